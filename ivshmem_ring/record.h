@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// One message: a header and a body of packed values (ivshmem_ring/wire.h). The same bytes lie in a ring or
+// follow each other on a TCP connection.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "ivshmem_ring/handle.h"
+
+namespace causeway {
+
+struct RecordHeader {
+  uint32_t bytes;          // header and body; in a ring the record takes this rounded up to kRecordAlign
+  uint16_t op;             // Op, or kPadOp
+  uint16_t flags;          // RecordFlags | capture mode
+  uint64_t sequence;       // records before this one in its ring; the reader expects exactly this
+  WireHandle context;      // request: the caller's current context, 0 = none
+  uint64_t main_sequence;  // channel request: main records that must have been dispatched before it runs
+  uint64_t
+      bulk_offset;  // request: where its bulk buffer lies in the region; over TCP a number the reply repeats
+  uint32_t bulk_bytes;  // request: size lent to the host; reply: size written
+  uint32_t result;      // reply: CUresult
+};
+static_assert(sizeof(RecordHeader) == 48);
+
+enum RecordFlags : uint16_t {
+  kCaptureModeMask = 0x3,  // the caller's CUstreamCaptureMode
+  kBulkToHost = 0x4,       // the bulk buffer carries data to the host
+  kBulkToGuest = 0x8,      // the host fills the bulk buffer
+  kOutputPending = 0x10,   // reply: kernels have printed; fetch it before the call returns
+};
+
+inline constexpr uint16_t kPadOp = 0xffff;  // fills the end of a ring, so that no record wraps
+inline constexpr uint64_t kRecordAlign = 64;
+
+// Limits. A main record carries launch parameters (32,764 bytes at most) or a captured copy; a channel record
+// leaves anything large to a bulk buffer.
+inline constexpr size_t kMaxMainRecordBytes = 80u << 10;
+inline constexpr size_t kMaxChannelRecordBytes = 4u << 10;
+inline constexpr size_t kMaxInlineCopyBytes = 64u << 10;  // in a main record
+inline constexpr size_t kMaxChannelCopyBytes = 3u << 10;  // in a channel record or reply
+inline constexpr size_t kBulkBytes = 1u << 20;            // one bulk buffer
+inline constexpr uint32_t kBulkBuffers = 8;               // of one session
+
+}  // namespace causeway

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both halves of the seam over shared rings.
+#include "ivshmem_ring/ring_transport.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace causeway {
+namespace {
+
+std::byte* RequestRing(std::byte* slot, uint32_t channel) {
+  return slot + kChannelRingsOffset + 2 * kChannelRingBytes * channel;
+}
+std::byte* ReplyRing(std::byte* slot, uint32_t channel) {
+  return RequestRing(slot, channel) + kChannelRingBytes;
+}
+
+// Header fields that belong to the ring, filled last.
+void Seal(std::byte* record, size_t bytes, uint64_t sequence) {
+  RecordHeader header;
+  std::memcpy(&header, record, sizeof header);
+  header.bytes = static_cast<uint32_t>(bytes);
+  header.sequence = sequence;
+  std::memcpy(record, &header, sizeof header);
+}
+
+uint32_t Low(const HotWord& word) {
+  return static_cast<uint32_t>(LoadAcquire(word));
+}
+
+}  // namespace
+
+RingClient::RingClient(RingClientOptions options)
+    : options_(std::move(options)),
+      guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
+      host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
+      main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head) {}
+
+bool RingClient::Lost() {
+  if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty()) lost_.store(true);
+  return lost_.load(std::memory_order_relaxed);
+}
+
+std::string RingClient::LossReason() {
+  const std::string reason = options_.loss();
+  if (!reason.empty()) lost_.store(true);
+  if (reason.empty() && lost_.load()) return "the host broke the ring's format";
+  return reason;
+}
+
+std::byte* RingClient::ReserveMain(size_t bytes) {
+  main_reserved_ = main_.Reserve(bytes);
+  if (main_reserved_ != nullptr) return main_reserved_;
+  Waiter waiter(policy_, &host_->main_head, &guest_->main_waiting, options_.futex);
+  for (;;) {
+    const uint32_t seen = Low(host_->main_head);
+    main_reserved_ = main_.Reserve(bytes);
+    if (main_reserved_ != nullptr) return main_reserved_;
+    waiter.Step(seen);
+    if (waiter.TimeToCheckPeer() && Lost()) return nullptr;
+  }
+}
+
+void RingClient::PublishMain(size_t bytes) {
+  Seal(main_reserved_, bytes, main_.sequence());
+  main_.Publish(bytes);
+  // partner: acquire in main_sequence(), which stamps channel requests of any thread
+  main_sequence_.store(main_.sequence(), std::memory_order_release);
+  Wake(guest_->main_tail, host_->main_waiting, options_.futex);
+}
+
+RingClient::Channel& RingClient::At(uint32_t index) {
+  if (index >= kChannelCount) abort();
+  auto& channel = channels_[index];
+  if (channel == nullptr) {
+    std::vector<std::byte> buffer(kMaxChannelRecordBytes);
+    const std::span<std::byte> view(buffer);
+    GuestChannelWords& ours = guest_->channel[index];
+    HostChannelWords& theirs = host_->channel[index];
+    channel.reset(new Channel{RingProducer(RequestRing(options_.slot, index), kChannelRingBytes,
+                                           &ours.request_tail, &theirs.request_head),
+                              RingConsumer(ReplyRing(options_.slot, index), kChannelRingBytes,
+                                           &theirs.reply_tail, &ours.reply_head, view),
+                              std::move(buffer)});
+  }
+  return *channel;
+}
+
+std::byte* RingClient::ReserveRequest(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  Waiter waiter(policy_, &host_->channel[index].request_head, nullptr, false);
+  for (;;) {
+    channel.reserved = channel.requests.Reserve(bytes);
+    if (channel.reserved != nullptr) return channel.reserved;
+    waiter.Step(0);
+    if (waiter.TimeToCheckPeer() && Lost()) return nullptr;
+  }
+}
+
+void RingClient::PublishRequest(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  Seal(channel.reserved, bytes, channel.requests.sequence());
+  channel.requests.Publish(bytes);
+  Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, options_.futex);
+}
+
+std::span<const std::byte> RingClient::AwaitReply(uint32_t index) {
+  Channel& channel = At(index);
+  if (channel.reply_held) channel.replies.Release();
+  channel.reply_held = false;
+  const HotWord& tail = host_->channel[index].reply_tail;
+  Waiter waiter(policy_, &tail, &guest_->channel[index].waiting, options_.futex);
+  for (;;) {
+    const uint32_t seen = Low(tail);
+    std::span<const std::byte> record;
+    const auto status = channel.replies.Next(&record);
+    if (status == RingConsumer::Status::kRecord) {
+      channel.reply_held = true;
+      return record;
+    }
+    if (status == RingConsumer::Status::kCorrupt) lost_.store(true);
+    if (lost_.load(std::memory_order_relaxed)) return {};
+    waiter.Step(seen);
+    if (waiter.TimeToCheckPeer() && Lost()) return {};
+  }
+}
+
+struct RingServer::Channel {
+  std::vector<std::byte> request_buffer;
+  RingConsumer requests;
+  RingProducer replies;
+  std::byte* reserved = nullptr;
+};
+
+RingServer::RingServer(RingServerOptions options)
+    : options_(std::move(options)),
+      guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
+      host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
+      main_buffer_(kMaxMainRecordBytes),
+      main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head,
+            main_buffer_) {
+  // All channels at once: two threads may never race to make one.
+  for (uint32_t i = 0; i < kChannelCount; ++i) {
+    std::vector<std::byte> buffer(kMaxChannelRecordBytes);
+    const std::span<std::byte> view(buffer);
+    GuestChannelWords& theirs = guest_->channel[i];
+    HostChannelWords& ours = host_->channel[i];
+    channels_[i].reset(new Channel{
+        std::move(buffer),
+        RingConsumer(RequestRing(options_.slot, i), kChannelRingBytes, &theirs.request_tail,
+                     &ours.request_head, view),
+        RingProducer(ReplyRing(options_.slot, i), kChannelRingBytes, &ours.reply_tail, &theirs.reply_head)});
+  }
+}
+
+RingServer::~RingServer() = default;
+
+RingServer::Channel& RingServer::At(uint32_t index) {
+  if (index >= kChannelCount) abort();  // callers bound guest-supplied numbers
+  return *channels_[index];
+}
+
+ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record) {
+  Waiter waiter(policy_, ring.tail_word(), &waiting, options_.futex);
+  for (;;) {
+    const uint32_t seen = Low(*ring.tail_word());
+    switch (ring.Next(record)) {
+      case RingConsumer::Status::kRecord:
+        return ReceiveStatus::kRecord;
+      case RingConsumer::Status::kCorrupt:
+        corrupt_reason_.store(ring.reason(), std::memory_order_release);
+        return ReceiveStatus::kCorrupt;
+      case RingConsumer::Status::kEmpty:
+        break;
+    }
+    if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
+    waiter.Step(seen);
+  }
+}
+
+ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
+  return Receive(main_, host_->main_waiting, record);
+}
+
+void RingServer::DoneMain() {
+  main_.Release();
+  Wake(host_->main_head, guest_->main_waiting, options_.futex);
+}
+
+ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
+  return Receive(At(index).requests, host_->channel[index].waiting, record);
+}
+
+void RingServer::DoneRequest(uint32_t index) {
+  At(index).requests.Release();
+}
+
+std::byte* RingServer::ReserveReply(uint32_t index) {
+  Channel& channel = At(index);
+  Waiter waiter(policy_, &guest_->channel[index].reply_head, nullptr, false);
+  for (;;) {
+    channel.reserved = channel.replies.Reserve(kMaxChannelRecordBytes);
+    if (channel.reserved != nullptr) return channel.reserved;
+    if (stop_.load(std::memory_order_acquire)) return nullptr;
+    waiter.Step(0);
+  }
+}
+
+void RingServer::PublishReply(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  Seal(channel.reserved, bytes, channel.replies.sequence());
+  channel.replies.Publish(bytes);
+  Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, options_.futex);
+}
+
+void RingServer::PostAsyncError(uint32_t result) {
+  const uint64_t count = async_errors_.fetch_add(1) + 1;
+  StoreRelease(host_->async_error, count << 32 | result);  // partner: RingClient::AsyncError
+}
+
+std::span<std::byte> RingServer::BulkOf(uint32_t, const RecordHeader& header) {
+  if (header.bulk_bytes == 0 || header.bulk_bytes > kBulkBytes) return {};
+  std::byte* bytes = options_.resolve(header.bulk_offset, header.bulk_bytes);
+  if (bytes == nullptr) return {};
+  return {bytes, header.bulk_bytes};
+}
+
+}  // namespace causeway

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam over a slot's rings in shared memory: VM region, local memfd, or plain memory of one process
+// (tests).
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/ring.h"
+#include "ivshmem_ring/transport.h"
+#include "ivshmem_ring/waiter.h"
+
+namespace causeway {
+
+struct RingClientOptions {
+  std::byte* slot = nullptr;  // the slot's granule
+  bool futex = false;         // both sides run on one kernel
+  std::function<std::string()>
+      loss;  // why the host no longer serves us; empty while it does. Called while waiting.
+};
+
+class RingClient : public ClientTransport {
+ public:
+  explicit RingClient(RingClientOptions options);
+
+  std::byte* ReserveMain(size_t bytes) override;
+  void PublishMain(size_t bytes) override;
+  uint64_t main_sequence() const override { return main_sequence_.load(std::memory_order_acquire); }
+  std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
+  void PublishRequest(uint32_t channel, size_t bytes) override;
+  std::span<const std::byte> AwaitReply(uint32_t channel) override;
+  uint64_t AsyncError() const override { return LoadAcquire(host_->async_error); }
+  bool shares_memory() const override { return true; }
+  std::string LossReason() override;
+
+ private:
+  struct Channel {
+    RingProducer requests;
+    RingConsumer replies;
+    std::vector<std::byte> reply_buffer;
+    bool reply_held = false;
+    std::byte* reserved = nullptr;
+  };
+  Channel& At(uint32_t index);
+  bool Lost();
+
+  RingClientOptions options_;
+  GuestControl* guest_;
+  HostControl* host_;
+  RingProducer main_;
+  std::byte* main_reserved_ = nullptr;
+  std::atomic<uint64_t> main_sequence_{0};
+  std::unique_ptr<Channel> channels_[kChannelCount];
+  std::atomic<bool> lost_{false};
+  WaitPolicy policy_ = ReplyPolicy();
+};
+
+struct RingServerOptions {
+  std::byte* slot = nullptr;
+  bool futex = false;
+  // Bytes of the region that the session owns and the server has mapped; null if it does not own all of them.
+  std::function<std::byte*(uint64_t offset, uint64_t bytes)> resolve;
+};
+
+class RingServer : public ServerTransport {
+ public:
+  explicit RingServer(RingServerOptions options);
+
+  ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override;
+  void DoneMain() override;
+  ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override;
+  void DoneRequest(uint32_t channel) override;
+  std::byte* ReserveReply(uint32_t channel) override;
+  void PublishReply(uint32_t channel, size_t bytes) override;
+  void PostAsyncError(uint32_t result) override;
+  std::span<std::byte> BulkOf(uint32_t channel, const RecordHeader& header) override;
+  bool shares_memory() const override { return true; }
+  void Stop() override { stop_.store(true, std::memory_order_release); }
+  const char* CorruptReason() const override { return corrupt_reason_.load(std::memory_order_acquire); }
+
+ private:
+  struct Channel;
+  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record);
+  Channel& At(uint32_t index);
+
+  RingServerOptions options_;
+  GuestControl* guest_;
+  HostControl* host_;
+  std::vector<std::byte> main_buffer_;
+  RingConsumer main_;
+  std::unique_ptr<Channel> channels_[kChannelCount];
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> async_errors_{0};
+  std::atomic<const char*> corrupt_reason_{""};
+  WaitPolicy policy_ = IdlePolicy();
+
+ public:
+  ~RingServer() override;
+};
+
+}  // namespace causeway

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of the session's own messages (the first values of Op). Flat structs, packed as they stand.
+#pragma once
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "ivshmem_ring/handle.h"
+
+namespace causeway {
+
+inline constexpr uint32_t kMaxDevices = 16;
+inline constexpr uint32_t kMaxAttributes = 192;
+inline constexpr uint32_t kMaxParameters = 4096;
+
+// Op::kOpen. The reply lies in the request's bulk buffer: OpenReply, then device_count DeviceDescription.
+struct OpenReply {
+  uint32_t init_result;  // of the driver's cuInit; the rest is valid only if 0
+  int32_t driver_version;
+  uint32_t device_count;
+  uint32_t worker_pid;
+};
+static_assert(sizeof(OpenReply) == 16);
+
+struct DeviceDescription {
+  char name[256];
+  CUuuid uuid;     // cuDeviceGetUuid
+  CUuuid uuid_v2;  // cuDeviceGetUuid_v2
+  uint64_t total_bytes;
+  char luid[8];
+  uint32_t luid_mask;
+  uint32_t luid_result;
+  char pci_bus_id[32];
+  int32_t attribute[kMaxAttributes];
+  uint16_t attribute_result[kMaxAttributes];  // CUresult of each query
+};
+static_assert(sizeof(DeviceDescription) == 336 + 6 * kMaxAttributes);
+
+// Op::kOpenChannel
+struct OpenChannelBody {
+  uint32_t channel;
+  uint32_t reserved;
+};
+
+// Op::kAddArena, kDropArena: a run of the session's slices. The host maps it at window_address + offset.
+struct ArenaBody {
+  uint64_t offset;
+  uint64_t bytes;
+};
+
+// Op::kBeginBlob: the announced size; kAppendBlob: pieces in bulk buffers; a call that takes a blob consumes
+// it.
+struct BlobBody {
+  uint64_t bytes;
+};
+inline constexpr uint64_t kMaxBlobBytes = 4ull << 30;
+
+// Op::kCopyToDevice: `bytes` of the bulk buffer (or of the message, after this struct) go to `device`.
+// Op::kCopyToHost: the other way.
+struct CopyBody {
+  uint64_t device;
+  uint64_t bytes;
+  WireHandle stream;  // used if !synchronous
+  uint32_t
+      synchronous;  // 1: cuMemcpyHtoD / DtoH; 0: the Async form on `stream`, 2: Async form, then wait for it
+  uint32_t in_message;  // 1: the bytes follow in the message / come in the reply
+};
+static_assert(sizeof(CopyBody) == 32);
+
+// What the guest caches of a function; reply of cuModuleGetFunction, cuLibraryGetKernel and the like,
+// followed by parameter_count ParameterLayout.
+inline constexpr uint32_t kFunctionAttributes = 16;
+struct FunctionDescription {
+  int32_t attribute[kFunctionAttributes];
+  uint16_t attribute_result[kFunctionAttributes];
+  uint32_t parameter_count;
+  uint32_t parameter_bytes;
+};
+struct ParameterLayout {
+  uint32_t offset;
+  uint32_t bytes;
+};
+
+// Op::cuLaunchKernel and cuLaunchKernelEx, posted: this, then attribute_count CUlaunchAttribute (handles
+// inside replaced by wire handles), then parameter_bytes in kernel layout.
+struct LaunchBody {
+  WireHandle function;
+  WireHandle stream;
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+  uint32_t parameter_bytes;
+  uint32_t attribute_count;
+  uint32_t cooperative;  // cuLaunchCooperativeKernel
+};
+static_assert(sizeof(LaunchBody) == 56);
+inline constexpr uint32_t kMaxLaunchParameterBytes = 32764;
+inline constexpr uint32_t kMaxLaunchAttributes = 32;
+
+}  // namespace causeway

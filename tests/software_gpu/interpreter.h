@@ -1,0 +1,87 @@
+// The seam between the software GPU's driver (contexts, memory, streams) and its PTX interpreter.
+//
+//   PTX text --Program::Parse--> Program --Program::Link--> addresses fixed --Run--> threads executed
+//
+// The driver owns memory and decides what is addressable; the interpreter owns instructions and threads.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace causeway::software_gpu {
+
+// What a kernel may touch. Contains() is asked once per access to generic or global memory, so
+// implementations answer without locks; an access outside ends the launch with error 700.
+class AddressSpace {
+ public:
+  virtual ~AddressSpace() = default;
+  virtual bool Contains(uint64_t address, size_t bytes) const = 0;
+};
+
+// A module-scope variable (.global or .const). `address` is set by the driver before Link().
+struct Variable {
+  std::string name;
+  size_t bytes = 0;
+  size_t align = 1;
+  bool constant = false;
+  std::vector<std::byte> initial;  // empty, or `bytes` long
+  void* address = nullptr;
+};
+
+struct Parameter {
+  uint32_t offset = 0;
+  uint32_t bytes = 0;
+};
+
+// A .entry function. What cuFuncGetAttribute and cuFuncGetParamInfo need.
+struct Kernel {
+  std::string name;
+  std::vector<Parameter> parameters;
+  uint32_t parameter_bytes = 0;
+  uint32_t static_shared_bytes = 0;
+  uint32_t local_bytes = 0;
+  uint32_t max_threads_per_block = 1024;  // .maxntid when given
+  const void* body = nullptr;             // the interpreter's own
+};
+
+struct Dim3 {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+struct Launch {
+  Dim3 grid, block;
+  uint32_t dynamic_shared_bytes = 0;
+  const void* parameters = nullptr;  // kernel layout, Kernel::parameter_bytes long
+  bool cooperative = false;          // grid.sync() must work: every block is resident
+};
+
+// How a launch ended: 0, or the CUresult natively seen (700 bad address, 715 illegal instruction,
+// 716 misaligned address, 719 trap, 710 assert) and a sentence for the log.
+struct Fault {
+  int cuda_error = 0;
+  std::string message;
+};
+
+class Program {
+ public:
+  virtual ~Program() = default;
+  // Returns null and sets *error to one sentence naming the line and the instruction it lacks.
+  static std::unique_ptr<Program> Parse(std::string_view ptx, std::string* error);
+
+  virtual std::vector<Variable>& variables() = 0;
+  virtual const std::vector<Kernel>& kernels() const = 0;
+  // After every Variable::address is set: resolves variables' addresses in code and initialisers.
+  // Does not write initial values to memory, except that it stores addresses into `initial`.
+  virtual bool Link(std::string* error) = 0;
+
+  // Runs every thread of the grid to its end on the calling thread. `print` receives device printf text
+  // (stdout) and assert text (stderr) in the order in which threads produced it.
+  virtual Fault Run(const Kernel& kernel, const Launch& launch, const AddressSpace& memory,
+                    const std::function<void(bool is_stderr, std::string_view)>& print) = 0;
+};
+
+}  // namespace causeway::software_gpu
