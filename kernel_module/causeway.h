@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Private to the causeway module: one device (a region that the host shares with this VM), its slots and files.
+ *
+ * Lock order: mmap_lock (taken by the caller of mmap and fault handlers) -> causeway.lock -> i_mmap_rwsem ->
+ * page-table locks. So nothing copies from or to user memory while it holds causeway.lock.
+ */
+#ifndef CAUSEWAY_H
+#define CAUSEWAY_H
+
+#include <linux/bits.h>
+#include <linux/cdev.h>
+#include <linux/device.h>
+#include <linux/fs.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+#include "causeway_uapi.h"
+
+#define CAUSEWAY_GRANULE_SHIFT 21
+#define CAUSEWAY_PAGES_PER_GRANULE (CAUSEWAY_GRANULE_BYTES >> PAGE_SHIFT)
+#define CAUSEWAY_MIN_REGION_BYTES (64ULL << 20)
+#define CAUSEWAY_MAX_GRANULES 32768
+/* Superblock, host page, guest page and owner table: all that the module itself touches. */
+#define CAUSEWAY_CONTROL_BYTES (CAUSEWAY_OWNER_TABLE_OFFSET + 2 * CAUSEWAY_MAX_GRANULES)
+/* How long open() and allocations wait for the host to confirm that earlier sessions have ended. */
+#define CAUSEWAY_HOST_WAIT_MS 5000
+
+enum causeway_slot_state {
+	CAUSEWAY_SLOT_FREE,
+	CAUSEWAY_SLOT_RESERVED, /* a file holds it, the host does not know of it */
+	CAUSEWAY_SLOT_OPEN, /* the host serves it */
+	CAUSEWAY_SLOT_DYING, /* its file is gone; the host may still use its memory */
+	CAUSEWAY_SLOT_LOST, /* could not be cleaned; unusable until the driver is bound again */
+};
+
+struct causeway_slot {
+	enum causeway_slot_state state;
+	u32 session; /* of the newest open(); 24 bits, never 0 */
+	u32 granules; /* owned, whether in use or freed */
+};
+
+struct causeway {
+	struct device dev;
+	struct cdev cdev;
+	int index;
+
+	/* Set at probe. */
+	struct pci_dev *pdev;
+	unsigned long first_pfn;
+	u64 region_bytes;
+	u32 slot_count;
+	u32 granule_count;
+	u64 guest_epoch;
+	u32 read_mib_per_s;
+	struct inode *inode; /* one address space for all files, so that mappings can be zapped */
+
+	struct mutex lock; /* guards everything below */
+	bool gone; /* the PCI device is unbound: `control` is no longer mapped */
+	bool acknowledged; /* the host has ended all sessions of earlier lives */
+	void *control; /* the first CAUSEWAY_CONTROL_BYTES of the region, write-back */
+	u32 free_granules;
+	u32 dying_slots;
+	/*
+	 * The authoritative owners (slot + 1); the table in the region is a copy for the host. A granule that
+	 * its slot has freed keeps its owner, with in_use cleared: the host may still have DMA in flight that
+	 * the process asked for, which must never land in another process's memory.
+	 */
+	u16 *owner;
+	unsigned long *in_use;
+	u64 user_pte; /* of the newest user mapping, for sysfs */
+	struct causeway_slot slot[CAUSEWAY_MAX_SLOTS];
+	struct delayed_work reclaim;
+	unsigned int reclaim_delay_ms;
+};
+
+/* One open(): guarded by causeway.lock but for the constant fields. */
+struct causeway_file {
+	struct causeway *cw;
+	fl_owner_t opener; /* constant */
+	u32 slot; /* constant */
+	u32 session; /* constant */
+	bool started;
+	bool ended;
+};
+
+static inline const struct causeway_host_page *causeway_host(const struct causeway *cw)
+{
+	return cw->control + CAUSEWAY_HOST_PAGE_OFFSET;
+}
+
+static inline struct causeway_guest_page *causeway_guest(struct causeway *cw)
+{
+	return cw->control + CAUSEWAY_GUEST_PAGE_OFFSET;
+}
+
+static inline u32 causeway_slot_granule(u32 slot)
+{
+	return 1 + slot;
+}
+
+/* causeway_slots.c */
+int causeway_reserve_slot(struct causeway *cw, struct causeway_file *cf, bool may_wait);
+int causeway_start_session(struct causeway_file *cf);
+/* Ends what the file began and takes its mappings away; later calls do nothing. */
+void causeway_end_session(struct causeway_file *cf);
+int causeway_alloc_slices(struct causeway_file *cf, struct causeway_slices *slices);
+int causeway_free_slices(struct causeway_file *cf, const struct causeway_slices *slices);
+/* Whether the file may map the granule; `lock` held. */
+bool causeway_may_map(const struct causeway_file *cf, u32 granule, bool writable);
+/* Takes back the slots that the host has closed; `lock` held. */
+void causeway_reclaim_closed(struct causeway *cw);
+void causeway_reclaim_work(struct work_struct *work);
+void causeway_begin_life(struct causeway *cw);
+u32 causeway_slots_used(const struct causeway *cw);
+
+/* causeway_memory.c */
+void *causeway_map_kernel(struct causeway *cw, u64 offset, size_t bytes);
+void causeway_unmap_kernel(void *address);
+int causeway_zero_granule(struct causeway *cw, u32 granule);
+int causeway_mmap(struct file *file, struct vm_area_struct *vma);
+/* Takes the user mappings of these granules away, in every process. */
+void causeway_zap(struct causeway *cw, u32 first, u32 count);
+u32 causeway_measure_read(const struct causeway *cw);
+/* "WB", "WC", "UC-", ... of a page-table entry's bits. */
+const char *causeway_cache_mode(u64 pte);
+u64 causeway_kernel_pte(const void *address);
+
+#endif
