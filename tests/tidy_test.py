@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the tree as a whole: entries, include rule, sizes, licence lines, wording and formatting.
+
+Usage: tidy_test.py [ROOT]. Prints one line for each violation and exits 1 when there is any.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 80
+
+TOP_LEVEL = {
+    "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", "docs", "guest_lib", "host_backend", "ivshmem_ring",
+    "kernel_module", "tests", "vm_configs",
+}
+
+# Which other folders a folder's files may include from; its own is always allowed. tests/ may include all.
+MAY_INCLUDE = {
+    "guest_lib": {"ivshmem_ring"},
+    "host_backend": {"ivshmem_ring"},
+    "ivshmem_ring": set(),
+    "kernel_module": set(),
+}
+# The module's interface to user space is plain C, made to be included by those who call the module.
+SHARED_HEADER = re.compile(r"^kernel_module/\w*uapi\.h$")
+
+CPP = {".cc", ".cpp", ".cu", ".h", ".c", ".def"}
+CODE = CPP | {".py", ".sh", ".cmake"}
+
+# Absolute paths are fine below the folders that every Linux system has (and /path as a placeholder, /updates of dkms);
+SYSTEM_FOLDERS = {
+    "bin", "boot", "dev", "etc", "init", "lib", "lib64", "mnt", "newroot", "opt", "path", "proc", "run", "sbin", "sys",
+    "tmp", "updates", "usr", "var",
+}
+ABSOLUTE_PATH = re.compile(r"(?<![\w.)\]}>*/~$@%-])/([A-Za-z][\w.-]*)/[A-Za-z]")
+FORBIDDEN = [
+    (re.compile(r"\b(TODO|FIXME|XXX)\b"), "unfinished work is refused with an error, not marked in a comment"),
+    (re.compile(r"\b[Ii]ssue #?\d"), "a tracker's numbers mean nothing to a reader of the tree"),
+    (re.compile(r"/tmp/[a-z]+-?build|/tmp/build"), "a path of one machine"),
+    (re.compile(r"[ \t]+$"), "trailing blanks"),
+    (re.compile(r"^(<<<<<<<|>>>>>>>) "), "a merge was left unfinished"),
+]
+
+
+class Report:
+    """Collects the violations; each is one line with its place."""
+
+    def __init__(self):
+        self.count = 0
+
+    def add(self, place, text):
+        self.count += 1
+        print(f"{place}: {text}")
+
+
+def tree_files(root):
+    """Every file that git tracks or would track; all files when the tree is no checkout."""
+    listing = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"], capture_output=True, check=False)
+    if listing.returncode == 0:
+        names = sorted({name for name in listing.stdout.decode().split("\0") if name})
+    else:
+        names = sorted(str(path.relative_to(root)) for path in root.rglob("*") if not is_hidden_or_build(path, root))
+    return [name for name in names if (root / name).is_file()]
+
+
+def is_hidden_or_build(path, root):
+    first = path.relative_to(root).parts[0]
+    return first.startswith(".git") or first.startswith("build")
+
+
+def read_text(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def check_top_level(names, report):
+    for entry in sorted({name.split("/")[0] for name in names}):
+        if entry not in TOP_LEVEL and not entry.startswith("."):
+            report.add(entry, "is not one of the top-level entries of this project")
+
+
+def check_includes(name, text, report):
+    folder = name.split("/")[0]
+    if folder not in MAY_INCLUDE:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s+["<]([^">]+)[">]', line)
+        if not match:
+            continue
+        target = match.group(1)
+        other = target.split("/")[0]
+        known = other in MAY_INCLUDE or other == "tests"
+        if ".." in target.split("/"):
+            report.add(f"{name}:{number}", f'"{target}": include paths start at the root of the tree')
+        if not known or other == folder or other in MAY_INCLUDE[folder] or SHARED_HEADER.match(target):
+            continue
+        report.add(f"{name}:{number}", f"{folder} must not include from {other} ({target})")
+
+
+def is_code(name):
+    path = pathlib.PurePath(name)
+    return path.suffix in CODE or path.name == "CMakeLists.txt" or name.startswith(".ci/")
+
+
+def check_text(name, text, report):
+    lines = text.splitlines()
+    if is_code(name):
+        if len(lines) > MAX_FILE_LINES:
+            report.add(name, f"has {len(lines)} lines; the limit is {MAX_FILE_LINES}")
+        if text and not text.endswith("\n"):
+            report.add(name, "does not end with a newline")
+    suffix = pathlib.PurePath(name).suffix
+    if suffix in CPP | {".py", ".sh"}:
+        licence = "GPL-2.0" if name.startswith("kernel_module/") else "Apache-2.0"
+        wanted = f"SPDX-License-Identifier: {licence}"
+        if not any(wanted in line for line in lines[:3]):
+            report.add(name, f"has no '{wanted}' in its first three lines")
+    if name in ("tests/tidy_test.py", "LICENSE"):
+        return
+    for number, line in enumerate(lines, 1):
+        for pattern, reason in FORBIDDEN:
+            if pattern.search(line):
+                report.add(f"{name}:{number}", f"{reason}: {line.strip()[:80]}")
+        for match in ABSOLUTE_PATH.finditer(line):
+            if match.group(1) not in SYSTEM_FOLDERS:
+                report.add(f"{name}:{number}", f"an absolute path outside the system's folders: {match.group(0)}...")
+
+
+def run_tool(command, root, report):
+    try:
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        report.add(command[0], "is not installed: run vm_configs/install_dependencies.sh")
+        return None
+
+
+def check_functions(root, names, report):
+    sources = [name for name in names if pathlib.PurePath(name).suffix in {".cc", ".cpp", ".cu", ".h", ".c", ".py", ".sh"}]
+    command = ["ctags", "--output-format=json", "--fields=+ne", "--langmap=C++:+.cu.h", "--kinds-C++=f", "--kinds-C=f",
+               "--kinds-Python=fm", "--kinds-Sh=f", "-f", "-"]
+    result = run_tool(command + sources, root, report)
+    if result is None:
+        return
+    if result.returncode != 0 or '"_type": "tag"' not in result.stdout:
+        report.add("ctags", f"found no function (universal-ctags with JSON is needed): {result.stderr.strip()[:200]}")
+        return
+    for line in result.stdout.splitlines():
+        tag = json.loads(line)
+        if "end" in tag and tag["end"] - tag["line"] + 1 > MAX_FUNCTION_LINES:
+            length = tag["end"] - tag["line"] + 1
+            report.add(f"{tag['path']}:{tag['line']}",
+                       f"{tag['name']} has {length} lines; the limit is {MAX_FUNCTION_LINES}")
+
+
+def check_format(root, names, report):
+    # The kernel module follows the kernel's style and is checked only where it brings a .clang-format of its own.
+    own_style = (root / "kernel_module/.clang-format").exists()
+    sources = [
+        name for name in names if pathlib.PurePath(name).suffix in CPP - {".def"}
+        and (own_style or not name.startswith("kernel_module/"))
+    ]
+    result = run_tool(["clang-format", "--dry-run", "--Werror"] + sources, root, report)
+    if result is None or result.returncode == 0:
+        return
+    wrong = sorted({line.split(":")[0] for line in result.stderr.splitlines() if "error:" in line})
+    for name in wrong or ["clang-format"]:
+        report.add(name, "is not formatted: run clang-format -i on it" if wrong else result.stderr.strip()[:200])
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    report = Report()
+    names = tree_files(root)
+    check_top_level(names, report)
+    for name in names:
+        text = read_text(root / name)
+        if text is None:
+            continue
+        check_includes(name, text, report)
+        check_text(name, text, report)
+    check_functions(root, names, report)
+    check_format(root, names, report)
+    print(f"tidy: {len(names)} files, {report.count} violations")
+    return 1 if report.count or not names else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
