@@ -101,7 +101,7 @@ install_cuda() {
     say "unpacking $(basename "$wheel" | cut -d- -f1,2)"
     python3 -m zipfile -e "$wheel" "$wheels/unpacked"
   done
-  mv "$wheels"/unpacked/nvidia/cu13/* "$cuda_dir.partial"/
+  mv "$wheels/unpacked/nvidia/cu13"/* "$cuda_dir.partial"/
   # nvcc looks for its libraries in lib64; unpacking has lost the permission to execute.
   ln -s lib "$cuda_dir.partial/lib64"
   chmod -R u+x "$cuda_dir.partial/bin" "$cuda_dir.partial/nvvm/bin"
