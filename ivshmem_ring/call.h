@@ -11,14 +11,12 @@
 //   PER_THREAD(fn, target)     the _ptsz / _ptds form: stream 0 means the thread's own default stream
 //   REFUSE(fn, "why")          exported, answers CUDA_ERROR_NOT_SUPPORTED
 #pragma once
-#include <cudaProfiler.h>
-
 #include <cstdint>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
-#include "ivshmem_ring/directions.h"
+#include "ivshmem_ring/struct_directions.h"
 
 namespace causeway {
 
@@ -98,7 +96,7 @@ struct Shape<CUresult (*)(P...), Directions...> {
     (Directions::template Held<P>::Send(guest, w, p, args), ...);
     const CUresult result = w.ok() ? call.Finish() : w.error();
     if (result != CUDA_SUCCESS) {
-      (Directions::template Held<P>::Undo(guest, p), ...);
+      (Directions::template Held<P>::Undo(guest, p, args), ...);
       return result;
     }
     Reader& r = call.reader();
@@ -114,7 +112,7 @@ struct Shape<CUresult (*)(P...), Directions...> {
     (Directions::template Held<P>::Send(guest, w, p, args), ...);
     const CUresult result = w.ok() ? post.Finish() : w.error();
     if (result != CUDA_SUCCESS) {
-      (Directions::template Held<P>::Undo(guest, p), ...);
+      (Directions::template Held<P>::Undo(guest, p, args), ...);
       return result;
     }
     Reader none;

@@ -40,12 +40,13 @@ struct In : NoReply {
       }
     }
     static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P) {}
+    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       if constexpr (Handle<P>) {
         value = reinterpret_cast<P>(host.ToDriver(kKindOf<P>, r.Get<WireHandle>(), r));
       } else {
         value = r.Get<P>();
+        if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
       }
     }
     P Arg(Writer&, const auto&) { return value; }
@@ -62,7 +63,7 @@ struct Drop : NoReply {
     WireHandle wire = 0;
     static void Send(auto& guest, Writer& w, P p, const auto&) { w.Put(guest.ToWire(p, w)); }
     static void Receive(auto& guest, Reader&, P p, const auto&) { guest.Forget(p); }
-    static void Undo(auto&, P) {}
+    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       wire = r.Get<WireHandle>();
       value = reinterpret_cast<P>(host.ToDriver(kKindOf<P>, wire, r));
@@ -86,7 +87,7 @@ struct New : NoReply {
       w.Put(guest.ToWire(*p, w));
     }
     static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto& guest, P p) {
+    static void Undo(auto& guest, P p, const auto&) {
       if (p != nullptr) guest.Forget(*p);
     }
     void Load(auto&, Reader& r) { wire = r.Get<WireHandle>(); }
@@ -95,23 +96,31 @@ struct New : NoReply {
   };
 };
 
-// T* through which the driver returns an object that the guest may know already.
+// T* through which the driver returns an object that may have a handle already. The guest sends a fresh one;
+// the reply says which one it is.
 struct OutHandle : Replies {
   template <class P>
   struct Held {
     using T = Pointee<P>;
     static_assert(std::is_pointer_v<P> && Handle<T>, "OutHandle needs a pointer to a handle");
     T value{};
-    static void Send(auto&, Writer& w, P p, const auto&) {
-      if (p == nullptr) w.Fail(CUDA_ERROR_INVALID_VALUE);
+    WireHandle fresh = 0;
+    static void Send(auto& guest, Writer& w, P p, const auto&) {
+      if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      *p = guest.template Make<T>(w);
+      w.Put(guest.ToWire(*p, w));
     }
     static void Receive(auto& guest, Reader& r, P p, const auto&) {
-      *p = guest.template Adopt<T>(r.Get<WireHandle>());
+      *p = guest.template Settle<T>(*p, r.Get<WireHandle>());
     }
-    static void Undo(auto&, P) {}
-    void Load(auto&, Reader&) {}
+    static void Undo(auto& guest, P p, const auto&) {
+      if (p != nullptr) guest.Forget(*p);
+    }
+    void Load(auto&, Reader& r) { fresh = r.Get<WireHandle>(); }
     P Arg(Writer&, const auto&) { return &value; }
-    void Reply(auto& host, Writer& w) { w.Put(host.ToWire(kKindOf<T>, reinterpret_cast<void*>(value))); }
+    void Reply(auto& host, Writer& w) {
+      w.Put(host.BindOrKnown(kKindOf<T>, fresh, reinterpret_cast<void*>(value), w));
+    }
   };
 };
 
@@ -127,7 +136,7 @@ struct Out : Replies {
       if (p == nullptr) w.Fail(CUDA_ERROR_INVALID_VALUE);
     }
     static void Receive(auto&, Reader& r, P p, const auto&) { *p = r.Get<T>(); }
-    static void Undo(auto&, P) {}
+    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader&) {}
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto&, Writer& w) { w.Put(value); }
@@ -147,7 +156,7 @@ struct OutOrNull : Replies {
     static void Receive(auto&, Reader& r, P p, const auto&) {
       if (p != nullptr) *p = r.Get<T>();
     }
-    static void Undo(auto&, P) {}
+    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) { wanted = r.Get<uint8_t>() == 1; }
     P Arg(Writer&, const auto&) { return wanted ? &value : nullptr; }
     void Reply(auto&, Writer& w) {
@@ -169,7 +178,7 @@ struct InOut : Replies {
       w.Put(*p);
     }
     static void Receive(auto&, Reader& r, P p, const auto&) { *p = r.Get<T>(); }
-    static void Undo(auto&, P) {}
+    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) { value = r.Get<T>(); }
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto&, Writer& w) { w.Put(value); }
@@ -188,8 +197,11 @@ struct InOne : NoReply {
       w.Put(*p);
     }
     static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P) {}
-    void Load(auto&, Reader& r) { value = r.Get<T>(); }
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto&, Reader& r) {
+      value = r.Get<T>();
+      if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
+    }
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto&, Writer&) {}
   };
@@ -208,7 +220,7 @@ struct InString : NoReply {
       w.PutBytes(p, bytes);
     }
     static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P) {}
+    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) {
       const auto bytes = r.Get<uint32_t>();
       const std::byte* text = r.Take(bytes);
@@ -260,7 +272,7 @@ struct InArray : NoReply {
       }
     }
     static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P) {}
+    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       count = r.Get<uint64_t>();
       if (count > kMaxElements || count > r.left()) return r.Fail(CUDA_ERROR_INVALID_VALUE);
@@ -297,7 +309,7 @@ struct OutArray : Replies {
       const uint64_t bytes = CountOf<I>(args) * sizeof(T);
       if (const std::byte* from = r.Take(bytes)) std::memcpy(p, from, bytes);
     }
-    static void Undo(auto&, P) {}
+    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader&) {}
     P Arg(Writer& w, const auto& held) {
       const uint64_t count = CountOf<I>(held);

@@ -2,10 +2,10 @@
 // Driver objects on the wire. The guest makes every handle; the worker keeps a table from its number to the
 // driver's own pointer, so nothing a guest sends is ever dereferenced.
 #pragma once
-#include <cuda.h>
-
 #include <cstdint>
 #include <type_traits>
+
+#include "ivshmem_ring/driver_api.h"
 
 namespace causeway {
 
@@ -34,6 +34,7 @@ enum class HandleKind : uint8_t {
   kGraphicsResource,
   kTextureReference,
   kSurfaceReference,
+  kAllocation,
   kCount
 };
 
@@ -81,6 +82,11 @@ template <>
 inline constexpr HandleKind kKindOf<CUtexref> = HandleKind::kTextureReference;
 template <>
 inline constexpr HandleKind kKindOf<CUsurfref> = HandleKind::kSurfaceReference;
+
+// What stands for a CUmemGenericAllocationHandle, which shares its C type with plain numbers.
+using Allocation = struct AllocationObject*;
+template <>
+inline constexpr HandleKind kKindOf<Allocation> = HandleKind::kAllocation;
 
 template <class T>
 concept Handle = kKindOf<T>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of the session's own messages (the first values of Op). Flat structs, packed as they stand.
 #pragma once
-#include <cuda.h>
-
 #include <cstdint>
 
+#include "ivshmem_ring/driver_api.h"
+#include "ivshmem_ring/flat.h"
 #include "ivshmem_ring/handle.h"
 
 namespace causeway {
@@ -80,6 +80,70 @@ struct ParameterLayout {
   uint32_t offset;
   uint32_t bytes;
 };
+
+// A module image on the wire (a blob): this, then part_count u64 sizes, then each part at the next multiple
+// of kImageAlign. Several parts: a linked fatbin wrapper (version 2), its data first, then its array in
+// order.
+struct ImageHeader {
+  uint32_t magic;
+  uint32_t part_count;
+};
+inline constexpr uint32_t kImageMagic = 0x31474d49;
+inline constexpr uint64_t kImageAlign = 64;
+inline constexpr uint32_t kMaxImageParts = 4096;
+
+// Op::cuModuleLoadDataEx, cuLibraryLoadData: this, then option_count JitOption. The image is the channel's
+// blob. The reply carries {u32 bytes, text} of the information log and of the error log, also when the load
+// failed.
+struct LoadBody {
+  WireHandle handle;  // of the new module or library
+  uint32_t option_count;
+  uint32_t info_log_bytes;  // 0: not wanted
+  uint32_t error_log_bytes;
+  uint32_t library_option_count;
+};
+struct JitOption {
+  uint32_t option;
+  uint32_t reserved;
+  uint64_t value;
+};
+inline constexpr uint32_t kMaxJitOptions = 64;
+inline constexpr uint32_t kMaxLogBytes = 1536;
+
+// Op::cuModuleGetFunction, cuLibraryGetKernel: this, then the name, NUL-terminated; cuKernelGetFunction: this
+// alone. Reply: the function's wire handle, FunctionDescription, layouts.
+struct GetFunctionBody {
+  WireHandle owner;  // module, library or kernel
+  WireHandle fresh;  // becomes the function's handle if it has none yet
+};
+
+// Op::cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; reply: CUtensorMap.
+struct TensorMapBody {
+  uint32_t data_type, rank;
+  uint64_t address;
+  uint64_t dimensions[5];
+  uint64_t strides[5];
+  uint32_t box[5];
+  uint32_t element_strides[5];
+  int32_t lower_corner[5];
+  int32_t upper_corner[5];
+  uint32_t channels_per_pixel, pixels_per_column;
+  uint32_t interleave, swizzle, promotion, fill;
+};
+static_assert(sizeof(TensorMapBody) == 200);
+
+// Op::cuMemcpy3D_v2: every copy of boxes. Handles inside the box travel beside it; a host side is pinned
+// memory or, if bulk_side says so, lies packed in the bulk buffer.
+struct BoxBody {
+  CUDA_MEMCPY3D box;
+  WireHandle source_array;
+  WireHandle destination_array;
+  WireHandle stream;
+  uint32_t
+      asynchronous;    // 0: the synchronous form; 1: asynchronous; 2: asynchronous, then wait for the stream
+  uint32_t bulk_side;  // 0: none, 1: source, 2: destination
+};
+static_assert(sizeof(BoxBody) == 232);
 
 // Op::cuLaunchKernel and cuLaunchKernelEx, posted: this, then attribute_count CUlaunchAttribute (handles
 // inside replaced by wire handles), then parameter_bytes in kernel layout.

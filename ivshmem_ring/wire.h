@@ -2,13 +2,13 @@
 // Cursors over one message. Both are bounded and sticky: after the first failure nothing moves and the error
 // stays, so callers check once, at the end.
 #pragma once
-#include <cuda.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <type_traits>
+
+#include "ivshmem_ring/driver_api.h"
 
 namespace causeway {
 
