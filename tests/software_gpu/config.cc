@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the environment. A value that cannot be understood is reported on stderr and ends the process: a test
+// that misspells its wish must not pass because nothing happened.
+#include "tests/software_gpu/config.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace causeway::software_gpu {
+namespace {
+
+[[noreturn]] void RefuseVariable(const char* variable, std::string_view value, const char* expected) {
+  std::fprintf(stderr, "software GPU: %s is '%.*s'; expected %s.\n", variable, static_cast<int>(value.size()),
+               value.data(), expected);
+  std::abort();
+}
+
+bool ParseNumber(std::string_view text, uint64_t* value) {
+  if (text.empty() || text.size() > 18) return false;
+  *value = 0;
+  for (char digit : text) {
+    if (digit < '0' || digit > '9') return false;
+    *value = *value * 10 + static_cast<uint64_t>(digit - '0');
+  }
+  return true;
+}
+
+uint64_t NumberFromEnvironment(const char* variable, uint64_t default_value) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return default_value;
+  uint64_t value = 0;
+  if (!ParseNumber(text, &value)) RefuseVariable(variable, text, "a decimal number");
+  return value;
+}
+
+void ParseFailures(const char* text, Config* config) {
+  constexpr const char* kVariable = "SOFTWARE_GPU_FAIL";
+  constexpr const char* kExpected = "function:call number:error code, several separated by commas";
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(item.size() < rest.size() ? item.size() + 1 : rest.size());
+    size_t first = item.find(':');
+    size_t second = first == item.npos ? item.npos : item.find(':', first + 1);
+    if (second == item.npos) RefuseVariable(kVariable, item, kExpected);
+    auto rule = std::make_unique<FailureRule>();
+    rule->function = item.substr(0, first);
+    uint64_t error = 0;
+    if (!ParseNumber(item.substr(first + 1, second - first - 1), &rule->call) || rule->call == 0 ||
+        !ParseNumber(item.substr(second + 1), &error) || error == 0 || error > 999) {
+      RefuseVariable(kVariable, item, kExpected);
+    }
+    rule->error = static_cast<int>(error);
+    config->failures.push_back(std::move(rule));
+  }
+}
+
+Config* ReadConfig() {
+  auto* config = new Config;
+  config->device_count = static_cast<int>(NumberFromEnvironment("SOFTWARE_GPU_DEVICES", 1));
+  if (config->device_count > 16) RefuseVariable("SOFTWARE_GPU_DEVICES", "above 16", "0 to 16");
+  config->device_memory_bytes = NumberFromEnvironment("SOFTWARE_GPU_MEMORY_MIB", 8192) << 20;
+  config->lose_device_after_launches = NumberFromEnvironment("SOFTWARE_GPU_LOSE_AFTER_LAUNCHES", 0);
+  config->abort_at_launch = NumberFromEnvironment("SOFTWARE_GPU_ABORT_AT_LAUNCH", 0);
+  config->call_delay_us = NumberFromEnvironment("SOFTWARE_GPU_CALL_DELAY_US", 0);
+  config->launch_delay_us = NumberFromEnvironment("SOFTWARE_GPU_LAUNCH_DELAY_US", 0);
+  if (const char* failures = std::getenv("SOFTWARE_GPU_FAIL")) ParseFailures(failures, config);
+  return config;
+}
+
+}  // namespace
+
+const Config& GetConfig() {
+  // Never destroyed: stream threads may still run while the process exits.
+  static const Config* const config = ReadConfig();
+  return *config;
+}
+
+int InjectedFailure(const char* function) {
+  for (const auto& rule : GetConfig().failures) {
+    if (rule->function != function) continue;
+    if (rule->calls_seen.fetch_add(1, std::memory_order_relaxed) + 1 == rule->call) return rule->error;
+  }
+  return 0;
+}
+
+}  // namespace causeway::software_gpu

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment asks of the software GPU: its size, and how it shall misbehave. README.md documents
+// it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace causeway::software_gpu {
+
+// One item of SOFTWARE_GPU_FAIL: call number `call` (from 1) of `function` answers `error`.
+struct FailureRule {
+  std::string function;
+  uint64_t call = 0;
+  int error = 0;
+  std::atomic<uint64_t> calls_seen{0};
+};
+
+struct Config {
+  int device_count = 1;
+  size_t device_memory_bytes = size_t{8} << 30;
+  std::vector<std::unique_ptr<FailureRule>> failures;
+  uint64_t lose_device_after_launches = 0;  // 0 = never
+  uint64_t abort_at_launch = 0;             // 0 = never
+  uint64_t call_delay_us = 0;
+  uint64_t launch_delay_us = 0;
+};
+
+// Read once from the environment, at the first call.
+const Config& GetConfig();
+
+// The error that SOFTWARE_GPU_FAIL wants from this call of `function`, or 0.
+int InjectedFailure(const char* function);
+
+}  // namespace causeway::software_gpu

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts: one primary per device (permanent object, active while retained) and any number of created ones.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tests/software_gpu/driver.h"
+
+namespace causeway::software_gpu {
+
+class Stream;
+using StreamRef = std::shared_ptr<Stream>;
+
+struct Context {
+  CUcontext handle = nullptr;
+  CUdevice device = 0;
+  bool primary = false;
+  std::atomic<bool> alive{false};
+  std::atomic<uint64_t> id{0};  // changes with every activation of a primary context
+  std::atomic<unsigned> flags{0};
+  std::atomic<int> cache_config{0};
+  std::array<std::atomic<size_t>, CU_LIMIT_MAX> limits{};
+
+  // Serialises submission to the context's streams, so that "what was submitted before" is well defined for
+  // the legacy stream's ordering and for events.
+  std::mutex order_mutex;
+  StreamRef legacy_stream;                         // guarded by order_mutex; made at first use
+  std::vector<std::weak_ptr<Stream>> all_streams;  // guarded by order_mutex; without the legacy stream
+
+  // Storage private libraries attach to a context (export table CONTEXT_LOCAL_STORAGE): runs destructors.
+  std::function<void(Context&)> run_storage_destructors;
+};
+
+// The caller's current context: null when there is none. The context may be dead.
+ContextRef CurrentContext();
+
+ContextRef FindContext(CUcontext handle);
+
+// The permanent primary context object of a device.
+ContextRef PrimaryContext(CUdevice device);
+
+// Calls the function for every live context of every device.
+void ForEachLiveContext(const std::function<void(const ContextRef&)>& function);
+
+bool IsDevice(CUdevice device);
+
+// Makes `context` the caller's current one while the object lives (context destruction runs destructors so).
+class ScopedCurrentContext {
+ public:
+  explicit ScopedCurrentContext(const ContextRef& context);
+  ~ScopedCurrentContext();
+  ScopedCurrentContext(const ScopedCurrentContext&) = delete;
+  ScopedCurrentContext& operator=(const ScopedCurrentContext&) = delete;
+};
+
+}  // namespace causeway::software_gpu

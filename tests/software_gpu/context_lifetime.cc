@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creating and destroying contexts, the primary contexts, and the settings of a context.
+#include "tests/software_gpu/context_lifetime.h"
+
+#include "tests/software_gpu/event.h"
+#include "tests/software_gpu/faults.h"
+#include "tests/software_gpu/memory.h"
+#include "tests/software_gpu/module.h"
+#include "tests/software_gpu/stream.h"
+
+namespace causeway::software_gpu {
+namespace {
+
+constexpr unsigned kKnownContextFlags = 0x1ff;
+
+struct PrimaryState {
+  std::mutex mutex;
+  unsigned references = 0;
+  unsigned flags = 0;
+};
+
+PrimaryState& Primary(CUdevice device) {
+  static auto* states = new std::array<PrimaryState, 16>;
+  return (*states)[static_cast<size_t>(device)];
+}
+
+void StartContext(Context& context, unsigned flags) {
+  static std::atomic<uint64_t> next_id{1};
+  context.id.store(next_id.fetch_add(1));
+  context.flags.store(flags);
+  context.cache_config.store(0);
+  context.limits[CU_LIMIT_STACK_SIZE].store(1024);
+  context.limits[CU_LIMIT_PRINTF_FIFO_SIZE].store(8650752);
+  context.limits[CU_LIMIT_MALLOC_HEAP_SIZE].store(8388608);
+  context.limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT].store(2048);
+  context.limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY].store(64);
+  context.limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE].store(11796480);
+  context.limits[CU_LIMIT_SHMEM_SIZE].store(232448);
+  context.alive.store(true, std::memory_order_release);
+}
+
+CUresult CreateContext(CUcontext* pctx, unsigned flags, CUdevice device) {
+  if (pctx == nullptr || (flags & ~kKnownContextFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  auto context = std::make_shared<Context>();
+  context->device = device;
+  RegisterContext(context);
+  StartContext(*context, flags);
+  *pctx = context->handle;
+  return cuCtxPushCurrent_v2(context->handle);
+}
+
+// Returns the primary's state locked, for calls that change it.
+CUresult ReleasePrimary(CUdevice device, bool reset) {
+  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  PrimaryState& state = Primary(device);
+  std::lock_guard lock(state.mutex);
+  ContextRef context = PrimaryContext(device);
+  if (!reset) {
+    if (state.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (--state.references != 0) return CUDA_SUCCESS;
+  }
+  // After a reset, references stay: one release for each earlier retain still succeeds.
+  if (context->alive.load()) EndContext(context);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void EndContext(const ContextRef& context) {
+  SynchronizeContext(*context);
+  FlushDeviceOutput();
+  if (context->run_storage_destructors) {
+    ScopedCurrentContext current(context);
+    context->run_storage_destructors(*context);
+  }
+  context->alive.store(false, std::memory_order_release);
+  CloseStreamsOf(*context);
+  DestroyEventsOf(*context);
+  UnloadModulesOf(*context);
+  FreeMemoryOf(*context);
+}
+
+}  // namespace causeway::software_gpu
+
+using namespace causeway::software_gpu;
+
+extern "C" {
+
+CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
+  return OnDevice(__func__, [&] { return CreateContext(pctx, flags, dev); });
+}
+
+CUresult cuCtxCreate_v3(CUcontext* pctx, CUexecAffinityParam*, int numParams, unsigned int flags,
+                        CUdevice dev) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (numParams != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    return CreateContext(pctx, flags, dev);
+  });
+}
+
+CUresult cuCtxCreate_v4(CUcontext* pctx, CUctxCreateParams* params, unsigned int flags, CUdevice dev) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (params != nullptr && (params->numExecAffinityParams != 0 || params->cigParams != nullptr)) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CreateContext(pctx, flags, dev);
+  });
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    ContextRef context = FindContext(ctx);
+    if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+    EndContext(context);
+    UnregisterContext(context);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
+    PrimaryState& state = Primary(dev);
+    std::lock_guard lock(state.mutex);
+    ContextRef context = PrimaryContext(dev);
+    if (!context->alive.load()) {
+      state.references = 0;
+      StartContext(*context, state.flags | CU_CTX_MAP_HOST);
+    }
+    ++state.references;
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+  return Initialised(__func__, [&] { return ReleasePrimary(dev, false); });
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+  return Initialised(__func__, [&] { return ReleasePrimary(dev, true); });
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) {
+  return Initialised(__func__, [&]() -> CUresult {
+    if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
+    if ((flags & ~kKnownContextFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+    PrimaryState& state = Primary(dev);
+    std::lock_guard lock(state.mutex);
+    state.flags = flags;
+    PrimaryContext(dev)->flags.store(flags | CU_CTX_MAP_HOST);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int* flags, int* active) {
+  return Initialised(__func__, [&]() -> CUresult {
+    if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
+    if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    PrimaryState& state = Primary(dev);
+    std::lock_guard lock(state.mutex);
+    *flags = state.flags;
+    *active = PrimaryContext(dev)->alive.load() ? 1 : 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSynchronize(void) {
+  return InContext(
+      __func__, [&](const ContextRef& context) -> CUresult { return SynchronizeContextFromApi(*context); });
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext ctx) {
+  return InContext(__func__, [&](const ContextRef& current) -> CUresult {
+    ContextRef context = ctx == nullptr ? current : FindContext(ctx);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!context->alive.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return SynchronizeContextFromApi(*context);
+  });
+}
+
+CUresult cuCtxGetFlags(unsigned int* flags) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *flags = context->flags.load();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if ((flags & ~kKnownContextFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+    context->flags.store(flags);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (pvalue == nullptr || limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_INVALID_VALUE;
+    if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit > CU_LIMIT_CIG_ENABLED)
+      return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    *pvalue = context->limits[limit].load();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (limit < 0 || limit >= CU_LIMIT_MAX) return CUDA_ERROR_INVALID_VALUE;
+    if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH || limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) {
+      return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    }
+    context->limits[limit].store(value);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxGetCacheConfig(CUfunc_cache* pconfig) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (pconfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *pconfig = static_cast<CUfunc_cache>(context->cache_config.load());
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+      return CUDA_ERROR_INVALID_VALUE;
+    context->cache_config.store(config);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* leastPriority, int* greatestPriority) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (leastPriority != nullptr) *leastPriority = kLeastStreamPriority;
+    if (greatestPriority != nullptr) *greatestPriority = kGreatestStreamPriority;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxResetPersistingL2Cache(void) {
+  return InContext(__func__, [](const ContextRef&) { return CUDA_SUCCESS; });
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    ContextRef peer = FindContext(peerContext);
+    if (peer == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    // All devices share one address space here, so there is nothing to map.
+    return peer->device == context->device ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    return FindContext(peerContext) == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  });
+}
+
+}  // extern "C"

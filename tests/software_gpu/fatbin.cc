@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fatbin containers: a header, then entries (PTX, cubins, ...) that may be compressed with zstd or LZ4.
+#include "tests/software_gpu/fatbin.h"
+
+#include <lz4.h>
+#include <zstd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+namespace causeway::software_gpu {
+namespace {
+
+constexpr uint32_t kWrapperMagic = 0x466243B1;
+constexpr uint32_t kFatbinMagic = 0xBA55ED50;
+constexpr uint32_t kElfMagic = 0x464C457F;
+
+struct Wrapper {
+  uint32_t magic;
+  uint32_t version;  // 1, or 2: `linked` is a null-terminated array of fatbins
+  const void* data;
+  const void* const* linked;
+};
+static_assert(sizeof(Wrapper) == 24);
+
+struct FatbinHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t header_bytes;
+  uint64_t entries_bytes;
+};
+static_assert(sizeof(FatbinHeader) == 16);
+
+struct EntryHeader {
+  uint16_t kind;
+  uint16_t version;
+  uint32_t header_bytes;
+  uint64_t payload_bytes;     // with padding
+  uint32_t compressed_bytes;  // without padding; 0 when stored
+  uint32_t options_offset;
+  uint16_t minor;
+  uint16_t major;
+  uint32_t architecture;
+  uint32_t name_offset;
+  uint32_t name_bytes;
+  uint64_t flags;
+  uint64_t reserved;
+  uint64_t decompressed_bytes;
+};
+static_assert(sizeof(EntryHeader) == 64);
+
+constexpr uint16_t kKindPtx = 1;
+constexpr uint64_t kFlagLz4 = 0x2000;
+constexpr uint64_t kFlagZstd = 0x8000;
+constexpr uint64_t kMaxPtxBytes = uint64_t{1} << 30;
+
+struct Entry {
+  EntryHeader header;
+  const char* payload;
+};
+
+uint32_t Magic(const void* image) {
+  // Byte by byte: a text image may be shorter than a word.
+  const auto* bytes = static_cast<const unsigned char*>(image);
+  uint32_t magic = 0;
+  for (int i = 0; i < 4; ++i) {
+    if (i != 0 && bytes[i - 1] == 0) break;
+    magic |= static_cast<uint32_t>(bytes[i]) << (8 * i);
+  }
+  return magic;
+}
+
+CUresult Decompress(const Entry& entry, std::string* ptx, std::string* error) {
+  const EntryHeader& header = entry.header;
+  bool zstd = (header.flags & kFlagZstd) != 0;
+  bool lz4 = (header.flags & kFlagLz4) != 0;
+  if (!zstd && !lz4) {
+    ptx->assign(entry.payload, header.payload_bytes);
+  } else {
+    uint64_t source_bytes = header.compressed_bytes != 0 ? header.compressed_bytes : header.payload_bytes;
+    if (header.decompressed_bytes > kMaxPtxBytes || source_bytes > header.payload_bytes) {
+      *error = "a fatbin entry's sizes make no sense";
+      return CUDA_ERROR_INVALID_IMAGE;
+    }
+    ptx->resize(header.decompressed_bytes);
+    bool ok = false;
+    if (zstd) {
+      size_t bytes = ZSTD_decompress(ptx->data(), ptx->size(), entry.payload, source_bytes);
+      ok = ZSTD_isError(bytes) == 0 && bytes == ptx->size();
+    } else {
+      int bytes = LZ4_decompress_safe(entry.payload, ptx->data(), static_cast<int>(source_bytes),
+                                      static_cast<int>(ptx->size()));
+      ok = bytes >= 0 && static_cast<size_t>(bytes) == ptx->size();
+    }
+    if (!ok) {
+      *error = "a fatbin entry cannot be decompressed";
+      return CUDA_ERROR_INVALID_IMAGE;
+    }
+  }
+  ptx->resize(std::strlen(ptx->c_str()));
+  return CUDA_SUCCESS;
+}
+
+// The PTX entry of the highest architecture that this device can run; null payload when there is none.
+CUresult FindBestEntry(const void* fatbin, Entry* best, std::string* error) {
+  FatbinHeader header;
+  std::memcpy(&header, fatbin, sizeof header);
+  const char* position = static_cast<const char*>(fatbin) + header.header_bytes;
+  uint64_t left = header.entries_bytes;
+  best->payload = nullptr;
+  while (left >= sizeof(EntryHeader)) {
+    Entry entry;
+    std::memcpy(&entry.header, position, sizeof entry.header);
+    uint64_t header_bytes = entry.header.header_bytes;
+    if (header_bytes < sizeof(EntryHeader) || header_bytes > left ||
+        entry.header.payload_bytes > left - header_bytes) {
+      *error = "a fatbin entry reaches beyond the fatbin";
+      return CUDA_ERROR_INVALID_IMAGE;
+    }
+    entry.payload = position + header_bytes;
+    bool better = best->payload == nullptr || entry.header.architecture > best->header.architecture;
+    if (entry.header.kind == kKindPtx && entry.header.architecture <= kArchitecture && better) *best = entry;
+    position += header_bytes + entry.header.payload_bytes;
+    left -= header_bytes + entry.header.payload_bytes;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult ExtractFromFatbins(const std::vector<const void*>& fatbins, std::string* ptx, std::string* error) {
+  Entry chosen{};
+  for (const void* fatbin : fatbins) {
+    if (Magic(fatbin) != kFatbinMagic) {
+      *error = "the wrapper does not point to a fatbin";
+      return CUDA_ERROR_INVALID_IMAGE;
+    }
+    Entry entry{};
+    if (CUresult result = FindBestEntry(fatbin, &entry, error); result != CUDA_SUCCESS) return result;
+    if (entry.payload == nullptr) continue;
+    if (chosen.payload != nullptr) {
+      *error = "the image needs several PTX files linked together, which the software GPU cannot do";
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    chosen = entry;
+  }
+  if (chosen.payload == nullptr) {
+    *error = "the image holds no PTX for sm_90 or older; compile with -arch=compute_80 or similar";
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  }
+  return Decompress(chosen, ptx, error);
+}
+
+// PTX begins with its .version directive, after comments and white space.
+bool LooksLikePtx(const char* text) {
+  std::string_view rest(text);
+  while (!rest.empty()) {
+    if (rest.starts_with("//")) {
+      size_t end = rest.find('\n');
+      rest.remove_prefix(end == rest.npos ? rest.size() : end);
+    } else if (rest.starts_with("/*")) {
+      size_t end = rest.find("*/");
+      rest.remove_prefix(end == rest.npos ? rest.size() : end + 2);
+    } else if (std::strchr(" \t\r\n", rest.front()) != nullptr) {
+      rest.remove_prefix(1);
+    } else {
+      return rest.starts_with(".version");
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+CUresult ExtractPtx(const void* image, bool accept_wrapper, std::string* ptx, std::string* error) {
+  switch (Magic(image)) {
+    case kElfMagic:
+      *error = "the image is a cubin without PTX; the software GPU runs PTX only";
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    case kFatbinMagic:
+      return ExtractFromFatbins({image}, ptx, error);
+    case kWrapperMagic: {
+      if (!accept_wrapper) break;
+      Wrapper wrapper;
+      std::memcpy(&wrapper, image, sizeof wrapper);
+      std::vector<const void*> fatbins{wrapper.data};
+      if (wrapper.version == 2 && wrapper.linked != nullptr) {
+        for (const void* const* fatbin = wrapper.linked; *fatbin != nullptr; ++fatbin)
+          fatbins.push_back(*fatbin);
+      }
+      return ExtractFromFatbins(fatbins, ptx, error);
+    }
+    default:
+      if (!LooksLikePtx(static_cast<const char*>(image))) break;
+      ptx->assign(static_cast<const char*>(image));
+      return CUDA_SUCCESS;
+  }
+  *error = "the image is neither PTX text nor a fatbin";
+  return CUDA_ERROR_INVALID_IMAGE;
+}
+
+}  // namespace causeway::software_gpu

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registries of graphs, nodes and executable graphs, for the graph and capture files.
+#pragma once
+
+#include "tests/software_gpu/graph.h"
+#include "tests/software_gpu/handles.h"
+
+namespace causeway::software_gpu {
+
+// An instantiated graph: the nodes in an order that respects their dependencies.
+struct GraphExec {
+  std::vector<Operation> operations;  // guarded by GraphLock()
+  std::vector<NodeRef> sources;       // the node each operation came from
+  std::vector<bool> enabled;
+  unsigned long long flags = 0;
+  std::vector<AllocationRef> allocations;
+};
+
+Registry<CUgraph, Graph>& Graphs();
+Registry<CUgraphNode, Node>& Nodes();
+Registry<CUgraphExec, GraphExec>& GraphExecs();
+
+// False when the array is null but not empty, or a handle is not alive.
+bool FindNodes(const CUgraphNode* handles, size_t count, std::vector<NodeRef>* nodes);
+
+}  // namespace causeway::software_gpu

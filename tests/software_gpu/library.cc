@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Libraries: an image loaded once, with a module in each context that uses it.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "tests/software_gpu/handles.h"
+#include "tests/software_gpu/module.h"
+#include "tests/software_gpu/stream.h"
+
+namespace causeway::software_gpu {
+namespace {
+
+Registry<CUlibrary, Library>& Libraries() {
+  static auto* libraries = new Registry<CUlibrary, Library>;
+  return *libraries;
+}
+
+Registry<CUkernel, LibraryKernel>& LibraryKernels() {
+  static auto* kernels = new Registry<CUkernel, LibraryKernel>;
+  return *kernels;
+}
+
+CUresult LoadLibrary(const void* image, const JitLog& log, CUlibrary* handle) {
+  if (handle == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ParsedImage parsed;
+  CUresult result = ParseImage(image, true, log, &parsed);
+  if (result != CUDA_SUCCESS) return result;
+  auto library = std::make_shared<Library>();
+  library->ptx_architecture = parsed.ptx_architecture;
+  library->ptx = std::move(parsed.ptx);
+  library->kernels = parsed.program->kernels();
+  library->unused_program = std::move(parsed.program);
+  for (size_t i = 0; i < library->kernels.size(); ++i) {
+    auto kernel = std::make_shared<LibraryKernel>();
+    kernel->library = library;
+    kernel->index = i;
+    kernel->handle = LibraryKernels().Add(kernel);
+    library->kernel_handles.push_back(std::move(kernel));
+  }
+  library->handle = Libraries().Add(library);
+  *handle = library->handle;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+LibraryRef FindLibrary(CUlibrary handle) {
+  return Libraries().Find(handle);
+}
+LibraryKernelRef FindLibraryKernel(CUkernel handle) {
+  return LibraryKernels().Find(handle);
+}
+
+CUresult ModuleOfLibrary(const ContextRef& context, Library& library, ModuleRef* module) {
+  std::lock_guard lock(library.mutex);
+  ModuleRef& slot = library.modules[context->id.load()];
+  if (slot == nullptr) {
+    std::unique_ptr<Program> program = std::move(library.unused_program);
+    std::string error;
+    if (program == nullptr) program = Program::Parse(library.ptx, &error);
+    if (program == nullptr) return CUDA_ERROR_INVALID_PTX;
+    CUresult result = MakeModule(context, std::move(program), library.ptx_architecture, &slot);
+    if (result != CUDA_SUCCESS) return result;
+    slot->library = library.kernel_handles.empty() ? FindLibrary(library.handle)
+                                                   : library.kernel_handles.front()->library.lock();
+  }
+  *module = slot;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace causeway::software_gpu
+
+using namespace causeway::software_gpu;
+
+extern "C" {
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                           void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption*, void**,
+                           unsigned int) {
+  return OnDevice(__func__, [&] {
+    return LoadLibrary(code, ErrorLogOf(jitOptions, jitOptionsValues, numJitOptions), library);
+  });
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
+                               void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption*, void**,
+                               unsigned int) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (library == nullptr || fileName == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    std::ifstream file(fileName, std::ios::binary);
+    if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+    std::string image((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    return LoadLibrary(image.c_str(), ErrorLogOf(jitOptions, jitOptionsValues, numJitOptions), library);
+  });
+}
+
+CUresult cuLibraryUnload(CUlibrary handle) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    LibraryRef library = FindLibrary(handle);
+    if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    SynchronizeDevice();
+    Libraries().Remove(handle);
+    for (const LibraryKernelRef& kernel : library->kernel_handles) LibraryKernels().Remove(kernel->handle);
+    std::lock_guard lock(library->mutex);
+    for (const auto& entry : library->modules) UnloadModule(entry.second);
+    library->modules.clear();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary handle, const char* name) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (pKernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    LibraryRef library = FindLibrary(handle);
+    if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    for (size_t i = 0; i < library->kernels.size(); ++i) {
+      if (library->kernels[i].name != name) continue;
+      *pKernel = library->kernel_handles[i]->handle;
+      return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_NOT_FOUND;
+  });
+}
+
+CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    LibraryRef library = FindLibrary(lib);
+    if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *count = static_cast<unsigned>(library->kernels.size());
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int numKernels, CUlibrary lib) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (kernels == nullptr || numKernels == 0) return CUDA_ERROR_INVALID_VALUE;
+    LibraryRef library = FindLibrary(lib);
+    if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    size_t count = std::min<size_t>(numKernels, library->kernel_handles.size());
+    for (size_t i = 0; i < count; ++i) kernels[i] = library->kernel_handles[i]->handle;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary handle) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (pMod == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    LibraryRef library = FindLibrary(handle);
+    if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    ModuleRef module;
+    CUresult result = ModuleOfLibrary(context, *library, &module);
+    if (result == CUDA_SUCCESS) *pMod = module->handle;
+    return result;
+  });
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, const char* name) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    LibraryRef library = FindLibrary(handle);
+    if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    ModuleRef module;
+    CUresult result = ModuleOfLibrary(context, *library, &module);
+    return result != CUDA_SUCCESS ? result : FindGlobal(*module, name, dptr, bytes);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one address space: what is allocated, registered and therefore addressable by kernels and copies.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tests/software_gpu/context.h"
+#include "tests/software_gpu/driver.h"
+#include "tests/software_gpu/interpreter.h"
+
+namespace causeway::software_gpu {
+
+struct MemoryPool;
+
+enum class MemoryKind {
+  kDevice,      // cuMemAlloc, module variables
+  kPool,        // cuMemAllocAsync
+  kHost,        // cuMemHostAlloc, cuMemAllocHost
+  kRegistered,  // cuMemHostRegister
+  kManaged,     // cuMemAllocManaged
+};
+
+struct Allocation {
+  uintptr_t base = 0;
+  size_t bytes = 0;         // as requested
+  size_t mapped_bytes = 0;  // as reserved
+  MemoryKind kind = MemoryKind::kDevice;
+  CUdevice device = 0;
+  std::weak_ptr<Context> context;
+  unsigned flags = 0;     // the allocating call's
+  uint64_t id = 0;        // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  bool internal = false;  // a module's variable: not freed by cuMemFree
+  std::shared_ptr<MemoryPool> pool;
+  void* address() const { return reinterpret_cast<void*>(base); }
+  bool IsHost() const { return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered; }
+};
+using AllocationRef = std::shared_ptr<Allocation>;
+
+// Reserves memory and makes it addressable. Null when the device (or the machine) has no more.
+AllocationRef AllocateDeviceMemory(const ContextRef& context, size_t bytes, MemoryKind kind);
+AllocationRef AllocateHostMemory(const ContextRef& context, size_t bytes, MemoryKind kind, unsigned flags);
+
+// Makes the caller's own pages addressable; 712 when they overlap what already is.
+CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t bytes, unsigned flags);
+
+// Takes the allocation out of the address space and returns its pages. Does not wait for the device.
+void ReleaseMemory(const AllocationRef& allocation);
+
+// The allocation that holds the address; null when there is none.
+AllocationRef FindAllocation(uint64_t address);
+
+// What copies do with an address range.
+enum class RangeClass { kDevice, kPinned, kPageable, kInvalid };
+
+// kInvalid: starts inside an allocation and ends outside it.
+RangeClass ClassifyRange(uint64_t address, size_t bytes);
+
+// Whether the range lies in one allocation, i.e. is addressable by the device.
+bool IsAddressable(uint64_t address, size_t bytes);
+
+void FreeMemoryOf(Context& context);
+
+size_t DeviceMemoryInUse(CUdevice device);
+
+// What one launch may touch. Used by one thread at a time.
+std::unique_ptr<AddressSpace> MakeAddressSpace();
+
+}  // namespace causeway::software_gpu

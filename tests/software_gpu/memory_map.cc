@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// The map of all allocations, device arenas, and the lock-free view that running kernels consult.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "tests/software_gpu/config.h"
+#include "tests/software_gpu/memory.h"
+
+namespace causeway::software_gpu {
+namespace {
+
+constexpr size_t kDeviceGranuleBytes = 512;  // device pointers are multiples of it
+constexpr size_t kPageBytes = 4096;
+
+size_t RoundUp(size_t bytes, size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+struct Range {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+};
+using RangeTable = std::vector<Range>;  // sorted, without overlaps
+
+// One device's memory: a reserved address range, handed out first fit.
+struct Arena {
+  uintptr_t base = 0;
+  size_t bytes = 0;
+  size_t used = 0;
+  std::map<size_t, size_t> free_blocks;  // offset -> bytes
+};
+
+struct MemoryMap {
+  mutable std::shared_mutex mutex;
+  std::map<uintptr_t, AllocationRef> allocations;  // by base
+  std::vector<Arena> arenas;                       // by device
+  std::shared_ptr<const RangeTable> table;         // of generation `table_generation`
+  uint64_t table_generation = 0;
+  // Changes with every change of `allocations`; read without the lock by running kernels.
+  std::atomic<uint64_t> generation{1};
+};
+
+MemoryMap& Map() {
+  static auto* map = new MemoryMap;
+  return *map;
+}
+
+// Caller holds the map's mutex exclusively.
+bool PrepareArena(MemoryMap& map, CUdevice device) {
+  if (map.arenas.empty()) map.arenas.resize(static_cast<size_t>(GetConfig().device_count));
+  Arena& arena = map.arenas[static_cast<size_t>(device)];
+  if (arena.base != 0) return true;
+  size_t bytes = GetConfig().device_memory_bytes;
+  void* address =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return false;
+  arena.base = reinterpret_cast<uintptr_t>(address);
+  arena.bytes = bytes;
+  arena.free_blocks.emplace(0, bytes);
+  return true;
+}
+
+// Returns 0 when no free block is large enough.
+uintptr_t TakeFromArena(Arena& arena, size_t bytes) {
+  for (auto block = arena.free_blocks.begin(); block != arena.free_blocks.end(); ++block) {
+    if (block->second < bytes) continue;
+    size_t offset = block->first;
+    size_t rest = block->second - bytes;
+    arena.free_blocks.erase(block);
+    if (rest != 0) arena.free_blocks.emplace(offset + bytes, rest);
+    arena.used += bytes;
+    return arena.base + offset;
+  }
+  return 0;
+}
+
+void ReturnToArena(Arena& arena, uintptr_t base, size_t bytes) {
+  uintptr_t first_page = RoundUp(base, kPageBytes);
+  uintptr_t end_page = (base + bytes) / kPageBytes * kPageBytes;
+  if (end_page > first_page) {
+    madvise(reinterpret_cast<void*>(first_page), end_page - first_page, MADV_DONTNEED);
+  }
+  arena.used -= bytes;
+  size_t offset = base - arena.base;
+  auto next = arena.free_blocks.lower_bound(offset);
+  if (next != arena.free_blocks.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    next = arena.free_blocks.erase(next);
+  }
+  if (next != arena.free_blocks.begin()) {
+    auto previous = std::prev(next);
+    if (previous->first + previous->second == offset) {
+      previous->second += bytes;
+      return;
+    }
+  }
+  arena.free_blocks.emplace(offset, bytes);
+}
+
+// Caller holds the map's mutex exclusively.
+void Insert(MemoryMap& map, const AllocationRef& allocation) {
+  static uint64_t next_id = 1;
+  allocation->id = next_id++;
+  map.allocations.emplace(allocation->base, allocation);
+  // Release pairs with the acquire in LaunchAddressSpace::Refresh.
+  map.generation.fetch_add(1, std::memory_order_release);
+}
+
+// Caller holds the map's mutex.
+AllocationRef FindLocked(const MemoryMap& map, uint64_t address) {
+  auto next = map.allocations.upper_bound(address);
+  if (next == map.allocations.begin()) return nullptr;
+  const AllocationRef& candidate = std::prev(next)->second;
+  return address - candidate->base < candidate->bytes ? candidate : nullptr;
+}
+
+std::shared_ptr<const RangeTable> CurrentTable(uint64_t* generation) {
+  MemoryMap& map = Map();
+  std::unique_lock lock(map.mutex);
+  *generation = map.generation.load(std::memory_order_relaxed);
+  if (map.table == nullptr || map.table_generation != *generation) {
+    auto table = std::make_shared<RangeTable>();
+    table->reserve(map.allocations.size());
+    for (const auto& entry : map.allocations) {
+      table->push_back({entry.second->base, entry.second->base + entry.second->mapped_bytes});
+    }
+    map.table = std::move(table);
+    map.table_generation = *generation;
+  }
+  return map.table;
+}
+
+// A snapshot of the map. What was allocated after the launch began is seen too: a miss looks again if the map
+// has changed. What is freed meanwhile stays addressable until the launch ends, as frees wait for the device.
+class LaunchAddressSpace : public AddressSpace {
+ public:
+  LaunchAddressSpace() : table_(CurrentTable(&generation_)) {}
+
+  bool Contains(uint64_t address, size_t bytes) const override {
+    if (address >= last_.begin && address < last_.end) return bytes <= last_.end - address;
+    if (Search(address, bytes)) return true;
+    return Refresh() && Search(address, bytes);
+  }
+
+ private:
+  bool Search(uint64_t address, size_t bytes) const {
+    auto next = std::upper_bound(table_->begin(), table_->end(), address,
+                                 [](uint64_t value, const Range& range) { return value < range.begin; });
+    if (next == table_->begin()) return false;
+    const Range& range = *std::prev(next);
+    if (address >= range.end || bytes > range.end - address) return false;
+    last_ = range;
+    return true;
+  }
+
+  bool Refresh() const {
+    if (Map().generation.load(std::memory_order_acquire) == generation_) return false;
+    table_ = CurrentTable(&generation_);
+    return true;
+  }
+
+  mutable uint64_t generation_ = 0;
+  mutable std::shared_ptr<const RangeTable> table_;
+  mutable Range last_;
+};
+
+}  // namespace
+
+AllocationRef AllocateDeviceMemory(const ContextRef& context, size_t bytes, MemoryKind kind) {
+  if (bytes == 0 || bytes > GetConfig().device_memory_bytes) return nullptr;
+  auto allocation = std::make_shared<Allocation>();
+  allocation->bytes = bytes;
+  allocation->mapped_bytes = RoundUp(bytes, kDeviceGranuleBytes);
+  allocation->kind = kind;
+  allocation->device = context->device;
+  allocation->context = context;
+  MemoryMap& map = Map();
+  std::unique_lock lock(map.mutex);
+  if (!PrepareArena(map, context->device)) return nullptr;
+  allocation->base =
+      TakeFromArena(map.arenas[static_cast<size_t>(context->device)], allocation->mapped_bytes);
+  if (allocation->base == 0) return nullptr;
+  Insert(map, allocation);
+  return allocation;
+}
+
+AllocationRef AllocateHostMemory(const ContextRef& context, size_t bytes, MemoryKind kind, unsigned flags) {
+  if (bytes == 0 || bytes > SIZE_MAX - kPageBytes) return nullptr;
+  size_t mapped = RoundUp(bytes, kPageBytes);
+  void* address =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return nullptr;
+  auto allocation = std::make_shared<Allocation>();
+  allocation->base = reinterpret_cast<uintptr_t>(address);
+  allocation->bytes = bytes;
+  allocation->mapped_bytes = mapped;
+  allocation->kind = kind;
+  allocation->device = context->device;
+  allocation->context = context;
+  allocation->flags = flags;
+  MemoryMap& map = Map();
+  std::unique_lock lock(map.mutex);
+  Insert(map, allocation);
+  return allocation;
+}
+
+CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t bytes, unsigned flags) {
+  auto allocation = std::make_shared<Allocation>();
+  allocation->base = reinterpret_cast<uintptr_t>(address);
+  if (bytes > UINTPTR_MAX - allocation->base) return CUDA_ERROR_INVALID_VALUE;
+  allocation->bytes = bytes;
+  allocation->mapped_bytes = bytes;
+  allocation->kind = MemoryKind::kRegistered;
+  allocation->device = context->device;
+  allocation->context = context;
+  allocation->flags = flags;
+  MemoryMap& map = Map();
+  std::unique_lock lock(map.mutex);
+  auto next = map.allocations.upper_bound(allocation->base);
+  if (next != map.allocations.end() && next->first < allocation->base + bytes) {
+    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
+  if (FindLocked(map, allocation->base) != nullptr) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  Insert(map, allocation);
+  return CUDA_SUCCESS;
+}
+
+void ReleaseMemory(const AllocationRef& allocation) {
+  MemoryMap& map = Map();
+  std::unique_lock lock(map.mutex);
+  auto found = map.allocations.find(allocation->base);
+  if (found == map.allocations.end() || found->second != allocation) return;
+  map.allocations.erase(found);
+  map.generation.fetch_add(1, std::memory_order_release);
+  switch (allocation->kind) {
+    case MemoryKind::kDevice:
+    case MemoryKind::kPool:
+      ReturnToArena(map.arenas[static_cast<size_t>(allocation->device)], allocation->base,
+                    allocation->mapped_bytes);
+      break;
+    case MemoryKind::kHost:
+    case MemoryKind::kManaged:
+      munmap(allocation->address(), allocation->mapped_bytes);
+      break;
+    case MemoryKind::kRegistered:
+      break;
+  }
+}
+
+AllocationRef FindAllocation(uint64_t address) {
+  MemoryMap& map = Map();
+  std::shared_lock lock(map.mutex);
+  return FindLocked(map, address);
+}
+
+RangeClass ClassifyRange(uint64_t address, size_t bytes) {
+  AllocationRef allocation = FindAllocation(address);
+  if (allocation == nullptr) return RangeClass::kPageable;
+  if (bytes > allocation->bytes - (address - allocation->base)) return RangeClass::kInvalid;
+  return allocation->IsHost() ? RangeClass::kPinned : RangeClass::kDevice;
+}
+
+bool IsAddressable(uint64_t address, size_t bytes) {
+  AllocationRef allocation = FindAllocation(address);
+  return allocation != nullptr && bytes <= allocation->bytes - (address - allocation->base);
+}
+
+void FreeMemoryOf(Context& context) {
+  std::vector<AllocationRef> owned;
+  {
+    std::shared_lock lock(Map().mutex);
+    for (const auto& entry : Map().allocations) {
+      if (entry.second->context.lock().get() == &context) owned.push_back(entry.second);
+    }
+  }
+  for (const AllocationRef& allocation : owned) ReleaseMemory(allocation);
+}
+
+size_t DeviceMemoryInUse(CUdevice device) {
+  std::shared_lock lock(Map().mutex);
+  return Map().arenas.empty() ? 0 : Map().arenas[static_cast<size_t>(device)].used;
+}
+
+std::unique_ptr<AddressSpace> MakeAddressSpace() {
+  return std::make_unique<LaunchAddressSpace>();
+}
+
+}  // namespace causeway::software_gpu

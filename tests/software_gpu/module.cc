@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules: parsing, variables, functions, and the cuModule calls.
+#include "tests/software_gpu/module.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "tests/software_gpu/fatbin.h"
+#include "tests/software_gpu/faults.h"
+#include "tests/software_gpu/handles.h"
+#include "tests/software_gpu/stream.h"
+
+namespace causeway::software_gpu {
+namespace {
+
+constexpr int kDefaultSharedBytes = 49152;
+
+Registry<CUmodule, Module>& Modules() {
+  static auto* modules = new Registry<CUmodule, Module>;
+  return *modules;
+}
+
+Registry<CUfunction, Function>& Functions() {
+  static auto* functions = new Registry<CUfunction, Function>;
+  return *functions;
+}
+
+void Explain(const std::string& sentence, const JitLog& log) {
+  std::fprintf(stderr, "software GPU: cannot load a module: %s.\n", sentence.c_str());
+  if (log.buffer == nullptr || log.bytes == 0) return;
+  size_t length = std::min(sentence.size(), log.bytes - 1);
+  std::memcpy(log.buffer, sentence.data(), length);
+  log.buffer[length] = '\0';
+}
+
+// The number in ".target sm_80"; 0 when there is none.
+unsigned TargetOf(const std::string& ptx) {
+  size_t target = ptx.find(".target");
+  size_t name = target == ptx.npos ? ptx.npos : ptx.find("sm_", target);
+  return name == ptx.npos ? 0 : static_cast<unsigned>(std::strtoul(ptx.c_str() + name + 3, nullptr, 10));
+}
+
+CUresult PlaceVariables(const ContextRef& context, Module& module) {
+  for (Variable& variable : module.program->variables()) {
+    AllocationRef memory =
+        AllocateDeviceMemory(context, std::max<size_t>(variable.bytes, 1), MemoryKind::kDevice);
+    if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    memory->internal = true;
+    variable.address = memory->address();
+    module.memory.push_back(std::move(memory));
+  }
+  return CUDA_SUCCESS;
+}
+
+void WriteInitialValues(Module& module) {
+  for (const Variable& variable : module.program->variables()) {
+    std::memset(variable.address, 0, variable.bytes);
+    if (!variable.initial.empty())
+      std::memcpy(variable.address, variable.initial.data(), variable.initial.size());
+  }
+}
+
+CUresult LoadModule(const ContextRef& context, const void* image, const JitLog& log, CUmodule* handle) {
+  if (handle == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  SynchronizeDevice();  // NVIDIA's driver waits here too
+  ParsedImage parsed;
+  CUresult result = ParseImage(image, false, log, &parsed);
+  if (result != CUDA_SUCCESS) return result;
+  ModuleRef module;
+  result = MakeModule(context, std::move(parsed.program), parsed.ptx_architecture, &module);
+  if (result == CUDA_SUCCESS) *handle = module->handle;
+  return result;
+}
+
+}  // namespace
+
+JitLog ErrorLogOf(const CUjit_option* options, void* const* values, unsigned count) {
+  JitLog log;
+  if (options == nullptr || values == nullptr) return log;
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log.buffer = static_cast<char*>(values[i]);
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+      log.bytes = reinterpret_cast<uintptr_t>(values[i]) & ~0u;
+  }
+  return log;
+}
+
+CUresult ParseImage(const void* image, bool accept_wrapper, const JitLog& log, ParsedImage* parsed) {
+  std::string error;
+  CUresult result = ExtractPtx(image, accept_wrapper, &parsed->ptx, &error);
+  if (result == CUDA_SUCCESS) {
+    parsed->program = Program::Parse(parsed->ptx, &error);
+    if (parsed->program == nullptr) result = CUDA_ERROR_INVALID_PTX;
+  }
+  if (result != CUDA_SUCCESS) {
+    Explain(error, log);
+    return result;
+  }
+  parsed->ptx_architecture = TargetOf(parsed->ptx);
+  return CUDA_SUCCESS;
+}
+
+CUresult MakeModule(const ContextRef& context, std::unique_ptr<Program> program, unsigned ptx_architecture,
+                    ModuleRef* module) {
+  ModuleRef made(new Module, [](Module* dying) {
+    for (const AllocationRef& memory : dying->memory) ReleaseMemory(memory);
+    delete dying;
+  });
+  made->context = context;
+  made->ptx_architecture = ptx_architecture;
+  made->program = std::move(program);
+  if (CUresult result = PlaceVariables(context, *made); result != CUDA_SUCCESS) return result;
+  std::string error;
+  if (!made->program->Link(&error)) {
+    Explain(error, {});
+    return CUDA_ERROR_INVALID_PTX;
+  }
+  WriteInitialValues(*made);
+  for (const Kernel& kernel : made->program->kernels()) {
+    auto function = std::make_shared<Function>();
+    function->module = made;
+    function->kernel = &kernel;
+    function->settings.max_dynamic_shared_bytes =
+        std::max(0, kDefaultSharedBytes - static_cast<int>(kernel.static_shared_bytes));
+    function->handle = Functions().Add(function);
+    made->functions.push_back(std::move(function));
+  }
+  made->handle = Modules().Add(made);
+  *module = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+void UnloadModule(const ModuleRef& module) {
+  Modules().Remove(module->handle);
+  for (const FunctionRef& function : module->functions) Functions().Remove(function->handle);
+}
+
+ModuleRef FindModule(CUmodule handle) {
+  return Modules().Find(handle);
+}
+
+CUresult ResolveFunction(const ContextRef& context, CUfunction handle, FunctionRef* function) {
+  *function = Functions().Find(handle);
+  if (*function != nullptr) return CUDA_SUCCESS;
+  LibraryKernelRef kernel = FindLibraryKernel(reinterpret_cast<CUkernel>(handle));
+  LibraryRef library = kernel == nullptr ? nullptr : kernel->library.lock();
+  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  ModuleRef module;
+  CUresult result = ModuleOfLibrary(context, *library, &module);
+  if (result == CUDA_SUCCESS) *function = module->functions[kernel->index];
+  return result;
+}
+
+CUresult FindGlobal(const Module& module, const char* name, CUdeviceptr* address, size_t* bytes) {
+  for (const Variable& variable : module.program->variables()) {
+    if (variable.name != name) continue;
+    if (address != nullptr) *address = reinterpret_cast<CUdeviceptr>(variable.address);
+    if (bytes != nullptr) *bytes = variable.bytes;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_NOT_FOUND;
+}
+
+void UnloadModulesOf(Context& context) {
+  auto modules =
+      Modules().RemoveIf([&](const Module& module) { return module.context.lock().get() == &context; });
+  for (const ModuleRef& module : modules) {
+    UnloadModule(module);
+    if (LibraryRef library = module->library.lock()) {
+      std::lock_guard lock(library->mutex);
+      std::erase_if(library->modules, [&](const auto& entry) { return entry.second == module; });
+    }
+  }
+}
+
+}  // namespace causeway::software_gpu
+
+using namespace causeway::software_gpu;
+
+extern "C" {
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return InContext(__func__,
+                   [&](const ContextRef& context) { return LoadModule(context, image, {}, module); });
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                            CUjit_option* options, void** optionValues) {
+  return InContext(__func__, [&](const ContextRef& context) {
+    return LoadModule(context, image, ErrorLogOf(options, optionValues, numOptions), module);
+  });
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  return InContext(__func__,
+                   [&](const ContextRef& context) { return LoadModule(context, fatCubin, {}, module); });
+}
+
+CUresult cuModuleLoad(CUmodule* module, const char* fname) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (module == nullptr || fname == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    std::ifstream file(fname, std::ios::binary);
+    if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+    std::string image((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    return LoadModule(context, image.c_str(), {}, module);
+  });
+}
+
+CUresult cuModuleUnload(CUmodule hmod) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    ModuleRef module = FindModule(hmod);
+    if (module == nullptr || module->library.lock() != nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    SynchronizeDevice();
+    UnloadModule(module);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+  return Initialised(__func__, [&]() -> CUresult {
+    if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *mode = CU_MODULE_EAGER_LOADING;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (hfunc == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    ModuleRef module = FindModule(hmod);
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    for (const FunctionRef& function : module->functions) {
+      if (function->kernel->name != name) continue;
+      *hfunc = function->handle;
+      return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_NOT_FOUND;
+  });
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    ModuleRef module = FindModule(mod);
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *count = static_cast<unsigned>(module->functions.size());
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions, CUmodule mod) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (functions == nullptr || numFunctions == 0) return CUDA_ERROR_INVALID_VALUE;
+    ModuleRef module = FindModule(mod);
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    size_t count = std::min<size_t>(numFunctions, module->functions.size());
+    for (size_t i = 0; i < count; ++i) functions[i] = module->functions[i]->handle;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    ModuleRef module = FindModule(hmod);
+    return module == nullptr ? CUDA_ERROR_INVALID_HANDLE : FindGlobal(*module, name, dptr, bytes);
+  });
+}
+
+}  // extern "C"
