@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks what a guest process says of itself before it is served.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "host_backend/result.h"
+#include "ivshmem_ring/layout.h"
+
+namespace causeway::daemon {
+
+struct OpenRequest {
+  uint32_t pid = 0;
+  uint64_t window_address = 0;           // 0 over TCP
+  std::vector<std::string> environment;  // NAME=VALUE, only what may reach a driver on the host
+};
+
+// `block` is a private copy. `region_bytes` is 0 over TCP, where nothing is mapped. An error is the sentence
+// for the guest process.
+Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes);
+
+// True for the variables that a guest process may set for its worker. Others are ignored: several name files
+// or libraries (CUDA_CACHE_PATH, CUDA_INJECTION64_PATH), which a guest must not choose on the host.
+bool MayReachDriver(const std::string& name);
+
+}  // namespace causeway::daemon

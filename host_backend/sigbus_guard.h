@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps the daemon alive when a region's file shrinks under its mapping (a guest's QEMU may truncate it).
+#pragma once
+#include <cstddef>
+
+namespace causeway::daemon {
+
+// While it lives, a SIGBUS inside [address, address + bytes) replaces the whole range by zeroed private
+// memory and sets tripped(); everywhere else a SIGBUS ends the process as usual.
+class SigbusGuard {
+ public:
+  SigbusGuard(void* address, size_t bytes);
+  ~SigbusGuard();
+  SigbusGuard(const SigbusGuard&) = delete;
+  SigbusGuard& operator=(const SigbusGuard&) = delete;
+  bool tripped() const;
+
+ private:
+  size_t index_;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spares, requests and back-off.
+#include "host_backend/worker_pool.h"
+
+#include <algorithm>
+
+namespace causeway::daemon {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kFirstBackOff{1'000};
+constexpr milliseconds kLongestBackOff{60'000};
+// A failure this fresh answers a request; an older one is tried again for it.
+constexpr milliseconds kFreshFailure{1'000};
+// A spare that was ready this long and then died is replaced at once.
+constexpr std::chrono::seconds kStableSpare{10};
+
+}  // namespace
+
+WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers)
+    : loop_(loop), program_(std::move(program)), spare_workers_(spare_workers) {}
+
+WorkerPool::~WorkerPool() {
+  loop_.Cancel(retry_timer_);
+}
+
+WorkerPool::Entry* WorkerPool::Find(const WorkerProcess& worker) {
+  for (Entry& entry : workers_) {
+    if (entry.process.get() == &worker) return &entry;
+  }
+  return nullptr;
+}
+
+WorkerPool::Entry* WorkerPool::Find(const WorkerClient& client) {
+  for (Entry& entry : workers_) {
+    if (entry.client == &client) return &entry;
+  }
+  return nullptr;
+}
+
+WorkerPool::Entry* WorkerPool::ReadySpare() {
+  for (Entry& entry : workers_) {
+    if (entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady) return &entry;
+  }
+  return nullptr;
+}
+
+size_t WorkerPool::ready_spares() const {
+  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
+    return entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady;
+  }));
+}
+
+size_t WorkerPool::starting() const {
+  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
+    return entry.process->state() == WorkerProcess::State::kStarting;
+  }));
+}
+
+size_t WorkerPool::Spares() const {
+  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
+    const auto state = entry.process->state();
+    return entry.client == nullptr && !entry.own_environment &&
+           (state == WorkerProcess::State::kReady || state == WorkerProcess::State::kStarting);
+  }));
+}
+
+size_t WorkerPool::WaitingForSpare() const {
+  return size_t(std::count_if(waiting_.begin(), waiting_.end(),
+                              [](const Waiting& request) { return request.environment.empty(); }));
+}
+
+void WorkerPool::Request(WorkerClient& client, std::vector<std::string> environment) {
+  if (stopping_) {
+    client.OnNoWorker("The host daemon is being stopped.");
+    return;
+  }
+  waiting_.push_back({&client, std::move(environment)});
+  Pump();
+}
+
+void WorkerPool::Withdraw(WorkerClient& client) {
+  waiting_.remove_if([&](const Waiting& request) { return request.client == &client; });
+  if (Entry* entry = Find(client)) {
+    entry->client = nullptr;
+    entry->process->Kill();
+  }
+}
+
+bool WorkerPool::End(WorkerClient& client, bool kill_now) {
+  Entry* entry = Find(client);
+  if (entry == nullptr) return false;
+  if (kill_now) {
+    entry->process->Kill();
+  } else {
+    entry->process->End();
+  }
+  return true;
+}
+
+void WorkerPool::Stop() {
+  stopping_ = true;
+  loop_.Cancel(retry_timer_);
+  auto refused = std::move(waiting_);
+  waiting_.clear();
+  for (const Waiting& request : refused) request.client->OnNoWorker("The host daemon is being stopped.");
+  for (Entry& entry : workers_) entry.process->End();
+}
+
+bool WorkerPool::StartWorker(WorkerClient* client, const std::vector<std::string>& environment) {
+  auto worker = WorkerProcess::Start(loop_, program_, environment, *this);
+  if (!worker.ok()) {
+    if (client != nullptr) {
+      client->OnNoWorker(worker.error());
+    } else {
+      SpareFailed(worker.error());
+    }
+    return false;
+  }
+  LogDebug("worker " + std::to_string(worker.value()->pid()) + " started");
+  workers_.push_back({std::move(worker.value()), client, !environment.empty()});
+  return true;
+}
+
+void WorkerPool::ServeFromSpares() {
+  for (auto request = waiting_.begin(); request != waiting_.end();) {
+    Entry* spare = request->environment.empty() ? ReadySpare() : nullptr;
+    if (spare == nullptr) {
+      ++request;
+      continue;
+    }
+    WorkerClient* client = request->client;
+    request = waiting_.erase(request);
+    spare->client = client;
+    client->OnWorker(*spare->process);
+  }
+}
+
+void WorkerPool::StartOwn() {
+  for (auto request = waiting_.begin(); request != waiting_.end() && starting() < kMaxStarting;) {
+    if (request->environment.empty()) {
+      ++request;
+      continue;
+    }
+    const Waiting taken = std::move(*request);
+    request = waiting_.erase(request);
+    StartWorker(taken.client, taken.environment);
+  }
+}
+
+void WorkerPool::StartSpares() {
+  while (!stopping_ && starting() < kMaxStarting && Spares() < WaitingForSpare() + spare_workers_) {
+    const auto age = Clock::now() - last_failure_;
+    const bool may_start =
+        failure_.empty() || age >= back_off_ || (WaitingForSpare() != 0 && age >= kFreshFailure);
+    if (!may_start || !StartWorker(nullptr, {})) return;
+    if (!failure_.empty()) return;  // one attempt tells whether the cause is gone
+  }
+}
+
+void WorkerPool::Pump() {
+  if (stopping_) return;
+  ServeFromSpares();
+  StartOwn();
+  StartSpares();
+  if (failure_.empty() || starting() != 0) return;
+  // Nobody waits for a worker that will not come.
+  std::vector<WorkerClient*> refused;
+  for (auto request = waiting_.begin(); request != waiting_.end();) {
+    if (request->environment.empty()) refused.push_back(request->client);
+    request = request->environment.empty() ? waiting_.erase(request) : std::next(request);
+  }
+  const std::string sentence = failure_;
+  for (WorkerClient* client : refused) client->OnNoWorker(sentence);
+}
+
+void WorkerPool::SpareFailed(const std::string& sentence) {
+  if (failure_ != sentence) LogError("no worker can serve: " + sentence);
+  failure_ = sentence;
+  last_failure_ = Clock::now();
+  back_off_ = std::clamp(back_off_ * 2, kFirstBackOff, kLongestBackOff);
+  loop_.Cancel(retry_timer_);
+  retry_timer_ = loop_.After(back_off_, [this] {
+    retry_timer_ = 0;
+    Pump();
+  });
+}
+
+void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
+  Entry* entry = Find(worker);
+  if (entry == nullptr) return;
+  if (ready.failed != 0) {
+    WorkerClient* client = entry->client;
+    entry->client = nullptr;
+    const bool own = entry->own_environment;
+    if (client != nullptr) client->OnNoWorker(ready.text);
+    if (!own) SpareFailed(ready.text);
+    Pump();
+    return;
+  }
+  LogDebug("worker " + std::to_string(worker.pid()) + " is ready");
+  if (!entry->own_environment) {
+    if (!failure_.empty()) LogInfo("workers can serve again");
+    failure_.clear();
+    back_off_ = milliseconds{0};
+    driver_ = ready.text;
+    driver_version_ = ready.driver_version;
+    device_count_ = ready.device_count;
+  }
+  if (entry->client != nullptr) {
+    entry->client->OnWorker(worker);
+  } else if (entry->own_environment) {
+    worker.End();  // its session was withdrawn meanwhile
+  }
+  Pump();
+}
+
+void WorkerPool::OnUsage(WorkerProcess& worker, const WorkerUsage& usage) {
+  Entry* entry = Find(worker);
+  if (entry != nullptr && entry->client != nullptr) entry->client->OnWorkerUsage(usage);
+}
+
+void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orderly) {
+  Entry* entry = Find(worker);
+  if (entry == nullptr) return;
+  LogDebug("worker " + how);
+  WorkerClient* client = entry->client;
+  entry->client = nullptr;
+  const bool own = entry->own_environment;
+  const bool was_assigned = client != nullptr && worker.assigned();
+  const bool asked_to_end = worker.asked_to_end();
+  // Destroyed once this worker's own handler has returned.
+  loop_.Later([this, &worker] {
+    workers_.remove_if([&](const Entry& e) { return e.process.get() == &worker; });
+    Pump();
+  });
+  if (was_assigned) {
+    client->OnWorkerExit(how, orderly);
+  } else if (client != nullptr) {
+    client->OnNoWorker("The worker " + how +
+                       " before it could serve this session; see the log of causewayd.");
+  } else if (!own && !asked_to_end && !stopping_ && Clock::now() - worker.started() < kStableSpare) {
+    SpareFailed("A worker " + how + " before it served a session; see the log of causewayd.");
+  }
+}
+
+}  // namespace causeway::daemon

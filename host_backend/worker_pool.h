@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers started ahead of time, and the queue of sessions that wait for one.
+#pragma once
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/worker_process.h"
+
+namespace causeway::daemon {
+
+// A session, as the pool sees it. After Request(): OnWorker or OnNoWorker, once; after OnWorker:
+// OnWorkerExit, once.
+class WorkerClient {
+ public:
+  virtual ~WorkerClient() = default;
+  virtual void OnWorker(WorkerProcess& worker) = 0;
+  virtual void OnNoWorker(const std::string& sentence) = 0;
+  virtual void OnWorkerUsage(const WorkerUsage& usage) = 0;
+  virtual void OnWorkerExit(const std::string& how, bool orderly) = 0;
+};
+
+class WorkerPool final : public WorkerProcess::Listener {
+ public:
+  static constexpr size_t kMaxStarting = 4;  // at once: driver start-up is heavy on CPU and memory
+
+  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers);
+  ~WorkerPool() override;
+
+  // Starts the first spares.
+  void Start() { Pump(); }
+  // The answer may come before this returns. `environment` other than empty means a worker of its own,
+  // started now.
+  void Request(WorkerClient& client, std::vector<std::string> environment);
+  // The client forgets the pool: its request is withdrawn, or its worker ended without a further call.
+  void Withdraw(WorkerClient& client);
+  // Asks the client's worker to end; OnWorkerExit follows. False when it has none.
+  bool End(WorkerClient& client, bool kill_now);
+  // No new workers; all end.
+  void Stop();
+
+  bool empty() const { return workers_.empty(); }
+  size_t ready_spares() const;
+  size_t starting() const;
+  size_t worker_count() const { return workers_.size(); }
+  // Why no spare can be had, or empty.
+  const std::string& failure() const { return failure_; }
+  const std::string& driver() const { return driver_; }
+  uint32_t driver_version() const { return driver_version_; }
+  uint32_t device_count() const { return device_count_; }
+
+  void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
+  void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
+  void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) override;
+
+ private:
+  struct Entry {
+    std::unique_ptr<WorkerProcess> process;
+    WorkerClient* client = nullptr;
+    bool own_environment = false;
+  };
+  struct Waiting {
+    WorkerClient* client;
+    std::vector<std::string> environment;
+  };
+
+  Entry* Find(const WorkerProcess& worker);
+  Entry* Find(const WorkerClient& client);
+  Entry* ReadySpare();
+  size_t Spares() const;  // ready or starting, for anybody
+  size_t WaitingForSpare() const;
+  bool StartWorker(WorkerClient* client, const std::vector<std::string>& environment);
+  void Pump();
+  void ServeFromSpares();
+  void StartOwn();
+  void StartSpares();
+  void SpareFailed(const std::string& sentence);
+
+  EventLoop& loop_;
+  const WorkerProgram program_;
+  const uint32_t spare_workers_;
+  std::list<Entry> workers_;
+  std::list<Waiting> waiting_;
+  std::string failure_;
+  std::string driver_;
+  uint32_t driver_version_ = 0;
+  uint32_t device_count_ = 0;
+  std::chrono::milliseconds back_off_{0};
+  Clock::time_point last_failure_{};
+  EventLoop::TimerId retry_timer_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// One worker: started, told what to serve, watched, ended. host_backend/worker_control.h is the protocol.
+#pragma once
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/daemon_log.h"
+#include "host_backend/event_loop.h"
+#include "host_backend/result.h"
+#include "host_backend/unique_fd.h"
+#include "host_backend/worker_control.h"
+
+namespace causeway::daemon {
+
+struct WorkerProgram {
+  std::string path;
+  std::string driver_library;
+  std::chrono::milliseconds ready_limit{60'000};
+  std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
+};
+
+class WorkerProcess {
+ public:
+  enum class State { kStarting, kReady, kAssigned, kEnding };
+
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // The worker said that it can serve, or that it cannot (failed); then it is already being ended.
+    virtual void OnReady(WorkerProcess& worker, const WorkerReady& ready) = 0;
+    virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
+    // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
+    // call.
+    virtual void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) = 0;
+  };
+
+  // `environment` entries (NAME=VALUE) replace those of the daemon.
+  static Result<std::unique_ptr<WorkerProcess>> Start(EventLoop& loop, const WorkerProgram& program,
+                                                      const std::vector<std::string>& environment,
+                                                      Listener& listener);
+  // Kills it if it still runs.
+  ~WorkerProcess();
+
+  // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
+  bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
+  // Asks it to end; after the limit it is killed.
+  void End();
+  void Kill();
+
+  pid_t pid() const { return pid_; }
+  State state() const { return state_; }
+  bool assigned() const { return assigned_; }
+  bool asked_to_end() const { return asked_to_end_; }
+  Clock::time_point started() const { return started_; }
+
+ private:
+  WorkerProcess(EventLoop& loop, const WorkerProgram& program, Listener& listener);
+  void Wind();  // closes the control socket and sets the limit
+  void OnControl(uint32_t events);
+  void OnOutput();
+  void OnPidfd();
+  void HandleReady(const WorkerReady& packet);
+  void LogOutput(bool all);
+
+  EventLoop& loop_;
+  Listener& listener_;
+  const WorkerProgram program_;
+  const Clock::time_point started_ = Clock::now();
+  pid_t pid_ = -1;
+  State state_ = State::kStarting;
+  bool assigned_ = false;
+  bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
+  UniqueFd pidfd_;
+  UniqueFd control_;
+  UniqueFd output_;
+  EventLoop::WatchId pidfd_watch_ = 0;
+  EventLoop::WatchId control_watch_ = 0;
+  EventLoop::WatchId output_watch_ = 0;
+  EventLoop::TimerId timer_ = 0;
+  std::string pending_output_;
+  LimitedLog log_;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for causeway-worker in the daemon's tests: no driver, and a behaviour chosen by the --driver argument.
+//   ok, stubborn (ignores the end), fail (no driver), crash (before ready), silent (never ready), violation, fill
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "host_backend/worker_control.h"
+#include "ivshmem_ring/layout.h"
+
+namespace {
+
+using namespace causeway;
+
+struct Received {
+  WorkerAssignment assignment{};
+  int descriptors[2] = {-1, -1};
+};
+
+bool Receive(int control, Received& received) {
+  iovec part{&received.assignment, sizeof(received.assignment)};
+  alignas(cmsghdr) char buffer[CMSG_SPACE(sizeof(int) * 2)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = buffer;
+  message.msg_controllen = sizeof(buffer);
+  if (recvmsg(control, &message, 0) != ssize_t(sizeof(received.assignment))) return false;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr) return false;
+  std::memcpy(received.descriptors, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
+  return true;
+}
+
+void SendReady(int control, const std::string& mode) {
+  WorkerReady ready{};
+  ready.failed = mode == "fail" ? 1 : 0;
+  ready.driver_version = 13000;
+  ready.device_count = 1;
+  std::snprintf(ready.text, sizeof(ready.text), "%s",
+                mode == "fail" ? "The driver library /missing/libcuda.so.1 cannot be opened." : "/fake/libcuda.so.1");
+  send(control, &ready, sizeof(ready), MSG_NOSIGNAL);
+}
+
+// What the tests look at: the environment and personality that the daemon gave.
+void SendUsage(int control, const std::string& mode) {
+  const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  WorkerUsage usage{};
+  usage.calls = connections != nullptr ? std::strtoull(connections, nullptr, 10) : 0;
+  usage.device_bytes = (personality(0xffffffff) & ADDR_COMPAT_LAYOUT) != 0 ? 1 : 0;
+  usage.pinned_bytes = std::getenv("CUDA_CACHE_PATH") != nullptr ? 1 : 0;
+  usage.violations = mode == "violation" ? 1 : 0;
+  send(control, &usage, sizeof(usage), MSG_NOSIGNAL);
+}
+
+void ServeRegion(int control, const Received& received, const std::string& mode) {
+  const WorkerAssignment& assignment = received.assignment;
+  auto* base = static_cast<char*>(
+      mmap(nullptr, assignment.region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, received.descriptors[0], 0));
+  if (base == MAP_FAILED) std::exit(2);
+  auto* host = reinterpret_cast<HostControl*>(base + SlotOffset(assignment.slot) + kHostControlOffset);
+  // Window and session as assigned, where a test can read them.
+  host->main_head.value = assignment.window_address;
+  host->async_error.value = assignment.session;
+  if (mode == "violation") {
+    std::strcpy(host->refusal, "The fake worker saw a malformed record.");
+    std::exit(1);
+  }
+  // Pages that must be given back when the session ends.
+  if (mode == "fill") std::memset(base + FirstSliceOffset(SlotCount(assignment.region_bytes)), 0x5a, 8 << 20);
+  std::atomic_ref<uint64_t>(host->ready.value).store(1, std::memory_order_release);
+  pollfd ends[2] = {{control, POLLIN, 0}, {received.descriptors[1], POLLIN | POLLRDHUP, 0}};
+  while (poll(ends, assignment.has_client_socket != 0 ? 2 : 1, -1) <= 0) {
+  }
+}
+
+void ServeTcp(const Received& received) {
+  char buffer[4096];
+  ssize_t bytes = 0;
+  while ((bytes = recv(received.descriptors[0], buffer, sizeof(buffer), 0)) > 0) {
+    send(received.descriptors[0], buffer, size_t(bytes), MSG_NOSIGNAL);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5 || std::strcmp(argv[1], "--control-fd") != 0 || std::strcmp(argv[3], "--driver") != 0) return 4;
+  const int control = std::atoi(argv[2]);
+  const std::string mode = argv[4];
+  if (mode == "crash") {
+    std::fprintf(stderr, "the fake worker crashes on purpose\n");
+    return 3;
+  }
+  if (mode != "silent") SendReady(control, mode);
+  if (mode == "fail") return 0;
+  Received received;
+  if (!Receive(control, received)) return 0;
+  SendUsage(control, mode);
+  if (received.assignment.kind == AssignmentKind::kTcp) {
+    ServeTcp(received);
+  } else {
+    ServeRegion(control, received, mode);
+  }
+  while (mode == "stubborn") pause();
+  return 0;
+}
