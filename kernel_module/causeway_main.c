@@ -22,7 +22,10 @@
 static dev_t causeway_first_devt;
 static DEFINE_IDA(causeway_ids);
 
-/* A file system of one inode per device: its address space is what causeway_zap() walks, whatever node was opened. */
+/*
+ * A file system of one inode per device: its address space is what causeway_zap() walks, whatever node was opened. It has
+ * no owner, else a bound device would keep the module loaded; its mount ends with the last device, before the module.
+ */
 static struct vfsmount *causeway_mount;
 static int causeway_mount_count;
 
@@ -33,7 +36,6 @@ static int causeway_init_fs_context(struct fs_context *fc)
 
 static struct file_system_type causeway_fs_type = {
 	.name = "causeway",
-	.owner = THIS_MODULE,
 	.init_fs_context = causeway_init_fs_context,
 	.kill_sb = kill_anon_super,
 };
@@ -194,6 +196,14 @@ static struct class causeway_class = {
 	.dev_groups = causeway_groups,
 };
 
+/* Name and minor number are free for the next device as soon as the node is gone, not when the last file is. */
+static void causeway_free_index(struct causeway *cw)
+{
+	if (cw->index >= 0)
+		ida_free(&causeway_ids, cw->index);
+	cw->index = -1;
+}
+
 static void causeway_free(struct device *dev)
 {
 	struct causeway *cw = to_causeway(dev);
@@ -202,7 +212,7 @@ static void causeway_free(struct device *dev)
 		iput(cw->inode);
 		simple_release_fs(&causeway_mount, &causeway_mount_count);
 	}
-	ida_free(&causeway_ids, cw->index);
+	causeway_free_index(cw);
 	bitmap_free(cw->in_use);
 	kvfree(cw->owner);
 	kvfree(cw);
@@ -351,6 +361,7 @@ static void causeway_remove(struct pci_dev *pdev)
 	struct causeway *cw = pci_get_drvdata(pdev);
 
 	cdev_device_del(&cw->cdev, &cw->dev);
+	causeway_free_index(cw);
 	/* From here on open files answer -ENODEV and faults SIGBUS. */
 	mutex_lock(&cw->lock);
 	cw->gone = true;

@@ -82,7 +82,7 @@ while read -r word rest; do
   esac
 done < "$commands"
 wait
-for file in /sys/class/causeway/*/*; do
+for file in /sys/class/causeway/*/[a-z]*_*; do
   [ -f "$file" ] && [ -r "$file" ] && echo "SYSFS $(basename "$file") $(cat "$file")"
 done 2> /dev/null
 # Anything that the kernel complained about (the text of warnings, oopses and lock-ups) fails the run.

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// What needs root in the guest: the driver taken away from open files, regions that it must refuse.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+
+#include "tests/vm/module_device.h"
+
+namespace causeway::module_test {
+namespace {
+
+constexpr char kDriver[] = "/sys/bus/pci/drivers/causeway/";
+constexpr uint64_t kControlOffset = 0x3000;  // fake_host.py: 1 = do not acknowledge resets
+
+// The PCI address of the bound device; of the first one where there are two.
+std::string BoundDevice() {
+  std::string found;
+  DIR* folder = opendir(kDriver);
+  while (dirent* entry = folder ? readdir(folder) : nullptr) {
+    const std::string name = entry->d_name;
+    if (name.find(':') != std::string::npos && (found.empty() || name < found)) found = name;
+  }
+  if (folder) closedir(folder);
+  return found;
+}
+
+bool WriteFile(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY);
+  if (fd < 0) return false;
+  const bool done = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  return done;
+}
+
+// Changes one byte of an unbound device's memory, as root reaches it without any driver. Returns the byte
+// before. Mapped anew each time: the kernel revokes such mappings when a driver claims the memory.
+void FlipUnbound(const std::string& address, uint64_t offset, uint8_t bits) {
+  const std::string folder = "/sys/bus/pci/devices/" + address;
+  Check(WriteFile(folder + "/enable", "1"), "enable the device");
+  const int fd = open((folder + "/resource2").c_str(), O_RDWR);
+  Check(fd >= 0, "open resource2");
+  void* memory = mmap(nullptr, 0x4000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  Check(memory != MAP_FAILED, "map resource2");
+  if (memory == MAP_FAILED) return;
+  volatile uint8_t& byte = static_cast<uint8_t*>(memory)[offset];
+  byte = static_cast<uint8_t>(byte ^ bits);
+  munmap(memory, 0x4000);
+}
+
+}  // namespace
+
+void TestUnbind() {
+  const std::string address = BoundDevice();
+  Check(!address.empty(), "the driver is bound");
+  Device device;
+  uint32_t first = 0;
+  Check(device.Start() == 0 && device.AllocSlices(1, &first) == 0, "session");
+  const uint32_t old_session = device.info().session, slot = device.info().slot;
+  uint8_t* slice = device.MapSlice(first, 1);
+  slice[0] = 1;
+  const std::string epoch = ReadFile("/sys/class/causeway/causeway/guest_epoch");
+
+  Check(WriteFile(std::string(kDriver) + "unbind", address), "unbind with an open file");
+  Check(SignalOfAccess(slice, false) == SIGBUS, "a mapping is gone");
+  uint32_t other = 0;
+  CheckFails(device.AllocSlices(1, &other), ENODEV, "ALLOC when unbound");
+  CheckFails(device.FreeSlices(first, 1), ENODEV, "FREE when unbound");
+  CheckFails(device.Start(), ENODEV, "START when unbound");
+  Check(device.MapErrno(first * kGranuleBytes, 4096, true) == ENODEV, "mmap when unbound");
+
+  Check(WriteFile(std::string(kDriver) + "bind", address), "bind again");
+  Check(ReadFile("/sys/class/causeway/causeway/guest_epoch").size() == 16 &&
+            ReadFile("/sys/class/causeway/causeway/guest_epoch") != epoch,
+        "a new epoch under the same name");
+  Check(SignalOfAccess(slice, false) == SIGBUS, "the old mapping stays dead");
+  CheckFails(device.AllocSlices(1, &other), ENODEV, "the old file stays dead");
+  Device next;
+  Check(next.ok() && next.info().slot == slot && next.info().session > old_session,
+        "a new life, higher sessions");
+}
+
+void TestRefusals() {
+  const std::string address = BoundDevice(), driver = kDriver;
+  Check(WriteFile(driver + "unbind", address), "unbind");
+  // magic, abi_major, header_bytes, region_bytes, slot_count, uuid (checksum)
+  for (const uint64_t offset : {0x0, 0x8, 0xc, 0x13, 0x30, 0x48}) {
+    FlipUnbound(address, offset, 0x41);
+    Check(!WriteFile(driver + "bind", address), "a superblock with a changed byte " + std::to_string(offset));
+    FlipUnbound(address, offset, 0x41);
+  }
+  FlipUnbound(address, kControlOffset, 1);
+  Check(WriteFile(driver + "bind", address), "bind the good one");
+  double before = NowSeconds();
+  Device silent_host;
+  Check(!silent_host.ok() && silent_host.open_errno() == ETIMEDOUT, "a silent host is ETIMEDOUT");
+  Check(NowSeconds() - before > 4 && NowSeconds() - before < 8, "after five seconds");
+  const int waiting = InChild([] { Device killed; });
+  SleepMs(300);
+  before = NowSeconds();
+  kill(waiting, SIGKILL);
+  Join(waiting, SIGKILL);
+  Check(NowSeconds() - before < 1, "a waiting open can be killed");
+  Check(WriteFile(driver + "unbind", address), "unbind");
+  FlipUnbound(address, kControlOffset, 1);
+  Check(WriteFile(driver + "bind", address), "bind");
+  Device device;
+  Check(device.ok() && device.GuestWord(device.info().slot) != 0, "the host answers again");
+}
+
+}  // namespace causeway::module_test

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# VM tests by name: module_seabios, module_q35, module_ovmf, module_one_cpu, module_foreign. Exit 77 = cannot run here.
+# usage: vm_test.sh NAME MODULE_TEST_PROGRAM
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+configs=$here/../../vm_configs
+name=$1 program=$2
+
+for tool in qemu-system-x86_64 cpio busybox python3 make; do
+  command -v "$tool" > /dev/null || { echo "$tool is not installed"; exit 77; }
+done
+kernel=$("$configs/find_kernel.sh") || exit 77
+
+work=$(mktemp -d)
+host_pid=''
+stop() {
+  [ -z "$host_pid" ] || kill "$host_pid" 2> /dev/null || true
+  rm -rf "$work"
+}
+trap stop EXIT
+fail() { echo "vm_test.sh $name: $*" >&2; exit 1; }
+
+start_host() {
+  python3 "$here/fake_host.py" "$work/region" --mib "$1" > "$work/host.log" 2>&1 &
+  host_pid=$!
+  for _ in $(seq 100); do
+    grep -q formatted "$work/host.log" && return
+    sleep 0.1
+  done
+  fail "the region was not formatted: $(cat "$work/host.log")"
+}
+
+stop_host() {
+  local code=0
+  kill -TERM "$host_pid"
+  wait "$host_pid" || code=$?
+  host_pid=''
+  cat "$work/host.log"
+  [ "$code" = 0 ] || fail "the host saw the module break its rules"
+}
+
+# Runs the commands of a file; every one must succeed. The rest are options of run_vm.sh.
+boot() {
+  local commands=$1
+  shift
+  KERNEL=$kernel "$configs/run_vm.sh" --initramfs "$work/initramfs" --commands "$commands" --timeout 240 \
+    --log "$work/console" "$@" || fail "run_vm.sh ended with $?"
+  [ "$(grep -acE '^EXIT ' "$work/console")" = "$(grep -cvE '^(wait)?$' "$commands")" ] ||
+    fail "not every command reported its end"
+}
+
+require_write_back() {
+  local mode
+  for mode in cache_mode user_cache_mode; do
+    grep -qa "^SYSFS $mode WB" "$work/console" || fail "$mode is not write-back"
+  done
+}
+
+KERNEL=$kernel "$configs/demo_initramfs.sh" --output "$work/initramfs" --program "$program"
+case "$name" in
+  module_seabios)
+    start_host 128
+    boot "$here/module_commands.txt" --region "$work/region"
+    stop_host ;;
+  module_one_cpu)
+    # One virtual processor: QEMU's emulation then leaves out fences and atomic instructions towards the host.
+    start_host 128
+    grep -v '^unload' "$here/module_commands.txt" > "$work/commands"
+    boot "$work/commands" --region "$work/region" --cpus 1
+    require_write_back
+    stop_host ;;
+  module_q35 | module_ovmf)
+    start_host 128
+    printf '%s\n' 'mappings /programs/module_test mappings' 'speed /programs/module_test speed' > "$work/commands"
+    options=(--machine q35)
+    [ "$name" = module_q35 ] || options+=(--firmware ovmf)
+    boot "$work/commands" --region "$work/region" "${options[@]}"
+    require_write_back
+    stop_host ;;
+  module_foreign)
+    # Beside the region: an ivshmem device of somebody else, and an empty one as large as a region. A second region,
+    # whose host is not there, becomes /dev/causeway1.
+    start_host 128
+    truncate -s 4M "$work/foreign_small"
+    truncate -s 64M "$work/foreign_large"
+    python3 "$here/fake_host.py" "$work/second" --mib 64 --format-only
+    second=()
+    for file in foreign_small:4M foreign_large:64M second:64M; do
+      second+=(--qemu-option -object
+        --qemu-option "memory-backend-file,id=${file%:*},mem-path=$work/${file%:*},size=${file#*:},share=on"
+        --qemu-option -device --qemu-option "ivshmem-plain,memdev=${file%:*}")
+    done
+    printf '%s\n' 'two:root ls /dev/causeway /dev/causeway1 && ! ls /dev/causeway2' \
+      'size:root test "$(cat /sys/class/causeway/causeway1/region_bytes)" = 67108864' \
+      'mappings /programs/module_test mappings' > "$work/commands"
+    boot "$work/commands" --region "$work/region" "${second[@]}"
+    [ "$(grep -ca '^KERNEL .*not used: ' "$work/console")" = 2 ] || fail "the foreign devices were not refused"
+    cmp "$work/foreign_large" <(head -c 64M /dev/zero) || fail "a foreign device's memory was written"
+    stop_host ;;
+  *) echo "unknown test $name" >&2; exit 2 ;;
+esac
+echo "vm_test.sh $name: passed"
