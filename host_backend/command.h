@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `causeway` command: its subcommands and the daemon that some of them start for themselves.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "host_backend/result.h"
+
+namespace causeway::command {
+
+struct StatusOptions {
+  std::string socket;
+  bool json = false;
+};
+int RunStatus(const StatusOptions& options);
+
+struct PrivateDaemonOptions {
+  std::string driver;         // empty: the daemon's default
+  std::string guest_library;  // folder of libcuda.so.1; empty: beside the command
+  std::string log_file;       // empty: in the temporary folder, gone afterwards
+  uint64_t region_mib = 4096;
+  uint32_t spare_workers = 1;
+  bool tcp = false;
+};
+
+struct RunOptions {
+  PrivateDaemonOptions daemon;
+  std::vector<std::string> command;
+};
+int RunCommand(const RunOptions& options);
+
+struct BenchOptions {
+  PrivateDaemonOptions daemon;
+  std::string native;  // empty: libcuda.so.1, or the daemon's driver where one is named
+  std::string json_file;
+  uint32_t pairs = 5;
+  bool guest_only = false;  // inside a VM: no native library there, and CAUSEWAY says where the host is
+  bool quick = false;       // few repetitions: exercises everything, measures little
+};
+int RunBench(const BenchOptions& options);
+
+// A causewayd of one's own in a temporary folder; both end with this object.
+class PrivateDaemon {
+ public:
+  static Result<PrivateDaemon*> Start(const PrivateDaemonOptions& options);
+  ~PrivateDaemon();
+  PrivateDaemon(const PrivateDaemon&) = delete;
+  PrivateDaemon& operator=(const PrivateDaemon&) = delete;
+
+  const std::string& socket() const { return socket_; }
+  // What CAUSEWAY must be for the programs that use it.
+  const std::string& address() const { return address_; }
+  const std::string& guest_library_folder() const { return guest_library_; }
+  // Waits, at most `limit_ms`, until `count` spare workers are ready. "" or why not.
+  std::string WaitForSpares(uint32_t count, int limit_ms) const;
+
+ private:
+  PrivateDaemon() = default;
+  std::string Launch(const PrivateDaemonOptions& options);
+  std::string WaitUntilServing();
+  bool Ended() const;
+  std::string LastLogLine() const;
+
+  std::string folder_;
+  std::string socket_;
+  std::string log_;
+  std::string address_;
+  std::string guest_library_;
+  bool tcp_ = false;
+  mutable pid_t pid_ = -1;
+};
+
+// The folder of this program, and that of the guest library: `chosen`, or beside this program.
+std::string ProgramFolder();
+Result<std::string> FindGuestLibrary(const std::string& chosen);
+
+// The status text of the daemon at `socket`, or one sentence.
+Result<std::string> QueryStatus(const std::string& socket);
+
+// From the status text, which this project writes itself: the value after "key": at the first such key behind
+// `section` (empty: anywhere). Empty when it is not there.
+std::string StatusValue(const std::string& json, const std::string& section, const std::string& key);
+
+// The objects of the array `name` in such a text, each as text.
+std::vector<std::string> JsonObjects(const std::string& json, const std::string& name);
+
+// The environment of a program that is to use Causeway: LD_LIBRARY_PATH with the guest library in front.
+void UseGuestLibrary(const std::string& folder, const std::string& address);
+
+}  // namespace causeway::command

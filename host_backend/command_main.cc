@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of the `causeway` command.
+#include <CLI/CLI.hpp>
+
+#include "host_backend/command.h"
+#include "ivshmem_ring/local_protocol.h"
+
+namespace {
+
+using namespace causeway::command;
+
+void AddDaemonOptions(CLI::App& app, PrivateDaemonOptions& options) {
+  app.add_option("--driver", options.driver,
+                 "CUDA driver library for the host's worker (default libcuda.so.1)");
+  app.add_option("--guest-library", options.guest_library,
+                 "Folder of Causeway's libcuda.so.1 (default beside this command)");
+  app.add_option("--region-mib", options.region_mib, "Shared memory of one process, MiB, a power of two")
+      ->capture_default_str();
+  app.add_option("--daemon-log", options.log_file, "Keep the log of the private causewayd in this file");
+  app.add_flag("--tcp", options.tcp, "Use TCP on the loopback interface instead of shared memory");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"causeway: CUDA for virtual machines."};
+  app.set_version_flag("--version", "causeway " CAUSEWAY_VERSION);
+  app.require_subcommand(1);
+
+  StatusOptions status;
+  status.socket = causeway::kDefaultSocketPath;
+  auto* status_app = app.add_subcommand("status", "Show what the daemon serves");
+  status_app->add_flag("--json", status.json, "Print the daemon's JSON text");
+  status_app->add_option("--socket", status.socket, "The daemon's socket")->capture_default_str();
+
+  RunOptions run;
+  auto* run_app =
+      app.add_subcommand("run", "Run one command through Causeway, with a private daemon on this host");
+  AddDaemonOptions(*run_app, run.daemon);
+  run_app->add_option("command", run.command, "The command and its arguments, after --")->required();
+  run_app->positionals_at_end();
+
+  BenchOptions bench;
+  auto* bench_app = app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
+  AddDaemonOptions(*bench_app, bench.daemon);
+  bench_app->add_option("--native", bench.native,
+                        "CUDA driver library to compare with (default that of --driver)");
+  bench_app->add_option("--pairs", bench.pairs, "Runs of each side, alternating")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  bench_app->add_option("--json", bench.json_file, "Also write all figures to this file");
+  bench_app->add_flag("--guest-only", bench.guest_only,
+                      "Inside a VM: only Causeway's figures, with CAUSEWAY as it is set");
+  bench_app->add_flag("--quick", bench.quick,
+                      "Few repetitions and small copies: a test of the benchmark itself");
+
+  CLI11_PARSE(app, argc, argv);
+  if (status_app->parsed()) return RunStatus(status);
+  if (run_app->parsed()) return RunCommand(run);
+  return RunBench(bench);
+}
