@@ -129,6 +129,10 @@ static int causeway_try_reserve(struct causeway *cw, struct causeway_file *cf)
 
 	if (cw->gone)
 		return -ENODEV;
+	if (READ_ONCE(causeway_guest(cw)->epoch) != cw->guest_epoch) {
+		dev_warn_ratelimited(&cw->dev, "the host has formatted the region anew: unbind and bind this driver to use it\n");
+		return -ESTALE;
+	}
 	if (!cw->acknowledged) {
 		/* Pairs with the host's release: workers of earlier lives, and their DMA, have ended. */
 		if (smp_load_acquire(&causeway_host(cw)->reset_acknowledged) != cw->guest_epoch)

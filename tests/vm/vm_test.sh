@@ -92,7 +92,7 @@ case "$name" in
         --qemu-option -device --qemu-option "ivshmem-plain,memdev=${file%:*}")
     done
     printf '%s\n' 'two:root ls /dev/causeway /dev/causeway1 && ! ls /dev/causeway2' \
-      'size:root test "$(cat /sys/class/causeway/causeway1/region_bytes)" = 67108864' \
+      'size:root grep -qx 67108864 /sys/class/causeway/causeway1/region_bytes' \
       'mappings /programs/module_test mappings' > "$work/commands"
     boot "$work/commands" --region "$work/region" "${second[@]}"
     [ "$(grep -ca '^KERNEL .*not used: ' "$work/console")" = 2 ] || fail "the foreign devices were not refused"

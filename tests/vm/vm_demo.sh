@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The main job: causewayd, a VM attached to its region, and in the VM every CUDA program, compared with a direct run.
+# usage: vm_demo.sh BUILD_DIR [--programs "NAME..."] [--driver DIR_OF_LIBCUDA] [--region-mib N] [--keep DIR]
+#   --driver: the folder of the host's libcuda.so.1 (default: the software GPU of the build)
+# exit status: 0 everything agreed; 77 QEMU or a guest kernel is missing; else failed
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+configs=$here/../../vm_configs
+build=$(cd "$1" && pwd)
+shift
+names='' driver=$build/software_gpu region_mib=256 keep=''
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --programs) names=$2 ;; --driver) driver=$2 ;; --region-mib) region_mib=$2 ;; --keep) keep=$2 ;;
+    *) echo "vm_demo.sh: unknown option $1" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+fail() { echo "vm_demo.sh: $*" >&2; exit 1; }
+
+read -ra qemu <<< "${QEMU:-qemu-system-x86_64}"
+command -v "${qemu[0]}" > /dev/null || { echo "vm_demo.sh: ${qemu[0]} is not installed"; exit 77; }
+[ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
+export KERNEL
+for file in host_backend/causewayd host_backend/causeway host_backend/causeway-worker guest_lib/libcuda.so.1 programs/programs.txt; do
+  [ -e "$build/$file" ] || fail "$build/$file is missing: build everything first."
+done
+[ -e "$driver/libcuda.so.1" ] || fail "$driver holds no libcuda.so.1."
+[ -n "$names" ] || names=$(cat "$build/programs/programs.txt")
+
+work=$(mktemp -d)
+region=/dev/shm/causeway-vm-demo-$$
+daemon_pid=''
+stop() {
+  if [ -n "$daemon_pid" ]; then
+    kill "$daemon_pid" 2> /dev/null || true
+    wait "$daemon_pid" 2> /dev/null || true
+  fi
+  rm -f "$region"
+  [ -z "$keep" ] || { mkdir -p "$keep" && cp -r "$work/." "$keep/"; }
+  rm -rf "$work"
+}
+trap stop EXIT
+
+cat > "$work/causewayd.toml" <<TEXT
+socket = "$work/causeway.sock"
+worker = "$build/host_backend/causeway-worker"
+driver_library = "$driver/libcuda.so.1"
+spare_workers = 1
+[[vm]]
+name = "demo"
+region_file = "$region"
+region_mib = $region_mib
+TEXT
+"$build/host_backend/causewayd" --config "$work/causewayd.toml" > "$work/causewayd.log" 2>&1 &
+daemon_pid=$!
+for _ in $(seq 150); do
+  [ "$(head -c 8 "$region" 2> /dev/null)" = CAUSEWAY ] && break
+  kill -0 "$daemon_pid" 2> /dev/null || { cat "$work/causewayd.log" >&2; fail "causewayd ended."; }
+  sleep 0.1
+done
+[ "$(head -c 8 "$region" 2> /dev/null)" = CAUSEWAY ] || { cat "$work/causewayd.log" >&2; fail "causewayd formatted no region."; }
+
+# Every program by itself; then the first two beside each other, as two users.
+two=(vector_add tiled_matmul)
+{
+  for name in $names; do echo "$name /programs/$name"; done
+  echo "& together.${two[0]} /programs/${two[0]}"
+  echo "& together.${two[1]}:gpu2 /programs/${two[1]}"
+  echo wait
+} > "$work/commands"
+options=()
+for name in $names "${two[@]}"; do options+=(--program "$build/programs/$name"); done
+"$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" "${options[@]}"
+status=0
+"$configs/run_vm.sh" --initramfs "$work/initramfs" --region "$region" --commands "$work/commands" \
+  --log "$work/console" --timeout "${VM_TIMEOUT_S:-480}" --program-timeout 120 || status=$?
+# 1: a program exited non-zero, which compare.py judges; anything else is the VM's own trouble.
+if [ "$status" -gt 1 ]; then
+  cat "$work/causewayd.log" >&2
+  fail "the VM ended with status $status."
+fi
+
+python3 "$here/vm_capture.py" "$work/console" "$work/vm" > "$work/names"
+for name in "${two[@]}"; do
+  for part in stdout stderr code; do
+    cmp "$work/vm/$name.$part" "$work/vm/together.$name.$part" || fail "$name differs when it runs beside ${two[*]}."
+  done
+done
+kill -0 "$daemon_pid" || { cat "$work/causewayd.log" >&2; fail "causewayd did not survive the VM."; }
+"$build/host_backend/causeway" status --json --socket "$work/causeway.sock" > "$work/status.json"
+python3 - "$work/status.json" "$(wc -w <<< "$names")" <<'TEXT'
+import json, sys
+status = json.load(open(sys.argv[1]))
+counters, region = status["counters"], status["regions"][0]
+print(f"causewayd: {counters}, {region['slots_in_use']} of {region['slots']} slots in use, "
+      f"{region['slices_free']} of {region['slices']} slices free")
+wrong = []
+if counters["sessions"] < int(sys.argv[2]): wrong.append("fewer sessions than programs")
+if counters["violations"]: wrong.append("the daemon counted violations")
+if counters["refused"]: wrong.append("sessions were refused")
+if region["slots_in_use"] or region["slices_free"] != region["slices"]: wrong.append("slots or slices were not given back")
+sys.exit("vm_demo.sh: " + "; ".join(wrong) if wrong else 0)
+TEXT
+# shellcheck disable=SC2086
+python3 "$here/../programs/compare.py" --programs "$build/programs" --way "direct=env LD_LIBRARY_PATH=$driver" \
+  --captured "vm=$work/vm" --only $names || { tail -n 30 "$work/causewayd.log" >&2; fail "the VM's results differ from a direct run."; }
+echo "vm_demo.sh: passed: $(wc -w <<< "$names") programs in the VM did exactly what they do on the host"
