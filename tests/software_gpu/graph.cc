@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graph objects: creation, nodes, instantiation and launch.
+// Graph objects and their registries.
 #include "tests/software_gpu/graph.h"
 
-#include <algorithm>
-#include <functional>
-#include <unordered_map>
-#include <unordered_set>
-
-#include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph_handles.h"
 
 namespace causeway::software_gpu {
@@ -28,6 +22,7 @@ Registry<CUgraphExec, GraphExec>& GraphExecs() {
 }
 
 Graph::~Graph() {
+  for (const AllocationRef& allocation : allocations) ReleaseMemory(allocation);
   for (const NodeRef& node : nodes) Nodes().Remove(node->handle);
 }
 

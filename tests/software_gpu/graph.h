@@ -32,6 +32,7 @@ struct Node {
   std::weak_ptr<Graph> graph;
   Operation operation;
   std::vector<std::shared_ptr<Node>> dependencies;
+  std::weak_ptr<Node> original;  // in the graph that this node's graph was cloned from
 };
 using NodeRef = std::shared_ptr<Node>;
 

@@ -13,7 +13,8 @@ struct GraphExec {
   std::vector<NodeRef> sources;       // the node each operation came from
   std::vector<bool> enabled;
   unsigned long long flags = 0;
-  std::vector<AllocationRef> allocations;
+  GraphRef graph;  // keeps the graph's captured allocations alive
+  CompletionRef last_launch;
 };
 
 Registry<CUgraph, Graph>& Graphs();

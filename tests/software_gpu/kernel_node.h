@@ -16,6 +16,7 @@ struct KernelNode {
   FunctionRef function;
   Launch launch;  // launch.parameters points into `parameters`
   std::vector<std::byte> parameters;
+  std::vector<void*> pointers;  // to each parameter, for those who ask for the node's parameters
 };
 
 // Checks the launch as cuLaunchKernel does and copies the parameters.

@@ -143,6 +143,9 @@ CUresult MakeKernelOperation(const ContextRef& context, CUfunction hfunc, Launch
   auto node = std::make_shared<KernelNode>();
   result = CopyParameters(*function->kernel, pointers, extra, &node->parameters);
   if (result != CUDA_SUCCESS) return result;
+  for (const Parameter& parameter : function->kernel->parameters) {
+    node->pointers.push_back(node->parameters.data() + parameter.offset);
+  }
   node->module = std::move(module);
   node->function = std::move(function);
   node->launch = launch;

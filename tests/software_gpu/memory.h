@@ -30,9 +30,10 @@ struct Allocation {
   MemoryKind kind = MemoryKind::kDevice;
   CUdevice device = 0;
   std::weak_ptr<Context> context;
-  unsigned flags = 0;     // the allocating call's
-  uint64_t id = 0;        // CU_POINTER_ATTRIBUTE_BUFFER_ID
-  bool internal = false;  // a module's variable: not freed by cuMemFree
+  unsigned flags = 0;                    // the allocating call's
+  uint64_t id = 0;                       // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  bool internal = false;                 // a module's variable: not freed by cuMemFree
+  std::atomic<bool> free_queued{false};  // cuMemFreeAsync was called
   std::shared_ptr<MemoryPool> pool;
   void* address() const { return reinterpret_cast<void*>(base); }
   bool IsHost() const { return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered; }

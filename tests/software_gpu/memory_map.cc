@@ -9,6 +9,7 @@
 
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/memory.h"
+#include "tests/software_gpu/mempool.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -236,6 +237,7 @@ void ReleaseMemory(const AllocationRef& allocation) {
   if (found == map.allocations.end() || found->second != allocation) return;
   map.allocations.erase(found);
   map.generation.fetch_add(1, std::memory_order_release);
+  if (allocation->pool != nullptr) allocation->pool->DropUse(allocation->mapped_bytes);
   switch (allocation->kind) {
     case MemoryKind::kDevice:
     case MemoryKind::kPool:

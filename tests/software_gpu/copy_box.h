@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two- and three-dimensional copies between linear memories.
+#pragma once
+
+#include "tests/software_gpu/graph.h"
+
+namespace causeway::software_gpu {
+
+struct BoxSide {
+  uint64_t first = 0;  // address of the box's first byte
+  size_t row_pitch = 0;
+  size_t slice_pitch = 0;
+  bool pageable = false;
+  bool host = false;
+};
+
+struct BoxCopy {
+  BoxSide to;
+  BoxSide from;
+  size_t row_bytes = 0;
+  size_t rows = 0;
+  size_t slices = 0;
+  bool IsEmpty() const { return row_bytes == 0 || rows == 0 || slices == 0; }
+};
+
+// Translates and checks the caller's description. Arrays are refused with 801.
+CUresult DescribeBox(const CUDA_MEMCPY3D& copy, BoxCopy* box);
+
+// For graph memcpy nodes: DescribeBox and the operation that performs it.
+CUresult MakeBoxCopyOperation(const CUDA_MEMCPY3D& copy, Operation* operation);
+
+}  // namespace causeway::software_gpu

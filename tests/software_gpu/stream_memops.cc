@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream memory operations: write a word, or hold the stream until a word has a value.
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "tests/software_gpu/faults.h"
+#include "tests/software_gpu/graph.h"
+#include "tests/software_gpu/memory.h"
+#include "tests/software_gpu/stream.h"
+
+namespace causeway::software_gpu {
+namespace {
+
+constexpr auto kPollInterval = std::chrono::microseconds(20);
+
+template <typename Word>
+bool IsSatisfied(Word seen, Word wanted, unsigned condition) {
+  switch (condition) {
+    case CU_STREAM_WAIT_VALUE_GEQ: {
+      using Signed = std::make_signed_t<Word>;
+      return static_cast<Signed>(seen - wanted) >= 0;  // cyclic, as cuda.h defines it
+    }
+    case CU_STREAM_WAIT_VALUE_EQ:
+      return seen == wanted;
+    case CU_STREAM_WAIT_VALUE_AND:
+      return (seen & wanted) != 0;
+    default:
+      return (~(seen | wanted)) != 0;  // CU_STREAM_WAIT_VALUE_NOR
+  }
+}
+
+template <typename Word>
+void WaitForWord(uint64_t address, Word wanted, unsigned condition) {
+  auto* word = reinterpret_cast<Word*>(address);
+  // A fault elsewhere ends the wait: nobody may be left who would write the word.
+  while (!IsSatisfied(std::atomic_ref<Word>(*word).load(std::memory_order_acquire), wanted, condition)) {
+    if (StickyError() != CUDA_SUCCESS) return;
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+template <typename Word>
+void WriteWord(uint64_t address, Word value) {
+  std::atomic_ref<Word>(*reinterpret_cast<Word*>(address)).store(value, std::memory_order_release);
+}
+
+bool IsUsableWord(CUdeviceptr address, size_t bytes) {
+  return address % bytes == 0 && IsAddressable(address, bytes);
+}
+
+// Makes what the operation does; 1 when it makes no sense.
+CUresult MakeWait(CUdeviceptr address, uint64_t value, size_t bytes, unsigned flags,
+                  std::function<void()>* run) {
+  unsigned condition = flags & 3u;
+  if ((flags & ~(3u | unsigned{CU_STREAM_WAIT_VALUE_FLUSH})) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!IsUsableWord(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 4) {
+    *run = [=] { WaitForWord<uint32_t>(address, static_cast<uint32_t>(value), condition); };
+  } else {
+    *run = [=] { WaitForWord<uint64_t>(address, value, condition); };
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult MakeWrite(CUdeviceptr address, uint64_t value, size_t bytes, unsigned flags,
+                   std::function<void()>* run) {
+  if ((flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!IsUsableWord(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 4) {
+    *run = [=] { WriteWord<uint32_t>(address, static_cast<uint32_t>(value)); };
+  } else {
+    *run = [=] { WriteWord<uint64_t>(address, value); };
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult MakeStep(const CUstreamBatchMemOpParams& operation, std::function<void()>* run) {
+  switch (operation.operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+      return MakeWait(operation.waitValue.address, operation.waitValue.value, 4, operation.waitValue.flags,
+                      run);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+      return MakeWait(operation.waitValue.address, operation.waitValue.value64, 8, operation.waitValue.flags,
+                      run);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+      return MakeWrite(operation.writeValue.address, operation.writeValue.value, 4,
+                       operation.writeValue.flags, run);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+      return MakeWrite(operation.writeValue.address, operation.writeValue.value64, 8,
+                       operation.writeValue.flags, run);
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+    case CU_STREAM_MEM_OP_BARRIER:
+      *run = [] {};
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+template <typename Make>
+CUresult SubmitStep(const char* function, CUstream handle, const Make& make) {
+  return InContext(function, [&](const ContextRef& context) -> CUresult {
+    StreamRef stream = FindStream(context, handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    CUresult result = make(&operation.run);
+    return result != CUDA_SUCCESS ? result : Submit(stream, std::move(operation));
+  });
+}
+
+}  // namespace
+}  // namespace causeway::software_gpu
+
+using namespace causeway::software_gpu;
+
+extern "C" {
+
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
+  return SubmitStep(__func__, stream, [&](auto* run) { return MakeWait(addr, value, 4, flags, run); });
+}
+
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
+  return SubmitStep(__func__, stream, [&](auto* run) { return MakeWait(addr, value, 8, flags, run); });
+}
+
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags) {
+  return SubmitStep(__func__, stream, [&](auto* run) { return MakeWrite(addr, value, 4, flags, run); });
+}
+
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags) {
+  return SubmitStep(__func__, stream, [&](auto* run) { return MakeWrite(addr, value, 8, flags, run); });
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* paramArray,
+                               unsigned int flags) {
+  return SubmitStep(__func__, stream, [&](std::function<void()>* run) -> CUresult {
+    constexpr unsigned kMaxOperations = 256;
+    if (flags != 0 || count > kMaxOperations || (count != 0 && paramArray == nullptr))
+      return CUDA_ERROR_INVALID_VALUE;
+    std::vector<std::function<void()>> steps(count);
+    for (unsigned i = 0; i < count; ++i) {
+      if (CUresult result = MakeStep(paramArray[i], &steps[i]); result != CUDA_SUCCESS) return result;
+    }
+    *run = [steps = std::move(steps)] {
+      for (const auto& step : steps) step();
+    };
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // extern "C"
