@@ -65,6 +65,19 @@ case "$firmware" in
   *) fail "unknown firmware $firmware: use seabios or ovmf." ;;
 esac
 
+# One entry of a cpio archive ("newc"), so that a host without cpio can boot a packed VM. $1: name, $2: mode, $3: file.
+archive_entry() {
+  local bytes=0 padding
+  [ -z "$3" ] || bytes=$(stat -L -c %s "$3")
+  printf '070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\0' \
+    0 "$(($2))" 0 0 1 0 "$bytes" 0 0 0 0 $((${#1} + 1)) 0 "$1"
+  padding=$(((4 - (110 + ${#1} + 1) % 4) % 4))
+  [ "$padding" = 0 ] || head -c "$padding" /dev/zero
+  [ -z "$3" ] || cat "$3"
+  padding=$(((4 - bytes % 4) % 4))
+  [ "$padding" = 0 ] || head -c "$padding" /dev/zero
+}
+
 work=$(mktemp -d)
 qemu_pid=''
 stop() {
@@ -75,9 +88,11 @@ trap stop EXIT
 if [ -n "$commands" ]; then
   [ -r "$commands" ] || fail "commands $commands cannot be read."
   # The kernel unpacks archives one after the other, so the commands need no new initramfs.
-  mkdir -p "$work/overlay/etc"
-  cp "$commands" "$work/overlay/etc/causeway_commands"
-  (cd "$work/overlay" && printf 'etc\netc/causeway_commands\n' | cpio --quiet -o -H newc -R 0:0) > "$work/initramfs"
+  {
+    archive_entry etc 040755 ''
+    archive_entry etc/causeway_commands 0100644 "$commands"
+    archive_entry 'TRAILER!!!' 0 ''
+  } > "$work/initramfs"
 fi
 cat "$initramfs" >> "$work/initramfs"
 words="console=ttyS0 quiet loglevel=3 panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on"
