@@ -13,6 +13,12 @@ constexpr uint64_t RoundUp(uint64_t bytes) {
   return (bytes + kRecordAlign - 1) & ~(kRecordAlign - 1);
 }
 
+// Forbids the compiler to read the original again where the code reads the copy: it may otherwise merge two
+// memcpy into one, and the peer could change the bytes between our check and our use.
+void KeepCopy(const void* copy) {
+  asm volatile("" : : "r"(copy) : "memory");
+}
+
 }  // namespace
 
 uint64_t LoadAcquire(const HotWord& word) {
@@ -74,7 +80,10 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
     if (cached_tail_ == next_head_) {
       cached_tail_ = LoadAcquire(*tail_word_);  // partner: RingProducer::Publish
       if (cached_tail_ == next_head_) return Status::kEmpty;
-      if (cached_tail_ - head_ > bytes_ || cached_tail_ % kRecordAlign != 0)
+      // Against next_head_ too: behind a pad, a tail that went back would make `available` wrap, and pads
+      // without end could keep us here.
+      if (cached_tail_ - head_ > bytes_ || cached_tail_ - next_head_ > bytes_ ||
+          cached_tail_ % kRecordAlign != 0)
         return Corrupt("ring tail out of range");
     }
     const uint64_t available = cached_tail_ - next_head_;
@@ -82,6 +91,7 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
     const std::byte* at = data_ + (next_head_ & (bytes_ - 1));
     RecordHeader header;
     std::memcpy(&header, at, sizeof header);
+    KeepCopy(&header);
     if (header.bytes < sizeof header || header.bytes > bytes_) return Corrupt("record size out of range");
     const uint64_t padded = RoundUp(header.bytes);
     if (padded > available || padded > to_end) return Corrupt("record longer than what was published");
@@ -94,6 +104,7 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
     if (header.sequence != sequence_) return Corrupt("record out of sequence");
     std::memcpy(buffer_.data(), &header, sizeof header);  // the checked copy, not a second read
     std::memcpy(buffer_.data() + sizeof header, at + sizeof header, header.bytes - sizeof header);
+    KeepCopy(buffer_.data());
     *record = buffer_.first(header.bytes);
     next_head_ += padded;
     return Status::kRecord;

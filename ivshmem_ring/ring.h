@@ -19,7 +19,8 @@
 
 namespace causeway {
 
-class RingProducer {
+// Each end has its cache lines to itself: the ends of neighbouring channels belong to other threads.
+class alignas(kHotBytes) RingProducer {
  public:
   // `data`: `bytes` (power of two) of shared memory; `tail` is ours, `head` the consumer's.
   RingProducer(std::byte* data, uint64_t bytes, HotWord* tail, const HotWord* head);
@@ -43,7 +44,7 @@ class RingProducer {
   uint64_t sequence_ = 0;
 };
 
-class RingConsumer {
+class alignas(kHotBytes) RingConsumer {
  public:
   enum class Status { kEmpty, kRecord, kCorrupt };
 
@@ -59,6 +60,9 @@ class RingConsumer {
 
   const char* reason() const { return reason_; }
   const HotWord* tail_word() const { return tail_word_; }
+  // Low half of the tail that the last Next() saw: what a sleeper compares, so that a record published after
+  // that Next() ends the sleep at once.
+  uint32_t seen_tail() const { return static_cast<uint32_t>(cached_tail_); }
 
  private:
   Status Corrupt(const char* reason);

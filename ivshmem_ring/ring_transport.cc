@@ -111,7 +111,6 @@ std::span<const std::byte> RingClient::AwaitReply(uint32_t index) {
   const HotWord& tail = host_->channel[index].reply_tail;
   Waiter waiter(policy_, &tail, &guest_->channel[index].waiting, options_.futex);
   for (;;) {
-    const uint32_t seen = Low(tail);
     std::span<const std::byte> record;
     const auto status = channel.replies.Next(&record);
     if (status == RingConsumer::Status::kRecord) {
@@ -120,7 +119,7 @@ std::span<const std::byte> RingClient::AwaitReply(uint32_t index) {
     }
     if (status == RingConsumer::Status::kCorrupt) lost_.store(true);
     if (lost_.load(std::memory_order_relaxed)) return {};
-    waiter.Step(seen);
+    waiter.Step(channel.replies.seen_tail());
     if (waiter.TimeToCheckPeer() && Lost()) return {};
   }
 }
@@ -163,7 +162,8 @@ RingServer::Channel& RingServer::At(uint32_t index) {
 ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record) {
   Waiter waiter(policy_, ring.tail_word(), &waiting, options_.futex);
   for (;;) {
-    const uint32_t seen = Low(*ring.tail_word());
+    // First, so that a peer that never pauses cannot keep a stopped session alive.
+    if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
     switch (ring.Next(record)) {
       case RingConsumer::Status::kRecord:
         return ReceiveStatus::kRecord;
@@ -173,8 +173,7 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, std::spa
       case RingConsumer::Status::kEmpty:
         break;
     }
-    if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
-    waiter.Step(seen);
+    waiter.Step(ring.seen_tail());
   }
 }
 
@@ -214,7 +213,8 @@ void RingServer::PublishReply(uint32_t index, size_t bytes) {
 }
 
 void RingServer::PostAsyncError(uint32_t result) {
-  const uint64_t count = async_errors_.fetch_add(1) + 1;
+  std::lock_guard lock(async_mutex_);  // or an older error could replace a newer one
+  const uint64_t count = ++async_errors_;
   StoreRelease(host_->async_error, count << 32 | result);  // partner: RingClient::AsyncError
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "ivshmem_ring/layout.h"
@@ -52,7 +53,8 @@ class RingClient : public ClientTransport {
   RingProducer main_;
   std::byte* main_reserved_ = nullptr;
   std::atomic<uint64_t> main_sequence_{0};
-  std::unique_ptr<Channel> channels_[kChannelCount];
+  // What every thread reads, apart from what each posted record writes.
+  alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> lost_{false};
   WaitPolicy policy_ = ReplyPolicy();
 };
@@ -90,9 +92,10 @@ class RingServer : public ServerTransport {
   HostControl* host_;
   std::vector<std::byte> main_buffer_;
   RingConsumer main_;
-  std::unique_ptr<Channel> channels_[kChannelCount];
+  alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};
-  std::atomic<uint64_t> async_errors_{0};
+  std::mutex async_mutex_;
+  uint64_t async_errors_ = 0;
   std::atomic<const char*> corrupt_reason_{""};
   WaitPolicy policy_ = IdlePolicy();
 

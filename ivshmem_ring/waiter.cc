@@ -29,6 +29,12 @@ const uint32_t* FutexWord(const HotWord& word) {
   return reinterpret_cast<const uint32_t*>(&word.value);
 }
 
+// Orders an earlier store before a later load, which neither release nor acquire does. A locked operation
+// costs less than mfence.
+void StoreLoadBarrier() {
+  asm volatile("lock; orl $0, (%%rsp)" : : : "memory", "cc");
+}
+
 bool FewProcessors() {
   static const bool few = sysconf(_SC_NPROCESSORS_ONLN) <= 2;
   return few;
@@ -70,12 +76,16 @@ void Waiter::Step(uint32_t seen) {
 void Waiter::Sleep(uint32_t seen) {
   timespec bound{0, static_cast<long>(sleep_us_) * 1000};
   if (futex_ && waiting_ != nullptr) {
-    StoreRelease(*waiting_, 1);  // partner: the plain test in Wake(); a missed one costs sleep_us_
+    // partner: the test in Wake(). We store the flag and then read the word (in the kernel, behind its own
+    // full barrier); the peer stores the word and then reads the flag. With a barrier on both sides one of us
+    // sees the other.
+    StoreRelease(*waiting_, 1);
     syscall(SYS_futex, FutexWord(*word_), FUTEX_WAIT, seen, &bound, nullptr, 0);
   } else {
     nanosleep(&bound, nullptr);
   }
-  sleep_us_ = std::min(sleep_us_ * 2, std::max(policy_.max_sleep_us, policy_.first_sleep_us + 1));
+  const uint32_t most = futex_ && waiting_ != nullptr ? policy_.max_futex_sleep_us : policy_.max_sleep_us;
+  sleep_us_ = std::min(sleep_us_ * 2, std::max(most, policy_.first_sleep_us + 1));
 }
 
 bool Waiter::TimeToCheckPeer() {
@@ -85,8 +95,9 @@ bool Waiter::TimeToCheckPeer() {
 }
 
 void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {
-  if (futex && LoadAcquire(peer_waiting) != 0)
-    syscall(SYS_futex, FutexWord(word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  if (!futex) return;
+  StoreLoadBarrier();  // partner: the flag's store in Waiter::Sleep()
+  if (LoadAcquire(peer_waiting) != 0) syscall(SYS_futex, FutexWord(word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 }  // namespace causeway

@@ -12,7 +12,8 @@ struct WaitPolicy {
   uint32_t spin_us = 50;
   uint32_t yield_us = 200;
   uint32_t first_sleep_us = 20;
-  uint32_t max_sleep_us = 1000;
+  uint32_t max_sleep_us = 1000;          // where nothing wakes us
+  uint32_t max_futex_sleep_us = 10'000;  // where the peer does: the bound is only for a peer that forgets to
 };
 
 // Policies sized for this machine: with one or two processors spinning starves the peer that is waited for.
