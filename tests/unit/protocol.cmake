@@ -1,0 +1,10 @@
+# The rows and their directions, both sides in one process.
+add_executable(protocol_test protocol_test.cc)
+target_link_libraries(protocol_test PRIVATE causeway_options causeway_cuda_headers GTest::gtest_main)
+# One instance of the code per shape of call: speed does not matter here, build time does.
+target_compile_options(protocol_test PRIVATE -O0)
+add_test(NAME protocol COMMAND protocol_test)
+
+add_test(NAME rows COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/rows_test.py
+  ${PROJECT_SOURCE_DIR} ${stub_argument})
+set_tests_properties(rows PROPERTIES SKIP_RETURN_CODE 77)
