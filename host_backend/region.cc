@@ -146,9 +146,11 @@ void Region::Format(const RegionIdentity& identity, bool keep_words) {
   HostPage& page = host_page();
   StoreRelease(page.state, HostState::kStarting);
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
-    // Only a session number is kept: it makes late words of older lives recognisable.
-    const uint32_t kept = keep_words ? SlotSession(LoadAcquire(page.slot[slot])) : 0;
-    StoreHostWord(slot, SlotWord(kept, uint32_t(SlotHostState::kClosed)));
+    // A slot that was not closed stays so: its memory has not been zeroed, and CLOSED would give it away.
+    const uint32_t old = keep_words ? LoadAcquire(page.slot[slot]) : 0;
+    const bool closed = SlotState(old) == uint32_t(SlotHostState::kClosed);
+    StoreHostWord(
+        slot, SlotWord(SlotSession(old), uint32_t(closed ? SlotHostState::kClosed : SlotHostState::kFatal)));
   }
   StoreRelease(page.beat, uint64_t{0});
   StoreRelease(page.reset_acknowledged, uint64_t{0});

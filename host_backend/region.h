@@ -52,8 +52,9 @@ class Region {
   bool HasMagic() const;
   bool IsOurs() const;
 
-  // Writes superblock and host page; host words keep the sessions in `keep_words` so that a running guest's
-  // module can go on. The guest's page and owner table are left alone.
+  // Writes superblock and host page. With `keep_words` a running guest's module can go on: host words keep
+  // their sessions, closed ones stay closed and all others become FATAL. The guest's page and owner table are
+  // left alone.
   void Format(const RegionIdentity& identity, bool keep_words);
   // Zeroes granule 0's guest part (page and owner table).
   void ClearGuestPart();

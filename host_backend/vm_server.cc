@@ -57,6 +57,7 @@ void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
   region.Format(identity, known);
   guest_epoch_ = region.LoadGuestEpoch();
   seen_words_.fill(kNothingSeen);
+  any_session_.fill(true);
   resetting_ = false;
   if (known) EndEarlierSessions();
   region.StoreResetAcknowledged(guest_epoch_);
@@ -66,19 +67,28 @@ void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
           " MiB with " + std::to_string(region.slot_count()) + " slots is ready");
 }
 
-// Guest processes that a former daemon served: their workers are gone.
+// Guest processes that a former daemon served: their workers are gone. One that opened its slot since then is
+// served.
 void VmServer::EndEarlierSessions() {
   Region& region = file_->region();
   for (uint32_t slot = 0; slot < region.slot_count(); ++slot) {
     const uint32_t word = region.LoadGuestWord(slot);
-    if (SlotState(word) != uint32_t(SlotGuestState::kOpen)) continue;
+    const bool served =
+        region.host_word(slot) == SlotWord(SlotSession(word), uint32_t(SlotHostState::kFatal));
+    if (SlotState(word) != uint32_t(SlotGuestState::kOpen) || !served) continue;
     seen_words_[slot] = word;
-    sessions_[slot] = std::make_unique<RegionSession>(
-        services_, file_->shared_region(), slot, SlotSession(word),
-        RegionSession::Origin{vm_.name, region.LoadGuestPid(slot), region.LoadGuestUid(slot), -1},
-        [this, slot] { OnClosed(slot); });
-    sessions_[slot]->Abandon("The host daemon was restarted; this process must be started again.");
+    MakeSession(slot, SlotSession(word))
+        .Abandon("The host daemon was restarted; this process must be started again.");
   }
+}
+
+RegionSession& VmServer::MakeSession(uint32_t slot, uint32_t number) {
+  const Region& region = file_->region();
+  sessions_[slot] = std::make_unique<RegionSession>(
+      services_, file_->shared_region(), slot, number,
+      RegionSession::Origin{vm_.name, region.LoadGuestPid(slot), region.LoadGuestUid(slot), -1},
+      [this, slot] { OnClosed(slot); });
+  return *sessions_[slot];
 }
 
 void VmServer::Stop() {
@@ -199,9 +209,11 @@ void VmServer::FinishReset() {
   }
   seen_words_.fill(kNothingSeen);
   resetting_ = false;
-  // Nobody is left who could bring up a word of an earlier life: numbers start again.
+  // Nobody is left who could bring up a word of an earlier life: any number may follow.
+  any_session_.fill(true);
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
-    region.StoreHostWord(slot, SlotWord(0, uint32_t(SlotHostState::kClosed)));
+    region.StoreHostWord(slot,
+                         SlotWord(SlotSession(region.host_word(slot)), uint32_t(SlotHostState::kClosed)));
   }
   region.StoreResetAcknowledged(guest_epoch_);
 }
@@ -232,42 +244,38 @@ void VmServer::Violation(uint32_t slot, const std::string& text) {
 void VmServer::OnGuestWord(uint32_t slot, uint32_t word) {
   RegionSession* session = sessions_[slot].get();
   const uint32_t number = SlotSession(word);
-  const uint32_t last = SlotSession(file_->region().host_word(slot));
+  const uint32_t host_word = file_->region().host_word(slot);
   switch (SlotState(word)) {
     case uint32_t(SlotGuestState::kFree):
-      // Right only after CLOSED; a guest that frees an open slot has ended that session all the same.
+      // Right after CLOSED, and when the module is loaded anew: its new epoch follows.
       if (session != nullptr) {
-        Violation(slot, "freed while its session was open");
         session->End();
+      } else if (SlotState(host_word) != uint32_t(SlotHostState::kClosed)) {
+        MakeSession(slot, SlotSession(host_word)).End();
       }
       return;
     case uint32_t(SlotGuestState::kOpen):
+      if (session != nullptr && number == session->session()) return;
       if (session != nullptr) {
-        if (number == session->session()) return;
         Violation(slot, "opened again while its session was open");
         seen_words_[slot] = kNothingSeen;
         session->End();
-      } else if (IsNewer(number, last)) {
+      } else if (any_session_[slot] || IsNewer(number, SlotSession(host_word))) {
         OpenSlot(slot, number);
       } else {
         Violation(slot, "opened with the number of an earlier session");
       }
       return;
     case uint32_t(SlotGuestState::kDying):
+      if (session != nullptr && number != session->session()) {
+        Violation(slot, "releases another session than it opened");
+        seen_words_[slot] = kNothingSeen;
+      }
       if (session != nullptr) {
-        if (number != session->session()) {
-          Violation(slot, "releases another session than it opened");
-          seen_words_[slot] = kNothingSeen;
-        }
         session->End();
-      } else if (number != last) {
-        // Opened and released between two looks, or while no daemon ran.
-        sessions_[slot] = std::make_unique<RegionSession>(services_, file_->shared_region(), slot, number,
-                                                          RegionSession::Origin{vm_.name, 0, 0, -1},
-                                                          [this, slot] { OnClosed(slot); });
-        sessions_[slot]->End();
-      } else {
-        file_->region().StoreHostWord(slot, SlotWord(number, uint32_t(SlotHostState::kClosed)));
+      } else if (host_word != SlotWord(number, uint32_t(SlotHostState::kClosed))) {
+        // Opened and released between two looks, or while no daemon ran: its memory is zeroed all the same.
+        MakeSession(slot, number).End();
       }
       return;
     default:
@@ -276,19 +284,15 @@ void VmServer::OnGuestWord(uint32_t slot, uint32_t word) {
   }
 }
 
-void VmServer::OpenSlot(uint32_t slot, uint32_t session) {
-  Region& region = file_->region();
+void VmServer::OpenSlot(uint32_t slot, uint32_t number) {
   std::string limit;
   if (LiveSessions() >= vm_.max_sessions) {
     limit = "VM " + vm_.name + " has " + std::to_string(vm_.max_sessions) +
             " sessions, as many as its max_sessions in the configuration of causewayd allows; try again "
             "later or raise it.";
   }
-  sessions_[slot] = std::make_unique<RegionSession>(
-      services_, file_->shared_region(), slot, session,
-      RegionSession::Origin{vm_.name, region.LoadGuestPid(slot), region.LoadGuestUid(slot), -1},
-      [this, slot] { OnClosed(slot); });
-  sessions_[slot]->Open(limit);
+  any_session_[slot] = false;
+  MakeSession(slot, number).Open(limit);
 }
 
 void VmServer::OnClosed(uint32_t slot) {

@@ -31,7 +31,8 @@ class VmServer {
   bool ScanEpoch();
   bool ScanSlots();
   void OnGuestWord(uint32_t slot, uint32_t word);
-  void OpenSlot(uint32_t slot, uint32_t session);
+  void OpenSlot(uint32_t slot, uint32_t number);
+  RegionSession& MakeSession(uint32_t slot, uint32_t number);
   void OnClosed(uint32_t slot);
   void BeginReset(uint64_t epoch);
   void FinishReset();
@@ -45,6 +46,7 @@ class VmServer {
   std::string problem_;
   std::array<std::unique_ptr<RegionSession>, kMaxSlots> sessions_;
   std::array<uint32_t, kMaxSlots> seen_words_{};  // guest words already acted upon
+  std::array<bool, kMaxSlots> any_session_{};     // the slot's next session may have any number
   uint64_t guest_epoch_ = 0;
   bool resetting_ = false;
   Clock::time_point last_change_{};

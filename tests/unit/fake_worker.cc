@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for causeway-worker in the daemon's tests: no driver, and a behaviour chosen by the --driver argument.
-//   ok, stubborn (ignores the end), fail (no driver), crash (before ready), silent (never ready), violation, fill
+// Stands in for causeway-worker in the daemon's tests: no driver, and a behaviour chosen by the --driver
+// argument.
+//   ok, stubborn (ignores the end), fail (no driver), crash (before ready), silent (never ready), violation,
+//   fill
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
@@ -45,8 +47,9 @@ void SendReady(int control, const std::string& mode) {
   ready.failed = mode == "fail" ? 1 : 0;
   ready.driver_version = 13000;
   ready.device_count = 1;
-  std::snprintf(ready.text, sizeof(ready.text), "%s",
-                mode == "fail" ? "The driver library /missing/libcuda.so.1 cannot be opened." : "/fake/libcuda.so.1");
+  std::snprintf(
+      ready.text, sizeof(ready.text), "%s",
+      mode == "fail" ? "The driver library /missing/libcuda.so.1 cannot be opened." : "/fake/libcuda.so.1");
   send(control, &ready, sizeof(ready), MSG_NOSIGNAL);
 }
 
@@ -93,7 +96,8 @@ void ServeTcp(const Received& received) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5 || std::strcmp(argv[1], "--control-fd") != 0 || std::strcmp(argv[3], "--driver") != 0) return 4;
+  if (argc != 5 || std::strcmp(argv[1], "--control-fd") != 0 || std::strcmp(argv[3], "--driver") != 0)
+    return 4;
   const int control = std::atoi(argv[2]);
   const std::string mode = argv[4];
   if (mode == "crash") {

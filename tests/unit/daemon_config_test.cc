@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// causewayd's configuration and start: each mistake is one sentence with file and line, or file and remedy.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "host_backend/config.h"
+#include "host_backend/region.h"
+#include "tests/unit/daemon_fixture.h"
+
+namespace causeway {
+namespace {
+
+using daemon::LoadConfig;
+
+std::string ErrorOf(const std::string& text) {
+  test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/c.toml";
+  std::ofstream(path) << text;
+  const auto config = LoadConfig(path);
+  if (config.ok()) return "accepted";
+  // The folder's name is random: the file's stays.
+  return config.error().substr(config.error().find("c.toml"));
+}
+
+TEST(ConfigTest, EachMistakeNamesItsLine) {
+  const char* const cases[][2] = {
+      {"soket = \"/a\"", "c.toml:1: soket is not a known key; known here are"},
+      {"\nsocket = 5", "c.toml:2: socket must be a string in quotes."},
+      {"socket = \"relative\"", "c.toml:1: socket must be an absolute path, but is \"relative\"."},
+      {"spare_workers = -1", "c.toml:1: spare_workers is -1 but must be from 0 to 64."},
+      {"spare_workers = \"1\"", "c.toml:1: spare_workers must be a whole number from 0 to 64."},
+      {"local_region_mib = 96", "c.toml:1: local_region_mib is 96 but must be a power of two."},
+      {"local_region_mib = 32", "c.toml:1: local_region_mib is 32 but must be from 64 to 65536."},
+      {"socket_mode = \"999\"", "c.toml:1: socket_mode must be an octal mode in quotes such as \"0660\"."},
+      {"log_level = \"loud\"", "c.toml:1: log_level must be debug, info, warning or error, but is \"loud\"."},
+      {"max_sessions = 0", "c.toml:1: max_sessions is 0 but must be from 1 to 4096."},
+      {"x = = 1", "c.toml:1: not valid TOML:"},
+      {"[[vm]]\nregion_file = \"/a\"", "c.toml:1: [[vm]] name is missing."},
+      {"[[vm]]\nname = \"a\"", "c.toml:1: [[vm]] region_file is missing."},
+      {"vm = 3", "c.toml:1: vm must be tables that begin with [[vm]]."},
+      {"[[vm]]\nname = \"a\"\nregion_file = \"/a\"\nregion_mib = 100",
+       "c.toml:4: [[vm]] region_mib is 100 but must be a power of two."},
+      {"[[vm]]\nname = \"a\"\nregion_file = \"/a\"\n[[vm]]\nname = \"a\"\nregion_file = \"/b\"",
+       "c.toml:4: vm name \"a\" is used twice."},
+      {"[[vm]]\nname = \"a\"\nregion_file = \"/a\"\n[[vm]]\nname = \"b\"\nregion_file = \"/a\"",
+       "c.toml:4: vm region_file \"/a\" is used twice; regions are never shared."},
+      {"[tcp]\nlisten = \"localhost\"", "c.toml:2: [tcp] listen must be a numeric address and a port"},
+      {"[tcp]\nlisten = \"127.0.0.1:70000\"", "c.toml:2: [tcp] listen must be a numeric address and a port"},
+      {"[tcp]\nlisten = \"0.0.0.0:7470\"",
+       "c.toml:2: [tcp] listen is not a loopback address: the connection is neither"},
+      {"[tcp]\nport = 3", "c.toml:1: [tcp] listen is missing."},
+  };
+  for (const auto& [text, wanted] : cases) {
+    EXPECT_EQ(ErrorOf(text).substr(0, std::string(wanted).size()), wanted) << ErrorOf(text);
+  }
+}
+
+TEST(ConfigTest, GoodValuesArrive) {
+  test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/c.toml";
+  std::ofstream(path)
+      << "socket = \"/run/x\"\nsocket_mode = \"0600\"\nspare_workers = 3\n[[vm]]\nname = \"a\"\n"
+         "region_file = \"/dev/shm/a\"\nregion_mib = 256\n[tcp]\nlisten = "
+         "\"0.0.0.0:1\"\nallow_plaintext_remote = true\n";
+  const auto config = LoadConfig(path);
+  ASSERT_TRUE(config.ok()) << config.error();
+  EXPECT_EQ(config.value().socket, "/run/x");
+  EXPECT_EQ(config.value().socket_mode, 0600u);
+  EXPECT_EQ(config.value().spare_workers, 3u);
+  ASSERT_EQ(config.value().vms.size(), 1u);
+  EXPECT_EQ(config.value().vms[0].region_mib, 256u);
+  EXPECT_EQ(config.value().tcp.address, "0.0.0.0");
+  EXPECT_EQ(config.value().tcp.port, 1);
+  EXPECT_EQ(LoadConfig("/nowhere/c.toml").error(),
+            "The configuration file /nowhere/c.toml cannot be read: No such file or directory.");
+}
+
+TEST(RegionTest, Crc32IsThatOfZlib) {
+  EXPECT_EQ(daemon::Crc32("123456789", 9), 0xcbf43926u);
+}
+
+class StartTest : public test::DaemonFixture {
+ protected:
+  std::string FailWith(const std::string& region, const std::string& more = "region_mib = 64\n") {
+    return FailingDaemon(Config("ok", "[[vm]]\nname = \"g\"\nregion_file = \"" + region + "\"\n" + more));
+  }
+};
+
+TEST_F(StartTest, RegionFileMistakes) {
+  EXPECT_NE(FailWith("/nowhere/region")
+                .find("cannot be created because its folder does not exist; create the folder"),
+            std::string::npos);
+  EXPECT_NE(FailWith(folder()).find("is a folder; name a file in region_file"), std::string::npos);
+
+  const std::string file = folder() + "/file";
+  std::ofstream(file) << "x";
+  chmod(file.c_str(), 0644);
+  EXPECT_NE(FailWith(file).find("is accessible to every user of this host (mode 0644); run `chmod 0660"),
+            std::string::npos);
+  chmod(file.c_str(), 0660);
+  EXPECT_NE(
+      FailWith(file).find("is 1 bytes large but region_mib says 64; correct region_mib, or shut the VM down"),
+      std::string::npos);
+  std::filesystem::resize_file(file, 64u << 20);
+  EXPECT_NE(FailWith(file).find("already holds something that is not a Causeway region"), std::string::npos);
+
+  const std::string link = folder() + "/link";
+  std::filesystem::create_symlink(file, link);
+  EXPECT_NE(FailWith(link).find("is a symbolic link; name the file itself"), std::string::npos);
+  EXPECT_NE(FailWith(folder() + "/new", "region_group = \"no-such-group\"\nregion_mib = 64\n")
+                .find("The group \"no-such-group\" of region_group does not exist"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder() + "/new")) << "a failed start leaves a file behind";
+}
+
+TEST_F(StartTest, PermissionDenied) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  const std::string file = folder() + "/file";
+  std::ofstream(file) << "";
+  chmod(file.c_str(), 0600);
+  chmod(folder().c_str(), 0755);
+  // The daemon runs as nobody, with a socket where nobody may write.
+  const std::string open_folder = folder() + "/open";
+  std::filesystem::create_directory(open_folder);
+  chmod(open_folder.c_str(), 0777);
+  std::ofstream(folder() + "/c.toml")
+      << "socket = \"" << open_folder
+      << "/s\"\nworker = \"/bin/true\"\n[[vm]]\nname = \"g\"\nregion_file = \"" << file
+      << "\"\nregion_mib = 64\n";
+  const std::string command =
+      "setpriv --reuid 65534 --clear-groups " CAUSEWAYD_PATH " --config " + folder() + "/c.toml 2>&1";
+  std::string output;
+  FILE* pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char buffer[512];
+  while (std::fgets(buffer, sizeof(buffer), pipe) != nullptr) output += buffer;
+  EXPECT_NE(pclose(pipe), 0);
+  EXPECT_NE(output.find("The region file " + file +
+                        " of VM g cannot be opened: permission denied; run causewayd as"),
+            std::string::npos)
+      << output;
+}
+
+TEST_F(StartTest, SocketMistakes) {
+  const auto with_socket = [&](const std::string& path) {
+    return FailingDaemon("socket = \"" + path + "\"\nworker = \"/bin/true\"\n");
+  };
+  EXPECT_NE(with_socket("/nowhere/s").find("cannot be made because its folder does not exist"),
+            std::string::npos);
+  std::ofstream(folder() + "/plain") << "";
+  EXPECT_NE(with_socket(folder() + "/plain").find("a file of another kind has that name"), std::string::npos);
+}
+
+TEST_F(StartTest, SecondDaemonIsRefused) {
+  StartDaemon("ok", VmConfig());
+  EXPECT_NE(FailingDaemon(Config("ok", ""))
+                .find("is in use by another causewayd; stop that one or give this one another `socket`"),
+            std::string::npos);
+  const std::string other = "socket = \"" + folder() + "/other\"\nworker = \"/bin/true\"\n" + VmConfig();
+  EXPECT_NE(FailingDaemon(other).find(
+                "is in use by another causewayd; stop that one, or give this VM a region_file of its own"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder() + "/other"));
+}
+
+TEST_F(StartTest, RestartReplacesStaleSocketAndFormatsAnew) {
+  StartDaemon("ok", VmConfig());
+  const Superblock first = test::GuestRegion(region_file()).superblock();
+  EXPECT_EQ(first.magic, kRegionMagic);
+  EXPECT_EQ(first.crc32, daemon::Crc32(&first, offsetof(Superblock, crc32)));
+  EXPECT_EQ(first.slot_count, 4u);
+  EXPECT_EQ(first.granule_count, 32u);
+  struct stat found {};
+  ASSERT_EQ(stat(region_file().c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0660u);
+  KillDaemon();
+  EXPECT_TRUE(std::filesystem::exists(socket())) << "a killed daemon leaves its socket";
+  std::filesystem::remove(folder() + "/log");
+  StartDaemon("ok", VmConfig());
+  EXPECT_NE(test::GuestRegion(region_file()).superblock().host_epoch, first.host_epoch);
+  EXPECT_EQ(StopDaemon(), 0);
+  EXPECT_FALSE(std::filesystem::exists(socket()));
+  EXPECT_EQ(test::GuestRegion(region_file()).host_page().state, HostState::kStopped);
+}
+
+}  // namespace
+}  // namespace causeway

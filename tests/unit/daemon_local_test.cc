@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions over the local socket and TCP, with every way in which one of the three processes can end.
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cstring>
+
+#include "host_backend/api_hash.h"
+#include "host_backend/command.h"
+#include "tests/unit/daemon_fixture.h"
+
+namespace causeway::test {
+namespace {
+
+using command::StatusValue;
+
+class LocalTest : public DaemonFixture {
+ protected:
+  // A served session.
+  void Serve(LocalClient& client) {
+    ASSERT_TRUE(client.connected());
+    const LocalReply reply = client.RequestSession();
+    ASSERT_EQ(reply.accepted, 1u) << reply.text;
+    client.region().Open(0, 1);
+    ASSERT_TRUE(client.SendReady());
+    ASSERT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing)) << client.region().refusal(0);
+    ASSERT_TRUE(WaitFor([&] { return client.region().host_control(0).ready.value == 1; }));
+  }
+  void ExpectRefused(const OpenBlock& block, const std::string& sentence) {
+    LocalClient client(socket());
+    ASSERT_EQ(client.RequestSession().accepted, 1u);
+    client.region().Open(0, 1, block);
+    ASSERT_TRUE(client.SendReady());
+    ASSERT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kRefused));
+    EXPECT_NE(client.region().refusal(0).find(sentence), std::string::npos) << client.region().refusal(0);
+  }
+  pid_t WorkerPid(const std::string& session) {
+    return std::atoi(StatusValue(session, "", "worker_pid").c_str());
+  }
+};
+
+TEST_F(LocalTest, SessionIsServedAndClosed) {
+  StartDaemon("fill");
+  LocalClient client(socket());
+  Serve(client);
+  const Superblock block = client.region().superblock();
+  EXPECT_EQ(block.magic, kRegionMagic);
+  EXPECT_EQ(block.api_hash, ApiHash());
+  EXPECT_EQ(client.region().host_page().state, HostState::kRunning);
+  EXPECT_EQ(client.region().host_control(0).main_head.value, kDefaultWindowAddress)
+      << "the window as assigned";
+  EXPECT_EQ(client.region().host_control(0).async_error.value, 1u) << "the session as assigned";
+  const std::string session = WaitForSession("serving");
+  EXPECT_EQ(StatusValue(session, "", "kind"), "local");
+  EXPECT_EQ(StatusValue(session, "", "pid"), std::to_string(getpid()));
+  EXPECT_TRUE(WaitFor([&] { return StatusValue(WaitForSession("serving"), "", "device_bytes") == "1"; }))
+      << "ADDR_COMPAT_LAYOUT";
+  EXPECT_TRUE(WaitFor([&] { return StatusValue(Status(), "workers", "spare_ready") == "1"; })) << "refilled";
+
+  // Slices that belong to the slot are given back to the system when it closes.
+  for (uint32_t granule = 5; granule < 9; ++granule) client.region().owners()[granule] = 1;
+  struct stat before {};
+  fstat(client.region().fd(), &before);
+  ASSERT_GE(before.st_blocks * 512, 8 << 20);
+  client.Close();
+  EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kClosed));
+  struct stat after {};
+  fstat(client.region().fd(), &after);
+  EXPECT_LT(after.st_blocks * 512, 1 << 20) << "memory is not given back";
+  EXPECT_EQ(client.region().granule(5)[0], 0);
+  EXPECT_TRUE(WaitForNoSession());
+  EXPECT_EQ(Counter("sessions"), 1u);
+  EXPECT_EQ(Counter("worker_deaths"), 0u);
+}
+
+TEST_F(LocalTest, KilledClientIsNoticed) {
+  StartDaemon("stubborn");
+  const pid_t child = fork();
+  if (child == 0) {
+    LocalClient client(socket());
+    client.RequestSession();
+    client.region().Open(0, 1);
+    client.SendReady();
+    pause();
+  }
+  const pid_t worker = WorkerPid(WaitForSession("serving"));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(WaitForNoSession()) << "a worker that does not end must be killed";
+  EXPECT_NE(kill(worker, 0), 0);
+}
+
+TEST_F(LocalTest, ForkedChildDoesNotKeepTheSession) {
+  StartDaemon("ok");
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    LocalClient client(socket());
+    client.RequestSession();
+    client.region().Open(0, 1);
+    client.SendReady();
+    client.region().WaitForHostWord(0, 1, SlotHostState::kServing);
+    const pid_t grandchild = fork();
+    if (grandchild == 0) pause();  // holds the socket
+    [[maybe_unused]] const ssize_t written = write(pipe_ends[1], &grandchild, sizeof(grandchild));
+    pause();
+  }
+  pid_t grandchild = 0;
+  ASSERT_EQ(read(pipe_ends[0], &grandchild, sizeof(grandchild)), ssize_t(sizeof(grandchild)));
+  WaitForSession("serving");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(WaitForNoSession());
+  kill(grandchild, SIGKILL);
+}
+
+TEST_F(LocalTest, KilledWorkerEndsItsSessionOnly) {
+  StartDaemon("ok");
+  LocalClient first(socket());
+  LocalClient second(socket());
+  Serve(first);
+  const pid_t worker = WorkerPid(WaitForSession("serving"));
+  Serve(second);
+  kill(worker, SIGKILL);
+  EXPECT_TRUE(first.region().WaitForHostWord(0, 1, SlotHostState::kFatal));
+  EXPECT_NE(first.region().refusal(0).find("was killed by signal 9 (Killed); its GPU work is lost"),
+            std::string::npos)
+      << first.region().refusal(0);
+  EXPECT_EQ(second.region().host_page().slot[0], SlotWord(1, uint32_t(SlotHostState::kServing)));
+  EXPECT_EQ(Counter("worker_deaths"), 1u);
+  first.Close();
+  EXPECT_TRUE(first.region().WaitForHostWord(0, 1, SlotHostState::kClosed));
+}
+
+TEST_F(LocalTest, WorkersOwnReasonIsKept) {
+  StartDaemon("violation");
+  LocalClient client(socket());
+  ASSERT_EQ(client.RequestSession().accepted, 1u);
+  client.region().Open(0, 1);
+  ASSERT_TRUE(client.SendReady());
+  EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kFatal));
+  EXPECT_EQ(client.region().refusal(0), "The fake worker saw a malformed record.");
+  EXPECT_EQ(Counter("violations"), 1u);
+}
+
+TEST_F(LocalTest, MismatchesAreRefusedWithASentence) {
+  StartDaemon("ok");
+  {
+    LocalClient client(socket());
+    const LocalReply reply = client.RequestSession(9);
+    EXPECT_EQ(reply.accepted, 0u);
+    EXPECT_NE(std::string(reply.text)
+                  .find("speaks version 9.0 and this host 1.0; install the same Causeway release"),
+              std::string::npos);
+    EXPECT_TRUE(client.WaitForEnd());
+  }
+  OpenBlock block{};
+  ExpectRefused(block, "has the wrong magic 0x0");
+  {
+    LocalClient client(socket());
+    client.RequestSession();
+    block = client.region().GoodOpenBlock();
+  }
+  const OpenBlock good = block;
+  block.abi_major = 2;
+  ExpectRefused(block, "The guest library speaks version 2.0 of the region and this host 1.0");
+  block = good;
+  block.api_hash ^= 1;
+  ExpectRefused(block, "The guest library's API rows have hash 0x");
+  for (const uint64_t window :
+       {uint64_t{0}, uint64_t{0x400000000001}, uint64_t{0x2aaa00000000}, uint64_t{0x7fffffffffff000}}) {
+    block = good;
+    block.window_address = window;
+    ExpectRefused(block, "asks for its shared memory at 0x");
+  }
+  block = good;
+  block.environment_bytes = kOpenTextBytes + 1;
+  ExpectRefused(block, "environment block is malformed");
+  block.environment_bytes = 3;
+  std::memcpy(block.environment, "A=B", 3);
+  ExpectRefused(block, "environment block is malformed");
+  EXPECT_EQ(Counter("sessions"), 0u);
+  EXPECT_TRUE(WaitForNoSession());
+}
+
+TEST_F(LocalTest, OnlyListedVariablesReachTheWorker) {
+  StartDaemon("ok");
+  LocalClient client(socket());
+  ASSERT_EQ(client.RequestSession().accepted, 1u);
+  OpenBlock block = client.region().GoodOpenBlock();
+  constexpr char kVariables[] =
+      "CUDA_CACHE_PATH=/etc\0LD_PRELOAD=/x.so\0CUDA_DEVICE_MAX_CONNECTIONS=17\0=x\0nothing";
+  std::memcpy(block.environment, kVariables, sizeof(kVariables));
+  block.environment_bytes = sizeof(kVariables);
+  client.region().Open(0, 1, block);
+  ASSERT_TRUE(client.SendReady());
+  ASSERT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing)) << client.region().refusal(0);
+  EXPECT_TRUE(WaitFor([&] { return StatusValue(WaitForSession("serving"), "", "calls") == "17"; }));
+  EXPECT_EQ(StatusValue(WaitForSession("serving"), "", "pinned_bytes"), "0") << "CUDA_CACHE_PATH crossed";
+}
+
+TEST_F(LocalTest, MissingDriverRefusesEachSessionWithTheReason) {
+  StartDaemon("fail");
+  for (int i = 0; i < 3; ++i) {
+    LocalClient client(socket());
+    ASSERT_EQ(client.RequestSession().accepted, 1u);
+    client.region().Open(0, 1);
+    ASSERT_TRUE(client.SendReady());
+    EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kRefused));
+    EXPECT_EQ(client.region().refusal(0), "The driver library /missing/libcuda.so.1 cannot be opened.");
+  }
+  const std::string log = LogText();
+  const std::string line = "no worker can serve: The driver library";
+  ASSERT_NE(log.find(line), std::string::npos);
+  EXPECT_EQ(log.find(line, log.find(line) + 1), std::string::npos) << "the reason is logged once";
+}
+
+TEST_F(LocalTest, CrashingWorkersRefuseAndBackOff) {
+  StartDaemon("crash");
+  LocalClient client(socket());
+  ASSERT_EQ(client.RequestSession().accepted, 1u);
+  client.region().Open(0, 1);
+  ASSERT_TRUE(client.SendReady());
+  EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kRefused));
+  EXPECT_NE(client.region().refusal(0).find("ended with exit status 3 before it"), std::string::npos)
+      << client.region().refusal(0);
+  EXPECT_NE(LogText().find("the fake worker crashes on purpose"), std::string::npos)
+      << "its output is in the log";
+  usleep(500'000);
+  size_t starts = 0;
+  const std::string log = LogText();
+  for (size_t at = 0; (at = log.find(" started", at)) != std::string::npos; ++at) ++starts;
+  EXPECT_LE(starts, 4u) << "a crash loop must back off";
+}
+
+TEST_F(LocalTest, SessionsAreLimited) {
+  StartDaemon("ok", "max_sessions = 1\n");
+  LocalClient first(socket());
+  Serve(first);
+  LocalClient second(socket());
+  const LocalReply reply = second.RequestSession();
+  EXPECT_EQ(reply.accepted, 0u);
+  EXPECT_NE(std::string(reply.text).find("serves 1 sessions, as many as max_sessions"), std::string::npos)
+      << reply.text;
+}
+
+TEST_F(LocalTest, GarbagePacketsEndOnlyTheirConnection) {
+  StartDaemon("ok");
+  LocalClient good(socket());
+  Serve(good);
+  const std::string garbage[] = {"x", std::string(16, '\xff'), std::string(4096, 'a')};
+  for (const auto& packet : garbage) {
+    LocalClient client(socket());
+    ASSERT_TRUE(client.Send(packet.data(), packet.size()));
+    EXPECT_TRUE(client.WaitForEnd());
+  }
+  LocalClient impatient(socket());
+  ASSERT_EQ(impatient.RequestSession().accepted, 1u);
+  ASSERT_TRUE(impatient.Send("zz", 2));
+  EXPECT_TRUE(impatient.WaitForEnd());
+  EXPECT_EQ(good.region().host_page().slot[0], SlotWord(1, uint32_t(SlotHostState::kServing)));
+}
+
+TEST_F(LocalTest, StopTellsItsSessions) {
+  StartDaemon("ok");
+  LocalClient client(socket());
+  Serve(client);
+  EXPECT_EQ(StopDaemon(), 0);
+  EXPECT_EQ(client.region().host_page().slot[0], SlotWord(1, uint32_t(SlotHostState::kFatal)));
+  EXPECT_EQ(client.region().host_page().state, HostState::kStopped);
+  EXPECT_NE(client.region().refusal(0).find("The host daemon was stopped"), std::string::npos);
+  EXPECT_TRUE(client.WaitForEnd());
+}
+
+TEST_F(LocalTest, WorkersDieWithTheDaemon) {
+  StartDaemon("stubborn");
+  LocalClient client(socket());
+  Serve(client);
+  const pid_t worker = WorkerPid(WaitForSession("serving"));
+  KillDaemon();
+  EXPECT_TRUE(client.WaitForEnd());
+  EXPECT_TRUE(WaitFor([&] { return kill(worker, 0) != 0; }));
+}
+
+class TcpTest : public DaemonFixture {
+ protected:
+  UniqueFd Connect() {
+    const std::string address = StatusValue(Status(), "", "tcp");
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(uint16_t(std::atoi(address.substr(address.rfind(':') + 1).c_str())));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    return fd;
+  }
+  static OpenBlock Block() {
+    OpenBlock block{};
+    block.magic = kRegionMagic;
+    block.abi_major = kAbiMajor;
+    block.pid = 77;
+    block.api_hash = ApiHash();
+    return block;
+  }
+  static LocalReply Exchange(int fd, const OpenBlock& block) {
+    LocalReply reply{};
+    // In two pieces, with the first record right behind: not a byte of it may be lost.
+    const char* bytes = reinterpret_cast<const char*>(&block);
+    send(fd, bytes, 100, 0);
+    usleep(20'000);
+    std::string rest(bytes + 100, sizeof(block) - 100);
+    rest += "record";
+    send(fd, rest.data(), rest.size(), MSG_NOSIGNAL);
+    EXPECT_EQ(recv(fd, &reply, sizeof(reply), MSG_WAITALL), ssize_t(sizeof(reply)));
+    return reply;
+  }
+};
+
+TEST_F(TcpTest, SessionIsHandedToAWorker) {
+  StartDaemon("ok", "[tcp]\nlisten = \"127.0.0.1:0\"\n");
+  UniqueFd fd = Connect();
+  const LocalReply reply = Exchange(fd.get(), Block());
+  ASSERT_EQ(reply.accepted, 1u) << reply.text;
+  char echoed[7] = {};
+  ASSERT_EQ(recv(fd.get(), echoed, 6, MSG_WAITALL), 6);
+  EXPECT_STREQ(echoed, "record");
+  EXPECT_EQ(StatusValue(WaitForSession("serving"), "", "kind"), "tcp");
+  fd.reset();
+  EXPECT_TRUE(WaitForNoSession());
+}
+
+TEST_F(TcpTest, WrongHashIsRefused) {
+  StartDaemon("ok", "[tcp]\nlisten = \"127.0.0.1:0\"\n");
+  UniqueFd fd = Connect();
+  OpenBlock block = Block();
+  block.api_hash ^= 2;
+  const LocalReply reply = Exchange(fd.get(), block);
+  EXPECT_EQ(reply.accepted, 0u);
+  EXPECT_NE(std::string(reply.text).find("API rows have hash"), std::string::npos);
+  EXPECT_EQ(Counter("refused"), 1u);
+}
+
+}  // namespace
+}  // namespace causeway::test
