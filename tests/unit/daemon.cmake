@@ -2,10 +2,12 @@
 add_executable(daemon_test_worker fake_worker.cc)
 target_link_libraries(daemon_test_worker PRIVATE causeway_options)
 
-add_executable(daemon_test daemon_config_test.cc daemon_local_test.cc daemon_vm_test.cc daemon_fixture.cc)
+add_executable(daemon_test daemon_config_test.cc daemon_local_test.cc daemon_vm_test.cc command_test.cc
+  daemon_fixture.cc)
 target_compile_definitions(daemon_test PRIVATE
-  CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+  CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>"
+  CAUSEWAY_PATH="$<TARGET_FILE:causeway>")
 target_link_libraries(daemon_test PRIVATE causeway_daemon causeway_command GTest::gtest_main)
-add_dependencies(daemon_test causewayd daemon_test_worker)
+add_dependencies(daemon_test causeway causewayd daemon_test_worker)
 add_test(NAME daemon_test COMMAND daemon_test)
 set_tests_properties(daemon_test PROPERTIES TIMEOUT 300)
