@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's declarations under their exported names. Include this instead of cuda.h, which would otherwise turn
-// cuMemAlloc into cuMemAlloc_v2 and hide the older forms.
+// The driver's declarations under their exported names. Include this instead of cuda.h, which would otherwise
+// turn cuMemAlloc into cuMemAlloc_v2 and hide the older forms.
 #pragma once
 #ifndef __CUDA_API_VERSION_INTERNAL
 #ifdef CUDA_VERSION

@@ -40,8 +40,9 @@ def check_targets(rows):
     problems = []
     for name, (kind, rest) in rows.items():
         if kind in ("ALIAS", "PER_THREAD"):
-            if rows.get(rest, ("nothing",))[0] in ("nothing", "ALIAS", "PER_THREAD", "REFUSE"):
-                problems.append(f"{kind}({name}, {rest}): the target must be a call that is answered")
+            target = rows.get(rest, ("missing",))[0]
+            if target in ("missing", "ALIAS", "PER_THREAD") or (target, kind) == ("REFUSE", "PER_THREAD"):
+                problems.append(f"{kind}({name}, {rest}): the target is {target}")
         if kind == "REFUSE" and not re.fullmatch(r'"[^"]{10,}"', rest or ""):
             problems.append(f"REFUSE({name}): the reason is missing")
         if kind == "PER_THREAD" and not name.endswith("_ptsz"):
