@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// The waiting protocol: sleeps are bounded, the flag is right, and a wake-up that meets the moment of falling
+// asleep is not lost.
+#include "ivshmem_ring/waiter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/ring_memory.h"
+
+namespace causeway {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Milliseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+struct Words {
+  HotWord ping{}, pong{}, ping_waiting{}, pong_waiting{};
+};
+
+TEST(Waiter, NeverSleepsLongerThanItsBound) {
+  Words words;
+  for (const bool futex : {true, false}) {
+    const WaitPolicy policy{
+        .spin_us = 1, .yield_us = 1, .first_sleep_us = 20, .max_sleep_us = 1000, .max_futex_sleep_us = 2000};
+    Waiter waiter(policy, &words.ping, &words.ping_waiting, futex);
+    const auto began = Clock::now();
+    int steps = 0, checks = 0;
+    while (Milliseconds(Clock::now() - began) < 200) {
+      waiter.Step(0);
+      ++steps;
+      if (waiter.TimeToCheckPeer()) ++checks;
+    }
+    // Steps in 200 ms: at least one in 4 ms even on a busy machine, far fewer than a spinning loop makes.
+    EXPECT_GE(steps, 50) << futex;
+    EXPECT_LE(steps, 20'000) << futex;
+    EXPECT_GE(checks, 5) << futex;
+    EXPECT_LE(checks, 20) << futex;
+  }
+}
+
+TEST(Waiter, TheFlagIsUpWhileAsleepAndDownAfterwards) {
+  Words words;
+  const WaitPolicy policy{.spin_us = 0, .yield_us = 0, .first_sleep_us = 1000, .max_sleep_us = 1000};
+  std::atomic<bool> done{false};
+  std::thread sleeper([&] {
+    Waiter waiter(policy, &words.ping, &words.ping_waiting, true);
+    while (LoadAcquire(words.ping) == 0) waiter.Step(0);
+    done = true;
+  });
+  const auto began = Clock::now();
+  while (LoadAcquire(words.ping_waiting) == 0 && Milliseconds(Clock::now() - began) < 5000)
+    std::this_thread::yield();
+  EXPECT_EQ(LoadAcquire(words.ping_waiting), 1u);
+  StoreRelease(words.ping, 1);
+  Wake(words.ping, words.ping_waiting, true);
+  sleeper.join();
+  EXPECT_EQ(LoadAcquire(words.ping_waiting), 0u);
+}
+
+TEST(Waiter, AWordThatChangedAlreadyEndsTheSleepAtOnce) {
+  Words words;
+  StoreRelease(words.ping, 64);
+  const WaitPolicy policy{.spin_us = 0,
+                          .yield_us = 0,
+                          .first_sleep_us = 900'000,
+                          .max_sleep_us = 900'000,
+                          .max_futex_sleep_us = 900'000};
+  Waiter waiter(policy, &words.ping, &words.ping_waiting, true);
+  const auto began = Clock::now();
+  waiter.Step(0);  // the value seen before the peer published
+  EXPECT_LT(Milliseconds(Clock::now() - began), 450);
+}
+
+TEST(Waiter, SpinningReadsTheClockRarely) {
+  Words words;
+  const WaitPolicy policy{.spin_us = 1'000'000};
+  const auto began = Clock::now();
+  Waiter waiter(policy, &words.ping, &words.ping_waiting, true);
+  for (int i = 0; i < 31; ++i) waiter.Step(0);
+  EXPECT_FALSE(waiter.TimeToCheckPeer());
+  EXPECT_LT(Milliseconds(Clock::now() - began), 100);
+}
+
+// Both sides do nothing but sleep, so that each publishing meets the peer somewhere around the moment of
+// falling asleep. A lost wake-up shows as a round of the sleep's full length.
+struct RoundTimes {
+  uint64_t late = 0;
+  double worst_ms = 0;
+};
+RoundTimes PingPong(const WaitPolicy& policy, bool futex, int rounds, double late_ms) {
+  Words words;
+  const auto await = [&](HotWord& word, HotWord& waiting, uint64_t value) {
+    Waiter waiter(policy, &word, &waiting, futex);
+    for (;;) {
+      const uint64_t seen = LoadAcquire(word);
+      if (seen == value) return;
+      waiter.Step(static_cast<uint32_t>(seen));
+    }
+  };
+  std::thread peer([&] {
+    test::Random random{1};
+    for (int i = 1; i <= rounds; ++i) {
+      await(words.ping, words.ping_waiting, static_cast<uint64_t>(i));
+      for (uint64_t spin = random.Below(3000); spin > 0; --spin) asm volatile("");
+      StoreRelease(words.pong, static_cast<uint64_t>(i));
+      Wake(words.pong, words.pong_waiting, futex);
+    }
+  });
+  RoundTimes times;
+  test::Random random{2};
+  for (int i = 1; i <= rounds; ++i) {
+    const auto began = Clock::now();
+    for (uint64_t spin = random.Below(3000); spin > 0; --spin) asm volatile("");
+    StoreRelease(words.ping, static_cast<uint64_t>(i));
+    Wake(words.ping, words.ping_waiting, futex);
+    await(words.pong, words.pong_waiting, static_cast<uint64_t>(i));
+    const double ms = Milliseconds(Clock::now() - began);
+    times.worst_ms = std::max(times.worst_ms, ms);
+    if (ms >= late_ms) ++times.late;
+  }
+  peer.join();
+  return times;
+}
+
+TEST(WaiterLitmus, NoFutexWakeUpIsLost) {
+  const WaitPolicy policy{.spin_us = 0,
+                          .yield_us = 0,
+                          .first_sleep_us = 900'000,
+                          .max_sleep_us = 900'000,
+                          .max_futex_sleep_us = 900'000};
+  const RoundTimes times = PingPong(policy, true, 60'000 / static_cast<int>(test::kLongRunDivisor), 890);
+  EXPECT_EQ(times.late, 0u) << "a round lasted " << times.worst_ms << " ms";
+}
+
+TEST(WaiterLitmus, WithoutFutexARoundCostsAFewSleepsAtMost) {
+  const WaitPolicy policy{.spin_us = 0, .yield_us = 0, .first_sleep_us = 20, .max_sleep_us = 1000};
+  const RoundTimes times = PingPong(policy, false, 5'000 / static_cast<int>(test::kLongRunDivisor), 500);
+  EXPECT_EQ(times.late, 0u) << "a round lasted " << times.worst_ms << " ms";
+}
+
+// What the protocol rests on, as the classic store-buffer test: each side stores its word and then reads the
+// other's. With the peer in Wake() and the sleeper's side as in Waiter::Sleep(), both reading 0 must never
+// happen; here it would leave the sleeper asleep although the flag was set and the word published.
+TEST(WaiterLitmus, StoreBuffersDoNotHideFlagAndWordFromEachOther) {
+  const WaitPolicy policy{.spin_us = 0,
+                          .yield_us = 0,
+                          .first_sleep_us = 900'000,
+                          .max_sleep_us = 900'000,
+                          .max_futex_sleep_us = 900'000};
+  constexpr int kBatch = 64;
+  const int batches = 400 / static_cast<int>(test::kLongRunDivisor) + 1;
+  double worst_ms = 0;
+  for (int batch = 0; batch < batches; ++batch) {
+    std::vector<Words> words(kBatch);
+    std::atomic<int> at{-1};
+    std::thread publisher([&] {
+      for (int i = 0; i < kBatch; ++i) {
+        while (at.load() < i) std::this_thread::yield();
+        StoreRelease(words[i].ping, 1);  // at about the time when the other side sets its flag
+        Wake(words[i].ping, words[i].ping_waiting, true);
+      }
+    });
+    for (int i = 0; i < kBatch; ++i) {
+      at.store(i);
+      const auto began = Clock::now();
+      Waiter waiter(policy, &words[i].ping, &words[i].ping_waiting, true);
+      while (LoadAcquire(words[i].ping) == 0) waiter.Step(0);
+      worst_ms = std::max(worst_ms, Milliseconds(Clock::now() - began));
+    }
+    publisher.join();
+  }
+  EXPECT_LT(worst_ms, 890) << "a wake-up was lost";
+}
+
+}  // namespace
+}  // namespace causeway
