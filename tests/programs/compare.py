@@ -40,7 +40,14 @@ class Result:
         return ""
 
 
-def run(prefix, program, timeout_s):
+def without_lines(data, prefix):
+    """The data without the lines that begin with prefix; unchanged when prefix is None."""
+    if prefix is None:
+        return data
+    return b"".join(line for line in data.splitlines(keepends=True) if not line.startswith(prefix.encode()))
+
+
+def run(prefix, program, timeout_s, drop_stderr):
     start = time.monotonic()
     try:
         done = subprocess.run(shlex.split(prefix) + [str(program)], stdin=subprocess.DEVNULL, capture_output=True,
@@ -49,7 +56,8 @@ def run(prefix, program, timeout_s):
         return Result(expired.stdout or b"", expired.stderr or b"", f"none within {timeout_s} s", timeout_s)
     except OSError as error:
         return Result(b"", str(error).encode(), "none: could not be started", 0)
-    return Result(done.stdout, done.stderr, done.returncode, time.monotonic() - start)
+    stderr = without_lines(done.stderr, drop_stderr)
+    return Result(done.stdout, stderr, done.returncode, time.monotonic() - start)
 
 
 def read_captured(directory, name):
@@ -82,6 +90,8 @@ def parse_arguments():
     parser.add_argument("--capture", type=pathlib.Path, help="write the first way's results to this folder")
     parser.add_argument("--only", nargs="*", help="these programs instead of all in programs.txt")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for each program")
+    parser.add_argument("--drop-stderr", metavar="PREFIX",
+                        help="ignore lines of stderr that begin so, such as the software GPU's own explanations")
     parser.add_argument("--markdown", type=pathlib.Path, help="write the table to this file")
     arguments = parser.parse_args()
     if not arguments.way:
@@ -92,7 +102,7 @@ def parse_arguments():
 def compare_one(name, arguments):
     """Returns the table's cells for one program and whether all ways agree."""
     program = (arguments.programs / name).resolve()
-    results = [run(prefix, program, arguments.timeout) for _, prefix in arguments.way]
+    results = [run(prefix, program, arguments.timeout, arguments.drop_stderr) for _, prefix in arguments.way]
     results += [read_captured(pathlib.Path(directory), name) for _, directory in arguments.captured]
     if arguments.capture:
         write_captured(arguments.capture, name, results[0])

