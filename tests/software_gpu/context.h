@@ -18,6 +18,13 @@ namespace causeway::software_gpu {
 class Stream;
 using StreamRef = std::shared_ptr<Stream>;
 
+struct StorageEntry {
+  using Destructor = void (*)(CUcontext context, void* key, void* value);
+  void* key = nullptr;
+  void* value = nullptr;
+  Destructor destructor = nullptr;
+};
+
 struct Context {
   CUcontext handle = nullptr;
   CUdevice device = 0;
@@ -34,8 +41,9 @@ struct Context {
   StreamRef legacy_stream;                         // guarded by order_mutex; made at first use
   std::vector<std::weak_ptr<Stream>> all_streams;  // guarded by order_mutex; without the legacy stream
 
-  // Storage private libraries attach to a context (export table CONTEXT_LOCAL_STORAGE): runs destructors.
-  std::function<void(Context&)> run_storage_destructors;
+  // What the CUDA runtime attaches to a context through a private table; guarded by storage_mutex.
+  std::mutex storage_mutex;
+  std::vector<StorageEntry> storage;
 };
 
 // The caller's current context: null when there is none. The context may be dead.

@@ -219,3 +219,31 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
 }
 
 }  // extern "C"
+
+// The forms of before edge data.
+extern "C" {
+
+CUresult cuGraphGetEdges(CUgraph hGraph, CUgraphNode* from, CUgraphNode* to, size_t* numEdges) {
+  return cuGraphGetEdges_v2(hGraph, from, to, nullptr, numEdges);
+}
+
+CUresult cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode* dependencies, size_t* numDependencies) {
+  return cuGraphNodeGetDependencies_v2(hNode, dependencies, nullptr, numDependencies);
+}
+
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode* dependentNodes,
+                                      size_t* numDependentNodes) {
+  return cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, nullptr, numDependentNodes);
+}
+
+CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
+                                size_t numDependencies) {
+  return cuGraphAddDependencies_v2(hGraph, from, to, nullptr, numDependencies);
+}
+
+CUresult cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode* from, const CUgraphNode* to,
+                                   size_t numDependencies) {
+  return cuGraphRemoveDependencies_v2(hGraph, from, to, nullptr, numDependencies);
+}
+
+}  // extern "C"

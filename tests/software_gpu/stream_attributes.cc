@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attributes and settings that are kept or accepted although nothing here depends on them.
+#include <cstring>
+
+#include "tests/software_gpu/graph.h"
+#include "tests/software_gpu/stream.h"
+
+namespace causeway::software_gpu {
+namespace {
+
+CUresult GetStreamAttribute(const Stream& stream, CUstreamAttrID attribute, CUstreamAttrValue* value) {
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::memset(value, 0, sizeof *value);
+  switch (attribute) {
+    case CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+      value->syncPolicy = CU_SYNC_POLICY_AUTO;
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_PRIORITY:
+      value->priority = stream.priority;
+      return CUDA_SUCCESS;
+    case CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+bool IsKnownStreamAttribute(CUstreamAttrID attribute) {
+  return attribute == CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
+         attribute == CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW || attribute == CU_STREAM_ATTRIBUTE_PRIORITY ||
+         attribute == CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP ||
+         attribute == CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN;
+}
+
+}  // namespace
+}  // namespace causeway::software_gpu
+
+using namespace causeway::software_gpu;
+
+extern "C" {
+
+CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue* value_out) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    StreamRef stream = FindStream(context, hStream);
+    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : GetStreamAttribute(*stream, attr, value_out);
+  });
+}
+
+CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue* value) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (FindStream(context, hStream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return value != nullptr && IsKnownStreamAttribute(attr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    bool known = FindStream(context, dst) != nullptr && FindStream(context, src) != nullptr;
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  });
+}
+
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig* pConfig) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (pConfig == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *pConfig = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    return config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  });
+}
+
+CUresult cuProfilerStart(void) {
+  return InContext(__func__, [](const ContextRef&) { return CUDA_SUCCESS; });
+}
+
+CUresult cuProfilerStop(void) {
+  return InContext(__func__, [](const ContextRef&) { return CUDA_SUCCESS; });
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice device) {
+  return OnDevice(__func__,
+                  [&]() -> CUresult { return IsDevice(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; });
+}
+
+}  // extern "C"
