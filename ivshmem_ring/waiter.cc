@@ -29,12 +29,6 @@ const uint32_t* FutexWord(const HotWord& word) {
   return reinterpret_cast<const uint32_t*>(&word.value);
 }
 
-// Orders an earlier store before a later load, which neither release nor acquire does. A locked operation
-// costs less than mfence.
-void StoreLoadBarrier() {
-  asm volatile("lock; orl $0, (%%rsp)" : : : "memory", "cc");
-}
-
 bool FewProcessors() {
   static const bool few = sysconf(_SC_NPROCESSORS_ONLN) <= 2;
   return few;
@@ -92,6 +86,10 @@ bool Waiter::TimeToCheckPeer() {
   if (now_us_ - checked_us_ < kPeerCheckUs) return false;
   checked_us_ = now_us_;
   return true;
+}
+
+void StoreLoadBarrier() {
+  asm volatile("lock; orl $0, (%%rsp)" : : : "memory", "cc");  // costs less than mfence
 }
 
 void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {

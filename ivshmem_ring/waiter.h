@@ -51,4 +51,8 @@ class Waiter {
 // Wakes the peer if it says that it sleeps. Call after publishing `word`.
 void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex);
 
+// Orders an earlier store before a later load of another word, which neither release nor acquire does. What
+// Wake() rests on; here for its test.
+void StoreLoadBarrier();
+
 }  // namespace causeway
