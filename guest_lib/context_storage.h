@@ -5,7 +5,7 @@
 // Lock order: the storage lock is innermost. Destructors run without it and may call everything here.
 #pragma once
 
-#include <cuda.h>
+#include "ivshmem_ring/driver_api.h"
 
 namespace causeway::guest {
 

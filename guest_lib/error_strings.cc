@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuGetErrorName and cuGetErrorString, from error_names.def.
-#include <cuda.h>
+#include "ivshmem_ring/driver_api.h"
 
 namespace {
 

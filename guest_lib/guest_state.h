@@ -3,7 +3,7 @@
 // process, its devices and the calling thread. The session and the context stack implement it.
 #pragma once
 
-#include <cuda.h>
+#include "ivshmem_ring/driver_api.h"
 
 #include <cstdint>
 

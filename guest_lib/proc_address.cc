@@ -5,8 +5,8 @@
 
 #include "guest_lib/proc_address.h"
 
-#include <cuda.h>
 #include <cudaProfiler.h>
+#include "ivshmem_ring/driver_api.h"
 
 #include <array>
 #include <cstddef>

@@ -2,7 +2,7 @@
 // Which exported function answers to a name at a CUDA version: the table behind cuGetProcAddress.
 #pragma once
 
-#include <cuda.h>
+#include "ivshmem_ring/driver_api.h"
 
 namespace causeway::guest {
 

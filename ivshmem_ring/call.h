@@ -31,6 +31,7 @@ enum class Op : uint16_t {
   kFetchOutput,   // text that kernels printed, beyond what a reply carried
   kCopyToDevice,  // pageable copies, one bulk buffer at a time
   kCopyToHost,
+  kDescribeFunction,  // of functions that an enumeration gave
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,

@@ -13,7 +13,7 @@
 
 namespace causeway {
 
-inline constexpr uint64_t kLocalMagic = 0x314c59574553_4143;
+inline constexpr uint64_t kLocalMagic = 0x314c595745534143;
 inline constexpr char kLocalReady = 'o';
 inline constexpr char kDefaultSocketPath[] = "/run/causeway/causeway.sock";
 

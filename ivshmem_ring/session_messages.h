@@ -34,7 +34,7 @@ struct DeviceDescription {
   int32_t attribute[kMaxAttributes];
   uint16_t attribute_result[kMaxAttributes];  // CUresult of each query
 };
-static_assert(sizeof(DeviceDescription) == 336 + 6 * kMaxAttributes);
+static_assert(sizeof(DeviceDescription) == 344 + 6 * kMaxAttributes);
 
 // Op::kOpenChannel
 struct OpenChannelBody {
@@ -115,6 +115,13 @@ inline constexpr uint32_t kMaxLogBytes = 1536;
 struct GetFunctionBody {
   WireHandle owner;  // module, library or kernel
   WireHandle fresh;  // becomes the function's handle if it has none yet
+};
+
+// Op::kDescribeFunction. Reply: the handle, FunctionDescription, layouts, then the name without an ending zero.
+struct DescribeFunctionBody {
+  WireHandle function;
+  uint32_t is_kernel;
+  uint32_t reserved;
 };
 
 // Op::cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; reply: CUtensorMap.

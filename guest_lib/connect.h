@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ways to reach the host, tried in this order unless CAUSEWAY names one:
+//   local:/path        the daemon's socket on this machine (also from a container)
+//   module             /dev/causeway, the kernel module's device in a VM
+//   tcp://host:port    the daemon over TCP
+#pragma once
+#include <memory>
+#include <string>
+
+#include "ivshmem_ring/transport.h"
+
+namespace causeway::guest {
+
+struct Connection {
+  virtual ~Connection() = default;
+  std::unique_ptr<ClientTransport> transport;
+  // Region memory; all zero over TCP. Slices appear at window_address + offset once mapped.
+  uint64_t window_address = 0;
+  uint64_t region_bytes = 0;
+
+  // A run of whole granules. False: none of that length is left.
+  virtual bool AllocateSlices(uint64_t bytes, uint64_t* offset) = 0;
+  virtual void FreeSlices(uint64_t offset, uint64_t bytes) = 0;
+  // Maps slices of ours at window_address + offset; null on failure.
+  virtual std::byte* MapSlices(uint64_t offset, uint64_t bytes) = 0;
+  // The bytes of a bulk buffer where memory is not shared.
+  virtual std::byte* PrivateBulk(uint32_t) { return nullptr; }
+  // In a forked child: closes descriptors without ending the parent's session.
+  virtual void Abandon() = 0;
+};
+
+// Null, and one sentence in *error that names every step tried.
+std::unique_ptr<Connection> Connect(std::string* error);
+
+}  // namespace causeway::guest

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// The context stack of each thread, primary contexts, and contexts that the program creates.
+#include "guest_lib/context.h"
+
+#include <mutex>
+
+#include "guest_lib/context_storage.h"
+#include "guest_lib/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+std::mutex context_mutex;               // references and activation of contexts
+std::vector<Object*> primary_contexts;  // by device; made once
+
+struct PrimaryBody {
+  int32_t device;
+  uint32_t reserved;
+  WireHandle context;
+};
+
+CUresult SendPrimary(Op op, CUdevice device) {
+  PendingCall call(op);
+  call.writer().Put(PrimaryBody{device, 0, WireOf(primary_contexts[static_cast<size_t>(device)])});
+  return call.writer().ok() ? call.Finish() : call.writer().error();
+}
+
+// Messages about contexts carry none: the thread's own may be the one that is not active.
+struct WithoutContext {
+  std::vector<Object*> saved;
+  WithoutContext() { saved.swap(ThisThread().contexts); }
+  ~WithoutContext() { saved.swap(ThisThread().contexts); }
+};
+
+CUcontext HandleOf(Object* object) {
+  return reinterpret_cast<CUcontext>(object);
+}
+
+void Deactivate(Object* object) {
+  ContextOf(object).active.store(false);
+  FreeObjectsOf(object);
+}
+
+CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Object* object = NewObject(HandleKind::kContext, nullptr);
+  if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  auto* detail = new Context;
+  detail->device = device;
+  detail->flags = flags;
+  object->detail = detail;
+  object->id = NextId();
+  struct Body {
+    WireHandle context;
+    uint32_t flags;
+    int32_t device;
+  };
+  CUresult result;
+  {
+    const WithoutContext none;
+    PendingCall call(Op::cuCtxCreate_v2);
+    call.writer().Put(Body{WireOf(object), flags, device});
+    result = call.writer().ok() ? call.Finish() : call.writer().error();
+  }
+  if (result != CUDA_SUCCESS) {
+    FreeObject(object);
+    delete detail;
+    return result;
+  }
+  detail->active.store(true);
+  ThisThread().contexts.push_back(object);
+  *context = HandleOf(object);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+ThreadState& ThisThread() {
+  thread_local ThreadState state;
+  return state;
+}
+
+Object* CurrentContextObject() {
+  ThreadState& thread = ThisThread();
+  return thread.contexts.empty() ? nullptr : thread.contexts.back();
+}
+
+CUresult CurrentContextWire(WireHandle* wire) {
+  const Object* current = CurrentContextObject();
+  if (current == nullptr) {
+    *wire = 0;
+    return CUDA_SUCCESS;
+  }
+  if (!ContextOf(current).active.load(std::memory_order_relaxed)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *wire = WireOf(current);
+  return CUDA_SUCCESS;
+}
+
+bool IsDevice(CUdevice device) {
+  return device >= 0 && device < DeviceCount();
+}
+
+void MakePrimaryContexts(int device_count) {
+  for (int device = 0; device < device_count; ++device) {
+    Object* object = NewObject(HandleKind::kContext, nullptr);
+    auto* detail = new Context;
+    detail->device = device;
+    detail->primary = true;
+    object->detail = detail;
+    object->id = NextId();
+    primary_contexts.push_back(object);
+  }
+}
+
+CUcontext CurrentContext() {
+  return HandleOf(CurrentContextObject());
+}
+
+CUcontext PrimaryContextHandle(int device) {
+  return IsDevice(device) ? HandleOf(primary_contexts[static_cast<size_t>(device)]) : nullptr;
+}
+
+bool IsContext(CUcontext context) {
+  return Find(context) != nullptr;
+}
+
+CUresult ContextId(CUcontext context, uint64_t* id) {
+  const Object* object = Find(context);
+  if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *id = object->id;
+  return CUDA_SUCCESS;
+}
+
+CUcontext SwapCurrentContext(CUcontext context) {
+  ThreadState& thread = ThisThread();
+  CUcontext previous = CurrentContext();
+  if (!thread.contexts.empty()) thread.contexts.pop_back();
+  if (context != nullptr) thread.contexts.push_back(Find(context));
+  return previous;
+}
+
+}  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *context = CurrentContext();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (context != nullptr && Find(context) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  SwapCurrentContext(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  Object* object = Find(context);
+  if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  ThisThread().contexts.push_back(object);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  ThreadState& thread = ThisThread();
+  if (thread.contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context != nullptr) *context = CurrentContext();
+  thread.contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Object* current = CurrentContextObject();
+  if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = ContextOf(current).device;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext context) {
+  if (context == nullptr) return cuCtxGetDevice(device);
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Object* object = Find(context);
+  if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = ContextOf(object).device;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Object* object = context != nullptr ? Find(context) : CurrentContextObject();
+  if (object == nullptr || !ContextOf(object).active.load()) return CUDA_ERROR_INVALID_CONTEXT;
+  *version = 3020;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetFlags(unsigned int* flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Object* current = CurrentContextObject();
+  if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *flags = ContextOf(current).flags;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+  const CUresult result = Wait<Op::cuCtxSetFlags>(flags);
+  if (result == CUDA_SUCCESS) ContextOf(CurrentContextObject()).flags = flags;
+  return result;
+}
+
+CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Object* object = context != nullptr ? Find(context) : CurrentContextObject();
+  if (object == nullptr || !ContextOf(object).active.load()) return CUDA_ERROR_INVALID_CONTEXT;
+  *id = object->id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (context == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = CurrentContext();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDetach(CUcontext context) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return Find(context) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuCtxSynchronize() {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return Wait<Op::cuCtxSynchronize>();
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Object* object = primary_contexts[static_cast<size_t>(device)];
+  Context& detail = ContextOf(object);
+  const std::lock_guard lock(context_mutex);
+  if (!detail.active.load()) {
+    const WithoutContext none;
+    if (const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRetain, device)) return result;
+    object->id = NextId();
+    detail.active.store(true);
+  } else if (const CUresult sticky = Session::Get()->sticky()) {
+    return sticky;
+  }
+  ++detail.references;
+  *context = HandleOf(object);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Object* object = primary_contexts[static_cast<size_t>(device)];
+  Context& detail = ContextOf(object);
+  {
+    const std::lock_guard lock(context_mutex);
+    if (detail.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (--detail.references != 0 || !detail.active.load()) return CUDA_SUCCESS;
+  }
+  ContextStorageDestroy(HandleOf(object));  // runs the program's code: without our lock
+  const std::lock_guard lock(context_mutex);
+  Deactivate(object);
+  const WithoutContext none;
+  return SendPrimary(Op::cuDevicePrimaryCtxRelease_v2, device);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  Object* object = primary_contexts[static_cast<size_t>(device)];
+  if (!ContextOf(object).active.load()) return CUDA_SUCCESS;
+  ContextStorageDestroy(HandleOf(object));
+  const std::lock_guard lock(context_mutex);
+  Deactivate(object);
+  const WithoutContext none;
+  const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxReset_v2, device);
+  return result == Session::Get()->sticky() ? CUDA_SUCCESS
+                                            : result;  // after a fault reset says 0, as natively
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  const Context& detail = ContextOf(primary_contexts[static_cast<size_t>(device)]);
+  *flags = detail.flags;
+  *active = detail.active.load() ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+  const WithoutContext none;
+  const CUresult result = Wait<Op::cuDevicePrimaryCtxSetFlags_v2>(device, flags);
+  if (result == CUDA_SUCCESS) ContextOf(primary_contexts[static_cast<size_t>(device)]).flags = flags;
+  return result;
+}
+
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+  return CreateContext(context, flags, device);
+}
+
+CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam*, int count, unsigned int flags,
+                        CUdevice device) {
+  return count == 0 ? CreateContext(context, flags, device) : CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+}
+
+CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters, unsigned int flags,
+                        CUdevice device) {
+  if (parameters != nullptr && (parameters->numExecAffinityParams != 0 || parameters->cigParams != nullptr)) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return CreateContext(context, flags, device);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  Object* object = Find(context);
+  if (object == nullptr || ContextOf(object).primary) return CUDA_ERROR_INVALID_CONTEXT;
+  ContextStorageDestroy(context);
+  const WireHandle wire = WireOf(object);
+  std::vector<Object*>& stack = ThisThread().contexts;
+  if (!stack.empty() && stack.back() == object) stack.pop_back();
+  ContextOf(object).active.store(false);
+  FreeObjectsOf(object);
+  FreeObject(object);  // its Context stays: other threads may still have it on their stack
+  const WithoutContext none;
+  PendingCall call(Op::cuCtxDestroy_v2);
+  call.writer().Put(wire);
+  return call.writer().ok() ? call.Finish() : call.writer().error();
+}
+
+}  // extern "C"

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts as the guest keeps them: which is current in which thread, primary contexts and their references.
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <atomic>
+#include <vector>
+
+#include "guest_lib/guest_state.h"
+#include "guest_lib/handles.h"
+
+namespace causeway::guest {
+
+struct Context {
+  int device = 0;
+  bool primary = false;
+  std::atomic<bool> active{false};
+  uint32_t references = 0;  // of a primary context
+  uint32_t flags = 0;
+};
+
+// What belongs to one thread of the program.
+struct ThreadState {
+  std::vector<Object*> contexts;  // the stack; the last is current
+  CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  int channel = -1;
+  std::vector<std::pair<Object*, Object*>> default_streams;  // context, the stream that stands for PER_THREAD
+  ~ThreadState();
+};
+ThreadState& ThisThread();
+
+Object* CurrentContextObject();
+inline Context& ContextOf(const Object* object) {
+  return *static_cast<Context*>(object->detail);
+}
+
+// The wire handle of the current context for a message: 0 without one. 709 while it is not active.
+CUresult CurrentContextWire(WireHandle* wire);
+
+// Makes the objects of the primary contexts; once, when the session opens.
+void MakePrimaryContexts(int device_count);
+// False for a device number that does not exist.
+bool IsDevice(CUdevice device);
+
+}  // namespace causeway::guest

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear copies. Pinned memory: the message names addresses and the device reads or writes them. Pageable
+// memory: inside the message if small, else through bulk buffers, several on their way at once.
+#include "guest_lib/copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "guest_lib/memory.h"
+#include "guest_lib/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint32_t kInFlight = 4;  // bulk buffers that one copy uses at once
+
+CUresult NeedContext() {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+WireHandle StreamWire(CUstream stream, Writer& w) {
+  return Remote{}.ToWire(stream, w);
+}
+
+CopyBody Body(CUdeviceptr device, uint64_t bytes, CUstream stream, CopyForm form, bool in_message,
+              Writer& w) {
+  return {device, bytes, StreamWire(stream, w), static_cast<uint32_t>(form), in_message ? 1u : 0u};
+}
+
+// The Async form of a small pageable copy: the bytes go with the message, nobody waits.
+CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream) {
+  Writer check{{}};
+  const CopyBody body = Body(to, bytes, stream, CopyForm::kAsynchronous, true, check);
+  if (!check.ok()) return check.error();
+  PendingPost post(Op::kCopyToDevice, sizeof body + bytes);
+  post.writer().Put(body);
+  post.writer().PutBytes(from, bytes);
+  return post.writer().ok() ? post.Finish() : post.writer().error();
+}
+
+CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
+  PendingCall call(Op::kCopyToDevice);
+  Writer& w = call.writer();
+  w.Put(Body(to, bytes, stream, form, true, w));
+  w.PutBytes(from, bytes);
+  return w.ok() ? call.Finish() : w.error();
+}
+
+// A window of bulk buffers that one copy keeps full. Replies come in the order of requests.
+class Pipeline {
+ public:
+  ~Pipeline() {
+    while (count_ > 0) Collect(nullptr, nullptr);
+  }
+  CUresult error() const { return lease_.error(); }
+  bool full() const { return count_ == kInFlight; }
+  bool empty() const { return count_ == 0; }
+  Bulk Next() {
+    index_[(first_ + count_) % kInFlight] = lease_.session().AcquireBulk();
+    return lease_.session().bulk(index_[(first_ + count_) % kInFlight]);
+  }
+  CUresult Send(Op op, CUdeviceptr device, uint32_t bytes, CUstream stream, CopyForm form, uint16_t flags) {
+    Writer w = lease_.Begin();
+    if (w.ok()) w.Put(Body(device, bytes, stream, form, false, w));
+    const uint32_t index = index_[(first_ + count_) % kInFlight];
+    const CUresult result = lease_.Send(op, w, flags, lease_.session().bulk(index).offset, bytes);
+    if (result == CUDA_SUCCESS) {
+      ++count_;
+    } else {
+      lease_.session().ReleaseBulk(index);
+    }
+    return result;
+  }
+  // Waits for the oldest; for copies to the host, takes its bytes.
+  CUresult Collect(void* to, uint32_t* bytes) {
+    Reader none;
+    uint32_t filled = 0;
+    const uint32_t index = index_[first_];
+    const CUresult result = lease_.Await(&none, &filled);
+    if (result == CUDA_SUCCESS && to != nullptr) std::memcpy(to, lease_.session().bulk(index).bytes, *bytes);
+    lease_.session().ReleaseBulk(index);
+    first_ = (first_ + 1) % kInFlight;
+    --count_;
+    return result;
+  }
+
+ private:
+  ChannelLease lease_;
+  uint32_t index_[kInFlight] = {};
+  uint32_t first_ = 0, count_ = 0;
+};
+
+CUresult StreamToDevice(CUdeviceptr to, const std::byte* from, uint64_t bytes, CUstream stream,
+                        CopyForm form) {
+  Pipeline pipeline;
+  CUresult result = pipeline.error();
+  for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS;) {
+    if (pipeline.full()) result = pipeline.Collect(nullptr, nullptr);
+    if (result != CUDA_SUCCESS) break;
+    const auto piece = static_cast<uint32_t>(std::min<uint64_t>(kBulkBytes, bytes - at));
+    std::memcpy(pipeline.Next().bytes, from + at, piece);
+    result = pipeline.Send(Op::kCopyToDevice, to + at, piece, stream, form, kBulkToHost);
+    at += piece;
+  }
+  while (!pipeline.empty()) {
+    const CUresult collected = pipeline.Collect(nullptr, nullptr);
+    if (result == CUDA_SUCCESS) result = collected;
+  }
+  return result;
+}
+
+CUresult StreamToHost(std::byte* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  Pipeline pipeline;
+  CUresult result = pipeline.error();
+  uint64_t asked = 0, taken = 0;
+  while (taken < bytes && result == CUDA_SUCCESS) {
+    while (asked < bytes && !pipeline.full() && result == CUDA_SUCCESS) {
+      const auto piece = static_cast<uint32_t>(std::min<uint64_t>(kBulkBytes, bytes - asked));
+      pipeline.Next();
+      result = pipeline.Send(Op::kCopyToHost, from + asked, piece, stream, form, kBulkToGuest);
+      asked += piece;
+    }
+    if (result != CUDA_SUCCESS) break;
+    auto piece = static_cast<uint32_t>(std::min<uint64_t>(kBulkBytes, bytes - taken));
+    result = pipeline.Collect(to + taken, &piece);
+    taken += piece;
+  }
+  return result;
+}
+
+// Pinned: the device works on the caller's own bytes.
+CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstream stream, CopyForm form) {
+  auto fill = [&](Writer& w) {
+    w.Put(device);
+    w.Put(host);
+    w.Put(bytes);
+    if (form != CopyForm::kSynchronous) w.Put(StreamWire(stream, w));
+  };
+  if (form == CopyForm::kSynchronous) {
+    PendingCall call(op);
+    fill(call.writer());
+    return call.writer().ok() ? call.Finish() : call.writer().error();
+  }
+  CUresult result;
+  {
+    PendingPost post(op);
+    fill(post.writer());
+    result = post.writer().ok() ? post.Finish() : post.writer().error();
+  }
+  if (result == CUDA_SUCCESS && form == CopyForm::kStreamThenWait) result = cuStreamSynchronize(stream);
+  return result;
+}
+
+}  // namespace
+
+CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
+  if (const CUresult result = NeedContext()) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (KindOfPointer(reinterpret_cast<uint64_t>(from)) == PointerKind::kPinned) {
+    const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyHtoD_v2 : Op::cuMemcpyHtoDAsync_v2;
+    return Pinned(op, to, reinterpret_cast<uint64_t>(from), bytes, stream, form);
+  }
+  if (form == CopyForm::kAsynchronous && bytes <= kMaxInlineCopyBytes)
+    return PostToDevice(to, from, bytes, stream);
+  if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
+  return StreamToDevice(to, static_cast<const std::byte*>(from), bytes, stream, form);
+}
+
+CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  if (const CUresult result = NeedContext()) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (KindOfPointer(reinterpret_cast<uint64_t>(to)) == PointerKind::kPinned) {
+    const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyDtoH_v2 : Op::cuMemcpyDtoHAsync_v2;
+    return Pinned(op, from, reinterpret_cast<uint64_t>(to), bytes, stream, form);
+  }
+  // The Async form waits too, at every size, as natively.
+  const CopyForm waited = form == CopyForm::kAsynchronous ? CopyForm::kStreamThenWait : form;
+  if (bytes > kMaxChannelCopyBytes)
+    return StreamToHost(static_cast<std::byte*>(to), from, bytes, stream, waited);
+  PendingCall call(Op::kCopyToHost);
+  Writer& w = call.writer();
+  w.Put(Body(from, bytes, stream, waited, true, w));
+  const CUresult result = w.ok() ? call.Finish() : w.error();
+  if (result != CUDA_SUCCESS) return result;
+  const std::byte* data = call.reader().Take(bytes);
+  if (data == nullptr) return CUDA_ERROR_UNKNOWN;
+  std::memcpy(to, data, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  if (const CUresult result = NeedContext()) return result;
+  const bool from_device = KindOfPointer(from) == PointerKind::kDevice;
+  const bool to_device = KindOfPointer(to) == PointerKind::kDevice;
+  if (from_device && to_device) {
+    if (form == CopyForm::kSynchronous) return cuMemcpyDtoD_v2(to, from, bytes);
+    const CUresult result = cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
+    return result == CUDA_SUCCESS && form == CopyForm::kStreamThenWait ? cuStreamSynchronize(stream) : result;
+  }
+  if (to_device) return CopyToDevice(to, reinterpret_cast<const void*>(from), bytes, stream, form);
+  if (from_device) return CopyToHost(reinterpret_cast<void*>(to), from, bytes, stream, form);
+  // Host to host: after everything that the stream has to do before it.
+  CUresult result =
+      form == CopyForm::kSynchronous ? cuStreamSynchronize(nullptr) : cuStreamSynchronize(stream);
+  if (result == CUDA_SUCCESS)
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return result;
+}
+
+}  // namespace causeway::guest
+
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
+  return CopyToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+  return CopyToDevice(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+  return CopyToHost(to, from, bytes, nullptr, CopyForm::kSynchronous);
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return CopyToHost(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CopyUnified(to, from, bytes, nullptr, CopyForm::kSynchronous);
+}
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return CopyUnified(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
+
+}  // extern "C"

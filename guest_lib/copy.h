@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear copies between this process and the device.
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <cstdint>
+
+namespace causeway::guest {
+
+enum class CopyForm : uint32_t {
+  kAsynchronous = 0,   // on the stream; pageable sources are captured, pageable destinations waited for
+  kSynchronous = 1,    // the plain call, ordered by the legacy stream
+  kStreamThenWait = 2  // on the stream, and done when the call returns (per-thread default stream)
+};
+
+CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form);
+CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);
+// Either side may be anything: decided by address.
+CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);
+
+}  // namespace causeway::guest

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every handle that this library gives to a program is the address of an Object in one reserved array, so a
+// handle is checked by arithmetic and never dereferenced before. Objects are reused oldest first.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "ivshmem_ring/handle.h"
+
+namespace causeway::guest {
+
+struct alignas(64) Object {
+  std::atomic<uint8_t> kind;  // HandleKind; kNone while free
+  uint8_t reserved[3];
+  uint32_t generation;
+  Object* context;  // the context it belongs to; null for contexts and context-independent objects
+  void* detail;     // kFunction: Function*; kContext: Context*
+  uint64_t id;      // streams, contexts: unique and never reused
+  uint32_t flags;   // as given at creation
+  int32_t number;   // streams: priority
+  WireHandle parent;
+};
+static_assert(sizeof(Object) == 64);
+
+// Null when all numbers are taken.
+Object* NewObject(HandleKind kind, Object* context);
+void FreeObject(Object* object);
+// The live object behind a handle, or null.
+Object* FindObject(HandleKind kind, const void* handle);
+WireHandle WireOf(const Object* object);
+Object* ObjectOf(WireHandle wire);  // null if not alive
+// Frees everything that belongs to a context, except the context itself.
+void FreeObjectsOf(const Object* context);
+uint64_t NextId();
+
+template <class T>
+Object* Find(T handle) {
+  return FindObject(kKindOf<T>, handle);
+}
+
+}  // namespace causeway::guest

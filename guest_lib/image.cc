@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes of module images, from their own headers (checked on what nvcc 13.0 writes).
+#include "guest_lib/image.h"
+
+#include <elf.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ivshmem_ring/session_messages.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint32_t kElfMagic = 0x464C457F;
+constexpr uint32_t kFatbinMagic = 0xBA55ED50;
+constexpr uint32_t kWrapperMagic = 0x466243B1;
+
+struct FatbinHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t header_bytes;
+  uint64_t entries_bytes;
+};
+
+struct Wrapper {
+  uint32_t magic;
+  uint32_t version;  // 1, or 2: linked
+  const void* data;
+  const void* const* linked;  // version 2: NULL-terminated; version 1: a file name or 0
+};
+
+uint32_t MagicOf(const void* image) {
+  uint32_t magic;
+  std::memcpy(&magic, image, sizeof magic);
+  return magic;
+}
+
+uint64_t ElfBytes(const std::byte* image) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, image, sizeof header);
+  uint64_t end = std::max(header.e_phoff + uint64_t{header.e_phnum} * header.e_phentsize,
+                          header.e_shoff + uint64_t{header.e_shnum} * header.e_shentsize);
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section;
+    std::memcpy(&section, image + header.e_shoff + uint64_t{i} * header.e_shentsize, sizeof section);
+    if (section.sh_type != SHT_NOBITS) end = std::max(end, section.sh_offset + section.sh_size);
+  }
+  return end;
+}
+
+// Text that could be PTX: printable from its first character on.
+bool LooksLikeText(const char* text) {
+  for (int i = 0; i < 8; ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c == '\0') return i > 0;
+    if (c >= 0x80 || (c < 0x20 && c != '\n' && c != '\r' && c != '\t')) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+CUresult Image::AddPart(const void* image) {
+  const auto* bytes = static_cast<const std::byte*>(image);
+  uint64_t size = 0;
+  const uint32_t magic = MagicOf(image);
+  if (magic == kElfMagic) {
+    size = ElfBytes(bytes);
+  } else if (magic == kFatbinMagic) {
+    FatbinHeader header;
+    std::memcpy(&header, image, sizeof header);
+    size = header.header_bytes + header.entries_bytes;
+  } else if (magic != kWrapperMagic && LooksLikeText(static_cast<const char*>(image))) {
+    size = std::strlen(static_cast<const char*>(image)) + 1;
+  } else {
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  if (size > kMaxBlobBytes || parts_.size() >= kMaxImageParts) return CUDA_ERROR_INVALID_IMAGE;
+  parts_.push_back({bytes, size, 0});
+  return CUDA_SUCCESS;
+}
+
+CUresult Image::Find(const void* image, bool wrapper_allowed) {
+  if (MagicOf(image) == kWrapperMagic) {
+    if (!wrapper_allowed) return CUDA_ERROR_INVALID_IMAGE;
+    Wrapper wrapper;
+    std::memcpy(&wrapper, image, sizeof wrapper);
+    if (const CUresult result = AddPart(wrapper.data)) return result;
+    for (const void* const* at = wrapper.linked; wrapper.version == 2 && at != nullptr && *at != nullptr;
+         ++at) {
+      if (const CUresult result = AddPart(*at)) return result;
+    }
+  } else if (const CUresult result = AddPart(image)) {
+    return result;
+  }
+  Lay();
+  return CUDA_SUCCESS;
+}
+
+void Image::Lay() {
+  header_.resize(sizeof(ImageHeader) + parts_.size() * sizeof(uint64_t));
+  const ImageHeader header{kImageMagic, static_cast<uint32_t>(parts_.size())};
+  std::memcpy(header_.data(), &header, sizeof header);
+  uint64_t offset = header_.size();
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    std::memcpy(header_.data() + sizeof header + i * sizeof(uint64_t), &parts_[i].size, sizeof(uint64_t));
+    offset = (offset + kImageAlign - 1) & ~(kImageAlign - 1);
+    parts_[i].wire_offset = offset;
+    offset += parts_[i].size;
+  }
+  wire_bytes_ = offset;
+}
+
+void Image::Copy(uint64_t at, std::span<std::byte> to) const {
+  std::fill(to.begin(), to.end(), std::byte{0});  // gaps between parts
+  const uint64_t end = at + to.size();
+  auto copy = [&](const std::byte* from, uint64_t begin, uint64_t size) {
+    const uint64_t first = std::max(at, begin), last = std::min(end, begin + size);
+    if (first < last) std::memcpy(to.data() + (first - at), from + (first - begin), last - first);
+  };
+  copy(header_.data(), 0, header_.size());
+  for (const Part& part : parts_) copy(part.bytes, part.wire_offset, part.size);
+}
+
+}  // namespace causeway::guest

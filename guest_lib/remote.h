@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guest's half of the rows: what Shape::Wait and Shape::Post need to know of handles and sending.
+#pragma once
+#include "guest_lib/context.h"
+#include "guest_lib/session.h"
+
+namespace causeway::guest {
+
+struct Remote {
+  PendingCall StartCall(Op op) { return PendingCall(op); }
+  PendingPost StartPost(Op op) { return PendingPost(op); }
+
+  template <class T>
+  WireHandle ToWire(T handle, Writer& w) {
+    if (handle == nullptr) return 0;
+    if constexpr (std::is_same_v<T, CUstream>) {
+      if (handle == CU_STREAM_LEGACY) return kLegacyStreamWire;
+      if (handle == CU_STREAM_PER_THREAD) handle = PerThreadStream();
+    }
+    const Object* object = Find(handle);
+    if (object == nullptr) {
+      w.Fail(InvalidHandleError(kKindOf<T>));
+      return 0;
+    }
+    return WireOf(object);
+  }
+
+  template <class T>
+  T Make(Writer& w) {
+    if (!w.ok()) return nullptr;
+    Object* object = NewObject(kKindOf<T>, CurrentContextObject());
+    if (object == nullptr) w.Fail(CUDA_ERROR_OUT_OF_MEMORY);
+    return reinterpret_cast<T>(object);
+  }
+
+  template <class T>
+  void Forget(T handle) {
+    FreeObject(Find(handle));
+  }
+
+  // The reply names the handle that the object has: ours, or one that it had before.
+  template <class T>
+  T Settle(T fresh, WireHandle wire) {
+    Object* object = Find(fresh);
+    if (object != nullptr && WireOf(object) == wire) return fresh;
+    FreeObject(object);
+    return reinterpret_cast<T>(wire != 0 ? ObjectOf(wire) : nullptr);
+  }
+};
+
+// Sends a row with its own directions: Wait<Op::cuMemAlloc_v2>(&pointer, bytes).
+template <Op op, class... P>
+CUresult Wait(P... p) {
+  Remote remote;
+  return RowShape<op>::Wait(remote, op, p...);
+}
+template <Op op, class... P>
+CUresult Post(P... p) {
+  Remote remote;
+  return RowShape<op>::Post(remote, op, p...);
+}
+
+}  // namespace causeway::guest

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// The session and its messages.
+#include "guest_lib/session.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include <cstring>
+
+#include "guest_lib/address_windows.h"
+#include "guest_lib/context.h"
+#include "guest_lib/log.h"
+#include "guest_lib/region_memory.h"
+#include "ivshmem_ring/layout.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr size_t kHeader = sizeof(RecordHeader);
+constexpr uint32_t kSharedChannel = kChannelCount - 1;
+// What a lost session answers, for good: an error outside of CUDA after which the process must be restarted.
+constexpr CUresult kLostError = CUDA_ERROR_EXTERNAL_DEVICE;
+
+enum class State { kNew, kOpen, kForked, kEnded };
+std::atomic<State> state{State::kNew};
+std::atomic<Session*> the_session{nullptr};
+std::mutex open_mutex;
+
+bool IsSticky(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The child of an initialised process has no session, as natively; the parent's must survive the child's
+// exit.
+void InForkedChild() {
+  Session* session = the_session.exchange(nullptr);
+  if (session == nullptr) return;
+  state.store(State::kForked);
+  session->connection().Abandon();
+}
+
+__attribute__((destructor)) void AtUnload() {
+  Session* session = the_session.exchange(nullptr);
+  if (session == nullptr) return;
+  state.store(State::kEnded);
+  session->connection().Abandon();
+}
+
+}  // namespace
+
+Session* Session::Get() {
+  return the_session.load(std::memory_order_acquire);
+}
+
+bool IsInitialised() {
+  return Session::Get() != nullptr;
+}
+
+CUresult InitialisedOrError() {
+  if (Session::Get() != nullptr) return CUDA_SUCCESS;
+  return state.load() == State::kEnded ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult Session::Open() {
+  if (Get() != nullptr) return CUDA_SUCCESS;
+  if (state.load() != State::kNew) return InitialisedOrError();
+  const std::lock_guard lock(open_mutex);
+  if (Get() != nullptr) return CUDA_SUCCESS;
+  static Session& session =
+      *new Session;  // lives as long as the process: threads may call until the very end
+  const CUresult result = session.Start();
+  if (result != CUDA_SUCCESS) return result;
+  static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
+  (void)registered;
+  state.store(State::kOpen);
+  the_session.store(&session, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::Start() {
+  std::string error;
+  ReserveDeviceWindows();
+  connection_ = Connect(&error);
+  if (connection_ == nullptr) {
+    Complain(error);
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  memory_ = std::make_unique<RegionMemory>(*connection_);
+  for (uint32_t i = 0; i < kBulkBuffers; ++i) {
+    if (!transport().shares_memory()) bulks_[i] = {connection_->PrivateBulk(i), i};
+  }
+  the_session.store(this, std::memory_order_release);  // for the messages below, this thread only
+  CUresult result = CUDA_SUCCESS;
+  if (transport().shares_memory()) result = memory_->AddBulkArena(bulks_);
+  if (result == CUDA_SUCCESS) result = ReadDescription();
+  the_session.store(nullptr, std::memory_order_release);
+  if (result != CUDA_SUCCESS) {
+    const std::string why = transport().LossReason();
+    Complain("the session could not be opened (error " + std::to_string(result) + ")" +
+             (why.empty() ? "" : ": " + why));
+    connection_.reset();
+    return result == kLostError ? CUDA_ERROR_NO_DEVICE : result;
+  }
+  MakePrimaryContexts(static_cast<int>(devices_.size()));
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::ReadDescription() {
+  ChannelLease lease;
+  const uint32_t index = AcquireBulk();
+  Writer body = lease.Begin();
+  CUresult result = lease.Send(Op::kOpen, body, kBulkToGuest, bulk(index).offset, kBulkBytes);
+  Reader none;
+  uint32_t bytes = 0;
+  if (result == CUDA_SUCCESS) result = lease.Await(&none, &bytes);
+  if (result == CUDA_SUCCESS) {
+    Reader reply({bulk(index).bytes, std::min<size_t>(bytes, kBulkBytes)});
+    host_ = reply.Get<OpenReply>();
+    for (uint32_t i = 0; i < host_.device_count && i < kMaxDevices; ++i) {
+      devices_.push_back(reply.Get<DeviceDescription>());
+    }
+    result = reply.ok() ? static_cast<CUresult>(host_.init_result) : CUDA_ERROR_UNKNOWN;
+  }
+  ReleaseBulk(index);
+  return result;
+}
+
+CUresult Session::Lost() {
+  if (sticky_.exchange(kLostError) != kLostError) {
+    Complain("the session is lost (" + transport().LossReason() +
+             "): this process gets CUDA_ERROR_EXTERNAL_DEVICE from now on");
+  }
+  return kLostError;
+}
+
+CUresult Session::Note(CUresult result) {
+  if (result != CUDA_SUCCESS && IsSticky(result)) {
+    uint32_t none = 0;
+    sticky_.compare_exchange_strong(none, result);
+  }
+  return result;
+}
+
+CUresult Session::Check() {
+  const uint64_t error = transport().AsyncError();
+  if (error != seen_async_error_.load(std::memory_order_relaxed)) {
+    seen_async_error_.store(error, std::memory_order_relaxed);
+    return Note(static_cast<CUresult>(static_cast<uint32_t>(error)));
+  }
+  return sticky();
+}
+
+uint32_t Session::AcquireBulk() {
+  for (uint32_t tries = 0;; ++tries) {
+    uint32_t taken = bulks_taken_.load(std::memory_order_relaxed);
+    for (uint32_t i = 0; i < kBulkBuffers; ++i) {
+      if ((taken >> i & 1) == 0 && bulks_taken_.compare_exchange_strong(taken, taken | 1u << i)) return i;
+    }
+    sched_yield();  // their holders wait for the host only, whose death ends those waits
+  }
+}
+
+void Session::ReleaseBulk(uint32_t index) {
+  bulks_taken_.fetch_and(~(1u << index));
+}
+
+void Session::FetchOutput(uint32_t channel) {
+  for (;;) {
+    std::byte* record = transport().ReserveRequest(channel, kMaxChannelRecordBytes);
+    if (record == nullptr) return;
+    RecordHeader header{};
+    header.op = static_cast<uint16_t>(Op::kFetchOutput);
+    std::memcpy(record, &header, kHeader);
+    transport().PublishRequest(channel, kHeader);
+    const auto reply = transport().AwaitReply(channel);
+    if (reply.size() <= kHeader) return;
+    Reader body(reply.subspan(kHeader));
+    while (body.left() > 0) {
+      const auto stream = body.Get<uint32_t>();
+      const auto bytes = body.Get<uint32_t>();
+      const std::byte* text = body.Take(bytes);
+      if (text == nullptr) return;
+      fwrite(text, 1, bytes, stream == 2 ? stderr : stdout);
+    }
+  }
+}
+
+PendingPost::PendingPost(Op op, size_t body_bytes) : op_(op) {
+  session_ = Session::Get();
+  CUresult error = session_ != nullptr ? session_->Check() : InitialisedOrError();
+  if (error == CUDA_SUCCESS) error = CurrentContextWire(&context_);
+  if (error == CUDA_SUCCESS && body_bytes > kSmallBytes) error = Reserve(body_bytes);
+  if (error != CUDA_SUCCESS) {
+    writer_.Fail(error);
+  } else if (record_ != nullptr) {
+    writer_ = Writer({record_ + kHeader, body_bytes});
+  } else {
+    writer_ = Writer({small_, kSmallBytes});
+  }
+}
+
+CUresult PendingPost::Reserve(size_t body_bytes) {
+  lock_ = std::unique_lock(session_->main_mutex());
+  record_ = session_->transport().ReserveMain(kHeader + body_bytes);
+  return record_ != nullptr ? CUDA_SUCCESS : session_->Lost();
+}
+
+CUresult PendingPost::Finish() {
+  if (record_ == nullptr) {
+    if (const CUresult result = Reserve(writer_.size())) return result;
+    std::memcpy(record_ + kHeader, small_, writer_.size());
+  }
+  RecordHeader header{};
+  header.op = static_cast<uint16_t>(op_);
+  header.flags = static_cast<uint16_t>(ThisThread().capture_mode);
+  header.context = context_;
+  std::memcpy(record_, &header, kHeader);
+  session_->transport().PublishMain(kHeader + writer_.size());
+  lock_.unlock();
+  return CUDA_SUCCESS;
+}
+
+ChannelLease::ChannelLease() {
+  session_ = Session::Get();
+  error_ = session_ != nullptr ? session_->Check() : InitialisedOrError();
+  if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(&context_);
+  if (error_ != CUDA_SUCCESS) return;
+  ThreadState& thread = ThisThread();
+  if (thread.channel < 0) {
+    uint64_t taken = session_->channels_taken_.load();
+    while (thread.channel < 0 && ~taken << 1 != 0) {  // the top bit is the shared channel
+      const int free = __builtin_ctzll(~taken);
+      if (free >= static_cast<int>(kSharedChannel)) break;
+      if (session_->channels_taken_.compare_exchange_weak(taken, taken | uint64_t{1} << free))
+        thread.channel = free;
+    }
+  }
+  channel_ = thread.channel >= 0 ? static_cast<uint32_t>(thread.channel) : kSharedChannel;
+  if (channel_ == kSharedChannel) shared_lock_ = std::unique_lock(session_->shared_channel_mutex_);
+  const uint64_t bit = uint64_t{1} << channel_;
+  if ((session_->channels_opened_.fetch_or(bit) & bit) == 0) {
+    PendingPost post(Op::kOpenChannel);
+    post.writer().Put(OpenChannelBody{channel_, 0});
+    error_ = post.writer().ok() ? post.Finish() : post.writer().error();
+  }
+}
+
+ChannelLease::~ChannelLease() = default;
+
+Writer ChannelLease::Begin() {
+  Writer writer{{}};
+  if (error_ == CUDA_SUCCESS) {
+    record_ = session_->transport().ReserveRequest(channel_, kMaxChannelRecordBytes);
+    if (record_ == nullptr) error_ = session_->Lost();
+  }
+  if (error_ != CUDA_SUCCESS) {
+    writer.Fail(error_);
+    return writer;
+  }
+  return Writer({record_ + kHeader, kMaxChannelRecordBytes - kHeader});
+}
+
+CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t bulk_offset,
+                            uint32_t bulk_bytes) {
+  if (!body.ok()) return body.error();
+  RecordHeader header{};
+  header.op = static_cast<uint16_t>(op);
+  header.flags = static_cast<uint16_t>(flags | ThisThread().capture_mode);
+  header.context = context_;
+  header.main_sequence = session_->transport().main_sequence();
+  header.bulk_offset = bulk_offset;
+  header.bulk_bytes = bulk_bytes;
+  std::memcpy(record_, &header, kHeader);
+  session_->transport().PublishRequest(channel_, kHeader + body.size());
+  return CUDA_SUCCESS;
+}
+
+CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
+  const auto reply = session_->transport().AwaitReply(channel_);
+  if (reply.size() < kHeader) return error_ = session_->Lost();
+  RecordHeader header;
+  std::memcpy(&header, reply.data(), kHeader);
+  if (bulk_bytes != nullptr) *bulk_bytes = header.bulk_bytes;
+  *body = Reader(reply.subspan(kHeader));
+  const auto result = static_cast<CUresult>(header.result);
+  // Fetching reuses the channel's reply buffer: only calls without a reply body print.
+  if ((header.flags & kOutputPending) != 0) session_->FetchOutput(channel_);
+  return session_->Note(result);
+}
+
+ThreadState::~ThreadState() {
+  Session* session = Session::Get();
+  if (session == nullptr) return;
+  contexts.clear();
+  for (const auto& [context, stream] : default_streams) {
+    if (FindObject(HandleKind::kContext, context) == nullptr) continue;
+    contexts.assign(1, context);
+    cuStreamDestroy_v2(reinterpret_cast<CUstream>(stream));
+  }
+  if (channel >= 0) session->ReleaseChannel(static_cast<uint32_t>(channel));
+}
+
+}  // namespace causeway::guest

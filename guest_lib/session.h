@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// This process's session with the host: made by cuInit, gone with the process. Everything that sends goes
+// through the classes below; generic rows use them through Remote (guest_lib/remote.h).
+//
+// Lock order: context lock (context.cc) > region memory > main lock. A channel belongs to one thread at a
+// time.
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "guest_lib/connect.h"
+#include "guest_lib/handles.h"
+#include "ivshmem_ring/call.h"
+#include "ivshmem_ring/session_messages.h"
+#include "ivshmem_ring/transport.h"
+
+namespace causeway::guest {
+
+class RegionMemory;
+
+class Session {
+ public:
+  // The process's session, or null before cuInit, after a failed one, and in a forked child.
+  static Session* Get();
+  // cuInit: connects and opens once; later calls return the same result. Never throws, never hangs.
+  static CUresult Open();
+
+  // Before anything is sent: 0, the sticky error, or an error of an earlier posted call (told once).
+  CUresult Check();
+  // Notes errors after which nothing works any more. Returns its argument.
+  CUresult Note(CUresult result);
+  CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_relaxed)); }
+
+  ClientTransport& transport() { return *connection_->transport; }
+  Connection& connection() { return *connection_; }
+  RegionMemory& memory() { return *memory_; }
+  const OpenReply& host() const { return host_; }
+  std::span<const DeviceDescription> devices() const { return devices_; }
+  std::mutex& main_mutex() { return main_mutex_; }
+
+  // Bulk buffers of the session; waits while all are in use by other threads.
+  uint32_t AcquireBulk();
+  void ReleaseBulk(uint32_t index);
+  Bulk bulk(uint32_t index) const { return bulks_[index]; }
+
+  // A thread that ends gives its channel back.
+  void ReleaseChannel(uint32_t channel) { channels_taken_.fetch_and(~(uint64_t{1} << channel)); }
+
+  // Text that kernels printed: fetched on the given channel and written to this process's stdout and stderr.
+  void FetchOutput(uint32_t channel);
+
+ private:
+  friend class ChannelLease;
+  friend class PendingPost;
+  CUresult Start();
+  CUresult ReadDescription();
+  CUresult Lost();
+
+  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<RegionMemory> memory_;
+  OpenReply host_{};
+  std::vector<DeviceDescription> devices_;
+  std::mutex main_mutex_;
+  std::atomic<uint64_t> channels_taken_{0};   // bit per channel
+  std::atomic<uint64_t> channels_opened_{1};  // the host opens channel 0 by itself
+  std::mutex shared_channel_mutex_;           // the last channel serves all threads beyond the others
+  std::atomic<uint32_t> bulks_taken_{0};
+  Bulk bulks_[kBulkBuffers];
+  std::atomic<uint32_t> sticky_{0};
+  std::atomic<uint64_t> seen_async_error_{0};
+};
+
+// One posted message. A body of up to kSmallBytes is gathered aside and put into the ring by Finish, so that
+// filling it may send messages of its own (a per-thread stream is made at first use). A larger one is written
+// in place, with the main lock held from construction on: whoever fills it must not send.
+class PendingPost {
+ public:
+  static constexpr size_t kSmallBytes = 1024;
+  // `body_bytes` bounds the body.
+  explicit PendingPost(Op op, size_t body_bytes = kSmallBytes);
+  Writer& writer() { return writer_; }
+  CUresult Finish();
+
+ private:
+  CUresult Reserve(size_t body_bytes);
+
+  Session* session_ = nullptr;
+  std::unique_lock<std::mutex> lock_;
+  Op op_;
+  std::byte* record_ = nullptr;
+  WireHandle context_ = 0;
+  Writer writer_{{}};
+  alignas(8) std::byte small_[kSmallBytes];
+};
+
+// The calling thread's channel, for as long as the object lives.
+class ChannelLease {
+ public:
+  ChannelLease();
+  ~ChannelLease();
+  ChannelLease(const ChannelLease&) = delete;
+  ChannelLease& operator=(const ChannelLease&) = delete;
+
+  // 0, or why nothing can be sent.
+  CUresult error() const { return error_; }
+  Session& session() { return *session_; }
+
+  // Requests may be sent ahead of their replies, as many as there are bulk buffers; replies come in order.
+  Writer Begin();
+  CUresult Send(Op op, const Writer& body, uint16_t flags = 0, uint64_t bulk_offset = 0,
+                uint32_t bulk_bytes = 0);
+  // The next reply's result and body, valid until the next Await.
+  CUresult Await(Reader* body, uint32_t* bulk_bytes = nullptr);
+
+ private:
+  Session* session_ = nullptr;
+  uint32_t channel_ = 0;
+  std::byte* record_ = nullptr;
+  WireHandle context_ = 0;
+  CUresult error_ = CUDA_SUCCESS;
+  std::unique_lock<std::mutex> shared_lock_;
+};
+
+// One request and its reply.
+class PendingCall {
+ public:
+  explicit PendingCall(Op op) : op_(op), writer_(lease_.Begin()) {}
+  Writer& writer() { return writer_; }
+  Reader& reader() { return reader_; }
+  CUresult Finish() {
+    const CUresult sent = lease_.Send(op_, writer_);
+    return sent != CUDA_SUCCESS ? sent : lease_.Await(&reader_);
+  }
+
+ private:
+  ChannelLease lease_;
+  Op op_;
+  Writer writer_;
+  Reader reader_;
+};
+
+}  // namespace causeway::guest

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events. Creation, recording and waiting are posted; what a stream is, the guest knows by
+// itself.
+#include "guest_lib/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+// The stream behind a handle for local answers: null object for the default streams of the current context.
+CUresult Resolve(CUstream stream, Object** object) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  *object = nullptr;
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
+    return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  }
+  *object = Find(stream);
+  return *object != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult NeedContext() {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+// Lower numbers are stronger; the driver clamps to its range, which is the same for every device so far.
+constexpr int kGreatestPriority = -5;
+
+void Remember(CUstream stream, unsigned flags, int priority) {
+  Object* object = Find(stream);
+  object->flags = flags;
+  object->number = priority > 0 ? 0 : priority < kGreatestPriority ? kGreatestPriority : priority;
+  object->id = NextId();
+}
+
+}  // namespace
+
+CUstream PerThreadStream() {
+  Object* context = CurrentContextObject();
+  ThreadState& thread = ThisThread();
+  for (const auto& [owner, stream] : thread.default_streams) {
+    if (owner == context && stream->context == context) return reinterpret_cast<CUstream>(stream);
+  }
+  CUstream stream = nullptr;
+  if (cuStreamCreate(&stream, CU_STREAM_DEFAULT) != CUDA_SUCCESS) return nullptr;
+  thread.default_streams.emplace_back(context, Find(stream));
+  return stream;
+}
+
+CUresult StreamId(CUstream stream, uint64_t* id) {
+  Object* object = nullptr;
+  if (const CUresult result = Resolve(stream, &object)) return result;
+  // The legacy stream of a context takes the context's id in a range of its own.
+  *id = object != nullptr ? object->id : CurrentContextObject()->id | uint64_t{1} << 62;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
+  if (const CUresult result = NeedContext()) return result;
+  if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = Post<Op::cuStreamCreate>(stream, flags);
+  if (result == CUDA_SUCCESS) Remember(*stream, flags, 0);
+  return result;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
+  if (const CUresult result = NeedContext()) return result;
+  if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = Post<Op::cuStreamCreateWithPriority>(stream, flags, priority);
+  if (result == CUDA_SUCCESS) Remember(*stream, flags, priority);
+  return result;
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(stream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return Post<Op::cuStreamDestroy_v2>(stream);
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  return Wait<Op::cuStreamQuery>(stream);
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  return Wait<Op::cuStreamSynchronize>(stream);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  if (const CUresult result = NeedContext()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (flags > CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  return Post<Op::cuStreamWaitEvent>(stream, event, flags);
+}
+
+CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
+  Object* object;
+  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = object != nullptr ? object->flags : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetPriority(CUstream stream, int* priority) {
+  Object* object;
+  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *priority = object != nullptr ? object->number : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t value = 0;
+  if (const CUresult result = StreamId(stream, &value)) return result;
+  *id = value;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  Object* object;
+  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *context = reinterpret_cast<CUcontext>(object != nullptr ? object->context : CurrentContextObject());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
+  CUcontext context = nullptr;
+  if (const CUresult result = cuStreamGetCtx(stream, &context)) return result;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *device = ContextOf(Find(context)).device;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+  if (const CUresult result = NeedContext()) return result;
+  constexpr unsigned kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  if ((flags & ~kKnown) != 0 ||
+      ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = Post<Op::cuEventCreate>(event, flags);
+  if (result == CUDA_SUCCESS) Find(*event)->flags = flags;
+  return result;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  if (const CUresult result = NeedContext()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return Post<Op::cuEventRecord>(event, stream);
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+  if (const CUresult result = NeedContext()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (flags > CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  return Post<Op::cuEventRecordWithFlags>(event, stream, flags);
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return Post<Op::cuEventDestroy_v2>(event);
+}
+
+CUresult cuEventQuery(CUevent event) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return Wait<Op::cuEventQuery>(event);
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return Wait<Op::cuEventSynchronize>(event);
+}
+
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(start) == nullptr || Find(end) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return Wait<Op::cuEventElapsedTime_v2>(milliseconds, start, end);
+}
+
+}  // extern "C"

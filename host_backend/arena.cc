@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The session's region memory: mapped at the guest's own addresses and registered with the driver, so that
+// one pointer means the same bytes to guest, worker and GPU. One arena is one registration: no copy may span
+// two.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "host_backend/session.h"
+
+namespace causeway::host {
+namespace {
+
+// Every granule must be the slot's by the owner table, each entry read once.
+bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes) {
+  const auto* owners = reinterpret_cast<const uint16_t*>(region.base + kOwnerTableOffset);
+  for (uint64_t granule = offset / kGranuleBytes; granule < (offset + bytes) / kGranuleBytes; ++granule) {
+    const uint16_t owner = std::atomic_ref<uint16_t>(const_cast<uint16_t&>(owners[granule])).load();
+    if (owner != region.slot + 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
+  if (!shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
+  const uint64_t first_slice = FirstSliceOffset(SlotCount(region_.bytes));
+  if (bytes == 0 || offset % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || offset < first_slice ||
+      offset > region_.bytes || bytes > region_.bytes - offset || !OwnsGranules(region_, offset, bytes)) {
+    violations.fetch_add(1);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const std::unique_lock lock(arenas_mutex_);
+  const auto next = arenas_.lower_bound(offset);
+  if (next != arenas_.end() && next->first < offset + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  if (next != arenas_.begin() && std::prev(next)->first + std::prev(next)->second > offset) {
+    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
+  auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
+  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, region_.fd,
+                      static_cast<off_t>(offset));
+  if (mapped != address) {
+    if (mapped != MAP_FAILED) munmap(mapped, bytes);
+    return CUDA_ERROR_MAP_FAILED;
+  }
+  const CUresult result = TheDriver().cuMemHostRegister_v2(
+      address, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  if (result != CUDA_SUCCESS) {
+    munmap(address, bytes);
+    return result;
+  }
+  arenas_[offset] = bytes;
+  pinned_bytes.fetch_add(bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
+  const std::unique_lock lock(arenas_mutex_);
+  const auto found = arenas_.find(offset);
+  if (found == arenas_.end() || found->second != bytes) return CUDA_ERROR_INVALID_VALUE;
+  auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
+  const CUresult result = TheDriver().cuMemHostUnregister(address);
+  munmap(address, bytes);
+  pinned_bytes.fetch_sub(bytes);
+  arenas_.erase(found);
+  return result;
+}
+
+std::byte* Session::ResolveOffset(uint64_t offset, uint64_t bytes) const {
+  const std::shared_lock lock(arenas_mutex_);
+  const auto next = arenas_.upper_bound(offset);
+  if (next == arenas_.begin()) return nullptr;
+  const auto& [start, size] = *std::prev(next);
+  if (offset - start > size || bytes > size - (offset - start)) return nullptr;
+  return reinterpret_cast<std::byte*>(region_.window_address + offset);
+}
+
+std::byte* Session::ResolveAddress(uint64_t address, uint64_t bytes) const {
+  if (address < region_.window_address) return nullptr;
+  return ResolveOffset(address - region_.window_address, bytes);
+}
+
+CUresult Serve_kAddArena(Session& session, Request& request) {
+  const auto body = request.in.Get<ArenaBody>();
+  return request.in.ok() ? session.AddArena(body.offset, body.bytes) : request.in.error();
+}
+
+CUresult Serve_kDropArena(Session& session, Request& request) {
+  const auto body = request.in.Get<ArenaBody>();
+  return request.in.ok() ? session.DropArena(body.offset, body.bytes) : request.in.error();
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts. The guest counts its references to primary contexts and sends only the first and the last.
+#include "host_backend/session.h"
+
+namespace causeway::host {
+namespace {
+
+struct PrimaryBody {
+  int32_t device;
+  uint32_t reserved;
+  WireHandle context;
+};
+
+}  // namespace
+
+CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
+  const auto body = request.in.Get<PrimaryBody>();
+  if (!request.in.ok()) return request.in.error();
+  CUcontext context = nullptr;
+  if (const CUresult result = TheDriver().cuDevicePrimaryCtxRetain(&context, body.device)) return result;
+  session.Bind(HandleKind::kContext, body.context, context, request.out);
+  return request.out.error();
+}
+
+CUresult Serve_cuDevicePrimaryCtxRelease_v2(Session&, Request& request) {
+  const auto body = request.in.Get<PrimaryBody>();
+  return request.in.ok() ? TheDriver().cuDevicePrimaryCtxRelease_v2(body.device) : request.in.error();
+}
+
+CUresult Serve_cuDevicePrimaryCtxReset_v2(Session&, Request& request) {
+  const auto body = request.in.Get<PrimaryBody>();
+  return request.in.ok() ? TheDriver().cuDevicePrimaryCtxReset_v2(body.device) : request.in.error();
+}
+
+CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
+  struct Body {
+    WireHandle context;
+    uint32_t flags;
+    int32_t device;
+  };
+  const auto body = request.in.Get<Body>();
+  if (!request.in.ok()) return request.in.error();
+  CUcontext context = nullptr, previous = nullptr;
+  Driver& driver = TheDriver();
+  driver.cuCtxGetCurrent(&previous);
+  if (const CUresult result = driver.cuCtxCreate_v2(&context, body.flags, body.device)) return result;
+  driver.cuCtxSetCurrent(previous);  // each message brings its own current context
+  session.Bind(HandleKind::kContext, body.context, context, request.out);
+  return request.out.error();
+}
+
+CUresult Serve_cuCtxDestroy_v2(Session& session, Request& request) {
+  const auto wire = request.in.Get<WireHandle>();
+  auto context = static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, wire, request.in));
+  if (!request.in.ok()) return request.in.error();
+  const CUresult result = TheDriver().cuCtxDestroy_v2(context);
+  if (result == CUDA_SUCCESS) session.Unbind(wire);
+  return result;
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// From opcode to handler: generic rows run through their shape, the others through a function written by
+// hand.
+#include "host_backend/session.h"
+
+namespace causeway::host {
+namespace {
+
+using Handler = CUresult (*)(Session&, Request&);
+
+template <Op op>
+CUresult ServeRow(Session& session, Request& request) {
+  return RowShape<op>::Serve(session, TheDriver().row[static_cast<size_t>(op)], request.in, request.out);
+}
+
+struct HandlerTable {
+  Handler at[static_cast<size_t>(Op::kCount)] = {};
+  constexpr HandlerTable() {
+#define SESSION_HANDLER(name) at[static_cast<size_t>(Op::name)] = &Serve_##name;
+    SESSION_HANDLER(kOpen)
+    SESSION_HANDLER(kOpenChannel)
+    SESSION_HANDLER(kAddArena)
+    SESSION_HANDLER(kDropArena)
+    SESSION_HANDLER(kBeginBlob)
+    SESSION_HANDLER(kAppendBlob)
+    SESSION_HANDLER(kFetchOutput)
+    SESSION_HANDLER(kCopyToDevice)
+    SESSION_HANDLER(kCopyToHost)
+    SESSION_HANDLER(kDescribeFunction)
+#define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
+#define POST CALL
+#define GUEST CALL
+#define CUSTOM(fn) at[static_cast<size_t>(Op::fn)] = &Serve_##fn;
+#define LOCAL(fn)
+#define ALIAS(fn, target)
+#define PER_THREAD(fn, target)
+#define REFUSE(fn, why)
+#include "ivshmem_ring/calls.def"
+#undef CALL
+#undef POST
+#undef GUEST
+#undef CUSTOM
+#undef LOCAL
+#undef ALIAS
+#undef PER_THREAD
+#undef REFUSE
+  }
+};
+constexpr HandlerTable kHandlers;
+
+}  // namespace
+
+CUresult ServeRecord(Session& session, Request& request) {
+  const size_t op = request.header.op;
+  if (op >= static_cast<size_t>(Op::kCount) || kHandlers.at[op] == nullptr) {
+    session.violations.fetch_add(1);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return kHandlers.at[op](session, request);
+}
+
+bool FlushesOutput(Op op) {
+  switch (op) {
+    case Op::kCopyToDevice:
+    case Op::kCopyToHost:
+    case Op::cuCtxSynchronize:
+    case Op::cuStreamSynchronize:
+    case Op::cuEventSynchronize:
+    case Op::cuStreamQuery:
+    case Op::cuEventQuery:
+    case Op::cuMemcpyHtoD_v2:
+    case Op::cuMemcpyDtoH_v2:
+    case Op::cuMemFree_v2:
+    case Op::cuModuleUnload:
+    case Op::cuLibraryUnload:
+    case Op::cuCtxDestroy_v2:
+    case Op::cuDevicePrimaryCtxRelease_v2:
+    case Op::cuDevicePrimaryCtxReset_v2:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver library that a worker runs calls on: NVIDIA's, or another that exports the same names, opened by
+// path.
+#pragma once
+#include <string>
+
+#include "ivshmem_ring/call.h"
+
+namespace causeway::host {
+
+// Driver functions that the worker itself calls beside the rows it serves.
+#define CAUSEWAY_WORKER_FUNCTIONS(F)   \
+  F(cuInit)                            \
+  F(cuDriverGetVersion)                \
+  F(cuGetErrorName)                    \
+  F(cuDeviceGetCount)                  \
+  F(cuDeviceGet)                       \
+  F(cuDeviceGetName)                   \
+  F(cuDeviceGetUuid)                   \
+  F(cuDeviceGetUuid_v2)                \
+  F(cuDeviceGetLuid)                   \
+  F(cuDeviceTotalMem_v2)               \
+  F(cuDeviceGetAttribute)              \
+  F(cuDeviceGetPCIBusId)               \
+  F(cuDevicePrimaryCtxRetain)          \
+  F(cuDevicePrimaryCtxRelease_v2)      \
+  F(cuDevicePrimaryCtxReset_v2)        \
+  F(cuCtxSetCurrent)                   \
+  F(cuCtxGetCurrent)                   \
+  F(cuCtxGetDevice)                    \
+  F(cuCtxSynchronize)                  \
+  F(cuCtxCreate_v2)                    \
+  F(cuCtxDestroy_v2)                   \
+  F(cuThreadExchangeStreamCaptureMode) \
+  F(cuMemAlloc_v2)                     \
+  F(cuMemFree_v2)                      \
+  F(cuMemHostRegister_v2)              \
+  F(cuMemHostUnregister)               \
+  F(cuMemcpyHtoD_v2)                   \
+  F(cuMemcpyDtoH_v2)                   \
+  F(cuMemcpyHtoDAsync_v2)              \
+  F(cuMemcpyDtoHAsync_v2)              \
+  F(cuMemcpy3D_v2)                     \
+  F(cuMemcpy3DAsync_v2)                \
+  F(cuStreamSynchronize)               \
+  F(cuStreamGetCaptureInfo_v2)         \
+  F(cuModuleLoadData)                  \
+  F(cuModuleLoadDataEx)                \
+  F(cuModuleUnload)                    \
+  F(cuModuleGetFunction)               \
+  F(cuModuleGetGlobal_v2)              \
+  F(cuModuleGetFunctionCount)          \
+  F(cuModuleEnumerateFunctions)        \
+  F(cuLibraryLoadData)                 \
+  F(cuLibraryUnload)                   \
+  F(cuLibraryGetKernel)                \
+  F(cuLibraryGetModule)                \
+  F(cuLibraryGetGlobal)                \
+  F(cuLibraryGetKernelCount)           \
+  F(cuLibraryEnumerateKernels)         \
+  F(cuKernelGetFunction)               \
+  F(cuKernelGetAttribute)              \
+  F(cuKernelGetParamInfo)              \
+  F(cuKernelGetName)                   \
+  F(cuFuncGetAttribute)                \
+  F(cuFuncGetParamInfo)                \
+  F(cuFuncGetName)                     \
+  F(cuLaunchKernel)                    \
+  F(cuLaunchKernelEx)                  \
+  F(cuLaunchCooperativeKernel)         \
+  F(cuGraphInstantiateWithFlags)       \
+  F(cuGraphGetNodes)                   \
+  F(cuTensorMapEncodeTiled)            \
+  F(cuTensorMapEncodeIm2col)
+
+struct Driver {
+#define DECLARE(fn) decltype(&::fn) fn = nullptr;
+  CAUSEWAY_WORKER_FUNCTIONS(DECLARE)
+#undef DECLARE
+  // By opcode minus Op::kFirstRow; null where the library lacks the name.
+  void (*row[static_cast<size_t>(Op::kCount)])() = {};
+
+  // False and one sentence in *error if the library cannot be opened or lacks what nothing works without.
+  bool Open(const std::string& path, std::string* error);
+};
+
+Driver& TheDriver();
+
+}  // namespace causeway::host

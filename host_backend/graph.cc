@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graph and capture calls whose answers hold handles, and tensor maps.
+#include <cstring>
+
+#include "host_backend/session.h"
+
+namespace causeway::host {
+
+// Body: the graph, then as many fresh handles as the guest has room for (none: it asks for the count alone).
+// Reply: the count, then the handles.
+CUresult Serve_cuGraphGetNodes(Session& session, Request& request) {
+  auto graph =
+      static_cast<CUgraph>(session.ToDriver(HandleKind::kGraph, request.in.Get<WireHandle>(), request.in));
+  if (!request.in.ok()) return request.in.error();
+  size_t count = request.in.left() / sizeof(WireHandle);
+  std::vector<CUgraphNode> nodes(count);
+  const bool wants_nodes = count != 0;
+  if (const CUresult result =
+          TheDriver().cuGraphGetNodes(graph, wants_nodes ? nodes.data() : nullptr, &count)) {
+    return result;
+  }
+  request.out.Put(static_cast<uint64_t>(count));
+  for (size_t i = 0; wants_nodes && i < nodes.size() && i < count; ++i) {
+    const auto fresh = request.in.Get<WireHandle>();
+    request.out.Put(session.BindOrKnown(HandleKind::kGraphNode, fresh, nodes[i], request.out));
+  }
+  return request.out.error();
+}
+
+// Body: the stream and a fresh graph handle. Reply: status, id, the graph's handle (0 if none).
+CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
+  auto stream =
+      static_cast<CUstream>(session.ToDriver(HandleKind::kStream, request.in.Get<WireHandle>(), request.in));
+  const auto fresh = request.in.Get<WireHandle>();
+  if (!request.in.ok()) return request.in.error();
+  if (TheDriver().cuStreamGetCaptureInfo_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  CUgraph graph = nullptr;
+  const CUresult result =
+      TheDriver().cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, nullptr, nullptr);
+  if (result != CUDA_SUCCESS) return result;
+  request.out.Put(static_cast<uint32_t>(status));
+  request.out.Put(static_cast<uint64_t>(id));
+  const bool active = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  request.out.Put(active ? session.BindOrKnown(HandleKind::kGraph, fresh, graph, request.out)
+                         : WireHandle{0});
+  return request.out.error();
+}
+
+// Encoding reads nothing but the values below; the address is checked by the driver when it is used.
+CUresult Serve_cuTensorMapEncodeTiled(Session&, Request& request) {
+  const auto body = request.in.Get<TensorMapBody>();
+  if (!request.in.ok() || body.rank > 5) return CUDA_ERROR_INVALID_VALUE;
+  if (TheDriver().cuTensorMapEncodeTiled == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  alignas(64) CUtensorMap map{};
+  const CUresult result = TheDriver().cuTensorMapEncodeTiled(
+      &map, static_cast<CUtensorMapDataType>(body.data_type), body.rank,
+      reinterpret_cast<void*>(body.address), body.dimensions, body.strides, body.box, body.element_strides,
+      static_cast<CUtensorMapInterleave>(body.interleave), static_cast<CUtensorMapSwizzle>(body.swizzle),
+      static_cast<CUtensorMapL2promotion>(body.promotion), static_cast<CUtensorMapFloatOOBfill>(body.fill));
+  request.out.Put(map);
+  return result != CUDA_SUCCESS ? result : request.out.error();
+}
+
+CUresult Serve_cuTensorMapEncodeIm2col(Session&, Request& request) {
+  const auto body = request.in.Get<TensorMapBody>();
+  if (!request.in.ok() || body.rank > 5) return CUDA_ERROR_INVALID_VALUE;
+  if (TheDriver().cuTensorMapEncodeIm2col == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  alignas(64) CUtensorMap map{};
+  const CUresult result = TheDriver().cuTensorMapEncodeIm2col(
+      &map, static_cast<CUtensorMapDataType>(body.data_type), body.rank,
+      reinterpret_cast<void*>(body.address), body.dimensions, body.strides, body.lower_corner,
+      body.upper_corner, body.channels_per_pixel, body.pixels_per_column, body.element_strides,
+      static_cast<CUtensorMapInterleave>(body.interleave), static_cast<CUtensorMapSwizzle>(body.swizzle),
+      static_cast<CUtensorMapL2promotion>(body.promotion), static_cast<CUtensorMapFloatOOBfill>(body.fill));
+  request.out.Put(map);
+  return result != CUDA_SUCCESS ? result : request.out.error();
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's table from wire handles to the driver's pointers. Look-ups are lock-free: dispatcher and
+// channel threads use it at once. A number that was never bound, was unbound, or is of another kind finds
+// nothing.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "ivshmem_ring/handle.h"
+
+namespace causeway::host {
+
+class HandleTable {
+ public:
+  HandleTable();
+  ~HandleTable();
+
+  void* Find(HandleKind kind, WireHandle wire) const;  // null if not alive
+  // False if the number is out of range or of another kind.
+  bool Bind(HandleKind kind, WireHandle wire, void* value);
+  void Unbind(WireHandle wire);
+  // The number bound to a driver pointer; 0 if none.
+  WireHandle Reverse(HandleKind kind, void* value) const;
+  uint64_t live() const { return live_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Entry {
+    std::atomic<WireHandle> wire{0};
+    std::atomic<void*> value{nullptr};
+  };
+  static constexpr uint32_t kChunk = 4096;
+  static constexpr uint32_t kChunks = kMaxHandles / kChunk;
+  Entry* At(uint32_t index) const;
+
+  std::atomic<Entry*> chunks_[kChunks] = {};
+  mutable std::mutex mutex_;  // serialises Bind, Unbind and the reverse map
+  std::unordered_map<void*, WireHandle> reverse_[static_cast<size_t>(HandleKind::kCount)];
+  std::atomic<uint64_t> live_{0};
+};
+
+}  // namespace causeway::host

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between guest and device. Pinned: the message names addresses in the window, checked against the
+// session's arenas, and the driver copies with no step between. Pageable: bytes lie in a bulk buffer or in
+// the message.
+#include <cstring>
+
+#include "host_backend/session.h"
+
+namespace causeway::host {
+namespace {
+
+struct Addresses {
+  uint64_t device;
+  uint64_t host;
+  uint64_t bytes;
+};
+
+// The host side must be the session's own pinned memory; the device side is for the driver to judge.
+CUresult TakeAddresses(Session& session, Request& request, Addresses* addresses) {
+  *addresses = request.in.Get<Addresses>();
+  if (!request.in.ok()) return request.in.error();
+  if (session.ResolveAddress(addresses->host, addresses->bytes) == nullptr) {
+    session.violations.fetch_add(1);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+// The source of an asynchronous pageable copy may change as soon as the call has returned, so the driver must
+// capture it: it does so for memory that is not registered, as this buffer.
+CUresult CopyCaptured(const CopyBody& body, const std::byte* from, CUstream stream) {
+  thread_local std::vector<std::byte> captured;
+  captured.assign(from, from + body.bytes);
+  return TheDriver().cuMemcpyHtoDAsync_v2(body.device, captured.data(), body.bytes, stream);
+}
+
+}  // namespace
+
+CUresult Serve_kCopyToDevice(Session& session, Request& request) {
+  const auto body = request.in.Get<CopyBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  const std::byte* from = nullptr;
+  if (body.in_message != 0) {
+    from = request.in.Take(body.bytes);
+  } else if (body.bytes <= request.bulk.size()) {
+    from = request.bulk.data();
+  }
+  if (!request.in.ok() || from == nullptr)
+    return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
+  if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
+  if (body.synchronous == 0) return CopyCaptured(body, from, stream);
+  const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
+  return result != CUDA_SUCCESS ? result : TheDriver().cuStreamSynchronize(stream);
+}
+
+CUresult Serve_kCopyToHost(Session& session, Request& request) {
+  const auto body = request.in.Get<CopyBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  if (!request.in.ok()) return request.in.error();
+  std::byte* to = nullptr;
+  if (body.in_message != 0) {
+    to = body.bytes <= kMaxChannelCopyBytes ? request.out.Reserve(body.bytes) : nullptr;
+  } else if (body.bytes <= request.bulk.size()) {
+    to = request.bulk.data();
+    request.bulk_written = static_cast<uint32_t>(body.bytes);
+  }
+  if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (body.synchronous == 1) return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
+  const CUresult result = TheDriver().cuMemcpyDtoHAsync_v2(to, body.device, body.bytes, stream);
+  return result != CUDA_SUCCESS ? result : TheDriver().cuStreamSynchronize(stream);
+}
+
+CUresult Serve_cuMemcpyHtoD_v2(Session& session, Request& request) {
+  Addresses at;
+  if (const CUresult result = TakeAddresses(session, request, &at)) return result;
+  return TheDriver().cuMemcpyHtoD_v2(at.device, reinterpret_cast<void*>(at.host), at.bytes);
+}
+
+CUresult Serve_cuMemcpyDtoH_v2(Session& session, Request& request) {
+  Addresses at;
+  if (const CUresult result = TakeAddresses(session, request, &at)) return result;
+  return TheDriver().cuMemcpyDtoH_v2(reinterpret_cast<void*>(at.host), at.device, at.bytes);
+}
+
+CUresult Serve_cuMemcpyHtoDAsync_v2(Session& session, Request& request) {
+  Addresses at;
+  if (const CUresult result = TakeAddresses(session, request, &at)) return result;
+  auto stream =
+      static_cast<CUstream>(session.ToDriver(HandleKind::kStream, request.in.Get<WireHandle>(), request.in));
+  if (!request.in.ok()) return request.in.error();
+  return TheDriver().cuMemcpyHtoDAsync_v2(at.device, reinterpret_cast<void*>(at.host), at.bytes, stream);
+}
+
+CUresult Serve_cuMemcpyDtoHAsync_v2(Session& session, Request& request) {
+  Addresses at;
+  if (const CUresult result = TakeAddresses(session, request, &at)) return result;
+  auto stream =
+      static_cast<CUstream>(session.ToDriver(HandleKind::kStream, request.in.Get<WireHandle>(), request.in));
+  if (!request.in.ok()) return request.in.error();
+  return TheDriver().cuMemcpyDtoHAsync_v2(reinterpret_cast<void*>(at.host), at.device, at.bytes, stream);
+}
+
+// Boxes: CUDA_MEMCPY3D with handles as wire handles; a host side either names pinned memory or lies packed in
+// the bulk buffer (its pitch and height then describe the packed box).
+namespace {
+
+CUresult ResolveHostSide(Session& session, Request& request, bool in_bulk, uint64_t span_bytes,
+                         const void* named, void** resolved) {
+  if (in_bulk) {
+    if (span_bytes > request.bulk.size()) return CUDA_ERROR_INVALID_VALUE;
+    *resolved = request.bulk.data();
+    return CUDA_SUCCESS;
+  }
+  *resolved = session.ResolveAddress(reinterpret_cast<uint64_t>(named), span_bytes);
+  return *resolved != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Bytes from a host side's base to the end of the box; false if it overflows what any region could hold.
+bool BoxSpan(size_t x, size_t y, size_t z, size_t width, size_t height, size_t depth, size_t pitch,
+             size_t rows, uint64_t* span) {
+  constexpr uint64_t kLimit = uint64_t{1} << 40;
+  if (width == 0 || height == 0 || depth == 0 || pitch > kLimit || rows > kLimit || x > kLimit ||
+      y > kLimit || z > kLimit || width > kLimit || height > kLimit || depth > kLimit) {
+    return false;
+  }
+  const auto last_row = (static_cast<unsigned __int128>(z) + depth - 1) * rows + y + height - 1;
+  const unsigned __int128 bytes = last_row * pitch + x + width;
+  if (bytes > kLimit) return false;
+  *span = static_cast<uint64_t>(bytes);
+  return true;
+}
+
+CUresult ResolveBox(Session& session, Request& request, BoxBody* message) {
+  CUDA_MEMCPY3D& box = message->box;
+  uint64_t span = 0;
+  if (box.srcMemoryType == CU_MEMORYTYPE_UNIFIED || box.dstMemoryType == CU_MEMORYTYPE_UNIFIED) {
+    return CUDA_ERROR_INVALID_VALUE;  // the guest resolves these before it sends
+  }
+  if (box.srcMemoryType == CU_MEMORYTYPE_HOST) {
+    void* base = nullptr;
+    if (!BoxSpan(box.srcXInBytes, box.srcY, box.srcZ, box.WidthInBytes, box.Height, box.Depth, box.srcPitch,
+                 box.srcHeight, &span)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const CUresult result =
+            ResolveHostSide(session, request, message->bulk_side == 1, span, box.srcHost, &base)) {
+      return result;
+    }
+    box.srcHost = base;
+  }
+  if (box.dstMemoryType == CU_MEMORYTYPE_HOST) {
+    void* base = nullptr;
+    if (!BoxSpan(box.dstXInBytes, box.dstY, box.dstZ, box.WidthInBytes, box.Height, box.Depth, box.dstPitch,
+                 box.dstHeight, &span)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const CUresult result =
+            ResolveHostSide(session, request, message->bulk_side == 2, span, box.dstHost, &base)) {
+      return result;
+    }
+    box.dstHost = base;
+    if (message->bulk_side == 2) request.bulk_written = static_cast<uint32_t>(span);
+  }
+  box.srcArray =
+      static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message->source_array, request.in));
+  box.dstArray =
+      static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message->destination_array, request.in));
+  box.reserved0 = nullptr;
+  box.reserved1 = nullptr;
+  return request.in.error();
+}
+
+}  // namespace
+
+CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
+  auto message = request.in.Get<BoxBody>();
+  if (!request.in.ok()) return request.in.error();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, message.stream, request.in));
+  if (const CUresult result = ResolveBox(session, request, &message)) return result;
+  if (message.asynchronous == 0) return TheDriver().cuMemcpy3D_v2(&message.box);
+  const CUresult result = TheDriver().cuMemcpy3DAsync_v2(&message.box, stream);
+  if (result != CUDA_SUCCESS || message.asynchronous == 1) return result;
+  return TheDriver().cuStreamSynchronize(stream);
+}
+
+}  // namespace causeway::host

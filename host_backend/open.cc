@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening of a session: what the guest caches of host and devices, blobs, printed text.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "host_backend/session.h"
+
+namespace causeway::host {
+namespace {
+
+void Describe(CUdevice device, DeviceDescription* description) {
+  Driver& driver = TheDriver();
+  if (driver.cuDeviceGetName != nullptr)
+    driver.cuDeviceGetName(description->name, sizeof description->name, device);
+  if (driver.cuDeviceGetUuid != nullptr) driver.cuDeviceGetUuid(&description->uuid, device);
+  if (driver.cuDeviceGetUuid_v2 != nullptr) driver.cuDeviceGetUuid_v2(&description->uuid_v2, device);
+  size_t total = 0;
+  if (driver.cuDeviceTotalMem_v2 != nullptr) driver.cuDeviceTotalMem_v2(&total, device);
+  description->total_bytes = total;
+  description->luid_result = CUDA_ERROR_NOT_SUPPORTED;
+  if (driver.cuDeviceGetLuid != nullptr) {
+    description->luid_result = driver.cuDeviceGetLuid(description->luid, &description->luid_mask, device);
+  }
+  if (driver.cuDeviceGetPCIBusId != nullptr) {
+    driver.cuDeviceGetPCIBusId(description->pci_bus_id, sizeof description->pci_bus_id, device);
+  }
+  for (uint32_t i = 0; i < kMaxAttributes; ++i) {
+    description->attribute_result[i] = static_cast<uint16_t>(
+        driver.cuDeviceGetAttribute(&description->attribute[i], static_cast<CUdevice_attribute>(i), device));
+  }
+}
+
+}  // namespace
+
+CUresult Serve_kOpen(Session&, Request& request) {
+  Driver& driver = TheDriver();
+  OpenReply reply{};
+  reply.worker_pid = static_cast<uint32_t>(getpid());
+  reply.init_result = driver.cuInit(0);
+  int count = 0;
+  if (reply.init_result == CUDA_SUCCESS) {
+    driver.cuDriverGetVersion(&reply.driver_version);
+    reply.init_result = driver.cuDeviceGetCount(&count);
+  }
+  reply.device_count = static_cast<uint32_t>(std::clamp<int>(count, 0, kMaxDevices));
+  Writer w(request.bulk);
+  w.Put(reply);
+  for (uint32_t i = 0; i < reply.device_count; ++i) {
+    static_assert(std::is_trivially_copyable_v<DeviceDescription>);
+    DeviceDescription description{};
+    CUdevice device = 0;
+    if (driver.cuDeviceGet(&device, static_cast<int>(i)) == CUDA_SUCCESS) Describe(device, &description);
+    w.Put(description);
+  }
+  request.bulk_written = static_cast<uint32_t>(w.size());
+  return w.error();
+}
+
+CUresult Serve_kOpenChannel(Session& session, Request& request) {
+  const auto body = request.in.Get<OpenChannelBody>();
+  if (!request.in.ok() || body.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
+  session.OpenChannel(body.channel);
+  return CUDA_SUCCESS;
+}
+
+CUresult Serve_kBeginBlob(Session& session, Request& request) {
+  const auto body = request.in.Get<BlobBody>();
+  if (!request.in.ok() || request.channel >= kChannelCount || body.bytes > kMaxBlobBytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  auto& blob = session.blob(request.channel);
+  blob.clear();
+  blob.shrink_to_fit();
+  // Grown by what arrives, not by what is announced.
+  blob.reserve(std::min<uint64_t>(body.bytes, 64u << 20));
+  return CUDA_SUCCESS;
+}
+
+CUresult Serve_kAppendBlob(Session& session, Request& request) {
+  if (request.channel >= kChannelCount || request.bulk.empty()) return CUDA_ERROR_INVALID_VALUE;
+  auto& blob = session.blob(request.channel);
+  if (blob.size() + request.bulk.size() > kMaxBlobBytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  blob.insert(blob.end(), request.bulk.begin(), request.bulk.end());
+  return CUDA_SUCCESS;
+}
+
+CUresult Serve_kFetchOutput(Session& session, Request& request) {
+  std::byte text[2048];
+  const size_t bytes = session.output().Take(text);
+  request.out.PutBytes(text, bytes);
+  return request.out.error();
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads of a session, and what happens around every message.
+#include "host_backend/session.h"
+
+#include <sched.h>
+
+#include <cstring>
+
+namespace causeway::host {
+
+Session::Session(std::unique_ptr<ServerTransport> transport, RegionView region)
+    : transport_(std::move(transport)), region_(region) {}
+
+Session::~Session() {
+  Stop();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+void Session::Stop() {
+  stop_.store(true, std::memory_order_release);
+  transport_->Stop();
+}
+
+std::string Session::Serve() {
+  Dispatch();
+  const std::lock_guard lock(reason_mutex_);
+  return reason_;
+}
+
+void Session::Violation(const std::string& what) {
+  violations.fetch_add(1);
+  {
+    const std::lock_guard lock(reason_mutex_);
+    if (reason_.empty()) reason_ = "the guest broke the protocol: " + what;
+  }
+  Stop();
+}
+
+void Session::Dispatch() {
+  for (;;) {
+    std::span<const std::byte> record;
+    const ReceiveStatus status = transport_->ReceiveMain(&record);
+    if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
+    if (status != ReceiveStatus::kRecord) return;
+    RecordHeader header;
+    std::memcpy(&header, record.data(), sizeof header);
+    Reader in(record.subspan(sizeof header));
+    Writer nothing({});
+    Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
+    const CUresult result = Execute(request);
+    if (result != CUDA_SUCCESS) transport_->PostAsyncError(result);
+    dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitForMain
+    transport_->DoneMain();
+  }
+}
+
+// A channel request runs only after everything its process posted before it.
+bool Session::WaitForMain(uint64_t sequence) {
+  for (uint32_t spins = 0; dispatched_.load(std::memory_order_acquire) < sequence; ++spins) {
+    if (stop_.load(std::memory_order_acquire)) return false;
+    if (spins > 200) sched_yield();
+  }
+  return true;
+}
+
+void Session::ServeChannel(uint32_t channel) {
+  std::vector<std::byte> body(kMaxChannelRecordBytes - sizeof(RecordHeader));
+  for (;;) {
+    std::span<const std::byte> record;
+    const ReceiveStatus status = transport_->ReceiveRequest(channel, &record);
+    if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
+    if (status != ReceiveStatus::kRecord) return;
+    RecordHeader header;
+    std::memcpy(&header, record.data(), sizeof header);
+    if (!WaitForMain(header.main_sequence)) return;
+    Reader in(record.subspan(sizeof header));
+    Writer out(body);
+    Request request{.header = header,
+                    .in = in,
+                    .out = out,
+                    .channel = channel,
+                    .bulk = transport_->BulkOf(channel, header)};
+    RecordHeader reply{};
+    reply.op = header.op;
+    reply.bulk_offset = header.bulk_offset;
+    reply.result = Execute(request);
+    reply.bulk_bytes = request.bulk_written;
+    const size_t bytes = out.size();
+    const auto op = static_cast<Op>(header.op);
+    if (op != Op::kFetchOutput && FlushesOutput(op) && output_.Pending()) reply.flags |= kOutputPending;
+    std::byte* space = transport_->ReserveReply(channel);
+    if (space == nullptr) return;
+    std::memcpy(space, &reply, sizeof reply);
+    std::memcpy(space + sizeof reply, body.data(), bytes);
+    transport_->DoneRequest(channel);
+    transport_->PublishReply(channel, sizeof reply + bytes);
+  }
+}
+
+CUresult Session::Execute(Request& request) {
+  calls.fetch_add(1, std::memory_order_relaxed);
+  if (const CUresult result = EnterCallerState(*this, request.header)) return result;
+  return ServeRecord(*this, request);
+}
+
+void Session::OpenChannel(uint32_t channel) {
+  if (channel >= kChannelCount) return;
+  const std::lock_guard lock(threads_mutex_);
+  if (opened_channels_ >> channel & 1) return;
+  opened_channels_ |= uint64_t{1} << channel;
+  threads_.emplace_back([this, channel] { ServeChannel(channel); });
+}
+
+void* Session::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
+  if (wire == 0) return nullptr;
+  if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
+  void* value = handles_.Find(kind, wire);
+  if (value == nullptr) r.Fail(InvalidHandleError(kind));
+  return value;
+}
+
+void Session::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
+  if (!handles_.Bind(kind, wire, value)) w.Fail(InvalidHandleError(kind));
+}
+
+WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {
+  if (value == nullptr) return 0;
+  const WireHandle known = handles_.Reverse(kind, value);
+  if (known != 0) return known;
+  Bind(kind, fresh, value, w);
+  return fresh;
+}
+
+void Session::KeepImage(WireHandle library, std::shared_ptr<const void> image) {
+  const std::lock_guard lock(images_mutex_);
+  images_[library] = std::move(image);
+}
+
+void Session::DropImage(WireHandle library) {
+  const std::lock_guard lock(images_mutex_);
+  images_.erase(library);
+}
+
+CUresult EnterCallerState(const Session& session, const RecordHeader& header) {
+  thread_local CUcontext current = nullptr;
+  thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  void* context = nullptr;
+  if (header.context != 0) {
+    context = session.Find(HandleKind::kContext, header.context);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  Driver& driver = TheDriver();
+  if (context != current) {
+    if (const CUresult result = driver.cuCtxSetCurrent(static_cast<CUcontext>(context))) return result;
+    current = static_cast<CUcontext>(context);
+  }
+  const auto wanted = static_cast<CUstreamCaptureMode>(header.flags & kCaptureModeMask);
+  if (wanted != mode && wanted <= CU_STREAM_CAPTURE_MODE_RELAXED &&
+      driver.cuThreadExchangeStreamCaptureMode != nullptr) {
+    CUstreamCaptureMode exchanged = wanted;
+    if (const CUresult result = driver.cuThreadExchangeStreamCaptureMode(&exchanged)) return result;
+    mode = wanted;
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace causeway::host

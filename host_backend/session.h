@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// One guest process as its worker sees it: transport, handles, memory, printed text. Everything a message
+// names is looked up here first; nothing the guest sends is used as an address before it was found inside the
+// session's own memory. Threads: the dispatcher (main link), one thread per opened channel.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "host_backend/driver.h"
+#include "host_backend/handles.h"
+#include "host_backend/output.h"
+#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/session_messages.h"
+#include "ivshmem_ring/transport.h"
+
+namespace causeway::host {
+
+// One message while it is served.
+struct Request {
+  const RecordHeader& header;
+  Reader& in;
+  Writer& out;                       // body of the reply; empty space for posted records
+  uint32_t channel = kChannelCount;  // kChannelCount: main link
+  std::span<std::byte> bulk;         // lent by the guest, validated
+  uint32_t bulk_written = 0;
+};
+
+struct RegionView {
+  std::byte* base = nullptr;  // control part (granule 0 and slots), mapped by the worker
+  int fd = -1;
+  uint64_t bytes = 0;
+  uint64_t window_address = 0;  // where slices are mapped
+  uint32_t slot = 0;
+};
+
+class Session {
+ public:
+  Session(std::unique_ptr<ServerTransport> transport, RegionView region);
+  ~Session();
+
+  // Serves until the guest ends, breaks the format, or Stop(). Returns the reason in one sentence.
+  std::string Serve();
+  void Stop();
+
+  // The policy that Shape::Serve needs.
+  void* ToDriver(HandleKind kind, WireHandle wire, Reader& r);
+  // The handle that the driver's object has; if none, `fresh` becomes it. 0 for null.
+  WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w);
+  void Bind(HandleKind kind, WireHandle wire, void* value, Writer& w);
+  void Unbind(WireHandle wire) { handles_.Unbind(wire); }
+  void* Find(HandleKind kind, WireHandle wire) const { return handles_.Find(kind, wire); }
+
+  // Region memory of the session (host_backend/arena.cc).
+  CUresult AddArena(uint64_t offset, uint64_t bytes);
+  CUresult DropArena(uint64_t offset, uint64_t bytes);
+  // The mapped bytes of [offset, offset + bytes), or null unless one arena holds them all.
+  std::byte* ResolveOffset(uint64_t offset, uint64_t bytes) const;
+  // The same for an address in the window, as messages name pinned memory.
+  std::byte* ResolveAddress(uint64_t address, uint64_t bytes) const;
+
+  // Blobs belong to the channel that sends them.
+  std::vector<std::byte>& blob(uint32_t channel) { return blobs_[channel]; }
+
+  // Images stay as long as the library that was loaded from them.
+  void KeepImage(WireHandle library, std::shared_ptr<const void> image);
+  void DropImage(WireHandle library);
+
+  void OpenChannel(uint32_t channel);
+  Output& output() { return output_; }
+  const RegionView& region() const { return region_; }
+  bool shares_memory() const { return transport_->shares_memory(); }
+
+  std::atomic<uint64_t> calls{0};
+  std::atomic<uint64_t> violations{0};
+  std::atomic<uint64_t> device_bytes{0};
+  std::atomic<uint64_t> pinned_bytes{0};
+
+ private:
+  void Dispatch();
+  void ServeChannel(uint32_t channel);
+  CUresult Execute(Request& request);
+  bool WaitForMain(uint64_t sequence);
+  void Violation(const std::string& what);
+
+  std::unique_ptr<ServerTransport> transport_;
+  RegionView region_;
+  HandleTable handles_;
+  Output output_;
+  std::vector<std::byte> blobs_[kChannelCount];
+
+  std::atomic<uint64_t> dispatched_{
+      0};  // main records executed; released in Dispatch, acquired in WaitForMain
+  std::atomic<bool> stop_{false};
+  std::mutex threads_mutex_;
+  std::vector<std::thread> threads_;
+  uint64_t opened_channels_ = 0;
+  std::mutex reason_mutex_;
+  std::string reason_;
+
+  mutable std::shared_mutex arenas_mutex_;
+  std::map<uint64_t, uint64_t> arenas_;  // offset -> bytes
+  std::mutex images_mutex_;
+  std::map<WireHandle, std::shared_ptr<const void>> images_;
+};
+
+// The context and capture mode of the calling thread follow the message. 0, or the error that the call gets.
+CUresult EnterCallerState(const Session& session, const RecordHeader& header);
+
+// Runs the handler of an opcode (host_backend/dispatch.cc).
+CUresult ServeRecord(Session& session, Request& request);
+// Whether the guest must fetch printed text after this call (it is one of the driver's synchronisation
+// points).
+bool FlushesOutput(Op op);
+
+// Handlers written by hand: context.cc, memory.cc, module.cc, launch.cc, graph.cc, open.cc.
+#define CAUSEWAY_HANDLER(name) CUresult Serve_##name(Session& session, Request& request)
+CAUSEWAY_HANDLER(kOpen);
+CAUSEWAY_HANDLER(kOpenChannel);
+CAUSEWAY_HANDLER(kAddArena);
+CAUSEWAY_HANDLER(kDropArena);
+CAUSEWAY_HANDLER(kBeginBlob);
+CAUSEWAY_HANDLER(kAppendBlob);
+CAUSEWAY_HANDLER(kFetchOutput);
+CAUSEWAY_HANDLER(kCopyToDevice);
+CAUSEWAY_HANDLER(kCopyToHost);
+CAUSEWAY_HANDLER(kDescribeFunction);
+#define CALL(fn, ...)
+#define POST(fn, ...)
+#define GUEST(fn, ...)
+#define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
+#define LOCAL(fn)
+#define ALIAS(fn, target)
+#define PER_THREAD(fn, target)
+#define REFUSE(fn, why)
+#include "ivshmem_ring/calls.def"
+#undef CALL
+#undef POST
+#undef GUEST
+#undef CUSTOM
+#undef LOCAL
+#undef ALIAS
+#undef PER_THREAD
+#undef REFUSE
+
+}  // namespace causeway::host

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker: executes one guest process's calls with the driver library.
+//
+//   start driver (cuInit, primary context of device 0) -> tell the daemon -> wait for a session -> serve it
+//   -> end
+//
+// It ends with its session; the driver then frees whatever the guest process had on the GPU.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "ivshmem_ring/driver_api.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "host_backend/session.h"
+#include "host_backend/worker_control.h"
+#include "ivshmem_ring/ring_transport.h"
+#include "ivshmem_ring/tcp_transport.h"
+
+namespace causeway::host {
+namespace {
+
+void Log(const std::string& sentence) {
+  dprintf(Output::LogFd(), "causeway-worker[%d]: %s\n", getpid(), sentence.c_str());
+}
+
+// Everything a session would otherwise wait for at its first call.
+std::string StartDriver(const std::string& path, WorkerReady* ready) {
+  Driver& driver = TheDriver();
+  std::string error;
+  if (!driver.Open(path, &error)) return error;
+  int count = 0, version = 0;
+  CUresult result = driver.cuInit(0);
+  if (result == CUDA_SUCCESS) result = driver.cuDeviceGetCount(&count);
+  if (result != CUDA_SUCCESS || count == 0) {
+    const char* name = "no device";
+    if (result != CUDA_SUCCESS && driver.cuGetErrorName != nullptr) driver.cuGetErrorName(result, &name);
+    return "the driver library '" + path + "' finds no GPU (" + name + "): check nvidia-smi on this host";
+  }
+  driver.cuDriverGetVersion(&version);
+  CUcontext context = nullptr;
+  result = driver.cuDevicePrimaryCtxRetain(&context, 0);
+  if (result != CUDA_SUCCESS) {
+    return "cannot make a context on GPU 0 (error " + std::to_string(result) +
+           "): is its memory exhausted or its mode exclusive?";
+  }
+  ready->driver_version = static_cast<uint32_t>(version);
+  ready->device_count = static_cast<uint32_t>(count);
+  return {};
+}
+
+struct Received {
+  WorkerAssignment assignment{};
+  int fds[2] = {-1, -1};
+};
+
+// False when the daemon has closed the control socket.
+bool ReceiveAssignment(int control, Received* received) {
+  iovec part{&received->assignment, sizeof received->assignment};
+  alignas(cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  ssize_t got;
+  do {
+    got = recvmsg(control, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got != static_cast<ssize_t>(sizeof received->assignment)) return false;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    std::memcpy(received->fds, CMSG_DATA(header),
+                std::min<size_t>(header->cmsg_len - CMSG_LEN(0), sizeof received->fds));
+  }
+  return received->fds[0] >= 0;
+}
+
+// Maps granule 0 and the slot; slices are mapped one arena at a time (host_backend/arena.cc).
+bool MapRegion(const Received& received, RegionView* view, std::string* error) {
+  view->fd = received.fds[0];
+  view->bytes = received.assignment.region_bytes;
+  view->slot = received.assignment.slot;
+  struct stat info;
+  if (fstat(view->fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < view->bytes ||
+      view->bytes < kMinRegionBytes || view->slot >= SlotCount(view->bytes)) {
+    *error = "the region file is smaller than the session that was assigned";
+    return false;
+  }
+  const uint64_t mapped_bytes = FirstSliceOffset(SlotCount(view->bytes));
+  void* base = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, view->fd, 0);
+  if (base == MAP_FAILED) {
+    *error = std::string("cannot map the region: ") + strerror(errno);
+    return false;
+  }
+  view->base = static_cast<std::byte*>(base);
+  OpenBlock open;
+  const auto* guest =
+      reinterpret_cast<const GuestControl*>(view->base + SlotOffset(view->slot) + kGuestControlOffset);
+  std::memcpy(&open, &guest->open, sizeof open);  // one copy; the daemon has judged version and hash
+  view->window_address = open.window_address;
+  if (view->window_address % kGranuleBytes != 0 || view->window_address < (uint64_t{1} << 32) ||
+      view->window_address > (uint64_t{1} << 47) - view->bytes) {
+    *error = "the guest asks for an impossible address window";
+    return false;
+  }
+  return true;
+}
+
+std::unique_ptr<Session> MakeSession(const Received& received, std::string* error) {
+  RegionView view;
+  if (received.assignment.kind == AssignmentKind::kTcp) {
+    return std::make_unique<Session>(std::make_unique<TcpServer>(received.fds[0]), view);
+  }
+  if (!MapRegion(received, &view, error)) return nullptr;
+  // The session is made after the transport that asks it, hence the holder.
+  auto holder = std::make_shared<Session*>(nullptr);
+  RingServerOptions options;
+  options.slot = view.base + SlotOffset(view.slot);
+  options.futex = received.assignment.has_client_socket != 0;
+  options.resolve = [holder](uint64_t offset, uint64_t bytes) {
+    return (*holder)->ResolveOffset(offset, bytes);
+  };
+  auto session = std::make_unique<Session>(std::make_unique<RingServer>(std::move(options)), view);
+  *holder = session.get();
+  auto* control = reinterpret_cast<HostControl*>(view.base + SlotOffset(view.slot) + kHostControlOffset);
+  StoreRelease(control->ready, 1);
+  return session;
+}
+
+// Ends the session when the daemon or the guest process goes away, and reports what it uses meanwhile.
+void Supervise(int control, int client, Session* session, const std::atomic<bool>* done) {
+  WorkerUsage last{};
+  while (!done->load()) {
+    pollfd watched[2] = {{control, POLLIN, 0}, {client, POLLIN, 0}};
+    poll(watched, client >= 0 ? 2 : 1, 500);
+    char byte;
+    const bool daemon_gone =
+        (watched[0].revents & (POLLHUP | POLLERR)) != 0 ||
+        ((watched[0].revents & POLLIN) != 0 && recv(control, &byte, 1, MSG_DONTWAIT) == 0);
+    const bool guest_gone =
+        client >= 0 && ((watched[1].revents & (POLLHUP | POLLERR)) != 0 ||
+                        ((watched[1].revents & POLLIN) != 0 && recv(client, &byte, 1, MSG_DONTWAIT) == 0));
+    // No clean-up that could hang in the driver: the process ends and the kernel returns everything.
+    if (daemon_gone || guest_gone) _exit(0);
+    const WorkerUsage usage{session->calls.load(), session->device_bytes.load(), session->pinned_bytes.load(),
+                            session->violations.load()};
+    if (std::memcmp(&usage, &last, sizeof usage) != 0)
+      send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+    last = usage;
+  }
+}
+
+int Run(int control, const std::string& driver_path) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns: bounded sleeps of 20 us should not become 70
+  signal(SIGPIPE, SIG_IGN);
+  WorkerReady ready{};
+  std::string error =
+      Output::Redirect() ? StartDriver(driver_path, &ready) : "cannot catch the driver's output";
+  ready.failed = error.empty() ? 0 : 1;
+  snprintf(ready.text, sizeof ready.text, "%s", error.empty() ? driver_path.c_str() : error.c_str());
+  if (send(control, &ready, sizeof ready, MSG_NOSIGNAL) < 0 || ready.failed != 0) return 1;
+
+  Received received;
+  if (!ReceiveAssignment(control, &received)) return 0;
+  std::unique_ptr<Session> session = MakeSession(received, &error);
+  if (session == nullptr) {
+    Log(error);
+    return 1;
+  }
+  session->OpenChannel(0);
+  std::atomic<bool> done{false};
+  const int client = received.assignment.has_client_socket != 0 ? received.fds[1] : -1;
+  std::thread supervisor(Supervise, control, client, session.get(), &done);
+  const std::string reason = session->Serve();
+  if (!reason.empty()) Log(reason);
+  const WorkerUsage usage{session->calls.load(), session->device_bytes.load(), session->pinned_bytes.load(),
+                          session->violations.load()};
+  send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+  _exit(reason.empty() ? 0 : 3);  // as above: no driver clean-up
+}
+
+}  // namespace
+}  // namespace causeway::host
+
+int main(int argc, char** argv) {
+  CLI::App app{"Executes the CUDA calls of one guest process. Started by causewayd, not by hand."};
+  int control = -1;
+  std::string driver = "libcuda.so.1";
+  app.add_option("--control-fd", control, "socket to the daemon")->required();
+  app.add_option("--driver", driver, "CUDA driver library to execute calls with");
+  CLI11_PARSE(app, argc, argv);
+  return causeway::host::Run(control, driver);
+}
