@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The libvirt files are valid by libvirt's own schemas, and the example configuration, unit and snippets agree.
+# usage: libvirt_xml_test.sh [CAUSEWAYD]: the daemon then checks its example configuration as well
 set -euo pipefail
 configs=$(cd "$(dirname "$0")/../../vm_configs" && pwd)
 command -v virt-xml-validate > /dev/null || { echo "virt-xml-validate is not installed (package libvirt-clients)"; exit 77; }
@@ -40,6 +41,9 @@ for xml in attach attach-q35 domain-pc; do
 done
 reserve=$(grep -o "pref64-reserve' type='unsigned' value='[0-9]*" "$configs/libvirt/domain-q35.xml" | grep -o '[0-9]*$')
 [ "$reserve" -ge $((2 * mib << 20)) ] || fail "the root port of domain-q35.xml reserves too little for $mib MiB"
+if [ $# -gt 0 ]; then
+  "$1" --check --config "$configs/causewayd.toml" || fail "causewayd refuses causewayd.toml"
+fi
 if command -v systemd-analyze > /dev/null; then
   # Complaints about a program that is not installed here are not about the unit.
   complaints=$(systemd-analyze verify "$configs/causewayd.service" 2>&1 | grep causewayd.service | grep -v 'is not executable' || true)

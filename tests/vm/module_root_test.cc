@@ -85,6 +85,24 @@ void TestUnbind() {
         "a new life, higher sessions");
 }
 
+void TestQuota() {
+  constexpr char kQuota[] = "/sys/module/causeway/parameters/slot_quota_percent";
+  Check(WriteFile(kQuota, "50"), "set the quota");
+  {
+    Device device;
+    const uint32_t half = (device.info().granule_count - 1 - device.info().slot_count) / 2;
+    uint32_t first = 0, taken = 0, other = 0;
+    CheckFails(device.AllocSlices(half + 1, &first), ENOMEM, "more than the quota at once");
+    while (device.AllocSlices(1, &first) == 0) ++taken;
+    Check(taken == half, "half of the slices");
+    Check(device.FreeSlices(first, 1) == 0 && device.AllocSlices(1, &other) == 0 && other == first,
+          "what is freed may be had again at the limit");
+    Device second;
+    Check(second.AllocSlices(half, &first) == 0, "another process has a quota of its own");
+  }
+  Check(WriteFile(kQuota, "100"), "reset the quota");
+}
+
 void TestRefusals() {
   const std::string address = BoundDevice(), driver = kDriver;
   Check(WriteFile(driver + "unbind", address), "unbind");
