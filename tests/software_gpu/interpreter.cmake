@@ -41,15 +41,32 @@ function(software_gpu_kernel name source arch)
   set(input ${CMAKE_CURRENT_SOURCE_DIR}/kernels/${source}.cu)
   add_custom_command(OUTPUT ${output}
     COMMAND ${CAUSEWAY_NVCC} -ptx -std=c++17 -arch=${arch} ${ARGN} -o ${output} ${input}
-    DEPENDS ${input} VERBATIM)
+    DEPENDS ${input} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/plain_expressions.h VERBATIM)
   set_property(GLOBAL APPEND PROPERTY SOFTWARE_GPU_KERNELS ${output})
 endfunction()
 file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/kernels)
 software_gpu_kernel(basics basics compute_75)
+software_gpu_kernel(arithmetic arithmetic compute_75 -fmad=false)
+software_gpu_kernel(warp warp compute_75)
+software_gpu_kernel(warp_90 warp compute_90)
+software_gpu_kernel(functions functions compute_75)
+software_gpu_kernel(functions_debug functions compute_75 -G)
+software_gpu_kernel(math math compute_75)
+software_gpu_kernel(math_fast math compute_75 -use_fast_math)
+software_gpu_kernel(half half compute_80)
+software_gpu_kernel(half_90 half compute_90)
+find_path(CAUSEWAY_CUB_INCLUDE cub/cub.cuh HINTS ${CAUSEWAY_CUDA_INCLUDE}/cccl /usr/local/cuda/include/cccl)
+software_gpu_kernel(cub cub compute_75 -I${CAUSEWAY_CUB_INCLUDE})
 
 get_property(software_gpu_kernels GLOBAL PROPERTY SOFTWARE_GPU_KERNELS)
 add_custom_target(software_gpu_interpreter_kernels DEPENDS ${software_gpu_kernels})
-add_executable(software_gpu_interpreter_test interpreter_test.cc)
+add_executable(software_gpu_interpreter_test
+  interpreter_arithmetic_test.cc
+  interpreter_function_test.cc
+  interpreter_math_test.cc
+  interpreter_parse_test.cc
+  interpreter_warp_test.cc
+  interpreter_test.cc)
 add_dependencies(software_gpu_interpreter_test software_gpu_interpreter_kernels)
 target_compile_definitions(software_gpu_interpreter_test PRIVATE
   SOFTWARE_GPU_KERNELS="${CMAKE_CURRENT_BINARY_DIR}/kernels")

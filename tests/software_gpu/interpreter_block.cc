@@ -47,6 +47,8 @@ BlockRunner::BlockRunner(LaunchState& launch) : launch_(launch) {
   const uint32_t count = size.x * size.y * size.z;
   block_.launch = &launch;
   block_.shared_bytes = launch.static_shared_bytes + launch.launch->dynamic_shared_bytes;
+  block_.reserved_offset = (block_.shared_bytes + 15) / 16 * 16;
+  if (launch.reserved_shared) block_.shared_bytes = block_.reserved_offset + kReservedSharedBytes;
   shared_ = Uninitialised(size_t{block_.shared_bytes} + kSharedAlign);
   const uintptr_t start = reinterpret_cast<uintptr_t>(shared_.get());
   block_.shared = shared_.get() + (kSharedAlign - start % kSharedAlign) % kSharedAlign;
@@ -69,6 +71,7 @@ BlockRunner::BlockRunner(LaunchState& launch) : launch_(launch) {
 void BlockRunner::Start(Dim3 index) {
   const FunctionCode& entry = *launch_.entry;
   block_.index = index;
+  if (launch_.reserved_shared) std::memset(block_.shared + block_.reserved_offset, 0, kReservedSharedBytes);
   block_.live = static_cast<uint32_t>(block_.threads.size());
   std::fill(std::begin(block_.barriers), std::end(block_.barriers), Barrier{});
   for (Thread& thread : block_.threads) {

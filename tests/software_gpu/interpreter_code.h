@@ -82,7 +82,8 @@ struct FunctionCode {
   std::vector<FrameBytes> parameters, results;
   uint32_t local_bytes = 0;  // of its own frame, multiple of 16
   uint32_t static_shared_bytes = 0;
-  bool calls = false;  // anything but system calls
+  bool reserved_shared = false;  // reads %reserved_smem_...
+  bool calls = false;            // anything but system calls
   std::vector<GlobalRelocation> relocations;
   std::deque<SlotList> slot_lists;
   std::deque<CallSite> call_sites;
@@ -133,6 +134,7 @@ struct Barrier {
   bool in_use = false;
 };
 
+inline constexpr uint32_t kReservedSharedBytes = 1024;  // behind all other shared memory, if used at all
 inline constexpr uint32_t kBarriers = 16;
 inline constexpr uint32_t kWarpLanes = 32;
 
@@ -169,6 +171,7 @@ struct LaunchState {
   GridWorkspace workspace;
   uint32_t local_window = 0;
   uint32_t static_shared_bytes = 0;
+  bool reserved_shared = false;
   Fault fault;
 };
 
@@ -176,7 +179,8 @@ struct Block {
   LaunchState* launch = nullptr;
   Dim3 index;
   std::byte* shared = nullptr;
-  uint32_t shared_bytes = 0;
+  uint32_t shared_bytes = 0;  // all of it
+  uint32_t reserved_offset = 0;
   uint32_t live = 0;  // threads that have not exited
   Barrier barriers[kBarriers];
   std::vector<Thread> threads;

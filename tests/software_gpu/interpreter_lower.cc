@@ -184,6 +184,7 @@ uint32_t Lowering::SpecialRegister(std::string_view name) {
   if (name == "WARP_SZ") return ConstantSlot(kWarpLanes);
   const Handler handler = FindSpecialRegister(name);
   if (handler == nullptr) Fail("unsupported special register '" + std::string(name) + "'");
+  if (name.starts_with("%reserved_smem")) code_.reserved_shared = true;
   Op op;
   op.d = NewSlot();
   EmitUnguarded(handler, op);

@@ -126,6 +126,17 @@ const std::unordered_map<std::string_view, Handler>& SpecialRegisters() {
       {"%envreg2", [](Thread& t, const Op& op) { return Set(t, op, Workspace(t) & 0xffffffffu); }},
       {"%dynamic_smem_size",
        [](Thread& t, const Op& op) { return Set(t, op, LaunchOf(t).dynamic_shared_bytes); }},
+      // Cooperative groups keep their barriers here; the part with index 1 is theirs.
+      {"%reserved_smem_offset_begin",
+       [](Thread& t, const Op& op) { return Set(t, op, t.block->reserved_offset); }},
+      {"%reserved_smem_offset_end",
+       [](Thread& t, const Op& op) { return Set(t, op, t.block->reserved_offset + kReservedSharedBytes); }},
+      {"%reserved_smem_offset_cap",
+       [](Thread& t, const Op& op) { return Set(t, op, t.block->reserved_offset + kReservedSharedBytes); }},
+      {"%reserved_smem_offset_0",
+       [](Thread& t, const Op& op) { return Set(t, op, t.block->reserved_offset); }},
+      {"%reserved_smem_offset_1",
+       [](Thread& t, const Op& op) { return Set(t, op, t.block->reserved_offset + 32); }},
       {"%total_smem_size", [](Thread& t, const Op& op) { return Set(t, op, t.block->shared_bytes); }},
   };
   return table;

@@ -302,6 +302,8 @@ Fault ProgramImplementation::Run(const Kernel& kernel, const Launch& launch, con
   state.parameters.resize(kernel.parameter_bytes);
   state.local_window = RoundUp(kernel.local_bytes, 16);
   state.static_shared_bytes = RoundUp(kernel.static_shared_bytes, 16);
+  state.reserved_shared = std::any_of(functions_.begin(), functions_.end(),
+                                      [](const FunctionCode& code) { return code.reserved_shared; });
   if (launch.cooperative) {
     RunTogether(state, launch.grid);
   } else {

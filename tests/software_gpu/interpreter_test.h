@@ -92,7 +92,7 @@ class Module {
     std::vector<std::byte> buffer(kernel->parameter_bytes + 1);
     size_t index = 0;
     bool fits = sizeof...(arguments) == kernel->parameters.size();
-    const auto pack = [&](const void* value, size_t bytes) {
+    [[maybe_unused]] const auto pack = [&](const void* value, size_t bytes) {
       if (!fits || kernel->parameters[index].bytes != bytes) {
         fits = false;
         return;

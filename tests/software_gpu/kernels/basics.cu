@@ -71,14 +71,30 @@ __global__ void Divergence(const int* in, int* out, int n) {
     ++steps;
   }
   switch (steps % 8) {
-    case 0: steps += 1000; break;
-    case 1: steps ^= 77; break;
-    case 2: steps *= 3; break;
-    case 3: steps -= 5; break;
-    case 4: steps = -steps; break;
-    case 5: steps <<= 2; break;
-    case 6: steps += i; break;
-    default: steps = 42; break;
+    case 0:
+      steps += 1000;
+      break;
+    case 1:
+      steps ^= 77;
+      break;
+    case 2:
+      steps *= 3;
+      break;
+    case 3:
+      steps -= 5;
+      break;
+    case 4:
+      steps = -steps;
+      break;
+    case 5:
+      steps <<= 2;
+      break;
+    case 6:
+      steps += i;
+      break;
+    default:
+      steps = 42;
+      break;
   }
   out[i] = steps;
 }
@@ -98,7 +114,8 @@ __global__ void LocalArray(const int* in, int* out, int n) {
   out[threadIdx.x] = values[in[threadIdx.x] & 15];
 }
 
-__global__ void Vectors(const float4* in, float4* out, const uchar4* bytes, short2* shorts, double2* doubles) {
+__global__ void Vectors(const float4* in, float4* out, const uchar4* bytes, short2* shorts,
+                        double2* doubles) {
   const int i = threadIdx.x;
   const float4 v = in[i];
   out[i] = make_float4(v.w, v.z, v.y, v.x);
