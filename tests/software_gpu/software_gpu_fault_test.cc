@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device faults and misbehaviour on request. Both last as long as the process, so each test has its own: the
+// statements run in a child process that is started anew, and end with exit(0) if all went as expected.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/software_gpu/test_driver.h"
+
+namespace causeway::software_gpu_test {
+namespace {
+
+class FaultTest : public ::testing::Test {
+ protected:
+  FaultTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+// Ends the child with the line of the first expectation that failed.
+void Check(bool holds, int line) {
+  if (holds) return;
+  std::fprintf(stderr, "expectation in line %d does not hold\n", line);
+  std::_Exit(1);
+}
+
+struct Device {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUdeviceptr data = 0;
+
+  Device() {
+    Check(CU(cuInit)(0) == CUDA_SUCCESS, __LINE__);
+    Check(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS, __LINE__);
+    Check(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS, __LINE__);
+    Check(CU(cuModuleLoadData)(&module, kPtx) == CUDA_SUCCESS, __LINE__);
+    Check(CU(cuMemAlloc_v2)(&data, 4096) == CUDA_SUCCESS, __LINE__);
+  }
+
+  CUresult Launch(const char* name, void** parameters) {
+    CUfunction function = nullptr;
+    Check(CU(cuModuleGetFunction)(&function, module, name) == CUDA_SUCCESS, __LINE__);
+    return CU(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr);
+  }
+
+  CUresult LaunchAdd() {
+    unsigned zero = 0;
+    void* parameters[] = {&data, &zero, &zero};
+    return Launch("add", parameters);
+  }
+};
+
+// What holds after any device fault.
+void CheckSticky(Device& device, CUresult error) {
+  CUdeviceptr pointer = 0;
+  CUstream stream = nullptr;
+  CUcontext context = nullptr;
+  int value = 0;
+  Check(CU(cuCtxSynchronize)() == error, __LINE__);
+  Check(CU(cuMemAlloc_v2)(&pointer, 16) == error, __LINE__);
+  Check(CU(cuMemFree_v2)(device.data) == error, __LINE__);
+  Check(CU(cuStreamCreate)(&stream, 0) == error, __LINE__);
+  Check(CU(cuStreamQuery)(nullptr) == error, __LINE__);
+  Check(CU(cuModuleUnload)(device.module) == error, __LINE__);
+  Check(CU(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && context == device.context, __LINE__);
+  Check(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0) == CUDA_SUCCESS, __LINE__);
+  Check(CU(cuDevicePrimaryCtxReset_v2)(0) == CUDA_SUCCESS, __LINE__);
+  Check(CU(cuDevicePrimaryCtxRetain)(&context, 0) == error, __LINE__);
+  std::exit(0);
+}
+
+TEST_F(FaultTest, BadAddressIsSticky) {
+  EXPECT_EXIT(
+      {
+        Device device;
+        uint64_t bad = 0x1000;
+        void* parameters[] = {&bad};
+        Check(device.Launch("store", parameters) == CUDA_SUCCESS, __LINE__);
+        CheckSticky(device, CUDA_ERROR_ILLEGAL_ADDRESS);
+      },
+      ::testing::ExitedWithCode(0), "kernel store");
+}
+
+TEST_F(FaultTest, TrapIsSticky) {
+  EXPECT_EXIT(
+      {
+        Device device;
+        Check(device.Launch("crash", nullptr) == CUDA_SUCCESS, __LINE__);
+        CheckSticky(device, CUDA_ERROR_LAUNCH_FAILED);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FaultTest, FreedMemoryIsNotAddressable) {
+  EXPECT_EXIT(
+      {
+        Device device;
+        void* parameters[] = {&device.data};
+        Check(device.Launch("store", parameters) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuCtxSynchronize)() == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuMemFree_v2)(device.data) == CUDA_SUCCESS, __LINE__);
+        Check(device.Launch("store", parameters) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuCtxSynchronize)() == CUDA_ERROR_ILLEGAL_ADDRESS, __LINE__);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FaultTest, InjectedFailureHitsTheNthCall) {
+  setenv("SOFTWARE_GPU_FAIL", "cuMemAlloc_v2:3:2,cuStreamCreate:1:999", 1);
+  EXPECT_EXIT(
+      {
+        Device device;  // the first cuMemAlloc_v2
+        CUdeviceptr pointer = 0;
+        CUstream stream = nullptr;
+        Check(CU(cuMemAlloc_v2)(&pointer, 16) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuMemAlloc_v2)(&pointer, 16) == CUDA_ERROR_OUT_OF_MEMORY, __LINE__);
+        Check(CU(cuMemAlloc_v2)(&pointer, 16) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuStreamCreate)(&stream, 0) == CUDA_ERROR_UNKNOWN, __LINE__);
+        Check(CU(cuStreamCreate)(&stream, 0) == CUDA_SUCCESS, __LINE__);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+  unsetenv("SOFTWARE_GPU_FAIL");
+}
+
+TEST_F(FaultTest, MisspelledWishEndsTheProcess) {
+  setenv("SOFTWARE_GPU_FAIL", "cuMemAlloc_v2=3", 1);
+  EXPECT_EXIT(CU(cuInit)(0), ::testing::KilledBySignal(SIGABRT), "SOFTWARE_GPU_FAIL is 'cuMemAlloc_v2=3'");
+  unsetenv("SOFTWARE_GPU_FAIL");
+}
+
+TEST_F(FaultTest, DeviceIsLostAfterLaunches) {
+  setenv("SOFTWARE_GPU_LOSE_AFTER_LAUNCHES", "2", 1);
+  EXPECT_EXIT(
+      {
+        Device device;
+        Check(device.LaunchAdd() == CUDA_SUCCESS, __LINE__);
+        Check(device.LaunchAdd() == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuCtxSynchronize)() == CUDA_SUCCESS, __LINE__);
+        device.LaunchAdd();
+        CheckSticky(device, CUDA_ERROR_LAUNCH_FAILED);
+      },
+      ::testing::ExitedWithCode(0), "the device is lost");
+  unsetenv("SOFTWARE_GPU_LOSE_AFTER_LAUNCHES");
+}
+
+TEST_F(FaultTest, ProcessDiesAtLaunch) {
+  setenv("SOFTWARE_GPU_ABORT_AT_LAUNCH", "2", 1);
+  EXPECT_EXIT(
+      {
+        Device device;
+        Check(device.LaunchAdd() == CUDA_SUCCESS, __LINE__);
+        device.LaunchAdd();
+        std::exit(0);
+      },
+      ::testing::KilledBySignal(SIGABRT), "aborting at launch 2");
+  unsetenv("SOFTWARE_GPU_ABORT_AT_LAUNCH");
+}
+
+TEST_F(FaultTest, SeveralDevicesShareOneAddressSpace) {
+  setenv("SOFTWARE_GPU_DEVICES", "2", 1);
+  EXPECT_EXIT(
+      {
+        Device device;
+        int count = 0;
+        int peer = 0;
+        CUcontext second = nullptr;
+        CUdeviceptr there = 0;
+        unsigned word = 0;
+        Check(CU(cuDeviceGetCount)(&count) == CUDA_SUCCESS && count == 2, __LINE__);
+        Check(CU(cuDeviceCanAccessPeer)(&peer, 0, 1) == CUDA_SUCCESS && peer == 1, __LINE__);
+        Check(CU(cuDevicePrimaryCtxRetain)(&second, 1) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuCtxSetCurrent)(second) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuMemAlloc_v2)(&there, 4) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuMemsetD32_v2)(there, 77, 1) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuCtxSynchronize)() == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuMemcpyPeer)(device.data, device.context, there, second, 4) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuMemcpyDtoH_v2)(&word, device.data, 4) == CUDA_SUCCESS && word == 77, __LINE__);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+  unsetenv("SOFTWARE_GPU_DEVICES");
+}
+
+TEST_F(FaultTest, ForkedChildIsRefused) {
+  EXPECT_EXIT(
+      {
+        Device device;
+        pid_t child = fork();
+        if (child == 0) {
+          int count = 0;
+          int version = 0;
+          bool refused = CU(cuDeviceGetCount)(&count) == CUDA_ERROR_NOT_INITIALIZED &&
+                         CU(cuInit)(0) == CUDA_ERROR_NOT_INITIALIZED &&
+                         CU(cuDriverGetVersion)(&version) == CUDA_SUCCESS;
+          std::_Exit(refused ? 0 : 1);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        Check(status == 0, __LINE__);
+        Check(device.LaunchAdd() == CUDA_SUCCESS && CU(cuCtxSynchronize)() == CUDA_SUCCESS, __LINE__);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace causeway::software_gpu_test
