@@ -132,13 +132,14 @@ void TcpServer::PublishReply(uint32_t index, size_t bytes) {
   if (link.current.has_bulk) {
     if ((HeaderOf(link.current.record).flags & kBulkToGuest) != 0)
       bulk = {bulk_[link.current.bulk_index].get(), std::min(header.bulk_bytes, link.current.bulk_bytes)};
-    link.current.has_bulk = false;
-    // Before the reply leaves: the guest may lend the buffer again as soon as it has the reply.
-    bulk_lent_[link.current.bulk_index].store(false);  // partner: the exchange in ReadBulk()
+    bulk_state_[link.current.bulk_index].store(BulkState::kReplying);  // partner: ReadBulk()
   }
   const FrameHeader frame{index, static_cast<uint32_t>(bytes), static_cast<uint32_t>(bulk.size()),
                           FrameKind::kRecord};
-  if (!connection_.Send(frame, std::span(link.reply).first(bytes), bulk).empty()) Stop();
+  const bool sent = connection_.Send(frame, std::span(link.reply).first(bytes), bulk).empty();
+  if (link.current.has_bulk) bulk_state_[link.current.bulk_index].store(BulkState::kFree);
+  link.current.has_bulk = false;
+  if (!sent) Stop();
 }
 
 void TcpServer::PostAsyncError(uint32_t result) {
@@ -213,8 +214,11 @@ bool TcpServer::ReadBulk(const FrameHeader& frame, const RecordHeader& header, M
   if (header.bulk_offset >= kBulkBuffers) return Corrupt("bulk buffer out of range");
   if (header.bulk_bytes > kBulkBytes) return Corrupt("bulk larger than a buffer");
   const auto index = static_cast<uint32_t>(header.bulk_offset);
-  // partner: the store in PublishReply()
-  if (bulk_lent_[index].exchange(true)) return Corrupt("bulk buffer lent twice");
+  // The guest may have its reply already while our Send() is still returning.
+  while (bulk_state_[index].load() == BulkState::kReplying)
+    std::this_thread::yield();  // partner: PublishReply()
+  if (bulk_state_[index].exchange(BulkState::kLent) != BulkState::kFree)
+    return Corrupt("bulk buffer lent twice");
   if (bulk_[index] == nullptr) bulk_[index] = std::make_unique<std::byte[]>(kBulkBytes);
   message->has_bulk = true;
   message->bulk_index = index;

@@ -110,7 +110,9 @@ class TcpServer final : public ServerTransport {
   std::unique_ptr<Link> main_;
   std::unique_ptr<Link> channels_[kChannelCount];
   std::unique_ptr<std::byte[]> bulk_[kBulkBuffers];
-  std::atomic<bool> bulk_lent_[kBulkBuffers]{};
+  // A buffer goes free -> lent (the reader) -> replying (the link's thread) -> free, when its reply is sent.
+  enum class BulkState { kFree, kLent, kReplying };
+  std::atomic<BulkState> bulk_state_[kBulkBuffers]{};
   std::mutex async_mutex_;  // before TcpConnection's: the newest error is sent last
   uint64_t async_errors_ = 0;
   std::atomic<bool> stop_{false};

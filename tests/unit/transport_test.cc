@@ -116,7 +116,7 @@ TEST_P(Transport, BulkBuffersTravelBothWaysAtOnce) {
     });
   }
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(failures.load(), 0);
+  EXPECT_EQ(failures.load(), 0) << client.LossReason();
 }
 
 TEST_P(Transport, SeveralRequestsOfOneChannelMayBeUnderWay) {
