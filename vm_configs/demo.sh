@@ -13,7 +13,7 @@ step "installing what is missing"
 "$root/vm_configs/install_dependencies.sh"
 step "building in $build"
 mkdir -p "$build"
-cmake -S "$root" -B "$build" -G Ninja > "$build.configure.log" || { cat "$build.configure.log" >&2; exit 1; }
+cmake -S "$root" -B "$build" -G Ninja > "$build/configure.log" || { cat "$build/configure.log" >&2; exit 1; }
 cmake --build "$build"
 step "booting a VM and running CUDA programs in it"
 status=0

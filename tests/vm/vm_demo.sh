@@ -23,10 +23,6 @@ read -ra qemu <<< "${QEMU:-qemu-system-x86_64}"
 command -v "${qemu[0]}" > /dev/null || { echo "vm_demo.sh: ${qemu[0]} is not installed"; exit 77; }
 [ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
 export KERNEL
-for file in host_backend/causewayd host_backend/causeway host_backend/causeway-worker guest_lib/libcuda.so.1 programs/programs.txt; do
-  [ -e "$build/$file" ] || fail "$build/$file is missing: build everything first."
-done
-[ -e "$driver/libcuda.so.1" ] || fail "$driver holds no libcuda.so.1."
 if [ -z "$names" ]; then
   # NVIDIA's libraries (cuBLAS, cuFFT) need a real GPU.
   while read -r name; do
@@ -38,48 +34,28 @@ if [ -z "$names" ]; then
 fi
 
 work=$(mktemp -d)
-region=/dev/shm/causeway-vm-demo-$$
-daemon_pid=''
+# shellcheck source=tests/vm/demo_daemon.sh
+. "$here/demo_daemon.sh"
 stop() {
-  if [ -n "$daemon_pid" ]; then
-    kill "$daemon_pid" 2> /dev/null || true
-    wait "$daemon_pid" 2> /dev/null || true
-  fi
+  stop_daemon
   rm -f "$region"
   [ -z "$keep" ] || { mkdir -p "$keep" && cp -r "$work/." "$keep/"; }
   rm -rf "$work"
 }
 trap stop EXIT
-
-cat > "$work/causewayd.toml" <<TEXT
-socket = "$work/causeway.sock"
-worker = "$build/host_backend/causeway-worker"
-driver_library = "$driver/libcuda.so.1"
-spare_workers = 1
-[[vm]]
-name = "demo"
-region_file = "$region"
-region_mib = $region_mib
-TEXT
-"$build/host_backend/causewayd" --config "$work/causewayd.toml" > "$work/causewayd.log" 2>&1 &
-daemon_pid=$!
-for _ in $(seq 150); do
-  [ "$(head -c 8 "$region" 2> /dev/null)" = CAUSEWAY ] && break
-  kill -0 "$daemon_pid" 2> /dev/null || { cat "$work/causewayd.log" >&2; fail "causewayd ended."; }
-  sleep 0.1
-done
-[ "$(head -c 8 "$region" 2> /dev/null)" = CAUSEWAY ] || { cat "$work/causewayd.log" >&2; fail "causewayd formatted no region."; }
+start_daemon
 
 # Every program by itself; then the first two beside each other, as two users.
-two=(vector_add tiled_matmul)
+read -ra list <<< "$names"
+two=("${list[0]}" "${list[1]:-${list[0]}}")
 {
   for name in $names; do echo "$name /programs/$name"; done
-  echo "& together.${two[0]} /programs/${two[0]}"
-  echo "& together.${two[1]}:gpu2 /programs/${two[1]}"
+  echo "& together.1 /programs/${two[0]}"
+  echo "& together.2:gpu2 /programs/${two[1]}"
   echo wait
 } > "$work/commands"
 options=()
-for name in $names "${two[@]}"; do options+=(--program "$build/programs/$name"); done
+for name in $names; do options+=(--program "$build/programs/$name"); done
 "$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" "${options[@]}"
 status=0
 "$configs/run_vm.sh" --initramfs "$work/initramfs" --region "$region" --commands "$work/commands" \
@@ -91,13 +67,14 @@ if [ "$status" -gt 1 ]; then
 fi
 
 python3 "$here/vm_capture.py" "$work/console" "$work/vm" > "$work/names"
-for name in "${two[@]}"; do
+for i in 1 2; do
+  name=${two[i - 1]}
   for part in stdout stderr code; do
-    cmp "$work/vm/$name.$part" "$work/vm/together.$name.$part" || fail "$name differs when it runs beside ${two[*]}."
+    cmp "$work/vm/$name.$part" "$work/vm/together.$i.$part" || fail "$name differs when it runs beside another."
   done
 done
-kill -0 "$daemon_pid" || { cat "$work/causewayd.log" >&2; fail "causewayd did not survive the VM."; }
-"$build/host_backend/causeway" status --json --socket "$work/causeway.sock" > "$work/status.json"
+kill -0 "$daemon_pid" || daemon_failed "causewayd did not survive the VM."
+daemon_status > "$work/status.json"
 python3 - "$work/status.json" "$(wc -w <<< "$names")" <<'TEXT'
 import json, sys
 status = json.load(open(sys.argv[1]))

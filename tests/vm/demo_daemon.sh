@@ -1,0 +1,50 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the tests that need causewayd with one VM. They set: build, driver (folder of the host's libcuda.so.1),
+# region_mib, work, and a function fail. This sets: region, daemon_pid.
+for file in host_backend/causewayd host_backend/causeway host_backend/causeway-worker guest_lib/libcuda.so.1 \
+  programs/programs.txt; do
+  [ -e "$build/$file" ] || fail "$build/$file is missing: build everything first."
+done
+[ -e "$driver/libcuda.so.1" ] || fail "$driver holds no libcuda.so.1."
+region=/dev/shm/causeway-vm-test-$$
+daemon_pid=''
+
+cat > "$work/causewayd.toml" <<TEXT
+socket = "$work/causeway.sock"
+worker = "$build/host_backend/causeway-worker"
+driver_library = "$driver/libcuda.so.1"
+spare_workers = 1
+[[vm]]
+name = "demo"
+region_file = "$region"
+region_mib = $region_mib
+TEXT
+
+daemon_failed() {
+  cat "$work/causewayd.log" >&2
+  fail "$1"
+}
+
+# Starts it and waits until it answers, by when the region is formatted.
+start_daemon() {
+  "$build/host_backend/causewayd" --config "$work/causewayd.toml" >> "$work/causewayd.log" 2>&1 &
+  daemon_pid=$!
+  for _ in $(seq 150); do
+    daemon_status > /dev/null 2>&1 && return
+    kill -0 "$daemon_pid" 2> /dev/null || daemon_failed "causewayd ended."
+    sleep 0.1
+  done
+  daemon_failed "causewayd does not answer."
+}
+
+stop_daemon() {
+  [ -n "$daemon_pid" ] || return 0
+  kill "$daemon_pid" 2> /dev/null || true
+  wait "$daemon_pid" 2> /dev/null || true
+  daemon_pid=''
+}
+
+daemon_status() {
+  "$build/host_backend/causeway" status --json --socket "$work/causeway.sock"
+}

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# causewayd is restarted while a VM runs: a program of before ends with an error instead of hanging, one of after works.
+# usage: vm_restart.sh BUILD_DIR
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+configs=$here/../../vm_configs
+build=$(cd "$1" && pwd)
+driver=$build/software_gpu region_mib=128
+fail() { echo "vm_restart.sh: $*" >&2; exit 1; }
+command -v qemu-system-x86_64 > /dev/null || { echo "vm_restart.sh: qemu-system-x86_64 is not installed"; exit 77; }
+[ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
+export KERNEL
+work=$(mktemp -d)
+# shellcheck source=tests/vm/demo_daemon.sh
+. "$here/demo_daemon.sh"
+stop() {
+  stop_daemon
+  rm -f "$region"
+  rm -rf "$work"
+}
+trap stop EXIT
+start_daemon
+
+# "across" runs vector_add again and again until one of its runs fails, which is when the daemon stops.
+cat > "$work/commands" <<'TEXT'
+before /programs/vector_add
+& across while /programs/vector_add > /tmp/across.out 2>&1; do :; done; echo stopped
+ready sleep 2
+pause sleep 8
+after /programs/vector_add
+wait
+again /programs/vector_add
+TEXT
+"$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" \
+  --program "$build/programs/vector_add"
+"$configs/run_vm.sh" --initramfs "$work/initramfs" --region "$region" --commands "$work/commands" \
+  --log "$work/console" --timeout 240 --program-timeout 60 &
+vm_pid=$!
+for _ in $(seq 600); do
+  grep -qa '^EXIT ready' "$work/console" 2> /dev/null && break
+  kill -0 "$vm_pid" 2> /dev/null || break
+  sleep 0.1
+done
+stop_daemon
+# Long enough for "across" to meet a host that is not there.
+sleep 3
+start_daemon
+status=0
+wait "$vm_pid" || status=$?
+[ "$status" = 0 ] || daemon_failed "the VM's programs ended with status $status."
+grep -qa '^across| stopped' "$work/console" || fail "the program of before never noticed the restart."
+direct=$(LD_LIBRARY_PATH=$driver "$build/programs/vector_add")
+for name in before after again; do
+  grep -qaFx "$name| $direct" "$work/console" || fail "$name did not print: $direct"
+done
+echo "vm_restart.sh: passed"
