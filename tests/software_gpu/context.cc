@@ -41,8 +41,7 @@ void RegisterContext(const ContextRef& context) {
   context->handle = Contexts().Add(context);
 }
 
-void UnregisterContext(const ContextRef& context) {
-  Contexts().Remove(context->handle);
+void PopIfCurrent(const ContextRef& context) {
   if (CurrentContext() == context) context_stack.pop_back();
 }
 

@@ -122,8 +122,11 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   return OnDevice(__func__, [&]() -> CUresult {
     ContextRef context = FindContext(ctx);
     if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!context->alive.load()) {
+      return CurrentContext() == context ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
+    }
     EndContext(context);
-    UnregisterContext(context);
+    PopIfCurrent(context);
     return CUDA_SUCCESS;
   });
 }

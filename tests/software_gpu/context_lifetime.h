@@ -6,11 +6,11 @@
 
 namespace causeway::software_gpu {
 
-void RegisterContext(const ContextRef& context);    // gives it its handle
-void UnregisterContext(const ContextRef& context);  // its handle becomes unknown; pops it if current
+void RegisterContext(const ContextRef& context);  // gives it its handle
+void PopIfCurrent(const ContextRef& context);
 
-// Drains the context, runs its storage destructors and frees everything it owns. A primary context's object
-// and handle survive.
+// Drains the context, runs its storage destructors and frees everything it owns. The object and
+// its handle survive, so that a destroyed context is recognised.
 void EndContext(const ContextRef& context);
 
 }  // namespace causeway::software_gpu

@@ -20,6 +20,15 @@ bool RecordedWork(Event& event, CompletionRef* recorded) {
   return event.capture.lock() == nullptr;
 }
 
+// The same for calls that need the event's state: asking for a captured one ends the capture.
+bool AskForRecordedWork(Event& event, CompletionRef* recorded) {
+  if (RecordedWork(event, recorded)) return true;
+  std::lock_guard lock(GraphLock());
+  std::lock_guard event_lock(event.mutex);
+  if (CaptureRef capture = event.capture.lock()) capture->invalidated = true;
+  return false;
+}
+
 CUresult Record(const ContextRef& context, CUevent hEvent, CUstream hStream, unsigned flags) {
   EventRef event = FindEvent(hEvent);
   StreamRef stream = FindStream(context, hStream);
@@ -108,7 +117,7 @@ CUresult cuEventQuery(CUevent hEvent) {
     EventRef event = FindEvent(hEvent);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     CompletionRef recorded;
-    if (!RecordedWork(*event, &recorded)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (!AskForRecordedWork(*event, &recorded)) return CUDA_ERROR_CAPTURED_EVENT;
     if (recorded != nullptr && !recorded->IsDone()) return CUDA_ERROR_NOT_READY;
     return StickyError();
   });
@@ -119,7 +128,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
     EventRef event = FindEvent(hEvent);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     CompletionRef recorded;
-    if (!RecordedWork(*event, &recorded)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (!AskForRecordedWork(*event, &recorded)) return CUDA_ERROR_CAPTURED_EVENT;
     if (recorded != nullptr) recorded->Wait();
     FlushDeviceOutput();
     return StickyError();
@@ -135,7 +144,8 @@ CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEn
     if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0) return CUDA_ERROR_INVALID_HANDLE;
     CompletionRef started;
     CompletionRef ended;
-    if (!RecordedWork(*start, &started) || !RecordedWork(*end, &ended)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (!AskForRecordedWork(*start, &started) || !AskForRecordedWork(*end, &ended))
+      return CUDA_ERROR_CAPTURED_EVENT;
     if (started == nullptr || ended == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (!started->IsDone() || !ended->IsDone()) return CUDA_ERROR_NOT_READY;
     std::chrono::duration<float, std::milli> elapsed = ended->finished_at() - started->finished_at();

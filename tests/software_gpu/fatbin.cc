@@ -170,11 +170,20 @@ bool LooksLikePtx(const char* text) {
   return false;
 }
 
+// Whether an ELF file is a 64-bit one for NVIDIA's GPUs.
+bool IsCubin(const unsigned char* image) {
+  constexpr unsigned char kClass64 = 2;
+  constexpr unsigned char kLittleEndian = 1;
+  constexpr unsigned char kMachineCuda = 190;
+  return image[4] == kClass64 && image[5] == kLittleEndian && image[18] == kMachineCuda && image[19] == 0;
+}
+
 }  // namespace
 
 CUresult ExtractPtx(const void* image, bool accept_wrapper, std::string* ptx, std::string* error) {
   switch (Magic(image)) {
     case kElfMagic:
+      if (!IsCubin(static_cast<const unsigned char*>(image))) break;
       *error = "the image is a cubin without PTX; the software GPU runs PTX only";
       return CUDA_ERROR_NO_BINARY_FOR_GPU;
     case kFatbinMagic:

@@ -41,6 +41,7 @@ TEST_F(StreamTest, LaunchReturnsBeforeTheKernelEnds) {
   EXPECT_EQ(words[99], 3u);
   EXPECT_EQ(words[100], 0u);
   EXPECT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_SUCCESS);
+  if (IsOtherLibrary()) return;  // stale handles are recognised here only
   EXPECT_EQ(CU(cuStreamDestroy_v2)(stream), CUDA_ERROR_INVALID_HANDLE);
 }
 
@@ -233,7 +234,6 @@ TEST_F(StreamTest, CaptureForkAndReplay) {
   ASSERT_EQ(LaunchAdd(data_, 1, 1, branch), CUDA_SUCCESS);
   ASSERT_EQ(LaunchAdd(data_ + 4, 1, 2, stream), CUDA_SUCCESS);
   ASSERT_EQ(CU(cuEventRecord)(join, branch), CUDA_SUCCESS);
-  EXPECT_EQ(CU(cuEventQuery)(join), CUDA_ERROR_CAPTURED_EVENT);
   ASSERT_EQ(CU(cuStreamWaitEvent)(stream, join, 0), CUDA_SUCCESS);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   EXPECT_EQ(CU(cuStreamIsCapturing)(branch, &status), CUDA_SUCCESS);
@@ -254,6 +254,7 @@ TEST_F(StreamTest, CaptureForkAndReplay) {
   ASSERT_EQ(CU(cuStreamSynchronize)(stream), CUDA_SUCCESS);
   EXPECT_EQ(Read(data_, 3), (std::vector<unsigned>{11, 12, 10}));
   EXPECT_EQ(CU(cuGraphExecDestroy)(exec), CUDA_SUCCESS);
+  if (IsOtherLibrary()) return;  // stale handles are recognised here only
   EXPECT_EQ(CU(cuGraphLaunch)(exec, stream), CUDA_ERROR_INVALID_HANDLE);
 }
 
@@ -270,6 +271,17 @@ TEST_F(StreamTest, CaptureRefusesWhatCannotBeCaptured) {
   ASSERT_EQ(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuMemAlloc_v2)(&pointer, 16), CUDA_SUCCESS);
   EXPECT_EQ(CU(cuStreamSynchronize)(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(CU(cuStreamEndCapture)(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(StreamTest, AskingForACapturedEventEndsTheCapture) {
+  CUstream stream = MakeStream(CU_STREAM_NON_BLOCKING);
+  CUevent event = nullptr;
+  CUgraph graph = nullptr;
+  ASSERT_EQ(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  ASSERT_EQ(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  ASSERT_EQ(CU(cuEventRecord)(event, stream), CUDA_SUCCESS);
+  EXPECT_EQ(CU(cuEventQuery)(event), CUDA_ERROR_CAPTURED_EVENT);
   EXPECT_EQ(CU(cuStreamEndCapture)(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 

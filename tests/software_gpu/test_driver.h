@@ -28,6 +28,11 @@ inline void* Library() {
   return library;
 }
 
+// Some tests look at what only the software GPU does, e.g. recognising stale handles.
+inline bool IsOtherLibrary() {
+  return std::getenv("CAUSEWAY_TEST_LIBCUDA") != nullptr;
+}
+
 template <typename Function>
 Function* FindDriverFunction(const char* name) {
   void* found = dlsym(Library(), name);
