@@ -13,6 +13,7 @@
 namespace {
 
 constexpr size_t kMaxInputBytes = 2048;
+constexpr unsigned kHangSeconds = 60;  // of one execution, which takes far less than a millisecond
 constexpr size_t kPoolInputs = 256;
 constexpr uint64_t kInteresting[] = {0,         1,    47,         48,         49,         63,
                                      64,        65,   4096,       4097,       8192,       1 << 20,
@@ -84,12 +85,14 @@ int main(int argc, char** argv) {
   const unsigned long executions = argc > 1 ? strtoul(argv[1], nullptr, 10) : 20'000;
   random_state = (argc > 2 ? strtoull(argv[2], nullptr, 10) : 1) * 0x9e3779b97f4a7c15 + 1;
   signal(SIGABRT, Report);
+  signal(SIGALRM, Report);
   std::vector<Bytes> pool(kPoolInputs);
   for (Bytes& input : pool) {
     input.resize(Next() % 512);
     for (uint8_t& byte : input) byte = static_cast<uint8_t>(Next());
   }
   for (execution = 1; execution <= executions; ++execution) {
+    alarm(kHangSeconds);
     Bytes input = pool[Next() % kPoolInputs];
     Mutate(input, pool[Next() % kPoolInputs]);
     // A copy of the exact size: a sanitizer then sees a read beyond the input.

@@ -38,24 +38,51 @@ void Consumer(Input& input) {
   uint64_t sequence = 0;
   uint64_t place = 0;
   for (int step = 0; step < 64 && !input.empty(); ++step) {
-    switch (input.Byte() % 5) {
+    switch (input.Byte() % 8) {
       case 0:  // any tail
         StoreRelease(words[0], input.Word());
         break;
-      case 1:  // a plausible one
-        StoreRelease(words[0], place + uint64_t{input.Byte()} * kRecordAlign);
+      case 1:  // a plausible one, perhaps behind what was published
+        StoreRelease(words[0], place + uint64_t{input.Byte()} % 18 * kRecordAlign - kRecordAlign);
         break;
-      case 2: {  // a plausible record where the consumer stands
+      case 2: {  // a plausible record at or near the place where the consumer stands
         RecordHeader header{};
-        header.bytes = static_cast<uint32_t>(input.Word() % (kSmallRing + 128));
+        header.bytes = input.Byte() % 16 == 0 ? static_cast<uint32_t>(input.Word())
+                                              : static_cast<uint32_t>(sizeof header + input.Byte() * 4u);
         header.op = input.Byte() % 4 == 0 ? kPadOp : 1;
         header.sequence = sequence;
         std::memcpy(&data[(place + uint64_t{input.Byte() % 3u} * 64) % kSmallRing], &header, sizeof header);
         break;
       }
+      case 4: {  // what a producer that keeps the rules would do, a pad first where one is due
+        RecordHeader header{};
+        header.sequence = sequence;
+        uint64_t at = place;
+        const uint64_t to_end = kSmallRing - place % kSmallRing;
+        const uint64_t padded = 64 * (1 + input.Byte() % 8u);
+        if (padded > to_end) {
+          header.op = kPadOp;
+          header.bytes = static_cast<uint32_t>(to_end);
+          std::memcpy(&data[at % kSmallRing], &header, sizeof header);
+          at += to_end;
+        }
+        header.op = 1;
+        header.bytes = static_cast<uint32_t>(padded - input.Byte() % 16u);
+        std::memcpy(&data[at % kSmallRing], &header, sizeof header);
+        StoreRelease(words[0], at + padded);
+        break;
+      }
+      case 5: {  // a pad up to the end, with nothing behind it yet
+        RecordHeader header{};
+        header.op = kPadOp;
+        header.bytes = static_cast<uint32_t>(kSmallRing - place % kSmallRing);
+        std::memcpy(&data[place % kSmallRing], &header, sizeof header);
+        StoreRelease(words[0], place + header.bytes);
+        break;
+      }
       case 3: {  // any bytes anywhere
         const size_t at = input.Word() % kSmallRing;
-        const auto bytes = input.Bytes(input.Byte());
+        const auto bytes = input.Bytes(input.Byte() % 24);
         std::memcpy(&data[at], bytes.data(), std::min(bytes.size(), kSmallRing - at));
         break;
       }
