@@ -86,6 +86,6 @@ for file in /sys/class/causeway/*/[a-z]*_*; do
   [ -f "$file" ] && [ -r "$file" ] && echo "SYSFS $(basename "$file") $(cat "$file")"
 done 2> /dev/null
 # Anything that the kernel complained about (the text of warnings, oopses and lock-ups) fails the run.
-dmesg | grep -E 'WARNING:|BUG:|Oops|blocked for more than|general protection' | sed 's/^/KERNEL-FAULT /'
+dmesg | grep -E 'WARNING:|BUG[: ]|Oops|blocked for more than|general protection' | sed 's/^/KERNEL-FAULT /'
 echo "DONE $(cut -d' ' -f1 /proc/uptime)"
 poweroff -f

@@ -14,7 +14,7 @@ usage: run_vm.sh --initramfs FILE [options]
   --memory MIB         guest memory (default 512)       --cpus N        (default 2)
   --machine pc|q35     (default pc)                     --firmware seabios|ovmf   (default seabios)
   --timeout S          for the whole run (default 300)  --program-timeout S       for each command (default: the same)
-  --module-options A=1,B=2   parameters of the kernel module
+  --module-options A=1,B=2   parameters of the kernel module      --append WORDS   more kernel command line
   --log FILE           keeps the console's output       --qemu-option OPT   handed to QEMU (repeatable)
 environment: QEMU=command (default qemu-system-x86_64), ACCEL=auto|kvm|tcg, QEMU_MODULE_DIR as QEMU knows it
 exit status: 0 all commands succeeded; 1 one failed; 3 the guest kernel reported a fault; 124 timed out; 125 could not start
@@ -23,14 +23,14 @@ TEXT
 fail() { echo "run_vm.sh: $*" >&2; exit 125; }
 
 initramfs='' region='' commands='' kernel=${KERNEL:-} memory=512 cpus=2 machine=pc firmware=seabios
-timeout_s=300 program_timeout_s='' module_options='' log='' extra=()
+timeout_s=300 program_timeout_s='' module_options='' append='' log='' extra=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) usage; exit 0 ;;
     --initramfs) initramfs=$2 ;; --region) region=$2 ;; --commands) commands=$2 ;; --kernel) kernel=$2 ;;
     --memory) memory=$2 ;; --cpus) cpus=$2 ;; --machine) machine=$2 ;; --firmware) firmware=$2 ;;
     --timeout) timeout_s=$2 ;; --program-timeout) program_timeout_s=$2 ;;
-    --module-options) module_options=$2 ;; --log) log=$2 ;; --qemu-option) extra+=("$2") ;;
+    --module-options) module_options=$2 ;; --append) append=$2 ;; --log) log=$2 ;; --qemu-option) extra+=("$2") ;;
     *) usage >&2; exit 2 ;;
   esac
   shift 2
@@ -97,6 +97,7 @@ fi
 cat "$initramfs" >> "$work/initramfs"
 words="console=ttyS0 quiet loglevel=3 panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on"
 words+=" causeway.timeout_s=${program_timeout_s:-$timeout_s}"
+[ -z "$append" ] || words+=" $append"
 [ -z "$module_options" ] || words+=" causeway.module_options=$module_options"
 arguments+=(-kernel "$kernel" -initrd "$work/initramfs" -append "$words" "${extra[@]}")
 log=${log:-$work/console}

@@ -86,6 +86,7 @@ void TestRemap();
 void TestWipe();
 void TestStress();
 void TestSpeed();
+void TestUnbindStorm();
 void TestQuota();
 void TestUnbind();
 void TestRefusals();

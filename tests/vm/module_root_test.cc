@@ -2,12 +2,14 @@
 // What needs root in the guest: the driver taken away from open files, regions that it must refuse.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <vector>
 
 #include "tests/vm/module_device.h"
 
@@ -83,6 +85,45 @@ void TestUnbind() {
   Device next;
   Check(next.ok() && next.info().slot == slot && next.info().session > old_session,
         "a new life, higher sessions");
+}
+
+// Processes that open, allocate, map and touch as fast as they can while the driver comes and goes.
+void TestUnbindStorm() {
+  const std::string address = BoundDevice();
+  std::vector<int> users;
+  for (int i = 0; i < 4; ++i) {
+    users.push_back(InChild([i] {
+      const double end = NowSeconds() + 4;
+      int sessions = 0;
+      while (NowSeconds() < end) {
+        const int fd = open("/dev/causeway", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+        causeway_slices slices = {0, 2};
+        if (fd >= 0 && ioctl(fd, CAUSEWAY_IOC_ALLOC_SLICES, &slices) == 0) {
+          if (i % 2) ioctl(fd, CAUSEWAY_IOC_START);
+          void* memory = mmap(nullptr, 2 * kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                              static_cast<off_t>(slices.first) * kGranuleBytes);
+          if (memory != MAP_FAILED) {
+            for (int touch = 0; touch < 4; ++touch)
+              SignalOfAccess(static_cast<uint8_t*>(memory) + touch * kGranuleBytes / 2, true);
+            munmap(memory, 2 * kGranuleBytes);
+            ++sessions;
+          }
+        }
+        if (fd >= 0) close(fd);
+      }
+      Check(sessions > 10, "sessions went on through the storm");
+    }));
+  }
+  int rounds = 0;
+  for (const double end = NowSeconds() + 3.5; NowSeconds() < end; ++rounds) {
+    Check(WriteFile(std::string(kDriver) + "unbind", address), "unbind in the storm");
+    Check(WriteFile(std::string(kDriver) + "bind", address), "bind in the storm");
+    SleepMs(60);
+  }
+  for (const int user : users) Join(user);
+  Check(rounds > 10, "enough rounds");
+  Device device;
+  Check(device.ok(), "usable after the storm");
 }
 
 void TestQuota() {

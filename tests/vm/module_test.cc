@@ -19,7 +19,7 @@ constexpr Test kTests[] = {
     {"fork", TestFork},         {"killed", TestKilledProcess}, {"quarantine", TestQuarantine},
     {"slots", TestAllSlots},    {"remap", TestRemap},          {"wipe", TestWipe},
     {"stress", TestStress},     {"speed", TestSpeed},          {"unbind", TestUnbind},
-    {"refusals", TestRefusals}, {"quota", TestQuota},
+    {"refusals", TestRefusals}, {"quota", TestQuota},          {"unbind_storm", TestUnbindStorm},
 };
 
 }  // namespace

@@ -65,9 +65,10 @@ case "$name" in
     stop_host ;;
   module_one_cpu)
     # One virtual processor: QEMU's emulation then leaves out fences and atomic instructions towards the host.
+    # And a kernel that poisons freed memory, to see a use of it.
     start_host 128
     grep -v '^unload' "$here/module_commands.txt" > "$work/commands"
-    boot "$work/commands" --region "$work/region" --cpus 1
+    boot "$work/commands" --region "$work/region" --cpus 1 --append slub_debug=FZPU
     require_write_back
     stop_host ;;
   module_q35 | module_ovmf)
