@@ -2,6 +2,8 @@
 // The context stack of each thread, primary contexts, and contexts that the program creates.
 #include "guest_lib/context.h"
 
+#include <pthread.h>
+
 #include <mutex>
 
 #include "guest_lib/context_storage.h"
@@ -11,7 +13,9 @@ namespace causeway::guest {
 namespace {
 
 std::mutex context_mutex;               // references and activation of contexts
-std::vector<Object*> primary_contexts;  // by device; made once
+// By device; made once. Programs call into this library from exit handlers that run after ours: nothing here is
+// ever destroyed.
+std::vector<Object*>& primary_contexts = *new std::vector<Object*>;
 
 struct PrimaryBody {
   int32_t device;
@@ -77,9 +81,19 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device) {
 
 }  // namespace
 
+// A key instead of a destructor of thread_local: the main thread's state must outlive its exit handlers.
 ThreadState& ThisThread() {
-  thread_local ThreadState state;
-  return state;
+  thread_local ThreadState* state = nullptr;
+  if (state == nullptr) {
+    static const pthread_key_t key = [] {
+      pthread_key_t made;
+      pthread_key_create(&made, [](void* of_thread) { delete static_cast<ThreadState*>(of_thread); });
+      return made;
+    }();
+    state = new ThreadState;
+    pthread_setspecific(key, state);
+  }
+  return *state;
 }
 
 Object* CurrentContextObject() {

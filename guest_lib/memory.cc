@@ -13,7 +13,7 @@ namespace causeway::guest {
 namespace {
 
 std::shared_mutex allocations_mutex;
-std::map<uint64_t, DeviceAllocation> allocations;  // by address
+auto& allocations = *new std::map<uint64_t, DeviceAllocation>;  // by address; never destroyed
 
 void Forget(CUdeviceptr address) {
   const std::unique_lock lock(allocations_mutex);

@@ -11,7 +11,7 @@ namespace causeway::guest {
 namespace {
 
 std::mutex mutex;
-std::map<void*, uint64_t> blocks;
+auto& blocks = *new std::map<void*, uint64_t>;  // never destroyed
 
 }  // namespace
 

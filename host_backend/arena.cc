@@ -36,7 +36,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
   const std::unique_lock lock(arenas_mutex_);
   const auto next = arenas_.lower_bound(offset);
   if (next != arenas_.end() && next->first < offset + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  if (next != arenas_.begin() && std::prev(next)->first + std::prev(next)->second > offset) {
+  if (next != arenas_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > offset) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
   auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
@@ -46,23 +46,55 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
     if (mapped != MAP_FAILED) munmap(mapped, bytes);
     return CUDA_ERROR_MAP_FAILED;
   }
-  const CUresult result = TheDriver().cuMemHostRegister_v2(
-      address, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  Arena arena{bytes, false};
+  const CUresult result = Register(offset, &arena);
   if (result != CUDA_SUCCESS) {
     munmap(address, bytes);
     return result;
   }
-  arenas_[offset] = bytes;
+  arenas_[offset] = arena;
   pinned_bytes.fetch_add(bytes);
+  return CUDA_SUCCESS;
+}
+
+// Needs a context: the caller's, or the one that the worker was started with. Without either it waits for the next.
+CUresult Session::Register(uint64_t offset, Arena* arena) {
+  Driver& driver = TheDriver();
+  CUcontext current = nullptr;
+  driver.cuCtxGetCurrent(&current);
+  if (current == nullptr) {
+    CUcontext warm = warm_context.load();
+    if (warm == nullptr) return CUDA_SUCCESS;
+    if (const CUresult result = driver.cuCtxSetCurrent(warm)) return result;
+  }
+  const CUresult result =
+      driver.cuMemHostRegister_v2(reinterpret_cast<void*>(region_.window_address + offset), arena->bytes,
+                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  if (current == nullptr) driver.cuCtxSetCurrent(nullptr);
+  arena->registered = result == CUDA_SUCCESS;
+  return result;
+}
+
+void Session::ForgetRegistrations() {
+  const std::unique_lock lock(arenas_mutex_);
+  for (auto& [offset, arena] : arenas_) arena.registered = false;
+}
+
+CUresult Session::RestoreRegistrations() {
+  const std::unique_lock lock(arenas_mutex_);
+  for (auto& [offset, arena] : arenas_) {
+    if (arena.registered) continue;
+    if (const CUresult result = Register(offset, &arena)) return result;
+  }
   return CUDA_SUCCESS;
 }
 
 CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
   const std::unique_lock lock(arenas_mutex_);
   const auto found = arenas_.find(offset);
-  if (found == arenas_.end() || found->second != bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (found == arenas_.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
   auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
-  const CUresult result = TheDriver().cuMemHostUnregister(address);
+  const CUresult result = found->second.registered ? TheDriver().cuMemHostUnregister(address) : CUDA_SUCCESS;
   munmap(address, bytes);
   pinned_bytes.fetch_sub(bytes);
   arenas_.erase(found);
@@ -73,7 +105,7 @@ std::byte* Session::ResolveOffset(uint64_t offset, uint64_t bytes) const {
   const std::shared_lock lock(arenas_mutex_);
   const auto next = arenas_.upper_bound(offset);
   if (next == arenas_.begin()) return nullptr;
-  const auto& [start, size] = *std::prev(next);
+  const uint64_t start = std::prev(next)->first, size = std::prev(next)->second.bytes;
   if (offset - start > size || bytes > size - (offset - start)) return nullptr;
   return reinterpret_cast<std::byte*>(region_.window_address + offset);
 }

@@ -3,6 +3,9 @@
 #include "host_backend/session.h"
 
 namespace causeway::host {
+
+std::atomic<CUcontext> warm_context{nullptr};
+
 namespace {
 
 struct PrimaryBody {
@@ -19,17 +22,28 @@ CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
   CUcontext context = nullptr;
   if (const CUresult result = TheDriver().cuDevicePrimaryCtxRetain(&context, body.device)) return result;
   session.Bind(HandleKind::kContext, body.context, context, request.out);
-  return request.out.error();
+  // The guest's reference takes the place of the worker's, so that the guest's last release ends the context.
+  if (body.device == 0 && warm_context.exchange(nullptr) != nullptr) TheDriver().cuDevicePrimaryCtxRelease_v2(0);
+  if (const CUresult result = TheDriver().cuCtxSetCurrent(context)) return result;
+  const CUresult restored = session.RestoreRegistrations();
+  TheDriver().cuCtxSetCurrent(nullptr);  // as this message came: without a context
+  return restored != CUDA_SUCCESS ? restored : request.out.error();
 }
 
-CUresult Serve_cuDevicePrimaryCtxRelease_v2(Session&, Request& request) {
+CUresult Serve_cuDevicePrimaryCtxRelease_v2(Session& session, Request& request) {
   const auto body = request.in.Get<PrimaryBody>();
-  return request.in.ok() ? TheDriver().cuDevicePrimaryCtxRelease_v2(body.device) : request.in.error();
+  if (!request.in.ok()) return request.in.error();
+  const CUresult result = TheDriver().cuDevicePrimaryCtxRelease_v2(body.device);
+  if (result == CUDA_SUCCESS && warm_context.load() == nullptr) session.ForgetRegistrations();
+  return result;
 }
 
-CUresult Serve_cuDevicePrimaryCtxReset_v2(Session&, Request& request) {
+CUresult Serve_cuDevicePrimaryCtxReset_v2(Session& session, Request& request) {
   const auto body = request.in.Get<PrimaryBody>();
-  return request.in.ok() ? TheDriver().cuDevicePrimaryCtxReset_v2(body.device) : request.in.error();
+  if (!request.in.ok()) return request.in.error();
+  const CUresult result = TheDriver().cuDevicePrimaryCtxReset_v2(body.device);
+  if (result == CUDA_SUCCESS && warm_context.load() == nullptr) session.ForgetRegistrations();
+  return result;
 }
 
 CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {

@@ -61,6 +61,9 @@ class Session {
   // Region memory of the session (host_backend/arena.cc).
   CUresult AddArena(uint64_t offset, uint64_t bytes);
   CUresult DropArena(uint64_t offset, uint64_t bytes);
+  // Registrations end with the context that made them: noted when a primary context goes, made again when one comes.
+  void ForgetRegistrations();
+  CUresult RestoreRegistrations();
   // The mapped bytes of [offset, offset + bytes), or null unless one arena holds them all.
   std::byte* ResolveOffset(uint64_t offset, uint64_t bytes) const;
   // The same for an address in the window, as messages name pinned memory.
@@ -106,10 +109,18 @@ class Session {
   std::string reason_;
 
   mutable std::shared_mutex arenas_mutex_;
-  std::map<uint64_t, uint64_t> arenas_;  // offset -> bytes
+  struct Arena {
+    uint64_t bytes;
+    bool registered;
+  };
+  CUresult Register(uint64_t offset, Arena* arena);
+  std::map<uint64_t, Arena> arenas_;  // by offset
   std::mutex images_mutex_;
   std::map<WireHandle, std::shared_ptr<const void>> images_;
 };
+
+// The primary context of device 0 that the worker made before it had a guest; null once the guest holds it instead.
+extern std::atomic<CUcontext> warm_context;
 
 // The context and capture mode of the calling thread follow the message. 0, or the error that the call gets.
 CUresult EnterCallerState(const Session& session, const RecordHeader& header);

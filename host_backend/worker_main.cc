@@ -53,6 +53,7 @@ std::string StartDriver(const std::string& path, WorkerReady* ready) {
     return "cannot make a context on GPU 0 (error " + std::to_string(result) +
            "): is its memory exhausted or its mode exclusive?";
   }
+  warm_context.store(context);
   ready->driver_version = static_cast<uint32_t>(version);
   ready->device_count = static_cast<uint32_t>(count);
   return {};

@@ -8,5 +8,8 @@
 #endif
 #define __CUDA_API_VERSION_INTERNAL
 #endif
+// The guest library hides everything but these.
+#pragma GCC visibility push(default)
 #include <cuda.h>
 #include <cudaProfiler.h>
+#pragma GCC visibility pop
