@@ -20,7 +20,7 @@ def main():
         output = re.match(rb"([A-Za-z0-9_.-]+)([|!]) ", line)
         if ended:
             codes[ended[1].decode()] = int(ended[2])
-        elif output:
+        elif output and not line[output.end():].startswith(b"software GPU: "):  # see quiet_gpu.sh
             streams.setdefault((output[1].decode(), output[2]), []).append(line[output.end():] + b"\n")
     for name, code in codes.items():
         (directory / f"{name}.stdout").write_bytes(b"".join(streams.get((name, b"|"), [])))

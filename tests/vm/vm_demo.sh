@@ -89,6 +89,6 @@ if region["slots_in_use"] or region["slices_free"] != region["slices"]: wrong.ap
 sys.exit("vm_demo.sh: " + "; ".join(wrong) if wrong else 0)
 TEXT
 # shellcheck disable=SC2086
-python3 "$here/../programs/compare.py" --programs "$build/programs" --way "direct=env LD_LIBRARY_PATH=$driver" \
+python3 "$here/../programs/compare.py" --programs "$build/programs" --way "direct=$here/quiet_gpu.sh env LD_LIBRARY_PATH=$driver" \
   --captured "vm=$work/vm" --only $names || { tail -n 30 "$work/causewayd.log" >&2; fail "the VM's results differ from a direct run."; }
 echo "vm_demo.sh: passed: $(wc -w <<< "$names") programs in the VM did exactly what they do on the host"
