@@ -29,7 +29,9 @@ target_compile_options(software_gpu_interpreter PRIVATE -ffp-contract=off $<$<CO
 
 # Its tests run nvcc's PTX of the kernels in kernels/; nothing is compiled while they run.
 find_package(GTest REQUIRED)
-find_program(CAUSEWAY_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda/bin PATH_SUFFIXES bin)
+find_program(CAUSEWAY_NVCC nvcc
+  HINTS ENV CUDA_HOME PATH_SUFFIXES bin
+  PATHS /usr/local/cuda/bin /usr/local/cuda-13.0/bin ${PROJECT_SOURCE_DIR}/build/cuda/bin)
 if(NOT CAUSEWAY_NVCC)
   message(FATAL_ERROR "nvcc was not found: the interpreter's tests need its PTX. Install the CUDA 13 toolkit "
     "or pass -DCAUSEWAY_NVCC=/path/to/nvcc.")
@@ -55,7 +57,12 @@ software_gpu_kernel(math math compute_75)
 software_gpu_kernel(math_fast math compute_75 -use_fast_math)
 software_gpu_kernel(half half compute_80)
 software_gpu_kernel(half_90 half compute_90)
-find_path(CAUSEWAY_CUB_INCLUDE cub/cub.cuh HINTS ${CAUSEWAY_CUDA_INCLUDE}/cccl /usr/local/cuda/include/cccl)
+find_path(CAUSEWAY_CUB_INCLUDE cub/cub.cuh
+  HINTS ${CAUSEWAY_CUDA_INCLUDE}/cccl PATHS /usr/local/cuda/include/cccl /usr/local/cuda-13.0/include/cccl)
+if(NOT CAUSEWAY_CUB_INCLUDE)
+  message(FATAL_ERROR "cub/cub.cuh was not found: the interpreter's tests run its kernels. Install the CUDA 13 "
+    "toolkit's CCCL headers, or pass -DCAUSEWAY_CUB_INCLUDE=/path/to/include/cccl.")
+endif()
 software_gpu_kernel(cub cub compute_75 -I${CAUSEWAY_CUB_INCLUDE})
 
 get_property(software_gpu_kernels GLOBAL PROPERTY SOFTWARE_GPU_KERNELS)

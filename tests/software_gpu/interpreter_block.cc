@@ -76,7 +76,7 @@ void BlockRunner::Start(Dim3 index) {
   std::fill(std::begin(block_.barriers), std::end(block_.barriers), Barrier{});
   for (Thread& thread : block_.threads) {
     if (thread.registers.size() < entry.frame.size()) thread.registers.resize(entry.frame.size());
-    std::memcpy(thread.registers.data(), entry.frame.data(), entry.frame.size() * sizeof(uint64_t));
+    std::copy(entry.frame.begin(), entry.frame.end(), thread.registers.begin());
     thread.regs = thread.registers.data();
     thread.pc = entry.ops.data();
     thread.function = &entry;

@@ -46,7 +46,7 @@ Step Enter(Thread& thread, const Op& op, const FunctionCode& callee, const CallS
   const auto* caller_frame = reinterpret_cast<const std::byte*>(thread.registers.data() + thread.frame_base);
   thread.frame_base = base;
   thread.regs = thread.registers.data() + base;
-  std::memcpy(thread.regs, callee.frame.data(), callee.frame.size() * sizeof(uint64_t));
+  std::copy(callee.frame.begin(), callee.frame.end(), thread.regs);
   CopyRegions(reinterpret_cast<std::byte*>(thread.regs), callee.parameters, caller_frame, site.arguments);
   thread.function = &callee;
   thread.local_base = local_base;
