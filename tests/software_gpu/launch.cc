@@ -47,6 +47,7 @@ CUresult CheckConfiguration(const Function& function, const Launch& launch) {
 
 CUresult CopyParameters(const Kernel& kernel, void** pointers, void** extra,
                         std::vector<std::byte>* parameters) {
+  parameters->reserve(1);  // never a null pointer, also for kernels without parameters
   parameters->assign(kernel.parameter_bytes, std::byte{0});
   if (pointers != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (pointers != nullptr) {

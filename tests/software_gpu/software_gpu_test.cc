@@ -34,7 +34,7 @@ TEST_F(DriverTest, DeviceLooksLikeAnSm90) {
   EXPECT_EQ(value, 32);
   EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0), CUDA_SUCCESS);
   EXPECT_EQ(value, 9);
-  EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, static_cast<CUdevice_attribute>(9999), 0),
+  EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, static_cast<CUdevice_attribute>(250), 0),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 7), CUDA_ERROR_INVALID_DEVICE);
   CUdevice device = -1;
