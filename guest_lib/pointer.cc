@@ -69,7 +69,7 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Pointer& pointe
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return Store(data, static_cast<uint8_t>(0));
+      return Store(data, uint32_t{0});
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
       return Store(data, pointer.id);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -78,8 +78,10 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Pointer& pointe
       return Store(data, pointer.start);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       return Store(data, pointer.bytes);
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return Store(data, uint32_t{0});
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      return Store(data, static_cast<uint8_t>(1));
+      return Store(data, uint32_t{1});
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return Store(data, static_cast<uint64_t>(0));
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
@@ -106,7 +108,8 @@ void StoreForeign(void* data, CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
-      Store(data, uint8_t{0});
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      Store(data, uint32_t{0});
       return;
     default:
       Store(data, uint64_t{0});

@@ -302,8 +302,11 @@ CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
   if (bulk_bytes != nullptr) *bulk_bytes = header.bulk_bytes;
   *body = Reader(reply.subspan(kHeader));
   const auto result = static_cast<CUresult>(header.result);
-  // Fetching reuses the channel's reply buffer: only calls without a reply body print.
-  if ((header.flags & kOutputPending) != 0) session_->FetchOutput(channel_);
+  if ((header.flags & kOutputPending) != 0) {
+    kept_body_.assign(reply.begin() + kHeader, reply.end());
+    *body = Reader(kept_body_);
+    session_->FetchOutput(channel_);
+  }
   return session_->Note(result);
 }
 

@@ -124,6 +124,7 @@ class ChannelLease {
   std::byte* record_ = nullptr;
   WireHandle context_ = 0;
   CUresult error_ = CUDA_SUCCESS;
+  std::vector<std::byte> kept_body_;  // of a reply, while printed text is fetched through the same channel
   std::unique_lock<std::mutex> shared_lock_;
 };
 

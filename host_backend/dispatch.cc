@@ -64,6 +64,7 @@ bool FlushesOutput(Op op) {
     case Op::kCopyToDevice:
     case Op::kCopyToHost:
     case Op::cuCtxSynchronize:
+    case Op::cuCtxSynchronize_v2:
     case Op::cuStreamSynchronize:
     case Op::cuEventSynchronize:
     case Op::cuStreamQuery:

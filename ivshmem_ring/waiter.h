@@ -11,7 +11,7 @@ namespace causeway {
 struct WaitPolicy {
   uint32_t spin_us = 50;
   uint32_t yield_us = 200;
-  uint32_t first_sleep_us = 20;
+  uint32_t first_sleep_us = 20;          // the most that a missed wake-up costs, see Waiter::Sleep()
   uint32_t max_sleep_us = 1000;          // where nothing wakes us
   uint32_t max_futex_sleep_us = 10'000;  // where the peer does: the bound is only for a peer that forgets to
 };
@@ -50,9 +50,5 @@ class Waiter {
 
 // Wakes the peer if it says that it sleeps. Call after publishing `word`.
 void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex);
-
-// Orders an earlier store before a later load of another word, which neither release nor acquire does. What
-// Wake() rests on; here for its test.
-void StoreLoadBarrier();
 
 }  // namespace causeway
