@@ -8,7 +8,7 @@ usage() {
   cat <<TEXT
 usage: demo_initramfs.sh --output FILE [--build DIR] [--programs DIR]... [--program FILE]... [--library FILE]
   --build DIR      CMake build folder: takes guest_lib/libcuda.so.1 and programs/ from it, as far as they exist
-  --programs DIR   all executables of this folder go to /programs in the guest
+  --programs DIR   the executables of this folder go to /programs in the guest
   --program FILE   one more executable
   --library FILE   libcuda.so.1 for the guest
 environment:
@@ -20,12 +20,17 @@ TEXT
 fail() { echo "demo_initramfs.sh: $*" >&2; exit 1; }
 
 output='' library='' programs=()
+# A folder's executables but for those on NVIDIA's big libraries (600 MB in a guest's memory): name these by --program.
 add_programs() {
   local file
   for file in "$1"/*; do
-    [ -f "$file" ] && [ -x "$file" ] && programs+=("$file")
+    if [ ! -f "$file" ] || [ ! -x "$file" ]; then continue; fi
+    if [[ $(ldd "$file" 2> /dev/null) == *lib@(cublas|cufft|cudnn|cusparse|cusolver)* ]]; then
+      echo "demo_initramfs.sh: $(basename "$file") is left out: it needs NVIDIA's libraries; name it by --program to have it." >&2
+    else
+      programs+=("$file")
+    fi
   done
-  return 0
 }
 while [ $# -gt 0 ]; do
   case "$1" in
