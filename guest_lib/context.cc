@@ -12,9 +12,9 @@
 namespace causeway::guest {
 namespace {
 
-std::mutex context_mutex;               // references and activation of contexts
-// By device; made once. Programs call into this library from exit handlers that run after ours: nothing here is
-// ever destroyed.
+std::mutex context_mutex;  // references and activation of contexts
+// By device; made once. Programs call into this library from exit handlers that run after ours: nothing here
+// is ever destroyed.
 std::vector<Object*>& primary_contexts = *new std::vector<Object*>;
 
 struct PrimaryBody {

@@ -102,6 +102,7 @@ CUresult TakeFunction(Reader& reply, Object* fresh, const std::string& name, CUf
 
 namespace {
 
+// Reads the description of a function that has a handle already.
 CUresult DescribeByHandle(Object* object, bool is_kernel) {
   PendingCall call(Op::kDescribeFunction);
   call.writer().Put(DescribeFunctionBody{WireOf(object), is_kernel ? 1u : 0u, 0});
@@ -116,6 +117,16 @@ CUresult DescribeByHandle(Object* object, bool is_kernel) {
 }
 
 }  // namespace
+
+void RefreshAttributes(CUfunction handle) {
+  Function* function = DetailOf(handle);
+  for (const CUfunction_attribute attribute :
+       {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK}) {
+    int value = 0;
+    if (Wait<Op::cuFuncGetAttribute>(&value, attribute, handle) == CUDA_SUCCESS)
+      function->attribute[attribute] = value;
+  }
+}
 
 CUresult EnumerateFunctions(Op op, CUfunction* functions, unsigned count, WireHandle owner) {
   constexpr unsigned kMost = (kMaxChannelRecordBytes - 512) / sizeof(WireHandle);

@@ -24,6 +24,10 @@ struct Function {
 // Reads a reply that describes a function and settles its handle: `fresh` was sent with the request.
 CUresult TakeFunction(Reader& reply, Object* fresh, const std::string& name, CUfunction* function);
 
+// Asks the host for the attributes again: a kernel and its function share them, so one may have changed
+// through the other's handle.
+void RefreshAttributes(CUfunction function);
+
 // Fills `functions` with the first `count` that the module or library holds.
 CUresult EnumerateFunctions(Op op, CUfunction* functions, unsigned count, WireHandle owner);
 

@@ -122,7 +122,10 @@ CUresult Launch(CUfunction handle, const Shape3& shape, CUstream stream, void** 
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const Function& function = *static_cast<const Function*>(object->detail);
-  if (const CUresult result = CheckConfiguration(function, shape)) return result;
+  if (CheckConfiguration(function, shape) != CUDA_SUCCESS) {
+    RefreshAttributes(handle);
+    if (const CUresult result = CheckConfiguration(function, shape)) return result;
+  }
   if (attribute_count > kMaxLaunchAttributes) return CUDA_ERROR_INVALID_VALUE;
   Parameters parameters;
   uint32_t parameter_bytes = 0;

@@ -142,6 +142,7 @@ CUresult cuMemFreeHost(void* address) {
   if (const CUresult result = NeedContext()) return result;
   Session& session = *Session::Get();
   if (const CUresult sticky = session.sticky()) return sticky;
+  if (address == nullptr) return CUDA_SUCCESS;  // as driver 580 answers
   if (!session.transport().shares_memory()) return FreePrivateHost(address);
   uint64_t start = 0, bytes = 0;
   if (!session.memory().Find(reinterpret_cast<uint64_t>(address), &start, &bytes) ||
@@ -151,6 +152,12 @@ CUresult cuMemFreeHost(void* address) {
   // Natively this waits for the whole device: nothing on it may still use the memory.
   if (const CUresult result = Wait<Op::cuCtxSynchronize>()) return result;
   return session.memory().Free(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Nothing can be registered yet, so nothing is.
+CUresult cuMemHostUnregister(void* address) {
+  if (const CUresult result = NeedContext()) return result;
+  return address != nullptr ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned int flags) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memsets: checked here against what this process allocated, then posted. The synchronous forms do not wait for the
-// device natively either.
+// Memsets: checked here against what this process allocated, then posted. The synchronous forms do not wait
+// for the device natively either.
 #include "guest_lib/address_windows.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/region_memory.h"
@@ -36,25 +36,25 @@ CUresult CheckRows(CUdeviceptr to, uint64_t pitch, uint64_t row_bytes, uint64_t 
 using namespace causeway;
 using namespace causeway::guest;
 
-#define LINEAR(fn, T, size)                                                      \
-  CUresult fn(CUdeviceptr to, T value, size_t count) {                           \
-    if (const CUresult result = CheckRange(to, count * (size))) return result;   \
-    return Post<Op::fn>(to, value, count);                                       \
+#define LINEAR(fn, T, size)                                                    \
+  CUresult fn(CUdeviceptr to, T value, size_t count) {                         \
+    if (const CUresult result = CheckRange(to, count * (size))) return result; \
+    return Post<Op::fn>(to, value, count);                                     \
   }
-#define LINEAR_ASYNC(fn, T, size)                                                \
-  CUresult fn(CUdeviceptr to, T value, size_t count, CUstream stream) {          \
-    if (const CUresult result = CheckRange(to, count * (size))) return result;   \
-    return Post<Op::fn>(to, value, count, stream);                               \
+#define LINEAR_ASYNC(fn, T, size)                                              \
+  CUresult fn(CUdeviceptr to, T value, size_t count, CUstream stream) {        \
+    if (const CUresult result = CheckRange(to, count * (size))) return result; \
+    return Post<Op::fn>(to, value, count, stream);                             \
   }
-#define ROWS(fn, T, size)                                                                   \
-  CUresult fn(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {         \
+#define ROWS(fn, T, size)                                                                    \
+  CUresult fn(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {          \
     if (const CUresult result = CheckRows(to, pitch, width * (size), height)) return result; \
-    return Post<Op::fn>(to, pitch, value, width, height);                                   \
+    return Post<Op::fn>(to, pitch, value, width, height);                                    \
   }
-#define ROWS_ASYNC(fn, T, size)                                                                        \
-  CUresult fn(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height, CUstream stream) {   \
-    if (const CUresult result = CheckRows(to, pitch, width * (size), height)) return result;           \
-    return Post<Op::fn>(to, pitch, value, width, height, stream);                                      \
+#define ROWS_ASYNC(fn, T, size)                                                                      \
+  CUresult fn(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height, CUstream stream) { \
+    if (const CUresult result = CheckRows(to, pitch, width * (size), height)) return result;         \
+    return Post<Op::fn>(to, pitch, value, width, height, stream);                                    \
   }
 
 extern "C" {

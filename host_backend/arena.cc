@@ -57,7 +57,8 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
   return CUDA_SUCCESS;
 }
 
-// Needs a context: the caller's, or the one that the worker was started with. Without either it waits for the next.
+// Needs a context: the caller's, or the one that the worker was started with. Without either it waits for the
+// next.
 CUresult Session::Register(uint64_t offset, Arena* arena) {
   Driver& driver = TheDriver();
   CUcontext current = nullptr;

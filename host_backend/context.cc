@@ -23,7 +23,8 @@ CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
   if (const CUresult result = TheDriver().cuDevicePrimaryCtxRetain(&context, body.device)) return result;
   session.Bind(HandleKind::kContext, body.context, context, request.out);
   // The guest's reference takes the place of the worker's, so that the guest's last release ends the context.
-  if (body.device == 0 && warm_context.exchange(nullptr) != nullptr) TheDriver().cuDevicePrimaryCtxRelease_v2(0);
+  if (body.device == 0 && warm_context.exchange(nullptr) != nullptr)
+    TheDriver().cuDevicePrimaryCtxRelease_v2(0);
   if (const CUresult result = TheDriver().cuCtxSetCurrent(context)) return result;
   const CUresult restored = session.RestoreRegistrations();
   TheDriver().cuCtxSetCurrent(nullptr);  // as this message came: without a context

@@ -50,6 +50,34 @@ constexpr HandlerTable kHandlers;
 
 }  // namespace
 
+const char* OpName(uint16_t op) {
+  switch (static_cast<Op>(op)) {
+#define CALL(fn, ...) \
+  case Op::fn:        \
+    return #fn;
+#define POST CALL
+#define GUEST CALL
+#define CUSTOM CALL
+#define LOCAL(fn)
+#define ALIAS(fn, target)
+#define PER_THREAD(fn, target)
+#define REFUSE(fn, why)
+#include "ivshmem_ring/calls.def"
+#undef CALL
+#undef POST
+#undef GUEST
+#undef CUSTOM
+#undef LOCAL
+#undef ALIAS
+#undef PER_THREAD
+#undef REFUSE
+    case Op::kCopyToDevice:
+      return "copy to the device";
+    default:
+      return "a message of the session";
+  }
+}
+
 CUresult ServeRecord(Session& session, Request& request) {
   const size_t op = request.header.op;
   if (op >= static_cast<size_t>(Op::kCount) || kHandlers.at[op] == nullptr) {

@@ -3,6 +3,8 @@
 #include "host_backend/session.h"
 
 #include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -50,10 +52,23 @@ void Session::Dispatch() {
     Writer nothing({});
     Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
     const CUresult result = Execute(request);
-    if (result != CUDA_SUCCESS) transport_->PostAsyncError(result);
+    if (result != CUDA_SUCCESS) {
+      LogFailedPost(header.op, result);
+      transport_->PostAsyncError(result);
+    }
     dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitForMain
     transport_->DoneMain();
   }
+}
+
+// The guest sees the error at a later call; which call it came from only the log can tell.
+void Session::LogFailedPost(uint16_t op, CUresult result) {
+  constexpr uint32_t kLines = 20;
+  if (failed_posts_.fetch_add(1, std::memory_order_relaxed) >= kLines) return;
+  const char* name = "";
+  if (TheDriver().cuGetErrorName != nullptr) TheDriver().cuGetErrorName(result, &name);
+  dprintf(Output::LogFd(), "causeway-worker[%d]: posted %s failed: %s (%d)\n", getpid(), OpName(op), name,
+          result);
 }
 
 // A channel request runs only after everything its process posted before it.

@@ -61,7 +61,8 @@ class Session {
   // Region memory of the session (host_backend/arena.cc).
   CUresult AddArena(uint64_t offset, uint64_t bytes);
   CUresult DropArena(uint64_t offset, uint64_t bytes);
-  // Registrations end with the context that made them: noted when a primary context goes, made again when one comes.
+  // Registrations end with the context that made them: noted when a primary context goes, made again when one
+  // comes.
   void ForgetRegistrations();
   CUresult RestoreRegistrations();
   // The mapped bytes of [offset, offset + bytes), or null unless one arena holds them all.
@@ -92,6 +93,8 @@ class Session {
   CUresult Execute(Request& request);
   bool WaitForMain(uint64_t sequence);
   void Violation(const std::string& what);
+  void LogFailedPost(uint16_t op, CUresult result);
+  std::atomic<uint32_t> failed_posts_{0};
 
   std::unique_ptr<ServerTransport> transport_;
   RegionView region_;
@@ -119,11 +122,15 @@ class Session {
   std::map<WireHandle, std::shared_ptr<const void>> images_;
 };
 
-// The primary context of device 0 that the worker made before it had a guest; null once the guest holds it instead.
+// The primary context of device 0 that the worker made before it had a guest; null once the guest holds it
+// instead.
 extern std::atomic<CUcontext> warm_context;
 
 // The context and capture mode of the calling thread follow the message. 0, or the error that the call gets.
 CUresult EnterCallerState(const Session& session, const RecordHeader& header);
+
+// The driver function behind an opcode, for the log.
+const char* OpName(uint16_t op);
 
 // Runs the handler of an opcode (host_backend/dispatch.cc).
 CUresult ServeRecord(Session& session, Request& request);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What daemon and worker say to each other on the worker's control socket (SOCK_SEQPACKET socketpair, descriptor
-// number given by --control-fd). The daemon starts
+// What daemon and worker say to each other on the worker's control socket (SOCK_SEQPACKET socketpair,
+// descriptor number given by --control-fd). The daemon starts
 //   causeway-worker --control-fd N --driver LIBRARY
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
@@ -27,18 +27,19 @@ enum class AssignmentKind : uint32_t { kRegion = 1, kTcp = 2 };
 struct WorkerAssignment {
   AssignmentKind kind;
   uint32_t slot;
-  uint32_t session;  // of the slot word
-  uint32_t has_client_socket;  // kRegion: a second descriptor follows, whose EOF ends the session (local transport)
+  uint32_t session;            // of the slot word
+  uint32_t has_client_socket;  // kRegion: a second descriptor follows, whose EOF ends the session (local
+                               // transport)
   uint64_t region_bytes;
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
 };
 static_assert(sizeof(WorkerAssignment) == 32);
 
 struct WorkerUsage {
-  uint64_t calls;          // records executed
-  uint64_t device_bytes;   // allocated now
-  uint64_t pinned_bytes;   // region memory registered now
-  uint64_t violations;     // malformed records seen (the session ends at the first)
+  uint64_t calls;         // records executed
+  uint64_t device_bytes;  // allocated now
+  uint64_t pinned_bytes;  // region memory registered now
+  uint64_t violations;    // malformed records seen (the session ends at the first)
 };
 static_assert(sizeof(WorkerUsage) == 32);
 

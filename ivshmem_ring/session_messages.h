@@ -117,7 +117,8 @@ struct GetFunctionBody {
   WireHandle fresh;  // becomes the function's handle if it has none yet
 };
 
-// Op::kDescribeFunction. Reply: the handle, FunctionDescription, layouts, then the name without an ending zero.
+// Op::kDescribeFunction. Reply: the handle, FunctionDescription, layouts, then the name without an ending
+// zero.
 struct DescribeFunctionBody {
   WireHandle function;
   uint32_t is_kernel;
