@@ -61,7 +61,7 @@ class Pipeline {
     return lease_.session().bulk(index_[(first_ + count_) % kInFlight]);
   }
   CUresult Send(Op op, CUdeviceptr device, uint32_t bytes, CUstream stream, CopyForm form, uint16_t flags) {
-    Writer w = lease_.Begin();
+    Writer w = lease_.Begin(sizeof(CopyBody));
     if (w.ok()) w.Put(Body(device, bytes, stream, form, false, w));
     const uint32_t index = index_[(first_ + count_) % kInFlight];
     const CUresult result = lease_.Send(op, w, flags, lease_.session().bulk(index).offset, bytes);

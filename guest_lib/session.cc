@@ -266,17 +266,17 @@ ChannelLease::ChannelLease() {
 
 ChannelLease::~ChannelLease() = default;
 
-Writer ChannelLease::Begin() {
+Writer ChannelLease::Begin(size_t body_bytes) {
   Writer writer{{}};
   if (error_ == CUDA_SUCCESS) {
-    record_ = session_->transport().ReserveRequest(channel_, kMaxChannelRecordBytes);
+    record_ = session_->transport().ReserveRequest(channel_, kHeader + body_bytes);
     if (record_ == nullptr) error_ = session_->Lost();
   }
   if (error_ != CUDA_SUCCESS) {
     writer.Fail(error_);
     return writer;
   }
-  return Writer({record_ + kHeader, kMaxChannelRecordBytes - kHeader});
+  return Writer({record_ + kHeader, body_bytes});
 }
 
 CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t bulk_offset,

@@ -105,7 +105,7 @@ void Session::ServeChannel(uint32_t channel) {
     const size_t bytes = out.size();
     const auto op = static_cast<Op>(header.op);
     if (op != Op::kFetchOutput && FlushesOutput(op) && output_.Pending()) reply.flags |= kOutputPending;
-    std::byte* space = transport_->ReserveReply(channel);
+    std::byte* space = transport_->ReserveReply(channel, sizeof reply + bytes);
     if (space == nullptr) return;
     std::memcpy(space, &reply, sizeof reply);
     std::memcpy(space + sizeof reply, body.data(), bytes);

@@ -194,11 +194,11 @@ void RingServer::DoneRequest(uint32_t index) {
   At(index).requests.Release();
 }
 
-std::byte* RingServer::ReserveReply(uint32_t index) {
+std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   Waiter waiter(policy_, &guest_->channel[index].reply_head, nullptr, false);
   for (;;) {
-    channel.reserved = channel.replies.Reserve(kMaxChannelRecordBytes);
+    channel.reserved = channel.replies.Reserve(bytes);
     if (channel.reserved != nullptr) return channel.reserved;
     if (stop_.load(std::memory_order_acquire)) return nullptr;
     waiter.Step(0);

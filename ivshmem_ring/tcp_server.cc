@@ -113,10 +113,10 @@ void TcpServer::DoneRequest(uint32_t index) {
   Done(At(index));
 }
 
-std::byte* TcpServer::ReserveReply(uint32_t index) {
+std::byte* TcpServer::ReserveReply(uint32_t index, size_t bytes) {
   Link& link = At(index);
   if (stop_.load()) return nullptr;
-  link.reply.resize(kMaxChannelRecordBytes);
+  link.reply.resize(bytes);
   return link.reply.data();
 }
 

@@ -83,7 +83,7 @@ class TcpServer final : public ServerTransport {
   void DoneMain() override;
   ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override;
   void DoneRequest(uint32_t channel) override;
-  std::byte* ReserveReply(uint32_t channel) override;
+  std::byte* ReserveReply(uint32_t channel, size_t bytes = kMaxChannelRecordBytes) override;
   void PublishReply(uint32_t channel, size_t bytes) override;
   void PostAsyncError(uint32_t result) override;
   std::span<std::byte> BulkOf(uint32_t channel, const RecordHeader& header) override;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asynchronous copies and fills between pinned and device memory, and kernels that work on pinned memory in
 // place.
-#include <vector>
-
 #include "tests/programs/check.h"
 
 __global__ void AddOne(int* values, int count) {
@@ -41,28 +39,6 @@ static void InPlace(cudaStream_t stream, int count) {
   CHECK(cudaFreeHost(host));
 }
 
-// Memory that malloc gave becomes pinned in place, and ordinary again; neighbours keep their bytes.
-static void Registered(cudaStream_t stream, int* device) {
-  const int count = 50000, guard = 100;
-  std::vector<int> host(count + 2 * guard);
-  for (size_t i = 0; i < host.size(); ++i) host[i] = int(i);
-  CHECK(cudaHostRegister(host.data() + guard, count * sizeof(int), cudaHostRegisterDefault));
-  for (size_t i = 0; i < host.size(); ++i) REQUIRE(host[i] == int(i));
-  CHECK(cudaMemcpyAsync(device, host.data() + guard, count * sizeof(int), cudaMemcpyHostToDevice, stream));
-  AddOne<<<(count + 255) / 256, 256, 0, stream>>>(device, count);
-  CHECK(cudaMemcpyAsync(host.data() + guard, device, count * sizeof(int), cudaMemcpyDeviceToHost, stream));
-  host[0] = -1;
-  host[host.size() - 1] = -2;
-  CHECK(cudaStreamSynchronize(stream));
-  for (int i = 0; i < count; ++i) REQUIRE(host[guard + i] == guard + i + 1);
-  REQUIRE(host[0] == -1 && host[host.size() - 1] == -2 && host[guard - 1] == guard - 1);
-  cudaError_t again = cudaHostRegister(host.data() + guard, count * sizeof(int), cudaHostRegisterDefault);
-  REQUIRE(again == cudaErrorHostMemoryAlreadyRegistered && cudaGetLastError() == again);
-  CHECK(cudaHostUnregister(host.data() + guard));
-  for (int i = 0; i < count; ++i) REQUIRE(host[guard + i] == guard + i + 1);
-  std::printf("async_pinned: registered twice: %s\n", cudaGetErrorName(again));
-}
-
 int main() {
   const int count = 1 << 16;
   int *in, *out, *device;
@@ -73,7 +49,6 @@ int main() {
   CHECK(cudaStreamCreate(&stream));
   RoundTrips(stream, in, out, device, count);
   InPlace(stream, 10000);
-  Registered(stream, device);
   CHECK(cudaStreamDestroy(stream));
   std::printf("async_pinned: checksum %016llx\n",
               (unsigned long long)check::Checksum(out, count * sizeof(int)));

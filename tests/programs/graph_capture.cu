@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: capture from two streams, replay many times, graphs built by hand, and what capture forbids.
+// Graphs: capture from two streams, replay many times, and what capture forbids.
 #include <vector>
 
 #include "tests/programs/check.h"
@@ -68,41 +68,6 @@ static void Replay(cudaGraph_t graph, cudaStream_t stream, const Buffers& b) {
   CHECK(cudaGraphExecDestroy(executable));
 }
 
-// A graph made of explicit nodes, whose kernel's arguments are changed after instantiation.
-static void ByHand(cudaStream_t stream, const Buffers& b) {
-  cudaGraph_t graph;
-  cudaGraphNode_t fill, kernel;
-  cudaGraphExec_t executable;
-  CHECK(cudaGraphCreate(&graph, 0));
-  cudaMemsetParams fill_params = {};
-  fill_params.dst = b.left;
-  fill_params.elementSize = 4;
-  fill_params.value = 5;
-  fill_params.width = kCount;
-  fill_params.height = 1;
-  CHECK(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &fill_params));
-  int* left = b.left;
-  int count = kCount, factor = 10, offset = 1;
-  void* arguments[] = {&left, &count, &factor, &offset};
-  cudaKernelNodeParams params = {};
-  params.func = (void*)Affine;
-  params.gridDim = dim3(kCount / 128);
-  params.blockDim = dim3(128);
-  params.kernelParams = arguments;
-  CHECK(cudaGraphAddKernelNode(&kernel, graph, &fill, 1, &params));
-  CHECK(cudaGraphInstantiate(&executable, graph, 0));
-  std::vector<int> result(kCount);
-  for (offset = 1; offset <= 3; ++offset) {
-    CHECK(cudaGraphExecKernelNodeSetParams(executable, kernel, &params));
-    CHECK(cudaGraphLaunch(executable, stream));
-    CHECK(cudaStreamSynchronize(stream));
-    CHECK(cudaMemcpy(result.data(), b.left, kCount * sizeof(int), cudaMemcpyDeviceToHost));
-    for (int value : result) REQUIRE(value == 50 + offset);
-  }
-  CHECK(cudaGraphExecDestroy(executable));
-  CHECK(cudaGraphDestroy(graph));
-}
-
 static void Forbidden(cudaStream_t stream) {
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -129,7 +94,6 @@ int main() {
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   CHECK(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
   Replay(Capture(stream, side, b), stream, b);
-  ByHand(stream, b);
   Forbidden(stream);
   CHECK(cudaStreamDestroy(stream));
   CHECK(cudaStreamDestroy(side));

@@ -40,6 +40,9 @@ int main() {
   *(volatile int*)flag = 0;
   int* device;
   CHECK(cudaMalloc(&device, kCount * sizeof(int)));
+  // Loading a kernel at its first launch waits for the whole device, so that comes before the waiting one.
+  Fill<<<kCount / 256, 256>>>(device, 1);
+  CHECK(cudaStreamSynchronize(0));
   WaitForFlag<<<1, 1>>>(device_flag, 1000000);
   REQUIRE(cudaStreamQuery(cudaStreamPerThread) == cudaErrorNotReady);
   REQUIRE(cudaStreamQuery(0) == cudaErrorNotReady);
