@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything in one command, without a GPU: installs what is missing, builds, runs the demo VM, then all tests.
+# usage: run_all.sh [--sanitizers] [--build DIR]
+#   --sanitizers  afterwards the ring's tests under TSan, and ring, protocol, daemon and fuzz tests under ASan + UBSan
+#   --build DIR   the build folder (default: build beside this folder; the sanitizers' are DIR-thread and DIR-address)
+# The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=$root/build sanitizers=no
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --sanitizers) sanitizers=yes; shift ;;
+    --build) [ $# -ge 2 ] || { echo "run_all.sh: --build needs a folder" >&2; exit 2; }; build=$2; shift 2 ;;
+    -h | --help) sed -n '3,7s/^# //p' "$0"; exit 0 ;;
+    *) echo "run_all.sh: unknown option $1; see --help" >&2; exit 2 ;;
+  esac
+done
+mkdir -p "$build"
+build=$(cd "$build" && pwd)
+started=$SECONDS
+passed=0 failed=0 skipped=0
+step() { echo "==== $* ($((SECONDS - started)) s)"; }
+
+finish() {
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+  exit
+}
+
+# count_tests FILE: adds the results in ctest's JUnit file; a missing file counts as a failure.
+count_tests() {
+  local counts
+  counts=$(python3 - "$1" <<'TEXT'
+import sys, xml.etree.ElementTree as tree
+suite = tree.parse(sys.argv[1]).getroot()
+ran, failed, left_out = (int(suite.get(name, "0")) for name in ("tests", "failures", "skipped"))
+left_out += int(suite.get("disabled", "0"))
+print(ran - failed - left_out, failed, left_out)
+TEXT
+  ) || counts="0 1 0"
+  # shellcheck disable=SC2086
+  set -- $counts
+  passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
+# run_tests FOLDER ctest-options...: all failures are counted; a ctest that fails without one counts as one.
+run_tests() {
+  local folder=$1 before=$failed status=0
+  shift
+  rm -f "$folder/results.xml"
+  ctest --test-dir "$folder" --output-on-failure --no-tests=error --output-junit "$folder/results.xml" "$@" \
+    < /dev/null || status=$?
+  count_tests "$folder/results.xml"
+  if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then failed=$((failed + 1)); fi
+}
+
+# sanitize KIND "TARGET..." TESTS: builds only these targets with the sanitizer and runs the tests that match.
+sanitize() {
+  local kind=$1 targets=$2 tests=$3
+  step "building with -DCAUSEWAY_SANITIZE=$kind"
+  # shellcheck disable=SC2086
+  if ! cmake -S "$root" -B "$build-$kind" -G Ninja -DCAUSEWAY_SANITIZE="$kind" > "$build/configure-$kind.log" 2>&1 ||
+    ! cmake --build "$build-$kind" --target $targets; then
+    tail -n 20 "$build/configure-$kind.log" >&2
+    failed=$((failed + 1))
+    return
+  fi
+  step "testing with -DCAUSEWAY_SANITIZE=$kind"
+  run_tests "$build-$kind" -R "$tests"
+}
+
+step "install, build and demo VM"
+if "$root/vm_configs/demo.sh" "$build" < /dev/null; then
+  passed=$((passed + 1))
+else
+  failed=$((failed + 1))
+  # Without a build there is nothing to test.
+  [ -x "$build/host_backend/causeway" ] && cmake --build "$build" > /dev/null || finish
+fi
+
+step "tests"
+# The demo has just run. VM tests take both processors of ctest's count, so they run alone.
+run_tests "$build" -j 2 -E '^vm\.demo$'
+
+if [ "$sanitizers" = yes ]; then
+  ring="layout_test ring_test ring_processes_test waiter_test transport_test tcp_transport_test"
+  ring_tests='^(layout|ring|ring_processes|waiter|transport|tcp_transport)_test$'
+  sanitize thread "$ring" "$ring_tests"
+  sanitize address "$ring protocol_test daemon_test fuzz_ring fuzz_tcp" \
+    '^((layout|ring|ring_processes|waiter|transport|tcp_transport|daemon)_test|protocol|fuzz_ring|fuzz_tcp)$'
+fi
+step "done"
+finish
