@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam between the software GPU's driver (contexts, memory, streams) and its PTX interpreter.
 //
 //   PTX text --Program::Parse--> Program --Program::Link--> addresses fixed --Run--> threads executed

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the image tests load, in every compression mode. Long enough for the compressors to find something.
-extern "C" __global__ void scale(unsigned* data, unsigned factor) { data[threadIdx.x] *= factor; }
+extern "C" __global__ void scale(unsigned* data, unsigned factor) {
+  data[threadIdx.x] *= factor;
+}
 
 extern "C" __global__ void fill(unsigned* data, unsigned count) {
 #pragma unroll 8
