@@ -178,6 +178,7 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
   if (const CUresult result = InitialisedOrError()) return result;
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Object* object = Find(context);
   if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   ThisThread().contexts.push_back(object);

@@ -55,6 +55,7 @@ bool LoadApi(const char* path, Api& api) {
          Load(library, "cuStreamQuery", api.stream_query) &&
          Load(library, "cuEventCreate", api.event_create) &&
          Load(library, "cuEventRecord", api.event_record) && Load(library, "cuEventQuery", api.event_query) &&
+         Load(library, "cuCtxGetCacheConfig", api.get_cache_config) &&
          Load(library, "cuMemGetInfo_v2", api.memory_info) &&
          Load(library, "cuMemAlloc_v2", api.memory_alloc) && Load(library, "cuMemFree_v2", api.memory_free) &&
          Load(library, "cuMemAllocAsync", api.alloc_async) &&
@@ -110,8 +111,9 @@ int Main(int argc, char** argv) {
   const bool startup = std::strcmp(option, "--startup") == 0;
   Bench bench;
   bench.quick = std::strcmp(option, "--quick") == 0;
-  if (argc < 2 || argc > 3 || (argc == 3 && !startup && !bench.quick)) {
-    std::fprintf(stderr, "usage: causeway-bench-probe LIBRARY [--quick | --startup]\n");
+  bench.calls_only = std::strcmp(option, "--calls") == 0;
+  if (argc < 2 || argc > 3 || (argc == 3 && !startup && !bench.quick && !bench.calls_only)) {
+    std::fprintf(stderr, "usage: causeway-bench-probe LIBRARY [--quick | --startup | --calls]\n");
     return 2;
   }
   if (!LoadApi(argv[1], bench.api) || !Prepare(bench)) return 1;

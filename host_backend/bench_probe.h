@@ -26,6 +26,7 @@ struct Api {
   decltype(&::cuEventCreate) event_create;
   decltype(&::cuEventRecord) event_record;
   decltype(&::cuEventQuery) event_query;
+  decltype(&::cuCtxGetCacheConfig) get_cache_config;
   decltype(&::cuMemGetInfo_v2) memory_info;
   decltype(&::cuMemAlloc_v2) memory_alloc;
   decltype(&::cuMemFree_v2) memory_free;
@@ -53,7 +54,8 @@ struct Bench {
   CUfunction kernel = nullptr;
   CUstream stream = nullptr;
   CUdeviceptr word = 0;
-  bool quick = false;  // few repetitions
+  bool quick = false;       // few repetitions
+  bool calls_only = false;  // no copies of many megabytes: for small VMs
 };
 
 // Every figure but the start-up, in the order of the table.

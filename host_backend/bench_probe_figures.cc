@@ -191,10 +191,16 @@ std::vector<Figure> Measure(const Bench& bench) {
     size_t total_bytes = 0;
     return bench.api.memory_info(&free_bytes, &total_bytes);
   });
+  // The driver answers this one from memory: through the guest library it is the bare round trip of a waiting
+  // call.
+  collect.Time("cuCtxGetCacheConfig (bare round trip)", {21, 500}, [&] {
+    CUfunc_cache config = CU_FUNC_CACHE_PREFER_NONE;
+    return bench.api.get_cache_config(&config);
+  });
   MeasureLaunches(bench, collect);
   MeasureStreams(bench, collect);
   MeasureMemory(bench, collect);
-  MeasureCopies(bench, collect);
+  if (!bench.calls_only) MeasureCopies(bench, collect);
   return collect.Take();
 }
 

@@ -107,6 +107,7 @@ CUresult cuCtxGetCurrent(CUcontext* pctx) {
 
 CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
   return Initialised(__func__, [&]() -> CUresult {
+    if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
     ContextRef context = FindContext(ctx);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     context_stack.push_back(context);
