@@ -3,13 +3,12 @@
 // session and the context stack are in the real library, so that the guest-local parts can be tested alone.
 #pragma once
 
-#include <cuda.h>
-
 #include <map>
 #include <string>
 #include <vector>
 
 #include "guest_lib/guest_state.h"
+#include "ivshmem_ring/driver_api.h"
 
 namespace causeway::guest::test {
 

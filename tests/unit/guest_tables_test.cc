@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuGetExportTable: which tables there are, their sizes, and what their slots answer; cuGetErrorName and
 // cuGetErrorString.
-#include <cuda.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "guest_lib/integrity.h"
+#include "ivshmem_ring/driver_api.h"
 #include "tests/unit/fake_guest_state.h"
 
 namespace causeway::guest {

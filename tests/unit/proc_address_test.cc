@@ -5,7 +5,6 @@
 
 #include "guest_lib/proc_address.h"
 
-#include <cuda.h>
 #include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
 #include <gtest/gtest.h>

@@ -2,13 +2,13 @@
 // NVIDIA's own CUDA runtime (the static one) starts over our tables: it looks up its 439 names, checks the
 // tables' sizes and verifies the integrity value; if one is wrong, every call fails. It also judges the error
 // texts.
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "guest_lib/context_storage.h"
+#include "ivshmem_ring/driver_api.h"
 #include "tests/unit/fake_guest_state.h"
 
 namespace causeway::guest {
