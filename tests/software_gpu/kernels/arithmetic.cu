@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic of every type: plain expressions, and intrinsics that become single instructions.
+// Lists of X(...) have no semicolons, so clang-format would indent them anew each time.
+// clang-format off
 #include <cstdint>
 
 #include "plain_expressions.h"
@@ -60,8 +62,7 @@ __global__ void Intrinsics(const uint32_t* pa, const uint32_t* pb, const uint32_
   uint32_t t = 0, u = 0;
   int k = 0;
   X(__popc(a))
-  X(__clz(a))
-  X(__brev(a)) X(__ffs(a)) X(__byte_perm(a, b, c)) X(__funnelshift_l(a, b, c))
+  X(__clz(a)) X(__brev(a)) X(__ffs(a)) X(__byte_perm(a, b, c)) X(__funnelshift_l(a, b, c))
       X(__funnelshift_rc(a, b, c & 63)) X(__umulhi(a, b)) X(__mulhi(int(a), int(b))) X(__umul24(a, b))
           X(__mul24(int(a), int(b))) X(__usad(a, b, c)) X(__sad(int(a), int(b), c))
               X(__dp4a(int(a), int(b), int(c))) X(__dp4a(a, b, c)) X(__popcll(uint64_t(a) << 32 | b))
@@ -83,10 +84,9 @@ __global__ void Intrinsics(const uint32_t* pa, const uint32_t* pb, const uint32_
   asm("{ add.cc.u32 %0, %2, %3; addc.u32 %1, %4, 0; }" : "=r"(t), "=r"(u) : "r"(a), "r"(b), "r"(c));
   X(t) X(u) asm("{ sub.cc.u32 %0, %2, %3; subc.u32 %1, %4, 0; }" : "=r"(t), "=r"(u) : "r"(a), "r"(b), "r"(c));
   X(t)
-  X(u)
-  asm("{ mad.lo.cc.u32 %0, %2, %3, %4; madc.hi.u32 %1, %2, %3, 0; }"
-      : "=r"(t), "=r"(u)
-      : "r"(a), "r"(b), "r"(c));
+  X(u) asm("{ mad.lo.cc.u32 %0, %2, %3, %4; madc.hi.u32 %1, %2, %3, 0; }"
+           : "=r"(t), "=r"(u)
+           : "r"(a), "r"(b), "r"(c));
   X(t) X(u) asm("add.sat.s32 %0, %1, %2;" : "=r"(t) : "r"(a), "r"(b));
   X(t)
   asm("sub.sat.s32 %0, %1, %2;" : "=r"(t) : "r"(a), "r"(b));
@@ -121,9 +121,8 @@ __global__ void FloatIntrinsics(const float* pa, const float* pb, const float* p
   const float a = pa[i], b = pb[i], c = pc[i];
   int k = 0;
   X(__fadd_rz(a, b))
-  X(__fadd_ru(a, b))
-  X(__fadd_rd(a, b)) X(__fmul_rz(a, b)) X(__fmul_ru(a, b)) X(__fmaf_rd(a, b, c)) X(__fdiv_ru(a, b))
-      X(__fsqrt_rz(a)) X(__frcp_rd(a)) X(__saturatef(a)) X(float(__float2int_rn(a)))
+  X(__fadd_ru(a, b)) X(__fadd_rd(a, b)) X(__fmul_rz(a, b)) X(__fmul_ru(a, b)) X(__fmaf_rd(a, b, c))
+      X(__fdiv_ru(a, b)) X(__fsqrt_rz(a)) X(__frcp_rd(a)) X(__saturatef(a)) X(float(__float2int_rn(a)))
           X(float(__float2uint_rz(a))) X(float(__float2ll_rd(a))) X(__int2float_rz(__float_as_int(a)))
               X(__ull2float_ru(uint64_t(__float_as_uint(a)) << 24))
                   X(__double2float_rd(double(a) * 1.0000000001)) X(float(__double2int_ru(double(a) / 3)))

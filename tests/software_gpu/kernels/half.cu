@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // half and bfloat16, scalar and packed. Operands and results travel as bits.
+// Lists of X(...) have no semicolons, so clang-format would indent them anew each time.
+// clang-format off
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -25,16 +27,14 @@ __global__ void HalfMath(const uint16_t* pa, const uint16_t* pb, const uint16_t*
   const __half a = __ushort_as_half(pa[i]), b = __ushort_as_half(pb[i]), c = __ushort_as_half(pc[i]);
   int k = 0;
   X(__hadd(a, b))
-  X(__hsub(a, b))
-  X(__hmul(a, b)) X(__hfma(a, b, c)) X(__hdiv(a, b)) X(hsqrt(a)) X(__hneg(a)) X(__habs(a)) X(__hmin(a, b))
-      X(__hmax(a, b)) X(__hlt(a, b)) X(__hgeu(a, b)) X(__float2half_rn(pf[i])) X(__float2half_rz(pf[i]))
-          X(__float2half_ru(pf[i])) X(__float2half_rd(pf[i])) X(__int2half_rn(int(pa[i]) * 5))
-              X(__hadd_sat(a, b)) X(__double2half(pf[i]))
+  X(__hsub(a, b)) X(__hmul(a, b)) X(__hfma(a, b, c)) X(__hdiv(a, b)) X(hsqrt(a)) X(__hneg(a)) X(__habs(a))
+      X(__hmin(a, b)) X(__hmax(a, b)) X(__hlt(a, b)) X(__hgeu(a, b)) X(__float2half_rn(pf[i]))
+          X(__float2half_rz(pf[i])) X(__float2half_ru(pf[i])) X(__float2half_rd(pf[i]))
+              X(__int2half_rn(int(pa[i]) * 5)) X(__hadd_sat(a, b)) X(__double2half(pf[i]))
                   const __half2 p = __halves2half2(a, b),
                                 q = __halves2half2(b, c), r = __hfma2(p, q, __halves2half2(c, a));
   X(__low2half(r))
-  X(__high2half(r))
-  X(__low2half(__hadd2(p, q))) X(__high2half(__hmul2(p, q))) X(__low2half(__heq2(p, q)))
+  X(__high2half(r)) X(__low2half(__hadd2(p, q))) X(__high2half(__hmul2(p, q))) X(__low2half(__heq2(p, q)))
       X(__high2half(__hgt2(p, q)))
 }
 
@@ -45,9 +45,8 @@ __global__ void BFloatMath(const uint16_t* pa, const uint16_t* pb, const uint16_
                       c = __ushort_as_bfloat16(pc[i]);
   int k = 0;
   X(__hadd(a, b))
-  X(__hsub(a, b))
-  X(__hmul(a, b)) X(__hfma(a, b, c)) X(__hneg(a)) X(__habs(a)) X(__hmin(a, b)) X(__hmax(a, b)) X(__hlt(a, b))
-      X(__float2bfloat16_rn(pf[i])) X(__float2bfloat16_rz(pf[i]))
+  X(__hsub(a, b)) X(__hmul(a, b)) X(__hfma(a, b, c)) X(__hneg(a)) X(__habs(a)) X(__hmin(a, b)) X(__hmax(a, b))
+      X(__hlt(a, b)) X(__float2bfloat16_rn(pf[i])) X(__float2bfloat16_rz(pf[i]))
           const __nv_bfloat162 p = __halves2bfloat162(a, b),
                                q = __halves2bfloat162(b, c), r = __hfma2(p, q, __halves2bfloat162(c, a));
   X(__low2bfloat16(r)) X(__high2bfloat16(r)) X(__low2bfloat16(__hadd2(p, q)))
