@@ -167,7 +167,7 @@ void PrintTable(const Table& table, uint32_t pairs) {
     }
     std::printf("%-36s %-5s %12s %12s %16s %s\n", row.name.c_str(), row.unit.c_str(),
                 Cell(row, kNative).c_str(), Cell(row, kGuest).c_str(), ratio.c_str(), spread.c_str());
-    if (row.name == "cuMemGetInfo" && !ratios.empty()) {
+    if (row.name.starts_with("cuCtxGetCacheConfig") && !ratios.empty()) {
       std::printf("%-36s %-5s %12s %12s\n", "  waiting call, over native", "us", "",
                   Number(Median(row.samples[kGuest]) - Median(row.samples[kNative])).c_str());
     }

@@ -2,7 +2,12 @@
 // The polling of a VM's guest page, its resets, and what happens to its file.
 #include "host_backend/vm_server.h"
 
+#include <sys/epoll.h>
+#include <sys/stat.h>
+
 #include <algorithm>
+
+#include "host_backend/vm_process.h"
 
 namespace causeway::daemon {
 namespace {
@@ -38,6 +43,7 @@ Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmCo
 }
 
 VmServer::~VmServer() {
+  if (vm_process_) services_.loop.Unwatch(vm_process_watch_);
   services_.loop.Cancel(tick_timer_);
   services_.loop.Cancel(beat_timer_);
 }
@@ -191,10 +197,31 @@ bool VmServer::ScanEpoch() {
   return resetting_;
 }
 
+void VmServer::WatchVmProcess() {
+  if (vm_process_) return;
+  struct stat info;
+  if (stat(vm_.region_file.c_str(), &info) != 0) return;
+  vm_process_ = FindVmProcess(info.st_dev, info.st_ino);
+  if (!vm_process_) return;
+  vm_process_watch_ = services_.loop.Watch(vm_process_.get(), EPOLLIN, [this](uint32_t) { OnVmExit(); });
+}
+
+// Powered off, or its process was killed: no word of the guest will say so.
+void VmServer::OnVmExit() {
+  services_.loop.Unwatch(vm_process_watch_);
+  vm_process_.reset();
+  log_.Write(LogLevel::kInfo, "VM " + vm_.name + ": its process has ended; its sessions end");
+  if (!file_) return;
+  BeginReset(guest_epoch_);
+  vm_gone_ = true;
+}
+
 void VmServer::BeginReset(uint64_t epoch) {
   guest_epoch_ = epoch;
+  vm_gone_ = false;
   resetting_ = true;
-  log_.Write(LogLevel::kInfo, "VM " + vm_.name + ": its guest started anew; sessions of before end");
+  if (AnySession())
+    log_.Write(LogLevel::kInfo, "VM " + vm_.name + ": its guest is gone or new; earlier sessions end");
   for (auto& session : sessions_) {
     if (session) session->Reset();
   }
@@ -207,7 +234,11 @@ void VmServer::FinishReset() {
     log_.Write(LogLevel::kError, "VM " + vm_.name + ": memory of before cannot be zeroed: " + ErrnoText());
     return;
   }
-  seen_words_.fill(kNothingSeen);
+  if (vm_gone_) region.ClearGuestPart();  // its only writer is gone
+  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
+    // What a guest left behind when it was powered off is no request.
+    seen_words_[slot] = vm_gone_ && slot < region.slot_count() ? region.LoadGuestWord(slot) : kNothingSeen;
+  }
   resetting_ = false;
   // Nobody is left who could bring up a word of an earlier life: any number may follow.
   any_session_.fill(true);
@@ -292,6 +323,7 @@ void VmServer::OpenSlot(uint32_t slot, uint32_t number) {
             "later or raise it.";
   }
   any_session_[slot] = false;
+  WatchVmProcess();
   MakeSession(slot, number).Open(limit);
 }
 

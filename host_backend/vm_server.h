@@ -7,6 +7,7 @@
 
 #include "host_backend/region_file.h"
 #include "host_backend/region_session.h"
+#include "host_backend/unique_fd.h"
 
 namespace causeway::daemon {
 
@@ -34,6 +35,8 @@ class VmServer {
   void OpenSlot(uint32_t slot, uint32_t number);
   RegionSession& MakeSession(uint32_t slot, uint32_t number);
   void OnClosed(uint32_t slot);
+  void WatchVmProcess();
+  void OnVmExit();
   void BeginReset(uint64_t epoch);
   void FinishReset();
   void Violation(uint32_t slot, const std::string& text);
@@ -47,6 +50,9 @@ class VmServer {
   std::array<std::unique_ptr<RegionSession>, kMaxSlots> sessions_;
   std::array<uint32_t, kMaxSlots> seen_words_{};  // guest words already acted upon
   std::array<bool, kMaxSlots> any_session_{};     // the slot's next session may have any number
+  UniqueFd vm_process_;                           // of the VM's process, from its first session to its exit
+  EventLoop::WatchId vm_process_watch_ = 0;
+  bool vm_gone_ = false;  // powered off: its words mean nothing until a new guest starts
   uint64_t guest_epoch_ = 0;
   bool resetting_ = false;
   Clock::time_point last_change_{};

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A VM is powered off while its programs run: their sessions end, nothing is leaked, and the next VM works.
+# usage: vm_poweroff.sh BUILD_DIR
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+configs=$here/../../vm_configs
+build=$(cd "$1" && pwd)
+driver=$build/software_gpu region_mib=128
+fail() { echo "vm_poweroff.sh: $*" >&2; exit 1; }
+command -v qemu-system-x86_64 > /dev/null || { echo "vm_poweroff.sh: qemu-system-x86_64 is not installed"; exit 77; }
+[ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
+export KERNEL
+work=$(mktemp -d)
+# shellcheck source=tests/vm/demo_daemon.sh
+. "$here/demo_daemon.sh"
+stop() {
+  stop_daemon
+  rm -f "$region"
+  rm -rf "$work"
+}
+trap stop EXIT
+start_daemon
+
+# Prints "sessions workers slots-in-use slices-in-use" of the daemon; workers as the kernel counts its children.
+usage() {
+  local workers
+  workers=$(pgrep -c -P "$daemon_pid" || true)
+  daemon_status | python3 -c '
+import json, sys
+status = json.load(sys.stdin)
+region = status["regions"][0]
+print(len(status["sessions"]), sys.argv[1], region["slots_in_use"], region["slices"] - region["slices_free"])' "$workers"
+}
+idle=$(usage)
+
+cat > "$work/commands" <<'TEXT'
+& forever while /programs/two_at_once > /dev/null; do :; done
+& forever2:gpu2 while /programs/two_at_once > /dev/null; do :; done
+ready sleep 3
+wait
+TEXT
+"$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" \
+  --program "$build/programs/two_at_once" --program "$build/programs/vector_add"
+for attempt in 1 2; do
+  "$configs/run_vm.sh" --initramfs "$work/initramfs" --region "$region" --commands "$work/commands" \
+    --log "$work/console" --timeout 240 > /dev/null 2>&1 &
+  vm_pid=$!
+  for _ in $(seq 900); do
+    grep -qa '^EXIT ready' "$work/console" 2> /dev/null && break
+    kill -0 "$vm_pid" 2> /dev/null || break
+    sleep 0.1
+  done
+  grep -qa '^EXIT ready' "$work/console" || fail "the VM did not come up (attempt $attempt)."
+  # Only this VM: the QEMU that maps our region file.
+  qemu_pid=$(pgrep -f "mem-path=$region" | head -n 1)
+  kill -KILL "$qemu_pid"
+  wait "$vm_pid" 2> /dev/null || true
+  for _ in $(seq 50); do
+    now=$(usage)
+    [ "$now" = "$idle" ] && break
+    sleep 0.1
+  done
+  [ "$now" = "$idle" ] || fail "5 s after power-off: $now (sessions workers slots slices), idle: $idle"
+  rm -f "$work/console"
+done
+
+echo "vector_add /programs/vector_add" > "$work/commands"
+"$configs/run_vm.sh" --initramfs "$work/initramfs" --region "$region" --commands "$work/commands" \
+  --log "$work/console" --timeout 240 > /dev/null || daemon_failed "the VM after the power-offs failed."
+kill -0 "$daemon_pid" || daemon_failed "causewayd did not survive."
+echo "vm_poweroff.sh: passed"
