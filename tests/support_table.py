@@ -63,7 +63,7 @@ def area_lines(rows):
         area, kind = resolve(rows, name)
         counts[area][COLUMNS[kind]] += 1
     totals = [sum(column) for column in zip(*counts.values())]
-    lines = ["| area | answered in the guest | posted | waits | by hand | refused |", "|---|---:|---:|---:|---:|---:|"]
+    lines = ["| area | in the guest | posted | waits | by hand | refused |", "|---|---:|---:|---:|---:|---:|"]
     for area, numbers in counts.items():
         lines.append(f"| {AREAS[area]} | " + " | ".join(str(number or "") for number in numbers) + " |")
     lines.append(f"| **all {len(rows)} names** | " + " | ".join(f"**{total}**" for total in totals) + " |")
