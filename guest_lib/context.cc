@@ -81,19 +81,29 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device) {
 
 }  // namespace
 
+namespace {
+
+thread_local ThreadState* this_thread = nullptr;
+
+void EndThread(void* state) {
+  delete static_cast<ThreadState*>(state);
+  this_thread = nullptr;  // destructors of other keys may still call
+}
+
+}  // namespace
+
 // A key instead of a destructor of thread_local: the main thread's state must outlive its exit handlers.
 ThreadState& ThisThread() {
-  thread_local ThreadState* state = nullptr;
-  if (state == nullptr) {
+  if (this_thread == nullptr) {
     static const pthread_key_t key = [] {
       pthread_key_t made;
-      pthread_key_create(&made, [](void* of_thread) { delete static_cast<ThreadState*>(of_thread); });
+      pthread_key_create(&made, EndThread);
       return made;
     }();
-    state = new ThreadState;
-    pthread_setspecific(key, state);
+    this_thread = new ThreadState;
+    pthread_setspecific(key, this_thread);
   }
-  return *state;
+  return *this_thread;
 }
 
 Object* CurrentContextObject() {
