@@ -112,7 +112,8 @@ class ChannelLease {
   Session& session() { return *session_; }
 
   // Requests may be sent ahead of their replies, as many as there are bulk buffers; replies come in order.
-  // With several on their way `body_bytes` must be small: their records and replies have to fit the rings together.
+  // With several on their way `body_bytes` must be small: their records and replies have to fit the rings
+  // together.
   Writer Begin(size_t body_bytes = kMaxChannelRecordBytes - sizeof(RecordHeader));
   CUresult Send(Op op, const Writer& body, uint16_t flags = 0, uint64_t bulk_offset = 0,
                 uint32_t bulk_bytes = 0);

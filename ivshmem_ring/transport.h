@@ -61,8 +61,9 @@ class ServerTransport {
   virtual ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) = 0;
   virtual void DoneRequest(uint32_t channel) = 0;
 
-  // A reply of up to `bytes`. Reserve is null when the session stops. Reserving no more than the reply needs matters:
-  // the guest may have sent several requests ahead and reads no reply before it has room for its next request.
+  // A reply of up to `bytes`. Reserve is null when the session stops. Reserving no more than the reply needs
+  // matters: the guest may have sent several requests ahead and reads no reply before it has room for its
+  // next request.
   virtual std::byte* ReserveReply(uint32_t channel, size_t bytes = kMaxChannelRecordBytes) = 0;
   virtual void PublishReply(uint32_t channel, size_t bytes) = 0;
 
