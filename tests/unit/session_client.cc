@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// A guest process for session_death_test.py: opens the library by path, does one thing, says what it got.
+// Usage: session_client LIBRARY MODE [ARGUMENTS]
+#include <cuda.h>
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+void* library = nullptr;
+
+template <class Function>
+Function* Find(Function*, const char* name) {
+  void* address = dlsym(library, name);
+  if (address == nullptr) {
+    std::printf("%s is missing\n", name);
+    std::exit(9);
+  }
+  return reinterpret_cast<Function*>(address);
+}
+#define TEXT_OF(name) #name
+#define DRIVER(name) Find(static_cast<decltype(&name)>(nullptr), TEXT_OF(name))
+
+constexpr char kPtx[] =
+    ".version 6.3\n.target sm_75\n.address_size 64\n"
+    ".visible .entry increment(.param .u64 cells)\n{\n"
+    "  .reg .b32 %r<6>; .reg .b64 %rd<4>;\n"
+    "  ld.param.u64 %rd1, [cells]; cvta.to.global.u64 %rd1, %rd1;\n"
+    "  mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;\n"
+    "  mad.lo.s32 %r4, %r1, %r2, %r3; mul.wide.u32 %rd2, %r4, 4; add.s64 %rd3, %rd1, %rd2;\n"
+    "  ld.global.u32 %r5, [%rd3]; add.u32 %r5, %r5, 1; st.global.u32 [%rd3], %r5;\n  ret;\n}\n";
+constexpr size_t kCells = 512;
+
+void Say(const char* what, int value) {
+  std::printf("%s %d\n", what, value);
+  std::fflush(stdout);
+}
+
+void Need(const char* what, CUresult result) {
+  if (result == CUDA_SUCCESS) return;
+  Say(what, result);
+  std::exit(3);
+}
+
+struct Guest {
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  CUfunction increment = nullptr;
+
+  void Start() {
+    Need("init", DRIVER(cuInit)(0));
+    Need("retain", DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    Need("current", DRIVER(cuCtxSetCurrent)(context));
+    Need("alloc", DRIVER(cuMemAlloc)(&memory, kCells * 4));
+    Need("clear", DRIVER(cuMemsetD8)(memory, 0, kCells * 4));
+    CUmodule module = nullptr;
+    Need("module", DRIVER(cuModuleLoadData)(&module, kPtx));
+    Need("function", DRIVER(cuModuleGetFunction)(&increment, module, "increment"));
+    Need("synchronize", DRIVER(cuCtxSynchronize)());
+  }
+  CUresult Launch() {
+    void* parameters[] = {&memory};
+    return DRIVER(cuLaunchKernel)(increment, kCells / 64, 1, 1, 64, 1, 1, 0, nullptr, parameters, nullptr);
+  }
+  // Two calls after a loss: the error, how long the first one took, and the error again.
+  void SayLoss(CUresult first, std::chrono::steady_clock::time_point since) {
+    const auto ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - since);
+    std::printf("lost %d %d %d\n", static_cast<int>(first), static_cast<int>(DRIVER(cuCtxSynchronize)()),
+                static_cast<int>(ms.count()));
+    std::fflush(stdout);
+  }
+};
+
+void CopyForever(Guest& guest, bool pinned) {
+  constexpr size_t kBytes = 48u << 20;
+  void* host = std::malloc(kBytes);
+  if (pinned) Need("pinned", DRIVER(cuMemHostAlloc)(&host, kBytes, 0));
+  std::memset(host, 1, kBytes);
+  CUdeviceptr device = 0;
+  Need("device", DRIVER(cuMemAlloc)(&device, kBytes));
+  Say("started", getpid());
+  for (;;) {
+    Need("to device", DRIVER(cuMemcpyHtoD)(device, host, kBytes));
+    Need("to host", DRIVER(cuMemcpyDtoH)(host, device, kBytes));
+  }
+  (void)guest;
+}
+
+// Computes until its standard input ends; every round is compared.
+int Compute(Guest& guest, const std::atomic<bool>& end) {
+  unsigned round = 0;
+  while (!end) {
+    Need("launch", guest.Launch());
+    std::vector<unsigned> cells(kCells);
+    Need("result", DRIVER(cuMemcpyDtoH)(cells.data(), guest.memory, kCells * 4));
+    ++round;
+    for (const unsigned cell : cells) {
+      if (cell != round) return Say("wrong", static_cast<int>(cell)), 1;
+    }
+    if (round == 1) Say("started", getpid());
+  }
+  Say("rounds", static_cast<int>(round));
+  return 0;
+}
+
+int Lose(Guest& guest, const std::string& how) {
+  using Clock = std::chrono::steady_clock;
+  char line[16];
+  if (how == "idle") {
+    Say("started", getpid());
+    if (std::fgets(line, sizeof line, stdin) == nullptr) return 4;
+    const auto since = Clock::now();
+    guest.SayLoss(DRIVER(cuCtxSynchronize)(), since);
+  } else if (how == "waiting") {
+    Need("launch", guest.Launch());
+    Say("started", getpid());
+    guest.SayLoss(DRIVER(cuCtxSynchronize)(), Clock::now());
+  } else {
+    Say("started", getpid());
+    CUresult result = CUDA_SUCCESS;
+    auto before = Clock::now();
+    while (result == CUDA_SUCCESS) {
+      before = Clock::now();
+      result = DRIVER(cuMemsetD8Async)(guest.memory, 1, 64, nullptr);
+    }
+    guest.SayLoss(result, before);
+  }
+  return 0;
+}
+
+// Ways to go without a word.
+int Leave(Guest& guest, const std::string& how, char** argv) {
+  if (how == "fork") {
+    const pid_t child = fork();
+    if (child == 0) {
+      int count = 0;
+      _exit(DRIVER(cuDeviceGetCount)(&count) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    Say("child", status);
+    Say("parent", DRIVER(cuCtxSynchronize)());
+  } else if (how == "exec") {
+    execl(argv[0], argv[0], argv[1], "init", static_cast<char*>(nullptr));
+    return 5;
+  } else if (how == "dlclose") {
+    Say("closed", dlclose(library));
+  } else if (how == "threads") {
+    for (int i = 0; i < 4; ++i) {
+      std::thread([&guest] {
+        DRIVER(cuCtxSetCurrent)(guest.context);
+        for (;;) DRIVER(cuCtxSynchronize)();
+      }).detach();
+    }
+    usleep(20'000);
+    std::exit(0);  // static destructors run under them
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 8;
+  library = dlopen(argv[1], RTLD_NOW);
+  if (library == nullptr) {
+    std::printf("%s\n", dlerror());
+    return 9;
+  }
+  const std::string mode = argv[2], argument = argc > 3 ? argv[3] : "";
+  Guest guest;
+  if (mode == "init") return Say("init", DRIVER(cuInit)(0)), 0;
+  guest.Start();
+  if (mode == "copy") CopyForever(guest, argument == "pinned");
+  if (mode == "compute") {
+    std::atomic<bool> end{false};
+    std::thread reader([&end] {
+      while (std::getchar() != EOF) {
+      }
+      end = true;
+    });
+    const int result = Compute(guest, end);
+    if (result != 0) _exit(result);
+    reader.join();
+    return 0;
+  }
+  if (mode == "lose") return Lose(guest, argument);
+  if (mode == "leave") return Leave(guest, argument, argv);
+  if (mode == "launch") {  // until the first error
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < 50 && result == CUDA_SUCCESS; ++i) {
+      result = guest.Launch();
+      if (result == CUDA_SUCCESS) result = DRIVER(cuCtxSynchronize)();
+    }
+    guest.SayLoss(result, std::chrono::steady_clock::now());
+    return 0;
+  }
+  if (mode == "pinned") {
+    for (int i = 3; i < argc; ++i) {
+      void* host = nullptr;
+      Say("pinned", DRIVER(cuMemHostAlloc)(&host, std::strtoull(argv[i], nullptr, 10) << 20, 0));
+    }
+    Say("synchronize", DRIVER(cuCtxSynchronize)());
+    return 0;
+  }
+  return 7;
+}
