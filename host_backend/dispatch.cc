@@ -31,19 +31,7 @@ struct HandlerTable {
 #define POST CALL
 #define GUEST CALL
 #define CUSTOM(fn) at[static_cast<size_t>(Op::fn)] = &Serve_##fn;
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
   }
 };
 constexpr HandlerTable kHandlers;
@@ -58,19 +46,7 @@ const char* OpName(uint16_t op) {
 #define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
     case Op::kCopyToDevice:
       return "copy to the device";
     default:

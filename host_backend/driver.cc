@@ -19,20 +19,7 @@ bool Driver::Open(const std::string& path, std::string* error) {
 #define CALL(fn, ...) row[static_cast<size_t>(Op::fn)] = reinterpret_cast<void (*)()>(dlsym(library, #fn));
 #define POST CALL
 #define GUEST CALL
-#define CUSTOM(fn)
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
   for (const void* needed :
        {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),
         reinterpret_cast<void*>(cuDevicePrimaryCtxRetain), reinterpret_cast<void*>(cuCtxSetCurrent),

@@ -37,19 +37,7 @@ enum class Op : uint16_t {
 #define POST(fn, ...) fn,
 #define GUEST(fn, ...) fn,
 #define CUSTOM(fn) fn,
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
   kCount
 };
 
@@ -65,22 +53,10 @@ constexpr uint64_t Fnv1a(std::string_view text) {
 #define POST(...) "P" #__VA_ARGS__
 #define GUEST(...) "G" #__VA_ARGS__
 #define CUSTOM(...) "X" #__VA_ARGS__
-#define LOCAL(...)
-#define ALIAS(...)
-#define PER_THREAD(...)
-#define REFUSE(...)
 inline constexpr uint64_t kApiHash = Fnv1a("1"
 #include "ivshmem_ring/calls.def"
                                            ) ^
                                      CUDA_VERSION;
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
 
 // The template arguments are the shape of a call, not its name: calls of one shape share their code.
 template <class Function, class... Directions>
@@ -153,20 +129,7 @@ struct RowOf;
   };
 #define POST CALL
 #define GUEST CALL
-#define CUSTOM(fn)
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
 template <Op op>
 using RowShape = typename RowOf<op>::Type;
 

@@ -117,21 +117,8 @@ constexpr Row kRows[] = {
 #define CALL(fn, ...) ROW(fn, false)
 #define GUEST(fn, ...) ROW(fn, false)
 #define POST(fn, ...) ROW(fn, true)
-#define CUSTOM(fn)
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
 #undef ROW
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
 };
 
 TEST(Protocol, EveryRowCarriesItsParameters) {
@@ -238,23 +225,10 @@ TEST(Protocol, CutRepliesAreNoticed) {
 // An older name and the one it stands for must agree in every parameter, or the forwarding would misread
 // them.
 TEST(Protocol, ForwardedNamesHaveTheSameParameters) {
-#define CALL(fn, ...)
-#define POST(fn, ...)
-#define GUEST(fn, ...)
-#define CUSTOM(fn)
-#define LOCAL(fn)
 #define ALIAS(fn, target) static_assert(std::is_same_v<decltype(&::fn), decltype(&::target)>, #fn);
 #define PER_THREAD(fn, target) ALIAS(fn, target)
 #define REFUSE(fn, why) static_assert(sizeof(why) > 8, #fn " needs a reason");
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
 }
 
 TEST(Protocol, WritersAndReadersAreBoundedAndSticky) {
