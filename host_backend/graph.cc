@@ -53,7 +53,7 @@ CUresult Serve_cuTensorMapEncodeTiled(Session&, Request& request) {
   const auto body = request.in.Get<TensorMapBody>();
   if (!request.in.ok() || body.rank > 5) return CUDA_ERROR_INVALID_VALUE;
   if (TheDriver().cuTensorMapEncodeTiled == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  alignas(64) CUtensorMap map{};
+  CUtensorMap map{};
   const CUresult result = TheDriver().cuTensorMapEncodeTiled(
       &map, static_cast<CUtensorMapDataType>(body.data_type), body.rank,
       reinterpret_cast<void*>(body.address), body.dimensions, body.strides, body.box, body.element_strides,
@@ -67,7 +67,7 @@ CUresult Serve_cuTensorMapEncodeIm2col(Session&, Request& request) {
   const auto body = request.in.Get<TensorMapBody>();
   if (!request.in.ok() || body.rank > 5) return CUDA_ERROR_INVALID_VALUE;
   if (TheDriver().cuTensorMapEncodeIm2col == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  alignas(64) CUtensorMap map{};
+  CUtensorMap map{};
   const CUresult result = TheDriver().cuTensorMapEncodeIm2col(
       &map, static_cast<CUtensorMapDataType>(body.data_type), body.rank,
       reinterpret_cast<void*>(body.address), body.dimensions, body.strides, body.lower_corner,
