@@ -150,22 +150,7 @@ CAUSEWAY_HANDLER(kFetchOutput);
 CAUSEWAY_HANDLER(kCopyToDevice);
 CAUSEWAY_HANDLER(kCopyToHost);
 CAUSEWAY_HANDLER(kDescribeFunction);
-#define CALL(fn, ...)
-#define POST(fn, ...)
-#define GUEST(fn, ...)
 #define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
 
 }  // namespace causeway::host
