@@ -14,6 +14,13 @@ Function* DetailOf(const void* handle) {
   return object != nullptr ? static_cast<Function*>(object->detail) : nullptr;
 }
 
+// The context that ends what the operation makes: none for kernels, which live as long as their library and
+// outlast a reset of the device.
+Object* OwningContext(Op op) {
+  const bool makes_kernels = op == Op::cuLibraryGetKernel || op == Op::cuLibraryEnumerateKernels;
+  return makes_kernels ? nullptr : CurrentContextObject();
+}
+
 // Asks the owner (module, library or kernel) for a function by name.
 template <class Owner>
 CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
@@ -22,8 +29,11 @@ CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
   Writer& w = call.writer();
   Remote remote;
   const WireHandle owner_wire = remote.ToWire(owner, w);
-  Object* fresh = w.ok() ? NewObject(HandleKind::kFunction, CurrentContextObject()) : nullptr;
+  Object* fresh = w.ok() ? NewObject(HandleKind::kFunction, OwningContext(op)) : nullptr;
   if (fresh == nullptr) return w.ok() ? CUDA_ERROR_OUT_OF_MEMORY : w.error();
+  // A kernel's function ends with the kernel's library.
+  const Object* kernel = FindObject(HandleKind::kFunction, owner);
+  fresh->parent = kernel != nullptr ? kernel->parent : owner_wire;
   w.Put(GetFunctionBody{owner_wire, WireOf(fresh)});
   if (name != nullptr) w.PutBytes(name, std::strlen(name) + 1);
   const CUresult result = w.ok() ? call.Finish() : w.error();
@@ -118,6 +128,13 @@ CUresult DescribeByHandle(Object* object, bool is_kernel) {
 
 }  // namespace
 
+void ForgetFunctionsOf(WireHandle owner) {
+  FreeChildrenOf(owner, [](Object* object) {
+    delete static_cast<Function*>(object->detail);
+    object->detail = nullptr;
+  });
+}
+
 void RefreshAttributes(CUfunction handle) {
   Function* function = DetailOf(handle);
   for (const CUfunction_attribute attribute :
@@ -136,8 +153,9 @@ CUresult EnumerateFunctions(Op op, CUfunction* functions, unsigned count, WireHa
     PendingCall call(op);
     call.writer().Put(owner);
     for (Object*& object : fresh) {
-      object = NewObject(HandleKind::kFunction, CurrentContextObject());
+      object = NewObject(HandleKind::kFunction, OwningContext(op));
       if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+      object->parent = owner;
       call.writer().Put(WireOf(object));
     }
     const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();

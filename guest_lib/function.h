@@ -24,6 +24,9 @@ struct Function {
 // Reads a reply that describes a function and settles its handle: `fresh` was sent with the request.
 CUresult TakeFunction(Reader& reply, Object* fresh, const std::string& name, CUfunction* function);
 
+// After a module or library is unloaded: its functions are gone with it.
+void ForgetFunctionsOf(WireHandle owner);
+
 // Asks the host for the attributes again: a kernel and its function share them, so one may have changed
 // through the other's handle.
 void RefreshAttributes(CUfunction function);

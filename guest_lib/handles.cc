@@ -96,6 +96,18 @@ void FreeObjectsOf(const Object* context) {
   }
 }
 
+void FreeChildrenOf(WireHandle parent, void (*last)(Object*)) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  for (uint32_t i = 1; i < table.used; ++i) {
+    Object& object = table.objects[i];
+    if (object.parent != parent || object.kind.load() == static_cast<uint8_t>(HandleKind::kNone)) continue;
+    object.kind.store(static_cast<uint8_t>(HandleKind::kNone), std::memory_order_release);
+    last(&object);
+    table.free.push_back(i);
+  }
+}
+
 uint64_t NextId() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);

@@ -13,12 +13,12 @@ struct alignas(64) Object {
   std::atomic<uint8_t> kind;  // HandleKind; kNone while free
   uint8_t reserved[3];
   uint32_t generation;
-  Object* context;  // the context it belongs to; null for contexts and context-independent objects
-  void* detail;     // kFunction: Function*; kContext: Context*
-  uint64_t id;      // streams, contexts: unique and never reused
-  uint32_t flags;   // as given at creation
-  int32_t number;   // streams: priority
-  WireHandle parent;
+  Object* context;    // the context it belongs to; null for contexts and context-independent objects
+  void* detail;       // kFunction: Function*; kContext: Context*
+  uint64_t id;        // streams, contexts: unique and never reused
+  uint32_t flags;     // as given at creation
+  int32_t number;     // streams: priority
+  WireHandle parent;  // functions: the module or library that ends them
 };
 static_assert(sizeof(Object) == 64);
 
@@ -31,6 +31,8 @@ WireHandle WireOf(const Object* object);
 Object* ObjectOf(WireHandle wire);  // null if not alive
 // Frees everything that belongs to a context, except the context itself.
 void FreeObjectsOf(const Object* context);
+// Frees everything whose parent that object is, after `last` has had a look at each.
+void FreeChildrenOf(WireHandle parent, void (*last)(Object*));
 uint64_t NextId();
 
 template <class T>

@@ -168,8 +168,12 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
 
 CUresult cuModuleUnload(CUmodule module) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (Find(module) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return Wait<Op::cuModuleUnload>(module);
+  const Object* object = Find(module);
+  if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const WireHandle wire = WireOf(object);
+  const CUresult result = Wait<Op::cuModuleUnload>(module);
+  if (result == CUDA_SUCCESS) ForgetFunctionsOf(wire);
+  return result;
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
@@ -215,11 +219,14 @@ CUresult cuLibraryUnload(CUlibrary library) {
   if (const CUresult result = InitialisedOrError()) return result;
   Object* object = Find(library);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const WireHandle wire = WireOf(object);
   PendingCall call(Op::cuLibraryUnload);
-  call.writer().Put(WireOf(object));
+  call.writer().Put(wire);
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
-  if (result == CUDA_SUCCESS) FreeObject(object);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  FreeObject(object);
+  ForgetFunctionsOf(wire);
+  return CUDA_SUCCESS;
 }
 
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int count, CUlibrary library) {
