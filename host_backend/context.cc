@@ -14,6 +14,14 @@ struct PrimaryBody {
   WireHandle context;
 };
 
+// The last reference went, or a reset: all that was in the context is gone.
+void EndPrimary(Session& session, const PrimaryBody& body) {
+  session.NoteContextChange();
+  if (warm_context.load() != nullptr) return;  // the worker's own reference keeps it
+  session.UnbindContents(body.context);
+  session.ForgetRegistrations();
+}
+
 }  // namespace
 
 CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
@@ -27,7 +35,8 @@ CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
     TheDriver().cuDevicePrimaryCtxRelease_v2(0);
   if (const CUresult result = TheDriver().cuCtxSetCurrent(context)) return result;
   const CUresult restored = session.RestoreRegistrations();
-  TheDriver().cuCtxSetCurrent(nullptr);  // as this message came: without a context
+  TheDriver().cuCtxSetCurrent(nullptr);
+  session.NoteContextChange();
   return restored != CUDA_SUCCESS ? restored : request.out.error();
 }
 
@@ -35,7 +44,7 @@ CUresult Serve_cuDevicePrimaryCtxRelease_v2(Session& session, Request& request) 
   const auto body = request.in.Get<PrimaryBody>();
   if (!request.in.ok()) return request.in.error();
   const CUresult result = TheDriver().cuDevicePrimaryCtxRelease_v2(body.device);
-  if (result == CUDA_SUCCESS && warm_context.load() == nullptr) session.ForgetRegistrations();
+  if (result == CUDA_SUCCESS) EndPrimary(session, body);
   return result;
 }
 
@@ -43,7 +52,7 @@ CUresult Serve_cuDevicePrimaryCtxReset_v2(Session& session, Request& request) {
   const auto body = request.in.Get<PrimaryBody>();
   if (!request.in.ok()) return request.in.error();
   const CUresult result = TheDriver().cuDevicePrimaryCtxReset_v2(body.device);
-  if (result == CUDA_SUCCESS && warm_context.load() == nullptr) session.ForgetRegistrations();
+  if (result == CUDA_SUCCESS) EndPrimary(session, body);
   return result;
 }
 
@@ -69,6 +78,7 @@ CUresult Serve_cuCtxDestroy_v2(Session& session, Request& request) {
   auto context = static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, wire, request.in));
   if (!request.in.ok()) return request.in.error();
   const CUresult result = TheDriver().cuCtxDestroy_v2(context);
+  session.NoteContextChange();
   if (result == CUDA_SUCCESS) session.Unbind(wire);
   return result;
 }

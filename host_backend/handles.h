@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 #include "ivshmem_ring/handle.h"
 
@@ -18,9 +20,15 @@ class HandleTable {
   ~HandleTable();
 
   void* Find(HandleKind kind, WireHandle wire) const;  // null if not alive
-  // False if the number is out of range or of another kind.
-  bool Bind(HandleKind kind, WireHandle wire, void* value);
+  // False if the number is out of range or of another kind. `parent` (0: none) is the object that the driver
+  // ends this one with.
+  bool Bind(HandleKind kind, WireHandle wire, void* value, WireHandle parent = 0);
+  // Forgets the number and all that end with its object, since the driver's pointers to those are dead as
+  // well.
   void Unbind(WireHandle wire);
+  // The latter alone: the object was emptied, not ended.
+  void UnbindChildren(WireHandle wire);
+  WireHandle Parent(WireHandle wire) const;
   // The number bound to a driver pointer; 0 if none.
   WireHandle Reverse(HandleKind kind, void* value) const;
   uint64_t live() const { return live_.load(std::memory_order_relaxed); }
@@ -35,7 +43,13 @@ class HandleTable {
   Entry* At(uint32_t index) const;
 
   std::atomic<Entry*> chunks_[kChunks] = {};
-  mutable std::mutex mutex_;  // serialises Bind, Unbind and the reverse map
+  void UnbindLocked(WireHandle wire);
+  void UnbindChildrenLocked(WireHandle wire);
+  void Forget(Entry* entry, WireHandle wire);
+
+  mutable std::mutex mutex_;  // serialises Bind, Unbind, the reverse map and the families
+  std::unordered_map<WireHandle, WireHandle> parents_;
+  std::unordered_map<WireHandle, std::unordered_set<WireHandle>> children_;
   std::unordered_map<void*, WireHandle> reverse_[static_cast<size_t>(HandleKind::kCount)];
   std::atomic<uint64_t> live_{0};
 };

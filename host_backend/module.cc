@@ -35,6 +35,7 @@ CUresult TakeImage(Session& session, Request& request, Image* image) {
   if (request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   image->bytes = std::make_shared<std::vector<std::byte>>(std::move(session.blob(request.channel)));
   session.blob(request.channel).clear();
+  session.ReturnBlobRoom(image->bytes->size());
   // The driver may read a word past a text's end; images end in zeros.
   const uint64_t blob_bytes = image->bytes->size();
   image->bytes->resize(blob_bytes + kImageAlign);
@@ -84,7 +85,7 @@ struct Options {
   }
   void Reply(Writer& out) const {
     for (const auto* log : {&info, &error}) {
-      const auto bytes = static_cast<uint32_t>(strnlen(log->data(), log->size()));
+      const auto bytes = log->empty() ? 0u : static_cast<uint32_t>(strnlen(log->data(), log->size()));
       out.Put(bytes);
       out.PutBytes(log->data(), bytes);
     }

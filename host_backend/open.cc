@@ -70,8 +70,8 @@ CUresult Serve_kBeginBlob(Session& session, Request& request) {
   if (!request.in.ok() || request.channel >= kChannelCount || body.bytes > kMaxBlobBytes)
     return CUDA_ERROR_INVALID_VALUE;
   auto& blob = session.blob(request.channel);
-  blob.clear();
-  blob.shrink_to_fit();
+  session.ReturnBlobRoom(blob.size());
+  blob = {};
   // Grown by what arrives, not by what is announced.
   blob.reserve(std::min<uint64_t>(body.bytes, 64u << 20));
   return CUDA_SUCCESS;
@@ -80,7 +80,7 @@ CUresult Serve_kBeginBlob(Session& session, Request& request) {
 CUresult Serve_kAppendBlob(Session& session, Request& request) {
   if (request.channel >= kChannelCount || request.bulk.empty()) return CUDA_ERROR_INVALID_VALUE;
   auto& blob = session.blob(request.channel);
-  if (blob.size() + request.bulk.size() > kMaxBlobBytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!session.TakeBlobRoom(request.bulk.size())) return CUDA_ERROR_OUT_OF_MEMORY;
   blob.insert(blob.end(), request.bulk.begin(), request.bulk.end());
   return CUDA_SUCCESS;
 }

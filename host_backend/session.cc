@@ -71,11 +71,25 @@ void Session::LogFailedPost(uint16_t op, CUresult result) {
           result);
 }
 
-// A channel request runs only after everything its process posted before it.
+// A channel request runs only after everything its process posted before it. A number that no guest can have
+// reached would make this wait for ever.
 bool Session::WaitForMain(uint64_t sequence) {
-  for (uint32_t spins = 0; dispatched_.load(std::memory_order_acquire) < sequence; ++spins) {
+  constexpr uint64_t kMostInFlight = uint64_t{1} << 20;  // far more than rings and sockets hold
+  constexpr uint32_t kSpins = 200, kYields = 20'000;
+  uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Dispatch
+  if (sequence > dispatched && sequence - dispatched > kMostInFlight) {
+    Violation("a request waits for posted record " + std::to_string(sequence) + " of " +
+              std::to_string(dispatched));
+    return false;
+  }
+  for (uint32_t spins = 0; dispatched < sequence; ++spins) {
     if (stop_.load(std::memory_order_acquire)) return false;
-    if (spins > 200) sched_yield();
+    if (spins > kYields) {
+      usleep(50);  // a long posted call, or a guest that lies: neither deserves a core
+    } else if (spins > kSpins) {
+      sched_yield();
+    }
+    dispatched = dispatched_.load(std::memory_order_acquire);
   }
   return true;
 }
@@ -128,16 +142,59 @@ void Session::OpenChannel(uint32_t channel) {
   threads_.emplace_back([this, channel] { ServeChannel(channel); });
 }
 
+namespace {
+
+// The objects that the message being served has named, as far as they may own what it makes.
+struct Named {
+  WireHandle context = 0, code = 0, graph = 0, node = 0;
+};
+thread_local Named named;
+
+}  // namespace
+
 void* Session::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
   if (wire == 0) return nullptr;
   if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
   void* value = handles_.Find(kind, wire);
   if (value == nullptr) r.Fail(InvalidHandleError(kind));
+  auto first = [wire](WireHandle& place) { place = place != 0 ? place : wire; };
+  if (kind == HandleKind::kModule || kind == HandleKind::kLibrary || kind == HandleKind::kFunction)
+    first(named.code);
+  if (kind == HandleKind::kGraph) first(named.graph);
+  if (kind == HandleKind::kGraphNode) first(named.node);
   return value;
 }
 
+// What the driver ends a new object with.
+WireHandle Session::OwnerOf(HandleKind kind) const {
+  const HandleKind code = WireKind(named.code);
+  switch (kind) {
+    case HandleKind::kFunction:
+      return code == HandleKind::kFunction ? handles_.Parent(named.code) : named.code;
+    case HandleKind::kGraphNode:
+      return named.graph != 0 ? named.graph : handles_.Parent(named.node);
+    case HandleKind::kGraph:
+      return named.graph == 0 ? named.node : 0;  // a node's own graph
+    case HandleKind::kModule:
+      return code == HandleKind::kLibrary ? named.code : named.context;
+    case HandleKind::kStream:
+    case HandleKind::kEvent:
+      return named.context;
+    default:
+      return 0;
+  }
+}
+
 void Session::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
-  if (!handles_.Bind(kind, wire, value)) w.Fail(InvalidHandleError(kind));
+  if (!handles_.Bind(kind, wire, value, OwnerOf(kind))) w.Fail(InvalidHandleError(kind));
+}
+
+bool Session::TakeBlobRoom(uint64_t bytes) {
+  uint64_t taken = blob_bytes_.load();
+  do {
+    if (bytes > kMaxBlobBytes - taken) return false;
+  } while (!blob_bytes_.compare_exchange_weak(taken, taken + bytes));
+  return true;
 }
 
 WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {
@@ -159,7 +216,9 @@ void Session::DropImage(WireHandle library) {
 }
 
 CUresult EnterCallerState(const Session& session, const RecordHeader& header) {
+  named = {.context = header.context};
   thread_local CUcontext current = nullptr;
+  thread_local uint64_t changes = 0;
   thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   void* context = nullptr;
   if (header.context != 0) {
@@ -167,9 +226,12 @@ CUresult EnterCallerState(const Session& session, const RecordHeader& header) {
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   }
   Driver& driver = TheDriver();
-  if (context != current) {
+  // The driver may have taken the context from this thread, or given its address to a new one.
+  const uint64_t seen = session.context_changes();
+  if (context != current || changes != seen) {
     if (const CUresult result = driver.cuCtxSetCurrent(static_cast<CUcontext>(context))) return result;
     current = static_cast<CUcontext>(context);
+    changes = seen;
   }
   const auto wanted = static_cast<CUstreamCaptureMode>(header.flags & kCaptureModeMask);
   if (wanted != mode && wanted <= CU_STREAM_CAPTURE_MODE_RELAXED &&

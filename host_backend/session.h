@@ -56,6 +56,11 @@ class Session {
   WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w);
   void Bind(HandleKind kind, WireHandle wire, void* value, Writer& w);
   void Unbind(WireHandle wire) { handles_.Unbind(wire); }
+  // A primary context that was released or reset lives on as a number, what was in it does not.
+  void UnbindContents(WireHandle context) { handles_.UnbindChildren(context); }
+  // Threads remember which context they set; a change here makes them set it again.
+  uint64_t context_changes() const { return context_changes_.load(std::memory_order_acquire); }
+  void NoteContextChange() { context_changes_.fetch_add(1, std::memory_order_release); }
   void* Find(HandleKind kind, WireHandle wire) const { return handles_.Find(kind, wire); }
 
   // Region memory of the session (host_backend/arena.cc).
@@ -72,6 +77,9 @@ class Session {
 
   // Blobs belong to the channel that sends them.
   std::vector<std::byte>& blob(uint32_t channel) { return blobs_[channel]; }
+  // Those of all channels together stay below kMaxBlobBytes. False: no room.
+  bool TakeBlobRoom(uint64_t bytes);
+  void ReturnBlobRoom(uint64_t bytes) { blob_bytes_.fetch_sub(bytes); }
 
   // Images stay as long as the library that was loaded from them.
   void KeepImage(WireHandle library, std::shared_ptr<const void> image);
@@ -101,6 +109,9 @@ class Session {
   HandleTable handles_;
   Output output_;
   std::vector<std::byte> blobs_[kChannelCount];
+  std::atomic<uint64_t> blob_bytes_{0};
+  std::atomic<uint64_t> context_changes_{0};
+  WireHandle OwnerOf(HandleKind kind) const;
 
   std::atomic<uint64_t> dispatched_{
       0};  // main records executed; released in Dispatch, acquired in WaitForMain
