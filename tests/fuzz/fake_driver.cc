@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// One template makes a driver function of every declaration in cuda.h: its handles are checked, its pointers
+// touched, and what it returns is new.
+#include "tests/fuzz/fake_driver.h"
+
+#include <stdio.h>
+
+#include <map>
+#include <type_traits>
+
+#include "host_backend/driver.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace causeway::fuzz {
+namespace {
+
+struct Object {
+  HandleKind kind;
+  uintptr_t parent;
+};
+std::map<uintptr_t, Object> objects;  // by value; values are never used twice
+uintptr_t last_object = 0x1000;
+uint64_t random_state = 1;
+uint64_t calls = 0;
+uintptr_t current_context = 0;
+volatile uint8_t sink;
+
+uint64_t Random() {
+  random_state = random_state * 6364136223846793005 + 1442695040888963407;
+  return random_state >> 33;
+}
+
+uintptr_t Create(HandleKind kind, uintptr_t parent) {
+  objects[last_object += 16] = {kind, parent};
+  return last_object;
+}
+
+void Destroy(uintptr_t object) {
+  objects.erase(object);
+  for (bool again = true; again;) {
+    again = false;
+    for (const auto& [value, child] : objects) {
+      if (child.parent != 0 && !objects.contains(child.parent)) {
+        objects.erase(value);
+        again = true;
+        break;
+      }
+    }
+  }
+}
+
+void RequireLive(const char* function, HandleKind kind, uintptr_t value) {
+  if (value == 0 || (kind == HandleKind::kStream && value == reinterpret_cast<uintptr_t>(CU_STREAM_LEGACY))) {
+    return;
+  }
+  const auto found = objects.find(value);
+  if (found != objects.end() && found->second.kind == kind) return;
+  fprintf(stderr, "%s was given %s object of kind %d\n", function,
+          found == objects.end() ? "a dead" : "the wrong kind of", static_cast<int>(kind));
+  Require(false);
+}
+
+// What ends with what: an object's owner among a call's arguments, else the context where the driver says so.
+uintptr_t OwnerOf(HandleKind kind, uintptr_t argument) {
+  const auto found = objects.find(argument);
+  const HandleKind owner = found == objects.end() ? HandleKind::kNone : found->second.kind;
+  switch (kind) {
+    case HandleKind::kFunction:
+      if (owner == HandleKind::kFunction) return found->second.parent;
+      return owner == HandleKind::kModule || owner == HandleKind::kLibrary ? argument : 0;
+    case HandleKind::kGraphNode:
+      if (owner == HandleKind::kGraphNode) return found->second.parent;
+      return owner == HandleKind::kGraph ? argument : 0;
+    case HandleKind::kModule:
+      return owner == HandleKind::kLibrary ? argument : current_context;
+    case HandleKind::kStream:
+    case HandleKind::kEvent:
+      return current_context;
+    default:
+      return 0;
+  }
+}
+
+// One argument of a call: handles must be alive, texts end, a returned value can be written.
+template <class P>
+void Look(const char* function, P argument, uintptr_t* owner) {
+  if constexpr (Handle<P>) {
+    const auto value = reinterpret_cast<uintptr_t>(argument);
+    RequireLive(function, kKindOf<P>, value);
+    if (*owner == 0) *owner = value;
+  } else if constexpr (std::is_same_v<P, const char*>) {
+    if (argument != nullptr) sink = static_cast<uint8_t>(strlen(argument));
+  } else if constexpr (std::is_pointer_v<P> && std::is_const_v<std::remove_pointer_t<P>>) {
+    using T = std::remove_const_t<std::remove_pointer_t<P>>;
+    if constexpr (Handle<T>) {
+      if (argument != nullptr) RequireLive(function, kKindOf<T>, reinterpret_cast<uintptr_t>(*argument));
+    }
+  }
+}
+
+template <class P>
+void Answer(P argument, uintptr_t owner) {
+  if constexpr (std::is_pointer_v<P> && !std::is_function_v<std::remove_pointer_t<P>>) {
+    using T = std::remove_pointer_t<P>;
+    if constexpr (Handle<P> || std::is_void_v<T> || std::is_const_v<T>) {
+      return;
+    } else if constexpr (Handle<T>) {
+      if (argument == nullptr) return;
+      *argument = reinterpret_cast<T>(Create(kKindOf<T>, OwnerOf(kKindOf<T>, owner)));
+    } else if constexpr (std::is_same_v<T, const char*>) {
+      if (argument != nullptr) *argument = "name";
+    } else if constexpr (std::is_same_v<T, char>) {
+      if (argument != nullptr) *argument = '\0';
+    } else if constexpr (std::is_same_v<T, int> || std::is_same_v<T, unsigned>) {
+      if (argument != nullptr) *argument = static_cast<T>(Random() % 4);
+    } else if constexpr (std::is_same_v<T, size_t>) {  // also a room to stay within
+      if (argument != nullptr) *argument = Random() % (*argument + 1);
+    }
+  }
+}
+
+template <class Name, bool kDrops, class Function>
+struct Fake;
+template <class Name, bool kDrops, class... P>
+struct Fake<Name, kDrops, CUresult (*)(P...)> {
+  static CUresult Call(P... arguments) {
+    ++calls;
+    uintptr_t owner = 0;
+    (Look(Name::Text(), arguments, &owner), ...);
+    if (Random() % 16 == 0) return CUDA_ERROR_INVALID_VALUE;
+    if constexpr (kDrops) Destroy(owner);
+    (Answer(arguments, owner), ...);
+    return CUDA_SUCCESS;
+  }
+};
+
+void Touch(const void* bytes, size_t count) {
+  if (count == 0) return;
+  sink = static_cast<const volatile uint8_t*>(bytes)[0];
+  sink = static_cast<const volatile uint8_t*>(bytes)[count - 1];
+}
+void Fill(void* bytes, size_t count) {
+  if (count == 0) return;
+  static_cast<volatile uint8_t*>(bytes)[0] = 1;
+  static_cast<volatile uint8_t*>(bytes)[count - 1] = 1;
+}
+
+CUresult CopyIn(CUdeviceptr, const void* from, size_t bytes) {
+  Touch(from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult CopyInAsync(CUdeviceptr, const void* from, size_t bytes, CUstream stream) {
+  RequireLive("cuMemcpyHtoDAsync", HandleKind::kStream, reinterpret_cast<uintptr_t>(stream));
+  return CopyIn(0, from, bytes);
+}
+CUresult CopyOut(void* to, CUdeviceptr, size_t bytes) {
+  Fill(to, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult CopyOutAsync(void* to, CUdeviceptr, size_t bytes, CUstream stream) {
+  RequireLive("cuMemcpyDtoHAsync", HandleKind::kStream, reinterpret_cast<uintptr_t>(stream));
+  return CopyOut(to, 0, bytes);
+}
+
+// The last byte of the box that lies furthest: everything before it is inside the same buffer.
+CUresult CopyBox(const CUDA_MEMCPY3D* box) {
+  const auto last = [&](size_t x, size_t y, size_t z, size_t pitch, size_t rows) {
+    return ((z + box->Depth - 1) * rows + y + box->Height - 1) * pitch + x + box->WidthInBytes;
+  };
+  Require(box->srcMemoryType != CU_MEMORYTYPE_UNIFIED && box->dstMemoryType != CU_MEMORYTYPE_UNIFIED);
+  RequireLive("cuMemcpy3D", HandleKind::kArray, reinterpret_cast<uintptr_t>(box->srcArray));
+  RequireLive("cuMemcpy3D", HandleKind::kArray, reinterpret_cast<uintptr_t>(box->dstArray));
+  if (box->srcMemoryType == CU_MEMORYTYPE_HOST)
+    Touch(box->srcHost, last(box->srcXInBytes, box->srcY, box->srcZ, box->srcPitch, box->srcHeight));
+  if (box->dstMemoryType == CU_MEMORYTYPE_HOST)
+    Fill(box->dstHost, last(box->dstXInBytes, box->dstY, box->dstZ, box->dstPitch, box->dstHeight));
+  return CUDA_SUCCESS;
+}
+CUresult CopyBoxAsync(const CUDA_MEMCPY3D* box, CUstream stream) {
+  RequireLive("cuMemcpy3DAsync", HandleKind::kStream, reinterpret_cast<uintptr_t>(stream));
+  return CopyBox(box);
+}
+
+CUresult SetCurrent(CUcontext context) {
+  RequireLive("cuCtxSetCurrent", HandleKind::kContext, reinterpret_cast<uintptr_t>(context));
+  current_context = reinterpret_cast<uintptr_t>(context);
+  return CUDA_SUCCESS;
+}
+CUresult GetCurrent(CUcontext* context) {
+  *context = reinterpret_cast<CUcontext>(current_context);
+  return CUDA_SUCCESS;
+}
+CUresult DestroyContext(CUcontext context) {
+  RequireLive("cuCtxDestroy", HandleKind::kContext, reinterpret_cast<uintptr_t>(context));
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  Destroy(reinterpret_cast<uintptr_t>(context));
+  if (current_context == reinterpret_cast<uintptr_t>(context)) current_context = 0;
+  return CUDA_SUCCESS;
+}
+CUresult UnloadLibrary(CUlibrary library) {
+  RequireLive("cuLibraryUnload", HandleKind::kLibrary, reinterpret_cast<uintptr_t>(library));
+  Destroy(reinterpret_cast<uintptr_t>(library));
+  return CUDA_SUCCESS;
+}
+CUresult LoadModule(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+  Touch(image, 1);
+  *module = reinterpret_cast<CUmodule>(Create(HandleKind::kModule, current_context));
+  return CUDA_SUCCESS;
+}
+CUresult LoadLibrary(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned, CUlibraryOption*,
+                     void**, unsigned) {
+  Touch(image, 1);
+  *library = reinterpret_cast<CUlibrary>(Create(HandleKind::kLibrary, 0));
+  return CUDA_SUCCESS;
+}
+template <class Function>
+CUresult ParameterInfo(Function function, size_t index, size_t* offset, size_t* bytes) {
+  RequireLive("cuFuncGetParamInfo", HandleKind::kFunction, reinterpret_cast<uintptr_t>(function));
+  if (index >= Random() % 8) return CUDA_ERROR_INVALID_VALUE;
+  *offset = 8 * index;
+  *bytes = 8;
+  return CUDA_SUCCESS;
+}
+template <class T, class Owner>
+CUresult Enumerate(T* list, unsigned count, Owner owner) {
+  RequireLive("enumerate", kKindOf<Owner>, reinterpret_cast<uintptr_t>(owner));
+  const auto value = reinterpret_cast<uintptr_t>(owner);
+  for (unsigned i = 0; i < count; ++i)
+    list[i] = reinterpret_cast<T>(Create(HandleKind::kFunction, OwnerOf(HandleKind::kFunction, value)));
+  return CUDA_SUCCESS;
+}
+
+template <class... D>
+inline constexpr bool kEnds = (std::is_same_v<D, Drop> || ...);
+
+void InstallRows(host::Driver& driver) {
+#define CALL(fn, ...)                                                                         \
+  {                                                                                           \
+    struct Name {                                                                             \
+      static const char* Text() { return #fn; }                                               \
+    };                                                                                        \
+    driver.row[static_cast<size_t>(Op::fn)] =                                                 \
+        reinterpret_cast<void (*)()>(&Fake<Name, kEnds<__VA_ARGS__>, decltype(&::fn)>::Call); \
+  }
+#define POST CALL
+#define GUEST CALL
+#define CUSTOM(fn)
+#define LOCAL(fn)
+#define ALIAS(fn, target)
+#define PER_THREAD(fn, target)
+#define REFUSE(fn, why)
+#include "ivshmem_ring/calls.def"
+#undef CALL
+#undef POST
+#undef GUEST
+#undef CUSTOM
+#undef LOCAL
+#undef ALIAS
+#undef PER_THREAD
+#undef REFUSE
+}
+
+}  // namespace
+
+void InstallFakeDriver() {
+  host::Driver& driver = host::TheDriver();
+  InstallRows(driver);
+#define INSTALL(fn)                                        \
+  {                                                        \
+    struct Name {                                          \
+      static const char* Text() { return #fn; }            \
+    };                                                     \
+    driver.fn = &Fake<Name, false, decltype(&::fn)>::Call; \
+  }
+  CAUSEWAY_WORKER_FUNCTIONS(INSTALL)
+#undef INSTALL
+  driver.cuCtxSetCurrent = SetCurrent;
+  driver.cuCtxGetCurrent = GetCurrent;
+  driver.cuCtxDestroy_v2 = DestroyContext;
+  driver.cuMemcpyHtoD_v2 = CopyIn;
+  driver.cuMemcpyHtoDAsync_v2 = CopyInAsync;
+  driver.cuMemcpyDtoH_v2 = CopyOut;
+  driver.cuMemcpyDtoHAsync_v2 = CopyOutAsync;
+  driver.cuMemcpy3D_v2 = CopyBox;
+  driver.cuMemcpy3DAsync_v2 = CopyBoxAsync;
+  driver.cuModuleLoadDataEx = LoadModule;
+  driver.cuLibraryLoadData = LoadLibrary;
+  driver.cuLibraryUnload = UnloadLibrary;
+  driver.cuFuncGetParamInfo = ParameterInfo<CUfunction>;
+  driver.cuKernelGetParamInfo = ParameterInfo<CUkernel>;
+  driver.cuModuleEnumerateFunctions = Enumerate<CUfunction, CUmodule>;
+  driver.cuLibraryEnumerateKernels = Enumerate<CUkernel, CUlibrary>;
+}
+
+void ResetFakeDriver(uint64_t seed) {
+  objects.clear();
+  current_context = 0;
+  random_state = seed;
+}
+
+uint64_t FakeDriverCalls() {
+  return calls;
+}
+
+}  // namespace causeway::fuzz

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's decoder under a hostile guest: every opcode with bodies that are nearly valid, handles alive,
+// stale and made up, bulk buffers of every size, images of garbage. Behind it a driver that accepts nothing
+// dead (fake_driver.h). The session must never crash, read outside a message, or pass on what has ended.
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/session.h"
+#include "tests/fuzz/fake_driver.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace causeway::fuzz {
+namespace {
+
+using host::Request;
+using host::Session;
+using Bytes = std::vector<std::byte>;
+
+constexpr uint64_t kRegionBytes = kMinRegionBytes;
+constexpr uint64_t kWindow = 0x200000000000;
+constexpr size_t kHandlesOfKind = 2;  // few, so that stale and live numbers meet
+
+// Delivers posted records to Session::Serve and ends.
+class ScriptedTransport : public ServerTransport {
+ public:
+  explicit ScriptedTransport(const bool shares) : shares_(shares) {}
+  ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override {
+    if (next_ >= records.size()) return ReceiveStatus::kStopped;
+    *record = records[next_++];
+    return ReceiveStatus::kRecord;
+  }
+  void DoneMain() override {}
+  ReceiveStatus ReceiveRequest(uint32_t, std::span<const std::byte>*) override {
+    return ReceiveStatus::kStopped;
+  }
+  void DoneRequest(uint32_t) override {}
+  std::byte* ReserveReply(uint32_t, size_t) override { return nullptr; }
+  void PublishReply(uint32_t, size_t) override {}
+  void PostAsyncError(uint32_t) override {}
+  std::span<std::byte> BulkOf(uint32_t, const RecordHeader&) override { return {}; }
+  bool shares_memory() const override { return shares_; }
+  void Stop() override {}
+  const char* CorruptReason() const override { return "none"; }
+
+  std::vector<Bytes> records;
+
+ private:
+  size_t next_ = 0;
+  bool shares_;
+};
+
+// A number that a guest may send for a handle of that kind.
+WireHandle SomeHandle(Input& input, HandleKind kind) {
+  const uint8_t choice = input.Byte();
+  if (choice < 12) return input.Word();
+  if (choice < 20) return kLegacyStreamWire;
+  if (choice < 40) return 0;
+  if (choice < 44) kind = static_cast<HandleKind>(choice);
+  return MakeWireHandle(kind, choice > 240,
+                        static_cast<uint32_t>(kind) * kHandlesOfKind + choice % kHandlesOfKind);
+}
+
+uint64_t SomeNumber(Input& input) {
+  const uint8_t choice = input.Byte();
+  if (choice < 150) return choice % 5;
+  if (choice < 190) return kWindow + kGranuleBytes * (choice % 32) + (choice % 3);
+  if (choice < 220) return uint64_t{1} << choice % 64;
+  return input.Word();
+}
+
+void Put(Bytes& body, const void* from, size_t bytes) {
+  const auto* at = static_cast<const std::byte*>(from);
+  body.insert(body.end(), at, at + bytes);
+}
+
+// One parameter as its direction sends it, with values from the input.
+template <class D>
+struct Shaped {
+  template <class P>
+  static void Make(Input& input, Bytes& body) {  // a direction that this file does not know: words
+    for (int words = input.Byte() % 4; words > 0; --words) {
+      const uint64_t word = SomeNumber(input);
+      Put(body, &word, sizeof word);
+    }
+  }
+};
+template <>
+struct Shaped<In> {
+  template <class P>
+  static void Make(Input& input, Bytes& body) {
+    if constexpr (Handle<P>) {
+      const WireHandle wire = SomeHandle(input, kKindOf<P>);
+      Put(body, &wire, sizeof wire);
+    } else {
+      for (size_t done = 0; done < sizeof(P); done += 8) {
+        const uint64_t word = SomeNumber(input);
+        Put(body, &word, std::min<size_t>(8, sizeof(P) - done));
+      }
+    }
+  }
+};
+template <>
+struct Shaped<Drop> : Shaped<In> {};
+template <>
+struct Shaped<New> {
+  template <class P>
+  static void Make(Input& input, Bytes& body) {
+    Shaped<In>::Make<std::remove_pointer_t<P>>(input, body);
+  }
+};
+template <>
+struct Shaped<OutHandle> : Shaped<New> {};
+template <>
+struct Shaped<InOut> : Shaped<New> {};
+template <>
+struct Shaped<InOne> {
+  template <class P>
+  static void Make(Input& input, Bytes& body) {
+    Shaped<In>::Make<Pointee<P>>(input, body);
+  }
+};
+template <>
+struct Shaped<Out> {
+  template <class P>
+  static void Make(Input&, Bytes&) {}
+};
+template <size_t I>
+struct Shaped<OutArray<I>> : Shaped<Out> {};
+template <>
+struct Shaped<OutOrNull> {
+  template <class P>
+  static void Make(Input& input, Bytes& body) {
+    body.push_back(static_cast<std::byte>(input.Byte() % 3));
+  }
+};
+template <>
+struct Shaped<InString> {
+  template <class P>
+  static void Make(Input& input, Bytes& body) {
+    const auto text = input.Bytes(input.Byte() % 16);
+    const auto bytes = static_cast<uint32_t>(text.size() + 1);
+    Put(body, &bytes, sizeof bytes);
+    Put(body, text.data(), text.size());
+    body.push_back(static_cast<std::byte>(input.Byte() / 128));
+  }
+};
+template <size_t I>
+struct Shaped<InArray<I>> {
+  template <class P>
+  static void Make(Input& input, Bytes& body) {
+    const uint64_t count = SomeNumber(input);
+    Put(body, &count, sizeof count);
+    for (uint64_t i = 0; i < std::min<uint64_t>(count, 4); ++i) Shaped<In>::Make<Pointee<P>>(input, body);
+  }
+};
+
+template <class Row>
+struct BodyOf;
+template <class... P, class... D>
+struct BodyOf<Shape<CUresult (*)(P...), D...>> {
+  static void Make(Input& input, Bytes& body) { (Shaped<D>::template Make<P>(input, body), ...); }
+};
+
+using Maker = void (*)(Input&, Bytes&);
+std::array<Maker, static_cast<size_t>(Op::kCount)> MakersOfRows() {
+  std::array<Maker, static_cast<size_t>(Op::kCount)> makers{};
+#define CALL(fn, ...) makers[static_cast<size_t>(Op::fn)] = &BodyOf<RowShape<Op::fn>>::Make;
+#define POST CALL
+#define GUEST CALL
+#define CUSTOM(fn)
+#define LOCAL(fn)
+#define ALIAS(fn, target)
+#define PER_THREAD(fn, target)
+#define REFUSE(fn, why)
+#include "ivshmem_ring/calls.def"
+#undef CALL
+#undef POST
+#undef GUEST
+#undef CUSTOM
+#undef LOCAL
+#undef ALIAS
+#undef PER_THREAD
+#undef REFUSE
+  return makers;
+}
+
+template <class T>
+T& Append(Bytes& body) {
+  body.resize(body.size() + sizeof(T));
+  return *reinterpret_cast<T*>(body.data() + body.size() - sizeof(T));
+}
+
+// A body of a struct of words: each a small number, an address, or garbage.
+template <class T>
+T& AppendNumbers(Input& input, Bytes& body) {
+  const size_t at = body.size();
+  body.resize(at + sizeof(T));
+  for (size_t i = 0; i + 8 <= sizeof(T); i += 8) {
+    const uint64_t word = SomeNumber(input) | SomeNumber(input) << 32;
+    std::memcpy(body.data() + at + i, &word, sizeof word);
+  }
+  return *reinterpret_cast<T*>(body.data() + at);
+}
+
+void MakeHandles(Input& input, Bytes& body, std::initializer_list<HandleKind> kinds) {
+  for (const HandleKind kind : kinds) Append<WireHandle>(body) = SomeHandle(input, kind);
+}
+
+void MakeBox(Input& input, Bytes& body) {
+  BoxBody box{};
+  auto number = [&] { return SomeNumber(input); };
+  box.box.srcMemoryType = static_cast<CUmemorytype>(1 + input.Byte() % 4);
+  box.box.dstMemoryType = static_cast<CUmemorytype>(1 + input.Byte() % 4);
+  box.box.srcHost = reinterpret_cast<void*>(number());
+  box.box.dstHost = reinterpret_cast<void*>(number());
+  for (size_t* value :
+       {&box.box.srcXInBytes, &box.box.srcY, &box.box.srcZ, &box.box.dstXInBytes, &box.box.dstY,
+        &box.box.dstZ, &box.box.srcPitch, &box.box.srcHeight, &box.box.dstPitch, &box.box.dstHeight,
+        &box.box.WidthInBytes, &box.box.Height, &box.box.Depth}) {
+    *value = number();
+  }
+  box.source_array = SomeHandle(input, HandleKind::kArray);
+  box.destination_array = SomeHandle(input, HandleKind::kArray);
+  box.stream = SomeHandle(input, HandleKind::kStream);
+  box.asynchronous = input.Byte() % 4;
+  box.bulk_side = input.Byte() % 4;
+  Put(body, &box, sizeof box);
+}
+
+void MakeCopy(Input& input, Bytes& body) {
+  CopyBody copy{};
+  copy.device = SomeNumber(input);
+  copy.bytes = SomeNumber(input) + input.Byte();
+  copy.stream = SomeHandle(input, HandleKind::kStream);
+  copy.synchronous = input.Byte() % 4;
+  copy.in_message = input.Byte() % 2;
+  Put(body, &copy, sizeof copy);
+  Put(body, input.Bytes(256).data(), 0);
+  body.resize(body.size() + input.Byte());
+}
+
+void MakeLaunch(Input& input, Bytes& body) {
+  LaunchBody launch{};
+  launch.function = SomeHandle(input, HandleKind::kFunction);
+  launch.stream = SomeHandle(input, HandleKind::kStream);
+  launch.parameter_bytes = static_cast<uint32_t>(SomeNumber(input));
+  launch.attribute_count = input.Byte() < 200 ? input.Byte() % 3 : static_cast<uint32_t>(SomeNumber(input));
+  launch.cooperative = input.Byte() % 3;
+  Put(body, &launch, sizeof launch);
+  for (uint32_t i = 0; i < std::min(launch.attribute_count, 33u); ++i) {
+    CUlaunchAttribute attribute{};
+    attribute.id = static_cast<CUlaunchAttributeID>(input.Byte() % 20);
+    const WireHandle event = SomeHandle(input, HandleKind::kEvent);
+    std::memcpy(&attribute.value, &event, sizeof event);
+    Put(body, &attribute, sizeof attribute);
+  }
+  body.resize(body.size() + input.Byte() % 8);
+}
+
+void MakeLoad(Input& input, Bytes& body, HandleKind kind) {
+  LoadBody load{};
+  load.handle = SomeHandle(input, kind);
+  load.option_count = static_cast<uint32_t>(SomeNumber(input));
+  load.info_log_bytes = static_cast<uint32_t>(SomeNumber(input));
+  load.error_log_bytes = static_cast<uint32_t>(SomeNumber(input));
+  Put(body, &load, sizeof load);
+  for (uint32_t i = 0; i < std::min(load.option_count, 4u); ++i) {
+    Append<JitOption>(body) = {static_cast<uint32_t>(input.Byte() % 40), 0, SomeNumber(input)};
+  }
+}
+
+// Bodies of the messages that have no generic row.
+void MakeByHand(Op op, Input& input, Bytes& body) {
+  using enum HandleKind;
+  switch (op) {
+    case Op::kAddArena:
+    case Op::kDropArena:
+      Append<ArenaBody>(body) = {kGranuleBytes * (input.Byte() % 34) + input.Byte() / 250,
+                                 kGranuleBytes * (input.Byte() % 4)};
+      return;
+    case Op::kOpenChannel:
+      AppendNumbers<OpenChannelBody>(input, body);
+      return;
+    case Op::kBeginBlob:
+      Append<BlobBody>(body).bytes = SomeNumber(input) % (1 << 20);
+      return;
+    case Op::kCopyToDevice:
+    case Op::kCopyToHost:
+      return MakeCopy(input, body);
+    case Op::kDescribeFunction:
+      MakeHandles(input, body, {kFunction});
+      return Put(body, "\1\0\0\0\0\0\0\0", 8);
+    case Op::cuMemcpy3D_v2:
+      return MakeBox(input, body);
+    case Op::cuLaunchKernel:
+    case Op::cuLaunchKernelEx:
+    case Op::cuLaunchCooperativeKernel:
+      return MakeLaunch(input, body);
+    case Op::cuModuleLoadDataEx:
+      return MakeLoad(input, body, kModule);
+    case Op::cuLibraryLoadData:
+      return MakeLoad(input, body, kLibrary);
+    case Op::cuModuleGetFunction:
+      MakeHandles(input, body, {kModule, kFunction});
+      return Put(body, "f", 2);
+    case Op::cuLibraryGetKernel:
+      MakeHandles(input, body, {kLibrary, kFunction});
+      return Put(body, "k", 2);
+    case Op::cuKernelGetFunction:
+      return MakeHandles(input, body, {kFunction, kFunction});
+    case Op::cuModuleEnumerateFunctions:
+      return MakeHandles(input, body, {kModule, kFunction, kFunction, kFunction});
+    case Op::cuLibraryEnumerateKernels:
+      return MakeHandles(input, body, {kLibrary, kFunction, kFunction, kFunction});
+    case Op::cuLibraryUnload:
+      return MakeHandles(input, body, {kLibrary});
+    case Op::cuGraphGetNodes:
+      return MakeHandles(input, body, {kGraph, kGraphNode, kGraphNode});
+    case Op::cuStreamGetCaptureInfo_v2:
+      return MakeHandles(input, body, {kStream, kGraph});
+    case Op::cuCtxCreate_v2:
+      MakeHandles(input, body, {kContext});
+      return Put(body, "\0\0\0\0\0\0\0\0", 8);
+    case Op::cuCtxDestroy_v2:
+      return MakeHandles(input, body, {kContext});
+    case Op::cuDevicePrimaryCtxRetain:
+    case Op::cuDevicePrimaryCtxRelease_v2:
+    case Op::cuDevicePrimaryCtxReset_v2:
+      Put(body, "\0\0\0\0\0\0\0\0", 8);
+      return MakeHandles(input, body, {kContext});
+    case Op::cuTensorMapEncodeTiled:
+    case Op::cuTensorMapEncodeIm2col:
+      AppendNumbers<TensorMapBody>(input, body);
+      return;
+    default:
+      for (int words = input.Byte() % 5; words > 0; --words) Append<uint64_t>(body) = SomeNumber(input);
+  }
+}
+
+// What a blob is likely to hold: an image in form, or not.
+Bytes MakeBulk(Input& input) {
+  Bytes bulk;
+  if (input.Byte() % 2 == 0) {
+    const uint8_t parts = input.Byte();
+    Append<ImageHeader>(bulk) = {kImageMagic,
+                                 parts < 200 ? 1 + parts % 3u : static_cast<uint32_t>(SomeNumber(input))};
+    for (int i = 0; i < 1 + parts % 3; ++i)
+      Append<uint64_t>(bulk) = parts < 200 ? parts % 40 : SomeNumber(input);
+    bulk.resize(bulk.size() + 192);
+  }
+  bulk.resize(bulk.size() + 8 * (input.Byte() % 32));
+  bulk.shrink_to_fit();
+  return bulk;
+}
+
+uint16_t SomeOp(Input& input) {
+  // Half of all messages make what the other half uses.
+  static constexpr Op kMakers[] = {
+      Op::kAddArena,           Op::kAppendBlob,        Op::cuModuleLoadDataEx,       Op::cuModuleGetFunction,
+      Op::cuLibraryLoadData,   Op::cuLibraryGetKernel, Op::cuStreamCreate,           Op::cuGraphCreate,
+      Op::cuGraphAddEmptyNode, Op::cuCtxCreate_v2,     Op::cuDevicePrimaryCtxRetain, Op::cuGraphGetNodes,
+      Op::cuLaunchKernel,      Op::cuMemcpy3D_v2,      Op::cuModuleUnload,           Op::cuGraphDestroy};
+  const uint8_t choice = input.Byte();
+  if (choice < 128) return static_cast<uint16_t>(kMakers[choice % std::size(kMakers)]);
+  const auto op = static_cast<uint16_t>(input.Byte() << 8 | input.Byte());
+  return choice < 250 ? op % (static_cast<uint16_t>(Op::kCount) + 2) : op;
+}
+
+Bytes MakeRecord(Input& input, bool posted) {
+  static const auto makers = MakersOfRows();
+  RecordHeader header{};
+  header.op = SomeOp(input);
+  // A channel is a thread of its own: few are opened.
+  if (header.op == static_cast<uint16_t>(Op::kOpenChannel) && input.Byte() < 240) header.op = 0;
+  header.flags = input.Byte();
+  header.context = input.Byte() < 128 ? 0 : SomeHandle(input, HandleKind::kContext);
+  header.bulk_bytes = posted ? 0 : static_cast<uint32_t>(input.Byte());
+  Bytes body;
+  if (header.op < makers.size() && makers[header.op] != nullptr) {
+    makers[header.op](input, body);
+  } else {
+    MakeByHand(static_cast<Op>(header.op), input, body);
+  }
+  const uint8_t damage = input.Byte();
+  if (damage < 16 && !body.empty()) body.resize(input.Byte() % body.size());
+  if (damage >= 16 && damage < 32 && !body.empty()) body[input.Byte() % body.size()] ^= std::byte{damage};
+  body.resize(std::min(body.size(), kMaxChannelRecordBytes - sizeof header));
+  Bytes record;
+  record.reserve(sizeof header + body.size());  // exact: a sanitizer sees a read beyond it
+  Put(record, &header, sizeof header);
+  Put(record, body.data(), body.size());
+  return record;
+}
+
+// As the dispatcher (posted) and a channel's thread call it.
+void ServeOne(Session& session, Input& input, bool posted) {
+  const Bytes record = MakeRecord(input, posted);
+  Bytes bulk = posted ? Bytes{} : MakeBulk(input);
+  RecordHeader header;
+  std::memcpy(&header, record.data(), sizeof header);
+  Reader in(std::span<const std::byte>(record).subspan(sizeof header));
+  const size_t space_bytes = posted ? 0 : kMaxChannelRecordBytes - sizeof header;
+  const auto space = std::make_unique<std::byte[]>(space_bytes);
+  Writer out({space.get(), space_bytes});
+  Request request{.header = header,
+                  .in = in,
+                  .out = out,
+                  .channel = posted ? kChannelCount : input.Byte() % 2u,
+                  .bulk = bulk};
+  if (host::EnterCallerState(session, header) == CUDA_SUCCESS) host::ServeRecord(session, request);
+  Require(request.bulk_written <= bulk.size());
+}
+
+// One region for all executions, as the daemon makes it: slot 0 owns a part of the slices.
+host::RegionView Region() {
+  static const host::RegionView view = [] {
+    host::RegionView made;
+    made.fd = memfd_create("fuzz", MFD_CLOEXEC);
+    Require(made.fd >= 0 && ftruncate(made.fd, kRegionBytes) == 0);
+    made.bytes = kRegionBytes;
+    made.window_address = kWindow;
+    void* base = mmap(nullptr, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED, made.fd, 0);
+    Require(base != MAP_FAILED);
+    made.base = static_cast<std::byte*>(base);
+    auto* owners = reinterpret_cast<uint16_t*>(made.base + kOwnerTableOffset);
+    for (uint64_t i = 0; i < 24; ++i) owners[i] = i == 20 ? 2 : 1;
+    return made;
+  }();
+  return view;
+}
+
+}  // namespace
+}  // namespace causeway::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace causeway::fuzz;
+  static const struct Driver {
+    Driver() { InstallFakeDriver(); }
+    ~Driver() { fprintf(stderr, "%lu calls reached the driver\n", FakeDriverCalls()); }
+  } driver;
+  Input input(data, size);
+  ResetFakeDriver(input.Word());
+  causeway::host::warm_context.store(nullptr);
+  causeway::RecordHeader none{};
+  auto transport = std::make_unique<ScriptedTransport>(input.Byte() < 224);
+  ScriptedTransport& script = *transport;
+  {
+    causeway::host::Session session(std::move(transport), Region());
+    causeway::host::EnterCallerState(session,
+                                     none);  // this thread may still hold the last execution's context
+    while (!input.empty()) {
+      const uint8_t way = input.Byte();
+      if (way == 0) {  // rarely, because the worker's log names every posted call that fails
+        script.records.push_back(MakeRecord(input, true));
+        session.Serve();
+      } else {
+        ServeOne(session, input, way < 64);
+      }
+    }
+  }
+  munmap(reinterpret_cast<void*>(kWindow), kRegionBytes);  // a worker's end would
+  return 0;
+}
