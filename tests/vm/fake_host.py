@@ -134,7 +134,8 @@ def main():
         host.step()
         time.sleep(0.001)
     print(f"fake_host: {host.counts}, {len(host.errors)} errors", flush=True)
-    return 1 if host.errors or not host.counts["opened"] else 0
+    # A slot that opens and ends between two looks of a starved host is seen ending only.
+    return 1 if host.errors or not (host.counts["opened"] or host.counts["closed"]) else 0
 
 
 if __name__ == "__main__":
