@@ -64,9 +64,16 @@ bool RegionMemory::Carve(uint64_t bytes, uint64_t* offset, uint64_t* arena_offse
   return false;
 }
 
+CUresult RegionMemory::Full(uint64_t bytes) const {
+  Complain("no room for " + std::to_string(bytes) + " bytes of pinned memory in the shared region of " +
+           std::to_string(connection_.region_bytes >> 20) +
+           " MiB: raise region_mib (or local_region_mib) in causewayd's configuration");
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult RegionMemory::Allocate(uint64_t bytes, void** address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > connection_.region_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (bytes > connection_.region_bytes) return Full(bytes);
   const uint64_t rounded = RoundUp(bytes, kAlign);
   const std::lock_guard lock(mutex_);
   uint64_t offset = 0, arena = 0;
@@ -77,11 +84,7 @@ CUresult RegionMemory::Allocate(uint64_t bytes, void** address) {
       arena_bytes = RoundUp(rounded, kGranuleBytes);  // a small region: take just what is needed
       result = AddArena(arena_bytes, &arena);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-      Complain("no room for " + std::to_string(bytes) + " bytes of pinned memory in the shared region of " +
-               std::to_string(connection_.region_bytes >> 20) +
-               " MiB: raise region_mib (or local_region_mib) in causewayd's configuration");
-    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) return Full(bytes);
     if (result != CUDA_SUCCESS) return result;
     offset = arena;
     arenas_[arena].bytes = arena_bytes;

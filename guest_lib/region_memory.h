@@ -44,6 +44,7 @@ class RegionMemory {
     uint64_t arena;
   };
   CUresult AddArena(uint64_t bytes, uint64_t* offset);
+  CUresult Full(uint64_t bytes) const;  // says so, with the setting to change
   bool Carve(uint64_t bytes, uint64_t* offset, uint64_t* arena);
 
   Connection& connection_;

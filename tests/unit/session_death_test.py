@@ -339,6 +339,7 @@ class Deaths(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertTrue(err, "a refused allocation needs its sentence")
         self.assertIn("no room for 62914560 bytes of pinned memory", err[0])
+        self.assertIn("no room for 104857600 bytes of pinned memory", err[1])
         self.wait_idle()
 
 
