@@ -2,6 +2,8 @@
 // The CUDA runtime's integrity value: HMAC-MD2 over process, tables and devices.
 #include "guest_lib/integrity.h"
 
+#include <algorithm>
+
 namespace causeway::guest {
 namespace {
 
@@ -15,7 +17,9 @@ constexpr Md2Digest kVersionsEndingIn1 = {0x5c, 0x67, 0xcb, 0x03, 0x1c, 0x18, 0x
 template <typename T>
 void Append(std::vector<uint8_t>* message, const T& value) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
-  message->insert(message->end(), bytes, bytes + sizeof(value));
+  const size_t end = message->size();
+  message->resize(end + sizeof(value));  // not insert(): GCC 12 warns of it wrongly at -O1 and -O3
+  std::copy_n(bytes, sizeof(value), message->begin() + static_cast<ptrdiff_t>(end));
 }
 
 }  // namespace

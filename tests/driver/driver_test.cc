@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Helpers of the conformance programs, and their main function.
+#include "tests/driver/driver_test.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+
+namespace causeway::driver_test {
+
+void* Symbol(const char* name) {
+  static void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+  return library != nullptr ? dlsym(library, name) : nullptr;
+}
+
+CUfunction DriverTest::Kernel(const char* name) {
+  CUfunction function = nullptr;
+  if (module_ == nullptr) {
+    EXPECT_EQ(cuModuleLoadData(&module_, kKernels), CUDA_SUCCESS);
+  }
+  if (module_ != nullptr) {
+    EXPECT_EQ(cuModuleGetFunction(&function, module_, name), CUDA_SUCCESS) << name;
+  }
+  return function;
+}
+
+Spinner::Spinner(CUfunction spin, CUstream stream) {
+  EXPECT_EQ(cuCtxGetCurrent(&context_), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemAlloc(&flag_, 4), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamCreate(&side_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemsetD32Async(flag_, 0, 1, side_), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamSynchronize(side_), CUDA_SUCCESS);
+  void* parameters[] = {&flag_};
+  EXPECT_EQ(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr), CUDA_SUCCESS);
+}
+
+void Spinner::Release() {
+  if (released_.exchange(true)) return;
+  CUcontext before = nullptr;
+  cuCtxGetCurrent(&before);
+  EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemsetD32Async(flag_, 1, 1, side_), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamSynchronize(side_), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSetCurrent(before), CUDA_SUCCESS);
+}
+
+Spinner::~Spinner() {
+  Release();
+  EXPECT_EQ(cuStreamDestroy(side_), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(flag_), CUDA_SUCCESS);
+}
+
+namespace {
+
+// One line a test, for compare_ways.py: "[says] Suite.Name passed|failed|skipped (TAB key=value)...".
+class Reporter : public ::testing::EmptyTestEventListener {
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    const ::testing::TestResult& result = *test.result();
+    std::string line = std::string("[says] ") + test.test_suite_name() + "." + test.name() +
+                       (result.Skipped()  ? " skipped"
+                        : result.Passed() ? " passed"
+                                          : " failed");
+    for (int i = 0; i < result.test_property_count(); ++i) {
+      line += std::string("\t") + result.GetTestProperty(i).key() + "=" + result.GetTestProperty(i).value();
+    }
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  }
+};
+
+}  // namespace
+}  // namespace causeway::driver_test
+
+int main(int count, char** arguments) {
+  ::testing::InitGoogleTest(&count, arguments);
+  ::testing::UnitTest::GetInstance()->listeners().Append(new causeway::driver_test::Reporter);
+  return RUN_ALL_TESTS();
+}

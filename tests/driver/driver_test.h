@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the conformance programs share. Each is an ordinary CUDA program: linked against libcuda.so.1, it runs
+// on NVIDIA's library and on Causeway's, and compare_ways.py holds the two runs against each other. So a test
+// states what CUDA does (expectations), and records what CUDA leaves open but must be the same both times
+// (Say).
+#pragma once
+
+#include <cuda.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "tests/driver/kernels.h"
+
+namespace causeway::driver_test {
+
+// A step that the rest of the test needs.
+#define OK(call) ASSERT_EQ(call, CUDA_SUCCESS)
+
+// The software GPU (tests/software_gpu) lacks some of the hardware; it says so in its name.
+inline bool OnSoftwareGpu() {
+  char name[256] = "";
+  return cuDeviceGetName(name, sizeof name, 0) == CUDA_SUCCESS &&
+         std::string_view(name).find("oftware") != std::string_view::npos;
+}
+#define NEEDS_HARDWARE(what) \
+  if (::causeway::driver_test::OnSoftwareGpu()) GTEST_SKIP() << "the software GPU lacks " what
+
+// Over TCP host memory has no address on the device.
+inline bool SharesMemory() {
+  const char* way = std::getenv("CAUSEWAY");
+  return way == nullptr || std::string_view(way).substr(0, 4) != "tcp:";
+}
+#define NEEDS_SHARED_MEMORY() \
+  if (!::causeway::driver_test::SharesMemory()) GTEST_SKIP() << "TCP shares no memory"
+
+// A value that the two runs must agree on.
+template <class T>
+void Say(const std::string& key, const T& value) {
+  ::testing::Test::RecordProperty(key, ::testing::PrintToString(value));
+}
+
+// A function of the library by its exact exported name: the older ABIs, which cuda.h hides.
+void* Symbol(const char* name);
+template <class Function>
+Function* SymbolAs(const char* name) {
+  return reinterpret_cast<Function*>(Symbol(name));
+}
+
+// The primary context of device 0, current.
+class DriverTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context_, 0));
+    OK(cuCtxSetCurrent(context_));
+  }
+  // With the last reference the context ends and frees what the test left.
+  void TearDown() override {
+    EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  }
+  // One of the kernels in kernels.h; the module stays until the context ends.
+  CUfunction Kernel(const char* name);
+
+  CUcontext context_ = nullptr;
+  CUmodule module_ = nullptr;
+};
+
+// A kernel that occupies its stream until Release() or the end of its life. It polls device memory, so that
+// it needs nothing of the host's.
+class Spinner {
+ public:
+  Spinner(CUfunction spin, CUstream stream);
+  ~Spinner();
+  Spinner(const Spinner&) = delete;
+  Spinner& operator=(const Spinner&) = delete;
+  void Release();
+
+ private:
+  CUdeviceptr flag_ = 0;
+  CUstream side_ = nullptr;  // non-blocking, for the release
+  CUcontext context_ = nullptr;
+  std::atomic<bool> released_{false};
+};
+
+// True when `call` returned only after the spinner ended. It is released after kPatience.
+inline constexpr std::chrono::milliseconds kPatience{400};
+template <class Call>
+bool Waits(Spinner& spinner, Call call) {
+  std::atomic<bool> done{false};
+  std::atomic<bool> released{false};
+  std::thread releaser([&] {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!done.load() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (!done.load()) released.store(true);
+    spinner.Release();
+  });
+  call();
+  const bool waited = released.load();
+  done.store(true);
+  releaser.join();
+  return waited;
+}
+
+}  // namespace causeway::driver_test
