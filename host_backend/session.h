@@ -149,7 +149,8 @@ CUresult ServeRecord(Session& session, Request& request);
 // points).
 bool FlushesOutput(Op op);
 
-// Handlers written by hand: context.cc, memory.cc, module.cc, launch.cc, graph.cc, open.cc.
+// Handlers written by hand: context.cc, memory.cc, module.cc, launch.cc, graph.cc, tensor_map.cc,
+// open.cc.
 #define CAUSEWAY_HANDLER(name) CUresult Serve_##name(Session& session, Request& request)
 CAUSEWAY_HANDLER(kOpen);
 CAUSEWAY_HANDLER(kOpenChannel);
