@@ -2,6 +2,7 @@
 // Creating and destroying contexts, the primary contexts, and the settings of a context.
 #include "tests/software_gpu/context_lifetime.h"
 
+#include "tests/software_gpu/array.h"
 #include "tests/software_gpu/event.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/memory.h"
@@ -88,6 +89,7 @@ void EndContext(const ContextRef& context) {
   CloseStreamsOf(*context);
   DestroyEventsOf(*context);
   UnloadModulesOf(*context);
+  DestroyArraysOf(*context);
   FreeMemoryOf(*context);
 }
 

@@ -15,12 +15,29 @@ struct SideDescription {
   CUmemorytype type;
   const void* host;
   CUdeviceptr device;
+  CUarray array;
   size_t pitch, height;  // pitch 0: tightly packed; height 0: as high as the box
   size_t x_bytes, y, z;
 };
 
+CUresult DescribeArray(const SideDescription& side, const BoxCopy& box, BoxSide* described) {
+  ArrayRef array = FindArray(side.array);
+  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (side.x_bytes > array->RowBytes() || box.row_bytes > array->RowBytes() - side.x_bytes ||
+      side.y > array->Rows() || box.rows > array->Rows() - side.y || side.z > array->Slices() ||
+      box.slices > array->Slices() - side.z) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  described->row_pitch = array->RowBytes();
+  described->slice_pitch = array->SliceBytes();
+  described->first =
+      array->memory->base + side.x_bytes + side.y * described->row_pitch + side.z * described->slice_pitch;
+  described->array = std::move(array);
+  return CUDA_SUCCESS;
+}
+
 CUresult DescribeSide(const SideDescription& side, const BoxCopy& box, BoxSide* described) {
-  if (side.type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
+  if (side.type == CU_MEMORYTYPE_ARRAY) return DescribeArray(side, box, described);
   bool host_type = side.type == CU_MEMORYTYPE_HOST;
   if (!host_type && side.type != CU_MEMORYTYPE_DEVICE && side.type != CU_MEMORYTYPE_UNIFIED) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -88,23 +105,6 @@ CUDA_MEMCPY3D WithoutPeer(const CUDA_MEMCPY3D_PEER& copy) {
   return box;
 }
 
-CUresult CopyBox(const ContextRef& context, const CUDA_MEMCPY3D& copy, bool asynchronous, CUstream handle) {
-  StreamRef stream = FindStream(context, asynchronous ? handle : nullptr);
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  BoxCopy box;
-  CUresult result = DescribeBox(copy, &box);
-  if (result != CUDA_SUCCESS || box.IsEmpty()) return result;
-  CompletionRef done;
-  Operation operation{CU_GRAPH_NODE_TYPE_MEMCPY, [box] { RunBox(box); },
-                      std::make_shared<CUDA_MEMCPY3D>(copy)};
-  result = Submit(stream, std::move(operation), &done);
-  bool waits = asynchronous ? box.to.pageable || box.from.pageable : box.to.host || box.from.host;
-  if (result != CUDA_SUCCESS || !waits || done == nullptr) return result;
-  done->Wait();
-  if (!asynchronous) FlushDeviceOutput();
-  return StickyError();
-}
-
 CUresult CopyPlane(const char* function, const CUDA_MEMCPY2D* copy, bool asynchronous, CUstream handle) {
   return InContext(function, [&](const ContextRef& context) -> CUresult {
     if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -125,13 +125,30 @@ CUresult DescribeBox(const CUDA_MEMCPY3D& copy, BoxCopy* box) {
   if (box->rows > kMaxExtent * 4 || box->slices > kMaxExtent || box->row_bytes > kMaxRowBytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  CUresult result = DescribeSide({copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstPitch,
-                                  copy.dstHeight, copy.dstXInBytes, copy.dstY, copy.dstZ},
+  CUresult result = DescribeSide({copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray,
+                                  copy.dstPitch, copy.dstHeight, copy.dstXInBytes, copy.dstY, copy.dstZ},
                                  *box, &box->to);
   if (result != CUDA_SUCCESS) return result;
-  return DescribeSide({copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcPitch, copy.srcHeight,
-                       copy.srcXInBytes, copy.srcY, copy.srcZ},
+  return DescribeSide({copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray, copy.srcPitch,
+                       copy.srcHeight, copy.srcXInBytes, copy.srcY, copy.srcZ},
                       *box, &box->from);
+}
+
+CUresult CopyBox(const ContextRef& context, const CUDA_MEMCPY3D& copy, bool asynchronous, CUstream handle) {
+  StreamRef stream = FindStream(context, asynchronous ? handle : nullptr);
+  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  BoxCopy box;
+  CUresult result = DescribeBox(copy, &box);
+  if (result != CUDA_SUCCESS || box.IsEmpty()) return result;
+  CompletionRef done;
+  Operation operation{CU_GRAPH_NODE_TYPE_MEMCPY, [box] { RunBox(box); },
+                      std::make_shared<CUDA_MEMCPY3D>(copy)};
+  result = Submit(stream, std::move(operation), &done);
+  bool waits = asynchronous ? box.to.pageable || box.from.pageable : box.to.host || box.from.host;
+  if (result != CUDA_SUCCESS || !waits || done == nullptr) return result;
+  done->Wait();
+  if (!asynchronous) FlushDeviceOutput();
+  return StickyError();
 }
 
 CUresult MakeBoxCopyOperation(const CUDA_MEMCPY3D& copy, Operation* operation) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two- and three-dimensional copies between linear memories.
+// Two- and three-dimensional copies between linear memories and arrays.
 #pragma once
 
+#include "tests/software_gpu/array.h"
 #include "tests/software_gpu/graph.h"
 
 namespace causeway::software_gpu {
@@ -12,6 +13,7 @@ struct BoxSide {
   size_t slice_pitch = 0;
   bool pageable = false;
   bool host = false;
+  ArrayRef array;  // kept for the copy's time; null for linear memory
 };
 
 struct BoxCopy {
@@ -23,8 +25,11 @@ struct BoxCopy {
   bool IsEmpty() const { return row_bytes == 0 || rows == 0 || slices == 0; }
 };
 
-// Translates and checks the caller's description. Arrays are refused with 801.
+// Translates and checks the caller's description.
 CUresult DescribeBox(const CUDA_MEMCPY3D& copy, BoxCopy* box);
+
+// The calls' body: checks, then copies on the stream.
+CUresult CopyBox(const ContextRef& context, const CUDA_MEMCPY3D& copy, bool asynchronous, CUstream handle);
 
 // For graph memcpy nodes: DescribeBox and the operation that performs it.
 CUresult MakeBoxCopyOperation(const CUDA_MEMCPY3D& copy, Operation* operation);
