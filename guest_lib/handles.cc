@@ -8,6 +8,10 @@
 #include <deque>
 #include <mutex>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 namespace causeway::guest {
 namespace {
 
@@ -22,6 +26,9 @@ struct Table {
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED) abort();  // 256 MiB of address space
     objects = static_cast<Object*>(space);
+#ifdef __SANITIZE_ADDRESS__
+    __lsan_register_root_region(space, sizeof(Object) * kMaxHandles);  // what objects point to is not lost
+#endif
   }
 };
 

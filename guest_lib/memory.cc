@@ -15,9 +15,27 @@ namespace {
 std::shared_mutex allocations_mutex;
 auto& allocations = *new std::map<uint64_t, DeviceAllocation>;  // by address; never destroyed
 
-void Forget(CUdeviceptr address) {
-  const std::unique_lock lock(allocations_mutex);
-  allocations.erase(address);
+// Forgets an allocation before it is freed: afterwards its address may be another thread's already.
+class Forgotten {
+ public:
+  explicit Forgotten(CUdeviceptr address) {
+    const std::unique_lock lock(allocations_mutex);
+    node_ = allocations.extract(address);
+  }
+  bool known() const { return !node_.empty(); }
+  // The call failed: the allocation is still there.
+  void Restore() {
+    const std::unique_lock lock(allocations_mutex);
+    if (known()) allocations.insert(std::move(node_));
+  }
+
+ private:
+  std::map<uint64_t, DeviceAllocation>::node_type node_;
+};
+
+CUresult DrainDevice() {
+  PendingCall call(Op::kDrainDevice);
+  return call.writer().ok() ? call.Finish() : call.writer().error();
 }
 
 CUresult NeedContext() {
@@ -71,8 +89,9 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
   if (const CUresult result = NeedContext()) return result;
+  Forgotten allocation(address);
   const CUresult result = Wait<Op::cuMemFree_v2>(address);
-  if (result == CUDA_SUCCESS) Forget(address);
+  if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
 }
 
@@ -92,12 +111,10 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
-  DeviceAllocation allocation;
-  if (!FindAllocation(address, &allocation) || allocation.address != address) {
-    return address != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-  }
+  Forgotten allocation(address);
+  if (!allocation.known()) return address != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
   const CUresult result = Post<Op::cuMemFreeAsync>(address, stream);
-  if (result == CUDA_SUCCESS) Forget(address);
+  if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
 }
 
@@ -150,7 +167,7 @@ CUresult cuMemFreeHost(void* address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // Natively this waits for the whole device: nothing on it may still use the memory.
-  if (const CUresult result = Wait<Op::cuCtxSynchronize>()) return result;
+  if (const CUresult result = DrainDevice()) return result;
   return session.memory().Free(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -27,6 +27,7 @@ struct HandlerTable {
     SESSION_HANDLER(kCopyToDevice)
     SESSION_HANDLER(kCopyToHost)
     SESSION_HANDLER(kDescribeFunction)
+    SESSION_HANDLER(kDrainDevice)
 #define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
 #define POST CALL
 #define GUEST CALL

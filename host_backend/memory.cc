@@ -36,6 +36,15 @@ CUresult CopyCaptured(const CopyBody& body, const std::byte* from, CUstream stre
 
 }  // namespace
 
+// Freeing device memory is the one call that waits for everything on the device and yet breaks no other
+// thread's capture, as natively the calls do that this stands for (cuMemFreeHost); cuCtxSynchronize breaks
+// captures.
+CUresult Serve_kDrainDevice(Session&, Request&) {
+  CUdeviceptr scratch = 0;
+  const CUresult result = TheDriver().cuMemAlloc_v2(&scratch, 1);
+  return result == CUDA_SUCCESS ? TheDriver().cuMemFree_v2(scratch) : result;
+}
+
 CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   const auto body = request.in.Get<CopyBody>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));

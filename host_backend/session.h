@@ -88,6 +88,7 @@ class Session {
   void OpenChannel(uint32_t channel);
   Output& output() { return output_; }
   const RegionView& region() const { return region_; }
+  uint64_t live_handles() const { return handles_.live(); }
   bool shares_memory() const { return transport_->shares_memory(); }
 
   std::atomic<uint64_t> calls{0};
@@ -162,6 +163,7 @@ CAUSEWAY_HANDLER(kFetchOutput);
 CAUSEWAY_HANDLER(kCopyToDevice);
 CAUSEWAY_HANDLER(kCopyToHost);
 CAUSEWAY_HANDLER(kDescribeFunction);
+CAUSEWAY_HANDLER(kDrainDevice);
 #define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
 #include "ivshmem_ring/calls.def"
 

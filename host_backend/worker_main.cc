@@ -18,8 +18,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 #include "host_backend/session.h"
 #include "host_backend/worker_control.h"
@@ -138,6 +143,26 @@ std::unique_ptr<Session> MakeSession(const Received& received, std::string* erro
   return session;
 }
 
+WorkerUsage UsageOf(const Session& session) {
+  return {session.calls.load(), session.device_bytes.load(), session.pinned_bytes.load(),
+          session.violations.load()};
+}
+
+// No clean-up that could hang in the driver: the process ends and the kernel returns everything. Under a
+// sanitizer what nobody points to any more is reported first.
+[[noreturn]] void EndProcess(int control, const Session& session, int code) {
+  static std::mutex once;  // never released: the second thread to come here has nothing left to do
+  once.lock();
+  const WorkerUsage usage = UsageOf(session);
+  send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+  Log("session ended: " + std::to_string(usage.calls) + " calls, " + std::to_string(session.live_handles()) +
+      " handles left");
+#ifdef __SANITIZE_ADDRESS__
+  __lsan_do_leak_check();
+#endif
+  _exit(code);
+}
+
 // Ends the session when the daemon or the guest process goes away, and reports what it uses meanwhile.
 void Supervise(int control, int client, Session* session, const std::atomic<bool>* done) {
   WorkerUsage last{};
@@ -151,10 +176,8 @@ void Supervise(int control, int client, Session* session, const std::atomic<bool
     const bool guest_gone =
         client >= 0 && ((watched[1].revents & (POLLHUP | POLLERR)) != 0 ||
                         ((watched[1].revents & POLLIN) != 0 && recv(client, &byte, 1, MSG_DONTWAIT) == 0));
-    // No clean-up that could hang in the driver: the process ends and the kernel returns everything.
-    if (daemon_gone || guest_gone) _exit(0);
-    const WorkerUsage usage{session->calls.load(), session->device_bytes.load(), session->pinned_bytes.load(),
-                            session->violations.load()};
+    if (daemon_gone || guest_gone) EndProcess(control, *session, 0);
+    const WorkerUsage usage = UsageOf(*session);
     if (std::memcmp(&usage, &last, sizeof usage) != 0)
       send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
     last = usage;
@@ -185,10 +208,7 @@ int Run(int control, const std::string& driver_path) {
   std::thread supervisor(Supervise, control, client, session.get(), &done);
   const std::string reason = session->Serve();
   if (!reason.empty()) Log(reason);
-  const WorkerUsage usage{session->calls.load(), session->device_bytes.load(), session->pinned_bytes.load(),
-                          session->violations.load()};
-  send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
-  _exit(reason.empty() ? 0 : 3);  // as above: no driver clean-up
+  EndProcess(control, *session, reason.empty() ? 0 : 3);
 }
 
 }  // namespace

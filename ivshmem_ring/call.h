@@ -32,6 +32,7 @@ enum class Op : uint16_t {
   kCopyToDevice,  // pageable copies, one bulk buffer at a time
   kCopyToHost,
   kDescribeFunction,  // of functions that an enumeration gave
+  kDrainDevice,       // waits as cuMemFree does: for the device, whatever other threads capture
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,
