@@ -228,7 +228,7 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version) {
   if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Object* object = context != nullptr ? Find(context) : CurrentContextObject();
   if (object == nullptr || !ContextOf(object).active.load()) return CUDA_ERROR_INVALID_CONTEXT;
-  *version = 3020;
+  *version = ContextOf(object).api_version;
   return CUDA_SUCCESS;
 }
 

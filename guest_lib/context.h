@@ -17,6 +17,7 @@ struct Context {
   std::atomic<bool> active{false};
   uint32_t references = 0;  // of a primary context
   uint32_t flags = 0;
+  uint32_t api_version = 3020;  // 3010: made by the cuCtxCreate of CUDA 3.1
 };
 
 // What belongs to one thread of the program.

@@ -38,13 +38,20 @@ struct Remote {
     FreeObject(Find(handle));
   }
 
+  // Null if it is not alive.
+  template <class T>
+  T FromWire(WireHandle wire) {
+    Object* object = wire != 0 ? ObjectOf(wire) : nullptr;
+    return reinterpret_cast<T>(object);
+  }
+
   // The reply names the handle that the object has: ours, or one that it had before.
   template <class T>
   T Settle(T fresh, WireHandle wire) {
     Object* object = Find(fresh);
     if (object != nullptr && WireOf(object) == wire) return fresh;
     FreeObject(object);
-    return reinterpret_cast<T>(wire != 0 ? ObjectOf(wire) : nullptr);
+    return FromWire<T>(wire);
   }
 };
 

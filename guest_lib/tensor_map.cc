@@ -7,7 +7,8 @@
 namespace causeway::guest {
 namespace {
 
-CUresult Encode(Op op, CUtensorMap* map, const TensorMapBody& body) {
+template <class Body>
+CUresult Ask(Op op, CUtensorMap* map, const Body& body) {
   PendingCall call(op);
   call.writer().Put(body);
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
@@ -56,7 +57,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   body.swizzle = swizzle;
   body.promotion = promotion;
   body.fill = fill;
-  return Encode(Op::cuTensorMapEncodeTiled, map, body);
+  return Ask(Op::cuTensorMapEncodeTiled, map, body);
 }
 
 CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
@@ -78,7 +79,38 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
   body.swizzle = swizzle;
   body.promotion = promotion;
   body.fill = fill;
-  return Encode(Op::cuTensorMapEncodeIm2col, map, body);
+  return Ask(Op::cuTensorMapEncodeIm2col, map, body);
+}
+
+CUresult cuTensorMapEncodeIm2colWide(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                                     void* address, const cuuint64_t* dimensions, const cuuint64_t* strides,
+                                     int lower, int upper, cuuint32_t channels, cuuint32_t pixels,
+                                     const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
+                                     CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle,
+                                     CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  TensorMapBody body{};
+  if (map == nullptr || rank < 3) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = FillTensorMap(&body, rank, dimensions, strides, element_strides)) return result;
+  body.data_type = type;
+  body.address = reinterpret_cast<uint64_t>(address);
+  body.lower_corner[0] = lower;
+  body.upper_corner[0] = upper;
+  body.channels_per_pixel = channels;
+  body.pixels_per_column = pixels;
+  body.interleave = interleave;
+  body.wide_mode = mode;
+  body.swizzle = swizzle;
+  body.promotion = promotion;
+  body.fill = fill;
+  return Ask(Op::cuTensorMapEncodeIm2colWide, map, body);
+}
+
+CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
+  if (map == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  TensorMapAddressBody body{};
+  std::memcpy(body.map, map, sizeof *map);
+  body.address = reinterpret_cast<uint64_t>(address);
+  return Ask(Op::cuTensorMapReplaceAddress, map, body);
 }
 
 }  // extern "C"

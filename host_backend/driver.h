@@ -71,7 +71,9 @@ namespace causeway::host {
   F(cuGraphInstantiateWithFlags)       \
   F(cuGraphGetNodes)                   \
   F(cuTensorMapEncodeTiled)            \
-  F(cuTensorMapEncodeIm2col)
+  F(cuTensorMapEncodeIm2col)           \
+  F(cuTensorMapEncodeIm2colWide)       \
+  F(cuTensorMapReplaceAddress)
 
 struct Driver {
 #define DECLARE(fn) decltype(&::fn) fn = nullptr;

@@ -146,7 +146,7 @@ namespace {
 
 // The objects that the message being served has named, as far as they may own what it makes.
 struct Named {
-  WireHandle context = 0, code = 0, graph = 0, node = 0;
+  WireHandle context = 0, code = 0, graph = 0, node = 0, array = 0;
 };
 thread_local Named named;
 
@@ -162,6 +162,7 @@ void* Session::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
     first(named.code);
   if (kind == HandleKind::kGraph) first(named.graph);
   if (kind == HandleKind::kGraphNode) first(named.node);
+  if (kind == HandleKind::kArray || kind == HandleKind::kMipmappedArray) first(named.array);
   return value;
 }
 
@@ -177,6 +178,12 @@ WireHandle Session::OwnerOf(HandleKind kind) const {
       return named.graph == 0 ? named.node : 0;  // a node's own graph
     case HandleKind::kModule:
       return code == HandleKind::kLibrary ? named.code : named.context;
+    case HandleKind::kTextureReference:
+    case HandleKind::kSurfaceReference:
+      return code == HandleKind::kModule ? named.code : named.context;
+    case HandleKind::kArray:  // a level or a plane of another, or one of its own
+      return named.array != 0 ? named.array : named.context;
+    case HandleKind::kMipmappedArray:
     case HandleKind::kStream:
     case HandleKind::kEvent:
       return named.context;

@@ -52,6 +52,10 @@ class Session {
 
   // The policy that Shape::Serve needs.
   void* ToDriver(HandleKind kind, WireHandle wire, Reader& r);
+  // The handle that the driver's object has; 0 if none.
+  WireHandle Known(HandleKind kind, void* value) const {
+    return value != nullptr ? handles_.Reverse(kind, value) : 0;
+  }
   // The handle that the driver's object has; if none, `fresh` becomes it. 0 for null.
   WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w);
   void Bind(HandleKind kind, WireHandle wire, void* value, Writer& w);

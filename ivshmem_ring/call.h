@@ -16,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include "ivshmem_ring/array_directions.h"
 #include "ivshmem_ring/struct_directions.h"
 
 namespace causeway {

@@ -125,7 +125,7 @@ struct DescribeFunctionBody {
   uint32_t reserved;
 };
 
-// Op::cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; reply: CUtensorMap.
+// Op::cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2colWide; reply: CUtensorMap.
 struct TensorMapBody {
   uint32_t data_type, rank;
   uint64_t address;
@@ -137,8 +137,16 @@ struct TensorMapBody {
   int32_t upper_corner[5];
   uint32_t channels_per_pixel, pixels_per_column;
   uint32_t interleave, swizzle, promotion, fill;
+  uint32_t wide_mode, reserved;
 };
-static_assert(sizeof(TensorMapBody) == 200);
+static_assert(sizeof(TensorMapBody) == 208);
+
+// Op::cuTensorMapReplaceAddress; reply: CUtensorMap.
+struct TensorMapAddressBody {
+  cuuint64_t map[16];
+  uint64_t address;
+};
+static_assert(sizeof(TensorMapAddressBody) == sizeof(CUtensorMap) + 8);
 
 // Op::cuMemcpy3D_v2: every copy of boxes. Handles inside the box travel beside it; a host side is pinned
 // memory or, if bulk_side says so, lies packed in the bulk buffer.

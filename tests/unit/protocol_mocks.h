@@ -36,6 +36,12 @@ class MockHost {
     Bind(kind, fresh, value, w);
     return fresh;
   }
+  WireHandle Known(HandleKind kind, void* value) const {
+    for (const auto& [wire, known] : table) {
+      if (known == value && WireKind(wire) == kind) return wire;
+    }
+    return 0;
+  }
   void Unbind(WireHandle wire) { table.erase(wire); }
 
   std::map<WireHandle, void*> table;
@@ -88,6 +94,10 @@ class MockGuest {
   template <class T>
   T Settle(T fresh, WireHandle wire) {
     if (reinterpret_cast<WireHandle>(fresh) != wire) Forget(fresh);
+    return reinterpret_cast<T>(wire);
+  }
+  template <class T>
+  T FromWire(WireHandle wire) {
     return reinterpret_cast<T>(wire);
   }
   template <class T>

@@ -69,6 +69,11 @@ class Bench {
     host_.table[reinterpret_cast<WireHandle>(handle)] = DriverHandle();
     return handle;
   }
+  // The driver's handle of such a one.
+  template <class T>
+  T KnownToDriver() {
+    return reinterpret_cast<T>(host_.table[reinterpret_cast<WireHandle>(LiveHandle<T>())]);
+  }
   // A value as the driver would return it; never dereferenced.
   void* DriverHandle() { return reinterpret_cast<void*>(0x700000000000 + 64 * ++driver_handles_); }
   // The element count in parameter I: drawn once, shared by all who name it.

@@ -4,6 +4,7 @@
 // harm.
 #include <gtest/gtest.h>
 
+#include "tests/unit/array_probes.h"
 #include "tests/unit/protocol_probes.h"
 
 namespace causeway::test {
