@@ -20,12 +20,24 @@ struct Context {
   uint32_t api_version = 3020;  // 3010: made by the cuCtxCreate of CUDA 3.1
 };
 
+// The stream that stands for PER_THREAD in one context. A context that ends takes it along, and its number
+// may become another's: the id tells.
+struct DefaultStream {
+  Object* context;
+  Object* stream;
+  uint64_t id;
+  bool alive() const {
+    return FindObject(HandleKind::kStream, stream) != nullptr && stream->id == id &&
+           stream->context == context;
+  }
+};
+
 // What belongs to one thread of the program.
 struct ThreadState {
   std::vector<Object*> contexts;  // the stack; the last is current
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int channel = -1;
-  std::vector<std::pair<Object*, Object*>> default_streams;  // context, the stream that stands for PER_THREAD
+  std::vector<DefaultStream> default_streams;
   ~ThreadState();
 };
 ThreadState& ThisThread();
@@ -40,6 +52,8 @@ CUresult CurrentContextWire(WireHandle* wire);
 
 // Makes the objects of the primary contexts; once, when the session opens.
 void MakePrimaryContexts(int device_count);
+// Whether any stream of this process captures: then what is posted else must be waited for (graph.cc).
+bool AnyCapture();
 // False for a device number that does not exist.
 bool IsDevice(CUdevice device);
 

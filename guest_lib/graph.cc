@@ -50,6 +50,11 @@ CUresult Ask(CUstream stream, CaptureInfo* info) {
 }
 
 }  // namespace
+
+bool AnyCapture() {
+  return captures.load(std::memory_order_acquire) != 0;
+}
+
 }  // namespace causeway::guest
 
 using namespace causeway;

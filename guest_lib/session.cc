@@ -9,9 +9,11 @@
 #include <cstring>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/callbacks.h"
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
 #include "guest_lib/region_memory.h"
+#include "ivshmem_ring/callback_messages.h"
 #include "ivshmem_ring/layout.h"
 
 namespace causeway::guest {
@@ -19,6 +21,7 @@ namespace {
 
 constexpr size_t kHeader = sizeof(RecordHeader);
 constexpr uint32_t kSharedChannel = kChannelCount - 1;
+static_assert(kCallbackChannel == kSharedChannel - 1);  // the two that no thread may take
 // What a lost session answers, for good: an error outside of CUDA after which the process must be restarted.
 constexpr CUresult kLostError = CUDA_ERROR_EXTERNAL_DEVICE;
 
@@ -161,6 +164,7 @@ CUresult Session::Note(CUresult result) {
 }
 
 CUresult Session::Check() {
+  if (callbacks::IsInCallback()) return CUDA_ERROR_NOT_PERMITTED;
   const uint64_t error = transport().AsyncError();
   if (error != seen_async_error_.load(std::memory_order_relaxed)) {
     seen_async_error_.store(error, std::memory_order_relaxed);
@@ -247,9 +251,9 @@ ChannelLease::ChannelLease() {
   ThreadState& thread = ThisThread();
   if (thread.channel < 0) {
     uint64_t taken = session_->channels_taken_.load();
-    while (thread.channel < 0 && ~taken << 1 != 0) {  // the top bit is the shared channel
+    while (thread.channel < 0 && ~taken << 2 != 0) {
       const int free = __builtin_ctzll(~taken);
-      if (free >= static_cast<int>(kSharedChannel)) break;
+      if (free >= static_cast<int>(kCallbackChannel)) break;
       if (session_->channels_taken_.compare_exchange_weak(taken, taken | uint64_t{1} << free))
         thread.channel = free;
     }
@@ -314,10 +318,10 @@ ThreadState::~ThreadState() {
   Session* session = Session::Get();
   if (session == nullptr) return;
   contexts.clear();
-  for (const auto& [context, stream] : default_streams) {
-    if (FindObject(HandleKind::kContext, context) == nullptr) continue;
-    contexts.assign(1, context);
-    cuStreamDestroy_v2(reinterpret_cast<CUstream>(stream));
+  for (const DefaultStream& own : default_streams) {
+    if (!own.alive()) continue;
+    contexts.assign(1, own.context);
+    cuStreamDestroy_v2(reinterpret_cast<CUstream>(own.stream));
   }
   if (channel >= 0) session->ReleaseChannel(static_cast<uint32_t>(channel));
 }

@@ -38,12 +38,14 @@ void Remember(CUstream stream, unsigned flags, int priority) {
 CUstream PerThreadStream() {
   Object* context = CurrentContextObject();
   ThreadState& thread = ThisThread();
-  for (const auto& [owner, stream] : thread.default_streams) {
-    if (owner == context && stream->context == context) return reinterpret_cast<CUstream>(stream);
+  for (const DefaultStream& own : thread.default_streams) {
+    if (own.context == context && own.alive()) return reinterpret_cast<CUstream>(own.stream);
   }
+  std::erase_if(thread.default_streams, [](const DefaultStream& own) { return !own.alive(); });
   CUstream stream = nullptr;
   if (cuStreamCreate(&stream, CU_STREAM_DEFAULT) != CUDA_SUCCESS) return nullptr;
-  thread.default_streams.emplace_back(context, Find(stream));
+  Object* object = Find(stream);
+  thread.default_streams.push_back({context, object, object->id});
   return stream;
 }
 

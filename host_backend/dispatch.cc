@@ -28,6 +28,7 @@ struct HandlerTable {
     SESSION_HANDLER(kCopyToHost)
     SESSION_HANDLER(kDescribeFunction)
     SESSION_HANDLER(kDrainDevice)
+    SESSION_HANDLER(kAwaitCallback)
 #define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
 #define POST CALL
 #define GUEST CALL

@@ -44,6 +44,8 @@ namespace causeway::host {
   F(cuMemcpy3DAsync_v2)                \
   F(cuStreamSynchronize)               \
   F(cuStreamGetCaptureInfo_v2)         \
+  F(cuLaunchHostFunc)                  \
+  F(cuStreamAddCallback)               \
   F(cuModuleLoadData)                  \
   F(cuModuleLoadDataEx)                \
   F(cuModuleUnload)                    \

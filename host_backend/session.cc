@@ -11,18 +11,22 @@
 namespace causeway::host {
 
 Session::Session(std::unique_ptr<ServerTransport> transport, RegionView region)
-    : transport_(std::move(transport)), region_(region) {}
+    : transport_(std::move(transport)), region_(region) {
+  SetCurrentCallbacks(callbacks_);
+}
 
 Session::~Session() {
   Stop();
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
+  SetCurrentCallbacks(nullptr);
 }
 
 void Session::Stop() {
   stop_.store(true, std::memory_order_release);
   transport_->Stop();
+  callbacks_->Stop();  // last: what it releases meets a session that takes no more requests
 }
 
 std::string Session::Serve() {

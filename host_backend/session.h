@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "host_backend/callbacks.h"
 #include "host_backend/driver.h"
 #include "host_backend/handles.h"
 #include "host_backend/output.h"
@@ -91,6 +92,7 @@ class Session {
 
   void OpenChannel(uint32_t channel);
   Output& output() { return output_; }
+  Callbacks& callbacks() { return *callbacks_; }
   const RegionView& region() const { return region_; }
   uint64_t live_handles() const { return handles_.live(); }
   bool shares_memory() const { return transport_->shares_memory(); }
@@ -113,6 +115,7 @@ class Session {
   RegionView region_;
   HandleTable handles_;
   Output output_;
+  const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
   std::vector<std::byte> blobs_[kChannelCount];
   std::atomic<uint64_t> blob_bytes_{0};
   std::atomic<uint64_t> context_changes_{0};
@@ -168,6 +171,7 @@ CAUSEWAY_HANDLER(kCopyToDevice);
 CAUSEWAY_HANDLER(kCopyToHost);
 CAUSEWAY_HANDLER(kDescribeFunction);
 CAUSEWAY_HANDLER(kDrainDevice);
+CAUSEWAY_HANDLER(kAwaitCallback);
 #define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
 #include "ivshmem_ring/calls.def"
 

@@ -34,6 +34,7 @@ enum class Op : uint16_t {
   kCopyToHost,
   kDescribeFunction,  // of functions that an enumeration gave
   kDrainDevice,       // waits as cuMemFree does: for the device, whatever other threads capture
+  kAwaitCallback,     // the callback thread: what is done, what is due (ivshmem_ring/callback_messages.h)
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,

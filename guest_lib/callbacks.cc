@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of callbacks, the thread that runs them, and the calls that bring them.
+#include "guest_lib/callbacks.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "guest_lib/log.h"
+#include "guest_lib/remote.h"
+#include "ivshmem_ring/callback_messages.h"
+
+namespace causeway::guest::callbacks {
+namespace {
+
+enum class Form { kHostFunction, kStreamCallback, kNotification };
+
+struct Entry {
+  Form form = Form::kHostFunction;
+  Kind kind = Kind::kOnce;
+  uint32_t references = 1;
+  void (*function)() = nullptr;
+  void* user_data = nullptr;
+  void* handle = nullptr;     // the stream, or the notification's own handle
+  Object* context = nullptr;  // in which it was enqueued
+};
+
+// Never destroyed: the thread runs until the process is gone.
+struct Table {
+  std::mutex mutex;
+  std::condition_variable grown;
+  std::map<uint64_t, Entry> entries;
+  std::map<std::pair<void (*)(), void*>, uint64_t> nodes;  // Kind::kEach by what it runs
+  uint64_t last_id = 0;
+  bool channel_opened = false;
+  bool thread_started = false;
+};
+Table& TheTable() {
+  static auto* table = new Table;
+  return *table;
+}
+
+thread_local bool in_callback = false;
+
+// Runs one function of the program. What it does to the thread (locale, floating point) is its own affair.
+void Run(const DueCallback& due) {
+  Entry entry;
+  {
+    Table& table = TheTable();
+    const std::lock_guard lock(table.mutex);
+    const auto found = table.entries.find(due.id);
+    if (found == table.entries.end()) return;
+    entry = found->second;
+  }
+  ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
+  in_callback = true;
+  switch (entry.form) {
+    case Form::kHostFunction:
+      reinterpret_cast<CUhostFn>(entry.function)(entry.user_data);
+      break;
+    case Form::kStreamCallback:
+      reinterpret_cast<CUstreamCallback>(entry.function)(static_cast<CUstream>(entry.handle),
+                                                         static_cast<CUresult>(due.status), entry.user_data);
+      break;
+    case Form::kNotification: {
+      CUasyncNotificationInfo info{};
+      info.type = static_cast<CUasyncNotificationType>(due.type);
+      info.info.overBudget.bytesOverBudget = due.detail;
+      reinterpret_cast<CUasyncCallback>(entry.function)(&info, entry.user_data,
+                                                        static_cast<CUasyncCallbackHandle>(entry.handle));
+      break;
+    }
+  }
+  in_callback = false;
+  if (entry.kind == Kind::kOnce) Release(due.id);
+}
+
+// One round trip, past all checks: callbacks also run after an error. False: the session is gone.
+bool Ask(ClientTransport& transport, const AwaitCallbackBody& body, DueCallback* due) {
+  constexpr size_t kBytes = sizeof(RecordHeader) + sizeof body;
+  std::byte* record = transport.ReserveRequest(kCallbackChannel, kBytes);
+  if (record == nullptr) return false;
+  RecordHeader header{};
+  header.op = static_cast<uint16_t>(Op::kAwaitCallback);
+  std::memcpy(record, &header, sizeof header);
+  std::memcpy(record + sizeof header, &body, sizeof body);
+  transport.PublishRequest(kCallbackChannel, kBytes);
+  const auto reply = transport.AwaitReply(kCallbackChannel);
+  if (reply.size() < sizeof header) return false;
+  std::memcpy(&header, reply.data(), sizeof header);
+  if (header.result != CUDA_SUCCESS) return false;
+  Reader in(reply.subspan(sizeof header));
+  *due = in.Get<DueCallback>();
+  return in.ok();
+}
+
+void* ThreadMain(void*) {
+  Session* session = Session::Get();
+  if (session == nullptr) return nullptr;
+  ClientTransport& transport = session->transport();
+  Table& table = TheTable();
+  AwaitCallbackBody body{};
+  for (;;) {
+    {
+      std::unique_lock lock(table.mutex);
+      body.wait = table.entries.empty() ? 0 : 1;
+      // With nothing registered there is nothing to ask for.
+      if (body.wait == 0 && body.done_ticket == 0) {
+        table.grown.wait(lock, [&] { return !table.entries.empty(); });
+        body.wait = 1;
+      }
+    }
+    DueCallback due{};
+    if (!Ask(transport, body, &due)) return nullptr;
+    body.done_ticket = due.ticket;
+    if (due.id != 0) Run(due);
+  }
+}
+
+bool StartThread() {
+  // The thread's code stays also when the program closes this library.
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<const void*>(&StartThread), &self) != 0)
+    dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  const int failed = pthread_create(&thread, &attributes, ThreadMain, nullptr);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (failed != 0) Complain("no thread can be started for host callbacks: " + std::string(strerror(failed)));
+  return failed == 0;
+}
+
+// The first use opens the channel and starts the thread. The caller holds the table's mutex.
+CUresult Start(Table& table) {
+  if (Session::Get() == nullptr) return InitialisedOrError();
+  if (!table.channel_opened) {
+    PendingPost post(Op::kOpenChannel);
+    post.writer().Put(OpenChannelBody{kCallbackChannel, 0});
+    if (const CUresult result = post.writer().ok() ? post.Finish() : post.writer().error()) return result;
+    table.channel_opened = true;
+  }
+  if (!table.thread_started && !StartThread()) return CUDA_ERROR_OPERATING_SYSTEM;
+  table.thread_started = true;
+  return CUDA_SUCCESS;
+}
+
+uint64_t Add(const Entry& entry, CUresult* error) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const CUresult result = Start(table);
+  if (error != nullptr) *error = result;
+  if (result != CUDA_SUCCESS) return 0;
+  const std::pair what{entry.function, entry.user_data};
+  if (entry.kind == Kind::kEach && entry.form == Form::kHostFunction) {
+    if (const auto known = table.nodes.find(what); known != table.nodes.end()) {
+      ++table.entries[known->second].references;
+      return known->second;
+    }
+    table.nodes[what] = table.last_id + 1;
+  }
+  table.entries[++table.last_id] = entry;
+  table.entries[table.last_id].context = CurrentContextObject();
+  table.grown.notify_one();
+  return table.last_id;
+}
+
+}  // namespace
+
+uint64_t Register(CUhostFn function, void* user_data, Kind kind, CUresult* error) {
+  Entry entry;
+  entry.kind = kind;
+  entry.function = reinterpret_cast<void (*)()>(function);
+  entry.user_data = user_data;
+  return Add(entry, error);
+}
+
+uint64_t RegisterStreamCallback(CUstreamCallback function, CUstream stream, void* user_data,
+                                CUresult* error) {
+  Entry entry;
+  entry.form = Form::kStreamCallback;
+  entry.function = reinterpret_cast<void (*)()>(function);
+  entry.user_data = user_data;
+  entry.handle = stream;
+  return Add(entry, error);
+}
+
+uint64_t RegisterNotification(CUasyncCallback function, void* user_data, CUasyncCallbackHandle handle,
+                              CUresult* error) {
+  Entry entry;
+  entry.form = Form::kNotification;
+  entry.kind = Kind::kEach;
+  entry.function = reinterpret_cast<void (*)()>(function);
+  entry.user_data = user_data;
+  entry.handle = handle;
+  return Add(entry, error);
+}
+
+void Release(uint64_t id) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.entries.find(id);
+  if (found == table.entries.end() || --found->second.references != 0) return;
+  if (found->second.kind == Kind::kEach && found->second.form == Form::kHostFunction) {
+    table.nodes.erase({found->second.function, found->second.user_data});
+  }
+  table.entries.erase(found);
+}
+
+bool Find(uint64_t id, CUhostFn* function, void** user_data) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.entries.find(id);
+  if (found == table.entries.end() || found->second.form != Form::kHostFunction) return false;
+  *function = reinterpret_cast<CUhostFn>(found->second.function);
+  *user_data = found->second.user_data;
+  return true;
+}
+
+bool IsInCallback() {
+  return in_callback;
+}
+
+}  // namespace causeway::guest::callbacks
+
+using namespace causeway;
+using namespace causeway::guest;
+
+namespace {
+
+CUresult PostFunction(Op op, CUstream stream, uint64_t id) {
+  PendingPost post(op);
+  Writer& w = post.writer();
+  w.Put(HostFunctionBody{Remote{}.ToWire(stream, w), id});
+  const CUresult result = w.ok() ? post.Finish() : w.error();
+  if (result != CUDA_SUCCESS) callbacks::Release(id);
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUresult error = CUDA_SUCCESS;
+  // A captured function runs with every launch of the graph.
+  const auto kind = AnyCapture() ? callbacks::Kind::kEach : callbacks::Kind::kOnce;
+  const uint64_t id = callbacks::Register(function, user_data, kind, &error);
+  return id != 0 ? PostFunction(Op::cuLaunchHostFunc, stream, id) : error;
+}
+
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* user_data,
+                             unsigned int flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  CUresult error = CUDA_SUCCESS;
+  const uint64_t id = callbacks::RegisterStreamCallback(function, stream, user_data, &error);
+  return id != 0 ? PostFunction(Op::cuStreamAddCallback, stream, id) : error;
+}
+
+}  // extern "C"

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of the program that the driver calls. Each gets a number that travels in its place; one thread of
+// this library, started with the first of them, asks the host which is due and runs it. It has all signals
+// blocked and does not keep the process alive.
+//
+// Within such a function CUDA calls are not permitted: whatever would need the host answers
+// CUDA_ERROR_NOT_PERMITTED. The context in which it was enqueued is current there.
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <cstdint>
+
+namespace causeway::guest::callbacks {
+
+enum class Kind {
+  kOnce,  // cuLaunchHostFunc, destructors of user objects: forgotten when it runs
+  kEach,  // host nodes: runs with every launch. The same function and user data get the same number; each
+          // Register wants its Release, and without one the number stays for the life of the process
+};
+
+// The number to send; 0 if the host cannot be asked for callbacks (*error says why; it may be null).
+uint64_t Register(CUhostFn function, void* user_data, Kind kind, CUresult* error);
+uint64_t RegisterStreamCallback(CUstreamCallback function, CUstream stream, void* user_data, CUresult* error);
+uint64_t RegisterNotification(CUasyncCallback function, void* user_data, CUasyncCallbackHandle handle,
+                              CUresult* error);
+
+// Takes back one Register: of a call that failed, or of an object that is gone. Unknown numbers do no harm.
+void Release(uint64_t id);
+
+// What was registered, for calls that ask a node what it runs. False: unknown, or of another kind.
+bool Find(uint64_t id, CUhostFn* function, void** user_data);
+
+// True in the callback thread while a function of the program runs there.
+bool IsInCallback();
+
+}  // namespace causeway::guest::callbacks
