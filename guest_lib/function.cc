@@ -2,76 +2,164 @@
 // Functions and kernels: look-up and attributes.
 #include "guest_lib/function.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 
+#include "guest_lib/blob.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
 namespace {
 
-Function* DetailOf(const void* handle) {
-  const Object* object = FindObject(HandleKind::kFunction, handle);
-  return object != nullptr ? static_cast<Function*>(object->detail) : nullptr;
+std::atomic<uint64_t> attribute_changes{0};
+
+constexpr uint32_t kIsKernel = 1;  // Object::flags
+
+bool MakesKernels(Op op) {
+  return op == Op::cuLibraryGetKernel || op == Op::cuLibraryEnumerateKernels;
 }
 
 // The context that ends what the operation makes: none for kernels, which live as long as their library and
 // outlast a reset of the device.
-Object* OwningContext(Op op) {
-  const bool makes_kernels = op == Op::cuLibraryGetKernel || op == Op::cuLibraryEnumerateKernels;
-  return makes_kernels ? nullptr : CurrentContextObject();
+Object* NewFunction(Op op, WireHandle parent) {
+  Object* object = NewObject(HandleKind::kFunction, MakesKernels(op) ? nullptr : CurrentContextObject());
+  if (object == nullptr) return nullptr;
+  object->parent = parent;
+  object->flags = MakesKernels(op) ? kIsKernel : 0;
+  return object;
+}
+
+// Can change between two looks at it.
+bool CanBeSet(CUfunction_attribute attribute) {
+  return attribute >= CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
+         attribute != CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET;
+}
+
+// Reads a description into `detail`. How many parameters there are; their layouts may come in several
+// replies.
+uint32_t ReadDescription(Reader& reply, Function* detail) {
+  const auto description = reply.Get<FunctionDescription>();
+  const uint64_t now = AttributeChanges();
+  for (uint32_t i = 0; i < kFunctionAttributes; ++i) {
+    detail->attribute[i] = description.attribute[i];
+    detail->attribute_result[i] = static_cast<CUresult>(description.attribute_result[i]);
+    detail->read_at[i] = now;
+  }
+  detail->parameter_bytes = description.parameter_bytes;
+  for (uint32_t i = 0; i < description.here && reply.ok(); ++i)
+    detail->layout.push_back(reply.Get<ParameterLayout>());
+  return description.parameter_count;
+}
+
+// Asks for what is not known yet of a function: all, or the layouts that its first description had no room
+// for.
+CUresult Describe(const Object* object, Function* detail, bool with_name) {
+  for (uint32_t parameters = ~0u; detail->layout.size() < parameters;) {
+    const size_t before = detail->layout.size();
+    ChannelLease lease;
+    Writer w = lease.Begin();
+    w.Put(DescribeFunctionBody{WireOf(object), object->flags & kIsKernel, static_cast<uint32_t>(before)});
+    CUresult result = lease.Send(Op::kDescribeFunction, w);
+    Reader reply;
+    if (result == CUDA_SUCCESS) result = lease.Await(&reply);
+    if (result != CUDA_SUCCESS) return result;
+    reply.Get<WireHandle>();
+    parameters = ReadDescription(reply, detail);
+    const auto name_bytes = reply.Get<uint64_t>();
+    const bool is_inline = name_bytes <= kMaxInlineNameBytes;
+    const std::byte* name = is_inline ? reply.Take(name_bytes) : nullptr;
+    if (!reply.ok()) return CUDA_ERROR_UNKNOWN;
+    std::vector<std::byte> fetched;
+    if (!is_inline) {
+      if ((result = FetchBlob(lease, name_bytes, &fetched)) != CUDA_SUCCESS) return result;
+      name = fetched.data();
+    }
+    if (with_name) detail->name.assign(reinterpret_cast<const char*>(name), name_bytes);
+    if (detail->layout.size() == before) break;
+  }
+  return CUDA_SUCCESS;
+}
+
+// A handle seen before keeps its detail: another thread may be launching by it.
+Function* Publish(Object* object, std::unique_ptr<Function> detail) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (object->detail == nullptr) object->detail = detail.release();
+  return static_cast<Function*>(object->detail);
 }
 
 // Asks the owner (module, library or kernel) for a function by name.
 template <class Owner>
 CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  PendingCall call(op);
-  Writer& w = call.writer();
-  Remote remote;
-  const WireHandle owner_wire = remote.ToWire(owner, w);
-  Object* fresh = w.ok() ? NewObject(HandleKind::kFunction, OwningContext(op)) : nullptr;
-  if (fresh == nullptr) return w.ok() ? CUDA_ERROR_OUT_OF_MEMORY : w.error();
-  // A kernel's function ends with the kernel's library.
+  auto detail = std::make_unique<Function>();
   const Object* kernel = FindObject(HandleKind::kFunction, owner);
-  fresh->parent = kernel != nullptr ? kernel->parent : owner_wire;
-  w.Put(GetFunctionBody{owner_wire, WireOf(fresh)});
-  if (name != nullptr) w.PutBytes(name, std::strlen(name) + 1);
-  const CUresult result = w.ok() ? call.Finish() : w.error();
-  if (result != CUDA_SUCCESS) {
-    FreeObject(fresh);
-    return result;
+  if (name != nullptr) {
+    detail->name = name;
+  } else if (const Function* known = FunctionOf(owner)) {
+    detail->name = known->name;  // a kernel's function keeps its name
   }
-  const Function* known = DetailOf(owner);  // a kernel's function keeps its name
-  return TakeFunction(call.reader(), fresh,
-                      name != nullptr    ? name
-                      : known != nullptr ? known->name
-                                         : "",
-                      function);
+  CUfunction handle = nullptr;
+  uint32_t parameters = 0;
+  {
+    const uint64_t name_bytes = name != nullptr ? detail->name.size() + 1 : 0;
+    ChannelLease lease;
+    if (lease.error() != CUDA_SUCCESS) return lease.error();
+    if (name_bytes > kMaxInlineNameBytes) {
+      const auto copy = [&](uint64_t at, std::span<std::byte> to) { CopyPart(at, to, name, 0, name_bytes); };
+      if (const CUresult result = SendBlob(lease, name_bytes, copy)) return result;
+    }
+    Writer w = lease.Begin();
+    const WireHandle owner_wire = Remote{}.ToWire(owner, w);
+    // A kernel's function ends with the kernel's library.
+    Object* fresh = w.ok() ? NewFunction(op, kernel != nullptr ? kernel->parent : owner_wire) : nullptr;
+    if (fresh == nullptr) return w.ok() ? CUDA_ERROR_OUT_OF_MEMORY : w.error();
+    w.Put(GetFunctionBody{owner_wire, WireOf(fresh), name_bytes});
+    if (name_bytes <= kMaxInlineNameBytes) w.PutBytes(name, name_bytes);
+    CUresult result = lease.Send(op, w);
+    Reader reply;
+    if (result == CUDA_SUCCESS) result = lease.Await(&reply);
+    if (result != CUDA_SUCCESS) {
+      FreeObject(fresh);
+      return result;
+    }
+    handle = Remote{}.Settle(reinterpret_cast<CUfunction>(fresh), reply.Get<WireHandle>());
+    parameters = ReadDescription(reply, detail.get());
+    if (!reply.ok()) return CUDA_ERROR_UNKNOWN;
+  }
+  Object* object = Find(handle);
+  if (object == nullptr) return CUDA_ERROR_UNKNOWN;
+  if (detail->layout.size() < parameters) {
+    if (const CUresult result = Describe(object, detail.get(), false)) return result;
+  }
+  Publish(object, std::move(detail));
+  *function = handle;
+  return CUDA_SUCCESS;
 }
 
-CUresult GetAttribute(int* value, CUfunction_attribute attribute, const void* handle) {
+CUresult GetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (value == nullptr || attribute < 0 || static_cast<uint32_t>(attribute) >= kFunctionAttributes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const Function* function = DetailOf(handle);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result = function->attribute_result[attribute];
-  if (result == CUDA_SUCCESS) *value = function->attribute[attribute];
-  return result;
+  if (Find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Function* function = FunctionOf(handle);
+  if (function == nullptr) return CUDA_ERROR_UNKNOWN;
+  return CurrentAttribute(function, handle, attribute, value);
 }
 
 CUresult GetName(const char** name, const void* handle) {
   if (const CUresult result = InitialisedOrError()) return result;
-  const Function* function = DetailOf(handle);
-  if (name == nullptr || function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Function* function = name != nullptr ? FunctionOf(handle) : nullptr;
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *name = function->name.c_str();
   return CUDA_SUCCESS;
 }
 
 CUresult GetParameter(const void* handle, size_t index, size_t* offset, size_t* bytes) {
   if (const CUresult result = InitialisedOrError()) return result;
-  const Function* function = DetailOf(handle);
+  const Function* function = FunctionOf(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (offset == nullptr || index >= function->layout.size()) return CUDA_ERROR_INVALID_VALUE;
   *offset = function->layout[index].offset;
@@ -79,54 +167,50 @@ CUresult GetParameter(const void* handle, size_t index, size_t* offset, size_t* 
   return CUDA_SUCCESS;
 }
 
-}  // namespace
-
-CUresult TakeFunction(Reader& reply, Object* fresh, const std::string& name, CUfunction* function) {
-  const auto wire = reply.Get<WireHandle>();
-  const auto description = reply.Get<FunctionDescription>();
-  auto* detail = new Function;
-  detail->name = name;
-  for (uint32_t i = 0; i < kFunctionAttributes; ++i) {
-    detail->attribute[i] = description.attribute[i];
-    detail->attribute_result[i] = static_cast<CUresult>(description.attribute_result[i]);
-  }
-  detail->parameter_bytes = description.parameter_bytes;
-  for (uint32_t i = 0; i < description.parameter_count && reply.ok(); ++i) {
-    detail->layout.push_back(reply.Get<ParameterLayout>());
-  }
-  const auto handle = Remote{}.Settle(reinterpret_cast<CUfunction>(fresh), wire);
-  Object* object = Find(handle);
-  if (!reply.ok() || object == nullptr) {
-    delete detail;
-    return CUDA_ERROR_UNKNOWN;
-  }
-  // A handle seen before keeps its detail: another thread may be launching by it.
-  if (object->detail == nullptr) {
-    object->detail = detail;
-  } else {
-    delete detail;
-  }
-  *function = handle;
-  return CUDA_SUCCESS;
+void NoteAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
+  const uint64_t now = attribute_changes.fetch_add(1) + 1;
+  Function* function = FunctionOf(handle);
+  if (function == nullptr || static_cast<uint32_t>(attribute) >= kFunctionAttributes) return;
+  function->attribute[attribute] = value;
+  function->read_at[attribute] = now;
 }
 
-namespace {
-
-// Reads the description of a function that has a handle already.
-CUresult DescribeByHandle(Object* object, bool is_kernel) {
-  PendingCall call(Op::kDescribeFunction);
-  call.writer().Put(DescribeFunctionBody{WireOf(object), is_kernel ? 1u : 0u, 0});
-  CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
-  CUfunction same = nullptr;
-  if (result == CUDA_SUCCESS) result = TakeFunction(call.reader(), object, "", &same);
-  if (result != CUDA_SUCCESS) return result;
-  const size_t bytes = call.reader().left();
-  static_cast<Function*>(object->detail)
-      ->name.assign(reinterpret_cast<const char*>(call.reader().Take(bytes)), bytes);
-  return CUDA_SUCCESS;
+// One page of an enumeration; what the module does not have stays untouched.
+CUresult EnumeratePage(Op op, CUfunction* functions, uint32_t count, uint32_t first, uint32_t here,
+                       WireHandle owner) {
+  std::vector<Object*> fresh;
+  PendingCall call(op);
+  call.writer().Put(EnumerateBody{owner, count, first, here, 0});
+  for (uint32_t i = 0; i < here; ++i) {
+    Object* object = NewFunction(op, owner);
+    if (object == nullptr) break;
+    fresh.push_back(object);
+    call.writer().Put(WireOf(object));
+  }
+  CUresult result = fresh.size() < here ? CUDA_ERROR_OUT_OF_MEMORY : call.writer().error();
+  if (result == CUDA_SUCCESS) result = call.Finish();
+  for (uint32_t i = 0; i < fresh.size(); ++i) {
+    if (result != CUDA_SUCCESS) {
+      FreeObject(fresh[i]);
+      continue;
+    }
+    const auto handle =
+        Remote{}.Settle(reinterpret_cast<CUfunction>(fresh[i]), call.reader().Get<WireHandle>());
+    if (handle != nullptr) functions[first + i] = handle;
+  }
+  return result;
 }
 
 }  // namespace
+
+Function* FunctionOf(const void* handle) {
+  Object* object = FindObject(HandleKind::kFunction, handle);
+  if (object == nullptr) return nullptr;
+  if (object->detail != nullptr) return static_cast<Function*>(object->detail);
+  auto detail = std::make_unique<Function>();
+  if (Describe(object, detail.get(), true) != CUDA_SUCCESS) return nullptr;
+  return Publish(object, std::move(detail));
+}
 
 void ForgetFunctionsOf(WireHandle owner) {
   FreeChildrenOf(owner, [](Object* object) {
@@ -135,66 +219,37 @@ void ForgetFunctionsOf(WireHandle owner) {
   });
 }
 
-void RefreshAttributes(CUfunction handle) {
-  Function* function = DetailOf(handle);
-  for (const CUfunction_attribute attribute :
-       {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK}) {
-    int value = 0;
-    if (Wait<Op::cuFuncGetAttribute>(&value, attribute, handle) == CUDA_SUCCESS)
-      function->attribute[attribute] = value;
+uint64_t AttributeChanges() {
+  return attribute_changes.load(std::memory_order_relaxed);
+}
+
+CUresult CurrentAttribute(Function* function, CUfunction handle, CUfunction_attribute attribute, int* value) {
+  const uint64_t now = AttributeChanges();
+  if (CanBeSet(attribute) && function->read_at[attribute] != now) {
+    int fresh = 0;
+    const Object* object = Find(handle);
+    const bool is_kernel = object != nullptr && (object->flags & kIsKernel) != 0;
+    CUdevice device = 0;
+    if (is_kernel && CurrentContextObject() != nullptr) device = ContextOf(CurrentContextObject()).device;
+    const CUresult result = is_kernel ? Wait<Op::cuKernelGetAttribute>(
+                                            &fresh, attribute, reinterpret_cast<CUkernel>(handle), device)
+                                      : Wait<Op::cuFuncGetAttribute>(&fresh, attribute, handle);
+    if (result != CUDA_SUCCESS) return result;
+    function->attribute[attribute] = fresh;
+    function->read_at[attribute] = now;
   }
+  const CUresult result = function->attribute_result[attribute];
+  if (result == CUDA_SUCCESS) *value = function->attribute[attribute];
+  return result;
 }
 
 CUresult EnumerateFunctions(Op op, CUfunction* functions, unsigned count, WireHandle owner) {
-  constexpr unsigned kMost = (kMaxChannelRecordBytes - 512) / sizeof(WireHandle);
-  if (count > kMost) return CUDA_ERROR_NOT_SUPPORTED;
-  {
-    std::vector<Object*> fresh(count);
-    PendingCall call(op);
-    call.writer().Put(owner);
-    for (Object*& object : fresh) {
-      object = NewObject(HandleKind::kFunction, OwningContext(op));
-      if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-      object->parent = owner;
-      call.writer().Put(WireOf(object));
-    }
-    const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
-    for (unsigned i = 0; i < count; ++i) {
-      if (result == CUDA_SUCCESS) {
-        functions[i] =
-            Remote{}.Settle(reinterpret_cast<CUfunction>(fresh[i]), call.reader().Get<WireHandle>());
-      } else {
-        FreeObject(fresh[i]);
-      }
-    }
-    if (result != CUDA_SUCCESS) return result;
-  }
-  for (unsigned i = 0; i < count; ++i) {
-    Object* object = Find(functions[i]);
-    if (object == nullptr) return CUDA_ERROR_UNKNOWN;
-    if (object->detail != nullptr) continue;
-    if (const CUresult result = DescribeByHandle(object, op == Op::cuLibraryEnumerateKernels)) return result;
+  constexpr uint32_t kPage = (kMaxChannelRecordBytes - 512) / sizeof(WireHandle);
+  for (uint32_t first = 0; first < count; first += kPage) {
+    const uint32_t here = std::min(kPage, count - first);
+    if (const CUresult result = EnumeratePage(op, functions, count, first, here, owner)) return result;
   }
   return CUDA_SUCCESS;
-}
-
-CUresult CheckResidency(CUfunction handle, const unsigned grid[3], const unsigned block[3],
-                        unsigned shared_bytes) {
-  if (Session::Get() == nullptr || DetailOf(handle) == nullptr || CurrentContextObject() == nullptr)
-    return CUDA_SUCCESS;
-  const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
-  if (threads == 0 || threads > 1024) return CUDA_SUCCESS;  // refused by the launch itself
-  int blocks = 0, processors = 0;
-  if (cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, handle, static_cast<int>(threads), shared_bytes) !=
-          CUDA_SUCCESS ||
-      cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                           ContextOf(CurrentContextObject()).device) != CUDA_SUCCESS) {
-    return CUDA_SUCCESS;
-  }
-  const uint64_t wanted = uint64_t{grid[0]} * grid[1] * grid[2];
-  return wanted > static_cast<uint64_t>(blocks) * static_cast<uint64_t>(processors)
-             ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
-             : CUDA_SUCCESS;
 }
 
 }  // namespace causeway::guest
@@ -231,18 +286,20 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-  return GetAttribute(value, attribute, kernel);
+  // What is kept is of one device.
+  if (DeviceCount() > 1) return Wait<Op::cuKernelGetAttribute>(value, attribute, kernel, device);
+  return GetAttribute(value, attribute, reinterpret_cast<CUfunction>(kernel));
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
   const CUresult result = Wait<Op::cuFuncSetAttribute>(function, attribute, value);
-  if (result == CUDA_SUCCESS) DetailOf(function)->attribute[attribute] = value;
+  if (result == CUDA_SUCCESS) NoteAttribute(function, attribute, value);
   return result;
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
   const CUresult result = Wait<Op::cuKernelSetAttribute>(attribute, value, kernel, device);
-  if (result == CUDA_SUCCESS) DetailOf(kernel)->attribute[attribute] = value;
+  if (result == CUDA_SUCCESS) NoteAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value);
   return result;
 }
 

@@ -3,40 +3,46 @@
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
+#include <atomic>
+#include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "guest_lib/handles.h"
 #include "ivshmem_ring/call.h"
-#include "ivshmem_ring/session_messages.h"
-#include "ivshmem_ring/wire.h"
+#include "ivshmem_ring/code_messages.h"
 
 namespace causeway::guest {
 
 struct Function {
   std::string name;
-  int attribute[kFunctionAttributes] = {};
+  std::atomic<int> attribute[kFunctionAttributes] = {};
   CUresult attribute_result[kFunctionAttributes] = {};
+  // Attributes that can be set: AttributeChanges() when the value was read.
+  std::atomic<uint64_t> read_at[kFunctionAttributes] = {};
   uint32_t parameter_bytes = 0;
   std::vector<ParameterLayout> layout;
+
+  // Launches that the host's driver has accepted once, as hashes (launch.cc).
+  std::mutex accepted_mutex;
+  std::unordered_set<uint64_t> accepted;
 };
 
-// Reads a reply that describes a function and settles its handle: `fresh` was sent with the request.
-CUresult TakeFunction(Reader& reply, Object* fresh, const std::string& name, CUfunction* function);
+// What is known of the function or kernel behind a handle; asks the host if nothing is yet. Null: no such
+// handle, or no answer.
+Function* FunctionOf(const void* handle);
 
 // After a module or library is unloaded: its functions are gone with it.
 void ForgetFunctionsOf(WireHandle owner);
 
-// Asks the host for the attributes again: a kernel and its function share them, so one may have changed
-// through the other's handle.
-void RefreshAttributes(CUfunction function);
+// Successful cuFuncSetAttribute and cuKernelSetAttribute so far. A kernel and its functions share attributes,
+// so one of them may have changed through another's handle.
+uint64_t AttributeChanges();
+// The value of now, from the host if it may have changed.
+CUresult CurrentAttribute(Function* function, CUfunction handle, CUfunction_attribute attribute, int* value);
 
 // Fills `functions` with the first `count` that the module or library holds.
 CUresult EnumerateFunctions(Op op, CUfunction* functions, unsigned count, WireHandle owner);
-
-// 720 when a cooperative launch has more blocks than fit on the device at once; 0 if it fits or cannot be
-// told.
-CUresult CheckResidency(CUfunction function, const unsigned grid[3], const unsigned block[3],
-                        unsigned shared_bytes);
 
 }  // namespace causeway::guest

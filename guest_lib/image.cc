@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/session_messages.h"
 
 namespace causeway::guest {
@@ -30,9 +31,12 @@ struct Wrapper {
   const void* const* linked;  // version 2: NULL-terminated; version 1: a file name or 0
 };
 
+// Byte by byte: a text may be shorter than a word.
 uint32_t MagicOf(const void* image) {
-  uint32_t magic;
-  std::memcpy(&magic, image, sizeof magic);
+  const auto* bytes = static_cast<const unsigned char*>(image);
+  uint32_t magic = 0;
+  for (unsigned i = 0; i < sizeof magic && (i == 0 || bytes[i - 1] != 0); ++i)
+    magic |= uint32_t{bytes[i]} << 8 * i;
   return magic;
 }
 
@@ -94,6 +98,20 @@ CUresult Image::Find(const void* image, bool wrapper_allowed) {
   } else if (const CUresult result = AddPart(image)) {
     return result;
   }
+  Lay();
+  return CUDA_SUCCESS;
+}
+
+CUresult Image::TakeFile(std::vector<std::byte>* bytes) {
+  uint64_t size = bytes->size();
+  bytes->resize(size + 8);  // whatever looks at its first characters finds an end
+  const uint32_t magic = MagicOf(bytes->data());
+  if (magic != kElfMagic && magic != kFatbinMagic) {
+    if (!LooksLikeText(reinterpret_cast<const char*>(bytes->data()))) return CUDA_ERROR_INVALID_IMAGE;
+    ++size;
+  }
+  if (size > kMaxBlobBytes) return CUDA_ERROR_INVALID_IMAGE;
+  parts_.push_back({bytes->data(), size, 0});
   Lay();
   return CUDA_SUCCESS;
 }

@@ -15,6 +15,8 @@ class Image {
   // ELF cubin, fatbin, PTX text; with `wrapper_allowed` (libraries) also nvcc's fatbin wrapper. 200 for
   // anything else.
   CUresult Find(const void* image, bool wrapper_allowed);
+  // The same for what a file holds, whose size is known. Adds an end to text; the bytes must outlive this.
+  CUresult TakeFile(std::vector<std::byte>* bytes);
 
   // As it travels (ivshmem_ring/session_messages.h, ImageHeader): size, and bytes [at, at + to.size()).
   uint64_t wire_bytes() const { return wire_bytes_; }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernel launches: what the driver would refuse at once is refused here, the rest is posted with its
-// parameters packed in the kernel's own layout.
+// parameters packed in the kernel's own layout. A launch whose rules only the driver knows (clusters,
+// cooperative launches, events, anything out of the ordinary) waits for its answer the first time, so that
+// its error is the call's own; once accepted, the same launch is posted.
 #include <cstdlib>
 #include <cstring>
 
+#include "guest_lib/blob.h"
 #include "guest_lib/function.h"
 #include "guest_lib/remote.h"
 
@@ -16,7 +19,7 @@ struct Shape3 {
   unsigned int shared_bytes;
 };
 
-CUresult CheckConfiguration(const Function& function, const Shape3& shape) {
+CUresult CheckConfiguration(Function& function, CUfunction handle, const Shape3& shape) {
   const DeviceDescription& device =
       Session::Get()->devices()[static_cast<size_t>(ContextOf(CurrentContextObject()).device)];
   constexpr CUdevice_attribute kBlock[] = {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
@@ -40,8 +43,13 @@ CUresult CheckConfiguration(const Function& function, const Shape3& shape) {
   }
   const int most = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
   if (most > 0 && threads > static_cast<unsigned>(most)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  const int shared = function.attribute[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
-  if (shape.shared_bytes > static_cast<unsigned>(shared > 0 ? shared : 0)) return CUDA_ERROR_INVALID_VALUE;
+  int shared = function.attribute[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+  if (shape.shared_bytes > static_cast<unsigned>(shared > 0 ? shared : 0) &&
+      (CurrentAttribute(&function, handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &shared) !=
+           CUDA_SUCCESS ||
+       shape.shared_bytes > static_cast<unsigned>(shared > 0 ? shared : 0))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -57,7 +65,7 @@ struct Parameters {
     for (int i = 0; extra != nullptr && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
       if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
         buffer = extra[i + 1];
-      } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+      } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1] != nullptr) {
         buffer_bytes = *static_cast<const size_t*>(extra[i + 1]);
       } else {
         return CUDA_ERROR_INVALID_VALUE;
@@ -72,6 +80,9 @@ struct Parameters {
       return CUDA_SUCCESS;
     }
     if (!function.layout.empty() && pointers == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < function.layout.size(); ++i) {
+      if (pointers[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    }
     *bytes = function.parameter_bytes;
     return CUDA_SUCCESS;
   }
@@ -87,7 +98,23 @@ struct Parameters {
   }
 };
 
-// Attributes that name events carry the event's wire handle instead.
+// One launch on its way.
+struct Launch {
+  CUfunction handle;
+  const Object* object;
+  Function* function;
+  Parameters parameters;
+  CUlaunchAttribute* given = nullptr;  // the caller's attributes
+  CUlaunchAttribute attributes[kMaxLaunchAttributes];
+  LaunchBody body;
+};
+
+bool ReturnsNode(const CUlaunchAttribute& attribute) {
+  return attribute.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+}
+
+// Attributes that name events carry the event's wire handle instead. What a launch does not read of the value
+// is cleared: it may be anything, and two launches with the same meaning should look alike.
 CUresult PackAttribute(CUlaunchAttribute* attribute) {
   auto pack = [](CUevent* event) {
     Writer check{{}};
@@ -95,16 +122,39 @@ CUresult PackAttribute(CUlaunchAttribute* attribute) {
     std::memcpy(event, &wire, sizeof wire);
     return check.error();
   };
+  CUlaunchAttribute packed;
+  std::memset(&packed, 0, sizeof packed);
+  packed.id = attribute->id;
+  const CUlaunchAttributeValue& value = attribute->value;
+  CUresult result = CUDA_SUCCESS;
   switch (attribute->id) {
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+      break;
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+      packed.value.cooperative = value.cooperative;  // all of them are one int
+      break;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+      packed.value.clusterDim = value.clusterDim;
+      break;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-      return pack(&attribute->value.programmaticEvent.event);
+      packed.value.programmaticEvent = value.programmaticEvent;
+      result = pack(&packed.value.programmaticEvent.event);
+      break;
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-      return pack(&attribute->value.launchCompletionEvent.event);
-    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      packed.value.launchCompletionEvent = value.launchCompletionEvent;
+      result = pack(&packed.value.launchCompletionEvent.event);
+      break;
     default:
-      return CUDA_SUCCESS;
+      packed.value = value;
   }
+  *attribute = packed;
+  return result;
 }
 
 bool IsLaunchBlocking() {
@@ -115,51 +165,169 @@ bool IsLaunchBlocking() {
   return blocking;
 }
 
-CUresult Launch(CUfunction handle, const Shape3& shape, CUstream stream, void** kernel_params, void** extra,
-                const CUlaunchAttribute* attributes, unsigned attribute_count, bool cooperative) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  const Object* object = Find(handle);
-  if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+// Fills in what is checked and packed here.
+CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** kernel_params, void** extra,
+                 unsigned attribute_count, LaunchForm form) {
+  launch->object = Find(launch->handle);
+  if (launch->object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  const Function& function = *static_cast<const Function*>(object->detail);
-  if (CheckConfiguration(function, shape) != CUDA_SUCCESS) {
-    RefreshAttributes(handle);
-    if (const CUresult result = CheckConfiguration(function, shape)) return result;
-  }
+  launch->function = FunctionOf(launch->handle);
+  if (launch->function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Function& function = *launch->function;
+  if (const CUresult result = CheckConfiguration(function, launch->handle, shape)) return result;
   if (attribute_count > kMaxLaunchAttributes) return CUDA_ERROR_INVALID_VALUE;
-  Parameters parameters;
   uint32_t parameter_bytes = 0;
-  if (const CUresult result = parameters.Take(kernel_params, extra)) return result;
-  if (const CUresult result = parameters.SizeFor(function, &parameter_bytes)) return result;
-
+  if (const CUresult result = launch->parameters.Take(kernel_params, extra)) return result;
+  if (const CUresult result = launch->parameters.SizeFor(function, &parameter_bytes)) return result;
   Writer check{{}};
-  const LaunchBody body{WireOf(object),
-                        Remote{}.ToWire(stream, check),
-                        {shape.grid[0], shape.grid[1], shape.grid[2]},
-                        {shape.block[0], shape.block[1], shape.block[2]},
-                        shape.shared_bytes,
-                        parameter_bytes,
-                        attribute_count,
-                        cooperative ? 1u : 0u};
+  launch->body = {WireOf(launch->object),
+                  Remote{}.ToWire(stream, check),
+                  {shape.grid[0], shape.grid[1], shape.grid[2]},
+                  {shape.block[0], shape.block[1], shape.block[2]},
+                  shape.shared_bytes,
+                  parameter_bytes,
+                  attribute_count,
+                  form};
   if (!check.ok()) return check.error();
-  CUlaunchAttribute packed[kMaxLaunchAttributes];
   for (unsigned i = 0; i < attribute_count; ++i) {
-    packed[i] = attributes[i];
-    if (const CUresult result = PackAttribute(&packed[i])) return result;
+    launch->attributes[i] = launch->given[i];
+    if (const CUresult result = PackAttribute(&launch->attributes[i])) return result;
   }
-  PendingPost post(Op::cuLaunchKernel,
-                   sizeof body + attribute_count * sizeof(CUlaunchAttribute) + parameter_bytes);
+  return CUDA_SUCCESS;
+}
+
+// Whether everything that the driver would refuse at once has been checked here.
+bool IsOrdinary(const Launch& launch, CUstream stream) {
+  const Function& function = *launch.function;
+  const Object* stream_object = Find(stream);
+  const Object* context = CurrentContextObject();
+  return launch.body.form == kPlainLaunch && launch.body.parameter_bytes == function.parameter_bytes &&
+         function.attribute[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] == 0 &&
+         function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0 &&
+         (launch.object->context == nullptr || launch.object->context == context) &&
+         (stream_object == nullptr || stream_object->context == nullptr || stream_object->context == context);
+}
+
+uint64_t HashOf(const Launch& launch) {
+  const std::string_view body(reinterpret_cast<const char*>(&launch.body), sizeof launch.body);
+  const std::string_view attributes(reinterpret_cast<const char*>(launch.attributes),
+                                    launch.body.attribute_count * sizeof(CUlaunchAttribute));
+  WireHandle context = 0;
+  CurrentContextWire(&context);
+  return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ AttributeChanges() << 32 ^ context;
+}
+
+// As a posted call.
+CUresult PostLaunch(const Launch& launch) {
+  const size_t attribute_bytes = launch.body.attribute_count * sizeof(CUlaunchAttribute);
+  PendingPost post(Op::cuLaunchKernel, sizeof launch.body + attribute_bytes + launch.body.parameter_bytes);
   Writer& w = post.writer();
-  w.Put(body);
-  w.PutBytes(packed, attribute_count * sizeof(CUlaunchAttribute));
-  if (std::byte* space = w.Reserve(parameter_bytes)) parameters.Pack(function, space, parameter_bytes);
-  const CUresult result = w.ok() ? post.Finish() : w.error();
+  w.Put(launch.body);
+  w.PutBytes(launch.attributes, attribute_bytes);
+  if (std::byte* space = w.Reserve(launch.body.parameter_bytes))
+    launch.parameters.Pack(*launch.function, space, launch.body.parameter_bytes);
+  return w.ok() ? post.Finish() : w.error();
+}
+
+// As one that waits for the driver's answer. Parameters that do not fit the record go through a bulk buffer.
+CUresult AwaitLaunch(const Launch& launch) {
+  ChannelLease lease;
+  if (lease.error() != CUDA_SUCCESS) return lease.error();
+  const size_t attribute_bytes = launch.body.attribute_count * sizeof(CUlaunchAttribute);
+  const uint32_t bytes = launch.body.parameter_bytes;
+  const bool fits =
+      sizeof(RecordHeader) + sizeof launch.body + attribute_bytes + bytes <= kMaxChannelRecordBytes;
+  Writer w = lease.Begin();
+  w.Put(launch.body);
+  w.PutBytes(launch.attributes, attribute_bytes);
+  CUresult result = CUDA_SUCCESS;
+  Reader reply;
+  if (fits) {
+    if (std::byte* space = w.Reserve(bytes)) launch.parameters.Pack(*launch.function, space, bytes);
+    result = lease.Send(Op::cuLaunchKernelEx, w);
+    if (result == CUDA_SUCCESS) result = lease.Await(&reply);
+  } else {
+    const uint32_t index = lease.session().AcquireBulk();
+    const Bulk bulk = lease.session().bulk(index);
+    launch.parameters.Pack(*launch.function, bulk.bytes, bytes);
+    result = lease.Send(Op::cuLaunchKernelEx, w, kBulkToHost, bulk.offset, bytes);
+    if (result == CUDA_SUCCESS) result = lease.Await(&reply);
+    lease.session().ReleaseBulk(index);
+  }
+  for (unsigned i = 0; result == CUDA_SUCCESS && i < launch.body.attribute_count; ++i) {
+    if (!ReturnsNode(launch.attributes[i])) continue;
+    const auto node = reply.Get<uint64_t>();
+    launch.given[i].value.deviceUpdatableKernelNode.devNode = reinterpret_cast<CUgraphDeviceNode>(node);
+  }
+  return result;
+}
+
+CUresult SendLaunch(const Launch& launch, CUstream stream) {
+  constexpr size_t kMostAccepted = 256;
+  if (IsOrdinary(launch, stream)) return PostLaunch(launch);
+  bool returns_node = false;
+  for (unsigned i = 0; i < launch.body.attribute_count; ++i)
+    returns_node = returns_node || ReturnsNode(launch.attributes[i]);
+  const uint64_t hash = HashOf(launch);
+  Function& function = *launch.function;
+  if (!returns_node) {
+    std::unique_lock lock(function.accepted_mutex);
+    if (function.accepted.contains(hash)) {
+      lock.unlock();
+      return PostLaunch(launch);
+    }
+  }
+  const CUresult result = AwaitLaunch(launch);
+  if (result != CUDA_SUCCESS || returns_node) return result;
+  const std::lock_guard lock(function.accepted_mutex);
+  if (function.accepted.size() >= kMostAccepted) function.accepted.clear();
+  function.accepted.insert(hash);
+  return CUDA_SUCCESS;
+}
+
+CUresult LaunchOne(CUfunction handle, const Shape3& shape, CUstream stream, void** kernel_params,
+                   void** extra, CUlaunchAttribute* attributes, unsigned attribute_count, LaunchForm form) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  Launch launch;
+  launch.handle = handle;
+  launch.given = attributes;
+  CUresult result = Prepare(&launch, shape, stream, kernel_params, extra, attribute_count, form);
+  if (result == CUDA_SUCCESS) result = SendLaunch(launch, stream);
   return result == CUDA_SUCCESS && IsLaunchBlocking() ? cuStreamSynchronize(stream) : result;
+}
+
+// All launches of a multi-device launch, one after another.
+CUresult PackLaunches(const CUDA_LAUNCH_PARAMS* list, unsigned count, unsigned flags,
+                      std::vector<std::byte>* packed) {
+  const auto append = [packed](const void* bytes, size_t size) {
+    const auto* from = static_cast<const std::byte*>(bytes);
+    packed->insert(packed->end(), from, from + size);
+  };
+  append(&count, sizeof count);
+  append(&flags, sizeof flags);
+  for (unsigned i = 0; i < count; ++i) {
+    const CUDA_LAUNCH_PARAMS& one = list[i];
+    Launch launch;
+    launch.handle = one.function;
+    const Shape3 shape{{one.gridDimX, one.gridDimY, one.gridDimZ},
+                       {one.blockDimX, one.blockDimY, one.blockDimZ},
+                       one.sharedMemBytes};
+    if (const CUresult result =
+            Prepare(&launch, shape, one.hStream, one.kernelParams, nullptr, 0, kCooperativeLaunch)) {
+      return result;
+    }
+    append(&launch.body, sizeof launch.body);
+    std::vector<std::byte> parameters(launch.body.parameter_bytes);
+    launch.parameters.Pack(*launch.function, parameters.data(), launch.body.parameter_bytes);
+    append(parameters.data(), parameters.size());
+  }
+  return CUDA_SUCCESS;
 }
 
 }  // namespace
 }  // namespace causeway::guest
 
+using namespace causeway;
 using namespace causeway::guest;
 
 extern "C" {
@@ -167,33 +335,62 @@ extern "C" {
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z,
                         unsigned int shared_bytes, CUstream stream, void** parameters, void** extra) {
-  return Launch(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
-                parameters, extra, nullptr, 0, false);
+  return LaunchOne(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                   parameters, extra, nullptr, 0, kPlainLaunch);
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void** parameters) {
-  const Shape3 shape{{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
-  if (const CUresult result = CheckResidency(function, shape.grid, shape.block, shared_bytes)) return result;
-  return Launch(function, shape, stream, parameters, nullptr, nullptr, 0, true);
+  return LaunchOne(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                   parameters, nullptr, nullptr, 0, kCooperativeLaunch);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
                           void** extra) {
+  if (const CUresult result = InitialisedOrError()) return result;
   if (config == nullptr || (config->attrs == nullptr && config->numAttrs != 0))
     return CUDA_ERROR_INVALID_VALUE;
   const Shape3 shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
                      {config->blockDimX, config->blockDimY, config->blockDimZ},
                      config->sharedMemBytes};
-  for (unsigned i = 0; i < config->numAttrs; ++i) {
-    if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_COOPERATIVE || config->attrs[i].value.cooperative == 0)
-      continue;
-    if (const CUresult result = CheckResidency(function, shape.grid, shape.block, shape.shared_bytes))
+  return LaunchOne(function, shape, config->hStream, parameters, extra, config->attrs, config->numAttrs,
+                   config->numAttrs != 0 ? kAttributeLaunch : kPlainLaunch);
+}
+
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned int count,
+                                              unsigned int flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (list == nullptr || count == 0 || count > kMaxDeviceLaunches) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<std::byte> packed;
+  if (const CUresult result = PackLaunches(list, count, flags, &packed)) return result;
+  ChannelLease lease;
+  if (lease.error() != CUDA_SUCCESS) return lease.error();
+  const auto copy = [&](uint64_t at, std::span<std::byte> to) {
+    CopyPart(at, to, packed.data(), 0, packed.size());
+  };
+  if (const CUresult result = SendBlob(lease, packed.size(), copy)) return result;
+  const CUresult result = lease.Send(Op::cuLaunchCooperativeKernelMultiDevice, lease.Begin());
+  Reader none;
+  return result == CUDA_SUCCESS ? lease.Await(&none) : result;
+}
+
+// One call may set more bytes than a message holds.
+CUresult cuParamSetv(CUfunction function, int offset, void* from, unsigned int bytes) {
+  constexpr unsigned kPiece = 2048;
+  if (const CUresult result = InitialisedOrError()) return result;
+  unsigned at = 0;
+  do {
+    const unsigned piece = bytes - at < kPiece ? bytes - at : kPiece;
+    if (const CUresult result =
+            Wait<Op::cuParamSetv>(function, offset + static_cast<int>(at),
+                                  static_cast<void*>(static_cast<std::byte*>(from) + at), piece)) {
       return result;
-  }
-  return Launch(function, shape, config->hStream, parameters, extra, config->attrs, config->numAttrs, false);
+    }
+    at += piece;
+  } while (at < bytes);
+  return CUDA_SUCCESS;
 }
 
 }  // extern "C"

@@ -29,6 +29,7 @@ struct HandlerTable {
     SESSION_HANDLER(kDescribeFunction)
     SESSION_HANDLER(kDrainDevice)
     SESSION_HANDLER(kAwaitCallback)
+    SESSION_HANDLER(kFetchBlob)
 #define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
 #define POST CALL
 #define GUEST CALL
@@ -78,7 +79,9 @@ bool FlushesOutput(Op op) {
     case Op::cuMemcpyHtoD_v2:
     case Op::cuMemcpyDtoH_v2:
     case Op::cuMemFree_v2:
+    case Op::cuModuleLoadDataEx:
     case Op::cuModuleUnload:
+    case Op::cuLibraryLoadData:
     case Op::cuLibraryUnload:
     case Op::cuCtxDestroy_v2:
     case Op::cuDevicePrimaryCtxRelease_v2:

@@ -19,6 +19,7 @@ bool Driver::Open(const std::string& path, std::string* error) {
 #define CALL(fn, ...) row[static_cast<size_t>(Op::fn)] = reinterpret_cast<void (*)()>(dlsym(library, #fn));
 #define POST CALL
 #define GUEST CALL
+#define CUSTOM CALL
 #include "ivshmem_ring/calls.def"
   for (const void* needed :
        {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),

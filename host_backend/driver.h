@@ -46,6 +46,10 @@ namespace causeway::host {
   F(cuStreamGetCaptureInfo_v2)         \
   F(cuLaunchHostFunc)                  \
   F(cuStreamAddCallback)               \
+  F(cuLinkCreate_v2)                   \
+  F(cuLinkAddData_v2)                  \
+  F(cuLinkComplete)                    \
+  F(cuLinkDestroy)                     \
   F(cuModuleLoadData)                  \
   F(cuModuleLoadDataEx)                \
   F(cuModuleUnload)                    \

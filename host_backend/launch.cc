@@ -3,59 +3,74 @@
 #include <cstring>
 
 #include "host_backend/session.h"
+#include "ivshmem_ring/code_messages.h"
 
 namespace causeway::host {
 namespace {
 
-// Attribute values that name events carry a wire handle in the event's place.
+// Attribute values that name events carry a wire handle in the event's place. What later drivers may know is
+// refused: it could hold an address.
 bool ResolveAttribute(Session& session, CUlaunchAttribute* attribute, Reader& r) {
   auto resolve = [&](CUevent* event) {
     WireHandle wire;
     std::memcpy(&wire, event, sizeof wire);
     *event = static_cast<CUevent>(session.ToDriver(HandleKind::kEvent, wire, r));
   };
+  if (attribute->id < 0 || attribute->id > CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING)
+    r.Fail(CUDA_ERROR_INVALID_VALUE);
   if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
     resolve(&attribute->value.programmaticEvent.event);
-  if (attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+  if (attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
     resolve(&attribute->value.launchCompletionEvent.event);
-  }
-  if (attribute->id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) r.Fail(CUDA_ERROR_NOT_SUPPORTED);
   return r.ok();
 }
 
-CUresult ServeLaunch(Session& session, Request& request) {
-  Reader& in = request.in;
-  const auto body = in.Get<LaunchBody>();
-  auto function = static_cast<CUfunction>(session.ToDriver(HandleKind::kFunction, body.function, in));
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, in));
+// A launch as it arrived.
+struct Launch {
+  LaunchBody body;
+  CUfunction function = nullptr;
+  CUstream stream = nullptr;
+  CUlaunchAttribute attributes[kMaxLaunchAttributes + 1];
+  const std::byte* parameters = nullptr;
+};
+
+// Everything but the parameters.
+CUresult TakeBody(Session& session, Reader& in, Launch* launch) {
+  launch->body = in.Get<LaunchBody>();
+  launch->function =
+      static_cast<CUfunction>(session.ToDriver(HandleKind::kFunction, launch->body.function, in));
+  launch->stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, launch->body.stream, in));
   if (!in.ok()) return in.error();
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (body.attribute_count > kMaxLaunchAttributes || body.parameter_bytes > kMaxLaunchParameterBytes) {
+  if (launch->function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (launch->body.attribute_count > kMaxLaunchAttributes ||
+      launch->body.parameter_bytes > kMaxLaunchParameterBytes) {
     session.violations.fetch_add(1);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  CUlaunchAttribute attributes[kMaxLaunchAttributes];
-  for (uint32_t i = 0; i < body.attribute_count; ++i) {
-    attributes[i] = in.Get<CUlaunchAttribute>();
-    if (!ResolveAttribute(session, &attributes[i], in)) return in.error();
+  for (uint32_t i = 0; i < launch->body.attribute_count; ++i) {
+    launch->attributes[i] = in.Get<CUlaunchAttribute>();
+    if (!ResolveAttribute(session, &launch->attributes[i], in)) return in.error();
   }
-  const std::byte* parameters = in.Take(body.parameter_bytes);
-  if (parameters == nullptr) return in.error();
+  return in.error();
+}
+
+CUresult RunLaunch(Launch* launch) {
+  const LaunchBody& body = launch->body;
   size_t parameter_bytes = body.parameter_bytes;
-  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(parameters),
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(launch->parameters),
                    CU_LAUNCH_PARAM_BUFFER_SIZE, &parameter_bytes, CU_LAUNCH_PARAM_END};
   void** packed = parameter_bytes != 0 ? extra : nullptr;
-  if (body.attribute_count == 0 && body.cooperative == 0) {
-    return TheDriver().cuLaunchKernel(function, body.grid[0], body.grid[1], body.grid[2], body.block[0],
-                                      body.block[1], body.block[2], body.shared_bytes, stream, nullptr,
-                                      packed);
+  if (body.attribute_count == 0 && body.form != kCooperativeLaunch) {
+    return TheDriver().cuLaunchKernel(launch->function, body.grid[0], body.grid[1], body.grid[2],
+                                      body.block[0], body.block[1], body.block[2], body.shared_bytes,
+                                      launch->stream, nullptr, packed);
   }
-  if (body.cooperative !=
-      0) {  // the driver's cooperative call takes no packed buffer: the attribute says the same
-    if (body.attribute_count == kMaxLaunchAttributes) return CUDA_ERROR_INVALID_VALUE;
-    attributes[body.attribute_count] = {};
-    attributes[body.attribute_count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    attributes[body.attribute_count].value.cooperative = 1;
+  uint32_t count = body.attribute_count;
+  if (body.form == kCooperativeLaunch) {
+    // The driver's cooperative call takes no packed buffer: the attribute says the same.
+    launch->attributes[count] = {};
+    launch->attributes[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    launch->attributes[count++].value.cooperative = 1;
   }
   CUlaunchConfig config{};
   config.gridDimX = body.grid[0];
@@ -65,22 +80,78 @@ CUresult ServeLaunch(Session& session, Request& request) {
   config.blockDimY = body.block[1];
   config.blockDimZ = body.block[2];
   config.sharedMemBytes = body.shared_bytes;
-  config.hStream = stream;
-  config.attrs = attributes;
-  config.numAttrs = body.attribute_count + (body.cooperative != 0 ? 1 : 0);
-  return TheDriver().cuLaunchKernelEx(&config, function, nullptr, packed);
+  config.hStream = launch->stream;
+  config.attrs = launch->attributes;
+  config.numAttrs = count;
+  return TheDriver().cuLaunchKernelEx(&config, launch->function, nullptr, packed);
+}
+
+// The driver's multi-device call wants a pointer to each parameter.
+void PointToParameters(const Launch& launch, std::vector<std::byte>* parameters,
+                       std::vector<void*>* pointers) {
+  parameters->assign(launch.parameters, launch.parameters + launch.body.parameter_bytes);
+  for (size_t offset = 0, bytes = 0;
+       TheDriver().cuFuncGetParamInfo(launch.function, pointers->size(), &offset, &bytes) == CUDA_SUCCESS;) {
+    if (offset > parameters->size() || bytes > parameters->size() - offset) break;
+    pointers->push_back(parameters->data() + offset);
+  }
 }
 
 }  // namespace
 
 CUresult Serve_cuLaunchKernel(Session& session, Request& request) {
-  return ServeLaunch(session, request);
+  Launch launch;
+  if (const CUresult result = TakeBody(session, request.in, &launch)) return result;
+  launch.parameters = request.in.Take(launch.body.parameter_bytes);
+  return launch.parameters != nullptr ? RunLaunch(&launch) : request.in.error();
 }
+
 CUresult Serve_cuLaunchKernelEx(Session& session, Request& request) {
-  return ServeLaunch(session, request);
+  Launch launch;
+  if (const CUresult result = TakeBody(session, request.in, &launch)) return result;
+  std::vector<std::byte> copied;
+  if (!request.bulk.empty()) {
+    if (request.bulk.size() != launch.body.parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
+    copied.assign(request.bulk.begin(), request.bulk.end());
+    launch.parameters = copied.data();
+  } else {
+    launch.parameters = request.in.Take(launch.body.parameter_bytes);
+    if (launch.parameters == nullptr) return request.in.error();
+  }
+  const CUresult result = RunLaunch(&launch);
+  for (uint32_t i = 0; result == CUDA_SUCCESS && i < launch.body.attribute_count; ++i) {
+    const CUlaunchAttribute& attribute = launch.attributes[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+      request.out.Put(reinterpret_cast<uint64_t>(attribute.value.deviceUpdatableKernelNode.devNode));
+  }
+  return result != CUDA_SUCCESS ? result : request.out.error();
 }
-CUresult Serve_cuLaunchCooperativeKernel(Session& session, Request& request) {
-  return ServeLaunch(session, request);
+
+CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& request) {
+  if (request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
+  const auto launch_all = reinterpret_cast<decltype(&cuLaunchCooperativeKernelMultiDevice)>(
+      TheDriver().row[static_cast<size_t>(Op::cuLaunchCooperativeKernelMultiDevice)]);
+  if (launch_all == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  uint64_t bytes = 0;
+  const auto blob = session.TakeBlob(request.channel, &bytes);
+  Reader in({blob->data(), bytes});
+  const auto count = in.Get<uint32_t>();
+  const auto flags = in.Get<uint32_t>();
+  if (!in.ok() || count > kMaxDeviceLaunches) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<CUDA_LAUNCH_PARAMS> list(count);
+  std::vector<std::vector<std::byte>> parameters(count);
+  std::vector<std::vector<void*>> pointers(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    Launch launch;
+    if (const CUresult result = TakeBody(session, in, &launch)) return result;
+    launch.parameters = in.Take(launch.body.parameter_bytes);
+    if (launch.parameters == nullptr) return in.error();
+    PointToParameters(launch, &parameters[i], &pointers[i]);
+    const LaunchBody& body = launch.body;
+    list[i] = {launch.function, body.grid[0],  body.grid[1],      body.grid[2],  body.block[0],
+               body.block[1],   body.block[2], body.shared_bytes, launch.stream, pointers[i].data()};
+  }
+  return launch_all(list.data(), count, flags);
 }
 
 }  // namespace causeway::host

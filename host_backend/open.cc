@@ -85,6 +85,20 @@ CUresult Serve_kAppendBlob(Session& session, Request& request) {
   return CUDA_SUCCESS;
 }
 
+CUresult Serve_kFetchBlob(Session& session, Request& request) {
+  const auto body = request.in.Get<FetchBlobBody>();
+  if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
+  auto& left = session.left_blob(request.channel);
+  if (body.offset > left.size() || request.bulk.size() > left.size() - body.offset) {
+    session.violations.fetch_add(1);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::copy_n(left.begin() + static_cast<ptrdiff_t>(body.offset), request.bulk.size(), request.bulk.begin());
+  request.bulk_written = static_cast<uint32_t>(request.bulk.size());
+  if (body.offset + request.bulk.size() == left.size()) left = {};
+  return CUDA_SUCCESS;
+}
+
 CUresult Serve_kFetchOutput(Session& session, Request& request) {
   std::byte text[2048];
   const size_t bytes = session.output().Take(text);

@@ -216,14 +216,30 @@ WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, 
   return fresh;
 }
 
-void Session::KeepImage(WireHandle library, std::shared_ptr<const void> image) {
-  const std::lock_guard lock(images_mutex_);
-  images_[library] = std::move(image);
+std::shared_ptr<std::vector<std::byte>> Session::TakeBlob(uint32_t channel, uint64_t* bytes) {
+  constexpr uint64_t kEnd = 64;
+  auto taken = std::make_shared<std::vector<std::byte>>(std::move(blobs_[channel]));
+  blobs_[channel] = {};
+  *bytes = taken->size();
+  ReturnBlobRoom(*bytes);
+  taken->resize(*bytes + kEnd);
+  return taken;
 }
 
-void Session::DropImage(WireHandle library) {
-  const std::lock_guard lock(images_mutex_);
-  images_.erase(library);
+void Session::Keep(WireHandle object, std::shared_ptr<void> what) {
+  const std::lock_guard lock(kept_mutex_);
+  kept_[object] = std::move(what);
+}
+
+std::shared_ptr<void> Session::Kept(WireHandle object) {
+  const std::lock_guard lock(kept_mutex_);
+  const auto found = kept_.find(object);
+  return found == kept_.end() ? nullptr : found->second;
+}
+
+void Session::Drop(WireHandle object) {
+  const std::lock_guard lock(kept_mutex_);
+  kept_.erase(object);
 }
 
 CUresult EnterCallerState(const Session& session, const RecordHeader& header) {

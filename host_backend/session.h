@@ -86,9 +86,16 @@ class Session {
   bool TakeBlobRoom(uint64_t bytes);
   void ReturnBlobRoom(uint64_t bytes) { blob_bytes_.fetch_sub(bytes); }
 
-  // Images stay as long as the library that was loaded from them.
-  void KeepImage(WireHandle library, std::shared_ptr<const void> image);
-  void DropImage(WireHandle library);
+  // What arrived as the channel's blob, with zeros after its `bytes`: text ends in one, and the driver may
+  // read a word past its end.
+  std::shared_ptr<std::vector<std::byte>> TakeBlob(uint32_t channel, uint64_t* bytes);
+  // What a call leaves on its channel for kFetchBlob; gone with the channel's next one.
+  std::vector<std::byte>& left_blob(uint32_t channel) { return left_blobs_[channel]; }
+
+  // What must live as long as an object of the driver's: the image of a library, the log buffers of a link.
+  void Keep(WireHandle object, std::shared_ptr<void> what);
+  std::shared_ptr<void> Kept(WireHandle object);
+  void Drop(WireHandle object);
 
   void OpenChannel(uint32_t channel);
   Output& output() { return output_; }
@@ -117,6 +124,7 @@ class Session {
   Output output_;
   const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
   std::vector<std::byte> blobs_[kChannelCount];
+  std::vector<std::byte> left_blobs_[kChannelCount];
   std::atomic<uint64_t> blob_bytes_{0};
   std::atomic<uint64_t> context_changes_{0};
   WireHandle OwnerOf(HandleKind kind) const;
@@ -137,8 +145,8 @@ class Session {
   };
   CUresult Register(uint64_t offset, Arena* arena);
   std::map<uint64_t, Arena> arenas_;  // by offset
-  std::mutex images_mutex_;
-  std::map<WireHandle, std::shared_ptr<const void>> images_;
+  std::mutex kept_mutex_;
+  std::map<WireHandle, std::shared_ptr<void>> kept_;
 };
 
 // The primary context of device 0 that the worker made before it had a guest; null once the guest holds it
@@ -157,8 +165,8 @@ CUresult ServeRecord(Session& session, Request& request);
 // points).
 bool FlushesOutput(Op op);
 
-// Handlers written by hand: context.cc, memory.cc, module.cc, launch.cc, graph.cc, tensor_map.cc,
-// open.cc.
+// Handlers written by hand: context.cc, memory.cc, module.cc, function.cc, linker.cc, launch.cc, graph.cc,
+// tensor_map.cc, open.cc.
 #define CAUSEWAY_HANDLER(name) CUresult Serve_##name(Session& session, Request& request)
 CAUSEWAY_HANDLER(kOpen);
 CAUSEWAY_HANDLER(kOpenChannel);
@@ -172,6 +180,7 @@ CAUSEWAY_HANDLER(kCopyToHost);
 CAUSEWAY_HANDLER(kDescribeFunction);
 CAUSEWAY_HANDLER(kDrainDevice);
 CAUSEWAY_HANDLER(kAwaitCallback);
+CAUSEWAY_HANDLER(kFetchBlob);
 #define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
 #include "ivshmem_ring/calls.def"
 

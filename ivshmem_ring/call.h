@@ -35,6 +35,7 @@ enum class Op : uint16_t {
   kDescribeFunction,  // of functions that an enumeration gave
   kDrainDevice,       // waits as cuMemFree does: for the device, whatever other threads capture
   kAwaitCallback,     // the callback thread: what is done, what is due (ivshmem_ring/callback_messages.h)
+  kFetchBlob,         // what a reply left behind because it may be large, in pieces
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,
@@ -56,7 +57,7 @@ constexpr uint64_t Fnv1a(std::string_view text) {
 #define POST(...) "P" #__VA_ARGS__
 #define GUEST(...) "G" #__VA_ARGS__
 #define CUSTOM(...) "X" #__VA_ARGS__
-inline constexpr uint64_t kApiHash = Fnv1a("1"
+inline constexpr uint64_t kApiHash = Fnv1a("2"
 #include "ivshmem_ring/calls.def"
                                            ) ^
                                      CUDA_VERSION;

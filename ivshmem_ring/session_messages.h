@@ -11,7 +11,6 @@ namespace causeway {
 
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxAttributes = 192;
-inline constexpr uint32_t kMaxParameters = 4096;
 
 // Op::kOpen. The reply lies in the request's bulk buffer: OpenReply, then device_count DeviceDescription.
 struct OpenReply {
@@ -55,6 +54,11 @@ struct BlobBody {
 };
 inline constexpr uint64_t kMaxBlobBytes = 4ull << 30;
 
+// Op::kFetchBlob: a piece of what the channel's last call left to be fetched, into the bulk buffer.
+struct FetchBlobBody {
+  uint64_t offset;
+};
+
 // Op::kCopyToDevice: `bytes` of the bulk buffer (or of the message, after this struct) go to `device`.
 // Op::kCopyToHost: the other way.
 struct CopyBody {
@@ -66,64 +70,6 @@ struct CopyBody {
   uint32_t in_message;  // 1: the bytes follow in the message / come in the reply
 };
 static_assert(sizeof(CopyBody) == 32);
-
-// What the guest caches of a function; reply of cuModuleGetFunction, cuLibraryGetKernel and the like,
-// followed by parameter_count ParameterLayout.
-inline constexpr uint32_t kFunctionAttributes = 16;
-struct FunctionDescription {
-  int32_t attribute[kFunctionAttributes];
-  uint16_t attribute_result[kFunctionAttributes];
-  uint32_t parameter_count;
-  uint32_t parameter_bytes;
-};
-struct ParameterLayout {
-  uint32_t offset;
-  uint32_t bytes;
-};
-
-// A module image on the wire (a blob): this, then part_count u64 sizes, then each part at the next multiple
-// of kImageAlign. Several parts: a linked fatbin wrapper (version 2), its data first, then its array in
-// order.
-struct ImageHeader {
-  uint32_t magic;
-  uint32_t part_count;
-};
-inline constexpr uint32_t kImageMagic = 0x31474d49;
-inline constexpr uint64_t kImageAlign = 64;
-inline constexpr uint32_t kMaxImageParts = 4096;
-
-// Op::cuModuleLoadDataEx, cuLibraryLoadData: this, then option_count JitOption. The image is the channel's
-// blob. The reply carries {u32 bytes, text} of the information log and of the error log, also when the load
-// failed.
-struct LoadBody {
-  WireHandle handle;  // of the new module or library
-  uint32_t option_count;
-  uint32_t info_log_bytes;  // 0: not wanted
-  uint32_t error_log_bytes;
-  uint32_t library_option_count;
-};
-struct JitOption {
-  uint32_t option;
-  uint32_t reserved;
-  uint64_t value;
-};
-inline constexpr uint32_t kMaxJitOptions = 64;
-inline constexpr uint32_t kMaxLogBytes = 1536;
-
-// Op::cuModuleGetFunction, cuLibraryGetKernel: this, then the name, NUL-terminated; cuKernelGetFunction: this
-// alone. Reply: the function's wire handle, FunctionDescription, layouts.
-struct GetFunctionBody {
-  WireHandle owner;  // module, library or kernel
-  WireHandle fresh;  // becomes the function's handle if it has none yet
-};
-
-// Op::kDescribeFunction. Reply: the handle, FunctionDescription, layouts, then the name without an ending
-// zero.
-struct DescribeFunctionBody {
-  WireHandle function;
-  uint32_t is_kernel;
-  uint32_t reserved;
-};
 
 // Op::cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2colWide; reply: CUtensorMap.
 struct TensorMapBody {
@@ -160,21 +106,5 @@ struct BoxBody {
   uint32_t bulk_side;  // 0: none, 1: source, 2: destination
 };
 static_assert(sizeof(BoxBody) == 232);
-
-// Op::cuLaunchKernel and cuLaunchKernelEx, posted: this, then attribute_count CUlaunchAttribute (handles
-// inside replaced by wire handles), then parameter_bytes in kernel layout.
-struct LaunchBody {
-  WireHandle function;
-  WireHandle stream;
-  uint32_t grid[3];
-  uint32_t block[3];
-  uint32_t shared_bytes;
-  uint32_t parameter_bytes;
-  uint32_t attribute_count;
-  uint32_t cooperative;  // cuLaunchCooperativeKernel
-};
-static_assert(sizeof(LaunchBody) == 56);
-inline constexpr uint32_t kMaxLaunchParameterBytes = 32764;
-inline constexpr uint32_t kMaxLaunchAttributes = 32;
 
 }  // namespace causeway

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "host_backend/session.h"
+#include "ivshmem_ring/code_messages.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -251,7 +252,7 @@ void MakeLaunch(Input& input, Bytes& body) {
   launch.stream = SomeHandle(input, HandleKind::kStream);
   launch.parameter_bytes = static_cast<uint32_t>(SomeNumber(input));
   launch.attribute_count = input.Byte() < 200 ? input.Byte() % 3 : static_cast<uint32_t>(SomeNumber(input));
-  launch.cooperative = input.Byte() % 3;
+  launch.form = input.Byte() % 4;
   Put(body, &launch, sizeof launch);
   for (uint32_t i = 0; i < std::min(launch.attribute_count, 33u); ++i) {
     CUlaunchAttribute attribute{};
@@ -266,13 +267,38 @@ void MakeLaunch(Input& input, Bytes& body) {
 void MakeLoad(Input& input, Bytes& body, HandleKind kind) {
   LoadBody load{};
   load.handle = SomeHandle(input, kind);
-  load.option_count = static_cast<uint32_t>(SomeNumber(input));
-  load.info_log_bytes = static_cast<uint32_t>(SomeNumber(input));
-  load.error_log_bytes = static_cast<uint32_t>(SomeNumber(input));
+  const uint8_t options = input.Byte();
+  load.option_count = options < 128 ? options % 3 : static_cast<uint32_t>(SomeNumber(input));
+  load.option_bytes = options < 200 ? sizeof(JitOption) * (options % 3) : SomeNumber(input);
   Put(body, &load, sizeof load);
-  for (uint32_t i = 0; i < std::min(load.option_count, 4u); ++i) {
-    Append<JitOption>(body) = {static_cast<uint32_t>(input.Byte() % 40), 0, SomeNumber(input)};
-  }
+}
+
+void MakeLink(Input& input, Bytes& body) {
+  LinkBody link{};
+  link.link = SomeHandle(input, HandleKind::kLink);
+  const uint8_t options = input.Byte();
+  link.option_count = options < 128 ? options % 3 : static_cast<uint32_t>(SomeNumber(input));
+  link.input_type = input.Byte() % 8;
+  link.option_bytes = options < 200 ? sizeof(JitOption) * (options % 3) : SomeNumber(input);
+  link.name_bytes = input.Byte() % 2 == 0 ? 0 : SomeNumber(input);
+  link.data_bytes = SomeNumber(input);
+  Put(body, &link, sizeof link);
+}
+
+void MakeEnumerate(Input& input, Bytes& body, HandleKind owner) {
+  EnumerateBody enumerate{};
+  enumerate.owner = SomeHandle(input, owner);
+  enumerate.count = static_cast<uint32_t>(SomeNumber(input)) + 3;
+  enumerate.first = input.Byte() < 200 ? 0 : static_cast<uint32_t>(SomeNumber(input));
+  enumerate.here = input.Byte() < 200 ? 3 : static_cast<uint32_t>(SomeNumber(input));
+  Put(body, &enumerate, sizeof enumerate);
+  MakeHandles(input, body, {HandleKind::kFunction, HandleKind::kFunction, HandleKind::kFunction});
+}
+
+void MakeLaunches(Input& input, Bytes& body) {
+  Append<uint32_t>(body) = input.Byte() % 4;
+  Append<uint32_t>(body) = input.Byte() % 4;
+  MakeLaunch(input, body);
 }
 
 // Bodies of the messages that have no generic row.
@@ -293,6 +319,14 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
     case Op::kCopyToDevice:
     case Op::kCopyToHost:
       return MakeCopy(input, body);
+    case Op::kFetchBlob:
+      Append<FetchBlobBody>(body).offset = input.Byte() < 200 ? 0 : SomeNumber(input);
+      return;
+    case Op::cuLinkCreate_v2:
+    case Op::cuLinkAddData_v2:
+    case Op::cuLinkComplete:
+    case Op::cuLinkDestroy:
+      return MakeLink(input, body);
     case Op::kDescribeFunction:
       MakeHandles(input, body, {kFunction});
       return Put(body, "\1\0\0\0\0\0\0\0", 8);
@@ -300,7 +334,6 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
       return MakeBox(input, body);
     case Op::cuLaunchKernel:
     case Op::cuLaunchKernelEx:
-    case Op::cuLaunchCooperativeKernel:
       return MakeLaunch(input, body);
     case Op::cuModuleLoadDataEx:
       return MakeLoad(input, body, kModule);
@@ -308,16 +341,18 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
       return MakeLoad(input, body, kLibrary);
     case Op::cuModuleGetFunction:
       MakeHandles(input, body, {kModule, kFunction});
+      Append<uint64_t>(body) = input.Byte() < 200 ? 2 : SomeNumber(input);
       return Put(body, "f", 2);
     case Op::cuLibraryGetKernel:
       MakeHandles(input, body, {kLibrary, kFunction});
+      Append<uint64_t>(body) = input.Byte() < 200 ? 2 : SomeNumber(input);
       return Put(body, "k", 2);
     case Op::cuKernelGetFunction:
       return MakeHandles(input, body, {kFunction, kFunction});
     case Op::cuModuleEnumerateFunctions:
-      return MakeHandles(input, body, {kModule, kFunction, kFunction, kFunction});
+      return MakeEnumerate(input, body, kModule);
     case Op::cuLibraryEnumerateKernels:
-      return MakeHandles(input, body, {kLibrary, kFunction, kFunction, kFunction});
+      return MakeEnumerate(input, body, kLibrary);
     case Op::cuLibraryUnload:
       return MakeHandles(input, body, {kLibrary});
     case Op::cuGraphGetNodes:
@@ -346,7 +381,14 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
 // What a blob is likely to hold: an image in form, or not.
 Bytes MakeBulk(Input& input) {
   Bytes bulk;
-  if (input.Byte() % 2 == 0) {
+  const uint8_t kind = input.Byte();
+  if (kind % 16 == 1) MakeLaunches(input, bulk);
+  for (int options = kind < 32 ? kind % 3 : 0; options > 0; --options) {  // in front of an image, and alone
+    Append<JitOption>(bulk) = {static_cast<uint32_t>(input.Byte() % 40), 0, input.Byte() % 8u};
+    bulk.resize(bulk.size() + input.Byte() % 24);
+  }
+  if (!bulk.empty()) bulk.resize(ImageAligned(bulk.size()));
+  if (kind % 2 == 0) {
     const uint8_t parts = input.Byte();
     Append<ImageHeader>(bulk) = {kImageMagic,
                                  parts < 200 ? 1 + parts % 3u : static_cast<uint32_t>(SomeNumber(input))};
