@@ -233,4 +233,43 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   });
 }
 
+// No array here is sparse, deferred or planar, so these have nothing to tell.
+CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES* sparseProperties, CUarray array) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (sparseProperties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return FindArray(array) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES* sparseProperties,
+                                             CUmipmappedArray mipmap) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (sparseProperties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return FindMipmappedArray(mipmap) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* memoryRequirements, CUarray array,
+                                      CUdevice) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (memoryRequirements == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return FindArray(array) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* memoryRequirements,
+                                               CUmipmappedArray mipmap, CUdevice) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (memoryRequirements == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return FindMipmappedArray(mipmap) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+CUresult cuArrayGetPlane(CUarray* pPlaneArray, CUarray hArray, unsigned int) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (pPlaneArray == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return FindArray(hArray) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
 }  // extern "C"
