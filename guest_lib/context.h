@@ -37,6 +37,7 @@ struct ThreadState {
   std::vector<Object*> contexts;  // the stack; the last is current
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int channel = -1;
+  int leases = 0;  // of the channel; while there is one, another request would overwrite it
   std::vector<DefaultStream> default_streams;
   ~ThreadState();
 };
@@ -54,6 +55,8 @@ CUresult CurrentContextWire(WireHandle* wire);
 void MakePrimaryContexts(int device_count);
 // Whether any stream of this process captures: then what is posted else must be waited for (graph.cc).
 bool AnyCapture();
+// For calls that captures forbid and that are answered here: what the driver would say.
+CUresult CheckUnsafeCall();
 // False for a device number that does not exist.
 bool IsDevice(CUdevice device);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream capture and graphs: what the rows alone cannot carry.
 #include <atomic>
+#include <mutex>
 #include <utility>
 
 #include "guest_lib/remote.h"
@@ -9,7 +10,28 @@ namespace causeway::guest {
 namespace {
 
 // Captures begun and not ended. While there is none, no stream of this process is capturing.
-std::atomic<int> captures{0};
+std::atomic<size_t> captures{0};
+std::mutex origins_mutex;
+struct Origin {
+  Object* stream;
+  uint64_t id;
+};
+auto& origins = *new std::vector<Origin>;  // the streams they began in; never destroyed
+
+// Streams that were destroyed have taken their captures along.
+void SetOrigins(Object* stream, bool begins) {
+  const std::lock_guard lock(origins_mutex);
+  std::erase_if(origins, [&](const Origin& origin) {
+    return origin.stream == stream || origin.stream->id != origin.id ||
+           FindObject(HandleKind::kStream, origin.stream) == nullptr;
+  });
+  if (begins) origins.push_back({stream, stream->id});
+  captures.store(origins.size(), std::memory_order_release);
+}
+
+Object* CapturingStream(CUstream stream) {
+  return Find(stream == CU_STREAM_PER_THREAD ? PerThreadStream() : stream);
+}
 
 CUresult NeedContext() {
   if (const CUresult result = InitialisedOrError()) return result;
@@ -55,6 +77,12 @@ bool AnyCapture() {
   return captures.load(std::memory_order_acquire) != 0;
 }
 
+CUresult CheckUnsafeCall() {
+  if (!AnyCapture()) return CUDA_SUCCESS;
+  PendingCall call(Op::kUnsafeCall);
+  return call.writer().ok() ? call.Finish() : call.writer().error();
+}
+
 }  // namespace causeway::guest
 
 using namespace causeway;
@@ -72,7 +100,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   if (const CUresult result = NeedContext()) return result;
   const CUresult result = Wait<Op::cuStreamBeginCapture_v2>(stream, mode);
-  if (result == CUDA_SUCCESS) captures.fetch_add(1);
+  if (result == CUDA_SUCCESS) SetOrigins(CapturingStream(stream), true);
   return result;
 }
 
@@ -80,11 +108,10 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (const CUresult result = NeedContext()) return result;
   if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = Wait<Op::cuStreamEndCapture>(stream, graph);
-  // These two leave the capture as it was; every other answer ends it.
-  if (result != CUDA_ERROR_ILLEGAL_STATE && result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) {
-    int now = captures.load();
-    while (now > 0 && !captures.compare_exchange_weak(now, now - 1)) {
-    }
+  // Every other answer leaves the capture as it was.
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+      result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+    SetOrigins(CapturingStream(stream), false);
   }
   if (result != CUDA_SUCCESS) *graph = nullptr;
   return result;

@@ -293,7 +293,7 @@ CUresult LaunchOne(CUfunction handle, const Shape3& shape, CUstream stream, void
   launch.given = attributes;
   CUresult result = Prepare(&launch, shape, stream, kernel_params, extra, attribute_count, form);
   if (result == CUDA_SUCCESS) result = SendLaunch(launch, stream);
-  return result == CUDA_SUCCESS && IsLaunchBlocking() ? cuStreamSynchronize(stream) : result;
+  return result == CUDA_SUCCESS && IsLaunchBlocking() && !AnyCapture() ? cuStreamSynchronize(stream) : result;
 }
 
 // All launches of a multi-device launch, one after another.

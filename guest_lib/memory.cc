@@ -145,6 +145,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
   if (address == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   Session& session = *Session::Get();
   if (const CUresult sticky = session.sticky()) return sticky;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   if (!session.transport().shares_memory()) return AllocatePrivateHost(address, bytes);
   const CUresult result = session.memory().Allocate(bytes, address);
   if (result == CUDA_SUCCESS) session.memory().SetFlags(*address, flags);

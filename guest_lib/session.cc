@@ -212,9 +212,13 @@ PendingPost::PendingPost(Op op, size_t body_bytes) : op_(op) {
   session_ = Session::Get();
   CUresult error = session_ != nullptr ? session_->Check() : InitialisedOrError();
   if (error == CUDA_SUCCESS) error = CurrentContextWire(&context_);
-  if (error == CUDA_SUCCESS && body_bytes > kSmallBytes) error = Reserve(body_bytes);
+  waits_ = AnyCapture() && op != Op::kOpenChannel && ThisThread().leases == 0;
+  if (waits_ && body_bytes > kSmallBytes) large_.resize(body_bytes);
+  if (error == CUDA_SUCCESS && body_bytes > kSmallBytes && !waits_) error = Reserve(body_bytes);
   if (error != CUDA_SUCCESS) {
     writer_.Fail(error);
+  } else if (!large_.empty()) {
+    writer_ = Writer(large_);
   } else if (record_ != nullptr) {
     writer_ = Writer({record_ + kHeader, body_bytes});
   } else {
@@ -229,26 +233,54 @@ CUresult PendingPost::Reserve(size_t body_bytes) {
 }
 
 CUresult PendingPost::Finish() {
+  return waits_ ? FinishAndWait() : Publish(0, nullptr);
+}
+
+CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
   if (record_ == nullptr) {
     if (const CUresult result = Reserve(writer_.size())) return result;
-    std::memcpy(record_ + kHeader, small_, writer_.size());
+    std::memcpy(record_ + kHeader, large_.empty() ? small_ : large_.data(), writer_.size());
   }
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op_);
-  header.flags = static_cast<uint16_t>(ThisThread().capture_mode);
+  header.flags = static_cast<uint16_t>(flags | ThisThread().capture_mode);
   header.context = context_;
   std::memcpy(record_, &header, kHeader);
+  if (sequence != nullptr) *sequence = session_->transport().main_sequence();
   session_->transport().PublishMain(kHeader + writer_.size());
   lock_.unlock();
   return CUDA_SUCCESS;
+}
+
+// On the thread's channel, whose thread on the host is the one that captures; what a channel's record cannot
+// hold is posted and then asked after.
+CUresult PendingPost::FinishAndWait() {
+  const size_t bytes = writer_.size();
+  ChannelLease lease;
+  Reader none;
+  uint64_t sequence = 0;
+  Op op = op_;
+  if (bytes > kMaxChannelRecordBytes - kHeader) {
+    if (const CUresult result = Publish(kResultWanted, &sequence)) return result;
+    op = Op::kPostedResult;
+  }
+  Writer w = lease.Begin();
+  if (op == Op::kPostedResult) {
+    w.Put(sequence);
+  } else {
+    w.PutBytes(large_.empty() ? small_ : large_.data(), bytes);
+  }
+  const CUresult result = lease.Send(op, w);
+  return result != CUDA_SUCCESS ? result : lease.Await(&none);
 }
 
 ChannelLease::ChannelLease() {
   session_ = Session::Get();
   error_ = session_ != nullptr ? session_->Check() : InitialisedOrError();
   if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(&context_);
-  if (error_ != CUDA_SUCCESS) return;
   ThreadState& thread = ThisThread();
+  ++thread.leases;
+  if (error_ != CUDA_SUCCESS) return;
   if (thread.channel < 0) {
     uint64_t taken = session_->channels_taken_.load();
     while (thread.channel < 0 && ~taken << 2 != 0) {
@@ -268,7 +300,9 @@ ChannelLease::ChannelLease() {
   }
 }
 
-ChannelLease::~ChannelLease() = default;
+ChannelLease::~ChannelLease() {
+  --ThisThread().leases;
+}
 
 Writer ChannelLease::Begin(size_t body_bytes) {
   Writer writer{{}};

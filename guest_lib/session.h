@@ -76,9 +76,11 @@ class Session {
   std::atomic<uint64_t> seen_async_error_{0};
 };
 
-// One posted message. A body of up to kSmallBytes is gathered aside and put into the ring by Finish, so that
-// filling it may send messages of its own (a per-thread stream is made at first use). A larger one is written
-// in place, with the main lock held from construction on: whoever fills it must not send.
+// One posted message; while any stream of the process captures, one that is waited for, since captures make
+// errors of it that the program must see at the call. A body of up to kSmallBytes is gathered aside and put
+// into the ring by Finish, so that filling it may send messages of its own (a per-thread stream is made at
+// first use). A larger one is written in place, with the main lock held from construction on: whoever fills
+// it must not send.
 class PendingPost {
  public:
   static constexpr size_t kSmallBytes = 1024;
@@ -89,8 +91,12 @@ class PendingPost {
 
  private:
   CUresult Reserve(size_t body_bytes);
+  CUresult Publish(uint16_t flags, uint64_t* sequence);
+  CUresult FinishAndWait();
 
   Session* session_ = nullptr;
+  bool waits_ = false;
+  std::vector<std::byte> large_;  // a large body that is waited for
   std::unique_lock<std::mutex> lock_;
   Op op_;
   std::byte* record_ = nullptr;

@@ -30,6 +30,8 @@ struct HandlerTable {
     SESSION_HANDLER(kDrainDevice)
     SESSION_HANDLER(kAwaitCallback)
     SESSION_HANDLER(kFetchBlob)
+    SESSION_HANDLER(kPostedResult)
+    SESSION_HANDLER(kUnsafeCall)
 #define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
 #define POST CALL
 #define GUEST CALL

@@ -43,6 +43,9 @@ namespace causeway::host {
   F(cuMemcpy3D_v2)                     \
   F(cuMemcpy3DAsync_v2)                \
   F(cuStreamSynchronize)               \
+  F(cuStreamCreate)                    \
+  F(cuStreamQuery)                     \
+  F(cuStreamDestroy_v2)                \
   F(cuStreamGetCaptureInfo_v2)         \
   F(cuLaunchHostFunc)                  \
   F(cuStreamAddCallback)               \

@@ -56,7 +56,7 @@ void Session::Dispatch() {
     Writer nothing({});
     Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
     const CUresult result = Execute(request);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS && !KeepPostedResult(header, result)) {
       LogFailedPost(header.op, result);
       transport_->PostAsyncError(result);
     }
@@ -73,6 +73,24 @@ void Session::LogFailedPost(uint16_t op, CUresult result) {
   if (TheDriver().cuGetErrorName != nullptr) TheDriver().cuGetErrorName(result, &name);
   dprintf(Output::LogFd(), "causeway-worker[%d]: posted %s failed: %s (%d)\n", getpid(), OpName(op), name,
           result);
+}
+
+bool Session::KeepPostedResult(const RecordHeader& header, CUresult result) {
+  constexpr size_t kMostKept = kChannelCount;  // each thread asks before it goes on
+  if ((header.flags & kResultWanted) == 0) return false;
+  const std::lock_guard lock(posted_results_mutex_);
+  if (posted_results_.size() >= kMostKept) return false;
+  posted_results_[header.sequence] = result;
+  return true;
+}
+
+CUresult Session::TakePostedResult(uint64_t sequence) {
+  const std::lock_guard lock(posted_results_mutex_);
+  const auto found = posted_results_.find(sequence);
+  if (found == posted_results_.end()) return CUDA_SUCCESS;
+  const CUresult result = found->second;
+  posted_results_.erase(found);
+  return result;
 }
 
 // A channel request runs only after everything its process posted before it. A number that no guest can have

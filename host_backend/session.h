@@ -97,6 +97,9 @@ class Session {
   std::shared_ptr<void> Kept(WireHandle object);
   void Drop(WireHandle object);
 
+  // The result of the posted record of that sequence, told once.
+  CUresult TakePostedResult(uint64_t sequence);
+
   void OpenChannel(uint32_t channel);
   Output& output() { return output_; }
   Callbacks& callbacks() { return *callbacks_; }
@@ -116,6 +119,8 @@ class Session {
   bool WaitForMain(uint64_t sequence);
   void Violation(const std::string& what);
   void LogFailedPost(uint16_t op, CUresult result);
+  // Keeps the failure of a posted record whose caller will ask for it. False: nobody will.
+  bool KeepPostedResult(const RecordHeader& header, CUresult result);
   std::atomic<uint32_t> failed_posts_{0};
 
   std::unique_ptr<ServerTransport> transport_;
@@ -137,6 +142,9 @@ class Session {
   uint64_t opened_channels_ = 0;
   std::mutex reason_mutex_;
   std::string reason_;
+
+  std::mutex posted_results_mutex_;
+  std::map<uint64_t, CUresult> posted_results_;  // failures alone
 
   mutable std::shared_mutex arenas_mutex_;
   struct Arena {
@@ -181,6 +189,8 @@ CAUSEWAY_HANDLER(kDescribeFunction);
 CAUSEWAY_HANDLER(kDrainDevice);
 CAUSEWAY_HANDLER(kAwaitCallback);
 CAUSEWAY_HANDLER(kFetchBlob);
+CAUSEWAY_HANDLER(kPostedResult);
+CAUSEWAY_HANDLER(kUnsafeCall);
 #define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
 #include "ivshmem_ring/calls.def"
 

@@ -36,6 +36,8 @@ enum class Op : uint16_t {
   kDrainDevice,       // waits as cuMemFree does: for the device, whatever other threads capture
   kAwaitCallback,     // the callback thread: what is done, what is due (ivshmem_ring/callback_messages.h)
   kFetchBlob,         // what a reply left behind because it may be large, in pieces
+  kPostedResult,      // the result of one posted record that wanted it told
+  kUnsafeCall,        // what the driver says of calls that captures forbid, for those that need no driver
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,

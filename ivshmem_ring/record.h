@@ -28,6 +28,7 @@ enum RecordFlags : uint16_t {
   kBulkToHost = 0x4,       // the bulk buffer carries data to the host
   kBulkToGuest = 0x8,      // the host fills the bulk buffer
   kOutputPending = 0x10,   // reply: kernels have printed; fetch it before the call returns
+  kResultWanted = 0x20,    // posted: the caller asks for its result with Op::kPostedResult
 };
 
 inline constexpr uint16_t kPadOp = 0xffff;  // fills the end of a ring, so that no record wraps

@@ -298,6 +298,17 @@ TEST_F(CallbackTest, CapturedFunctionsRunWithEachLaunch) {
   OK(cuGraphExecDestroy(executable));
 }
 
+TEST_F(CallbackTest, AddCallbackEndsACapture) {
+  CallbackRecord record;
+  CUgraph graph = nullptr;
+  OK(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_EQ(cuStreamAddCallback(stream_, Note, &record, 0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(graph, nullptr);
+  OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(record.count.load(), 0);
+}
+
 TEST_F(CallbackTest, ManyStreamsAndThreads) {
   constexpr int kThreads = 8, kEach = 100;
   std::atomic<int> count{0};

@@ -38,7 +38,8 @@ CUresult Record(const ContextRef& context, CUevent hEvent, CUstream hStream, uns
   if (flags == CU_EVENT_RECORD_EXTERNAL && IsCapturing(stream)) {
     return Submit(stream, {CU_GRAPH_NODE_TYPE_EVENT_RECORD, [event] { MarkEvent(*event); }, nullptr});
   }
-  if (RecordInCapture(stream, *event)) return CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
+  if (RecordInCapture(stream, *event, &result)) return result;
   RecordEvent(stream, event);
   return CUDA_SUCCESS;
 }

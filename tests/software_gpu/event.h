@@ -33,7 +33,7 @@ void MarkEvent(Event& event);
 void WaitForEvent(Event& event);
 
 // Handles the record / wait if the stream or the event takes part in a capture; false if it does not.
-bool RecordInCapture(const StreamRef& stream, Event& event);
+bool RecordInCapture(const StreamRef& stream, Event& event, CUresult* result);
 bool WaitInCapture(const StreamRef& stream, Event& event, CUresult* result);
 
 }  // namespace causeway::software_gpu

@@ -129,6 +129,17 @@ CUresult GetCaptureInfo(const StreamRef& stream, CUstreamCaptureStatus* status, 
   return CUDA_SUCCESS;
 }
 
+// A capture that work on the legacy stream would have to wait for.
+CaptureRef OrderedByLegacy(const Stream& stream) {
+  if (stream.kind != Stream::Kind::kLegacy) return nullptr;
+  for (const CaptureRef& capture : All().active) {
+    bool blocking = std::any_of(capture->streams.begin(), capture->streams.end(),
+                                [](const StreamRef& member) { return member->IsBlocking(); });
+    if (blocking && capture->context == stream.context.lock()) return capture;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::mutex& GraphLock() {
@@ -151,14 +162,9 @@ CUresult Submit(const StreamRef& stream, Operation operation, CompletionRef* don
       tail = {AddNode(capture->graph, std::move(operation), tail)};
       return CUDA_SUCCESS;
     }
-    if (stream->kind == Stream::Kind::kLegacy) {
-      for (const CaptureRef& capture : All().active) {
-        bool blocking = std::any_of(capture->streams.begin(), capture->streams.end(),
-                                    [](const StreamRef& member) { return member->IsBlocking(); });
-        if (!blocking || capture->context != stream->context.lock()) continue;
-        capture->invalidated = true;
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-      }
+    if (CaptureRef capture = OrderedByLegacy(*stream)) {
+      capture->invalidated = true;
+      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
   }
   CompletionRef completion = Enqueue(stream, std::move(operation.run), {}, operation.always);
@@ -202,11 +208,21 @@ CUresult RefuseWhileContextCaptures(const Context& context) {
   return result;
 }
 
-bool RecordInCapture(const StreamRef& stream, Event& event) {
+bool RecordInCapture(const StreamRef& stream, Event& event, CUresult* result) {
   if (NoCaptures()) return false;
   std::lock_guard lock(GraphLock());
+  *result = CUDA_SUCCESS;
+  if (CaptureRef conflict = OrderedByLegacy(*stream)) {
+    conflict->invalidated = true;
+    *result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    return true;
+  }
   CaptureRef capture = stream->capture;
   if (capture == nullptr) return false;
+  if (capture->invalidated) {
+    *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    return true;
+  }
   std::lock_guard event_lock(event.mutex);
   event.recorded = nullptr;
   event.capture = capture;
@@ -230,8 +246,18 @@ bool WaitInCapture(const StreamRef& stream, Event& event, CUresult* result) {
     recorded = nullptr;
   }
   CaptureRef own = stream->capture;
-  if (own == nullptr && recorded == nullptr) return false;
   *result = CUDA_SUCCESS;
+  if (own == nullptr && recorded == nullptr) {
+    CaptureRef conflict = OrderedByLegacy(*stream);
+    if (conflict == nullptr) return false;
+    conflict->invalidated = true;
+    *result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    return true;
+  }
+  if (own != nullptr && own->invalidated) {
+    *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    return true;
+  }
   if (own != nullptr && recorded != own) {
     own->invalidated = true;
     if (recorded != nullptr) recorded->invalidated = true;
@@ -295,6 +321,7 @@ CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureSta
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (captureStatus == nullptr) return CUDA_ERROR_INVALID_VALUE;
     std::lock_guard lock(GraphLock());
+    if (OrderedByLegacy(*stream) != nullptr) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     *captureStatus = StatusOf(stream);
     return CUDA_SUCCESS;
   });

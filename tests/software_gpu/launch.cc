@@ -125,7 +125,7 @@ CUresult LaunchKernel(const ContextRef& context, CUfunction hfunc, const Launch&
   if (result != CUDA_SUCCESS) return result;
   CountLaunch();
   result = Submit(stream, std::move(operation));
-  if (result == CUDA_SUCCESS && event != nullptr && !RecordInCapture(stream, *event))
+  if (result == CUDA_SUCCESS && event != nullptr && !RecordInCapture(stream, *event, &result))
     RecordEvent(stream, event);
   return result;
 }
