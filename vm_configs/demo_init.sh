@@ -37,6 +37,21 @@ for file in /sys/class/causeway/*/*_mode /sys/class/causeway/*/read_mib_per_s; d
   [ -r "$file" ] && echo "SYSFS $(basename "$file") $(cat "$file")"
 done
 
+# The host's root file system and the folder of run_vm.sh --share, both read-only, for /bin/in-host.
+mount_9p() { mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose "$1" "$2"; }
+if [ -n "$(argument host_root)" ]; then
+  while read -r module; do insmod "/lib/host_root/$module"; done < /lib/host_root/order
+  mount_9p hostroot /host
+  mount_9p share /host/mnt
+  mount --bind /dev /host/dev
+  mount --bind /dev/shm /host/dev/shm
+  mount --bind /proc /host/proc
+  mount --bind /sys /host/sys
+  mount -t tmpfs -o mode=1777 none /host/tmp
+  mount -t tmpfs none /host/run
+  echo "HOST-ROOT $(ls /host/mnt | tr '\n' ' ')"
+fi
+
 # run NAME USER COMMAND: prints each line of its output behind its name, then how it ended.
 run() {
   printf '%s\n' "$3" > "/run/$1.command"

@@ -11,6 +11,7 @@ usage: demo_initramfs.sh --output FILE [--build DIR] [--programs DIR]... [--prog
   --programs DIR   the executables of this folder go to /programs in the guest
   --program FILE   one more executable
   --library FILE   libcuda.so.1 for the guest
+  --host-root      the kernel's modules for run_vm.sh --host-root (9p over virtio)
 environment:
   KERNEL=FILE      guest kernel (default: the newest /boot/vmlinuz-* that has headers in /lib/modules)
   MODULE=FILE      causeway.ko for that kernel (default: built now against its headers)
@@ -19,13 +20,13 @@ TEXT
 }
 fail() { echo "demo_initramfs.sh: $*" >&2; exit 1; }
 
-output='' library='' programs=()
+output='' library='' host_root='' programs=()
 # A folder's executables but for those on NVIDIA's big libraries (600 MB in a guest's memory): name these by --program.
 add_programs() {
   local file
   for file in "$1"/*; do
     if [ ! -f "$file" ] || [ ! -x "$file" ]; then continue; fi
-    if [[ $(ldd "$file" 2> /dev/null) == *lib@(cublas|cufft|cudnn|cusparse|cusolver)* ]]; then
+    if [[ $(ldd "$file" 2> /dev/null) == *lib@(cublas|cufft|cudnn|curand|cusparse|cusolver)* ]]; then
       echo "demo_initramfs.sh: $(basename "$file") is left out: it needs NVIDIA's libraries; name it by --program to have it." >&2
     else
       programs+=("$file")
@@ -41,6 +42,7 @@ while [ $# -gt 0 ]; do
     --programs) [ -d "$2" ] || fail "$2 is not a folder."; add_programs "$2"; shift 2 ;;
     --program) programs+=("$2"); shift 2 ;;
     --library) library=$2; shift 2 ;;
+    --host-root) host_root=yes; shift ;;
     -h|--help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -71,6 +73,25 @@ fi
 cp "$MODULE" "$root/lib/causeway.ko"
 # Debugging sections are nine tenths of the file.
 strip --strip-debug "$root/lib/causeway.ko" 2> /dev/null || true
+
+# In the order in which they are to be loaded; demo_init.sh loads them when the host's root is asked for.
+if [ -n "$host_root" ]; then
+  kernel=${KERNEL:-$("$here/find_kernel.sh")}
+  mkdir -p "$root/lib/host_root" "$root/host"
+  cp "$here/in_host.sh" "$root/bin/in-host"
+  chmod 0755 "$root/bin/in-host"
+  for name in virtio_pci 9pnet_virtio 9p; do
+    /sbin/modprobe -S "${kernel##*/vmlinuz-}" --show-depends "$name" || fail "the kernel has no module $name."
+  done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' > "$work/modules"
+  while read -r module; do
+    case "$module" in
+      *.xz) xz -dc "$module" > "$root/lib/host_root/$(basename "$module" .xz)" ;;
+      *.zst) zstd -qdc "$module" > "$root/lib/host_root/$(basename "$module" .zst)" ;;
+      *) cp "$module" "$root/lib/host_root/" ;;
+    esac
+    basename "$module" | sed 's/\.ko.*/.ko/' >> "$root/lib/host_root/order"
+  done < "$work/modules"
+fi
 
 # What an executable needs from the dynamic loader, at the same paths; libcuda comes from us, never from this machine.
 copy_needed() {

@@ -16,6 +16,9 @@ usage: run_vm.sh --initramfs FILE [options]
   --timeout S          for the whole run (default 300)  --program-timeout S       for each command (default: the same)
   --module-options A=1,B=2   parameters of the kernel module      --append WORDS   more kernel command line
   --log FILE           keeps the console's output       --qemu-option OPT   handed to QEMU (repeatable)
+  --host-root DIR      mounts this folder read-only, as the root in which the guest's /bin/in-host COMMAND... runs;
+                       the initramfs needs demo_initramfs.sh --host-root
+  --share DIR          with --host-root: the folder that COMMAND sees as /mnt
 environment: QEMU=command (default qemu-system-x86_64), ACCEL=auto|kvm|tcg, QEMU_MODULE_DIR as QEMU knows it
 exit status: 0 all commands succeeded; 1 one failed; 3 the guest kernel reported a fault; 124 timed out; 125 could not start
 TEXT
@@ -23,7 +26,7 @@ TEXT
 fail() { echo "run_vm.sh: $*" >&2; exit 125; }
 
 initramfs='' region='' commands='' kernel=${KERNEL:-} memory=512 cpus=2 machine=pc firmware=seabios
-timeout_s=300 program_timeout_s='' module_options='' append='' log='' extra=()
+timeout_s=300 program_timeout_s='' module_options='' append='' log='' host_root='' share='' extra=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) usage; exit 0 ;;
@@ -31,6 +34,7 @@ while [ $# -gt 0 ]; do
     --memory) memory=$2 ;; --cpus) cpus=$2 ;; --machine) machine=$2 ;; --firmware) firmware=$2 ;;
     --timeout) timeout_s=$2 ;; --program-timeout) program_timeout_s=$2 ;;
     --module-options) module_options=$2 ;; --append) append=$2 ;; --log) log=$2 ;; --qemu-option) extra+=("$2") ;;
+    --host-root) host_root=$2 ;; --share) share=$2 ;;
     *) usage >&2; exit 2 ;;
   esac
   shift 2
@@ -54,6 +58,16 @@ if [ -n "$region" ]; then
   [ -w "$region" ] || fail "region $region is not writable for $(id -un)."
   arguments+=(-object "memory-backend-file,id=causeway0,mem-path=$region,size=$bytes,share=on"
     -device "ivshmem-plain,memdev=causeway0,master=off")
+fi
+# share_folder TAG DIR: for the guest to mount by 9p; several file systems below DIR keep their inodes apart.
+share_folder() {
+  [ -d "$2" ] || fail "$2 is not a folder."
+  arguments+=(-virtfs "local,path=$2,mount_tag=$1,security_model=none,readonly=on,multidevs=remap")
+}
+if [ -n "$host_root" ]; then
+  share_folder hostroot "$host_root"
+  share_folder share "${share:-$host_root/mnt}"
+  append+="${append:+ }causeway.host_root=1"
 fi
 case "$firmware" in
   seabios) ;;

@@ -9,30 +9,15 @@ Numbers are printed as hexadecimal floats and as checksums of raw bytes, so the 
 Nothing printed depends on time, addresses or the device's name.
 """
 
-import hashlib
-import os
-import sys
 import threading
 
-# cuBLAS repeats its results only with a fixed workspace; it must be set before the library starts.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+import suite
+from suite import pick, require, show
 
-import torch  # noqa: E402
+torch = suite.require_torch()
 import torch.nn.functional as F  # noqa: E402
 
-
-def show(name, tensor):
-    """Prints shape, checksum of the raw bytes, and the sum in double precision as a hexadecimal float."""
-    host = tensor.detach().cpu().contiguous()
-    digest = hashlib.sha256(host.view(torch.uint8).numpy().tobytes() if host.dim() else
-                            host.reshape(1).view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
-    print(f"{name}: {tuple(host.shape)} {str(host.dtype)[6:]} {digest} {float(host.double().sum()).hex()}")
-
-
-def require(condition, text):
-    if not condition:
-        print(f"does not hold: {text}")
-        sys.exit(1)
+DEVICE = torch.device(suite.DEVICE)
 
 
 def tensors(device):
@@ -53,7 +38,7 @@ def tensors(device):
 
 def matrix_products(device):
     generator = torch.Generator(device=device).manual_seed(12)
-    for rows, inner, columns in ((3, 5, 7), (129, 65, 33), (512, 256, 384), (1024, 1024, 1024)):
+    for rows, inner, columns in ((3, 5, 7), (129, 65, 33), (512, 256, 384), (pick(1024, 128),) * 3):
         a = torch.randn(rows, inner, device=device, generator=generator)
         b = torch.randn(inner, columns, device=device, generator=generator)
         product = a @ b
@@ -90,7 +75,7 @@ def training(device):
     images, labels = torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
     model, images, labels = model.to(device), images.to(device), labels.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for step in range(5):
+    for step in range(pick(5, 2)):
         optimizer.zero_grad(set_to_none=True)
         loss = F.cross_entropy(model(images), labels)
         loss.backward()
@@ -154,7 +139,7 @@ def training_graph(device):
 
 
 def copies_and_streams(device):
-    for count in (1, 1000, 1 << 20, (1 << 23) + 3):
+    for count in (1, 1000, 1 << 16, pick((1 << 23) + 3, (1 << 17) + 3)):
         pinned = torch.arange(count, dtype=torch.int32).pin_memory()
         require(pinned.is_pinned(), "pin_memory pins")
         on_device = pinned.to(device, non_blocking=True)
@@ -214,23 +199,16 @@ def errors(device):
     require(0 < free <= total, "free memory is below the total")
 
 
-def main():
-    if not torch.cuda.is_available():
-        print("no CUDA device")
-        return 1
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.manual_seed(10)
-    device = torch.device("cuda:0")
-    for part in (tensors, matrix_products, training, graphs, copies_and_streams, threads, errors):
-        print(f"[{part.__name__}]")
-        part(device)
-    torch.cuda.synchronize()
-    print("pytorch_basic: done")
-    return 0
+def section(function):
+    """One that takes the device, as a section of the suite."""
+
+    def run():
+        function(DEVICE)
+
+    run.__name__ = function.__name__
+    return run
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    suite.finish("pytorch_basic", [section(part) for part in (tensors, matrix_products, training, graphs,
+                                                              copies_and_streams, threads, errors)])

@@ -1,87 +1,160 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that needs a real GPU, in one run: the referee programs natively, through the local transport, over TCP
-# and in a VM; PyTorch natively and through the local transport; `causeway bench` beside native.
-# usage: run.sh BUILD_DIR OUTPUT_DIR [VM_PACK]
+# Everything that needs a real GPU, in one call; each part natively first: that run is the referee.
+# usage: run.sh BUILD_DIR OUTPUT_DIR [VM_PACK] [--parts A,B,...] [--limit S] [--jobs N] [--only NAME...] [--few-files]
 #   BUILD_DIR   a build of this project made elsewhere (binaries may be stripped)
-#   VM_PACK     folder made by pack_vm.sh; without it the VM part is left out
-# Writes OUTPUT_DIR/{programs,libraries,tcp}.md, pytorch.txt, bench.{txt,json}, bench.vm.json, vm.log, summary.txt. Exits 1 if anything differs.
+#   VM_PACK     folder made by pack_vm.sh; without it the parts vm and vm-frameworks are left out
+#   --parts     programs   the referee programs, natively and through the local transport
+#               libraries  programs on NVIDIA's libraries (cuBLAS, cuFFT, ...), likewise
+#               tcp        the referee programs over TCP
+#               driver     the conformance suite (tests/driver) natively, through the local transport and over TCP
+#               frameworks PyTorch, transformers, Triton, JAX, CuPy, Numba, NCCL, natively and through the local transport
+#               nvml       nvidia-smi and NVML natively and through Causeway's libnvidia-ml.so.1, where the build has one
+#               vm         the referee programs in a VM (packed)
+#               vm-frameworks  PyTorch, CuPy and programs on NVIDIA's libraries in a VM that mounts this host's root
+#               bench      `causeway bench`, alone, after everything else
+#               (default: all)
+#   --limit S   ends every part so that the whole takes at most S seconds (default 580)
+#   --jobs N    runs of framework scripts at a time (default: half of the processors)
+#   --only      scripts of `frameworks`, or programs of `driver`, instead of all
+#   --few-files leaves only summary.txt, results.md and logs.tar.gz
+# Writes OUTPUT_DIR/summary.txt (one line for each part), results.md (all tables), logs.tar.gz, and a folder for each part.
+# Exits 1 if anything differs.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-[ $# -ge 2 ] || { sed -n '5,8s/^# //p' "$0" >&2; exit 2; }
-build=$(cd "$1" && pwd)
-mkdir -p "$2"
-out=$(cd "$2" && pwd)
-pack=${3:-}
+usage() { sed -n '4,/^set -uo/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+places=() parts='' limit_s=580 jobs=$((($(nproc) + 1) / 2)) only=() few_files=''
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --parts) parts=${2:?}; shift 2 ;;
+    --limit) limit_s=${2:?}; shift 2 ;;
+    --jobs) jobs=${2:?}; shift 2 ;;
+    --only) shift; while [ $# -gt 0 ] && [[ $1 != --* ]]; do only+=("$1"); shift; done ;;
+    --few-files) few_files=yes; shift ;;
+    -*) usage ;;
+    *) places+=("$1"); shift ;;
+  esac
+done
+[ ${#places[@]} -ge 2 ] && [ ${#places[@]} -le 3 ] || usage
+build=$(cd "${places[0]}" && pwd)
+mkdir -p "${places[1]}"
+out=$(cd "${places[1]}" && pwd)
+pack=${places[2]:-}
 [ -z "$pack" ] || pack=$(cd "$pack" && pwd)
+all=programs,libraries,tcp,driver,frameworks,nvml,vm,vm-frameworks,bench
+parts=${parts:-$all}
+for part in ${parts//,/ }; do
+  [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
+done
+chosen() { [[ ",$parts," == *,$1,* ]]; }
 run="$build/host_backend/causeway run"
-failed=0
-note() { echo "$*" | tee -a "$out/summary.txt"; }
-part() { # NAME COMMAND...: runs it, notes how it ended
-  local name=$1
-  shift
-  echo "== $name" >&2
-  if "$@"; then note "$name: ok"; else note "$name: FAILED ($?)"; failed=1; fi
-}
-: > "$out/summary.txt"
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1 | tee -a "$out/summary.txt"
+left() { local s=$((limit_s - SECONDS)); echo $((s > 5 ? s : 5)); }
+at_most() { local s; s=$(left); echo $((s < $1 ? s : $1)); }
 
-# Programs: natively first, that run is the referee. NVIDIA's libraries are too large for the small VM; mapped host
-# memory needs shared memory, so the programs that use it do not run over TCP.
-mapfile -t names < <(grep -vE '^(cublas|fft)' "$build/programs/programs.txt")
-mapfile -t library_names < <(grep -E '^(cublas|fft)' "$build/programs/programs.txt")
-mapfile -t tcp_names < <(grep -vE '^(error_codes|async_pinned|graph_capture|memory_kinds|per_thread_stream)$' "$build/programs/programs.txt")
-native=(--way native=)
-local=(--way "local=$run --daemon-log $out/local.log --")
-tcp=(--way "tcp=$run --tcp --daemon-log $out/tcp.log --")
-compare() { # TABLE options...
-  python3 "$here/../programs/compare.py" --programs "$build/programs" --markdown "$out/$1.md" "${@:2}"
+# note PART STATUS: one line of the summary.
+note() {
+  local word=FAILED
+  case "$2" in 0) word=ok ;; 77) word="left out" ;; 124 | 137) word="FAILED: time was up" ;; esac
+  echo "$1: $word (at $SECONDS s)" | tee -a "$out/summary.txt"
+  case "$2" in 0 | 77) ;; *) echo "$1" >> "$out/failed" ;; esac
 }
-captured=()
+# part NAME: runs the function of its name with a folder of its own; its output is kept and its tables end in results.md.
+part() {
+  local status=0
+  chosen "$1" || return 0
+  mkdir -p "$out/$1"
+  echo "== $1 begins at $SECONDS s" >&2
+  "part_${1//-/_}" "$out/$1" > "$out/$1/output.txt" 2>&1 || status=$?
+  note "$1" "$status"
+}
 
-vm() {
-  local work region status=0
-  work=$(mktemp -d)
-  region=/dev/shm/causeway-gpu-test-$$
-  printf 'socket = "%s"\nworker = "%s"\n[[vm]]\nname = "demo"\nregion_file = "%s"\nregion_mib = 512\n' \
-    "$work/causeway.sock" "$build/host_backend/causeway-worker" "$region" > "$work/causewayd.toml"
-  "$build/host_backend/causewayd" --config "$work/causewayd.toml" > "$out/causewayd.log" 2>&1 &
-  local daemon=$!
-  for _ in $(seq 100); do
-    "$build/host_backend/causeway" status --json --socket "$work/causeway.sock" > /dev/null 2>&1 && break
-    sleep 0.1
+list() { cat "$build/programs/$1" 2> /dev/null; }
+all_programs() { list programs.txt; }
+library_programs() { if [ -e "$build/programs/library_programs.txt" ]; then list library_programs.txt; else all_programs | grep -E '^(cublas|fft)'; fi; }
+plain_programs() { all_programs | grep -vxF -f <(library_programs; echo -); }
+tcp_programs() { plain_programs | grep -vxF -f <(list not_over_tcp.txt; echo -); }
+
+# compare FOLDER TABLE "NAMES" ways...
+compare() {
+  local names
+  mapfile -t names <<< "$3"
+  timeout -k 5 "$(at_most 240)" python3 "$here/../programs/compare.py" --programs "$build/programs" \
+    --markdown "$1/$2.md" --timeout 60 "${@:4}" --only "${names[@]}"
+}
+part_programs() {
+  local captured=()
+  [ ! -d "$out/vm/captured" ] || captured=(--captured "vm=$out/vm/captured")
+  compare "$1" programs "$(plain_programs)" --way native= --way "local=$run --daemon-log $1/daemon.log --" "${captured[@]}"
+}
+part_libraries() { compare "$1" libraries "$(library_programs)" --way native= --way "local=$run --daemon-log $1/daemon.log --"; }
+part_tcp() { compare "$1" tcp "$(tcp_programs)" --way native= --way "tcp=$run --tcp --daemon-log $1/daemon.log --"; }
+
+# Program after program: some measure whether a call waits, and two processes on one GPU would take turns.
+part_driver() {
+  local name names status=0
+  mapfile -t names < <(if [ ${#only[@]} -gt 0 ]; then printf '%s\n' "${only[@]}"; else cd "$build/driver_tests" && ls; fi)
+  for name in "${names[@]}"; do
+    [ -x "$build/driver_tests/$name" ] || continue
+    if [ "$(left)" -le 10 ]; then echo "time was up before $name"; status=124; break; fi
+    timeout -k 5 "$(at_most 200)" python3 "$here/../driver/compare_ways.py" --programs "$build/driver_tests" --only "$name" \
+      --timeout "$(at_most 60)" --way native= --way "local=$run --daemon-log $1/$name.local.log --" \
+      --way "tcp=$run --tcp --daemon-log $1/$name.tcp.log --" --markdown "$1/$name.table" --json "$1/$name.json" \
+      > "$1/$name.txt" 2>&1 || status=1
+    grep -E '^[a-z_]+: |^driver_[a-z_]+ (native|local|tcp): ' "$1/$name.txt"
+    [ -e "$1/$name.table" ] || echo "| ${name#driver_} | did not end: see driver/$name.txt |" > "$1/$name.table"
   done
-  for name in "${names[@]}"; do echo "$name /programs/$name"; done > "$work/commands"
-  { echo "& together.1 /programs/${names[0]}"; echo "& together.2:gpu2 /programs/${names[1]}"; echo wait; } >> "$work/commands"
-  echo "bench /programs/causeway-bench-probe libcuda.so.1 --calls" >> "$work/commands"
-  "$pack/run_packed_vm.sh" --region "$region" --commands "$work/commands" --log "$out/vm.log" --timeout 280 \
-    --program-timeout 100 > /dev/null || status=$?
-  kill "$daemon"
-  wait "$daemon" 2> /dev/null
-  rm -f "$region"
-  python3 "$here/../vm/vm_capture.py" "$out/vm.log" "$out/vm" > /dev/null
-  [ "$status" -le 1 ]
+  { head -n 2 "$(find "$1" -name '*.table' -size +80c | head -n 1)"; for name in "$1"/*.table; do grep -vE '^\|(---|.program )' "$name"; done; } > "$1/driver.md"
+  return "$status"
 }
-if [ -n "$pack" ]; then
-  part "VM boots and runs every program" vm
-  captured=(--captured "vm=$out/vm")
+
+part_frameworks() {
+  python3 "$here/../frameworks/compare.py" --output "$1" --way native= --way "local=$run --daemon-log $1/daemon.log --" \
+    --jobs "$jobs" --timeout 150 --limit "$(left)" ${only[@]:+--only "${only[@]}"}
+}
+
+part_nvml() {
+  [ -e "$build/guest_lib/libnvidia-ml.so.1" ] || { echo "this build has no libnvidia-ml.so.1"; return 77; }
+  timeout -k 5 "$(at_most 100)" python3 "$here/compare_smi.py" --output "$1" --way native= --way "local=$run --"
+}
+
+# shellcheck source=tests/gpu_host/vm_parts.sh
+. "$here/vm_parts.sh"
+
+part_bench() {
+  timeout -k 5 "$(at_most 150)" "$build/host_backend/causeway" bench --daemon-log "$1/daemon.log" --json "$1/bench.json" > "$1/bench.txt" 2>&1
+  local status=$?
+  { echo '```'; cat "$1/bench.txt"; echo '```'; } > "$1/bench.md"
+  cp "$out/vm/captured/bench.stdout" "$1/bench.vm.json" 2> /dev/null
+  return "$status"
+}
+
+rm -rf "$out/failed" "$out"/summary.txt
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null | head -1 | tee "$out/summary.txt"
+# The VMs are slow and leave the GPU idle most of the time: they run beside the rest. Everything that finds out whether a
+# call waits comes before what keeps the GPU busy, and bench comes when nothing else runs.
+part vm-frameworks &
+part vm &
+vm_job=$!
+part driver
+part frameworks &
+frameworks_job=$!
+part tcp
+part libraries
+part nvml
+wait "$vm_job"
+part programs
+wait "$frameworks_job"
+wait
+part bench
+
+for part in ${all//,/ }; do
+  [ -d "$out/$part" ] || continue
+  printf '\n## %s\n\n' "$part"
+  cat "$out/$part"/*.md 2> /dev/null
+done > "$out/results.md"
+cat "$out/summary.txt"
+tar -C "$out" --exclude=logs.tar.gz -czf "$out/.logs.tar.gz" . && mv "$out/.logs.tar.gz" "$out/logs.tar.gz"
+if [ -n "$few_files" ]; then
+  for part in ${all//,/ }; do rm -rf "${out:?}/$part"; done
 fi
-part "programs agree" compare programs "${native[@]}" "${local[@]}" "${captured[@]}" --only "${names[@]}"
-part "programs on NVIDIA's libraries agree" compare libraries "${native[@]}" "${local[@]}" --only "${library_names[@]}"
-part "programs agree over TCP" compare tcp "${native[@]}" "${tcp[@]}" --only "${tcp_names[@]}"
-
-pytorch() {
-  local script=$here/../frameworks/pytorch_basic.py
-  timeout 200 python3 "$script" > "$out/pytorch.native.txt" 2> "$out/pytorch.native.err" || return 1
-  # shellcheck disable=SC2086
-  timeout 200 $run --daemon-log "$out/pytorch.log" -- python3 "$script" > "$out/pytorch.txt" 2> "$out/pytorch.err" || return 2
-  diff "$out/pytorch.native.txt" "$out/pytorch.txt" > "$out/pytorch.diff"
-}
-part "PyTorch agrees" pytorch
-
-bench() { "$build/host_backend/causeway" bench --daemon-log "$out/bench.log" --json "$out/bench.json" > "$out/bench.txt" 2> "$out/bench.err"; }
-part "bench" bench
-cp "$out/vm/bench.stdout" "$out/bench.vm.json" 2> /dev/null
-rm -rf "$out/vm"
-cat "$out/bench.txt"
-exit "$failed"
+[ ! -e "$out/failed" ]
