@@ -8,6 +8,7 @@
 
 #include "guest_lib/context_storage.h"
 #include "guest_lib/remote.h"
+#include "ivshmem_ring/sharing_messages.h"
 
 namespace causeway::guest {
 namespace {
@@ -40,15 +41,57 @@ CUcontext HandleOf(Object* object) {
   return reinterpret_cast<CUcontext>(object);
 }
 
+// Contexts that stand for green ones, in which they are until they end. Under context_mutex.
+auto& green_contexts = *new std::vector<Object*>;
+
 void Deactivate(Object* object) {
+  const Context& ended = ContextOf(object);
   ContextOf(object).active.store(false);
+  // With a primary context all its green contexts end.
+  std::erase_if(green_contexts, [&](Object* green) {
+    if (ContextOf(green).device != ended.device) return false;
+    ContextOf(green).active.store(false);
+    FreeObjectsOf(green);
+    return true;
+  });
+  ContextOf(object).holds = 0;
   FreeObjectsOf(object);
 }
 
-CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device) {
+// With the lock. Makes the primary context active on the host unless it is.
+CUresult Activate(CUdevice device) {
+  Object* object = primary_contexts[static_cast<size_t>(device)];
+  Context& detail = ContextOf(object);
+  if (!detail.active.load()) {
+    const WithoutContext none;
+    if (const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRetain, device)) return result;
+    object->id = NextId();
+    detail.active.store(true);
+    return CUDA_SUCCESS;
+  }
+  return Session::Get()->sticky();
+}
+
+// Nobody needs the primary context any more.
+CUresult EndPrimary(CUdevice device) {
+  Object* object = primary_contexts[static_cast<size_t>(device)];
+  ContextStorageDestroy(HandleOf(object));  // runs the program's code: without our lock
+  const std::lock_guard lock(context_mutex);
+  Deactivate(object);
+  const WithoutContext none;
+  return SendPrimary(Op::cuDevicePrimaryCtxRelease_v2, device);
+}
+
+// `form`: of cuCtxCreate, which decides what the driver answers for parameters it cannot honour.
+CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device, uint32_t form = 2,
+                       const CUexecAffinityParam* affinities = nullptr, int affinity_count = 0) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (affinity_count < 0 || affinity_count > static_cast<int>(kMaxExecAffinities) ||
+      (affinity_count != 0 && affinities == nullptr)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   Object* object = NewObject(HandleKind::kContext, nullptr);
   if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   auto* detail = new Context;
@@ -56,16 +99,13 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device) {
   detail->flags = flags;
   object->detail = detail;
   object->id = NextId();
-  struct Body {
-    WireHandle context;
-    uint32_t flags;
-    int32_t device;
-  };
   CUresult result;
   {
     const WithoutContext none;
     PendingCall call(Op::cuCtxCreate_v2);
-    call.writer().Put(Body{WireOf(object), flags, device});
+    call.writer().Put(
+        CreateContextBody{WireOf(object), flags, device, static_cast<uint32_t>(affinity_count), form});
+    for (int i = 0; i < affinity_count; ++i) call.writer().Put(affinities[i]);
     result = call.writer().ok() ? call.Finish() : call.writer().error();
   }
   if (result != CUDA_SUCCESS) {
@@ -136,6 +176,45 @@ void MakePrimaryContexts(int device_count) {
     object->id = NextId();
     primary_contexts.push_back(object);
   }
+}
+
+CUresult HoldPrimary(CUdevice device) {
+  const std::lock_guard lock(context_mutex);
+  if (const CUresult result = Activate(device)) return result;
+  ++ContextOf(primary_contexts[static_cast<size_t>(device)]).holds;
+  return CUDA_SUCCESS;
+}
+
+CUresult DropPrimary(CUdevice device) {
+  {
+    const std::lock_guard lock(context_mutex);
+    Context& detail = ContextOf(primary_contexts[static_cast<size_t>(device)]);
+    if (detail.holds == 0 || --detail.holds != 0 || detail.references != 0 || !detail.active.load())
+      return CUDA_SUCCESS;
+  }
+  return EndPrimary(device);
+}
+
+void AdoptGreenContext(Object* object, Object* green, CUdevice device) {
+  const std::lock_guard lock(context_mutex);
+  auto* detail = new Context;
+  detail->device = device;
+  detail->flags = ContextOf(primary_contexts[static_cast<size_t>(device)]).flags;
+  detail->green = green;
+  object->detail = detail;
+  object->id = NextId();
+  detail->active.store(true);
+  green_contexts.push_back(object);
+}
+
+// Other threads may still have it current: its Context stays.
+void EndGreenContext(Object* object) {
+  const std::lock_guard lock(context_mutex);
+  std::erase(green_contexts, object);
+  ContextOf(object).active.store(false);
+  std::vector<Object*>& stack = ThisThread().contexts;
+  if (!stack.empty() && stack.back() == object) stack.pop_back();
+  FreeObject(object);
 }
 
 CUcontext CurrentContext() {
@@ -282,14 +361,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   Object* object = primary_contexts[static_cast<size_t>(device)];
   Context& detail = ContextOf(object);
   const std::lock_guard lock(context_mutex);
-  if (!detail.active.load()) {
-    const WithoutContext none;
-    if (const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRetain, device)) return result;
-    object->id = NextId();
-    detail.active.store(true);
-  } else if (const CUresult sticky = Session::Get()->sticky()) {
-    return sticky;
-  }
+  if (const CUresult result = Activate(device)) return result;
   ++detail.references;
   *context = HandleOf(object);
   return CUDA_SUCCESS;
@@ -303,13 +375,9 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   {
     const std::lock_guard lock(context_mutex);
     if (detail.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
-    if (--detail.references != 0 || !detail.active.load()) return CUDA_SUCCESS;
+    if (--detail.references != 0 || detail.holds != 0 || !detail.active.load()) return CUDA_SUCCESS;
   }
-  ContextStorageDestroy(HandleOf(object));  // runs the program's code: without our lock
-  const std::lock_guard lock(context_mutex);
-  Deactivate(object);
-  const WithoutContext none;
-  return SendPrimary(Op::cuDevicePrimaryCtxRelease_v2, device);
+  return EndPrimary(device);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
@@ -347,23 +415,25 @@ CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device)
   return CreateContext(context, flags, device);
 }
 
-CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam*, int count, unsigned int flags,
+CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinities, int count, unsigned int flags,
                         CUdevice device) {
-  return count == 0 ? CreateContext(context, flags, device) : CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  return CreateContext(context, flags, device, 3, affinities, count);
 }
 
 CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters, unsigned int flags,
                         CUdevice device) {
-  if (parameters != nullptr && (parameters->numExecAffinityParams != 0 || parameters->cigParams != nullptr)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  return CreateContext(context, flags, device);
+  if (parameters == nullptr) return CreateContext(context, flags, device, 4);
+  // Shared with a graphics interface, of which the guest has none.
+  if (parameters->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return CreateContext(context, flags, device, 4, parameters->execAffinityParams,
+                       parameters->numExecAffinityParams);
 }
 
 CUresult cuCtxDestroy_v2(CUcontext context) {
   if (const CUresult result = InitialisedOrError()) return result;
   Object* object = Find(context);
-  if (object == nullptr || ContextOf(object).primary) return CUDA_ERROR_INVALID_CONTEXT;
+  if (object == nullptr || ContextOf(object).primary || ContextOf(object).green != nullptr)
+    return CUDA_ERROR_INVALID_CONTEXT;
   ContextStorageDestroy(context);
   const WireHandle wire = WireOf(object);
   std::vector<Object*>& stack = ThisThread().contexts;

@@ -15,7 +15,9 @@ struct Context {
   int device = 0;
   bool primary = false;
   std::atomic<bool> active{false};
-  uint32_t references = 0;  // of a primary context
+  uint32_t references = 0;  // of a primary context: the program's
+  uint32_t holds = 0;       // of a primary context: its green contexts
+  Object* green = nullptr;  // the green context that this one stands for
   uint32_t flags = 0;
   uint32_t api_version = 3020;  // 3010: made by the cuCtxCreate of CUDA 3.1
 };
@@ -57,6 +59,12 @@ void MakePrimaryContexts(int device_count);
 bool AnyCapture();
 // For calls that captures forbid and that are answered here: what the driver would say.
 CUresult CheckUnsafeCall();
+// A green context keeps the primary context active until it is dropped.
+CUresult HoldPrimary(CUdevice device);
+CUresult DropPrimary(CUdevice device);
+// Makes a context object of what stands for a green context, and ends it.
+void AdoptGreenContext(Object* object, Object* green, CUdevice device);
+void EndGreenContext(Object* object);
 // False for a device number that does not exist.
 bool IsDevice(CUdevice device);
 

@@ -17,7 +17,7 @@ struct alignas(64) Object {
   void* detail;       // kFunction: Function*; kContext: Context*
   uint64_t id;        // streams, contexts: unique and never reused
   uint32_t flags;     // as given at creation
-  int32_t number;     // streams: priority
+  int32_t number;     // streams: priority; allocations: references beyond the first
   WireHandle parent;  // functions: the module or library that ends them
 };
 static_assert(sizeof(Object) == 64);
@@ -29,6 +29,17 @@ void FreeObject(Object* object);
 Object* FindObject(HandleKind kind, const void* handle);
 WireHandle WireOf(const Object* object);
 Object* ObjectOf(WireHandle wire);  // null if not alive
+// References beyond an object's first; ReleaseReference is false when there is none.
+inline void AddReference(Object* object) {
+  std::atomic_ref<int32_t>(object->number).fetch_add(1);
+}
+inline bool ReleaseReference(Object* object) {
+  std::atomic_ref<int32_t> number(object->number);
+  int32_t more = number.load();
+  while (more > 0 && !number.compare_exchange_weak(more, more - 1)) {
+  }
+  return more > 0;
+}
 // Frees everything that belongs to a context, except the context itself.
 void FreeObjectsOf(const Object* context);
 // Frees everything whose parent that object is, after `last` has had a look at each.

@@ -50,6 +50,21 @@ void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool) {
   allocations[address] = {address, bytes, CurrentContextObject(), NextId(), from_pool};
 }
 
+std::vector<DeviceAllocation> TakeAllocations(CUdeviceptr address, uint64_t bytes) {
+  const std::unique_lock lock(allocations_mutex);
+  std::vector<DeviceAllocation> taken;
+  const auto begin = allocations.lower_bound(address);
+  auto end = begin;
+  for (; end != allocations.end() && end->first - address < bytes; ++end) taken.push_back(end->second);
+  allocations.erase(begin, end);
+  return taken;
+}
+
+void ReturnAllocations(const std::vector<DeviceAllocation>& taken) {
+  const std::unique_lock lock(allocations_mutex);
+  for (const DeviceAllocation& allocation : taken) allocations.emplace(allocation.address, allocation);
+}
+
 bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation) {
   const std::shared_lock lock(allocations_mutex);
   auto found = allocations.upper_bound(address);

@@ -4,6 +4,7 @@
 #include "ivshmem_ring/driver_api.h"
 
 #include <cstdint>
+#include <vector>
 
 #include "guest_lib/handles.h"
 
@@ -18,6 +19,11 @@ struct DeviceAllocation {
 };
 
 void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool);
+// Takes out all that begin in the range, before they are freed: afterwards an address may be another
+// thread's.
+std::vector<DeviceAllocation> TakeAllocations(CUdeviceptr address, uint64_t bytes);
+// The call failed: they are still there.
+void ReturnAllocations(const std::vector<DeviceAllocation>& taken);
 // The allocation that holds the address; false if this process made none there.
 bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation);
 

@@ -35,7 +35,11 @@ struct Remote {
 
   template <class T>
   void Forget(T handle) {
-    FreeObject(Find(handle));
+    Object* object = Find(handle);
+    if constexpr (std::is_same_v<T, Allocation>) {
+      if (object != nullptr && ReleaseReference(object)) return;
+    }
+    FreeObject(object);
   }
 
   // Null if it is not alive.
@@ -51,7 +55,11 @@ struct Remote {
     Object* object = Find(fresh);
     if (object != nullptr && WireOf(object) == wire) return fresh;
     FreeObject(object);
-    return FromWire<T>(wire);
+    const T known = FromWire<T>(wire);
+    if constexpr (std::is_same_v<T, Allocation>) {
+      if (known != nullptr) AddReference(Find(known));  // the driver counts them: each is released on its own
+    }
+    return known;
   }
 };
 

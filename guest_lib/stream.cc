@@ -23,6 +23,12 @@ CUresult NeedContext() {
   return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+// Another process may ask for the event as soon as it hears of the record, so that must have reached the
+// driver.
+bool IsShared(CUevent event) {
+  return (Find(event)->flags & CU_EVENT_INTERPROCESS) != 0;
+}
+
 // Lower numbers are stronger; the driver clamps to its range, which is the same for every device so far.
 constexpr int kGreatestPriority = -5;
 
@@ -155,6 +161,7 @@ CUresult cuEventCreate(CUevent* event, unsigned int flags) {
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (IsShared(event)) return Wait<Op::cuEventRecord>(event, stream);
   return Post<Op::cuEventRecord>(event, stream);
 }
 
@@ -162,6 +169,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (flags > CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  if (IsShared(event)) return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
   return Post<Op::cuEventRecordWithFlags>(event, stream, flags);
 }
 

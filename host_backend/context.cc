@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts. The guest counts its references to primary contexts and sends only the first and the last.
 #include "host_backend/session.h"
+#include "ivshmem_ring/sharing_messages.h"
 
 namespace causeway::host {
 
@@ -20,6 +21,22 @@ void EndPrimary(Session& session, const PrimaryBody& body) {
   if (warm_context.load() != nullptr) return;  // the worker's own reference keeps it
   session.UnbindContents(body.context);
   session.ForgetRegistrations();
+}
+
+// By the form that the program called: they differ in what they answer for parameters that a device cannot
+// honour.
+CUresult Create(const CreateContextBody& body, CUexecAffinityParam* affinities, CUcontext* context) {
+  Driver& driver = TheDriver();
+  const auto count = static_cast<int>(body.affinities);
+  if (body.form == 3 && driver.cuCtxCreate_v3 != nullptr) {
+    return driver.cuCtxCreate_v3(context, count != 0 ? affinities : nullptr, count, body.flags, body.device);
+  }
+  if (body.form == 4 && count != 0) {
+    if (driver.cuCtxCreate_v4 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    CUctxCreateParams parameters{affinities, count, nullptr};
+    return driver.cuCtxCreate_v4(context, &parameters, body.flags, body.device);
+  }
+  return driver.cuCtxCreate_v2(context, body.flags, body.device);
 }
 
 }  // namespace
@@ -57,17 +74,16 @@ CUresult Serve_cuDevicePrimaryCtxReset_v2(Session& session, Request& request) {
 }
 
 CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
-  struct Body {
-    WireHandle context;
-    uint32_t flags;
-    int32_t device;
-  };
-  const auto body = request.in.Get<Body>();
+  const auto body = request.in.Get<CreateContextBody>();
+  if (!request.in.ok()) return request.in.error();
+  if (body.affinities > kMaxExecAffinities) return CUDA_ERROR_INVALID_VALUE;
+  CUexecAffinityParam affinities[kMaxExecAffinities] = {};
+  for (uint32_t i = 0; i < body.affinities; ++i) affinities[i] = request.in.Get<CUexecAffinityParam>();
   if (!request.in.ok()) return request.in.error();
   CUcontext context = nullptr, previous = nullptr;
   Driver& driver = TheDriver();
   driver.cuCtxGetCurrent(&previous);
-  if (const CUresult result = driver.cuCtxCreate_v2(&context, body.flags, body.device)) return result;
+  if (const CUresult result = Create(body, affinities, &context)) return result;
   driver.cuCtxSetCurrent(previous);  // each message brings its own current context
   session.Bind(HandleKind::kContext, body.context, context, request.out);
   return request.out.error();

@@ -32,6 +32,7 @@ struct HandlerTable {
     SESSION_HANDLER(kFetchBlob)
     SESSION_HANDLER(kPostedResult)
     SESSION_HANDLER(kUnsafeCall)
+    SESSION_HANDLER(kDropShared)
 #define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
 #define POST CALL
 #define GUEST CALL

@@ -30,6 +30,8 @@ namespace causeway::host {
   F(cuCtxGetDevice)                    \
   F(cuCtxSynchronize)                  \
   F(cuCtxCreate_v2)                    \
+  F(cuCtxCreate_v3)                    \
+  F(cuCtxCreate_v4)                    \
   F(cuCtxDestroy_v2)                   \
   F(cuThreadExchangeStreamCaptureMode) \
   F(cuMemAlloc_v2)                     \

@@ -171,6 +171,11 @@ void RegionSession::Finish() {
   on_closed_();
 }
 
+SessionPeer RegionSession::Peer() const {
+  const std::string scope = origin_.vm.empty() ? "uid:" + std::to_string(origin_.uid) : "vm:" + origin_.vm;
+  return {scope, origin_.pid, origin_.uid};
+}
+
 SessionStatus RegionSession::Status() const {
   SessionStatus status;
   status.kind = origin_.vm.empty() ? "local" : "vm";

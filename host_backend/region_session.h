@@ -44,6 +44,7 @@ class RegionSession final : public WorkerClient {
   void OnNoWorker(const std::string& sentence) override;
   void OnWorkerUsage(const WorkerUsage& usage) override;
   void OnWorkerExit(const std::string& how, bool orderly) override;
+  SessionPeer Peer() const override;
 
  private:
   void Close(bool kill_now);

@@ -168,7 +168,7 @@ namespace {
 
 // The objects that the message being served has named, as far as they may own what it makes.
 struct Named {
-  WireHandle context = 0, code = 0, graph = 0, node = 0, array = 0;
+  WireHandle context = 0, code = 0, graph = 0, node = 0, array = 0, green = 0;
 };
 thread_local Named named;
 
@@ -183,6 +183,7 @@ void* Session::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
   if (kind == HandleKind::kModule || kind == HandleKind::kLibrary || kind == HandleKind::kFunction)
     first(named.code);
   if (kind == HandleKind::kGraph) first(named.graph);
+  if (kind == HandleKind::kGreenContext) first(named.green);
   if (kind == HandleKind::kGraphNode) first(named.node);
   if (kind == HandleKind::kArray || kind == HandleKind::kMipmappedArray) first(named.array);
   return value;
@@ -198,6 +199,8 @@ WireHandle Session::OwnerOf(HandleKind kind) const {
       return named.graph != 0 ? named.graph : handles_.Parent(named.node);
     case HandleKind::kGraph:
       return named.graph == 0 ? named.node : 0;  // a node's own graph
+    case HandleKind::kContext:
+      return named.green;  // the context that stands for a green one
     case HandleKind::kModule:
       return code == HandleKind::kLibrary ? named.code : named.context;
     case HandleKind::kTextureReference:
@@ -208,6 +211,7 @@ WireHandle Session::OwnerOf(HandleKind kind) const {
     case HandleKind::kMipmappedArray:
     case HandleKind::kStream:
     case HandleKind::kEvent:
+    case HandleKind::kGreenContext:
       return named.context;
     default:
       return 0;
@@ -226,9 +230,24 @@ bool Session::TakeBlobRoom(uint64_t bytes) {
   return true;
 }
 
+void Session::Unbind(WireHandle wire) {
+  if (WireKind(wire) == HandleKind::kAllocation) {
+    const std::lock_guard lock(allocations_mutex_);
+    if (const auto found = more_references_.find(wire); found != more_references_.end()) {
+      if (--found->second == 0) more_references_.erase(found);
+      return;
+    }
+  }
+  handles_.Unbind(wire);
+}
+
 WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {
   if (value == nullptr) return 0;
   const WireHandle known = handles_.Reverse(kind, value);
+  if (known != 0 && kind == HandleKind::kAllocation) {
+    const std::lock_guard lock(allocations_mutex_);
+    ++more_references_[known];
+  }
   if (known != 0) return known;
   Bind(kind, fresh, value, w);
   return fresh;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "host_backend/callbacks.h"
+#include "host_backend/device_resources.h"
 #include "host_backend/driver.h"
 #include "host_backend/handles.h"
 #include "host_backend/output.h"
@@ -23,6 +24,8 @@
 #include "ivshmem_ring/transport.h"
 
 namespace causeway::host {
+
+class DaemonLink;
 
 // One message while it is served.
 struct Request {
@@ -60,7 +63,7 @@ class Session {
   // The handle that the driver's object has; if none, `fresh` becomes it. 0 for null.
   WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w);
   void Bind(HandleKind kind, WireHandle wire, void* value, Writer& w);
-  void Unbind(WireHandle wire) { handles_.Unbind(wire); }
+  void Unbind(WireHandle wire);
   // A primary context that was released or reset lives on as a number, what was in it does not.
   void UnbindContents(WireHandle context) { handles_.UnbindChildren(context); }
   // Threads remember which context they set; a change here makes them set it again.
@@ -103,6 +106,10 @@ class Session {
   void OpenChannel(uint32_t channel);
   Output& output() { return output_; }
   Callbacks& callbacks() { return *callbacks_; }
+  DeviceResources& resources() { return resources_; }
+  // Null where nothing is shared with other processes: in tests.
+  DaemonLink* daemon() const { return daemon_; }
+  void set_daemon(DaemonLink* daemon) { daemon_ = daemon; }
   const RegionView& region() const { return region_; }
   uint64_t live_handles() const { return handles_.live(); }
   bool shares_memory() const { return transport_->shares_memory(); }
@@ -128,6 +135,12 @@ class Session {
   HandleTable handles_;
   Output output_;
   const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
+  DeviceResources resources_;
+  DaemonLink* daemon_ = nullptr;
+  // The driver gives one handle several times for an allocation that is looked up or imported; each is
+  // released on its own. What is counted here are the releases that do not end it.
+  std::mutex allocations_mutex_;
+  std::map<WireHandle, uint32_t> more_references_;
   std::vector<std::byte> blobs_[kChannelCount];
   std::vector<std::byte> left_blobs_[kChannelCount];
   std::atomic<uint64_t> blob_bytes_{0};
@@ -191,6 +204,7 @@ CAUSEWAY_HANDLER(kAwaitCallback);
 CAUSEWAY_HANDLER(kFetchBlob);
 CAUSEWAY_HANDLER(kPostedResult);
 CAUSEWAY_HANDLER(kUnsafeCall);
+CAUSEWAY_HANDLER(kDropShared);
 #define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
 #include "ivshmem_ring/calls.def"
 

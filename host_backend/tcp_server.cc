@@ -46,6 +46,16 @@ class TcpServer::Session final : public WorkerClient {
       : server_(server), services_(server.services_), socket_(std::move(socket)) {
     watch_ = services_.loop.Watch(socket_.get(), EPOLLIN | EPOLLRDHUP,
                                   [this](uint32_t events) { OnSocket(events); });
+    sockaddr_storage address{};
+    socklen_t length = sizeof(address);
+    char text[INET6_ADDRSTRLEN] = "";
+    if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
+      const void* number = address.ss_family == AF_INET
+                               ? static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(&address)->sin_addr)
+                               : &reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr;
+      inet_ntop(address.ss_family, number, text, sizeof(text));
+    }
+    peer_ = text;
     timer_ = services_.loop.After(kOpenLimit, [this] {
       timer_ = 0;
       Refuse("The opening message did not arrive within 5 s.");
@@ -90,6 +100,10 @@ class TcpServer::Session final : public WorkerClient {
   }
 
   void OnNoWorker(const std::string& sentence) override { Refuse(sentence); }
+
+  // One machine may hold many users: what its processes share only their tokens protect from each other. What
+  // a process says of its number is not checked, so nobody may control it.
+  SessionPeer Peer() const override { return {"tcp:" + peer_, 0, 0}; }
 
   void OnWorkerUsage(const WorkerUsage& usage) override {
     if (usage.violations > usage_.violations)
@@ -171,6 +185,7 @@ class TcpServer::Session final : public WorkerClient {
   EventLoop::TimerId timer_ = 0;
   OpenBlock block_{};
   size_t received_ = 0;
+  std::string peer_;
   const Clock::time_point opened_ = Clock::now();
   bool live_ = false;
   bool left_ = false;

@@ -7,6 +7,8 @@
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
 //   daemon -> worker  WorkerAssignment  + descriptors (region, client socket) or (tcp socket)
 //   worker -> daemon  WorkerUsage       at most every 500 ms while serving
+//   worker -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by
+//   daemon -> worker  SharingReply      + a descriptor if has_descriptor; one request at a time
 //   either side closes: the other ends (the worker also has PR_SET_PDEATHSIG)
 #pragma once
 #include <cstdint>
@@ -42,5 +44,46 @@ struct WorkerUsage {
   uint64_t violations;    // malformed records seen (the session ends at the first)
 };
 static_assert(sizeof(WorkerUsage) == 32);
+
+// What processes of one VM share (host_backend/shared_objects.h).
+enum class SharedKind : uint32_t {
+  kIpcMemory = 1,
+  kIpcEvent,
+  kMemory,
+  kFabricMemory,
+  kPool,
+  kFabricPool,
+  kPoolPointer
+};
+enum class SharingAction : uint32_t {
+  kPut = 1,     // kind, bytes or descriptor -> token
+  kGet,         // kind, token -> bytes or descriptor
+  kDrop,        // kind, token of the worker's own: nobody can ask for it any more
+  kFindWorker,  // guest_pid -> worker_pid, of a session that the caller's user may control
+};
+enum class SharingResult : uint32_t { kOk = 0, kUnknown = 1, kFull = 2, kForbidden = 3 };
+
+inline constexpr uint32_t kTokenBytes = 16;
+inline constexpr uint32_t kSharedBytes = 64;  // what the driver's handles for other processes have
+
+struct SharingRequest {
+  SharingAction action;
+  SharedKind kind;
+  uint32_t guest_pid;
+  uint32_t has_descriptor;
+  uint8_t token[kTokenBytes];
+  uint8_t bytes[kSharedBytes];
+};
+static_assert(sizeof(SharingRequest) == 96);
+
+struct SharingReply {
+  SharingResult result;
+  uint32_t worker_pid;
+  uint32_t has_descriptor;
+  uint32_t reserved;
+  uint8_t token[kTokenBytes];
+  uint8_t bytes[kSharedBytes];
+};
+static_assert(sizeof(SharingReply) == 96);
 
 }  // namespace causeway

@@ -26,6 +26,8 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
+#include "host_backend/daemon_link.h"
+#include "host_backend/packet.h"
 #include "host_backend/session.h"
 #include "host_backend/worker_control.h"
 #include "ivshmem_ring/ring_transport.h"
@@ -163,16 +165,25 @@ WorkerUsage UsageOf(const Session& session) {
   _exit(code);
 }
 
+// False when the daemon has closed the control socket.
+bool ReadAnswer(int control, DaemonLink* link) {
+  SharingReply reply;
+  int descriptor = -1;
+  const ssize_t got = ReceivePacket(control, &reply, sizeof reply, std::span(&descriptor, 1), MSG_DONTWAIT);
+  UniqueFd received(descriptor);
+  if (got == static_cast<ssize_t>(sizeof reply)) link->Deliver(reply, std::move(received));
+  return got != 0;
+}
+
 // Ends the session when the daemon or the guest process goes away, and reports what it uses meanwhile.
-void Supervise(int control, int client, Session* session, const std::atomic<bool>* done) {
+void Supervise(int control, int client, Session* session, DaemonLink* link, const std::atomic<bool>* done) {
   WorkerUsage last{};
   while (!done->load()) {
     pollfd watched[2] = {{control, POLLIN, 0}, {client, POLLIN, 0}};
     poll(watched, client >= 0 ? 2 : 1, 500);
     char byte;
-    const bool daemon_gone =
-        (watched[0].revents & (POLLHUP | POLLERR)) != 0 ||
-        ((watched[0].revents & POLLIN) != 0 && recv(control, &byte, 1, MSG_DONTWAIT) == 0);
+    const bool daemon_gone = (watched[0].revents & (POLLHUP | POLLERR)) != 0 ||
+                             ((watched[0].revents & POLLIN) != 0 && !ReadAnswer(control, link));
     const bool guest_gone =
         client >= 0 && ((watched[1].revents & (POLLHUP | POLLERR)) != 0 ||
                         ((watched[1].revents & POLLIN) != 0 && recv(client, &byte, 1, MSG_DONTWAIT) == 0));
@@ -202,10 +213,12 @@ int Run(int control, const std::string& driver_path) {
     Log(error);
     return 1;
   }
+  DaemonLink link(control);
+  session->set_daemon(&link);
   session->OpenChannel(0);
   std::atomic<bool> done{false};
   const int client = received.assignment.has_client_socket != 0 ? received.fds[1] : -1;
-  std::thread supervisor(Supervise, control, client, session.get(), &done);
+  std::thread supervisor(Supervise, control, client, session.get(), &link, &done);
   const std::string reason = session->Serve();
   if (!reason.empty()) Log(reason);
   EndProcess(control, *session, reason.empty() ? 0 : 3);

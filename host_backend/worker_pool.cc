@@ -2,6 +2,8 @@
 // Spares, requests and back-off.
 #include "host_backend/worker_pool.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 namespace causeway::daemon {
@@ -15,10 +17,17 @@ constexpr milliseconds kFreshFailure{1'000};
 // A spare that was ready this long and then died is replaced at once.
 constexpr std::chrono::seconds kStableSpare{10};
 
+// Half of the daemon's descriptors at most; the rest is for connections and regions.
+size_t RoomForShared() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
+  return std::min<size_t>(limit.rlim_cur / 2, 16384);
+}
+
 }  // namespace
 
 WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers)
-    : loop_(loop), program_(std::move(program)), spare_workers_(spare_workers) {}
+    : loop_(loop), program_(std::move(program)), spare_workers_(spare_workers), shared_(RoomForShared()) {}
 
 WorkerPool::~WorkerPool() {
   loop_.Cancel(retry_timer_);
@@ -118,7 +127,7 @@ bool WorkerPool::StartWorker(WorkerClient* client, const std::vector<std::string
     return false;
   }
   LogDebug("worker " + std::to_string(worker.value()->pid()) + " started");
-  workers_.push_back({std::move(worker.value()), client, !environment.empty()});
+  workers_.push_back({std::move(worker.value()), client, !environment.empty(), next_number_++, ""});
   return true;
 }
 
@@ -220,10 +229,67 @@ void WorkerPool::OnUsage(WorkerProcess& worker, const WorkerUsage& usage) {
   if (entry != nullptr && entry->client != nullptr) entry->client->OnWorkerUsage(usage);
 }
 
+void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) {
+  Entry* entry = Find(worker);
+  if (entry == nullptr || entry->client == nullptr) return;
+  entry->scope = entry->client->Peer().scope;
+  SharingReply reply{};
+  UniqueFd found;
+  Token token;
+  SharedBytes bytes;
+  std::copy(std::begin(request.token), std::end(request.token), token.begin());
+  std::copy(std::begin(request.bytes), std::end(request.bytes), bytes.begin());
+  switch (request.action) {
+    case SharingAction::kPut:
+      reply.result =
+          shared_.Put(entry->scope, entry->number, request.kind, bytes, std::move(descriptor), &token);
+      break;
+    case SharingAction::kGet:
+      reply.result = shared_.Get(entry->scope, request.kind, token, &bytes, &found);
+      break;
+    case SharingAction::kDrop:
+      reply.result = shared_.Drop(entry->scope, entry->number, token);
+      break;
+    case SharingAction::kFindWorker:
+      reply = FindWorker(*entry, request.guest_pid);
+      break;
+    default:
+      reply.result = SharingResult::kUnknown;
+  }
+  std::copy(token.begin(), token.end(), reply.token);
+  std::copy(bytes.begin(), bytes.end(), reply.bytes);
+  worker.AnswerSharing(reply, found.get());
+}
+
+// A process may be controlled by its own user and by root of the same scope, as a debugger may.
+SharingReply WorkerPool::FindWorker(const Entry& asker, uint32_t guest_pid) const {
+  SharingReply reply{};
+  const SessionPeer caller = asker.client->Peer();
+  reply.result = SharingResult::kUnknown;
+  for (const Entry& entry : workers_) {
+    if (entry.client == nullptr || !entry.process->assigned()) continue;
+    const SessionPeer peer = entry.client->Peer();
+    if (peer.scope != caller.scope || peer.guest_pid == 0 || peer.guest_pid != guest_pid) continue;
+    reply.result = caller.uid == 0 || caller.uid == peer.uid ? SharingResult::kOk : SharingResult::kForbidden;
+    if (reply.result == SharingResult::kOk) reply.worker_pid = uint32_t(entry.process->pid());
+    break;
+  }
+  return reply;
+}
+
+void WorkerPool::EndSharing(const Entry& ended) {
+  if (ended.scope.empty()) return;
+  const bool last = std::none_of(workers_.begin(), workers_.end(), [&](const Entry& entry) {
+    return &entry != &ended && entry.client != nullptr && entry.client->Peer().scope == ended.scope;
+  });
+  shared_.EndSession(ended.scope, ended.number, last);
+}
+
 void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orderly) {
   Entry* entry = Find(worker);
   if (entry == nullptr) return;
   LogDebug("worker " + how);
+  EndSharing(*entry);
   WorkerClient* client = entry->client;
   entry->client = nullptr;
   const bool own = entry->own_environment;

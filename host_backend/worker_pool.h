@@ -6,9 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/shared_objects.h"
 #include "host_backend/worker_process.h"
 
 namespace causeway::daemon {
+
+// Who a session serves, as far as processes that share something care.
+struct SessionPeer {
+  std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
+  uint32_t guest_pid = 0;  // 0: not known for sure
+  uint32_t uid = 0;
+};
 
 // A session, as the pool sees it. After Request(): OnWorker or OnNoWorker, once; after OnWorker:
 // OnWorkerExit, once.
@@ -19,6 +27,7 @@ class WorkerClient {
   virtual void OnNoWorker(const std::string& sentence) = 0;
   virtual void OnWorkerUsage(const WorkerUsage& usage) = 0;
   virtual void OnWorkerExit(const std::string& how, bool orderly) = 0;
+  virtual SessionPeer Peer() const = 0;
 };
 
 class WorkerPool final : public WorkerProcess::Listener {
@@ -52,6 +61,7 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
   void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
+  void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) override;
   void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) override;
 
  private:
@@ -59,6 +69,8 @@ class WorkerPool final : public WorkerProcess::Listener {
     std::unique_ptr<WorkerProcess> process;
     WorkerClient* client = nullptr;
     bool own_environment = false;
+    uint64_t number = 0;  // never reused, as its session's in shared_
+    std::string scope;    // once it has shared or asked for something
   };
   struct Waiting {
     WorkerClient* client;
@@ -70,6 +82,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   Entry* ReadySpare();
   size_t Spares() const;  // ready or starting, for anybody
   size_t WaitingForSpare() const;
+  SharingReply FindWorker(const Entry& asker, uint32_t guest_pid) const;
+  void EndSharing(const Entry& ended);
   bool StartWorker(WorkerClient* client, const std::vector<std::string>& environment);
   void Pump();
   void ServeFromSpares();
@@ -90,6 +104,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   Clock::time_point last_failure_{};
   EventLoop::TimerId retry_timer_ = 0;
   bool stopping_ = false;
+  uint64_t next_number_ = 1;
+  SharedObjects shared_;
 };
 
 }  // namespace causeway::daemon

@@ -12,6 +12,9 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <span>
+
+#include "host_backend/packet.h"
 
 extern char** environ;
 
@@ -165,25 +168,18 @@ WorkerProcess::~WorkerProcess() {
 }
 
 bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors) {
-  constexpr size_t kMaxDescriptors = 2;
-  if (state_ != State::kReady || descriptors.size() > kMaxDescriptors) return false;
-  WorkerAssignment copy = assignment;
-  iovec part{&copy, sizeof(copy)};
-  alignas(cmsghdr) char buffer[CMSG_SPACE(sizeof(int) * kMaxDescriptors)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = buffer;
-  message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
-  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof(int) * descriptors.size());
-  if (sendmsg(control_.get(), &message, MSG_NOSIGNAL) != ssize_t(sizeof(copy))) return false;
+  if (state_ != State::kReady) return false;
+  if (!SendPacket(control_.get(), &assignment, sizeof(assignment), descriptors)) return false;
   state_ = State::kAssigned;
   assigned_ = true;
   return true;
+}
+
+void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {
+  SharingReply copy = reply;
+  copy.has_descriptor = descriptor >= 0 ? 1 : 0;
+  // A worker has one question at a time, so there is room; one that breaks this rule gets no answer.
+  SendPacket(control_.get(), &copy, sizeof(copy), std::span(&descriptor, descriptor >= 0 ? 1 : 0));
 }
 
 void WorkerProcess::End() {
@@ -226,7 +222,9 @@ void WorkerProcess::HandleReady(const WorkerReady& packet) {
 void WorkerProcess::OnControl(uint32_t) {
   while (control_) {
     alignas(8) char packet[sizeof(WorkerReady)];
-    const ssize_t bytes = recv(control_.get(), packet, sizeof(packet), 0);
+    int descriptor = -1;
+    const ssize_t bytes = ReceivePacket(control_.get(), packet, sizeof(packet), std::span(&descriptor, 1));
+    UniqueFd received(descriptor);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (bytes == ssize_t(sizeof(WorkerReady))) {
       WorkerReady ready;
@@ -236,6 +234,10 @@ void WorkerProcess::OnControl(uint32_t) {
       WorkerUsage usage;
       std::memcpy(&usage, packet, sizeof(usage));
       listener_.OnUsage(*this, usage);
+    } else if (bytes == ssize_t(sizeof(SharingRequest))) {
+      SharingRequest request;
+      std::memcpy(&request, packet, sizeof(request));
+      listener_.OnSharing(*this, request, std::move(received));
     } else {
       // It closed its end (or speaks another protocol): it is ending; the pidfd tells when.
       Wind();

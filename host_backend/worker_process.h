@@ -33,6 +33,8 @@ class WorkerProcess {
     // The worker said that it can serve, or that it cannot (failed); then it is already being ended.
     virtual void OnReady(WorkerProcess& worker, const WorkerReady& ready) = 0;
     virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
+    // To be answered by AnswerSharing.
+    virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) = 0;
     // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
     // call.
     virtual void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) = 0;
@@ -47,6 +49,8 @@ class WorkerProcess {
 
   // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
   bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
+  // `descriptor` is duplicated to the worker if it is not -1.
+  void AnswerSharing(const SharingReply& reply, int descriptor);
   // Asks it to end; after the limit it is killed.
   void End();
   void Kill();

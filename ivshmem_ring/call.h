@@ -38,6 +38,7 @@ enum class Op : uint16_t {
   kFetchBlob,         // what a reply left behind because it may be large, in pieces
   kPostedResult,      // the result of one posted record that wanted it told
   kUnsafeCall,        // what the driver says of calls that captures forbid, for those that need no driver
+  kDropShared,        // posted: nobody holds that shared descriptor any more
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,

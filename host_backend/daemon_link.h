@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's questions to the daemon about what the processes of its VM share. Any thread of the session
+// may ask; the supervisor's thread, which reads the control socket, delivers the answers.
+#pragma once
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+
+#include "host_backend/unique_fd.h"
+#include "host_backend/worker_control.h"
+#include "ivshmem_ring/driver_api.h"
+#include "ivshmem_ring/sharing_messages.h"
+
+namespace causeway::host {
+
+class DaemonLink {
+ public:
+  explicit DaemonLink(int control) : control_(control) {}
+
+  // `descriptor` stays the caller's; -1: the bytes are what is shared.
+  CUresult Put(SharedKind kind, const void* bytes, int descriptor, SharedToken* token);
+  // Of a shared object either *descriptor is set or the bytes hold it.
+  CUresult Get(SharedKind kind, const SharedToken& token, void* bytes, UniqueFd* descriptor);
+  CUresult Drop(const SharedToken& token);
+  // The worker that serves a process of this VM.
+  CUresult FindWorker(uint32_t guest_pid, int* worker_pid);
+
+  void Deliver(const SharingReply& reply, UniqueFd descriptor);
+
+ private:
+  CUresult Ask(const SharingRequest& request, int descriptor, SharingReply* reply, UniqueFd* received);
+
+  const int control_;
+  std::mutex asking_;  // one question at a time
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  bool waiting_ = false;
+  bool arrived_ = false;
+  SharingReply reply_{};
+  UniqueFd received_;
+};
+
+}  // namespace causeway::host

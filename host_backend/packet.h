@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packets with descriptors on a UNIX socket (SOCK_SEQPACKET), between daemon and worker.
+#pragma once
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+namespace causeway {
+
+inline constexpr size_t kMaxPacketDescriptors = 2;
+
+inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<const int> descriptors) {
+  if (descriptors.size() > kMaxPacketDescriptors) return false;
+  iovec part{const_cast<void*>(bytes), count};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kMaxPacketDescriptors)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = space;
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(count);
+}
+
+// What recvmsg answers. Descriptors beyond those that are expected are closed by the kernel; missing ones
+// stay -1.
+inline ssize_t ReceivePacket(int socket, void* bytes, size_t room, std::span<int> descriptors,
+                             int flags = 0) {
+  std::fill(descriptors.begin(), descriptors.end(), -1);
+  iovec part{bytes, room};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kMaxPacketDescriptors)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = CMSG_LEN(std::min(descriptors.size(), kMaxPacketDescriptors) * sizeof(int));
+  const ssize_t got = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+  if (got < 0) return got;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    std::memcpy(descriptors.data(), CMSG_DATA(header),
+                std::min<size_t>(header->cmsg_len - CMSG_LEN(0), descriptors.size_bytes()));
+  }
+  return got;
+}
+
+}  // namespace causeway

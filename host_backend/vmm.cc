@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocations of virtual memory management that come by address or from another process.
+#include "host_backend/sharing.h"
+
+namespace causeway::host {
+namespace {
+
+// An allocation that the driver has handed out once more: the handle that it has, with one more reference.
+CUresult ReplyAllocation(Session& session, Request& request, WireHandle fresh,
+                         CUmemGenericAllocationHandle allocation) {
+  request.out.Put(
+      session.BindOrKnown(HandleKind::kAllocation, fresh, reinterpret_cast<void*>(allocation), request.out));
+  return request.out.error();
+}
+
+}  // namespace
+
+CUresult Serve_cuMemRetainAllocationHandle(Session& session, Request& request) {
+  const auto body = request.in.Get<ShareAddressBody>();
+  if (!request.in.ok()) return request.in.error();
+  const auto retain = DRIVER_FUNCTION(cuMemRetainAllocationHandle);
+  if (retain == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUmemGenericAllocationHandle allocation = 0;
+  if (const CUresult result = retain(&allocation, reinterpret_cast<void*>(body.address))) return result;
+  return ReplyAllocation(session, request, body.fresh, allocation);
+}
+
+CUresult Serve_cuMemExportToShareableHandle(Session& session, Request& request) {
+  const auto body = request.in.Get<ShareableBody>();
+  const auto allocation = reinterpret_cast<CUmemGenericAllocationHandle>(
+      session.ToDriver(HandleKind::kAllocation, body.object, request.in));
+  if (!request.in.ok()) return request.in.error();
+  const auto export_to = DRIVER_FUNCTION(cuMemExportToShareableHandle);
+  if (export_to == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return ShareHandle(session, request, body.type, false, [&](void* handle) {
+    return export_to(handle, allocation, static_cast<CUmemAllocationHandleType>(body.type), body.flags);
+  });
+}
+
+CUresult Serve_cuMemImportFromShareableHandle(Session& session, Request& request) {
+  const auto body = request.in.Get<ShareableBody>();
+  if (!request.in.ok()) return request.in.error();
+  const auto import_from = DRIVER_FUNCTION(cuMemImportFromShareableHandle);
+  if (import_from == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUmemGenericAllocationHandle allocation = 0;
+  const CUresult result = OpenHandle(session, body, false, [&](void* handle) {
+    return import_from(&allocation, handle, static_cast<CUmemAllocationHandleType>(body.type));
+  });
+  return result != CUDA_SUCCESS ? result : ReplyAllocation(session, request, body.object, allocation);
+}
+
+CUresult Serve_kDropShared(Session& session, Request& request) {
+  const auto body = request.in.Get<DropSharedBody>();
+  if (!request.in.ok()) return request.in.error();
+  // Unknown: the session gave it up twice, or the daemon did already.
+  if (session.daemon() != nullptr) session.daemon()->Drop(body.token);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace causeway::host
