@@ -33,7 +33,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { kMostStubs = 4096, kStubBytes = 32, kDeep = 64, kDump = 32, kMostSlots = 64 };
+enum { kMostStubs = 4096, kStubBytes = 32, kDeep = 64, kDump = 32, kMostSlots = 1024 };
 
 struct Stub {
   void* target;
@@ -183,11 +183,15 @@ static void TraceTable(const struct Frame* frame) {
   if (Peek(frame->arguments[0], (void*)&table, 8) != 8 || Peek(frame->arguments[1], id, 16) != 16) return;
   uint64_t words[kMostSlots];
   size_t count = Peek(table, (void*)words, sizeof words) / 8;
-  char line[2048], uuid[33];
+  static char line[24 * kMostSlots];
+  char uuid[33];
   for (int i = 0; i < 16; ++i) snprintf(uuid + 2 * i, 3, "%02x", id[i]);
   size_t at = (size_t)snprintf(line, sizeof line, "table %s at 0x%llx", uuid, (unsigned long long)table);
   // Most begin with their size in bytes.
-  if (count > 0 && words[0] / 8 > 0 && words[0] / 8 < count) count = words[0] / 8;
+  if (count > 0 && words[0] / 8 > 0 && words[0] / 8 < count)
+    count = words[0] / 8;
+  else if (count > 0 && words[0] / 8 >= count && words[0] < 1u << 20)
+    return;  // longer than can be copied
   uint64_t* copy = calloc(kMostSlots, 8);
   if (copy == NULL) return;
   for (size_t i = 0; i < count; ++i) {
