@@ -27,6 +27,9 @@ struct Connection {
   virtual std::byte* PrivateBulk(uint32_t) { return nullptr; }
   // In a forked child: closes descriptors without ending the parent's session.
   virtual void Abandon() = 0;
+  // The library is unloaded, in most cases because the process exits; other threads may still be inside a
+  // call.
+  virtual void End() { Abandon(); }
 };
 
 // Null, and one sentence in *error that names every step tried.

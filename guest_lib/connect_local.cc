@@ -75,6 +75,9 @@ class LocalConnection : public RegionConnection {
     socket_ = -1;
   }
 
+  // Ends the session and leaves the descriptors to the process's end: a thread may be waiting on them.
+  void End() override { shutdown(socket_, SHUT_RDWR); }
+
  protected:
   std::string LinkLoss() override {
     char byte;

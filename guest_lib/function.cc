@@ -113,7 +113,8 @@ CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
     Writer w = lease.Begin();
     const WireHandle owner_wire = Remote{}.ToWire(owner, w);
     // A kernel's function ends with the kernel's library.
-    Object* fresh = w.ok() ? NewFunction(op, kernel != nullptr ? kernel->parent : owner_wire) : nullptr;
+    Object* fresh =
+        w.ok() ? NewFunction(op, kernel != nullptr ? kernel->parent.load() : owner_wire) : nullptr;
     if (fresh == nullptr) return w.ok() ? CUDA_ERROR_OUT_OF_MEMORY : w.error();
     w.Put(GetFunctionBody{owner_wire, WireOf(fresh), name_bytes});
     if (name_bytes <= kMaxInlineNameBytes) w.PutBytes(name, name_bytes);

@@ -13,12 +13,12 @@ struct alignas(64) Object {
   std::atomic<uint8_t> kind;  // HandleKind; kNone while free
   uint8_t reserved[3];
   uint32_t generation;
-  Object* context;    // the context it belongs to; null for contexts and context-independent objects
-  void* detail;       // kFunction: Function*; kContext: Context*
-  uint64_t id;        // streams, contexts: unique and never reused
-  uint32_t flags;     // as given at creation
-  int32_t number;     // streams: priority; allocations: references beyond the first
-  WireHandle parent;  // functions: the module or library that ends them
+  Object* context;  // the context it belongs to; null for contexts and context-independent objects
+  void* detail;     // kFunction: Function*; kContext: Context*
+  uint64_t id;      // streams, contexts: unique and never reused
+  uint32_t flags;   // as given at creation
+  int32_t number;   // streams: priority; allocations: references beyond the first
+  std::atomic<WireHandle> parent;  // functions: the module or library that ends them
 };
 static_assert(sizeof(Object) == 64);
 

@@ -2,6 +2,7 @@
 // What the local socket and the kernel module have in common: a slot in a mapped region, and the host's
 // words.
 #pragma once
+#include <atomic>
 #include <string>
 
 #include "guest_lib/connect.h"
@@ -44,8 +45,8 @@ class RegionConnection : public Connection {
 
  private:
   uint64_t epoch_ = 0;
-  uint64_t last_beat_ = 0;
-  uint64_t last_beat_change_ms_ = 0;
+  std::atomic<uint64_t> last_beat_{0};  // every waiting thread looks at these two
+  std::atomic<uint64_t> last_beat_change_ms_{0};
 };
 
 std::unique_ptr<Connection> ConnectLocal(const std::string& path, std::string* error);

@@ -65,7 +65,7 @@ __attribute__((destructor)) void AtUnload() {
   Session* session = the_session.exchange(nullptr);
   if (session == nullptr) return;
   state.store(State::kEnded);
-  session->connection().Abandon();
+  session->connection().End();
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ constexpr const char* kDriverVariables[] = {
 
 // The window lies above the driver's own mappings (which grow upwards from 0x2aaa00000000) and below the
 // stacks.
-constexpr uint64_t kLowestWindow = 0x300000000000;
+constexpr uint64_t kLowestWindow = std::min<uint64_t>(0x300000000000, kDefaultWindowAddress);
 constexpr uint64_t kHighestWindowEnd = 0x7f0000000000;
 constexpr uint64_t kPageBytes = 4096;
 

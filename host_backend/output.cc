@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 
@@ -18,7 +19,7 @@ namespace {
 // A stream's text: a memory file that grows by appending; read with its own cursor, cut when drained.
 struct Caught {
   int fd = -1;
-  off_t read = 0;
+  std::atomic<off_t> read{0};  // changed under the mutex; Pending looks without it
 };
 
 std::mutex mutex;

@@ -184,6 +184,10 @@ constexpr uint64_t FirstSliceOffset(uint32_t slot_count) {
   return (1 + uint64_t{slot_count}) * kGranuleBytes;
 }
 
+#ifdef __SANITIZE_THREAD__
+inline constexpr uint64_t kDefaultWindowAddress = 0x5000000000;  // TSan allows a program few ranges
+#else
 inline constexpr uint64_t kDefaultWindowAddress = 0x400000000000;
+#endif
 
 }  // namespace causeway

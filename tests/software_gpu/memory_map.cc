@@ -56,8 +56,15 @@ bool PrepareArena(MemoryMap& map, CUdevice device) {
   Arena& arena = map.arenas[static_cast<size_t>(device)];
   if (arena.base != 0) return true;
   size_t bytes = GetConfig().device_memory_bytes;
+#ifdef __SANITIZE_THREAD__
+  // TSan allows a program few ranges, and guests expect device memory in one of two: this lies in both.
+  void* const wanted =
+      reinterpret_cast<void*>(uintptr_t{0x10'0000'0000} * static_cast<uintptr_t>(device + 1));
+#else
+  void* const wanted = nullptr;
+#endif
   void* address =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return false;
   arena.base = reinterpret_cast<uintptr_t>(address);
   arena.bytes = bytes;
