@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "guest_lib/address_windows.h"
@@ -346,6 +347,46 @@ CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
     session_->FetchOutput(channel_);
   }
   return session_->Note(result);
+}
+
+PendingCall::~PendingCall() {
+  if (bulk_ >= 0) lease_.session().ReleaseBulk(static_cast<uint32_t>(bulk_));
+}
+
+PendingCall::PendingCall(Op op, size_t reply_bytes) : PendingCall(op) {
+  if (reply_bytes <= kMaxChannelRecordBytes - kHeader || lease_.error() != CUDA_SUCCESS) return;
+  bulk_ = static_cast<int>(lease_.session().AcquireBulk());
+  reply_bytes_ = std::min(reply_bytes, kBulkBytes);
+}
+
+void PendingCall::Enlarge() {
+  if (lease_.error() != CUDA_SUCCESS) return;
+  if (bulk_ < 0) bulk_ = static_cast<int>(lease_.session().AcquireBulk());
+  large_request_ = true;
+  writer_ = Writer({lease_.session().bulk(static_cast<uint32_t>(bulk_)).bytes, kBulkBytes});
+}
+
+CUresult PendingCall::Finish() {
+  if (bulk_ < 0) {
+    const CUresult sent = lease_.Send(op_, writer_);
+    return sent != CUDA_SUCCESS ? sent : lease_.Await(&reader_);
+  }
+  const Bulk bulk = lease_.session().bulk(static_cast<uint32_t>(bulk_));
+  Writer record = writer_;
+  size_t lent = reply_bytes_;
+  uint16_t flags = reply_bytes_ != 0 ? kLargeReply | kBulkToGuest : 0;
+  if (large_request_) {
+    record = lease_.Begin();
+    record.Put(static_cast<uint32_t>(writer_.size()));
+    flags |= kLargeRequest | kBulkToHost;
+    lent = std::max(lent, writer_.size());
+  }
+  CUresult result = lease_.Send(op_, record, flags, bulk.offset, static_cast<uint32_t>(lent));
+  if (result != CUDA_SUCCESS) return result;
+  uint32_t bytes = 0;
+  result = lease_.Await(&reader_, &bytes);
+  if (reply_bytes_ != 0) reader_ = Reader({bulk.bytes, std::min<size_t>(bytes, lent)});
+  return result;
 }
 
 ThreadState::~ThreadState() {

@@ -136,22 +136,30 @@ class ChannelLease {
   std::unique_lock<std::mutex> shared_lock_;
 };
 
-// One request and its reply.
+// One request and its reply. Each fits a channel record, or travels in a bulk buffer.
 class PendingCall {
  public:
   explicit PendingCall(Op op) : op_(op), writer_(lease_.Begin()) {}
+  // Expects a reply of up to `reply_bytes` (kBulkBytes at most), which may be more than a record holds.
+  PendingCall(Op op, size_t reply_bytes);
+  ~PendingCall();
+  PendingCall(const PendingCall&) = delete;
+  PendingCall& operator=(const PendingCall&) = delete;
+
   Writer& writer() { return writer_; }
   Reader& reader() { return reader_; }
-  CUresult Finish() {
-    const CUresult sent = lease_.Send(op_, writer_);
-    return sent != CUDA_SUCCESS ? sent : lease_.Await(&reader_);
-  }
+  // Starts the body again, with room for kBulkBytes.
+  void Enlarge();
+  CUresult Finish();
 
  private:
   ChannelLease lease_;
   Op op_;
   Writer writer_;
   Reader reader_;
+  int bulk_ = -1;
+  bool large_request_ = false;
+  size_t reply_bytes_ = 0;  // 0: the reply fits a record
 };
 
 }  // namespace causeway::guest

@@ -59,6 +59,17 @@ WireHandle HandleTable::Parent(WireHandle wire) const {
   return found == parents_.end() ? 0 : found->second;
 }
 
+void HandleTable::Adopt(WireHandle wire, WireHandle parent) {
+  const std::lock_guard lock(mutex_);
+  const Entry* child = At(WireIndex(wire));
+  const Entry* owner = At(WireIndex(parent));
+  if (child == nullptr || owner == nullptr || child->wire.load() != wire || owner->wire.load() != parent)
+    return;
+  if (const auto old = parents_.find(wire); old != parents_.end()) children_[old->second].erase(wire);
+  parents_[wire] = parent;
+  children_[parent].insert(wire);
+}
+
 void HandleTable::UnbindLocked(WireHandle wire) {
   Entry* entry = At(WireIndex(wire));
   if (wire == 0 || entry == nullptr || entry->wire.load() != wire) return;

@@ -29,6 +29,8 @@ class HandleTable {
   // The latter alone: the object was emptied, not ended.
   void UnbindChildren(WireHandle wire);
   WireHandle Parent(WireHandle wire) const;
+  // Gives the object another parent; nothing happens unless both are alive.
+  void Adopt(WireHandle wire, WireHandle parent);
   // The number bound to a driver pointer; 0 if none.
   WireHandle Reverse(HandleKind kind, void* value) const;
   uint64_t live() const { return live_.load(std::memory_order_relaxed); }

@@ -116,8 +116,32 @@ bool Session::WaitForMain(uint64_t sequence) {
   return true;
 }
 
+namespace {
+
+// Bodies that are larger than a record lie in the bulk buffer that the request lends: a request's is copied
+// out before anyone looks at it, a reply's is copied in when it is complete.
+struct LargeBody {
+  std::vector<std::byte> request;
+  std::vector<std::byte> reply;
+
+  // False: the record names more than it lends.
+  bool Take(Reader& record, std::span<const std::byte> bulk) {
+    const auto bytes = record.Get<uint32_t>();
+    if (!record.ok() || bytes > bulk.size()) return false;
+    request.assign(bulk.begin(), bulk.begin() + bytes);
+    return true;
+  }
+  Writer Reply(size_t bytes) {
+    if (reply.size() < bytes) reply.resize(bytes);
+    return Writer({reply.data(), bytes});
+  }
+};
+
+}  // namespace
+
 void Session::ServeChannel(uint32_t channel) {
   std::vector<std::byte> body(kMaxChannelRecordBytes - sizeof(RecordHeader));
+  LargeBody large;
   for (;;) {
     std::span<const std::byte> record;
     const ReceiveStatus status = transport_->ReceiveRequest(channel, &record);
@@ -128,17 +152,29 @@ void Session::ServeChannel(uint32_t channel) {
     if (!WaitForMain(header.main_sequence)) return;
     Reader in(record.subspan(sizeof header));
     Writer out(body);
-    Request request{.header = header,
-                    .in = in,
-                    .out = out,
-                    .channel = channel,
-                    .bulk = transport_->BulkOf(channel, header)};
+    std::span<std::byte> bulk = transport_->BulkOf(channel, header);
+    const std::span<std::byte> lent = bulk;
+    const bool large_reply = (header.flags & kLargeReply) != 0;
+    if ((header.flags & kLargeRequest) != 0) {
+      if (!large.Take(in, lent)) return Violation("a request names more bytes than it lends");
+      in = Reader(large.request);
+      bulk = {};
+    }
+    if (large_reply) {
+      out = large.Reply(lent.size());
+      bulk = {};
+    }
+    Request request{.header = header, .in = in, .out = out, .channel = channel, .bulk = bulk};
     RecordHeader reply{};
     reply.op = header.op;
     reply.bulk_offset = header.bulk_offset;
     reply.result = Execute(request);
     reply.bulk_bytes = request.bulk_written;
-    const size_t bytes = out.size();
+    size_t bytes = out.size();
+    if (large_reply) {
+      if (bytes != 0) std::memcpy(lent.data(), large.reply.data(), bytes);
+      reply.bulk_bytes = static_cast<uint32_t>(std::exchange(bytes, 0));
+    }
     const auto op = static_cast<Op>(header.op);
     if (op != Op::kFetchOutput && FlushesOutput(op) && output_.Pending()) reply.flags |= kOutputPending;
     std::byte* space = transport_->ReserveReply(channel, sizeof reply + bytes);
@@ -250,6 +286,15 @@ WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, 
   }
   if (known != 0) return known;
   Bind(kind, fresh, value, w);
+  return fresh;
+}
+
+WireHandle Session::BindOrKnownTo(WireHandle parent, HandleKind kind, WireHandle fresh, void* value,
+                                  Writer& w) {
+  if (value == nullptr) return 0;
+  const WireHandle known = handles_.Reverse(kind, value);
+  if (known != 0) return known;
+  if (!handles_.Bind(kind, fresh, value, parent)) w.Fail(InvalidHandleError(kind));
   return fresh;
 }
 

@@ -63,6 +63,14 @@ class Session {
   // The handle that the driver's object has; if none, `fresh` becomes it. 0 for null.
   WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w);
   void Bind(HandleKind kind, WireHandle wire, void* value, Writer& w);
+  // The same for an object whose owner is no argument of the call.
+  WireHandle BindOrKnownTo(WireHandle parent, HandleKind kind, WireHandle fresh, void* value, Writer& w);
+  // The handle that the driver's object has; 0 if none.
+  WireHandle Known(HandleKind kind, const void* value) const {
+    return handles_.Reverse(kind, const_cast<void*>(value));
+  }
+  // From now on the object ends with `parent`.
+  void Adopt(WireHandle wire, WireHandle parent) { handles_.Adopt(wire, parent); }
   void Unbind(WireHandle wire);
   // A primary context that was released or reset lives on as a number, what was in it does not.
   void UnbindContents(WireHandle context) { handles_.UnbindChildren(context); }

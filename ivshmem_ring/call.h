@@ -78,6 +78,11 @@ struct Shape<CUresult (*)(P...), Directions...> {
     auto call = guest.StartCall(op);
     Writer& w = call.writer();
     (Directions::template Held<P>::Send(guest, w, p, args), ...);
+    if (w.full()) {  // arrays larger than a record
+      (Directions::template Held<P>::Undo(guest, p, args), ...);
+      call.Enlarge();
+      (Directions::template Held<P>::Send(guest, w, p, args), ...);
+    }
     const CUresult result = w.ok() ? call.Finish() : w.error();
     if (result != CUDA_SUCCESS) {
       (Directions::template Held<P>::Undo(guest, p, args), ...);

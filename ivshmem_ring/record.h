@@ -29,6 +29,8 @@ enum RecordFlags : uint16_t {
   kBulkToGuest = 0x8,      // the host fills the bulk buffer
   kOutputPending = 0x10,   // reply: kernels have printed; fetch it before the call returns
   kResultWanted = 0x20,    // posted: the caller asks for its result with Op::kPostedResult
+  kLargeRequest = 0x40,    // the record says how many bytes of the bulk buffer are the request's body
+  kLargeReply = 0x80,      // the reply's body comes back in the bulk buffer
 };
 
 inline constexpr uint16_t kPadOp = 0xffff;  // fills the end of a ring, so that no record wraps

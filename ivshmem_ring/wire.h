@@ -20,6 +20,7 @@ class Writer {
   // Null once the cursor has failed or the space is used up.
   std::byte* Reserve(size_t bytes) {
     if (error_ != CUDA_SUCCESS || bytes > static_cast<size_t>(end_ - at_)) {
+      full_ = full_ || error_ == CUDA_SUCCESS;
       Fail(CUDA_ERROR_INVALID_VALUE);
       return nullptr;
     }
@@ -42,6 +43,8 @@ class Writer {
   }
   bool ok() const { return error_ == CUDA_SUCCESS; }
   CUresult error() const { return error_; }
+  // It failed because the space is too small.
+  bool full() const { return full_; }
   size_t size() const { return static_cast<size_t>(at_ - begin_); }
   // Gives back what was written after `size`.
   void Rewind(size_t size) { at_ = begin_ + size; }
@@ -51,6 +54,7 @@ class Writer {
   std::byte* at_;
   std::byte* end_;
   CUresult error_ = CUDA_SUCCESS;
+  bool full_ = false;
 };
 
 class Reader {

@@ -59,6 +59,7 @@ class MockGuest {
     explicit Message(MockGuest& guest) : guest_(guest), writer_(guest.space_) {}
     Writer& writer() { return writer_; }
     Reader& reader() { return reader_; }
+    void Enlarge() {}
     CUresult Finish() {
       guest_.request.assign(guest_.space_.begin(),
                             guest_.space_.begin() + static_cast<ptrdiff_t>(writer_.size()));
