@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "guest_lib/blob.h"
-#include "guest_lib/function.h"
+#include "guest_lib/kernel_parameters.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
@@ -53,57 +53,12 @@ CUresult CheckConfiguration(Function& function, CUfunction handle, const Shape3&
   return CUDA_SUCCESS;
 }
 
-// Where the parameters are: an array of pointers by the kernel's layout, or one packed buffer.
-struct Parameters {
-  void** pointers = nullptr;
-  const void* buffer = nullptr;
-  size_t buffer_bytes = 0;
-
-  CUresult Take(void** kernel_params, void** extra) {
-    if (kernel_params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
-    pointers = kernel_params;
-    for (int i = 0; extra != nullptr && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-      if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-        buffer = extra[i + 1];
-      } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1] != nullptr) {
-        buffer_bytes = *static_cast<const size_t*>(extra[i + 1]);
-      } else {
-        return CUDA_ERROR_INVALID_VALUE;
-      }
-    }
-    return CUDA_SUCCESS;
-  }
-  CUresult SizeFor(const Function& function, uint32_t* bytes) const {
-    if (buffer != nullptr) {
-      if (buffer_bytes > kMaxLaunchParameterBytes) return CUDA_ERROR_INVALID_VALUE;
-      *bytes = static_cast<uint32_t>(buffer_bytes);
-      return CUDA_SUCCESS;
-    }
-    if (!function.layout.empty() && pointers == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < function.layout.size(); ++i) {
-      if (pointers[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    }
-    *bytes = function.parameter_bytes;
-    return CUDA_SUCCESS;
-  }
-  void Pack(const Function& function, std::byte* to, uint32_t bytes) const {
-    if (buffer != nullptr) {
-      std::memcpy(to, buffer, bytes);
-      return;
-    }
-    std::memset(to, 0, bytes);  // gaps between parameters
-    for (size_t i = 0; i < function.layout.size(); ++i) {
-      std::memcpy(to + function.layout[i].offset, pointers[i], function.layout[i].bytes);
-    }
-  }
-};
-
 // One launch on its way.
 struct Launch {
   CUfunction handle;
   const Object* object;
   Function* function;
-  Parameters parameters;
+  KernelParameters parameters;
   CUlaunchAttribute* given = nullptr;  // the caller's attributes
   CUlaunchAttribute attributes[kMaxLaunchAttributes];
   LaunchBody body;

@@ -15,6 +15,7 @@ bool Driver::Open(const std::string& path, std::string* error) {
   }
 #define RESOLVE(fn) fn = reinterpret_cast<decltype(&::fn)>(dlsym(library, #fn));
   CAUSEWAY_WORKER_FUNCTIONS(RESOLVE)
+  CAUSEWAY_GRAPH_FUNCTIONS(RESOLVE)
 #undef RESOLVE
 #define CALL(fn, ...) row[static_cast<size_t>(Op::fn)] = reinterpret_cast<void (*)()>(dlsym(library, #fn));
 #define POST CALL

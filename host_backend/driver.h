@@ -48,7 +48,6 @@ namespace causeway::host {
   F(cuStreamCreate)                    \
   F(cuStreamQuery)                     \
   F(cuStreamDestroy_v2)                \
-  F(cuStreamGetCaptureInfo_v2)         \
   F(cuLaunchHostFunc)                  \
   F(cuStreamAddCallback)               \
   F(cuLinkCreate_v2)                   \
@@ -79,16 +78,59 @@ namespace causeway::host {
   F(cuLaunchKernel)                    \
   F(cuLaunchKernelEx)                  \
   F(cuLaunchCooperativeKernel)         \
-  F(cuGraphInstantiateWithFlags)       \
-  F(cuGraphGetNodes)                   \
   F(cuTensorMapEncodeTiled)            \
   F(cuTensorMapEncodeIm2col)           \
   F(cuTensorMapEncodeIm2colWide)       \
   F(cuTensorMapReplaceAddress)
 
+// Those behind the graph calls that are written by hand.
+#define CAUSEWAY_GRAPH_FUNCTIONS(F)     \
+  F(cuFuncGetModule)                    \
+  F(cuGraphAddNode)                     \
+  F(cuGraphAddNode_v2)                  \
+  F(cuGraphAddKernelNode_v2)            \
+  F(cuGraphAddMemcpyNode)               \
+  F(cuGraphAddHostNode)                 \
+  F(cuGraphAddMemAllocNode)             \
+  F(cuGraphAddBatchMemOpNode)           \
+  F(cuGraphNodeSetParams)               \
+  F(cuGraphKernelNodeSetParams_v2)      \
+  F(cuGraphMemcpyNodeSetParams)         \
+  F(cuGraphHostNodeSetParams)           \
+  F(cuGraphBatchMemOpNodeSetParams)     \
+  F(cuGraphExecNodeSetParams)           \
+  F(cuGraphExecKernelNodeSetParams_v2)  \
+  F(cuGraphExecMemcpyNodeSetParams)     \
+  F(cuGraphExecHostNodeSetParams)       \
+  F(cuGraphExecBatchMemOpNodeSetParams) \
+  F(cuGraphKernelNodeGetParams_v2)      \
+  F(cuGraphMemcpyNodeGetParams)         \
+  F(cuGraphMemAllocNodeGetParams)       \
+  F(cuGraphBatchMemOpNodeGetParams)     \
+  F(cuGraphGetNodes)                    \
+  F(cuGraphGetRootNodes)                \
+  F(cuGraphGetEdges)                    \
+  F(cuGraphGetEdges_v2)                 \
+  F(cuGraphNodeGetDependencies)         \
+  F(cuGraphNodeGetDependencies_v2)      \
+  F(cuGraphNodeGetDependentNodes)       \
+  F(cuGraphNodeGetDependentNodes_v2)    \
+  F(cuGraphNodeGetType)                 \
+  F(cuGraphChildGraphNodeGetGraph)      \
+  F(cuGraphInstantiate_v2)              \
+  F(cuGraphInstantiateWithFlags)        \
+  F(cuGraphInstantiateWithParams)       \
+  F(cuGraphExecUpdate)                  \
+  F(cuGraphExecUpdate_v2)               \
+  F(cuGraphDebugDotPrint)               \
+  F(cuStreamEndCapture)                 \
+  F(cuStreamGetCaptureInfo_v2)          \
+  F(cuStreamGetCaptureInfo_v3)
+
 struct Driver {
 #define DECLARE(fn) decltype(&::fn) fn = nullptr;
   CAUSEWAY_WORKER_FUNCTIONS(DECLARE)
+  CAUSEWAY_GRAPH_FUNCTIONS(DECLARE)
 #undef DECLARE
   // By opcode minus Op::kFirstRow; null where the library lacks the name.
   void (*row[static_cast<size_t>(Op::kCount)])() = {};

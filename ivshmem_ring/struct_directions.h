@@ -236,11 +236,10 @@ struct OutAttribute : Replies {
   };
 };
 
-// Launch attributes are a union. Two hold events and one a node that the driver returns; those do not travel
-// here.
+// Launch attributes are a union. Two hold events; those do not travel here. The node that the driver returns
+// for a device-updatable kernel is a value for kernels and travels as it is.
 constexpr bool LaunchAttributeIsFlat(CUlaunchAttributeID id) {
-  return id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT && id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT &&
-         id != CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+  return id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT && id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
 }
 
 // const CUlaunchAttributeValue* of the attribute in parameter I.

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes of graphs: from parameters on the wire to the driver's, and back. Every pointer in the driver's
+// structs is put here; none of the guest's is left.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "host_backend/session.h"
+#include "ivshmem_ring/code_messages.h"
+#include "ivshmem_ring/graph_messages.h"
+
+namespace causeway::host {
+namespace {
+
+template <class Function, class... Arguments>
+CUresult Ask(Function function, Arguments... arguments) {
+  return function != nullptr ? function(arguments...) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+// A handle inside a struct: a wire handle in its place becomes the driver's, and the other way round.
+template <class T>
+void ToDriver(Session& session, T* handle, Reader& r) {
+  WireHandle wire;
+  std::memcpy(&wire, handle, sizeof wire);
+  *handle = static_cast<T>(session.ToDriver(kKindOf<T>, wire, r));
+}
+template <class T>
+void ToWire(Session& session, T* handle) {
+  const WireHandle wire = *handle != nullptr ? session.Known(kKindOf<T>, *handle) : 0;
+  std::memcpy(handle, &wire, sizeof wire);
+}
+
+// Offsets and sizes of a kernel's parameters as the driver knows them; false if it does not tell.
+bool LayoutOf(CUfunction function, CUkernel kernel, std::vector<ParameterLayout>* layout) {
+  const Driver& driver = TheDriver();
+  auto ask = [&](size_t index, size_t* offset, size_t* bytes) {
+    if (function != nullptr && driver.cuFuncGetParamInfo != nullptr &&
+        driver.cuFuncGetParamInfo(function, index, offset, bytes) == CUDA_SUCCESS) {
+      return true;
+    }
+    // A kernel is accepted in a function's place.
+    const auto either = kernel != nullptr ? kernel : reinterpret_cast<CUkernel>(function);
+    return driver.cuKernelGetParamInfo != nullptr &&
+           driver.cuKernelGetParamInfo(either, index, offset, bytes) == CUDA_SUCCESS;
+  };
+  layout->clear();
+  size_t offset = 0, bytes = 0;
+  while (layout->size() < kMaxNodeParameters && ask(layout->size(), &offset, &bytes)) {
+    layout->push_back({static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)});
+  }
+  return !layout->empty();
+}
+
+// Bytes from the base of a copy's host side to its end; 0 if that is none that memory could have.
+uint64_t HostSpan(const CUDA_MEMCPY3D& box, bool source) {
+  constexpr uint64_t kLimit = uint64_t{1} << 40;
+  const size_t x = source ? box.srcXInBytes : box.dstXInBytes, y = source ? box.srcY : box.dstY;
+  const size_t z = source ? box.srcZ : box.dstZ;
+  size_t pitch = source ? box.srcPitch : box.dstPitch, rows = source ? box.srcHeight : box.dstHeight;
+  for (const uint64_t value : {x, y, z, pitch, rows, box.WidthInBytes, box.Height, box.Depth}) {
+    if (value > kLimit) return 0;
+  }
+  if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0) return 0;
+  if (pitch < x + box.WidthInBytes) pitch = x + box.WidthInBytes;
+  if (rows < y + box.Height) rows = y + box.Height;
+  const auto last_row = (static_cast<unsigned __int128>(z) + box.Depth - 1) * rows + y + box.Height - 1;
+  const unsigned __int128 bytes = last_row * pitch + x + box.WidthInBytes;
+  return bytes > kLimit ? 0 : static_cast<uint64_t>(bytes);
+}
+
+// A node's parameters for one driver call, with all that they point to.
+class NodeParameters {
+ public:
+  // Reads and resolves what follows a NodeBody.
+  CUresult Take(Session& session, const NodeBody& body, Reader& in);
+  CUgraphNodeParams& get() { return params_; }
+  const std::vector<WireHandle>& bodies() const { return bodies_; }
+  WireHandle child() const { return child_; }
+
+ private:
+  CUresult TakeKernel(Session& session, const NodeBody& body, Reader& in);
+  CUresult TakeCopy(Session& session, Reader& in);
+  CUresult TakeCopySide(Session& session, bool source, Reader& in);
+  template <class T>
+  bool TakeArray(uint64_t count, uint64_t most, std::vector<T>* array, Reader& in) {
+    if (count > most || count * sizeof(T) > in.left()) return false;
+    array->resize(count);
+    if (const std::byte* from = in.Take(count * sizeof(T)))
+      std::memcpy(array->data(), from, count * sizeof(T));
+    return in.ok();
+  }
+
+  CUgraphNodeParams params_{};
+  std::vector<std::byte> bytes_;
+  std::vector<void*> pointers_;
+  size_t buffer_bytes_ = 0;
+  void* extra_[5] = {};
+  std::vector<CUmemAccessDesc> access_;
+  std::vector<CUstreamBatchMemOpParams> operations_;
+  std::vector<WireHandle> bodies_;
+  WireHandle child_ = 0;
+};
+
+CUresult NodeParameters::TakeKernel(Session& session, const NodeBody& body, Reader& in) {
+  CUDA_KERNEL_NODE_PARAMS_v3& kernel = params_.kernel;
+  ToDriver(session, &kernel.func, in);
+  ToDriver(session, &kernel.kern, in);
+  ToDriver(session, &kernel.ctx, in);
+  kernel.kernelParams = nullptr;
+  kernel.extra = nullptr;
+  if (!in.ok()) return in.error();
+  if (!TakeArray(body.payload_bytes, kMaxLaunchParameterBytes, &bytes_, in)) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<ParameterLayout> layout;
+  if (body.packing == KernelPacking::kPointers && LayoutOf(kernel.func, kernel.kern, &layout)) {
+    for (const ParameterLayout& at : layout) {
+      if (uint64_t{at.offset} + at.bytes > bytes_.size()) return CUDA_ERROR_INVALID_VALUE;
+      pointers_.push_back(bytes_.data() + at.offset);
+    }
+    kernel.kernelParams = pointers_.data();
+  } else if (body.packing == KernelPacking::kBuffer || !bytes_.empty()) {
+    buffer_bytes_ = bytes_.size();
+    bytes_.reserve(1);
+    void* const extra[5] = {CU_LAUNCH_PARAM_BUFFER_POINTER, bytes_.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
+                            &buffer_bytes_, CU_LAUNCH_PARAM_END};
+    std::copy(std::begin(extra), std::end(extra), extra_);
+    kernel.extra = extra_;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult NodeParameters::TakeCopySide(Session& session, bool source, Reader& in) {
+  CUDA_MEMCPY3D& box = params_.memcpy.copyParams;
+  const CUmemorytype type = source ? box.srcMemoryType : box.dstMemoryType;
+  if (type == CU_MEMORYTYPE_UNIFIED) return CUDA_ERROR_INVALID_VALUE;  // the guest resolves these
+  ToDriver(session, source ? &box.srcArray : &box.dstArray, in);
+  const auto address = reinterpret_cast<uint64_t>(source ? box.srcHost : box.dstHost);
+  std::byte* host = nullptr;
+  if (type == CU_MEMORYTYPE_HOST) {
+    const uint64_t span = HostSpan(box, source);
+    host = span != 0 ? session.ResolveAddress(address, span) : nullptr;
+    if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (source) {
+    box.srcHost = host;
+    box.reserved0 = nullptr;
+  } else {
+    box.dstHost = host;
+    box.reserved1 = nullptr;
+  }
+  return in.error();
+}
+
+CUresult NodeParameters::TakeCopy(Session& session, Reader& in) {
+  ToDriver(session, &params_.memcpy.copyCtx, in);
+  const CUresult source = TakeCopySide(session, true, in);
+  return source != CUDA_SUCCESS ? source : TakeCopySide(session, false, in);
+}
+
+CUresult NodeParameters::Take(Session& session, const NodeBody& body, Reader& in) {
+  params_ = in.Get<CUgraphNodeParams>();
+  if (!in.ok()) return in.error();
+  switch (params_.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return TakeKernel(session, body, in);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return TakeCopy(session, in);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      ToDriver(session, &params_.memset.ctx, in);
+      return in.error();
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      std::memcpy(&child_, &params_.graph.graph, sizeof child_);
+      ToDriver(session, &params_.graph.graph, in);
+      return in.error();
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      ToDriver(session, &params_.eventWait.event, in);
+      return in.error();
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      ToDriver(session, &params_.eventRecord.event, in);
+      return in.error();
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      if (!TakeArray(params_.alloc.accessDescCount, kMaxDevices * 4, &access_, in))
+        return CUDA_ERROR_INVALID_VALUE;
+      params_.alloc.accessDescs = access_.empty() ? nullptr : access_.data();
+      return Admit(params_.alloc.poolProps);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      ToDriver(session, &params_.memOp.ctx, in);
+      if (!in.ok()) return in.error();
+      if (!TakeArray(params_.memOp.count, kMaxMemOps, &operations_, in)) return CUDA_ERROR_INVALID_VALUE;
+      params_.memOp.paramArray = operations_.empty() ? nullptr : operations_.data();
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      ToDriver(session, &params_.conditional.ctx, in);
+      params_.conditional.phGraph_out = nullptr;
+      if (!in.ok()) return in.error();
+      if (body.verb == NodeVerb::kAdd &&
+          !TakeArray(params_.conditional.size, kMaxConditionalBodies, &bodies_, in)) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+// The older calls, a pair for each type of node.
+CUresult AddTyped(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNode>& dependencies,
+                  CUgraphNodeParams& params) {
+  const Driver& driver = TheDriver();
+  const CUgraphNode* first = dependencies.empty() ? nullptr : dependencies.data();
+  const size_t count = dependencies.size();
+  switch (params.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      const auto kernel = std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(params.kernel);
+      return Ask(driver.cuGraphAddKernelNode_v2, node, graph, first, count, &kernel);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return Ask(driver.cuGraphAddMemcpyNode, node, graph, first, count, &params.memcpy.copyParams,
+                 params.memcpy.copyCtx);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+      auto alloc = std::bit_cast<CUDA_MEM_ALLOC_NODE_PARAMS>(params.alloc);
+      const CUresult result = Ask(driver.cuGraphAddMemAllocNode, node, graph, first, count, &alloc);
+      params.alloc.dptr = alloc.dptr;
+      return result;
+    }
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      const auto batch = std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp);
+      return Ask(driver.cuGraphAddBatchMemOpNode, node, graph, first, count, &batch);
+    }
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult SetTyped(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params) {
+  const Driver& driver = TheDriver();
+  switch (params.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      const auto kernel = std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(params.kernel);
+      return exec != nullptr ? Ask(driver.cuGraphExecKernelNodeSetParams_v2, exec, node, &kernel)
+                             : Ask(driver.cuGraphKernelNodeSetParams_v2, node, &kernel);
+    }
+    case CU_GRAPH_NODE_TYPE_MEMCPY: {
+      const CUDA_MEMCPY3D* box = &params.memcpy.copyParams;
+      return exec != nullptr
+                 ? Ask(driver.cuGraphExecMemcpyNodeSetParams, exec, node, box, params.memcpy.copyCtx)
+                 : Ask(driver.cuGraphMemcpyNodeSetParams, node, box);
+    }
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      const auto batch = std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp);
+      return exec != nullptr ? Ask(driver.cuGraphExecBatchMemOpNodeSetParams, exec, node, &batch)
+                             : Ask(driver.cuGraphBatchMemOpNodeSetParams, node, &batch);
+    }
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+CUresult AddNode(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNode>& dependencies,
+                 const std::vector<CUgraphEdgeData>& edges, NodeForm form, CUgraphNodeParams& params) {
+  if (form == NodeForm::kTyped) return AddTyped(node, graph, dependencies, params);
+  const Driver& driver = TheDriver();
+  const CUgraphNode* first = dependencies.empty() ? nullptr : dependencies.data();
+  if (driver.cuGraphAddNode_v2 == nullptr && edges.empty())
+    return Ask(driver.cuGraphAddNode, node, graph, first, dependencies.size(), &params);
+  return Ask(driver.cuGraphAddNode_v2, node, graph, first, edges.empty() ? nullptr : edges.data(),
+             dependencies.size(), &params);
+}
+
+// A new node, and the graphs that came or went with it.
+CUresult Answer(Session& session, const NodeBody& body, CUgraphNode node, NodeParameters& parameters,
+                Writer& out) {
+  session.Bind(HandleKind::kGraphNode, body.node, node, out);
+  const CUgraphNodeParams& params = parameters.get();
+  const bool allocates = params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  out.Put(AddedNode{allocates ? params.alloc.dptr : 0});
+  if (params.type == CU_GRAPH_NODE_TYPE_GRAPH && body.form == NodeForm::kGeneric &&
+      params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
+    session.Adopt(parameters.child(), body.node);
+  }
+  if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+    const CUgraph* graphs = params.conditional.phGraph_out;
+    for (size_t i = 0; graphs != nullptr && i < parameters.bodies().size(); ++i) {
+      out.Put(session.BindOrKnownTo(body.node, HandleKind::kGraph, parameters.bodies()[i], graphs[i], out));
+    }
+  }
+  return out.error();
+}
+
+// The function of a node, which the guest may never have asked for.
+template <class T>
+void FunctionToWire(Session& session, T* function, WireHandle fresh, Writer& out) {
+  if (*function == nullptr) return;
+  WireHandle parent = 0;
+  CUmodule module = nullptr;
+  if (session.Known(HandleKind::kFunction, *function) == 0 && TheDriver().cuFuncGetModule != nullptr &&
+      TheDriver().cuFuncGetModule(&module, reinterpret_cast<CUfunction>(*function)) == CUDA_SUCCESS) {
+    parent = session.Known(HandleKind::kModule, module);
+  }
+  const WireHandle wire = session.BindOrKnownTo(parent, HandleKind::kFunction, fresh, *function, out);
+  std::memcpy(function, &wire, sizeof wire);
+}
+
+CUresult GetKernel(Session& session, const GetNodeBody& body, CUgraphNode node, Writer& out) {
+  CUDA_KERNEL_NODE_PARAMS kernel{};
+  if (const CUresult result = Ask(TheDriver().cuGraphKernelNodeGetParams_v2, node, &kernel)) return result;
+  std::vector<ParameterLayout> layout;
+  std::vector<std::byte> bytes;
+  NodePayload payload{};
+  auto end_of = [](const ParameterLayout& at) { return uint64_t{at.offset} + at.bytes; };
+  const bool is_laid_out = LayoutOf(kernel.func, kernel.kern, &layout);
+  if (kernel.kernelParams != nullptr && is_laid_out) {
+    payload.packing = KernelPacking::kPointers;
+    for (size_t i = 0; i < layout.size(); ++i) {
+      if (bytes.size() < end_of(layout[i])) bytes.resize(end_of(layout[i]));
+      if (kernel.kernelParams[i] != nullptr)
+        std::memcpy(bytes.data() + layout[i].offset, kernel.kernelParams[i], layout[i].bytes);
+    }
+  } else if (kernel.extra != nullptr) {
+    payload.packing = KernelPacking::kBuffer;
+    const void* buffer = nullptr;
+    size_t size = 0;
+    for (void** at = kernel.extra; *at != CU_LAUNCH_PARAM_END; at += 2) {
+      if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = at[1];
+      if (*at == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *static_cast<size_t*>(at[1]);
+    }
+    const auto* from = static_cast<const std::byte*>(buffer);
+    if (from != nullptr && size <= kMaxLaunchParameterBytes) bytes.assign(from, from + size);
+  }
+  kernel.kernelParams = nullptr;
+  kernel.extra = nullptr;
+  FunctionToWire(session, &kernel.func, body.fresh_function, out);
+  FunctionToWire(session, &kernel.kern, body.fresh_kernel, out);
+  ToWire(session, &kernel.ctx);
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  std::memcpy(&params.kernel, &kernel, sizeof kernel);
+  payload.parameter_count = static_cast<uint32_t>(layout.size());
+  payload.bytes = static_cast<uint32_t>(bytes.size());
+  out.Put(params);
+  out.Put(payload);
+  out.PutBytes(layout.data(), layout.size() * sizeof(ParameterLayout));
+  out.PutBytes(bytes.data(), bytes.size());
+  return out.error();
+}
+
+CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  CUDA_MEMCPY3D& box = params.memcpy.copyParams;
+  if (const CUresult result = Ask(TheDriver().cuGraphMemcpyNodeGetParams, node, &box)) return result;
+  ToWire(session, &box.srcArray);
+  ToWire(session, &box.dstArray);
+  // The worker's own addresses mean nothing to the guest.
+  if (session.ResolveAddress(reinterpret_cast<uint64_t>(box.srcHost), 0) == nullptr) box.srcHost = nullptr;
+  if (session.ResolveAddress(reinterpret_cast<uint64_t>(box.dstHost), 0) == nullptr) box.dstHost = nullptr;
+  out.Put(params);
+  out.Put(NodePayload{});
+  return out.error();
+}
+
+CUresult GetAllocation(CUgraphNode node, Writer& out) {
+  CUDA_MEM_ALLOC_NODE_PARAMS alloc{};
+  if (const CUresult result = Ask(TheDriver().cuGraphMemAllocNodeGetParams, node, &alloc)) return result;
+  const CUmemAccessDesc* access = alloc.accessDescs;
+  if (access == nullptr || alloc.accessDescCount > kMaxDevices * 4) alloc.accessDescCount = 0;
+  alloc.accessDescs = nullptr;
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  std::memcpy(&params.alloc, &alloc, sizeof alloc);
+  NodePayload payload{};
+  payload.bytes = static_cast<uint32_t>(alloc.accessDescCount * sizeof *access);
+  out.Put(params);
+  out.Put(payload);
+  out.PutBytes(access, payload.bytes);
+  return out.error();
+}
+
+CUresult GetBatch(Session& session, CUgraphNode node, Writer& out) {
+  CUDA_BATCH_MEM_OP_NODE_PARAMS batch{};
+  if (const CUresult result = Ask(TheDriver().cuGraphBatchMemOpNodeGetParams, node, &batch)) return result;
+  const CUstreamBatchMemOpParams* operations = batch.paramArray;
+  if (operations == nullptr || batch.count > kMaxMemOps) batch.count = 0;
+  batch.paramArray = nullptr;
+  ToWire(session, &batch.ctx);
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+  std::memcpy(&params.memOp, &batch, sizeof batch);
+  NodePayload payload{};
+  payload.bytes = static_cast<uint32_t>(batch.count * sizeof *operations);
+  out.Put(params);
+  out.Put(payload);
+  out.PutBytes(operations, payload.bytes);
+  return out.error();
+}
+
+}  // namespace
+
+// All additions and changes, by the verb.
+CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
+  Reader& in = request.in;
+  const auto body = in.Get<NodeBody>();
+  const bool adds = body.verb == NodeVerb::kAdd;
+  auto* graph =
+      adds ? static_cast<CUgraph>(session.ToDriver(HandleKind::kGraph, body.owner, in)) : CUgraph{nullptr};
+  auto* exec = body.verb == NodeVerb::kSetInExec
+                   ? static_cast<CUgraphExec>(session.ToDriver(HandleKind::kGraphExec, body.owner, in))
+                   : CUgraphExec{nullptr};
+  auto* node = adds ? CUgraphNode{nullptr}
+                    : static_cast<CUgraphNode>(session.ToDriver(HandleKind::kGraphNode, body.node, in));
+  if (!in.ok()) return in.error();
+  if (body.verb == NodeVerb::kSetInExec && exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (body.dependency_count > in.left() / sizeof(WireHandle)) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<CUgraphNode> dependencies(body.dependency_count);
+  for (CUgraphNode& dependency : dependencies) {
+    dependency = static_cast<CUgraphNode>(session.ToDriver(HandleKind::kGraphNode, in.Get<WireHandle>(), in));
+  }
+  std::vector<CUgraphEdgeData> edges(body.has_edges != 0 ? body.dependency_count : 0);
+  for (CUgraphEdgeData& edge : edges) edge = in.Get<CUgraphEdgeData>();
+  if (!in.ok()) return in.error();
+  NodeParameters parameters;
+  if (const CUresult result = parameters.Take(session, body, in)) return result;
+  if (adds) {
+    const CUresult result = AddNode(&node, graph, dependencies, edges, body.form, parameters.get());
+    return result != CUDA_SUCCESS ? result : Answer(session, body, node, parameters, request.out);
+  }
+  if (body.form == NodeForm::kTyped) return SetTyped(exec, node, parameters.get());
+  return exec != nullptr ? Ask(TheDriver().cuGraphExecNodeSetParams, exec, node, &parameters.get())
+                         : Ask(TheDriver().cuGraphNodeSetParams, node, &parameters.get());
+}
+
+// All queries, by the type.
+CUresult Serve_cuGraphKernelNodeGetParams_v2(Session& session, Request& request) {
+  const auto body = request.in.Get<GetNodeBody>();
+  auto node = static_cast<CUgraphNode>(session.ToDriver(HandleKind::kGraphNode, body.node, request.in));
+  if (!request.in.ok()) return request.in.error();
+  switch (body.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return GetKernel(session, body, node, request.out);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      return GetCopy(session, node, request.out);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      return GetAllocation(node, request.out);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return GetBatch(session, node, request.out);
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+}  // namespace causeway::host
