@@ -8,6 +8,7 @@
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/module.h"
 #include "tests/software_gpu/stream.h"
+#include "tests/software_gpu/texture.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -89,6 +90,7 @@ void EndContext(const ContextRef& context) {
   CloseStreamsOf(*context);
   DestroyEventsOf(*context);
   UnloadModulesOf(*context);
+  DestroyTexturesOf(*context);
   DestroyArraysOf(*context);
   FreeMemoryOf(*context);
 }

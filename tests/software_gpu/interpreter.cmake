@@ -16,6 +16,7 @@ add_library(software_gpu_interpreter STATIC
   interpreter_move.cc
   interpreter_program.cc
   interpreter_system.cc
+  interpreter_texture.cc
   interpreter_warp.cc
   ptx_body.cc
   ptx_declaration.cc

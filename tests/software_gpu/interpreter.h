@@ -15,12 +15,38 @@
 
 namespace causeway::software_gpu {
 
+// A texture read, as its instruction states it.
+struct TextureRead {
+  uint64_t texture = 0;
+  uint32_t dimensions = 1;
+  bool layered = false;
+  bool integers = false;  // coordinates are in `index`, else in `at`
+  uint32_t layer = 0;
+  float at[3] = {};
+  int32_t index[3] = {};
+  float level = 0;
+};
+
+// A surface access; index[0] counts bytes.
+struct SurfaceAccess {
+  uint64_t surface = 0;
+  uint32_t dimensions = 1;
+  bool layered = false;
+  uint32_t layer = 0;
+  int32_t index[3] = {};
+  uint32_t bytes = 0;
+};
+
 // What a kernel may touch. Contains() is asked once per access to generic or global memory, so
 // implementations answer without locks; an access outside ends the launch with error 700.
 class AddressSpace {
  public:
   virtual ~AddressSpace() = default;
   virtual bool Contains(uint64_t address, size_t bytes) const = 0;
+  // Four channels: floats' bits or integers, as the texture says. False when there is no such texture.
+  virtual bool ReadTexture(const TextureRead&, uint32_t*) const { return false; }
+  // Null outside, or when there is no such surface.
+  virtual std::byte* FindSurfaceElement(const SurfaceAccess&) const { return nullptr; }
 };
 
 // A module-scope variable (.global or .const). `address` is set by the driver before Link().

@@ -25,6 +25,7 @@ const LowerTable& Instructions() {
     AddControlInstructions(all);
     AddWarpInstructions(all);
     AddBarrierInstructions(all);
+    AddTextureInstructions(all);
     return all;
   }();
   return table;

@@ -121,6 +121,7 @@ void AddAtomicInstructions(LowerTable& table);
 void AddControlInstructions(LowerTable& table);
 void AddWarpInstructions(LowerTable& table);
 void AddBarrierInstructions(LowerTable& table);
+void AddTextureInstructions(LowerTable& table);
 
 void LowerWarpBarrier(Lowering& lowering);  // bar.warp.sync
 

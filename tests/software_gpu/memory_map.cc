@@ -10,6 +10,7 @@
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/mempool.h"
+#include "tests/software_gpu/texture.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -152,6 +153,12 @@ class LaunchAddressSpace : public AddressSpace {
     if (address >= last_.begin && address < last_.end) return bytes <= last_.end - address;
     if (Search(address, bytes)) return true;
     return Refresh() && Search(address, bytes);
+  }
+  bool ReadTexture(const TextureRead& read, uint32_t* texel) const override {
+    return ReadTextureObject(read, texel);
+  }
+  std::byte* FindSurfaceElement(const SurfaceAccess& access) const override {
+    return FindInSurfaceObject(access);
   }
 
  private:

@@ -197,8 +197,7 @@ class BodyParser {
       address.kind = OperandKind::kAddress;
       address.elements.push_back(Primary(depth + 1));
       address.offset = Offset();
-      // Texture coordinates and the like: no supported instruction takes them, but the one that does is
-      // named.
+      // Texture coordinates and the like.
       while (cursor_.TakePunctuation(',')) address.elements.push_back(ParseOperand(depth + 1));
       cursor_.Expect(']');
       return address;
