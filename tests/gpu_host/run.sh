@@ -109,8 +109,11 @@ part_driver() {
 }
 
 part_frameworks() {
+  local name scripts=()
+  for name in "${only[@]}"; do [ ! -e "$here/../frameworks/$name.py" ] || scripts+=("$name"); done
+  [ ${#only[@]} -eq ${#scripts[@]} ] || [ ${#scripts[@]} -gt 0 ] || { echo "--only names no script"; return 77; }
   python3 "$here/../frameworks/compare.py" --output "$1" --way native= --way "local=$run --daemon-log $1/daemon.log --" \
-    --jobs "$jobs" --timeout 150 --limit "$(left)" ${only[@]:+--only "${only[@]}"}
+    --jobs "$jobs" --timeout 150 --limit "$(left)" ${scripts[@]:+--only "${scripts[@]}"}
 }
 
 part_nvml() {
@@ -153,8 +156,15 @@ for part in ${all//,/ }; do
   printf '\n## %s\n\n' "$part"
   cat "$out/$part"/*.md 2> /dev/null
 done > "$out/results.md"
+# The beginning of what failed, for a reader who sees only the end of this output.
+for part in ${all//,/ }; do
+  grep -qsx "$part" "$out/failed" || continue
+  echo "== $part:"
+  awk '!/\| same|, 0 differ(;|$)/ || /, not |[1-9][0-9]* (lines )?differ/' "$out/$part/output.txt" | cut -c1-240 | head -n 40
+done
 cat "$out/summary.txt"
-tar -C "$out" --exclude=logs.tar.gz -czf "$out/.logs.tar.gz" . && mv "$out/.logs.tar.gz" "$out/logs.tar.gz"
+archive=$(mktemp)
+tar -C "$out" --exclude=logs.tar.gz -czf "$archive" . && mv "$archive" "$out/logs.tar.gz" && chmod 0644 "$out/logs.tar.gz"
 if [ -n "$few_files" ]; then
   for part in ${all//,/ }; do rm -rf "${out:?}/$part"; done
 fi

@@ -55,7 +55,7 @@ part_vm() {
 vm_framework_commands() {
   local name python=${CAUSEWAY_VM_PYTHON:-$(command -v python3)}
   for name in vector_add $(library_programs); do echo "$name {share}/programs/$name"; done
-  for name in ${CAUSEWAY_VM_SCRIPTS:-cupy_basic pytorch_basic pytorch_training}; do
+  for name in ${CAUSEWAY_VM_SCRIPTS:-cupy_basic pytorch_basic}; do
     echo "$name $python {share}/frameworks/$name.py"
   done
 }
@@ -88,7 +88,7 @@ part_vm_frameworks() {
   [ -n "$pack" ] || { echo "no VM_PACK was given"; return 77; }
   local status=0 name command jobs=()
   mkdir -p "$1/share" "$1/native"
-  cp -r "$build/programs" "$here/../frameworks" "$1/share/"
+  cp -rL "$build/programs" "$here/../frameworks" "$1/share/"
   cp -L "$build/guest_lib/libcuda.so.1" "$1/share/"
   [ ! -e "$build/guest_lib/libnvidia-ml.so.1" ] || cp -L "$build/guest_lib/libnvidia-ml.so.1" "$1/share/"
   while read -r name command; do

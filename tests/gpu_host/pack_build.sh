@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Packs what run.sh needs of a build, stripped, and the VM, into one archive for a host where nothing can be installed.
+# usage: pack_build.sh BUILD_DIR ARCHIVE.tar.gz [--no-vm]
+# There: mkdir DIR && tar -xzf ARCHIVE.tar.gz -C DIR && tests/gpu_host/run.sh DIR/build OUT DIR/vm
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+[ $# -ge 2 ] || { sed -n '4,5s/^# //p' "$0" >&2; exit 2; }
+build=$(cd "$1" && pwd)
+archive=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/build/host_backend" "$work/build/guest_lib"
+for file in host_backend/causeway host_backend/causewayd host_backend/causeway-worker host_backend/causeway-bench-probe \
+  guest_lib/libcuda.so.1 guest_lib/libnvidia-ml.so.1; do
+  if [ -e "$build/$file" ]; then
+    cp -L "$build/$file" "$work/build/$file"
+  elif [ "$file" != guest_lib/libnvidia-ml.so.1 ]; then
+    echo "pack_build.sh: $build/$file is missing: build everything first." >&2
+    exit 1
+  fi
+done
+cp -rL "$build/programs" "$work/build/"
+[ ! -d "$build/driver_tests" ] || cp -rL "$build/driver_tests" "$work/build/"
+find "$work/build" -type f -perm -u+x -exec strip --strip-unneeded {} + 2> /dev/null || true
+(cd "$work" && strip --strip-unneeded build/guest_lib/*.so.1)
+if [ "${3:-}" != --no-vm ]; then
+  "$here/pack_vm.sh" "$work/vm" --build "$build" --program "$build/host_backend/causeway-bench-probe" --host-root
+  rm -f "$work/vm.tar.gz"
+fi
+tar -C "$work" -czf "$archive" build $([ ! -d "$work/vm" ] || echo vm)
+echo "pack_build.sh: $archive, $(($(stat -c %s "$archive") >> 20)) MiB"
