@@ -7,9 +7,13 @@
 #include <memory>
 #include <string>
 
+#include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/transport.h"
 
 namespace causeway::guest {
+
+// Which of the two libraries this is: libcuda.so.1 (session.cc) or libnvidia-ml.so.1 (nvml.cc).
+extern const SessionKind kSessionKind;
 
 struct Connection {
   virtual ~Connection() = default;

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "ivshmem_ring/call.h"
+#include "ivshmem_ring/api_hash.h"
 #include "ivshmem_ring/ring_transport.h"
 
 namespace causeway::guest {
@@ -73,9 +73,9 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
              std::to_string(kAbiMajor) + "): start causewayd, or install the same release on both sides";
     return false;
   }
-  if (block.api_hash != kApiHash) {
+  if (block.api_hash != kWireHash) {
     *error = "the host's causewayd speaks another API table (" + Hex(block.api_hash) + ", this library " +
-             Hex(kApiHash) + "): install the same release on both sides";
+             Hex(kWireHash) + "): install the same release on both sides";
     return false;
   }
   epoch_ = block.host_epoch;
@@ -99,13 +99,15 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
 }
 
 void FillOpenBlockFields(OpenBlock* block, uint64_t window) {
-  const std::string environment = DriverEnvironment();
+  // Management shows all of the VM's GPUs, whatever CUDA_VISIBLE_DEVICES says.
+  const std::string environment = kSessionKind == SessionKind::kCuda ? DriverEnvironment() : "";
   block->magic = kRegionMagic;
   block->abi_major = kAbiMajor;
   block->abi_minor = kAbiMinor;
   block->pid = static_cast<uint32_t>(getpid());
-  block->api_hash = kApiHash;
+  block->api_hash = kWireHash;
   block->window_address = window;
+  block->kind = kSessionKind;
   block->environment_bytes = static_cast<uint32_t>(environment.size());
   memcpy(block->environment, environment.data(), environment.size());
 }

@@ -18,6 +18,9 @@
 #include "ivshmem_ring/layout.h"
 
 namespace causeway::guest {
+
+const SessionKind kSessionKind = SessionKind::kCuda;
+
 namespace {
 
 constexpr size_t kHeader = sizeof(RecordHeader);

@@ -2,12 +2,12 @@
 // The only file of the daemon that knows the API rows: they are large, and it needs no more than their hash.
 #include "host_backend/api_hash.h"
 
-#include "ivshmem_ring/call.h"
+#include "ivshmem_ring/api_hash.h"
 
 namespace causeway {
 
 uint64_t ApiHash() {
-  return kApiHash;
+  return kWireHash;
 }
 
 }  // namespace causeway

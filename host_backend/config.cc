@@ -198,6 +198,14 @@ void ReadTcp(TableReader& outer, Config& config) {
   reader.RefuseUnknownKeys();
 }
 
+// A driver library that is named by its path has its management library in the same folder.
+std::string LibraryBeside(const std::string& driver) {
+  const std::string name = "libnvidia-ml.so.1";
+  const size_t slash = driver.rfind('/');
+  const std::string beside = slash == std::string::npos ? "" : driver.substr(0, slash + 1) + name;
+  return !beside.empty() && access(beside.c_str(), R_OK) == 0 ? beside : name;
+}
+
 Config ReadConfig(const toml::table& table) {
   TableReader reader(table, "");
   Config config;
@@ -212,6 +220,7 @@ Config ReadConfig(const toml::table& table) {
   config.worker = reader.String("worker").value_or(ProgramFolder() + "/causeway-worker");
   CheckAbsolute(reader, "worker", config.worker);
   config.driver_library = reader.String("driver_library").value_or(config.driver_library);
+  config.nvml_library = reader.String("nvml_library").value_or(LibraryBeside(config.driver_library));
   config.spare_workers =
       uint32_t(reader.Number("spare_workers", 0, kMaxSpareWorkers).value_or(config.spare_workers));
   config.local_region_mib =

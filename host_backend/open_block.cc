@@ -97,9 +97,17 @@ Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, ui
                  ", which is not between " + Hex(kLowestWindow) + " and " + Hex(kHighestWindowEnd) +
                  " or not on a page boundary."};
   }
+  if (block.kind == SessionKind::kManagement) {
+    return OpenRequest{block.pid, block.kind, region_bytes == 0 ? 0 : block.window_address, {}};
+  }
+  if (block.kind != SessionKind::kCuda) {
+    return Error{"The guest library asks for a session of kind " + std::to_string(uint32_t(block.kind)) +
+                 ", which this host does not know; install the same Causeway release on both sides."};
+  }
   auto environment = CheckEnvironment(block);
   if (!environment.ok()) return Error{environment.error()};
-  return OpenRequest{block.pid, region_bytes == 0 ? 0 : block.window_address, std::move(environment.value())};
+  return OpenRequest{block.pid, block.kind, region_bytes == 0 ? 0 : block.window_address,
+                     std::move(environment.value())};
 }
 
 }  // namespace causeway::daemon

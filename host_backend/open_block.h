@@ -11,6 +11,7 @@ namespace causeway::daemon {
 
 struct OpenRequest {
   uint32_t pid = 0;
+  SessionKind kind = SessionKind::kCuda;
   uint64_t window_address = 0;           // 0 over TCP
   std::vector<std::string> environment;  // NAME=VALUE, only what may reach a driver on the host
 };

@@ -70,7 +70,7 @@ void RegionSession::Open(const std::string& limit) {
     return Refuse(request.error());
   }
   window_address_ = request.value().window_address;
-  services_.pool.Request(*this, std::move(request.value().environment));
+  services_.pool.Request(*this, {std::move(request.value().environment), request.value().kind});
 }
 
 void RegionSession::Refuse(const std::string& sentence) {
@@ -173,7 +173,7 @@ void RegionSession::Finish() {
 
 SessionPeer RegionSession::Peer() const {
   const std::string scope = origin_.vm.empty() ? "uid:" + std::to_string(origin_.uid) : "vm:" + origin_.vm;
-  return {scope, origin_.pid, origin_.uid};
+  return {scope, origin_.pid, origin_.uid, origin_.pid};
 }
 
 SessionStatus RegionSession::Status() const {

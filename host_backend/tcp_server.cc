@@ -103,7 +103,7 @@ class TcpServer::Session final : public WorkerClient {
 
   // One machine may hold many users: what its processes share only their tokens protect from each other. What
   // a process says of its number is not checked, so nobody may control it.
-  SessionPeer Peer() const override { return {"tcp:" + peer_, 0, 0}; }
+  SessionPeer Peer() const override { return {"tcp:" + peer_, 0, 0, block_.pid}; }
 
   void OnWorkerUsage(const WorkerUsage& usage) override {
     if (usage.violations > usage_.violations)
@@ -175,7 +175,7 @@ class TcpServer::Session final : public WorkerClient {
     }
     if (std::string text = TakeSession(services_); !text.empty()) return Refuse(text);
     live_ = true;
-    services_.pool.Request(*this, std::move(request.value().environment));
+    services_.pool.Request(*this, {std::move(request.value().environment), block_.kind});
   }
 
   TcpServer& server_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What daemon and worker say to each other on the worker's control socket (SOCK_SEQPACKET socketpair,
 // descriptor number given by --control-fd). The daemon starts
-//   causeway-worker --control-fd N --driver LIBRARY
+//   causeway-worker --control-fd N --driver LIBRARY          or, for a management session,
+//   causeway-worker --control-fd N --management LIBRARY
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
@@ -9,6 +10,7 @@
 //   worker -> daemon  WorkerUsage       at most every 500 ms while serving
 //   worker -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by
 //   daemon -> worker  SharingReply      + a descriptor if has_descriptor; one request at a time
+//   worker -> daemon  WorkerQuery       of a management session; daemon -> worker: WorkerPeers
 //   either side closes: the other ends (the worker also has PR_SET_PDEATHSIG)
 #pragma once
 #include <cstdint>
@@ -85,5 +87,25 @@ struct SharingReply {
   uint8_t bytes[kSharedBytes];
 };
 static_assert(sizeof(SharingReply) == 96);
+struct WorkerQuery {
+  static constexpr uint64_t kPeers = 1;
+  uint64_t what;
+};
+static_assert(sizeof(WorkerQuery) == 8);
+
+// The CUDA sessions of the tenant (VM, user or remote address) whose session the worker serves.
+struct WorkerPeer {
+  uint32_t guest_pid;
+  uint32_t worker_pid;
+};
+inline constexpr uint32_t kMaxPeers = 1024;
+
+// Only `count` peers are sent.
+struct WorkerPeers {
+  uint32_t count;
+  uint32_t reserved;
+  WorkerPeer peer[kMaxPeers];
+};
+static_assert(sizeof(WorkerPeers) == 8 + 8 * kMaxPeers);
 
 }  // namespace causeway

@@ -27,8 +27,10 @@
 #endif
 
 #include "host_backend/daemon_link.h"
+#include "host_backend/nvml.h"
 #include "host_backend/packet.h"
 #include "host_backend/session.h"
+#include "host_backend/worker_assignment.h"
 #include "host_backend/worker_control.h"
 #include "ivshmem_ring/ring_transport.h"
 #include "ivshmem_ring/tcp_transport.h"
@@ -66,65 +68,7 @@ std::string StartDriver(const std::string& path, WorkerReady* ready) {
   return {};
 }
 
-struct Received {
-  WorkerAssignment assignment{};
-  int fds[2] = {-1, -1};
-};
-
-// False when the daemon has closed the control socket.
-bool ReceiveAssignment(int control, Received* received) {
-  iovec part{&received->assignment, sizeof received->assignment};
-  alignas(cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
-  ssize_t got;
-  do {
-    got = recvmsg(control, &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got != static_cast<ssize_t>(sizeof received->assignment)) return false;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    std::memcpy(received->fds, CMSG_DATA(header),
-                std::min<size_t>(header->cmsg_len - CMSG_LEN(0), sizeof received->fds));
-  }
-  return received->fds[0] >= 0;
-}
-
-// Maps granule 0 and the slot; slices are mapped one arena at a time (host_backend/arena.cc).
-bool MapRegion(const Received& received, RegionView* view, std::string* error) {
-  view->fd = received.fds[0];
-  view->bytes = received.assignment.region_bytes;
-  view->slot = received.assignment.slot;
-  struct stat info;
-  if (fstat(view->fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < view->bytes ||
-      view->bytes < kMinRegionBytes || view->slot >= SlotCount(view->bytes)) {
-    *error = "the region file is smaller than the session that was assigned";
-    return false;
-  }
-  const uint64_t mapped_bytes = FirstSliceOffset(SlotCount(view->bytes));
-  void* base = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, view->fd, 0);
-  if (base == MAP_FAILED) {
-    *error = std::string("cannot map the region: ") + strerror(errno);
-    return false;
-  }
-  view->base = static_cast<std::byte*>(base);
-  OpenBlock open;
-  const auto* guest =
-      reinterpret_cast<const GuestControl*>(view->base + SlotOffset(view->slot) + kGuestControlOffset);
-  std::memcpy(&open, &guest->open, sizeof open);  // one copy; the daemon has judged version and hash
-  view->window_address = open.window_address;
-  if (view->window_address % kGranuleBytes != 0 || view->window_address < (uint64_t{1} << 32) ||
-      view->window_address > (uint64_t{1} << 47) - view->bytes) {
-    *error = "the guest asks for an impossible address window";
-    return false;
-  }
-  return true;
-}
-
-std::unique_ptr<Session> MakeSession(const Received& received, std::string* error) {
+std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, std::string* error) {
   RegionView view;
   if (received.assignment.kind == AssignmentKind::kTcp) {
     return std::make_unique<Session>(std::make_unique<TcpServer>(received.fds[0]), view);
@@ -206,7 +150,7 @@ int Run(int control, const std::string& driver_path) {
   snprintf(ready.text, sizeof ready.text, "%s", error.empty() ? driver_path.c_str() : error.c_str());
   if (send(control, &ready, sizeof ready, MSG_NOSIGNAL) < 0 || ready.failed != 0) return 1;
 
-  Received received;
+  ReceivedAssignment received;
   if (!ReceiveAssignment(control, &received)) return 0;
   std::unique_ptr<Session> session = MakeSession(received, &error);
   if (session == nullptr) {
@@ -233,6 +177,9 @@ int main(int argc, char** argv) {
   std::string driver = "libcuda.so.1";
   app.add_option("--control-fd", control, "socket to the daemon")->required();
   app.add_option("--driver", driver, "CUDA driver library to execute calls with");
+  std::string management;
+  app.add_option("--management", management, "NVML library: serve a session of it, without the driver");
   CLI11_PARSE(app, argc, argv);
+  if (!management.empty()) return causeway::host::RunManagementWorker(control, management);
   return causeway::host::Run(control, driver);
 }

@@ -69,22 +69,22 @@ size_t WorkerPool::starting() const {
 size_t WorkerPool::Spares() const {
   return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
     const auto state = entry.process->state();
-    return entry.client == nullptr && !entry.own_environment &&
+    return entry.client == nullptr && !entry.own &&
            (state == WorkerProcess::State::kReady || state == WorkerProcess::State::kStarting);
   }));
 }
 
 size_t WorkerPool::WaitingForSpare() const {
   return size_t(std::count_if(waiting_.begin(), waiting_.end(),
-                              [](const Waiting& request) { return request.environment.empty(); }));
+                              [](const Waiting& request) { return request.wish.any(); }));
 }
 
-void WorkerPool::Request(WorkerClient& client, std::vector<std::string> environment) {
+void WorkerPool::Request(WorkerClient& client, WorkerWish wish) {
   if (stopping_) {
     client.OnNoWorker("The host daemon is being stopped.");
     return;
   }
-  waiting_.push_back({&client, std::move(environment)});
+  waiting_.push_back({&client, std::move(wish)});
   Pump();
 }
 
@@ -116,8 +116,8 @@ void WorkerPool::Stop() {
   for (Entry& entry : workers_) entry.process->End();
 }
 
-bool WorkerPool::StartWorker(WorkerClient* client, const std::vector<std::string>& environment) {
-  auto worker = WorkerProcess::Start(loop_, program_, environment, *this);
+bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
+  auto worker = WorkerProcess::Start(loop_, program_, wish, *this);
   if (!worker.ok()) {
     if (client != nullptr) {
       client->OnNoWorker(worker.error());
@@ -127,13 +127,13 @@ bool WorkerPool::StartWorker(WorkerClient* client, const std::vector<std::string
     return false;
   }
   LogDebug("worker " + std::to_string(worker.value()->pid()) + " started");
-  workers_.push_back({std::move(worker.value()), client, !environment.empty(), next_number_++, ""});
+  workers_.push_back({std::move(worker.value()), client, !wish.any(), wish.kind, next_number_++, ""});
   return true;
 }
 
 void WorkerPool::ServeFromSpares() {
   for (auto request = waiting_.begin(); request != waiting_.end();) {
-    Entry* spare = request->environment.empty() ? ReadySpare() : nullptr;
+    Entry* spare = request->wish.any() ? ReadySpare() : nullptr;
     if (spare == nullptr) {
       ++request;
       continue;
@@ -147,13 +147,13 @@ void WorkerPool::ServeFromSpares() {
 
 void WorkerPool::StartOwn() {
   for (auto request = waiting_.begin(); request != waiting_.end() && starting() < kMaxStarting;) {
-    if (request->environment.empty()) {
+    if (request->wish.any()) {
       ++request;
       continue;
     }
     const Waiting taken = std::move(*request);
     request = waiting_.erase(request);
-    StartWorker(taken.client, taken.environment);
+    StartWorker(taken.client, taken.wish);
   }
 }
 
@@ -176,8 +176,8 @@ void WorkerPool::Pump() {
   // Nobody waits for a worker that will not come.
   std::vector<WorkerClient*> refused;
   for (auto request = waiting_.begin(); request != waiting_.end();) {
-    if (request->environment.empty()) refused.push_back(request->client);
-    request = request->environment.empty() ? waiting_.erase(request) : std::next(request);
+    if (request->wish.any()) refused.push_back(request->client);
+    request = request->wish.any() ? waiting_.erase(request) : std::next(request);
   }
   const std::string sentence = failure_;
   for (WorkerClient* client : refused) client->OnNoWorker(sentence);
@@ -201,14 +201,14 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
   if (ready.failed != 0) {
     WorkerClient* client = entry->client;
     entry->client = nullptr;
-    const bool own = entry->own_environment;
+    const bool own = entry->own;
     if (client != nullptr) client->OnNoWorker(ready.text);
     if (!own) SpareFailed(ready.text);
     Pump();
     return;
   }
   LogDebug("worker " + std::to_string(worker.pid()) + " is ready");
-  if (!entry->own_environment) {
+  if (!entry->own) {
     if (!failure_.empty()) LogInfo("workers can serve again");
     failure_.clear();
     back_off_ = milliseconds{0};
@@ -218,7 +218,7 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
   }
   if (entry->client != nullptr) {
     entry->client->OnWorker(worker);
-  } else if (entry->own_environment) {
+  } else if (entry->own) {
     worker.End();  // its session was withdrawn meanwhile
   }
   Pump();
@@ -285,6 +285,19 @@ void WorkerPool::EndSharing(const Entry& ended) {
   shared_.EndSession(ended.scope, ended.number, last);
 }
 
+void WorkerPool::OnQuery(WorkerProcess& worker) {
+  const Entry* asker = Find(worker);
+  if (asker == nullptr || asker->client == nullptr) return;
+  const std::string scope = asker->client->Peer().scope;
+  std::vector<WorkerPeer> peers;
+  for (const Entry& entry : workers_) {
+    if (entry.client == nullptr || !entry.process->assigned() || entry.kind != SessionKind::kCuda) continue;
+    const SessionPeer peer = entry.client->Peer();
+    if (peer.scope == scope) peers.push_back({peer.stated_pid, uint32_t(entry.process->pid())});
+  }
+  worker.SendPeers(peers);
+}
+
 void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orderly) {
   Entry* entry = Find(worker);
   if (entry == nullptr) return;
@@ -292,7 +305,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   EndSharing(*entry);
   WorkerClient* client = entry->client;
   entry->client = nullptr;
-  const bool own = entry->own_environment;
+  const bool own = entry->own;
   const bool was_assigned = client != nullptr && worker.assigned();
   const bool asked_to_end = worker.asked_to_end();
   // Destroyed once this worker's own handler has returned.

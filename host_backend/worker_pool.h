@@ -16,6 +16,7 @@ struct SessionPeer {
   std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
   uint32_t guest_pid = 0;  // 0: not known for sure
   uint32_t uid = 0;
+  uint32_t stated_pid = 0;  // the guest's own word, to be shown and no more
 };
 
 // A session, as the pool sees it. After Request(): OnWorker or OnNoWorker, once; after OnWorker:
@@ -39,9 +40,9 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   // Starts the first spares.
   void Start() { Pump(); }
-  // The answer may come before this returns. `environment` other than empty means a worker of its own,
-  // started now.
-  void Request(WorkerClient& client, std::vector<std::string> environment);
+  // The answer may come before this returns. A wish that not any worker meets means one of its own, started
+  // now.
+  void Request(WorkerClient& client, WorkerWish wish);
   // The client forgets the pool: its request is withdrawn, or its worker ended without a further call.
   void Withdraw(WorkerClient& client);
   // Asks the client's worker to end; OnWorkerExit follows. False when it has none.
@@ -62,19 +63,21 @@ class WorkerPool final : public WorkerProcess::Listener {
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
   void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
   void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) override;
+  void OnQuery(WorkerProcess& worker) override;
   void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) override;
 
  private:
   struct Entry {
     std::unique_ptr<WorkerProcess> process;
     WorkerClient* client = nullptr;
-    bool own_environment = false;
+    bool own = false;  // started for its client, never a spare
+    SessionKind kind = SessionKind::kCuda;
     uint64_t number = 0;  // never reused, as its session's in shared_
     std::string scope;    // once it has shared or asked for something
   };
   struct Waiting {
     WorkerClient* client;
-    std::vector<std::string> environment;
+    WorkerWish wish;
   };
 
   Entry* Find(const WorkerProcess& worker);
@@ -84,7 +87,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   size_t WaitingForSpare() const;
   SharingReply FindWorker(const Entry& asker, uint32_t guest_pid) const;
   void EndSharing(const Entry& ended);
-  bool StartWorker(WorkerClient* client, const std::vector<std::string>& environment);
+  bool StartWorker(WorkerClient* client, const WorkerWish& wish);
   void Pump();
   void ServeFromSpares();
   void StartOwn();

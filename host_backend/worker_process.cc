@@ -98,8 +98,7 @@ WorkerProcess::WorkerProcess(EventLoop& loop, const WorkerProgram& program, List
     : loop_(loop), listener_(listener), program_(program) {}
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, const WorkerProgram& program,
-                                                            const std::vector<std::string>& environment,
-                                                            Listener& listener) {
+                                                            const WorkerWish& wish, Listener& listener) {
   if (access(program.path.c_str(), X_OK) != 0) {
     return Error{"The worker program " + program.path + " cannot be executed: " + ErrnoText() +
                  "; correct `worker` in the configuration of causewayd."};
@@ -118,9 +117,11 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   fcntl(own_control.get(), F_SETFL, O_NONBLOCK);
   fcntl(own_output.get(), F_SETFL, O_NONBLOCK);
 
+  const bool cuda = wish.kind == SessionKind::kCuda;
   std::vector<std::string> arguments = {program.path, "--control-fd", std::to_string(child_control.get()),
-                                        "--driver", program.driver_library};
-  std::vector<std::string> variables = WorkerEnvironment(environment);
+                                        cuda ? "--driver" : "--management",
+                                        cuda ? program.driver_library : program.nvml_library};
+  std::vector<std::string> variables = WorkerEnvironment(wish.environment);
   const std::vector<char*> argument_pointers = Pointers(arguments);
   const std::vector<char*> variable_pointers = Pointers(variables);
   const ChildPlan plan{program.path.c_str(),
@@ -184,6 +185,14 @@ void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {
   SendPacket(control_.get(), &copy, sizeof(copy), std::span(&descriptor, descriptor >= 0 ? 1 : 0));
 }
 
+void WorkerProcess::SendPeers(const std::vector<WorkerPeer>& peers) {
+  WorkerPeers answer{};
+  answer.count = uint32_t(std::min<size_t>(peers.size(), kMaxPeers));
+  std::copy_n(peers.begin(), answer.count, answer.peer);
+  const size_t bytes = offsetof(WorkerPeers, peer) + answer.count * sizeof(WorkerPeer);
+  send(control_.get(), &answer, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);  // a worker that does not read gets none
+}
+
 void WorkerProcess::End() {
   asked_to_end_ = true;
   Wind();
@@ -240,6 +249,8 @@ void WorkerProcess::OnControl(uint32_t) {
       SharingRequest request;
       std::memcpy(&request, packet, sizeof(request));
       listener_.OnSharing(*this, request, std::move(received));
+    } else if (bytes == ssize_t(sizeof(WorkerQuery))) {
+      listener_.OnQuery(*this);
     } else {
       // It closed its end (or speaks another protocol): it is ending; the pidfd tells when.
       Wind();

@@ -13,14 +13,24 @@
 #include "host_backend/result.h"
 #include "host_backend/unique_fd.h"
 #include "host_backend/worker_control.h"
+#include "ivshmem_ring/layout.h"
 
 namespace causeway::daemon {
 
 struct WorkerProgram {
   std::string path;
   std::string driver_library;
+  std::string nvml_library;
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
+};
+
+// What a session needs of its worker.
+struct WorkerWish {
+  std::vector<std::string> environment;  // NAME=VALUE, instead of the daemon's own
+  SessionKind kind = SessionKind::kCuda;
+  // A worker started ahead of time will do.
+  bool any() const { return environment.empty() && kind == SessionKind::kCuda; }
 };
 
 class WorkerProcess {
@@ -35,15 +45,15 @@ class WorkerProcess {
     virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
     // To be answered by AnswerSharing.
     virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) = 0;
+    // It asks who else belongs to its tenant: SendPeers answers.
+    virtual void OnQuery(WorkerProcess& worker) = 0;
     // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
     // call.
     virtual void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) = 0;
   };
 
-  // `environment` entries (NAME=VALUE) replace those of the daemon.
   static Result<std::unique_ptr<WorkerProcess>> Start(EventLoop& loop, const WorkerProgram& program,
-                                                      const std::vector<std::string>& environment,
-                                                      Listener& listener);
+                                                      const WorkerWish& wish, Listener& listener);
   // Kills it if it still runs.
   ~WorkerProcess();
 
@@ -51,6 +61,7 @@ class WorkerProcess {
   bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
   // `descriptor` is duplicated to the worker if it is not -1.
   void AnswerSharing(const SharingReply& reply, int descriptor);
+  void SendPeers(const std::vector<WorkerPeer>& peers);
   // Asks it to end; after the limit it is killed.
   void End();
   void Kill();

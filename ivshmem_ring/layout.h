@@ -133,6 +133,9 @@ struct HostChannelWords {
 
 inline constexpr uint32_t kOpenTextBytes = 8192;
 
+// What a session is for. Management (NVML) needs neither a context nor region memory.
+enum class SessionKind : uint32_t { kCuda = 0, kManagement = 1 };
+
 // What a guest process says of itself before it opens its slot.
 struct OpenBlock {
   uint64_t magic;
@@ -142,7 +145,7 @@ struct OpenBlock {
   uint64_t api_hash;
   uint64_t window_address;  // where this process has mapped the slices
   uint32_t environment_bytes;
-  uint32_t reserved;
+  SessionKind kind;
   char environment[kOpenTextBytes];  // NAME=VALUE, each NUL-terminated: variables that the driver reads
 };
 static_assert(offsetof(OpenBlock, environment) == 40 && sizeof(OpenBlock) == 40 + kOpenTextBytes);

@@ -105,7 +105,10 @@ copy_needed() {
 if [ -n "$library" ]; then
   [ -r "$library" ] || fail "$library cannot be read."
   cp -L "$library" "$root/usr/lib/causeway/libcuda.so.1"
-  strip --strip-debug "$root/usr/lib/causeway/libcuda.so.1" 2> /dev/null || true
+  # The management library lies beside it.
+  nvml=$(dirname "$library")/libnvidia-ml.so.1
+  [ ! -e "$nvml" ] || cp -L "$nvml" "$root/usr/lib/causeway/libnvidia-ml.so.1"
+  strip --strip-debug "$root"/usr/lib/causeway/lib*.so.1 2> /dev/null || true
   copy_needed "$library"
 fi
 for program in "${programs[@]}"; do

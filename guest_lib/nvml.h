@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The management library's session with the host: made by nvmlInit, ended by the last nvmlShutdown. It is not
+// CUDA's: a process that uses both libraries has two sessions. In a forked child, and after the host's daemon
+// was restarted, the next call connects again.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "guest_lib/connect.h"
+#include "ivshmem_ring/nvml_call.h"
+
+namespace causeway::guest {
+
+class NvmlSession {
+ public:
+  static NvmlSession& Get();
+
+  nvml::Return Initialise();
+  nvml::Return Shutdown();
+  bool initialised();
+  // Of the GPUs that this VM may use. Connects if needed.
+  nvml::Return DeviceCount(uint32_t* count);
+
+  static nvml::DeviceHandle HandleOf(uint32_t index);
+  // -1 for what is no handle of this library, or of a device that does not exist.
+  int IndexOf(nvml::DeviceHandle handle);
+
+ private:
+  friend class NvmlCall;
+  NvmlSession();
+  nvml::Return Connect();  // with the lock held
+  nvml::Return AskForDevices();
+  static void InForkedChild();
+
+  std::mutex mutex_;
+  uint32_t references_ = 0;
+  std::atomic<uint32_t> device_count_{0};
+  std::unique_ptr<Connection> connection_;
+};
+
+// One request and its reply; holds the session's lock meanwhile.
+class NvmlCall {
+ public:
+  explicit NvmlCall(nvml::Op op);
+  Writer& writer() { return writer_; }
+  Reader& reader() { return reader_; }
+  nvml::Return Finish();
+
+ private:
+  friend class NvmlSession;
+  NvmlCall(nvml::Op op, NvmlSession& locked);
+  void Begin();
+  void Lose();
+
+  NvmlSession& session_;
+  std::unique_lock<std::mutex> lock_;
+  nvml::Op op_;
+  std::byte* record_ = nullptr;
+  Writer writer_{{}};
+  Reader reader_;
+};
+
+// What the rows' directions need.
+struct NvmlRemote {
+  NvmlCall StartCall(nvml::Op op) { return NvmlCall(op); }
+  int IndexOf(nvml::DeviceHandle handle) { return NvmlSession::Get().IndexOf(handle); }
+};
+
+// Sends a row with its own directions: NvmlWait<Op::nvmlDeviceGetName>(device, text, bytes).
+template <nvml::Op op, class... P>
+nvml::Return NvmlWait(P... p) {
+  NvmlRemote remote;
+  return nvml::RowShape<op>::Wait(remote, op, p...);
+}
+
+}  // namespace causeway::guest

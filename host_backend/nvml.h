@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's management library, and one guest process's session with it. What a guest may ask are the rows
+// of ivshmem_ring/nvml_calls.def: nothing in them changes a GPU, and no answer tells of other tenants.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "host_backend/worker_control.h"
+#include "ivshmem_ring/nvml_call.h"
+
+namespace causeway::host {
+
+// Functions that the worker itself calls beside the rows it serves.
+struct NvmlLibrary {
+  uint32_t (*init)() = nullptr;
+  uint32_t (*device_count)(uint32_t*) = nullptr;
+  uint32_t (*device_by_index)(uint32_t, nvml::DeviceHandle*) = nullptr;
+  uint32_t (*device_uuid)(nvml::DeviceHandle, char*, uint32_t) = nullptr;
+  uint32_t (*memory)(nvml::DeviceHandle, nvml::Memory*) = nullptr;
+  uint32_t (*memory_v2)(nvml::DeviceHandle, nvml::MemoryV2*) = nullptr;
+  uint32_t (*cuda_version)(int*) = nullptr;
+  // By ProcessMode.
+  uint32_t (*processes[3])(nvml::DeviceHandle, uint32_t*, nvml::ProcessV2*) = {};
+  // By opcode minus Op::kFirstRow; null where the library lacks the name.
+  void (*row[nvml::kRows])() = {};
+
+  // Opens and initialises it. "" or one sentence.
+  std::string Open(const std::string& path);
+};
+
+class NvmlHost {
+ public:
+  // `peers` asks the daemon for the sessions of the same tenant.
+  NvmlHost(const NvmlLibrary& library, std::function<std::vector<WorkerPeer>()> peers);
+
+  // The guest process runs on this host itself: processors and memory nodes have the same numbers there.
+  void SetLocal(bool local) { local_ = local; }
+  // Finds the devices that this daemon's sessions may use. "" or one sentence.
+  std::string FindDevices();
+  size_t device_count() const { return devices_.size(); }
+
+  // The policy that Shape::Serve needs. Null for a number that no visible device has.
+  nvml::DeviceHandle DeviceAt(uint32_t index) const {
+    return index < devices_.size() ? devices_[index] : nullptr;
+  }
+
+  // One request; `known` is false for an opcode that no guest library sends.
+  nvml::Return Serve(uint16_t op, Reader& in, Writer& out, bool* known);
+
+ private:
+  nvml::Return ServeRow(size_t row, Reader& in, Writer& out);
+  // host_backend/nvml_memory.cc
+  nvml::Return ServeMemory(Reader& in, Writer& out);
+  nvml::Return ServeProcesses(Reader& in, Writer& out);
+  std::vector<nvml::ProcessV1> TenantsProcesses(nvml::DeviceHandle device, nvml::ProcessMode mode);
+
+  const NvmlLibrary& library_;
+  const std::function<std::vector<WorkerPeer>()> peers_;
+  std::vector<nvml::DeviceHandle> devices_;
+  bool local_ = false;
+};
+
+// Which of `uuids` a value of CUDA_VISIBLE_DEVICES leaves, as positions in their order; null leaves all.
+std::vector<size_t> VisibleDevices(const char* value, const std::vector<std::string>& uuids);
+
+// The worker's whole life where its session is one of management.
+int RunManagementWorker(int control, const std::string& library);
+
+}  // namespace causeway::host

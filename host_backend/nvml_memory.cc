@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tenant's share of a device: NVML's figures of the workers that serve it, under the pids of its own
+// processes.
+#include <algorithm>
+
+#include "host_backend/nvml.h"
+
+namespace causeway::host {
+
+using nvml::ProcessMode;
+using nvml::Return;
+
+std::vector<nvml::ProcessV1> NvmlHost::TenantsProcesses(nvml::DeviceHandle device, ProcessMode mode) {
+  auto* const list = library_.processes[static_cast<size_t>(mode)];
+  if (list == nullptr) return {};
+  std::vector<nvml::ProcessV2> all(256);
+  for (int tries = 0; tries < 4; ++tries) {
+    auto count = static_cast<uint32_t>(all.size());
+    const auto result = static_cast<Return>(list(device, &count, all.data()));
+    if (result == Return::kInsufficientSize && count < 65'536) {
+      all.resize(count + 64);
+      continue;
+    }
+    all.resize(result == Return::kSuccess ? std::min<size_t>(count, all.size()) : 0);
+    break;
+  }
+  std::vector<nvml::ProcessV1> own;
+  for (const WorkerPeer& peer : peers_()) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const nvml::ProcessV2& process) {
+      return process.pid == peer.worker_pid;
+    });
+    if (found != all.end()) own.push_back({peer.guest_pid, found->used_bytes});
+  }
+  return own;
+}
+
+Return NvmlHost::ServeMemory(Reader& in, Writer& out) {
+  const nvml::DeviceHandle device = DeviceAt(in.Get<uint32_t>());
+  if (!in.ok() || device == nullptr) return Return::kInvalidArgument;
+  nvml::MemoryV2 memory{};
+  memory.version = nvml::V(2, sizeof memory);
+  Return result = library_.memory_v2 != nullptr ? static_cast<Return>(library_.memory_v2(device, &memory))
+                                                : Return::kFunctionNotFound;
+  if (result != Return::kSuccess) {
+    nvml::Memory old{};
+    result = static_cast<Return>(library_.memory(device, &old));
+    if (result != Return::kSuccess) return result;
+    memory.total = old.total;
+    memory.free = old.free;
+  }
+  // What is free on the device is free for this tenant too; what others use is not told.
+  memory.used = 0;
+  for (const nvml::ProcessV1& process : TenantsProcesses(device, ProcessMode::kCompute)) {
+    if (process.used_bytes != nvml::kNotAvailable) memory.used += process.used_bytes;
+  }
+  out.Put(memory);
+  return out.ok() ? Return::kSuccess : Return::kUnknown;
+}
+
+Return NvmlHost::ServeProcesses(Reader& in, Writer& out) {
+  const nvml::DeviceHandle device = DeviceAt(in.Get<uint32_t>());
+  const auto mode = in.Get<ProcessMode>();
+  if (!in.ok() || device == nullptr || mode > ProcessMode::kMps) return Return::kInvalidArgument;
+  std::vector<nvml::ProcessV1> own = TenantsProcesses(device, mode);
+  own.resize(std::min<size_t>(own.size(), nvml::kMaxProcesses));
+  out.Put(static_cast<uint32_t>(own.size()));
+  for (const nvml::ProcessV1& process : own) out.Put(process);
+  return out.ok() ? Return::kSuccess : Return::kUnknown;
+}
+
+}  // namespace causeway::host

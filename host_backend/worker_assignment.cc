@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/worker_assignment.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace causeway::host {
+
+bool ReceiveAssignment(int control, ReceivedAssignment* received) {
+  iovec part{&received->assignment, sizeof received->assignment};
+  alignas(cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof space;
+  ssize_t got;
+  do {
+    got = recvmsg(control, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got != static_cast<ssize_t>(sizeof received->assignment)) return false;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    std::memcpy(received->fds, CMSG_DATA(header),
+                std::min<size_t>(header->cmsg_len - CMSG_LEN(0), sizeof received->fds));
+  }
+  return received->fds[0] >= 0;
+}
+
+bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error) {
+  view->fd = received.fds[0];
+  view->bytes = received.assignment.region_bytes;
+  view->slot = received.assignment.slot;
+  struct stat info;
+  if (fstat(view->fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < view->bytes ||
+      view->bytes < kMinRegionBytes || view->slot >= SlotCount(view->bytes)) {
+    *error = "the region file is smaller than the session that was assigned";
+    return false;
+  }
+  const uint64_t mapped_bytes = FirstSliceOffset(SlotCount(view->bytes));
+  void* base = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, view->fd, 0);
+  if (base == MAP_FAILED) {
+    *error = std::string("cannot map the region: ") + strerror(errno);
+    return false;
+  }
+  view->base = static_cast<std::byte*>(base);
+  OpenBlock open;
+  const auto* guest =
+      reinterpret_cast<const GuestControl*>(view->base + SlotOffset(view->slot) + kGuestControlOffset);
+  std::memcpy(&open, &guest->open, sizeof open);  // one copy; the daemon has judged version and hash
+  view->window_address = open.window_address;
+  if (view->window_address % kGranuleBytes != 0 || view->window_address < (uint64_t{1} << 32) ||
+      view->window_address > (uint64_t{1} << 47) - view->bytes) {
+    *error = "the guest asks for an impossible address window";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace causeway::host

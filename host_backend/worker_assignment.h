@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the daemon hands to a worker: the session's descriptors, and the region they open.
+#pragma once
+#include <string>
+
+#include "host_backend/session.h"
+#include "host_backend/worker_control.h"
+
+namespace causeway::host {
+
+struct ReceivedAssignment {
+  WorkerAssignment assignment{};
+  int fds[2] = {-1, -1};
+};
+
+// False when the daemon has closed the control socket.
+bool ReceiveAssignment(int control, ReceivedAssignment* received);
+
+// Maps granule 0 and the slot; slices are mapped one arena at a time (host_backend/arena.cc).
+bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error);
+
+}  // namespace causeway::host
