@@ -162,7 +162,6 @@ TEST_F(LegacyAbiTest, ArraysInTodaysContext) {
 }
 
 TEST_F(LegacyAbiTest, TextureReferencesInTodaysContext) {
-  NEEDS_HARDWARE("texture references");
   CUtexref reference = nullptr;
   OK(cuTexRefCreate(&reference));
   const OldArray flat{16, 16, CU_AD_FORMAT_FLOAT, 1};

@@ -59,7 +59,6 @@ class TextureReferenceTest : public DriverTest {
  protected:
   void SetUp() override {
     DriverTest::SetUp();
-    NEEDS_HARDWARE("texture references");
     OK(cuModuleLoadData(&references_, kReferences));
     OK(cuMemAlloc(&out_, 4096));
   }

@@ -65,6 +65,11 @@ class Registry {
     std::shared_lock lock(mutex_);
     for (const auto& entry : objects_) function(entry.second);
   }
+  template <typename Function>
+  void ForEachHandle(const Function& function) const {
+    std::shared_lock lock(mutex_);
+    for (const auto& entry : objects_) function(entry.first, entry.second);
+  }
 
  private:
   mutable std::shared_mutex mutex_;

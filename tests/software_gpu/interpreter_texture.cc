@@ -9,7 +9,8 @@ namespace {
 
 // Op::mode: dimensions, and these.
 constexpr uint8_t kLayered = 4;
-constexpr uint8_t kIntegers = 8;  // coordinates
+constexpr uint8_t kIntegers = 8;    // coordinates
+constexpr uint8_t kReference = 16;  // Op::a is the address of the object's handle
 // Op::a: the object. Op::extra: slots of coordinates, Op::mode2 of them, then of elements. Op::e: slot of the
 // level, or kNoSlot.
 
@@ -33,9 +34,7 @@ SlotList TakeCoordinates(Lowering& lowering, size_t index, Type type, Op* op) {
   if (operand.kind != OperandKind::kAddress || operand.elements.size() != 2) {
     lowering.Fail("an object and its coordinates are missing");
   }
-  if (operand.elements[0].kind != OperandKind::kRegister) {
-    lowering.Fail("texture and surface references are not supported");
-  }
+  if (operand.elements[0].kind == OperandKind::kSymbol) op->mode |= kReference;
   op->a = lowering.SourceOf(operand.elements[0], Type::kU64);
   const size_t wanted = (op->mode & 3u) + ((op->mode & kLayered) != 0 ? 1 : 0);
   const Operand& given = operand.elements[1];
@@ -52,10 +51,15 @@ SlotList TakeCoordinates(Lowering& lowering, size_t index, Type type, Op* op) {
   return slots;
 }
 
+uint64_t ObjectOf(const Thread& thread, const Op& op) {
+  const uint64_t value = thread.regs[op.a];
+  return (op.mode & kReference) != 0 ? *reinterpret_cast<const uint64_t*>(value) : value;
+}
+
 Step ReadTexture(Thread& thread, const Op& op) {
   const SlotList& slots = *static_cast<const SlotList*>(op.extra);
   TextureRead read;
-  read.texture = thread.regs[op.a];
+  read.texture = ObjectOf(thread, op);
   read.dimensions = op.mode & 3u;
   read.layered = (op.mode & kLayered) != 0;
   read.integers = (op.mode & kIntegers) != 0;
@@ -110,7 +114,7 @@ std::byte* SurfaceElement(Thread& thread, const Op& op, uint32_t count, bool* tr
   const SlotList& slots = *static_cast<const SlotList*>(op.extra);
   const bool traps = op.imm < 0;
   SurfaceAccess access;
-  access.surface = thread.regs[op.a];
+  access.surface = ObjectOf(thread, op);
   access.dimensions = op.mode & 3u;
   access.layered = (op.mode & kLayered) != 0;
   access.bytes = static_cast<uint32_t>(traps ? -op.imm : op.imm) * count;

@@ -53,6 +53,8 @@ class DeclarationParser {
     } else if (word == ".ptr" || word == ".global" || word == ".const" || word == ".shared" ||
                word == ".local") {
       // What a pointer parameter points to: a hint that changes nothing here.
+    } else if (word == ".texref" || word == ".surfref" || word == ".samplerref") {
+      type_ = Type::kB64;  // holds the handle of an object
     } else if (word == ".v2") {
       vector = 2;
     } else if (word == ".v4") {

@@ -192,6 +192,23 @@ std::byte* FindInSurfaceObject(const SurfaceAccess& access) {
          static_cast<size_t>(y) * array.RowBytes() + x;
 }
 
+CUresult MakeTextureObject(const ContextRef& context, const CUDA_RESOURCE_DESC& resource,
+                           const CUDA_TEXTURE_DESC* how, uint64_t* handle) {
+  auto object = std::make_shared<TextureObject>();
+  if (CUresult result = Hold(resource, object.get()); result != CUDA_SUCCESS) return result;
+  object->surface = how == nullptr;
+  if (how != nullptr) object->how = *how;
+  object->context = context;
+  *handle = Add(object);
+  return CUDA_SUCCESS;
+}
+
+void DropTextureObject(uint64_t handle) {
+  Objects& all = All();
+  std::unique_lock lock(all.mutex);
+  all.objects.erase(handle);
+}
+
 void DestroyTexturesOf(Context& context) {
   Objects& all = All();
   std::unique_lock lock(all.mutex);

@@ -2,11 +2,10 @@
 // Texture and surface objects as kernels use them.
 #pragma once
 
+#include "tests/software_gpu/driver.h"
 #include "tests/software_gpu/interpreter.h"
 
 namespace causeway::software_gpu {
-
-struct Context;
 
 // False when the object is not alive.
 bool ReadTextureObject(const TextureRead& read, uint32_t* texel);
@@ -15,5 +14,10 @@ bool ReadTextureObject(const TextureRead& read, uint32_t* texel);
 std::byte* FindInSurfaceObject(const SurfaceAccess& access);
 
 void DestroyTexturesOf(Context& context);
+
+// For references: a texture, or without `how` a surface, and its end (also of 0).
+CUresult MakeTextureObject(const ContextRef& context, const CUDA_RESOURCE_DESC& resource,
+                           const CUDA_TEXTURE_DESC* how, uint64_t* handle);
+void DropTextureObject(uint64_t handle);
 
 }  // namespace causeway::software_gpu
