@@ -58,7 +58,7 @@ void Run(const DueCallback& due) {
     entry = found->second;
   }
   ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
-  in_callback = true;
+  const Scope inside;
   switch (entry.form) {
     case Form::kHostFunction:
       reinterpret_cast<CUhostFn>(entry.function)(entry.user_data);
@@ -76,7 +76,6 @@ void Run(const DueCallback& due) {
       break;
     }
   }
-  in_callback = false;
   if (entry.kind == Kind::kOnce) Release(due.id);
 }
 
@@ -229,6 +228,12 @@ bool Find(uint64_t id, CUhostFn* function, void** user_data) {
 
 bool IsInCallback() {
   return in_callback;
+}
+Scope::Scope() {
+  in_callback = true;
+}
+Scope::~Scope() {
+  in_callback = false;
 }
 
 }  // namespace causeway::guest::callbacks

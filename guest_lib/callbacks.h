@@ -30,7 +30,14 @@ void Release(uint64_t id);
 // What was registered, for calls that ask a node what it runs. False: unknown, or of another kind.
 bool Find(uint64_t id, CUhostFn* function, void** user_data);
 
-// True in the callback thread while a function of the program runs there.
+// True in a thread while a function of the program runs there.
 bool IsInCallback();
+class Scope {
+ public:
+  Scope();
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+};
 
 }  // namespace causeway::guest::callbacks

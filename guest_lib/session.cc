@@ -13,6 +13,7 @@
 #include "guest_lib/callbacks.h"
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
+#include "guest_lib/logs.h"
 #include "guest_lib/region_memory.h"
 #include "ivshmem_ring/callback_messages.h"
 #include "ivshmem_ring/layout.h"
@@ -207,7 +208,11 @@ void Session::FetchOutput(uint32_t channel) {
       const auto bytes = body.Get<uint32_t>();
       const std::byte* text = body.Take(bytes);
       if (text == nullptr) return;
-      fwrite(text, 1, bytes, stream == 2 ? stderr : stdout);
+      if (stream >= kLogStream) {
+        DeliverLog(stream - kLogStream, reinterpret_cast<const char*>(text), bytes);
+      } else {
+        fwrite(text, 1, bytes, stream == 2 ? stderr : stdout);
+      }
     }
   }
 }

@@ -77,6 +77,25 @@ void CUDA_CB AnnounceDestructor(void* user_data) {
   if (const auto callbacks = CurrentCallbacks()) callbacks->Announce({CallbackId(user_data), 0, 0, 0, 0});
 }
 
+void AnnounceNotification(CUasyncNotificationInfo* info, void* user_data, CUasyncCallbackHandle) {
+  const auto callbacks = CurrentCallbacks();
+  if (callbacks == nullptr || info == nullptr) return;
+  callbacks->Announce({CallbackId(user_data), 0, 0, static_cast<uint32_t>(info->type),
+                       info->info.overBudget.bytesOverBudget});
+}
+
+CUresult Serve_cuDeviceRegisterAsyncNotification(Session& session, Request& request) {
+  const auto body = request.in.Get<NotificationBody>();
+  if (!request.in.ok()) return request.in.error();
+  if (TheDriver().cuDeviceRegisterAsyncNotification == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUasyncCallbackHandle handle = nullptr;
+  const CUresult result = TheDriver().cuDeviceRegisterAsyncNotification(body.device, &AnnounceNotification,
+                                                                        CallbackUserData(body.id), &handle);
+  if (result != CUDA_SUCCESS) return result;
+  session.Bind(HandleKind::kAsyncCallback, body.handle, handle, request.out);
+  return request.out.error();
+}
+
 CUresult Serve_kAwaitCallback(Session& session, Request& request) {
   const auto body = request.in.Get<AwaitCallbackBody>();
   if (!request.in.ok()) return request.in.error();

@@ -52,6 +52,7 @@ inline uint64_t CallbackId(void* user_data) {
 // To give to the driver, with CallbackUserData(id):
 void CUDA_CB RunHostFunction(void* user_data);  // cuLaunchHostFunc, host nodes of graphs
 void CUDA_CB RunStreamCallback(CUstream stream, CUresult status, void* user_data);  // cuStreamAddCallback
-void CUDA_CB AnnounceDestructor(void* user_data);                                   // user objects
+void AnnounceNotification(CUasyncNotificationInfo* info, void* user_data, CUasyncCallbackHandle handle);
+void CUDA_CB AnnounceDestructor(void* user_data);  // user objects
 
 }  // namespace causeway::host

@@ -50,6 +50,10 @@ namespace causeway::host {
   F(cuStreamDestroy_v2)                \
   F(cuLaunchHostFunc)                  \
   F(cuStreamAddCallback)               \
+  F(cuDeviceRegisterAsyncNotification) \
+  F(cuLogsRegisterCallback)            \
+  F(cuLogsUnregisterCallback)          \
+  F(cuLogsDumpToMemory)                \
   F(cuLinkCreate_v2)                   \
   F(cuLinkAddData_v2)                  \
   F(cuLinkComplete)                    \

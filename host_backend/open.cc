@@ -101,7 +101,8 @@ CUresult Serve_kFetchBlob(Session& session, Request& request) {
 
 CUresult Serve_kFetchOutput(Session& session, Request& request) {
   std::byte text[2048];
-  const size_t bytes = session.output().Take(text);
+  size_t bytes = session.logs().Take(text);
+  if (bytes == 0) bytes = session.output().Take(text);
   request.out.PutBytes(text, bytes);
   return request.out.error();
 }

@@ -176,7 +176,8 @@ void Session::ServeChannel(uint32_t channel) {
       reply.bulk_bytes = static_cast<uint32_t>(std::exchange(bytes, 0));
     }
     const auto op = static_cast<Op>(header.op);
-    if (op != Op::kFetchOutput && FlushesOutput(op) && output_.Pending()) reply.flags |= kOutputPending;
+    if (op != Op::kFetchOutput && ((FlushesOutput(op) && output_.Pending()) || logs_.Pending()))
+      reply.flags |= kOutputPending;
     std::byte* space = transport_->ReserveReply(channel, sizeof reply + bytes);
     if (space == nullptr) return;
     std::memcpy(space, &reply, sizeof reply);

@@ -18,6 +18,7 @@
 #include "host_backend/device_resources.h"
 #include "host_backend/driver.h"
 #include "host_backend/handles.h"
+#include "host_backend/logs.h"
 #include "host_backend/output.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/session_messages.h"
@@ -118,6 +119,7 @@ class Session {
   // Null where nothing is shared with other processes: in tests.
   DaemonLink* daemon() const { return daemon_; }
   void set_daemon(DaemonLink* daemon) { daemon_ = daemon; }
+  Logs& logs() { return logs_; }
   const RegionView& region() const { return region_; }
   uint64_t live_handles() const { return handles_.live(); }
   bool shares_memory() const { return transport_->shares_memory(); }
@@ -142,6 +144,7 @@ class Session {
   RegionView region_;
   HandleTable handles_;
   Output output_;
+  Logs logs_;
   const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
   DeviceResources resources_;
   DaemonLink* daemon_ = nullptr;

@@ -38,4 +38,33 @@ struct HostFunctionBody {
 };
 static_assert(sizeof(HostFunctionBody) == 16);
 
+// Op::cuDeviceRegisterAsyncNotification
+struct NotificationBody {
+  WireHandle handle;  // of the registration
+  uint64_t id;
+  int32_t device;
+  uint32_t reserved;
+};
+static_assert(sizeof(NotificationBody) == 24);
+
+// Op::cuLogsDumpToMemory: the text comes in the bulk buffer. cuLogsRegisterCallback and
+// cuLogsUnregisterCallback have no body: they say that the guest listens, and no longer.
+struct LogDumpBody {
+  uint64_t bytes;  // of the program's buffer
+  uint32_t iterator;
+  uint32_t has_iterator;
+  uint32_t flags;
+  uint32_t reserved;
+};
+static_assert(sizeof(LogDumpBody) == 24);
+struct LogDumpReply {
+  uint64_t bytes;  // as the driver states them
+  uint32_t iterator;
+  uint32_t reserved;
+};
+static_assert(sizeof(LogDumpReply) == 16);
+
+// Op::kFetchOutput also brings lines of the log: their stream is this and the level.
+inline constexpr uint32_t kLogStream = 16;
+
 }  // namespace causeway

@@ -79,6 +79,8 @@ inline constexpr HandleKind kKindOf<CUgreenCtx> = HandleKind::kGreenContext;
 template <>
 inline constexpr HandleKind kKindOf<CUdevResourceDesc> = HandleKind::kResourceDescriptor;
 template <>
+inline constexpr HandleKind kKindOf<CUasyncCallbackHandle> = HandleKind::kAsyncCallback;
+template <>
 inline constexpr HandleKind kKindOf<CUtexref> = HandleKind::kTextureReference;
 template <>
 inline constexpr HandleKind kKindOf<CUsurfref> = HandleKind::kSurfaceReference;

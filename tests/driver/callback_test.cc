@@ -309,6 +309,52 @@ TEST_F(CallbackTest, AddCallbackEndsACapture) {
   EXPECT_EQ(record.count.load(), 0);
 }
 
+TEST_F(CallbackTest, AsyncNotifications) {
+  CUasyncCallbackHandle handle = nullptr;
+  const auto none = [](CUasyncNotificationInfo*, void*, CUasyncCallbackHandle) {};
+  const CUresult result = cuDeviceRegisterAsyncNotification(0, none, nullptr, &handle);
+  Say("register", static_cast<int>(result));
+  if (result == CUDA_SUCCESS) {
+    EXPECT_NE(handle, nullptr);
+    OK(cuDeviceUnregisterAsyncNotification(0, handle));
+  }
+  EXPECT_EQ(cuDeviceRegisterAsyncNotification(4711, none, nullptr, &handle), CUDA_ERROR_INVALID_DEVICE);
+  Say("no_function", static_cast<int>(cuDeviceRegisterAsyncNotification(0, nullptr, nullptr, &handle)));
+  Say("no_handle", static_cast<int>(cuDeviceRegisterAsyncNotification(0, none, nullptr, nullptr)));
+}
+
+size_t CUDA_CB Constant(int) {
+  return 4096;
+}
+std::atomic<int> asked{0};
+size_t CUDA_CB FourBytesEach(int threads) {
+  asked.fetch_add(1);
+  return static_cast<size_t>(threads) * 4;
+}
+
+// The program's function says how much shared memory a block of each size wants.
+TEST_F(CallbackTest, OccupancyAsksTheProgram) {
+  CUfunction function = Kernel("add");
+  int grid[4] = {}, block[4] = {};
+  OK(cuOccupancyMaxPotentialBlockSize(&grid[0], &block[0], function, nullptr, 4096, 0));
+  OK(cuOccupancyMaxPotentialBlockSize(&grid[1], &block[1], function, Constant, 0, 0));
+  EXPECT_EQ(grid[0], grid[1]);
+  EXPECT_EQ(block[0], block[1]);
+  for (const int limit : {0, 1, 33, 128, 1000, 5000}) {
+    OK(cuOccupancyMaxPotentialBlockSize(&grid[2], &block[2], function, FourBytesEach, 0, limit));
+    OK(cuOccupancyMaxPotentialBlockSizeWithFlags(&grid[3], &block[3], function, FourBytesEach, 0, limit,
+                                                 CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE));
+    EXPECT_EQ(grid[2], grid[3]);
+    EXPECT_EQ(block[2], block[3]);
+    Say("limit" + std::to_string(limit), std::to_string(grid[2]) + "x" + std::to_string(block[2]));
+  }
+  EXPECT_GT(asked.load(), 0);
+  EXPECT_EQ(cuOccupancyMaxPotentialBlockSize(nullptr, &block[0], function, Constant, 0, 0),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuOccupancyMaxPotentialBlockSize(&grid[0], nullptr, function, Constant, 0, 0),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(CallbackTest, ManyStreamsAndThreads) {
   constexpr int kThreads = 8, kEach = 100;
   std::atomic<int> count{0};

@@ -36,6 +36,9 @@ enum class Needs {
 // dead context -> 709. With kContext and success, *context is the caller's current context.
 CUresult EnterCall(const char* function, Needs needs, ContextRef* context);
 
+// Puts an error into the driver's log and returns it (logs.cc).
+CUresult Logged(const char* function, CUresult result);
+
 template <typename Body>
 CUresult Guarded(const Body& body) {
   try {
@@ -49,26 +52,26 @@ CUresult Guarded(const Body& body) {
 template <typename Body>
 CUresult Always(const char* function, const Body& body) {
   CUresult result = EnterCall(function, Needs::kNothing, nullptr);
-  return result != CUDA_SUCCESS ? result : Guarded(body);
+  return Logged(function, result != CUDA_SUCCESS ? result : Guarded(body));
 }
 
 template <typename Body>
 CUresult Initialised(const char* function, const Body& body) {
   CUresult result = EnterCall(function, Needs::kInit, nullptr);
-  return result != CUDA_SUCCESS ? result : Guarded(body);
+  return Logged(function, result != CUDA_SUCCESS ? result : Guarded(body));
 }
 
 template <typename Body>
 CUresult OnDevice(const char* function, const Body& body) {
   CUresult result = EnterCall(function, Needs::kDevice, nullptr);
-  return result != CUDA_SUCCESS ? result : Guarded(body);
+  return Logged(function, result != CUDA_SUCCESS ? result : Guarded(body));
 }
 
 template <typename Body>
 CUresult InContext(const char* function, const Body& body) {
   ContextRef context;
   CUresult result = EnterCall(function, Needs::kContext, &context);
-  return result != CUDA_SUCCESS ? result : Guarded([&] { return body(context); });
+  return Logged(function, result != CUDA_SUCCESS ? result : Guarded([&] { return body(context); }));
 }
 
 }  // namespace causeway::software_gpu
