@@ -23,7 +23,7 @@ std::string ErrorOf(const std::string& text) {
 TEST(Parse, NamesLineAndInstructionItLacks) {
   EXPECT_EQ(ErrorOf(WithBody("add.s32 %r1, %r2, %r3;")), "");
   const char* const unsupported[] = {
-      "tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1, %r2}];",
+      "tex.cube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2, %f3, %f4}];",
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1}, {%r1}, {%r2}, {%f2};",
       "wgmma.fence.sync.aligned;",
       "add.f8 %r1, %r2, %r3;",
@@ -55,7 +55,7 @@ TEST(Parse, RefusesWhatMakesNoSense) {
   EXPECT_NE(ErrorOf(WithBody("{ add.s32 %r1, %r2, %r3; ")), "");
   EXPECT_NE(ErrorOf(WithBody("") + ".visible .entry K() { ret; }"), "");
   EXPECT_NE(ErrorOf(".version 8.0\n.target sm_80\n.address_size 32\n"), "");
-  EXPECT_NE(ErrorOf(".version 8.0\n.global .texref t;\n"), "");
+  EXPECT_NE(ErrorOf(".version 8.0\n.global .texture t;\n"), "");
   EXPECT_NE(ErrorOf(".version 8.0\n.global .b8 x[99999999999];\n"), "");
 }
 
