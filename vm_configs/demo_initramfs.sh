@@ -16,6 +16,7 @@ environment:
   KERNEL=FILE      guest kernel (default: the newest /boot/vmlinuz-* that has headers in /lib/modules)
   MODULE=FILE      causeway.ko for that kernel (default: built now against its headers)
   BUSYBOX=FILE     a statically linked busybox (default: the installed one)
+  COMPRESSION=none leaves the image as it is, for who compresses it together with the same programs
 TEXT
 }
 fail() { echo "demo_initramfs.sh: $*" >&2; exit 1; }
@@ -132,7 +133,9 @@ nogroup:x:65534:
 TEXT
 (cd "$root" && find . -print0 | sort -z | cpio --null --quiet -o -H newc -R 0:0) > "$work/image"
 # A little-compressed image boots faster under emulation than a small one.
-if command -v lz4 > /dev/null; then
+if [ "${COMPRESSION:-}" = none ]; then
+  mv "$work/image" "$work/image.packed"
+elif command -v lz4 > /dev/null; then
   lz4 -q -l -9 "$work/image" "$work/image.packed"
 else
   gzip -1 < "$work/image" > "$work/image.packed"

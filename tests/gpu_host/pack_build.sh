@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Packs what run.sh needs of a build, stripped, and the VM, into one archive for a host where nothing can be installed.
-# usage: pack_build.sh BUILD_DIR ARCHIVE.tar.gz [--no-vm]
-# There: mkdir DIR && tar -xzf ARCHIVE.tar.gz -C DIR && tests/gpu_host/run.sh DIR/build OUT DIR/vm
+# usage: pack_build.sh BUILD_DIR ARCHIVE.tar.xz [--no-vm]
+# There: mkdir DIR && tar -xJf ARCHIVE.tar.xz -C DIR && tests/gpu_host/run.sh DIR/build OUT DIR/vm
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -ge 2 ] || { sed -n '4,5s/^# //p' "$0" >&2; exit 2; }
@@ -25,8 +25,9 @@ cp -rL "$build/programs" "$work/build/"
 find "$work/build" -type f -perm -u+x -exec strip --strip-unneeded {} + 2> /dev/null || true
 (cd "$work" && strip --strip-unneeded build/guest_lib/*.so.1)
 if [ "${3:-}" != --no-vm ]; then
-  "$here/pack_vm.sh" "$work/vm" --build "$build" --program "$build/host_backend/causeway-bench-probe" --host-root
-  rm -f "$work/vm.tar.gz"
+  ARCHIVE=no COMPRESSION=none "$here/pack_vm.sh" "$work/vm" --build "$build" --program "$build/host_backend/causeway-bench-probe" --host-root
 fi
-tar -C "$work" -czf "$archive" build $([ ! -d "$work/vm" ] || echo vm)
+# The programs have most of their code in common, which a dictionary larger than all of them finds.
+# shellcheck disable=SC2046  # a word or none
+tar -C "$work" -c build $([ ! -d "$work/vm" ] || echo vm) | xz -T1 -6 --lzma2=preset=6,dict=128MiB > "$archive"
 echo "pack_build.sh: $archive, $(($(stat -c %s "$archive") >> 20)) MiB"
