@@ -174,6 +174,7 @@ void NoteAttribute(CUfunction handle, CUfunction_attribute attribute, int value)
   if (function == nullptr || static_cast<uint32_t>(attribute) >= kFunctionAttributes) return;
   function->attribute[attribute] = value;
   function->read_at[attribute] = now;
+  function->accepted_shared_bytes = 0;
 }
 
 // One page of an enumeration; what the module does not have stays untouched.

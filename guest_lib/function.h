@@ -18,6 +18,9 @@ namespace causeway::guest {
 struct Function {
   std::string name;
   std::atomic<int> attribute[kFunctionAttributes] = {};
+  // Most dynamic shared memory of a launch that the driver has accepted; the attribute may have been raised
+  // through another handle of the same code.
+  std::atomic<uint32_t> accepted_shared_bytes{0};
   CUresult attribute_result[kFunctionAttributes] = {};
   // Attributes that can be set: AttributeChanges() when the value was read.
   std::atomic<uint64_t> read_at[kFunctionAttributes] = {};

@@ -19,7 +19,9 @@ struct Shape3 {
   unsigned int shared_bytes;
 };
 
-CUresult CheckConfiguration(Function& function, CUfunction handle, const Shape3& shape) {
+// What no kernel may have. A kernel's own limits can be changed by more ways than are followed here: whatever
+// goes beyond those that are known, the driver judges (IsOrdinary).
+CUresult CheckConfiguration(const Shape3& shape) {
   const DeviceDescription& device =
       Session::Get()->devices()[static_cast<size_t>(ContextOf(CurrentContextObject()).device)];
   constexpr CUdevice_attribute kBlock[] = {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
@@ -41,16 +43,15 @@ CUresult CheckConfiguration(Function& function, CUfunction handle, const Shape3&
   if (threads > static_cast<unsigned>(device.attribute[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const int most = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
-  if (most > 0 && threads > static_cast<unsigned>(most)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  int shared = function.attribute[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
-  if (shape.shared_bytes > static_cast<unsigned>(shared > 0 ? shared : 0) &&
-      (CurrentAttribute(&function, handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &shared) !=
-           CUDA_SUCCESS ||
-       shape.shared_bytes > static_cast<unsigned>(shared > 0 ? shared : 0))) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   return CUDA_SUCCESS;
+}
+
+bool IsWithinKnownLimits(const Function& function, const LaunchBody& body) {
+  const int threads = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+  const int shared = function.attribute[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+  return threads > 0 && body.block[0] * body.block[1] * body.block[2] <= static_cast<uint32_t>(threads) &&
+         (body.shared_bytes <= function.accepted_shared_bytes.load() ||
+          (shared > 0 && body.shared_bytes <= static_cast<uint32_t>(shared)));
 }
 
 // One launch on its way.
@@ -129,7 +130,7 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
   launch->function = FunctionOf(launch->handle);
   if (launch->function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Function& function = *launch->function;
-  if (const CUresult result = CheckConfiguration(function, launch->handle, shape)) return result;
+  if (const CUresult result = CheckConfiguration(shape)) return result;
   if (attribute_count > kMaxLaunchAttributes) return CUDA_ERROR_INVALID_VALUE;
   uint32_t parameter_bytes = 0;
   if (const CUresult result = launch->parameters.Take(kernel_params, extra)) return result;
@@ -156,7 +157,8 @@ bool IsOrdinary(const Launch& launch, CUstream stream) {
   const Function& function = *launch.function;
   const Object* stream_object = Find(stream);
   const Object* context = CurrentContextObject();
-  return launch.body.form == kPlainLaunch && launch.body.parameter_bytes == function.parameter_bytes &&
+  return launch.body.form == kPlainLaunch && IsWithinKnownLimits(function, launch.body) &&
+         launch.body.parameter_bytes == function.parameter_bytes &&
          function.attribute[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] == 0 &&
          function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0 &&
          (launch.object->context == nullptr || launch.object->context == context) &&
@@ -233,6 +235,8 @@ CUresult SendLaunch(const Launch& launch, CUstream stream) {
     }
   }
   const CUresult result = AwaitLaunch(launch);
+  if (result == CUDA_SUCCESS && launch.body.shared_bytes > function.accepted_shared_bytes.load())
+    function.accepted_shared_bytes.store(launch.body.shared_bytes);
   if (result != CUDA_SUCCESS || returns_node) return result;
   const std::lock_guard lock(function.accepted_mutex);
   if (function.accepted.size() >= kMostAccepted) function.accepted.clear();
