@@ -45,6 +45,23 @@ Return AskProcesses(DeviceHandle device, ProcessMode mode, std::vector<nvml::Pro
   return call.reader().ok() ? Return::kSuccess : Return::kUnknown;
 }
 
+Return Utilization(DeviceHandle device, nvml::ProcessSample* samples, uint32_t* count, uint64_t since_us) {
+  NvmlCall call(Op::kUtilization);
+  NvmlRemote remote;
+  nvml::Device::Send(remote, call.writer(), device, 0);
+  call.writer().Put(uint32_t{0});
+  call.writer().Put(since_us);
+  if (count == nullptr) call.writer().Fail(nvml::AsFailure(Return::kInvalidArgument));
+  const Return result = call.Finish();
+  if (result != Return::kSuccess) return result;
+  const auto there = call.reader().Get<uint32_t>();
+  const uint32_t room = samples != nullptr ? *count : 0;
+  *count = there;
+  if (room < there) return Return::kInsufficientSize;
+  for (uint32_t i = 0; i < there; ++i) samples[i] = call.reader().Get<nvml::ProcessSample>();
+  return call.reader().ok() ? Return::kSuccess : Return::kUnknown;
+}
+
 void Fill(const nvml::ProcessV1& from, nvml::ProcessV1* to) {
   *to = from;
 }
@@ -170,4 +187,10 @@ NVML_EXPORT uint32_t nvmlDeviceGetRunningProcessDetailList(DeviceHandle device,
     return static_cast<uint32_t>(Return::kVersionMismatch);
   return static_cast<uint32_t>(
       List(device, static_cast<ProcessMode>(list->mode), &list->count, list->processes));
+}
+
+NVML_EXPORT uint32_t nvmlDeviceGetProcessUtilization(DeviceHandle device,
+                                                     causeway::nvml::ProcessSample* samples, uint32_t* count,
+                                                     unsigned long long since_us) {
+  return static_cast<uint32_t>(Utilization(device, samples, count, since_us));
 }

@@ -118,9 +118,10 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
 
   const std::string config = folder_ + "/causewayd.toml";
   std::ofstream file(config);
-  file << "socket = " << Quoted(socket_)
-       << "\nsocket_mode = \"0600\"\nspare_workers = " << options.spare_workers
-       << "\nlocal_region_mib = " << options.region_mib << "\n";
+  file << "socket = " << Quoted(socket_) << "\nsocket_mode = \"0600\"\nspare_workers = "
+       << options.spare_workers
+       // As natively, NVML ignores the CUDA_VISIBLE_DEVICES that this daemon shares with the command.
+       << "\nnvml_shows_all = true\nlocal_region_mib = " << options.region_mib << "\n";
   if (!options.driver.empty()) {
     // A path is relative to the user's folder, a bare name is the loader's to find.
     const bool is_path = options.driver.find('/') != std::string::npos;

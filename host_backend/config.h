@@ -3,7 +3,7 @@
 //
 //   socket = "/run/causeway/causeway.sock"   socket_mode = "0660"   socket_group = "render"
 //   worker = "/usr/libexec/causeway/causeway-worker"                driver_library = "libcuda.so.1"
-//   nvml_library = "libnvidia-ml.so.1"
+//   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false
 //   spare_workers = 1    local_region_mib = 4096    max_sessions = 64
 //   log_level = "info"   log_file = "/var/log/causeway.log"
 //   [[vm]]
@@ -49,6 +49,7 @@ struct Config {
   std::string worker;  // as configured, or beside causewayd
   std::string driver_library = "libcuda.so.1";
   std::string nvml_library;  // as configured, or where the driver library is
+  bool nvml_shows_all = false;
   uint32_t spare_workers = 1;
   uint64_t local_region_mib = 4096;
   uint32_t max_sessions = 64;

@@ -13,8 +13,10 @@ namespace causeway::daemon {
 
 Daemon::Daemon(const Config& config)
     : config_(config),
-      pool_(loop_, WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library},
-            config_.spare_workers),
+      pool_(
+          loop_,
+          WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library, config_.nvml_shows_all},
+          config_.spare_workers),
       services_{loop_, config_, pool_, counters_, ApiHash()} {}
 
 Daemon::~Daemon() {

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <utility>
 
 namespace causeway::host {
@@ -54,6 +53,7 @@ std::string NvmlLibrary::Open(const std::string& path) {
   Resolve(library, "nvmlDeviceGetMemoryInfo", &memory);
   Resolve(library, "nvmlDeviceGetMemoryInfo_v2", &memory_v2);
   Resolve(library, "nvmlSystemGetCudaDriverVersion_v2", &cuda_version);
+  Resolve(library, "nvmlDeviceGetProcessUtilization", &utilization);
   // The forms _v2 and _v3 have the same struct.
   for (const char* version : {"_v3", "_v2"}) {
     const std::string suffix = std::string("RunningProcesses") + version;
@@ -77,7 +77,7 @@ std::string NvmlLibrary::Open(const std::string& path) {
 NvmlHost::NvmlHost(const NvmlLibrary& library, std::function<std::vector<WorkerPeer>()> peers)
     : library_(library), peers_(std::move(peers)) {}
 
-std::string NvmlHost::FindDevices() {
+std::string NvmlHost::FindDevices(const char* visible) {
   uint32_t count = 0;
   if (library_.device_count(&count) != 0) count = 0;
   std::vector<nvml::DeviceHandle> all;
@@ -90,9 +90,7 @@ std::string NvmlHost::FindDevices() {
     all.push_back(device);
     uuids.push_back(uuid);
   }
-  // The daemon's own variable, which limits its CUDA workers too.
-  for (const size_t index : VisibleDevices(std::getenv("CUDA_VISIBLE_DEVICES"), uuids))
-    devices_.push_back(all[index]);
+  for (const size_t index : VisibleDevices(visible, uuids)) devices_.push_back(all[index]);
   return devices_.empty() ? "the management library finds no GPU that sessions may use" : "";
 }
 
@@ -136,6 +134,8 @@ Return NvmlHost::Serve(uint16_t op, Reader& in, Writer& out, bool* known) {
       return ServeMemory(in, out);
     case Op::kProcesses:
       return ServeProcesses(in, out);
+    case Op::kUtilization:
+      return ServeUtilization(in, out);
     case Op::nvmlDeviceGetCpuAffinity:
     case Op::nvmlDeviceGetCpuAffinityWithinScope:
     case Op::nvmlDeviceGetMemoryAffinity:

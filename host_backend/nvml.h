@@ -22,6 +22,7 @@ struct NvmlLibrary {
   uint32_t (*cuda_version)(int*) = nullptr;
   // By ProcessMode.
   uint32_t (*processes[3])(nvml::DeviceHandle, uint32_t*, nvml::ProcessV2*) = {};
+  uint32_t (*utilization)(nvml::DeviceHandle, nvml::ProcessSample*, uint32_t*, unsigned long long) = nullptr;
   // By opcode minus Op::kFirstRow; null where the library lacks the name.
   void (*row[nvml::kRows])() = {};
 
@@ -36,8 +37,8 @@ class NvmlHost {
 
   // The guest process runs on this host itself: processors and memory nodes have the same numbers there.
   void SetLocal(bool local) { local_ = local; }
-  // Finds the devices that this daemon's sessions may use. "" or one sentence.
-  std::string FindDevices();
+  // Finds the devices that sessions may use; `visible` as CUDA_VISIBLE_DEVICES, or null. "" or one sentence.
+  std::string FindDevices(const char* visible);
   size_t device_count() const { return devices_.size(); }
 
   // The policy that Shape::Serve needs. Null for a number that no visible device has.
@@ -53,6 +54,7 @@ class NvmlHost {
   // host_backend/nvml_memory.cc
   nvml::Return ServeMemory(Reader& in, Writer& out);
   nvml::Return ServeProcesses(Reader& in, Writer& out);
+  nvml::Return ServeUtilization(Reader& in, Writer& out);
   std::vector<nvml::ProcessV1> TenantsProcesses(nvml::DeviceHandle device, nvml::ProcessMode mode);
 
   const NvmlLibrary& library_;
@@ -65,6 +67,6 @@ class NvmlHost {
 std::vector<size_t> VisibleDevices(const char* value, const std::vector<std::string>& uuids);
 
 // The worker's whole life where its session is one of management.
-int RunManagementWorker(int control, const std::string& library);
+int RunManagementWorker(int control, const std::string& library, bool all_devices);
 
 }  // namespace causeway::host

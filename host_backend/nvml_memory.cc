@@ -68,4 +68,28 @@ Return NvmlHost::ServeProcesses(Reader& in, Writer& out) {
   return out.ok() ? Return::kSuccess : Return::kUnknown;
 }
 
+Return NvmlHost::ServeUtilization(Reader& in, Writer& out) {
+  const auto body = in.Get<nvml::UtilizationBody>();
+  const nvml::DeviceHandle device = DeviceAt(body.device);
+  if (!in.ok() || device == nullptr) return Return::kInvalidArgument;
+  if (library_.utilization == nullptr) return Return::kFunctionNotFound;
+  std::vector<nvml::ProcessSample> all(1024);
+  auto count = static_cast<uint32_t>(all.size());
+  const auto result = static_cast<Return>(library_.utilization(device, all.data(), &count, body.since_us));
+  if (result != Return::kSuccess) return result;
+  all.resize(std::min<size_t>(count, all.size()));
+  std::vector<nvml::ProcessSample> own;
+  for (const WorkerPeer& peer : peers_()) {
+    for (nvml::ProcessSample sample : all) {
+      if (sample.pid != peer.worker_pid || own.size() == nvml::kMaxSamples) continue;
+      sample.pid = peer.guest_pid;
+      own.push_back(sample);
+    }
+  }
+  if (own.empty()) return Return::kNotFound;  // as NVML says when nothing is newer
+  out.Put(static_cast<uint32_t>(own.size()));
+  for (const nvml::ProcessSample& sample : own) out.Put(sample);
+  return out.ok() ? Return::kSuccess : Return::kUnknown;
+}
+
 }  // namespace causeway::host

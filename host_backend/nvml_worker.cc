@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -141,14 +142,16 @@ std::string ServeRequests(ServerTransport& transport, NvmlHost& host, ControlLin
 
 }  // namespace
 
-int RunManagementWorker(int control, const std::string& path) {
+int RunManagementWorker(int control, const std::string& path, bool all_devices) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
   static NvmlLibrary library;
   std::unique_ptr<ControlLink> daemon;  // made with the session; the host asks it then
   NvmlHost host(library, [&daemon] { return daemon->Peers(); });
   std::string error = library.Open(path);
-  if (error.empty()) error = host.FindDevices();
+  // The daemon's own variable, which limits its CUDA workers too.
+  const char* visible = all_devices ? nullptr : getenv("CUDA_VISIBLE_DEVICES");
+  if (error.empty()) error = host.FindDevices(visible);
   WorkerReady ready{};
   int version = 0;
   if (error.empty() && library.cuda_version != nullptr) library.cuda_version(&version);

@@ -2,7 +2,7 @@
 // What daemon and worker say to each other on the worker's control socket (SOCK_SEQPACKET socketpair,
 // descriptor number given by --control-fd). The daemon starts
 //   causeway-worker --control-fd N --driver LIBRARY          or, for a management session,
-//   causeway-worker --control-fd N --management LIBRARY
+//   causeway-worker --control-fd N --management LIBRARY [--all-devices]
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason

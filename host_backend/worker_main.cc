@@ -179,7 +179,9 @@ int main(int argc, char** argv) {
   app.add_option("--driver", driver, "CUDA driver library to execute calls with");
   std::string management;
   app.add_option("--management", management, "NVML library: serve a session of it, without the driver");
+  bool all_devices = false;
+  app.add_flag("--all-devices", all_devices, "NVML also shows what CUDA_VISIBLE_DEVICES hides");
   CLI11_PARSE(app, argc, argv);
-  if (!management.empty()) return causeway::host::RunManagementWorker(control, management);
+  if (!management.empty()) return causeway::host::RunManagementWorker(control, management, all_devices);
   return causeway::host::Run(control, driver);
 }

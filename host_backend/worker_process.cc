@@ -121,6 +121,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   std::vector<std::string> arguments = {program.path, "--control-fd", std::to_string(child_control.get()),
                                         cuda ? "--driver" : "--management",
                                         cuda ? program.driver_library : program.nvml_library};
+  if (!cuda && program.nvml_shows_all) arguments.push_back("--all-devices");
   std::vector<std::string> variables = WorkerEnvironment(wish.environment);
   const std::vector<char*> argument_pointers = Pointers(arguments);
   const std::vector<char*> variable_pointers = Pointers(variables);

@@ -21,6 +21,7 @@ struct WorkerProgram {
   std::string path;
   std::string driver_library;
   std::string nvml_library;
+  bool nvml_shows_all = false;
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
 };

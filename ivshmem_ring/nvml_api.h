@@ -65,6 +65,14 @@ struct ProcessDetailList {
 };
 static_assert(sizeof(ProcessDetail) == 32 && sizeof(ProcessDetailList) == 24);
 
+// nvmlProcessUtilizationSample_t
+struct ProcessSample {
+  uint32_t pid;
+  uint64_t timestamp_us;
+  uint32_t sm, memory, encoder, decoder;
+};
+static_assert(sizeof(ProcessSample) == 32);
+
 // nvmlPciInfo_t as nvmlDeviceGetPciInfo_v3 fills it
 struct PciInfo {
   char legacy_bus_id[16];

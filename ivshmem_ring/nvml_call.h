@@ -14,6 +14,7 @@ enum class Op : uint16_t {
   kDescribe = 0x4000,  // reply: DescribeReply
   kMemory,             // MemoryBody -> MemoryV2: what the VM uses of a device
   kProcesses,          // ProcessesBody -> u32 count, ProcessV1 each: the VM's own processes on a device
+  kUtilization,        // UtilizationBody -> u32 count, ProcessSample each: likewise
   kFirstRow = 0x4010,
   kBeforeRows = kFirstRow - 1,
 #define NVML_CALL(fn, ...) fn,
@@ -37,6 +38,12 @@ struct ProcessesBody {
   ProcessMode mode;
 };
 inline constexpr uint32_t kMaxProcesses = 200;
+struct UtilizationBody {
+  uint32_t device;
+  uint32_t reserved;
+  uint64_t since_us;
+};
+inline constexpr uint32_t kMaxSamples = 100;
 
 template <class... D>
 struct Shape {

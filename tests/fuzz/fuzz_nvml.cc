@@ -36,6 +36,11 @@ uint32_t Processes(DeviceHandle, uint32_t* count, nvml::ProcessV2* list) {
   *count = answer == 7 ? 70'000 : 1;
   return answer;
 }
+uint32_t Utilization(DeviceHandle, nvml::ProcessSample* samples, uint32_t* count, unsigned long long) {
+  samples[0] = {1, 2, 3, 4, 5, 6};
+  *count = answer == 0 ? 0xffffffff : 1;
+  return answer;
+}
 // A list whose length comes out larger than there was room for.
 uint32_t LongList(DeviceHandle, uint32_t* count, uint32_t*) {
   *count = 0xffffffff;
@@ -50,6 +55,7 @@ const host::NvmlLibrary& Library() {
     made.device_by_index = ByIndex;
     made.memory = Memory;
     made.processes[0] = Processes;
+    made.utilization = Utilization;
     for (auto& row : made.row) row = reinterpret_cast<void (*)()>(AnyCall);
     made.row[static_cast<size_t>(Op::nvmlDeviceGetSupportedMemoryClocks) -
              static_cast<size_t>(Op::kFirstRow)] = reinterpret_cast<void (*)()>(LongList);
@@ -66,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace causeway::fuzz;
   Input input(data, size);
   host::NvmlHost host(Library(), [] { return std::vector<WorkerPeer>{{10, 1}, {11, 2}}; });
-  Require(host.FindDevices().empty());
+  Require(host.FindDevices(nullptr).empty());
   while (!input.empty()) {
     constexpr uint32_t kAnswers[] = {0, 0, 0, 7, 2, 999};
     answer = kAnswers[input.Byte() % std::size(kAnswers)];

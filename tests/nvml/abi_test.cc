@@ -76,6 +76,7 @@ static_assert(sizeof(ProcessV1) == sizeof(nvmlProcessInfo_v1_t) &&
 static_assert(sizeof(ProcessDetail) == sizeof(nvmlProcessDetail_v1_t));
 static_assert(sizeof(ProcessDetailList) == sizeof(nvmlProcessDetailList_v1_t));
 static_assert(sizeof(PciInfo) == sizeof(nvmlPciInfo_t) && sizeof(Uuid) == sizeof(nvmlUUID_v1_t));
+static_assert(sizeof(ProcessSample) == sizeof(nvmlProcessUtilizationSample_t));
 static_assert(sizeof(FieldValue) == sizeof(nvmlFieldValue_t));
 
 }  // namespace

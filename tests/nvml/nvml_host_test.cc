@@ -40,6 +40,14 @@ uint32_t FakeProcesses(DeviceHandle, uint32_t* count, nvml::ProcessV2* list) {
   for (uint32_t i = 0; i < kRunning; ++i) list[i] = {100 + i, 10, 0, 0};
   return 0;
 }
+uint32_t FakeUtilization(DeviceHandle, nvml::ProcessSample* samples, uint32_t* count,
+                         unsigned long long since) {
+  *count = since == 0 ? 2 : 0;
+  if (since != 0) return 6;
+  samples[0] = {150, 1, 50, 10, 0, 0};
+  samples[1] = {151, 1, 40, 10, 0, 0};
+  return 0;
+}
 uint32_t FakeName(DeviceHandle device, char* text, uint32_t bytes) {
   last_call = device == Native(1) ? "second" : "other";
   if (bytes < 5) return 7;
@@ -58,10 +66,11 @@ class NvmlHostTest : public ::testing::Test {
     library_.device_by_index = FakeByIndex;
     library_.memory = FakeMemory;
     library_.processes[0] = FakeProcesses;
+    library_.utilization = FakeUtilization;
     Row(Op::nvmlDeviceGetName) = reinterpret_cast<void (*)()>(FakeName);
     Row(Op::nvmlDeviceGetSupportedMemoryClocks) = reinterpret_cast<void (*)()>(FakeClocks);
     Row(Op::nvmlDeviceGetPdi) = reinterpret_cast<void (*)()>(FakeMemory);
-    EXPECT_EQ(host_.FindDevices(), "");
+    EXPECT_EQ(host_.FindDevices(nullptr), "");
   }
   void (*&Row(Op op))() { return library_.row[static_cast<size_t>(op) - static_cast<size_t>(Op::kFirstRow)]; }
 
@@ -133,6 +142,18 @@ TEST_F(NvmlHostTest, OnlyTheTenantsProcessesCount) {
   EXPECT_EQ(memory.used, 20u);
   EXPECT_EQ(Serve(Op::kProcesses, 0u, static_cast<nvml::ProcessMode>(3)), Return::kInvalidArgument);
   EXPECT_EQ(Serve(Op::kMemory, 9u, 0u), Return::kInvalidArgument);
+}
+
+TEST_F(NvmlHostTest, OnlyTheTenantsUseIsTold) {
+  EXPECT_EQ(Serve(Op::kUtilization, 0u, 0u, uint64_t{0}), Return::kNotFound);
+  peers_ = {{8, 151}};
+  EXPECT_EQ(Serve(Op::kUtilization, 0u, 0u, uint64_t{0}), Return::kSuccess);
+  EXPECT_EQ(answer_.Get<uint32_t>(), 1u);
+  const auto sample = answer_.Get<nvml::ProcessSample>();
+  EXPECT_EQ(sample.pid, 8u);
+  EXPECT_EQ(sample.sm, 40u);
+  EXPECT_EQ(Serve(Op::kUtilization, 0u, 0u, uint64_t{5}), Return::kNotFound);
+  EXPECT_EQ(Serve(Op::kUtilization, 0u), Return::kInvalidArgument);
 }
 
 TEST(VisibleDevicesTest, AsCudaReadsThem) {

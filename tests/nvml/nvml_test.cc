@@ -224,6 +224,13 @@ TEST_F(NvmlTest, AProcessIsSeenUnderItsOwnNumber) {
       EXPECT_EQ(access(("/proc/" + std::to_string(process.pid)).c_str(), F_OK), 0);
     }
   }
+  nvml::ProcessSample samples[256];
+  uint32_t count = 256;
+  if (sure) {
+    EXPECT_EQ(Call("nvmlDeviceGetProcessUtilization", device_, +samples, &count, 0ull), kSuccess);
+    ASSERT_GE(count, 1u);
+    EXPECT_EQ(access(("/proc/" + std::to_string(samples[0].pid)).c_str(), F_OK), 0);
+  }
   uint32_t none = 0;
   if (found) {
     EXPECT_EQ(Call("nvmlDeviceGetComputeRunningProcesses_v3", device_, &none,

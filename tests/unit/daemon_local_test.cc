@@ -179,6 +179,9 @@ TEST_F(LocalTest, MismatchesAreRefusedWithASentence) {
     ExpectRefused(block, "asks for its shared memory at 0x");
   }
   block = good;
+  block.kind = static_cast<SessionKind>(7);
+  ExpectRefused(block, "asks for a session of kind 7");
+  block = good;
   block.environment_bytes = kOpenTextBytes + 1;
   ExpectRefused(block, "environment block is malformed");
   block.environment_bytes = 3;
@@ -202,6 +205,34 @@ TEST_F(LocalTest, OnlyListedVariablesReachTheWorker) {
   ASSERT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing)) << client.region().refusal(0);
   EXPECT_TRUE(WaitFor([&] { return StatusValue(WaitForSession("serving"), "", "calls") == "17"; }));
   EXPECT_EQ(StatusValue(WaitForSession("serving"), "", "pinned_bytes"), "0") << "CUDA_CACHE_PATH crossed";
+}
+
+// The fake worker reports as its calls how many CUDA sessions of the same user the daemon told it of.
+TEST_F(LocalTest, AManagementSessionHasItsOwnWorkerAndKnowsItsTenant) {
+  StartDaemon("ok");
+  LocalClient first(socket()), second(socket()), manager(socket());
+  Serve(first);
+  Serve(second);
+  ASSERT_EQ(manager.RequestSession().accepted, 1u);
+  OpenBlock block = manager.region().GoodOpenBlock();
+  block.kind = SessionKind::kManagement;
+  manager.region().Open(0, 1, block);
+  ASSERT_TRUE(manager.SendReady());
+  ASSERT_TRUE(manager.region().WaitForHostWord(0, 1, SlotHostState::kServing)) << manager.region().refusal(0);
+  EXPECT_TRUE(WaitFor([&] { return Status().find("\"calls\":2") != std::string::npos; })) << Status();
+}
+
+TEST_F(LocalTest, WithoutNvmlOnlyManagementIsRefused) {
+  StartDaemon("ok", "nvml_library = \"fail\"\n");
+  LocalClient client(socket());
+  Serve(client);
+  LocalClient other(socket());
+  ASSERT_EQ(other.RequestSession().accepted, 1u);
+  OpenBlock block = other.region().GoodOpenBlock();
+  block.kind = SessionKind::kManagement;
+  ExpectRefused(block, "cannot be opened");
+  LocalClient next(socket());
+  Serve(next);
 }
 
 TEST_F(LocalTest, MissingDriverRefusesEachSessionWithTheReason) {

@@ -64,6 +64,17 @@ void SendUsage(int control, const std::string& mode) {
   send(control, &usage, sizeof(usage), MSG_NOSIGNAL);
 }
 
+// How many sessions of its tenant the daemon knows, as the number of calls.
+void ReportPeers(int control) {
+  const WorkerQuery query{WorkerQuery::kPeers};
+  WorkerPeers peers{};
+  send(control, &query, sizeof(query), MSG_NOSIGNAL);
+  if (recv(control, &peers, sizeof(peers), 0) <= 0) return;
+  WorkerUsage usage{};
+  usage.calls = peers.count;
+  send(control, &usage, sizeof(usage), MSG_NOSIGNAL);
+}
+
 void ServeRegion(int control, const Received& received, const std::string& mode) {
   const WorkerAssignment& assignment = received.assignment;
   auto* base = static_cast<char*>(
@@ -96,8 +107,9 @@ void ServeTcp(const Received& received) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5 || std::strcmp(argv[1], "--control-fd") != 0 || std::strcmp(argv[3], "--driver") != 0)
-    return 4;
+  if (argc != 5 || std::strcmp(argv[1], "--control-fd") != 0) return 4;
+  const bool management = std::strcmp(argv[3], "--management") == 0;
+  if (!management && std::strcmp(argv[3], "--driver") != 0) return 4;
   const int control = std::atoi(argv[2]);
   const std::string mode = argv[4];
   if (mode == "crash") {
@@ -108,7 +120,11 @@ int main(int argc, char** argv) {
   if (mode == "fail") return 0;
   Received received;
   if (!Receive(control, received)) return 0;
-  SendUsage(control, mode);
+  if (management) {
+    ReportPeers(control);
+  } else {
+    SendUsage(control, mode);
+  }
   if (received.assignment.kind == AssignmentKind::kTcp) {
     ServeTcp(received);
   } else {
