@@ -62,19 +62,30 @@ CUresult ResolveSide(CUmemorytype* type, const void** host, CUdeviceptr* device,
   return base != 0 && *pitch >= x + box.WidthInBytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult Send(const CUDA_MEMCPY3D& box, CUstream stream, CopyForm form, uint32_t bulk_side, uint32_t index,
-              uint32_t bulk_bytes) {
+// How a box travels, beside the box itself.
+struct Way {
+  CUstream stream;
+  CopyForm form;
+  CUcontext source = nullptr, destination = nullptr;  // of cuMemcpy3DPeer
+};
+
+CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, uint32_t bulk_side, uint32_t index,
+              uint32_t bulk_bytes, bool known) {
   Remote remote;
   Writer check{{}};
   BoxBody body{};
   body.box = box;
   body.source_array = box.srcMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.srcArray, check) : 0;
   body.destination_array = box.dstMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.dstArray, check) : 0;
-  body.stream = remote.ToWire(stream, check);
-  body.asynchronous = form == CopyForm::kSynchronous ? 0 : form == CopyForm::kAsynchronous ? 1 : 2;
+  body.stream = remote.ToWire(way.stream, check);
+  body.source_context = remote.ToWire(way.source, check);
+  body.destination_context = remote.ToWire(way.destination, check);
+  body.asynchronous = static_cast<uint32_t>(way.form == CopyForm::kSynchronous    ? 0
+                                            : way.form == CopyForm::kAsynchronous ? 1
+                                                                                  : 2);
   body.bulk_side = bulk_side;
   if (!check.ok()) return check.error();
-  if (bulk_side == 0 && form == CopyForm::kAsynchronous) {
+  if (bulk_side == 0 && way.form == CopyForm::kAsynchronous && known) {
     PendingPost post(Op::cuMemcpy3D_v2);
     post.writer().Put(body);
     return post.writer().ok() ? post.Finish() : post.writer().error();
@@ -103,8 +114,8 @@ void CopyRows(bool to_bulk, std::byte* bulk, const Side& side, const Piece& piec
   }
 }
 
-CUresult CopyPiece(CUDA_MEMCPY3D box, const Side& side, bool source, const Piece& piece, CUstream stream,
-                   CopyForm form, uint32_t index) {
+CUresult CopyPiece(CUDA_MEMCPY3D box, const Side& side, bool source, const Piece& piece, const Way& way,
+                   uint32_t index) {
   Session& session = *Session::Get();
   box.srcXInBytes += piece.column;
   box.dstXInBytes += piece.column;
@@ -122,16 +133,15 @@ CUresult CopyPiece(CUDA_MEMCPY3D box, const Side& side, bool source, const Piece
   (source ? box.srcHeight : box.dstHeight) = piece.rows;
   if (source) CopyRows(true, session.bulk(index).bytes, side, piece);
   const auto bytes = static_cast<uint32_t>(piece.width * piece.rows);
-  const CUresult result = Send(box, stream, form, source ? 1 : 2, index, bytes);
+  const CUresult result = Send(box, way, source ? 1 : 2, index, bytes, false);
   if (result == CUDA_SUCCESS && !source) CopyRows(false, session.bulk(index).bytes, side, piece);
   return result;
 }
 
-CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source, CUstream stream,
-                         CopyForm form) {
+CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source, Way way) {
   // A bulk buffer is used again as soon as the call returns, so asynchronous forms wait for their stream
   // here.
-  if (form == CopyForm::kAsynchronous) form = CopyForm::kStreamThenWait;
+  if (way.form == CopyForm::kAsynchronous) way.form = CopyForm::kStreamThenWait;
   Session& session = *Session::Get();
   const uint32_t index = session.AcquireBulk();
   CUresult result = CUDA_SUCCESS;
@@ -142,7 +152,7 @@ CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source
       for (size_t column = 0; column < box.WidthInBytes && result == CUDA_SUCCESS; column += width) {
         const Piece piece{slice, row, std::min(rows, box.Height - row), column,
                           std::min(width, box.WidthInBytes - column)};
-        result = CopyPiece(box, side, source, piece, stream, form, index);
+        result = CopyPiece(box, side, source, piece, way, index);
       }
     }
   }
@@ -162,29 +172,44 @@ CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const Side& from, const Side& 
   return CUDA_SUCCESS;
 }
 
-CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+// A linear side that the device reaches must lie in one allocation. Arrays are the host's to judge.
+CUresult CheckSide(const Side& side, const CUDA_MEMCPY3D& box, bool* known) {
+  *known = false;
+  if (side.type == CU_MEMORYTYPE_ARRAY || side.pageable) return CUDA_SUCCESS;
+  const auto span =
+      (static_cast<unsigned __int128>(box.Depth - 1) * side.rows + box.Height - 1) * side.pitch +
+      box.WidthInBytes;
+  if (span > uint64_t{1} << 47) return CUDA_ERROR_INVALID_VALUE;
+  return CheckDeviceRange(side.address, static_cast<uint64_t>(span), known);
+}
+
+}  // namespace
+
+CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext source, CUcontext destination) {
+  if (const CUresult result = NeedContext()) return result;
   if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0) return CUDA_SUCCESS;
   Side from{}, to{};
   if (const CUresult result = ResolveSide(&box.srcMemoryType, &box.srcHost, &box.srcDevice, box.srcXInBytes,
                                           box.srcY, box.srcZ, &box.srcPitch, &box.srcHeight, box, &from)) {
     return result;
   }
-  const void* destination = box.dstHost;
-  if (const CUresult result = ResolveSide(&box.dstMemoryType, &destination, &box.dstDevice, box.dstXInBytes,
+  const void* to_host = box.dstHost;
+  if (const CUresult result = ResolveSide(&box.dstMemoryType, &to_host, &box.dstDevice, box.dstXInBytes,
                                           box.dstY, box.dstZ, &box.dstPitch, &box.dstHeight, box, &to)) {
     return result;
   }
-  box.dstHost = const_cast<void*>(destination);
-  if (from.type == CU_MEMORYTYPE_HOST && to.type == CU_MEMORYTYPE_HOST)
+  box.dstHost = const_cast<void*>(to_host);
+  bool from_known = false, to_known = false;
+  if (const CUresult result = CheckSide(from, box, &from_known)) return result;
+  if (const CUresult result = CheckSide(to, box, &to_known)) return result;
+  if (from.type == CU_MEMORYTYPE_HOST && to.type == CU_MEMORYTYPE_HOST && (from.pageable || to.pageable))
     return CopyHostToHost(box, from, to, stream);
-  if (from.pageable) return CopyThroughBulk(box, from, true, stream, form);
-  if (to.pageable) return CopyThroughBulk(box, to, false, stream, form);
-  return Send(box, stream, form, 0, 0, 0);
+  const Way way{stream, form, source, destination};
+  if (from.pageable) return CopyThroughBulk(box, from, true, way);
+  if (to.pageable) return CopyThroughBulk(box, to, false, way);
+  return Send(box, way, 0, 0, 0, from_known && to_known);
 }
 
-}  // namespace
 }  // namespace causeway::guest
 
 using namespace causeway::guest;
@@ -219,54 +244,4 @@ CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D* copy) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return CopyBox(*copy, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
 }
-CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr to, const void* from, size_t bytes) {
-  return CopyToDevice(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
-}
-CUresult cuMemcpyDtoH_v2_ptds(void* to, CUdeviceptr from, size_t bytes) {
-  return CopyToHost(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
-}
-CUresult cuMemcpy_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  return CopyUnified(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
-}
-// Device to device the synchronous form does not wait either.
-CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  return cuMemcpyDtoDAsync_v2(to, from, bytes, CU_STREAM_PER_THREAD);
-}
-// These have no asynchronous form; the legacy stream orders with the thread's own, which is at least as
-// strong.
-CUresult cuMemcpyDtoA_v2_ptds(CUarray to, size_t offset, CUdeviceptr from, size_t bytes) {
-  return cuMemcpyDtoA_v2(to, offset, from, bytes);
-}
-CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr to, CUarray from, size_t offset, size_t bytes) {
-  return cuMemcpyAtoD_v2(to, from, offset, bytes);
-}
-CUresult cuMemcpyAtoA_v2_ptds(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t bytes) {
-  return cuMemcpyAtoA_v2(to, to_offset, from, from_offset, bytes);
-}
-CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                           size_t bytes) {
-  return cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, CU_STREAM_PER_THREAD);
-}
-CUresult cuMemsetD8_v2_ptds(CUdeviceptr to, unsigned char value, size_t count) {
-  return cuMemsetD8Async(to, value, count, CU_STREAM_PER_THREAD);
-}
-CUresult cuMemsetD16_v2_ptds(CUdeviceptr to, unsigned short value, size_t count) {
-  return cuMemsetD16Async(to, value, count, CU_STREAM_PER_THREAD);
-}
-CUresult cuMemsetD32_v2_ptds(CUdeviceptr to, unsigned int value, size_t count) {
-  return cuMemsetD32Async(to, value, count, CU_STREAM_PER_THREAD);
-}
-CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
-                              size_t height) {
-  return cuMemsetD2D8Async(to, pitch, value, width, height, CU_STREAM_PER_THREAD);
-}
-CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
-                               size_t height) {
-  return cuMemsetD2D16Async(to, pitch, value, width, height, CU_STREAM_PER_THREAD);
-}
-CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
-                               size_t height) {
-  return cuMemsetD2D32Async(to, pitch, value, width, height, CU_STREAM_PER_THREAD);
-}
-
 }  // extern "C"

@@ -27,6 +27,11 @@ struct Connection {
   virtual void FreeSlices(uint64_t offset, uint64_t bytes) = 0;
   // Maps slices of ours at window_address + offset; null on failure.
   virtual std::byte* MapSlices(uint64_t offset, uint64_t bytes) = 0;
+  // Maps pages of slices of ours anywhere, for good; null on failure. A forked child inherits them where the
+  // way in allows it.
+  virtual std::byte* MapPages(uint64_t, uint64_t) { return nullptr; }
+  // The file that region memory is mapped from, as /proc/self/maps names it.
+  virtual bool RegionFile(uint64_t*, uint64_t*) { return false; }
   // The bytes of a bulk buffer where memory is not shared.
   virtual std::byte* PrivateBulk(uint32_t) { return nullptr; }
   // In a forked child: closes descriptors without ending the parent's session.

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "guest_lib/context_storage.h"
+#include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/sharing_messages.h"
 
@@ -45,6 +46,7 @@ CUcontext HandleOf(Object* object) {
 auto& green_contexts = *new std::vector<Object*>;
 
 void Deactivate(Object* object) {
+  EndRegistrationsOf(object);
   const Context& ended = ContextOf(object);
   ContextOf(object).active.store(false);
   // With a primary context all its green contexts end.
@@ -79,7 +81,9 @@ CUresult EndPrimary(CUdevice device) {
   const std::lock_guard lock(context_mutex);
   Deactivate(object);
   const WithoutContext none;
-  return SendPrimary(Op::cuDevicePrimaryCtxRelease_v2, device);
+  const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRelease_v2, device);
+  FreeMemoryOf(object);
+  return result;
 }
 
 // `form`: of cuCtxCreate, which decides what the driver answers for parameters it cannot honour.
@@ -390,6 +394,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   Deactivate(object);
   const WithoutContext none;
   const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxReset_v2, device);
+  FreeMemoryOf(object);
   return result == Session::Get()->sticky() ? CUDA_SUCCESS
                                             : result;  // after a fault reset says 0, as natively
 }
@@ -438,13 +443,19 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
   const WireHandle wire = WireOf(object);
   std::vector<Object*>& stack = ThisThread().contexts;
   if (!stack.empty() && stack.back() == object) stack.pop_back();
+  EndRegistrationsOf(object);
   ContextOf(object).active.store(false);
   FreeObjectsOf(object);
   FreeObject(object);  // its Context stays: other threads may still have it on their stack
   const WithoutContext none;
-  PendingCall call(Op::cuCtxDestroy_v2);
-  call.writer().Put(wire);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  CUresult result;
+  {
+    PendingCall call(Op::cuCtxDestroy_v2);
+    call.writer().Put(wire);
+    result = call.writer().ok() ? call.Finish() : call.writer().error();
+  }
+  FreeMemoryOf(object);
+  return result;
 }
 
 }  // extern "C"

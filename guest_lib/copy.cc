@@ -14,11 +14,6 @@ namespace {
 
 constexpr uint32_t kInFlight = 4;  // bulk buffers that one copy uses at once
 
-CUresult NeedContext() {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 WireHandle StreamWire(CUstream stream, Writer& w) {
   return Remote{}.ToWire(stream, w);
 }
@@ -129,21 +124,22 @@ CUresult StreamToHost(std::byte* to, CUdeviceptr from, uint64_t bytes, CUstream 
   return result;
 }
 
-// Pinned: the device works on the caller's own bytes.
-CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstream stream, CopyForm form) {
+// Pinned: the device works on the caller's own bytes. Unless both sides are known, the host must have its say
+// before the call returns.
+CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstream stream, CopyForm form,
+                bool known) {
   auto fill = [&](Writer& w) {
     w.Put(device);
     w.Put(host);
     w.Put(bytes);
     if (form != CopyForm::kSynchronous) w.Put(StreamWire(stream, w));
   };
-  if (form == CopyForm::kSynchronous) {
+  CUresult result;
+  if (form == CopyForm::kSynchronous || !known) {
     PendingCall call(op);
     fill(call.writer());
-    return call.writer().ok() ? call.Finish() : call.writer().error();
-  }
-  CUresult result;
-  {
+    result = call.writer().ok() ? call.Finish() : call.writer().error();
+  } else {
     PendingPost post(op);
     fill(post.writer());
     result = post.writer().ok() ? post.Finish() : post.writer().error();
@@ -152,17 +148,28 @@ CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstre
   return result;
 }
 
+// After an operation on memory that synchronises (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
+CUresult Settle(CUresult result, CUdeviceptr device, CUstream stream) {
+  return result == CUDA_SUCCESS && SyncsMemops(device) ? cuStreamSynchronize(stream) : result;
+}
+
 }  // namespace
 
 CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
   if (const CUresult result = NeedContext()) return result;
   if (bytes == 0) return CUDA_SUCCESS;
+  bool known = false, pinned_known = false;
   if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckDeviceRange(to, bytes, &known)) return result;
   if (KindOfPointer(reinterpret_cast<uint64_t>(from)) == PointerKind::kPinned) {
     const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyHtoD_v2 : Op::cuMemcpyHtoDAsync_v2;
-    return Pinned(op, to, reinterpret_cast<uint64_t>(from), bytes, stream, form);
+    if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(from), bytes, &pinned_known))
+      return result;
+    return Settle(
+        Pinned(op, to, reinterpret_cast<uint64_t>(from), bytes, stream, form, known && pinned_known), to,
+        stream);
   }
-  if (form == CopyForm::kAsynchronous && bytes <= kMaxInlineCopyBytes)
+  if (form == CopyForm::kAsynchronous && bytes <= kMaxInlineCopyBytes && known)
     return PostToDevice(to, from, bytes, stream);
   if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
   return StreamToDevice(to, static_cast<const std::byte*>(from), bytes, stream, form);
@@ -171,10 +178,16 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
 CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
   if (const CUresult result = NeedContext()) return result;
   if (bytes == 0) return CUDA_SUCCESS;
+  bool known = false, pinned_known = false;
   if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckDeviceRange(from, bytes, &known)) return result;
   if (KindOfPointer(reinterpret_cast<uint64_t>(to)) == PointerKind::kPinned) {
     const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyDtoH_v2 : Op::cuMemcpyDtoHAsync_v2;
-    return Pinned(op, from, reinterpret_cast<uint64_t>(to), bytes, stream, form);
+    if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(to), bytes, &pinned_known))
+      return result;
+    return Settle(
+        Pinned(op, from, reinterpret_cast<uint64_t>(to), bytes, stream, form, known && pinned_known), from,
+        stream);
   }
   // The Async form waits too, at every size, as natively.
   const CopyForm waited = form == CopyForm::kAsynchronous ? CopyForm::kStreamThenWait : form;
@@ -191,20 +204,39 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   return CUDA_SUCCESS;
 }
 
+CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  if (const CUresult result = NeedContext()) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  bool to_known = false, from_known = false;
+  if (const CUresult result = CheckDeviceRange(to, bytes, &to_known)) return result;
+  if (const CUresult result = CheckDeviceRange(from, bytes, &from_known)) return result;
+  CUresult result;
+  if (form == CopyForm::kSynchronous) {
+    result = to_known && from_known ? Post<Op::cuMemcpyDtoD_v2>(to, from, bytes)
+                                    : Wait<Op::cuMemcpyDtoD_v2>(to, from, bytes);
+  } else {
+    result = to_known && from_known ? Post<Op::cuMemcpyDtoDAsync_v2>(to, from, bytes, stream)
+                                    : Wait<Op::cuMemcpyDtoDAsync_v2>(to, from, bytes, stream);
+  }
+  if (form == CopyForm::kAsynchronous || result != CUDA_SUCCESS) return result;
+  // With memory of the host on a side the synchronous forms wait; on device memory they do not.
+  const bool host = KindOfPointer(to) != PointerKind::kDevice || KindOfPointer(from) != PointerKind::kDevice;
+  return host || SyncsMemops(to) || SyncsMemops(from) ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
+}
+
 CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
   if (const CUresult result = NeedContext()) return result;
-  const bool from_device = KindOfPointer(from) == PointerKind::kDevice;
-  const bool to_device = KindOfPointer(to) == PointerKind::kDevice;
-  if (from_device && to_device) {
-    if (form == CopyForm::kSynchronous) return cuMemcpyDtoD_v2(to, from, bytes);
-    const CUresult result = cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
-    return result == CUDA_SUCCESS && form == CopyForm::kStreamThenWait ? cuStreamSynchronize(stream) : result;
-  }
-  if (to_device) return CopyToDevice(to, reinterpret_cast<const void*>(from), bytes, stream, form);
-  if (from_device) return CopyToHost(reinterpret_cast<void*>(to), from, bytes, stream, form);
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+  const PointerKind from_kind = KindOfPointer(from), to_kind = KindOfPointer(to);
+  if (from_kind != PointerKind::kPageable && to_kind != PointerKind::kPageable)
+    return CopyOnDevice(to, from, bytes, stream, form);
+  if (to_kind != PointerKind::kPageable)
+    return CopyToDevice(to, reinterpret_cast<const void*>(from), bytes, stream, form);
+  if (from_kind != PointerKind::kPageable)
+    return CopyToHost(reinterpret_cast<void*>(to), from, bytes, stream, form);
   // Host to host: after everything that the stream has to do before it.
-  CUresult result =
-      form == CopyForm::kSynchronous ? cuStreamSynchronize(nullptr) : cuStreamSynchronize(stream);
+  const CUresult result = cuStreamSynchronize(form == CopyForm::kSynchronous ? nullptr : stream);
   if (result == CUDA_SUCCESS)
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   return result;
@@ -212,6 +244,7 @@ CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream 
 
 }  // namespace causeway::guest
 
+using namespace causeway;
 using namespace causeway::guest;
 
 extern "C" {
@@ -228,11 +261,58 @@ CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
   return CopyToHost(to, from, bytes, stream, CopyForm::kAsynchronous);
 }
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CopyOnDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+}
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return CopyOnDevice(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return CopyUnified(to, from, bytes, nullptr, CopyForm::kSynchronous);
 }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   return CopyUnified(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
+
+// The per-thread forms of the synchronous copies: on the thread's own stream, done when they return.
+CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr to, const void* from, size_t bytes) {
+  return CopyToDevice(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+CUresult cuMemcpyDtoH_v2_ptds(void* to, CUdeviceptr from, size_t bytes) {
+  return CopyToHost(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+CUresult cuMemcpy_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CopyUnified(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+// Device to device the synchronous form does not wait either.
+CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CopyOnDevice(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+
+// Between the memories of two contexts: one address space, so the addresses say it all.
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                      size_t bytes) {
+  if (const CUresult result = NeedContext()) return result;
+  bool known = false;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (const CUresult result = CheckDeviceRange(to, bytes, &known)) return result;
+  if (const CUresult result = CheckDeviceRange(from, bytes, &known)) return result;
+  return Wait<Op::cuMemcpyPeer>(to, to_context, from, from_context, bytes);
+}
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t bytes, CUstream stream) {
+  if (const CUresult result = NeedContext()) return result;
+  bool to_known = false, from_known = false;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (const CUresult result = CheckDeviceRange(to, bytes, &to_known)) return result;
+  if (const CUresult result = CheckDeviceRange(from, bytes, &from_known)) return result;
+  return to_known && from_known
+             ? Post<Op::cuMemcpyPeerAsync>(to, to_context, from, from_context, bytes, stream)
+             : Wait<Op::cuMemcpyPeerAsync>(to, to_context, from, from_context, bytes, stream);
+}
+CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t bytes) {
+  return cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, CU_STREAM_PER_THREAD);
 }
 
 }  // extern "C"

@@ -9,11 +9,6 @@ using namespace causeway::guest;
 
 namespace {
 
-CUresult NeedContext() {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 // Sends a call whose reply is a token, which fills the 64 bytes.
 CUresult FetchBlob(PendingCall& call, void* blob) {
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();

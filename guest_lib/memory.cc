@@ -2,10 +2,12 @@
 // Device and pinned memory: allocation, and what this process knows of its pointers.
 #include "guest_lib/memory.h"
 
+#include <atomic>
 #include <map>
 #include <shared_mutex>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/host_register.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 std::shared_mutex allocations_mutex;
 auto& allocations = *new std::map<uint64_t, DeviceAllocation>;  // by address; never destroyed
+std::atomic<bool> any_sync_memops{false};                       // has ever been set in this process
 
 // Forgets an allocation before it is freed: afterwards its address may be another thread's already.
 class Forgotten {
@@ -33,6 +36,18 @@ class Forgotten {
   std::map<uint64_t, DeviceAllocation>::node_type node_;
 };
 
+bool SetDeviceSyncMemops(CUdeviceptr address, bool value) {
+  const std::unique_lock lock(allocations_mutex);
+  auto found = allocations.upper_bound(address);
+  if (found == allocations.begin()) return false;
+  --found;
+  if (address - found->first >= found->second.bytes) return false;
+  found->second.sync_memops = value;
+  return true;
+}
+
+}  // namespace
+
 CUresult DrainDevice() {
   PendingCall call(Op::kDrainDevice);
   return call.writer().ok() ? call.Finish() : call.writer().error();
@@ -43,11 +58,9 @@ CUresult NeedContext() {
   return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-}  // namespace
-
-void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool) {
+void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool) {
   const std::unique_lock lock(allocations_mutex);
-  allocations[address] = {address, bytes, CurrentContextObject(), NextId(), from_pool};
+  allocations[address] = {address, bytes, CurrentContextObject(), NextId(), from_pool, pool, false};
 }
 
 std::vector<DeviceAllocation> TakeAllocations(CUdeviceptr address, uint64_t bytes) {
@@ -75,9 +88,54 @@ bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation) {
   return true;
 }
 
+bool FindHost(uint64_t address, HostAllocation* allocation) {
+  Session* session = Session::Get();
+  if (session == nullptr) return false;
+  return session->memory().Find(address, allocation) || FindRegistered(address, allocation) ||
+         FindPrivateHost(address, allocation);
+}
+
+bool SyncsMemops(uint64_t address) {
+  if (!any_sync_memops.load(std::memory_order_relaxed)) return false;
+  DeviceAllocation device;
+  if (FindAllocation(address, &device)) return device.sync_memops;
+  HostAllocation host;
+  return FindHost(address, &host) && host.sync_memops;
+}
+
+CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
+  DeviceAllocation device;
+  HostAllocation host;
+  uint64_t start = 0, size = 0;
+  *known = true;
+  if (FindAllocation(address, &device)) {
+    start = device.address;
+    size = device.bytes;
+  } else if (FindHost(address, &host) && host.device_address != 0) {
+    start = host.address;
+    size = host.bytes;
+  } else {
+    *known = false;  // variables of modules and mapped memory are the host's to judge
+    return IsDeviceAddress(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+  return bytes <= size - (address - start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 PointerKind KindOfPointer(uint64_t address) {
   if (Session::Get()->memory().InWindow(address)) return PointerKind::kPinned;
-  return IsDeviceAddress(address) ? PointerKind::kDevice : PointerKind::kPageable;
+  if (IsDeviceAddress(address)) return PointerKind::kDevice;
+  return IsRegisteredInPlace(address) ? PointerKind::kPinned : PointerKind::kPageable;
+}
+
+void EndRegistrationsOf(Object* context) {
+  UnregisterAllOf(context);
+}
+
+void FreeMemoryOf(const Object* context) {
+  Session::Get()->memory().FreeOf(context);
+  FreePrivateHostOf(context);
+  const std::unique_lock lock(allocations_mutex);
+  std::erase_if(allocations, [context](const auto& entry) { return entry.second.context == context; });
 }
 
 }  // namespace causeway::guest
@@ -104,6 +162,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
   if (const CUresult result = NeedContext()) return result;
+  HostAllocation managed;
+  if (IsManaged(address, &managed)) return FreeManaged(managed);
   Forgotten allocation(address);
   const CUresult result = Wait<Op::cuMemFree_v2>(address);
   if (result != CUDA_SUCCESS) allocation.Restore();
@@ -120,7 +180,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
   const CUresult result = Wait<Op::cuMemAllocFromPoolAsync>(address, bytes, pool, stream);
-  if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true);
+  if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true, Find(pool));
   return result;
 }
 
@@ -141,12 +201,18 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   if (const CUresult result = NeedContext()) return result;
   DeviceAllocation allocation;
+  HostAllocation host;
   uint64_t start = 0, length = 0;
   if (FindAllocation(address, &allocation)) {
     start = allocation.address;
     length = allocation.bytes;
-  } else if (!Session::Get()->memory().Find(address, &start, &length)) {
+  } else if (FindHost(address, &host)) {
+    start = host.address;
+    length = host.bytes;
+  } else if (IsDeviceAddress(address)) {
     return Wait<Op::cuMemGetAddressRange_v2>(base, bytes, address);
+  } else {
+    return CUDA_ERROR_NOT_FOUND;
   }
   if (base != nullptr) *base = start;
   if (bytes != nullptr) *bytes = length;
@@ -161,10 +227,8 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
   Session& session = *Session::Get();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
-  if (!session.transport().shares_memory()) return AllocatePrivateHost(address, bytes);
-  const CUresult result = session.memory().Allocate(bytes, address);
-  if (result == CUDA_SUCCESS) session.memory().SetFlags(*address, flags);
-  return result;
+  if (!session.transport().shares_memory()) return AllocatePrivateHost(address, bytes, flags);
+  return session.memory().Allocate(bytes, HostKind::kPinned, flags, address);
 }
 
 CUresult cuMemAllocHost_v2(void** address, size_t bytes) {
@@ -176,41 +240,75 @@ CUresult cuMemFreeHost(void* address) {
   Session& session = *Session::Get();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (address == nullptr) return CUDA_SUCCESS;  // as driver 580 answers
-  if (!session.transport().shares_memory()) return FreePrivateHost(address);
-  uint64_t start = 0, bytes = 0;
-  if (!session.memory().Find(reinterpret_cast<uint64_t>(address), &start, &bytes) ||
-      start != reinterpret_cast<uint64_t>(address)) {
+  HostAllocation host;
+  if (!FindHost(reinterpret_cast<uint64_t>(address), &host) || host.kind != HostKind::kPinned ||
+      host.address != reinterpret_cast<uint64_t>(address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // Natively this waits for the whole device: nothing on it may still use the memory.
   if (const CUresult result = DrainDevice()) return result;
+  if (!session.transport().shares_memory()) return FreePrivateHost(address);
   return session.memory().Free(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-// Nothing can be registered yet, so nothing is.
-CUresult cuMemHostUnregister(void* address) {
-  if (const CUresult result = NeedContext()) return result;
-  return address != nullptr ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   if (device == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t start, bytes;
-  if (!Session::Get()->memory().Find(reinterpret_cast<uint64_t>(host), &start, &bytes))
+  const auto address = reinterpret_cast<uint64_t>(host);
+  HostAllocation allocation;
+  if (!FindHost(address, &allocation) || allocation.kind == HostKind::kManaged)
     return CUDA_ERROR_INVALID_VALUE;
-  *device = reinterpret_cast<CUdeviceptr>(host);  // one address space
+  if (allocation.device_address == 0) return CUDA_ERROR_NOT_SUPPORTED;  // TCP: kernels cannot reach it
+  *device = allocation.device_address + (address - allocation.address);
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
   if (const CUresult result = NeedContext()) return result;
-  uint64_t start, bytes;
-  if (flags == nullptr ||
-      !Session::Get()->memory().Find(reinterpret_cast<uint64_t>(host), &start, &bytes, flags)) {
+  HostAllocation allocation;
+  if (flags == nullptr || !FindHost(reinterpret_cast<uint64_t>(host), &allocation) ||
+      allocation.kind != HostKind::kPinned) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *flags |= CU_MEMHOSTALLOC_DEVICEMAP;  // with unified addressing all of it is mapped
+  *flags = allocation.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // with unified addressing all of it is mapped
+  return CUDA_SUCCESS;
+}
+
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+  if (const CUresult result = NeedContext()) return result;
+  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  const bool on = *static_cast<const unsigned*>(value) != 0;
+  if (IsDeviceAddress(address)) {
+    const CUresult result = Wait<Op::cuPointerSetAttribute>(value, attribute, address);
+    if (result != CUDA_SUCCESS) return result;
+    SetDeviceSyncMemops(address, on);
+  } else if (!Session::Get()->memory().SetSyncMemops(address, on) && !SetRegisteredSyncMemops(address, on)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (on) any_sync_memops.store(true);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemBatchDecompressAsync(CUmemDecompressParams* parameters, size_t count, unsigned int flags,
+                                   size_t* error_index, CUstream stream) {
+  if (const CUresult result = NeedContext()) return result;
+  if (error_index != nullptr) *error_index = SIZE_MAX;
+  if (parameters == nullptr || count == 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t done = 0; done < count;) {
+    const auto piece =
+        static_cast<uint32_t>(count - done < kMaxDecompressions ? count - done : kMaxDecompressions);
+    PendingCall call(Op::cuMemBatchDecompressAsync);
+    Writer& w = call.writer();
+    w.Put(DecompressBody{Remote{}.ToWire(stream, w), flags, piece});
+    w.PutBytes(parameters + done, piece * sizeof *parameters);
+    const CUresult result = w.ok() ? call.Finish() : w.error();
+    if (result != CUDA_SUCCESS) {
+      const auto index = call.reader().Get<uint64_t>();
+      if (error_index != nullptr && call.reader().ok() && index < piece) *error_index = done + index;
+      return result;
+    }
+    done += piece;
+  }
   return CUDA_SUCCESS;
 }
 

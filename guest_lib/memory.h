@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process knows of its device and pinned memory.
+// What this process knows of its device memory and of its host memory that CUDA knows.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
@@ -16,9 +16,11 @@ struct DeviceAllocation {
   Object* context;
   uint64_t id;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
   bool from_pool;
+  Object* pool;  // of cuMemAllocFromPoolAsync; null: the device's current one
+  bool sync_memops;
 };
 
-void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool);
+void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool = nullptr);
 // Takes out all that begin in the range, before they are freed: afterwards an address may be another
 // thread's.
 std::vector<DeviceAllocation> TakeAllocations(CUdeviceptr address, uint64_t bytes);
@@ -27,12 +29,52 @@ void ReturnAllocations(const std::vector<DeviceAllocation>& taken);
 // The allocation that holds the address; false if this process made none there.
 bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation);
 
+enum class HostKind { kPinned, kManaged, kRegistered };
+
+// Host memory that CUDA knows: cuMemHostAlloc, cuMemAllocManaged, cuMemHostRegister.
+struct HostAllocation {
+  uint64_t address = 0;
+  uint64_t bytes = 0;  // as asked for
+  HostKind kind = HostKind::kPinned;
+  uint32_t flags = 0;  // as given
+  Object* context = nullptr;
+  uint64_t id = 0;
+  uint64_t device_address = 0;  // equals `address`, unless the host's driver says otherwise
+  bool sync_memops = false;
+};
+// The allocation that holds the address; false if there is none.
+bool FindHost(uint64_t address, HostAllocation* allocation);
+// Whether synchronous operations on the address must be waited for (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
+bool SyncsMemops(uint64_t address);
+
+// What the driver says at once of device memory that a copy or fill names: an address that is none, or a
+// range that leaves its allocation. *known: this process made the allocation, so the host has nothing to add
+// and nobody needs to wait for its opinion.
+CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known);
+
 enum class PointerKind { kPageable, kPinned, kDevice };
-// By address alone (guest_lib/address_windows.h). Only after cuInit.
+// By address alone (guest_lib/address_windows.h) and by what is registered. Only after cuInit.
 PointerKind KindOfPointer(uint64_t address);
 
 // Pinned memory where none is shared (TCP): ordinary memory, copied like it.
-CUresult AllocatePrivateHost(void** address, uint64_t bytes);
+CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags);
 CUresult FreePrivateHost(void* address);
+bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
+void FreePrivateHostOf(const Object* context);
+
+// cuMemFree of managed memory. False if none starts there.
+bool IsManaged(CUdeviceptr address, HostAllocation* allocation);
+CUresult FreeManaged(const HostAllocation& allocation);
+
+// All memory that a context owned ends with it: what is registered while the context is still active, the
+// rest when the host has ended it and nothing on the device can use it any more.
+void EndRegistrationsOf(Object* context);
+void FreeMemoryOf(const Object* context);
+
+// Waits as cuMemFree does: for the device, whatever other threads capture.
+CUresult DrainDevice();
+
+// CUDA_SUCCESS when the process is initialised and the calling thread has a context.
+CUresult NeedContext();
 
 }  // namespace causeway::guest

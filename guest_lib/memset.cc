@@ -1,33 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memsets: checked here against what this process allocated, then posted. The synchronous forms do not wait
-// for the device natively either.
-#include "guest_lib/address_windows.h"
+// Memsets: checked here against what this process allocated, then posted. On device memory the synchronous
+// forms do not wait natively either; host memory is filled when they return.
 #include "guest_lib/memory.h"
-#include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
 namespace {
 
-// The error that the driver gives at once: an address that is no device memory, or a range that leaves it.
-CUresult CheckRange(CUdeviceptr to, uint64_t bytes) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  DeviceAllocation allocation;
-  uint64_t start = 0, size = 0;
-  if (FindAllocation(to, &allocation)) {
-    start = allocation.address;
-    size = allocation.bytes;
-  } else if (!Session::Get()->memory().Find(to, &start, &size)) {
-    // Variables of modules and mapped memory are the host's to judge.
-    return IsDeviceAddress(to) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+enum class Until { kQueued, kDone };
+
+// One row of a fill, and how many there are.
+struct Area {
+  CUdeviceptr to;
+  uint64_t element, width, height, pitch;  // width in elements
+};
+
+CUresult Check(const Area& area, bool* known) {
+  *known = true;
+  if (const CUresult result = NeedContext()) return result;
+  if (area.width == 0 || area.height == 0) return CUDA_SUCCESS;
+  constexpr uint64_t kLimit = uint64_t{1} << 47;
+  if (area.to % area.element != 0 || area.width > kLimit || area.height > kLimit || area.pitch > kLimit ||
+      (area.height > 1 && area.pitch < area.width * area.element)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  return bytes <= size - (to - start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const auto bytes = static_cast<unsigned __int128>(area.height - 1) * area.pitch + area.width * area.element;
+  if (bytes > kLimit) return CUDA_ERROR_INVALID_VALUE;
+  return CheckDeviceRange(area.to, static_cast<uint64_t>(bytes), known);
 }
 
-CUresult CheckRows(CUdeviceptr to, uint64_t pitch, uint64_t row_bytes, uint64_t rows) {
-  if (rows > 1 && pitch < row_bytes) return CUDA_ERROR_INVALID_VALUE;
-  return CheckRange(to, rows == 0 || row_bytes == 0 ? 0 : (rows - 1) * pitch + row_bytes);
+template <Op op, class... P>
+CUresult Fill(const Area& area, CUstream stream, Until until, P... parameters) {
+  bool known = false;
+  if (const CUresult result = Check(area, &known)) return result;
+  if (area.width == 0 || area.height == 0) return CUDA_SUCCESS;
+  const CUresult result = known ? Post<op>(parameters...) : Wait<op>(parameters...);
+  if (result != CUDA_SUCCESS || until == Until::kQueued) return result;
+  const bool waits = KindOfPointer(area.to) == PointerKind::kPinned || SyncsMemops(area.to);
+  return waits ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -36,38 +46,39 @@ CUresult CheckRows(CUdeviceptr to, uint64_t pitch, uint64_t row_bytes, uint64_t 
 using namespace causeway;
 using namespace causeway::guest;
 
-#define LINEAR(fn, T, size)                                                    \
-  CUresult fn(CUdeviceptr to, T value, size_t count) {                         \
-    if (const CUresult result = CheckRange(to, count * (size))) return result; \
-    return Post<Op::fn>(to, value, count);                                     \
+// The plain form, the asynchronous one, and the plain one of the per-thread default stream.
+#define LINEAR(name, T)                                                                                  \
+  CUresult name##_v2(CUdeviceptr to, T value, size_t count) {                                            \
+    return Fill<Op::name##_v2>({to, sizeof(T), count, 1, 0}, nullptr, Until::kDone, to, value, count);   \
+  }                                                                                                      \
+  CUresult name##Async(CUdeviceptr to, T value, size_t count, CUstream stream) {                         \
+    return Fill<Op::name##Async>({to, sizeof(T), count, 1, 0}, stream, Until::kQueued, to, value, count, \
+                                 stream);                                                                \
+  }                                                                                                      \
+  CUresult name##_v2_ptds(CUdeviceptr to, T value, size_t count) {                                       \
+    return Fill<Op::name##Async>({to, sizeof(T), count, 1, 0}, CU_STREAM_PER_THREAD, Until::kDone, to,   \
+                                 value, count, CU_STREAM_PER_THREAD);                                    \
   }
-#define LINEAR_ASYNC(fn, T, size)                                              \
-  CUresult fn(CUdeviceptr to, T value, size_t count, CUstream stream) {        \
-    if (const CUresult result = CheckRange(to, count * (size))) return result; \
-    return Post<Op::fn>(to, value, count, stream);                             \
-  }
-#define ROWS(fn, T, size)                                                                    \
-  CUresult fn(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {          \
-    if (const CUresult result = CheckRows(to, pitch, width * (size), height)) return result; \
-    return Post<Op::fn>(to, pitch, value, width, height);                                    \
-  }
-#define ROWS_ASYNC(fn, T, size)                                                                      \
-  CUresult fn(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height, CUstream stream) { \
-    if (const CUresult result = CheckRows(to, pitch, width * (size), height)) return result;         \
-    return Post<Op::fn>(to, pitch, value, width, height, stream);                                    \
+#define ROWS(name, T)                                                                                       \
+  CUresult name##_v2(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {                  \
+    return Fill<Op::name##_v2>({to, sizeof(T), width, height, pitch}, nullptr, Until::kDone, to, pitch,     \
+                               value, width, height);                                                       \
+  }                                                                                                         \
+  CUresult name##Async(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height,                  \
+                       CUstream stream) {                                                                   \
+    return Fill<Op::name##Async>({to, sizeof(T), width, height, pitch}, stream, Until::kQueued, to, pitch,  \
+                                 value, width, height, stream);                                             \
+  }                                                                                                         \
+  CUresult name##_v2_ptds(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {             \
+    return Fill<Op::name##Async>({to, sizeof(T), width, height, pitch}, CU_STREAM_PER_THREAD, Until::kDone, \
+                                 to, pitch, value, width, height, CU_STREAM_PER_THREAD);                    \
   }
 
 extern "C" {
-LINEAR(cuMemsetD8_v2, unsigned char, 1)
-LINEAR(cuMemsetD16_v2, unsigned short, 2)
-LINEAR(cuMemsetD32_v2, unsigned int, 4)
-LINEAR_ASYNC(cuMemsetD8Async, unsigned char, 1)
-LINEAR_ASYNC(cuMemsetD16Async, unsigned short, 2)
-LINEAR_ASYNC(cuMemsetD32Async, unsigned int, 4)
-ROWS(cuMemsetD2D8_v2, unsigned char, 1)
-ROWS(cuMemsetD2D16_v2, unsigned short, 2)
-ROWS(cuMemsetD2D32_v2, unsigned int, 4)
-ROWS_ASYNC(cuMemsetD2D8Async, unsigned char, 1)
-ROWS_ASYNC(cuMemsetD2D16Async, unsigned short, 2)
-ROWS_ASYNC(cuMemsetD2D32Async, unsigned int, 4)
+LINEAR(cuMemsetD8, unsigned char)
+LINEAR(cuMemsetD16, unsigned short)
+LINEAR(cuMemsetD32, unsigned int)
+ROWS(cuMemsetD2D8, unsigned char)
+ROWS(cuMemsetD2D16, unsigned short)
+ROWS(cuMemsetD2D32, unsigned int)
 }

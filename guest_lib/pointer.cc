@@ -2,14 +2,14 @@
 // What a pointer is: answered from what this process allocated, asked of the host only for what it did not.
 #include <cstring>
 
+#include "guest_lib/address_windows.h"
 #include "guest_lib/memory.h"
-#include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
 namespace {
 
-// Everything the attributes say about one pointer.
+// Everything that the attributes say about one pointer.
 struct Pointer {
   CUmemorytype type = static_cast<CUmemorytype>(0);
   CUcontext context = nullptr;
@@ -19,32 +19,47 @@ struct Pointer {
   CUdeviceptr device_address = 0;
   void* host_address = nullptr;
   bool from_pool = false;
+  Object* pool = nullptr;
+  bool managed = false;
+  bool sync_memops = false;
 };
 
 bool Describe(CUdeviceptr address, Pointer* pointer) {
-  DeviceAllocation allocation;
-  if (FindAllocation(address, &allocation)) {
+  DeviceAllocation device;
+  if (FindAllocation(address, &device)) {
     pointer->type = CU_MEMORYTYPE_DEVICE;
-    pointer->context = reinterpret_cast<CUcontext>(allocation.context);
-    pointer->id = allocation.id;
-    pointer->start = allocation.address;
-    pointer->bytes = allocation.bytes;
+    pointer->context = reinterpret_cast<CUcontext>(device.context);
+    pointer->id = device.id;
+    pointer->start = device.address;
+    pointer->bytes = device.bytes;
     pointer->device_address = address;
-    pointer->from_pool = allocation.from_pool;
-    if (allocation.context != nullptr) pointer->device = ContextOf(allocation.context).device;
+    pointer->from_pool = device.from_pool;
+    pointer->pool = device.pool;
+    pointer->sync_memops = device.sync_memops;
+    if (device.context != nullptr) pointer->device = ContextOf(device.context).device;
     return true;
   }
-  if (Session::Get()->memory().Find(address, &pointer->start, &pointer->bytes)) {
-    pointer->type = CU_MEMORYTYPE_HOST;
-    pointer->context = CurrentContext();
-    pointer->id = pointer->start;
-    pointer->device_address = address;
-    pointer->host_address = reinterpret_cast<void*>(address);
-    const Object* current = CurrentContextObject();
-    pointer->device = current != nullptr ? ContextOf(current).device : 0;
-    return true;
-  }
-  return false;
+  HostAllocation host;
+  if (!FindHost(address, &host)) return false;
+  pointer->managed = host.kind == HostKind::kManaged;
+  pointer->type = pointer->managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  pointer->context = reinterpret_cast<CUcontext>(host.context);
+  pointer->id = host.id;
+  pointer->start = host.address;
+  pointer->bytes = host.bytes;
+  pointer->device_address = host.device_address == 0 ? 0 : host.device_address + (address - host.address);
+  pointer->host_address = reinterpret_cast<void*>(address);
+  pointer->sync_memops = host.sync_memops;
+  if (host.context != nullptr) pointer->device = ContextOf(host.context).device;
+  return true;
+}
+
+// The pool of an allocation: the one that was named, or what the device hands out by default.
+CUmemoryPool PoolOf(const Pointer& pointer) {
+  if (!pointer.from_pool) return nullptr;
+  if (pointer.pool != nullptr) return reinterpret_cast<CUmemoryPool>(pointer.pool);
+  CUmemoryPool pool = nullptr;
+  return cuDeviceGetMemPool(&pool, pointer.device) == CUDA_SUCCESS ? pool : nullptr;
 }
 
 template <class T>
@@ -61,22 +76,28 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Pointer& pointe
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return Store(data, static_cast<uint32_t>(pointer.type));
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      if (pointer.device_address == 0) return CUDA_ERROR_INVALID_VALUE;
       return Store(data, pointer.device_address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       if (pointer.host_address == nullptr) return CUDA_ERROR_INVALID_VALUE;
       return Store(data, pointer.host_address);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      return Store(data, uint32_t{pointer.sync_memops ? 1u : 0u});
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      return Store(data, uint32_t{pointer.managed ? 1u : 0u});
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
       return Store(data, uint32_t{0});
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Store(data, pointer.id);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return Store(data, pointer.device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Store(data, pointer.start);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return Store(data, pointer.bytes);
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return Store(data, uint32_t{0});
@@ -87,10 +108,28 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Pointer& pointe
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return Store(data, static_cast<uint32_t>(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE));
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return Store(data, static_cast<void*>(nullptr));
+      return Store(data, PoolOf(pointer));
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+      return CUDA_ERROR_NOT_SUPPORTED;  // of use inside the host only
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      return CUDA_ERROR_INVALID_VALUE;
   }
+}
+
+// Device memory that the host alone knows: variables of modules, mapped memory. Handles in its answer are the
+// host's, of which only null-ness means something here.
+CUresult AskHost(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  if (!IsDeviceAddress(address)) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) return CUDA_ERROR_NOT_SUPPORTED;
+  alignas(uint64_t) std::byte value[kMaxAttributeBytes] = {};
+  const CUresult result = Wait<Op::cuPointerGetAttribute>(static_cast<void*>(value), attribute, address);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t handle = 0;
+  std::memcpy(&handle, value, sizeof handle);
+  if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT) return Store(data, handle != 0 ? CurrentContext() : nullptr);
+  if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return Store(data, static_cast<void*>(nullptr));
+  std::memcpy(data, value, AttributeBytes(attribute));
+  return CUDA_SUCCESS;
 }
 
 // What the plural form stores for a pointer that is not ours.
@@ -119,6 +158,7 @@ void StoreForeign(void* data, CUpointer_attribute attribute) {
 }  // namespace
 }  // namespace causeway::guest
 
+using namespace causeway;
 using namespace causeway::guest;
 
 extern "C" {
@@ -127,7 +167,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
   if (const CUresult result = InitialisedOrError()) return result;
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Pointer pointer;
-  if (!Describe(address, &pointer)) return CUDA_ERROR_INVALID_VALUE;
+  if (!Describe(address, &pointer)) return AskHost(data, attribute, address);
   return Answer(data, attribute, pointer);
 }
 
@@ -138,8 +178,10 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
   Pointer pointer;
   const bool known = Describe(address, &pointer);
   for (unsigned i = 0; i < count; ++i) {
-    if (!known || Answer(data[i], attributes[i], pointer) != CUDA_SUCCESS)
-      StoreForeign(data[i], attributes[i]);
+    if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result =
+        known ? Answer(data[i], attributes[i], pointer) : AskHost(data[i], attributes[i], address);
+    if (result != CUDA_SUCCESS) StoreForeign(data[i], attributes[i]);
   }
   return CUDA_SUCCESS;
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -176,6 +177,19 @@ std::byte* RegionConnection::MapSlices(uint64_t offset, uint64_t bytes) {
   if (got != address) return nullptr;
   madvise(got, bytes, MADV_DONTFORK);
   return static_cast<std::byte*>(got);
+}
+
+std::byte* RegionConnection::MapPages(uint64_t offset, uint64_t bytes) {
+  void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, static_cast<off_t>(offset));
+  return got != MAP_FAILED ? static_cast<std::byte*>(got) : nullptr;
+}
+
+bool RegionConnection::RegionFile(uint64_t* device, uint64_t* inode) {
+  struct stat info;
+  if (fstat(fd_, &info) != 0) return false;
+  *device = info.st_dev;
+  *inode = info.st_ino;
+  return true;
 }
 
 void RegionConnection::UnmapSlices(uint64_t offset, uint64_t bytes) {

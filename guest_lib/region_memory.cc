@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "guest_lib/context.h"
 #include "guest_lib/log.h"
 #include "guest_lib/session.h"
 #include "ivshmem_ring/layout.h"
@@ -64,45 +65,69 @@ bool RegionMemory::Carve(uint64_t bytes, uint64_t* offset, uint64_t* arena_offse
   return false;
 }
 
-CUresult RegionMemory::Full(uint64_t bytes) const {
-  Complain("no room for " + std::to_string(bytes) + " bytes of pinned memory in the shared region of " +
-           std::to_string(connection_.region_bytes >> 20) +
+CUresult RegionFull(const Connection& connection, uint64_t bytes, const char* what) {
+  Complain("no room for " + std::to_string(bytes) + " bytes of " + what + " in the shared region of " +
+           std::to_string(connection.region_bytes >> 20) +
            " MiB: raise region_mib (or local_region_mib) in causewayd's configuration");
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult RegionMemory::Allocate(uint64_t bytes, void** address) {
+CUresult RegionMemory::Reserve(uint64_t reserved, uint64_t* offset, uint64_t* arena) {
+  if (reserved < kOwnArenaBytes && Carve(reserved, offset, arena)) return CUDA_SUCCESS;
+  uint64_t arena_bytes = reserved >= kOwnArenaBytes ? RoundUp(reserved, kGranuleBytes) : kArenaBytes;
+  CUresult result = AddArena(arena_bytes, arena);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && arena_bytes > RoundUp(reserved, kGranuleBytes)) {
+    arena_bytes = RoundUp(reserved, kGranuleBytes);  // a small region: take just what is needed
+    result = AddArena(arena_bytes, arena);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  *offset = *arena;
+  arenas_[*arena].bytes = arena_bytes;
+  if (arena_bytes != reserved) arenas_[*arena].free[*arena + reserved] = arena_bytes - reserved;
+  return CUDA_SUCCESS;
+}
+
+CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, void** address) {
+  const char* what = kind == HostKind::kManaged ? "managed memory" : "pinned memory";
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > connection_.region_bytes) return Full(bytes);
-  const uint64_t rounded = RoundUp(bytes, kAlign);
+  if (bytes > connection_.region_bytes) return RegionFull(connection_, bytes, what);
+  const uint64_t reserved = RoundUp(bytes, kAlign);
   const std::lock_guard lock(mutex_);
   uint64_t offset = 0, arena = 0;
-  if (rounded >= kOwnArenaBytes || !Carve(rounded, &offset, &arena)) {
-    uint64_t arena_bytes = rounded >= kOwnArenaBytes ? RoundUp(rounded, kGranuleBytes) : kArenaBytes;
-    CUresult result = AddArena(arena_bytes, &arena);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && arena_bytes > RoundUp(rounded, kGranuleBytes)) {
-      arena_bytes = RoundUp(rounded, kGranuleBytes);  // a small region: take just what is needed
-      result = AddArena(arena_bytes, &arena);
-    }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) return Full(bytes);
-    if (result != CUDA_SUCCESS) return result;
-    offset = arena;
-    arenas_[arena].bytes = arena_bytes;
-    if (arena_bytes != rounded) arenas_[arena].free[arena + rounded] = arena_bytes - rounded;
-  }
-  allocations_[offset] = {rounded, 0, arena};
-  *address = reinterpret_cast<void*>(connection_.window_address + offset);
+  const CUresult result = Reserve(reserved, &offset, &arena);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) return RegionFull(connection_, bytes, what);
+  if (result != CUDA_SUCCESS) return result;
+  const uint64_t at = connection_.window_address + offset;
+  HostAllocation host{.address = at, .bytes = bytes, .kind = kind, .flags = flags};
+  host.context = CurrentContextObject();
+  host.id = NextId();
+  host.device_address = at;
+  allocations_[offset] = {host, reserved, arena};
+  *address = reinterpret_cast<void*>(at);
   return CUDA_SUCCESS;
 }
 
 bool RegionMemory::Free(void* address) {
   const std::lock_guard lock(mutex_);
-  const uint64_t offset = reinterpret_cast<uint64_t>(address) - connection_.window_address;
-  const auto found = allocations_.find(offset);
+  const auto found = allocations_.find(reinterpret_cast<uint64_t>(address) - connection_.window_address);
   if (found == allocations_.end()) return false;
-  Arena& arena = arenas_[found->second.arena];
+  FreeLocked(found);
+  return true;
+}
+
+void RegionMemory::FreeOf(const Object* context) {
+  const std::lock_guard lock(mutex_);
+  for (auto at = allocations_.begin(); at != allocations_.end();) {
+    const auto here = at++;
+    if (here->second.host.context == context) FreeLocked(here);
+  }
+}
+
+void RegionMemory::FreeLocked(std::map<uint64_t, Allocation>::iterator found) {
+  const uint64_t offset = found->first, bytes = found->second.reserved_bytes;
   const uint64_t arena_offset = found->second.arena;
-  auto [at, inserted] = arena.free.emplace(offset, found->second.bytes);
+  Arena& arena = arenas_[arena_offset];
+  auto [at, inserted] = arena.free.emplace(offset, bytes);
   allocations_.erase(found);
   const auto next = std::next(at);
   if (next != arena.free.end() && at->first + at->second == next->first) {
@@ -123,27 +148,26 @@ bool RegionMemory::Free(void* address) {
     }
     arenas_.erase(arena_offset);
   }
-  return true;
 }
 
-bool RegionMemory::Find(uint64_t address, uint64_t* start, uint64_t* bytes, uint32_t* flags) {
+bool RegionMemory::Find(uint64_t address, HostAllocation* allocation) {
   if (!InWindow(address)) return false;
   const std::lock_guard lock(mutex_);
-  const uint64_t offset = address - connection_.window_address;
-  auto found = allocations_.upper_bound(offset);
+  auto found = allocations_.upper_bound(address - connection_.window_address);
   if (found == allocations_.begin()) return false;
   --found;
-  if (offset - found->first >= found->second.bytes) return false;
-  *start = connection_.window_address + found->first;
-  *bytes = found->second.bytes;
-  if (flags != nullptr) *flags = found->second.flags;
+  if (address - found->second.host.address >= found->second.host.bytes) return false;
+  *allocation = found->second.host;
   return true;
 }
 
-void RegionMemory::SetFlags(void* address, uint32_t flags) {
+bool RegionMemory::SetSyncMemops(uint64_t address, bool value) {
+  HostAllocation host;
+  if (!Find(address, &host)) return false;
   const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(reinterpret_cast<uint64_t>(address) - connection_.window_address);
-  if (found != allocations_.end()) found->second.flags = flags;
+  const auto found = allocations_.find(host.address - connection_.window_address);
+  if (found != allocations_.end()) found->second.host.sync_memops = value;
+  return found != allocations_.end();
 }
 
 }  // namespace causeway::guest

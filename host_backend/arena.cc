@@ -11,19 +11,16 @@
 #include "host_backend/session.h"
 
 namespace causeway::host {
-namespace {
 
-// Every granule must be the slot's by the owner table, each entry read once.
 bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes) {
   const auto* owners = reinterpret_cast<const uint16_t*>(region.base + kOwnerTableOffset);
-  for (uint64_t granule = offset / kGranuleBytes; granule < (offset + bytes) / kGranuleBytes; ++granule) {
+  const uint64_t end = (offset + bytes + kGranuleBytes - 1) / kGranuleBytes;
+  for (uint64_t granule = offset / kGranuleBytes; granule < end; ++granule) {
     const uint16_t owner = std::atomic_ref<uint16_t>(const_cast<uint16_t&>(owners[granule])).load();
     if (owner != region.slot + 1) return false;
   }
   return true;
 }
-
-}  // namespace
 
 CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
   if (!shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
@@ -33,7 +30,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
     violations.fetch_add(1);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const std::unique_lock lock(arenas_mutex_);
+  const std::lock_guard change(memory_change_mutex_);
   const auto next = arenas_.lower_bound(offset);
   if (next != arenas_.end() && next->first < offset + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   if (next != arenas_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > offset) {
@@ -52,6 +49,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
     munmap(address, bytes);
     return result;
   }
+  const std::unique_lock lock(arenas_mutex_);
   arenas_[offset] = arena;
   pinned_bytes.fetch_add(bytes);
   return CUDA_SUCCESS;
@@ -77,12 +75,12 @@ CUresult Session::Register(uint64_t offset, Arena* arena) {
 }
 
 void Session::ForgetRegistrations() {
-  const std::unique_lock lock(arenas_mutex_);
+  const std::lock_guard change(memory_change_mutex_);
   for (auto& [offset, arena] : arenas_) arena.registered = false;
 }
 
 CUresult Session::RestoreRegistrations() {
-  const std::unique_lock lock(arenas_mutex_);
+  const std::lock_guard change(memory_change_mutex_);
   for (auto& [offset, arena] : arenas_) {
     if (arena.registered) continue;
     if (const CUresult result = Register(offset, &arena)) return result;
@@ -91,14 +89,17 @@ CUresult Session::RestoreRegistrations() {
 }
 
 CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
-  const std::unique_lock lock(arenas_mutex_);
+  const std::lock_guard change(memory_change_mutex_);
   const auto found = arenas_.find(offset);
   if (found == arenas_.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
   auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
   const CUresult result = found->second.registered ? TheDriver().cuMemHostUnregister(address) : CUDA_SUCCESS;
+  {
+    const std::unique_lock lock(arenas_mutex_);
+    arenas_.erase(found);
+  }
   munmap(address, bytes);
   pinned_bytes.fetch_sub(bytes);
-  arenas_.erase(found);
   return result;
 }
 
@@ -112,8 +113,14 @@ std::byte* Session::ResolveOffset(uint64_t offset, uint64_t bytes) const {
 }
 
 std::byte* Session::ResolveAddress(uint64_t address, uint64_t bytes) const {
-  if (address < region_.window_address) return nullptr;
-  return ResolveOffset(address - region_.window_address, bytes);
+  if (address - region_.window_address < region_.bytes)
+    return ResolveOffset(address - region_.window_address, bytes);
+  const std::shared_lock lock(arenas_mutex_);
+  const auto next = host_ranges_.upper_bound(address);
+  if (next == host_ranges_.begin()) return nullptr;
+  const uint64_t start = std::prev(next)->first, size = std::prev(next)->second.bytes;
+  if (address - start > size || bytes > size - (address - start)) return nullptr;
+  return reinterpret_cast<std::byte*>(address);
 }
 
 CUresult Serve_kAddArena(Session& session, Request& request) {

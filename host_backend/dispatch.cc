@@ -33,6 +33,8 @@ struct HandlerTable {
     SESSION_HANDLER(kPostedResult)
     SESSION_HANDLER(kUnsafeCall)
     SESSION_HANDLER(kDropShared)
+    SESSION_HANDLER(kRegisterHost)
+    SESSION_HANDLER(kUnregisterHost)
 #define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
 #define POST CALL
 #define GUEST CALL

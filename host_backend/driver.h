@@ -38,12 +38,17 @@ namespace causeway::host {
   F(cuMemFree_v2)                      \
   F(cuMemHostRegister_v2)              \
   F(cuMemHostUnregister)               \
+  F(cuMemHostGetDevicePointer_v2)      \
+  F(cuMemBatchDecompressAsync)         \
+  F(cuPointerGetAttribute)             \
   F(cuMemcpyHtoD_v2)                   \
   F(cuMemcpyDtoH_v2)                   \
   F(cuMemcpyHtoDAsync_v2)              \
   F(cuMemcpyDtoHAsync_v2)              \
   F(cuMemcpy3D_v2)                     \
   F(cuMemcpy3DAsync_v2)                \
+  F(cuMemcpy3DPeer)                    \
+  F(cuMemcpy3DPeerAsync)               \
   F(cuStreamSynchronize)               \
   F(cuStreamCreate)                    \
   F(cuStreamQuery)                     \

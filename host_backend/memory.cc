@@ -181,15 +181,98 @@ CUresult ResolveBox(Session& session, Request& request, BoxBody* message) {
 
 }  // namespace
 
+namespace {
+
+CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& message, CUstream stream) {
+  const CUDA_MEMCPY3D& box = message.box;
+  CUDA_MEMCPY3D_PEER peer{};
+  peer.srcXInBytes = box.srcXInBytes;
+  peer.srcY = box.srcY;
+  peer.srcZ = box.srcZ;
+  peer.srcLOD = box.srcLOD;
+  peer.srcMemoryType = box.srcMemoryType;
+  peer.srcHost = box.srcHost;
+  peer.srcDevice = box.srcDevice;
+  peer.srcArray = box.srcArray;
+  peer.srcPitch = box.srcPitch;
+  peer.srcHeight = box.srcHeight;
+  peer.dstXInBytes = box.dstXInBytes;
+  peer.dstY = box.dstY;
+  peer.dstZ = box.dstZ;
+  peer.dstLOD = box.dstLOD;
+  peer.dstMemoryType = box.dstMemoryType;
+  peer.dstHost = box.dstHost;
+  peer.dstDevice = box.dstDevice;
+  peer.dstArray = box.dstArray;
+  peer.dstPitch = box.dstPitch;
+  peer.dstHeight = box.dstHeight;
+  peer.WidthInBytes = box.WidthInBytes;
+  peer.Height = box.Height;
+  peer.Depth = box.Depth;
+  peer.srcContext =
+      static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, message.source_context, request.in));
+  peer.dstContext =
+      static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, message.destination_context, request.in));
+  if (!request.in.ok()) return request.in.error();
+  if (TheDriver().cuMemcpy3DPeer == nullptr || TheDriver().cuMemcpy3DPeerAsync == nullptr)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  return message.asynchronous == 0 ? TheDriver().cuMemcpy3DPeer(&peer)
+                                   : TheDriver().cuMemcpy3DPeerAsync(&peer, stream);
+}
+
+// Linear memory that the driver is to read or write by itself must be known to it: anything else could be
+// this process's own.
+bool IsDriverMemory(uint64_t address) {
+  unsigned type = 0;
+  return TheDriver().cuPointerGetAttribute != nullptr &&
+         TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
 CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
   auto message = request.in.Get<BoxBody>();
   if (!request.in.ok()) return request.in.error();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, message.stream, request.in));
   if (const CUresult result = ResolveBox(session, request, &message)) return result;
-  if (message.asynchronous == 0) return TheDriver().cuMemcpy3D_v2(&message.box);
-  const CUresult result = TheDriver().cuMemcpy3DAsync_v2(&message.box, stream);
-  if (result != CUDA_SUCCESS || message.asynchronous == 1) return result;
+  CUresult result;
+  if (message.source_context != 0 || message.destination_context != 0) {
+    result = CopyBetweenContexts(session, request, message, stream);
+  } else if (message.asynchronous == 0) {
+    result = TheDriver().cuMemcpy3D_v2(&message.box);
+  } else {
+    result = TheDriver().cuMemcpy3DAsync_v2(&message.box, stream);
+  }
+  if (result != CUDA_SUCCESS || message.asynchronous != 2) return result;
   return TheDriver().cuStreamSynchronize(stream);
+}
+
+CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
+  const auto body = request.in.Get<DecompressBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  if (body.count > kMaxDecompressions) return CUDA_ERROR_INVALID_VALUE;
+  CUmemDecompressParams parameters[kMaxDecompressions];
+  for (uint32_t i = 0; i < body.count; ++i) {
+    const std::byte* from = request.in.Take(sizeof parameters[i]);
+    if (from != nullptr) std::memcpy(&parameters[i], from, sizeof parameters[i]);
+  }
+  if (!request.in.ok()) return request.in.error();
+  if (TheDriver().cuMemBatchDecompressAsync == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  size_t index = SIZE_MAX;
+  CUresult result = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {
+    for (const void* named :
+         {static_cast<const void*>(parameters[i].src), static_cast<const void*>(parameters[i].dst),
+          static_cast<const void*>(parameters[i].dstActBytes)}) {
+      if (IsDriverMemory(reinterpret_cast<uint64_t>(named))) continue;
+      result = CUDA_ERROR_INVALID_VALUE;
+      index = i;
+    }
+  }
+  if (result == CUDA_SUCCESS)
+    result = TheDriver().cuMemBatchDecompressAsync(parameters, body.count, body.flags, &index, stream);
+  request.out.Put(static_cast<uint64_t>(index));
+  return result;
 }
 
 }  // namespace causeway::host

@@ -46,6 +46,9 @@ struct RegionView {
   uint32_t slot = 0;
 };
 
+// Whether every granule of the range is the slot's by the owner table, each entry read once.
+bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes);
+
 class Session {
  public:
   Session(std::unique_ptr<ServerTransport> transport, RegionView region);
@@ -87,9 +90,12 @@ class Session {
   // comes.
   void ForgetRegistrations();
   CUresult RestoreRegistrations();
+  // Memory of the guest process itself, backed by region pages (host_backend/host_register.cc).
+  CUresult RegisterHost(const RegisterBody& body, uint64_t* device_address);
+  CUresult UnregisterHost(uint64_t address);
   // The mapped bytes of [offset, offset + bytes), or null unless one arena holds them all.
   std::byte* ResolveOffset(uint64_t offset, uint64_t bytes) const;
-  // The same for an address in the window, as messages name pinned memory.
+  // The same for an address, as messages name pinned memory: in the window, or inside one registration.
   std::byte* ResolveAddress(uint64_t address, uint64_t bytes) const;
 
   // Blobs belong to the channel that sends them.
@@ -170,6 +176,9 @@ class Session {
   std::mutex posted_results_mutex_;
   std::map<uint64_t, CUresult> posted_results_;  // failures alone
 
+  // Registering waits for the device: who looks addresses up must not wait with it. The maps change under
+  // both mutexes, taken in this order.
+  std::mutex memory_change_mutex_;
   mutable std::shared_mutex arenas_mutex_;
   struct Arena {
     uint64_t bytes;
@@ -179,6 +188,11 @@ class Session {
   std::map<uint64_t, Arena> arenas_;  // by offset
   std::mutex kept_mutex_;
   std::map<WireHandle, std::shared_ptr<void>> kept_;
+  struct HostRange {
+    uint64_t bytes;
+  };
+  std::map<uint64_t, HostRange> host_ranges_;  // by the guest's address; guarded by arenas_mutex_
+  uint64_t host_range_bytes_ = 0;              // mapped for them
 };
 
 // The primary context of device 0 that the worker made before it had a guest; null once the guest holds it
@@ -216,6 +230,8 @@ CAUSEWAY_HANDLER(kFetchBlob);
 CAUSEWAY_HANDLER(kPostedResult);
 CAUSEWAY_HANDLER(kUnsafeCall);
 CAUSEWAY_HANDLER(kDropShared);
+CAUSEWAY_HANDLER(kRegisterHost);
+CAUSEWAY_HANDLER(kUnregisterHost);
 #define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
 #include "ivshmem_ring/calls.def"
 

@@ -32,6 +32,8 @@ enum class Op : uint16_t {
   kFetchOutput,   // text that kernels printed, beyond what a reply carried
   kCopyToDevice,  // pageable copies, one bulk buffer at a time
   kCopyToHost,
+  kRegisterHost,  // memory of the guest process itself, backed by region pages (guest_lib/host_register.h)
+  kUnregisterHost,
   kDescribeFunction,  // of functions that an enumeration gave
   kDrainDevice,       // waits as cuMemFree does: for the device, whatever other threads capture
   kAwaitCallback,     // the callback thread: what is done, what is due (ivshmem_ring/callback_messages.h)

@@ -47,6 +47,19 @@ struct ArenaBody {
   uint64_t bytes;
 };
 
+// Op::kRegisterHost: [address, address + bytes) of the guest process. Those of its pages that no other
+// registration covers (ivshmem_ring/registration.h) are backed by region pages from `offset` on; the host
+// maps them at the guest's own address. Reply: the device's address of the range, u64. Op::kUnregisterHost:
+// `address` alone counts.
+struct RegisterBody {
+  uint64_t address;
+  uint64_t bytes;
+  uint64_t offset;
+  uint32_t flags;     // CU_MEMHOSTREGISTER_*
+  uint32_t writable;  // 0: the guest has mapped it for reading only
+};
+static_assert(sizeof(RegisterBody) == 32);
+
 // Op::kBeginBlob: the announced size; kAppendBlob: pieces in bulk buffers; a call that takes a blob consumes
 // it.
 struct BlobBody {
@@ -104,7 +117,19 @@ struct BoxBody {
   uint32_t
       asynchronous;    // 0: the synchronous form; 1: asynchronous; 2: asynchronous, then wait for the stream
   uint32_t bulk_side;  // 0: none, 1: source, 2: destination
+  // Of cuMemcpy3DPeer and its asynchronous form; both 0 in all other copies.
+  WireHandle source_context;
+  WireHandle destination_context;
 };
-static_assert(sizeof(BoxBody) == 232);
+static_assert(sizeof(BoxBody) == 248);
+
+// Op::cuMemBatchDecompressAsync: this, then `count` CUmemDecompressParams. Reply, also of a failed call: the
+// index that the driver names, u64.
+struct DecompressBody {
+  WireHandle stream;
+  uint32_t flags;
+  uint32_t count;
+};
+inline constexpr uint32_t kMaxDecompressions = 32;  // what fits a channel record
 
 }  // namespace causeway

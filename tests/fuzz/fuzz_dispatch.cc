@@ -13,6 +13,7 @@
 
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
+#include "ivshmem_ring/registration.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -301,6 +302,13 @@ void MakeLaunches(Input& input, Bytes& body) {
   MakeLaunch(input, body);
 }
 
+void MakeRegister(Input& input, Bytes& body) {
+  Append<RegisterBody>(body) = {0x7000'0000'0000 + 1000 * uint64_t{input.Byte()},
+                                1000 * uint64_t{input.Byte()},
+                                kPageBytes * (1024 + uint64_t{input.Byte()}) + input.Byte() / 250,
+                                input.Byte() % 16u, input.Byte() % 2u};
+}
+
 // Bodies of the messages that have no generic row.
 void MakeByHand(Op op, Input& input, Bytes& body) {
   using enum HandleKind;
@@ -310,6 +318,9 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
       Append<ArenaBody>(body) = {kGranuleBytes * (input.Byte() % 34) + input.Byte() / 250,
                                  kGranuleBytes * (input.Byte() % 4)};
       return;
+    case Op::kRegisterHost:
+    case Op::kUnregisterHost:
+      return MakeRegister(input, body);
     case Op::kOpenChannel:
       AppendNumbers<OpenChannelBody>(input, body);
       return;
@@ -403,11 +414,24 @@ Bytes MakeBulk(Input& input) {
 
 uint16_t SomeOp(Input& input) {
   // Half of all messages make what the other half uses.
-  static constexpr Op kMakers[] = {
-      Op::kAddArena,           Op::kAppendBlob,        Op::cuModuleLoadDataEx,       Op::cuModuleGetFunction,
-      Op::cuLibraryLoadData,   Op::cuLibraryGetKernel, Op::cuStreamCreate,           Op::cuGraphCreate,
-      Op::cuGraphAddEmptyNode, Op::cuCtxCreate_v2,     Op::cuDevicePrimaryCtxRetain, Op::cuGraphGetNodes,
-      Op::cuLaunchKernel,      Op::cuMemcpy3D_v2,      Op::cuModuleUnload,           Op::cuGraphDestroy};
+  static constexpr Op kMakers[] = {Op::kAddArena,
+                                   Op::kRegisterHost,
+                                   Op::kUnregisterHost,
+                                   Op::kAppendBlob,
+                                   Op::cuModuleLoadDataEx,
+                                   Op::cuModuleGetFunction,
+                                   Op::cuLibraryLoadData,
+                                   Op::cuLibraryGetKernel,
+                                   Op::cuStreamCreate,
+                                   Op::cuGraphCreate,
+                                   Op::cuGraphAddEmptyNode,
+                                   Op::cuCtxCreate_v2,
+                                   Op::cuDevicePrimaryCtxRetain,
+                                   Op::cuGraphGetNodes,
+                                   Op::cuLaunchKernel,
+                                   Op::cuMemcpy3D_v2,
+                                   Op::cuModuleUnload,
+                                   Op::cuGraphDestroy};
   const uint8_t choice = input.Byte();
   if (choice < 128) return static_cast<uint16_t>(kMakers[choice % std::size(kMakers)]);
   const auto op = static_cast<uint16_t>(input.Byte() << 8 | input.Byte());

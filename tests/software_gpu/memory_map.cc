@@ -3,9 +3,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <string>
 
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/memory.h"
@@ -185,6 +188,24 @@ class LaunchAddressSpace : public AddressSpace {
 
 }  // namespace
 
+namespace {
+
+// Whether the process may read, and write unless `read_only`, the whole range.
+bool IsMapped(uintptr_t begin, size_t bytes, bool read_only) {
+  std::ifstream maps("/proc/self/maps");
+  uintptr_t covered = begin;
+  for (std::string line; covered < begin + bytes && std::getline(maps, line);) {
+    uintptr_t from = 0, to = 0;
+    char modes[5] = "";
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, modes) != 3 || to <= covered) continue;
+    if (from > covered || modes[0] != 'r' || (modes[1] != 'w' && !read_only)) return false;
+    covered = to;
+  }
+  return covered >= begin + bytes;
+}
+
+}  // namespace
+
 AllocationRef AllocateDeviceMemory(const ContextRef& context, size_t bytes, MemoryKind kind) {
   if (bytes == 0 || bytes > GetConfig().device_memory_bytes) return nullptr;
   auto allocation = std::make_shared<Allocation>();
@@ -224,6 +245,8 @@ AllocationRef AllocateHostMemory(const ContextRef& context, size_t bytes, Memory
 }
 
 CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t bytes, unsigned flags) {
+  const bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+  if (!IsMapped(reinterpret_cast<uintptr_t>(address), bytes, read_only)) return CUDA_ERROR_INVALID_VALUE;
   auto allocation = std::make_shared<Allocation>();
   allocation->base = reinterpret_cast<uintptr_t>(address);
   if (bytes > UINTPTR_MAX - allocation->base) return CUDA_ERROR_INVALID_VALUE;
@@ -239,7 +262,9 @@ CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t byt
   if (next != map.allocations.end() && next->first < allocation->base + bytes) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
-  if (FindLocked(map, allocation->base) != nullptr) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  if (AllocationRef known = FindLocked(map, allocation->base)) {
+    return known->IsHost() ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+  }
   Insert(map, allocation);
   return CUDA_SUCCESS;
 }

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest_lib/host_register.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+
+#include "guest_lib/address_windows.h"
+#include "guest_lib/log.h"
+#include "guest_lib/page_exchange.h"
+#include "guest_lib/region_memory.h"
+#include "guest_lib/region_pages.h"
+#include "guest_lib/remote.h"
+#include "ivshmem_ring/registration.h"
+
+namespace causeway::guest {
+namespace {
+
+// A run of pages of this process that region pages stand in for.
+struct Run {
+  uint64_t bytes;
+  uint64_t offset;  // in the region
+  int protection;
+  std::byte* alias;  // the file mapping that was here, if it was a shared one
+};
+
+struct Registry {
+  std::mutex change;  // one registration at a time
+  std::shared_mutex mutex;
+  std::map<uint64_t, HostAllocation> ranges;  // by first byte
+  std::map<uint64_t, Run> runs;               // by first page
+  RegionPages pages;
+};
+Registry& registry = *new Registry;  // never destroyed
+std::atomic<uint32_t> range_count{0};
+
+// ---- the pages ----
+
+// Replaces what is mapped at `pages` by region pages from `offset` on. What it could not finish it puts back.
+struct Replacement {
+  Connection& connection;
+  PageRange pages;
+  uint64_t offset;
+  std::vector<Mapping> mappings;
+  std::vector<std::pair<uint64_t, Run>> made;
+  bool ok = false;
+};
+
+// Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
+// its memory, or mapped something else there.
+void PutBack(Connection& connection, uint64_t begin, const Run& run) {
+  uint64_t device = 0, inode = 0;
+  std::vector<Mapping> mappings;
+  const uint64_t end = begin + run.bytes;
+  if (!connection.RegionFile(&device, &inode)) return;
+  if (!ReadMappings(begin, end, &mappings)) return;
+  for (const Mapping& mapping : mappings) {
+    const uint64_t bytes = mapping.end - mapping.begin;
+    if (mapping.device != device || mapping.inode != inode ||
+        mapping.offset != run.offset + (mapping.begin - begin)) {
+      continue;
+    }
+    uint64_t done = 0;
+    if (run.alias != nullptr) {
+      auto* alias = run.alias + (mapping.begin - begin);
+      if ((run.protection & PROT_WRITE) != 0) {
+        ExchangePages(mapping, alias, &done);  // the bytes go into the file, then its mapping comes back
+      } else {
+        mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(mapping.begin));
+      }
+      continue;
+    }
+    void* fresh = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fresh == MAP_FAILED) continue;  // the region's pages stay, with the right bytes
+    ExchangePages(mapping, static_cast<std::byte*>(fresh), &done);
+    if (done < bytes) munmap(static_cast<std::byte*>(fresh) + done, bytes - done);
+  }
+}
+
+bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
+  const uint64_t bytes = mapping.end - mapping.begin;
+  Run run{bytes, job.offset + (mapping.begin - job.pages.begin), mapping.protection, nullptr};
+  if (mapping.shared) {
+    void* alias = mremap(reinterpret_cast<void*>(mapping.begin), 0, bytes, MREMAP_MAYMOVE);
+    if (alias == MAP_FAILED) return false;
+    run.alias = static_cast<std::byte*>(alias);
+  }
+  std::byte* fresh = job.connection.MapPages(run.offset, bytes);
+  uint64_t done = 0;
+  const bool ok = fresh != nullptr && ExchangePages(mapping, fresh, &done);
+  if (ok) {
+    job.made.emplace_back(mapping.begin, run);
+    return true;
+  }
+  if (done != 0) PutBack(job.connection, mapping.begin, {done, run.offset, run.protection, run.alias});
+  if (fresh != nullptr) munmap(fresh + done, bytes - done);
+  if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
+  return false;
+}
+
+void Replace(void* argument) {
+  auto& job = *static_cast<Replacement*>(argument);
+  for (const Mapping& mapping : job.mappings) {
+    if (ReplaceMapping(job, mapping)) continue;
+    for (const auto& [begin, run] : job.made) PutBack(job.connection, begin, run);
+    job.made.clear();
+    return;
+  }
+  job.ok = true;
+}
+
+struct Return {
+  Connection& connection;
+  std::vector<std::pair<uint64_t, Run>> runs;
+};
+
+void PutAllBack(void* argument) {
+  auto& job = *static_cast<Return*>(argument);
+  for (const auto& [begin, run] : job.runs) PutBack(job.connection, begin, run);
+}
+
+// Takes the runs that make up `pages` out of the registry; runs that reach further are cut.
+std::vector<std::pair<uint64_t, Run>> TakeRuns(PageRange pages) {
+  std::vector<std::pair<uint64_t, Run>> taken;
+  auto& runs = registry.runs;
+  auto at = runs.upper_bound(pages.begin);
+  if (at != runs.begin()) --at;
+  while (at != runs.end() && at->first < pages.end) {
+    const uint64_t begin = at->first, end = begin + at->second.bytes;
+    const Run run = at->second;
+    ++at;
+    if (end <= pages.begin) continue;
+    auto part = [&](uint64_t from, uint64_t to) {
+      const uint64_t skip = from - begin;
+      return Run{to - from, run.offset + skip, run.protection,
+                 run.alias != nullptr ? run.alias + skip : nullptr};
+    };
+    const uint64_t from = std::max(begin, pages.begin), to = std::min(end, pages.end);
+    taken.emplace_back(from, part(from, to));
+    runs.erase(begin);
+    if (begin < from) runs[begin] = part(begin, from);
+    if (to < end) runs[to] = part(to, end);
+  }
+  return taken;
+}
+
+// ---- fork ----
+// A child must have memory of its own where the parent's is shared with the device. What the registered pages
+// hold at the fork is copied before it, since the parent's other threads run on.
+
+struct Snapshot {
+  uint64_t begin;
+  Run run;
+  std::byte* copy;
+};
+auto& snapshots = *new std::vector<Snapshot>;
+
+void BeforeFork() {
+  registry.change.lock();
+  LockExchange();
+  for (const auto& [begin, run] : registry.runs) {
+    void* copy = mmap(nullptr, run.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) continue;
+    memcpy(copy, reinterpret_cast<void*>(begin), run.bytes);
+    snapshots.push_back({begin, run, static_cast<std::byte*>(copy)});
+  }
+}
+
+void EndFork() {
+  snapshots.clear();
+  UnlockExchange();
+  registry.change.unlock();
+}
+
+void AfterForkInParent() {
+  for (const Snapshot& snapshot : snapshots) munmap(snapshot.copy, snapshot.run.bytes);
+  EndFork();
+}
+
+void AfterForkInChild() {
+  for (const Snapshot& snapshot : snapshots) {
+    const Run& run = snapshot.run;
+    std::byte* pages = snapshot.copy;
+    if (run.alias != nullptr) {  // a shared file mapping stays one
+      if ((run.protection & PROT_WRITE) != 0) memcpy(run.alias, snapshot.copy, run.bytes);
+      munmap(snapshot.copy, run.bytes);
+      pages = run.alias;
+    } else if (run.protection != (PROT_READ | PROT_WRITE)) {
+      mprotect(pages, run.bytes, run.protection);
+    }
+    mremap(pages, run.bytes, run.bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+           reinterpret_cast<void*>(snapshot.begin));
+  }
+  registry.runs.clear();
+  registry.ranges.clear();
+  range_count.store(0);
+  EndFork();
+}
+
+// ---- messages ----
+
+CUresult SendRegister(const RegisterBody& body, uint64_t* device_address) {
+  PendingCall call(Op::kRegisterHost);
+  call.writer().Put(body);
+  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  if (result == CUDA_SUCCESS) *device_address = call.reader().Get<uint64_t>();
+  return result;
+}
+
+CUresult SendUnregister(uint64_t address) {
+  PendingCall call(Op::kUnregisterHost);
+  call.writer().Put(RegisterBody{.address = address, .bytes = 0, .offset = 0, .flags = 0, .writable = 0});
+  return call.writer().ok() ? call.Finish() : call.writer().error();
+}
+
+// ---- registering ----
+
+void Remember(const HostAllocation& range) {
+  const std::unique_lock lock(registry.mutex);
+  registry.ranges[range.address] = range;
+  range_count.store(static_cast<uint32_t>(registry.ranges.size()), std::memory_order_release);
+}
+
+void ForgetRange(uint64_t address) {
+  const std::unique_lock lock(registry.mutex);
+  registry.ranges.erase(address);
+  range_count.store(static_cast<uint32_t>(registry.ranges.size()), std::memory_order_release);
+}
+
+// What kind of memory lies there, as far as it decides whether it can be registered.
+CUresult Examine(const HostAllocation& range, std::vector<Mapping>* mappings) {
+  const uint64_t end = PageCeiling(range.address + range.bytes);
+  if (!ReadMappings(PageFloor(range.address), end, mappings)) return CUDA_ERROR_INVALID_VALUE;
+  for (const Mapping& mapping : *mappings) {
+    if ((mapping.protection & PROT_READ) == 0) return CUDA_ERROR_INVALID_VALUE;
+    if ((mapping.protection & PROT_WRITE) == 0 && (range.flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+bool AllWritable(const std::vector<Mapping>& mappings) {
+  for (const Mapping& mapping : mappings) {
+    if ((mapping.protection & PROT_WRITE) == 0) return false;
+  }
+  return true;
+}
+
+// The mappings as far as they lie in `pages`.
+std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, PageRange pages) {
+  std::vector<Mapping> cut;
+  for (Mapping mapping : mappings) {
+    if (mapping.end <= pages.begin || mapping.begin >= pages.end) continue;
+    if (mapping.begin < pages.begin) {
+      mapping.offset += pages.begin - mapping.begin;
+      mapping.begin = pages.begin;
+    }
+    mapping.end = std::min(mapping.end, pages.end);
+    cut.push_back(mapping);
+  }
+  return cut;
+}
+
+CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mappings) {
+  Connection& connection = Session::Get()->connection();
+  const PageRange pages = OwnPages(registry.ranges, range->address, range->bytes);
+  uint64_t offset = 0;
+  if (pages.bytes() > connection.region_bytes ||
+      (pages.bytes() != 0 && !registry.pages.Allocate(connection, pages.bytes(), &offset))) {
+    return RegionFull(connection, range->bytes, "registered memory");
+  }
+  const RegisterBody body{range->address, range->bytes, offset, range->flags,
+                          AllWritable(mappings) ? 1u : 0u};
+  CUresult result = SendRegister(body, &range->device_address);
+  if (result == CUDA_SUCCESS && pages.bytes() != 0) {
+    Replacement job{connection, pages, offset, Cut(mappings, pages), {}};
+    AwayFrom(pages.begin, pages.end, Replace, &job);
+    if (job.ok) {
+      for (const auto& [begin, run] : job.made) registry.runs[begin] = run;
+    } else {
+      Complain("the pages at " + std::to_string(range->address) +
+               " cannot be replaced: they stay unregistered");
+      SendUnregister(range->address);
+      result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+  }
+  if (result != CUDA_SUCCESS && pages.bytes() != 0) registry.pages.Free(connection, offset, pages.bytes());
+  return result;
+}
+
+// The device no longer knows the range: its own pages become ordinary again.
+void ReturnPages(const HostAllocation& range) {
+  Connection& connection = Session::Get()->connection();
+  const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
+  if (pages.bytes() == 0) return;
+  Return job{connection, TakeRuns(pages)};
+  AwayFrom(pages.begin, pages.end, PutAllBack, &job);
+  for (const auto& [begin, run] : job.runs) registry.pages.Free(connection, run.offset, run.bytes);
+}
+
+CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
+  Session& session = *Session::Get();
+  HostAllocation range{.address = address, .bytes = bytes, .kind = HostKind::kRegistered, .flags = flags};
+  range.context = CurrentContextObject();
+  range.id = NextId();
+  const std::lock_guard lock(registry.change);
+  HostAllocation known;
+  if (FindHost(address, &known) || FindHost(address + bytes - 1, &known) ||
+      OverlapsAny(registry.ranges, address, bytes)) {
+    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
+  std::vector<Mapping> mappings;
+  if (const CUresult result = Examine(range, &mappings)) return result;
+  // Natively the whole device is waited for, here by the worker's driver.
+  const CUresult result =
+      session.transport().shares_memory() ? RegisterInPlace(&range, mappings) : DrainDevice();
+  if (result == CUDA_SUCCESS) Remember(range);
+  return result;
+}
+
+CUresult Unregister(uint64_t address) {
+  const std::lock_guard lock(registry.change);
+  const auto found = registry.ranges.find(address);
+  if (found == registry.ranges.end()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  const HostAllocation range = found->second;
+  const bool shared = Session::Get()->transport().shares_memory();
+  if (const CUresult result = shared ? SendUnregister(address) : DrainDevice()) return result;
+  if (shared) ReturnPages(range);
+  ForgetRange(address);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+bool FindRegistered(uint64_t address, HostAllocation* allocation) {
+  if (range_count.load(std::memory_order_acquire) == 0) return false;
+  const std::shared_lock lock(registry.mutex);
+  const auto next = registry.ranges.upper_bound(address);
+  if (next == registry.ranges.begin()) return false;
+  const HostAllocation& range = std::prev(next)->second;
+  if (address - range.address >= range.bytes) return false;
+  *allocation = range;
+  return true;
+}
+
+bool IsRegisteredInPlace(uint64_t address) {
+  HostAllocation range;
+  return FindRegistered(address, &range) && range.device_address != 0;
+}
+
+bool SetRegisteredSyncMemops(uint64_t address, bool value) {
+  HostAllocation range;
+  if (!FindRegistered(address, &range)) return false;
+  range.sync_memops = value;
+  Remember(range);
+  return true;
+}
+
+void UnregisterAllOf(Object* context) {
+  if (range_count.load(std::memory_order_acquire) == 0) return;
+  std::vector<uint64_t> addresses;
+  {
+    const std::shared_lock lock(registry.mutex);
+    for (const auto& [address, range] : registry.ranges) {
+      if (range.context == context) addresses.push_back(address);
+    }
+  }
+  std::vector<Object*>& stack = ThisThread().contexts;
+  stack.push_back(context);
+  for (const uint64_t address : addresses) Unregister(address);
+  stack.pop_back();
+}
+
+}  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
+  if (const CUresult result = NeedContext()) return result;
+  constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                              CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+  const auto address = reinterpret_cast<uint64_t>(start);
+  if (start == nullptr || bytes == 0 || (flags & ~kKnown) != 0 || address + bytes < address)
+    return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
+    Complain("memory of other devices (CU_MEMHOSTREGISTER_IOMEMORY) cannot be registered from a guest");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (IsDeviceAddress(address)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult sticky = Session::Get()->sticky()) return sticky;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
+  static const int at_fork = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+  (void)at_fork;
+  return Register(address, bytes, flags);
+}
+
+CUresult cuMemHostUnregister(void* start) {
+  if (const CUresult result = NeedContext()) return result;
+  if (start == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
+  return Unregister(reinterpret_cast<uint64_t>(start));
+}
+
+}  // extern "C"

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest_lib/page_exchange.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <string>
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint64_t kPieceBytes = 1u << 20;  // how much is read-only at once
+
+std::mutex& exchange_mutex = *new std::mutex;
+
+// The window: [begin, end) while open. Written under the mutex, read by the handler.
+std::atomic<uint64_t> window_begin{0}, window_end{0};
+std::atomic<uint64_t> window_count{0};  // windows ever closed
+
+struct sigaction chained;        // what was there when ours was put on top, last
+struct sigaction first_chained;  // and the first time: for a chain that leads back to us
+bool installed = false;
+
+// Of the calling thread. Reached from a signal handler: no lazy allocation.
+struct Fault {
+  uint64_t address, window;
+  bool chaining;
+};
+__attribute__((tls_model("initial-exec"))) thread_local Fault last_fault;
+
+void OnFault(int number, siginfo_t* info, void* context);
+
+void CallHandler(const struct sigaction& action, int number, siginfo_t* info, void* context) {
+  if ((action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction != nullptr) {
+    action.sa_sigaction(number, info, context);
+  } else if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) {
+    // The fault happens again when we return, and ends the process as it would have without us.
+    struct sigaction plain {};
+    plain.sa_handler = SIG_DFL;
+    sigaction(number, &plain, nullptr);
+    if (info->si_code <= 0) syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);  // sent, not a fault
+  } else {
+    action.sa_handler(number);
+  }
+}
+
+// A fault may be on its way here while its window closes, so whoever meets one in a page that may be written
+// by now tries once more before he believes it.
+void OnFault(int number, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  const auto address = reinterpret_cast<uint64_t>(info->si_addr);
+  if (number == SIGSEGV && info->si_code == SEGV_ACCERR) {
+    bool waited = false;
+    while (address >= window_begin.load(std::memory_order_acquire) &&
+           address < window_end.load(std::memory_order_acquire)) {
+      waited = true;
+      const timespec pause{0, 20'000};
+      nanosleep(&pause, nullptr);
+    }
+    const uint64_t window = window_count.load(std::memory_order_acquire);
+    const bool again = last_fault.address == address && last_fault.window == window;
+    last_fault.address = address;
+    last_fault.window = window;
+    if (waited || !again) {
+      errno = saved_errno;
+      return;
+    }
+  }
+  const bool led_back = last_fault.chaining;
+  last_fault.chaining = true;
+  CallHandler(led_back ? first_chained : chained, number, info, context);
+  last_fault.chaining = led_back;
+  errno = saved_errno;
+}
+
+// It stays: a fault may arrive long after its window. A handler that the program installs later is chained
+// to.
+void InstallHandler() {
+  struct sigaction now {};
+  sigaction(SIGSEGV, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == OnFault) return;
+  chained = now;
+  if (!installed) first_chained = now;
+  installed = true;
+  struct sigaction ours {};
+  ours.sa_sigaction = OnFault;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  sigemptyset(&ours.sa_mask);
+  sigaction(SIGSEGV, &ours, nullptr);
+}
+
+void* Pointer(uint64_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
+bool ExchangePiece(uint64_t at, std::byte* fresh, uint64_t bytes, int protection) {
+  const bool writable = (protection & PROT_WRITE) != 0;
+  if (writable) {
+    window_begin.store(at, std::memory_order_relaxed);
+    window_end.store(at + bytes, std::memory_order_release);
+  }
+  bool ok = !writable || mprotect(Pointer(at), bytes, PROT_READ) == 0;
+  if (ok) {
+    memcpy(fresh, Pointer(at), bytes);
+    ok = protection == (PROT_READ | PROT_WRITE) || mprotect(fresh, bytes, protection) == 0;
+    ok = ok && mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, Pointer(at)) == Pointer(at);
+    if (!ok && writable) mprotect(Pointer(at), bytes, protection);
+  }
+  if (writable) {
+    window_end.store(0, std::memory_order_release);
+    window_count.fetch_add(1, std::memory_order_release);
+  }
+  return ok;
+}
+
+struct Job {
+  void (*work)(void*);
+  void* argument;
+};
+
+void* RunJob(void* job) {
+  static_cast<Job*>(job)->work(static_cast<Job*>(job)->argument);
+  return nullptr;
+}
+
+// The whole of /proc/self/maps; empty if it cannot be read.
+std::string MapsText() {
+  std::string text;
+  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return text;
+  char part[16384];
+  for (ssize_t got; (got = read(file, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(got));
+  close(file);
+  return text;
+}
+
+}  // namespace
+
+bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) {
+  mappings->clear();
+  const std::string text = MapsText();
+  uint64_t covered = begin;
+  for (size_t line = 0; line < text.size() && covered < end;) {
+    size_t next = text.find('\n', line);
+    if (next == std::string::npos) next = text.size();
+    unsigned long from = 0, to = 0, offset = 0, inode = 0;
+    unsigned major = 0, minor = 0;
+    char modes[5] = "";
+    const std::string head = text.substr(line, std::min<size_t>(next - line, 128));
+    const int fields =
+        sscanf(head.c_str(), "%lx-%lx %4s %lx %x:%x %lu", &from, &to, modes, &offset, &major, &minor, &inode);
+    line = next + 1;
+    if (fields != 7 || to <= covered) continue;
+    if (from > covered) return false;
+    Mapping mapping{};
+    mapping.begin = covered;
+    mapping.end = std::min<uint64_t>(to, end);
+    mapping.protection = (modes[0] == 'r' ? PROT_READ : 0) | (modes[1] == 'w' ? PROT_WRITE : 0) |
+                         (modes[2] == 'x' ? PROT_EXEC : 0);
+    mapping.shared = modes[3] == 's';
+    mapping.offset = offset + (covered - from);
+    mapping.device = makedev(major, minor);
+    mapping.inode = inode;
+    mappings->push_back(mapping);
+    covered = mapping.end;
+  }
+  return covered >= end;
+}
+
+bool ExchangePages(const Mapping& piece, std::byte* fresh, uint64_t* done) {
+  const std::lock_guard lock(exchange_mutex);
+  InstallHandler();
+  const uint64_t bytes = piece.end - piece.begin;
+  for (*done = 0; *done < bytes;) {
+    // The first and the last page are what the program shares with others: their windows are short.
+    const uint64_t page = 4096, left = bytes - *done;
+    const uint64_t step = *done == 0 || left <= page ? page : std::min(kPieceBytes, left - page);
+    if (!ExchangePiece(piece.begin + *done, fresh + *done, step, piece.protection)) return false;
+    *done += step;
+  }
+  return true;
+}
+
+void AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument) {
+  const auto here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  constexpr uint64_t kMargin = 256u << 10;  // what the work itself may use of the stack
+  pthread_t helper;
+  Job job{work, argument};
+  const bool on_our_stack = here - kMargin < end && here + kMargin > begin;
+  if (on_our_stack && pthread_create(&helper, nullptr, RunJob, &job) == 0) {
+    pthread_join(helper, nullptr);
+  } else {
+    work(argument);
+  }
+}
+
+void LockExchange() {
+  exchange_mutex.lock();
+}
+
+void UnlockExchange() {
+  exchange_mutex.unlock();
+}
+
+}  // namespace causeway::guest

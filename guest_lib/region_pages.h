@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Single pages of the region, for registrations: taken from slices of their own, which are returned when
+// empty.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "guest_lib/connect.h"
+
+namespace causeway::guest {
+
+class RegionPages {
+ public:
+  // A run of pages; false when the region is full. `bytes` is a multiple of the page.
+  bool Allocate(Connection& connection, uint64_t bytes, uint64_t* offset);
+  // Any part of what was allocated.
+  void Free(Connection& connection, uint64_t offset, uint64_t bytes);
+
+ private:
+  std::mutex mutex_;
+  std::map<uint64_t, uint64_t> slices_;  // offset in the region -> bytes
+  std::map<uint64_t, uint64_t> free_;    // the same, never across two runs of slices
+};
+
+}  // namespace causeway::guest
