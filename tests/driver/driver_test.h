@@ -72,8 +72,7 @@ class DriverTest : public ::testing::Test {
   CUmodule module_ = nullptr;
 };
 
-// A kernel that occupies its stream until Release() or the end of its life. It polls device memory, so that
-// it needs nothing of the host's.
+// A kernel that occupies its stream until Release() or the end of its life.
 class Spinner {
  public:
   Spinner(CUfunction spin, CUstream stream);
@@ -84,7 +83,8 @@ class Spinner {
 
  private:
   CUdeviceptr flag_ = 0;
-  CUstream side_ = nullptr;  // non-blocking, for the release
+  volatile uint32_t* host_flag_ = nullptr;
+  CUstream side_ = nullptr;  // where the flag is device memory: non-blocking, for the release
   CUcontext context_ = nullptr;
   std::atomic<bool> released_{false};
 };
