@@ -382,8 +382,6 @@ TEST_F(TextureTest, WrongArguments) {
   OK(cuTexObjectDestroy(texture));
   resource.resType = static_cast<CUresourcetype>(17);
   EXPECT_EQ(cuTexObjectCreate(&texture, &resource, &how, nullptr), CUDA_ERROR_INVALID_VALUE);
-  resource = ResourceOf(nullptr);
-  Say("null array", static_cast<int>(cuTexObjectCreate(&texture, &resource, &how, nullptr)));
   CUDA_RESOURCE_DESC linear{};
   linear.resType = CU_RESOURCE_TYPE_LINEAR;
   linear.res.linear = {out_ + 4, CU_AD_FORMAT_FLOAT, 1, 64};  // not aligned
