@@ -68,6 +68,7 @@ CUresult Activate(CUdevice device) {
     const WithoutContext none;
     if (const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRetain, device)) return result;
     object->id = NextId();
+    detail.references = 0;  // those of before a reset no longer count
     detail.active.store(true);
     return CUDA_SUCCESS;
   }
@@ -218,6 +219,7 @@ void EndGreenContext(Object* object) {
   ContextOf(object).active.store(false);
   std::vector<Object*>& stack = ThisThread().contexts;
   if (!stack.empty() && stack.back() == object) stack.pop_back();
+  FreeObjectsOf(object);
   FreeObject(object);
 }
 
@@ -315,15 +317,6 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetFlags(unsigned int* flags) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Object* current = CurrentContextObject();
-  if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  *flags = ContextOf(current).flags;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuCtxSetFlags(unsigned int flags) {
   const CUresult result = Wait<Op::cuCtxSetFlags>(flags);
   if (result == CUDA_SUCCESS) ContextOf(CurrentContextObject()).flags = flags;
@@ -344,12 +337,28 @@ CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
   if (context == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *context = CurrentContext();
+  Context& detail = ContextOf(CurrentContextObject());
+  const std::lock_guard lock(context_mutex);
+  if (!detail.primary) ++detail.references;
   return CUDA_SUCCESS;
 }
 
+// A context has one use from its creation on; the last one ends it. A primary context's are counted by other
+// calls.
 CUresult cuCtxDetach(CUcontext context) {
   if (const CUresult result = InitialisedOrError()) return result;
-  return Find(context) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  const Object* object = Find(context);
+  if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  Context& detail = ContextOf(object);
+  {
+    const std::lock_guard lock(context_mutex);
+    if (detail.primary || detail.green != nullptr) return CUDA_SUCCESS;
+    if (detail.references != 0) {
+      --detail.references;
+      return CUDA_SUCCESS;
+    }
+  }
+  return cuCtxDestroy_v2(context);
 }
 
 CUresult cuCtxSynchronize() {

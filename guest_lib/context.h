@@ -15,7 +15,7 @@ struct Context {
   int device = 0;
   bool primary = false;
   std::atomic<bool> active{false};
-  uint32_t references = 0;  // of a primary context: the program's
+  uint32_t references = 0;  // of a primary context: the program's; of others: cuCtxAttach's
   uint32_t holds = 0;       // of a primary context: its green contexts
   Object* green = nullptr;  // the green context that this one stands for
   uint32_t flags = 0;

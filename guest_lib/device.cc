@@ -165,6 +165,8 @@ CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice device) {
 CUresult cuDeviceGetPCIBusId(char* text, int room, CUdevice device) {
   const DeviceDescription* description;
   if (const CUresult result = Describe(device, &description)) return result;
+  constexpr int kLeastRoom = sizeof "0000:00:00.0";
+  if (room < kLeastRoom) return CUDA_ERROR_INVALID_VALUE;
   return CopyText(text, room, description->pci_bus_id);
 }
 

@@ -63,6 +63,12 @@ void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Obj
   allocations[address] = {address, bytes, CurrentContextObject(), NextId(), from_pool, pool, false};
 }
 
+void RememberMapping(CUdeviceptr address, uint64_t bytes) {
+  RememberAllocation(address, bytes, true);
+  const std::unique_lock lock(allocations_mutex);
+  if (const auto found = allocations.find(address); found != allocations.end()) found->second.mapped = true;
+}
+
 std::vector<DeviceAllocation> TakeAllocations(CUdeviceptr address, uint64_t bytes) {
   const std::unique_lock lock(allocations_mutex);
   std::vector<DeviceAllocation> taken;
@@ -111,6 +117,10 @@ CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
   if (FindAllocation(address, &device)) {
     start = device.address;
     size = device.bytes;
+    if (device.mapped && bytes > size - (address - start)) {
+      *known = false;  // what adjoins may be mapped as well
+      return CUDA_SUCCESS;
+    }
   } else if (FindHost(address, &host) && host.device_address != 0) {
     start = host.address;
     size = host.bytes;

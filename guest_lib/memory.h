@@ -18,9 +18,11 @@ struct DeviceAllocation {
   bool from_pool;
   Object* pool;  // of cuMemAllocFromPoolAsync; null: the device's current one
   bool sync_memops;
+  bool mapped = false;  // by cuMemMap: what adjoins may be used with it, so only the host can judge a range
 };
 
 void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool = nullptr);
+void RememberMapping(CUdeviceptr address, uint64_t bytes);
 // Takes out all that begin in the range, before they are freed: afterwards an address may be another
 // thread's.
 std::vector<DeviceAllocation> TakeAllocations(CUdeviceptr address, uint64_t bytes);

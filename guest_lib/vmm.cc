@@ -45,7 +45,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
                   unsigned long long flags) {
   if (const CUresult result = InitialisedOrError()) return result;
   const CUresult result = Wait<Op::cuMemMap>(address, bytes, offset, handle, flags);
-  if (result == CUDA_SUCCESS) RememberAllocation(address, bytes, true);
+  if (result == CUDA_SUCCESS) RememberMapping(address, bytes);
   return result;
 }
 

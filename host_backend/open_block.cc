@@ -52,6 +52,36 @@ bool AlreadySet(const std::string& name, const std::string& value) {
   return own != nullptr && value == own;
 }
 
+std::vector<std::string> Split(const std::string& list) {
+  std::vector<std::string> items;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t comma = std::min(list.find(',', at), list.size());
+    items.push_back(list.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return items;
+}
+
+// Where the daemon itself runs with a list of devices, a guest chooses among those and gets no other: its
+// numbers count in that list, names must stand in it. As for the driver, the list ends at the first item that
+// names no device.
+std::string VisibleDevices(const std::string& wanted) {
+  const char* own = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (own == nullptr) return wanted;
+  const std::vector<std::string> allowed = Split(own);
+  std::string result;
+  for (const std::string& item : Split(wanted)) {
+    const bool is_number =
+        !item.empty() && item.size() < 4 && item.find_first_not_of("0123456789") == item.npos;
+    std::string chosen;
+    if (is_number && size_t(std::stoi(item)) < allowed.size()) chosen = allowed[size_t(std::stoi(item))];
+    if (!is_number && std::find(allowed.begin(), allowed.end(), item) != allowed.end()) chosen = item;
+    if (chosen.empty()) break;
+    result += (result.empty() ? "" : ",") + chosen;
+  }
+  return result;
+}
+
 Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block) {
   if (block.environment_bytes > kOpenTextBytes ||
       (block.environment_bytes != 0 && block.environment[block.environment_bytes - 1] != '\0')) {
@@ -60,11 +90,12 @@ Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block) {
   }
   std::vector<std::string> variables;
   for (uint32_t at = 0; at < block.environment_bytes;) {
-    const std::string entry(block.environment + at);
+    std::string entry(block.environment + at);
     at += uint32_t(entry.size()) + 1;
     const size_t equals = entry.find('=');
     if (equals == 0 || equals == std::string::npos) continue;
     const std::string name = entry.substr(0, equals);
+    if (name == "CUDA_VISIBLE_DEVICES") entry = name + "=" + VisibleDevices(entry.substr(equals + 1));
     if (MayReachDriver(name) && !AlreadySet(name, entry.substr(equals + 1))) variables.push_back(entry);
   }
   return variables;

@@ -56,10 +56,28 @@ void ParseFailures(const char* text, Config* config) {
   }
 }
 
+// How many devices CUDA_VISIBLE_DEVICES leaves: its list ends at what names no device. Which ones does not
+// matter here, where all are alike.
+int VisibleDevices(int devices) {
+  const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr) return devices;
+  int visible = 0;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(item.size() < rest.size() ? item.size() + 1 : rest.size());
+    uint64_t number = 0;
+    if (!ParseNumber(item, &number) || number >= static_cast<uint64_t>(devices)) break;
+    ++visible;
+  }
+  return visible;
+}
+
 Config* ReadConfig() {
   auto* config = new Config;
   config->device_count = static_cast<int>(NumberFromEnvironment("SOFTWARE_GPU_DEVICES", 1));
   if (config->device_count > 16) RefuseVariable("SOFTWARE_GPU_DEVICES", "above 16", "0 to 16");
+  config->device_count = VisibleDevices(config->device_count);
   config->device_memory_bytes = NumberFromEnvironment("SOFTWARE_GPU_MEMORY_MIB", 8192) << 20;
   config->lose_device_after_launches = NumberFromEnvironment("SOFTWARE_GPU_LOSE_AFTER_LAUNCHES", 0);
   config->abort_at_launch = NumberFromEnvironment("SOFTWARE_GPU_ABORT_AT_LAUNCH", 0);

@@ -37,7 +37,8 @@ CUresult FreeDevice(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   if (CUresult refused = RefuseWhileCapturing(); refused != CUDA_SUCCESS) return refused;
   AllocationRef allocation = FindAllocation(address);
-  if (allocation == nullptr || allocation->base != address || allocation->IsHost() || allocation->internal) {
+  if (allocation == nullptr || allocation->base != address || allocation->IsHost() || allocation->internal ||
+      allocation->kind == MemoryKind::kMapped) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   SynchronizeDevice();

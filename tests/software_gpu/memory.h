@@ -21,6 +21,7 @@ enum class MemoryKind {
   kHost,        // cuMemHostAlloc, cuMemAllocHost
   kRegistered,  // cuMemHostRegister
   kManaged,     // cuMemAllocManaged
+  kMapped,      // cuMemMap, cuIpcOpenMemHandle: the pages are somebody else's
 };
 
 struct Allocation {
@@ -47,6 +48,11 @@ AllocationRef AllocateHostMemory(const ContextRef& context, size_t bytes, Memory
 // Makes the caller's own pages addressable; 712 when they overlap what already is.
 CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t bytes, unsigned flags);
 
+// Makes pages addressable that were mapped as device memory; whoever mapped them unmaps them.
+AllocationRef AdoptMemory(const ContextRef& context, uintptr_t base, size_t bytes, CUdevice device);
+// The memory file that holds an allocation of cuMemAlloc, and where in it.
+bool ArenaFile(const Allocation& allocation, int* file, size_t* offset);
+
 // Takes the allocation out of the address space and returns its pages. Does not wait for the device.
 void ReleaseMemory(const AllocationRef& allocation);
 
@@ -65,6 +71,7 @@ bool IsAddressable(uint64_t address, size_t bytes);
 void FreeMemoryOf(Context& context);
 
 size_t DeviceMemoryInUse(CUdevice device);
+size_t DeviceMemoryFree(CUdevice device);
 
 // What one launch may touch. Used by one thread at a time.
 std::unique_ptr<AddressSpace> MakeAddressSpace();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The map of all allocations, device arenas, and the lock-free view that running kernels consult.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -36,6 +37,7 @@ struct Arena {
   uintptr_t base = 0;
   size_t bytes = 0;
   size_t used = 0;
+  int file = -1;                         // what it is mapped from
   std::map<size_t, size_t> free_blocks;  // offset -> bytes
 };
 
@@ -67,8 +69,9 @@ bool PrepareArena(MemoryMap& map, CUdevice device) {
 #else
   void* const wanted = nullptr;
 #endif
-  void* address =
-      mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  arena.file = memfd_create("software-gpu", MFD_CLOEXEC);
+  if (arena.file < 0 || ftruncate(arena.file, static_cast<off_t>(bytes)) != 0) return false;
+  void* address = mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.file, 0);
   if (address == MAP_FAILED) return false;
   arena.base = reinterpret_cast<uintptr_t>(address);
   arena.bytes = bytes;
@@ -94,7 +97,7 @@ void ReturnToArena(Arena& arena, uintptr_t base, size_t bytes) {
   uintptr_t first_page = RoundUp(base, kPageBytes);
   uintptr_t end_page = (base + bytes) / kPageBytes * kPageBytes;
   if (end_page > first_page) {
-    madvise(reinterpret_cast<void*>(first_page), end_page - first_page, MADV_DONTNEED);
+    madvise(reinterpret_cast<void*>(first_page), end_page - first_page, MADV_REMOVE);
   }
   arena.used -= bytes;
   size_t offset = base - arena.base;
@@ -269,6 +272,29 @@ CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t byt
   return CUDA_SUCCESS;
 }
 
+AllocationRef AdoptMemory(const ContextRef& context, uintptr_t base, size_t bytes, CUdevice device) {
+  auto allocation = std::make_shared<Allocation>();
+  allocation->base = base;
+  allocation->bytes = bytes;
+  allocation->mapped_bytes = bytes;
+  allocation->kind = MemoryKind::kMapped;
+  allocation->device = device;
+  allocation->context = context;
+  MemoryMap& map = Map();
+  std::unique_lock lock(map.mutex);
+  Insert(map, allocation);
+  return allocation;
+}
+
+bool ArenaFile(const Allocation& allocation, int* file, size_t* offset) {
+  std::shared_lock lock(Map().mutex);
+  if (Map().arenas.empty()) return false;
+  const Arena& arena = Map().arenas[static_cast<size_t>(allocation.device)];
+  *file = arena.file;
+  *offset = allocation.base - arena.base;
+  return arena.file >= 0;
+}
+
 void ReleaseMemory(const AllocationRef& allocation) {
   MemoryMap& map = Map();
   std::unique_lock lock(map.mutex);
@@ -288,6 +314,7 @@ void ReleaseMemory(const AllocationRef& allocation) {
       munmap(allocation->address(), allocation->mapped_bytes);
       break;
     case MemoryKind::kRegistered:
+    case MemoryKind::kMapped:
       break;
   }
 }
@@ -324,6 +351,10 @@ void FreeMemoryOf(Context& context) {
 size_t DeviceMemoryInUse(CUdevice device) {
   std::shared_lock lock(Map().mutex);
   return Map().arenas.empty() ? 0 : Map().arenas[static_cast<size_t>(device)].used;
+}
+
+size_t DeviceMemoryFree(CUdevice device) {
+  return GetConfig().device_memory_bytes - DeviceMemoryInUse(device);
 }
 
 std::unique_ptr<AddressSpace> MakeAddressSpace() {

@@ -11,3 +11,9 @@ target_link_libraries(daemon_test PRIVATE causeway_daemon causeway_command GTest
 add_dependencies(daemon_test causeway causewayd daemon_test_worker)
 add_test(NAME daemon_test COMMAND daemon_test)
 set_tests_properties(daemon_test PROPERTIES TIMEOUT 300)
+
+# What the daemon keeps for processes that share something.
+add_executable(shared_objects_test shared_objects_test.cc)
+target_link_libraries(shared_objects_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME shared_objects COMMAND shared_objects_test)
+set_tests_properties(shared_objects PROPERTIES LABELS unit TIMEOUT 60)

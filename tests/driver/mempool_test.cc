@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Census category mempool: pools, their attributes and access, current pools, pools of other processes.
+#include "tests/driver/two_processes.h"
+
+namespace causeway::driver_test {
+namespace {
+
+class MempoolTest : public DriverTest {
+ protected:
+  CUmemPoolProps Props(CUmemAllocationHandleType handles = CU_MEM_HANDLE_TYPE_NONE) {
+    CUmemPoolProps props{};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.handleTypes = handles;
+    props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    return props;
+  }
+  unsigned Word(CUdeviceptr address) {
+    unsigned word = 0;
+    EXPECT_EQ(cuMemcpyDtoH(&word, address, sizeof word), CUDA_SUCCESS);
+    return word;
+  }
+};
+using MempoolPeer = MempoolTest;
+
+TEST_F(MempoolTest, DefaultAndCurrent) {
+  CUmemoryPool pool = nullptr, current = nullptr, made = nullptr;
+  OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  OK(cuDeviceGetMemPool(&current, 0));
+  EXPECT_EQ(current, pool);
+  const CUmemPoolProps props = Props();
+  OK(cuMemPoolCreate(&made, &props));
+  OK(cuDeviceSetMemPool(0, made));
+  OK(cuDeviceGetMemPool(&current, 0));
+  EXPECT_EQ(current, made);
+  OK(cuDeviceSetMemPool(0, pool));
+  OK(cuDeviceGetMemPool(&current, 0));
+  EXPECT_EQ(current, pool);
+  OK(cuMemPoolDestroy(made));
+  EXPECT_NE(cuMemPoolDestroy(pool), CUDA_SUCCESS);  // a default pool stays
+  OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  EXPECT_EQ(cuDeviceGetDefaultMemPool(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuDeviceGetDefaultMemPool(&pool, 99), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(cuDeviceGetMemPool(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuDeviceGetMemPool(&pool, -1), CUDA_ERROR_INVALID_DEVICE);
+}
+
+TEST_F(MempoolTest, ByLocation) {
+  NEEDS_HARDWARE("pools by location");
+  CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemoryPool pool = nullptr, same = nullptr, current = nullptr;
+  OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  OK(cuMemGetDefaultMemPool(&same, &location, CU_MEM_ALLOCATION_TYPE_PINNED));
+  EXPECT_EQ(same, pool);
+  OK(cuMemGetMemPool(&current, &location, CU_MEM_ALLOCATION_TYPE_PINNED));
+  EXPECT_EQ(current, pool);
+  OK(cuMemSetMemPool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+  EXPECT_EQ(cuMemGetDefaultMemPool(nullptr, &location, CU_MEM_ALLOCATION_TYPE_PINNED),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(MempoolTest, AllocateTrimAttributes) {
+  CUmemoryPool pool = nullptr;
+  const CUmemPoolProps props = Props();
+  OK(cuMemPoolCreate(&pool, &props));
+  cuuint64_t threshold = 64u << 20, used = 1, reserved = 0, high = 0;
+  OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+  cuuint64_t read = 0;
+  OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &read));
+  EXPECT_EQ(read, threshold);
+  CUdeviceptr address = 0;
+  OK(cuMemAllocFromPoolAsync(&address, 1u << 20, pool, nullptr));
+  OK(cuMemsetD32Async(address, 6, 16, nullptr));
+  OK(cuStreamSynchronize(nullptr));
+  EXPECT_EQ(Word(address), 6u);
+  OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+  EXPECT_GE(used, 1u << 20);
+  OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+  EXPECT_GE(reserved, used);
+  OK(cuMemFreeAsync(address, nullptr));
+  OK(cuStreamSynchronize(nullptr));
+  OK(cuMemPoolTrimTo(pool, 0));
+  OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+  EXPECT_EQ(used, 0u);
+  OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &high));
+  EXPECT_GE(high, 1u << 20);
+  cuuint64_t zero = 0;
+  OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+  OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &high));
+  EXPECT_EQ(high, 0u);
+  for (const auto attribute :
+       {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+        CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES}) {
+    int flag = -1, off = 0;
+    OK(cuMemPoolGetAttribute(pool, attribute, &flag));
+    EXPECT_EQ(flag, 1);
+    OK(cuMemPoolSetAttribute(pool, attribute, &off));
+    OK(cuMemPoolGetAttribute(pool, attribute, &flag));
+    EXPECT_EQ(flag, 0);
+  }
+  EXPECT_EQ(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolGetAttribute(pool, static_cast<CUmemPool_attribute>(99), &read),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolGetAttribute(nullptr, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &read),
+            CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemPoolDestroy(pool));
+}
+
+TEST_F(MempoolTest, Access) {
+  CUmemoryPool pool = nullptr;
+  const CUmemPoolProps props = Props();
+  OK(cuMemPoolCreate(&pool, &props));
+  CUmemAccess_flags flags{};
+  CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  OK(cuMemPoolGetAccess(&flags, pool, &location));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  OK(cuMemPoolSetAccess(pool, &access, 1));
+  EXPECT_EQ(cuMemPoolSetAccess(pool, nullptr, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolGetAccess(nullptr, pool, &location), CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemPoolDestroy(pool));
+}
+
+TEST_F(MempoolTest, WrongArguments) {
+  CUmemoryPool pool = nullptr;
+  CUmemPoolProps props = Props();
+  EXPECT_EQ(cuMemPoolCreate(nullptr, &props), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolCreate(&pool, nullptr), CUDA_ERROR_INVALID_VALUE);
+  props.location.id = 99;
+  EXPECT_NE(cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolDestroy(nullptr), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolTrimTo(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+struct PoolNote {
+  CUmemPoolPtrExportData pointer{};
+  int step = 0;
+};
+
+TEST_F(MempoolTest, Shared) {
+  NEEDS_HARDWARE("pools for other processes");
+  CUmemoryPool pool = nullptr;
+  const CUmemPoolProps props = Props(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  OK(cuMemPoolCreate(&pool, &props));
+  int descriptor = -1;
+  OK(cuMemPoolExportToShareableHandle(&descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  ASSERT_GE(descriptor, 0);
+  CUdeviceptr address = 0;
+  OK(cuMemAllocFromPoolAsync(&address, 1u << 20, pool, nullptr));
+  OK(cuMemsetD32Async(address, 31, 16, nullptr));
+  OK(cuStreamSynchronize(nullptr));
+  PoolNote note;
+  OK(cuMemPoolExportPointer(&note.pointer, address));
+  {
+    Peer peer("MempoolPeer.DISABLED_Import");
+    ASSERT_TRUE(peer.there());
+    peer.Send(note, descriptor);
+    close(descriptor);
+    ASSERT_TRUE(peer.Receive(&note));
+    EXPECT_EQ(note.step, 1);
+  }
+  EXPECT_EQ(Word(address), 32u);
+  OK(cuMemFreeAsync(address, nullptr));
+  OK(cuStreamSynchronize(nullptr));
+  EXPECT_EQ(cuMemPoolExportPointer(nullptr, address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolExportToShareableHandle(nullptr, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+            CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemPoolDestroy(pool));
+}
+
+TEST_F(MempoolPeer, DISABLED_Import) {
+  Peer peer;
+  PoolNote note;
+  int descriptor = -1;
+  ASSERT_TRUE(peer.Receive(&note, &descriptor));
+  CUmemoryPool pool = nullptr;
+  OK(cuMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(static_cast<intptr_t>(descriptor)),
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  close(descriptor);
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  OK(cuMemPoolSetAccess(pool, &access, 1));
+  CUdeviceptr address = 0, none = 0;
+  OK(cuMemPoolImportPointer(&address, pool, &note.pointer));
+  EXPECT_EQ(Word(address), 31u);
+  OK(cuMemsetD32(address, 32, 16));
+  OK(cuCtxSynchronize());
+  // An imported pool gives no memory of its own.
+  EXPECT_NE(cuMemAllocFromPoolAsync(&none, 4096, pool, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolImportPointer(nullptr, pool, &note.pointer), CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemFree(address));
+  OK(cuMemPoolDestroy(pool));
+  note.step = 1;
+  peer.Send(note);
+}
+
+}  // namespace
+}  // namespace causeway::driver_test
