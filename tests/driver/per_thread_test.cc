@@ -134,8 +134,34 @@ TEST_F(PerThreadTest, BoxesAndArrays) {
   EXPECT_EQ(As(&cuMemcpyAtoA, "cuMemcpyAtoA_v2_ptds")(second, 0, first, 0, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(As(&cuMemcpyAtoD, "cuMemcpyAtoD_v2_ptds")(b_, second, 0, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(Bytes(b_), values);
+  std::vector<unsigned char> back(kBytes);
+  const std::vector<unsigned char> ones(kBytes, 1), twos(kBytes, 2);
+  EXPECT_EQ(As(&cuMemcpyHtoA, "cuMemcpyHtoA_v2_ptds")(first, 0, ones.data(), kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(As(&cuMemcpyAtoH, "cuMemcpyAtoH_v2_ptds")(back.data(), first, 0, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(back, ones);
+  EXPECT_EQ(As(&cuMemcpyHtoAAsync, "cuMemcpyHtoAAsync_v2_ptsz")(first, 0, twos.data(), kBytes, kOwn),
+            CUDA_SUCCESS);
+  EXPECT_EQ(As(&cuMemcpyAtoHAsync, "cuMemcpyAtoHAsync_v2_ptsz")(back.data(), first, 0, kBytes, kOwn),
+            CUDA_SUCCESS);
+  EXPECT_EQ(As(&cuStreamSynchronize, "cuStreamSynchronize_ptsz")(kOwn), CUDA_SUCCESS);
+  EXPECT_EQ(back, twos);
   OK(cuArrayDestroy(first));
   OK(cuArrayDestroy(second));
+  CUDA_MEMCPY3D_PEER peer{};
+  peer.srcMemoryType = peer.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  peer.srcDevice = a_;
+  peer.dstDevice = b_;
+  peer.srcContext = peer.dstContext = context_;
+  peer.srcPitch = peer.dstPitch = peer.WidthInBytes = 64;
+  peer.srcHeight = peer.dstHeight = peer.Height = kBytes / 64;
+  peer.Depth = 1;
+  EXPECT_EQ(cuMemsetD8(b_, 0, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(As(&cuMemcpy3DPeer, "cuMemcpy3DPeer_ptds")(&peer), CUDA_SUCCESS);
+  EXPECT_EQ(Bytes(b_), values);
+  EXPECT_EQ(cuMemsetD8(b_, 0, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(As(&cuMemcpy3DPeerAsync, "cuMemcpy3DPeerAsync_ptsz")(&peer, kOwn), CUDA_SUCCESS);
+  EXPECT_EQ(Bytes(b_), values);
 }
 
 TEST_F(PerThreadTest, Fills) {
