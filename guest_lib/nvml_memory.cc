@@ -113,17 +113,61 @@ uint32_t NamedMpsProcesses(DeviceHandle device, uint32_t* count, NamedProcess* l
   return static_cast<uint32_t>(List(device, ProcessMode::kMps, count, list));
 }
 
-// The private functions of NVIDIA's own tools. A table begins with its size in bytes, and a slot may be
-// empty: the tools look before they call and do without. nvidia-smi takes its process list from here; nothing
-// else is offered.
+// The private functions of NVIDIA's own tools: a size in bytes, then slots, the same in drivers 535 to 580.
+// nvidia-smi takes its process list and a few values from here; to all else the answer is that it is not
+// supported, whatever the arguments.
+uint32_t PrivateFunction() {
+  return static_cast<uint32_t>(Return::kNotSupported);
+}
+
+// Those that read one value of a device.
+Return AskPrivate(uint32_t slot, DeviceHandle device, NvmlCall& call) {
+  NvmlRemote remote;
+  nvml::Device::Send(remote, call.writer(), device, 0);
+  call.writer().Put(slot);
+  return call.Finish();
+}
+template <uint32_t slot>
+uint32_t PrivateNumber(DeviceHandle device, uint32_t* value) {
+  NvmlCall call(Op::kPrivate);
+  if (value == nullptr) return static_cast<uint32_t>(Return::kInvalidArgument);
+  const Return result = AskPrivate(slot, device, call);
+  if (result == Return::kSuccess) *value = call.reader().Get<uint32_t>();
+  return static_cast<uint32_t>(result);
+}
+template <uint32_t slot>
+uint32_t PrivateText(DeviceHandle device, char* text, uint32_t bytes) {
+  NvmlCall call(Op::kPrivate);
+  if (text == nullptr) return static_cast<uint32_t>(Return::kInvalidArgument);
+  const Return result = AskPrivate(slot, device, call);
+  if (result != Return::kSuccess) return static_cast<uint32_t>(result);
+  const auto length = call.reader().Get<uint32_t>();
+  const std::byte* from = call.reader().Take(length);
+  if (from == nullptr) return static_cast<uint32_t>(Return::kUnknown);
+  if (length > bytes) return static_cast<uint32_t>(Return::kInsufficientSize);
+  memcpy(text, from, length);
+  return 0;
+}
+
 struct PrivateTable {
+  static constexpr size_t kSlots = 320;  // more than any of these drivers has
+  static constexpr size_t kProcesses = 213;
   uint64_t bytes = sizeof(PrivateTable);
-  const void* slots_before[212] = {};
-  decltype(&NamedComputeProcesses) processes[3] = {NamedComputeProcesses, NamedGraphicsProcesses,
-                                                   NamedMpsProcesses};
+  const void* slot[kSlots - 1];
+
+  PrivateTable() {
+    for (const void*& each : slot) each = reinterpret_cast<const void*>(&PrivateFunction);
+    slot[kProcesses - 1] = reinterpret_cast<const void*>(&NamedComputeProcesses);
+    slot[kProcesses] = reinterpret_cast<const void*>(&NamedGraphicsProcesses);
+    slot[230 - 1] = reinterpret_cast<const void*>(&PrivateNumber<230>);
+    slot[231 - 1] = reinterpret_cast<const void*>(&PrivateText<231>);
+    slot[232 - 1] = reinterpret_cast<const void*>(&PrivateNumber<232>);
+    slot[237 - 1] = reinterpret_cast<const void*>(&PrivateText<237>);
+    slot[249 - 1] = reinterpret_cast<const void*>(&PrivateNumber<249>);
+    slot[kProcesses + 1] = reinterpret_cast<const void*>(&NamedMpsProcesses);
+  }
 };
-static_assert(offsetof(PrivateTable, processes) == 0x6a8);
-const PrivateTable kPrivateTable;
+static_assert(sizeof(PrivateTable) == 8 * PrivateTable::kSlots);
 
 }  // namespace
 }  // namespace causeway::guest
@@ -139,7 +183,8 @@ NVML_EXPORT uint32_t nvmlInternalGetExportTable(const void** table, const void* 
                                         0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
   if (table == nullptr || id == nullptr) return static_cast<uint32_t>(Return::kInvalidArgument);
   constexpr static uint64_t kNothing[64] = {sizeof(uint64_t)};
-  *table = memcmp(id, kTools, sizeof kTools) == 0 ? static_cast<const void*>(&kPrivateTable) : kNothing;
+  static const PrivateTable private_table;
+  *table = memcmp(id, kTools, sizeof kTools) == 0 ? static_cast<const void*>(&private_table) : kNothing;
   return 0;
 }
 

@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace causeway::host {
@@ -71,7 +73,53 @@ std::string NvmlLibrary::Open(const std::string& path) {
     return "the management library '" + path + "' cannot be used (NVML error " + std::to_string(result) +
            "): check nvidia-smi on this host";
   }
+  FindPrivateTable(library);
   return {};
+}
+
+// The table begins with its size in bytes; its layout was read in drivers 535 to 580.
+void NvmlLibrary::FindPrivateTable(void* library) {
+  constexpr unsigned long kFirstDriver = 535, kLastDriver = 589;
+  constexpr unsigned char kTools[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
+                                        0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
+  uint32_t (*find)(const void**, const void*) = nullptr;
+  uint32_t (*driver_version)(char*, uint32_t) = nullptr;
+  Resolve(library, "nvmlInternalGetExportTable", &find);
+  Resolve(library, "nvmlSystemGetDriverVersion", &driver_version);
+  char version[96] = "";
+  const void* table = nullptr;
+  if (find == nullptr || driver_version == nullptr || driver_version(version, sizeof version) != 0) return;
+  const unsigned long major = std::strtoul(version, nullptr, 10);
+  if (major < kFirstDriver || major > kLastDriver || find(&table, kTools) != 0 || table == nullptr) return;
+  private_table = static_cast<void (*const*)()>(table);
+  private_slots = static_cast<uint32_t>(*static_cast<const uint64_t*>(table) / sizeof(void*));
+}
+
+Return NvmlHost::ServePrivate(Reader& in, Writer& out) {
+  const auto body = in.Get<nvml::PrivateBody>();
+  const nvml::DeviceHandle device = DeviceAt(body.device);
+  if (!in.ok() || device == nullptr) return Return::kInvalidArgument;
+  const bool number = nvml::IsPrivateNumber(body.slot);
+  if (!number && !nvml::IsPrivateText(body.slot)) return Return::kNotSupported;
+  void (*const function)() = body.slot < library_.private_slots ? library_.private_table[body.slot] : nullptr;
+  if (function == nullptr) return Return::kNotSupported;
+  if (number) {
+    uint32_t value[32] = {};
+    const uint32_t result =
+        reinterpret_cast<uint32_t (*)(nvml::DeviceHandle, uint32_t*)>(function)(device, value);
+    if (result == 0) out.Put(value[0]);
+    return static_cast<Return>(result);
+  }
+  constexpr uint32_t kTextBytes = 20;  // as nvidia-smi asks at least
+  char text[256] = "";
+  const uint32_t result = reinterpret_cast<uint32_t (*)(nvml::DeviceHandle, char*, uint32_t)>(function)(
+      device, text, body.slot == 237 ? kTextBytes : 80);
+  text[sizeof text - 1] = '\0';
+  if (result == 0) {
+    out.Put(static_cast<uint32_t>(std::strlen(text) + 1));
+    out.PutBytes(text, std::strlen(text) + 1);
+  }
+  return static_cast<Return>(result);
 }
 
 NvmlHost::NvmlHost(const NvmlLibrary& library, std::function<std::vector<WorkerPeer>()> peers)
@@ -134,6 +182,8 @@ Return NvmlHost::Serve(uint16_t op, Reader& in, Writer& out, bool* known) {
       return ServeMemory(in, out);
     case Op::kProcesses:
       return ServeProcesses(in, out);
+    case Op::kPrivate:
+      return ServePrivate(in, out);
     case Op::kUtilization:
       return ServeUtilization(in, out);
     case Op::nvmlDeviceGetCpuAffinity:

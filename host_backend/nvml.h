@@ -23,11 +23,17 @@ struct NvmlLibrary {
   // By ProcessMode.
   uint32_t (*processes[3])(nvml::DeviceHandle, uint32_t*, nvml::ProcessV2*) = {};
   uint32_t (*utilization)(nvml::DeviceHandle, nvml::ProcessSample*, uint32_t*, unsigned long long) = nullptr;
+  // The private table of NVIDIA's tools, and how many slots it has: 0 where its layout is not known.
+  void (*const* private_table)() = nullptr;
+  uint32_t private_slots = 0;
   // By opcode minus Op::kFirstRow; null where the library lacks the name.
   void (*row[nvml::kRows])() = {};
 
   // Opens and initialises it. "" or one sentence.
   std::string Open(const std::string& path);
+
+ private:
+  void FindPrivateTable(void* library);
 };
 
 class NvmlHost {
@@ -55,6 +61,7 @@ class NvmlHost {
   nvml::Return ServeMemory(Reader& in, Writer& out);
   nvml::Return ServeProcesses(Reader& in, Writer& out);
   nvml::Return ServeUtilization(Reader& in, Writer& out);
+  nvml::Return ServePrivate(Reader& in, Writer& out);
   std::vector<nvml::ProcessV1> TenantsProcesses(nvml::DeviceHandle device, nvml::ProcessMode mode);
 
   const NvmlLibrary& library_;

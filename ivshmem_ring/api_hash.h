@@ -8,7 +8,7 @@ namespace causeway {
 
 #define NVML_CALL(...) "N" #__VA_ARGS__
 #define NVML_GUEST(...) "N" #__VA_ARGS__
-inline constexpr uint64_t kWireHash = kApiHash ^ Fnv1a("2"
+inline constexpr uint64_t kWireHash = kApiHash ^ Fnv1a("3"
 #include "ivshmem_ring/nvml_calls.def"
                                                  );
 

@@ -15,6 +15,7 @@ enum class Op : uint16_t {
   kMemory,             // MemoryBody -> MemoryV2: what the VM uses of a device
   kProcesses,          // ProcessesBody -> u32 count, ProcessV1 each: the VM's own processes on a device
   kUtilization,        // UtilizationBody -> u32 count, ProcessSample each: likewise
+  kPrivate,            // PrivateBody -> u32, or u32 length and text: what nvidia-smi alone can ask
   kFirstRow = 0x4010,
   kBeforeRows = kFirstRow - 1,
 #define NVML_CALL(fn, ...) fn,
@@ -44,6 +45,18 @@ struct UtilizationBody {
   uint64_t since_us;
 };
 inline constexpr uint32_t kMaxSamples = 100;
+
+// Slots of the private table of NVIDIA's tools (guest_lib/nvml_memory.cc) that read a value of a device.
+struct PrivateBody {
+  uint32_t device;
+  uint32_t slot;
+};
+constexpr bool IsPrivateNumber(uint32_t slot) {
+  return slot == 230 || slot == 232 || slot == 249;  // host's PCIe generation, deferred clock, sparse mode
+}
+constexpr bool IsPrivateText(uint32_t slot) {
+  return slot == 231 || slot == 237;  // part numbers of the GPU and of the replaceable unit
+}
 
 template <class... D>
 struct Shape {

@@ -156,6 +156,25 @@ TEST_F(NvmlHostTest, OnlyTheTenantsUseIsTold) {
   EXPECT_EQ(Serve(Op::kUtilization, 0u), Return::kInvalidArgument);
 }
 
+TEST_F(NvmlHostTest, OfThePrivateTableOnlyReadersAreReached) {
+  static bool other_called = false;
+  static void (*table[256])() = {};
+  for (auto& slot : table) slot = [] { other_called = true; };
+  table[230] = reinterpret_cast<void (*)()>(+[](DeviceHandle, uint32_t* value) -> uint32_t {
+    *value = 5;
+    return 0;
+  });
+  EXPECT_EQ(Serve(Op::kPrivate, 0u, 230u), Return::kNotSupported);  // layout not known
+  library_.private_table = table;
+  library_.private_slots = 240;
+  EXPECT_EQ(Serve(Op::kPrivate, 0u, 230u), Return::kSuccess);
+  EXPECT_EQ(answer_.Get<uint32_t>(), 5u);
+  for (const uint32_t slot : {0u, 1u, 213u, 229u, 249u, 0xffffffffu})
+    EXPECT_EQ(Serve(Op::kPrivate, 0u, slot), Return::kNotSupported);
+  EXPECT_EQ(Serve(Op::kPrivate, 9u, 230u), Return::kInvalidArgument);
+  EXPECT_FALSE(other_called);
+}
+
 TEST(VisibleDevicesTest, AsCudaReadsThem) {
   const std::vector<std::string> uuids = {"GPU-aa11", "GPU-bb22", "GPU-cc33"};
   using List = std::vector<size_t>;

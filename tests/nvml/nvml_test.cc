@@ -241,6 +241,25 @@ TEST_F(NvmlTest, AProcessIsSeenUnderItsOwnNumber) {
   OK(cuDevicePrimaryCtxRelease(0));
 }
 
+// Slots that nvidia-smi alone calls; a size in bytes comes first.
+TEST_F(NvmlTest, ToolsHaveAPrivateTable) {
+  constexpr unsigned char kTools[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
+                                        0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
+  const void* const* table = nullptr;
+  ASSERT_EQ(Call("nvmlInternalGetExportTable", &table, +kTools), kSuccess);
+  ASSERT_GT(reinterpret_cast<uintptr_t>(table[0]), 237 * sizeof(void*));
+  if (!OnSoftwareGpu() && !ThroughCauseway()) return;
+  uint32_t generation = 0;
+  char text[80] = "";
+  auto* number = reinterpret_cast<uint32_t (*)(DeviceHandle, uint32_t*)>(const_cast<void*>(table[230]));
+  auto* words = reinterpret_cast<uint32_t (*)(DeviceHandle, char*, uint32_t)>(const_cast<void*>(table[231]));
+  Say("number", number(device_, &generation));
+  Say("generation", generation);
+  Say("text", words(device_, text, sizeof text));
+  Say("part", std::string(text));
+  EXPECT_EQ(number(DeviceHandle{}, &generation), kInvalid);
+}
+
 TEST_F(NvmlTest, NothingChangesTheHostsDevice) {
   if (!ThroughCauseway()) GTEST_SKIP() << "root may do this natively";
   EXPECT_EQ(Call("nvmlDeviceSetPersistenceMode", device_, 0u), kNoPermission);

@@ -353,3 +353,27 @@ NVML nvmlDeviceGetProcessUtilization(DeviceHandle device, causeway::nvml::Proces
   for (size_t i = 0; i < users.size(); ++i) samples[i] = {users[i], 1, 7, 3, 0, 0};
   return kOk;
 }
+NVML nvmlDeviceGetBrand(DeviceHandle device, uint32_t* brand) {
+  return Tell(device, std::pair(brand, 14u));
+}
+NVML nvmlDeviceGetTemperatureV(DeviceHandle device, uint32_t* info) {
+  if (info == nullptr) return kInvalid;
+  if (info[0] != causeway::nvml::V(1, 12)) return static_cast<uint32_t>(Return::kVersionMismatch);
+  return info[1] == 0 ? Tell(device, std::pair(info + 2, 41u)) : kInvalid;
+}
+
+// The private table of NVIDIA's tools: of its slots those that the worker forwards.
+static uint32_t HostMaxGeneration(DeviceHandle device, uint32_t* generation) {
+  return Tell(device, std::pair(generation, 5u));
+}
+static uint32_t PartNumber(DeviceHandle device, char* text, uint32_t bytes) {
+  uint32_t why = 0;
+  return Find(device, &why) != nullptr ? Text("SW-0001", text, bytes) : why;
+}
+NVML nvmlInternalGetExportTable(const void** table, const void*) {
+  static const void* slots[256] = {reinterpret_cast<const void*>(sizeof slots)};
+  slots[230] = reinterpret_cast<const void*>(&HostMaxGeneration);
+  slots[231] = reinterpret_cast<const void*>(&PartNumber);
+  *table = slots;
+  return kOk;
+}
