@@ -233,10 +233,12 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   constexpr unsigned kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-  if (address == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (address == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   Session& session = *Session::Get();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
+  *address = nullptr;
+  if (bytes == 0) return CUDA_SUCCESS;
   if (!session.transport().shares_memory()) return AllocatePrivateHost(address, bytes, flags);
   return session.memory().Allocate(bytes, HostKind::kPinned, flags, address);
 }

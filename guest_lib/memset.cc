@@ -21,7 +21,7 @@ CUresult Check(const Area& area, bool* known) {
   if (area.width == 0 || area.height == 0) return CUDA_SUCCESS;
   constexpr uint64_t kLimit = uint64_t{1} << 47;
   if (area.to % area.element != 0 || area.width > kLimit || area.height > kLimit || area.pitch > kLimit ||
-      (area.height > 1 && area.pitch < area.width * area.element)) {
+      (area.height > 1 && (area.pitch % area.element != 0 || area.pitch < area.width * area.element))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const auto bytes = static_cast<unsigned __int128>(area.height - 1) * area.pitch + area.width * area.element;

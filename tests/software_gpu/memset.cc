@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memsets. All return at once, the synchronous forms too (device memory has no host side to wait for).
+// Memsets. On device memory all return at once, the synchronous forms too; those wait where they fill host
+// memory.
 #include <cstring>
 
 #include "tests/software_gpu/graph.h"
@@ -43,6 +44,12 @@ CUresult Fill(const ContextRef& context, CUstream handle, const CUDA_MEMSET_NODE
   return result != CUDA_SUCCESS ? result : Submit(stream, std::move(operation));
 }
 
+CUresult FillSync(const ContextRef& context, const CUDA_MEMSET_NODE_PARAMS& fill) {
+  CUresult result = Fill(context, nullptr, fill);
+  bool waits = result == CUDA_SUCCESS && ClassifyRange(fill.dst, 1) == RangeClass::kPinned;
+  return waits ? SynchronizeStream(FindStream(context, nullptr)) : result;
+}
+
 CUDA_MEMSET_NODE_PARAMS Linear(CUdeviceptr to, unsigned value, unsigned element_bytes, size_t count) {
   return {to, count * element_bytes, value, element_bytes, count, 1};
 }
@@ -79,21 +86,18 @@ using namespace causeway::software_gpu;
 extern "C" {
 
 CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-  return InContext(__func__, [&](const ContextRef& context) {
-    return Fill(context, nullptr, Linear(dstDevice, uc, 1, N));
-  });
+  return InContext(__func__,
+                   [&](const ContextRef& context) { return FillSync(context, Linear(dstDevice, uc, 1, N)); });
 }
 
 CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
-  return InContext(__func__, [&](const ContextRef& context) {
-    return Fill(context, nullptr, Linear(dstDevice, us, 2, N));
-  });
+  return InContext(__func__,
+                   [&](const ContextRef& context) { return FillSync(context, Linear(dstDevice, us, 2, N)); });
 }
 
 CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
-  return InContext(__func__, [&](const ContextRef& context) {
-    return Fill(context, nullptr, Linear(dstDevice, ui, 4, N));
-  });
+  return InContext(__func__,
+                   [&](const ContextRef& context) { return FillSync(context, Linear(dstDevice, ui, 4, N)); });
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
@@ -117,21 +121,21 @@ CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUst
 CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
                          size_t Height) {
   return InContext(__func__, [&](const ContextRef& context) {
-    return Fill(context, nullptr, Rows(dstDevice, dstPitch, uc, 1, Width, Height));
+    return FillSync(context, Rows(dstDevice, dstPitch, uc, 1, Width, Height));
   });
 }
 
 CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
                           size_t Height) {
   return InContext(__func__, [&](const ContextRef& context) {
-    return Fill(context, nullptr, Rows(dstDevice, dstPitch, us, 2, Width, Height));
+    return FillSync(context, Rows(dstDevice, dstPitch, us, 2, Width, Height));
   });
 }
 
 CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                           size_t Height) {
   return InContext(__func__, [&](const ContextRef& context) {
-    return Fill(context, nullptr, Rows(dstDevice, dstPitch, ui, 4, Width, Height));
+    return FillSync(context, Rows(dstDevice, dstPitch, ui, 4, Width, Height));
   });
 }
 
