@@ -9,6 +9,10 @@
 #include "guest_lib/guest_state.h"
 #include "guest_lib/handles.h"
 
+namespace causeway {
+struct DeviceDescription;
+}
+
 namespace causeway::guest {
 
 struct Context {
@@ -52,6 +56,9 @@ inline Context& ContextOf(const Object* object) {
 
 // The wire handle of the current context for a message: 0 without one. 709 while it is not active.
 CUresult CurrentContextWire(WireHandle* wire);
+
+// Corrects what holds on the host but not here, so that programs which ask are told the truth.
+void DescribeWhatHolds(DeviceDescription* device, bool shares_memory);
 
 // Makes the objects of the primary contexts; once, when the session opens.
 void MakePrimaryContexts(int device_count);

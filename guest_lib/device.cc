@@ -40,6 +40,22 @@ DeviceIdentity Identity(int device) {
           Attribute(description, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)};
 }
 
+void DescribeWhatHolds(DeviceDescription* device, bool shares_memory) {
+  // No device reaches this process's ordinary memory, whatever page tables it shares with the host's
+  // processes.
+  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+                                             CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+                                             CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST}) {
+    device->attribute[attribute] = 0;
+  }
+  if (shares_memory) return;
+  for (const CUdevice_attribute attribute :
+       {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+        CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM}) {
+    device->attribute[attribute] = 0;
+  }
+}
+
 int DriverVersion() {
   const Session* session = Session::Get();
   // We speak the interface of the headers we were built with, whatever newer one the host has.

@@ -145,6 +145,7 @@ CUresult Session::ReadDescription() {
     host_ = reply.Get<OpenReply>();
     for (uint32_t i = 0; i < host_.device_count && i < kMaxDevices; ++i) {
       devices_.push_back(reply.Get<DeviceDescription>());
+      DescribeWhatHolds(&devices_.back(), transport().shares_memory());
     }
     result = reply.ok() ? static_cast<CUresult>(host_.init_result) : CUDA_ERROR_UNKNOWN;
   }

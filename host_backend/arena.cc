@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "host_backend/session.h"
@@ -43,7 +44,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
     if (mapped != MAP_FAILED) munmap(mapped, bytes);
     return CUDA_ERROR_MAP_FAILED;
   }
-  Arena arena{bytes, false};
+  Arena arena{bytes, nullptr};
   const CUresult result = Register(offset, &arena);
   if (result != CUDA_SUCCESS) {
     munmap(address, bytes);
@@ -55,37 +56,46 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
   return CUDA_SUCCESS;
 }
 
-// Needs a context: the caller's, or the one that the worker was started with. Without either it waits for the
-// next.
+// Needs a context: the caller's, or any that there is. Without one it waits for the next.
 CUresult Session::Register(uint64_t offset, Arena* arena) {
   Driver& driver = TheDriver();
   CUcontext current = nullptr;
   driver.cuCtxGetCurrent(&current);
-  if (current == nullptr) {
-    CUcontext warm = warm_context.load();
-    if (warm == nullptr) return CUDA_SUCCESS;
-    if (const CUresult result = driver.cuCtxSetCurrent(warm)) return result;
+  CUcontext used = current;
+  if (used == nullptr) used = contexts_.empty() ? warm_context.load() : contexts_.back();
+  if (used == nullptr) return CUDA_SUCCESS;
+  if (used != current) {
+    if (const CUresult result = driver.cuCtxSetCurrent(used)) return result;
   }
   const CUresult result =
       driver.cuMemHostRegister_v2(reinterpret_cast<void*>(region_.window_address + offset), arena->bytes,
                                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-  if (current == nullptr) driver.cuCtxSetCurrent(nullptr);
-  arena->registered = result == CUDA_SUCCESS;
+  if (used != current) driver.cuCtxSetCurrent(current);
+  arena->context = result == CUDA_SUCCESS ? used : nullptr;
   return result;
 }
 
-void Session::ForgetRegistrations() {
-  const std::lock_guard change(memory_change_mutex_);
-  for (auto& [offset, arena] : arenas_) arena.registered = false;
-}
-
 CUresult Session::RestoreRegistrations() {
-  const std::lock_guard change(memory_change_mutex_);
   for (auto& [offset, arena] : arenas_) {
-    if (arena.registered) continue;
+    if (arena.context != nullptr) continue;
     if (const CUresult result = Register(offset, &arena)) return result;
   }
   return CUDA_SUCCESS;
+}
+
+CUresult Session::ContextBegins(CUcontext context) {
+  const std::lock_guard change(memory_change_mutex_);
+  if (std::find(contexts_.begin(), contexts_.end(), context) == contexts_.end()) contexts_.push_back(context);
+  return RestoreRegistrations();
+}
+
+void Session::ContextEnds(CUcontext context) {
+  const std::lock_guard change(memory_change_mutex_);
+  std::erase(contexts_, context);
+  for (auto& [offset, arena] : arenas_) {
+    if (arena.context == context) arena.context = nullptr;
+  }
+  RestoreRegistrations();  // what fails is tried again with the next context
 }
 
 CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
@@ -93,7 +103,8 @@ CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
   const auto found = arenas_.find(offset);
   if (found == arenas_.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
   auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
-  const CUresult result = found->second.registered ? TheDriver().cuMemHostUnregister(address) : CUDA_SUCCESS;
+  const CUresult result =
+      found->second.context != nullptr ? TheDriver().cuMemHostUnregister(address) : CUDA_SUCCESS;
   {
     const std::unique_lock lock(arenas_mutex_);
     arenas_.erase(found);

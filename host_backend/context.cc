@@ -20,7 +20,7 @@ void EndPrimary(Session& session, const PrimaryBody& body) {
   session.NoteContextChange();
   if (warm_context.load() != nullptr) return;  // the worker's own reference keeps it
   session.UnbindContents(body.context);
-  session.ForgetRegistrations();
+  session.ContextEnds(static_cast<CUcontext>(session.Find(HandleKind::kContext, body.context)));
 }
 
 // By the form that the program called: they differ in what they answer for parameters that a device cannot
@@ -51,7 +51,7 @@ CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
   if (body.device == 0 && warm_context.exchange(nullptr) != nullptr)
     TheDriver().cuDevicePrimaryCtxRelease_v2(0);
   if (const CUresult result = TheDriver().cuCtxSetCurrent(context)) return result;
-  const CUresult restored = session.RestoreRegistrations();
+  const CUresult restored = session.ContextBegins(context);
   TheDriver().cuCtxSetCurrent(nullptr);
   session.NoteContextChange();
   return restored != CUDA_SUCCESS ? restored : request.out.error();
@@ -86,6 +86,7 @@ CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
   if (const CUresult result = Create(body, affinities, &context)) return result;
   driver.cuCtxSetCurrent(previous);  // each message brings its own current context
   session.Bind(HandleKind::kContext, body.context, context, request.out);
+  if (const CUresult restored = session.ContextBegins(context)) return restored;
   return request.out.error();
 }
 
@@ -95,7 +96,10 @@ CUresult Serve_cuCtxDestroy_v2(Session& session, Request& request) {
   if (!request.in.ok()) return request.in.error();
   const CUresult result = TheDriver().cuCtxDestroy_v2(context);
   session.NoteContextChange();
-  if (result == CUDA_SUCCESS) session.Unbind(wire);
+  if (result == CUDA_SUCCESS) {
+    session.Unbind(wire);
+    session.ContextEnds(context);
+  }
   return result;
 }
 

@@ -250,7 +250,7 @@ CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
 CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
   const auto body = request.in.Get<DecompressBody>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
-  if (body.count > kMaxDecompressions) return CUDA_ERROR_INVALID_VALUE;
+  if (body.count == 0 || body.count > kMaxDecompressions) return CUDA_ERROR_INVALID_VALUE;
   CUmemDecompressParams parameters[kMaxDecompressions];
   for (uint32_t i = 0; i < body.count; ++i) {
     const std::byte* from = request.in.Take(sizeof parameters[i]);

@@ -86,10 +86,10 @@ class Session {
   // Region memory of the session (host_backend/arena.cc).
   CUresult AddArena(uint64_t offset, uint64_t bytes);
   CUresult DropArena(uint64_t offset, uint64_t bytes);
-  // Registrations end with the context that made them: noted when a primary context goes, made again when one
-  // comes.
-  void ForgetRegistrations();
-  CUresult RestoreRegistrations();
+  // Registrations end with the context that made them. They are made again in another one, at once or as soon
+  // as there is one.
+  CUresult ContextBegins(CUcontext context);
+  void ContextEnds(CUcontext context);
   // Memory of the guest process itself, backed by region pages (host_backend/host_register.cc).
   CUresult RegisterHost(const RegisterBody& body, uint64_t* device_address);
   CUresult UnregisterHost(uint64_t address);
@@ -182,8 +182,10 @@ class Session {
   mutable std::shared_mutex arenas_mutex_;
   struct Arena {
     uint64_t bytes;
-    bool registered;
+    CUcontext context;  // in which it is registered; null: in none
   };
+  CUresult RestoreRegistrations();   // the caller holds memory_change_mutex_
+  std::vector<CUcontext> contexts_;  // alive; guarded by memory_change_mutex_
   CUresult Register(uint64_t offset, Arena* arena);
   std::map<uint64_t, Arena> arenas_;  // by offset
   std::mutex kept_mutex_;
