@@ -43,7 +43,8 @@ struct ThreadState {
   std::vector<Object*> contexts;  // the stack; the last is current
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int channel = -1;
-  int leases = 0;  // of the channel; while there is one, another request would overwrite it
+  bool past_errors = false;  // this call is answered after a fault as well
+  int leases = 0;            // of the channel; while there is one, another request would overwrite it
   std::vector<DefaultStream> default_streams;
   ~ThreadState();
 };

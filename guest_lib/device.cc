@@ -3,8 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "guest_lib/context.h"
-#include "guest_lib/session.h"
+#include "guest_lib/remote.h"
 
 namespace causeway::guest {
 namespace {
@@ -202,6 +201,17 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     }
   }
   return CUDA_ERROR_INVALID_DEVICE;
+}
+
+// What the hardware can do is told after a fault as well.
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!IsDevice(device) || !IsDevice(peer)) return CUDA_ERROR_INVALID_DEVICE;
+  ThisThread().past_errors = true;
+  const CUresult result = Wait<Op::cuDeviceCanAccessPeer>(can, device, peer);
+  ThisThread().past_errors = false;
+  return result;
 }
 
 }  // extern "C"

@@ -171,6 +171,7 @@ CUresult Session::Note(CUresult result) {
 
 CUresult Session::Check() {
   if (callbacks::IsInCallback()) return CUDA_ERROR_NOT_PERMITTED;
+  if (ThisThread().past_errors) return CUDA_SUCCESS;
   const uint64_t error = transport().AsyncError();
   if (error != seen_async_error_.load(std::memory_order_relaxed)) {
     seen_async_error_.store(error, std::memory_order_relaxed);

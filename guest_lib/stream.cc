@@ -32,6 +32,16 @@ bool IsShared(CUevent event) {
 // Lower numbers are stronger; the driver clamps to its range, which is the same for every device so far.
 constexpr int kGreatestPriority = -5;
 
+// Events belong in streams of their own context; what the driver makes of others, and of flags, it says at
+// the call.
+bool IsOrdinaryRecord(const Object* event, CUstream stream, unsigned flags) {
+  const Object* object = nullptr;
+  if (stream != nullptr && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
+    object = Find(stream);
+  const Object* context = object != nullptr ? object->context : CurrentContextObject();
+  return event->context == context && flags == CU_EVENT_RECORD_DEFAULT;
+}
+
 void Remember(CUstream stream, unsigned flags, int priority) {
   Object* object = Find(stream);
   object->flags = flags;
@@ -102,7 +112,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (flags > CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != CU_EVENT_WAIT_DEFAULT) return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
   return Post<Op::cuStreamWaitEvent>(stream, event, flags);
 }
 
@@ -161,15 +171,18 @@ CUresult cuEventCreate(CUevent* event, unsigned int flags) {
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (IsShared(event)) return Wait<Op::cuEventRecord>(event, stream);
+  if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, 0)) {
+    return Wait<Op::cuEventRecord>(event, stream);
+  }
   return Post<Op::cuEventRecord>(event, stream);
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (flags > CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
-  if (IsShared(event)) return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
+  if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, flags)) {
+    return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
+  }
   return Post<Op::cuEventRecordWithFlags>(event, stream, flags);
 }
 

@@ -13,7 +13,7 @@ CUresult GetStreamAttribute(const Stream& stream, CUstreamAttrID attribute, CUst
   std::memset(value, 0, sizeof *value);
   switch (attribute) {
     case CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-      value->syncPolicy = CU_SYNC_POLICY_AUTO;
+      value->syncPolicy = static_cast<CUsynchronizationPolicy>(stream.sync_policy.load());
       return CUDA_SUCCESS;
     case CU_STREAM_ATTRIBUTE_PRIORITY:
       value->priority = stream.priority;
@@ -50,15 +50,20 @@ CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAtt
 
 CUresult cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue* value) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
-    if (FindStream(context, hStream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return value != nullptr && IsKnownStreamAttribute(attr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    StreamRef stream = FindStream(context, hStream);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (value == nullptr || !IsKnownStreamAttribute(attr)) return CUDA_ERROR_INVALID_VALUE;
+    if (attr == CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY) stream->sync_policy.store(value->syncPolicy);
+    return CUDA_SUCCESS;
   });
 }
 
 CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
-    bool known = FindStream(context, dst) != nullptr && FindStream(context, src) != nullptr;
-    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    StreamRef to = FindStream(context, dst), from = FindStream(context, src);
+    if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    to->sync_policy.store(from->sync_policy.load());
+    return CUDA_SUCCESS;
   });
 }
 
