@@ -92,6 +92,13 @@ void TcpClient::StartReader() {
 
 std::byte* TcpClient::ReserveMain(size_t bytes) {
   if (bytes > main_buffer_.size()) abort();  // as the ring does: no such record exists
+  // What the host has not executed stays within its queue: were its queue full, its reader would stand still,
+  // and with it the channels that may bring what the queue waits for (the end of a host function).
+  const auto room = static_cast<int64_t>(kMainRingBytes - kMainCreditBytes - QueuedRecordBytes(bytes));
+  std::unique_lock lock(room_mutex_);
+  room_.wait(lock, [&] {
+    return static_cast<int64_t>(main_sent_bytes_ - main_done_bytes_) <= room || lost_.load();
+  });
   return lost_.load(std::memory_order_acquire) ? nullptr : main_buffer_.data();
 }
 
@@ -101,6 +108,7 @@ void TcpClient::PublishMain(size_t bytes) {
   const uint64_t sequence = main_sequence_.load(std::memory_order_relaxed);
   Seal(record, sequence);
   const FrameHeader frame{kMainLink, static_cast<uint32_t>(bytes), 0, FrameKind::kRecord};
+  main_sent_bytes_ += QueuedRecordBytes(bytes);
   const std::string failure = connection_.Send(frame, record, {});
   if (!failure.empty()) Lose(failure);
   // Only now: a request stamped with the new count must follow the record on the wire.
@@ -160,7 +168,11 @@ void TcpClient::Lose(const std::string& reason) {
     if (!loss_.empty()) return;
     loss_ = "the connection to the host is lost: " + reason;
   }
-  lost_.store(true);
+  {
+    std::lock_guard lock(room_mutex_);  // as below
+    lost_.store(true);
+    room_.notify_all();
+  }
   connection_.Shutdown();
   for (auto& channel : channels_) {
     std::lock_guard lock(channel->mutex);  // between a waiter's test and its sleep nothing may be missed
@@ -183,6 +195,17 @@ void TcpClient::ReadFrames() {
           failure = ReadBytes(std::as_writable_bytes(std::span(&word, 1)));
         // partner: AsyncError(); a reply sent after the error is read after it, too
         if (failure.empty()) async_error_.store(word, std::memory_order_release);
+      } else if (frame.kind == FrameKind::kMainDone) {
+        uint64_t done = 0;
+        if (frame.record_bytes != sizeof done || frame.bulk_bytes != 0)
+          failure = "the host sent a credit of a wrong size";
+        else
+          failure = ReadBytes(std::as_writable_bytes(std::span(&done, 1)));
+        if (failure.empty()) {
+          std::lock_guard lock(room_mutex_);
+          main_done_bytes_ = done;
+          room_.notify_all();
+        }
       } else if (frame.kind == FrameKind::kRecord) {
         failure = ReadReply(frame);
       } else {

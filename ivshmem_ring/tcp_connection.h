@@ -21,7 +21,16 @@ enum class FrameKind : uint32_t {
   kRecord = 1,      // both ways: a record, then its bulk bytes
   kAsyncError = 2,  // host -> guest: record_bytes is 8, the async error word
   kBeat = 3,        // host -> guest: nothing follows; the host lives
+  kMainDone = 4,    // host -> guest: record_bytes is 8, the bytes of main records executed so far
 };
+
+// A queue holds what the ring in its place would hold; a record counts as in a ring, so that small ones are
+// bounded in number too.
+constexpr uint64_t QueuedRecordBytes(uint64_t record_bytes) {
+  return (record_bytes + kRecordAlign - 1) & ~(kRecordAlign - 1);
+}
+// The host tells what it has executed each time that this much has come together.
+inline constexpr uint64_t kMainCreditBytes = 64u << 10;
 
 struct FrameHeader {
   uint32_t link;  // kMainLink or a channel's number

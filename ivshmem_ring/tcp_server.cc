@@ -11,12 +11,6 @@
 namespace causeway {
 namespace {
 
-// A queue holds what the ring in its place would hold; a record counts as in a ring, so that small ones are
-// bounded in number too.
-constexpr uint64_t QueuedBytes(uint64_t record_bytes) {
-  return (record_bytes + kRecordAlign - 1) & ~(kRecordAlign - 1);
-}
-
 RecordHeader HeaderOf(std::span<const std::byte> record) {
   RecordHeader header;
   std::memcpy(&header, record.data(), sizeof header);
@@ -85,7 +79,7 @@ ReceiveStatus TcpServer::Receive(Link& link, std::span<const std::byte>* record)
   if (stop_.load()) return *CorruptReason() != '\0' ? ReceiveStatus::kCorrupt : ReceiveStatus::kStopped;
   link.current = std::move(link.messages.front());
   link.messages.pop_front();
-  link.current_bytes = QueuedBytes(link.current.record.size());
+  link.current_bytes = QueuedRecordBytes(link.current.record.size());
   *record = link.current.record;
   return ReceiveStatus::kRecord;
 }
@@ -102,7 +96,12 @@ ReceiveStatus TcpServer::ReceiveMain(std::span<const std::byte>* record) {
 }
 
 void TcpServer::DoneMain() {
+  main_done_bytes_ += main_->current_bytes;
   Done(*main_);
+  if (main_done_bytes_ - main_told_bytes_ < kMainCreditBytes) return;
+  main_told_bytes_ = main_done_bytes_;
+  const FrameHeader frame{kMainLink, sizeof main_told_bytes_, 0, FrameKind::kMainDone};
+  if (!connection_.Send(frame, std::as_bytes(std::span(&main_told_bytes_, 1)), {}).empty()) Stop();
 }
 
 ReceiveStatus TcpServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
@@ -227,7 +226,7 @@ bool TcpServer::ReadBulk(const FrameHeader& frame, const RecordHeader& header, M
 }
 
 bool TcpServer::Queue(Link& link, Message message) {
-  const uint64_t bytes = QueuedBytes(message.record.size());
+  const uint64_t bytes = QueuedRecordBytes(message.record.size());
   std::unique_lock lock(link.mutex);
   while (link.queued_bytes != 0 && link.queued_bytes + bytes > link.max_queued_bytes && !stop_.load()) {
     if (link.room.wait_for(lock, std::chrono::seconds(1)) == std::cv_status::timeout) {

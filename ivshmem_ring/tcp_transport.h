@@ -63,6 +63,10 @@ class TcpClient final : public ClientTransport {
   uint32_t quiet_seconds_ = 0;  // of the reader
   std::vector<std::byte> main_buffer_;
   std::atomic<uint64_t> main_sequence_{0};
+  uint64_t main_sent_bytes_ = 0;  // guarded, as all of the main link, by the session's main lock
+  std::mutex room_mutex_;
+  std::condition_variable room_;
+  uint64_t main_done_bytes_ = 0;  // what the host has told; guarded by room_mutex_
   std::atomic<uint64_t> async_error_{0};
   std::unique_ptr<Channel> channels_[kChannelCount];
   std::mutex bulk_mutex_;
@@ -115,6 +119,8 @@ class TcpServer final : public ServerTransport {
   std::atomic<BulkState> bulk_state_[kBulkBuffers]{};
   std::mutex async_mutex_;  // before TcpConnection's: the newest error is sent last
   uint64_t async_errors_ = 0;
+  uint64_t main_done_bytes_ = 0;  // the dispatcher's
+  uint64_t main_told_bytes_ = 0;
   std::atomic<bool> stop_{false};
   std::atomic<const char*> corrupt_reason_{""};
   std::thread reader_;

@@ -32,13 +32,14 @@ class CallbackTest : public DriverTest {
     OK(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
     OK(cuMemAlloc(&data_, 4096));
     OK(cuMemsetD8(data_, 0, 4096));
+    store_ = Kernel("store");  // loading waits for the device, also for functions
     OK(cuCtxSynchronize());
   }
   CUresult Store(CUstream stream, uint32_t value) {
-    CUfunction store = Kernel("store");
     void* parameters[] = {&data_, &value};
-    return cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
+    return cuLaunchKernel(store_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
   }
+  CUfunction store_ = nullptr;
   CUstream stream_ = nullptr;
   CUdeviceptr data_ = 0;
 };
@@ -118,6 +119,25 @@ TEST_F(CallbackTest, LaunchReturnsWhileTheStreamIsBusy) {
   EXPECT_FALSE(Waits(spinner, [&] { OK(cuLaunchHostFunc(stream_, Count, &count)); }));
   spinner.Release();
   OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(count.load(), 1);
+}
+
+// Behind a function that takes long, more work than any queue holds.
+TEST_F(CallbackTest, MuchWorkBehindAFunction) {
+  constexpr uint32_t kLaunches = 12'000;
+  std::atomic<int> count{0};
+  OK(cuLaunchHostFunc(
+      stream_,
+      [](void* user) {
+        std::this_thread::sleep_for(200ms);
+        Count(user);
+      },
+      &count));
+  for (uint32_t i = 1; i <= kLaunches; ++i) OK(Store(stream_, i));
+  OK(cuStreamSynchronize(stream_));
+  uint32_t last = 0;
+  OK(cuMemcpyDtoH(&last, data_, 4));
+  EXPECT_EQ(last, kLaunches);
   EXPECT_EQ(count.load(), 1);
 }
 
