@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "guest_lib/copy.h"
+#include "guest_lib/graph_copy.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 
@@ -202,6 +203,11 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   bool from_known = false, to_known = false;
   if (const CUresult result = CheckSide(from, box, &from_known)) return result;
   if (const CUresult result = CheckSide(to, box, &to_known)) return result;
+  if (form == CopyForm::kAsynchronous && AnyCapture() && (from.pageable || to.pageable)) {
+    bool captured = false;
+    const CUresult result = CaptureCopy(stream, box, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
+  }
   if (from.type == CU_MEMORYTYPE_HOST && to.type == CU_MEMORYTYPE_HOST && (from.pageable || to.pageable))
     return CopyHostToHost(box, from, to, stream);
   const Way way{stream, form, source, destination};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guest_lib/graph_copy.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 
@@ -161,6 +162,11 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   bool known = false, pinned_known = false;
   if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckDeviceRange(to, bytes, &known)) return result;
+  CUresult captured = CUDA_SUCCESS;
+  if (form == CopyForm::kAsynchronous &&
+      CaptureLinearCopy(stream, to, reinterpret_cast<CUdeviceptr>(from), bytes, &captured)) {
+    return captured;
+  }
   if (KindOfPointer(reinterpret_cast<uint64_t>(from)) == PointerKind::kPinned) {
     const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyHtoD_v2 : Op::cuMemcpyHtoDAsync_v2;
     if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(from), bytes, &pinned_known))
@@ -181,6 +187,11 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   bool known = false, pinned_known = false;
   if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckDeviceRange(from, bytes, &known)) return result;
+  CUresult captured = CUDA_SUCCESS;
+  if (form == CopyForm::kAsynchronous &&
+      CaptureLinearCopy(stream, reinterpret_cast<CUdeviceptr>(to), from, bytes, &captured)) {
+    return captured;
+  }
   if (KindOfPointer(reinterpret_cast<uint64_t>(to)) == PointerKind::kPinned) {
     const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyDtoH_v2 : Op::cuMemcpyDtoHAsync_v2;
     if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(to), bytes, &pinned_known))
@@ -235,6 +246,9 @@ CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream 
     return CopyToDevice(to, reinterpret_cast<const void*>(from), bytes, stream, form);
   if (from_kind != PointerKind::kPageable)
     return CopyToHost(reinterpret_cast<void*>(to), from, bytes, stream, form);
+  CUresult captured = CUDA_SUCCESS;
+  if (form == CopyForm::kAsynchronous && CaptureLinearCopy(stream, to, from, bytes, &captured))
+    return captured;
   // Host to host: after everything that the stream has to do before it.
   const CUresult result = cuStreamSynchronize(form == CopyForm::kSynchronous ? nullptr : stream);
   if (result == CUDA_SUCCESS)

@@ -61,6 +61,20 @@ struct PerThread<&cuLaunchKernelEx, CUresult (*)(const CUlaunchConfig*, CUfuncti
   }
 };
 
+// An instantiation names the stream of its upload inside the parameters.
+template <>
+struct PerThread<&cuGraphInstantiateWithParams,
+                 CUresult (*)(CUgraphExec*, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS*)> {
+  static CUresult Forward(CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
+    if (parameters == nullptr || parameters->hUploadStream != nullptr)
+      return cuGraphInstantiateWithParams(exec, graph, parameters);
+    parameters->hUploadStream = CU_STREAM_PER_THREAD;
+    const CUresult result = cuGraphInstantiateWithParams(exec, graph, parameters);
+    parameters->hUploadStream = nullptr;
+    return result;
+  }
+};
+
 }  // namespace
 }  // namespace causeway::guest
 

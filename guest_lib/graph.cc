@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "guest_lib/graph_copy.h"
 #include "guest_lib/graph_node.h"
 #include "guest_lib/graph_objects.h"
 #include "guest_lib/remote.h"
@@ -298,6 +299,13 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode* nodes, C
   return GetList({NodeList::kDependents, false, nodes, nullptr, edges}, node, count);
 }
 
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
+  const CUresult result = Wait<Op::cuGraphNodeGetType>(node, type);
+  if (result == CUDA_SUCCESS && *type == CU_GRAPH_NODE_TYPE_GRAPH && IsStagedCopy(node))
+    *type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  return result;
+}
+
 CUresult cuGraphNodeFindInClone(CUgraphNode* node, CUgraphNode original, CUgraph clone) {
   const CUresult result = Wait<Op::cuGraphNodeFindInClone>(node, original, clone);
   if (result == CUDA_SUCCESS) OwnNode(clone, *node);
@@ -356,8 +364,9 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_n
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   if (const CUresult result = NeedGraphContext()) return result;
   const Object* object = Find(exec);
-  if (object == nullptr) return exec == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-  return object->flags != 0 ? Wait<Op::cuGraphLaunch>(exec, stream) : Post<Op::cuGraphLaunch>(exec, stream);
+  if (object == nullptr && exec != nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return object == nullptr || object->flags != 0 ? Wait<Op::cuGraphLaunch>(exec, stream)
+                                                 : Post<Op::cuGraphLaunch>(exec, stream);
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char* path, unsigned int flags) {

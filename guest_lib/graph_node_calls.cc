@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "guest_lib/graph_copy.h"
+#include "guest_lib/graph_host.h"
 #include "guest_lib/graph_node.h"
 #include "guest_lib/graph_objects.h"
 #include "guest_lib/remote.h"
@@ -43,22 +45,42 @@ CUgraphNodeParams Widen(const CUDA_BATCH_MEM_OP_NODE_PARAMS& batch) {
   return params;
 }
 
+// A node of any type: those that call back or touch ordinary memory need more than a message.
+CUresult AddAny(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
+                CUgraphNodeParams* params) {
+  if (const CUresult result = NeedGraphContext()) return result;
+  if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (params->type == CU_GRAPH_NODE_TYPE_HOST)
+    return AddHostNode(form, node, graph, dependencies, params->host.fn, params->host.userData);
+  if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY && NeedsStaging(params->memcpy.copyParams))
+    return AddStagedCopy(node, graph, dependencies, params->memcpy.copyParams, params->memcpy.copyCtx);
+  return AddNode(form, node, graph, dependencies, params);
+}
+
+CUresult SetAny(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params) {
+  if (const CUresult result = NeedGraphContext()) return result;
+  if (params.type == CU_GRAPH_NODE_TYPE_HOST) return SetHostNode(form, exec, node, params);
+  if (params.type == CU_GRAPH_NODE_TYPE_MEMCPY && IsStagedCopy(node))
+    return SetStagedCopy(exec, node, params.memcpy.copyParams, params.memcpy.copyCtx);
+  return SetNode(form, exec, node, params);
+}
+
 template <class Params, class... Rest>
 CUresult AddTyped(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                   const Params* typed, Rest... rest) {
   if (typed == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNodeParams params = Widen(*typed, rest...);
-  return AddNode(NodeForm::kTyped, node, graph, {dependencies, count, nullptr}, &params);
+  return AddAny(NodeForm::kTyped, node, graph, {dependencies, count, nullptr}, &params);
 }
 template <class Params, class... Rest>
 CUresult SetTyped(CUgraphNode node, const Params* typed, Rest... rest) {
   if (typed == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return SetNode(NodeForm::kTyped, nullptr, node, Widen(*typed, rest...));
+  return SetAny(NodeForm::kTyped, nullptr, node, Widen(*typed, rest...));
 }
 template <class Params, class... Rest>
 CUresult SetTypedInExec(CUgraphExec exec, CUgraphNode node, const Params* typed, Rest... rest) {
   if (typed == nullptr || exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return SetNode(NodeForm::kTyped, exec, node, Widen(*typed, rest...));
+  return SetAny(NodeForm::kTyped, exec, node, Widen(*typed, rest...));
 }
 
 // `from` picks the member of the union.
@@ -81,18 +103,18 @@ extern "C" {
 
 CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
                            const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* params) {
-  return AddNode(NodeForm::kGeneric, node, graph, {dependencies, count, edges}, params);
+  return AddAny(NodeForm::kGeneric, node, graph, {dependencies, count, edges}, params);
 }
 CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                         CUgraphNodeParams* params) {
-  return AddNode(NodeForm::kGeneric, node, graph, {dependencies, count, nullptr}, params);
+  return AddAny(NodeForm::kGeneric, node, graph, {dependencies, count, nullptr}, params);
 }
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* params) {
-  return params != nullptr ? SetNode(NodeForm::kGeneric, nullptr, node, *params) : CUDA_ERROR_INVALID_VALUE;
+  return params != nullptr ? SetAny(NodeForm::kGeneric, nullptr, node, *params) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* params) {
   if (params == nullptr || exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return SetNode(NodeForm::kGeneric, exec, node, *params);
+  return SetAny(NodeForm::kGeneric, exec, node, *params);
 }
 
 CUresult cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
@@ -143,6 +165,8 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, cons
   return SetTypedInExec(exec, node, params, context);
 }
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* params) {
+  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (IsStagedCopy(node, params)) return CUDA_SUCCESS;
   return GetTyped(node, CU_GRAPH_NODE_TYPE_MEMCPY, params, [](auto& all) { return &all.memcpy.copyParams; });
 }
 
@@ -150,7 +174,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphN
                                 size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUgraphNodeParams widened = Widen(*params);
-  const CUresult result = AddNode(NodeForm::kTyped, node, graph, {dependencies, count, nullptr}, &widened);
+  const CUresult result = AddAny(NodeForm::kTyped, node, graph, {dependencies, count, nullptr}, &widened);
   if (result == CUDA_SUCCESS) params->dptr = widened.alloc.dptr;
   return result;
 }

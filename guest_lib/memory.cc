@@ -197,7 +197,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
   Forgotten allocation(address);
-  if (!allocation.known()) return address != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  // What a graph allocates comes back with each launch: the driver knows.
+  if (!allocation.known()) return address != 0 ? Wait<Op::cuMemFreeAsync>(address, stream) : CUDA_SUCCESS;
   const CUresult result = Post<Op::cuMemFreeAsync>(address, stream);
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;

@@ -31,7 +31,12 @@ void ReturnAllocations(const std::vector<DeviceAllocation>& taken);
 // The allocation that holds the address; false if this process made none there.
 bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation);
 
-enum class HostKind { kPinned, kManaged, kRegistered };
+enum class HostKind {
+  kPinned,
+  kManaged,
+  kRegistered,
+  kInternal  // of this library: outlasts every context
+};
 
 // Host memory that CUDA knows: cuMemHostAlloc, cuMemAllocManaged, cuMemHostRegister.
 struct HostAllocation {

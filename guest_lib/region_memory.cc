@@ -99,7 +99,7 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
   if (result != CUDA_SUCCESS) return result;
   const uint64_t at = connection_.window_address + offset;
   HostAllocation host{.address = at, .bytes = bytes, .kind = kind, .flags = flags};
-  host.context = CurrentContextObject();
+  host.context = kind == HostKind::kInternal ? nullptr : CurrentContextObject();
   host.id = NextId();
   host.device_address = at;
   allocations_[offset] = {host, reserved, arena};

@@ -114,6 +114,8 @@ namespace causeway::host {
   F(cuGraphExecBatchMemOpNodeSetParams) \
   F(cuGraphKernelNodeGetParams_v2)      \
   F(cuGraphMemcpyNodeGetParams)         \
+  F(cuGraphHostNodeGetParams)           \
+  F(cuUserObjectCreate)                 \
   F(cuGraphMemAllocNodeGetParams)       \
   F(cuGraphBatchMemOpNodeGetParams)     \
   F(cuGraphGetNodes)                    \

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "host_backend/callbacks.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/graph_messages.h"
@@ -167,6 +168,10 @@ CUresult NodeParameters::Take(Session& session, const NodeBody& body, Reader& in
     case CU_GRAPH_NODE_TYPE_MEMSET:
       ToDriver(session, &params_.memset.ctx, in);
       return in.error();
+    case CU_GRAPH_NODE_TYPE_HOST:
+      params_.host.fn = &RunHostFunction;
+      params_.host.userData = CallbackUserData(CallbackId(params_.host.userData));
+      return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_GRAPH:
       std::memcpy(&child_, &params_.graph.graph, sizeof child_);
       ToDriver(session, &params_.graph.graph, in);
@@ -219,6 +224,10 @@ CUresult AddTyped(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNod
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return Ask(driver.cuGraphAddMemcpyNode, node, graph, first, count, &params.memcpy.copyParams,
                  params.memcpy.copyCtx);
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      const auto host = std::bit_cast<CUDA_HOST_NODE_PARAMS>(params.host);
+      return Ask(driver.cuGraphAddHostNode, node, graph, first, count, &host);
+    }
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
       auto alloc = std::bit_cast<CUDA_MEM_ALLOC_NODE_PARAMS>(params.alloc);
       const CUresult result = Ask(driver.cuGraphAddMemAllocNode, node, graph, first, count, &alloc);
@@ -247,6 +256,11 @@ CUresult SetTyped(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& p
       return exec != nullptr
                  ? Ask(driver.cuGraphExecMemcpyNodeSetParams, exec, node, box, params.memcpy.copyCtx)
                  : Ask(driver.cuGraphMemcpyNodeSetParams, node, box);
+    }
+    case CU_GRAPH_NODE_TYPE_HOST: {
+      const auto host = std::bit_cast<CUDA_HOST_NODE_PARAMS>(params.host);
+      return exec != nullptr ? Ask(driver.cuGraphExecHostNodeSetParams, exec, node, &host)
+                             : Ask(driver.cuGraphHostNodeSetParams, node, &host);
     }
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
       const auto batch = std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp);
@@ -361,6 +375,17 @@ CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
   return out.error();
 }
 
+CUresult GetHostFunction(CUgraphNode node, Writer& out) {
+  CUDA_HOST_NODE_PARAMS host{};
+  if (const CUresult result = Ask(TheDriver().cuGraphHostNodeGetParams, node, &host)) return result;
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_HOST;
+  params.host.userData = host.fn == &RunHostFunction ? host.userData : nullptr;
+  out.Put(params);
+  out.Put(NodePayload{});
+  return out.error();
+}
+
 CUresult GetAllocation(CUgraphNode node, Writer& out) {
   CUDA_MEM_ALLOC_NODE_PARAMS alloc{};
   if (const CUresult result = Ask(TheDriver().cuGraphMemAllocNodeGetParams, node, &alloc)) return result;
@@ -441,6 +466,8 @@ CUresult Serve_cuGraphKernelNodeGetParams_v2(Session& session, Request& request)
       return GetKernel(session, body, node, request.out);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return GetCopy(session, node, request.out);
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return GetHostFunction(node, request.out);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
       return GetAllocation(node, request.out);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
@@ -448,6 +475,17 @@ CUresult Serve_cuGraphKernelNodeGetParams_v2(Session& session, Request& request)
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
+}
+
+CUresult Serve_cuUserObjectCreate(Session& session, Request& request) {
+  const auto body = request.in.Get<UserObjectBody>();
+  if (!request.in.ok()) return request.in.error();
+  CUuserObject object = nullptr;
+  const CUresult result = Ask(TheDriver().cuUserObjectCreate, &object, CallbackUserData(body.id),
+                              &AnnounceDestructor, body.references, body.flags);
+  if (result != CUDA_SUCCESS) return result;
+  session.Bind(HandleKind::kUserObject, body.object, object, request.out);
+  return request.out.error();
 }
 
 }  // namespace causeway::host

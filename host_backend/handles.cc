@@ -65,6 +65,12 @@ void HandleTable::Adopt(WireHandle wire, WireHandle parent) {
   const Entry* owner = At(WireIndex(parent));
   if (child == nullptr || owner == nullptr || child->wire.load() != wire || owner->wire.load() != parent)
     return;
+  // Not below itself: families end from the top.
+  for (WireHandle above = parent; above != 0;) {
+    if (above == wire) return;
+    const auto next = parents_.find(above);
+    above = next == parents_.end() ? 0 : next->second;
+  }
   if (const auto old = parents_.find(wire); old != parents_.end()) children_[old->second].erase(wire);
   parents_[wire] = parent;
   children_[parent].insert(wire);

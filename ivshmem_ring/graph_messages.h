@@ -14,6 +14,7 @@ namespace causeway {
 //   kernel                parameters in kernel layout, KernelPacking says from which form they came
 //   allocation            CUmemAccessDesc each
 //   batch of operations   CUstreamBatchMemOpParams each
+//   host function         nothing; the guest's number of the function lies in userData
 //   conditional           a fresh graph handle for each body (cuGraphAddNode alone)
 inline constexpr uint32_t kMaxNodeParameters = 4096;
 inline constexpr uint32_t kMaxMemOps = 1u << 14;
@@ -110,6 +111,14 @@ struct UpdateReply {
   WireHandle error_node, error_from_node;
   uint32_t result;  // CUgraphExecUpdateResult
   uint32_t reserved;
+};
+
+// Op::cuUserObjectCreate.
+struct UserObjectBody {
+  WireHandle object;  // fresh
+  uint64_t id;        // of the destructor (guest_lib/callbacks.h)
+  uint32_t references;
+  uint32_t flags;
 };
 
 // Op::cuGraphDebugDotPrint. Reply: the text's size, then bytes from `first` on.

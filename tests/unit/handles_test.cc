@@ -58,6 +58,23 @@ TEST(HandlesTest, AnEmptiedOwnerStays) {
   EXPECT_EQ(table.Find(HandleKind::kFunction, kFunction), nullptr);
 }
 
+TEST(HandlesTest, AnAdoptedObjectEndsWithItsNewOwner) {
+  HandleTable table;
+  ASSERT_TRUE(table.Bind(HandleKind::kContext, kContext, Pointer(0x1)));
+  ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10), kContext));
+  ASSERT_TRUE(table.Bind(HandleKind::kFunction, kFunction, Pointer(0x20), kContext));
+  table.Adopt(kFunction, kModule);
+  table.Adopt(kModule, kFunction);  // nobody owns his owner
+  table.Adopt(kModule, kModule);
+  EXPECT_EQ(table.Parent(kFunction), kModule);
+  EXPECT_EQ(table.Parent(kModule), kContext);
+  table.Unbind(kModule);
+  EXPECT_EQ(table.Find(HandleKind::kFunction, kFunction), nullptr);
+  EXPECT_EQ(table.live(), 1u);
+  table.Adopt(kFunction, kContext);  // both must be alive
+  EXPECT_EQ(table.Parent(kFunction), 0u);
+}
+
 TEST(HandlesTest, APointerThatIsUsedAgainGetsItsNewNumber) {
   HandleTable table;
   ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10)));
