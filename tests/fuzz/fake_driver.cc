@@ -114,7 +114,7 @@ void Answer(P argument, uintptr_t owner) {
     } else if constexpr (std::is_same_v<T, int> || std::is_same_v<T, unsigned>) {
       if (argument != nullptr) *argument = static_cast<T>(Random() % 4);
     } else if constexpr (std::is_same_v<T, size_t>) {  // also a room to stay within
-      if (argument != nullptr) *argument = Random() % (*argument + 1);
+      if (argument != nullptr && *argument != ~size_t{0}) *argument = Random() % (*argument + 1);
     }
   }
 }

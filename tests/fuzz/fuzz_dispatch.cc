@@ -15,6 +15,7 @@
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/registration.h"
 #include "tests/fuzz/fake_driver.h"
+#include "tests/fuzz/fuzz_graph.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {
@@ -22,11 +23,8 @@ namespace {
 
 using host::Request;
 using host::Session;
-using Bytes = std::vector<std::byte>;
 
 constexpr uint64_t kRegionBytes = kMinRegionBytes;
-constexpr uint64_t kWindow = 0x200000000000;
-constexpr size_t kHandlesOfKind = 2;  // few, so that stale and live numbers meet
 
 // Delivers posted records to Session::Serve and ends.
 class ScriptedTransport : public ServerTransport {
@@ -56,30 +54,6 @@ class ScriptedTransport : public ServerTransport {
   size_t next_ = 0;
   bool shares_;
 };
-
-// A number that a guest may send for a handle of that kind.
-WireHandle SomeHandle(Input& input, HandleKind kind) {
-  const uint8_t choice = input.Byte();
-  if (choice < 12) return input.Word();
-  if (choice < 20) return kLegacyStreamWire;
-  if (choice < 40) return 0;
-  if (choice < 44) kind = static_cast<HandleKind>(choice);
-  return MakeWireHandle(kind, choice > 240,
-                        static_cast<uint32_t>(kind) * kHandlesOfKind + choice % kHandlesOfKind);
-}
-
-uint64_t SomeNumber(Input& input) {
-  const uint8_t choice = input.Byte();
-  if (choice < 150) return choice % 5;
-  if (choice < 190) return kWindow + kGranuleBytes * (choice % 32) + (choice % 3);
-  if (choice < 220) return uint64_t{1} << choice % 64;
-  return input.Word();
-}
-
-void Put(Bytes& body, const void* from, size_t bytes) {
-  const auto* at = static_cast<const std::byte*>(from);
-  body.insert(body.end(), at, at + bytes);
-}
 
 // One parameter as its direction sends it, with values from the input.
 template <class D>
@@ -192,28 +166,6 @@ std::array<Maker, static_cast<size_t>(Op::kCount)> MakersOfRows() {
   return makers;
 }
 
-template <class T>
-T& Append(Bytes& body) {
-  body.resize(body.size() + sizeof(T));
-  return *reinterpret_cast<T*>(body.data() + body.size() - sizeof(T));
-}
-
-// A body of a struct of words: each a small number, an address, or garbage.
-template <class T>
-T& AppendNumbers(Input& input, Bytes& body) {
-  const size_t at = body.size();
-  body.resize(at + sizeof(T));
-  for (size_t i = 0; i + 8 <= sizeof(T); i += 8) {
-    const uint64_t word = SomeNumber(input) | SomeNumber(input) << 32;
-    std::memcpy(body.data() + at + i, &word, sizeof word);
-  }
-  return *reinterpret_cast<T*>(body.data() + at);
-}
-
-void MakeHandles(Input& input, Bytes& body, std::initializer_list<HandleKind> kinds) {
-  for (const HandleKind kind : kinds) Append<WireHandle>(body) = SomeHandle(input, kind);
-}
-
 void MakeBox(Input& input, Bytes& body) {
   BoxBody box{};
   auto number = [&] { return SomeNumber(input); };
@@ -311,6 +263,7 @@ void MakeRegister(Input& input, Bytes& body) {
 
 // Bodies of the messages that have no generic row.
 void MakeByHand(Op op, Input& input, Bytes& body) {
+  if (MakeGraphBody(op, input, body)) return;
   using enum HandleKind;
   switch (op) {
     case Op::kAddArena:
@@ -366,10 +319,6 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
       return MakeEnumerate(input, body, kLibrary);
     case Op::cuLibraryUnload:
       return MakeHandles(input, body, {kLibrary});
-    case Op::cuGraphGetNodes:
-      return MakeHandles(input, body, {kGraph, kGraphNode, kGraphNode});
-    case Op::cuStreamGetCaptureInfo_v2:
-      return MakeHandles(input, body, {kStream, kGraph});
     case Op::cuCtxCreate_v2:
       MakeHandles(input, body, {kContext});
       return Put(body, "\0\0\0\0\0\0\0\0", 8);
