@@ -21,6 +21,10 @@ Registry<CUgraphExec, GraphExec>& GraphExecs() {
   return *execs;
 }
 
+Node::~Node() {
+  if (child != nullptr) Graphs().Remove(child->handle);
+}
+
 Graph::~Graph() {
   for (const AllocationRef& allocation : allocations) ReleaseMemory(allocation);
   for (const NodeRef& node : nodes) Nodes().Remove(node->handle);

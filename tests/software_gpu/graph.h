@@ -26,13 +26,17 @@ struct Operation {
 };
 
 struct Graph;
+struct UserObject;  // graph_user_object.cc
 
 struct Node {
   CUgraphNode handle = nullptr;
   std::weak_ptr<Graph> graph;
   Operation operation;
   std::vector<std::shared_ptr<Node>> dependencies;
-  std::weak_ptr<Node> original;  // in the graph that this node's graph was cloned from
+  std::weak_ptr<Node> original;                      // in the graph that this node's graph was cloned from
+  std::shared_ptr<Graph> child;                      // of a child graph node: its own copy
+  std::map<int, CUlaunchAttributeValue> attributes;  // of a kernel node: those that were set
+  ~Node();
 };
 using NodeRef = std::shared_ptr<Node>;
 
@@ -42,6 +46,8 @@ struct Graph {
   std::vector<NodeRef> nodes;
   std::vector<AllocationRef>
       allocations;  // of captured stream-ordered allocations; live as long as the graph
+  std::vector<std::shared_ptr<UserObject>> user_objects;  // a reference each
+  bool embedded = false;                                  // a child graph node's own
   ~Graph();
 };
 using GraphRef = std::shared_ptr<Graph>;

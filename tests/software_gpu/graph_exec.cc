@@ -32,7 +32,11 @@ CUresult Instantiate(CUgraphExec* handle, CUgraph hgraph, unsigned long long fla
   std::lock_guard lock(GraphLock());
   auto exec = std::make_shared<GraphExec>();
   if (!OrderNodes(*graph, &exec->sources)) return CUDA_ERROR_INVALID_VALUE;
-  for (const NodeRef& node : exec->sources) exec->operations.push_back(node->operation);
+  for (const NodeRef& node : exec->sources) {
+    exec->operations.emplace_back();
+    if (!OperationOf(node, &exec->operations.back())) return CUDA_ERROR_INVALID_VALUE;
+  }
+  exec->user_objects = graph->user_objects;
   exec->enabled.assign(exec->sources.size(), true);
   exec->flags = flags;
   exec->graph = graph;
@@ -105,7 +109,10 @@ CUresult UpdateExec(GraphExec& exec, const Graph& graph, CUgraphExecUpdateResult
     }
   }
   if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-  for (size_t i = 0; i < ordered.size(); ++i) exec.operations[i] = ordered[i]->operation;
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (!OperationOf(ordered[i], &exec.operations[i])) return CUDA_ERROR_INVALID_VALUE;
+  }
+  exec.user_objects = graph.user_objects;
   return CUDA_SUCCESS;
 }
 
@@ -132,15 +139,19 @@ bool OrderNodes(const Graph& graph, std::vector<NodeRef>* ordered) {
   return true;
 }
 
-CUresult MakeChildOperation(const GraphRef& child, Operation* operation) {
-  std::lock_guard lock(GraphLock());
+bool OperationOf(const NodeRef& node, Operation* operation) {
+  *operation = node->operation;
+  if (node->child == nullptr) return true;
   std::vector<NodeRef> ordered;
-  if (!OrderNodes(*child, &ordered)) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<Operation> operations;
-  for (const NodeRef& node : ordered) operations.push_back(node->operation);
-  operation->type = CU_GRAPH_NODE_TYPE_GRAPH;
-  operation->run = [operations = std::move(operations), child] { RunAll(operations); };
-  return CUDA_SUCCESS;
+  if (!OrderNodes(*node->child, &ordered)) return false;
+  std::vector<Operation> operations(ordered.size());
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (!OperationOf(ordered[i], &operations[i])) return false;
+  }
+  operation->run = [operations = std::move(operations), users = node->child->user_objects] {
+    RunAll(operations);
+  };
+  return true;
 }
 
 }  // namespace causeway::software_gpu
@@ -240,6 +251,46 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                       const CUDA_HOST_NODE_PARAMS* nodeParams) {
   return ChangeInExec(__func__, hGraphExec, hNode, [&](const ContextRef&, Operation* operation) {
     return MakeHostNodeOperation(nodeParams, operation);
+  });
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
+  return ChangeInExec(__func__, hGraphExec, hNode, [&](const ContextRef& context, Operation* operation) {
+    return nodeParams == nullptr ? CUDA_ERROR_INVALID_VALUE : MakeOperation(context, *nodeParams, operation);
+  });
+}
+
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
+  return ChangeInExec(__func__, hGraphExec, hNode, [&](const ContextRef&, Operation* operation) {
+    return MakeEventOperation(event, true, operation);
+  });
+}
+
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event) {
+  return ChangeInExec(__func__, hGraphExec, hNode, [&](const ContextRef&, Operation* operation) {
+    return MakeEventOperation(event, false, operation);
+  });
+}
+
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return ChangeInExec(__func__, hGraphExec, hNode, [&](const ContextRef&, Operation* operation) {
+    return MakeBatchOperation(nodeParams, operation);
+  });
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph) {
+  return ChangeInExec(__func__, hGraphExec, hNode, [&](const ContextRef&, Operation* operation) -> CUresult {
+    GraphRef child = Graphs().Find(childGraph);
+    NodeRef before = Nodes().Find(hNode);
+    if (child == nullptr || before->child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    std::lock_guard lock(GraphLock());
+    auto node = std::make_shared<Node>();
+    node->operation.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    node->child = CloneGraph(child);
+    if (node->child == nullptr || node->child->nodes.size() != before->child->nodes.size())
+      return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    return OperationOf(node, operation) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
 

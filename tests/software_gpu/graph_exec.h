@@ -10,7 +10,11 @@ namespace causeway::software_gpu {
 // Caller holds GraphLock().
 bool OrderNodes(const Graph& graph, std::vector<NodeRef>* ordered);
 
-// Runs the graph's operations one after the other (a child graph's node).
-CUresult MakeChildOperation(const GraphRef& child, Operation* operation);
+// What the node does when it is launched: a child graph's is what that graph holds now. Caller holds
+// GraphLock(). False when a child graph's dependencies form a circle.
+bool OperationOf(const NodeRef& node, Operation* operation);
+
+// A graph with copies of all nodes; null when the dependencies form a circle. Caller holds GraphLock().
+GraphRef CloneGraph(const GraphRef& original);
 
 }  // namespace causeway::software_gpu

@@ -30,6 +30,26 @@ CUresult Add(const char* function, CUgraphNode* handle, CUgraph hgraph, const CU
   });
 }
 
+// Adds a node with a copy of the child graph.
+CUresult AddChild(const char* function, CUgraphNode* handle, CUgraph hgraph, const CUgraphNode* dependencies,
+                  size_t count, CUgraph hchild) {
+  GraphRef copy;
+  CUresult result = Add(function, handle, hgraph, dependencies, count,
+                        [&](const ContextRef&, Operation* operation) -> CUresult {
+                          GraphRef child = Graphs().Find(hchild);
+                          if (child == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+                          std::lock_guard lock(GraphLock());
+                          copy = CloneGraph(child);
+                          if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                          copy->embedded = true;
+                          operation->type = CU_GRAPH_NODE_TYPE_GRAPH;
+                          operation->run = [] {};
+                          return CUDA_SUCCESS;
+                        });
+  if (result == CUDA_SUCCESS) Nodes().Find(*handle)->child = copy;
+  return result;
+}
+
 // Replaces the operation of an existing node of the given type.
 template <typename Make>
 CUresult Change(const char* function, CUgraphNode handle, CUgraphNodeType type, const Make& make) {
@@ -80,6 +100,8 @@ CUresult MakeCopy(const CUDA_MEMCPY3D* parameters, Operation* operation) {
   return parameters == nullptr ? CUDA_ERROR_INVALID_VALUE : MakeBoxCopyOperation(*parameters, operation);
 }
 
+}  // namespace
+
 CUresult MakeEventOperation(CUevent handle, bool record, Operation* operation) {
   EventRef event = FindEvent(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -88,8 +110,6 @@ CUresult MakeEventOperation(CUevent handle, bool record, Operation* operation) {
   operation->parameters = std::make_shared<CUevent>(handle);
   return CUDA_SUCCESS;
 }
-
-}  // namespace
 
 CUresult MakeKernelNodeOperation(const ContextRef& context, const CUDA_KERNEL_NODE_PARAMS* parameters,
                                  Operation* operation) {
@@ -166,16 +186,14 @@ CUresult cuGraphAddEventWaitNode(CUgraphNode* phGraphNode, CUgraph hGraph, const
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
                                   size_t numDependencies, CUgraph childGraph) {
-  return Add(__func__, phGraphNode, hGraph, dependencies, numDependencies,
-             [&](const ContextRef&, Operation* operation) -> CUresult {
-               GraphRef child = Graphs().Find(childGraph);
-               if (child == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-               return MakeChildOperation(child, operation);
-             });
+  return AddChild(__func__, phGraphNode, hGraph, dependencies, numDependencies, childGraph);
 }
 
 CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
                            const CUgraphEdgeData*, size_t numDependencies, CUgraphNodeParams* nodeParams) {
+  if (nodeParams != nullptr && nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    return AddChild(__func__, phGraphNode, hGraph, dependencies, numDependencies, nodeParams->graph.graph);
+  }
   return Add(__func__, phGraphNode, hGraph, dependencies, numDependencies,
              [&](const ContextRef& context, Operation* operation) -> CUresult {
                if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -240,6 +258,42 @@ CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS
   });
 }
 
+CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams* nodeParams) {
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return Change(__func__, hNode, nodeParams->type, [&](const ContextRef& context, Operation* operation) {
+    return MakeOperation(context, *nodeParams, operation);
+  });
+}
+
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event) {
+  return Change(
+      __func__, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+      [&](const ContextRef&, Operation* operation) { return MakeEventOperation(event, true, operation); });
+}
+
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event) {
+  return Change(__func__, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](const ContextRef&, Operation* operation) {
+    return MakeEventOperation(event, false, operation);
+  });
+}
+
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgraphNode* dependencies,
+                                  size_t numDependencies, const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return Add(
+      __func__, phGraphNode, hGraph, dependencies, numDependencies,
+      [&](const ContextRef&, Operation* operation) { return MakeBatchOperation(nodeParams, operation); });
+}
+
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return Change(
+      __func__, hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+      [&](const ContextRef&, Operation* operation) { return MakeBatchOperation(nodeParams, operation); });
+}
+
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode, CUDA_BATCH_MEM_OP_NODE_PARAMS* nodeParams) {
+  return Get(__func__, hNode, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, nodeParams);
+}
+
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent* event_out) {
   return Get(__func__, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event_out);
 }
@@ -272,9 +326,10 @@ CUresult MakeOperation(const ContextRef& context, const CUgraphNodeParams& param
       CUDA_HOST_NODE_PARAMS host{parameters.host.fn, parameters.host.userData};
       return MakeHostOperation(&host, operation);
     }
-    case CU_GRAPH_NODE_TYPE_GRAPH: {
-      GraphRef child = Graphs().Find(parameters.graph.graph);
-      return child == nullptr ? CUDA_ERROR_INVALID_HANDLE : MakeChildOperation(child, operation);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+      const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2& v2 = parameters.memOp;
+      CUDA_BATCH_MEM_OP_NODE_PARAMS batch{v2.ctx, v2.count, v2.paramArray, v2.flags};
+      return MakeBatchOperation(&batch, operation);
     }
     case CU_GRAPH_NODE_TYPE_EMPTY:
       operation->run = [] {};

@@ -12,6 +12,10 @@ CUresult MakeMemcpyOperation(const CUDA_MEMCPY3D* parameters, Operation* operati
 CUresult MakeFillOperation(const CUDA_MEMSET_NODE_PARAMS* parameters, Operation* operation);
 CUresult MakeHostNodeOperation(const CUDA_HOST_NODE_PARAMS* parameters, Operation* operation);
 
+CUresult MakeEventOperation(CUevent handle, bool record, Operation* operation);
+CUresult MakeBatchOperation(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters,
+                            Operation* operation);  // stream_memops.cc
+
 // By the union's type; 801 for types that the software GPU lacks.
 CUresult MakeOperation(const ContextRef& context, const CUgraphNodeParams& parameters, Operation* operation);
 

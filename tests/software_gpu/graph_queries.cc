@@ -66,6 +66,29 @@ CUresult ChangeEdges(const GraphRef& graph, const CUgraphNode* from, const CUgra
 }
 
 }  // namespace
+
+GraphRef CloneGraph(const GraphRef& original) {
+  std::vector<NodeRef> ordered;
+  if (!OrderNodes(*original, &ordered)) return nullptr;
+  GraphRef clone = MakeGraph();
+  clone->user_objects = original->user_objects;
+  std::unordered_map<Node*, NodeRef> copies;
+  for (const NodeRef& node : ordered) {
+    std::vector<NodeRef> dependencies;
+    for (const NodeRef& dependency : node->dependencies) dependencies.push_back(copies.at(dependency.get()));
+    NodeRef copy = AddNode(clone, node->operation, std::move(dependencies));
+    copy->original = node;
+    copy->attributes = node->attributes;
+    if (node->child != nullptr) {
+      copy->child = CloneGraph(node->child);
+      if (copy->child == nullptr) return nullptr;
+      copy->child->embedded = true;
+    }
+    copies.emplace(node.get(), std::move(copy));
+  }
+  return clone;
+}
+
 }  // namespace causeway::software_gpu
 
 using namespace causeway::software_gpu;
@@ -82,25 +105,18 @@ CUresult cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
 
 CUresult cuGraphDestroy(CUgraph hGraph) {
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
-    return Graphs().Remove(hGraph) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+    GraphRef graph = Graphs().Find(hGraph);
+    if (graph == nullptr || graph->embedded) return CUDA_ERROR_INVALID_VALUE;
+    Graphs().Remove(hGraph);
+    return CUDA_SUCCESS;
   });
 }
 
 CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   return OnGraph(__func__, originalGraph, [&](const GraphRef& original) -> CUresult {
     if (phGraphClone == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    std::vector<NodeRef> ordered;
-    if (!OrderNodes(*original, &ordered)) return CUDA_ERROR_INVALID_VALUE;
-    GraphRef clone = MakeGraph();
-    std::unordered_map<Node*, NodeRef> copies;
-    for (const NodeRef& node : ordered) {
-      std::vector<NodeRef> dependencies;
-      for (const NodeRef& dependency : node->dependencies)
-        dependencies.push_back(copies.at(dependency.get()));
-      NodeRef copy = AddNode(clone, node->operation, std::move(dependencies));
-      copy->original = node;
-      copies.emplace(node.get(), std::move(copy));
-    }
+    GraphRef clone = CloneGraph(original);
+    if (clone == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *phGraphClone = clone->handle;
     return CUDA_SUCCESS;
   });
@@ -205,6 +221,14 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode* from, c
                                       const CUgraphEdgeData*, size_t numDependencies) {
   return OnGraph(__func__, hGraph,
                  [&](const GraphRef& graph) { return ChangeEdges(graph, from, to, numDependencies, false); });
+}
+
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph* phGraph) {
+  return OnNode(__func__, hNode, [&](const NodeRef& node) -> CUresult {
+    if (phGraph == nullptr || node->child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *phGraph = node->child->handle;
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode hNode) {

@@ -8,6 +8,7 @@
 
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
+#include "tests/software_gpu/graph_operations.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/stream.h"
 
@@ -113,7 +114,40 @@ CUresult SubmitStep(const char* function, CUstream handle, const Make& make) {
   });
 }
 
+CUresult MakeSteps(unsigned count, const CUstreamBatchMemOpParams* operations, unsigned flags,
+                   std::function<void()>* run) {
+  constexpr unsigned kMaxOperations = 256;
+  if (flags != 0 || count > kMaxOperations || (count != 0 && operations == nullptr))
+    return CUDA_ERROR_INVALID_VALUE;
+  std::vector<std::function<void()>> steps(count);
+  for (unsigned i = 0; i < count; ++i) {
+    if (CUresult result = MakeStep(operations[i], &steps[i]); result != CUDA_SUCCESS) return result;
+  }
+  *run = [steps = std::move(steps)] {
+    for (const auto& step : steps) step();
+  };
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
+
+CUresult MakeBatchOperation(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Operation* operation) {
+  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = MakeSteps(parameters->count, parameters->paramArray, parameters->flags, &operation->run);
+  if (result != CUDA_SUCCESS) return result;
+  struct Kept {
+    CUDA_BATCH_MEM_OP_NODE_PARAMS parameters;
+    std::vector<CUstreamBatchMemOpParams> operations;
+  };
+  auto kept = std::make_shared<Kept>();
+  kept->parameters = *parameters;
+  kept->operations.assign(parameters->paramArray, parameters->paramArray + parameters->count);
+  kept->parameters.paramArray = kept->operations.data();
+  operation->type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+  operation->parameters = std::shared_ptr<const void>(kept, &kept->parameters);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace causeway::software_gpu
 
 using namespace causeway::software_gpu;
@@ -138,19 +172,7 @@ CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t v
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* paramArray,
                                unsigned int flags) {
-  return SubmitStep(__func__, stream, [&](std::function<void()>* run) -> CUresult {
-    constexpr unsigned kMaxOperations = 256;
-    if (flags != 0 || count > kMaxOperations || (count != 0 && paramArray == nullptr))
-      return CUDA_ERROR_INVALID_VALUE;
-    std::vector<std::function<void()>> steps(count);
-    for (unsigned i = 0; i < count; ++i) {
-      if (CUresult result = MakeStep(paramArray[i], &steps[i]); result != CUDA_SUCCESS) return result;
-    }
-    *run = [steps = std::move(steps)] {
-      for (const auto& step : steps) step();
-    };
-    return CUDA_SUCCESS;
-  });
+  return SubmitStep(__func__, stream, [&](auto* run) { return MakeSteps(count, paramArray, flags, run); });
 }
 
 }  // extern "C"

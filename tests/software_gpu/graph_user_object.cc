@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// User objects: counted references of the program and of graphs; the last one that goes calls the destructor,
+// in a thread of its own.
+#include <algorithm>
+#include <climits>
+#include <thread>
+
+#include "tests/software_gpu/faults.h"
+#include "tests/software_gpu/graph_handles.h"
+
+namespace causeway::software_gpu {
+
+struct UserObject {
+  CUhostFn destroy = nullptr;
+  void* data = nullptr;
+  ~UserObject() {
+    std::thread([destroy = destroy, data = data] {
+      ScopedHostFunction scope;
+      destroy(data);
+    }).detach();
+  }
+};
+
+namespace {
+
+// Behind a handle: the program's own references. Guarded by GraphLock().
+struct UserHandle {
+  std::weak_ptr<UserObject> object;
+  std::vector<std::shared_ptr<UserObject>> owned;
+};
+
+Registry<CUuserObject, UserHandle>& UserHandles() {
+  static auto* handles = new Registry<CUuserObject, UserHandle>;
+  return *handles;
+}
+
+bool IsCount(unsigned count) {
+  return count != 0 && count <= INT_MAX;
+}
+
+// Takes `count` of the references away; they end with *taken.
+bool Take(std::vector<std::shared_ptr<UserObject>>* from, const std::shared_ptr<UserObject>& object,
+          unsigned count, std::vector<std::shared_ptr<UserObject>>* taken) {
+  if (static_cast<size_t>(std::count(from->begin(), from->end(), object)) < count) return false;
+  for (auto at = from->begin(); at != from->end() && taken->size() < count;) {
+    if (*at == object) {
+      taken->push_back(std::move(*at));
+      at = from->erase(at);
+    } else {
+      ++at;
+    }
+  }
+  return true;
+}
+
+template <typename Body>
+CUresult OnUserObject(const char* function, CUuserObject handle, unsigned count, const Body& body) {
+  return InContext(function, [&](const ContextRef&) -> CUresult {
+    std::shared_ptr<UserHandle> found = UserHandles().Find(handle);
+    std::vector<std::shared_ptr<UserObject>> ended;  // destroyed behind the lock
+    std::lock_guard lock(GraphLock());
+    std::shared_ptr<UserObject> object = found != nullptr ? found->object.lock() : nullptr;
+    if (object == nullptr || !IsCount(count)) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = body(*found, object, &ended);
+    ended.push_back(std::move(object));
+    return result;
+  });
+}
+
+}  // namespace
+}  // namespace causeway::software_gpu
+
+using namespace causeway::software_gpu;
+
+extern "C" {
+
+CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destroy,
+                            unsigned int initialRefcount, unsigned int flags) {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    if (object_out == nullptr || destroy == nullptr || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC ||
+        !IsCount(initialRefcount)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto object = std::make_shared<UserObject>();
+    object->destroy = destroy;
+    object->data = ptr;
+    auto handle = std::make_shared<UserHandle>();
+    handle->object = object;
+    handle->owned.assign(initialRefcount, object);
+    *object_out = UserHandles().Add(handle);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
+  return OnUserObject(__func__, object, count, [&](UserHandle& handle, const auto& found, auto*) -> CUresult {
+    handle.owned.insert(handle.owned.end(), count, found);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
+  return OnUserObject(
+      __func__, object, count, [&](UserHandle& handle, const auto& found, auto* ended) -> CUresult {
+        return Take(&handle.owned, found, count, ended) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+      });
+}
+
+CUresult cuGraphRetainUserObject(CUgraph hGraph, CUuserObject object, unsigned int count,
+                                 unsigned int flags) {
+  return OnUserObject(
+      __func__, object, count, [&](UserHandle& handle, const auto& found, auto* ended) -> CUresult {
+        GraphRef graph = Graphs().Find(hGraph);
+        if (graph == nullptr || (flags & ~unsigned{CU_GRAPH_USER_OBJECT_MOVE}) != 0)
+          return CUDA_ERROR_INVALID_VALUE;
+        graph->user_objects.insert(graph->user_objects.end(), count, found);
+        if (flags == 0) return CUDA_SUCCESS;
+        return Take(&handle.owned, found, count, ended) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+      });
+}
+
+CUresult cuGraphReleaseUserObject(CUgraph hGraph, CUuserObject object, unsigned int count) {
+  return OnUserObject(__func__, object, count, [&](UserHandle&, const auto& found, auto* ended) -> CUresult {
+    GraphRef graph = Graphs().Find(hGraph);
+    if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return Take(&graph->user_objects, found, count, ended) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
+}  // extern "C"
