@@ -170,6 +170,18 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
   return LoadLibrary(library, image, count, names, values, {library_names, library_values, library_count});
 }
 
+// The driver places managed variables itself, where the guest has no memory.
+CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
+  (void)address, (void)bytes;
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(library) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUdeviceptr there = 0;
+  size_t there_bytes = 0;
+  const CUresult result = Wait<Op::cuLibraryGetManaged>(&there, &there_bytes, library, name);
+  return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : result;
+}
+
 // No device that Causeway serves has CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, for which cuda.h names
 // this answer.
 CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary library, const char* name) {

@@ -128,8 +128,10 @@ CUresult FindBestEntry(const void* fatbin, Entry* best, std::string* error) {
   return CUDA_SUCCESS;
 }
 
+// The best PTX of each fatbin, one after another: that links relocatable code, because the parser takes a
+// declaration before or after what it declares.
 CUresult ExtractFromFatbins(const std::vector<const void*>& fatbins, std::string* ptx, std::string* error) {
-  Entry chosen{};
+  bool found = false;
   for (const void* fatbin : fatbins) {
     if (Magic(fatbin) != kFatbinMagic) {
       *error = "the wrapper does not point to a fatbin";
@@ -138,17 +140,14 @@ CUresult ExtractFromFatbins(const std::vector<const void*>& fatbins, std::string
     Entry entry{};
     if (CUresult result = FindBestEntry(fatbin, &entry, error); result != CUDA_SUCCESS) return result;
     if (entry.payload == nullptr) continue;
-    if (chosen.payload != nullptr) {
-      *error = "the image needs several PTX files linked together, which the software GPU cannot do";
-      return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    }
-    chosen = entry;
+    found = true;
+    std::string text;
+    if (CUresult result = Decompress(entry, &text, error); result != CUDA_SUCCESS) return result;
+    *ptx += text + "\n";
   }
-  if (chosen.payload == nullptr) {
-    *error = "the image holds no PTX for sm_90 or older; compile with -arch=compute_80 or similar";
-    return CUDA_ERROR_NO_BINARY_FOR_GPU;
-  }
-  return Decompress(chosen, ptx, error);
+  if (found) return CUDA_SUCCESS;
+  *error = "the image holds no PTX for sm_90 or older; compile with -arch=compute_80 or similar";
+  return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
 // PTX begins with its .version directive, after comments and white space.

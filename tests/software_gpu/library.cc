@@ -21,8 +21,9 @@ Registry<CUkernel, LibraryKernel>& LibraryKernels() {
   return *kernels;
 }
 
-CUresult LoadLibrary(const void* image, const JitLog& log, CUlibrary* handle) {
+CUresult LoadLibrary(const void* image, JitLog log, CUlibrary* handle) {
   if (handle == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (log.Check() != CUDA_SUCCESS) return log.Check();
   ParsedImage parsed;
   CUresult result = ParseImage(image, true, log, &parsed);
   if (result != CUDA_SUCCESS) return result;
@@ -41,6 +42,14 @@ CUresult LoadLibrary(const void* image, const JitLog& log, CUlibrary* handle) {
   library->handle = Libraries().Add(library);
   *handle = library->handle;
   return CUDA_SUCCESS;
+}
+
+bool AreLibraryOptions(const CUlibraryOption* options, void* const* values, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (options == nullptr || values == nullptr || options[i] < 0 || options[i] >= CU_LIBRARY_NUM_OPTIONS)
+      return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -76,10 +85,13 @@ using namespace causeway::software_gpu;
 extern "C" {
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
-                           void** jitOptionsValues, unsigned int numJitOptions, CUlibraryOption*, void**,
-                           unsigned int) {
-  return OnDevice(__func__, [&] {
-    return LoadLibrary(code, ErrorLogOf(jitOptions, jitOptionsValues, numJitOptions), library);
+                           void** jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                           unsigned int numLibraryOptions) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (!AreLibraryOptions(libraryOptions, libraryOptionValues, numLibraryOptions))
+      return CUDA_ERROR_INVALID_VALUE;
+    return LoadLibrary(code, JitLog(jitOptions, jitOptionsValues, numJitOptions), library);
   });
 }
 
@@ -91,7 +103,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_o
     std::ifstream file(fileName, std::ios::binary);
     if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
     std::string image((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    return LoadLibrary(image.c_str(), ErrorLogOf(jitOptions, jitOptionsValues, numJitOptions), library);
+    return LoadLibrary(image.c_str(), JitLog(jitOptions, jitOptionsValues, numJitOptions), library);
   });
 }
 
@@ -153,6 +165,13 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary handle) {
     CUresult result = ModuleOfLibrary(context, *library, &module);
     if (result == CUDA_SUCCESS) *pMod = module->handle;
     return result;
+  });
+}
+
+CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary handle, const char* symbol) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (FindLibrary(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return fptr == nullptr || symbol == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
   });
 }
 

@@ -29,12 +29,9 @@ Registry<CUfunction, Function>& Functions() {
   return *functions;
 }
 
-void Explain(const std::string& sentence, const JitLog& log) {
+void Explain(const std::string& sentence, JitLog* log) {
   std::fprintf(stderr, "software GPU: cannot load a module: %s.\n", sentence.c_str());
-  if (log.buffer == nullptr || log.bytes == 0) return;
-  size_t length = std::min(sentence.size(), log.bytes - 1);
-  std::memcpy(log.buffer, sentence.data(), length);
-  log.buffer[length] = '\0';
+  if (log != nullptr) log->Error(sentence + "\n");
 }
 
 // The number in ".target sm_80"; 0 when there is none.
@@ -64,8 +61,9 @@ void WriteInitialValues(Module& module) {
   }
 }
 
-CUresult LoadModule(const ContextRef& context, const void* image, const JitLog& log, CUmodule* handle) {
+CUresult LoadModule(const ContextRef& context, const void* image, JitLog log, CUmodule* handle) {
   if (handle == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (log.Check() != CUDA_SUCCESS) return log.Check();
   SynchronizeDevice();  // NVIDIA's driver waits here too
   ParsedImage parsed;
   CUresult result = ParseImage(image, false, log, &parsed);
@@ -78,18 +76,7 @@ CUresult LoadModule(const ContextRef& context, const void* image, const JitLog& 
 
 }  // namespace
 
-JitLog ErrorLogOf(const CUjit_option* options, void* const* values, unsigned count) {
-  JitLog log;
-  if (options == nullptr || values == nullptr) return log;
-  for (unsigned i = 0; i < count; ++i) {
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log.buffer = static_cast<char*>(values[i]);
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
-      log.bytes = reinterpret_cast<uintptr_t>(values[i]) & ~0u;
-  }
-  return log;
-}
-
-CUresult ParseImage(const void* image, bool accept_wrapper, const JitLog& log, ParsedImage* parsed) {
+CUresult ParseImage(const void* image, bool accept_wrapper, JitLog& log, ParsedImage* parsed) {
   std::string error;
   CUresult result = ExtractPtx(image, accept_wrapper, &parsed->ptx, &error);
   if (result == CUDA_SUCCESS) {
@@ -97,10 +84,11 @@ CUresult ParseImage(const void* image, bool accept_wrapper, const JitLog& log, P
     if (parsed->program == nullptr) result = CUDA_ERROR_INVALID_PTX;
   }
   if (result != CUDA_SUCCESS) {
-    Explain(error, log);
+    Explain(error, &log);
     return result;
   }
   parsed->ptx_architecture = TargetOf(parsed->ptx);
+  log.Info("software GPU: parsed\n");
   return CUDA_SUCCESS;
 }
 
@@ -116,7 +104,7 @@ CUresult MakeModule(const ContextRef& context, std::unique_ptr<Program> program,
   if (CUresult result = PlaceVariables(context, *made); result != CUDA_SUCCESS) return result;
   std::string error;
   if (!made->program->Link(&error)) {
-    Explain(error, {});
+    Explain(error, nullptr);
     return CUDA_ERROR_INVALID_PTX;
   }
   WriteInitialValues(*made);
@@ -191,7 +179,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
                             CUjit_option* options, void** optionValues) {
   return InContext(__func__, [&](const ContextRef& context) {
-    return LoadModule(context, image, ErrorLogOf(options, optionValues, numOptions), module);
+    return LoadModule(context, image, JitLog(options, optionValues, numOptions), module);
   });
 }
 

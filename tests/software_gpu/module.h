@@ -12,6 +12,7 @@
 
 #include "tests/software_gpu/driver.h"
 #include "tests/software_gpu/interpreter.h"
+#include "tests/software_gpu/jit_log.h"
 #include "tests/software_gpu/memory.h"
 
 namespace causeway::software_gpu {
@@ -72,15 +73,8 @@ struct Library {
 };
 using LibraryRef = std::shared_ptr<Library>;
 
-// JIT options' error log buffer, if the caller gave one.
-struct JitLog {
-  char* buffer = nullptr;
-  size_t bytes = 0;
-};
-JitLog ErrorLogOf(const CUjit_option* options, void* const* values, unsigned count);
-
 // Image to program. Failures are explained on stderr and in the log.
-CUresult ParseImage(const void* image, bool accept_wrapper, const JitLog& log, ParsedImage* parsed);
+CUresult ParseImage(const void* image, bool accept_wrapper, JitLog& log, ParsedImage* parsed);
 
 // Places the program's variables in the context's device memory and makes the module's functions.
 CUresult MakeModule(const ContextRef& context, std::unique_ptr<Program> program, unsigned ptx_architecture,
