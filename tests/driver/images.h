@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images that nvcc made of image_kernels.cu when the tests were built: PTX for sm_75 and SASS for sm_90, stored and
-// compressed; SASS alone as a fatbin, as a cubin, and relocatable.
+// Images that nvcc made of image_kernels.cu when the tests were built: PTX for sm_75 and SASS for sm_90,
+// stored and compressed; SASS alone as a fatbin, as a cubin, and relocatable.
 #pragma once
 
 namespace causeway::driver_test {

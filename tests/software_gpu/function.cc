@@ -162,7 +162,7 @@ CUresult cuFuncGetModule(CUmodule* hmod, CUfunction hfunc) {
 
 CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
-    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (name == nullptr || hfunc == nullptr) return CUDA_ERROR_INVALID_VALUE;
     FunctionRef function;
     CUresult result = ResolveFunction(context, hfunc, &function);
     if (result == CUDA_SUCCESS) *name = function->kernel->name.c_str();
@@ -218,7 +218,7 @@ CUresult cuKernelGetLibrary(CUlibrary* pLib, CUkernel kernel) {
 
 CUresult cuKernelGetName(const char** name, CUkernel kernel) {
   return OnDevice(__func__, [&]() -> CUresult {
-    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (name == nullptr || kernel == nullptr) return CUDA_ERROR_INVALID_VALUE;
     KernelView view;
     if (!FindKernelView(kernel, &view)) return CUDA_ERROR_INVALID_HANDLE;
     *name = view.kernel().name.c_str();
