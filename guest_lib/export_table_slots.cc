@@ -50,10 +50,6 @@ CUresult Ignore() {
   return CUDA_SUCCESS;
 }
 
-CUresult UnloadModule(CUmodule module) {
-  return cuModuleUnload(module);
-}
-
 CUresult PrimaryContext(CUcontext* context, CUdevice device) {
   if (const CUresult result = InitialisedOrError(); result != CUDA_SUCCESS) return result;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;

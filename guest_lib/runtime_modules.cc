@@ -5,6 +5,8 @@
 #define __CUDA_API_VERSION_INTERNAL  // declares every ABI of every function, without renaming any
 
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "guest_lib/export_table_slots.h"
 
@@ -32,9 +34,6 @@ struct FatbinHeader {
 };
 static_assert(sizeof(FatbinHeader) == 16);
 
-// More linked fatbins than any program has; bounds the walk over a list without its end.
-constexpr size_t kMaxLinkedFatbins = 65536;
-
 // JIT options for symbols of the host program that device code refers to.
 struct SymbolOptions {
   CUjit_option options[3] = {CU_JIT_GLOBAL_SYMBOL_NAMES, CU_JIT_GLOBAL_SYMBOL_ADDRESSES,
@@ -53,28 +52,33 @@ FatbinHeader ReadHeader(const void* fatbin) {
   return header;
 }
 
-// Links the inputs of a wrapper whose own fatbin is empty (a program built with PTX only) and loads the
-// outcome.
-CUresult LinkAndLoad(CUmodule* module, const void* const* inputs, SymbolOptions* symbols) {
-  CUlinkState link = nullptr;
-  CUresult result = cuLinkCreate_v2(symbols->count, symbols->options, symbols->values, &link);
-  if (result != CUDA_SUCCESS) return result;
-  for (size_t i = 0; inputs[i] != nullptr && result == CUDA_SUCCESS; ++i) {
-    const FatbinHeader header = ReadHeader(inputs[i]);
-    if (i == kMaxLinkedFatbins || header.magic != kFatbinMagic) {
-      result = CUDA_ERROR_INVALID_IMAGE;
-      break;
-    }
-    result =
-        cuLinkAddData_v2(link, CU_JIT_INPUT_FATBINARY, const_cast<void*>(inputs[i]),
-                         header.header_bytes + header.entries_bytes, "linked fatbin", 0, nullptr, nullptr);
+// Libraries behind modules of linked wrappers, by module.
+struct Linked {
+  std::mutex mutex;
+  std::map<CUmodule, CUlibrary> libraries;
+};
+Linked& TheLinked() {
+  static Linked& linked = *new Linked;  // programs unload at exit
+  return linked;
+}
+
+// Relocatable device code. Which of the linked result and the inputs fits the GPU, and whether it must be
+// linked again, the driver knows: as a library it takes the wrapper as it is.
+CUresult LoadLinked(CUmodule* module, const void* wrapper, SymbolOptions* symbols) {
+  CUlibrary library = nullptr;
+  if (const CUresult result = cuLibraryLoadData(&library, wrapper, symbols->options, symbols->values,
+                                                symbols->count, nullptr, nullptr, 0)) {
+    return result;
   }
-  void* cubin = nullptr;
-  size_t cubin_bytes = 0;
-  if (result == CUDA_SUCCESS) result = cuLinkComplete(link, &cubin, &cubin_bytes);
-  if (result == CUDA_SUCCESS) result = cuModuleLoadData(module, cubin);
-  cuLinkDestroy(link);  // owns the cubin; its own result would hide the one that matters
-  return result;
+  const CUresult result = cuLibraryGetModule(module, library);
+  if (result != CUDA_SUCCESS) {
+    cuLibraryUnload(library);
+    return result;
+  }
+  Linked& linked = TheLinked();
+  const std::lock_guard lock(linked.mutex);
+  linked.libraries[*module] = library;
+  return CUDA_SUCCESS;
 }
 
 CUresult LoadImage(CUmodule* module, const void* image, SymbolOptions* symbols) {
@@ -91,11 +95,7 @@ CUresult LoadWrapperWithSymbols(CUmodule* module, const void* wrapper, const cha
   std::memcpy(&copy, wrapper, sizeof(copy));
   if (copy.magic != kWrapperMagic || copy.fatbin == nullptr) return CUDA_ERROR_INVALID_IMAGE;
   SymbolOptions symbols(names, addresses, symbol_count);
-  const bool is_linked = copy.version == kWrapperLinked;
-  if (is_linked && copy.inputs != nullptr && ReadHeader(copy.fatbin).magic == kFatbinMagic &&
-      ReadHeader(copy.fatbin).entries_bytes == 0) {
-    return LinkAndLoad(module, copy.inputs, &symbols);
-  }
+  if (copy.version == kWrapperLinked) return LoadLinked(module, wrapper, &symbols);
   return LoadImage(module, copy.fatbin, &symbols);
 }
 
@@ -109,6 +109,20 @@ CUresult LoadFatbin(const void* fatbin, CUmodule* module, const char** names, vo
   if (ReadHeader(fatbin).magic != kFatbinMagic) return CUDA_ERROR_INVALID_IMAGE;
   SymbolOptions symbols(names, addresses, symbol_count);
   return LoadImage(module, fatbin, &symbols);
+}
+
+CUresult UnloadModule(CUmodule module) {
+  Linked& linked = TheLinked();
+  std::unique_lock lock(linked.mutex);
+  const auto found = linked.libraries.find(module);
+  if (found == linked.libraries.end()) {
+    lock.unlock();
+    return cuModuleUnload(module);
+  }
+  const CUlibrary library = found->second;
+  linked.libraries.erase(found);
+  lock.unlock();
+  return cuLibraryUnload(library);
 }
 
 CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device) {

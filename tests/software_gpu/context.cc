@@ -11,7 +11,13 @@ namespace causeway::software_gpu {
 namespace {
 
 // The stack's top is the current context; a null entry is "no context" set by cuCtxSetCurrent(NULL).
-thread_local std::vector<ContextRef> context_stack;
+struct ContextStack : std::vector<ContextRef> {
+  ~ContextStack() {  // empty, not dangling, for a runtime that unloads its modules after the main thread's end
+    clear();
+    shrink_to_fit();
+  }
+};
+thread_local ContextStack context_stack;
 
 Registry<CUcontext, Context>& Contexts() {
   static auto* contexts = new Registry<CUcontext, Context>;

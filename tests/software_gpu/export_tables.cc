@@ -32,6 +32,14 @@ CUresult Succeed() {
 
 CUresult LoadWrapper(CUmodule* module, const void* wrapper) {
   if (wrapper == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  uint32_t version = 0;
+  std::memcpy(&version, static_cast<const char*>(wrapper) + 4, sizeof version);
+  if (version ==
+      2) {  // relocatable: the inputs behind it belong to it; a library stays until the process ends
+    CUlibrary library = nullptr;
+    const CUresult result = cuLibraryLoadData(&library, wrapper, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    return result != CUDA_SUCCESS ? result : cuLibraryGetModule(module, library);
+  }
   const void* fatbin = nullptr;
   std::memcpy(&fatbin, static_cast<const char*>(wrapper) + 8, sizeof fatbin);
   return cuModuleLoadFatBinary(module, fatbin);

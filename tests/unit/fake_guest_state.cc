@@ -243,28 +243,22 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmod
   return CUDA_SUCCESS;
 }
 
-CUresult cuLinkCreate_v2(unsigned, CUjit_option*, void**, CUlinkState* link) {
-  *link = reinterpret_cast<CUlinkState>(0x99);
-  Guest().module_calls.push_back("link");
+CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned count,
+                           CUlibraryOption*, void**, unsigned) {
+  *library = reinterpret_cast<CUlibrary>(0x99);
+  Guest().loaded_image = image;
+  Guest().module_calls.push_back("library with " + std::to_string(count) + " options");
   return CUDA_SUCCESS;
 }
 
-CUresult cuLinkAddData_v2(CUlinkState, CUjitInputType, void*, size_t bytes, const char*, unsigned,
-                          CUjit_option*, void**) {
-  Guest().module_calls.push_back("add " + std::to_string(bytes));
+CUresult cuLibraryGetModule(CUmodule* module, CUlibrary) {
+  *module = reinterpret_cast<CUmodule>(0x79);
+  Guest().module_calls.push_back("module of a library");
   return CUDA_SUCCESS;
 }
 
-CUresult cuLinkComplete(CUlinkState, void** cubin, size_t* bytes) {
-  static char linked[] = "linked";
-  *cubin = linked;
-  *bytes = sizeof(linked);
-  Guest().module_calls.push_back("complete");
-  return CUDA_SUCCESS;
-}
-
-CUresult cuLinkDestroy(CUlinkState) {
-  Guest().module_calls.push_back("destroy");
+CUresult cuLibraryUnload(CUlibrary) {
+  Guest().module_calls.push_back("unload library");
   return CUDA_SUCCESS;
 }
 

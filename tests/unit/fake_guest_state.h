@@ -18,7 +18,7 @@ struct FakeGuest {
   std::map<CUcontext, uint64_t> contexts;  // handle to id; the primary ones are there from the start
   std::map<CUstream, uint64_t> streams;    // handle to id
 
-  // What the module calls were given, newest last: "load", "load+3 options", "unload", "link 32", "complete".
+  // What the module and library calls were given, newest last: "load", "library with 3 options", "unload".
   std::vector<std::string> module_calls;
   const void* loaded_image = nullptr;
   unsigned functions_in_module = 0;

@@ -152,21 +152,24 @@ TEST_F(GuestTables, LoadsWhatIsInsideTheWrapper) {
   EXPECT_TRUE(Guest().module_calls.empty());
 }
 
-TEST_F(GuestTables, LinksAWrapperWithoutAnImageOfItsOwn) {
+TEST_F(GuestTables, LoadsALinkedWrapperAsALibrary) {
   const Fatbin first;
   const Fatbin second{.entries_bytes = 8};
   const Fatbin empty{.entries_bytes = 0};
   const void* inputs[] = {&first, &second, nullptr};
-  Wrapper wrapper{.version = 2, .fatbin = &first, .inputs = inputs};
+  const Wrapper wrapper{.version = 2, .fatbin = &empty, .inputs = inputs};
   CUmodule module = nullptr;
   EXPECT_EQ(Call(kRuntime, 1, &module, &wrapper), CUDA_SUCCESS);
-  EXPECT_EQ(Guest().module_calls, std::vector<std::string>{"load"});
-
-  Guest().module_calls.clear();
-  wrapper.fatbin = &empty;
-  EXPECT_EQ(Call(kRuntime, 1, &module, &wrapper), CUDA_SUCCESS);
+  EXPECT_EQ(Guest().loaded_image, &wrapper);
+  EXPECT_EQ(Call(kRuntime, 7, module), CUDA_SUCCESS);
   EXPECT_EQ(Guest().module_calls,
-            (std::vector<std::string>{"link", "add 48", "add 24", "complete", "load", "destroy"}));
+            (std::vector<std::string>{"library with 0 options", "module of a library", "unload library"}));
+  Guest().module_calls.clear();
+  const char* names[] = {"a", "b"};
+  void* addresses[] = {nullptr, nullptr};
+  EXPECT_EQ(Call(kRuntime, 6, &module, &wrapper, names, addresses, 2u), CUDA_SUCCESS);
+  EXPECT_EQ(Guest().module_calls,
+            (std::vector<std::string>{"library with 3 options", "module of a library"}));
 }
 
 TEST_F(GuestTables, CallbackFlagsAreLongAndZero) {
