@@ -1,11 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Fetches NVIDIA's CUDA runtime libraries 11.7 to 12.9, with their headers, for the test old_runtimes: pinned versions,
-# checked against their SHA-256, unpacked as <folder>/<version>/{include,lib}.
+# checked against their SHA-256, unpacked as <folder>/<version>/{include,lib}. With --toolkit also Debian 12's CUDA
+# 11.8 (858 MB), its compiler and static runtime, as <folder>/toolkit-11.8, for the programs image_11_8_*; nothing is
+# installed, and it needs no root. Configure the build again after that.
 #
-# Usage: fetch_old_runtimes.sh [<folder>]      (build/old_runtimes of the repository when it is not given)
+# Usage: fetch_old_runtimes.sh [--toolkit] [<folder>]      (build/old_runtimes of the repository when it is not given)
 set -eu
 
+toolkit=no
+if [ "${1:-}" = --toolkit ]; then
+  toolkit=yes
+  shift
+fi
 folder=${1:-$(dirname "$0")/../../build/old_runtimes}
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -41,3 +48,45 @@ fetch nvidia-cuda-runtime-cu12 12.5.82 3e79a060e126df40fd3a068f3f787eb000fa51b25
 fetch nvidia-cuda-runtime-cu12 12.6.77 a84d15d5e1da416dd4774cb42edf5e954a3e60cc945698dc1d5be02321c44dc8
 fetch nvidia-cuda-runtime-cu12 12.8.90 adade8dcbd0edf427b7204d480d6066d33902cab2a4707dcfc48a2d0fd44ab90
 fetch nvidia-cuda-runtime-cu12 12.9.79 25bba2dfb01d48a9b59ca474a1ac43c6ebf7011f1b0b8cc44f54eb6ac48a96c3
+
+# Debian's packages, verified by apt with Debian's own key, from a list of sources of our own.
+fetch_toolkit() {
+  to=$folder/toolkit-11.8
+  apt=$download/apt
+  version=11.8.89~11.8.0-5~deb12u1
+  if [ -d "$to" ]; then
+    return
+  fi
+  mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/files"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm non-free" \
+    > "$apt/sources.list"
+  set -- -q -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$apt/lists" \
+    -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=
+  apt-get "$@" update
+  (cd "$apt" && apt-get "$@" download nvidia-cuda-toolkit="$version" nvidia-cuda-dev="$version")
+  dpkg-deb -x "$apt"/nvidia-cuda-toolkit_*.deb "$apt/files"
+  dpkg-deb --fsys-tarfile "$apt"/nvidia-cuda-dev_*.deb | tar -x -C "$apt/files" --wildcards './usr/include/*' \
+    './usr/lib/x86_64-linux-gnu/libcudart_static.a' './usr/lib/x86_64-linux-gnu/libcudadevrt.a'
+  # As NVIDIA lays it out, so that the compiler finds its parts wherever it is.
+  made=$apt/made
+  tools=$apt/files/usr/lib/nvidia-cuda-toolkit
+  mkdir -p "$made/bin" "$made/nvvm/bin" "$made/nvvm/libdevice" "$made/lib64"
+  for tool in bin2c cudafe++ fatbinary nvlink ptxas; do cp "$apt/files/usr/bin/$tool" "$made/bin"; done
+  cp -r "$tools/bin/nvcc" "$tools/bin/crt" "$made/bin"
+  cp "$tools/bin/cicc" "$made/nvvm/bin"
+  cp -L "$tools"/libdevice/* "$made/nvvm/libdevice"
+  cp -r "$apt/files/usr/include" "$made/include"
+  cp "$apt"/files/usr/lib/x86_64-linux-gnu/libcuda*.a "$made/lib64"
+  cat > "$made/bin/nvcc.profile" << 'END'
+TOP = $(_HERE_)/..
+NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
+PATH += $(TOP)/nvvm/bin:$(_HERE_):
+INCLUDES += "-I$(TOP)/include" $(_SPACE_)
+LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64"
+END
+  mv "$made" "$to"
+  echo "the CUDA 11.8 toolkit is in $to"
+}
+if [ "$toolkit" = yes ]; then
+  fetch_toolkit
+fi

@@ -3,7 +3,8 @@
 """Builds old_runtime_program.cc for each old CUDA runtime that is found and runs it in one way.
 
 Usage: old_runtimes_test.py --runtimes FOLDER --cuda-include FOLDER [--compiler C++] [--way "COMMAND PREFIX"]
-FOLDER holds <version>/include and <version>/lib, as fetch_old_runtimes.sh leaves them; the environment variable
+FOLDER holds <version>/include and <version>/lib, as fetch_old_runtimes.sh leaves them, or toolkit-<version> with lib64;
+a static runtime is tried as well as a shared one where there is one. FOLDER: the environment variable
 CAUSEWAY_OLD_RUNTIMES takes precedence. Without a way, the program runs as it is. Exits 1 when a check of a program
 fails, 77 when there is no runtime.
 """
@@ -24,10 +25,15 @@ def find_runtimes(folder):
     """(version, headers, library) of each runtime in the folder, oldest first."""
     found = []
     for entry in folder.iterdir() if folder.is_dir() else []:
-        libraries = sorted(entry.glob("lib/libcudart.so.*"))
-        if libraries and (entry / "include/cuda_runtime_api.h").exists():
-            found.append((entry.name, entry / "include", libraries[0]))
-    return sorted(found, key=lambda runtime: [int(part) if part.isdigit() else 0 for part in runtime[0].split(".")])
+        if not (entry / "include/cuda_runtime_api.h").exists():
+            continue
+        version = entry.name.removeprefix("toolkit-")
+        for library in sorted(entry.glob("lib/libcudart.so.*"))[:1]:
+            found.append((version, entry / "include", library))
+        for library in sorted(entry.glob("lib*/libcudart_static.a"))[:1]:
+            found.append((version + " static", entry / "include", library))
+    return sorted(found, key=lambda runtime: [int(part) if part.isdigit() else 0
+                                              for part in runtime[0].replace(" ", ".").split(".")])
 
 
 def build(compiler, include, library, cuda_include, program):
@@ -35,7 +41,7 @@ def build(compiler, include, library, cuda_include, program):
     source = pathlib.Path(__file__).with_name("old_runtime_program.cc")
     # crt/ is in the compiler's package, not in the runtime's: its macros are taken from the toolkit at hand.
     command = [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", include, "-idirafter",
-               cuda_include, source, "-o", program, library, f"-Wl,-rpath,{library.parent}", "-pthread"]
+               cuda_include, source, "-o", program, library, f"-Wl,-rpath,{library.parent}", "-pthread", "-ldl", "-lrt"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     return done.stderr if done.returncode != 0 else ""
 
@@ -70,7 +76,7 @@ def main():
     problems = 0
     with tempfile.TemporaryDirectory() as scratch:
         for version, include, library in runtimes:
-            program = pathlib.Path(scratch) / f"program_{version}"
+            program = pathlib.Path(scratch) / f"program_{version.replace(' ', '_')}"
             problem = build(arguments.compiler, include, library, arguments.cuda_include, program)
             last_line = "the program could not be built"
             if not problem:

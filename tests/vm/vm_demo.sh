@@ -24,9 +24,9 @@ command -v "${qemu[0]}" > /dev/null || { echo "vm_demo.sh: ${qemu[0]} is not ins
 [ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
 export KERNEL
 if [ -z "$names" ]; then
-  # NVIDIA's libraries (cuBLAS, cuFFT, ...) need a real GPU.
+  # NVIDIA's libraries (cuBLAS, cuFFT, ...), SASS, and kernels that launch kernels need a real GPU.
   while read -r name; do
-    if [ "$driver" = "$build/software_gpu" ] && ldd "$build/programs/$name" 2> /dev/null | grep -E 'libcu(blas|fft|rand|solver|sparse)' > /dev/null; then
+    if [ "$driver" = "$build/software_gpu" ] && grep -qxF "$name" "$build/programs/library_programs.txt"; then
       continue
     fi
     names+="$name "
