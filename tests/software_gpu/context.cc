@@ -12,7 +12,8 @@ namespace {
 
 // The stack's top is the current context; a null entry is "no context" set by cuCtxSetCurrent(NULL).
 struct ContextStack : std::vector<ContextRef> {
-  ~ContextStack() {  // empty, not dangling, for a runtime that unloads its modules after the main thread's end
+  ~ContextStack() {  // empty, not dangling, for a runtime that unloads its modules after the main thread's
+                     // end
     clear();
     shrink_to_fit();
   }
