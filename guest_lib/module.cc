@@ -9,6 +9,7 @@
 #include "guest_lib/function.h"
 #include "guest_lib/image.h"
 #include "guest_lib/jit_options.h"
+#include "guest_lib/managed_variables.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/code_messages.h"
 
@@ -86,6 +87,22 @@ CUresult LoadLibrary(CUlibrary* library, const Image& image, unsigned count, con
   return Load(Op::cuLibraryLoadData, library, image, &options);
 }
 
+// A variable's address and size; a managed one is accessible to the program from then on.
+template <Op op, class Owner>
+CUresult GetVariable(CUdeviceptr* address, size_t* bytes, Owner owner, const char* name) {
+  CUdeviceptr found = 0;
+  size_t found_bytes = 0;
+  const auto place = address != nullptr ? &found : nullptr;
+  const auto size = bytes != nullptr || address != nullptr ? &found_bytes : nullptr;
+  CUresult result = Wait<op>(place, size, owner, name);
+  if (result == CUDA_SUCCESS && place != nullptr)
+    result = AdmitManaged(found, found_bytes, WireOf(Find(owner)));
+  if (result != CUDA_SUCCESS) return result;
+  if (address != nullptr) *address = found;
+  if (bytes != nullptr) *bytes = found_bytes;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 }  // namespace causeway::guest
 
@@ -121,6 +138,7 @@ CUresult cuModuleUnload(CUmodule module) {
   const Object* object = Find(module);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const WireHandle wire = WireOf(object);
+  ForgetManagedOf(wire);
   const CUresult result = Wait<Op::cuModuleUnload>(module);
   if (result == CUDA_SUCCESS) ForgetFunctionsOf(wire);
   return result;
@@ -170,16 +188,14 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
   return LoadLibrary(library, image, count, names, values, {library_names, library_values, library_count});
 }
 
-// The driver places managed variables itself, where the guest has no memory.
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
+  return GetVariable<Op::cuModuleGetGlobal_v2>(address, bytes, module, name);
+}
+CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
+  return GetVariable<Op::cuLibraryGetGlobal>(address, bytes, library, name);
+}
 CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-  (void)address, (void)bytes;
-  if (const CUresult result = InitialisedOrError()) return result;
-  if (Find(library) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUdeviceptr there = 0;
-  size_t there_bytes = 0;
-  const CUresult result = Wait<Op::cuLibraryGetManaged>(&there, &there_bytes, library, name);
-  return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : result;
+  return GetVariable<Op::cuLibraryGetManaged>(address, bytes, library, name);
 }
 
 // No device that Causeway serves has CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, for which cuda.h names
@@ -196,6 +212,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   Object* object = Find(library);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const WireHandle wire = WireOf(object);
+  ForgetManagedOf(wire);
   PendingCall call(Op::cuLibraryUnload);
   call.writer().Put(wire);
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();

@@ -14,6 +14,7 @@
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
 #include "guest_lib/logs.h"
+#include "guest_lib/managed_variables.h"
 #include "guest_lib/region_memory.h"
 #include "ivshmem_ring/callback_messages.h"
 #include "ivshmem_ring/layout.h"
@@ -220,6 +221,7 @@ void Session::FetchOutput(uint32_t channel) {
 }
 
 PendingPost::PendingPost(Op op, size_t body_bytes) : op_(op) {
+  if (ThisThread().leases == 0) SendManagedChanges();
   session_ = Session::Get();
   CUresult error = session_ != nullptr ? session_->Check() : InitialisedOrError();
   if (error == CUDA_SUCCESS) error = CurrentContextWire(&context_);
@@ -286,6 +288,7 @@ CUresult PendingPost::FinishAndWait() {
 }
 
 ChannelLease::ChannelLease() {
+  SendManagedChanges();
   session_ = Session::Get();
   error_ = session_ != nullptr ? session_->Check() : InitialisedOrError();
   if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(&context_);
@@ -312,7 +315,8 @@ ChannelLease::ChannelLease() {
 }
 
 ChannelLease::~ChannelLease() {
-  --ThisThread().leases;
+  if (shared_lock_.owns_lock()) shared_lock_.unlock();
+  if (--ThisThread().leases == 0) TakeManagedChanges();
 }
 
 Writer ChannelLease::Begin(size_t body_bytes) {

@@ -41,6 +41,9 @@ enum class Op : uint16_t {
   kPostedResult,      // the result of one posted record that wanted it told
   kUnsafeCall,        // what the driver says of calls that captures forbid, for those that need no driver
   kDropShared,        // posted: nobody holds that shared descriptor any more
+  kFindManaged,       // managed variables (ivshmem_ring/managed_messages.h)
+  kWriteManaged,
+  kReadManaged,
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include <cstring>
 #include <map>
 #include <type_traits>
 
@@ -145,6 +146,13 @@ void Fill(void* bytes, size_t count) {
   static_cast<volatile uint8_t*>(bytes)[count - 1] = 1;
 }
 
+// Nothing is managed memory, which the worker would read and write by itself.
+CUresult AnswerNo(void* value, CUpointer_attribute, CUdeviceptr) {
+  const int no = 0;
+  std::memcpy(value, &no, sizeof no);
+  return CUDA_SUCCESS;
+}
+
 CUresult CopyIn(CUdeviceptr, const void* from, size_t bytes) {
   Touch(from, bytes);
   return CUDA_SUCCESS;
@@ -277,6 +285,7 @@ void InstallFakeDriver() {
   driver.cuCtxSetCurrent = SetCurrent;
   driver.cuCtxGetCurrent = GetCurrent;
   driver.cuCtxDestroy_v2 = DestroyContext;
+  driver.cuPointerGetAttribute = AnswerNo;
   driver.cuMemcpyHtoD_v2 = CopyIn;
   driver.cuMemcpyHtoDAsync_v2 = CopyInAsync;
   driver.cuMemcpyDtoH_v2 = CopyOut;

@@ -55,6 +55,7 @@ struct Variable {
   size_t bytes = 0;
   size_t align = 1;
   bool constant = false;
+  bool managed = false;            // reached by the host's pointer as well
   std::vector<std::byte> initial;  // empty, or `bytes` long
   void* address = nullptr;
 };

@@ -143,6 +143,7 @@ class ProgramImplementation : public Program {
       variable.bytes = symbol.bytes;
       variable.align = symbol.align;
       variable.constant = symbol.space == Space::kConst;
+      variable.managed = symbol.managed;
       variable.initial = symbol.initial;
       variables_.push_back(std::move(variable));
     }

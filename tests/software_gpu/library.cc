@@ -69,7 +69,8 @@ CUresult ModuleOfLibrary(const ContextRef& context, Library& library, ModuleRef*
     std::string error;
     if (program == nullptr) program = Program::Parse(library.ptx, &error);
     if (program == nullptr) return CUDA_ERROR_INVALID_PTX;
-    CUresult result = MakeModule(context, std::move(program), library.ptx_architecture, &slot);
+    CUresult result =
+        MakeModule(context, std::move(program), library.ptx_architecture, &slot, &library.managed);
     if (result != CUDA_SUCCESS) return result;
     slot->library = library.kernel_handles.empty() ? FindLibrary(library.handle)
                                                    : library.kernel_handles.front()->library.lock();
@@ -117,6 +118,8 @@ CUresult cuLibraryUnload(CUlibrary handle) {
     std::lock_guard lock(library->mutex);
     for (const auto& entry : library->modules) UnloadModule(entry.second);
     library->modules.clear();
+    for (const auto& variable : library->managed) ReleaseMemory(variable.second);
+    library->managed.clear();
     return CUDA_SUCCESS;
   });
 }
@@ -165,6 +168,22 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary handle) {
     CUresult result = ModuleOfLibrary(context, *library, &module);
     if (result == CUDA_SUCCESS) *pMod = module->handle;
     return result;
+  });
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary handle, const char* name) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    LibraryRef library = FindLibrary(handle);
+    if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    ContextRef context = CurrentContext();
+    if (context == nullptr) context = PrimaryContext(0);  // they are there before any context is
+    ModuleRef module;
+    if (CUresult result = ModuleOfLibrary(context, *library, &module); result != CUDA_SUCCESS) return result;
+    for (const Variable& variable : module->program->variables()) {
+      if (variable.name == name && variable.managed) return FindGlobal(*module, name, dptr, bytes);
+    }
+    return CUDA_ERROR_NOT_FOUND;
   });
 }
 

@@ -106,11 +106,4 @@ CUresult cuMemRangeGetAttributes(void** data, size_t* dataSizes, CUmem_range_att
   });
 }
 
-CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t*, CUlibrary, const char* name) {
-  return OnDevice(__func__, [&]() -> CUresult {
-    // The interpreter's programs have no managed variables.
-    return dptr == nullptr || name == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
-  });
-}
-
 }  // extern "C"

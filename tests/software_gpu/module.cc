@@ -41,24 +41,32 @@ unsigned TargetOf(const std::string& ptx) {
   return name == ptx.npos ? 0 : static_cast<unsigned>(std::strtoul(ptx.c_str() + name + 3, nullptr, 10));
 }
 
-CUresult PlaceVariables(const ContextRef& context, Module& module) {
+CUresult PlaceVariables(const ContextRef& context, Module& module, ManagedVariables* managed) {
   for (Variable& variable : module.program->variables()) {
-    AllocationRef memory =
-        AllocateDeviceMemory(context, std::max<size_t>(variable.bytes, 1), MemoryKind::kDevice);
-    if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    memory->internal = true;
+    const size_t bytes = std::max<size_t>(variable.bytes, 1);
+    const bool shared = variable.managed && managed != nullptr;
+    AllocationRef memory = shared && managed->contains(variable.name) ? (*managed)[variable.name] : nullptr;
+    if (memory == nullptr) {
+      memory = variable.managed ? AllocateHostMemory(context, bytes, MemoryKind::kManaged, 0)
+                                : AllocateDeviceMemory(context, bytes, MemoryKind::kDevice);
+      if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+      memory->internal = true;
+      std::memset(memory->address(), 0, variable.bytes);
+      module.fresh.push_back(&variable);
+      if (shared) (*managed)[variable.name] = memory;
+    }
     variable.address = memory->address();
-    module.memory.push_back(std::move(memory));
+    if (!shared) module.memory.push_back(std::move(memory));
   }
   return CUDA_SUCCESS;
 }
 
 void WriteInitialValues(Module& module) {
-  for (const Variable& variable : module.program->variables()) {
-    std::memset(variable.address, 0, variable.bytes);
-    if (!variable.initial.empty())
-      std::memcpy(variable.address, variable.initial.data(), variable.initial.size());
+  for (const Variable* variable : module.fresh) {
+    if (!variable->initial.empty())
+      std::memcpy(variable->address, variable->initial.data(), variable->initial.size());
   }
+  module.fresh.clear();
 }
 
 CUresult LoadModule(const ContextRef& context, const void* image, JitLog log, CUmodule* handle) {
@@ -93,7 +101,7 @@ CUresult ParseImage(const void* image, bool accept_wrapper, JitLog& log, ParsedI
 }
 
 CUresult MakeModule(const ContextRef& context, std::unique_ptr<Program> program, unsigned ptx_architecture,
-                    ModuleRef* module) {
+                    ModuleRef* module, ManagedVariables* managed) {
   ModuleRef made(new Module, [](Module* dying) {
     for (const AllocationRef& memory : dying->memory) ReleaseMemory(memory);
     delete dying;
@@ -101,7 +109,7 @@ CUresult MakeModule(const ContextRef& context, std::unique_ptr<Program> program,
   made->context = context;
   made->ptx_architecture = ptx_architecture;
   made->program = std::move(program);
-  if (CUresult result = PlaceVariables(context, *made); result != CUDA_SUCCESS) return result;
+  if (CUresult result = PlaceVariables(context, *made, managed); result != CUDA_SUCCESS) return result;
   std::string error;
   if (!made->program->Link(&error)) {
     Explain(error, nullptr);

@@ -46,11 +46,14 @@ struct Module {
   std::weak_ptr<Context> context;
   unsigned ptx_architecture = 0;
   std::unique_ptr<Program> program;
-  std::vector<AllocationRef> memory;   // one for each of program->variables(), in order
+  std::vector<AllocationRef> memory;   // of its variables
+  std::vector<const Variable*> fresh;  // without their initial values yet
   std::vector<FunctionRef> functions;  // one for each of program->kernels(), in order
   std::weak_ptr<Library> library;      // set for a library's module
 };
 using ModuleRef = std::shared_ptr<Module>;
+
+using ManagedVariables = std::map<std::string, AllocationRef>;
 
 // A kernel of a library: the same handle in every context.
 struct LibraryKernel {
@@ -70,6 +73,7 @@ struct Library {
   std::mutex mutex;
   std::unique_ptr<Program> unused_program;  // parsed at load, for the first module
   std::map<uint64_t, ModuleRef> modules;    // by context id
+  ManagedVariables managed;                 // one for all contexts
 };
 using LibraryRef = std::shared_ptr<Library>;
 
@@ -77,8 +81,9 @@ using LibraryRef = std::shared_ptr<Library>;
 CUresult ParseImage(const void* image, bool accept_wrapper, JitLog& log, ParsedImage* parsed);
 
 // Places the program's variables in the context's device memory and makes the module's functions.
+// Managed variables are taken from `managed`, and put there when they are new; null: the module has its own.
 CUresult MakeModule(const ContextRef& context, std::unique_ptr<Program> program, unsigned ptx_architecture,
-                    ModuleRef* module);
+                    ModuleRef* module, ManagedVariables* managed = nullptr);
 
 // Ends the handles of the module and its functions; memory goes when the last launch is done.
 void UnloadModule(const ModuleRef& module);

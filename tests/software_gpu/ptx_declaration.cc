@@ -61,6 +61,7 @@ class DeclarationParser {
       vector = 4;
     } else if (word == ".attribute") {
       cursor_.Expect('(');
+      symbol_.managed = cursor_.IsWord(".managed");
       cursor_.SkipPast(')');
     } else {
       type_ = ParseType(word.substr(1));

@@ -57,6 +57,7 @@ struct InitialAddress {
 struct Symbol {
   std::string name;
   Space space = Space::kGlobal;
+  bool managed = false;   // .attribute(.managed)
   bool external = false;  // .extern: dynamic shared memory, or defined elsewhere in the text
   bool entry_parameter = false;
   bool callee_parameter = false;  // a parameter or result of a .func
