@@ -36,8 +36,8 @@ bool installed = false;
 // Of the calling thread. Reached from a signal handler: no lazy allocation.
 struct Fault {
   uint64_t address, window;
-  bool chaining;
 };
+constexpr int kChaining = 0x43415553;
 __attribute__((tls_model("initial-exec"))) thread_local Fault last_fault;
 
 void OnFault(int number, siginfo_t* info, void* context);
@@ -78,10 +78,11 @@ void OnFault(int number, siginfo_t* info, void* context) {
       return;
     }
   }
-  const bool led_back = last_fault.chaining;
-  last_fault.chaining = true;
+  // The handler below may be the program's, which put ours below its own and calls it. The mark is in the
+  // signal's own record, because a handler may also leave by longjmp.
+  const bool led_back = info->si_errno == kChaining;
+  info->si_errno = kChaining;
   CallHandler(led_back ? first_chained : chained, number, info, context);
-  last_fault.chaining = led_back;
   errno = saved_errno;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Census category host memory: ordinary memory that is registered where it is.
 #include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -332,6 +334,33 @@ TEST_F(HostRegisterTest, ManyAtOnce) {
   for (size_t i = 1; i < blocks.size(); i += 2) OK(cuMemHostUnregister(blocks[i].data()));
   for (size_t i = 0; i < blocks.size(); ++i)
     EXPECT_EQ(blocks[i].back(), blocks[i].size() - 1 + (i % 7 == 0 && SharesMemory()));
+}
+
+// A program that handles its own faults still gets them, before and after its memory is registered.
+sigjmp_buf own_handler;
+bool Faults(volatile char* address) {
+  if (sigsetjmp(own_handler, 1) != 0) return true;
+  *address = 1;
+  return false;
+}
+
+TEST_F(HostRegisterTest, ProgramsOwnFaultHandler) {
+  std::vector<char> memory(3 * kPage);
+  void* read_only = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  OK(cuMemHostRegister(memory.data(), memory.size(), 0));
+  struct sigaction own {
+  }, before{};
+  own.sa_sigaction = [](int, siginfo_t*, void*) { siglongjmp(own_handler, 1); };
+  own.sa_flags = SA_SIGINFO;
+  ASSERT_EQ(sigaction(SIGSEGV, &own, &before), 0);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_TRUE(Faults(static_cast<char*>(read_only)));
+    EXPECT_EQ(cuMemHostUnregister(memory.data()), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemHostRegister(memory.data(), memory.size(), 0), CUDA_SUCCESS);
+  }
+  sigaction(SIGSEGV, &before, nullptr);
+  OK(cuMemHostUnregister(memory.data()));
+  munmap(read_only, kPage);
 }
 
 TEST_F(HostRegisterTest, WaitsForTheWholeDevice) {
