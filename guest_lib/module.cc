@@ -71,7 +71,8 @@ struct LibraryOptions {
   // Both that there are need nothing here: the host keeps an image of its own for the library's life, and the
   // table of host functions and data is for devices that call and read them.
   CUresult Check() const {
-    if (count != 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+    if (count != 0 && options == nullptr)
+      return CUDA_ERROR_INVALID_VALUE;  // cuBLAS gives options without values
     for (unsigned i = 0; i < count; ++i) {
       if (options[i] < 0 || options[i] >= CU_LIBRARY_NUM_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
     }
