@@ -268,11 +268,73 @@ void InstallRows(host::Driver& driver) {
 #undef REFUSE
 }
 
+// Resources that this driver has made carry its mark; it must never see others.
+constexpr uint64_t kResourceMark = 0x6b72616d20746867;
+void MakeResource(CUdevResource* resource) {
+  *resource = {};
+  resource->type = CU_DEV_RESOURCE_TYPE_SM;
+  resource->sm.smCount = static_cast<unsigned>(Random() % 64);
+  std::memcpy(resource->_internal_padding, &kResourceMark, sizeof kResourceMark);
+}
+void RequireResource(const CUdevResource& resource) {
+  Require(std::memcmp(resource._internal_padding, &kResourceMark, sizeof kResourceMark) == 0);
+}
+CUresult DeviceResource(CUdevice, CUdevResource* resource, CUdevResourceType) {
+  MakeResource(resource);
+  return CUDA_SUCCESS;
+}
+template <class Context>
+CUresult ContextResource(Context context, CUdevResource* resource, CUdevResourceType) {
+  RequireLive("cuCtxGetDevResource", kKindOf<Context>, reinterpret_cast<uintptr_t>(context));
+  MakeResource(resource);
+  return CUDA_SUCCESS;
+}
+CUresult SplitResource(CUdevResource* groups, unsigned* count, const CUdevResource* input,
+                       CUdevResource* rest, unsigned, unsigned) {
+  RequireResource(*input);
+  if (groups == nullptr) *count = static_cast<unsigned>(Random());
+  for (unsigned i = 0; groups != nullptr && i < *count; ++i) MakeResource(&groups[i]);
+  if (rest != nullptr) MakeResource(rest);
+  return CUDA_SUCCESS;
+}
+CUresult DescribeResources(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) RequireResource(resources[i]);
+  *description = reinterpret_cast<CUdevResourceDesc>(Create(HandleKind::kResourceDescriptor, 0));
+  return CUDA_SUCCESS;
+}
+CUresult GetCoredump(CUcoredumpSettings, void* value, size_t* size) {
+  if (value != nullptr) Fill(value, *size);
+  if (Random() % 4 == 0) *size = Random();
+  return CUDA_SUCCESS;
+}
+CUresult SetCoredump(CUcoredumpSettings attribute, void* value, size_t* size) {
+  Touch(value, *size);
+  Require(attribute != CU_COREDUMP_FILE && attribute != CU_COREDUMP_PIPE);
+  const bool enables =
+      attribute == CU_COREDUMP_ENABLE_ON_EXCEPTION || attribute == CU_COREDUMP_ENABLE_USER_TRIGGER;
+  Require(!enables || *static_cast<const char*>(value) == 0);
+  return CUDA_SUCCESS;
+}
+
+void InstallResources(host::Driver& driver) {
+  auto install = [&](Op op, auto* function) {
+    driver.row[static_cast<size_t>(op)] = reinterpret_cast<void (*)()>(function);
+  };
+  install(Op::cuDeviceGetDevResource, &DeviceResource);
+  install(Op::cuCtxGetDevResource, &ContextResource<CUcontext>);
+  install(Op::cuGreenCtxGetDevResource, &ContextResource<CUgreenCtx>);
+  install(Op::cuDevSmResourceSplitByCount, &SplitResource);
+  install(Op::cuDevResourceGenerateDesc, &DescribeResources);
+  install(Op::cuCoredumpGetAttribute, &GetCoredump);
+  install(Op::cuCoredumpSetAttribute, &SetCoredump);
+}
+
 }  // namespace
 
 void InstallFakeDriver() {
   host::Driver& driver = host::TheDriver();
   InstallRows(driver);
+  InstallResources(driver);
 #define INSTALL(fn)                                        \
   {                                                        \
     struct Name {                                          \

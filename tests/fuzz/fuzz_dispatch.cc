@@ -14,6 +14,7 @@
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/registration.h"
+#include "ivshmem_ring/sharing_messages.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fuzz_graph.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -261,6 +262,38 @@ void MakeRegister(Input& input, Bytes& body) {
                                 input.Byte() % 16u, input.Byte() % 2u};
 }
 
+// Contexts, device resources, the settings of core dumps; words for all that has no form here.
+void MakeContexts(Op op, Input& input, Bytes& body) {
+  const uint32_t few = input.Byte() < 240 ? input.Byte() % 3 : static_cast<uint32_t>(SomeNumber(input));
+  auto number = [&] { return input.Byte() < 200 ? 1 + input.Byte() % 3u : SomeNumber(input); };
+  switch (op) {
+    case Op::cuCtxCreate_v2:
+      Append<CreateContextBody>(body) = {SomeHandle(input, HandleKind::kContext), 0, 0, few,
+                                         input.Byte() % 5u};
+      return body.resize(body.size() + sizeof(CUexecAffinityParam) * (few % 16));
+    case Op::cuDevSmResourceSplitByCount:
+      Append<SplitResourceBody>(body) = {number(), few, input.Byte() % 2u, input.Byte() % 2u, 0, 8, 0};
+      return;
+    case Op::cuDevResourceGenerateDesc:
+      Append<GenerateDescriptionBody>(body) = {SomeHandle(input, HandleKind::kResourceDescriptor), few, 0};
+      for (uint32_t i = 0; i < few % 8; ++i) Append<uint64_t>(body) = number();
+      return;
+    case Op::cuCoredumpGetAttribute:
+    case Op::cuCoredumpSetAttribute:
+      Append<CoredumpBody>(body) = {input.Byte() % 9u, input.Byte() % 2u, number()};
+      return body.resize(body.size() + input.Byte());
+    case Op::cuDeviceGetDevResource:
+    case Op::cuCtxGetDevResource:
+    case Op::cuGreenCtxGetDevResource:
+      Append<GetDevResourceBody>(body) = {
+          SomeHandle(input, op == Op::cuCtxGetDevResource ? HandleKind::kContext : HandleKind::kGreenContext),
+          0, 1};
+      return;
+    default:
+      for (int words = input.Byte() % 5; words > 0; --words) Append<uint64_t>(body) = SomeNumber(input);
+  }
+}
+
 // Bodies of the messages that have no generic row.
 void MakeByHand(Op op, Input& input, Bytes& body) {
   if (MakeGraphBody(op, input, body)) return;
@@ -319,9 +352,6 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
       return MakeEnumerate(input, body, kLibrary);
     case Op::cuLibraryUnload:
       return MakeHandles(input, body, {kLibrary});
-    case Op::cuCtxCreate_v2:
-      MakeHandles(input, body, {kContext});
-      return Put(body, "\0\0\0\0\0\0\0\0", 8);
     case Op::cuCtxDestroy_v2:
       return MakeHandles(input, body, {kContext});
     case Op::cuDevicePrimaryCtxRetain:
@@ -334,7 +364,7 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
       AppendNumbers<TensorMapBody>(input, body);
       return;
     default:
-      for (int words = input.Byte() % 5; words > 0; --words) Append<uint64_t>(body) = SomeNumber(input);
+      return MakeContexts(op, input, body);
   }
 }
 
@@ -375,6 +405,10 @@ uint16_t SomeOp(Input& input) {
                                    Op::cuGraphCreate,
                                    Op::cuGraphAddEmptyNode,
                                    Op::cuCtxCreate_v2,
+                                   Op::cuDeviceGetDevResource,
+                                   Op::cuDevSmResourceSplitByCount,
+                                   Op::cuDevResourceGenerateDesc,
+                                   Op::cuGreenCtxCreate,
                                    Op::cuDevicePrimaryCtxRetain,
                                    Op::cuGraphGetNodes,
                                    Op::cuLaunchKernel,
