@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual memory management: reservations inside the device windows, what is mapped, shareable handles.
+#include <atomic>
+
 #include "guest_lib/address_windows.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
@@ -24,6 +26,42 @@ CUresult ReceiveAllocation(PendingCall& call, Allocation made, CUmemGenericAlloc
   return CUDA_SUCCESS;
 }
 
+bool IsInWindows(CUdeviceptr address, size_t bytes) {
+  return IsDeviceAddress(address) && IsDeviceAddress(address + bytes - 1);
+}
+
+CUresult ReserveAt(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wish,
+                   unsigned long long flags) {
+  const CUresult result = Wait<Op::cuMemAddressReserve>(address, bytes, alignment, wish, flags);
+  if (result != CUDA_SUCCESS || IsInWindows(*address, bytes)) return result;
+  Wait<Op::cuMemAddressFree>(*address, bytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// The driver's own choice leaves the windows once its first 300 GiB are taken, and PyTorch's expandable
+// segments take more addresses than the GPU has memory for each stream. The upper window has room for 20 TiB;
+// its upper end, which the driver's mappings reach last, is handed out downwards.
+CUresult ReserveInUpperWindow(CUdeviceptr* address, size_t bytes, size_t alignment,
+                              unsigned long long flags) {
+  constexpr Window kUpper = kDeviceWindows[1];
+  static std::atomic<uint64_t> next{kUpper.end};
+  constexpr uint64_t kGranularity = 2 << 20;
+  const uint64_t aligned = alignment > kGranularity ? alignment : kGranularity;
+  if (bytes > kUpper.end - kUpper.begin || aligned > kUpper.end - kUpper.begin)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t needed = (bytes + 2 * aligned - 1) / aligned * aligned;
+  for (int tries = 0; tries < 8; ++tries) {
+    uint64_t end = next.load();
+    do {
+      if (needed > end - kUpper.begin) return CUDA_ERROR_OUT_OF_MEMORY;
+    } while (!next.compare_exchange_weak(end, end - needed));
+    const uint64_t wish = (end - needed + aligned - 1) / aligned * aligned;
+    const CUresult result = ReserveAt(address, bytes, alignment, wish, flags);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  }
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 }  // namespace
 
 extern "C" {
@@ -33,12 +71,11 @@ extern "C" {
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wish,
                              unsigned long long flags) {
   if (const CUresult result = InitialisedOrError()) return result;
-  const bool inside = IsDeviceAddress(wish) && IsDeviceAddress(wish + bytes);
-  const CUresult result =
-      Wait<Op::cuMemAddressReserve>(address, bytes, alignment, inside ? wish : CUdeviceptr{0}, flags);
-  if (result != CUDA_SUCCESS || IsDeviceAddress(*address)) return result;
-  cuMemAddressFree(*address, bytes);
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUdeviceptr passed = IsInWindows(wish, bytes) ? wish : CUdeviceptr{0};
+  const CUresult result = ReserveAt(address, bytes, alignment, passed, flags);
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  return ReserveInUpperWindow(address, bytes, alignment, flags);
 }
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
