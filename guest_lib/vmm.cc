@@ -52,10 +52,13 @@ CUresult ReserveInUpperWindow(CUdeviceptr* address, size_t bytes, size_t alignme
   const uint64_t needed = (bytes + 2 * aligned - 1) / aligned * aligned;
   for (int tries = 0; tries < 8; ++tries) {
     uint64_t end = next.load();
+    uint64_t top = 0;
     do {
-      if (needed > end - kUpper.begin) return CUDA_ERROR_OUT_OF_MEMORY;
-    } while (!next.compare_exchange_weak(end, end - needed));
-    const uint64_t wish = (end - needed + aligned - 1) / aligned * aligned;
+      top =
+          needed > end - kUpper.begin ? kUpper.end : end;  // at the bottom: what was above may be free again
+      if (needed > top - kUpper.begin) return CUDA_ERROR_OUT_OF_MEMORY;
+    } while (!next.compare_exchange_weak(end, top - needed));
+    const uint64_t wish = (top - needed + aligned - 1) / aligned * aligned;
     const CUresult result = ReserveAt(address, bytes, alignment, wish, flags);
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
   }
