@@ -114,6 +114,7 @@ TEST_F(CallbackTest, TheStreamWaitsForTheFunction) {
 }
 
 TEST_F(CallbackTest, LaunchReturnsWhileTheStreamIsBusy) {
+  NEEDS_SHARED_MEMORY();
   std::atomic<int> count{0};
   Spinner spinner(Kernel("spin"), stream_);
   EXPECT_FALSE(Waits(spinner, [&] { OK(cuLaunchHostFunc(stream_, Count, &count)); }));

@@ -28,45 +28,19 @@ CUfunction DriverTest::Kernel(const char* name) {
 // call could end the kernel. Only over TCP, where host memory has no address on the device, it is device
 // memory.
 Spinner::Spinner(CUfunction spin, CUstream stream) {
-  EXPECT_EQ(cuCtxGetCurrent(&context_), CUDA_SUCCESS);
-  if (SharesMemory()) {
-    void* word = nullptr;
-    EXPECT_EQ(cuMemHostAlloc(&word, 4, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
-    host_flag_ = static_cast<volatile uint32_t*>(word);
-    *host_flag_ = 0;
-    EXPECT_EQ(cuMemHostGetDevicePointer(&flag_, word, 0), CUDA_SUCCESS);
-  } else {
-    EXPECT_EQ(cuMemAlloc(&flag_, 4), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamCreate(&side_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemsetD32Async(flag_, 0, 1, side_), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamSynchronize(side_), CUDA_SUCCESS);
-  }
-  void* parameters[] = {&flag_};
+  void* word = nullptr;
+  EXPECT_EQ(cuMemHostAlloc(&word, 4, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  flag_ = static_cast<volatile uint32_t*>(word);
+  *flag_ = 0;
+  CUdeviceptr seen_by_device = 0;
+  EXPECT_EQ(cuMemHostGetDevicePointer(&seen_by_device, word, 0), CUDA_SUCCESS);
+  void* parameters[] = {&seen_by_device};
   EXPECT_EQ(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr), CUDA_SUCCESS);
-}
-
-void Spinner::Release() {
-  if (released_.exchange(true)) return;
-  if (host_flag_ != nullptr) {
-    *host_flag_ = 1;
-    return;
-  }
-  CUcontext before = nullptr;
-  cuCtxGetCurrent(&before);
-  EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemsetD32Async(flag_, 1, 1, side_), CUDA_SUCCESS);
-  EXPECT_EQ(cuStreamSynchronize(side_), CUDA_SUCCESS);
-  EXPECT_EQ(cuCtxSetCurrent(before), CUDA_SUCCESS);
 }
 
 Spinner::~Spinner() {
   Release();
-  if (host_flag_ != nullptr) {
-    EXPECT_EQ(cuMemFreeHost(const_cast<uint32_t*>(host_flag_)), CUDA_SUCCESS);  // waits for the kernel's end
-    return;
-  }
-  EXPECT_EQ(cuStreamDestroy(side_), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFree(flag_), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeHost(const_cast<uint32_t*>(flag_)), CUDA_SUCCESS);  // waits for the kernel's end
 }
 
 namespace {

@@ -69,6 +69,7 @@ TEST_F(HostMemoryTest, ManySizes) {
 }
 
 TEST_F(HostMemoryTest, FreeWaitsForTheWholeDevice) {
+  NEEDS_SHARED_MEMORY();
   void* memory = nullptr;
   CUstream stream = nullptr;
   OK(cuMemHostAlloc(&memory, 4000, 0));

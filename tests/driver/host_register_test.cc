@@ -364,6 +364,7 @@ TEST_F(HostRegisterTest, ProgramsOwnFaultHandler) {
 }
 
 TEST_F(HostRegisterTest, WaitsForTheWholeDevice) {
+  NEEDS_SHARED_MEMORY();
   std::vector<char> memory(5 * kPage);
   CUstream stream = nullptr;
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));

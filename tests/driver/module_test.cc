@@ -212,6 +212,7 @@ TEST_F(ModuleTest, UnloadEndsHandles) {
 }
 
 TEST_F(ModuleTest, UnloadWaitsForTheDevice) {
+  NEEDS_SHARED_MEMORY();
   CUstream busy;
   OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
   CUmodule module;

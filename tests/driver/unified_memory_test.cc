@@ -231,6 +231,7 @@ TEST_F(UnifiedMemoryTest, Batches) {
 }
 
 TEST_F(UnifiedMemoryTest, FreeWaitsForTheWholeDevice) {
+  NEEDS_SHARED_MEMORY();
   Spinner spinner(Kernel("spin"), stream_);
   EXPECT_TRUE(Waits(spinner, [&] { EXPECT_EQ(cuMemFree(memory_), CUDA_SUCCESS); }));
 }
