@@ -47,7 +47,7 @@ def arrays():
     show("einsum", cupy.einsum("ij,kj->ik", x[:600].reshape(20, 30), x[:300].reshape(10, 30)))
     kernel = cupy.ElementwiseKernel("float32 a, float32 b", "float32 c", "c = a * b + 1", "multiply_add")
     show("elementwise kernel", kernel(x, x[::-1].copy()))
-    reduction = cupy.ReductionKernel("float32 a", "float32 b", "a * a", "a + b", "b = sqrt(a)", "0", "norm")
+    reduction = cupy.ReductionKernel("float32 a", "float32 b", "a * a", "a + b", "b = sqrt(a)", "0", "root_of_squares")
     show("reduction kernel", reduction(x[:10000].reshape(10, 1000), axis=1))
     show("fused", cupy.fuse()(lambda a, b: cupy.exp(-a) * b + a)(x * 0.001, x))
 

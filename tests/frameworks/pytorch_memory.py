@@ -114,8 +114,8 @@ print("allocated", torch.cuda.memory_allocated(), "backend", torch.cuda.get_allo
 del kept, grown, y, graph
 try:
     torch.empty(torch.cuda.get_device_properties(0).total_memory, dtype=torch.uint8, device="cuda")
-except torch.cuda.OutOfMemoryError as error:
-    print("out of memory:", str(error).split(". ")[0].splitlines()[0])
+except RuntimeError as error:  # without the cache it is an AcceleratorError instead of an OutOfMemoryError
+    print(f"out of memory: {type(error).__name__}:", str(error).split(". ")[0].splitlines()[0])
 torch.cuda.synchronize(); torch.cuda.empty_cache()
 print("#", start - free(), "bytes less free than at the start")
 print("value after all", float((x + 1).sum()))

@@ -66,13 +66,6 @@ def host_tma_kernel(source, target, BM: tl.constexpr, BN: tl.constexpr):
     target.store([row, column], source.load([row, column]) + 1)
 
 
-@triton.jit
-def too_much_shared_kernel(x, out, BM: tl.constexpr):
-    at = tl.arange(0, BM)
-    square = tl.load(x + at[:, None] * BM + at[None, :])
-    tl.store(out + at[:, None] * BM + at[None, :], tl.dot(square, square))
-
-
 def random(*shape, dtype=torch.float32, seed=71):
     generator = torch.Generator(device=DEVICE).manual_seed(seed)
     return torch.randn(*shape, device=DEVICE, generator=generator).to(dtype)
@@ -145,9 +138,10 @@ def kernel_facts():
 
 
 def failed_launch():
-    x = torch.zeros(1024, 1024, device=DEVICE)
+    # Five stages of two tiles of 32 KiB: it compiles, and no GPU has as much shared memory.
+    x, out = torch.zeros(1024, 1024, device=DEVICE, dtype=torch.float16), torch.zeros(1024, 1024, device=DEVICE)
     expect_error("too much shared memory", triton.runtime.errors.OutOfResources,
-                 lambda: too_much_shared_kernel[(1,)](x[:512, :512].contiguous(), x, BM=512, num_warps=16))
+                 lambda: matmul_kernel[(8, 8)](x, x, out, 1024, 1024, 1024, 128, 128, 128, num_warps=8, num_stages=5))
     show("after it", x[:2, :2] + 1)
 
 
