@@ -30,7 +30,7 @@ COMMANDS = {
     "no_such_gpu": "nvidia-smi -i 99",
     "no_such_option": "nvidia-smi --nonsense",
 }
-CHANGING = re.compile(r"timestamp|used|free|temp|power|draw|clock|graphics|^sm$|^memory$|video|gpu$|utili[sz]ation|encoder|"
+CHANGING = re.compile(r"timestamp|used|free|temp|power|draw|clock|graphics|^sm$|^memory$|video|gpu$|util|encoder|"
                       r"decoder|jpeg|ofa|pstate|performance state|fan|throughput|replay|idle|slowdown|thermal|energy|"
                       r"average|latency|fps|sample|process|pid|counter|session|duration|available|margin|bar1|utc",
                       re.IGNORECASE)

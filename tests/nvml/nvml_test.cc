@@ -38,6 +38,12 @@ bool ThroughCauseway() {
   return std::getenv("CAUSEWAY") != nullptr;
 }
 
+// NVIDIA's library reads and writes through some arguments without a look: a null pointer or handle ends the
+// program. Natively only right ones are given to the calls that are asked for many functions.
+bool SurvivesWrongArguments() {
+  return ThroughCauseway() || OnSoftwareGpu();
+}
+
 class NvmlTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -50,6 +56,7 @@ class NvmlTest : public ::testing::Test {
   uint32_t Number(const char* name) {
     uint32_t value = 0;
     EXPECT_EQ(Call(name, device_, &value), kSuccess) << name;
+    if (!SurvivesWrongArguments()) return value;
     EXPECT_EQ(Call(name, device_, static_cast<uint32_t*>(nullptr)), kInvalid) << name;
     EXPECT_EQ(Call(name, DeviceHandle{}, &value), kInvalid) << name;
     return value;
@@ -137,14 +144,18 @@ TEST_F(NvmlTest, HealthIsTheHosts) {
   EXPECT_EQ(Call("nvmlDeviceGetTemperature", device_, 0u, &degrees), kSuccess);
   EXPECT_GT(degrees, 0u);
   EXPECT_LT(degrees, 120u);
-  EXPECT_EQ(Call("nvmlDeviceGetTemperature", device_, 99u, &degrees), kInvalid);
+  if (SurvivesWrongArguments()) {
+    EXPECT_EQ(Call("nvmlDeviceGetTemperature", device_, 99u, &degrees), kInvalid);
+  }
   EXPECT_GT(Number("nvmlDeviceGetPowerUsage"), 0u);
   Say("limit", Number("nvmlDeviceGetEnforcedPowerLimit"));
   Say("persistence", Number("nvmlDeviceGetPersistenceMode"));
   Say("mode", Number("nvmlDeviceGetComputeMode"));
-  uint32_t rates[2] = {200, 200};
+  uint32_t rates[2] = {200, 200}, unrepairable = 9;
   EXPECT_EQ(Call("nvmlDeviceGetUtilizationRates", device_, +rates), kSuccess);
   EXPECT_LE(rates[0], 100u);
+  Say("unrepairable", Call("nvmlDeviceGetUnrepairableMemoryFlag_v1", device_, &unrepairable));
+  Say("flag", unrepairable);
   for (uint32_t clock = 0; clock < 3; ++clock) {
     uint32_t most = 0;
     EXPECT_EQ(Call("nvmlDeviceGetMaxClockInfo", device_, clock, &most), kSuccess);
@@ -177,7 +188,9 @@ TEST_F(NvmlTest, ManyFieldsAtOnce) {
     EXPECT_EQ(value.value, values[0].value);
   }
   Say("ecc", values[0].value);
-  EXPECT_EQ(Call("nvmlDeviceGetFieldValues", device_, 0, values.data()), kInvalid);
+  if (SurvivesWrongArguments()) {
+    EXPECT_EQ(Call("nvmlDeviceGetFieldValues", device_, 0, values.data()), kInvalid);
+  }
 }
 
 TEST_F(NvmlTest, MemoryAddsUp) {
@@ -190,6 +203,7 @@ TEST_F(NvmlTest, MemoryAddsUp) {
   second.version = V(2, sizeof second);
   EXPECT_EQ(Call("nvmlDeviceGetMemoryInfo_v2", device_, &second), kSuccess);
   EXPECT_EQ(second.total, memory.total);
+  if (!SurvivesWrongArguments()) return;
   EXPECT_EQ(Call("nvmlDeviceGetMemoryInfo", device_, static_cast<nvml::Memory*>(nullptr)), kInvalid);
   EXPECT_EQ(Call("nvmlDeviceGetMemoryInfo", DeviceHandle{}, &memory), kInvalid);
 }

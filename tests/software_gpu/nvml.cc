@@ -291,6 +291,9 @@ NVML nvmlDeviceGetPersistenceMode(DeviceHandle device, uint32_t* mode) {
 NVML nvmlDeviceGetComputeMode(DeviceHandle device, uint32_t* mode) {
   return Tell(device, std::pair(mode, 0u));
 }
+NVML nvmlDeviceGetUnrepairableMemoryFlag_v1(DeviceHandle device, uint32_t* flag) {
+  return Tell(device, std::pair(flag, 0u));
+}
 NVML nvmlDeviceGetMinorNumber(DeviceHandle device, uint32_t* number) {
   return nvmlDeviceGetIndex(device, number);
 }
