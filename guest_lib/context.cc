@@ -220,7 +220,7 @@ void EndGreenContext(Object* object) {
   std::vector<Object*>& stack = ThisThread().contexts;
   if (!stack.empty() && stack.back() == object) stack.pop_back();
   FreeObjectsOf(object);
-  FreeObject(object);
+  RetireObject(object);
 }
 
 CUcontext CurrentContext() {
@@ -455,7 +455,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
   EndRegistrationsOf(object);
   ContextOf(object).active.store(false);
   FreeObjectsOf(object);
-  FreeObject(object);  // its Context stays: other threads may still have it on their stack
+  RetireObject(object);  // other threads may still have it on their stack
   const WithoutContext none;
   CUresult result;
   {

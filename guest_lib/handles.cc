@@ -73,6 +73,10 @@ void FreeObject(Object* object) {
   table.free.push_back(static_cast<uint32_t>(object - table.objects));
 }
 
+void RetireObject(Object* object) {
+  object->kind.store(static_cast<uint8_t>(HandleKind::kNone), std::memory_order_release);
+}
+
 Object* FindObject(HandleKind kind, const void* handle) {
   const Table& table = TheTable();
   const auto offset = reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(table.objects);

@@ -25,6 +25,9 @@ static_assert(sizeof(Object) == 64);
 // Null when all numbers are taken.
 Object* NewObject(HandleKind kind, Object* context);
 void FreeObject(Object* object);
+// Dead like a freed one, but its number is not used again and `detail` stays: others may still hold the
+// pointer (contexts on the stacks of other threads).
+void RetireObject(Object* object);
 // The live object behind a handle, or null.
 Object* FindObject(HandleKind kind, const void* handle);
 WireHandle WireOf(const Object* object);

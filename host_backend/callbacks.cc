@@ -101,7 +101,9 @@ CUresult Serve_kAwaitCallback(Session& session, Request& request) {
   if (!request.in.ok()) return request.in.error();
   // It may take for ever, which only the thread made for it may.
   if (body.wait != 0 && request.channel != kCallbackChannel) return CUDA_ERROR_INVALID_VALUE;
-  request.out.Put(session.callbacks().Await(body));
+  const DueCallback due = session.callbacks().Await(body);
+  session.EndUserObject(due.id);  // before the guest, told so, uses its number again
+  request.out.Put(due);
   return request.out.error();
 }
 

@@ -485,6 +485,7 @@ CUresult Serve_cuUserObjectCreate(Session& session, Request& request) {
                               &AnnounceDestructor, body.references, body.flags);
   if (result != CUDA_SUCCESS) return result;
   session.Bind(HandleKind::kUserObject, body.object, object, request.out);
+  session.NoteUserObject(body.id, body.object);
   return request.out.error();
 }
 

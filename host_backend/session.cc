@@ -278,6 +278,19 @@ void Session::Unbind(WireHandle wire) {
   handles_.Unbind(wire);
 }
 
+void Session::NoteUserObject(uint64_t callback, WireHandle object) {
+  const std::lock_guard lock(user_objects_mutex_);
+  user_objects_[callback] = object;
+}
+
+void Session::EndUserObject(uint64_t callback) {
+  const std::lock_guard lock(user_objects_mutex_);
+  const auto found = user_objects_.find(callback);
+  if (found == user_objects_.end()) return;
+  Unbind(found->second);
+  user_objects_.erase(found);
+}
+
 WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {
   if (value == nullptr) return 0;
   const WireHandle known = handles_.Reverse(kind, value);

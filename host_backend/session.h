@@ -128,6 +128,11 @@ class Session {
   Logs& logs() { return logs_; }
   const RegionView& region() const { return region_; }
   uint64_t live_handles() const { return handles_.live(); }
+
+  // User objects end without a call: when their destructor is due, which the guest knows by the number it
+  // gave it.
+  void NoteUserObject(uint64_t callback, WireHandle object);
+  void EndUserObject(uint64_t callback);
   bool shares_memory() const { return transport_->shares_memory(); }
 
   std::atomic<uint64_t> calls{0};
@@ -151,6 +156,8 @@ class Session {
   HandleTable handles_;
   Output output_;
   Logs logs_;
+  std::mutex user_objects_mutex_;
+  std::map<uint64_t, WireHandle> user_objects_;  // by the number of their destructor
   const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
   DeviceResources resources_;
   DaemonLink* daemon_ = nullptr;
