@@ -313,7 +313,7 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version) {
   if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Object* object = context != nullptr ? Find(context) : CurrentContextObject();
   if (object == nullptr || !ContextOf(object).active.load()) return CUDA_ERROR_INVALID_CONTEXT;
-  *version = ContextOf(object).api_version;
+  *version = 3020;  // the last to change how contexts work
   return CUDA_SUCCESS;
 }
 

@@ -23,7 +23,6 @@ struct Context {
   uint32_t holds = 0;       // of a primary context: its green contexts
   Object* green = nullptr;  // the green context that this one stands for
   uint32_t flags = 0;
-  uint32_t api_version = 3020;  // 3010: made by the cuCtxCreate of CUDA 3.1
 };
 
 // The stream that stands for PER_THREAD in one context. A context that ends takes it along, and its number
