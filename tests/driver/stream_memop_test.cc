@@ -164,6 +164,13 @@ TEST_F(StreamMemopTest, OlderNames) {
     const CUresult result = function(stream_, words_ + 8, 0, 0);
     Say(name, static_cast<int>(result));
   }
+  CUstreamBatchMemOpParams write{};
+  write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  write.writeValue.address = words_;
+  auto* batch =
+      SymbolAs<CUresult(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned)>("cuStreamBatchMemOp");
+  ASSERT_NE(batch, nullptr);
+  Say("cuStreamBatchMemOp", static_cast<int>(batch(stream_, 1, &write, 0)));
   OK(cuStreamSynchronize(stream_));
 }
 
