@@ -312,10 +312,9 @@ CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
   range.id = NextId();
   const std::lock_guard lock(registry.change);
   HostAllocation known;
-  if (FindHost(address, &known) || FindHost(address + bytes - 1, &known) ||
-      OverlapsAny(registry.ranges, address, bytes)) {
-    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  }
+  if (OverlapsAny(registry.ranges, address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  // CUDA's own memory.
+  if (FindHost(address, &known) || FindHost(address + bytes - 1, &known)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<Mapping> mappings;
   if (const CUresult result = Examine(range, &mappings)) return result;
   // Natively the whole device is waited for, here by the worker's driver.
@@ -328,7 +327,10 @@ CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
 CUresult Unregister(uint64_t address) {
   const std::lock_guard lock(registry.change);
   const auto found = registry.ranges.find(address);
-  if (found == registry.ranges.end()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (found == registry.ranges.end()) {
+    HostAllocation other;  // CUDA's own memory, or the inside of a range
+    return FindHost(address, &other) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  }
   const HostAllocation range = found->second;
   const bool shared = Session::Get()->transport().shares_memory();
   if (const CUresult result = shared ? SendUnregister(address) : DrainDevice()) return result;

@@ -280,7 +280,7 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
   if (const CUresult result = NeedContext()) return result;
   HostAllocation allocation;
   if (flags == nullptr || !FindHost(reinterpret_cast<uint64_t>(host), &allocation) ||
-      allocation.kind != HostKind::kPinned) {
+      allocation.kind == HostKind::kManaged) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   *flags = allocation.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // with unified addressing all of it is mapped

@@ -154,7 +154,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pdptr, void* p, unsigned int 
 CUresult cuMemHostGetFlags(unsigned int* pFlags, void* p) {
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
     AllocationRef allocation = FindHostAllocation(p);
-    if (pFlags == nullptr || allocation == nullptr || allocation->kind != MemoryKind::kHost) {
+    if (pFlags == nullptr || allocation == nullptr ||
+        (allocation->kind != MemoryKind::kHost && allocation->kind != MemoryKind::kRegistered)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     // With unified addressing all host memory is mapped.
@@ -179,9 +180,9 @@ CUresult cuMemHostUnregister(void* p) {
     if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (CUresult refused = RefuseWhileCapturing(); refused != CUDA_SUCCESS) return refused;
     AllocationRef allocation = FindHostAllocation(p);
-    if (allocation == nullptr || allocation->kind != MemoryKind::kRegistered || allocation->address() != p) {
-      return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
+    if (allocation == nullptr) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (allocation->kind != MemoryKind::kRegistered || allocation->address() != p)
+      return CUDA_ERROR_INVALID_VALUE;
     SynchronizeDevice();
     ReleaseMemory(allocation);
     return CUDA_SUCCESS;

@@ -266,7 +266,8 @@ CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t byt
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
   if (AllocationRef known = FindLocked(map, allocation->base)) {
-    return known->IsHost() ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+    return known->kind == MemoryKind::kRegistered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                                  : CUDA_ERROR_INVALID_VALUE;
   }
   Insert(map, allocation);
   return CUDA_SUCCESS;
