@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernel launches. Parameters arrive in kernel layout and go to the driver as one buffer.
+#include <algorithm>
 #include <cstring>
 
 #include "host_backend/session.h"
@@ -54,6 +55,27 @@ CUresult TakeBody(Session& session, Reader& in, Launch* launch) {
   return in.error();
 }
 
+// A pointer to each parameter. False where the driver does not tell where they lie, or one lies outside of
+// what was given.
+bool PointToParameters(const Launch& launch, std::vector<void*>* pointers) {
+  if (TheDriver().cuFuncGetParamInfo == nullptr) return false;
+  size_t offset = 0, bytes = 0;
+  while (TheDriver().cuFuncGetParamInfo(launch.function, pointers->size(), &offset, &bytes) == CUDA_SUCCESS) {
+    const size_t given = launch.body.parameter_bytes;
+    if (offset > given || bytes > given - offset) return false;
+    pointers->push_back(const_cast<std::byte*>(launch.parameters) + offset);
+  }
+  return true;
+}
+
+bool IsCooperative(const Launch& launch) {
+  if (launch.body.form == kCooperativeLaunch) return true;
+  const auto* end = launch.attributes + launch.body.attribute_count;
+  return std::any_of(launch.attributes, end, [](const CUlaunchAttribute& attribute) {
+    return attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute.value.cooperative != 0;
+  });
+}
+
 CUresult RunLaunch(Launch* launch) {
   const LaunchBody& body = launch->body;
   size_t parameter_bytes = body.parameter_bytes;
@@ -65,9 +87,16 @@ CUresult RunLaunch(Launch* launch) {
                                       body.block[0], body.block[1], body.block[2], body.shared_bytes,
                                       launch->stream, nullptr, packed);
   }
+  // While a stream captures, the driver takes no packed buffer for a cooperative launch.
+  std::vector<void*> pointers;
+  const bool pointed = IsCooperative(*launch) && PointToParameters(*launch, &pointers);
+  if (pointed && body.attribute_count == 0 && TheDriver().cuLaunchCooperativeKernel != nullptr) {
+    return TheDriver().cuLaunchCooperativeKernel(launch->function, body.grid[0], body.grid[1], body.grid[2],
+                                                 body.block[0], body.block[1], body.block[2],
+                                                 body.shared_bytes, launch->stream, pointers.data());
+  }
   uint32_t count = body.attribute_count;
   if (body.form == kCooperativeLaunch) {
-    // The driver's cooperative call takes no packed buffer: the attribute says the same.
     launch->attributes[count] = {};
     launch->attributes[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     launch->attributes[count++].value.cooperative = 1;
@@ -83,18 +112,8 @@ CUresult RunLaunch(Launch* launch) {
   config.hStream = launch->stream;
   config.attrs = launch->attributes;
   config.numAttrs = count;
-  return TheDriver().cuLaunchKernelEx(&config, launch->function, nullptr, packed);
-}
-
-// The driver's multi-device call wants a pointer to each parameter.
-void PointToParameters(const Launch& launch, std::vector<std::byte>* parameters,
-                       std::vector<void*>* pointers) {
-  parameters->assign(launch.parameters, launch.parameters + launch.body.parameter_bytes);
-  for (size_t offset = 0, bytes = 0;
-       TheDriver().cuFuncGetParamInfo(launch.function, pointers->size(), &offset, &bytes) == CUDA_SUCCESS;) {
-    if (offset > parameters->size() || bytes > parameters->size() - offset) break;
-    pointers->push_back(parameters->data() + offset);
-  }
+  return pointed ? TheDriver().cuLaunchKernelEx(&config, launch->function, pointers.data(), nullptr)
+                 : TheDriver().cuLaunchKernelEx(&config, launch->function, nullptr, packed);
 }
 
 }  // namespace
@@ -139,14 +158,13 @@ CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& r
   const auto flags = in.Get<uint32_t>();
   if (!in.ok() || count > kMaxDeviceLaunches) return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUDA_LAUNCH_PARAMS> list(count);
-  std::vector<std::vector<std::byte>> parameters(count);
   std::vector<std::vector<void*>> pointers(count);
   for (uint32_t i = 0; i < count; ++i) {
     Launch launch;
     if (const CUresult result = TakeBody(session, in, &launch)) return result;
     launch.parameters = in.Take(launch.body.parameter_bytes);
     if (launch.parameters == nullptr) return in.error();
-    PointToParameters(launch, &parameters[i], &pointers[i]);
+    if (!PointToParameters(launch, &pointers[i])) return CUDA_ERROR_INVALID_VALUE;
     const LaunchBody& body = launch.body;
     list[i] = {launch.function, body.grid[0],  body.grid[1],      body.grid[2],  body.block[0],
                body.block[1],   body.block[2], body.shared_bytes, launch.stream, pointers[i].data()};
