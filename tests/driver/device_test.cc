@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Census category device: what a device is.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "tests/driver/driver_test.h"
@@ -35,9 +37,28 @@ TEST_F(DeviceTest, CountAndHandles) {
   EXPECT_EQ(cuDeviceGetCount(nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
+// What a device does with host memory: over TCP there is none that it shares.
+constexpr CUdevice_attribute kOfSharedMemory[] = {
+    CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM};
+
+TEST_F(DeviceTest, AttributesOfSharedMemory) {
+  if (!SharesMemory()) {
+    for (const CUdevice_attribute attribute : kOfSharedMemory)
+      EXPECT_EQ(Attribute(attribute), 0) << attribute;
+  }
+  NEEDS_SHARED_MEMORY();
+  for (const CUdevice_attribute attribute : kOfSharedMemory)
+    Say("value" + std::to_string(attribute), Attribute(attribute));
+}
+
 TEST_F(DeviceTest, EveryAttribute) {
   for (int attribute = 0; attribute < CU_DEVICE_ATTRIBUTE_MAX + 4; ++attribute) {
     int value = 0;
+    if (std::find(std::begin(kOfSharedMemory), std::end(kOfSharedMemory), attribute) !=
+        std::end(kOfSharedMemory)) {
+      continue;
+    }
     const CUresult result = cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(attribute), 0);
     Say("result" + std::to_string(attribute), static_cast<int>(result));
     if (result == CUDA_SUCCESS) Say("value" + std::to_string(attribute), value);

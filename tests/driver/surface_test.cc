@@ -152,20 +152,21 @@ TEST_F(SurfaceTest, WrongArguments) {
   resource.resType = CU_RESOURCE_TYPE_ARRAY;
   resource.res.array.hArray = array;
   CUsurfObject surface = 0;
+  resource.res.array.hArray = other;  // without CUDA_ARRAY3D_SURFACE_LDST
+  Say("array without the flag", static_cast<int>(cuSurfObjectCreate(&surface, &resource)));
+  resource.res.array.hArray = array;
+  if (OnNvidiaLibrary()) return;  // it crashes
   EXPECT_EQ(cuSurfObjectCreate(nullptr, &resource), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuSurfObjectCreate(&surface, nullptr), CUDA_ERROR_INVALID_VALUE);
   OK(cuSurfObjectCreate(&surface, &resource));
   EXPECT_EQ(cuSurfObjectGetResourceDesc(nullptr, surface), CUDA_ERROR_INVALID_VALUE);
   OK(cuSurfObjectDestroy(surface));
-  resource.res.array.hArray = other;  // without CUDA_ARRAY3D_SURFACE_LDST
-  Say("array without the flag", static_cast<int>(cuSurfObjectCreate(&surface, &resource)));
   CUdeviceptr data = 0;
   OK(cuMemAlloc(&data, 512));
   CUDA_RESOURCE_DESC linear{};
   linear.resType = CU_RESOURCE_TYPE_LINEAR;
   linear.res.linear = {data, CU_AD_FORMAT_FLOAT, 1, 512};
   EXPECT_EQ(cuSurfObjectCreate(&surface, &linear), CUDA_ERROR_INVALID_VALUE);
-  if (OnNvidiaLibrary()) return;
   OK(cuArrayDestroy(array));
   resource.res.array.hArray = array;
   EXPECT_EQ(cuSurfObjectCreate(&surface, &resource), CUDA_ERROR_INVALID_HANDLE);

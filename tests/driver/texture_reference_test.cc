@@ -224,9 +224,20 @@ TEST_F(TextureReferenceTest, WrongArguments) {
   OK(cuModuleGetTexRef(&again, references_, "plane"));
   Say("same name, same handle", reference == again);
   EXPECT_EQ(cuTexRefGetFlags(nullptr, reference), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuTexRefSetFilterMode(reference, static_cast<CUfilter_mode>(9)), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuTexRefSetFormat(reference, CU_AD_FORMAT_FLOAT, 3), CUDA_ERROR_INVALID_VALUE);
   Say("no dimension", static_cast<int>(cuTexRefSetAddressMode(reference, 3, CU_TR_ADDRESS_MODE_CLAMP)));
+}
+
+TEST_F(TextureReferenceTest, AsAParameter) {
+  NEEDS_HARDWARE("textures as parameters");
+  auto* set = SymbolAs<CUresult(CUfunction, int, CUtexref)>("cuParamSetTexRef");
+  ASSERT_NE(set, nullptr);
+  CUtexref reference = nullptr;
+  OK(cuModuleGetTexRef(&reference, references_, "plane"));
+  CUfunction function = nullptr;
+  OK(cuModuleGetFunction(&function, references_, "write2"));
+  Say("default unit", static_cast<int>(set(function, CU_PARAM_TR_DEFAULT, reference)));
+  Say("unit 0", static_cast<int>(set(function, 0, reference)));
 }
 
 TEST_F(TextureReferenceTest, EndsWithItsModule) {

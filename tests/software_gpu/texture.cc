@@ -18,7 +18,6 @@ struct TextureObject {
   CUDA_RESOURCE_DESC resource{};
   CUDA_TEXTURE_DESC how{};
   CUDA_RESOURCE_VIEW_DESC view{};
-  bool has_view = false;
   bool surface = false;
   std::vector<ArrayRef> levels;  // of an array resource; keep it readable
   std::weak_ptr<Context> context;
@@ -234,8 +233,7 @@ CUresult cuTexObjectCreate(CUtexObject* pTexObject, const CUDA_RESOURCE_DESC* pR
       if (mode > CU_TR_ADDRESS_MODE_BORDER) return CUDA_ERROR_INVALID_VALUE;
     }
     object->how = *pTexDesc;
-    object->has_view = pResViewDesc != nullptr;
-    if (object->has_view) object->view = *pResViewDesc;
+    if (pResViewDesc != nullptr) object->view = *pResViewDesc;
     object->context = context;
     *pTexObject = Add(object);
     return CUDA_SUCCESS;
@@ -262,7 +260,7 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* pTexDesc, CUtexObject texO
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* pResViewDesc, CUtexObject texObject) {
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
     TextureRef object = Find(texObject, false);
-    if (pResViewDesc == nullptr || object == nullptr || !object->has_view) return CUDA_ERROR_INVALID_VALUE;
+    if (pResViewDesc == nullptr || object == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *pResViewDesc = object->view;
     return CUDA_SUCCESS;
   });
