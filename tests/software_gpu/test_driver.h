@@ -138,6 +138,8 @@ class DriverTest : public ::testing::Test {
     CUdeviceptr pointer = 0;
     EXPECT_EQ(CU(cuMemAlloc_v2)(&pointer, bytes), CUDA_SUCCESS);
     EXPECT_EQ(CU(cuMemsetD8_v2)(pointer, 0, bytes), CUDA_SUCCESS);
+    // It returns before it is done, and streams that do not block would not wait for it.
+    EXPECT_EQ(CU(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
     return pointer;
   }
 
