@@ -22,6 +22,7 @@ bool Driver::Open(const std::string& path, std::string* error) {
 #define GUEST CALL
 #define CUSTOM CALL
 #include "ivshmem_ring/calls.def"
+  GuardLegacyLaunches(*this);
   for (const void* needed :
        {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),
         reinterpret_cast<void*>(cuDevicePrimaryCtxRetain), reinterpret_cast<void*>(cuCtxSetCurrent),
