@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <condition_variable>
 #include <cstring>
@@ -46,6 +45,7 @@ Table& TheTable() {
 }
 
 thread_local bool in_callback = false;
+thread_local bool in_function = false;
 
 // Runs one function of the program. What it does to the thread (locale, floating point) is its own affair.
 void Run(const DueCallback& due) {
@@ -59,6 +59,7 @@ void Run(const DueCallback& due) {
   }
   ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
   const Scope inside;
+  in_function = true;
   switch (entry.form) {
     case Form::kHostFunction:
       reinterpret_cast<CUhostFn>(entry.function)(entry.user_data);
@@ -76,6 +77,7 @@ void Run(const DueCallback& due) {
       break;
     }
   }
+  in_function = false;
   if (entry.kind == Kind::kOnce) Release(due.id);
 }
 
@@ -126,16 +128,12 @@ bool StartThread() {
   Dl_info self{};
   if (dladdr(reinterpret_cast<const void*>(&StartThread), &self) != 0)
     dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   const int failed = pthread_create(&thread, &attributes, ThreadMain, nullptr);
   pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (failed != 0) Complain("no thread can be started for host callbacks: " + std::string(strerror(failed)));
   return failed == 0;
 }
@@ -229,6 +227,9 @@ bool Find(uint64_t id, CUhostFn* function, void** user_data) {
 bool IsInCallback() {
   return in_callback;
 }
+bool IsInFunction() {
+  return in_function;
+}
 Scope::Scope() {
   in_callback = true;
 }
@@ -252,6 +253,16 @@ CUresult PostFunction(Op op, CUstream stream, uint64_t id) {
   return result;
 }
 
+CUresult AddStreamCallback(CUstream stream, CUstream named, CUstreamCallback function, void* user_data,
+                           unsigned int flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  CUresult error = CUDA_SUCCESS;
+  const uint64_t id = callbacks::RegisterStreamCallback(function, named, user_data, &error);
+  return id != 0 ? PostFunction(Op::cuStreamAddCallback, stream, id) : error;
+}
+
 }  // namespace
 
 extern "C" {
@@ -267,14 +278,11 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
   return id != 0 ? PostFunction(Op::cuLaunchHostFunc, stream, id) : error;
 }
 
+// The driver tells null for the per-thread form's stream 0.
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* user_data,
                              unsigned int flags) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  CUresult error = CUDA_SUCCESS;
-  const uint64_t id = callbacks::RegisterStreamCallback(function, stream, user_data, &error);
-  return id != 0 ? PostFunction(Op::cuStreamAddCallback, stream, id) : error;
+  const CUstream named = stream == CU_STREAM_PER_THREAD ? nullptr : stream;
+  return AddStreamCallback(stream, named, function, user_data, flags);
 }
 
 }  // extern "C"

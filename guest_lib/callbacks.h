@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of the program that the driver calls. Each gets a number that travels in its place; one thread of
-// this library, started with the first of them, asks the host which is due and runs it. It has all signals
-// blocked and does not keep the process alive.
+// this library, started with the first of them, asks the host which is due and runs it. It blocks the signals
+// that the thread blocks which starts it, as the driver's does, and does not keep the process alive.
 //
-// Within such a function CUDA calls are not permitted: whatever would need the host answers
-// CUDA_ERROR_NOT_PERMITTED. The context in which it was enqueued is current there.
+// Within such a function CUDA calls are not permitted: they answer CUDA_ERROR_NOT_PERMITTED, also where no
+// host is needed (InitialisedOrError). The context in which it was enqueued is current there.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
@@ -32,6 +32,10 @@ bool Find(uint64_t id, CUhostFn* function, void** user_data);
 
 // True in a thread while a function of the program runs there.
 bool IsInCallback();
+// Only for the functions with numbers, not for those that get the driver's log.
+bool IsInFunction();
+// What InitialisedOrError answers outside of such functions.
+CUresult SessionOrError();
 class Scope {
  public:
   Scope();

@@ -228,7 +228,12 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgra
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (const CUresult result = NeedGraphContext()) return result;
-  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (graph == nullptr) {
+    CUstreamCaptureStatus status;
+    const CUresult result = cuStreamIsCapturing(stream, &status);
+    if (result != CUDA_SUCCESS) return result;
+    return status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
+  }
   Object* object = ObjectOfStream(stream);
   const CUgraph seen = SeenGraph(object);
   const CUresult result = SendEnd(stream, seen, graph);

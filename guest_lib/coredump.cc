@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settings of GPU core dumps. The names of file and pipe mean something only once a dump can be made, which
-// the host refuses (host_backend/coredump.cc): they are kept here, so that a program reads back what it has
-// set.
-#include <unistd.h>
-
+// the host refuses (host_backend/coredump.cc): those that a program sets are kept here, so that it reads them
+// back.
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -27,28 +25,22 @@ std::string* NameOf(CUcoredumpSettings attribute) {
   return attribute == CU_COREDUMP_PIPE ? &names.pipe : nullptr;
 }
 
-// As the driver makes it: of this machine and this process.
-std::string DefaultName(CUcoredumpSettings attribute) {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  const char* prefix = attribute == CU_COREDUMP_FILE ? "core" : "corepipe";
-  return std::string(prefix) + ".cuda." + host + "." + std::to_string(getpid());
-}
-
-CUresult GetName(CUcoredumpSettings attribute, void* value, size_t* size) {
+// False: the program has set none.
+bool GetName(CUcoredumpSettings attribute, void* value, size_t* size) {
   const std::lock_guard lock(names.mutex);
   const std::string* kept = NameOf(attribute);
-  const std::string name = kept->empty() ? DefaultName(attribute) : *kept;
+  if (kept == nullptr || kept->empty()) return false;
+  const std::string& name = *kept;
   const size_t room = *size;
   *size = name.size() + 1;
   if (value != nullptr) std::memcpy(value, name.c_str(), room < *size ? room : *size);
-  return CUDA_SUCCESS;
+  return true;
 }
 
 CUresult Get(Op op, CUcoredumpSettings attribute, void* value, size_t* size) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (size == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (NameOf(attribute) != nullptr) return GetName(attribute, value, size);
+  if (GetName(attribute, value, size)) return CUDA_SUCCESS;
   PendingCall call(op);
   call.writer().Put(CoredumpBody{static_cast<uint32_t>(attribute), value != nullptr ? 1u : 0u, *size});
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
@@ -65,16 +57,17 @@ CUresult Get(Op op, CUcoredumpSettings attribute, void* value, size_t* size) {
 
 CUresult Set(Op op, CUcoredumpSettings attribute, const void* value, const size_t* size) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (value == nullptr || size == nullptr || *size > kMaxCoredumpValueBytes) return CUDA_ERROR_INVALID_VALUE;
+  if (size == nullptr || *size > kMaxCoredumpValueBytes) return CUDA_ERROR_INVALID_VALUE;
   if (std::string* name = NameOf(attribute)) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const std::lock_guard lock(names.mutex);
     const auto* text = static_cast<const char*>(value);
     name->assign(text, strnlen(text, *size));
     return CUDA_SUCCESS;
   }
   PendingCall call(op);
-  call.writer().Put(CoredumpBody{static_cast<uint32_t>(attribute), 1, *size});
-  call.writer().PutBytes(value, *size);
+  call.writer().Put(CoredumpBody{static_cast<uint32_t>(attribute), value != nullptr ? 1u : 0u, *size});
+  if (value != nullptr) call.writer().PutBytes(value, *size);
   return call.writer().ok() ? call.Finish() : call.writer().error();
 }
 

@@ -85,7 +85,11 @@ CUresult Describe(const Object* object, Function* detail, bool with_name) {
 Function* Publish(Object* object, std::unique_ptr<Function> detail) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (object->detail == nullptr) object->detail = detail.release();
+  auto* known = static_cast<Function*>(object->detail);
+  if (known == nullptr || (!known->whole && detail->whole)) {
+    detail->before.reset(known);
+    object->detail = detail.release();
+  }
   return static_cast<Function*>(object->detail);
 }
 
@@ -94,6 +98,7 @@ template <class Owner>
 CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   auto detail = std::make_unique<Function>();
+  detail->whole = !MakesKernels(op) || CurrentContextObject() != nullptr;
   const Object* kernel = FindObject(HandleKind::kFunction, owner);
   if (name != nullptr) {
     detail->name = name;
@@ -160,6 +165,7 @@ CUresult GetName(const char** name, const void* handle) {
 
 CUresult GetParameter(const void* handle, size_t index, size_t* offset, size_t* bytes) {
   if (const CUresult result = InitialisedOrError()) return result;
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Function* function = FunctionOf(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (offset == nullptr || index >= function->layout.size()) return CUDA_ERROR_INVALID_VALUE;
@@ -208,8 +214,10 @@ CUresult EnumeratePage(Op op, CUfunction* functions, uint32_t count, uint32_t fi
 Function* FunctionOf(const void* handle) {
   Object* object = FindObject(HandleKind::kFunction, handle);
   if (object == nullptr) return nullptr;
-  if (object->detail != nullptr) return static_cast<Function*>(object->detail);
+  auto* known = static_cast<Function*>(object->detail);
+  if (known != nullptr && (known->whole || CurrentContextObject() == nullptr)) return known;
   auto detail = std::make_unique<Function>();
+  detail->whole = (object->flags & kIsKernel) == 0 || CurrentContextObject() != nullptr;
   if (Describe(object, detail.get(), true) != CUDA_SUCCESS) return nullptr;
   return Publish(object, std::move(detail));
 }

@@ -4,6 +4,7 @@
 #include "ivshmem_ring/driver_api.h"
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_set>
@@ -26,6 +27,10 @@ struct Function {
   std::atomic<uint64_t> read_at[kFunctionAttributes] = {};
   uint32_t parameter_bytes = 0;
   std::vector<ParameterLayout> layout;
+  // False: described where no context was current, in which the driver tells no parameters of a kernel. A
+  // description from within a context takes its place and keeps it, for those who still look at it.
+  bool whole = true;
+  std::unique_ptr<Function> before;
 
   // Launches that the host's driver has accepted once, as hashes (launch.cc).
   std::mutex accepted_mutex;

@@ -146,9 +146,10 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource
 CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUdevice device,
                           unsigned int flags) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (green == nullptr || description == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (green == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-  if (Find(description) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // NVIDIA's driver takes no description as the whole device.
+  if (description != nullptr && Find(description) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = HoldPrimary(device)) return result;
   CUgreenCtx made = nullptr;
   CUresult result;

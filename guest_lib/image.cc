@@ -65,7 +65,7 @@ bool LooksLikeText(const char* text) {
 
 }  // namespace
 
-CUresult Image::AddPart(const void* image) {
+CUresult Image::AddPart(const void* image, bool any_text) {
   const auto* bytes = static_cast<const std::byte*>(image);
   uint64_t size = 0;
   const uint32_t magic = MagicOf(image);
@@ -75,7 +75,7 @@ CUresult Image::AddPart(const void* image) {
     FatbinHeader header;
     std::memcpy(&header, image, sizeof header);
     size = header.header_bytes + header.entries_bytes;
-  } else if (magic != kWrapperMagic && LooksLikeText(static_cast<const char*>(image))) {
+  } else if (magic != kWrapperMagic && (any_text || LooksLikeText(static_cast<const char*>(image)))) {
     size = std::strlen(static_cast<const char*>(image)) + 1;
   } else {
     return CUDA_ERROR_INVALID_IMAGE;
@@ -85,7 +85,7 @@ CUresult Image::AddPart(const void* image) {
   return CUDA_SUCCESS;
 }
 
-CUresult Image::Find(const void* image, bool wrapper_allowed) {
+CUresult Image::Find(const void* image, bool wrapper_allowed, bool any_text) {
   if (MagicOf(image) == kWrapperMagic) {
     if (!wrapper_allowed) return CUDA_ERROR_INVALID_IMAGE;
     Wrapper wrapper;
@@ -95,7 +95,7 @@ CUresult Image::Find(const void* image, bool wrapper_allowed) {
          ++at) {
       if (const CUresult result = AddPart(*at)) return result;
     }
-  } else if (const CUresult result = AddPart(image)) {
+  } else if (const CUresult result = AddPart(image, any_text)) {
     return result;
   }
   Lay();

@@ -14,7 +14,7 @@ class Image {
  public:
   // ELF cubin, fatbin, PTX text; with `wrapper_allowed` (libraries) also nvcc's fatbin wrapper. 200 for
   // anything else.
-  CUresult Find(const void* image, bool wrapper_allowed);
+  CUresult Find(const void* image, bool wrapper_allowed, bool any_text = false);
   // The same for what a file holds, whose size is known. Adds an end to text; the bytes must outlive this.
   CUresult TakeFile(std::vector<std::byte>* bytes);
 
@@ -28,7 +28,7 @@ class Image {
     uint64_t size;
     uint64_t wire_offset;
   };
-  CUresult AddPart(const void* image);
+  CUresult AddPart(const void* image, bool any_text = false);
   void Lay();
 
   std::vector<Part> parts_;

@@ -173,7 +173,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* bytes, CUjit_option* 
   if (const CUresult result = InitialisedOrError()) return result;
   if (library == nullptr || bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Image image;
-  if (const CUresult result = image.Find(bytes, true)) return result;
+  if (const CUresult result = image.Find(bytes, true, true)) return result;
   return LoadLibrary(library, image, count, names, values, {library_names, library_values, library_count});
 }
 
@@ -199,13 +199,13 @@ CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary libr
   return GetVariable<Op::cuLibraryGetManaged>(address, bytes, library, name);
 }
 
-// No device that Causeway serves has CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, for which cuda.h names
-// this answer.
+// No device that Causeway serves has CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS: NVIDIA's driver then
+// answers this for any name.
 CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary library, const char* name) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (Find(library) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (function == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_ERROR_NOT_FOUND;
+  static_cast<void>(function), static_cast<void>(name);
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
@@ -225,9 +225,10 @@ CUresult cuLibraryUnload(CUlibrary library) {
 
 CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int count, CUlibrary library) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (kernels == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (kernels == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
   const Object* object = Find(library);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (count == 0) return CUDA_SUCCESS;
   unsigned most = 0;
   if (const CUresult result = cuLibraryGetKernelCount(&most, library)) return result;
   return EnumerateFunctions(Op::cuLibraryEnumerateKernels, reinterpret_cast<CUfunction*>(kernels),

@@ -85,6 +85,11 @@ bool IsInitialised() {
 }
 
 CUresult InitialisedOrError() {
+  if (callbacks::IsInFunction()) return CUDA_ERROR_NOT_PERMITTED;
+  return callbacks::SessionOrError();
+}
+
+CUresult callbacks::SessionOrError() {
   if (Session::Get() != nullptr) return CUDA_SUCCESS;
   return state.load() == State::kEnded ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
 }

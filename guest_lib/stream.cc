@@ -206,7 +206,9 @@ CUresult cuEventSynchronize(CUevent event) {
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (Find(start) == nullptr || Find(end) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  // The driver has the same answer for a missing result.
+  if (milliseconds == nullptr || Find(start) == nullptr || Find(end) == nullptr)
+    return CUDA_ERROR_INVALID_HANDLE;
   return Wait<Op::cuEventElapsedTime_v2>(milliseconds, start, end);
 }
 

@@ -35,13 +35,14 @@ CUresult ServeSet(Request& request, CUresult (*set)(CUcoredumpSettings, void*, s
   if (set == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   alignas(8) Value value{};
   size_t size = body.size;
-  const std::byte* from = size <= value.size() ? request.in.Take(size) : nullptr;
-  if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::memcpy(value.data(), from, size);
+  const bool has_value = body.wants_value != 0;
+  const std::byte* from = size <= value.size() && has_value ? request.in.Take(size) : nullptr;
+  if (size > value.size() || (has_value && from == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (has_value) std::memcpy(value.data(), from, size);
   switch (body.attribute) {
     case CU_COREDUMP_ENABLE_ON_EXCEPTION:
     case CU_COREDUMP_ENABLE_USER_TRIGGER:
-      if (size == 0 || value[0] != std::byte{0}) return CUDA_ERROR_NOT_SUPPORTED;
+      if (!has_value || size == 0 || value[0] != std::byte{0}) return CUDA_ERROR_NOT_SUPPORTED;
       break;
     case CU_COREDUMP_FILE:
     case CU_COREDUMP_PIPE:
@@ -49,7 +50,7 @@ CUresult ServeSet(Request& request, CUresult (*set)(CUcoredumpSettings, void*, s
     default:
       break;
   }
-  return set(static_cast<CUcoredumpSettings>(body.attribute), value.data(), &size);
+  return set(static_cast<CUcoredumpSettings>(body.attribute), has_value ? value.data() : nullptr, &size);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include "host_backend/legacy_launch.h"
+
 namespace causeway::host {
 
 bool Driver::Open(const std::string& path, std::string* error) {

@@ -138,9 +138,6 @@ namespace causeway::host {
   F(cuStreamGetCaptureInfo_v2)          \
   F(cuStreamGetCaptureInfo_v3)
 
-// Launches of before CUDA 4: the driver writes to whatever offset it is given. Puts checks before those rows.
-void GuardLegacyLaunches(struct Driver& driver);
-
 struct Driver {
 #define DECLARE(fn) decltype(&::fn) fn = nullptr;
   CAUSEWAY_WORKER_FUNCTIONS(DECLARE)

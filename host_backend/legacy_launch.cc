@@ -2,9 +2,9 @@
 // Launches of before CUDA 4 keep shape and parameters in the function. NVIDIA's driver checks neither the
 // function nor where a parameter goes: an offset beyond its buffer writes to the worker's own memory. So
 // these rows come here first.
-#include <cstddef>
+#include "host_backend/legacy_launch.h"
 
-#include "host_backend/driver.h"
+#include <cstddef>
 
 namespace causeway::host {
 namespace {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tests/driver/array_helpers.h"
 #include "tests/driver/child_process.h"
 #include "tests/driver/driver_test.h"
 
@@ -285,7 +286,7 @@ TEST_F(CallbackTest, CallsInsideAreNotPermitted) {
   OK(cuCtxSynchronize());
 }
 
-TEST_F(CallbackTest, SignalsAreNotForTheThread) {
+TEST_F(CallbackTest, SignalsReachTheThread) {
   std::atomic<int> blocked{-1};
   OK(cuLaunchHostFunc(
       stream_,
@@ -339,9 +340,10 @@ TEST_F(CallbackTest, AsyncNotifications) {
     EXPECT_NE(handle, nullptr);
     OK(cuDeviceUnregisterAsyncNotification(0, handle));
   }
+  if (OnNvidiaLibrary()) return;  // which dies of one of these
   EXPECT_EQ(cuDeviceRegisterAsyncNotification(4711, none, nullptr, &handle), CUDA_ERROR_INVALID_DEVICE);
-  Say("no_function", static_cast<int>(cuDeviceRegisterAsyncNotification(0, nullptr, nullptr, &handle)));
-  Say("no_handle", static_cast<int>(cuDeviceRegisterAsyncNotification(0, none, nullptr, nullptr)));
+  EXPECT_NE(cuDeviceRegisterAsyncNotification(0, nullptr, nullptr, &handle), CUDA_SUCCESS);
+  EXPECT_NE(cuDeviceRegisterAsyncNotification(0, none, nullptr, nullptr), CUDA_SUCCESS);
 }
 
 size_t CUDA_CB Constant(int) {

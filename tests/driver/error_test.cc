@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tests/driver/array_helpers.h"
 #include "tests/driver/driver_test.h"
 
 namespace causeway::driver_test {
@@ -86,6 +87,7 @@ TEST_F(LogTest, CallbacksRunInTheCallingThread) {
   EXPECT_EQ(first.all.size(), before);
   Say("lines_of_two", second.all.size());
   OK(cuLogsUnregisterCallback(two));
+  if (OnNvidiaLibrary()) return;  // which dies of one of these
   EXPECT_EQ(cuLogsUnregisterCallback(two), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuLogsRegisterCallback(nullptr, nullptr, &one), CUDA_ERROR_INVALID_VALUE);
   MakeError();

@@ -110,7 +110,7 @@ TEST_F(EventTest, ElapsedTime) {
   OK(cuEventRecord(untimed, stream_));
   OK(cuEventSynchronize(untimed));
   EXPECT_EQ(cuEventElapsedTime(&milliseconds, event_, untimed), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(cuEventElapsedTime(nullptr, event_, end), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuEventElapsedTime(nullptr, event_, end), CUDA_ERROR_INVALID_HANDLE);
   using Elapsed = CUresult(float*, CUevent, CUevent);
   for (const char* name : {"cuEventElapsedTime", "cuEventElapsedTime_v2"}) {
     milliseconds = -1;

@@ -173,7 +173,8 @@ TEST_F(GreenContextTest, WrongArguments) {
   CUgreenCtx green = nullptr;
   CUdevResourceDesc description = nullptr;
   CUdevResource none{};
-  EXPECT_EQ(cuGreenCtxCreate(&green, nullptr, 0, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuGreenCtxCreate(&green, nullptr, 0, CU_GREEN_CTX_DEFAULT_STREAM), CUDA_SUCCESS);
+  EXPECT_EQ(cuGreenCtxDestroy(green), CUDA_SUCCESS);
   EXPECT_EQ(cuDevResourceGenerateDesc(nullptr, &all_, 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuDevResourceGenerateDesc(&description, nullptr, 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_NE(cuDevResourceGenerateDesc(&description, &none, 1), CUDA_SUCCESS);

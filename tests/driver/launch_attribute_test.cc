@@ -228,7 +228,7 @@ TEST_F(LaunchAttributeTest, AcceptedUntilAnAttributeChanges) {
   config_.sharedMemBytes = 60'000;
   EXPECT_EQ(LaunchTwice(one), CUDA_SUCCESS);
   OK(cuFuncSetAttribute(add_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1000));
-  EXPECT_EQ(LaunchTwice(one), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(LaunchTwice(one), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
 }
 
 }  // namespace

@@ -112,11 +112,13 @@ TEST_F(LinkerTest, LinksFilesAndFatbins) {
   EXPECT_EQ(cuLinkAddFile(link, CU_JIT_INPUT_PTX, "/nowhere/at/all.ptx", 0, nullptr, nullptr),
             CUDA_ERROR_FILE_NOT_FOUND);
   EXPECT_EQ(cuLinkAddFile(link, CU_JIT_INPUT_PTX, nullptr, 0, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
-  Say("a fatbin", cuLinkAddData(link, CU_JIT_INPUT_FATBINARY, const_cast<unsigned char*>(image_zstd),
-                                sizeof image_zstd, "fatbin", 0, nullptr, nullptr));
   void* cubin = nullptr;
   OK(cuLinkComplete(link, &cubin, nullptr));
   ExpectUses(cubin);
+  OK(cuLinkDestroy(link));
+  OK(cuLinkCreate(0, nullptr, nullptr, &link));
+  Say("a fatbin", cuLinkAddData(link, CU_JIT_INPUT_FATBINARY, const_cast<unsigned char*>(image_zstd),
+                                sizeof image_zstd, "fatbin", 0, nullptr, nullptr));
   OK(cuLinkDestroy(link));
   unlink(path.c_str());
 }

@@ -129,7 +129,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
     EventRef event = FindEvent(hEvent);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     CompletionRef recorded;
-    if (!AskForRecordedWork(*event, &recorded)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (!AskForRecordedWork(*event, &recorded)) return CUDA_ERROR_INVALID_VALUE;
     if (recorded != nullptr) recorded->Wait();
     FlushDeviceOutput();
     return StickyError();
@@ -138,7 +138,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
 
 CUresult cuEventElapsedTime_v2(float* pMilliseconds, CUevent hStart, CUevent hEnd) {
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
-    if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (pMilliseconds == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     EventRef start = FindEvent(hStart);
     EventRef end = FindEvent(hEnd);
     if (start == nullptr || end == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -114,8 +114,8 @@ CUresult EnterCall(const char* function, Needs needs, ContextRef* context) {
   if (int injected = InjectedFailure(function)) return static_cast<CUresult>(injected);
   if (needs == Needs::kNothing) return CUDA_SUCCESS;
   if (IsForkedChild() || !IsInitialised()) return CUDA_ERROR_NOT_INITIALIZED;
-  if (needs == Needs::kInit) return CUDA_SUCCESS;
   if (host_function_depth != 0) return CUDA_ERROR_NOT_PERMITTED;
+  if (needs == Needs::kInit) return CUDA_SUCCESS;
   if (CUresult error = StickyError(); error != CUDA_SUCCESS) return error;
   if (needs == Needs::kDevice) return CUDA_SUCCESS;
   *context = CurrentContext();

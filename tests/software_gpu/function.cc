@@ -172,6 +172,7 @@ CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
 
 CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (func == nullptr) return CUDA_ERROR_INVALID_VALUE;
     FunctionRef function;
     CUresult result = ResolveFunction(context, func, &function);
     if (result != CUDA_SUCCESS) return result;
@@ -227,7 +228,7 @@ CUresult cuKernelGetName(const char** name, CUkernel kernel) {
 }
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
-  return OnDevice(__func__, [&]() -> CUresult {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
     KernelView view;
     if (!FindKernelView(kernel, &view)) return CUDA_ERROR_INVALID_HANDLE;
     return GetParameterInfo(view.kernel(), paramIndex, paramOffset, paramSize);

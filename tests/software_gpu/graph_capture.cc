@@ -310,7 +310,11 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
     StreamRef stream = FindStream(context, hStream);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (phGraph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (phGraph == nullptr) {
+      std::lock_guard lock(GraphLock());
+      return StatusOf(stream) == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_ILLEGAL_STATE
+                                                               : CUDA_ERROR_INVALID_VALUE;
+    }
     return EndCapture(stream, phGraph);
   });
 }

@@ -153,14 +153,15 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* phDesc, CUdevResource* res
 CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags) {
   return OnDevice(__func__, [&]() -> CUresult {
     auto description = Descriptions().Find(desc);
-    if (phCtx == nullptr || description == nullptr || flags != CU_GREEN_CTX_DEFAULT_STREAM)
+    if (phCtx == nullptr || (desc != nullptr && description == nullptr) ||
+        flags != CU_GREEN_CTX_DEFAULT_STREAM)
       return CUDA_ERROR_INVALID_VALUE;
     if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
     CUcontext primary = nullptr;
     if (CUresult bad = cuDevicePrimaryCtxRetain(&primary, dev); bad != CUDA_SUCCESS) return bad;
     auto green = std::make_shared<Green>();
     green->device = dev;
-    green->processors = description->processors;
+    green->processors = description != nullptr ? description->processors : kMultiprocessors;
     if (CUresult bad = cuCtxCreate_v2(&green->context, 0, dev); bad != CUDA_SUCCESS) return bad;
     cuCtxPopCurrent_v2(nullptr);
     *phCtx = green->handle = Greens().Add(green);

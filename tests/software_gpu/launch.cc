@@ -34,7 +34,7 @@ CUresult CheckConfiguration(const Function& function, const Launch& launch) {
   }
   if (launch.dynamic_shared_bytes >
       static_cast<unsigned>(function.settings.max_dynamic_shared_bytes.load())) {
-    return CUDA_ERROR_INVALID_VALUE;
+    return launch.cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE;
   }
   int resident = BlocksPerMultiprocessor(function, static_cast<int>(threads), launch.dynamic_shared_bytes);
   if (resident == 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;

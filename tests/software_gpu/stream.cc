@@ -3,7 +3,6 @@
 #include "tests/software_gpu/stream.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <map>
 #include <thread>
@@ -95,12 +94,8 @@ void Stream::Append(Work work) {
   queue_.push_back(std::move(work));
   if (!thread_started_) {
     thread_started_ = true;
-    // The thread owns a reference: a destroyed stream still finishes its work. Signals are the program's own.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    // The thread owns a reference: a destroyed stream still finishes its work.
     std::thread([self = shared_from_this()] { self->RunQueue(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   changed_.notify_all();
 }

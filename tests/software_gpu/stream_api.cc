@@ -128,8 +128,7 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* 
     if (CUresult refused = RefuseWhileStreamCaptures(stream); refused != CUDA_SUCCESS) return refused;
     Operation operation;
     operation.always = true;
-    const bool own = hStream == nullptr && stream->kind == Stream::Kind::kPerThread;
-    operation.run = [callback, userData, handle = own ? CU_STREAM_PER_THREAD : hStream] {
+    operation.run = [callback, userData, handle = hStream] {
       ScopedHostFunction scope;
       callback(handle, StickyError(), userData);
     };
