@@ -4,6 +4,8 @@
 
 #include "tests/unit/fake_guest_state.h"
 
+#include "guest_lib/callbacks.h"
+
 #include <cstdio>
 
 namespace causeway::guest {
@@ -49,6 +51,10 @@ bool IsInitialised() {
 }
 CUresult InitialisedOrError() {
   return Guest().initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult callbacks::SessionOrError() {
+  return InitialisedOrError();
 }
 int DeviceCount() {
   return static_cast<int>(Guest().devices.size());
