@@ -308,11 +308,11 @@ CUresult GetCoredump(CUcoredumpSettings, void* value, size_t* size) {
   return CUDA_SUCCESS;
 }
 CUresult SetCoredump(CUcoredumpSettings attribute, void* value, size_t* size) {
-  Touch(value, *size);
+  if (value != nullptr) Touch(value, *size);
   Require(attribute != CU_COREDUMP_FILE && attribute != CU_COREDUMP_PIPE);
   const bool enables =
       attribute == CU_COREDUMP_ENABLE_ON_EXCEPTION || attribute == CU_COREDUMP_ENABLE_USER_TRIGGER;
-  Require(!enables || *static_cast<const char*>(value) == 0);
+  Require(!enables || value == nullptr || *static_cast<const char*>(value) == 0);
   return CUDA_SUCCESS;
 }
 

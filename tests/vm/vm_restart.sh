@@ -22,10 +22,11 @@ stop() {
 trap stop EXIT
 start_daemon
 
-# "across" runs vector_add again and again until one of its runs fails, which is when the daemon stops.
+# "across" runs the soak program, whose session is open when the daemon stops; a program that only opens one then would
+# wait for the next daemon.
 cat > "$work/commands" <<'TEXT'
 before /programs/vector_add
-& across while /programs/vector_add > /tmp/across.out 2>&1; do :; done; echo stopped
+& across /programs/soak 8 1 > /tmp/across.out 2>&1; grep -q CUDA_ERROR_EXTERNAL_DEVICE /tmp/across.out && echo stopped
 ready sleep 2
 pause sleep 8
 after /programs/vector_add
@@ -33,7 +34,7 @@ wait
 again /programs/vector_add
 TEXT
 "$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" \
-  --program "$build/programs/vector_add"
+  --program "$build/programs/vector_add" --program "$build/tests/soak/soak"
 "$configs/run_vm.sh" --initramfs "$work/initramfs" --region "$region" --commands "$work/commands" \
   --log "$work/console" --timeout 240 --program-timeout 60 &
 vm_pid=$!
