@@ -38,6 +38,9 @@ CUresult Session::RegisterHost(const RegisterBody& body, uint64_t* device_addres
     violations.fetch_add(1);
     return CUDA_ERROR_INVALID_VALUE;
   }
+#ifdef __SANITIZE_THREAD__
+  return CUDA_ERROR_NOT_SUPPORTED;  // TSan ends a program that maps memory at the guest's addresses
+#endif
   const std::lock_guard change(memory_change_mutex_);
   if (OverlapsAny(host_ranges_, body.address, body.bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   const PageRange pages = OwnPages(host_ranges_, body.address, body.bytes);

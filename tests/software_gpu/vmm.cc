@@ -129,6 +129,10 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
 
 CUresult cuMemAddressReserve(CUdeviceptr* ptr, size_t size, size_t alignment, CUdeviceptr addr,
                              unsigned long long flags) {
+#ifdef __SANITIZE_THREAD__
+  return CUDA_ERROR_NOT_SUPPORTED;  // TSan ends a program that maps memory at the addresses that guests
+                                    // expect
+#endif
   return OnDevice(__func__, [&]() -> CUresult {
     if (ptr == nullptr || !IsWhole(size) || flags != 0 || (alignment & (alignment - 1)) != 0)
       return CUDA_ERROR_INVALID_VALUE;
