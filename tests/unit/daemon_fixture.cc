@@ -245,7 +245,7 @@ bool LocalClient::SendReady() {
 }
 
 bool LocalClient::WaitForEnd() {
-  pollfd end{socket_.get(), POLLIN | POLLRDHUP, 0};
+  pollfd end{socket_.get(), POLLRDHUP, 0};  // not for input: a refusal may arrive before the end does
   return poll(&end, 1, 10'000) == 1 && (end.revents & (POLLRDHUP | POLLHUP)) != 0;
 }
 
