@@ -11,7 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/driver/kernels.h"
+
 namespace causeway::soak {
+
+using driver_test::kKernels;
 
 // Thrown by a group; `unsupported` means the library or the GPU says it has no such thing.
 struct Failure : std::runtime_error {
@@ -97,7 +101,5 @@ struct Group {
 std::vector<Group> MemoryGroups();  // soak_memory.cc
 std::vector<Group> WorkGroups();    // soak_work.cc: streams, events, callbacks, modules, errors
 std::vector<Group> GraphGroups();   // soak_graph.cc
-
-extern const char kPtx[];
 
 }  // namespace causeway::soak

@@ -13,33 +13,6 @@
 
 namespace causeway::soak {
 
-const char kPtx[] = R"(
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .global .align 4 .u32 counter = 5;
-.visible .entry add(.param .u64 data, .param .u32 n, .param .u32 value)
-{
-  .reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<4>;
-  ld.param.u64 %rd1, [data];
-  ld.param.u32 %r1, [n];
-  ld.param.u32 %r2, [value];
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
-  mad.lo.s32 %r6, %r3, %r4, %r5;
-  setp.ge.u32 %p1, %r6, %r1;
-  @%p1 bra DONE;
-  mul.wide.u32 %rd2, %r6, 4;
-  add.s64 %rd3, %rd1, %rd2;
-  ld.global.u32 %r7, [%rd3];
-  add.u32 %r8, %r7, %r2;
-  st.global.u32 [%rd3], %r8;
-DONE:
-  ret;
-}
-)";
-
 namespace {
 
 struct Tally {
@@ -103,7 +76,7 @@ int Run(int seconds, int thread_count, uint64_t seed, const char* only) {
   SOAK(cuCtxSetCurrent(context));
   Module module;
   CUfunction add = nullptr;
-  SOAK(cuModuleLoadData(module.out(), kPtx));
+  SOAK(cuModuleLoadData(module.out(), kKernels));
   SOAK(cuModuleGetFunction(&add, module, "add"));
   State state;
   const auto start = std::chrono::steady_clock::now();

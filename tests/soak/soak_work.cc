@@ -60,7 +60,7 @@ void Callbacks(Thread& thread) {
 
 void ModuleLife(Thread& thread) {
   Module module;
-  SOAK(cuModuleLoadData(module.out(), kPtx));
+  SOAK(cuModuleLoadData(module.out(), kKernels));
   CUfunction function = nullptr;
   SOAK(cuModuleGetFunction(&function, module, "add"));
   CUdeviceptr counter = 0;
@@ -82,7 +82,7 @@ void ModuleLife(Thread& thread) {
 
 void LibraryLife(Thread&) {
   Library library;
-  SOAK(cuLibraryLoadData(library.out(), kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  SOAK(cuLibraryLoadData(library.out(), kKernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
   CUkernel kernel = nullptr;
   SOAK(cuLibraryGetKernel(&kernel, library, "add"));
   CUfunction function = nullptr;
@@ -101,8 +101,8 @@ void Linker(Thread&) {
   SOAK(cuLinkCreate(0, nullptr, nullptr, &state));
   void* image = nullptr;
   size_t bytes = 0;
-  CUresult result = cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char*>(kPtx), std::strlen(kPtx) + 1,
-                                  "soak", 0, nullptr, nullptr);
+  CUresult result = cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char*>(kKernels),
+                                  std::strlen(kKernels) + 1, "soak", 0, nullptr, nullptr);
   if (result == CUDA_SUCCESS) result = cuLinkComplete(state, &image, &bytes);
   Module module;
   if (result == CUDA_SUCCESS) result = cuModuleLoadData(module.out(), image);
