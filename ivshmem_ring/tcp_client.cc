@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The guest's half of the seam over a stream socket.
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -41,6 +42,8 @@ struct TcpClient::Channel {
   std::vector<std::byte> request;
   uint64_t request_sequence = 0;
   std::vector<std::byte> held_reply;
+  // How many requests have left this process whole; partner: ReadReply, before it fills a buffer that was sent.
+  std::atomic<uint64_t> sent_requests{0};
 
   std::mutex mutex;  // of what the reader shares with the caller:
   std::condition_variable arrived;
@@ -145,6 +148,7 @@ void TcpClient::PublishRequest(uint32_t index, size_t bytes) {
                           FrameKind::kRecord};
   const std::string failure = connection_.Send(frame, record, bulk);
   if (!failure.empty()) Lose(failure);
+  channel.sent_requests.store(channel.request_sequence, std::memory_order_release);
 }
 
 std::span<const std::byte> TcpClient::AwaitReply(uint32_t index) {
@@ -240,6 +244,9 @@ std::string TcpClient::ReadReply(const FrameHeader& frame) {
   if (frame.bulk_bytes > 0) {
     if (frame.bulk_bytes > outstanding.bulk_capacity)
       return "the host sent more bulk bytes than were asked for";
+    // The reply shows that the host has the request, but only the sender's return orders its reading of the
+    // buffer before this thread's writing.
+    while (channel.sent_requests.load(std::memory_order_acquire) <= header.sequence) sched_yield();
     const std::span<std::byte> bulk(BulkBuffer(outstanding.bulk_index), frame.bulk_bytes);
     if (std::string failure = ReadBytes(bulk); !failure.empty()) return failure;
   }
