@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two- and three-dimensional copies. All become one CUDA_MEMCPY3D; a pageable side is packed into a bulk
-// buffer, as many rows at a time as fit.
+// Two- and three-dimensional copies. All become one CUDA_MEMCPY3D; a pageable side is packed into buffers, as
+// many rows or slices at a time as fit.
 #include <algorithm>
 #include <cstring>
 
@@ -8,6 +8,7 @@
 #include "guest_lib/graph_copy.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
+#include "guest_lib/staged_copy.h"
 
 namespace causeway::guest {
 namespace {
@@ -70,95 +71,69 @@ struct Way {
   CUcontext source = nullptr, destination = nullptr;  // of cuMemcpy3DPeer
 };
 
-CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, uint32_t bulk_side, uint32_t index,
-              uint32_t bulk_bytes, bool known) {
+CUresult FillBody(const CUDA_MEMCPY3D& box, const Way& way, uint32_t bulk_side, BoxBody* body) {
   Remote remote;
   Writer check{{}};
+  body->box = box;
+  body->source_array = box.srcMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.srcArray, check) : 0;
+  body->destination_array = box.dstMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.dstArray, check) : 0;
+  body->stream = remote.ToWire(way.stream, check);
+  body->source_context = remote.ToWire(way.source, check);
+  body->destination_context = remote.ToWire(way.destination, check);
+  body->asynchronous = static_cast<uint32_t>(way.form == CopyForm::kSynchronous    ? 0
+                                             : way.form == CopyForm::kAsynchronous ? 1
+                                                                                   : 2);
+  body->bulk_side = bulk_side;
+  return check.error();
+}
+
+CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, bool known) {
   BoxBody body{};
-  body.box = box;
-  body.source_array = box.srcMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.srcArray, check) : 0;
-  body.destination_array = box.dstMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.dstArray, check) : 0;
-  body.stream = remote.ToWire(way.stream, check);
-  body.source_context = remote.ToWire(way.source, check);
-  body.destination_context = remote.ToWire(way.destination, check);
-  body.asynchronous = static_cast<uint32_t>(way.form == CopyForm::kSynchronous    ? 0
-                                            : way.form == CopyForm::kAsynchronous ? 1
-                                                                                  : 2);
-  body.bulk_side = bulk_side;
-  if (!check.ok()) return check.error();
-  if (bulk_side == 0 && way.form == CopyForm::kAsynchronous && known) {
+  if (const CUresult result = FillBody(box, way, 0, &body)) return result;
+  if (way.form == CopyForm::kAsynchronous && known) {
     PendingPost post(Op::cuMemcpy3D_v2);
     post.writer().Put(body);
     return post.writer().ok() ? post.Finish() : post.writer().error();
   }
-  ChannelLease lease;
-  Writer w = lease.Begin();
-  w.Put(body);
-  const uint16_t flags = bulk_side == 1 ? kBulkToHost : bulk_side == 2 ? kBulkToGuest : 0;
-  const uint64_t offset = bulk_side != 0 ? lease.session().bulk(index).offset : 0;
-  CUresult result = lease.Send(Op::cuMemcpy3D_v2, w, flags, offset, bulk_bytes);
-  Reader none;
-  return result == CUDA_SUCCESS ? lease.Await(&none) : result;
+  PendingCall call(Op::cuMemcpy3D_v2);
+  call.writer().Put(body);
+  return call.writer().ok() ? call.Finish() : call.writer().error();
 }
 
-// A piece of the box: rows [row, row + rows) of one slice, bytes [column, column + width).
-struct Piece {
-  size_t slice, row, rows, column, width;
-};
-
-void CopyRows(bool to_bulk, std::byte* bulk, const Side& side, const Piece& piece) {
-  for (size_t r = 0; r < piece.rows; ++r) {
-    auto* linear = reinterpret_cast<std::byte*>(
-        side.address + (piece.slice * side.rows + piece.row + r) * side.pitch + piece.column);
-    std::byte* packed = bulk + r * piece.width;
-    to_bulk ? std::memcpy(packed, linear, piece.width) : std::memcpy(linear, packed, piece.width);
-  }
-}
-
-CUresult CopyPiece(CUDA_MEMCPY3D box, const Side& side, bool source, const Piece& piece, const Way& way,
-                   uint32_t index) {
-  Session& session = *Session::Get();
-  box.srcXInBytes += piece.column;
-  box.dstXInBytes += piece.column;
-  box.srcY += piece.row;
-  box.dstY += piece.row;
-  box.srcZ += piece.slice;
-  box.dstZ += piece.slice;
-  box.WidthInBytes = piece.width;
-  box.Height = piece.rows;
-  box.Depth = 1;
-  (source ? box.srcXInBytes : box.dstXInBytes) = 0;
-  (source ? box.srcY : box.dstY) = 0;
-  (source ? box.srcZ : box.dstZ) = 0;
-  (source ? box.srcPitch : box.dstPitch) = piece.width;
-  (source ? box.srcHeight : box.dstHeight) = piece.rows;
-  if (source) CopyRows(true, session.bulk(index).bytes, side, piece);
-  const auto bytes = static_cast<uint32_t>(piece.width * piece.rows);
-  const CUresult result = Send(box, way, source ? 1 : 2, index, bytes, false);
-  if (result == CUDA_SUCCESS && !source) CopyRows(false, session.bulk(index).bytes, side, piece);
-  return result;
+// The message for one piece, whose pageable side lies packed in the buffer.
+void NarrowTo(const Piece& piece, bool source, CUDA_MEMCPY3D* box) {
+  box->srcXInBytes += piece.column;
+  box->dstXInBytes += piece.column;
+  box->srcY += piece.row;
+  box->dstY += piece.row;
+  box->srcZ += piece.slice;
+  box->dstZ += piece.slice;
+  box->WidthInBytes = piece.width;
+  box->Height = piece.height;
+  box->Depth = piece.depth;
+  (source ? box->srcXInBytes : box->dstXInBytes) = 0;
+  (source ? box->srcY : box->dstY) = 0;
+  (source ? box->srcZ : box->dstZ) = 0;
+  (source ? box->srcPitch : box->dstPitch) = piece.width;
+  (source ? box->srcHeight : box->dstHeight) = piece.height;
 }
 
 CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source, Way way) {
-  // A bulk buffer is used again as soon as the call returns, so asynchronous forms wait for their stream
-  // here.
+  // A buffer is used again as soon as its piece is answered, so asynchronous forms wait for their stream.
   if (way.form == CopyForm::kAsynchronous) way.form = CopyForm::kStreamThenWait;
-  Session& session = *Session::Get();
-  const uint32_t index = session.AcquireBulk();
-  CUresult result = CUDA_SUCCESS;
-  const size_t width = std::min<size_t>(box.WidthInBytes, kBulkBytes);
-  const size_t rows = std::max<size_t>(1, kBulkBytes / box.WidthInBytes);
-  for (size_t slice = 0; slice < box.Depth && result == CUDA_SUCCESS; ++slice) {
-    for (size_t row = 0; row < box.Height && result == CUDA_SUCCESS; row += rows) {
-      for (size_t column = 0; column < box.WidthInBytes && result == CUDA_SUCCESS; column += width) {
-        const Piece piece{slice, row, std::min(rows, box.Height - row), column,
-                          std::min(width, box.WidthInBytes - column)};
-        result = CopyPiece(box, side, source, piece, way, index);
-      }
-    }
-  }
-  session.ReleaseBulk(index);
-  return result;
+  BoxBody body{};
+  if (const CUresult result = FillBody(box, way, source ? 1 : 2, &body)) return result;
+  const HostRows rows{reinterpret_cast<std::byte*>(side.address),
+                      box.WidthInBytes,
+                      box.Height,
+                      box.Depth,
+                      side.pitch,
+                      side.pitch * side.rows};
+  return CopyStaged(rows, source, way.form, Op::cuMemcpy3D_v2, [&](Writer& w, const Piece& piece) {
+    body.box = box;
+    NarrowTo(piece, source, &body.box);
+    w.Put(body);
+  });
 }
 
 CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const Side& from, const Side& to, CUstream stream) {
@@ -213,7 +188,7 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   const Way way{stream, form, source, destination};
   if (from.pageable) return CopyThroughBulk(box, from, true, way);
   if (to.pageable) return CopyThroughBulk(box, to, false, way);
-  return Send(box, way, 0, 0, 0, from_known && to_known);
+  return Send(box, way, from_known && to_known);
 }
 
 }  // namespace causeway::guest

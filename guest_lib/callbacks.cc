@@ -2,15 +2,13 @@
 // The numbers of callbacks, the thread that runs them, and the calls that bring them.
 #include "guest_lib/callbacks.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-
 #include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "guest_lib/log.h"
+#include "guest_lib/own_thread.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/callback_messages.h"
 
@@ -124,16 +122,7 @@ void* ThreadMain(void*) {
 }
 
 bool StartThread() {
-  // The thread's code stays also when the program closes this library.
-  Dl_info self{};
-  if (dladdr(reinterpret_cast<const void*>(&StartThread), &self) != 0)
-    dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_t thread;
-  const int failed = pthread_create(&thread, &attributes, ThreadMain, nullptr);
-  pthread_attr_destroy(&attributes);
+  const int failed = StartOwnThread(ThreadMain, true);
   if (failed != 0) Complain("no thread can be started for host callbacks: " + std::string(strerror(failed)));
   return failed == 0;
 }

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear copies. Pinned memory: the message names addresses and the device reads or writes them. Pageable
-// memory: inside the message if small, else through bulk buffers, several on their way at once.
+// memory: inside the message if small, else in pieces (guest_lib/staged_copy.h).
 #include "guest_lib/copy.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "guest_lib/graph_copy.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
+#include "guest_lib/staged_copy.h"
 
 namespace causeway::guest {
 namespace {
-
-constexpr uint32_t kInFlight = 4;  // bulk buffers that one copy uses at once
 
 WireHandle StreamWire(CUstream stream, Writer& w) {
   return Remote{}.ToWire(stream, w);
@@ -43,86 +41,22 @@ CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   return w.ok() ? call.Finish() : w.error();
 }
 
-// A window of bulk buffers that one copy keeps full. Replies come in the order of requests.
-class Pipeline {
- public:
-  ~Pipeline() {
-    while (count_ > 0) Collect(nullptr, nullptr);
-  }
-  CUresult error() const { return lease_.error(); }
-  bool full() const { return count_ == kInFlight; }
-  bool empty() const { return count_ == 0; }
-  Bulk Next() {
-    index_[(first_ + count_) % kInFlight] = lease_.session().AcquireBulk();
-    return lease_.session().bulk(index_[(first_ + count_) % kInFlight]);
-  }
-  CUresult Send(Op op, CUdeviceptr device, uint32_t bytes, CUstream stream, CopyForm form, uint16_t flags) {
-    Writer w = lease_.Begin(sizeof(CopyBody));
-    if (w.ok()) w.Put(Body(device, bytes, stream, form, false, w));
-    const uint32_t index = index_[(first_ + count_) % kInFlight];
-    const CUresult result = lease_.Send(op, w, flags, lease_.session().bulk(index).offset, bytes);
-    if (result == CUDA_SUCCESS) {
-      ++count_;
-    } else {
-      lease_.session().ReleaseBulk(index);
-    }
-    return result;
-  }
-  // Waits for the oldest; for copies to the host, takes its bytes.
-  CUresult Collect(void* to, uint32_t* bytes) {
-    Reader none;
-    uint32_t filled = 0;
-    const uint32_t index = index_[first_];
-    const CUresult result = lease_.Await(&none, &filled);
-    if (result == CUDA_SUCCESS && to != nullptr) std::memcpy(to, lease_.session().bulk(index).bytes, *bytes);
-    lease_.session().ReleaseBulk(index);
-    first_ = (first_ + 1) % kInFlight;
-    --count_;
-    return result;
-  }
-
- private:
-  ChannelLease lease_;
-  uint32_t index_[kInFlight] = {};
-  uint32_t first_ = 0, count_ = 0;
-};
-
-CUresult StreamToDevice(CUdeviceptr to, const std::byte* from, uint64_t bytes, CUstream stream,
-                        CopyForm form) {
-  Pipeline pipeline;
-  CUresult result = pipeline.error();
-  for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS;) {
-    if (pipeline.full()) result = pipeline.Collect(nullptr, nullptr);
-    if (result != CUDA_SUCCESS) break;
-    const auto piece = static_cast<uint32_t>(std::min<uint64_t>(kBulkBytes, bytes - at));
-    std::memcpy(pipeline.Next().bytes, from + at, piece);
-    result = pipeline.Send(Op::kCopyToDevice, to + at, piece, stream, form, kBulkToHost);
-    at += piece;
-  }
-  while (!pipeline.empty()) {
-    const CUresult collected = pipeline.Collect(nullptr, nullptr);
-    if (result == CUDA_SUCCESS) result = collected;
-  }
-  return result;
+CopyForm Waiting(CopyForm form) {
+  return form == CopyForm::kAsynchronous ? CopyForm::kStreamThenWait : form;
 }
 
-CUresult StreamToHost(std::byte* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
-  Pipeline pipeline;
-  CUresult result = pipeline.error();
-  uint64_t asked = 0, taken = 0;
-  while (taken < bytes && result == CUDA_SUCCESS) {
-    while (asked < bytes && !pipeline.full() && result == CUDA_SUCCESS) {
-      const auto piece = static_cast<uint32_t>(std::min<uint64_t>(kBulkBytes, bytes - asked));
-      pipeline.Next();
-      result = pipeline.Send(Op::kCopyToHost, from + asked, piece, stream, form, kBulkToGuest);
-      asked += piece;
-    }
-    if (result != CUDA_SUCCESS) break;
-    auto piece = static_cast<uint32_t>(std::min<uint64_t>(kBulkBytes, bytes - taken));
-    result = pipeline.Collect(to + taken, &piece);
-    taken += piece;
-  }
-  return result;
+CUresult CopyInPieces(Op op, CUdeviceptr device, const void* host, uint64_t bytes, CUstream stream,
+                      CopyForm form) {
+  Writer check{{}};
+  CopyBody body = Body(device, bytes, stream, form, false, check);
+  if (!check.ok()) return check.error();
+  auto* first = static_cast<std::byte*>(const_cast<void*>(host));
+  const HostRows rows{first, bytes, 1, 1, bytes, bytes};
+  return CopyStaged(rows, op == Op::kCopyToDevice, form, op, [&](Writer& w, const Piece& piece) {
+    body.device = device + piece.column;
+    body.bytes = piece.width;
+    w.Put(body);
+  });
 }
 
 // Pinned: the device works on the caller's own bytes. Unless both sides are known, the host must have its say
@@ -178,7 +112,8 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   if (form == CopyForm::kAsynchronous && bytes <= kMaxInlineCopyBytes && known)
     return PostToDevice(to, from, bytes, stream);
   if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
-  return StreamToDevice(to, static_cast<const std::byte*>(from), bytes, stream, form);
+  return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream,
+                      CapturesSource(true, form, bytes) ? form : Waiting(form));
 }
 
 CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
@@ -201,9 +136,8 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
         stream);
   }
   // The Async form waits too, at every size, as natively.
-  const CopyForm waited = form == CopyForm::kAsynchronous ? CopyForm::kStreamThenWait : form;
-  if (bytes > kMaxChannelCopyBytes)
-    return StreamToHost(static_cast<std::byte*>(to), from, bytes, stream, waited);
+  const CopyForm waited = Waiting(form);
+  if (bytes > kMaxChannelCopyBytes) return CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited);
   PendingCall call(Op::kCopyToHost);
   Writer& w = call.writer();
   w.Put(Body(from, bytes, stream, waited, true, w));

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -78,10 +79,6 @@ __attribute__((destructor)) void AtUnload() {
 
 Session* Session::Get() {
   return the_session.load(std::memory_order_acquire);
-}
-
-uint64_t RepliesAwaited() {
-  return ThisThread().awaited;
 }
 
 bool IsInitialised() {
@@ -190,14 +187,27 @@ CUresult Session::Check() {
   return sticky();
 }
 
-uint32_t Session::AcquireBulk() {
-  for (uint32_t tries = 0;; ++tries) {
-    uint32_t taken = bulks_taken_.load(std::memory_order_relaxed);
-    for (uint32_t i = 0; i < kBulkBuffers; ++i) {
-      if ((taken >> i & 1) == 0 && bulks_taken_.compare_exchange_strong(taken, taken | 1u << i)) return i;
-    }
-    sched_yield();  // their holders wait for the host only, whose death ends those waits
+bool Session::TakeBulk(uint32_t* index) {
+  uint32_t taken = bulks_taken_.load(std::memory_order_relaxed);
+  for (*index = 0; *index < kBulkBuffers; ++*index) {
+    if ((taken >> *index & 1) == 0 && bulks_taken_.compare_exchange_strong(taken, taken | 1u << *index))
+      return true;
   }
+  return false;
+}
+
+uint32_t Session::AcquireBulk() {
+  constexpr uint32_t kYields = 1000;
+  uint32_t index = 0;
+  bulk_waiters_.fetch_add(1, std::memory_order_relaxed);
+  // Their holders wait for the host only, whose death ends those waits.
+  for (uint32_t tries = 0; !TakeBulk(&index); ++tries) tries < kYields ? sched_yield() : usleep(50);
+  bulk_waiters_.fetch_sub(1, std::memory_order_relaxed);
+  return index;
+}
+
+bool Session::TryAcquireBulk(uint32_t* index) {
+  return bulk_waiters_.load(std::memory_order_relaxed) == 0 && TakeBulk(index);
 }
 
 void Session::ReleaseBulk(uint32_t index) {
@@ -353,11 +363,12 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
   header.bulk_bytes = bulk_bytes;
   std::memcpy(record_, &header, kHeader);
   session_->transport().PublishRequest(channel_, kHeader + body.size());
+  ++unanswered_;
   return CUDA_SUCCESS;
 }
 
 CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
-  ++ThisThread().awaited;
+  --unanswered_;
   const auto reply = session_->transport().AwaitReply(channel_);
   if (reply.size() < kHeader) return error_ = session_->Lost();
   RecordHeader header;
@@ -365,7 +376,10 @@ CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
   if (bulk_bytes != nullptr) *bulk_bytes = header.bulk_bytes;
   *body = Reader(reply.subspan(kHeader));
   const auto result = static_cast<CUresult>(header.result);
-  if ((header.flags & kOutputPending) != 0) {
+  // Fetched over the same channel, so only when no other reply is on its way.
+  output_pending_ |= (header.flags & kOutputPending) != 0;
+  if (output_pending_ && unanswered_ == 0) {
+    output_pending_ = false;
     kept_body_.assign(reply.begin() + kHeader, reply.end());
     *body = Reader(kept_body_);
     session_->FetchOutput(channel_);

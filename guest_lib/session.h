@@ -44,8 +44,10 @@ class Session {
   std::span<const DeviceDescription> devices() const { return devices_; }
   std::mutex& main_mutex() { return main_mutex_; }
 
-  // Bulk buffers of the session; waits while all are in use by other threads.
+  // Bulk buffers of the session. AcquireBulk waits while all are in use by other threads, so its caller holds
+  // none: else two could wait for each other. TryAcquireBulk leaves what is free to those who wait.
   uint32_t AcquireBulk();
+  bool TryAcquireBulk(uint32_t* index);
   void ReleaseBulk(uint32_t index);
   Bulk bulk(uint32_t index) const { return bulks_[index]; }
 
@@ -70,7 +72,9 @@ class Session {
   std::atomic<uint64_t> channels_taken_{0};   // bit per channel
   std::atomic<uint64_t> channels_opened_{1};  // the host opens channel 0 by itself
   std::mutex shared_channel_mutex_;           // the last channel serves all threads beyond the others
+  bool TakeBulk(uint32_t* index);
   std::atomic<uint32_t> bulks_taken_{0};
+  std::atomic<uint32_t> bulk_waiters_{0};
   Bulk bulks_[kBulkBuffers];
   std::atomic<uint32_t> sticky_{0};
   std::atomic<uint64_t> seen_async_error_{0};
@@ -125,10 +129,14 @@ class ChannelLease {
                 uint32_t bulk_bytes = 0);
   // The next reply's result and body, valid until the next Await.
   CUresult Await(Reader* body, uint32_t* bulk_bytes = nullptr);
+  // Whether Await would return at once.
+  bool ReplyReady() { return session_->transport().ReplyReady(channel_); }
 
  private:
   Session* session_ = nullptr;
   uint32_t channel_ = 0;
+  uint32_t unanswered_ = 0;      // requests
+  bool output_pending_ = false;  // text to fetch when the last of them is answered
   std::byte* record_ = nullptr;
   WireHandle context_ = 0;
   CUresult error_ = CUDA_SUCCESS;

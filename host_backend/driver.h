@@ -53,6 +53,11 @@ namespace causeway::host {
   F(cuStreamCreate)                    \
   F(cuStreamQuery)                     \
   F(cuStreamDestroy_v2)                \
+  F(cuEventCreate)                     \
+  F(cuEventRecord)                     \
+  F(cuEventQuery)                      \
+  F(cuEventSynchronize)                \
+  F(cuEventDestroy_v2)                 \
   F(cuLaunchHostFunc)                  \
   F(cuStreamAddCallback)               \
   F(cuDeviceRegisterAsyncNotification) \

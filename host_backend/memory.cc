@@ -56,6 +56,10 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   }
   if (!request.in.ok() || from == nullptr)
     return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
+  if (request.staged && body.in_message == 0) {
+    const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
+    return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
+  }
   if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
   if (body.synchronous == 0) return CopyCaptured(body, from, stream);
   const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
@@ -74,9 +78,11 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
     request.bulk_written = static_cast<uint32_t>(body.bytes);
   }
   if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (body.synchronous == 1) return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
+  if (body.synchronous == 1 && !request.staged)
+    return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
   const CUresult result = TheDriver().cuMemcpyDtoHAsync_v2(to, body.device, body.bytes, stream);
-  return result != CUDA_SUCCESS ? result : TheDriver().cuStreamSynchronize(stream);
+  if (result != CUDA_SUCCESS) return result;
+  return request.staged ? AnswerWhenDone(request, stream) : TheDriver().cuStreamSynchronize(stream);
 }
 
 CUresult Serve_cuMemcpyHtoD_v2(Session& session, Request& request) {
@@ -238,12 +244,14 @@ CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
   CUresult result;
   if (message.source_context != 0 || message.destination_context != 0) {
     result = CopyBetweenContexts(session, request, message, stream);
-  } else if (message.asynchronous == 0) {
+  } else if (message.asynchronous == 0 && !request.staged) {
     result = TheDriver().cuMemcpy3D_v2(&message.box);
   } else {
     result = TheDriver().cuMemcpy3DAsync_v2(&message.box, stream);
   }
-  if (result != CUDA_SUCCESS || message.asynchronous != 2) return result;
+  if (result != CUDA_SUCCESS) return result;
+  if (request.staged) return AnswerWhenDone(request, stream);
+  if (message.asynchronous != 2) return result;
   return TheDriver().cuStreamSynchronize(stream);
 }
 

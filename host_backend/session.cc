@@ -139,17 +139,49 @@ struct LargeBody {
 
 }  // namespace
 
+bool Session::PutReply(uint32_t channel, const RecordHeader& reply, std::span<const std::byte> body) {
+  std::byte* space = transport_->ReserveReply(channel, sizeof reply + body.size());
+  if (space == nullptr) return false;
+  std::memcpy(space, &reply, sizeof reply);
+  if (!body.empty()) std::memcpy(space + sizeof reply, body.data(), body.size());
+  return true;
+}
+
+// Tells the guest to fetch what kernels have printed and the driver has logged.
+void Session::NoteText(RecordHeader* reply) {
+  const auto op = static_cast<Op>(reply->op);
+  if (op != Op::kFetchOutput && ((FlushesOutput(op) && output_.Pending()) || logs_.Pending()))
+    reply->flags |= kOutputPending;
+}
+
+bool Session::AnswerPieces(uint32_t channel, StagedPieces& pieces, bool all) {
+  while (!pieces.empty()) {
+    if (stop_.load(std::memory_order_acquire)) return false;
+    if (!all && !pieces.full() && transport_->RequestReady(channel)) return true;
+    RecordHeader reply;
+    if (!pieces.Take(&reply)) continue;
+    if ((reply.flags & kStagedLast) != 0) NoteText(&reply);
+    if (!PutReply(channel, reply, {})) return false;
+    transport_->PublishReply(channel, sizeof reply);
+  }
+  return true;
+}
+
 void Session::ServeChannel(uint32_t channel) {
   std::vector<std::byte> body(kMaxChannelRecordBytes - sizeof(RecordHeader));
   LargeBody large;
+  StagedPieces pieces;
   for (;;) {
     std::span<const std::byte> record;
+    if (!AnswerPieces(channel, pieces, false)) return;
     const ReceiveStatus status = transport_->ReceiveRequest(channel, &record);
     if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
     RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
     if (!WaitForMain(header.main_sequence)) return;
+    const bool staged = IsStaged(*this, header);
+    if (!staged && !AnswerPieces(channel, pieces, true)) return;
     Reader in(record.subspan(sizeof header));
     Writer out(body);
     std::span<std::byte> bulk = transport_->BulkOf(channel, header);
@@ -165,23 +197,25 @@ void Session::ServeChannel(uint32_t channel) {
       bulk = {};
     }
     Request request{.header = header, .in = in, .out = out, .channel = channel, .bulk = bulk};
+    request.staged = staged;
     RecordHeader reply{};
     reply.op = header.op;
     reply.bulk_offset = header.bulk_offset;
     reply.result = Execute(request);
     reply.bulk_bytes = request.bulk_written;
+    if (staged) {
+      reply.flags = header.flags & kStagedLast;
+      pieces.Add(reply, request.done);
+      transport_->DoneRequest(channel);
+      continue;
+    }
     size_t bytes = out.size();
     if (large_reply) {
       if (bytes != 0) std::memcpy(lent.data(), large.reply.data(), bytes);
       reply.bulk_bytes = static_cast<uint32_t>(std::exchange(bytes, 0));
     }
-    const auto op = static_cast<Op>(header.op);
-    if (op != Op::kFetchOutput && ((FlushesOutput(op) && output_.Pending()) || logs_.Pending()))
-      reply.flags |= kOutputPending;
-    std::byte* space = transport_->ReserveReply(channel, sizeof reply + bytes);
-    if (space == nullptr) return;
-    std::memcpy(space, &reply, sizeof reply);
-    std::memcpy(space + sizeof reply, body.data(), bytes);
+    NoteText(&reply);
+    if (!PutReply(channel, reply, {body.data(), bytes})) return;
     transport_->DoneRequest(channel);
     transport_->PublishReply(channel, sizeof reply + bytes);
   }
@@ -356,7 +390,10 @@ CUresult EnterCallerState(const Session& session, const RecordHeader& header) {
     current = static_cast<CUcontext>(context);
     changes = seen;
   }
-  const auto wanted = static_cast<CUstreamCaptureMode>(header.flags & kCaptureModeMask);
+  // Asking for the events of a copy's pieces must not end another thread's capture.
+  const auto wanted = (header.flags & kStaged) != 0
+                          ? CU_STREAM_CAPTURE_MODE_RELAXED
+                          : static_cast<CUstreamCaptureMode>(header.flags & kCaptureModeMask);
   if (wanted != mode && wanted <= CU_STREAM_CAPTURE_MODE_RELAXED &&
       driver.cuThreadExchangeStreamCaptureMode != nullptr) {
     CUstreamCaptureMode exchanged = wanted;

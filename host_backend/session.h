@@ -20,6 +20,7 @@
 #include "host_backend/handles.h"
 #include "host_backend/logs.h"
 #include "host_backend/output.h"
+#include "host_backend/staged_copy.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/session_messages.h"
 #include "ivshmem_ring/transport.h"
@@ -36,6 +37,8 @@ struct Request {
   uint32_t channel = kChannelCount;  // kChannelCount: main link
   std::span<std::byte> bulk;         // lent by the guest, validated
   uint32_t bulk_written = 0;
+  bool staged = false;     // a piece of a copy (host_backend/staged_copy.h),
+  CUevent done = nullptr;  // whose reply waits for this
 };
 
 struct RegionView {
@@ -143,6 +146,11 @@ class Session {
  private:
   void Dispatch();
   void ServeChannel(uint32_t channel);
+  // Sends the replies of pieces that are done, until there is a request to serve or, if `all`, none is left.
+  // False: the session stops.
+  bool AnswerPieces(uint32_t channel, StagedPieces& pieces, bool all);
+  bool PutReply(uint32_t channel, const RecordHeader& reply, std::span<const std::byte> body);
+  void NoteText(RecordHeader* reply);
   CUresult Execute(Request& request);
   bool WaitForMain(uint64_t sequence);
   void Violation(const std::string& what);

@@ -31,6 +31,8 @@ enum RecordFlags : uint16_t {
   kResultWanted = 0x20,    // posted: the caller asks for its result with Op::kPostedResult
   kLargeRequest = 0x40,    // the record says how many bytes of the bulk buffer are the request's body
   kLargeReply = 0x80,      // the reply's body comes back in the bulk buffer
+  kStaged = 0x100,         // a piece of a copy: its reply waits for the device, the next request does not
+  kStagedLast = 0x200,     // the last piece: with its reply the copy is over
 };
 
 inline constexpr uint16_t kPadOp = 0xffff;  // fills the end of a ring, so that no record wraps

@@ -111,6 +111,10 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
   }
 }
 
+bool RingConsumer::Ready() const {
+  return LoadAcquire(*tail_word_) != next_head_;  // a hint: Next() does its own acquire load
+}
+
 void RingConsumer::Release() {
   head_ = next_head_;
   ++sequence_;

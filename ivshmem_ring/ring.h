@@ -59,6 +59,8 @@ class alignas(kHotBytes) RingConsumer {
   void Release();
 
   const char* reason() const { return reason_; }
+  // Whether the producer has published more than Next() gave.
+  bool Ready() const;
   const HotWord* tail_word() const { return tail_word_; }
   // Low half of the tail that the last Next() saw: what a sleeper compares, so that a record published after
   // that Next() ends the sleep at once.

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <vector>
 
-#include "ivshmem_ring/flight_recorder.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/ring.h"
 #include "ivshmem_ring/transport.h"
@@ -33,6 +32,7 @@ class RingClient : public ClientTransport {
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
   std::span<const std::byte> AwaitReply(uint32_t channel) override;
+  bool ReplyReady(uint32_t channel) override;
   uint64_t AsyncError() const override { return LoadAcquire(host_->async_error); }
   bool shares_memory() const override { return true; }
   std::string LossReason() override;
@@ -53,7 +53,6 @@ class RingClient : public ClientTransport {
   HostControl* host_;
   RingProducer main_;
   std::byte* main_reserved_ = nullptr;
-  FlightRecorder flight_;
   std::atomic<uint64_t> main_sequence_{0};
   // What every thread reads, apart from what each posted record writes.
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
@@ -66,7 +65,6 @@ struct RingServerOptions {
   bool futex = false;
   // Bytes of the region that the session owns and the server has mapped; null if it does not own all of them.
   std::function<std::byte*(uint64_t offset, uint64_t bytes)> resolve;
-  FlightImage* flight = nullptr;  // where the server notes its times; null: nowhere
 };
 
 class RingServer : public ServerTransport {
@@ -76,6 +74,7 @@ class RingServer : public ServerTransport {
   ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override;
   void DoneMain() override;
   ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override;
+  bool RequestReady(uint32_t channel) override;
   void DoneRequest(uint32_t channel) override;
   std::byte* ReserveReply(uint32_t channel, size_t bytes = kMaxChannelRecordBytes) override;
   void PublishReply(uint32_t channel, size_t bytes) override;
@@ -87,9 +86,7 @@ class RingServer : public ServerTransport {
 
  private:
   struct Channel;
-  // `now`: in, when this thread was done with the record before; out, when it saw this one.
-  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record,
-                        uint64_t* now);
+  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record);
   Channel& At(uint32_t index);
 
   RingServerOptions options_;
@@ -97,9 +94,6 @@ class RingServer : public ServerTransport {
   HostControl* host_;
   std::vector<std::byte> main_buffer_;
   RingConsumer main_;
-  FlightRecorder flight_;
-  uint64_t main_sequence_ = 0;  // of the record that the dispatcher has
-  uint64_t main_ticks_ = 0;
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};
   std::mutex async_mutex_;

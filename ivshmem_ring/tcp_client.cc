@@ -162,6 +162,12 @@ std::span<const std::byte> TcpClient::AwaitReply(uint32_t index) {
   return channel.held_reply;
 }
 
+bool TcpClient::ReplyReady(uint32_t index) {
+  Channel& channel = At(index);
+  std::lock_guard lock(channel.mutex);
+  return !channel.replies.empty() || lost_.load();
+}
+
 std::string TcpClient::LossReason() {
   std::lock_guard lock(loss_mutex_);
   return loss_;

@@ -19,7 +19,6 @@
 #include <thread>
 #include <vector>
 
-#include "ivshmem_ring/flight_recorder.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/tcp_connection.h"
 #include "ivshmem_ring/transport.h"
@@ -43,6 +42,7 @@ class TcpClient final : public ClientTransport {
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
   std::span<const std::byte> AwaitReply(uint32_t channel) override;
+  bool ReplyReady(uint32_t channel) override;
   uint64_t AsyncError() const override { return async_error_.load(std::memory_order_acquire); }
   bool shares_memory() const override { return false; }
   std::string LossReason() override;
@@ -79,14 +79,15 @@ class TcpClient final : public ClientTransport {
 
 class TcpServer final : public ServerTransport {
  public:
-  // Owns `fd`, a connected stream socket, and reads from it at once. `flight`: where it notes its times.
-  explicit TcpServer(int fd, FlightImage* flight = nullptr);
+  // Owns `fd`, a connected stream socket, and reads from it at once.
+  explicit TcpServer(int fd);
   // Ends the connection. No other thread may be inside a call.
   ~TcpServer() override;
 
   ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override;
   void DoneMain() override;
   ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override;
+  bool RequestReady(uint32_t channel) override;
   void DoneRequest(uint32_t channel) override;
   std::byte* ReserveReply(uint32_t channel, size_t bytes = kMaxChannelRecordBytes) override;
   void PublishReply(uint32_t channel, size_t bytes) override;
@@ -100,7 +101,7 @@ class TcpServer final : public ServerTransport {
   struct Message;
   struct Link;
   Link& At(uint32_t index);
-  ReceiveStatus Receive(uint32_t index, Link& link, std::span<const std::byte>* record);
+  ReceiveStatus Receive(Link& link, std::span<const std::byte>* record);
   void Done(Link& link);
   void ReadFrames();
   // One frame after its header. False: the session is over.
@@ -112,7 +113,6 @@ class TcpServer final : public ServerTransport {
   bool Corrupt(const char* reason);
 
   TcpConnection connection_;
-  FlightRecorder flight_;
   std::unique_ptr<Link> main_;
   std::unique_ptr<Link> channels_[kChannelCount];
   std::unique_ptr<std::byte[]> bulk_[kBulkBuffers];

@@ -38,6 +38,8 @@ class ClientTransport {
   virtual void PublishRequest(uint32_t channel, size_t bytes) = 0;
   // The next reply, valid until the next AwaitReply of that channel. Empty: the session is lost.
   virtual std::span<const std::byte> AwaitReply(uint32_t channel) = 0;
+  // Whether AwaitReply would return at once.
+  virtual bool ReplyReady(uint32_t channel) = 0;
 
   // Error of posted calls: count << 32 | CUresult of the newest one. 0: none yet.
   virtual uint64_t AsyncError() const = 0;
@@ -59,6 +61,8 @@ class ServerTransport {
   virtual ReceiveStatus ReceiveMain(std::span<const std::byte>* record) = 0;
   virtual void DoneMain() = 0;  // the record is executed, its room returns
   virtual ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) = 0;
+  // Whether ReceiveRequest would return at once.
+  virtual bool RequestReady(uint32_t channel) = 0;
   virtual void DoneRequest(uint32_t channel) = 0;
 
   // A reply of up to `bytes`. Reserve is null when the session stops. Reserving no more than the reply needs

@@ -40,6 +40,7 @@ class ScriptedTransport : public ServerTransport {
   ReceiveStatus ReceiveRequest(uint32_t, std::span<const std::byte>*) override {
     return ReceiveStatus::kStopped;
   }
+  bool RequestReady(uint32_t) override { return false; }
   void DoneRequest(uint32_t) override {}
   std::byte* ReserveReply(uint32_t, size_t) override { return nullptr; }
   void PublishReply(uint32_t, size_t) override {}

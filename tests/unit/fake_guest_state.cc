@@ -46,9 +46,6 @@ void ResetGuest() {
 
 using test::Guest;
 
-uint64_t RepliesAwaited() {
-  return 0;
-}
 bool IsInitialised() {
   return Guest().initialised;
 }

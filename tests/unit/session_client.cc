@@ -126,6 +126,27 @@ int Lose(Guest& guest, const std::string& how) {
     Need("launch", guest.Launch());
     Say("started", getpid());
     guest.SayLoss(DRIVER(cuCtxSynchronize)(), Clock::now());
+  } else if (how == "copy") {  // two threads, each with helpers (CAUSEWAY_COPY_THREADS)
+    constexpr size_t kBytes = 48u << 20;
+    CUdeviceptr device = 0;
+    Need("device", DRIVER(cuMemAlloc)(&device, kBytes));
+    const auto copy = [&](bool to_device) {
+      std::vector<char> host(kBytes, 1);
+      CUresult result = DRIVER(cuCtxSetCurrent)(guest.context);
+      while (result == CUDA_SUCCESS) {
+        result = to_device ? DRIVER(cuMemcpyHtoD)(device, host.data(), kBytes)
+                           : DRIVER(cuMemcpyDtoH)(host.data(), device, kBytes);
+      }
+      return result;
+    };
+    Say("started", getpid());
+    CUresult other = CUDA_SUCCESS;
+    std::thread reader([&] { other = copy(false); });
+    const CUresult result = copy(true);
+    const auto since = Clock::now();
+    reader.join();
+    if (other != result) return 5;
+    guest.SayLoss(result, since);
   } else {
     Say("started", getpid());
     CUresult result = CUDA_SUCCESS;

@@ -181,6 +181,8 @@ class Deaths(unittest.TestCase):
     # ---- the guest dies ----------------------------------------------------------------------------------------
 
     def kill_copying_guests(self, kind):
+        os.environ["CAUSEWAY_COPY_THREADS"] = "4"
+        self.addCleanup(os.environ.pop, "CAUSEWAY_COPY_THREADS")
         self.start()
         neighbour = Client(self, self.address, "compute")
         neighbour.started()
@@ -256,6 +258,11 @@ class Deaths(unittest.TestCase):
 
     def test_worker_killed_in_waiting_call(self):
         self.lose_worker("waiting", SOFTWARE_GPU_LAUNCH_DELAY_US="8000000")
+
+    def test_worker_killed_in_pageable_copies(self):
+        os.environ["CAUSEWAY_COPY_THREADS"] = "4"
+        self.addCleanup(os.environ.pop, "CAUSEWAY_COPY_THREADS")
+        self.lose_worker("copy")
 
     def test_driver_aborts(self):
         self.start(SOFTWARE_GPU_ABORT_AT_LAUNCH="3")

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Census category memcpy: ordinary memory, in sizes and shapes around the pieces that a copy may be cut into,
+// from several threads at once, and what goes on around it.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/driver/child_process.h"
+#include "tests/driver/driver_test.h"
+
+namespace causeway::driver_test {
+namespace {
+
+// Causeway copies with several threads where there are processors for them; here always.
+[[maybe_unused]] const int copy_threads = setenv("CAUSEWAY_COPY_THREADS", "4", 0);
+
+constexpr size_t kMost = (6u << 20) + 4096;
+constexpr unsigned char kGuard = 0xa5;
+
+void Fill(unsigned char* bytes, size_t count, uint32_t seed) {
+  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<unsigned char>((i * 2654435761u + seed) >> 11);
+}
+
+class PageableCopyTest : public DriverTest {
+ protected:
+  void SetUp() override {
+    DriverTest::SetUp();
+    OK(cuMemAlloc(&device_, kMost));
+    OK(cuStreamCreate(&blocking_, CU_STREAM_DEFAULT));
+    OK(cuStreamCreate(&apart_, CU_STREAM_NON_BLOCKING));
+    source_.resize(kMost + 64);
+    Fill(source_.data(), source_.size(), 1);
+  }
+  // There and back, each way from and to an odd address; what lies beside the destination stays.
+  void CheckBothWays(size_t bytes, size_t shift, CUstream stream, bool asynchronous) {
+    std::vector<unsigned char> back(bytes + 64, kGuard);
+    unsigned char *from = source_.data() + shift, *to = back.data() + 32 - shift;
+    OK(cuMemsetD8Async(device_, 0, kMost, stream));
+    OK(cuStreamSynchronize(stream));
+    if (asynchronous) {
+      OK(cuMemcpyHtoDAsync(device_ + shift, from, bytes, stream));
+      OK(cuMemcpyDtoHAsync(to, device_ + shift, bytes, stream));
+    } else {
+      OK(cuMemcpyHtoD(device_ + shift, from, bytes));
+      OK(cuMemcpyDtoH(to, device_ + shift, bytes));
+    }
+    ASSERT_EQ(std::memcmp(to, from, bytes), 0) << bytes;
+    ASSERT_EQ(to[-1], kGuard) << bytes;
+    ASSERT_EQ(to[bytes], kGuard) << bytes;
+  }
+  CUdeviceptr device_ = 0;
+  CUstream blocking_ = nullptr, apart_ = nullptr;
+  std::vector<unsigned char> source_;
+};
+
+TEST_F(PageableCopyTest, SizesAroundPieces) {
+  size_t shift = 0;
+  for (const size_t at : {size_t{3} << 10, size_t{64} << 10, size_t{256} << 10, size_t{512} << 10,
+                          size_t{1} << 20, size_t{2} << 20, size_t{3} << 20, size_t{6} << 20}) {
+    for (const size_t bytes : {at - 1, at, at + 1, at + 1000}) {
+      ++shift;
+      CheckBothWays(bytes, shift % 17, apart_, shift % 2 != 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+struct Shape {
+  size_t width, height, depth;
+};
+
+TEST_F(PageableCopyTest, ShapesAroundPieces) {
+  for (const Shape shape : {Shape{1, 5000, 7}, Shape{3, 7, 3001}, Shape{257, 1500, 9}, Shape{4096, 300, 3},
+                            Shape{300'001, 5, 3}, Shape{(1 << 20) + 5, 2, 2}, Shape{700, 1, 4000}}) {
+    const size_t host_pitch = shape.width + 3, device_pitch = shape.width + 5;
+    const size_t rows = shape.height + 1;
+    if (rows * shape.depth * device_pitch > kMost) {
+      OK(cuMemFree(device_));
+      OK(cuMemAlloc(&device_, rows * shape.depth * device_pitch));
+    }
+    std::vector<unsigned char> from(rows * shape.depth * host_pitch), back(from.size(), kGuard);
+    Fill(from.data(), from.size(), 7);
+    CUDA_MEMCPY3D box{};
+    box.srcMemoryType = CU_MEMORYTYPE_HOST;
+    box.srcHost = from.data();
+    box.srcPitch = host_pitch;
+    box.srcHeight = rows;
+    box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    box.dstDevice = device_;
+    box.dstPitch = device_pitch;
+    box.dstHeight = rows;
+    box.WidthInBytes = shape.width;
+    box.Height = shape.height;
+    box.Depth = shape.depth;
+    OK(cuMemcpy3D(&box));
+    box.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    box.srcDevice = device_;
+    box.srcPitch = device_pitch;
+    box.dstMemoryType = CU_MEMORYTYPE_HOST;
+    box.dstHost = back.data();
+    box.dstPitch = host_pitch;
+    OK(cuMemcpy3DAsync(&box, apart_));
+    OK(cuStreamSynchronize(apart_));
+    for (size_t at = 0; at < back.size(); ++at) {
+      const bool inside = at % host_pitch < shape.width && at / host_pitch % rows < shape.height;
+      ASSERT_EQ(back[at], inside ? from[at] : kGuard)
+          << shape.width << "x" << shape.height << "x" << shape.depth << " at " << at;
+    }
+  }
+}
+
+TEST_F(PageableCopyTest, ManyThreads) {
+  constexpr int kThreads = 8;
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      const size_t bytes = (size_t{1} << 20) * (1 + i % 3) + 77 * i;
+      std::vector<unsigned char> from(bytes), back(bytes);
+      CUdeviceptr device = 0;
+      CUstream stream = nullptr;
+      bool good = cuCtxSetCurrent(context_) == CUDA_SUCCESS && cuMemAlloc(&device, bytes) == CUDA_SUCCESS &&
+                  cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+      for (uint32_t round = 0; round < 4 && good; ++round) {
+        Fill(from.data(), bytes, 100 * i + round);
+        good = round % 2 != 0 ? cuMemcpyHtoDAsync(device, from.data(), bytes, stream) == CUDA_SUCCESS &&
+                                    cuMemcpyDtoHAsync(back.data(), device, bytes, stream) == CUDA_SUCCESS
+                              : cuMemcpyHtoD(device, from.data(), bytes) == CUDA_SUCCESS &&
+                                    cuMemcpyDtoH(back.data(), device, bytes) == CUDA_SUCCESS;
+        good = good && back == from;
+      }
+      if (!good) failures.fetch_add(1);
+      cuMemFree(device);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures.load(), 0);
+}
+
+// Large copies wait as small ones do.
+TEST_F(PageableCopyTest, WhatLargeCopiesWaitFor) {
+  NEEDS_SHARED_MEMORY();
+  std::vector<unsigned char> host(4 << 20);
+  const auto waits = [&](CUstream busy, auto call) {
+    Spinner spinner(Kernel("spin"), busy);
+    return Waits(spinner, [&] { EXPECT_EQ(call(), CUDA_SUCCESS); });
+  };
+  for (const size_t bytes : {size_t{1} << 20, host.size()}) {
+    EXPECT_TRUE(waits(blocking_, [&] { return cuMemcpyHtoD(device_, host.data(), bytes); }));
+    EXPECT_TRUE(waits(blocking_, [&] { return cuMemcpyDtoH(host.data(), device_, bytes); }));
+    EXPECT_FALSE(waits(apart_, [&] { return cuMemcpyHtoD(device_, host.data(), bytes); }));
+    EXPECT_FALSE(waits(apart_, [&] { return cuMemcpyDtoH(host.data(), device_, bytes); }));
+    EXPECT_TRUE(waits(apart_, [&] { return cuMemcpyDtoHAsync(host.data(), device_, bytes, apart_); }));
+  }
+  EXPECT_FALSE(waits(apart_, [&] { return cuMemcpyHtoDAsync(device_, host.data(), 1 << 20, apart_); }));
+  EXPECT_TRUE(waits(apart_, [&] { return cuMemcpyHtoDAsync(device_, host.data(), 4 << 20, apart_); }));
+}
+
+// What another thread captures meanwhile neither fails nor ends.
+TEST_F(PageableCopyTest, BesideACapture) {
+  CUstream capturing = nullptr;
+  OK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
+  std::atomic<bool> end{false};
+  std::atomic<int> failures{0};
+  std::thread copier([&] {
+    std::vector<unsigned char> back(kMost);
+    bool good = cuCtxSetCurrent(context_) == CUDA_SUCCESS;
+    while (good && !end.load()) {
+      good = cuMemcpyHtoD(device_, source_.data(), kMost) == CUDA_SUCCESS &&
+             cuMemcpyDtoH(back.data(), device_, kMost) == CUDA_SUCCESS &&
+             std::memcmp(back.data(), source_.data(), kMost) == 0;
+    }
+    if (!good) failures.fetch_add(1);
+  });
+  CUdeviceptr cell = 0;
+  EXPECT_EQ(cuMemAlloc(&cell, 4), CUDA_SUCCESS);
+  for (int round = 0; round < 20; ++round) {
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemsetD32Async(cell, round, 1, capturing), CUDA_SUCCESS);
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    EXPECT_EQ(cuStreamEndCapture(capturing, &graph), CUDA_SUCCESS);
+    EXPECT_NE(graph, nullptr);
+    if (graph != nullptr) cuGraphDestroy(graph);
+  }
+  end.store(true);
+  copier.join();
+  EXPECT_EQ(failures.load(), 0);
+}
+
+TEST_F(PageableCopyTest, ForksWhileCopying) {
+  std::atomic<bool> end{false};
+  std::atomic<int> failures{0};
+  std::thread copier([&] {
+    std::vector<unsigned char> back(kMost);
+    bool good = cuCtxSetCurrent(context_) == CUDA_SUCCESS;
+    while (good && !end.load()) {
+      std::memset(back.data(), 0, back.size());
+      good = cuMemcpyHtoD(device_, source_.data(), kMost) == CUDA_SUCCESS &&
+             cuMemcpyDtoH(back.data(), device_, kMost) == CUDA_SUCCESS &&
+             std::memcmp(back.data(), source_.data(), kMost) == 0;
+    }
+    if (!good) failures.fetch_add(1);
+  });
+  for (int round = 0; round < 10; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      char byte = 0;
+      _exit(cuMemcpyDtoH(&byte, device_, 1) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  end.store(true);
+  copier.join();
+  EXPECT_EQ(failures.load(), 0);
+}
+
+TEST_F(PageableCopyTest, SourceThatCanOnlyBeRead) {
+  void* mapped = mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  std::memcpy(mapped, source_.data(), kMost);
+  ASSERT_EQ(mprotect(mapped, kMost, PROT_READ), 0);
+  std::vector<unsigned char> back(kMost);
+  OK(cuMemcpyHtoD(device_, mapped, kMost));
+  OK(cuMemcpyDtoH(back.data(), device_, kMost));
+  EXPECT_EQ(std::memcmp(back.data(), source_.data(), kMost), 0);
+  munmap(mapped, kMost);
+}
+
+// Memory that ends in the middle of a copy ends the copy or the program, never anybody else's.
+class MissingMemory : public PageableCopyTest {
+ protected:
+  unsigned char* HalfMapped(int protection) {
+    auto* mapped = static_cast<unsigned char*>(
+        mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::memset(mapped, 1, kMost);
+    EXPECT_EQ(mprotect(mapped + (3 << 20), 3 << 20, protection), 0);
+    return mapped;
+  }
+};
+TEST_F(MissingMemory, DISABLED_Source) {
+  _exit(cuMemcpyHtoD(device_, HalfMapped(PROT_NONE), kMost) != CUDA_SUCCESS ? 3 : 0);
+}
+TEST_F(MissingMemory, DISABLED_Destination) {
+  _exit(cuMemcpyDtoH(HalfMapped(PROT_READ), device_, kMost) != CUDA_SUCCESS ? 3 : 0);
+}
+TEST_F(PageableCopyTest, MemoryThatEnds) {
+  for (const char* child : {"MissingMemory.DISABLED_Source", "MissingMemory.DISABLED_Destination"}) {
+    const int code = RunChild(child);
+    EXPECT_TRUE(code == 3 || code == 128 + SIGSEGV || code == 128 + SIGBUS) << child << " " << code;
+  }
+  CheckBothWays(kMost - 64, 0, apart_, false);
+}
+
+}  // namespace
+}  // namespace causeway::driver_test
