@@ -16,9 +16,9 @@ constexpr uint64_t kAlign = 512;
 constexpr uint64_t kArenaBytes = 32u << 20;     // for small allocations
 constexpr uint64_t kOwnArenaBytes = 16u << 20;  // from here on an allocation gets an arena of its own
 
-CUresult SendArena(Op op, uint64_t offset, uint64_t bytes) {
+CUresult SendArena(Op op, uint64_t offset, uint64_t bytes, ArenaUse use) {
   PendingCall call(op);
-  call.writer().Put(ArenaBody{offset, bytes});
+  call.writer().Put(ArenaBody{offset, bytes, use, 0});
   return call.writer().ok() ? call.Finish() : call.writer().error();
 }
 
@@ -28,10 +28,11 @@ uint64_t RoundUp(uint64_t value, uint64_t step) {
 
 }  // namespace
 
-CUresult RegionMemory::AddArena(uint64_t bytes, uint64_t* offset) {
+CUresult RegionMemory::AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset) {
   if (!connection_.AllocateSlices(bytes, offset)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = CUDA_ERROR_MAP_FAILED;
-  if (connection_.MapSlices(*offset, bytes) != nullptr) result = SendArena(Op::kAddArena, *offset, bytes);
+  if (connection_.MapSlices(*offset, bytes) != nullptr)
+    result = SendArena(Op::kAddArena, *offset, bytes, use);
   if (result != CUDA_SUCCESS) {
     connection_.FreeSlices(*offset, bytes);
     return result;
@@ -41,7 +42,7 @@ CUresult RegionMemory::AddArena(uint64_t bytes, uint64_t* offset) {
 
 CUresult RegionMemory::AddBulkArena(Bulk* bulks) {
   uint64_t offset = 0;
-  const CUresult result = AddArena(kBulkBuffers * kBulkBytes, &offset);
+  const CUresult result = AddArena(kBulkBuffers * kBulkBytes, ArenaUse::kStaging, &offset);
   if (result != CUDA_SUCCESS) return result;
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
     const uint64_t at = offset + i * kBulkBytes;
@@ -50,8 +51,9 @@ CUresult RegionMemory::AddBulkArena(Bulk* bulks) {
   return CUDA_SUCCESS;
 }
 
-bool RegionMemory::Carve(uint64_t bytes, uint64_t* offset, uint64_t* arena_offset) {
+bool RegionMemory::Carve(uint64_t bytes, ArenaUse use, uint64_t* offset, uint64_t* arena_offset) {
   for (auto& [start, arena] : arenas_) {
+    if (arena.use != use) continue;
     for (auto free = arena.free.begin(); free != arena.free.end(); ++free) {
       if (free->second < bytes) continue;
       *offset = free->first;
@@ -72,17 +74,18 @@ CUresult RegionFull(const Connection& connection, uint64_t bytes, const char* wh
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult RegionMemory::Reserve(uint64_t reserved, uint64_t* offset, uint64_t* arena) {
-  if (reserved < kOwnArenaBytes && Carve(reserved, offset, arena)) return CUDA_SUCCESS;
+CUresult RegionMemory::Reserve(uint64_t reserved, ArenaUse use, uint64_t* offset, uint64_t* arena) {
+  if (reserved < kOwnArenaBytes && Carve(reserved, use, offset, arena)) return CUDA_SUCCESS;
   uint64_t arena_bytes = reserved >= kOwnArenaBytes ? RoundUp(reserved, kGranuleBytes) : kArenaBytes;
-  CUresult result = AddArena(arena_bytes, arena);
+  CUresult result = AddArena(arena_bytes, use, arena);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && arena_bytes > RoundUp(reserved, kGranuleBytes)) {
     arena_bytes = RoundUp(reserved, kGranuleBytes);  // a small region: take just what is needed
-    result = AddArena(arena_bytes, arena);
+    result = AddArena(arena_bytes, use, arena);
   }
   if (result != CUDA_SUCCESS) return result;
   *offset = *arena;
   arenas_[*arena].bytes = arena_bytes;
+  arenas_[*arena].use = use;
   if (arena_bytes != reserved) arenas_[*arena].free[*arena + reserved] = arena_bytes - reserved;
   return CUDA_SUCCESS;
 }
@@ -94,7 +97,8 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
   const uint64_t reserved = RoundUp(bytes, kAlign);
   const std::lock_guard lock(mutex_);
   uint64_t offset = 0, arena = 0;
-  const CUresult result = Reserve(reserved, &offset, &arena);
+  const ArenaUse use = kind == HostKind::kManaged ? ArenaUse::kManaged : ArenaUse::kPinned;
+  const CUresult result = Reserve(reserved, use, &offset, &arena);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) return RegionFull(connection_, bytes, what);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t at = connection_.window_address + offset;
@@ -143,7 +147,7 @@ void RegionMemory::FreeLocked(std::map<uint64_t, Allocation>::iterator found) {
   }
   // An arena made for one allocation goes back to the region; the shared ones stay for the next.
   if (arena.bytes != kArenaBytes && arena.free.begin()->second == arena.bytes) {
-    if (SendArena(Op::kDropArena, arena_offset, arena.bytes) == CUDA_SUCCESS) {
+    if (SendArena(Op::kDropArena, arena_offset, arena.bytes, arena.use) == CUDA_SUCCESS) {
       connection_.FreeSlices(arena_offset, arena.bytes);
     }
     arenas_.erase(arena_offset);

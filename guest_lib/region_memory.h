@@ -11,6 +11,7 @@
 
 #include "guest_lib/connect.h"
 #include "guest_lib/memory.h"
+#include "ivshmem_ring/session_messages.h"
 #include "ivshmem_ring/transport.h"
 
 namespace causeway::guest {
@@ -41,6 +42,7 @@ class RegionMemory {
  private:
   struct Arena {
     uint64_t bytes = 0;
+    ArenaUse use = ArenaUse::kPinned;
     std::map<uint64_t, uint64_t> free;  // offset in region -> bytes
   };
   struct Allocation {
@@ -48,9 +50,9 @@ class RegionMemory {
     uint64_t reserved_bytes;
     uint64_t arena;
   };
-  CUresult AddArena(uint64_t bytes, uint64_t* offset);
-  bool Carve(uint64_t bytes, uint64_t* offset, uint64_t* arena);
-  CUresult Reserve(uint64_t reserved, uint64_t* offset, uint64_t* arena);
+  CUresult AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset);
+  bool Carve(uint64_t bytes, ArenaUse use, uint64_t* offset, uint64_t* arena);
+  CUresult Reserve(uint64_t reserved, ArenaUse use, uint64_t* offset, uint64_t* arena);
   void FreeLocked(std::map<uint64_t, Allocation>::iterator found);
 
   Connection& connection_;

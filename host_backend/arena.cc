@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "host_backend/accounting.h"
 #include "host_backend/session.h"
 
 namespace causeway::host {
@@ -23,7 +24,7 @@ bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes) {
   return true;
 }
 
-CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
+CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
   if (!shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
   const uint64_t first_slice = FirstSliceOffset(SlotCount(region_.bytes));
   if (bytes == 0 || offset % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || offset < first_slice ||
@@ -52,7 +53,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes) {
   }
   const std::unique_lock lock(arenas_mutex_);
   arenas_[offset] = arena;
-  pinned_bytes.fetch_add(bytes);
+  TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
   return CUDA_SUCCESS;
 }
 
@@ -110,7 +111,7 @@ CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
     arenas_.erase(found);
   }
   munmap(address, bytes);
-  pinned_bytes.fetch_sub(bytes);
+  TheAccounting().Take(ChargeSpace::kArena, offset);
   return result;
 }
 
@@ -134,9 +135,15 @@ std::byte* Session::ResolveAddress(uint64_t address, uint64_t bytes) const {
   return reinterpret_cast<std::byte*>(address);
 }
 
+// The guest's own word, which decides under which name the bytes are shown and nothing else.
+static MemoryKind KindOf(ArenaUse use) {
+  if (use == ArenaUse::kStaging) return MemoryKind::kStaging;
+  return use == ArenaUse::kManaged ? MemoryKind::kManaged : MemoryKind::kPinned;
+}
+
 CUresult Serve_kAddArena(Session& session, Request& request) {
   const auto body = request.in.Get<ArenaBody>();
-  return request.in.ok() ? session.AddArena(body.offset, body.bytes) : request.in.error();
+  return request.in.ok() ? session.AddArena(body.offset, body.bytes, KindOf(body.use)) : request.in.error();
 }
 
 CUresult Serve_kDropArena(Session& session, Request& request) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "host_backend/account_page.h"
 #include "host_backend/command.h"
 #include "host_backend/unique_fd.h"
 #include "ivshmem_ring/layout.h"
@@ -21,14 +22,33 @@ std::string Mib(const std::string& bytes) {
   return std::to_string(std::strtoull(bytes.c_str(), nullptr, 10) >> 20) + " MiB";
 }
 
+// "3 MiB device, 16 MiB staging": what there is any of.
+std::string MemoryText(const std::string& object) {
+  std::string text;
+  for (const char* kind : kMemoryKindNames) {
+    const std::string bytes = StatusValue(object, "", std::string(kind) + "_bytes");
+    if (bytes != "0") text += (text.empty() ? "" : ", ") + Mib(bytes) + " " + kind;
+  }
+  return text.empty() ? "no memory" : text;
+}
+
+void PrintAccount(const std::string& account) {
+  const auto value = [&](const char* key) { return StatusValue(account, "", key); };
+  const std::string limit = value("device_memory_limit_bytes");
+  std::printf("  %-20s %s sessions  %s", value("scope").c_str(), value("sessions").c_str(),
+              MemoryText(account).c_str());
+  if (limit != "0")
+    std::printf("; at most %s on each GPU, %s calls refused", Mib(limit).c_str(), value("refused").c_str());
+  std::printf("\n");
+}
+
 void PrintSession(const std::string& session) {
   const auto value = [&](const char* key) { return StatusValue(session, "", key); };
   const std::string vm = value("vm");
-  std::printf("  %-6s %-12s pid %-8s uid %-6s %-10s %8.0f s  worker %-8s %12s calls  %s device, %s pinned\n",
+  std::printf("  %-6s %-12s pid %-8s uid %-6s %-10s %8.0f s  worker %-8s %12s calls  %s\n",
               value("kind").c_str(), vm.empty() ? "-" : vm.c_str(), value("pid").c_str(),
               value("uid").c_str(), value("state").c_str(), std::strtod(value("age_s").c_str(), nullptr),
-              value("worker_pid").c_str(), value("calls").c_str(), Mib(value("device_bytes")).c_str(),
-              Mib(value("pinned_bytes")).c_str());
+              value("worker_pid").c_str(), value("calls").c_str(), MemoryText(session).c_str());
 }
 
 void PrintRegion(const std::string& region) {
@@ -58,6 +78,9 @@ void PrintText(const std::string& json) {
   const auto regions = JsonObjects(json, "regions");
   if (!regions.empty()) std::printf("regions:\n");
   for (const auto& region : regions) PrintRegion(region);
+  const auto accounts = JsonObjects(json, "accounts");
+  if (!accounts.empty()) std::printf("memory:\n");
+  for (const auto& account : accounts) PrintAccount(account);
   const auto sessions = JsonObjects(json, "sessions");
   std::printf(sessions.empty() ? "no sessions\n" : "sessions:\n");
   for (const auto& session : sessions) PrintSession(session);

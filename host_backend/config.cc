@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <toml++/toml.h>
+#include <algorithm>
 #include <bit>
 #include <climits>
 #include <initializer_list>
@@ -117,6 +118,32 @@ LogLevel Level(TableReader& reader, std::string_view key, const std::string& tex
   reader.Fail(*reader.Take(key), key, "must be debug, info, warning or error, but is \"" + text + "\"");
 }
 
+// The keys `prefix`device_memory_mib and `prefix`gpus.
+GpuShare ReadShare(TableReader& reader, const std::string& prefix) {
+  GpuShare share;
+  share.device_memory_mib = reader.Number(prefix + "device_memory_mib", 1, kMaxDeviceMemoryMib).value_or(0);
+  const std::string key = prefix + "gpus";
+  const toml::node* node = reader.Take(key);
+  if (node == nullptr) return share;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->empty() || list->size() > kMaxGpus)
+    reader.Fail(*node, key,
+                "must be a list of 1 to 16 UUIDs such as [\"GPU-...\"], as nvidia-smi -L shows them");
+  for (const auto& item : *list) {
+    const auto* text = item.as_string();
+    const std::string uuid = text != nullptr ? text->get() : "";
+    const bool good = (uuid.rfind("GPU-", 0) == 0 || uuid.rfind("MIG-", 0) == 0) && uuid.size() < 64 &&
+                      uuid.find_first_not_of("-0123456789abcdefABCDEFGPUMI") == std::string::npos;
+    if (!good)
+      reader.Fail(item, key,
+                  "must name GPUs by their UUIDs (GPU-... or MIG-...), as nvidia-smi -L shows them");
+    if (std::find(share.gpus.begin(), share.gpus.end(), uuid) != share.gpus.end())
+      reader.Fail(item, key, "names " + uuid + " twice");
+    share.gpus.push_back(uuid);
+  }
+  return share;
+}
+
 VmConfig ReadVm(const toml::table& table) {
   TableReader reader(table, "[[vm]] ");
   VmConfig vm;
@@ -133,6 +160,7 @@ VmConfig ReadVm(const toml::table& table) {
   CheckRegionMib(reader, "region_mib", vm.region_mib);
   vm.region_group = reader.String("region_group").value_or("");
   vm.max_sessions = uint32_t(reader.Number("max_sessions", 1, kMaxSlots).value_or(vm.max_sessions));
+  vm.share = ReadShare(reader, "");
   reader.RefuseUnknownKeys();
   return vm;
 }
@@ -194,7 +222,7 @@ void ReadTcp(TableReader& outer, Config& config) {
                 "is not a loopback address: the connection is neither encrypted nor authenticated; "
                 "use 127.0.0.1, or set allow_plaintext_remote = true on a network that you trust");
   }
-  config.tcp = {address, uint16_t(std::stoul(port))};
+  config.tcp = {address, uint16_t(std::stoul(port)), ReadShare(reader, "")};
   reader.RefuseUnknownKeys();
 }
 
@@ -229,6 +257,7 @@ Config ReadConfig(const toml::table& table) {
   CheckRegionMib(reader, "local_region_mib", config.local_region_mib);
   config.max_sessions =
       uint32_t(reader.Number("max_sessions", 1, kMaxSessions).value_or(config.max_sessions));
+  config.local_share = ReadShare(reader, "local_");
   if (auto level = reader.String("log_level")) config.log_level = Level(reader, "log_level", *level);
   config.log_file = reader.String("log_file").value_or("");
   ReadVms(reader, config);

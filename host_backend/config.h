@@ -8,9 +8,10 @@
 //   log_level = "info"   log_file = "/var/log/causeway.log"
 //   [[vm]]
 //   name = "guest1"   region_file = "/dev/shm/causeway-guest1"   region_mib = 1024
-//   region_group = "libvirt-qemu"   max_sessions = 32
+//   region_group = "libvirt-qemu"   max_sessions = 32   device_memory_mib = 16384   gpus = ["GPU-..."]
 //   [tcp]
 //   listen = "127.0.0.1:7470"   allow_plaintext_remote = false
+//   device_memory_mib and gpus: as of a VM; local_device_memory_mib and local_gpus: of each local user
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,6 +29,14 @@ inline constexpr uint64_t kMinRegionMib = kMinRegionBytes / kMib;
 inline constexpr uint64_t kMaxRegionMib = kMaxGranules * kGranuleBytes / kMib;
 inline constexpr uint32_t kMaxSpareWorkers = 64;
 inline constexpr uint32_t kMaxSessions = 4096;
+inline constexpr uint64_t kMaxDeviceMemoryMib = uint64_t{1} << 24;  // 16 TiB
+inline constexpr size_t kMaxGpus = 16;
+
+// What one VM, local user or TCP peer may use.
+struct GpuShare {
+  uint64_t device_memory_mib = 0;  // of each GPU; 0: all of it
+  std::vector<std::string> gpus;   // UUIDs; empty: all that the daemon may use
+};
 
 struct VmConfig {
   std::string name;
@@ -35,11 +44,13 @@ struct VmConfig {
   uint64_t region_mib = 1024;
   std::string region_group;  // empty: the daemon's own
   uint32_t max_sessions = kMaxSlots;
+  GpuShare share;
 };
 
 struct TcpConfig {
   std::string address;  // numeric; empty: no TCP
   uint16_t port = 0;    // 0: any free one, see `causeway status`
+  GpuShare share;       // of each peer's address
 };
 
 struct Config {
@@ -53,6 +64,7 @@ struct Config {
   uint32_t spare_workers = 1;
   uint64_t local_region_mib = 4096;
   uint32_t max_sessions = 64;
+  GpuShare local_share;  // of each local user
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;
   std::vector<VmConfig> vms;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts. The guest counts its references to primary contexts and sends only the first and the last.
+#include "host_backend/accounting.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/sharing_messages.h"
 
@@ -20,6 +21,7 @@ void EndPrimary(Session& session, const PrimaryBody& body) {
   session.NoteContextChange();
   if (warm_context.load() != nullptr) return;  // the worker's own reference keeps it
   session.UnbindContents(body.context);
+  TheAccounting().PrimaryEnds(body.device);
   session.ContextEnds(static_cast<CUcontext>(session.Find(HandleKind::kContext, body.context)));
 }
 
@@ -84,6 +86,7 @@ CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
   Driver& driver = TheDriver();
   driver.cuCtxGetCurrent(&previous);
   if (const CUresult result = Create(body, affinities, &context)) return result;
+  TheAccounting().ContextBegins(context);
   driver.cuCtxSetCurrent(previous);  // each message brings its own current context
   session.Bind(HandleKind::kContext, body.context, context, request.out);
   if (const CUresult restored = session.ContextBegins(context)) return restored;
@@ -99,6 +102,7 @@ CUresult Serve_cuCtxDestroy_v2(Session& session, Request& request) {
   if (result == CUDA_SUCCESS) {
     session.Unbind(wire);
     session.ContextEnds(context);
+    TheAccounting().ContextEnds(context);
   }
   return result;
 }

@@ -88,6 +88,7 @@ std::string Daemon::StatusText() const {
   report.workers = pool_.worker_count();
   report.worker_problem = pool_.failure();
   report.counters = counters_;
+  report.accounts = pool_.AccountsStatus();
   for (const auto& vm : vms_) vm->AppendStatus(report.sessions, report.regions);
   local_->AppendStatus(report.sessions);
   if (tcp_) tcp_->AppendStatus(report.sessions);

@@ -13,6 +13,18 @@ double Seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+void WriteMemory(JsonWriter& json, const MemoryBytes& bytes) {
+  for (uint32_t kind = 0; kind < kMemoryKinds; ++kind)
+    json.Key((std::string(kMemoryKindNames[kind]) + "_bytes").c_str()).Number(bytes[kind]);
+}
+
+void WriteAccount(JsonWriter& json, const AccountStatus& account) {
+  json.Open('{').Key("scope").String(account.scope).Key("sessions").Number(account.sessions);
+  WriteMemory(json, account.bytes);
+  json.Key("device_memory_limit_bytes").Number(account.limit_bytes);
+  json.Key("refused").Number(account.refused).Close('}');
+}
+
 void WriteSession(JsonWriter& json, const SessionStatus& session) {
   json.Open('{').Key("kind").String(session.kind);
   if (!session.vm.empty()) json.Key("vm").String(session.vm);
@@ -20,12 +32,9 @@ void WriteSession(JsonWriter& json, const SessionStatus& session) {
   json.Key("pid").Number(session.pid).Key("uid").Number(session.uid);
   json.Key("state").String(session.state).Key("age_s").Real(Seconds(Clock::now() - session.opened));
   json.Key("worker_pid").Signed(session.worker_pid);
-  json.Key("calls").Number(session.usage.calls).Key("device_bytes").Number(session.usage.device_bytes);
-  json.Key("pinned_bytes")
-      .Number(session.usage.pinned_bytes)
-      .Key("violations")
-      .Number(session.usage.violations);
-  json.Close('}');
+  json.Key("calls").Number(session.usage.calls);
+  WriteMemory(json, session.memory);
+  json.Key("violations").Number(session.usage.violations).Close('}');
 }
 
 void WriteRegion(JsonWriter& json, const RegionStatus& region) {
@@ -60,6 +69,8 @@ std::string StatusJson(const StatusReport& report) {
   json.Key("violations").Number(report.counters.violations).Close('}');
   json.Key("regions").Open('[');
   for (const RegionStatus& region : report.regions) WriteRegion(json, region);
+  json.Close(']').Key("accounts").Open('[');
+  for (const AccountStatus& account : report.accounts) WriteAccount(json, account);
   json.Close(']').Key("sessions").Open('[');
   for (const SessionStatus& session : report.sessions) WriteSession(json, session);
   json.Close(']').Close('}');

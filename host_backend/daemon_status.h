@@ -24,6 +24,7 @@ struct StatusReport {
   Counters counters;
   std::vector<SessionStatus> sessions;
   std::vector<RegionStatus> regions;
+  std::vector<AccountStatus> accounts;
 };
 
 std::string StatusJson(const StatusReport& report);

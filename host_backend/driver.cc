@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include "host_backend/accounting.h"
 #include "host_backend/legacy_launch.h"
 
 namespace causeway::host {
@@ -25,6 +26,7 @@ bool Driver::Open(const std::string& path, std::string* error) {
 #define CUSTOM CALL
 #include "ivshmem_ring/calls.def"
   GuardLegacyLaunches(*this);
+  AccountMemory(*this);
   for (const void* needed :
        {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),
         reinterpret_cast<void*>(cuDevicePrimaryCtxRetain), reinterpret_cast<void*>(cuCtxSetCurrent),

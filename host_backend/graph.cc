@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/accounting.h"
 #include "ivshmem_ring/graph_messages.h"
 
 namespace causeway::host {
@@ -160,6 +161,7 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
   if (result == CUDA_SUCCESS) {
     session.Bind(HandleKind::kGraphExec, body.exec, exec, request.out);
     reply.may_refuse = MayRefuseLaunch(graph) ? 1 : 0;
+    if (reply.may_refuse != 0) TheAccounting().KnowGraph(exec, graph);
   } else {
     reply.error_node =
         session.BindOrKnown(HandleKind::kGraphNode, body.error_node, parameters.hErrNode_out, request.out);

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "host_backend/accounting.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/registration.h"
 
@@ -80,7 +81,7 @@ CUresult Session::RegisterHost(const RegisterBody& body, uint64_t* device_addres
     host_ranges_[body.address] = {body.bytes};
   }
   host_range_bytes_ += pages.bytes();
-  pinned_bytes.fetch_add(pages.bytes());
+  TheAccounting().Add(MemoryKind::kPinned, kNoDevice, pages.bytes());
   return CUDA_SUCCESS;
 }
 
@@ -98,7 +99,7 @@ CUresult Session::UnregisterHost(uint64_t address) {
   }
   if (pages.bytes() != 0) munmap(reinterpret_cast<void*>(pages.begin), pages.bytes());
   host_range_bytes_ -= pages.bytes();
-  pinned_bytes.fetch_sub(pages.bytes());
+  TheAccounting().Return(MemoryKind::kPinned, kNoDevice, pages.bytes());
   return CUDA_SUCCESS;
 }
 

@@ -274,7 +274,8 @@ void LocalServer::BeginSession(Connection& connection) {
   Connection* raw = &connection;
   connection.session = std::make_unique<RegionSession>(
       services_, connection.region, kLocalSlot, kLocalSession,
-      RegionSession::Origin{"", uint32_t(connection.peer.pid), connection.peer.uid, connection.socket.get()},
+      RegionSession::Origin{"", uint32_t(connection.peer.pid), connection.peer.uid, connection.socket.get(),
+                            &services_.config.local_share},
       [this, raw] { Destroy(*raw); });
   connection.session->Open("");
 }

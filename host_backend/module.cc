@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/accounting.h"
 #include "host_backend/jit_options.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
@@ -84,6 +85,13 @@ void ReplyOutputs(Session& session, Request& request, const JitOptions& options)
   request.out.Put(uint64_t{left.size()});
 }
 
+// The bytes that were loaded; what the driver makes of them on the device it does not say.
+void CountImage(void* loaded, const Image& image, bool in_context) {
+  TheAccounting().Hold(ChargeSpace::kImage, reinterpret_cast<uint64_t>(loaded),
+                       TheAccounting().Reserve(MemoryKind::kImages, kNoDevice, image.bytes->size()),
+                       in_context);
+}
+
 }  // namespace
 
 CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
@@ -98,6 +106,7 @@ CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
   session.Bind(HandleKind::kModule, body.handle, module, request.out);
+  CountImage(module, image, true);
   return request.out.error();
 }
 
@@ -118,6 +127,7 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
   session.Bind(HandleKind::kLibrary, body.handle, library, request.out);
+  CountImage(library, *image, false);
   session.Keep(body.handle, image);
   return request.out.error();
 }
@@ -130,6 +140,7 @@ CUresult Serve_cuLibraryUnload(Session& session, Request& request) {
   if (result == CUDA_SUCCESS) {
     session.Unbind(wire);
     session.Drop(wire);
+    TheAccounting().Take(ChargeSpace::kImage, reinterpret_cast<uint64_t>(library));
   }
   return result;
 }

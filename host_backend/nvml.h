@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/account_page.h"
 #include "host_backend/worker_control.h"
 #include "ivshmem_ring/nvml_call.h"
 
@@ -41,6 +42,8 @@ class NvmlHost {
   // `peers` asks the daemon for the sessions of the same tenant.
   NvmlHost(const NvmlLibrary& library, std::function<std::vector<WorkerPeer>()> peers);
 
+  // What the tenant's sessions hold, and its limit.
+  void SetAccount(AccountPage* page) { account_ = page; }
   // The guest process runs on this host itself: processors and memory nodes have the same numbers there.
   void SetLocal(bool local) { local_ = local; }
   // Finds the devices that sessions may use; `visible` as CUDA_VISIBLE_DEVICES, or null. "" or one sentence.
@@ -58,6 +61,7 @@ class NvmlHost {
  private:
   nvml::Return ServeRow(size_t row, Reader& in, Writer& out);
   // host_backend/nvml_memory.cc
+  void LimitMemory(nvml::DeviceHandle device, nvml::MemoryV2* memory);
   nvml::Return ServeMemory(Reader& in, Writer& out);
   nvml::Return ServeProcesses(Reader& in, Writer& out);
   nvml::Return ServeUtilization(Reader& in, Writer& out);
@@ -68,6 +72,7 @@ class NvmlHost {
   const std::function<std::vector<WorkerPeer>()> peers_;
   std::vector<nvml::DeviceHandle> devices_;
   bool local_ = false;
+  AccountPage* account_ = nullptr;
 };
 
 // Which of `uuids` a value of CUDA_VISIBLE_DEVICES leaves, as positions in their order; null leaves all.

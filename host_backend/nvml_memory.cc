@@ -2,6 +2,8 @@
 // The tenant's share of a device: NVML's figures of the workers that serve it, under the pids of its own
 // processes.
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
 #include "host_backend/nvml.h"
 
@@ -9,6 +11,26 @@ namespace causeway::host {
 
 using nvml::ProcessMode;
 using nvml::Return;
+
+namespace {
+
+// "GPU-" and 16 bytes in hexadecimal, with hyphens between some.
+bool ReadUuid(const char* text, char bytes[16]) {
+  int digits = 0;
+  for (const char* at = std::strchr(text, '-'); at != nullptr && *at != '\0'; ++at) {
+    if (*at == '-') continue;
+    const char digit[2] = {*at, '\0'};
+    char* end = nullptr;
+    const auto value = static_cast<char>(std::strtoul(digit, &end, 16));
+    if (*end != '\0' || digits == 32) return false;
+    char& byte = bytes[digits / 2];
+    byte = digits % 2 == 0 ? static_cast<char>(value << 4) : static_cast<char>(byte | value);
+    ++digits;
+  }
+  return digits == 32;
+}
+
+}  // namespace
 
 std::vector<nvml::ProcessV1> NvmlHost::TenantsProcesses(nvml::DeviceHandle device, ProcessMode mode) {
   auto* const list = library_.processes[static_cast<size_t>(mode)];
@@ -34,6 +56,21 @@ std::vector<nvml::ProcessV1> NvmlHost::TenantsProcesses(nvml::DeviceHandle devic
   return own;
 }
 
+// Under a limit the tenant sees a device of that size, as cuMemGetInfo and cuDeviceTotalMem show it.
+void NvmlHost::LimitMemory(nvml::DeviceHandle device, nvml::MemoryV2* memory) {
+  const uint64_t limit = account_ != nullptr ? account_->limit_bytes() : 0;
+  char text[96] = "";
+  if (limit == 0 || library_.device_uuid == nullptr || library_.device_uuid(device, text, sizeof text) != 0)
+    return;
+  char uuid[16];
+  if (!ReadUuid(text, uuid)) return;
+  const uint64_t held = account_->OnDevice(account_->PlaceOf(uuid));
+  memory->total = std::min<uint64_t>(memory->total, limit);
+  memory->reserved = 0;
+  memory->free = std::min<uint64_t>(memory->free, held < memory->total ? memory->total - held : 0);
+  memory->used = held;
+}
+
 Return NvmlHost::ServeMemory(Reader& in, Writer& out) {
   const nvml::DeviceHandle device = DeviceAt(in.Get<uint32_t>());
   if (!in.ok() || device == nullptr) return Return::kInvalidArgument;
@@ -53,6 +90,7 @@ Return NvmlHost::ServeMemory(Reader& in, Writer& out) {
   for (const nvml::ProcessV1& process : TenantsProcesses(device, ProcessMode::kCompute)) {
     if (process.used_bytes != nvml::kNotAvailable) memory.used += process.used_bytes;
   }
+  LimitMemory(device, &memory);
   out.Put(memory);
   return out.ok() ? Return::kSuccess : Return::kUnknown;
 }

@@ -60,7 +60,7 @@ class ControlLink {
   }
 
   void SendUsage() {
-    const WorkerUsage usage{calls.load(), 0, 0, violations.load()};
+    const WorkerUsage usage{calls.load(), violations.load()};
     if (std::memcmp(&usage, &last_usage_, sizeof usage) != 0)
       send(control_, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
     last_usage_ = usage;
@@ -163,7 +163,9 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices) 
 
   ReceivedAssignment received;
   if (!ReceiveAssignment(control, &received)) return 0;
-  std::unique_ptr<ServerTransport> transport = MakeTransport(received, &error);
+  AccountPage* const page = MapAccount(&received, &error);
+  host.SetAccount(page);
+  std::unique_ptr<ServerTransport> transport = page != nullptr ? MakeTransport(received, &error) : nullptr;
   if (transport != nullptr) {
     const int client = received.assignment.has_client_socket != 0 ? received.fds[1] : -1;
     daemon = std::make_unique<ControlLink>(control, client);

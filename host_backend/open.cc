@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/accounting.h"
 #include "host_backend/session.h"
 
 namespace causeway::host {
@@ -18,7 +19,7 @@ void Describe(CUdevice device, DeviceDescription* description) {
   if (driver.cuDeviceGetUuid_v2 != nullptr) driver.cuDeviceGetUuid_v2(&description->uuid_v2, device);
   size_t total = 0;
   if (driver.cuDeviceTotalMem_v2 != nullptr) driver.cuDeviceTotalMem_v2(&total, device);
-  description->total_bytes = total;
+  description->total_bytes = TheAccounting().TotalBytes(total);
   description->luid_result = CUDA_ERROR_NOT_SUPPORTED;
   if (driver.cuDeviceGetLuid != nullptr) {
     description->luid_result = driver.cuDeviceGetLuid(description->luid, &description->luid_mask, device);

@@ -9,6 +9,7 @@
 namespace causeway::daemon {
 namespace {
 
+constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kDriverVariables[] = {
     "CUDA_AUTO_BOOST",
     "CUDA_CACHE_DISABLE",
@@ -27,7 +28,7 @@ constexpr const char* kDriverVariables[] = {
     "CUDA_MODULE_DATA_LOADING",
     "CUDA_MODULE_LOADING",
     "CUDA_SCALE_LAUNCH_QUEUES",
-    "CUDA_VISIBLE_DEVICES",
+    kVisibleDevices,
 };
 
 // The window lies above the driver's own mappings (which grow upwards from 0x2aaa00000000) and below the
@@ -62,13 +63,19 @@ std::vector<std::string> Split(const std::string& list) {
   return items;
 }
 
-// Where the daemon itself runs with a list of devices, a guest chooses among those and gets no other: its
-// numbers count in that list, names must stand in it. As for the driver, the list ends at the first item that
-// names no device.
-std::string VisibleDevices(const std::string& wanted) {
+std::string Join(const std::vector<std::string>& items) {
+  std::string list;
+  for (const std::string& item : items) list += (list.empty() ? "" : ",") + item;
+  return list;
+}
+
+// Where a guest has a list of devices, or the daemon itself runs with one, a guest chooses among those and
+// gets no other: its numbers count in that list, names must stand in it. As for the driver, the list ends at
+// the first item that names no device.
+std::string VisibleDevices(const std::string& wanted, const std::vector<std::string>& gpus) {
   const char* own = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (own == nullptr) return wanted;
-  const std::vector<std::string> allowed = Split(own);
+  if (own == nullptr && gpus.empty()) return wanted;
+  const std::vector<std::string> allowed = gpus.empty() ? Split(own) : gpus;
   std::string result;
   for (const std::string& item : Split(wanted)) {
     const bool is_number =
@@ -82,22 +89,28 @@ std::string VisibleDevices(const std::string& wanted) {
   return result;
 }
 
-Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block) {
+Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block,
+                                                  const std::vector<std::string>& gpus) {
   if (block.environment_bytes > kOpenTextBytes ||
       (block.environment_bytes != 0 && block.environment[block.environment_bytes - 1] != '\0')) {
     return Error{
         "The guest process's environment block is malformed; its library and this host do not fit together."};
   }
   std::vector<std::string> variables;
+  bool chosen = gpus.empty();  // which devices
   for (uint32_t at = 0; at < block.environment_bytes;) {
     std::string entry(block.environment + at);
     at += uint32_t(entry.size()) + 1;
     const size_t equals = entry.find('=');
     if (equals == 0 || equals == std::string::npos) continue;
     const std::string name = entry.substr(0, equals);
-    if (name == "CUDA_VISIBLE_DEVICES") entry = name + "=" + VisibleDevices(entry.substr(equals + 1));
+    if (name == kVisibleDevices) {
+      entry = name + "=" + VisibleDevices(entry.substr(equals + 1), gpus);
+      chosen = true;
+    }
     if (MayReachDriver(name) && !AlreadySet(name, entry.substr(equals + 1))) variables.push_back(entry);
   }
+  if (!chosen) variables.push_back(std::string(kVisibleDevices) + "=" + Join(gpus));
   return variables;
 }
 
@@ -108,7 +121,8 @@ bool MayReachDriver(const std::string& name) {
                      [&](const char* known) { return name == known; });
 }
 
-Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes) {
+Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes,
+                                   const std::vector<std::string>& gpus) {
   if (block.magic != kRegionMagic) {
     return Error{"The guest process's opening message has the wrong magic " + Hex(block.magic) +
                  "; its library is not Causeway's or is damaged."};
@@ -129,13 +143,16 @@ Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, ui
                  " or not on a page boundary."};
   }
   if (block.kind == SessionKind::kManagement) {
-    return OpenRequest{block.pid, block.kind, region_bytes == 0 ? 0 : block.window_address, {}};
+    std::vector<std::string> environment;
+    if (!gpus.empty()) environment.push_back(std::string(kVisibleDevices) + "=" + Join(gpus));
+    return OpenRequest{block.pid, block.kind, region_bytes == 0 ? 0 : block.window_address,
+                       std::move(environment)};
   }
   if (block.kind != SessionKind::kCuda) {
     return Error{"The guest library asks for a session of kind " + std::to_string(uint32_t(block.kind)) +
                  ", which this host does not know; install the same Causeway release on both sides."};
   }
-  auto environment = CheckEnvironment(block);
+  auto environment = CheckEnvironment(block, gpus);
   if (!environment.ok()) return Error{environment.error()};
   return OpenRequest{block.pid, block.kind, region_bytes == 0 ? 0 : block.window_address,
                      std::move(environment.value())};

@@ -16,9 +16,10 @@ struct OpenRequest {
   std::vector<std::string> environment;  // NAME=VALUE, only what may reach a driver on the host
 };
 
-// `block` is a private copy. `region_bytes` is 0 over TCP, where nothing is mapped. An error is the sentence
-// for the guest process.
-Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes);
+// `block` is a private copy. `region_bytes` is 0 over TCP, where nothing is mapped. `gpus`: those that the
+// guest may have, if not all. An error is the sentence for the guest process.
+Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes,
+                                   const std::vector<std::string>& gpus);
 
 // True for the variables that a guest process may set for its worker. Others are ignored: several name files
 // or libraries (CUDA_CACHE_PATH, CUDA_INJECTION64_PATH), which a guest must not choose on the host.

@@ -64,7 +64,7 @@ void RegionSession::Open(const std::string& limit) {
   if (std::string text = TakeSession(services_); !text.empty()) return Refuse(text);
   live_ = true;
   const OpenBlock block = region_->CopyOpenBlock(slot_);
-  auto request = CheckOpenBlock(block, services_.api_hash, region_->bytes());
+  auto request = CheckOpenBlock(block, services_.api_hash, region_->bytes(), origin_.share->gpus);
   if (!request.ok()) {
     if (block.magic != kRegionMagic) ++services_.counters.violations;
     return Refuse(request.error());
@@ -173,7 +173,7 @@ void RegionSession::Finish() {
 
 SessionPeer RegionSession::Peer() const {
   const std::string scope = origin_.vm.empty() ? "uid:" + std::to_string(origin_.uid) : "vm:" + origin_.vm;
-  return {scope, origin_.pid, origin_.uid, origin_.pid};
+  return {scope, origin_.pid, origin_.uid, origin_.pid, origin_.share->device_memory_mib};
 }
 
 SessionStatus RegionSession::Status() const {
@@ -188,6 +188,7 @@ SessionStatus RegionSession::Status() const {
   status.opened = opened_;
   status.worker_pid = worker_pid_;
   status.usage = usage_;
+  status.memory = services_.pool.MemoryOf(*this);
   return status;
 }
 

@@ -19,6 +19,7 @@ class RegionSession final : public WorkerClient {
     uint32_t pid = 0;
     uint32_t uid = 0;
     int client_socket = -1;  // local: handed to the worker too; the owner keeps it open
+    const GpuShare* share;   // of the configuration
   };
 
   // `on_closed` runs once, when the slot's memory has been zeroed and the host word says CLOSED. The owner

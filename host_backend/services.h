@@ -48,6 +48,7 @@ struct SessionStatus {
   Clock::time_point opened{};
   pid_t worker_pid = 0;
   WorkerUsage usage{};
+  MemoryBytes memory{};
 };
 
 struct RegionStatus {

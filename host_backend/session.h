@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "host_backend/account_page.h"
 #include "host_backend/callbacks.h"
 #include "host_backend/device_resources.h"
 #include "host_backend/driver.h"
@@ -87,7 +88,7 @@ class Session {
   void* Find(HandleKind kind, WireHandle wire) const { return handles_.Find(kind, wire); }
 
   // Region memory of the session (host_backend/arena.cc).
-  CUresult AddArena(uint64_t offset, uint64_t bytes);
+  CUresult AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind);
   CUresult DropArena(uint64_t offset, uint64_t bytes);
   // Registrations end with the context that made them. They are made again in another one, at once or as soon
   // as there is one.
@@ -140,8 +141,6 @@ class Session {
 
   std::atomic<uint64_t> calls{0};
   std::atomic<uint64_t> violations{0};
-  std::atomic<uint64_t> device_bytes{0};
-  std::atomic<uint64_t> pinned_bytes{0};
 
  private:
   void Dispatch();

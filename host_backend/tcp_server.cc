@@ -77,6 +77,7 @@ class TcpServer::Session final : public WorkerClient {
     status.opened = opened_;
     status.worker_pid = worker_pid_;
     status.usage = usage_;
+    status.memory = services_.pool.MemoryOf(*this);
     return status;
   }
 
@@ -103,7 +104,9 @@ class TcpServer::Session final : public WorkerClient {
 
   // One machine may hold many users: what its processes share only their tokens protect from each other. What
   // a process says of its number is not checked, so nobody may control it.
-  SessionPeer Peer() const override { return {"tcp:" + peer_, 0, 0, block_.pid}; }
+  SessionPeer Peer() const override {
+    return {"tcp:" + peer_, 0, 0, block_.pid, services_.config.tcp.share.device_memory_mib};
+  }
 
   void OnWorkerUsage(const WorkerUsage& usage) override {
     if (usage.violations > usage_.violations)
@@ -168,7 +171,7 @@ class TcpServer::Session final : public WorkerClient {
     services_.loop.Cancel(timer_);
     services_.loop.Unwatch(watch_);
     watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, [this](uint32_t events) { OnSocket(events); });
-    auto request = CheckOpenBlock(block_, services_.api_hash, 0);
+    auto request = CheckOpenBlock(block_, services_.api_hash, 0, services_.config.tcp.share.gpus);
     if (!request.ok()) {
       if (block_.magic != kRegionMagic) ++services_.counters.violations;
       return Refuse(request.error());

@@ -92,7 +92,7 @@ RegionSession& VmServer::MakeSession(uint32_t slot, uint32_t number) {
   const Region& region = file_->region();
   sessions_[slot] = std::make_unique<RegionSession>(
       services_, file_->shared_region(), slot, number,
-      RegionSession::Origin{vm_.name, region.LoadGuestPid(slot), region.LoadGuestUid(slot), -1},
+      RegionSession::Origin{vm_.name, region.LoadGuestPid(slot), region.LoadGuestUid(slot), -1, &vm_.share},
       [this, slot] { OnClosed(slot); });
   return *sessions_[slot];
 }

@@ -3,33 +3,35 @@
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "host_backend/packet.h"
 
 namespace causeway::host {
 
 bool ReceiveAssignment(int control, ReceivedAssignment* received) {
-  iovec part{&received->assignment, sizeof received->assignment};
-  alignas(cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
+  int fds[kMaxPacketDescriptors];
   ssize_t got;
   do {
-    got = recvmsg(control, &message, MSG_CMSG_CLOEXEC);
+    got = ReceivePacket(control, &received->assignment, sizeof received->assignment, fds);
   } while (got < 0 && errno == EINTR);
   if (got != static_cast<ssize_t>(sizeof received->assignment)) return false;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    std::memcpy(received->fds, CMSG_DATA(header),
-                std::min<size_t>(header->cmsg_len - CMSG_LEN(0), sizeof received->fds));
-  }
-  return received->fds[0] >= 0;
+  received->account_fd = fds[0];
+  std::copy(fds + 1, std::end(fds), received->fds);
+  return received->account_fd >= 0 && received->fds[0] >= 0;
+}
+
+AccountPage* MapAccount(ReceivedAssignment* received, std::string* error) {
+  AccountPage* page = MapAccountPage(received->account_fd, error);
+  close(std::exchange(received->account_fd, -1));
+  if (page == nullptr || received->assignment.account_cell < kAccountCells) return page;
+  *error = "the session was assigned an impossible cell of what its VM holds";
+  return nullptr;
 }
 
 bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error) {

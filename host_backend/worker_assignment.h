@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 
+#include "host_backend/account_page.h"
 #include "host_backend/session.h"
 #include "host_backend/worker_control.h"
 
@@ -10,11 +11,15 @@ namespace causeway::host {
 
 struct ReceivedAssignment {
   WorkerAssignment assignment{};
-  int fds[2] = {-1, -1};
+  int fds[2] = {-1, -1};  // of the session
+  int account_fd = -1;
 };
 
 // False when the daemon has closed the control socket.
 bool ReceiveAssignment(int control, ReceivedAssignment* received);
+
+// The page that the session's memory is counted on.
+AccountPage* MapAccount(ReceivedAssignment* received, std::string* error);
 
 // Maps granule 0 and the slot; slices are mapped one arena at a time (host_backend/arena.cc).
 bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error);

@@ -6,7 +6,8 @@
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
-//   daemon -> worker  WorkerAssignment  + descriptors (region, client socket) or (tcp socket)
+//   daemon -> worker  WorkerAssignment  + descriptors (account page, region, client socket) or (account page,
+//                                       tcp socket)
 //   worker -> daemon  WorkerUsage       at most every 500 ms while serving
 //   worker -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by
 //   daemon -> worker  SharingReply      + a descriptor if has_descriptor; one request at a time
@@ -36,16 +37,16 @@ struct WorkerAssignment {
                                // transport)
   uint64_t region_bytes;
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
+  uint32_t account_cell;    // the worker's own, of host_backend/account_page.h
+  uint32_t reserved;
 };
-static_assert(sizeof(WorkerAssignment) == 32);
+static_assert(sizeof(WorkerAssignment) == 40);
 
 struct WorkerUsage {
-  uint64_t calls;         // records executed
-  uint64_t device_bytes;  // allocated now
-  uint64_t pinned_bytes;  // region memory registered now
-  uint64_t violations;    // malformed records seen (the session ends at the first)
+  uint64_t calls;       // records executed
+  uint64_t violations;  // malformed records seen (the session ends at the first)
 };
-static_assert(sizeof(WorkerUsage) == 32);
+static_assert(sizeof(WorkerUsage) == 16);
 
 // What processes of one VM share (host_backend/shared_objects.h).
 enum class SharedKind : uint32_t {

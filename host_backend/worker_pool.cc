@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace causeway::daemon {
 namespace {
@@ -127,7 +128,7 @@ bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
     return false;
   }
   LogDebug("worker " + std::to_string(worker.value()->pid()) + " started");
-  workers_.push_back({std::move(worker.value()), client, !wish.any(), wish.kind, next_number_++, ""});
+  workers_.push_back({std::move(worker.value()), client, !wish.any(), wish.kind, next_number_++, "", {}});
   return true;
 }
 
@@ -141,8 +142,30 @@ void WorkerPool::ServeFromSpares() {
     WorkerClient* client = request->client;
     request = waiting_.erase(request);
     spare->client = client;
-    client->OnWorker(*spare->process);
+    HandOver(*spare);
   }
+}
+
+// A session that cannot be counted is none.
+void WorkerPool::HandOver(Entry& entry) {
+  const SessionPeer peer = entry.client->Peer();
+  auto seat = accounts_.Join(peer.scope, peer.device_memory_mib << 20);
+  if (!seat.ok()) {
+    WorkerClient* client = std::exchange(entry.client, nullptr);
+    entry.process->End();
+    client->OnNoWorker(seat.error());
+    return;
+  }
+  entry.seat = seat.value();
+  entry.process->SetAccount(entry.seat.descriptor, entry.seat.cell);
+  entry.client->OnWorker(*entry.process);
+}
+
+MemoryBytes WorkerPool::MemoryOf(const WorkerClient& client) const {
+  for (const Entry& entry : workers_) {
+    if (entry.client == &client) return accounts_.Held(entry.seat);
+  }
+  return {};
 }
 
 void WorkerPool::StartOwn() {
@@ -217,7 +240,7 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     device_count_ = ready.device_count;
   }
   if (entry->client != nullptr) {
-    entry->client->OnWorker(worker);
+    HandOver(*entry);
   } else if (entry->own) {
     worker.End();  // its session was withdrawn meanwhile
   }
@@ -303,6 +326,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   if (entry == nullptr) return;
   LogDebug("worker " + how);
   EndSharing(*entry);
+  accounts_.Leave(std::exchange(entry->seat, {}));
   WorkerClient* client = entry->client;
   entry->client = nullptr;
   const bool own = entry->own;

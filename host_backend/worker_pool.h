@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/accounts.h"
 #include "host_backend/shared_objects.h"
 #include "host_backend/worker_process.h"
 
@@ -16,7 +17,8 @@ struct SessionPeer {
   std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
   uint32_t guest_pid = 0;  // 0: not known for sure
   uint32_t uid = 0;
-  uint32_t stated_pid = 0;  // the guest's own word, to be shown and no more
+  uint32_t stated_pid = 0;         // the guest's own word, to be shown and no more
+  uint64_t device_memory_mib = 0;  // the scope's limit on each GPU; 0: none
 };
 
 // A session, as the pool sees it. After Request(): OnWorker or OnNoWorker, once; after OnWorker:
@@ -54,6 +56,9 @@ class WorkerPool final : public WorkerProcess::Listener {
   size_t ready_spares() const;
   size_t starting() const;
   size_t worker_count() const { return workers_.size(); }
+  // What its session holds.
+  MemoryBytes MemoryOf(const WorkerClient& client) const;
+  std::vector<AccountStatus> AccountsStatus() const { return accounts_.Status(); }
   // Why no spare can be had, or empty.
   const std::string& failure() const { return failure_; }
   const std::string& driver() const { return driver_; }
@@ -74,6 +79,7 @@ class WorkerPool final : public WorkerProcess::Listener {
     SessionKind kind = SessionKind::kCuda;
     uint64_t number = 0;  // never reused, as its session's in shared_
     std::string scope;    // once it has shared or asked for something
+    Accounts::Seat seat;  // from its assignment on
   };
   struct Waiting {
     WorkerClient* client;
@@ -87,6 +93,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   size_t WaitingForSpare() const;
   SharingReply FindWorker(const Entry& asker, uint32_t guest_pid) const;
   void EndSharing(const Entry& ended);
+  void HandOver(Entry& entry);
   bool StartWorker(WorkerClient* client, const WorkerWish& wish);
   void Pump();
   void ServeFromSpares();
@@ -109,6 +116,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   bool stopping_ = false;
   uint64_t next_number_ = 1;
   SharedObjects shared_;
+  Accounts accounts_;
 };
 
 }  // namespace causeway::daemon

@@ -121,7 +121,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   std::vector<std::string> arguments = {program.path, "--control-fd", std::to_string(child_control.get()),
                                         cuda ? "--driver" : "--management",
                                         cuda ? program.driver_library : program.nvml_library};
-  if (!cuda && program.nvml_shows_all) arguments.push_back("--all-devices");
+  // A VM with GPUs of its own is shown no others.
+  if (!cuda && program.nvml_shows_all && wish.environment.empty()) arguments.push_back("--all-devices");
   std::vector<std::string> variables = WorkerEnvironment(wish.environment);
   const std::vector<char*> argument_pointers = Pointers(arguments);
   const std::vector<char*> variable_pointers = Pointers(variables);
@@ -171,9 +172,18 @@ WorkerProcess::~WorkerProcess() {
   }
 }
 
+void WorkerProcess::SetAccount(int descriptor, uint32_t cell) {
+  account_ = descriptor;
+  account_cell_ = cell;
+}
+
 bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors) {
   if (state_ != State::kReady) return false;
-  if (!SendPacket(control_.get(), &assignment, sizeof(assignment), descriptors)) return false;
+  WorkerAssignment complete = assignment;
+  complete.account_cell = account_cell_;
+  std::vector<int> all = {account_};
+  all.insert(all.end(), descriptors.begin(), descriptors.end());
+  if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;
   state_ = State::kAssigned;
   assigned_ = true;
   return true;

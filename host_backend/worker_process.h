@@ -58,6 +58,8 @@ class WorkerProcess {
   // Kills it if it still runs.
   ~WorkerProcess();
 
+  // What the session's memory is counted on. Before Assign.
+  void SetAccount(int descriptor, uint32_t cell);
   // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
   bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
   // `descriptor` is duplicated to the worker if it is not -1.
@@ -89,6 +91,8 @@ class WorkerProcess {
   pid_t pid_ = -1;
   State state_ = State::kStarting;
   bool assigned_ = false;
+  int account_ = -1;  // the daemon's own
+  uint32_t account_cell_ = 0;
   bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
   UniqueFd pidfd_;
   UniqueFd control_;

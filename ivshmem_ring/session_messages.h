@@ -42,9 +42,12 @@ struct OpenChannelBody {
 };
 
 // Op::kAddArena, kDropArena: a run of the session's slices. The host maps it at window_address + offset.
+enum class ArenaUse : uint32_t { kPinned = 0, kManaged, kStaging };
 struct ArenaBody {
   uint64_t offset;
   uint64_t bytes;
+  ArenaUse use;  // what `causeway status` calls it
+  uint32_t reserved;
 };
 
 // Op::kRegisterHost: [address, address + bytes) of the guest process. Those of its pages that no other

@@ -303,7 +303,7 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
     case Op::kAddArena:
     case Op::kDropArena:
       Append<ArenaBody>(body) = {kGranuleBytes * (input.Byte() % 34) + input.Byte() / 250,
-                                 kGranuleBytes * (input.Byte() % 4)};
+                                 kGranuleBytes * (input.Byte() % 4), static_cast<ArenaUse>(input.Byte()), 0};
       return;
     case Op::kRegisterHost:
     case Op::kUnregisterHost:

@@ -5,10 +5,13 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 namespace causeway::software_gpu {
 namespace {
+
+constexpr size_t kMaxDevices = 16;
 
 [[noreturn]] void RefuseVariable(const char* variable, std::string_view value, const char* expected) {
   std::fprintf(stderr, "software GPU: %s is '%.*s'; expected %s.\n", variable, static_cast<int>(value.size()),
@@ -56,28 +59,48 @@ void ParseFailures(const char* text, Config* config) {
   }
 }
 
-// How many devices CUDA_VISIBLE_DEVICES leaves: its list ends at what names no device. Which ones does not
-// matter here, where all are alike.
-int VisibleDevices(int devices) {
+// "GPU-" and the bytes of the UUID, as NVML writes them.
+std::string UuidText(int device) {
+  std::string text = "GPU-";
+  const CUuuid uuid = UuidOf(device);
+  for (int i = 0; i < 16; ++i) {
+    char digits[4];
+    std::snprintf(digits, sizeof digits, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                  static_cast<unsigned char>(uuid.bytes[i]));
+    text += digits;
+  }
+  return text;
+}
+
+// The devices that CUDA_VISIBLE_DEVICES leaves, by number or beginning of the UUID: its list ends at what
+// names no device.
+std::vector<int> VisibleDevices(int devices) {
+  std::vector<int> visible;
   const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (text == nullptr) return devices;
-  int visible = 0;
-  std::string_view rest = text;
+  for (int i = 0; text == nullptr && i < devices; ++i) visible.push_back(i);
+  std::string_view rest = text != nullptr ? text : "";
   while (!rest.empty()) {
     std::string_view item = rest.substr(0, rest.find(','));
     rest.remove_prefix(item.size() < rest.size() ? item.size() + 1 : rest.size());
-    uint64_t number = 0;
-    if (!ParseNumber(item, &number) || number >= static_cast<uint64_t>(devices)) break;
-    ++visible;
+    uint64_t number = static_cast<uint64_t>(devices);
+    if (item.starts_with("GPU-")) {
+      for (number = 0; number < static_cast<uint64_t>(devices); ++number)
+        if (UuidText(static_cast<int>(number)).starts_with(item)) break;
+    } else if (!ParseNumber(item, &number)) {
+      break;
+    }
+    if (number >= static_cast<uint64_t>(devices) || visible.size() == kMaxDevices) break;
+    visible.push_back(static_cast<int>(number));
   }
   return visible;
 }
 
 Config* ReadConfig() {
   auto* config = new Config;
-  config->device_count = static_cast<int>(NumberFromEnvironment("SOFTWARE_GPU_DEVICES", 1));
-  if (config->device_count > 16) RefuseVariable("SOFTWARE_GPU_DEVICES", "above 16", "0 to 16");
-  config->device_count = VisibleDevices(config->device_count);
+  const uint64_t devices = NumberFromEnvironment("SOFTWARE_GPU_DEVICES", 1);
+  if (devices > kMaxDevices) RefuseVariable("SOFTWARE_GPU_DEVICES", "above 16", "0 to 16");
+  config->devices = VisibleDevices(static_cast<int>(devices));
+  config->device_count = static_cast<int>(config->devices.size());
   config->device_memory_bytes = NumberFromEnvironment("SOFTWARE_GPU_MEMORY_MIB", 8192) << 20;
   config->lose_device_after_launches = NumberFromEnvironment("SOFTWARE_GPU_LOSE_AFTER_LAUNCHES", 0);
   config->abort_at_launch = NumberFromEnvironment("SOFTWARE_GPU_ABORT_AT_LAUNCH", 0);
@@ -88,6 +111,14 @@ Config* ReadConfig() {
 }
 
 }  // namespace
+
+CUuuid UuidOf(int device) {
+  CUuuid uuid;
+  std::memcpy(uuid.bytes, "causeway-swgpu", 14);
+  uuid.bytes[14] = 0;
+  uuid.bytes[15] = static_cast<char>(device);
+  return uuid;
+}
 
 const Config& GetConfig() {
   // Never destroyed: stream threads may still run while the process exits.

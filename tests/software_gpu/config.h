@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/software_gpu/driver.h"
+
 namespace causeway::software_gpu {
 
 // One item of SOFTWARE_GPU_FAIL: call number `call` (from 1) of `function` answers `error`.
@@ -21,6 +23,7 @@ struct FailureRule {
 
 struct Config {
   int device_count = 1;
+  std::vector<int> devices;  // which of the machine's they are
   size_t device_memory_bytes = size_t{8} << 30;
   std::vector<std::unique_ptr<FailureRule>> failures;
   uint64_t lose_device_after_launches = 0;  // 0 = never
@@ -28,6 +31,9 @@ struct Config {
   uint64_t call_delay_us = 0;
   uint64_t launch_delay_us = 0;
 };
+
+// Of the machine's device with that number.
+CUuuid UuidOf(int device);
 
 // Read once from the environment, at the first call.
 const Config& GetConfig();

@@ -29,15 +29,11 @@ CUresult GetUuid(CUuuid* uuid, CUdevice device) {
 }  // namespace
 
 CUuuid DeviceUuid(CUdevice device) {
-  CUuuid uuid;
-  std::memcpy(uuid.bytes, "causeway-swgpu", 14);
-  uuid.bytes[14] = 0;
-  uuid.bytes[15] = static_cast<char>(device);
-  return uuid;
+  return UuidOf(GetConfig().devices[static_cast<size_t>(device)]);
 }
 
 PciAddress DevicePciAddress(CUdevice device) {
-  return {0, kPciBus, kFirstPciDevice + device};
+  return {0, kPciBus, kFirstPciDevice + GetConfig().devices[static_cast<size_t>(device)]};
 }
 
 }  // namespace causeway::software_gpu

@@ -1,6 +1,6 @@
 # causewayd as a process, with a fake worker behind it and this test in front.
 add_executable(daemon_test_worker fake_worker.cc)
-target_link_libraries(daemon_test_worker PRIVATE causeway_options)
+target_link_libraries(daemon_test_worker PRIVATE causeway_account)
 
 add_executable(daemon_test daemon_config_test.cc daemon_local_test.cc daemon_vm_test.cc command_test.cc
   daemon_fixture.cc)
@@ -17,3 +17,9 @@ add_executable(shared_objects_test shared_objects_test.cc)
 target_link_libraries(shared_objects_test PRIVATE causeway_daemon GTest::gtest_main)
 add_test(NAME shared_objects COMMAND shared_objects_test)
 set_tests_properties(shared_objects PROPERTIES LABELS unit TIMEOUT 60)
+
+# What sessions hold, on the page that the daemon and its workers share.
+add_executable(account_page_test account_page_test.cc)
+target_link_libraries(account_page_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME account_page COMMAND account_page_test)
+set_tests_properties(account_page PROPERTIES LABELS unit TIMEOUT 60)

@@ -47,6 +47,14 @@ TEST(ConfigTest, EachMistakeNamesItsLine) {
        "c.toml:4: vm name \"a\" is used twice."},
       {"[[vm]]\nname = \"a\"\nregion_file = \"/a\"\n[[vm]]\nname = \"b\"\nregion_file = \"/a\"",
        "c.toml:4: vm region_file \"/a\" is used twice; regions are never shared."},
+      {"local_device_memory_mib = 0",
+       "c.toml:1: local_device_memory_mib is 0 but must be from 1 to 16777216."},
+      {"local_gpus = \"GPU-1\"",
+       "c.toml:1: local_gpus must be a list of 1 to 16 UUIDs such as [\"GPU-...\"]"},
+      {"local_gpus = [\"0\"]", "c.toml:1: local_gpus must name GPUs by their UUIDs (GPU-... or MIG-...)"},
+      {"local_gpus = [\"GPU-1,GPU-2\"]", "c.toml:1: local_gpus must name GPUs by their UUIDs"},
+      {"[[vm]]\nname = \"a\"\nregion_file = \"/a\"\ngpus = [\"GPU-1\", \"GPU-1\"]",
+       "c.toml:4: [[vm]] gpus names GPU-1 twice."},
       {"[tcp]\nlisten = \"localhost\"", "c.toml:2: [tcp] listen must be a numeric address and a port"},
       {"[tcp]\nlisten = \"127.0.0.1:70000\"", "c.toml:2: [tcp] listen must be a numeric address and a port"},
       {"[tcp]\nlisten = \"0.0.0.0:7470\"",
@@ -63,8 +71,9 @@ TEST(ConfigTest, GoodValuesArrive) {
   const std::string path = folder.path() + "/c.toml";
   std::ofstream(path)
       << "socket = \"/run/x\"\nsocket_mode = \"0600\"\nspare_workers = 3\n[[vm]]\nname = \"a\"\n"
-         "region_file = \"/dev/shm/a\"\nregion_mib = 256\n[tcp]\nlisten = "
-         "\"0.0.0.0:1\"\nallow_plaintext_remote = true\n";
+         "region_file = \"/dev/shm/a\"\nregion_mib = 256\ndevice_memory_mib = 77\ngpus = [\"GPU-b\", "
+         "\"GPU-a\"]\n"
+         "[tcp]\nlisten = \"0.0.0.0:1\"\nallow_plaintext_remote = true\ndevice_memory_mib = 9\n";
   const auto config = LoadConfig(path);
   ASSERT_TRUE(config.ok()) << config.error();
   EXPECT_EQ(config.value().socket, "/run/x");
@@ -72,6 +81,10 @@ TEST(ConfigTest, GoodValuesArrive) {
   EXPECT_EQ(config.value().spare_workers, 3u);
   ASSERT_EQ(config.value().vms.size(), 1u);
   EXPECT_EQ(config.value().vms[0].region_mib, 256u);
+  EXPECT_EQ(config.value().vms[0].share.device_memory_mib, 77u);
+  EXPECT_EQ(config.value().vms[0].share.gpus, (std::vector<std::string>{"GPU-b", "GPU-a"}));
+  EXPECT_EQ(config.value().tcp.share.device_memory_mib, 9u);
+  EXPECT_EQ(config.value().local_share.device_memory_mib, 0u);
   EXPECT_EQ(config.value().tcp.address, "0.0.0.0");
   EXPECT_EQ(config.value().tcp.port, 1);
   EXPECT_EQ(LoadConfig("/nowhere/c.toml").error(),

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <string>
 
+#include "host_backend/account_page.h"
+#include "host_backend/packet.h"
 #include "host_backend/worker_control.h"
 #include "ivshmem_ring/layout.h"
 
@@ -24,22 +26,13 @@ using namespace causeway;
 
 struct Received {
   WorkerAssignment assignment{};
-  int descriptors[2] = {-1, -1};
+  int descriptors[kMaxPacketDescriptors] = {-1, -1, -1};  // account page, then the session's
+  int session(int index) const { return descriptors[1 + index]; }
 };
 
 bool Receive(int control, Received& received) {
-  iovec part{&received.assignment, sizeof(received.assignment)};
-  alignas(cmsghdr) char buffer[CMSG_SPACE(sizeof(int) * 2)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = buffer;
-  message.msg_controllen = sizeof(buffer);
-  if (recvmsg(control, &message, 0) != ssize_t(sizeof(received.assignment))) return false;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr) return false;
-  std::memcpy(received.descriptors, CMSG_DATA(header), header->cmsg_len - CMSG_LEN(0));
-  return true;
+  return ReceivePacket(control, &received.assignment, sizeof(received.assignment), received.descriptors) ==
+         ssize_t(sizeof(received.assignment));
 }
 
 void SendReady(int control, const std::string& mode) {
@@ -53,13 +46,20 @@ void SendReady(int control, const std::string& mode) {
   send(control, &ready, sizeof(ready), MSG_NOSIGNAL);
 }
 
-// What the tests look at: the environment and personality that the daemon gave.
-void SendUsage(int control, const std::string& mode) {
+// What the tests look at: the environment and personality that the daemon gave, and bytes on the account
+// page.
+void SendUsage(int control, const Received& received, const std::string& mode) {
+  std::string error;
+  AccountPage* page = MapAccountPage(received.descriptors[0], &error);
+  if (page == nullptr) std::exit(2);
+  const uint32_t cell = received.assignment.account_cell;
+  const bool compatible = (personality(0xffffffff) & ADDR_COMPAT_LAYOUT) != 0;
+  const bool cache_path = std::getenv("CUDA_CACHE_PATH") != nullptr;
+  page->Add(cell, MemoryKind::kDevice, page->PlaceOf("0123456789abcde"), compatible ? 1 : 0);
+  page->Add(cell, MemoryKind::kPinned, kNoDevice, cache_path ? 1 : 0);
   const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   WorkerUsage usage{};
   usage.calls = connections != nullptr ? std::strtoull(connections, nullptr, 10) : 0;
-  usage.device_bytes = (personality(0xffffffff) & ADDR_COMPAT_LAYOUT) != 0 ? 1 : 0;
-  usage.pinned_bytes = std::getenv("CUDA_CACHE_PATH") != nullptr ? 1 : 0;
   usage.violations = mode == "violation" ? 1 : 0;
   send(control, &usage, sizeof(usage), MSG_NOSIGNAL);
 }
@@ -78,7 +78,7 @@ void ReportPeers(int control) {
 void ServeRegion(int control, const Received& received, const std::string& mode) {
   const WorkerAssignment& assignment = received.assignment;
   auto* base = static_cast<char*>(
-      mmap(nullptr, assignment.region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, received.descriptors[0], 0));
+      mmap(nullptr, assignment.region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, received.session(0), 0));
   if (base == MAP_FAILED) std::exit(2);
   auto* host = reinterpret_cast<HostControl*>(base + SlotOffset(assignment.slot) + kHostControlOffset);
   // Window and session as assigned, where a test can read them.
@@ -91,7 +91,7 @@ void ServeRegion(int control, const Received& received, const std::string& mode)
   // Pages that must be given back when the session ends.
   if (mode == "fill") std::memset(base + FirstSliceOffset(SlotCount(assignment.region_bytes)), 0x5a, 8 << 20);
   std::atomic_ref<uint64_t>(host->ready.value).store(1, std::memory_order_release);
-  pollfd ends[2] = {{control, POLLIN, 0}, {received.descriptors[1], POLLIN | POLLRDHUP, 0}};
+  pollfd ends[2] = {{control, POLLIN, 0}, {received.session(1), POLLIN | POLLRDHUP, 0}};
   while (poll(ends, assignment.has_client_socket != 0 ? 2 : 1, -1) <= 0) {
   }
 }
@@ -99,8 +99,8 @@ void ServeRegion(int control, const Received& received, const std::string& mode)
 void ServeTcp(const Received& received) {
   char buffer[4096];
   ssize_t bytes = 0;
-  while ((bytes = recv(received.descriptors[0], buffer, sizeof(buffer), 0)) > 0) {
-    send(received.descriptors[0], buffer, size_t(bytes), MSG_NOSIGNAL);
+  while ((bytes = recv(received.session(0), buffer, sizeof(buffer), 0)) > 0) {
+    send(received.session(0), buffer, size_t(bytes), MSG_NOSIGNAL);
   }
 }
 
@@ -123,7 +123,7 @@ int main(int argc, char** argv) {
   if (management) {
     ReportPeers(control);
   } else {
-    SendUsage(control, mode);
+    SendUsage(control, received, mode);
   }
   if (received.assignment.kind == AssignmentKind::kTcp) {
     ServeTcp(received);

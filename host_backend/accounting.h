@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the worker's session holds of each kind of memory, counted on the page of its VM
+// (host_backend/account_page.h), and the VM's limit on device memory. The rows that take and give memory are
+// counted by themselves (AccountMemory); whoever takes memory in another way says so here.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host_backend/account_page.h"
+#include "host_backend/driver.h"
+
+namespace causeway::host {
+
+// Memory that is counted as long as anybody refers to it.
+class Charge {
+ public:
+  Charge(AccountPage* page, uint32_t cell, MemoryKind kind, int place, uint64_t bytes)
+      : page_(page), cell_(cell), kind_(kind), place_(place), bytes_(bytes) {}
+  ~Charge() { page_->Return(cell_, kind_, place_, bytes_); }
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+
+ private:
+  AccountPage* const page_;
+  const uint32_t cell_;
+  const MemoryKind kind_;
+  const int place_;
+  const uint64_t bytes_;
+};
+using ChargeRef = std::shared_ptr<const Charge>;
+
+// What a charge is held for; values of different spaces may be equal.
+enum class ChargeSpace : uint32_t { kAddress, kArray, kAllocation, kMapping, kImage, kArena };
+
+// One thing that holds memory. It ends with `context`, or with the primary context of `device`, unless that
+// is kNoDevice.
+struct Holding {
+  ChargeRef charge;
+  CUcontext context = nullptr;
+  int device = kNoDevice;
+  uint32_t references = 1;
+};
+
+class Accounting {
+ public:
+  Accounting();
+
+  // From now on on that page, with the devices that the driver shows.
+  void Attach(AccountPage* page, uint32_t cell);
+  uint64_t limit_bytes() const { return page_->limit_bytes(); }
+
+  // Before memory is taken. Null: over the limit, which the log has been told. `device` is the driver's
+  // number, or kNoDevice for memory of the host.
+  ChargeRef Reserve(MemoryKind kind, int device, uint64_t bytes);
+  // What the charge is held for, once it exists. Ends with the caller's context if it is `in_context`.
+  void Hold(ChargeSpace space, uint64_t key, ChargeRef charge, bool in_context);
+  // One more reference to what is held; it is dropped as often.
+  void HoldAgain(ChargeSpace space, uint64_t key);
+  // What is held for the key, if anything.
+  ChargeRef Find(ChargeSpace space, uint64_t key) const;
+  // Before memory is given back: afterwards its key may be another thread's.
+  Holding Take(ChargeSpace space, uint64_t key);
+  // The driver refused to take it back.
+  void PutBack(ChargeSpace space, uint64_t key, Holding holding);
+  // Ends all whose key is in [first, first + count).
+  void DropRange(ChargeSpace space, uint64_t first, uint64_t count);
+
+  // Memory that is taken already, and what is given back of it.
+  void Add(MemoryKind kind, int device, uint64_t bytes) { page_->Add(cell_, kind, Place(device), bytes); }
+  void Return(MemoryKind kind, int device, uint64_t bytes) {
+    page_->Return(cell_, kind, Place(device), bytes);
+  }
+
+  // Contexts that the program made; all else on a device belongs to its primary one.
+  void ContextBegins(CUcontext context);
+  void ContextEnds(CUcontext context);
+  void PrimaryEnds(CUdevice device);
+
+  // Pools and graphs take and give back by themselves, so the driver is asked
+  // (host_backend/accounting_pools.cc).
+  void KnowPool(CUmemoryPool pool, MemoryKind kind, int device);
+  void ForgetPool(CUmemoryPool pool);
+  // `allocate` takes from the pool and sets *address, `undo` gives that back. Null: the caller's device's
+  // current pool.
+  CUresult AllocateFromPool(CUmemoryPool pool, const CUdeviceptr* address, uint64_t bytes,
+                            const std::function<CUresult()>& allocate, const std::function<void()>& undo);
+  void FreedFromPool(CUdeviceptr address);
+  // An executable graph whose launches take memory, and its launch.
+  void KnowGraph(CUgraphExec exec, CUgraph graph);
+  void ForgetGraph(CUgraphExec exec);
+  CUresult LaunchGraph(CUgraphExec exec, const std::function<CUresult()>& launch);
+  void GraphsTrimmed();
+  // Takes over what pools and graphs hold now.
+  void Refresh();
+
+  // What the VM may know of a device's memory.
+  void LimitInfo(CUdevice device, size_t* free, size_t* total);
+  uint64_t TotalBytes(uint64_t bytes) const;
+
+ private:
+  using Key = std::pair<ChargeSpace, uint64_t>;
+  // What the driver took on its own, as far as it is counted.
+  struct Reservoir {
+    MemoryKind kind = MemoryKind::kDevice;
+    int device = kNoDevice;
+    uint64_t counted = 0;
+  };
+  struct GraphMemory {
+    std::vector<std::pair<int, uint64_t>> by_device;
+    bool backed = false;  // launched since the driver's last trim
+  };
+
+  int Place(int device) const;
+  bool TakeBytes(MemoryKind kind, int device, uint64_t bytes);
+  void Refuse(int device, uint64_t bytes);
+  void EndWhere(const std::function<bool(const Holding&)>& ends);
+  // These want reservoirs_mutex_.
+  void Trim(int device);
+  bool TakeOrTrim(MemoryKind kind, int device, uint64_t bytes);
+  void Settle(Reservoir& reservoir, uint64_t held, uint64_t* advance);
+  void RefreshPool(CUmemoryPool pool, Reservoir& reservoir, uint64_t* advance);
+  void RefreshGraphs(int device, uint64_t* advance);
+  void RefreshLocked();
+  Reservoir* FindPool(CUmemoryPool* pool, int device);
+  CUresult LaunchLimited(GraphMemory& memory, const std::function<CUresult()>& launch);
+
+  AccountPage* page_;
+  uint32_t cell_ = 0;
+  int places_[kAccountDevices];
+  std::atomic<int64_t> said_at_s_{-1'000'000};
+
+  mutable std::mutex mutex_;
+  std::map<Key, Holding> holdings_;
+  std::set<CUcontext> contexts_;
+
+  std::mutex reservoirs_mutex_;
+  std::map<CUmemoryPool, Reservoir> pools_;
+  std::map<int, Reservoir> graphs_;  // by device
+  std::map<CUgraphExec, GraphMemory> execs_;
+  std::atomic<uint32_t> pool_devices_{0};  // bits of devices whose default pools are known
+  std::atomic<bool> any_graphs_{false};
+  // Under a limit, what lives in pools that the program made: it outlives them.
+  struct Pooled {
+    CUmemoryPool pool;
+    uint64_t bytes;
+  };
+  std::map<CUdeviceptr, Pooled> pooled_;
+  std::atomic<bool> any_pooled_{false};
+};
+
+// Of this process, which serves one session.
+Accounting& TheAccounting();
+
+// Counts what the driver's rows take and give.
+void AccountMemory(Driver& driver);
+// The driver's own function of a row; null where it has none.
+void (*UncountedRow(Op op))();
+
+}  // namespace causeway::host

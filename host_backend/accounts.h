@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's side of what VMs hold: one page for each scope that has a session
+// (host_backend/account_page.h), a cell on it for each worker.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "host_backend/account_page.h"
+#include "host_backend/result.h"
+#include "host_backend/unique_fd.h"
+
+namespace causeway::daemon {
+
+using MemoryBytes = std::array<uint64_t, kMemoryKinds>;  // by MemoryKind
+
+struct AccountStatus {
+  std::string scope;
+  uint32_t sessions = 0;
+  uint64_t limit_bytes = 0;  // of device memory on each GPU; 0: none
+  MemoryBytes bytes{};
+  uint64_t refused = 0;  // calls over the limit, of the sessions that live
+};
+
+class Accounts {
+ public:
+  // A worker's place; the descriptor stays this object's.
+  struct Seat {
+    std::string scope;
+    uint32_t cell = 0;
+    int descriptor = -1;
+    bool taken() const { return descriptor >= 0; }
+  };
+
+  // The first of a scope decides on its limit.
+  Result<Seat> Join(const std::string& scope, uint64_t limit_bytes);
+  // Its worker is gone, and with it all it held. Of the last one, the page too.
+  void Leave(const Seat& seat);
+
+  MemoryBytes Held(const Seat& seat) const;
+  std::vector<AccountStatus> Status() const;
+
+ private:
+  struct Account {
+    Account(UniqueFd memory, AccountPage* mapped) : descriptor(std::move(memory)), page(mapped) {}
+    Account(Account&&) = delete;
+    ~Account();
+    UniqueFd descriptor;
+    AccountPage* page;
+    std::vector<bool> taken;  // cells
+    uint32_t sessions = 0;
+  };
+  std::map<std::string, Account> accounts_;
+};
+
+}  // namespace causeway::daemon
