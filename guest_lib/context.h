@@ -45,6 +45,7 @@ struct ThreadState {
   bool past_errors = false;  // this call is answered after a fault as well
   int leases = 0;            // of the channel; while there is one, another request would overwrite it
   std::vector<DefaultStream> default_streams;
+  uint64_t awaited = 0;  // replies so far
   ~ThreadState();
 };
 ThreadState& ThisThread();

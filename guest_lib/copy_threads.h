@@ -1,46 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that copy between the program's memory and staging buffers, beside the thread whose copy it is: one
-// processor copies a quarter of what the GPU's link carries. All copies of the process share them by turns, a
-// unit of one and then a unit of the next.
+// Threads that share the work of moving much memory: as many as this process has processors, eight at most,
+// the caller included. They start at the first use, sleep between jobs, and take parts of all jobs under way
+// in turns, so that no copy waits for another. A forked child starts its own.
+//
+// They block all signals but those of faults: memory may be protected to see who touches it.
 #pragma once
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace causeway::guest {
 
-// One copy, in numbered units. Its owner offers units as they become possible; owner and helpers take them in
-// order and do each once.
-class CopyJob {
- public:
-  CopyJob() = default;
-  virtual ~CopyJob() = default;
-  CopyJob(const CopyJob&) = delete;
-  CopyJob& operator=(const CopyJob&) = delete;
-
-  // Up to `helpers` threads help from now on, as far as there are so many.
-  void Join(uint32_t helpers);
-  // Takes back what nobody has begun, and returns when no helper is inside.
-  void Leave();
-  // Units below `end` may be copied.
-  void Offer(uint64_t end);
-  // Copies one unit. False: none is left.
-  bool CopyOne();
-
- protected:
-  virtual void CopyUnit(uint64_t unit) = 0;
-
- private:
-  friend class CopyThreads;
-  bool HasUnits() const {
-    return taken_.load(std::memory_order_relaxed) < offered_.load(std::memory_order_relaxed);
-  }
-  std::atomic<uint64_t> taken_{0}, offered_{0};
-  bool joined_ = false;
-  uint32_t helpers_ = 0, inside_ = 0;  // guarded by CopyThreads
-};
-
-// CAUSEWAY_COPY_THREADS, or by the processors that this process may use: threads that copy, the caller's own
-// included.
+// How many threads work on one job, the caller included.
 uint32_t CopyThreadCount();
+
+// Runs work(argument, index) for every index below `count`, in the calling thread and the others; returns
+// when all are done. `work` must not wait for another job.
+void RunInParallel(uint32_t count, void (*work)(void* argument, uint32_t index), void* argument);
+
+// memcpy, in parallel where that pays.
+void CopyInParallel(void* to, const void* from, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -173,4 +173,9 @@ CUresult ExtendedDeviceFlag(uint8_t* flag, CUdevice /*device*/) {
   return CUDA_SUCCESS;
 }
 
+CUresult RepliesAwaited(uint64_t* count) {
+  *count = guest::RepliesAwaited();
+  return CUDA_SUCCESS;
+}
+
 }  // namespace causeway::guest::slots

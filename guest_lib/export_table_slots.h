@@ -56,4 +56,7 @@ CUresult ExtendedDeviceAttribute(CUdevice device, CUdevice_attribute attribute, 
 CUresult ExtendedDeviceFlag(uint8_t* flag, CUdevice device);
 CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device);
 
+// Causeway's own: replies of the host that the calling thread has waited for.
+CUresult RepliesAwaited(uint64_t* count);
+
 }  // namespace causeway::guest::slots

@@ -99,6 +99,9 @@ const auto device_extended = MakeTable<31>({
 });
 const auto context_creation = MakeTable<2>({At(1, &slots::CreateContext)});
 
+// Causeway's own, for tests and benchmarks.
+const auto figures = MakeTable<2>({At(1, &slots::RepliesAwaited)});
+
 struct ExportTable {
   uint8_t uuid[16];
   const void* table;
@@ -129,6 +132,7 @@ const ExportTable kExportTables[] = {
      &device_extended},
     {{0x0c, 0xa5, 0x0b, 0x8c, 0x10, 0x04, 0x92, 0x9a, 0x89, 0xa7, 0xd0, 0xdf, 0x10, 0xe7, 0x72, 0x86},
      &context_creation},
+    {{'C', 'a', 'u', 's', 'e', 'w', 'a', 'y', ' ', 'f', 'i', 'g', 'u', 'r', 'e', 's'}, &figures},
 };
 
 }  // namespace

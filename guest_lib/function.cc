@@ -12,7 +12,8 @@
 namespace causeway::guest {
 namespace {
 
-std::atomic<uint64_t> attribute_changes{0};
+// By name. Two names may meet in one place: both are then taken for changed.
+std::atomic<uint64_t> attribute_changes[4096];
 
 constexpr uint32_t kIsKernel = 1;  // Object::flags
 
@@ -36,15 +37,14 @@ bool CanBeSet(CUfunction_attribute attribute) {
          attribute != CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET;
 }
 
-// Reads a description into `detail`. How many parameters there are; their layouts may come in several
-// replies.
-uint32_t ReadDescription(Reader& reply, Function* detail) {
+// Reads a description into `detail`, that of a moment after `changes` was AttributeChanges(). How many
+// parameters there are; their layouts may come in several replies.
+uint32_t ReadDescription(Reader& reply, Function* detail, uint64_t changes) {
   const auto description = reply.Get<FunctionDescription>();
-  const uint64_t now = AttributeChanges();
   for (uint32_t i = 0; i < kFunctionAttributes; ++i) {
     detail->attribute[i] = description.attribute[i];
     detail->attribute_result[i] = static_cast<CUresult>(description.attribute_result[i]);
-    detail->read_at[i] = now;
+    detail->read_at[i] = changes;
   }
   detail->parameter_bytes = description.parameter_bytes;
   for (uint32_t i = 0; i < description.here && reply.ok(); ++i)
@@ -57,6 +57,7 @@ uint32_t ReadDescription(Reader& reply, Function* detail) {
 CUresult Describe(const Object* object, Function* detail, bool with_name) {
   for (uint32_t parameters = ~0u; detail->layout.size() < parameters;) {
     const size_t before = detail->layout.size();
+    const uint64_t changes = detail->changes != nullptr ? AttributeChanges(*detail) : 0;
     ChannelLease lease;
     Writer w = lease.Begin();
     w.Put(DescribeFunctionBody{WireOf(object), object->flags & kIsKernel, static_cast<uint32_t>(before)});
@@ -65,7 +66,7 @@ CUresult Describe(const Object* object, Function* detail, bool with_name) {
     if (result == CUDA_SUCCESS) result = lease.Await(&reply);
     if (result != CUDA_SUCCESS) return result;
     reply.Get<WireHandle>();
-    parameters = ReadDescription(reply, detail);
+    parameters = ReadDescription(reply, detail, changes);
     const auto name_bytes = reply.Get<uint64_t>();
     const bool is_inline = name_bytes <= kMaxInlineNameBytes;
     const std::byte* name = is_inline ? reply.Take(name_bytes) : nullptr;
@@ -75,7 +76,7 @@ CUresult Describe(const Object* object, Function* detail, bool with_name) {
       if ((result = FetchBlob(lease, name_bytes, &fetched)) != CUDA_SUCCESS) return result;
       name = fetched.data();
     }
-    if (with_name) detail->name.assign(reinterpret_cast<const char*>(name), name_bytes);
+    if (with_name) detail->SetName({reinterpret_cast<const char*>(name), name_bytes});
     if (detail->layout.size() == before) break;
   }
   return CUDA_SUCCESS;
@@ -101,12 +102,13 @@ CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
   detail->whole = !MakesKernels(op) || CurrentContextObject() != nullptr;
   const Object* kernel = FindObject(HandleKind::kFunction, owner);
   if (name != nullptr) {
-    detail->name = name;
+    detail->SetName(name);
   } else if (const Function* known = FunctionOf(owner)) {
-    detail->name = known->name;  // a kernel's function keeps its name
+    detail->SetName(known->name);  // a kernel's function keeps its name
   }
   CUfunction handle = nullptr;
   uint32_t parameters = 0;
+  const uint64_t changes = detail->changes != nullptr ? AttributeChanges(*detail) : 0;
   {
     const uint64_t name_bytes = name != nullptr ? detail->name.size() + 1 : 0;
     ChannelLease lease;
@@ -131,7 +133,7 @@ CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
       return result;
     }
     handle = Remote{}.Settle(reinterpret_cast<CUfunction>(fresh), reply.Get<WireHandle>());
-    parameters = ReadDescription(reply, detail.get());
+    parameters = ReadDescription(reply, detail.get(), changes);
     if (!reply.ok()) return CUDA_ERROR_UNKNOWN;
   }
   Object* object = Find(handle);
@@ -174,13 +176,44 @@ CUresult GetParameter(const void* handle, size_t index, size_t* offset, size_t* 
   return CUDA_SUCCESS;
 }
 
-void NoteAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
-  const uint64_t now = attribute_changes.fetch_add(1) + 1;
-  Function* function = FunctionOf(handle);
-  if (function == nullptr || static_cast<uint32_t>(attribute) >= kFunctionAttributes) return;
+// The error that sending anything would meet.
+CUresult WouldSend() {
+  if (const CUresult result = Session::Get()->Check()) return result;
+  WireHandle context = 0;
+  return CurrentContextWire(&context);
+}
+
+// Sets an attribute by `send`, unless this handle has set it to the same value and nothing of the same code
+// has been set since: programs do so before every launch.
+template <class Send>
+CUresult SetAttribute(CUfunction handle, CUfunction_attribute attribute, int value, CUdevice device,
+                      Send send) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  Function* function = Find(handle) != nullptr ? FunctionOf(handle) : nullptr;
+  if (function == nullptr || static_cast<uint32_t>(attribute) >= kFunctionAttributes) return send();
+  const Object* context = CurrentContextObject();
+  const uint64_t context_id = context != nullptr ? context->id : 0;
+  std::unique_lock lock(function->mutex);
+  const Setting& known = function->settings[attribute];
+  if (known.changes != 0 && known.changes == AttributeChanges(*function) && known.value == value &&
+      known.device == device && known.context == context_id) {
+    lock.unlock();
+    return WouldSend();
+  }
+  lock.unlock();
+  // Counted before and after: what others read or have accepted meanwhile is neither of before nor of now,
+  // and of two calls at once nobody knows which was the last.
+  uint64_t started = function->changes->fetch_add(1) + 1;
+  const CUresult result = send();
+  const bool alone = function->changes->compare_exchange_strong(started, started + 1);
+  if (!alone) function->changes->fetch_add(1);
+  if (result != CUDA_SUCCESS || !alone) return result;
+  const uint64_t now = started + 2;
+  lock.lock();
+  function->settings[attribute] = {value, device, context_id, now};
   function->attribute[attribute] = value;
   function->read_at[attribute] = now;
-  function->accepted_shared_bytes = 0;
+  return CUDA_SUCCESS;
 }
 
 // One page of an enumeration; what the module does not have stays untouched.
@@ -229,12 +262,17 @@ void ForgetFunctionsOf(WireHandle owner) {
   });
 }
 
-uint64_t AttributeChanges() {
-  return attribute_changes.load(std::memory_order_relaxed);
+void Function::SetName(std::string_view text) {
+  name = text;
+  changes = &attribute_changes[Fnv1a(text) % std::size(attribute_changes)];
+}
+
+uint64_t AttributeChanges(const Function& function) {
+  return function.changes->load() + 1;
 }
 
 CUresult CurrentAttribute(Function* function, CUfunction handle, CUfunction_attribute attribute, int* value) {
-  const uint64_t now = AttributeChanges();
+  const uint64_t now = AttributeChanges(*function);
   if (CanBeSet(attribute) && function->read_at[attribute] != now) {
     int fresh = 0;
     const Object* object = Find(handle);
@@ -302,15 +340,13 @@ CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkern
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
-  const CUresult result = Wait<Op::cuFuncSetAttribute>(function, attribute, value);
-  if (result == CUDA_SUCCESS) NoteAttribute(function, attribute, value);
-  return result;
+  const auto send = [&] { return Wait<Op::cuFuncSetAttribute>(function, attribute, value); };
+  return SetAttribute(function, attribute, value, 0, send);
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
-  const CUresult result = Wait<Op::cuKernelSetAttribute>(attribute, value, kernel, device);
-  if (result == CUDA_SUCCESS) NoteAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value);
-  return result;
+  const auto send = [&] { return Wait<Op::cuKernelSetAttribute>(attribute, value, kernel, device); };
+  return SetAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value, device, send);
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction function) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
@@ -16,14 +17,22 @@
 
 namespace causeway::guest {
 
+// One attribute as a call through this handle has set it.
+struct Setting {
+  int value;
+  CUdevice device;
+  uint64_t context;  // Object::id of the caller's; 0: none
+  uint64_t changes;  // AttributeChanges() right after it; 0: never set
+};
+
 struct Function {
   std::string name;
+  std::atomic<uint64_t>* changes = nullptr;  // where those of this name are counted
+  void SetName(std::string_view text);
+
   std::atomic<int> attribute[kFunctionAttributes] = {};
-  // Most dynamic shared memory of a launch that the driver has accepted; the attribute may have been raised
-  // through another handle of the same code.
-  std::atomic<uint32_t> accepted_shared_bytes{0};
   CUresult attribute_result[kFunctionAttributes] = {};
-  // Attributes that can be set: AttributeChanges() when the value was read.
+  // Attributes that can be set: AttributeChanges() when the value was read; 0: may be an older one.
   std::atomic<uint64_t> read_at[kFunctionAttributes] = {};
   uint32_t parameter_bytes = 0;
   std::vector<ParameterLayout> layout;
@@ -32,9 +41,14 @@ struct Function {
   bool whole = true;
   std::unique_ptr<Function> before;
 
-  // Launches that the host's driver has accepted once, as hashes (launch.cc).
-  std::mutex accepted_mutex;
+  std::mutex mutex;  // of what follows
+  Setting settings[kFunctionAttributes] = {};
+  // Launches that the host's driver has accepted since `accepted_at`, the AttributeChanges() of then, as
+  // hashes (launch.cc), and the most dynamic shared memory of one of them: the attribute may have been raised
+  // through another handle of the same code.
+  uint64_t accepted_at = 0;
   std::unordered_set<uint64_t> accepted;
+  uint32_t accepted_shared_bytes = 0;
 };
 
 // What is known of the function or kernel behind a handle; asks the host if nothing is yet. Null: no such
@@ -44,9 +58,10 @@ Function* FunctionOf(const void* handle);
 // After a module or library is unloaded: its functions are gone with it.
 void ForgetFunctionsOf(WireHandle owner);
 
-// Successful cuFuncSetAttribute and cuKernelSetAttribute so far. A kernel and its functions share attributes,
-// so one of them may have changed through another's handle.
-uint64_t AttributeChanges();
+// Never 0, and another number after each cuFuncSetAttribute and cuKernelSetAttribute that changed something
+// of this code. A kernel and its functions share attributes, so it may have been done through another's
+// handle; they share their name as well, by which changes are counted.
+uint64_t AttributeChanges(const Function& function);
 // The value of now, from the host if it may have changed.
 CUresult CurrentAttribute(Function* function, CUfunction handle, CUfunction_attribute attribute, int* value);
 

@@ -17,6 +17,9 @@ struct DeviceIdentity {
   int pci_device;
 };
 
+// How many replies of the host the calling thread has waited for.
+uint64_t RepliesAwaited();
+
 // True after cuInit succeeded in this process; false in a forked child of it.
 bool IsInitialised();
 

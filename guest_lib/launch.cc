@@ -3,6 +3,7 @@
 // parameters packed in the kernel's own layout. A launch whose rules only the driver knows (clusters,
 // cooperative launches, events, anything out of the ordinary) waits for its answer the first time, so that
 // its error is the call's own; once accepted, the same launch is posted.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -46,12 +47,19 @@ CUresult CheckConfiguration(const Shape3& shape) {
   return CUDA_SUCCESS;
 }
 
-bool IsWithinKnownLimits(const Function& function, const LaunchBody& body) {
+bool MayUseShared(Function& function, uint32_t bytes) {
+  constexpr CUfunction_attribute kMost = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+  if (bytes == 0) return true;
+  const uint64_t changes = AttributeChanges(function);
+  if (function.read_at[kMost] == changes && int64_t{bytes} <= function.attribute[kMost]) return true;
+  const std::lock_guard lock(function.mutex);
+  return function.accepted_at == changes && bytes <= function.accepted_shared_bytes;
+}
+
+bool IsWithinKnownLimits(Function& function, const LaunchBody& body) {
   const int threads = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
-  const int shared = function.attribute[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
   return threads > 0 && body.block[0] * body.block[1] * body.block[2] <= static_cast<uint32_t>(threads) &&
-         (body.shared_bytes <= function.accepted_shared_bytes.load() ||
-          (shared > 0 && body.shared_bytes <= static_cast<uint32_t>(shared)));
+         MayUseShared(function, body.shared_bytes);
 }
 
 // One launch on its way.
@@ -154,7 +162,7 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
 
 // Whether everything that the driver would refuse at once has been checked here.
 bool IsOrdinary(const Launch& launch, CUstream stream) {
-  const Function& function = *launch.function;
+  Function& function = *launch.function;
   const Object* stream_object = Find(stream);
   const Object* context = CurrentContextObject();
   return launch.body.form == kPlainLaunch && IsWithinKnownLimits(function, launch.body) &&
@@ -171,7 +179,7 @@ uint64_t HashOf(const Launch& launch) {
                                     launch.body.attribute_count * sizeof(CUlaunchAttribute));
   WireHandle context = 0;
   CurrentContextWire(&context);
-  return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ AttributeChanges() << 32 ^ context;
+  return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ context;
 }
 
 // As a posted call.
@@ -227,20 +235,23 @@ CUresult SendLaunch(const Launch& launch, CUstream stream) {
     returns_node = returns_node || ReturnsNode(launch.attributes[i]);
   const uint64_t hash = HashOf(launch);
   Function& function = *launch.function;
-  if (!returns_node) {
-    std::unique_lock lock(function.accepted_mutex);
-    if (function.accepted.contains(hash)) {
-      lock.unlock();
-      return PostLaunch(launch);
-    }
+  const uint64_t changes = AttributeChanges(function);
+  std::unique_lock lock(function.mutex);
+  if (!returns_node && function.accepted_at == changes && function.accepted.contains(hash)) {
+    lock.unlock();
+    return PostLaunch(launch);
   }
-  const CUresult result = AwaitLaunch(launch);
-  if (result == CUDA_SUCCESS && launch.body.shared_bytes > function.accepted_shared_bytes.load())
-    function.accepted_shared_bytes.store(launch.body.shared_bytes);
-  if (result != CUDA_SUCCESS || returns_node) return result;
-  const std::lock_guard lock(function.accepted_mutex);
-  if (function.accepted.size() >= kMostAccepted) function.accepted.clear();
-  function.accepted.insert(hash);
+  lock.unlock();
+  if (const CUresult result = AwaitLaunch(launch)) return result;
+  lock.lock();
+  if (function.accepted_at > changes) return CUDA_SUCCESS;  // accepted under attributes of before
+  if (function.accepted_at != changes || function.accepted.size() >= kMostAccepted) {
+    function.accepted.clear();
+    function.accepted_shared_bytes = 0;
+    function.accepted_at = changes;
+  }
+  function.accepted_shared_bytes = std::max(function.accepted_shared_bytes, launch.body.shared_bytes);
+  if (!returns_node) function.accepted.insert(hash);
   return CUDA_SUCCESS;
 }
 

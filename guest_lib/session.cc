@@ -81,6 +81,10 @@ Session* Session::Get() {
   return the_session.load(std::memory_order_acquire);
 }
 
+uint64_t RepliesAwaited() {
+  return ThisThread().awaited;
+}
+
 bool IsInitialised() {
   return Session::Get() != nullptr;
 }
@@ -368,6 +372,7 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
 }
 
 CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
+  ++ThisThread().awaited;
   --unanswered_;
   const auto reply = session_->transport().AwaitReply(channel_);
   if (reply.size() < kHeader) return error_ = session_->Lost();

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "guest_lib/context.h"
-#include "guest_lib/copy_threads.h"
+#include "guest_lib/copy_jobs.h"
 
 namespace causeway::guest {
 namespace {
@@ -193,7 +193,7 @@ CUresult Pipeline::Run(uint64_t bytes) {
   units_per_piece_ = DivideUp(cut_.At(0).bytes(), kUnitBytes);
   result_ = lease_.error();
   if (result_ != CUDA_SUCCESS) return result_;
-  Join(static_cast<uint32_t>(std::min<uint64_t>(bytes / kBytesPerHelper, CopyThreadCount())));
+  Join(static_cast<uint32_t>(std::min<uint64_t>(bytes / kBytesPerHelper, CopyJobThreads())));
   while (result_ == CUDA_SUCCESS && closed_ < count_) {
     bool moved = false;
     while (Open()) moved = true;

@@ -106,8 +106,10 @@ static_assert(kOwnerTableOffset + 2 * kMaxGranules <= kGranuleBytes);
 // One slot: rings and control words of one guest process.
 //   0x000000 GuestControl   guest process writes     0x080000 main ring      512 KiB, guest -> host
 //   0x010000 HostControl    host writes              0x100000 channels 64 x (8 KiB request, 8 KiB reply)
+//   0x020000 FlightImage    guest process writes
 inline constexpr uint64_t kGuestControlOffset = 0x0;
 inline constexpr uint64_t kHostControlOffset = 0x10000;
+inline constexpr uint64_t kGuestFlightOffset = 0x20000;
 inline constexpr uint64_t kMainRingOffset = 0x80000;
 inline constexpr uint64_t kMainRingBytes = 512u << 10;
 inline constexpr uint64_t kChannelRingsOffset = 0x100000;
@@ -168,9 +170,53 @@ struct HostControl {
   char refusal[512];  // why the slot was refused or ended, one NUL-terminated sentence
 };
 static_assert(offsetof(HostControl, channel) == 4 * kHotBytes);
-static_assert(sizeof(HostControl) <= kMainRingOffset - kHostControlOffset);
+static_assert(sizeof(HostControl) <= kGuestFlightOffset - kHostControlOffset);
 static_assert(kMainRingOffset + kMainRingBytes <= kChannelRingsOffset);
 static_assert(kChannelRingsOffset + 2 * kChannelRingBytes * kChannelCount <= kGranuleBytes);
+
+// The flight recorder: the last messages of every link and their times, one image for each side. The guest's
+// lies in its slot; the worker's in a file of the daemon's, which no guest can write
+// (host_backend/flight_store.h). A record lies at its message's sequence modulo the link's capacity, and a
+// link has one writer on each side at a time: nothing is counted, and nothing locked. Whoever reads takes all
+// of it for garbage: the writer may be writing, or lying.
+inline constexpr uint32_t kFlightVersion = 1;
+inline constexpr uint32_t kFlightMainRecords = 512;
+inline constexpr uint32_t kFlightChannelRecords =
+    16;  // more than requests may be on their way (kBulkBuffers)
+
+// One moment by two clocks: the processor's time stamp counter, and CLOCK_MONOTONIC.
+struct FlightClock {
+  uint64_t ticks;
+  uint64_t ns;
+};
+
+struct FlightHeader {
+  uint32_t version;  // 0: this side has recorded nothing
+  uint32_t record_bytes;
+  FlightClock first;
+  FlightClock last;  // now and then: with `first` it tells how long a tick is
+  uint8_t reserved[kHotBytes - 40];
+};
+static_assert(sizeof(FlightHeader) == kHotBytes);
+
+struct FlightRecord {
+  uint64_t begin;   // ticks. guest: before it is published; host: when its thread took it
+  uint64_t end;     // guest: the reply is there; host: it is executed. 0: not yet, or posted (guest)
+  uint32_t number;  // low half of sequence + 1, stored last; 0: empty
+  uint32_t who;     // guest: which thread; host: low half of RecordHeader::main_sequence
+  uint32_t bytes;
+  uint16_t op;
+  uint16_t reserved;
+};
+static_assert(sizeof(FlightRecord) == 32);
+
+struct FlightImage {
+  FlightHeader header;
+  FlightRecord main[kFlightMainRecords];
+  FlightRecord channel[kChannelCount][kFlightChannelRecords];
+};
+static_assert(sizeof(FlightImage) == 128 + 32 * (512 + 64 * 16));
+static_assert(kGuestFlightOffset + sizeof(FlightImage) <= kMainRingOffset);
 
 // The counts that follow from a region's size.
 constexpr uint32_t GranuleCount(uint64_t region_bytes) {

@@ -15,13 +15,19 @@ std::byte* ReplyRing(std::byte* slot, uint32_t channel) {
   return RequestRing(slot, channel) + kChannelRingBytes;
 }
 
-// Header fields that belong to the ring, filled last.
-void Seal(std::byte* record, size_t bytes, uint64_t sequence) {
+RecordHeader HeaderOf(const std::byte* record) {
   RecordHeader header;
   std::memcpy(&header, record, sizeof header);
+  return header;
+}
+
+// Header fields that belong to the ring, filled last.
+RecordHeader Seal(std::byte* record, size_t bytes, uint64_t sequence) {
+  RecordHeader header = HeaderOf(record);
   header.bytes = static_cast<uint32_t>(bytes);
   header.sequence = sequence;
   std::memcpy(record, &header, sizeof header);
+  return header;
 }
 
 uint32_t Low(const HotWord& word) {
@@ -34,7 +40,8 @@ RingClient::RingClient(RingClientOptions options)
     : options_(std::move(options)),
       guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
       host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
-      main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head) {}
+      main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head),
+      flight_(reinterpret_cast<FlightImage*>(options_.slot + kGuestFlightOffset)) {}
 
 bool RingClient::Lost() {
   if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty()) lost_.store(true);
@@ -62,7 +69,8 @@ std::byte* RingClient::ReserveMain(size_t bytes) {
 }
 
 void RingClient::PublishMain(size_t bytes) {
-  Seal(main_reserved_, bytes, main_.sequence());
+  flight_.Begin(FlightRecorder::kMainLink, Seal(main_reserved_, bytes, main_.sequence()), FlightThread(),
+                FlightTicks());
   main_.Publish(bytes);
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
   main_sequence_.store(main_.sequence(), std::memory_order_release);
@@ -99,7 +107,8 @@ std::byte* RingClient::ReserveRequest(uint32_t index, size_t bytes) {
 
 void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  Seal(channel.reserved, bytes, channel.requests.sequence());
+  flight_.Begin(index, Seal(channel.reserved, bytes, channel.requests.sequence()), FlightThread(),
+                FlightTicks());
   channel.requests.Publish(bytes);
   Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, options_.futex);
 }
@@ -115,6 +124,7 @@ std::span<const std::byte> RingClient::AwaitReply(uint32_t index) {
     const auto status = channel.replies.Next(&record);
     if (status == RingConsumer::Status::kRecord) {
       channel.reply_held = true;
+      flight_.End(index, HeaderOf(record.data()).sequence, FlightTicks());  // each request has one reply
       return record;
     }
     if (status == RingConsumer::Status::kCorrupt) lost_.store(true);
@@ -133,6 +143,7 @@ struct RingServer::Channel {
   RingConsumer requests;
   RingProducer replies;
   std::byte* reserved = nullptr;
+  uint64_t sequence = 0;  // of the request that its thread has
 };
 
 RingServer::RingServer(RingServerOptions options)
@@ -141,7 +152,8 @@ RingServer::RingServer(RingServerOptions options)
       host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
       main_buffer_(kMaxMainRecordBytes),
       main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head,
-            main_buffer_) {
+            main_buffer_),
+      flight_(options_.flight) {
   // All channels at once: two threads may never race to make one.
   for (uint32_t i = 0; i < kChannelCount; ++i) {
     std::vector<std::byte> buffer(kMaxChannelRecordBytes);
@@ -163,13 +175,15 @@ RingServer::Channel& RingServer::At(uint32_t index) {
   return *channels_[index];
 }
 
-ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record) {
+ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record,
+                                  uint64_t* now) {
   Waiter waiter(policy_, ring.tail_word(), &waiting, options_.futex);
-  for (;;) {
+  for (bool waited = false;; waited = true) {
     // First, so that a peer that never pauses cannot keep a stopped session alive.
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
     switch (ring.Next(record)) {
       case RingConsumer::Status::kRecord:
+        if (waited || *now == 0) *now = FlightTicks();
         return ReceiveStatus::kRecord;
       case RingConsumer::Status::kCorrupt:
         corrupt_reason_.store(ring.reason(), std::memory_order_release);
@@ -182,16 +196,32 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, std::spa
 }
 
 ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
-  return Receive(main_, host_->main_waiting, record);
+  const ReceiveStatus status = Receive(main_, host_->main_waiting, record, &main_ticks_);
+  if (status == ReceiveStatus::kRecord) {
+    const RecordHeader header = HeaderOf(record->data());
+    main_sequence_ = header.sequence;
+    flight_.Begin(FlightRecorder::kMainLink, header, 0, main_ticks_);
+  }
+  return status;
 }
 
 void RingServer::DoneMain() {
+  main_ticks_ = FlightTicks();
+  flight_.End(FlightRecorder::kMainLink, main_sequence_, main_ticks_);
   main_.Release();
   Wake(host_->main_head, guest_->main_waiting, options_.futex);
 }
 
 ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
-  return Receive(At(index).requests, host_->channel[index].waiting, record);
+  Channel& channel = At(index);
+  uint64_t now = 0;
+  const ReceiveStatus status = Receive(channel.requests, host_->channel[index].waiting, record, &now);
+  if (status == ReceiveStatus::kRecord) {
+    const RecordHeader header = HeaderOf(record->data());
+    channel.sequence = header.sequence;
+    flight_.Begin(index, header, static_cast<uint32_t>(header.main_sequence), now);
+  }
+  return status;
 }
 
 bool RingServer::RequestReady(uint32_t index) {
@@ -216,6 +246,7 @@ std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
 void RingServer::PublishReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   Seal(channel.reserved, bytes, channel.replies.sequence());
+  flight_.End(index, channel.sequence, FlightTicks());
   channel.replies.Publish(bytes);
   Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, options_.futex);
 }

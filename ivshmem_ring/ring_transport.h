@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "ivshmem_ring/flight_recorder.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/ring.h"
 #include "ivshmem_ring/transport.h"
@@ -53,6 +54,7 @@ class RingClient : public ClientTransport {
   HostControl* host_;
   RingProducer main_;
   std::byte* main_reserved_ = nullptr;
+  FlightRecorder flight_;
   std::atomic<uint64_t> main_sequence_{0};
   // What every thread reads, apart from what each posted record writes.
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
@@ -65,6 +67,7 @@ struct RingServerOptions {
   bool futex = false;
   // Bytes of the region that the session owns and the server has mapped; null if it does not own all of them.
   std::function<std::byte*(uint64_t offset, uint64_t bytes)> resolve;
+  FlightImage* flight = nullptr;  // where the server notes its times; null: nowhere
 };
 
 class RingServer : public ServerTransport {
@@ -86,7 +89,9 @@ class RingServer : public ServerTransport {
 
  private:
   struct Channel;
-  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record);
+  // `now`: in, when this thread was done with the record before; out, when it saw this one.
+  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record,
+                        uint64_t* now);
   Channel& At(uint32_t index);
 
   RingServerOptions options_;
@@ -94,6 +99,9 @@ class RingServer : public ServerTransport {
   HostControl* host_;
   std::vector<std::byte> main_buffer_;
   RingConsumer main_;
+  FlightRecorder flight_;
+  uint64_t main_sequence_ = 0;  // of the record that the dispatcher has
+  uint64_t main_ticks_ = 0;
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};
   std::mutex async_mutex_;

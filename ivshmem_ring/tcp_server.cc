@@ -45,8 +45,8 @@ struct TcpServer::Link {
   uint64_t reply_sequence = 0;
 };
 
-TcpServer::TcpServer(int fd)
-    : connection_(fd), main_(std::make_unique<Link>(kMainRingBytes, kMaxMainRecordBytes)) {
+TcpServer::TcpServer(int fd, FlightImage* flight)
+    : connection_(fd), flight_(flight), main_(std::make_unique<Link>(kMainRingBytes, kMaxMainRecordBytes)) {
   for (auto& channel : channels_) channel = std::make_unique<Link>(kChannelRingBytes, kMaxChannelRecordBytes);
   reader_ = std::thread([this] { ReadFrames(); });
 }
@@ -73,7 +73,7 @@ TcpServer::Link& TcpServer::At(uint32_t index) {
   return *channels_[index];
 }
 
-ReceiveStatus TcpServer::Receive(Link& link, std::span<const std::byte>* record) {
+ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std::byte>* record) {
   std::unique_lock lock(link.mutex);
   link.arrived.wait(lock, [&] { return !link.messages.empty() || stop_.load(); });
   if (stop_.load()) return *CorruptReason() != '\0' ? ReceiveStatus::kCorrupt : ReceiveStatus::kStopped;
@@ -81,6 +81,8 @@ ReceiveStatus TcpServer::Receive(Link& link, std::span<const std::byte>* record)
   link.messages.pop_front();
   link.current_bytes = QueuedRecordBytes(link.current.record.size());
   *record = link.current.record;
+  const RecordHeader header = HeaderOf(link.current.record);
+  flight_.Begin(index, header, static_cast<uint32_t>(header.main_sequence), FlightTicks());
   return ReceiveStatus::kRecord;
 }
 
@@ -92,10 +94,11 @@ void TcpServer::Done(Link& link) {
 }
 
 ReceiveStatus TcpServer::ReceiveMain(std::span<const std::byte>* record) {
-  return Receive(*main_, record);
+  return Receive(FlightRecorder::kMainLink, *main_, record);
 }
 
 void TcpServer::DoneMain() {
+  flight_.End(FlightRecorder::kMainLink, HeaderOf(main_->current.record).sequence, FlightTicks());
   main_done_bytes_ += main_->current_bytes;
   Done(*main_);
   if (main_done_bytes_ - main_told_bytes_ < kMainCreditBytes) return;
@@ -105,7 +108,7 @@ void TcpServer::DoneMain() {
 }
 
 ReceiveStatus TcpServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
-  return Receive(At(index), record);
+  return Receive(index, At(index), record);
 }
 
 bool TcpServer::RequestReady(uint32_t index) {
@@ -133,6 +136,7 @@ void TcpServer::PublishReply(uint32_t index, size_t bytes) {
   header.bytes = static_cast<uint32_t>(bytes);
   header.sequence = link.reply_sequence++;
   std::memcpy(link.reply.data(), &header, sizeof header);
+  flight_.End(index, HeaderOf(link.current.record).sequence, FlightTicks());
   std::span<const std::byte> bulk;
   if (link.current.has_bulk) {
     if ((HeaderOf(link.current.record).flags & kBulkToGuest) != 0)

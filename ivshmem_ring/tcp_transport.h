@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "ivshmem_ring/flight_recorder.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/tcp_connection.h"
 #include "ivshmem_ring/transport.h"
@@ -79,8 +80,8 @@ class TcpClient final : public ClientTransport {
 
 class TcpServer final : public ServerTransport {
  public:
-  // Owns `fd`, a connected stream socket, and reads from it at once.
-  explicit TcpServer(int fd);
+  // Owns `fd`, a connected stream socket, and reads from it at once. `flight`: where it notes its times.
+  explicit TcpServer(int fd, FlightImage* flight = nullptr);
   // Ends the connection. No other thread may be inside a call.
   ~TcpServer() override;
 
@@ -101,7 +102,7 @@ class TcpServer final : public ServerTransport {
   struct Message;
   struct Link;
   Link& At(uint32_t index);
-  ReceiveStatus Receive(Link& link, std::span<const std::byte>* record);
+  ReceiveStatus Receive(uint32_t index, Link& link, std::span<const std::byte>* record);
   void Done(Link& link);
   void ReadFrames();
   // One frame after its header. False: the session is over.
@@ -113,6 +114,7 @@ class TcpServer final : public ServerTransport {
   bool Corrupt(const char* reason);
 
   TcpConnection connection_;
+  FlightRecorder flight_;
   std::unique_ptr<Link> main_;
   std::unique_ptr<Link> channels_[kChannelCount];
   std::unique_ptr<std::byte[]> bulk_[kBulkBuffers];

@@ -52,6 +52,9 @@ Function* SymbolAs(const char* name) {
   return reinterpret_cast<Function*>(Symbol(name));
 }
 
+// Replies that the calling thread has waited for, as Causeway's library counts them; always 0 on any other.
+uint64_t RepliesAwaited();
+
 // The primary context of device 0, current.
 class DriverTest : public ::testing::Test {
  protected:

@@ -54,6 +54,41 @@ TEST_F(FunctionTest, SettingAttributes) {
             CUDA_ERROR_INVALID_HANDLE);
 }
 
+TEST_F(FunctionTest, SettingTheSameAgainIsLocal) {
+  constexpr CUfunction_attribute kShared = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+  CUlibrary library = nullptr;
+  OK(cuLibraryLoadData(&library, kKernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  CUkernel kernel = nullptr;
+  OK(cuLibraryGetKernel(&kernel, library, "add"));
+  CUfunction add = nullptr;
+  OK(cuKernelGetFunction(&add, kernel));
+  const CUfunction other = Kernel("spin");
+  OK(cuFuncSetAttribute(add, kShared, 60'000));
+  const uint64_t before = RepliesAwaited();
+  for (int i = 0; i < 5; ++i) OK(cuFuncSetAttribute(add, kShared, 60'000));
+  int value = 0;
+  EXPECT_EQ(cuFuncGetAttribute(&value, kShared, add), CUDA_SUCCESS);
+  EXPECT_EQ(RepliesAwaited(), before);
+  EXPECT_EQ(value, 60'000);
+  // What was set by another handle in between is set back.
+  OK(cuKernelSetAttribute(kShared, 50'000, kernel, 0));
+  OK(cuFuncSetAttribute(add, kShared, 60'000));
+  EXPECT_EQ(cuKernelGetAttribute(&value, kShared, kernel, 0), CUDA_SUCCESS);
+  Say("of the kernel", value);
+  OK(cuFuncSetAttribute(add, kShared, 40'000));
+  EXPECT_EQ(cuFuncSetAttribute(add, kShared, 1 << 30), CUDA_ERROR_INVALID_VALUE);
+  OK(cuFuncSetAttribute(add, kShared, 40'000));
+  EXPECT_EQ(cuFuncGetAttribute(&value, kShared, add), CUDA_SUCCESS);
+  EXPECT_EQ(value, 40'000);
+  // Another kernel's attributes are its own.
+  const uint64_t now = RepliesAwaited();
+  OK(cuFuncSetAttribute(other, kShared, 30'000));
+  const uint64_t for_other = RepliesAwaited() - now;
+  OK(cuFuncSetAttribute(add, kShared, 40'000));
+  EXPECT_EQ(RepliesAwaited(), now + for_other);
+  OK(cuLibraryUnload(library));
+}
+
 TEST_F(FunctionTest, ClusterAttributes) {
   NEEDS_HARDWARE("thread block clusters");
   const CUfunction add = Kernel("add");

@@ -220,6 +220,26 @@ TEST_F(LaunchAttributeTest, WrongAttributes) {
   OK(cuStreamSynchronize(stream_));
 }
 
+// What was accepted once is not waited for again, whatever is set for other kernels meanwhile.
+TEST_F(LaunchAttributeTest, AcceptedWhileOthersChange) {
+  const CUfunction other = Kernel("spin");
+  std::vector<CUlaunchAttribute> one = {Attribute(CU_LAUNCH_ATTRIBUTE_COOPERATIVE)};
+  one[0].value.cooperative = 1;
+  OK(cuFuncSetAttribute(add_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60'000));
+  config_.sharedMemBytes = 60'000;
+  OK(Launch(one));
+  uint64_t awaited = 0;
+  for (int i = 0; i < 4; ++i) {
+    OK(cuFuncSetAttribute(other, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1000 * i));
+    const uint64_t before = RepliesAwaited();
+    OK(cuFuncSetAttribute(add_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60'000));
+    OK(Launch(one));
+    awaited += RepliesAwaited() - before;
+  }
+  EXPECT_EQ(awaited, 0u);
+  EXPECT_EQ(Sum(), 5u * 5);
+}
+
 // A configuration that was accepted is refused once the kernel's attribute no longer allows it.
 TEST_F(LaunchAttributeTest, AcceptedUntilAnAttributeChanges) {
   std::vector<CUlaunchAttribute> one = {Attribute(CU_LAUNCH_ATTRIBUTE_COOPERATIVE)};

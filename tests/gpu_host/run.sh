@@ -15,11 +15,12 @@
 #               bench      `causeway bench`, alone, after everything else
 #               (default: all)
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
-#   --jobs N    runs of framework scripts at a time (default: half of the processors)
+#   --jobs N    programs of the conformance suite, or framework scripts, at a time (default: half of the processors)
 #   --only      scripts of `frameworks`, or programs of `driver`, instead of all
-#   --few-files leaves only summary.txt, results.md and logs.tar.gz
-# Writes OUTPUT_DIR/summary.txt (one line for each part), results.md (all tables), logs.tar.gz, and a folder for each part.
-# Exits 1 if anything differs.
+#   --few-files writes only summary.txt, results.md, driver_summary.txt and results.tar.gz
+# Writes OUTPUT_DIR/summary.txt (one line for each part), driver_summary.txt (what the conformance suite found), results.md
+# (all tables), results.tar.gz (everything), and a folder for each part; all of it every ten seconds, so whoever kills this
+# script has what was done by then. Exits 1 if anything differs.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 usage() { sed -n '4,/^set -uo/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -38,7 +39,9 @@ done
 [ ${#places[@]} -ge 2 ] && [ ${#places[@]} -le 3 ] || usage
 build=$(cd "${places[0]}" && pwd)
 mkdir -p "${places[1]}"
-out=$(cd "${places[1]}" && pwd)
+final=$(cd "${places[1]}" && pwd)
+# Its last write may be at any moment: only whole files are moved to where the caller looks.
+if [ -n "$few_files" ]; then out=$(mktemp -d); else out=$final; fi
 pack=${places[2]:-}
 [ -z "$pack" ] || pack=$(cd "$pack" && pwd)
 all=programs,libraries,tcp,driver,frameworks,nvml,vm,vm-frameworks,bench
@@ -49,6 +52,8 @@ done
 chosen() { [[ ",$parts," == *,$1,* ]]; }
 # CAUSEWAY_TEST_DRIVER names another driver library than NVIDIA's, to try this script out where there is no GPU.
 run="$build/host_backend/causeway run${CAUSEWAY_TEST_DRIVER:+ --driver $CAUSEWAY_TEST_DRIVER}"
+# There its programs run "natively" with the library of the same folder.
+native=${CAUSEWAY_TEST_DRIVER:+env LD_LIBRARY_PATH=$(dirname "$CAUSEWAY_TEST_DRIVER")}
 left() { local s=$((limit_s - SECONDS)); echo $((s > 5 ? s : 5)); }
 at_most() { local s; s=$(left); echo $((s < $1 ? s : $1)); }
 
@@ -80,45 +85,36 @@ compare() {
   local names
   mapfile -t names <<< "$3"
   timeout -k 5 "$(at_most 240)" python3 "$here/../programs/compare.py" --programs "$build/programs" \
-    --markdown "$1/$2.md" --timeout 60 "${@:4}" --only "${names[@]}"
+    ${CAUSEWAY_TEST_DRIVER:+--drop-stderr "software GPU:"} --markdown "$1/$2.md" --timeout 60 "${@:4}" --only "${names[@]}"
 }
 part_programs() {
-  local captured=()
-  [ ! -d "$out/vm/captured" ] || captured=(--captured "vm=$out/vm/captured")
-  compare "$1" programs "$(plain_programs)" --way native= --way "local=$run --daemon-log $1/daemon.log --" "${captured[@]}"
+  compare "$1" programs "$(plain_programs)" --way "native=$native" --way "local=$run --daemon-log $1/daemon.log --"
 }
-part_libraries() { compare "$1" libraries "$(library_programs)" --way native= --way "local=$run --daemon-log $1/daemon.log --"; }
-part_tcp() { compare "$1" tcp "$(tcp_programs)" --way native= --way "tcp=$run --tcp --daemon-log $1/daemon.log --"; }
+part_libraries() { compare "$1" libraries "$(library_programs)" --way "native=$native" --way "local=$run --daemon-log $1/daemon.log --"; }
+part_tcp() { compare "$1" tcp "$(tcp_programs)" --way "native=$native" --way "tcp=$run --tcp --daemon-log $1/daemon.log --"; }
 
-# Program after program: some measure whether a call waits, and two processes on one GPU would take turns.
 part_driver() {
-  local name names status=0
-  mapfile -t names < <(if [ ${#only[@]} -gt 0 ]; then printf '%s\n' "${only[@]}"; else cd "$build/driver_tests" && ls; fi)
-  for name in "${names[@]}"; do
-    [ -x "$build/driver_tests/$name" ] || continue
-    if [ "$(left)" -le 10 ]; then echo "time was up before $name"; status=124; break; fi
-    timeout -k 5 "$(at_most 200)" python3 "$here/../driver/compare_ways.py" --programs "$build/driver_tests" --only "$name" \
-      --timeout "$(at_most 60)" --way native= --way "local=$run --daemon-log $1/$name.local.log --" \
-      --way "tcp=$run --tcp --daemon-log $1/$name.tcp.log --" --markdown "$1/$name.table" --json "$1/$name.json" \
-      > "$1/$name.txt" 2>&1 || status=1
-    grep -E '^[a-z_]+: |^driver_[a-z_]+ (native|local|tcp): ' "$1/$name.txt"
-    [ -e "$1/$name.table" ] || echo "| ${name#driver_} | did not end: see driver/$name.txt |" > "$1/$name.table"
-  done
-  { head -n 2 "$(find "$1" -name '*.table' -size +80c | head -n 1)"; for name in "$1"/*.table; do grep -vE '^\|(---|.program )' "$name"; done; } > "$1/driver.md"
-  return "$status"
+  local name programs=() limit
+  for name in "${only[@]}"; do [ ! -x "$build/driver_tests/$name" ] || programs+=("$name"); done
+  [ ${#only[@]} -eq ${#programs[@]} ] || [ ${#programs[@]} -gt 0 ] || { echo "--only names no program"; return 77; }
+  limit=$(at_most 330)
+  timeout -k 5 "$limit" python3 "$here/../driver/compare_ways.py" --programs "$build/driver_tests" \
+    ${programs[@]:+--only "${programs[@]}"} --jobs "$jobs" --timeout 45 --limit "$limit" --way "native=$native" \
+    --way "local=$run --daemon-log $1/local.log --" --way "tcp=$run --tcp --daemon-log $1/tcp.log --" \
+    --markdown "$1/driver.md" --json "$1/driver.json" --summary "$1/driver_summary.txt"
 }
 
 part_frameworks() {
   local name scripts=()
   for name in "${only[@]}"; do [ ! -e "$here/../frameworks/$name.py" ] || scripts+=("$name"); done
   [ ${#only[@]} -eq ${#scripts[@]} ] || [ ${#scripts[@]} -gt 0 ] || { echo "--only names no script"; return 77; }
-  python3 "$here/../frameworks/compare.py" --output "$1" --way native= --way "local=$run --daemon-log $1/daemon.log --" \
+  python3 "$here/../frameworks/compare.py" --output "$1" --way "native=$native" --way "local=$run --daemon-log $1/daemon.log --" \
     --jobs "$jobs" --timeout 150 --limit "$(left)" ${scripts[@]:+--only "${scripts[@]}"}
 }
 
 part_nvml() {
   [ -e "$build/guest_lib/libnvidia-ml.so.1" ] || { echo "this build has no libnvidia-ml.so.1"; return 77; }
-  timeout -k 5 "$(at_most 100)" python3 "$here/compare_smi.py" --output "$1" --way native= --way "local=$run --"
+  timeout -k 5 "$(at_most 100)" python3 "$here/compare_smi.py" --output "$1" --way "native=$native" --way "local=$run --"
 }
 
 # shellcheck source=tests/gpu_host/vm_parts.sh
@@ -132,11 +128,32 @@ part_bench() {
   return "$status"
 }
 
-rm -rf "$out/failed" "$out"/summary.txt
+# publish: what there is by now; each file appears whole.
+publish() {
+  local part file
+  for part in ${all//,/ }; do
+    [ -d "$out/$part" ] || continue
+    printf '\n## %s\n\n' "$part"
+    cat "$out/$part"/*.md 2> /dev/null
+  done > "$out/results.md"
+  tar -C "$out" --exclude='results.tar.gz*' --warning=none -czf "$final/results.tar.gz.new" .
+  mv "$final/results.tar.gz.new" "$final/results.tar.gz"
+  for file in "$out"/{summary.txt,results.md,driver/driver_summary.txt}; do
+    [ "${file%/*}" != "$final" ] && [ -e "$file" ] || continue
+    cp "$file" "$final/${file##*/}.new" && mv "$final/${file##*/}.new" "$final/${file##*/}"
+  done
+}
+
+rm -rf "$out/failed" "$final"/{summary.txt,results.md,driver_summary.txt,results.tar.gz}
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null | head -1 | tee "$out/summary.txt"
-# The VMs are slow and leave the GPU idle most of the time: they run beside the rest. Everything that finds out whether a
-# call waits comes before what keeps the GPU busy, and bench comes when nothing else runs.
+while sleep 10 && kill -0 $$ 2> /dev/null; do publish; done &
+publisher=$!
+# What is quick and tells much comes first. The VMs are slow and leave the GPU idle most of the time: they run beside the
+# rest. What finds out whether a call waits comes before what keeps the GPU busy, and bench comes when nothing else runs.
+part programs
+part nvml
 part vm-frameworks &
+vm_frameworks_job=$!
 part vm &
 vm_job=$!
 part driver
@@ -144,18 +161,12 @@ part frameworks &
 frameworks_job=$!
 part tcp
 part libraries
-part nvml
-wait "$vm_job"
-part programs
-wait "$frameworks_job"
-wait
+wait "$vm_job" "$vm_frameworks_job" "$frameworks_job"
 part bench
+kill "$publisher"
+wait "$publisher" 2> /dev/null
+publish
 
-for part in ${all//,/ }; do
-  [ -d "$out/$part" ] || continue
-  printf '\n## %s\n\n' "$part"
-  cat "$out/$part"/*.md 2> /dev/null
-done > "$out/results.md"
 # The beginning of what failed, for a reader who sees only the end of this output.
 for part in ${all//,/ }; do
   grep -qsx "$part" "$out/failed" || continue
@@ -163,9 +174,4 @@ for part in ${all//,/ }; do
   awk '!/\| same|, 0 differ(;|$)/ || /, not |[1-9][0-9]* (lines )?differ/' "$out/$part/output.txt" | cut -c1-240 | head -n 40
 done
 cat "$out/summary.txt"
-archive=$(mktemp)
-tar -C "$out" --exclude=logs.tar.gz -czf "$archive" . && mv "$archive" "$out/logs.tar.gz" && chmod 0644 "$out/logs.tar.gz"
-if [ -n "$few_files" ]; then
-  for part in ${all//,/ }; do rm -rf "${out:?}/$part"; done
-fi
 [ ! -e "$out/failed" ]

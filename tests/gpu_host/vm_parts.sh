@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by run.sh: the parts that boot the packed VM. It has set: here, build, out, pack and the functions at_most,
-# plain_programs, library_programs.
+# plain_programs, library_programs, compare, and native, the prefix of native runs.
 
 # with_daemon FOLDER REGION_MIB COMMAND...: causewayd with one VM's region while the command runs; $region names it.
 with_daemon() {
@@ -46,8 +46,9 @@ part_vm() {
   local status=0
   with_daemon "$1" 512 run_programs_in_vm "$1" || status=$?
   captured "$1"
-  # 1: a program failed, as some do natively as well; the comparison of the programs says which.
+  # 1: a program failed, as some do natively as well; the comparison says which.
   [ "$status" -le 1 ] || return "$status"
+  compare "$1" vm "$(plain_programs)" --way "native=$native" --captured "vm=$1/captured"
 }
 
 # What runs in the frameworks part, natively and in the VM: NAME COMMAND; {share} is the folder of programs and scripts.

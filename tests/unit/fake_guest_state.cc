@@ -46,6 +46,9 @@ void ResetGuest() {
 
 using test::Guest;
 
+uint64_t RepliesAwaited() {
+  return 0;
+}
 bool IsInitialised() {
   return Guest().initialised;
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guest library's copy threads: every part runs once, jobs of several callers do not wait for each other,
+// a forked child works on.
+#include "guest_lib/copy_threads.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace causeway::guest {
+namespace {
+
+TEST(CopyThreads, EveryPartRunsOnce) {
+  for (const uint32_t count : {0u, 1u, 2u, 7u, 1000u}) {
+    std::vector<std::atomic<int>> runs(count);
+    RunInParallel(
+        count,
+        [](void* argument, uint32_t index) {
+          (*static_cast<std::vector<std::atomic<int>>*>(argument))[index].fetch_add(1);
+        },
+        &runs);
+    for (const auto& run : runs) EXPECT_EQ(run.load(), 1);
+  }
+}
+
+TEST(CopyThreads, CopiesOfAnySize) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1} << 20, (size_t{5} << 20) + 13}) {
+    std::vector<char> from(bytes), to(bytes + 1, 'x');
+    for (size_t i = 0; i < bytes; ++i) from[i] = static_cast<char>(i * 31 + i / 4096);
+    CopyInParallel(to.data(), from.data(), bytes);
+    EXPECT_EQ(std::memcmp(to.data(), from.data(), bytes), 0);
+    EXPECT_EQ(to[bytes], 'x');
+  }
+}
+
+// A job that cannot end before another has begun and ended.
+TEST(CopyThreads, JobsDoNotWaitForEachOther) {
+  std::atomic<bool> other_done{false};
+  std::thread first([&] {
+    RunInParallel(
+        2,
+        [](void* argument, uint32_t) {
+          while (!static_cast<std::atomic<bool>*>(argument)->load())
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        },
+        &other_done);
+  });
+  std::vector<char> from(8 << 20, 'a'), to(8 << 20);
+  CopyInParallel(to.data(), from.data(), to.size());
+  EXPECT_EQ(from, to);
+  other_done.store(true);
+  first.join();
+}
+
+TEST(CopyThreads, ChildrenHaveTheirOwn) {
+  std::vector<char> from(8 << 20, 'a'), to(8 << 20);
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    std::vector<char> more(8 << 20);
+    while (!stop.load()) CopyInParallel(more.data(), from.data(), more.size());
+  });
+  for (int i = 0; i < 10; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      CopyInParallel(to.data(), from.data(), to.size());
+      _exit(from == to ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  stop.store(true);
+  busy.join();
+}
+
+}  // namespace
+}  // namespace causeway::guest
