@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guest_lib/blob.h"
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/session_messages.h"
 
@@ -14,15 +15,7 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint32_t kElfMagic = 0x464C457F;
-constexpr uint32_t kFatbinMagic = 0xBA55ED50;
 constexpr uint32_t kWrapperMagic = 0x466243B1;
-
-struct FatbinHeader {
-  uint32_t magic;
-  uint16_t version;
-  uint16_t header_bytes;
-  uint64_t entries_bytes;
-};
 
 struct Wrapper {
   uint32_t magic;
@@ -80,8 +73,24 @@ CUresult Image::AddPart(const void* image, bool any_text) {
   } else {
     return CUDA_ERROR_INVALID_IMAGE;
   }
+  return AddBytes(bytes, size, magic == kFatbinMagic);
+}
+
+CUresult Image::AddBytes(const std::byte* bytes, uint64_t size, bool is_fatbin) {
   if (size > kMaxBlobBytes || parts_.size() >= kMaxImageParts) return CUDA_ERROR_INVALID_IMAGE;
-  parts_.push_back({bytes, size, 0});
+  Part part{{}, size, 0};
+  if (is_fatbin) part.runs = UsableEntries(bytes, devices_);
+  if (part.runs.empty()) {
+    part.runs.emplace_back(bytes, size);
+  } else {
+    FatbinHeader& header = fatbin_headers_.emplace_back();
+    std::memcpy(&header, bytes, sizeof header);
+    header.entries_bytes = 0;
+    for (const auto& run : part.runs) header.entries_bytes += run.size();
+    part.size = sizeof header + header.entries_bytes;
+    part.runs.insert(part.runs.begin(), std::as_bytes(std::span(&header, 1)));
+  }
+  parts_.push_back(std::move(part));
   return CUDA_SUCCESS;
 }
 
@@ -110,8 +119,12 @@ CUresult Image::TakeFile(std::vector<std::byte>* bytes) {
     if (!LooksLikeText(reinterpret_cast<const char*>(bytes->data()))) return CUDA_ERROR_INVALID_IMAGE;
     ++size;
   }
-  if (size > kMaxBlobBytes) return CUDA_ERROR_INVALID_IMAGE;
-  parts_.push_back({bytes->data(), size, 0});
+  FatbinHeader header{};
+  if (magic == kFatbinMagic) std::memcpy(&header, bytes->data(), std::min<uint64_t>(sizeof header, size));
+  // Its entries are looked at only where the file holds what its header promises.
+  const bool whole = magic == kFatbinMagic && size >= sizeof header && header.header_bytes <= size &&
+                     header.entries_bytes <= size - header.header_bytes;
+  if (const CUresult result = AddBytes(bytes->data(), size, whole)) return result;
   Lay();
   return CUDA_SUCCESS;
 }
@@ -131,14 +144,17 @@ void Image::Lay() {
 }
 
 void Image::Copy(uint64_t at, std::span<std::byte> to) const {
-  std::fill(to.begin(), to.end(), std::byte{0});  // gaps between parts
-  const uint64_t end = at + to.size();
-  auto copy = [&](const std::byte* from, uint64_t begin, uint64_t size) {
-    const uint64_t first = std::max(at, begin), last = std::min(end, begin + size);
-    if (first < last) std::memcpy(to.data() + (first - at), from + (first - begin), last - first);
-  };
-  copy(header_.data(), 0, header_.size());
-  for (const Part& part : parts_) copy(part.bytes, part.wire_offset, part.size);
+  static constexpr std::byte kGap[kImageAlign] = {};
+  CopyPart(at, to, header_.data(), 0, header_.size());
+  uint64_t begin = header_.size();
+  for (const Part& part : parts_) {
+    CopyPart(at, to, kGap, begin, part.wire_offset - begin);
+    begin = part.wire_offset;
+    for (const auto& run : part.runs) {
+      CopyPart(at, to, run.data(), begin, run.size());
+      begin += run.size();
+    }
+  }
 }
 
 }  // namespace causeway::guest

@@ -5,13 +5,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
+
+#include "guest_lib/fatbin.h"
 
 namespace causeway::guest {
 
 class Image {
  public:
+  // Of fatbins, what none of the devices can use is left out; without devices all is sent.
+  explicit Image(std::vector<Capability> devices = {}) : devices_(std::move(devices)) {}
   // ELF cubin, fatbin, PTX text; with `wrapper_allowed` (libraries) also nvcc's fatbin wrapper. 200 for
   // anything else.
   CUresult Find(const void* image, bool wrapper_allowed, bool any_text = false);
@@ -24,14 +29,17 @@ class Image {
 
  private:
   struct Part {
-    const std::byte* bytes;
+    std::vector<std::span<const std::byte>> runs;  // one after another
     uint64_t size;
     uint64_t wire_offset;
   };
   CUresult AddPart(const void* image, bool any_text = false);
+  CUresult AddBytes(const std::byte* bytes, uint64_t size, bool is_fatbin);
   void Lay();
 
+  std::vector<Capability> devices_;
   std::vector<Part> parts_;
+  std::deque<FatbinHeader> fatbin_headers_;  // of those that lack entries; runs point to them
   std::vector<std::byte> header_;
   uint64_t wire_bytes_ = 0;
 };

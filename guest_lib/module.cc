@@ -22,9 +22,11 @@ CUresult Load(Op op, T* handle, const Image& image, JitOptions* options) {
   if (lease.error() != CUDA_SUCCESS) return lease.error();
   const uint64_t image_at = ImageAligned(options->wire().size());
   const auto copy = [&](uint64_t at, std::span<std::byte> to) {
-    std::fill(to.begin(), to.end(), std::byte{0});
-    CopyPart(at, to, options->wire().data(), 0, options->wire().size());
     const uint64_t begin = std::max(at, image_at);
+    if (at < image_at) {
+      std::fill_n(to.begin(), std::min(image_at - at, to.size()), std::byte{0});
+      CopyPart(at, to, options->wire().data(), 0, options->wire().size());
+    }
     if (begin < at + to.size()) image.Copy(begin - image_at, to.subspan(begin - at));
   };
   if (const CUresult result = SendBlob(lease, image_at + image.wire_bytes(), copy)) return result;
@@ -46,6 +48,19 @@ CUresult Load(Op op, T* handle, const Image& image, JitOptions* options) {
   return CUDA_SUCCESS;
 }
 
+// An image for the devices that there are, unless the caller names another target.
+Image ImageForDevices(unsigned option_count, const CUjit_option* names) {
+  std::vector<Capability> capabilities;
+  const CUjit_option* end = names != nullptr ? names + option_count : names;
+  if (std::find(names, end, CU_JIT_TARGET) == end) {
+    for (const DeviceDescription& device : Session::Get()->devices()) {
+      capabilities.push_back({device.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR],
+                              device.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]});
+    }
+  }
+  return Image(std::move(capabilities));
+}
+
 CUresult LoadModule(CUmodule* module, const Image& image, unsigned count, const CUjit_option* names,
                     void** values) {
   JitOptions options;
@@ -58,7 +73,7 @@ CUresult LoadModule(CUmodule* module, const void* bytes, unsigned count, const C
   if (const CUresult result = InitialisedOrError()) return result;
   if (module == nullptr || bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  Image image;
+  Image image = ImageForDevices(count, names);
   if (const CUresult result = image.Find(bytes, false)) return result;
   return LoadModule(module, image, count, names, values);
 }
@@ -129,7 +144,7 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   std::vector<std::byte> bytes;
   if (!ReadFile(path, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
-  Image image;
+  Image image = ImageForDevices(0, nullptr);
   if (const CUresult result = image.TakeFile(&bytes)) return result;
   return LoadModule(module, image, 0, nullptr, nullptr);
 }
@@ -172,7 +187,7 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* bytes, CUjit_option* 
                            unsigned int library_count) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (library == nullptr || bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Image image;
+  Image image = ImageForDevices(count, names);
   if (const CUresult result = image.Find(bytes, true, true)) return result;
   return LoadLibrary(library, image, count, names, values, {library_names, library_values, library_count});
 }
@@ -184,7 +199,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
   if (library == nullptr || path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::byte> bytes;
   if (!ReadFile(path, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
-  Image image;
+  Image image = ImageForDevices(count, names);
   if (const CUresult result = image.TakeFile(&bytes)) return result;
   return LoadLibrary(library, image, count, names, values, {library_names, library_values, library_count});
 }

@@ -9,3 +9,10 @@ add_executable(callbacks_test callbacks_test.cc)
 target_link_libraries(callbacks_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)
 add_test(NAME callbacks COMMAND callbacks_test)
 set_tests_properties(callbacks PROPERTIES LABELS unit TIMEOUT 60)
+
+# What of a fatbin the guest sends.
+add_executable(fatbin_test fatbin_test.cc ${PROJECT_SOURCE_DIR}/guest_lib/fatbin.cc)
+target_link_libraries(fatbin_test PRIVATE causeway_options GTest::gtest_main)
+target_include_directories(fatbin_test PRIVATE ${PROJECT_SOURCE_DIR})
+add_test(NAME fatbin COMMAND fatbin_test)
+set_tests_properties(fatbin PROPERTIES LABELS unit TIMEOUT 60)
