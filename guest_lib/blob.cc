@@ -7,25 +7,46 @@
 
 namespace causeway::guest {
 
-CUresult SendBlob(ChannelLease& lease, uint64_t bytes, const BlobCopy& copy) {
+Blob::~Blob() {
+  if (bulk_ >= 0) lease_.session().ReleaseBulk(static_cast<uint32_t>(bulk_));
+}
+
+CUresult Blob::Fill(uint64_t bytes, const BlobCopy& copy) {
   if (bytes > kMaxBlobBytes) return CUDA_ERROR_INVALID_VALUE;
-  Writer begin = lease.Begin();
+  if (bytes == 0) return Begin(0);
+  bulk_ = static_cast<int>(lease_.session().AcquireBulk());
+  if (bytes > kBulkBytes) return SendPieces(bytes, copy);
+  bytes_ = static_cast<uint32_t>(bytes);
+  copy(0, {lease_.session().bulk(static_cast<uint32_t>(bulk_)).bytes, bytes_});
+  return CUDA_SUCCESS;
+}
+
+CUresult Blob::Begin(uint64_t bytes) {
+  Writer begin = lease_.Begin();
   begin.Put(BlobBody{bytes});
-  CUresult result = lease.Send(Op::kBeginBlob, begin);
   Reader none;
-  if (result == CUDA_SUCCESS) result = lease.Await(&none);
-  if (result != CUDA_SUCCESS || bytes == 0) return result;
-  const uint32_t index = lease.session().AcquireBulk();
-  const Bulk bulk = lease.session().bulk(index);
+  const CUresult result = lease_.Send(Op::kBeginBlob, begin);
+  return result != CUDA_SUCCESS ? result : lease_.Await(&none);
+}
+
+CUresult Blob::SendPieces(uint64_t bytes, const BlobCopy& copy) {
+  CUresult result = Begin(bytes);
+  const Bulk bulk = lease_.session().bulk(static_cast<uint32_t>(bulk_));
+  Reader none;
   for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS;) {
     const auto piece = static_cast<uint32_t>(std::min<uint64_t>(kBulkBytes, bytes - at));
     copy(at, {bulk.bytes, piece});
-    result = lease.Send(Op::kAppendBlob, lease.Begin(), kBulkToHost, bulk.offset, piece);
-    if (result == CUDA_SUCCESS) result = lease.Await(&none);
+    result = lease_.Send(Op::kAppendBlob, lease_.Begin(), kBulkToHost, bulk.offset, piece);
+    if (result == CUDA_SUCCESS) result = lease_.Await(&none);
     at += piece;
   }
-  lease.session().ReleaseBulk(index);
   return result;
+}
+
+CUresult Blob::Send(Op op, const Writer& body) {
+  if (bytes_ == 0) return lease_.Send(op, body);
+  const Bulk bulk = lease_.session().bulk(static_cast<uint32_t>(bulk_));
+  return lease_.Send(op, body, kBulkToHost, bulk.offset, bytes_);
 }
 
 CUresult FetchBlob(ChannelLease& lease, uint64_t bytes, std::vector<std::byte>* to) {

@@ -60,6 +60,8 @@ void Deactivate(Object* object) {
   FreeObjectsOf(object);
 }
 
+std::atomic<uint64_t> context_settings{0};
+
 // With the lock. Makes the primary context active on the host unless it is.
 CUresult Activate(CUdevice device) {
   Object* object = primary_contexts[static_cast<size_t>(device)];
@@ -165,6 +167,10 @@ CUresult CurrentContextWire(WireHandle* wire) {
   if (!ContextOf(current).active.load(std::memory_order_relaxed)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *wire = WireOf(current);
   return CUDA_SUCCESS;
+}
+
+uint64_t ContextSettings() {
+  return context_settings.load();
 }
 
 bool IsDevice(CUdevice device) {
@@ -321,6 +327,37 @@ CUresult cuCtxSetFlags(unsigned int flags) {
   const CUresult result = Wait<Op::cuCtxSetFlags>(flags);
   if (result == CUDA_SUCCESS) ContextOf(CurrentContextObject()).flags = flags;
   return result;
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+  const CUresult result = Post<Op::cuCtxSetCacheConfig>(config);
+  ++context_settings;
+  return result;
+}
+
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+  const CUresult result = Post<Op::cuCtxSetSharedMemConfig>(config);
+  ++context_settings;
+  return result;
+}
+
+// The same for every context of a device.
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  static std::atomic<uint64_t> known[kMaxDevices];  // 1 << 32 | least << 16 | greatest, as 16 bits each
+  if (const CUresult result = InitialisedOrError()) return result;
+  const Object* context = CurrentContextObject();
+  if (context == nullptr) return Wait<Op::cuCtxGetStreamPriorityRange>(least, greatest);
+  auto& range = known[ContextOf(context).device];
+  if (range.load() == 0) {
+    int l = 0, g = 0;
+    if (const CUresult result = Wait<Op::cuCtxGetStreamPriorityRange>(&l, &g)) return result;
+    range = uint64_t{1} << 32 | uint64_t{static_cast<uint16_t>(l)} << 16 | static_cast<uint16_t>(g);
+  } else if (const CUresult result = CheckSend()) {
+    return result;
+  }
+  if (least != nullptr) *least = static_cast<int16_t>(range.load() >> 16);
+  if (greatest != nullptr) *greatest = static_cast<int16_t>(range.load());
+  return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {

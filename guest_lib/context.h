@@ -73,6 +73,8 @@ CUresult DropPrimary(CUdevice device);
 // Makes a context object of what stands for a green context, and ends it.
 void AdoptGreenContext(Object* object, Object* green, CUdevice device);
 void EndGreenContext(Object* object);
+// Successful calls that changed how the driver runs kernels of a context.
+uint64_t ContextSettings();
 // False for a device number that does not exist.
 bool IsDevice(CUdevice device);
 

@@ -105,17 +105,20 @@ CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
     detail->SetName(name);
   } else if (const Function* known = FunctionOf(owner)) {
     detail->SetName(known->name);  // a kernel's function keeps its name
+  } else {
+    detail->SetName({});
   }
   CUfunction handle = nullptr;
   uint32_t parameters = 0;
-  const uint64_t changes = detail->changes != nullptr ? AttributeChanges(*detail) : 0;
+  const uint64_t changes = AttributeChanges(*detail);
   {
     const uint64_t name_bytes = name != nullptr ? detail->name.size() + 1 : 0;
     ChannelLease lease;
     if (lease.error() != CUDA_SUCCESS) return lease.error();
+    Blob blob(lease);
     if (name_bytes > kMaxInlineNameBytes) {
       const auto copy = [&](uint64_t at, std::span<std::byte> to) { CopyPart(at, to, name, 0, name_bytes); };
-      if (const CUresult result = SendBlob(lease, name_bytes, copy)) return result;
+      if (const CUresult result = blob.Fill(name_bytes, copy)) return result;
     }
     Writer w = lease.Begin();
     const WireHandle owner_wire = Remote{}.ToWire(owner, w);
@@ -125,7 +128,7 @@ CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
     if (fresh == nullptr) return w.ok() ? CUDA_ERROR_OUT_OF_MEMORY : w.error();
     w.Put(GetFunctionBody{owner_wire, WireOf(fresh), name_bytes});
     if (name_bytes <= kMaxInlineNameBytes) w.PutBytes(name, name_bytes);
-    CUresult result = lease.Send(op, w);
+    CUresult result = blob.Send(op, w);
     Reader reply;
     if (result == CUDA_SUCCESS) result = lease.Await(&reply);
     if (result != CUDA_SUCCESS) {
@@ -176,13 +179,6 @@ CUresult GetParameter(const void* handle, size_t index, size_t* offset, size_t* 
   return CUDA_SUCCESS;
 }
 
-// The error that sending anything would meet.
-CUresult WouldSend() {
-  if (const CUresult result = Session::Get()->Check()) return result;
-  WireHandle context = 0;
-  return CurrentContextWire(&context);
-}
-
 // Sets an attribute by `send`, unless this handle has set it to the same value and nothing of the same code
 // has been set since: programs do so before every launch.
 template <class Send>
@@ -198,7 +194,7 @@ CUresult SetAttribute(CUfunction handle, CUfunction_attribute attribute, int val
   if (known.changes != 0 && known.changes == AttributeChanges(*function) && known.value == value &&
       known.device == device && known.context == context_id) {
     lock.unlock();
-    return WouldSend();
+    return CheckSend();
   }
   lock.unlock();
   // Counted before and after: what others read or have accepted meanwhile is neither of before nor of now,
@@ -214,6 +210,14 @@ CUresult SetAttribute(CUfunction handle, CUfunction_attribute attribute, int val
   function->attribute[attribute] = value;
   function->read_at[attribute] = now;
   return CUDA_SUCCESS;
+}
+
+// Of a call that changed how the driver runs the function.
+CUresult NoteChange(CUresult result, const void* handle) {
+  const Object* object = FindObject(HandleKind::kFunction, handle);
+  auto* function = object != nullptr ? static_cast<Function*>(object->detail) : nullptr;
+  if (result == CUDA_SUCCESS && function != nullptr) function->changes->fetch_add(1);
+  return result;
 }
 
 // One page of an enumeration; what the module does not have stays untouched.
@@ -347,6 +351,21 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
   const auto send = [&] { return Wait<Op::cuKernelSetAttribute>(attribute, value, kernel, device); };
   return SetAttribute(reinterpret_cast<CUfunction>(kernel), attribute, value, device, send);
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
+  const CUresult result = Wait<Op::cuFuncSetCacheConfig>(function, config);
+  return NoteChange(result, function);
+}
+
+CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config) {
+  const CUresult result = Wait<Op::cuFuncSetSharedMemConfig>(function, config);
+  return NoteChange(result, function);
+}
+
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device) {
+  const CUresult result = Wait<Op::cuKernelSetCacheConfig>(kernel, config, device);
+  return NoteChange(result, kernel);
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction function) {

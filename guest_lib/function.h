@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct Function {
   std::unique_ptr<Function> before;
 
   std::mutex mutex;  // of what follows
+  // What the driver has answered about occupancy since `answers_at`, by question (occupancy.cc).
+  uint64_t answers_at = 0;
+  std::unordered_map<uint64_t, uint64_t> answers;
   Setting settings[kFunctionAttributes] = {};
   // Launches that the host's driver has accepted since `accepted_at`, the AttributeChanges() of then, as
   // hashes (launch.cc), and the most dynamic shared memory of one of them: the attribute may have been raised

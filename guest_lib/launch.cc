@@ -340,8 +340,9 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
   const auto copy = [&](uint64_t at, std::span<std::byte> to) {
     CopyPart(at, to, packed.data(), 0, packed.size());
   };
-  if (const CUresult result = SendBlob(lease, packed.size(), copy)) return result;
-  const CUresult result = lease.Send(Op::cuLaunchCooperativeKernelMultiDevice, lease.Begin());
+  Blob blob(lease);
+  if (const CUresult result = blob.Fill(packed.size(), copy)) return result;
+  const CUresult result = blob.Send(Op::cuLaunchCooperativeKernelMultiDevice, lease.Begin());
   Reader none;
   return result == CUDA_SUCCESS ? lease.Await(&none) : result;
 }

@@ -45,10 +45,11 @@ CUresult Run(Op op, WireHandle wire, Link* link, JitOptions* options, CUjitInput
     CopyPart(at, to, input.name, name_at, body.name_bytes);
     CopyPart(at, to, input.data, data_at, body.data_bytes);
   };
-  if (const CUresult result = SendBlob(lease, data_at + body.data_bytes, copy)) return result;
+  Blob blob(lease);
+  if (const CUresult result = blob.Fill(data_at + body.data_bytes, copy)) return result;
   Writer w = lease.Begin();
   w.Put(body);
-  CUresult result = lease.Send(op, w);
+  CUresult result = blob.Send(op, w);
   Reader in;
   if (result == CUDA_SUCCESS) result = lease.Await(&in);
   if (in.left() < sizeof(LinkReply)) return result != CUDA_SUCCESS ? result : CUDA_ERROR_UNKNOWN;

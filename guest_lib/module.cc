@@ -29,12 +29,13 @@ CUresult Load(Op op, T* handle, const Image& image, JitOptions* options) {
     }
     if (begin < at + to.size()) image.Copy(begin - image_at, to.subspan(begin - at));
   };
-  if (const CUresult result = SendBlob(lease, image_at + image.wire_bytes(), copy)) return result;
+  Blob blob(lease);
+  if (const CUresult result = blob.Fill(image_at + image.wire_bytes(), copy)) return result;
   Object* object = NewObject(kKindOf<T>, op == Op::cuLibraryLoadData ? nullptr : CurrentContextObject());
   if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   Writer w = lease.Begin();
   w.Put(LoadBody{WireOf(object), options->count(), 0, options->wire().size()});
-  CUresult result = lease.Send(op, w);
+  CUresult result = blob.Send(op, w);
   Reader reply;
   if (result == CUDA_SUCCESS) result = lease.Await(&reply);
   const auto output_bytes = reply.left() >= sizeof(uint64_t) ? reply.Get<uint64_t>() : 0;
@@ -169,7 +170,9 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
     *mode = wanted[0] == 'E' ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
   }
-  return Wait<Op::cuModuleGetLoadingMode>(mode);
+  const OpenReply& host = Session::Get()->host();
+  if (host.loading_result == CUDA_SUCCESS) *mode = static_cast<CUmoduleLoadingMode>(host.loading_mode);
+  return static_cast<CUresult>(host.loading_result);
 }
 
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count, CUmodule module) {

@@ -191,6 +191,14 @@ CUresult Session::Check() {
   return sticky();
 }
 
+CUresult CheckSend() {
+  Session* session = Session::Get();
+  if (session == nullptr) return InitialisedOrError();
+  if (const CUresult result = session->Check()) return result;
+  WireHandle context = 0;
+  return CurrentContextWire(&context);
+}
+
 bool Session::TakeBulk(uint32_t* index) {
   uint32_t taken = bulks_taken_.load(std::memory_order_relaxed);
   for (*index = 0; *index < kBulkBuffers; ++*index) {

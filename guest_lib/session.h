@@ -80,6 +80,9 @@ class Session {
   std::atomic<uint64_t> seen_async_error_{0};
 };
 
+// The error that anything sent now would meet.
+CUresult CheckSend();
+
 // One posted message; while any stream of the process captures, one that is waited for, since captures make
 // errors of it that the program must see at the call. A body of up to kSmallBytes is gathered aside and put
 // into the ring by Finish, so that filling it may send messages of its own (a per-thread stream is made at

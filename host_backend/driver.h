@@ -13,6 +13,7 @@ namespace causeway::host {
   F(cuInit)                            \
   F(cuDriverGetVersion)                \
   F(cuGetErrorName)                    \
+  F(cuModuleGetLoadingMode)            \
   F(cuDeviceGetCount)                  \
   F(cuDeviceGet)                       \
   F(cuDeviceGetName)                   \

@@ -58,7 +58,7 @@ bool TakeName(Session& session, Request& request, const GetFunctionBody& body, s
     return text != nullptr;
   }
   uint64_t bytes = 0;
-  const auto blob = session.TakeBlob(request.channel, &bytes);
+  const auto blob = session.TakeBlob(request, &bytes);
   if (bytes == body.name_bytes) name->assign(reinterpret_cast<const char*>(blob->data()), bytes - 1);
   return bytes == body.name_bytes;
 }

@@ -152,7 +152,7 @@ CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& r
       TheDriver().row[static_cast<size_t>(Op::cuLaunchCooperativeKernelMultiDevice)]);
   if (launch_all == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t bytes = 0;
-  const auto blob = session.TakeBlob(request.channel, &bytes);
+  const auto blob = session.TakeBlob(request, &bytes);
   Reader in({blob->data(), bytes});
   const auto count = in.Get<uint32_t>();
   const auto flags = in.Get<uint32_t>();

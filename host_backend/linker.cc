@@ -23,7 +23,7 @@ CUresult Take(Session& session, Request& request, Call* call) {
   call->body = request.in.Get<LinkBody>();
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   uint64_t blob_bytes = 0;
-  call->blob = session.TakeBlob(request.channel, &blob_bytes);
+  call->blob = session.TakeBlob(request, &blob_bytes);
   const LinkBody& body = call->body;
   const bool sizes_fit =
       body.option_bytes <= blob_bytes && body.name_bytes <= blob_bytes && body.data_bytes <= blob_bytes;

@@ -65,7 +65,7 @@ CUresult TakeLoad(Session& session, Request& request, LoadBody* body, JitOptions
   *body = request.in.Get<LoadBody>();
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   uint64_t blob_bytes = 0;
-  image->bytes = session.TakeBlob(request.channel, &blob_bytes);
+  image->bytes = session.TakeBlob(request, &blob_bytes);
   const std::span<const std::byte> blob(image->bytes->data(), blob_bytes);
   Reader in(blob.first(std::min(body->option_bytes, blob_bytes)));
   const uint64_t image_at =

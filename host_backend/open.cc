@@ -46,6 +46,10 @@ CUresult Serve_kOpen(Session&, Request& request) {
     reply.init_result = driver.cuDeviceGetCount(&count);
   }
   reply.device_count = static_cast<uint32_t>(std::clamp<int>(count, 0, kMaxDevices));
+  CUmoduleLoadingMode mode{};
+  reply.loading_result = driver.cuModuleGetLoadingMode != nullptr ? driver.cuModuleGetLoadingMode(&mode)
+                                                                  : CUDA_ERROR_NOT_SUPPORTED;
+  reply.loading_mode = mode;
   Writer w(request.bulk);
   w.Put(reply);
   for (uint32_t i = 0; i < reply.device_count; ++i) {
@@ -74,7 +78,7 @@ CUresult Serve_kBeginBlob(Session& session, Request& request) {
   session.ReturnBlobRoom(blob.size());
   blob = {};
   // Grown by what arrives, not by what is announced.
-  blob.reserve(std::min<uint64_t>(body.bytes, 64u << 20));
+  blob.reserve(std::min<uint64_t>(body.bytes + kBlobEnd, 64u << 20));
   return CUDA_SUCCESS;
 }
 

@@ -346,13 +346,18 @@ WireHandle Session::BindOrKnownTo(WireHandle parent, HandleKind kind, WireHandle
   return fresh;
 }
 
-std::shared_ptr<std::vector<std::byte>> Session::TakeBlob(uint32_t channel, uint64_t* bytes) {
-  constexpr uint64_t kEnd = 64;
-  auto taken = std::make_shared<std::vector<std::byte>>(std::move(blobs_[channel]));
-  blobs_[channel] = {};
-  *bytes = taken->size();
-  ReturnBlobRoom(*bytes);
-  taken->resize(*bytes + kEnd);
+std::shared_ptr<std::vector<std::byte>> Session::TakeBlob(const Request& request, uint64_t* bytes) {
+  auto taken = std::make_shared<std::vector<std::byte>>();
+  if (!request.bulk.empty()) {
+    *bytes = request.bulk.size();
+    taken->reserve(*bytes + kBlobEnd);
+    taken->assign(request.bulk.begin(), request.bulk.end());
+  } else {
+    std::swap(*taken, blobs_[request.channel]);
+    *bytes = taken->size();
+    ReturnBlobRoom(*bytes);
+  }
+  taken->resize(*bytes + kBlobEnd);
   return taken;
 }
 

@@ -30,6 +30,8 @@ namespace causeway::host {
 
 class DaemonLink;
 
+inline constexpr uint64_t kBlobEnd = 64;  // zeros behind every blob
+
 // One message while it is served.
 struct Request {
   const RecordHeader& header;
@@ -108,9 +110,9 @@ class Session {
   bool TakeBlobRoom(uint64_t bytes);
   void ReturnBlobRoom(uint64_t bytes) { blob_bytes_.fetch_sub(bytes); }
 
-  // What arrived as the channel's blob, with zeros after its `bytes`: text ends in one, and the driver may
-  // read a word past its end.
-  std::shared_ptr<std::vector<std::byte>> TakeBlob(uint32_t channel, uint64_t* bytes);
+  // The blob of a request, from its bulk buffer or of what its channel sent before, with zeros after its
+  // `bytes`: text ends in one, and the driver may read a word past its end.
+  std::shared_ptr<std::vector<std::byte>> TakeBlob(const Request& request, uint64_t* bytes);
   // What a call leaves on its channel for kFetchBlob; gone with the channel's next one.
   std::vector<std::byte>& left_blob(uint32_t channel) { return left_blobs_[channel]; }
 

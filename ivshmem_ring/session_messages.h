@@ -18,8 +18,10 @@ struct OpenReply {
   int32_t driver_version;
   uint32_t device_count;
   uint32_t worker_pid;
+  uint32_t loading_mode;  // cuModuleGetLoadingMode
+  uint32_t loading_result;
 };
-static_assert(sizeof(OpenReply) == 16);
+static_assert(sizeof(OpenReply) == 24);
 
 struct DeviceDescription {
   char name[256];
@@ -63,8 +65,8 @@ struct RegisterBody {
 };
 static_assert(sizeof(RegisterBody) == 32);
 
-// Op::kBeginBlob: the announced size; kAppendBlob: pieces in bulk buffers; a call that takes a blob consumes
-// it.
+// A call that takes a blob takes its own bulk buffer for it, if it has one. One that is larger is sent
+// before, on the same channel. Op::kBeginBlob: the announced size; kAppendBlob: pieces in bulk buffers.
 struct BlobBody {
   uint64_t bytes;
 };

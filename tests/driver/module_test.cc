@@ -67,6 +67,28 @@ TEST_F(ModuleTest, LoadsEveryKindOfImage) {
   }
 }
 
+TEST_F(ModuleTest, WaitsLittle) {
+  CUmoduleLoadingMode mode{};
+  CUmodule module;
+  CUfunction add;
+  uint64_t before = RepliesAwaited();
+  OK(cuModuleGetLoadingMode(&mode));
+  EXPECT_EQ(RepliesAwaited(), before);
+  OK(cuModuleLoadData(&module, image_zstd));
+  EXPECT_LE(RepliesAwaited(), before + 1);
+  OK(cuModuleGetFunction(&add, module, "add"));
+  EXPECT_LE(RepliesAwaited(), before + 2);
+  int value = 0;
+  size_t offset = 0, bytes = 0;
+  before = RepliesAwaited();
+  for (int attribute = 0; attribute < CU_FUNC_ATTRIBUTE_MAX; ++attribute) {
+    EXPECT_EQ(cuFuncGetAttribute(&value, static_cast<CUfunction_attribute>(attribute), add), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(cuFuncGetParamInfo(add, 2, &offset, &bytes), CUDA_SUCCESS);
+  EXPECT_EQ(RepliesAwaited(), before);
+  OK(cuModuleUnload(module));
+}
+
 TEST_F(ModuleTest, LoadsFiles) {
   for (const auto& [bytes, count] :
        std::vector<std::pair<const void*, size_t>>{{kKernels, sizeof kKernels - 1},

@@ -36,6 +36,39 @@ TEST_F(OccupancyTest, ActiveBlocks) {
   Say("flags of 99", cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, add, 32, 0, 99));
 }
 
+TEST_F(OccupancyTest, AskedOnce) {
+  const CUfunction add = Kernel("add");
+  int first = 0, again = 0, blocks = 0;
+  size_t bytes = 0;
+  OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&first, add, 256, 20'000));
+  OK(cuOccupancyAvailableDynamicSMemPerBlock(&bytes, add, 2, 128));
+  uint64_t before = RepliesAwaited();
+  for (int i = 0; i < 3; ++i) {
+    size_t same = 0;
+    OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&again, add, 256, 20'000));
+    OK(cuOccupancyAvailableDynamicSMemPerBlock(&same, add, 2, 128));
+    EXPECT_EQ(again, first);
+    EXPECT_EQ(same, bytes);
+  }
+  EXPECT_EQ(RepliesAwaited(), before);
+  OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&again, add, 1024, 20'000));
+  Say("another question", again);
+  OK(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&again, add, 256, 20'000,
+                                                          CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE));
+  // What may change the answer makes it be asked for again.
+  OK(cuFuncSetAttribute(add, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 10));
+  OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add, 256, 20'000));
+  Say("little shared memory", blocks);
+  OK(cuFuncSetAttribute(add, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100));
+  OK(cuFuncSetCacheConfig(add, CU_FUNC_CACHE_PREFER_SHARED));
+  OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add, 256, 20'000));
+  Say("much shared memory", blocks);
+  EXPECT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(nullptr, add, 256, 20'000), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+  Say("without a context", cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add, 256, 20'000));
+  EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+}
+
 TEST_F(OccupancyTest, AvailableSharedMemory) {
   const CUfunction add = Kernel("add");
   for (const int blocks : {1, 2, 8}) {
