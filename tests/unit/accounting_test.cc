@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's rows that take and give memory, with a driver that keeps its own books: what is counted is
+// what the driver holds, after millions of calls, and never more than the limit.
+#include "host_backend/accounting.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <random>
+#include <thread>
+
+namespace causeway::host {
+namespace {
+
+constexpr uint64_t kMib = 1u << 20;
+
+// The driver: only sizes, no memory.
+struct Books {
+  std::mutex mutex;
+  uint64_t next = 1u << 20;
+  std::map<CUdeviceptr, uint64_t> linear;
+  std::map<CUdeviceptr, uint64_t> pooled;
+  std::map<uint64_t, uint64_t> physical;
+  uint64_t pool_reserved = 0, pool_used = 0;
+  uint64_t pool_step = 2 * kMib;  // in which the pool grows
+  uint64_t graph_reserved = 0, launches = 0;
+} books;
+const auto kPool = reinterpret_cast<CUmemoryPool>(0x77);
+const auto kContext = reinterpret_cast<CUcontext>(0x55);
+const auto kExec = reinterpret_cast<CUgraphExec>(0x33);
+const auto kGraph = reinterpret_cast<CUgraph>(0x34);
+constexpr uint64_t kGraphBytes = 8 * kMib;
+
+CUresult Alloc(CUdeviceptr* address, size_t bytes) {
+  const std::lock_guard lock(books.mutex);
+  *address = books.next += 512;
+  books.linear[*address] = bytes;
+  return CUDA_SUCCESS;
+}
+CUresult Free(CUdeviceptr address) {
+  const std::lock_guard lock(books.mutex);
+  return books.linear.erase(address) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult PoolAlloc(CUdeviceptr* address, size_t bytes, CUmemoryPool, CUstream) {
+  const std::lock_guard lock(books.mutex);
+  *address = books.next += 512;
+  books.pooled[*address] = bytes;
+  books.pool_used += bytes;
+  while (books.pool_reserved < books.pool_used) books.pool_reserved += books.pool_step;
+  return CUDA_SUCCESS;
+}
+CUresult PoolAllocHere(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  return PoolAlloc(address, bytes, kPool, stream);
+}
+CUresult PoolFree(CUdeviceptr address, CUstream) {
+  const std::lock_guard lock(books.mutex);
+  const auto found = books.pooled.find(address);
+  if (found == books.pooled.end()) return CUDA_ERROR_INVALID_VALUE;
+  books.pool_used -= found->second;
+  books.pooled.erase(found);
+  return CUDA_SUCCESS;
+}
+CUresult PoolTrim(CUmemoryPool, size_t) {
+  const std::lock_guard lock(books.mutex);
+  books.pool_reserved = (books.pool_used + books.pool_step - 1) / books.pool_step * books.pool_step;
+  return CUDA_SUCCESS;
+}
+CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps*) {
+  *pool = kPool;
+  return CUDA_SUCCESS;
+}
+CUresult PoolAttribute(CUmemoryPool, CUmemPool_attribute attribute, void* value) {
+  const std::lock_guard lock(books.mutex);
+  *static_cast<cuuint64_t*>(value) =
+      attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? books.pool_reserved : books.pool_used;
+  return CUDA_SUCCESS;
+}
+CUresult Create(CUmemGenericAllocationHandle* made, size_t bytes, const CUmemAllocationProp*,
+                unsigned long long) {
+  const std::lock_guard lock(books.mutex);
+  *made = books.next += 512;
+  books.physical[*made] = bytes;
+  return CUDA_SUCCESS;
+}
+
+// A device and one context, primary.
+void OpenBooks() {
+  Driver& driver = TheDriver();
+  driver.cuDeviceGetCount = [](int* count) { return *count = 1, CUDA_SUCCESS; };
+  driver.cuDeviceGetUuid = [](CUuuid* uuid, CUdevice) { return *uuid = {"GPU of the test"}, CUDA_SUCCESS; };
+  driver.cuCtxGetCurrent = [](CUcontext* context) { return *context = kContext, CUDA_SUCCESS; };
+  driver.cuCtxGetDevice = [](CUdevice* device) { return *device = 0, CUDA_SUCCESS; };
+  driver.cuGraphGetNodes = [](CUgraph, CUgraphNode* nodes, size_t* count) {
+    if (nodes != nullptr) nodes[0] = reinterpret_cast<CUgraphNode>(1);
+    return *count = 1, CUDA_SUCCESS;
+  };
+  driver.cuGraphNodeGetType = [](CUgraphNode, CUgraphNodeType* type) {
+    return *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC, CUDA_SUCCESS;
+  };
+  driver.cuGraphMemAllocNodeGetParams = [](CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+    return params->bytesize = kGraphBytes, CUDA_SUCCESS;
+  };
+  const auto set = [&driver](Op op, auto* function) {
+    driver.row[static_cast<size_t>(op)] = reinterpret_cast<void (*)()>(function);
+  };
+  set(Op::cuMemAlloc_v2, &Alloc);
+  set(Op::cuMemFree_v2, &Free);
+  set(Op::cuMemAllocAsync, &PoolAllocHere);
+  set(Op::cuMemAllocFromPoolAsync, &PoolAlloc);
+  set(Op::cuMemFreeAsync, &PoolFree);
+  set(Op::cuMemPoolTrimTo, &PoolTrim);
+  set(Op::cuMemPoolCreate, &PoolCreate);
+  set(Op::cuMemPoolGetAttribute, &PoolAttribute);
+  set(
+      Op::cuMemPoolDestroy, +[](CUmemoryPool) { return CUDA_SUCCESS; });
+  set(
+      Op::cuDeviceGetMemPool, +[](CUmemoryPool* pool, CUdevice) { return *pool = kPool, CUDA_SUCCESS; });
+  set(Op::cuMemCreate, &Create);
+  set(
+      Op::cuMemRelease, +[](CUmemGenericAllocationHandle) { return CUDA_SUCCESS; });
+  set(
+      Op::cuMemMap, +[](CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+        return CUDA_SUCCESS;
+      });
+  set(
+      Op::cuMemUnmap, +[](CUdeviceptr, size_t) { return CUDA_SUCCESS; });
+  set(
+      Op::cuGraphLaunch, +[](CUgraphExec, CUstream) {
+        books.graph_reserved = std::max(books.graph_reserved, kGraphBytes);
+        return ++books.launches, CUDA_SUCCESS;
+      });
+  set(
+      Op::cuDeviceGetGraphMemAttribute, +[](CUdevice, CUgraphMem_attribute attribute, void* value) {
+        const bool reserved = attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
+        return *static_cast<cuuint64_t*>(value) = reserved ? books.graph_reserved : 0, CUDA_SUCCESS;
+      });
+  set(
+      Op::cuDeviceGraphMemTrim, +[](CUdevice) { return books.graph_reserved = 0, CUDA_SUCCESS; });
+  set(
+      Op::cuMemGetInfo_v2,
+      +[](size_t* free, size_t* total) { return *free = 90 * kMib, *total = 100 * kMib, CUDA_SUCCESS; });
+  AccountMemory(driver);
+}
+
+#define ROW(fn) reinterpret_cast<decltype(&::fn)>(TheDriver().row[static_cast<size_t>(Op::fn)])
+
+class AccountingTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { OpenBooks(); }
+  AccountingTest()
+      : page_(static_cast<AccountPage*>(
+            mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    page_->Open(3);
+    TheAccounting().Attach(page_, 3);
+  }
+  uint64_t Held() const { return page_->OnDevice(0); }
+
+  AccountPage* page_;  // stays: what one test leaves to be counted is the next one's no more
+};
+
+TEST_F(AccountingTest, AMillionCallsOfManyThreadsEndWithNothing) {
+  page_->Begin(64 * kMib);
+  std::atomic<uint64_t> refused{0};
+  const auto work = [&](uint32_t seed) {
+    std::minstd_rand random(seed);
+    std::vector<CUdeviceptr> held;
+    for (int i = 0; i < 250'000; ++i) {
+      CUdeviceptr address = 0;
+      if (random() % 2 == 0 && held.size() < 200) {
+        const CUresult result =
+            ROW(cuMemAlloc_v2)(&address, 1 + random() % (random() % 8 == 0 ? kMib : 9000));
+        if (result == CUDA_SUCCESS) held.push_back(address);
+        refused += result == CUDA_ERROR_OUT_OF_MEMORY;
+      } else if (!held.empty()) {
+        std::swap(held[random() % held.size()], held.back());
+        ASSERT_EQ(ROW(cuMemFree_v2)(held.back()), CUDA_SUCCESS);
+        held.pop_back();
+      }
+      if (i % 100 == 0) {
+        ASSERT_LE(Held(), 64 * kMib);
+      }
+    }
+    for (const CUdeviceptr address : held) ASSERT_EQ(ROW(cuMemFree_v2)(address), CUDA_SUCCESS);
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t i = 1; i <= 4; ++i) threads.emplace_back(work, i);
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(Held(), 0u);
+  EXPECT_TRUE(books.linear.empty());
+  EXPECT_EQ(page_->cell(3).refused.load(), refused.load());
+}
+
+TEST_F(AccountingTest, WhatTheDriverRefusesStaysHeld) {
+  CUdeviceptr address = 0;
+  EXPECT_EQ(ROW(cuMemAlloc_v2)(&address, 1000), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 1024u);
+  EXPECT_EQ(ROW(cuMemFree_v2)(address + 1), CUDA_ERROR_INVALID_VALUE);
+  const auto entry = books.linear.extract(address);
+  EXPECT_EQ(ROW(cuMemFree_v2)(address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Held(), 1024u);
+  TheAccounting().PrimaryEnds(0);
+  EXPECT_EQ(Held(), 0u) << "the context's end takes all";
+}
+
+TEST_F(AccountingTest, PoolsCountWhatTheyKeep) {
+  page_->Begin(16 * kMib);
+  books.pool_step = 4 * kMib;
+  CUmemoryPool pool = nullptr;
+  CUmemPoolProps properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  ASSERT_EQ(ROW(cuMemPoolCreate)(&pool, &properties), CUDA_SUCCESS);
+  CUdeviceptr first = 0, second = 0, third = 0;
+  EXPECT_EQ(ROW(cuMemAllocAsync)(&first, 5 * kMib, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 8 * kMib) << "as much as it grew";
+  EXPECT_EQ(ROW(cuMemAllocFromPoolAsync)(&second, 2 * kMib, pool, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 8 * kMib) << "from what it has";
+  EXPECT_EQ(ROW(cuMemAllocAsync)(&third, 10 * kMib, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(Held(), 8 * kMib);
+  CUdeviceptr linear = 0;
+  EXPECT_EQ(ROW(cuMemAlloc_v2)(&linear, 6 * kMib), CUDA_SUCCESS);
+  // 2 MiB fit, but the pool grows by 4: that is undone.
+  EXPECT_EQ(ROW(cuMemAllocAsync)(&third, 2 * kMib, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(books.pooled.size(), 2u);
+  EXPECT_EQ(Held(), 14 * kMib);
+  // What the pool keeps unused gives way to others.
+  EXPECT_EQ(ROW(cuMemFreeAsync)(first, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(ROW(cuMemAlloc_v2)(&first, 6 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 16 * kMib);
+  EXPECT_EQ(ROW(cuMemFree_v2)(first), CUDA_SUCCESS);
+  EXPECT_EQ(ROW(cuMemFree_v2)(linear), CUDA_SUCCESS);
+  // What lives in a destroyed pool is held until it is freed.
+  EXPECT_EQ(ROW(cuMemPoolDestroy)(pool), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 2 * kMib);
+  EXPECT_EQ(ROW(cuMemFreeAsync)(second, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 0u);
+  PoolTrim(pool, 0);
+}
+
+TEST_F(AccountingTest, PhysicalMemoryLastsWhileItIsMapped) {
+  page_->Begin(8 * kMib);
+  CUmemAllocationProp properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemGenericAllocationHandle memory = 0, more = 0;
+  ASSERT_EQ(ROW(cuMemCreate)(&memory, 6 * kMib, &properties, 0), CUDA_SUCCESS);
+  EXPECT_EQ(ROW(cuMemCreate)(&more, 4 * kMib, &properties, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(ROW(cuMemMap)(0x1000'0000, 3 * kMib, 0, memory, 0), CUDA_SUCCESS);
+  ASSERT_EQ(ROW(cuMemMap)(0x1030'0000, 3 * kMib, 0, memory, 0), CUDA_SUCCESS);
+  ASSERT_EQ(ROW(cuMemRelease)(memory), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 6 * kMib);
+  ASSERT_EQ(ROW(cuMemUnmap)(0x1000'0000, 3 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 6 * kMib);
+  ASSERT_EQ(ROW(cuMemUnmap)(0x1030'0000, 3 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 0u);
+}
+
+TEST_F(AccountingTest, GraphsAreLaunchedWithinTheLimit) {
+  page_->Begin(12 * kMib);
+  TheAccounting().KnowGraph(kExec, kGraph);
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(ROW(cuMemAlloc_v2)(&memory, 6 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(ROW(cuGraphLaunch)(kExec, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(books.launches, 0u);
+  ASSERT_EQ(ROW(cuMemFree_v2)(memory), CUDA_SUCCESS);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ROW(cuGraphLaunch)(kExec, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), kGraphBytes);
+  ASSERT_EQ(ROW(cuMemAlloc_v2)(&memory, 6 * kMib), CUDA_SUCCESS) << "what the graph keeps gives way";
+  EXPECT_EQ(Held(), 6 * kMib);
+  ASSERT_EQ(ROW(cuMemFree_v2)(memory), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 0u);
+  TheAccounting().ForgetGraph(kExec);
+}
+
+TEST_F(AccountingTest, TheProgramSeesADeviceOfTheLimit) {
+  page_->Begin(30 * kMib);
+  CUdeviceptr memory = 0;
+  size_t free = 0, total = 0;
+  ASSERT_EQ(ROW(cuMemAlloc_v2)(&memory, 10 * kMib), CUDA_SUCCESS);
+  ASSERT_EQ(ROW(cuMemGetInfo_v2)(&free, &total), CUDA_SUCCESS);
+  EXPECT_EQ(free, 20 * kMib);
+  EXPECT_EQ(total, 30 * kMib);
+  page_->Begin(200 * kMib);
+  ASSERT_EQ(ROW(cuMemGetInfo_v2)(&free, &total), CUDA_SUCCESS);
+  EXPECT_EQ(free, 90 * kMib) << "no more than the GPU has";
+  EXPECT_EQ(total, 100 * kMib);
+  EXPECT_EQ(TheAccounting().TotalBytes(100 * kMib), 100 * kMib);
+  ASSERT_EQ(ROW(cuMemFree_v2)(memory), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace causeway::host

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What sessions hold, counted and limited: random work in many threads and processes, also killed in the middle.
+
+Usage: accounting_test.py BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU CLIENT [unittest arguments]
+CAUSEWAY_TEST_ROUNDS and CAUSEWAY_TEST_OPERATIONS make it longer.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import sessions
+from sessions import Client, alive
+
+MIB = 1 << 20
+LIMIT = 96  # MiB
+KINDS = ("device", "managed", "pinned", "staging", "images")
+ROUNDS = int(os.environ.get("CAUSEWAY_TEST_ROUNDS", "12"))
+UUID = "GPU-63617573-6577-6179-2d73-7767707500"  # but for the last byte: the device's number
+OPERATIONS = os.environ.get("CAUSEWAY_TEST_OPERATIONS", "1500")
+
+
+class Accounting(sessions.Sessions):
+    def setUp(self):
+        super().setUp()
+        os.environ["LD_LIBRARY_PATH"] = os.path.dirname(sessions.LIBRARY)
+
+    def client(self, *arguments, address=None):
+        # The library is the one that LD_LIBRARY_PATH names: the client is linked to it.
+        return Client(self, address or self.address, *arguments[1:], library=arguments[0])
+
+    def client_with(self, **environment):
+        os.environ.update(environment)
+        try:
+            return self.client("devices")
+        finally:
+            for name in environment:
+                del os.environ[name]
+
+    def account(self):
+        found = self.status()["accounts"]
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def held(self):
+        return {kind: self.account()[kind + "_bytes"] for kind in KINDS}
+
+    def idle(self, client):
+        """Bytes free and how often memory ran out, once it holds nothing any more."""
+        line = client.process.stdout.readline()
+        if not line.startswith("idle"):
+            out, err, code = client.result()
+            self.fail(f"{line} {out} {err} {code}\n{self.log_text()}")
+        return [int(word) for word in line.split()[1:]]
+
+    def watch(self, most):
+        """Looks until told to stop: never more than the limit."""
+        stop = threading.Event()
+
+        def look():
+            while not stop.is_set():
+                for account in self.status()["accounts"]:
+                    most[0] = max(most[0], account["device_bytes"])
+                time.sleep(0.02)
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        self.addCleanup(watcher.join)
+        self.addCleanup(stop.set)
+        return stop, watcher
+
+    def random_work(self, mode, address=None, more=""):
+        self.start(more=f"local_device_memory_mib = {LIMIT}\n" + more)
+        most = [0]
+        stop, watcher = self.watch(most)
+        clients = [self.client(mode, "4", OPERATIONS, str(seed), address=address) for seed in (1, 2, 3)]
+        for client in clients:
+            client.started()
+        answers = [self.idle(client) for client in clients]
+        stop.set()
+        watcher.join()
+        self.assertGreater(sum(refusals for _, refusals in answers), 0, "the limit was never met")
+        self.assertLessEqual(most[0], LIMIT * MIB)
+        self.assertGreater(most[0], LIMIT * MIB // 2)
+        held = self.held()
+        self.assertEqual([held["device"], held["images"]], [0, 0], held)
+        self.assertEqual(self.account()["sessions"], 3)
+        self.assertGreater(self.account()["refused"], 0)
+        self.assertIn("would be more than the 96 MiB of device_memory_mib", self.log_text())
+        for client in clients:
+            out, err, code = client.result()
+            self.assertEqual((out, code), ([], 0), err)
+        self.wait_idle()
+        self.assertEqual(self.status()["accounts"], [])
+
+    def test_random_work_ends_with_zero(self):
+        self.random_work("work")
+
+    def test_context_end_returns_everything(self):
+        self.random_work("reset")
+
+    def test_limit_over_tcp(self):
+        self.start(more=f'[tcp]\nlisten = "127.0.0.1:0"\ndevice_memory_mib = {LIMIT}\n')
+        client = self.client("work", "8", OPERATIONS, "5", address="tcp://" + self.status()["tcp"])
+        client.started()
+        free, refusals = self.idle(client)
+        self.assertEqual(free, LIMIT * MIB)
+        self.assertGreater(refusals, 0)
+        self.assertEqual(self.held()["device"], 0)
+        self.assertEqual(self.account()["scope"], "tcp:127.0.0.1")
+
+    def devices(self, **environment):
+        out, err, code = self.client_with(**environment).result()
+        self.assertEqual((err, code), ([], 0), out)
+        return out
+
+    def test_gpus_and_memory_of_the_limit(self):
+        third, first = UUID + "02", UUID + "00"
+        self.start(more=f'local_device_memory_mib = {LIMIT}\nlocal_gpus = ["{third}", "{first}"]\n',
+                   SOFTWARE_GPU_DEVICES="4")
+        cuda = [f"cuda 0 2 {LIMIT} {LIMIT - 10}", f"cuda 1 0 {LIMIT} {LIMIT - 10}"]
+        nvml = [f"{uuid} {LIMIT} {LIMIT - 10} 10" for uuid in (first, third)]
+        out = self.devices()
+        self.assertEqual(out[:2], cuda)
+        self.assertEqual(sorted(line.split(" ", 2)[2] for line in out[2:]), nvml)
+        # Its own choice is one among these.
+        self.assertEqual(self.devices(CUDA_VISIBLE_DEVICES="1")[:-2], [f"cuda 0 0 {LIMIT} {LIMIT - 10}"])
+        self.assertEqual(self.devices(CUDA_VISIBLE_DEVICES=third)[:-2], [cuda[0]])
+        out, _, code = self.client_with(CUDA_VISIBLE_DEVICES=UUID + "01").result()
+        self.assertEqual((out, code), (["cuInit(0): CUDA_ERROR_NO_DEVICE"], 3))
+
+    def test_killed_at_random_moments(self):
+        self.start(more=f"local_device_memory_mib = {LIMIT}\n")
+        chance = random.Random(4)
+        neighbour = self.client("forever", "1", "0", "99")
+        neighbour.started()
+        self.wait("the spare", lambda: self.status()["workers"]["spare_ready"] == 1)
+        descriptors, regions = self.descriptors(), self.status()["regions"]
+        for number in range(ROUNDS):
+            client = self.client("forever", "4", "0", str(number))
+            client.started()
+            worker = self.worker_of(client)
+            time.sleep(chance.random() * 0.3)
+            os.kill(worker if number % 2 else client.process.pid, signal.SIGKILL)
+            self.wait("the worker to end", lambda worker=worker: not alive(worker))
+            client.end()
+            self.wait("one session", lambda: len(self.status()["sessions"]) == 1)
+            self.assertEqual(self.account()["sessions"], 1)
+            self.wait("the spare", lambda: self.status()["workers"]["spare_ready"] == 1)
+            self.assertEqual((self.descriptors(), self.status()["regions"]), (descriptors, regions))
+        # What is left is the neighbour's own, by the session's count and by the account's.
+        os.kill(neighbour.process.pid, signal.SIGSTOP)
+        self.wait("the worker to have nothing to do", self.quiet)
+        status = self.status()
+        for kind in KINDS:
+            self.assertEqual(status["accounts"][0][kind + "_bytes"], status["sessions"][0][kind + "_bytes"])
+        neighbour.end()
+        self.wait_idle()
+        self.assertEqual(self.status()["accounts"], [])
+
+    def quiet(self):
+        before = self.held()
+        time.sleep(0.2)
+        return self.held() == before
+
+
+if __name__ == "__main__":
+    sessions.main()
