@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/copy_threads.h"
 
-#include <dlfcn.h>
+#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -12,82 +12,179 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/own_thread.h"
+
 namespace causeway::guest {
 namespace {
 
 constexpr uint32_t kMaxThreads = 8;            // enough for the memory's bandwidth
 constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies at a time
 constexpr uint64_t kAloneBytes = 1024u << 10;  // up to here waking others takes longer than it saves
-
-struct Job {
-  void (*work)(void*, uint32_t);
-  void* argument;
-  uint32_t count;
-  uint32_t next = 0;  // the first part that nobody has taken
-  uint32_t done = 0;
-};
-
-struct Pool {
-  std::mutex mutex;
-  std::condition_variable work_came, part_done;
-  std::vector<Job*> jobs;  // those with parts left to take
-  size_t turn = 0;
-  bool started = false;
-};
-Pool* pool = new Pool;  // never destroyed: its threads run until the process is gone
-
-void RunPart(Pool& of, std::unique_lock<std::mutex>& lock, Job* job) {
-  const uint32_t part = job->next++;
-  if (job->next == job->count) std::erase(of.jobs, job);
-  lock.unlock();
-  job->work(job->argument, part);
-  lock.lock();
-  if (++job->done == job->count) of.part_done.notify_all();
-}
-
-void* ThreadMain(void* argument) {
-  Pool& mine = *static_cast<Pool*>(argument);
-  pthread_setname_np(pthread_self(), "causeway-copy");
-  std::unique_lock lock(mine.mutex);
-  for (;;) {
-    mine.work_came.wait(lock, [&] { return !mine.jobs.empty(); });
-    RunPart(mine, lock, mine.jobs[mine.turn++ % mine.jobs.size()]);
-  }
-}
+constexpr uint32_t kSpins = 1000;  // some 30 µs: the next part of a copy through the device comes sooner
 
 uint32_t Processors() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
 }
 
-// The child has none of the threads, and what they held at the fork stays as it was.
-void AfterForkInChild() {
-  pool = new Pool;
+uint32_t AskedThreads() {
+  const char* text = getenv("CAUSEWAY_COPY_THREADS");
+  return text != nullptr && *text != '\0' ? static_cast<uint32_t>(std::clamp(atoi(text), 1, 16)) : 0;
 }
 
-// The caller holds the pool's mutex. Threads that cannot be started are done without.
-void Start(Pool& of) {
-  of.started = true;
-  static const int at_fork = pthread_atfork(nullptr, nullptr, AfterForkInChild);
-  (void)at_fork;
-  // The threads' code stays also when the program closes this library.
-  Dl_info self{};
-  if (dladdr(reinterpret_cast<const void*>(&Start), &self) != 0)
-    dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&blocked, fault);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  for (uint32_t i = 1; i < CopyThreadCount(); ++i) {
-    pthread_t thread;
-    if (pthread_create(&thread, &attributes, ThreadMain, &of) != 0) break;
-  }
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}  // namespace
+
+uint32_t CopyThreadCount() {
+  static const uint32_t asked = AskedThreads();
+  static const uint32_t count = asked != 0 ? asked : std::clamp(Processors(), 1u, kMaxThreads);
+  return count;
 }
+
+uint32_t PipelineThreadCount() {
+  static const uint32_t processors = Processors();
+  static const uint32_t count = AskedThreads() != 0 ? AskedThreads()
+                                : processors >= 8   ? 4
+                                : processors >= 4   ? 2
+                                                    : 1;
+  return count;
+}
+
+// The threads. Never destroyed: they run until the process is gone.
+class CopyThreads {
+ public:
+  static CopyThreads& Get() { return *the_threads; }
+
+  void Add(CopyJob* job) {
+    const std::lock_guard lock(mutex_);
+    if (!tried_) Start();
+    jobs_.push_back(job);
+  }
+
+  void Remove(CopyJob* job) {
+    std::unique_lock lock(mutex_);
+    std::erase(jobs_, job);
+    // Often a helper has done its part and is about to say so.
+    for (uint32_t i = 0; i < kSpins && job->inside_ != 0; ++i) {
+      lock.unlock();
+      _mm_pause();
+      lock.lock();
+    }
+    job->leaving_ = true;
+    left_.wait(lock, [&] { return job->inside_ == 0; });
+    job->leaving_ = false;
+  }
+
+  // After parts were offered. Both counters are sequentially consistent: either we see the sleeper, or it
+  // sees the parts in its last look (Next).
+  void Wake(uint64_t parts) {
+    offers_.fetch_add(1);
+    if (sleepers_.load() == 0) return;
+    const std::lock_guard lock(mutex_);
+    for (uint64_t i = 0; i < std::min<uint64_t>(parts, CopyThreadCount()); ++i) wake_.notify_one();
+  }
+
+ private:
+  // Threads that cannot be started are done without.
+  void Start() {
+    tried_ = true;
+    // The child has none of the threads, and what they held at the fork stays as it was.
+    static const int at_fork = pthread_atfork(nullptr, nullptr, [] { the_threads = new CopyThreads; });
+    (void)at_fork;
+    for (uint32_t i = 1; i < CopyThreadCount() && StartOwnThread(Main, false) == 0; ++i) {
+    }
+  }
+
+  static void* Main(void*) {
+    pthread_setname_np(pthread_self(), "causeway-copy");
+    CopyThreads& threads = Get();
+    for (CopyJob* last = nullptr;;) {
+      CopyJob* job = threads.Next(last);
+      job->DoOne();
+      last = job;
+    }
+  }
+
+  // The next job that has parts, after leaving `last`.
+  CopyJob* Next(CopyJob* last) {
+    std::unique_lock lock(mutex_);
+    if (last != nullptr && --last->inside_ == 0 && last->leaving_) left_.notify_all();
+    for (;;) {
+      const uint64_t seen = offers_.load();
+      if (CopyJob* job = Pick()) return job;
+      lock.unlock();
+      for (uint32_t i = 0; i < kSpins && offers_.load(std::memory_order_relaxed) == seen; ++i) _mm_pause();
+      lock.lock();
+      if (offers_.load() != seen) continue;
+      sleepers_.fetch_add(1);
+      if (offers_.load() == seen) wake_.wait(lock);
+      sleepers_.fetch_sub(1);
+    }
+  }
+
+  CopyJob* Pick() {
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      CopyJob* job = jobs_[++turn_ % jobs_.size()];
+      if (!job->HasParts() || job->inside_ >= job->helpers_) continue;
+      ++job->inside_;
+      return job;
+    }
+    return nullptr;
+  }
+
+  static CopyThreads* the_threads;
+  std::mutex mutex_;
+  std::condition_variable wake_, left_;
+  std::vector<CopyJob*> jobs_;
+  size_t turn_ = 0;
+  bool tried_ = false;
+  std::atomic<uint64_t> offers_{0};
+  std::atomic<uint32_t> sleepers_{0};
+};
+CopyThreads* CopyThreads::the_threads = new CopyThreads;
+
+void CopyJob::Join(uint32_t helpers) {
+  helpers_ = std::min(helpers, CopyThreadCount() - 1);
+  joined_ = helpers_ > 0;
+  if (joined_) CopyThreads::Get().Add(this);
+}
+
+void CopyJob::Leave() {
+  uint64_t taken = taken_.load(std::memory_order_relaxed);
+  const uint64_t offered = offered_.load(std::memory_order_relaxed);
+  while (taken < offered && !taken_.compare_exchange_weak(taken, offered)) {
+  }
+  if (joined_) CopyThreads::Get().Remove(this);
+  joined_ = false;
+}
+
+void CopyJob::Offer(uint64_t end) {
+  const uint64_t parts = end - offered_.load(std::memory_order_relaxed);
+  offered_.store(end, std::memory_order_release);  // partner: DoOne
+  // A single part is the owner's: it would be done before a helper is awake.
+  if (joined_ && parts > 1) CopyThreads::Get().Wake(parts - 1);
+}
+
+bool CopyJob::DoOne() {
+  uint64_t part = taken_.load(std::memory_order_relaxed);
+  do {
+    if (part >= offered_.load(std::memory_order_acquire)) return false;  // partner: Offer
+  } while (!taken_.compare_exchange_weak(part, part + 1, std::memory_order_relaxed));
+  Do(part);
+  return true;
+}
+
+namespace {
+
+class Parts final : public CopyJob {
+ public:
+  Parts(void (*work)(void*, uint32_t), void* argument) : work_(work), argument_(argument) {}
+  ~Parts() override { Leave(); }
+
+ private:
+  void Do(uint64_t part) override { work_(argument_, static_cast<uint32_t>(part)); }
+  void (*const work_)(void*, uint32_t);
+  void* const argument_;
+};
 
 struct Copy {
   std::byte* to;
@@ -103,24 +200,13 @@ void CopyPart(void* argument, uint32_t index) {
 
 }  // namespace
 
-uint32_t CopyThreadCount() {
-  static const uint32_t count = std::clamp(Processors(), 1u, kMaxThreads);
-  return count;
-}
-
 void RunInParallel(uint32_t count, void (*work)(void*, uint32_t), void* argument) {
-  if (count <= 1 || CopyThreadCount() == 1) {
-    for (uint32_t i = 0; i < count; ++i) work(argument, i);
-    return;
+  Parts parts(work, argument);
+  if (count > 1) parts.Join(CopyThreadCount() - 1);
+  parts.Offer(count);
+  while (parts.DoOne()) {
   }
-  Pool& mine = *pool;
-  Job job{work, argument, count};
-  std::unique_lock lock(mine.mutex);
-  if (!mine.started) Start(mine);
-  mine.jobs.push_back(&job);
-  mine.work_came.notify_all();
-  while (job.next < job.count) RunPart(mine, lock, &job);
-  mine.part_done.wait(lock, [&] { return job.done == job.count; });
+  parts.Leave();  // after the helpers
 }
 
 void CopyInParallel(void* to, const void* from, uint64_t bytes) {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that share the work of moving much memory: as many as this process has processors, eight at most,
-// the caller included. They start at the first use, sleep between jobs, and take parts of all jobs under way
-// in turns, so that no copy waits for another. A forked child starts its own.
+// or CAUSEWAY_COPY_THREADS, the caller included. They start at the first use, sleep between jobs, and take
+// parts of all jobs under way by turns, so that no copy waits for another. A forked child starts its own.
 //
 // They block all signals but those of faults: memory may be protected to see who touches it.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 namespace causeway::guest {
 
-// How many threads work on one job, the caller included.
+// How many threads there are for one job, the caller included.
 uint32_t CopyThreadCount();
+// How many a job should take that also waits for the device: four keep up with the GPU's link, and what the
+// program itself has to do needs processors too.
+uint32_t PipelineThreadCount();
 
 // Runs work(argument, index) for every index below `count`, in the calling thread and the others; returns
 // when all are done. `work` must not wait for another job.
@@ -19,5 +23,37 @@ void RunInParallel(uint32_t count, void (*work)(void* argument, uint32_t index),
 
 // memcpy, in parallel where that pays.
 void CopyInParallel(void* to, const void* from, uint64_t bytes);
+
+// A job whose parts become possible bit by bit. Its owner offers them in order; owner and helpers take them
+// in order and do each once.
+class CopyJob {
+ public:
+  CopyJob() = default;
+  virtual ~CopyJob() = default;
+  CopyJob(const CopyJob&) = delete;
+  CopyJob& operator=(const CopyJob&) = delete;
+
+  // Up to `helpers` threads help from now on, as far as there are so many.
+  void Join(uint32_t helpers);
+  // Takes back what nobody has begun, and returns when no helper is inside.
+  void Leave();
+  // Parts below `end` may be done.
+  void Offer(uint64_t end);
+  // Does one. False: none is left.
+  bool DoOne();
+
+ protected:
+  virtual void Do(uint64_t part) = 0;
+
+ private:
+  friend class CopyThreads;
+  bool HasParts() const {
+    return taken_.load(std::memory_order_relaxed) < offered_.load(std::memory_order_relaxed);
+  }
+  std::atomic<uint64_t> taken_{0}, offered_{0};
+  bool joined_ = false;
+  uint32_t helpers_ = 0, inside_ = 0;  // guarded by CopyThreads
+  bool leaving_ = false;
+};
 
 }  // namespace causeway::guest

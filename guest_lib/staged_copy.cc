@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "guest_lib/context.h"
-#include "guest_lib/copy_jobs.h"
+#include "guest_lib/copy_threads.h"
 
 namespace causeway::guest {
 namespace {
@@ -70,7 +70,7 @@ class Pipeline final : public CopyJob {
   };
   Slot& At(uint64_t index) { return slots_[index % kWindow]; }
   Session& session() { return lease_.session(); }
-  void CopyUnit(uint64_t unit) override;
+  void Do(uint64_t unit) override;
   bool Open();
   void OfferUnits(uint64_t index);
   bool Copied(uint64_t index) { return At(index).units_left.load(std::memory_order_acquire) == 0; }
@@ -102,7 +102,7 @@ Pipeline::~Pipeline() {
   copies_under_way.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Pipeline::CopyUnit(uint64_t unit) {
+void Pipeline::Do(uint64_t unit) {
   Slot& slot = At(unit / units_per_piece_);
   const uint64_t bytes = slot.piece.bytes(), part = DivideUp(DivideUp(bytes, units_per_piece_), 64) * 64;
   const uint64_t begin = std::min(unit % units_per_piece_ * part, bytes), end = std::min(begin + part, bytes);
@@ -193,12 +193,12 @@ CUresult Pipeline::Run(uint64_t bytes) {
   units_per_piece_ = DivideUp(cut_.At(0).bytes(), kUnitBytes);
   result_ = lease_.error();
   if (result_ != CUDA_SUCCESS) return result_;
-  Join(static_cast<uint32_t>(std::min<uint64_t>(bytes / kBytesPerHelper, CopyJobThreads())));
+  Join(static_cast<uint32_t>(std::min<uint64_t>(bytes / kBytesPerHelper, PipelineThreadCount() - 1)));
   while (result_ == CUDA_SUCCESS && closed_ < count_) {
     bool moved = false;
     while (Open()) moved = true;
     moved |= to_device_ ? AdvanceToDevice() : AdvanceToHost();
-    if (!moved) moved = CopyOne();
+    if (!moved) moved = DoOne();
     if (moved) {
       idle_ = 0;
     } else if (result_ == CUDA_SUCCESS && closed_ < count_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between ordinary memory of the program and the device, in pieces through the session's bulk buffers:
-// while the device has one piece, this thread and helpers (guest_lib/copy_jobs.h) copy others.
+// while the device has one piece, this thread and helpers (guest_lib/copy_threads.h) copy others.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
