@@ -22,14 +22,14 @@ struct Connection {
   uint64_t window_address = 0;
   uint64_t region_bytes = 0;
 
-  // A run of whole granules. False: none of that length is left.
-  virtual bool AllocateSlices(uint64_t bytes, uint64_t* offset) = 0;
+  // A run of whole granules. False: none of that length is left. *zeroed: nothing was ever written to them.
+  virtual bool AllocateSlices(uint64_t bytes, uint64_t* offset, bool* zeroed) = 0;
   virtual void FreeSlices(uint64_t offset, uint64_t bytes) = 0;
   // Maps slices of ours at window_address + offset; null on failure.
   virtual std::byte* MapSlices(uint64_t offset, uint64_t bytes) = 0;
-  // Maps pages of slices of ours anywhere, for good; null on failure. A forked child inherits them where the
-  // way in allows it.
-  virtual std::byte* MapPages(uint64_t, uint64_t) { return nullptr; }
+  // Maps pages of slices of ours over what is reserved at `at`, for good. A forked child inherits them where
+  // the way in allows it.
+  virtual bool MapPages(std::byte* /*at*/, uint64_t /*offset*/, uint64_t /*bytes*/) { return false; }
   // The file that region memory is mapped from, as /proc/self/maps names it.
   virtual bool RegionFile(uint64_t*, uint64_t*) { return false; }
   // The bytes of a bulk buffer where memory is not shared.

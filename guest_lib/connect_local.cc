@@ -8,10 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <mutex>
-#include <vector>
-
+#include "guest_lib/local_slices.h"
 #include "guest_lib/region_connection.h"
 #include "ivshmem_ring/local_protocol.h"
 #include "ivshmem_ring/ring.h"
@@ -30,8 +27,8 @@ class LocalConnection : public RegionConnection {
     if (!Map(0, true, error)) return false;
     session_ = 1;
     auto* guest = reinterpret_cast<GuestPage*>(granule0_ + kGuestPageOffset);
-    used_.assign(GranuleCount(region_bytes), false);
-    for (uint32_t i = 0; i <= SlotCount(region_bytes); ++i) used_[i] = true;  // granule 0 and the slots
+    slices_ = std::make_unique<LocalSlices>(fd_, reinterpret_cast<uint16_t*>(granule0_ + kOwnerTableOffset),
+                                            region_bytes);
     FillOpenBlock();
     guest->pid[0] = static_cast<uint32_t>(getpid());
     guest->uid[0] = static_cast<uint32_t>(getuid());
@@ -45,28 +42,16 @@ class LocalConnection : public RegionConnection {
     return true;
   }
 
-  bool AllocateSlices(uint64_t bytes, uint64_t* offset) override {
-    const uint64_t count = (bytes + kGranuleBytes - 1) / kGranuleBytes;
-    const std::lock_guard lock(mutex_);
-    uint64_t run = 0;
-    for (uint64_t i = 0; i < used_.size(); ++i) {
-      run = used_[i] ? 0 : run + 1;
-      if (run != count) continue;
-      const uint64_t first = i + 1 - count;
-      Own(first, count, true);
-      *offset = first * kGranuleBytes;
-      return true;
-    }
-    return false;
+  bool AllocateSlices(uint64_t bytes, uint64_t* offset, bool* zeroed) override {
+    uint64_t first = 0;
+    if (!slices_->Allocate((bytes + kGranuleBytes - 1) / kGranuleBytes, &first, zeroed)) return false;
+    *offset = first * kGranuleBytes;
+    return true;
   }
 
   void FreeSlices(uint64_t offset, uint64_t bytes) override {
     UnmapSlices(offset, bytes);
-    // The memory itself goes back to the machine.
-    fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-              static_cast<off_t>(bytes));
-    const std::lock_guard lock(mutex_);
-    Own(offset / kGranuleBytes, bytes / kGranuleBytes, false);
+    slices_->Free(offset / kGranuleBytes, bytes / kGranuleBytes);
   }
 
   void Abandon() override {
@@ -88,17 +73,8 @@ class LocalConnection : public RegionConnection {
   }
 
  private:
-  void Own(uint64_t first, uint64_t count, bool own) {
-    auto* owners = reinterpret_cast<uint16_t*>(granule0_ + kOwnerTableOffset);
-    for (uint64_t i = first; i < first + count; ++i) {
-      used_[i] = own;
-      std::atomic_ref<uint16_t>(owners[i]).store(own ? 1 : kOwnerFree, std::memory_order_release);  // slot 0
-    }
-  }
-
   int socket_;
-  std::mutex mutex_;
-  std::vector<bool> used_;
+  std::unique_ptr<LocalSlices> slices_;
 };
 
 // Receives the reply and the region's descriptor; -1 on refusal.

@@ -34,7 +34,8 @@ class ModuleConnection : public RegionConnection {
     return true;
   }
 
-  bool AllocateSlices(uint64_t bytes, uint64_t* offset) override {
+  bool AllocateSlices(uint64_t bytes, uint64_t* offset, bool* zeroed) override {
+    *zeroed = false;  // they may have been ours before
     causeway_slices slices{0, static_cast<uint32_t>((bytes + kGranuleBytes - 1) / kGranuleBytes)};
     if (ioctl(fd_, CAUSEWAY_IOC_ALLOC_SLICES, &slices) != 0) return false;
     *offset = uint64_t{slices.first} * kGranuleBytes;

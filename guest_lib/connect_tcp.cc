@@ -20,7 +20,7 @@ class TcpLink : public Connection {
     client_ = client.get();
     transport = std::move(client);
   }
-  bool AllocateSlices(uint64_t, uint64_t*) override { return false; }
+  bool AllocateSlices(uint64_t, uint64_t*, bool*) override { return false; }
   void FreeSlices(uint64_t, uint64_t) override {}
   std::byte* MapSlices(uint64_t, uint64_t) override { return nullptr; }
   std::byte* PrivateBulk(uint32_t index) override { return client_->BulkBuffer(index); }

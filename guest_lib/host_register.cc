@@ -12,6 +12,7 @@
 #include <string>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/copy_threads.h"
 #include "guest_lib/log.h"
 #include "guest_lib/page_exchange.h"
 #include "guest_lib/region_memory.h"
@@ -47,39 +48,52 @@ struct Replacement {
   Connection& connection;
   PageRange pages;
   uint64_t offset;
+  bool zeroed;  // the region pages are
   std::vector<Mapping> mappings;
   std::vector<std::pair<uint64_t, Run>> made;
   bool ok = false;
 };
+
+// Private memory in the place of the region's. What cannot be had leaves the region's pages, with the right
+// bytes.
+void PutAnonymousBack(const Mapping& mapping) {
+  const uint64_t bytes = mapping.end - mapping.begin;
+  std::byte* fresh = ReserveLike(mapping.begin, bytes);
+  if (fresh == nullptr) return;
+  uint64_t done = 0;
+  if (mmap(fresh, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == fresh)
+    ExchangePages(mapping, {.pages = fresh, .zeroed = true, .existing = false}, &done);
+  if (done < bytes) munmap(fresh + done, bytes - done);
+}
+
+// The bytes go into the file, then its mapping comes back.
+void PutFileBack(const Mapping& mapping, const Run& run, std::byte* alias) {
+  const uint64_t bytes = mapping.end - mapping.begin;
+  uint64_t done = 0;
+  if ((run.protection & PROT_WRITE) != 0) {
+    ExchangePages(mapping, {.pages = alias, .zeroed = false, .existing = true}, &done);
+  } else {
+    mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(mapping.begin));
+  }
+}
 
 // Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
 // its memory, or mapped something else there.
 void PutBack(Connection& connection, uint64_t begin, const Run& run) {
   uint64_t device = 0, inode = 0;
   std::vector<Mapping> mappings;
-  const uint64_t end = begin + run.bytes;
   if (!connection.RegionFile(&device, &inode)) return;
-  if (!ReadMappings(begin, end, &mappings)) return;
+  ReadMappings(begin, begin + run.bytes, &mappings);
   for (const Mapping& mapping : mappings) {
-    const uint64_t bytes = mapping.end - mapping.begin;
     if (mapping.device != device || mapping.inode != inode ||
         mapping.offset != run.offset + (mapping.begin - begin)) {
       continue;
     }
-    uint64_t done = 0;
     if (run.alias != nullptr) {
-      auto* alias = run.alias + (mapping.begin - begin);
-      if ((run.protection & PROT_WRITE) != 0) {
-        ExchangePages(mapping, alias, &done);  // the bytes go into the file, then its mapping comes back
-      } else {
-        mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(mapping.begin));
-      }
-      continue;
+      PutFileBack(mapping, run, run.alias + (mapping.begin - begin));
+    } else {
+      PutAnonymousBack(mapping);
     }
-    void* fresh = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (fresh == MAP_FAILED) continue;  // the region's pages stay, with the right bytes
-    ExchangePages(mapping, static_cast<std::byte*>(fresh), &done);
-    if (done < bytes) munmap(static_cast<std::byte*>(fresh) + done, bytes - done);
   }
 }
 
@@ -91,9 +105,10 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
     if (alias == MAP_FAILED) return false;
     run.alias = static_cast<std::byte*>(alias);
   }
-  std::byte* fresh = job.connection.MapPages(run.offset, bytes);
+  std::byte* fresh = ReserveLike(mapping.begin, bytes);
   uint64_t done = 0;
-  const bool ok = fresh != nullptr && ExchangePages(mapping, fresh, &done);
+  const bool ok = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes) &&
+                  ExchangePages(mapping, {.pages = fresh, .zeroed = job.zeroed, .existing = true}, &done);
   if (ok) {
     job.made.emplace_back(mapping.begin, run);
     return true;
@@ -102,6 +117,16 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
   if (fresh != nullptr) munmap(fresh + done, bytes - done);
   if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
   return false;
+}
+
+struct Return {
+  Connection& connection;
+  std::vector<std::pair<uint64_t, Run>> runs;
+};
+
+void PutAllBack(void* argument) {
+  auto& job = *static_cast<Return*>(argument);
+  for (const auto& [begin, run] : job.runs) PutBack(job.connection, begin, run);
 }
 
 void Replace(void* argument) {
@@ -113,16 +138,6 @@ void Replace(void* argument) {
     return;
   }
   job.ok = true;
-}
-
-struct Return {
-  Connection& connection;
-  std::vector<std::pair<uint64_t, Run>> runs;
-};
-
-void PutAllBack(void* argument) {
-  auto& job = *static_cast<Return*>(argument);
-  for (const auto& [begin, run] : job.runs) PutBack(job.connection, begin, run);
 }
 
 // Takes the runs that make up `pages` out of the registry; runs that reach further are cut.
@@ -167,7 +182,7 @@ void BeforeFork() {
   for (const auto& [begin, run] : registry.runs) {
     void* copy = mmap(nullptr, run.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED) continue;
-    memcpy(copy, reinterpret_cast<void*>(begin), run.bytes);
+    CopyInParallel(copy, reinterpret_cast<void*>(begin), run.bytes);
     snapshots.push_back({begin, run, static_cast<std::byte*>(copy)});
   }
 }
@@ -205,13 +220,27 @@ void AfterForkInChild() {
 
 // ---- messages ----
 
-CUresult SendRegister(const RegisterBody& body, uint64_t* device_address) {
-  PendingCall call(Op::kRegisterHost);
-  call.writer().Put(body);
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
-  if (result == CUDA_SUCCESS) *device_address = call.reader().Get<uint64_t>();
-  return result;
-}
+// The host maps and registers the region's pages while they still get their bytes here.
+class PendingRegistration {
+ public:
+  explicit PendingRegistration(const RegisterBody& body) {
+    Writer w = lease_.Begin(sizeof body);
+    if (w.ok()) w.Put(body);
+    sent_ = lease_.Send(Op::kRegisterHost, w);
+  }
+  bool sent() const { return sent_ == CUDA_SUCCESS; }
+  CUresult Finish(uint64_t* device_address) {
+    if (!sent()) return sent_;
+    Reader reply;
+    const CUresult result = lease_.Await(&reply);
+    if (result == CUDA_SUCCESS) *device_address = reply.Get<uint64_t>();
+    return result;
+  }
+
+ private:
+  ChannelLease lease_;
+  CUresult sent_ = CUDA_SUCCESS;
+};
 
 CUresult SendUnregister(uint64_t address) {
   PendingCall call(Op::kUnregisterHost);
@@ -268,41 +297,52 @@ std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, PageRange pages) 
   return cut;
 }
 
-CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mappings) {
+// Ordinary pages in the place of the runs, whose region pages are free again.
+void ReturnRuns(std::vector<std::pair<uint64_t, Run>> runs, PageRange pages) {
   Connection& connection = Session::Get()->connection();
-  const PageRange pages = OwnPages(registry.ranges, range->address, range->bytes);
-  uint64_t offset = 0;
-  if (pages.bytes() > connection.region_bytes ||
-      (pages.bytes() != 0 && !registry.pages.Allocate(connection, pages.bytes(), &offset))) {
-    return RegionFull(connection, range->bytes, "registered memory");
-  }
-  const RegisterBody body{range->address, range->bytes, offset, range->flags,
-                          AllWritable(mappings) ? 1u : 0u};
-  CUresult result = SendRegister(body, &range->device_address);
-  if (result == CUDA_SUCCESS && pages.bytes() != 0) {
-    Replacement job{connection, pages, offset, Cut(mappings, pages), {}};
-    AwayFrom(pages.begin, pages.end, Replace, &job);
-    if (job.ok) {
-      for (const auto& [begin, run] : job.made) registry.runs[begin] = run;
-    } else {
-      Complain("the pages at " + std::to_string(range->address) +
-               " cannot be replaced: they stay unregistered");
-      SendUnregister(range->address);
-      result = CUDA_ERROR_OPERATING_SYSTEM;
-    }
-  }
-  if (result != CUDA_SUCCESS && pages.bytes() != 0) registry.pages.Free(connection, offset, pages.bytes());
-  return result;
+  Return job{connection, std::move(runs)};
+  AwayFrom(pages.begin, pages.end, PutAllBack, &job);
+  for (const auto& [begin, run] : job.runs) registry.pages.Free(connection, run.offset, run.bytes);
 }
 
 // The device no longer knows the range: its own pages become ordinary again.
 void ReturnPages(const HostAllocation& range) {
-  Connection& connection = Session::Get()->connection();
   const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
-  if (pages.bytes() == 0) return;
-  Return job{connection, TakeRuns(pages)};
-  AwayFrom(pages.begin, pages.end, PutAllBack, &job);
-  for (const auto& [begin, run] : job.runs) registry.pages.Free(connection, run.offset, run.bytes);
+  if (pages.bytes() != 0) ReturnRuns(TakeRuns(pages), pages);
+}
+
+CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mappings) {
+  Connection& connection = Session::Get()->connection();
+  const PageRange pages = OwnPages(registry.ranges, range->address, range->bytes);
+  uint64_t offset = 0;
+  bool zeroed = false;
+  if (pages.bytes() > connection.region_bytes ||
+      (pages.bytes() != 0 &&
+       !registry.pages.Allocate(connection, pages.begin, pages.bytes(), &offset, &zeroed))) {
+    return RegionFull(connection, range->bytes, "registered memory");
+  }
+  const RegisterBody body{range->address, range->bytes, offset, range->flags,
+                          AllWritable(mappings) ? 1u : 0u};
+  PendingRegistration registration(body);
+  Replacement job{connection, pages, offset, zeroed, Cut(mappings, pages), {}};
+  job.ok = pages.bytes() == 0;
+  if (registration.sent() && !job.ok) AwayFrom(pages.begin, pages.end, Replace, &job);
+  const CUresult result = registration.Finish(&range->device_address);
+  if (result == CUDA_SUCCESS && job.ok) {
+    for (const auto& [begin, run] : job.made) registry.runs[begin] = run;
+    return CUDA_SUCCESS;
+  }
+  if (result == CUDA_SUCCESS) {
+    Complain("the pages at " + std::to_string(range->address) +
+             " cannot be replaced: they stay unregistered");
+    SendUnregister(range->address);
+  }
+  if (!job.made.empty()) {
+    ReturnRuns(std::move(job.made), pages);
+  } else if (pages.bytes() != 0) {
+    registry.pages.Free(connection, offset, pages.bytes());
+  }
+  return result != CUDA_SUCCESS ? result : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {

@@ -10,7 +10,7 @@
 
 namespace causeway::guest {
 
-int StartOwnThread(void* (*main)(void*), bool all_signals) {
+int StartOwnThread(void* (*main)(void*), bool all_signals, void* argument) {
   // The thread's code stays also when the program closes this library.
   Dl_info self{};
   if (dladdr(reinterpret_cast<const void*>(&StartOwnThread), &self) != 0)
@@ -23,7 +23,7 @@ int StartOwnThread(void* (*main)(void*), bool all_signals) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_sigmask(SIG_BLOCK, &blocked, &before);
   pthread_t thread;
-  const int failed = pthread_create(&thread, &attributes, main, nullptr);
+  const int failed = pthread_create(&thread, &attributes, main, argument);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   return failed;

@@ -18,10 +18,20 @@
 #include <mutex>
 #include <string>
 
+#include "guest_lib/copy_threads.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kPieceBytes = 1u << 20;  // how much is read-only at once
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kHugePage = 2u << 20;
+constexpr uint64_t kPiecePerThread = 4u << 20;  // how much is read-only at once
+constexpr uint64_t kPartBytes = 512u << 10;     // what one thread does of it at a time
 
 std::mutex& exchange_mutex = *new std::mutex;
 
@@ -106,17 +116,87 @@ void* Pointer(uint64_t address) {
   return reinterpret_cast<void*>(address);
 }
 
-bool ExchangePiece(uint64_t at, std::byte* fresh, uint64_t bytes, int protection) {
+// Work on a piece, split into parts.
+struct Parts {
+  const std::byte* from;
+  std::byte* to;
+  uint64_t bytes;
+  bool zeroed;
+  int advice;
+  int page_map;  // -1: every page is copied
+};
+
+void ForEachPart(const Parts& parts, void (*work)(void*, uint32_t)) {
+  RunInParallel(static_cast<uint32_t>((parts.bytes + kPartBytes - 1) / kPartBytes), work,
+                const_cast<Parts*>(&parts));
+}
+
+// Page table entries before the window opens, at less than a fault for each. What it cannot do, faults do.
+void PopulatePart(void* argument, uint32_t index) {
+  const auto& parts = *static_cast<Parts*>(argument);
+  const uint64_t at = index * kPartBytes;
+  madvise(parts.to + at, std::min(kPartBytes, parts.bytes - at), parts.advice);
+}
+
+bool WasTouched(uint64_t page_map_entry) {
+  return (page_map_entry >> 62) != 0;  // present, or swapped out
+}
+
+// Pages of private memory that nobody ever touched are zeros; reading them would only make the kernel map
+// some.
+void CopyPart(void* argument, uint32_t index) {
+  const auto& parts = *static_cast<Parts*>(argument);
+  const uint64_t at = index * kPartBytes, bytes = std::min(kPartBytes, parts.bytes - at);
+  const std::byte* from = parts.from + at;
+  uint64_t entries[kPartBytes / kPage];
+  const auto wanted = static_cast<ssize_t>(bytes / kPage * sizeof entries[0]);
+  const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(from) / kPage * sizeof entries[0]);
+  if (parts.page_map < 0 ||
+      pread(parts.page_map, entries, bytes / kPage * sizeof entries[0], place) != wanted) {
+    memcpy(parts.to + at, from, bytes);
+    return;
+  }
+  for (uint64_t page = 0; page < bytes / kPage;) {
+    const bool touched = WasTouched(entries[page]);
+    const uint64_t first = page;
+    while (page < bytes / kPage && WasTouched(entries[page]) == touched) ++page;
+    std::byte* to = parts.to + at + first * kPage;
+    if (touched) {
+      memcpy(to, from + first * kPage, (page - first) * kPage);
+    } else if (!parts.zeroed) {
+      memset(to, 0, (page - first) * kPage);
+    }
+  }
+}
+
+// Which pages of anonymous memory were touched; -1 where the kernel does not say so, or not truly.
+int OpenPageMap(const Mapping& piece) {
+  constexpr uint64_t kWorthwhile = 256u << 10;
+  if (piece.inode != 0 || piece.shared || piece.end - piece.begin < kWorthwhile) return -1;
+  const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  volatile char touched = 1;  // this page of the stack
+  uint64_t entry = 0;
+  const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(&touched) / kPage * sizeof entry);
+  if (file >= 0 && (pread(file, &entry, sizeof entry, place) != sizeof entry || !WasTouched(entry))) {
+    close(file);
+    return -1;
+  }
+  return file;
+}
+
+bool ExchangePiece(uint64_t at, const Parts& parts, int protection) {
   const bool writable = (protection & PROT_WRITE) != 0;
+  const uint64_t bytes = parts.bytes;
+  ForEachPart(parts, PopulatePart);
   if (writable) {
     window_begin.store(at, std::memory_order_relaxed);
     window_end.store(at + bytes, std::memory_order_release);
   }
   bool ok = !writable || mprotect(Pointer(at), bytes, PROT_READ) == 0;
   if (ok) {
-    memcpy(fresh, Pointer(at), bytes);
-    ok = protection == (PROT_READ | PROT_WRITE) || mprotect(fresh, bytes, protection) == 0;
-    ok = ok && mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, Pointer(at)) == Pointer(at);
+    ForEachPart(parts, CopyPart);
+    ok = protection == (PROT_READ | PROT_WRITE) || mprotect(parts.to, bytes, protection) == 0;
+    ok = ok && mremap(parts.to, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, Pointer(at)) == Pointer(at);
     if (!ok && writable) mprotect(Pointer(at), bytes, protection);
   }
   if (writable) {
@@ -153,6 +233,7 @@ bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) 
   mappings->clear();
   const std::string text = MapsText();
   uint64_t covered = begin;
+  bool whole = true;
   for (size_t line = 0; line < text.size() && covered < end;) {
     size_t next = text.find('\n', line);
     if (next == std::string::npos) next = text.size();
@@ -164,7 +245,11 @@ bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) 
         sscanf(head.c_str(), "%lx-%lx %4s %lx %x:%x %lu", &from, &to, modes, &offset, &major, &minor, &inode);
     line = next + 1;
     if (fields != 7 || to <= covered) continue;
-    if (from > covered) return false;
+    if (from >= end) break;
+    if (from > covered) {
+      whole = false;
+      covered = from;
+    }
     Mapping mapping{};
     mapping.begin = covered;
     mapping.end = std::min<uint64_t>(to, end);
@@ -177,21 +262,41 @@ bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) 
     mappings->push_back(mapping);
     covered = mapping.end;
   }
-  return covered >= end;
+  return whole && covered >= end;
 }
 
-bool ExchangePages(const Mapping& piece, std::byte* fresh, uint64_t* done) {
+std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
+  void* got = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED) return nullptr;
+  const auto start = reinterpret_cast<uint64_t>(got);
+  const uint64_t skip = (address - start) % kHugePage;
+  if (skip != 0) munmap(got, skip);
+  munmap(Pointer(start + skip + bytes), kHugePage - skip);
+  return reinterpret_cast<std::byte*>(start + skip);
+}
+
+bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done) {
   const std::lock_guard lock(exchange_mutex);
   InstallHandler();
-  const uint64_t bytes = piece.end - piece.begin;
-  for (*done = 0; *done < bytes;) {
-    // The first and the last page are what the program shares with others: their windows are short.
-    const uint64_t page = 4096, left = bytes - *done;
-    const uint64_t step = *done == 0 || left <= page ? page : std::min(kPieceBytes, left - page);
-    if (!ExchangePiece(piece.begin + *done, fresh + *done, step, piece.protection)) return false;
-    *done += step;
+  const uint64_t bytes = piece.end - piece.begin, most = kPiecePerThread * CopyThreadCount();
+  Parts parts{};
+  parts.zeroed = fresh.zeroed;
+  parts.advice = fresh.existing ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+  parts.page_map = OpenPageMap(piece);
+  bool ok = true;
+  for (*done = 0; *done < bytes && ok;) {
+    // The first and the last page are what the program shares with others: their windows are short. Between
+    // them, pieces end where page tables do.
+    const uint64_t at = piece.begin + *done, left = bytes - *done;
+    const uint64_t step = *done == 0 || left <= kPage ? kPage : std::min(most - at % kHugePage, left - kPage);
+    parts.from = static_cast<const std::byte*>(Pointer(at));
+    parts.to = fresh.pages + *done;
+    parts.bytes = step;
+    ok = ExchangePiece(at, parts, piece.protection);
+    if (ok) *done += step;
   }
-  return true;
+  if (parts.page_map >= 0) close(parts.page_map);
+  return ok;
 }
 
 void AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument) {

@@ -179,9 +179,9 @@ std::byte* RegionConnection::MapSlices(uint64_t offset, uint64_t bytes) {
   return static_cast<std::byte*>(got);
 }
 
-std::byte* RegionConnection::MapPages(uint64_t offset, uint64_t bytes) {
-  void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, static_cast<off_t>(offset));
-  return got != MAP_FAILED ? static_cast<std::byte*>(got) : nullptr;
+bool RegionConnection::MapPages(std::byte* at, uint64_t offset, uint64_t bytes) {
+  return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, static_cast<off_t>(offset)) ==
+         at;
 }
 
 bool RegionConnection::RegionFile(uint64_t* device, uint64_t* inode) {

@@ -14,7 +14,7 @@ class RegionConnection : public Connection {
  public:
   ~RegionConnection() override;
   std::byte* MapSlices(uint64_t offset, uint64_t bytes) override;
-  std::byte* MapPages(uint64_t offset, uint64_t bytes) override;
+  bool MapPages(std::byte* at, uint64_t offset, uint64_t bytes) override;
   bool RegionFile(uint64_t* device, uint64_t* inode) override;
   void Abandon() override;
 

@@ -29,7 +29,8 @@ uint64_t RoundUp(uint64_t value, uint64_t step) {
 }  // namespace
 
 CUresult RegionMemory::AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset) {
-  if (!connection_.AllocateSlices(bytes, offset)) return CUDA_ERROR_OUT_OF_MEMORY;
+  bool zeroed = false;
+  if (!connection_.AllocateSlices(bytes, offset, &zeroed)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = CUDA_ERROR_MAP_FAILED;
   if (connection_.MapSlices(*offset, bytes) != nullptr)
     result = SendArena(Op::kAddArena, *offset, bytes, use);

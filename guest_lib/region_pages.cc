@@ -7,20 +7,27 @@
 
 namespace causeway::guest {
 
-bool RegionPages::Allocate(Connection& connection, uint64_t bytes, uint64_t* offset) {
+bool RegionPages::Allocate(Connection& connection, uint64_t address, uint64_t bytes, uint64_t* offset,
+                           bool* zeroed) {
   const std::lock_guard lock(mutex_);
-  for (auto run = free_.begin(); run != free_.end(); ++run) {
+  const bool aligned = bytes >= kAlignedRunBytes;
+  for (auto run = free_.begin(); run != free_.end() && !aligned; ++run) {
     if (run->second < bytes) continue;
     *offset = run->first;
+    *zeroed = false;
     const uint64_t left = run->second - bytes;
     free_.erase(run);
     if (left != 0) free_[*offset + bytes] = left;
     return true;
   }
-  const uint64_t slices = (bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
-  if (!connection.AllocateSlices(slices, offset)) return false;
-  slices_[*offset] = slices;
-  if (slices != bytes) free_[*offset + bytes] = slices - bytes;
+  const uint64_t skew = aligned ? address % kGranuleBytes : 0;
+  const uint64_t slices = (skew + bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
+  uint64_t first = 0;
+  if (!connection.AllocateSlices(slices, &first, zeroed)) return false;
+  slices_[first] = slices;
+  *offset = first + skew;
+  if (skew != 0) free_[first] = skew;
+  if (slices != skew + bytes) free_[*offset + bytes] = slices - skew - bytes;
   return true;
 }
 

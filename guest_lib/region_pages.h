@@ -10,10 +10,15 @@
 
 namespace causeway::guest {
 
+// From here on a run lies in the region as it lies in the process, counted from a multiple of kGranuleBytes:
+// what the processor maps by one entry, the kernel then moves by one entry.
+inline constexpr uint64_t kAlignedRunBytes = 2 * kGranuleBytes;
+
 class RegionPages {
  public:
-  // A run of pages; false when the region is full. `bytes` is a multiple of the page.
-  bool Allocate(Connection& connection, uint64_t bytes, uint64_t* offset);
+  // A run of pages to stand in for those at `address`; false when the region is full. `bytes` is a multiple
+  // of the page. *zeroed: nothing was ever written to them.
+  bool Allocate(Connection& connection, uint64_t address, uint64_t bytes, uint64_t* offset, bool* zeroed);
   // Any part of what was allocated.
   void Free(Connection& connection, uint64_t offset, uint64_t bytes);
 

@@ -7,9 +7,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <vector>
+
 #include "host_backend/accounting.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/registration.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 namespace causeway::host {
 namespace {
@@ -29,6 +39,29 @@ bool IsPlausible(const RegisterBody& body, const RegionView& region) {
 bool IsOwnBacking(const RegionView& region, uint64_t offset, uint64_t bytes) {
   return offset % kPageBytes == 0 && offset >= FirstSliceOffset(SlotCount(region.bytes)) &&
          offset <= region.bytes && bytes <= region.bytes - offset && OwnsGranules(region, offset, bytes);
+}
+
+// The driver pins what is mapped already many times faster than what it must fault in page by page.
+void Populate(std::byte* pages, uint64_t bytes) {
+  constexpr uint64_t kPartBytes = 16u << 20;
+  constexpr uint64_t kMostThreads = 8;
+  const uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
+  const uint64_t count = std::clamp<uint64_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+  std::atomic<uint64_t> next{0};
+  auto work = [&] {
+    for (uint64_t part; (part = next.fetch_add(1)) < parts;) {
+      const uint64_t at = part * kPartBytes;
+      madvise(pages + at, std::min(kPartBytes, bytes - at),
+              MADV_POPULATE_READ);  // else the driver's faults do it
+    }
+  };
+  std::vector<std::jthread> threads;
+  try {
+    for (uint64_t i = 1; i < std::min(count, parts); ++i) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads can be had: those that there are do it.
+  }
+  work();
 }
 
 }  // namespace
@@ -63,6 +96,7 @@ CUresult Session::RegisterHost(const RegisterBody& body, uint64_t* device_addres
               at, "this process has something else there");
       return CUDA_ERROR_NOT_SUPPORTED;
     }
+    Populate(static_cast<std::byte*>(at), pages.bytes());
   }
   Driver& driver = TheDriver();
   auto* start = reinterpret_cast<void*>(body.address);

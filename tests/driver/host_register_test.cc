@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "tests/driver/driver_test.h"
@@ -250,6 +252,94 @@ TEST_F(HostRegisterTest, ConcurrentWritersOfNeighbours) {
   stop.store(true);
   for (std::thread& writer : writers) writer.join();
   munmap(memory, 64 * kPage);
+}
+
+// In the middle of a range of many pieces.
+TEST_F(HostRegisterTest, ConcurrentWritersInside) {
+  constexpr size_t kBytes = 24 << 20;
+  auto* memory =
+      static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> writers;
+  for (const size_t at : {kBytes / 3, kBytes / 2, kBytes - 3 * kPage}) {
+    writers.emplace_back([&, word = reinterpret_cast<volatile uint64_t*>(memory + at)] {
+      uint64_t count = 0;
+      while (!stop.load(std::memory_order_relaxed) && *word == count) *word = ++count;
+      EXPECT_EQ(*word, count);
+    });
+  }
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(cuMemHostRegister(memory, kBytes, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemHostUnregister(memory), CUDA_SUCCESS);
+  }
+  stop.store(true);
+  for (std::thread& writer : writers) writer.join();
+  munmap(memory, kBytes);
+}
+
+// Whatever the pages that stand in for it held before.
+TEST_F(HostRegisterTest, MemoryThatWasNeverTouched) {
+  constexpr size_t kBytes = 9 << 20;
+  CUdeviceptr device = 0;
+  OK(cuMemAlloc(&device, kBytes));
+  for (int round = 0; round < 2; ++round) {
+    auto* memory =
+        static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::string expected(kBytes, '\0');
+    for (size_t at = 0; at < kBytes; at += 37 * kPage + 11) memory[at] = expected[at] = 'x';
+    ASSERT_EQ(cuMemHostRegister(memory, kBytes, 0), CUDA_SUCCESS);
+    OK(cuMemcpyHtoD(device, memory, kBytes));
+    EXPECT_EQ(std::memcmp(memory, expected.data(), kBytes), 0) << round;
+    std::memset(memory, 'y', kBytes);
+    OK(cuMemcpyDtoH(memory, device, kBytes));
+    EXPECT_EQ(std::memcmp(memory, expected.data(), kBytes), 0) << round;
+    std::memset(memory, 'z', kBytes);
+    ASSERT_EQ(cuMemHostUnregister(memory), CUDA_SUCCESS);
+    EXPECT_EQ(std::count(memory, memory + kBytes, 'z'), static_cast<std::ptrdiff_t>(kBytes));
+    munmap(memory, kBytes);
+  }
+}
+
+TEST_F(HostRegisterTest, PartsUnmappedMeanwhile) {
+  constexpr size_t kPages = 40;
+  auto* memory = static_cast<char*>(
+      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::memset(memory, 'a', kPages * kPage);
+  OK(cuMemHostRegister(memory, kPages * kPage, 0));
+  munmap(memory + 10 * kPage, 5 * kPage);
+  memory[30 * kPage] = 'b';
+  cuMemHostUnregister(memory);
+  memory[31 * kPage] = 'c';
+  EXPECT_EQ(memory[9 * kPage], 'a');
+  EXPECT_EQ(memory[30 * kPage], 'b');
+  EXPECT_EQ(memory[31 * kPage], 'c');
+  munmap(memory, kPages * kPage);
+}
+
+// Storage to memory without a copy; in a VM the kernel refuses such a buffer with an error of its own.
+TEST_F(HostRegisterTest, DirectIo) {
+  char name[] = "/tmp/host_register_XXXXXX";
+  const int file = mkstemp(name);
+  const int direct = open(name, O_RDONLY | O_DIRECT);
+  unlink(name);
+  if (direct < 0) GTEST_SKIP() << "no O_DIRECT there";
+  const std::string content(16 * kPage, 'd');
+  ASSERT_EQ(write(file, content.data(), content.size()), static_cast<ssize_t>(content.size()));
+  ASSERT_EQ(fsync(file), 0);
+  auto* memory = static_cast<char*>(
+      mmap(nullptr, content.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  OK(cuMemHostRegister(memory, content.size(), 0));
+  const ssize_t got = pread(direct, memory, content.size(), 0);
+  if (got < 0) {
+    EXPECT_EQ(errno, EFAULT);
+  } else {
+    EXPECT_EQ(got, static_cast<ssize_t>(content.size()));
+    EXPECT_EQ(std::memcmp(memory, content.data(), content.size()), 0);
+  }
+  OK(cuMemHostUnregister(memory));
+  munmap(memory, content.size());
+  close(direct);
+  close(file);
 }
 
 TEST_F(HostRegisterTest, SystemCalls) {

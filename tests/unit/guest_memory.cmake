@@ -1,0 +1,12 @@
+# The guest library's threads for large copies.
+add_executable(copy_threads_test copy_threads_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/copy_threads.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/own_thread.cc)
+target_link_libraries(copy_threads_test PRIVATE causeway_options GTest::gtest_main Threads::Threads ${CMAKE_DL_LIBS})
+add_test(NAME copy_threads_test COMMAND copy_threads_test)
+set_tests_properties(copy_threads_test PROPERTIES LABELS unit TIMEOUT 60)
+
+# Who has which slices of a local region.
+add_executable(local_slices_test local_slices_test.cc)
+target_link_libraries(local_slices_test PRIVATE guest_connect causeway_options GTest::gtest_main)
+add_test(NAME local_slices_test COMMAND local_slices_test)
+set_tests_properties(local_slices_test PROPERTIES LABELS unit TIMEOUT 60)
