@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages of this process are replaced by others at the same address, with the same bytes, while other threads
-// go on: a piece is made read-only, copied into its replacement by several threads (guest_lib/copy_threads.h), and
-// the replacement moved over it in one system call. A thread that writes to the piece meanwhile faults, waits in
-// our handler and writes again.
+// go on: a piece is made read-only, copied into its replacement by several threads
+// (guest_lib/copy_threads.h), and the replacement moved over it in one system call. A thread that writes to
+// the piece meanwhile faults, waits in our handler and writes again.
 //
-// What this cannot hide: a system call that writes into the piece during its window (a few milliseconds at most)
-// answers EFAULT, and a thread whose own stack top lies in the piece must have an alternate signal stack; the
-// caller's own stack is taken care of.
+// What this cannot hide: a system call that writes into the piece during its window (a few milliseconds at
+// most) answers EFAULT, and a thread whose own stack top lies in the piece must have an alternate signal
+// stack; the caller's own stack is taken care of.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +26,8 @@ struct Mapping {
 // What is mapped of [begin, end), in order. False if a page of it is not.
 bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings);
 
-// Address space of our own, nothing mapped, that lies in its 2 MiB as `address` does: whole page tables can then
-// be moved from one to the other. Null if there is none.
+// Address space of our own, nothing mapped, that lies in its 2 MiB as `address` does: whole page tables can
+// then be moved from one to the other. Null if there is none.
 std::byte* ReserveLike(uint64_t address, uint64_t bytes);
 
 // Pages to take the place of others: ours, mapped where ReserveLike said.
@@ -37,8 +37,8 @@ struct Replacements {
   bool existing;  // of a file: they are mapped, not made
 };
 
-// Moves the replacements to `piece`, with the piece's bytes and protection. False: the first `*done` bytes are
-// replaced, the others as before.
+// Moves the replacements to `piece`, with the piece's bytes and protection. False: the first `*done` bytes
+// are replaced, the others as before.
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done);
 
 // Runs `work` on a stack that lies outside [begin, end): another thread's, if need be.

@@ -3,6 +3,7 @@
 #include "guest_lib/region_memory.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
@@ -13,6 +14,7 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint64_t kAlign = 512;
+constexpr uint64_t kPage = 4096;
 constexpr uint64_t kArenaBytes = 32u << 20;     // for small allocations
 constexpr uint64_t kOwnArenaBytes = 16u << 20;  // from here on an allocation gets an arena of its own
 
@@ -24,6 +26,14 @@ CUresult SendArena(Op op, uint64_t offset, uint64_t bytes, ArenaUse use) {
 
 uint64_t RoundUp(uint64_t value, uint64_t step) {
   return (value + step - 1) / step * step;
+}
+
+// Eight classes for each power of two, so that what was freed fits what is asked for next; at most an eighth
+// is wasted.
+uint64_t SizeClass(uint64_t bytes) {
+  if (bytes <= kPage) return RoundUp(bytes, kAlign);
+  if (bytes >= kOwnArenaBytes) return RoundUp(bytes, kGranuleBytes);
+  return RoundUp(bytes, std::max(kPage, std::bit_ceil(bytes) / 16));
 }
 
 }  // namespace
@@ -52,20 +62,26 @@ CUresult RegionMemory::AddBulkArena(Bulk* bulks) {
   return CUDA_SUCCESS;
 }
 
-bool RegionMemory::Carve(uint64_t bytes, ArenaUse use, uint64_t* offset, uint64_t* arena_offset) {
-  for (auto& [start, arena] : arenas_) {
-    if (arena.use != use) continue;
-    for (auto free = arena.free.begin(); free != arena.free.end(); ++free) {
-      if (free->second < bytes) continue;
-      *offset = free->first;
-      *arena_offset = start;
-      const uint64_t left = free->second - bytes;
-      arena.free.erase(free);
-      if (left != 0) arena.free[*offset + bytes] = left;
-      return true;
-    }
-  }
-  return false;
+void RegionMemory::AddFree(Arena& arena, uint64_t offset, uint64_t bytes, uint64_t start) {
+  arena.free.emplace(offset, bytes);
+  extents_.insert({arena.use, bytes, offset, start});
+}
+
+void RegionMemory::DropFree(Arena& arena, std::map<uint64_t, uint64_t>::iterator extent, uint64_t start) {
+  extents_.erase({arena.use, extent->second, extent->first, start});
+  arena.free.erase(extent);
+}
+
+bool RegionMemory::Carve(uint64_t bytes, ArenaUse use, uint64_t* offset, uint64_t* arena) {
+  const auto best = extents_.lower_bound({use, bytes, 0, 0});
+  if (best == extents_.end() || best->use != use) return false;
+  const Extent extent = *best;
+  Arena& home = arenas_[extent.arena];
+  DropFree(home, home.free.find(extent.offset), extent.arena);
+  if (extent.bytes != bytes) AddFree(home, extent.offset + bytes, extent.bytes - bytes, extent.arena);
+  *offset = extent.offset;
+  *arena = extent.arena;
+  return true;
 }
 
 CUresult RegionFull(const Connection& connection, uint64_t bytes, const char* what) {
@@ -75,19 +91,19 @@ CUresult RegionFull(const Connection& connection, uint64_t bytes, const char* wh
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult RegionMemory::Reserve(uint64_t reserved, ArenaUse use, uint64_t* offset, uint64_t* arena) {
-  if (reserved < kOwnArenaBytes && Carve(reserved, use, offset, arena)) return CUDA_SUCCESS;
-  uint64_t arena_bytes = reserved >= kOwnArenaBytes ? RoundUp(reserved, kGranuleBytes) : kArenaBytes;
-  CUresult result = AddArena(arena_bytes, use, arena);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY && arena_bytes > RoundUp(reserved, kGranuleBytes)) {
-    arena_bytes = RoundUp(reserved, kGranuleBytes);  // a small region: take just what is needed
-    result = AddArena(arena_bytes, use, arena);
+CUresult RegionMemory::Grow(uint64_t reserved, ArenaUse use, std::unique_lock<std::mutex>& lock) {
+  uint64_t bytes = reserved >= kOwnArenaBytes ? reserved : kArenaBytes, offset = 0;
+  CUresult result = AddArena(bytes, use, &offset);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes > RoundUp(reserved, kGranuleBytes)) {
+    bytes = RoundUp(reserved, kGranuleBytes);  // a small region: take just what is needed
+    result = AddArena(bytes, use, &offset);
   }
+  lock.lock();
   if (result != CUDA_SUCCESS) return result;
-  *offset = *arena;
-  arenas_[*arena].bytes = arena_bytes;
-  arenas_[*arena].use = use;
-  if (arena_bytes != reserved) arenas_[*arena].free[*arena + reserved] = arena_bytes - reserved;
+  Arena& arena = arenas_[offset];
+  arena.bytes = bytes;
+  arena.use = use;
+  AddFree(arena, offset, bytes, offset);
   return CUDA_SUCCESS;
 }
 
@@ -95,13 +111,17 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
   const char* what = kind == HostKind::kManaged ? "managed memory" : "pinned memory";
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > connection_.region_bytes) return RegionFull(connection_, bytes, what);
-  const uint64_t reserved = RoundUp(bytes, kAlign);
-  const std::lock_guard lock(mutex_);
-  uint64_t offset = 0, arena = 0;
+  const uint64_t reserved = SizeClass(bytes);
   const ArenaUse use = kind == HostKind::kManaged ? ArenaUse::kManaged : ArenaUse::kPinned;
-  const CUresult result = Reserve(reserved, use, &offset, &arena);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) return RegionFull(connection_, bytes, what);
-  if (result != CUDA_SUCCESS) return result;
+  uint64_t offset = 0, arena = 0;
+  std::unique_lock lock(mutex_);
+  // Another thread may take what this one added, but then that one has its memory.
+  while (!Carve(reserved, use, &offset, &arena)) {
+    lock.unlock();
+    const CUresult result = Grow(reserved, use, lock);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) return RegionFull(connection_, bytes, what);
+    if (result != CUDA_SUCCESS) return result;
+  }
   const uint64_t at = connection_.window_address + offset;
   HostAllocation host{.address = at, .bytes = bytes, .kind = kind, .flags = flags};
   host.context = kind == HostKind::kInternal ? nullptr : CurrentContextObject();
@@ -113,45 +133,64 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
 }
 
 bool RegionMemory::Free(void* address) {
-  const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(reinterpret_cast<uint64_t>(address) - connection_.window_address);
-  if (found == allocations_.end()) return false;
-  FreeLocked(found);
+  Emptied emptied;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = allocations_.find(reinterpret_cast<uint64_t>(address) - connection_.window_address);
+    if (found == allocations_.end()) return false;
+    FreeLocked(found, &emptied);
+  }
+  ReturnArenas(emptied);
   return true;
 }
 
 void RegionMemory::FreeOf(const Object* context) {
-  const std::lock_guard lock(mutex_);
-  for (auto at = allocations_.begin(); at != allocations_.end();) {
-    const auto here = at++;
-    if (here->second.host.context == context) FreeLocked(here);
+  Emptied emptied;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto at = allocations_.begin(); at != allocations_.end();) {
+      const auto here = at++;
+      if (here->second.host.context == context) FreeLocked(here, &emptied);
+    }
   }
+  ReturnArenas(emptied);
 }
 
-void RegionMemory::FreeLocked(std::map<uint64_t, Allocation>::iterator found) {
-  const uint64_t offset = found->first, bytes = found->second.reserved_bytes;
-  const uint64_t arena_offset = found->second.arena;
-  Arena& arena = arenas_[arena_offset];
-  auto [at, inserted] = arena.free.emplace(offset, bytes);
+void RegionMemory::FreeLocked(std::map<uint64_t, Allocation>::iterator found, Emptied* emptied) {
+  uint64_t offset = found->first, bytes = found->second.reserved_bytes;
+  const uint64_t start = found->second.arena;
   allocations_.erase(found);
-  const auto next = std::next(at);
-  if (next != arena.free.end() && at->first + at->second == next->first) {
-    at->second += next->second;
-    arena.free.erase(next);
-  }
-  if (at != arena.free.begin()) {
-    const auto before = std::prev(at);
-    if (before->first + before->second == at->first) {
-      before->second += at->second;
-      arena.free.erase(at);
+  Arena& arena = arenas_[start];
+  const auto next = arena.free.lower_bound(offset);
+  if (next != arena.free.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      DropFree(arena, before, start);
     }
   }
-  // An arena made for one allocation goes back to the region; the shared ones stay for the next.
-  if (arena.bytes != kArenaBytes && arena.free.begin()->second == arena.bytes) {
-    if (SendArena(Op::kDropArena, arena_offset, arena.bytes, arena.use) == CUDA_SUCCESS) {
-      connection_.FreeSlices(arena_offset, arena.bytes);
-    }
-    arenas_.erase(arena_offset);
+  if (next != arena.free.end() && offset + bytes == next->first) {
+    bytes += next->second;
+    DropFree(arena, next, start);
+  }
+  AddFree(arena, offset, bytes, start);
+  if (bytes != arena.bytes) return;
+  // Nothing is left in it. A shared one stays, unless another as empty stays already.
+  const bool spare = std::any_of(arenas_.begin(), arenas_.end(), [&](const auto& other) {
+    return other.first != start && other.second.use == arena.use && other.second.bytes == kArenaBytes &&
+           !other.second.free.empty() && other.second.free.begin()->second == kArenaBytes;
+  });
+  if (bytes == kArenaBytes && !spare) return;
+  DropFree(arena, arena.free.begin(), start);
+  emptied->emplace_back(start, std::move(arena));
+  arenas_.erase(start);
+}
+
+void RegionMemory::ReturnArenas(const Emptied& emptied) {
+  for (const auto& [offset, arena] : emptied) {
+    if (SendArena(Op::kDropArena, offset, arena.bytes, arena.use) == CUDA_SUCCESS)
+      connection_.FreeSlices(offset, arena.bytes);
   }
 }
 

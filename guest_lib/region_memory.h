@@ -2,12 +2,21 @@
 // Memory that this process and its worker share at one address: pinned host memory, managed memory and bulk
 // buffers. It comes in arenas; one arena is one registration with the driver, and no allocation spans two,
 // because the driver refuses a copy across registrations.
+//
+// Small allocations are rounded to size classes and share arenas; the best fit of all free extents is taken,
+// and freed neighbours become one again. Large ones have an arena each. An arena in which nothing is left
+// goes back to the region; of the shared ones, one stays for the next allocation. Arenas come and go without
+// the lock: what the driver does meanwhile may take as long as the device is busy, and every look at a
+// pointer needs the lock.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "guest_lib/connect.h"
 #include "guest_lib/memory.h"
@@ -50,15 +59,29 @@ class RegionMemory {
     uint64_t reserved_bytes;
     uint64_t arena;
   };
+  using Emptied = std::vector<std::pair<uint64_t, Arena>>;  // arenas to return, by offset
+
   CUresult AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset);
+  // A new arena with room for `reserved` bytes; takes the lock when it is there.
+  CUresult Grow(uint64_t reserved, ArenaUse use, std::unique_lock<std::mutex>& lock);
+  void ReturnArenas(const Emptied& emptied);
+  // These need the lock.
   bool Carve(uint64_t bytes, ArenaUse use, uint64_t* offset, uint64_t* arena);
-  CUresult Reserve(uint64_t reserved, ArenaUse use, uint64_t* offset, uint64_t* arena);
-  void FreeLocked(std::map<uint64_t, Allocation>::iterator found);
+  void AddFree(Arena& arena, uint64_t offset, uint64_t bytes, uint64_t start);
+  void DropFree(Arena& arena, std::map<uint64_t, uint64_t>::iterator extent, uint64_t start);
+  void FreeLocked(std::map<uint64_t, Allocation>::iterator found, Emptied* emptied);
+
+  struct Extent {
+    ArenaUse use;
+    uint64_t bytes, offset, arena;
+    auto operator<=>(const Extent&) const = default;
+  };
 
   Connection& connection_;
   std::mutex mutex_;
   std::map<uint64_t, Arena> arenas_;            // by offset
   std::map<uint64_t, Allocation> allocations_;  // by offset
+  std::set<Extent> extents_;                    // all that is free in any arena: the best fit is the first
 };
 
 // Says that the region is full, with the setting to change; what for: "pinned memory".

@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "host_backend/accounting.h"
+#include "host_backend/populate.h"
 #include "host_backend/session.h"
 
 namespace causeway::host {
@@ -45,6 +46,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
     if (mapped != MAP_FAILED) munmap(mapped, bytes);
     return CUDA_ERROR_MAP_FAILED;
   }
+  Populate(address, bytes);
   Arena arena{bytes, nullptr};
   const CUresult result = Register(offset, &arena);
   if (result != CUDA_SUCCESS) {
@@ -78,7 +80,7 @@ CUresult Session::Register(uint64_t offset, Arena* arena) {
 
 CUresult Session::RestoreRegistrations() {
   for (auto& [offset, arena] : arenas_) {
-    if (arena.context != nullptr) continue;
+    if (arena.context != nullptr || arena.leaving) continue;
     if (const CUresult result = Register(offset, &arena)) return result;
   }
   return CUDA_SUCCESS;
@@ -100,15 +102,22 @@ void Session::ContextEnds(CUcontext context) {
 }
 
 CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
-  const std::lock_guard change(memory_change_mutex_);
-  const auto found = arenas_.find(offset);
-  if (found == arenas_.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
   auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
-  const CUresult result =
-      found->second.context != nullptr ? TheDriver().cuMemHostUnregister(address) : CUDA_SUCCESS;
+  bool registered = false;
+  {
+    const std::lock_guard change(memory_change_mutex_);
+    const auto found = arenas_.find(offset);
+    if (found == arenas_.end() || found->second.bytes != bytes || found->second.leaving)
+      return CUDA_ERROR_INVALID_VALUE;
+    found->second.leaving = true;
+    registered = found->second.context != nullptr;
+  }
+  CUresult result = registered ? TheDriver().cuMemHostUnregister(address) : CUDA_SUCCESS;
+  if (result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) result = CUDA_SUCCESS;  // its context has just ended
+  const std::lock_guard change(memory_change_mutex_);
   {
     const std::unique_lock lock(arenas_mutex_);
-    arenas_.erase(found);
+    arenas_.erase(offset);
   }
   munmap(address, bytes);
   TheAccounting().Take(ChargeSpace::kArena, offset);

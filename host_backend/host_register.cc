@@ -7,19 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <system_error>
-#include <thread>
-#include <vector>
-
 #include "host_backend/accounting.h"
+#include "host_backend/populate.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/registration.h"
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#endif
 
 namespace causeway::host {
 namespace {
@@ -41,29 +32,6 @@ bool IsOwnBacking(const RegionView& region, uint64_t offset, uint64_t bytes) {
          offset <= region.bytes && bytes <= region.bytes - offset && OwnsGranules(region, offset, bytes);
 }
 
-// The driver pins what is mapped already many times faster than what it must fault in page by page.
-void Populate(std::byte* pages, uint64_t bytes) {
-  constexpr uint64_t kPartBytes = 16u << 20;
-  constexpr uint64_t kMostThreads = 8;
-  const uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
-  const uint64_t count = std::clamp<uint64_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
-  std::atomic<uint64_t> next{0};
-  auto work = [&] {
-    for (uint64_t part; (part = next.fetch_add(1)) < parts;) {
-      const uint64_t at = part * kPartBytes;
-      madvise(pages + at, std::min(kPartBytes, bytes - at),
-              MADV_POPULATE_READ);  // else the driver's faults do it
-    }
-  };
-  std::vector<std::jthread> threads;
-  try {
-    for (uint64_t i = 1; i < std::min(count, parts); ++i) threads.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads can be had: those that there are do it.
-  }
-  work();
-}
-
 }  // namespace
 
 CUresult Session::RegisterHost(const RegisterBody& body, uint64_t* device_address) {
@@ -75,7 +43,7 @@ CUresult Session::RegisterHost(const RegisterBody& body, uint64_t* device_addres
 #ifdef __SANITIZE_THREAD__
   return CUDA_ERROR_NOT_SUPPORTED;  // TSan ends a program that maps memory at the guest's addresses
 #endif
-  const std::lock_guard change(memory_change_mutex_);
+  const std::lock_guard change(host_change_mutex_);
   if (OverlapsAny(host_ranges_, body.address, body.bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   const PageRange pages = OwnPages(host_ranges_, body.address, body.bytes);
   if (host_ranges_.size() >= kMaxHostRanges || pages.bytes() > region_.bytes - host_range_bytes_)
@@ -120,7 +88,7 @@ CUresult Session::RegisterHost(const RegisterBody& body, uint64_t* device_addres
 }
 
 CUresult Session::UnregisterHost(uint64_t address) {
-  const std::lock_guard change(memory_change_mutex_);
+  const std::lock_guard change(host_change_mutex_);
   const auto found = host_ranges_.find(address);
   if (found == host_ranges_.end()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   const CUresult result = TheDriver().cuMemHostUnregister(reinterpret_cast<void*>(address));

@@ -192,13 +192,16 @@ class Session {
   std::mutex posted_results_mutex_;
   std::map<uint64_t, CUresult> posted_results_;  // failures alone
 
-  // Registering waits for the device: who looks addresses up must not wait with it. The maps change under
-  // both mutexes, taken in this order.
-  std::mutex memory_change_mutex_;
+  // Registering, and above all its end, may wait for the device: who looks addresses up must not wait with
+  // it, nor who needs an arena with one who ends something else. Each map changes under its own mutex and
+  // arenas_mutex_, taken in this order.
+  std::mutex memory_change_mutex_;  // arenas_
+  std::mutex host_change_mutex_;    // host_ranges_
   mutable std::shared_mutex arenas_mutex_;
   struct Arena {
     uint64_t bytes;
     CUcontext context;  // in which it is registered; null: in none
+    bool leaving = false;
   };
   CUresult RestoreRegistrations();   // the caller holds memory_change_mutex_
   std::vector<CUcontext> contexts_;  // alive; guarded by memory_change_mutex_

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Census category host memory: pinned allocations. Registered memory: host_register_test.cc.
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "tests/driver/driver_test.h"
@@ -66,6 +67,108 @@ TEST_F(HostMemoryTest, ManySizes) {
   for (auto [memory, bytes] : blocks) {
     for (size_t i = 1; i < bytes; i += 97) ASSERT_EQ(memory[i], memory[0]);
   }
+}
+
+// Whatever it takes to have more of it.
+TEST_F(HostMemoryTest, AllocationReturnsWhileAKernelRuns) {
+  NEEDS_SHARED_MEMORY();
+  std::vector<void*> blocks;
+  CUstream stream = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  {
+    Spinner spinner(Kernel("spin"), stream);
+    EXPECT_FALSE(Waits(spinner, [&] {
+      for (const size_t bytes :
+           {size_t{4096}, size_t{20} << 20, size_t{15} << 20, size_t{15} << 20, size_t{15} << 20}) {
+        blocks.push_back(nullptr);
+        EXPECT_EQ(cuMemHostAlloc(&blocks.back(), bytes, 0), CUDA_SUCCESS);
+      }
+    }));
+  }
+  for (void* block : blocks) OK(cuMemFreeHost(block));
+  OK(cuStreamDestroy(stream));
+}
+
+// Small blocks freed in any order leave room for a large one.
+TEST_F(HostMemoryTest, GrowsAndShrinks) {
+  constexpr size_t kBytes = 160 << 20;
+  for (int round = 0; round < 2; ++round) {
+    std::vector<char*> blocks;
+    for (size_t total = 0, i = 0; total < kBytes; ++i) {
+      void* memory = nullptr;
+      const size_t bytes = 1000 + i * 7919 % 900'000;
+      OK(cuMemHostAlloc(&memory, bytes, 0));
+      blocks.push_back(static_cast<char*>(memory));
+      blocks.back()[0] = blocks.back()[bytes - 1] = static_cast<char>(i);
+      total += bytes;
+    }
+    for (size_t i = 0; i < blocks.size(); ++i) ASSERT_EQ(blocks[i][0], static_cast<char>(i));
+    for (size_t i = 0; i < blocks.size(); i += 2) OK(cuMemFreeHost(blocks[i]));
+    for (size_t i = 1; i < blocks.size(); i += 2) OK(cuMemFreeHost(blocks[i]));
+    void* large = nullptr;
+    OK(cuMemHostAlloc(&large, kBytes, 0));
+    static_cast<char*>(large)[kBytes - 1] = 1;
+    OK(cuMemFreeHost(large));
+  }
+}
+
+TEST_F(HostMemoryTest, TooMuchIsOutOfMemoryAndNothingElseBreaks) {
+  NEEDS_SHARED_MEMORY();
+  void *memory = nullptr, *small = nullptr;
+  EXPECT_EQ(cuMemHostAlloc(&memory, size_t{1} << 47, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  OK(cuMemHostAlloc(&small, 100, 0));
+  OK(cuMemFreeHost(small));
+}
+
+TEST_F(HostMemoryTest, AllocatedByManyThreadsAtOnce) {
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 6; ++t) {
+    threads.emplace_back([this, t] {
+      EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+      for (uint32_t i = 0; i < 40; ++i) {
+        void* memory = nullptr;
+        const size_t words = 1 + (i * 37 + t * 101) % 40 * 50'000;
+        ASSERT_EQ(cuMemHostAlloc(&memory, words * 4, 0), CUDA_SUCCESS);
+        auto* values = static_cast<uint32_t*>(memory);
+        values[0] = values[words - 1] = t;
+        ASSERT_EQ(values[0], t);
+        ASSERT_EQ(values[words - 1], t);
+        ASSERT_EQ(cuMemFreeHost(memory), CUDA_SUCCESS);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(HostMemoryTest, SystemScopeAtomics) {
+  NEEDS_SHARED_MEMORY();
+  constexpr const char* kAtomics = R"(
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry count(.param .u64 address)
+{
+  .reg .b32 %r<2>; .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [address];
+  atom.global.sys.add.u32 %r1, [%rd1], 1;
+  ret;
+}
+)";
+  CUmodule module = nullptr;
+  CUfunction count = nullptr;
+  OK(cuModuleLoadData(&module, kAtomics));
+  OK(cuModuleGetFunction(&count, module, "count"));
+  for (const unsigned flags : {0u, unsigned{CU_MEMHOSTALLOC_WRITECOMBINED}}) {
+    void* memory = nullptr;
+    OK(cuMemHostAlloc(&memory, 4, flags));
+    *static_cast<uint32_t*>(memory) = 1000;
+    void* parameters[] = {&memory};
+    OK(cuLaunchKernel(count, 8, 1, 1, 256, 1, 1, 0, nullptr, parameters, nullptr));
+    OK(cuCtxSynchronize());
+    EXPECT_EQ(*static_cast<uint32_t*>(memory), 1000u + 8 * 256);
+    OK(cuMemFreeHost(memory));
+  }
+  OK(cuModuleUnload(module));
 }
 
 TEST_F(HostMemoryTest, FreeWaitsForTheWholeDevice) {

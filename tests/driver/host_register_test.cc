@@ -453,6 +453,24 @@ TEST_F(HostRegisterTest, ProgramsOwnFaultHandler) {
   munmap(read_only, kPage);
 }
 
+// Each by itself, as the driver does it.
+TEST_F(HostRegisterTest, WhichOfThemWaits) {
+  NEEDS_SHARED_MEMORY();
+  std::vector<char> memory(5 * kPage);
+  CUstream stream = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  {
+    Spinner spinner(Kernel("spin"), stream);
+    Say("registering",
+        Waits(spinner, [&] { EXPECT_EQ(cuMemHostRegister(memory.data(), memory.size(), 0), CUDA_SUCCESS); }));
+  }
+  {
+    Spinner spinner(Kernel("spin"), stream);
+    Say("its end", Waits(spinner, [&] { EXPECT_EQ(cuMemHostUnregister(memory.data()), CUDA_SUCCESS); }));
+  }
+  OK(cuStreamDestroy(stream));
+}
+
 TEST_F(HostRegisterTest, WaitsForTheWholeDevice) {
   NEEDS_SHARED_MEMORY();
   std::vector<char> memory(5 * kPage);

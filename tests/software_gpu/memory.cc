@@ -170,7 +170,7 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
                                 CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     if (p == nullptr || bytesize == 0 || (Flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (CUresult refused = RefuseWhileCapturing(); refused != CUDA_SUCCESS) return refused;
-    SynchronizeDevice();
+    // As cuMemHostAlloc, it does not wait; what was measured to wait is a registration with its end.
     return RegisterHostMemory(context, p, bytesize, Flags);
   });
 }

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/populate.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+namespace causeway::host {
+
+void Populate(std::byte* pages, uint64_t bytes) {
+  constexpr uint64_t kPartBytes = 16u << 20;
+  constexpr uint64_t kMostThreads = 8;
+  const uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
+  const uint64_t count = std::clamp<uint64_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+  std::atomic<uint64_t> next{0};
+  auto work = [&] {
+    for (uint64_t part; (part = next.fetch_add(1)) < parts;) {
+      const uint64_t at = part * kPartBytes;
+      madvise(pages + at, std::min(kPartBytes, bytes - at),
+              MADV_POPULATE_READ);  // else the driver's faults do it
+    }
+  };
+  std::vector<std::jthread> threads;
+  try {
+    for (uint64_t i = 1; i < std::min(count, parts); ++i) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads can be had: those that there are do it.
+  }
+  work();
+}
+
+}  // namespace causeway::host
