@@ -17,6 +17,14 @@ struct StatusOptions {
 };
 int RunStatus(const StatusOptions& options);
 
+struct TraceOptions {
+  std::string socket;
+  std::string out;       // empty: standard output
+  uint64_t session = 0;  // its number, or kTraceLast
+  bool list = false;
+};
+int RunTrace(const TraceOptions& options);
+
 struct PrivateDaemonOptions {
   std::string driver;         // empty: the daemon's default
   std::string guest_library;  // folder of libcuda.so.1; empty: beside the command
@@ -28,6 +36,7 @@ struct PrivateDaemonOptions {
 
 struct RunOptions {
   PrivateDaemonOptions daemon;
+  std::string trace_file;  // empty: no trace
   std::vector<std::string> command;
 };
 int RunCommand(const RunOptions& options);
@@ -76,6 +85,13 @@ class PrivateDaemon {
 // The folder of this program, and that of the guest library: `chosen`, or beside this program.
 std::string ProgramFolder();
 Result<std::string> FindGuestLibrary(const std::string& chosen);
+
+// What the daemon at `socket` says to a request of local_protocol.h, or one sentence.
+Result<std::string> AskDaemon(const std::string& socket, const void* request, size_t request_bytes);
+
+// The trace of a session (its number, or kTraceLast) as JSON, and its way into a file: "" or why not.
+Result<std::string> FetchTrace(const std::string& socket, uint64_t session);
+std::string WriteTrace(const std::string& trace, const std::string& file_name);
 
 // The status text of the daemon at `socket`, or one sentence.
 Result<std::string> QueryStatus(const std::string& socket);

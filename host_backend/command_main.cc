@@ -40,6 +40,24 @@ int main(int argc, char** argv) {
   run_app->add_option("command", run.command, "The command and its arguments, after --")->required();
   run_app->positionals_at_end();
 
+  run_app->add_option("--trace", run.trace_file, "Afterwards, write the last session's trace to this file");
+
+  TraceOptions trace;
+  trace.socket = causeway::kDefaultSocketPath;
+  trace.session = causeway::kTraceLast;
+  auto* trace_app = app.add_subcommand(
+      "trace",
+      "Export a session's last calls for chrome://tracing or ui.perfetto.dev, also after it has ended");
+  auto* session =
+      trace_app->add_option("--session", trace.session, "Number of the session, as --list shows it");
+  trace_app
+      ->add_flag_callback(
+          "--last", [] {}, "The session that began last (default)")
+      ->excludes(session);
+  trace_app->add_flag("--list", trace.list, "List the sessions that can be traced");
+  trace_app->add_option("--out", trace.out, "Write to this file instead of standard output");
+  trace_app->add_option("--socket", trace.socket, "The daemon's socket")->capture_default_str();
+
   BenchOptions bench;
   auto* bench_app = app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
   AddDaemonOptions(*bench_app, bench.daemon);
@@ -56,6 +74,7 @@ int main(int argc, char** argv) {
 
   CLI11_PARSE(app, argc, argv);
   if (status_app->parsed()) return RunStatus(status);
+  if (trace_app->parsed()) return RunTrace(trace);
   if (run_app->parsed()) return RunCommand(run);
   return RunBench(bench);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "host_backend/command.h"
+#include "ivshmem_ring/local_protocol.h"
 
 namespace causeway::command {
 namespace {
@@ -77,7 +78,12 @@ int RunCommand(const RunOptions& options) {
     return kOwnFailure;
   }
   if (child == 0) ExecCommand(options, *daemon, before);
-  return WaitAndForward(child, set);
+  const int status = WaitAndForward(child, set);
+  if (options.trace_file.empty()) return status;
+  const auto trace = FetchTrace(daemon->socket(), kTraceLast);
+  const std::string problem = trace.ok() ? WriteTrace(trace.value(), options.trace_file) : trace.error();
+  if (!problem.empty()) std::fprintf(stderr, "causeway: %s\n", problem.c_str());
+  return status;
 }
 
 }  // namespace causeway::command

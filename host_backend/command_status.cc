@@ -88,7 +88,7 @@ void PrintText(const std::string& json) {
 
 }  // namespace
 
-Result<std::string> QueryStatus(const std::string& socket_path) {
+Result<std::string> AskDaemon(const std::string& socket_path, const void* request, size_t request_bytes) {
   sockaddr_un address{};
   if (socket_path.size() >= sizeof(address.sun_path))
     return Error{"The socket's path " + socket_path + " is too long."};
@@ -101,9 +101,8 @@ Result<std::string> QueryStatus(const std::string& socket_path) {
   }
   const timeval limit{kAnswerLimitSeconds, 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  const LocalRequest request{kLocalMagic, kAbiMajor, kAbiMinor, LocalRequestKind::kStatus};
   LocalReply reply{};
-  if (send(fd.get(), &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request) ||
+  if (send(fd.get(), request, request_bytes, MSG_NOSIGNAL) != ssize_t(request_bytes) ||
       recv(fd.get(), &reply, sizeof(reply), 0) != sizeof(reply) || reply.magic != kLocalMagic) {
     return Error{"The daemon at " + socket_path + " did not answer as causewayd does; check --socket."};
   }
@@ -115,6 +114,11 @@ Result<std::string> QueryStatus(const std::string& socket_path) {
   while ((bytes = recv(fd.get(), packet.data(), packet.size(), 0)) > 0) text.append(packet, 0, size_t(bytes));
   if (bytes < 0) return Error{"The daemon at " + socket_path + " stopped in the middle of its answer."};
   return text;
+}
+
+Result<std::string> QueryStatus(const std::string& socket_path) {
+  const LocalRequest request{kLocalMagic, kAbiMajor, kAbiMinor, LocalRequestKind::kStatus};
+  return AskDaemon(socket_path, &request, sizeof(request));
 }
 
 std::string StatusValue(const std::string& json, const std::string& section, const std::string& key) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/flight_store.h"
 #include "host_backend/local_server.h"
 #include "host_backend/services.h"
 #include "host_backend/tcp_server.h"
@@ -32,6 +33,7 @@ class Daemon {
   EventLoop loop_;
   WorkerPool pool_;
   Counters counters_;
+  FlightStore flights_;
   Services services_;
   UniqueFd signals_;
   EventLoop::WatchId signal_watch_ = 0;

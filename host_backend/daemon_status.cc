@@ -26,7 +26,7 @@ void WriteAccount(JsonWriter& json, const AccountStatus& account) {
 }
 
 void WriteSession(JsonWriter& json, const SessionStatus& session) {
-  json.Open('{').Key("kind").String(session.kind);
+  json.Open('{').Key("number").Number(session.number).Key("kind").String(session.kind);
   if (!session.vm.empty()) json.Key("vm").String(session.vm);
   if (session.slot >= 0) json.Key("slot").Signed(session.slot).Key("session").Number(session.session);
   json.Key("pid").Number(session.pid).Key("uid").Number(session.uid);

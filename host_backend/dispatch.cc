@@ -49,22 +49,6 @@ constexpr HandlerTable kHandlers;
 
 }  // namespace
 
-const char* OpName(uint16_t op) {
-  switch (static_cast<Op>(op)) {
-#define CALL(fn, ...) \
-  case Op::fn:        \
-    return #fn;
-#define POST CALL
-#define GUEST CALL
-#define CUSTOM CALL
-#include "ivshmem_ring/calls.def"
-    case Op::kCopyToDevice:
-      return "copy to the device";
-    default:
-      return "a message of the session";
-  }
-}
-
 CUresult ServeRecord(Session& session, Request& request) {
   const size_t op = request.header.op;
   if (op >= static_cast<size_t>(Op::kCount) || kHandlers.at[op] == nullptr) {

@@ -42,6 +42,12 @@ class JsonWriter {
     std::snprintf(number, sizeof(number), "%.6g", value);
     return Raw(std::isfinite(value) ? number : "null");
   }
+  // As many digits behind the point: times, which must not be rounded to a few leading ones.
+  JsonWriter& Fixed(double value, int digits) {
+    char number[400];
+    std::snprintf(number, sizeof(number), "%.*f", digits, value);
+    return Raw(std::isfinite(value) ? number : "null");
+  }
   JsonWriter& Bool(bool value) { return Raw(value ? "true" : "false"); }
   const std::string& text() const { return text_; }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "host_backend/flight_store.h"
 #include "host_backend/region_file.h"
 #include "ivshmem_ring/local_protocol.h"
 
@@ -207,11 +208,11 @@ void LocalServer::OnPacket(Connection& connection, uint32_t events) {
 }
 
 void LocalServer::OnRequest(Connection& connection, const void* packet, size_t bytes) {
-  LocalRequest request;
-  if (bytes != sizeof(request))
-    return Refuse(connection, "This is not a request of the Causeway library or command.");
-  std::memcpy(&request, packet, sizeof(request));
-  if (request.magic != kLocalMagic)
+  LocalTraceRequest trace{};
+  std::memcpy(&trace, packet, std::min(bytes, sizeof(trace)));
+  const LocalRequest& request = trace.request;
+  const size_t expected = request.kind == LocalRequestKind::kTrace ? sizeof(trace) : sizeof(request);
+  if (bytes != expected || request.magic != kLocalMagic)
     return Refuse(connection, "This is not a request of the Causeway library or command.");
   if (request.abi_major != kAbiMajor) {
     return Refuse(connection, "The client speaks version " + std::to_string(request.abi_major) + "." +
@@ -220,17 +221,22 @@ void LocalServer::OnRequest(Connection& connection, const void* packet, size_t b
                                   "; install the same Causeway release on both sides.");
   }
   if (request.kind == LocalRequestKind::kOpenSession) return OpenSession(connection);
-  if (request.kind == LocalRequestKind::kStatus) {
-    if (!SendReply(connection.socket.get(), Reply(true, 0, ""), -1)) return OnClientGone(connection);
-    connection.status = status_();
-    connection.stage = Connection::Stage::kStatus;
-    services_.loop.Unwatch(connection.watch);
-    connection.watch =
-        services_.loop.Watch(connection.socket.get(), EPOLLOUT,
-                             [this, c = &connection](uint32_t events) { OnPacket(*c, events); });
-    return;
+  if (request.kind == LocalRequestKind::kStatus) return SendText(connection, status_());
+  if (request.kind == LocalRequestKind::kTrace) {
+    auto text = services_.flights.Answer(trace.session, connection.peer.uid);
+    if (!text.ok()) return Refuse(connection, text.error());
+    return SendText(connection, std::move(text.value()));
   }
   Refuse(connection, "This host knows no request of kind " + std::to_string(uint32_t(request.kind)) + ".");
+}
+
+void LocalServer::SendText(Connection& connection, std::string text) {
+  if (!SendReply(connection.socket.get(), Reply(true, 0, ""), -1)) return OnClientGone(connection);
+  connection.status = std::move(text);
+  connection.stage = Connection::Stage::kStatus;
+  services_.loop.Unwatch(connection.watch);
+  connection.watch = services_.loop.Watch(connection.socket.get(), EPOLLOUT,
+                                          [this, c = &connection](uint32_t events) { OnPacket(*c, events); });
 }
 
 void LocalServer::Refuse(Connection& connection, const std::string& sentence) {

@@ -32,6 +32,7 @@ class LocalServer {
   void OpenSession(Connection& connection);
   void BeginSession(Connection& connection);
   void Refuse(Connection& connection, const std::string& sentence);
+  void SendText(Connection& connection, std::string text);
   void SendStatus(Connection& connection);
   void OnClientGone(Connection& connection);
   void Destroy(Connection& connection);

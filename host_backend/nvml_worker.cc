@@ -95,12 +95,14 @@ class ControlLink {
 
 // Null, and the reason in *error.
 std::unique_ptr<ServerTransport> MakeTransport(const ReceivedAssignment& received, std::string* error) {
-  if (received.assignment.kind == AssignmentKind::kTcp) return std::make_unique<TcpServer>(received.fds[0]);
+  if (received.assignment.kind == AssignmentKind::kTcp)
+    return std::make_unique<TcpServer>(received.fds[0], MapFlight(received));
   RegionView view;
   if (!MapRegion(received, &view, error)) return nullptr;
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
+  options.flight = MapFlight(received);
   options.resolve = [](uint64_t, uint64_t) -> std::byte* { return nullptr; };  // no bulk in such a session
   auto* control = reinterpret_cast<HostControl*>(view.base + SlotOffset(view.slot) + kHostControlOffset);
   auto transport = std::make_unique<RingServer>(std::move(options));

@@ -198,6 +198,12 @@ OpenBlock Region::CopyOpenBlock(uint32_t slot) const {
   return block;
 }
 
+std::string Region::CopyFlight(uint32_t slot) const {
+  std::string bytes(sizeof(FlightImage), '\0');
+  CopyOut(bytes.data(), base_ + SlotOffset(slot) + kGuestFlightOffset, bytes.size());
+  return bytes;
+}
+
 void Region::ClearHostControl(uint32_t slot) {
   std::memset(&host_control(slot), 0, sizeof(HostControl));
 }

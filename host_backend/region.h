@@ -70,6 +70,8 @@ class Region {
   void StoreHostWord(uint32_t slot, uint32_t word);
 
   OpenBlock CopyOpenBlock(uint32_t slot) const;
+  // The guest's side of the flight record, as bytes.
+  std::string CopyFlight(uint32_t slot) const;
   void ClearHostControl(uint32_t slot);
   // Cut to the field's size.
   void WriteRefusal(uint32_t slot, std::string_view sentence);

@@ -39,6 +39,7 @@ RegionSession::RegionSession(Services& services, std::shared_ptr<Region> region,
       on_closed_(std::move(on_closed)) {}
 
 RegionSession::~RegionSession() {
+  services_.flights.End(number_);
   services_.pool.Withdraw(*this);
   ReleaseLive();
 }
@@ -91,7 +92,7 @@ void RegionSession::SetFatal(const std::string& sentence) {
 }
 
 void RegionSession::OnWorker(WorkerProcess& worker) {
-  worker_pid_ = worker.pid();
+  worker_pid_ = last_worker_pid_ = worker.pid();
   WorkerAssignment assignment{};
   assignment.kind = AssignmentKind::kRegion;
   assignment.slot = slot_;
@@ -101,11 +102,15 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   assignment.window_address = window_address_;
   std::vector<int> descriptors = {region_->fd()};
   if (origin_.client_socket >= 0) descriptors.push_back(origin_.client_socket);
+  flight_ = FlightFile::Make();
+  assignment.has_flight = flight_ != nullptr ? 1 : 0;
+  if (flight_ != nullptr) descriptors.push_back(flight_->fd());
   if (!worker.Assign(assignment, descriptors)) {
     worker.Kill();  // its exit is reported as OnNoWorker
     return;
   }
   ++services_.counters.sessions;
+  number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
   LogInfo(Name() + " is served by worker " + std::to_string(worker_pid_));
   state_ = State::kServing;
   StoreWord(SlotHostState::kServing);
@@ -127,6 +132,7 @@ void RegionSession::OnWorkerUsage(const WorkerUsage& usage) {
 
 void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
   worker_pid_ = 0;
+  if (!orderly) worker_end_ = how;
   if (state_ == State::kClosing) return Finish();
   if (state_ != State::kServing) return;
   if (!orderly) ++services_.counters.worker_deaths;
@@ -161,6 +167,7 @@ void RegionSession::Abandon(const std::string& sentence) {
 
 void RegionSession::Finish() {
   ReleaseLive();
+  services_.flights.End(number_);
   if (!reset_ && !region_->broken() && !region_->ZeroSlotMemory(slot_, region_->CopyOwnerTable())) {
     LogError(Name() + ": its memory cannot be zeroed, so its slot stays closed to others: " + ErrnoText());
     return;
@@ -176,8 +183,18 @@ SessionPeer RegionSession::Peer() const {
   return {scope, origin_.pid, origin_.uid, origin_.pid, origin_.share->device_memory_mib};
 }
 
+FlightCopy RegionSession::CopyFlight(bool with_images) const {
+  FlightCopy copy{Status(), worker_end_, "", ""};
+  copy.status.worker_pid = last_worker_pid_;
+  if (!with_images) return copy;
+  copy.guest = region_->CopyFlight(slot_);
+  if (flight_ != nullptr) copy.host = flight_->Copy();
+  return copy;
+}
+
 SessionStatus RegionSession::Status() const {
   SessionStatus status;
+  status.number = number_;
   status.kind = origin_.vm.empty() ? "local" : "vm";
   status.vm = origin_.vm;
   status.slot = slot_;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "host_backend/flight_store.h"
 #include "host_backend/region.h"
 #include "host_backend/services.h"
 
@@ -55,6 +56,7 @@ class RegionSession final : public WorkerClient {
   void StoreWord(SlotHostState state);
   void ReleaseLive();
   std::string Name() const;
+  FlightCopy CopyFlight(bool with_images) const;
 
   Services& services_;
   const std::shared_ptr<Region> region_;
@@ -68,6 +70,10 @@ class RegionSession final : public WorkerClient {
   bool reset_ = false;
   uint64_t window_address_ = 0;
   pid_t worker_pid_ = 0;
+  pid_t last_worker_pid_ = 0;
+  std::string worker_end_;  // where it was not in order
+  uint64_t number_ = 0;     // of the flight store's; 0: not served yet
+  std::unique_ptr<FlightFile> flight_;
   WorkerUsage usage_{};
 };
 

@@ -17,11 +17,14 @@ struct Counters {
   uint64_t violations = 0;     // malformed words and records from guests
 };
 
+class FlightStore;
+
 struct Services {
   EventLoop& loop;
   const Config& config;
   WorkerPool& pool;
   Counters& counters;
+  FlightStore& flights;
   const uint64_t api_hash;
   uint32_t live_sessions = 0;  // opening or served, of all kinds
 };
@@ -38,6 +41,7 @@ inline std::string TakeSession(Services& services) {
 }
 
 struct SessionStatus {
+  uint64_t number = 0;    // of all that this daemon has served; 0: not yet
   const char* kind = "";  // "vm", "local", "tcp"
   std::string vm;
   int64_t slot = -1;

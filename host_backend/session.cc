@@ -8,6 +8,8 @@
 
 #include <cstring>
 
+#include "ivshmem_ring/op_name.h"
+
 namespace causeway::host {
 
 Session::Session(std::unique_ptr<ServerTransport> transport, RegionView region)

@@ -223,9 +223,6 @@ extern std::atomic<CUcontext> warm_context;
 // The context and capture mode of the calling thread follow the message. 0, or the error that the call gets.
 CUresult EnterCallerState(const Session& session, const RecordHeader& header);
 
-// The driver function behind an opcode, for the log.
-const char* OpName(uint16_t op);
-
 // Runs the handler of an opcode (host_backend/dispatch.cc).
 CUresult ServeRecord(Session& session, Request& request);
 // Whether the guest must fetch printed text after this call (it is one of the driver's synchronisation

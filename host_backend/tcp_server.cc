@@ -10,6 +10,7 @@
 
 #include <utility>
 
+#include "host_backend/flight_store.h"
 #include "host_backend/open_block.h"
 #include "ivshmem_ring/local_protocol.h"
 
@@ -63,6 +64,7 @@ class TcpServer::Session final : public WorkerClient {
   }
 
   ~Session() override {
+    services_.flights.End(number_);
     services_.loop.Unwatch(watch_);
     services_.loop.Cancel(timer_);
     services_.pool.Withdraw(*this);
@@ -71,6 +73,7 @@ class TcpServer::Session final : public WorkerClient {
 
   SessionStatus Status() const {
     SessionStatus status;
+    status.number = number_;
     status.kind = "tcp";
     status.pid = block_.pid;
     status.state = worker_pid_ != 0 ? "serving" : "opening";
@@ -89,11 +92,16 @@ class TcpServer::Session final : public WorkerClient {
     // The reply goes first: from the assignment on, only the worker writes to the connection.
     fcntl(socket_.get(), F_SETFL, 0);  // workers expect a blocking connection
     const bool replied = send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL) == ssize_t(sizeof(reply));
-    if (!replied || !worker.Assign(assignment, {socket_.get()})) {
+    std::vector<int> descriptors = {socket_.get()};
+    flight_ = FlightFile::Make();
+    assignment.has_flight = flight_ != nullptr ? 1 : 0;
+    if (flight_ != nullptr) descriptors.push_back(flight_->fd());
+    if (!replied || !worker.Assign(assignment, descriptors)) {
       worker.Kill();
       return;
     }
-    worker_pid_ = worker.pid();
+    worker_pid_ = last_worker_pid_ = worker.pid();
+    number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
     ++services_.counters.sessions;
     LogInfo("TCP session of pid " + std::to_string(block_.pid) + " is served by worker " +
             std::to_string(worker_pid_));
@@ -116,6 +124,7 @@ class TcpServer::Session final : public WorkerClient {
 
   void OnWorkerExit(const std::string& how, bool orderly) override {
     if (!orderly) ++services_.counters.worker_deaths;
+    if (!orderly) worker_end_ = how;
     Log(orderly ? LogLevel::kInfo : LogLevel::kWarning,
         "TCP session of pid " + std::to_string(block_.pid) + " ended: its worker " + how);
     worker_pid_ = 0;
@@ -135,10 +144,19 @@ class TcpServer::Session final : public WorkerClient {
     if (std::exchange(live_, false)) --services_.live_sessions;
   }
 
+  // The guest's side stays with the guest: only the host's times are here.
+  FlightCopy CopyFlight(bool with_images) const {
+    FlightCopy copy{Status(), worker_end_, "", ""};
+    copy.status.worker_pid = last_worker_pid_;
+    if (with_images && flight_ != nullptr) copy.host = flight_->Copy();
+    return copy;
+  }
+
   void Leave() {
     if (std::exchange(left_, true)) return;
     services_.loop.Unwatch(watch_);
     services_.loop.Cancel(timer_);
+    services_.flights.End(number_);
     ReleaseLive();
     server_.Destroy(*this);
   }
@@ -193,6 +211,10 @@ class TcpServer::Session final : public WorkerClient {
   bool live_ = false;
   bool left_ = false;
   pid_t worker_pid_ = 0;
+  pid_t last_worker_pid_ = 0;
+  std::string worker_end_;
+  uint64_t number_ = 0;
+  std::unique_ptr<FlightFile> flight_;
   WorkerUsage usage_{};
 };
 

@@ -34,6 +34,14 @@ AccountPage* MapAccount(ReceivedAssignment* received, std::string* error) {
   return nullptr;
 }
 
+FlightImage* MapFlight(const ReceivedAssignment& received) {
+  if (received.assignment.has_flight == 0) return nullptr;
+  const int fd = received.fds[received.assignment.has_client_socket != 0 ? 2 : 1];
+  void* image = mmap(nullptr, sizeof(FlightImage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  return image != MAP_FAILED ? static_cast<FlightImage*>(image) : nullptr;
+}
+
 bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error) {
   view->fd = received.fds[0];
   view->bytes = received.assignment.region_bytes;

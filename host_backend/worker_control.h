@@ -7,7 +7,7 @@
 //
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
 //   daemon -> worker  WorkerAssignment  + descriptors (account page, region, client socket) or (account page,
-//                                       tcp socket)
+//                                       tcp socket), and the session's FlightImage where has_flight
 //   worker -> daemon  WorkerUsage       at most every 500 ms while serving
 //   worker -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by
 //   daemon -> worker  SharingReply      + a descriptor if has_descriptor; one request at a time
@@ -38,7 +38,7 @@ struct WorkerAssignment {
   uint64_t region_bytes;
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
   uint32_t account_cell;    // the worker's own, of host_backend/account_page.h
-  uint32_t reserved;
+  uint32_t has_flight;      // the last descriptor is the file for the host's FlightImage (layout.h)
 };
 static_assert(sizeof(WorkerAssignment) == 40);
 

@@ -73,7 +73,7 @@ std::string StartDriver(const std::string& path, WorkerReady* ready) {
 std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, std::string* error) {
   RegionView view;
   if (received.assignment.kind == AssignmentKind::kTcp) {
-    return std::make_unique<Session>(std::make_unique<TcpServer>(received.fds[0]), view);
+    return std::make_unique<Session>(std::make_unique<TcpServer>(received.fds[0], MapFlight(received)), view);
   }
   if (!MapRegion(received, &view, error)) return nullptr;
   // The session is made after the transport that asks it, hence the holder.
@@ -81,6 +81,7 @@ std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, std::st
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
+  options.flight = MapFlight(received);
   options.resolve = [holder](uint64_t offset, uint64_t bytes) {
     return (*holder)->ResolveOffset(offset, bytes);
   };

@@ -6,7 +6,10 @@
 //                   the library maps it, fills OpenBlock and the guest page, sends one byte kLocalReady,
 //                   then waits for the host's slot word; closing the socket ends the session
 //   status:         LocalRequest{kStatus} -> LocalReply, then the JSON text in packets of at most 64 KiB,
-//   then EOF TCP session:    OpenBlock bytes -> LocalReply bytes, then record frames
+//   then EOF
+//   trace:          LocalTraceRequest -> LocalReply, then as for the status: the list of sessions as JSON
+//   and, where one was asked for, NUL and its FlightImages (layout.h): guest_bytes and host_bytes in the list
+//   say how large TCP session:    OpenBlock bytes -> LocalReply bytes, then record frames
 //   (ivshmem_ring/tcp_transport.h)
 #pragma once
 #include <cstdint>
@@ -17,7 +20,7 @@ inline constexpr uint64_t kLocalMagic = 0x314c595745534143;
 inline constexpr char kLocalReady = 'o';
 inline constexpr char kDefaultSocketPath[] = "/run/causeway/causeway.sock";
 
-enum class LocalRequestKind : uint32_t { kOpenSession = 1, kStatus = 2 };
+enum class LocalRequestKind : uint32_t { kOpenSession = 1, kStatus = 2, kTrace = 3 };
 
 struct LocalRequest {
   uint64_t magic;
@@ -26,6 +29,15 @@ struct LocalRequest {
   LocalRequestKind kind;
 };
 static_assert(sizeof(LocalRequest) == 16);
+
+inline constexpr uint64_t kTraceList = 0;             // only the list
+inline constexpr uint64_t kTraceLast = ~uint64_t{0};  // of the session that began last
+
+struct LocalTraceRequest {
+  LocalRequest request;  // kTrace
+  uint64_t session;      // its number in the list, or one of the above
+};
+static_assert(sizeof(LocalTraceRequest) == 24);
 
 struct LocalReply {
   uint64_t magic;

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -83,6 +84,32 @@ TEST_F(CommandTest, RunFailsWithTheDaemonsSentence) {
   EXPECT_NE(driver.output.find("The driver library /nowhere/libcuda.so.1 does not exist; correct --driver."),
             std::string::npos);
   ExpectNothingLeft();
+}
+
+TEST_F(CommandTest, Trace) {
+  const std::string at = " --socket " + socket();
+  EXPECT_NE(Shell(Causeway("trace" + at)).output.find("No daemon answers at "), std::string::npos);
+  StartDaemon("ok");
+  const Outcome nobody = Shell(Causeway("trace" + at));
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_NE(nobody.output.find("No session has been served that you may look into."), std::string::npos);
+  EXPECT_EQ(Shell(Causeway("trace --list" + at)).output, "no sessions\n");
+  {
+    LocalClient client(socket());
+    ASSERT_EQ(client.RequestSession().accepted, 1u);
+    client.region().Open(0, 1);
+    ASSERT_TRUE(client.SendReady());
+    WaitForSession("serving");
+    // The guest's side is whatever the guest has written.
+    std::memset(client.region().base() + SlotOffset(0) + kGuestFlightOffset, 0x5a, sizeof(FlightImage));
+    EXPECT_EQ(Shell(Causeway("trace --last" + at + " | python3 -m json.tool > /dev/null")).output, "");
+  }
+  ASSERT_TRUE(WaitForNoSession());
+  EXPECT_NE(Shell(Causeway("trace --list" + at)).output.find("ended"), std::string::npos);
+  EXPECT_EQ(Shell(Causeway("trace --session 1 --out " + folder() + "/trace" + at)).output, "");
+  EXPECT_TRUE(std::filesystem::exists(folder() + "/trace"));
+  EXPECT_NE(Shell(Causeway("trace --session 2" + at)).output.find("no session of that number"),
+            std::string::npos);
 }
 
 TEST_F(CommandTest, Status) {

@@ -29,3 +29,9 @@ add_executable(accounting_rows_test accounting_test.cc)
 target_link_libraries(accounting_rows_test PRIVATE causeway_worker_core GTest::gtest_main)
 add_test(NAME accounting COMMAND accounting_rows_test)
 set_tests_properties(accounting PROPERTIES LABELS unit TIMEOUT 60)
+
+# What `causeway trace` makes of flight records.
+add_executable(trace_test trace_test.cc)
+target_link_libraries(trace_test PRIVATE causeway_command causeway_ring GTest::gtest_main)
+add_test(NAME trace_test COMMAND trace_test)
+set_tests_properties(trace_test PROPERTIES LABELS unit TIMEOUT 60)

@@ -26,7 +26,7 @@ using namespace causeway;
 
 struct Received {
   WorkerAssignment assignment{};
-  int descriptors[kMaxPacketDescriptors] = {-1, -1, -1};  // account page, then the session's
+  int descriptors[kMaxPacketDescriptors] = {-1, -1, -1, -1};  // account page, then the session's
   int session(int index) const { return descriptors[1 + index]; }
 };
 

@@ -5,6 +5,7 @@
 Usage: session_death_test.py BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU CLIENT [unittest arguments]
 """
 
+import json
 import os
 import pathlib
 import signal
@@ -109,6 +110,33 @@ class Deaths(sessions.Sessions):
         self.wait_idle()
         self.assertEqual(self.status()["counters"]["worker_deaths"], 1)
         return client
+
+    # ---- what the dead leave ------------------------------------------------------------------------------------
+
+    def test_trace_outlives_its_session(self):
+        self.start()
+        client = Client(self, self.address, "copy", "pageable")
+        client.started()
+        worker = self.worker_of(client)
+        os.kill(worker, signal.SIGKILL)
+        self.wait("the session to end", lambda: "signal 9" in self.trace("--list"))
+        client.end()
+        self.expect_working()
+        self.wait_idle()
+        listed = self.trace("--list").splitlines()
+        self.assertEqual(len(listed), 2, listed)
+        self.assertIn(f"worker {worker}", listed[0])
+        self.assertIn("ended: its worker", listed[0])
+        killed, last = json.loads(self.trace("--session", "1")), json.loads(self.trace("--last"))
+        for trace in (killed, last):
+            names = {event["name"] for event in trace["traceEvents"]}
+            self.assertIn("open the session", names)
+            self.assertIn("on the host", names)
+            self.assertGreater(trace["otherData"]["guest_messages"], 5)
+            self.assertGreater(trace["otherData"]["host_messages"], 5)
+            self.assertEqual(trace["otherData"]["dropped_records"], 0)
+        self.assertIn("signal 9", killed["otherData"]["end"])
+        self.assertIn("cuLaunchKernel", {event["name"] for event in last["traceEvents"]})
 
     def test_worker_killed_idle(self):
         self.lose_worker("idle", "go\n")

@@ -133,6 +133,12 @@ class Sessions(unittest.TestCase):
                                 capture_output=True, text=True, timeout=LIMIT_S, check=True)
         return json.loads(answer.stdout)
 
+    def trace(self, *arguments):
+        answer = subprocess.run([BACKEND + "/causeway", "trace", "--socket", self.socket, *arguments],
+                                capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        return answer.stdout
+
     def worker_of(self, client):
         found = [s["worker_pid"] for s in self.status()["sessions"] if s["pid"] == client.process.pid]
         self.assertEqual(len(found), 1)

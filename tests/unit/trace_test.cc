@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// From flight records to a trace: clocks are aligned, times add up, and no bytes do harm.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "host_backend/trace_export.h"
+#include "ivshmem_ring/call.h"
+#include "ivshmem_ring/flight_recorder.h"
+#include "tests/unit/json_check.h"
+
+namespace causeway {
+namespace {
+
+constexpr uint64_t kHostZero = 7'000'000'000;    // ticks of 0.5 ns
+constexpr uint64_t kGuestZero = 90'000'000'000;  // the guest's counter began elsewhere
+constexpr uint64_t kZeroNs = 50'000'000'000;
+
+// A session whose times the test chooses, in ns after its beginning.
+class Recorded {
+ public:
+  Recorded() {
+    guest_->header = {
+        kFlightVersion, sizeof(FlightRecord), {kGuestZero, 3}, {kGuestZero + 200'000'000, 100'000'003}, {}};
+    host_->header = {kFlightVersion, sizeof(FlightRecord), {kHostZero, kZeroNs}, {kHostZero, kZeroNs}, {}};
+  }
+  void Waiting(uint64_t sequence, Op op, const uint64_t (&ns)[4], uint32_t after = 0) {
+    Put(guest_->channel[2][sequence % kFlightChannelRecords], sequence, op, kGuestZero, ns[0], ns[3], 77);
+    Put(host_->channel[2][sequence % kFlightChannelRecords], sequence, op, kHostZero, ns[1], ns[2], after);
+  }
+  void Posted(uint64_t sequence, Op op, const uint64_t (&ns)[3]) {
+    Put(guest_->main[sequence % kFlightMainRecords], sequence, op, kGuestZero, ns[0], 0, 77);
+    Put(host_->main[sequence % kFlightMainRecords], sequence, op, kHostZero, ns[1], ns[2], 0);
+  }
+  FlightImage& guest() { return *guest_; }
+  FlightImage& host() { return *host_; }
+  std::string Trace(bool one_clock = false) const {
+    TraceInput input;
+    input.guest_name = "guest";
+    input.worker_name = "worker";
+    input.guest = Bytes(*guest_);
+    input.host = Bytes(*host_);
+    input.one_clock = one_clock;
+    input.now = {kHostZero + 2'000'000'000, kZeroNs + 1'000'000'000};
+    return ChromeTrace(input);
+  }
+
+ private:
+  static std::string_view Bytes(const FlightImage& image) {
+    return {reinterpret_cast<const char*>(&image), sizeof image};
+  }
+  static void Put(FlightRecord& record, uint64_t sequence, Op op, uint64_t zero, uint64_t begin, uint64_t end,
+                  uint32_t who) {
+    record = {zero + 2 * begin,
+              end != 0 ? zero + 2 * end : 0,
+              static_cast<uint32_t>(sequence) + 1,
+              who,
+              56,
+              static_cast<uint16_t>(op),
+              0};
+  }
+  std::unique_ptr<FlightImage> guest_ = std::make_unique<FlightImage>();
+  std::unique_ptr<FlightImage> host_ = std::make_unique<FlightImage>();
+};
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Trace, ClocksAreAlignedByRoundTrips) {
+  Recorded session;
+  session.Waiting(5, Op::cuStreamSynchronize, {1000, 1300, 9300, 9600});
+  session.Waiting(6, Op::cuMemAlloc_v2, {20'000, 20'200, 21'000, 21'200});  // the fastest: 0.2 us each way
+  const std::string trace = session.Trace();
+  EXPECT_TRUE(test::JsonCheck::Holds(trace)) << trace;
+  EXPECT_NE(trace.find("aligned with the host's by round trips"), std::string::npos) << trace;
+  EXPECT_NE(trace.find("\"clock_uncertainty_us\":0.200"), std::string::npos) << trace;
+  // The halves of the round trip of the second call are equal, so nothing is shifted.
+  EXPECT_NE(trace.find("\"name\":\"cuMemAlloc_v2\",\"pid\":1,\"tid\":1,\"ts\":19.000,\"dur\":1.200"),
+            std::string::npos)
+      << trace;
+  EXPECT_NE(trace.find("\"name\":\"to the host\",\"pid\":1,\"tid\":1,\"ts\":0.000,\"dur\":0.300"),
+            std::string::npos)
+      << trace;
+  EXPECT_NE(trace.find("\"name\":\"cuStreamSynchronize\",\"pid\":2,\"tid\":3,\"ts\":0.300,\"dur\":8.000"),
+            std::string::npos)
+      << trace;
+}
+
+TEST(Trace, RequestsWaitForPostedCalls) {
+  Recorded session;
+  session.Posted(0, Op::cuLaunchKernel, {500, 900, 4900});
+  session.Waiting(0, Op::cuStreamSynchronize, {1000, 1300, 9300, 9600}, 1);  // after one posted record
+  const std::string trace = session.Trace();
+  EXPECT_TRUE(test::JsonCheck::Holds(trace)) << trace;
+  EXPECT_EQ(Count(trace, "\"name\":\"after posted calls\""), 2u)
+      << trace;  // as the guest and as the worker saw it
+  EXPECT_NE(trace.find("\"name\":\"cuLaunchKernel\",\"pid\":2,\"tid\":0"), std::string::npos);
+  EXPECT_EQ(Count(trace, "\"cat\":\"in the ring\""), 2u);
+}
+
+TEST(Trace, WhatHasNoEndIsShown) {
+  Recorded session;
+  session.Waiting(0, Op::cuStreamSynchronize, {1000, 1300, 0, 0});
+  session.Posted(0, Op::cuLaunchKernel, {500, 900, 0});
+  const std::string trace = session.Trace();
+  EXPECT_NE(trace.find("cuStreamSynchronize (no reply)"), std::string::npos) << trace;
+  EXPECT_EQ(Count(trace, "(not finished)"), 2u) << trace;
+}
+
+TEST(Trace, WhatCannotBeTrueIsDropped) {
+  Recorded session;
+  session.Waiting(0, Op::cuMemAlloc_v2, {1000, 1300, 9300, 9600});
+  session.guest().channel[2][3].number = 9;  // does not belong there
+  session.guest().main[0] = {~uint64_t{0}, 0, 1, 77, 56, 40, 0};
+  session.host().main[1] = {kHostZero + 100, kHostZero + 50, 2, 0, 56, 40, 0};  // ends before it begins
+  const std::string trace = session.Trace();
+  EXPECT_NE(trace.find("\"dropped_records\":3"), std::string::npos) << trace;
+  EXPECT_NE(trace.find("\"guest_messages\":1,\"host_messages\":1"), std::string::npos) << trace;
+}
+
+TEST(Trace, GarbageStaysJson) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 60; ++round) {
+    Recorded session;
+    session.Waiting(5, Op::cuStreamSynchronize, {1000, 1300, 9300, 9600});
+    FlightImage& image = round % 2 == 0 ? session.guest() : session.host();
+    auto* bytes = reinterpret_cast<uint8_t*>(&image);
+    const size_t begin = round % 3 == 0 ? 0 : offsetof(FlightHeader, first);  // with and without its version
+    const size_t step = round % 5 + 1;
+    for (size_t at = begin; at < sizeof image; at += step) bytes[at] = static_cast<uint8_t>(random());
+    // Many of them in their places and of plausible times, so that they are looked at.
+    for (uint32_t i = 0; i < kFlightMainRecords; ++i) {
+      image.main[i].number = i + 1;
+      if (i % 2 == 0) image.main[i].begin = kHostZero + random() % 2'000'000'000;
+      if (i % 3 == 0) image.main[i].end = 0;
+    }
+    EXPECT_TRUE(test::JsonCheck::Holds(session.Trace(round % 4 == 0))) << "round " << round;
+  }
+  TraceInput none;
+  EXPECT_TRUE(test::JsonCheck::Holds(ChromeTrace(none)));
+  none.guest = "too short";
+  EXPECT_TRUE(test::JsonCheck::Holds(ChromeTrace(none)));
+}
+
+TEST(FlightRecorder, KeepsTheLastRecordsOfEachLink) {
+  const auto image = std::make_unique<FlightImage>();
+  FlightRecorder recorder(image.get());
+  RecordHeader header{};
+  header.bytes = 100;
+  for (header.sequence = 0; header.sequence < kFlightMainRecords + 3; ++header.sequence)
+    recorder.Begin(FlightRecorder::kMainLink, header, 1, 1000 + header.sequence);
+  EXPECT_EQ(image->main[2].number, kFlightMainRecords + 3);
+  EXPECT_EQ(image->main[3].number, 4u);
+  recorder.End(FlightRecorder::kMainLink, 2, 5000);  // its place was taken
+  EXPECT_EQ(image->main[2].end, 0u);
+  recorder.End(FlightRecorder::kMainLink, 3, 6000);
+  EXPECT_EQ(image->main[3].end, 6000u);
+  header.sequence = kFlightChannelRecords + 1;
+  recorder.Begin(kChannelCount - 1, header, 1, 7000);
+  EXPECT_EQ(image->channel[kChannelCount - 1][1].begin, 7000u);
+  FlightRecorder nowhere(nullptr);
+  nowhere.Begin(0, header, 1, 1);
+  nowhere.End(0, 0, 1);
+}
+
+}  // namespace
+}  // namespace causeway
