@@ -58,6 +58,7 @@ class CopyThreads {
     const std::lock_guard lock(mutex_);
     if (!tried_) Start();
     jobs_.push_back(job);
+    WakeSleepers(job->helpers_);  // they are up by the time the first parts are there
   }
 
   void Remove(CopyJob* job) {
@@ -80,10 +81,13 @@ class CopyThreads {
     offers_.fetch_add(1);
     if (sleepers_.load() == 0) return;
     const std::lock_guard lock(mutex_);
-    for (uint64_t i = 0; i < std::min<uint64_t>(parts, CopyThreadCount()); ++i) wake_.notify_one();
+    WakeSleepers(parts);
   }
 
  private:
+  void WakeSleepers(uint64_t most) {
+    for (uint64_t i = 0; i < std::min<uint64_t>(most, sleepers_.load()); ++i) wake_.notify_one();
+  }
   // Threads that cannot be started are done without.
   void Start() {
     tried_ = true;

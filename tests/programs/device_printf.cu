@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // printf in kernels: every kind of argument, many lines, order among launches, and host lines in between.
+#include <vector>
+
 #include "tests/programs/check.h"
 
 __global__ void Formats(const char* text) {
@@ -46,6 +48,17 @@ int main() {
   size_t fifo_bytes = 0;
   CHECK(cudaDeviceGetLimit(&fifo_bytes, cudaLimitPrintfFifoSize));
   REQUIRE(fifo_bytes >= 64 * 1024);
+  // A blocking copy brings it too, also one that is made in many pieces.
+  std::vector<char> large(5 << 20, 1);
+  char* device_large;
+  CHECK(cudaMalloc(&device_large, large.size()));
+  Lines<<<1, 1>>>(3, 200);
+  CHECK(cudaMemcpy(device_large, large.data(), large.size(), cudaMemcpyHostToDevice));
+  std::printf("host after a copy to the device\n");
+  Lines<<<1, 1>>>(4, 200);
+  CHECK(cudaMemcpy(large.data(), device_large, large.size(), cudaMemcpyDeviceToHost));
+  std::printf("host after a copy to the host\n");
+  CHECK(cudaFree(device_large));
   CHECK(cudaFree(text));
   CHECK(cudaFree(device_result));
   std::printf("device_printf: done\n");
