@@ -143,18 +143,31 @@ void Image::Lay() {
   wire_bytes_ = offset;
 }
 
-void Image::Copy(uint64_t at, std::span<std::byte> to) const {
+template <class Visit>
+void Image::Walk(Visit visit) const {
   static constexpr std::byte kGap[kImageAlign] = {};
-  CopyPart(at, to, header_.data(), 0, header_.size());
+  visit(0, std::span<const std::byte>(header_));
   uint64_t begin = header_.size();
   for (const Part& part : parts_) {
-    CopyPart(at, to, kGap, begin, part.wire_offset - begin);
+    visit(begin, std::span(kGap).first(part.wire_offset - begin));
     begin = part.wire_offset;
     for (const auto& run : part.runs) {
-      CopyPart(at, to, run.data(), begin, run.size());
+      visit(begin, run);
       begin += run.size();
     }
   }
+}
+
+void Image::Copy(uint64_t at, std::span<std::byte> to) const {
+  Walk([&](uint64_t begin, std::span<const std::byte> bytes) {
+    CopyPart(at, to, bytes.data(), begin, bytes.size());
+  });
+}
+
+ImageHash Image::Hash() const {
+  ImageHasher hasher;
+  Walk([&](uint64_t, std::span<const std::byte> bytes) { hasher.Add(bytes.data(), bytes.size()); });
+  return hasher.Finish();
 }
 
 }  // namespace causeway::guest

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "guest_lib/fatbin.h"
+#include "ivshmem_ring/image_hash.h"
 
 namespace causeway::guest {
 
@@ -26,6 +27,7 @@ class Image {
   // As it travels (ivshmem_ring/session_messages.h, ImageHeader): size, and bytes [at, at + to.size()).
   uint64_t wire_bytes() const { return wire_bytes_; }
   void Copy(uint64_t at, std::span<std::byte> to) const;
+  ImageHash Hash() const;
 
  private:
   struct Part {
@@ -36,6 +38,9 @@ class Image {
   CUresult AddPart(const void* image, bool any_text = false);
   CUresult AddBytes(const std::byte* bytes, uint64_t size, bool is_fatbin);
   void Lay();
+  // All of it in order: visit(begin, bytes).
+  template <class Visit>
+  void Walk(Visit visit) const;
 
   std::vector<Capability> devices_;
   std::vector<Part> parts_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules and libraries: the image goes to the host as a blob, in pieces.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -16,31 +17,65 @@
 namespace causeway::guest {
 namespace {
 
+std::atomic<bool> host_keeps_images{true};
+
+// One message that loads an image: the image itself, or its hash.
+struct LoadMessage {
+  Op op;
+  const Object* object;
+  const Image& image;
+  JitOptions* options;
+
+  CUresult Send(ChannelLease& lease, const ImageHash* hash, ImageAnswer* answer) const {
+    const uint64_t option_bytes = options->wire().size(), image_at = ImageAligned(option_bytes);
+    const auto copy = [&](uint64_t at, std::span<std::byte> to) {
+      const uint64_t begin = std::max(at, image_at);
+      if (at < image_at) {
+        std::fill_n(to.begin(), std::min(image_at - at, to.size()), std::byte{0});
+        CopyPart(at, to, options->wire().data(), 0, option_bytes);
+      }
+      if (begin < at + to.size()) image.Copy(begin - image_at, to.subspan(begin - at));
+    };
+    LoadBody body{WireOf(object), options->count(), 0, option_bytes, 0, {}};
+    if (hash != nullptr) {
+      body.known_bytes = image.wire_bytes();
+      std::copy(hash->begin(), hash->end(), body.known_hash);
+    }
+    Blob blob(lease);
+    const uint64_t blob_bytes =
+        hash == nullptr ? image_at + image.wire_bytes() : std::max(image_at, kImageAlign);
+    if (const CUresult result = blob.Fill(blob_bytes, copy)) return result;
+    Writer w = lease.Begin();
+    w.Put(body);
+    CUresult result = blob.Send(op, w);
+    Reader in;
+    if (result == CUDA_SUCCESS) result = lease.Await(&in);
+    const auto reply = in.left() >= sizeof(LoadReply) ? in.Get<LoadReply>() : LoadReply{};
+    *answer = reply.answer;
+    std::vector<std::byte> outputs;
+    if (FetchBlob(lease, reply.output_bytes, &outputs) == CUDA_SUCCESS) options->Return(outputs);
+    return result;
+  }
+};
+
+// A large image is asked for first: another process of this machine may have sent it.
 template <class T>
 CUresult Load(Op op, T* handle, const Image& image, JitOptions* options) {
   ChannelLease lease;
   if (lease.error() != CUDA_SUCCESS) return lease.error();
-  const uint64_t image_at = ImageAligned(options->wire().size());
-  const auto copy = [&](uint64_t at, std::span<std::byte> to) {
-    const uint64_t begin = std::max(at, image_at);
-    if (at < image_at) {
-      std::fill_n(to.begin(), std::min(image_at - at, to.size()), std::byte{0});
-      CopyPart(at, to, options->wire().data(), 0, options->wire().size());
-    }
-    if (begin < at + to.size()) image.Copy(begin - image_at, to.subspan(begin - at));
-  };
-  Blob blob(lease);
-  if (const CUresult result = blob.Fill(image_at + image.wire_bytes(), copy)) return result;
   Object* object = NewObject(kKindOf<T>, op == Op::cuLibraryLoadData ? nullptr : CurrentContextObject());
   if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  Writer w = lease.Begin();
-  w.Put(LoadBody{WireOf(object), options->count(), 0, options->wire().size()});
-  CUresult result = blob.Send(op, w);
-  Reader reply;
-  if (result == CUDA_SUCCESS) result = lease.Await(&reply);
-  const auto output_bytes = reply.left() >= sizeof(uint64_t) ? reply.Get<uint64_t>() : 0;
-  std::vector<std::byte> outputs;
-  if (FetchBlob(lease, output_bytes, &outputs) == CUDA_SUCCESS) options->Return(outputs);
+  const LoadMessage message{op, object, image, options};
+  CUresult result = CUDA_SUCCESS;
+  ImageAnswer answer = ImageAnswer::kUnknown;
+  if (image.wire_bytes() >= kLeastKeptImageBytes && host_keeps_images.load()) {
+    const ImageHash hash = image.Hash();
+    result = message.Send(lease, &hash, &answer);
+    if (answer == ImageAnswer::kNotKept) host_keeps_images = false;
+  }
+  if (answer != ImageAnswer::kLoaded && lease.error() == CUDA_SUCCESS) {
+    result = message.Send(lease, nullptr, &answer);
+  }
   if (result != CUDA_SUCCESS) {
     FreeObject(object);
     return result;

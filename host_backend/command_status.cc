@@ -71,6 +71,11 @@ void PrintText(const std::string& json) {
   std::printf("workers: %s, of them %s of %s spare ones ready, %s starting\n",
               value("workers", "all").c_str(), value("workers", "spare_ready").c_str(),
               value("workers", "spare_wanted").c_str(), value("workers", "starting").c_str());
+  std::printf("module images: %s kept, %s, found %s times of %s\n", value("images", "kept").c_str(),
+              Mib(value("images", "bytes")).c_str(), value("images", "found").c_str(),
+              std::to_string(std::strtoull(value("images", "found").c_str(), nullptr, 10) +
+                             std::strtoull(value("images", "not_found").c_str(), nullptr, 10))
+                  .c_str());
   if (!value("workers", "problem").empty()) std::printf("problem: %s\n", value("workers", "problem").c_str());
   std::printf("so far: %s sessions, %s refused, %s worker deaths, %s violations by guests\n",
               value("counters", "sessions").c_str(), value("counters", "refused").c_str(),

@@ -255,6 +255,8 @@ Config ReadConfig(const toml::table& table) {
   config.local_region_mib =
       reader.Number("local_region_mib", kMinRegionMib, kMaxRegionMib).value_or(config.local_region_mib);
   CheckRegionMib(reader, "local_region_mib", config.local_region_mib);
+  config.image_cache_mib =
+      reader.Number("image_cache_mib", 0, kMaxImageCacheMib).value_or(config.image_cache_mib);
   config.max_sessions =
       uint32_t(reader.Number("max_sessions", 1, kMaxSessions).value_or(config.max_sessions));
   config.local_share = ReadShare(reader, "local_");

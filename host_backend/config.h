@@ -4,7 +4,7 @@
 //   socket = "/run/causeway/causeway.sock"   socket_mode = "0660"   socket_group = "render"
 //   worker = "/usr/libexec/causeway/causeway-worker"                driver_library = "libcuda.so.1"
 //   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false
-//   spare_workers = 1    local_region_mib = 4096    max_sessions = 64
+//   spare_workers = 1    local_region_mib = 4096    max_sessions = 64    image_cache_mib = 256
 //   log_level = "info"   log_file = "/var/log/causeway.log"
 //   [[vm]]
 //   name = "guest1"   region_file = "/dev/shm/causeway-guest1"   region_mib = 1024
@@ -28,6 +28,7 @@ inline constexpr uint64_t kMib = 1u << 20;
 inline constexpr uint64_t kMinRegionMib = kMinRegionBytes / kMib;
 inline constexpr uint64_t kMaxRegionMib = kMaxGranules * kGranuleBytes / kMib;
 inline constexpr uint32_t kMaxSpareWorkers = 64;
+inline constexpr uint64_t kMaxImageCacheMib = 1u << 16;
 inline constexpr uint32_t kMaxSessions = 4096;
 inline constexpr uint64_t kMaxDeviceMemoryMib = uint64_t{1} << 24;  // 16 TiB
 inline constexpr size_t kMaxGpus = 16;
@@ -63,6 +64,7 @@ struct Config {
   bool nvml_shows_all = false;
   uint32_t spare_workers = 1;
   uint64_t local_region_mib = 4096;
+  uint64_t image_cache_mib = 256;  // of each VM, local user or TCP peer; 0: none
   uint32_t max_sessions = 64;
   GpuShare local_share;  // of each local user
   LogLevel log_level = LogLevel::kInfo;

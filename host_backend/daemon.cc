@@ -16,7 +16,7 @@ Daemon::Daemon(const Config& config)
       pool_(
           loop_,
           WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library, config_.nvml_shows_all},
-          config_.spare_workers),
+          config_.spare_workers, config_.image_cache_mib * kMib),
       services_{loop_, config_, pool_, counters_, flights_, ApiHash()} {}
 
 Daemon::~Daemon() {
@@ -87,6 +87,7 @@ std::string Daemon::StatusText() const {
   report.starting = pool_.starting();
   report.workers = pool_.worker_count();
   report.worker_problem = pool_.failure();
+  report.images = pool_.images();
   report.counters = counters_;
   report.accounts = pool_.AccountsStatus();
   for (const auto& vm : vms_) vm->AppendStatus(report.sessions, report.regions);

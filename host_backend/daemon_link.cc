@@ -87,6 +87,32 @@ CUresult DaemonLink::Drop(const SharedToken& token) {
   return Ask(request, -1, &reply, nullptr);
 }
 
+namespace {
+
+SharingRequest ImageMessage(SharingAction action, const ImageHash& hash, uint64_t bytes) {
+  ImageRequest image{};
+  std::memcpy(image.hash, hash.data(), sizeof image.hash);
+  image.bytes = bytes;
+  SharingRequest request{};
+  request.action = action;
+  std::memcpy(request.bytes, &image, sizeof image);
+  return request;
+}
+
+}  // namespace
+
+CUresult DaemonLink::PutImage(const ImageHash& hash, uint64_t bytes, int file) {
+  SharingRequest request = ImageMessage(SharingAction::kPutImage, hash, bytes);
+  request.has_descriptor = 1;
+  SharingReply reply{};
+  return Ask(request, file, &reply, nullptr);
+}
+
+CUresult DaemonLink::GetImage(const ImageHash& hash, uint64_t bytes, UniqueFd* file) {
+  SharingReply reply{};
+  return Ask(ImageMessage(SharingAction::kGetImage, hash, bytes), -1, &reply, file);
+}
+
 CUresult DaemonLink::FindWorker(uint32_t guest_pid, int* worker_pid) {
   SharingRequest request{};
   request.action = SharingAction::kFindWorker;

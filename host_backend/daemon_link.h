@@ -9,6 +9,7 @@
 #include "host_backend/unique_fd.h"
 #include "host_backend/worker_control.h"
 #include "ivshmem_ring/driver_api.h"
+#include "ivshmem_ring/image_hash.h"
 #include "ivshmem_ring/sharing_messages.h"
 
 namespace causeway::host {
@@ -22,6 +23,9 @@ class DaemonLink {
   // Of a shared object either *descriptor is set or the bytes hold it.
   CUresult Get(SharedKind kind, const SharedToken& token, void* bytes, UniqueFd* descriptor);
   CUresult Drop(const SharedToken& token);
+  // Module images by hash; CUDA_ERROR_NOT_PERMITTED: the daemon keeps none.
+  CUresult PutImage(const ImageHash& hash, uint64_t bytes, int file);
+  CUresult GetImage(const ImageHash& hash, uint64_t bytes, UniqueFd* file);
   // The worker that serves a process of this VM.
   CUresult FindWorker(uint32_t guest_pid, int* worker_pid);
 

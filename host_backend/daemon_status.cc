@@ -63,6 +63,9 @@ std::string StatusJson(const StatusReport& report) {
   json.Key("loaded").String(report.driver).Key("version").Number(report.driver_version);
   json.Key("devices").Number(report.device_count).Close('}');
   WriteWorkers(json, report);
+  json.Key("images").Open('{');
+  json.Key("kept").Number(report.images.images).Key("bytes").Number(report.images.bytes);
+  json.Key("found").Number(report.images.found).Key("not_found").Number(report.images.not_found).Close('}');
   json.Key("counters").Open('{');
   json.Key("sessions").Number(report.counters.sessions).Key("refused").Number(report.counters.refused);
   json.Key("worker_deaths").Number(report.counters.worker_deaths);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/image_cache.h"
 #include "host_backend/services.h"
 
 namespace causeway::daemon {
@@ -21,6 +22,7 @@ struct StatusReport {
   size_t starting = 0;
   size_t workers = 0;
   std::string worker_problem;
+  ImageCacheStatus images;
   Counters counters;
   std::vector<SessionStatus> sessions;
   std::vector<RegionStatus> regions;

@@ -6,6 +6,7 @@
 
 #include "host_backend/accounting.h"
 #include "host_backend/jit_options.h"
+#include "host_backend/kept_image.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
 
@@ -23,7 +24,9 @@ struct FatbinWrapper {  // driver_interface: 24 bytes, version 2 points to an ar
 
 // An image with what must live as long as the library.
 struct Image {
-  ImageBytes bytes;
+  ImageBytes bytes;                 // of options and image, unless
+  std::unique_ptr<KeptImage> kept;  // the image lies here
+  uint64_t own_bytes = 0;           // that this session sent
   std::vector<const void*> parts;
   FatbinWrapper wrapper;
 
@@ -74,7 +77,20 @@ CUresult TakeLoad(Session& session, Request& request, LoadBody* body, JitOptions
     session.violations.fetch_add(1);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return TakeImage(session, blob.subspan(image_at), image);
+  if (body->known_bytes != 0) {
+    ImageHash hash;
+    std::copy(std::begin(body->known_hash), std::end(body->known_hash), hash.begin());
+    const KeptImages found = FindImage(session.daemon(), hash, body->known_bytes, &image->kept);
+    if (found == KeptImages::kFound) return TakeImage(session, image->kept->bytes(), image);
+    request.out.Put(
+        LoadReply{0, found == KeptImages::kUnknown ? ImageAnswer::kUnknown : ImageAnswer::kNotKept, 0});
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  image->kept = KeepImage(session.daemon(), blob.subspan(image_at));
+  image->own_bytes = blob_bytes;
+  if (image->kept == nullptr) return TakeImage(session, blob.subspan(image_at), image);
+  *image->bytes = {};  // the options have copied theirs
+  return TakeImage(session, image->kept->bytes(), image);
 }
 
 // What the compiler said, also when it failed.
@@ -82,14 +98,14 @@ void ReplyOutputs(Session& session, Request& request, const JitOptions& options)
   std::vector<std::byte>& left = session.left_blob(request.channel);
   left.clear();
   options.AppendOutputs(&left);
-  request.out.Put(uint64_t{left.size()});
+  request.out.Put(LoadReply{left.size(), ImageAnswer::kLoaded, 0});
 }
 
-// The bytes that were loaded; what the driver makes of them on the device it does not say.
+// The bytes that were sent to be loaded, not those that another session did; what the driver makes of them on
+// the device it does not say.
 void CountImage(void* loaded, const Image& image, bool in_context) {
   TheAccounting().Hold(ChargeSpace::kImage, reinterpret_cast<uint64_t>(loaded),
-                       TheAccounting().Reserve(MemoryKind::kImages, kNoDevice, image.bytes->size()),
-                       in_context);
+                       TheAccounting().Reserve(MemoryKind::kImages, kNoDevice, image.own_bytes), in_context);
 }
 
 }  // namespace

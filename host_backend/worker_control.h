@@ -63,6 +63,9 @@ enum class SharingAction : uint32_t {
   kGet,         // kind, token -> bytes or descriptor
   kDrop,        // kind, token of the worker's own: nobody can ask for it any more
   kFindWorker,  // guest_pid -> worker_pid, of a session that the caller's user may control
+  // Images (host_backend/image_cache.h); `bytes` is an ImageRequest. kForbidden: none are kept.
+  kPutImage,  // descriptor of a sealed memory file: the image and kImagePadding zeros
+  kGetImage,  // -> descriptor
 };
 enum class SharingResult : uint32_t { kOk = 0, kUnknown = 1, kFull = 2, kForbidden = 3 };
 
@@ -78,6 +81,13 @@ struct SharingRequest {
   uint8_t bytes[kSharedBytes];
 };
 static_assert(sizeof(SharingRequest) == 96);
+
+struct ImageRequest {
+  uint8_t hash[32];
+  uint64_t bytes;
+};
+static_assert(sizeof(ImageRequest) <= kSharedBytes);
+inline constexpr uint64_t kImagePadding = 64;
 
 struct SharingReply {
   SharingResult result;

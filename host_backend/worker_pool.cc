@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace causeway::daemon {
@@ -27,8 +28,13 @@ size_t RoomForShared() {
 
 }  // namespace
 
-WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers)
-    : loop_(loop), program_(std::move(program)), spare_workers_(spare_workers), shared_(RoomForShared()) {}
+WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers,
+                       uint64_t image_cache_bytes)
+    : loop_(loop),
+      program_(std::move(program)),
+      spare_workers_(spare_workers),
+      shared_(RoomForShared()),
+      images_(image_cache_bytes, RoomForShared() / 4) {}
 
 WorkerPool::~WorkerPool() {
   loop_.Cancel(retry_timer_);
@@ -276,6 +282,17 @@ void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request,
     case SharingAction::kFindWorker:
       reply = FindWorker(*entry, request.guest_pid);
       break;
+    case SharingAction::kPutImage:
+    case SharingAction::kGetImage: {
+      ImageRequest image;
+      std::memcpy(&image, request.bytes, sizeof image);
+      ImageHash hash;
+      std::copy(std::begin(image.hash), std::end(image.hash), hash.begin());
+      reply.result = request.action == SharingAction::kPutImage
+                         ? images_.Put(entry->scope, hash, image.bytes, std::move(descriptor))
+                         : images_.Get(entry->scope, hash, image.bytes, &found);
+      break;
+    }
     default:
       reply.result = SharingResult::kUnknown;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "host_backend/accounts.h"
+#include "host_backend/image_cache.h"
 #include "host_backend/shared_objects.h"
 #include "host_backend/worker_process.h"
 
@@ -37,7 +38,8 @@ class WorkerPool final : public WorkerProcess::Listener {
  public:
   static constexpr size_t kMaxStarting = 4;  // at once: driver start-up is heavy on CPU and memory
 
-  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers);
+  // `image_cache_bytes`: of each scope.
+  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers, uint64_t image_cache_bytes);
   ~WorkerPool() override;
 
   // Starts the first spares.
@@ -55,6 +57,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   bool empty() const { return workers_.empty(); }
   size_t ready_spares() const;
   size_t starting() const;
+  const ImageCacheStatus& images() const { return images_.status(); }
   size_t worker_count() const { return workers_.size(); }
   // What its session holds.
   MemoryBytes MemoryOf(const WorkerClient& client) const;
@@ -116,6 +119,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   bool stopping_ = false;
   uint64_t next_number_ = 1;
   SharedObjects shared_;
+  ImageCache images_;
   Accounts accounts_;
 };
 

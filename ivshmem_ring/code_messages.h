@@ -50,14 +50,27 @@ struct JitChange {
   uint64_t value;
 };
 
-// Op::cuModuleLoadDataEx, cuLibraryLoadData. The channel's blob holds option_bytes of options, then, at the
-// next multiple of kImageAlign, the image. Reply, also when the load failed: u64 bytes of JitOutputs to be
-// fetched.
+// Op::cuModuleLoadDataEx, cuLibraryLoadData. The blob holds option_bytes of options, then, at the next
+// multiple of kImageAlign, the image; or, if known_bytes is not 0, nothing: the host is asked for the image
+// of that size and hash (ivshmem_ring/image_hash.h). Reply, also when the load failed: LoadReply.
 struct LoadBody {
   WireHandle handle;  // of the new module or library
   uint32_t option_count;
   uint32_t reserved;
   uint64_t option_bytes;
+  uint64_t known_bytes;
+  uint8_t known_hash[32];
+};
+static_assert(sizeof(LoadBody) == 64);
+enum class ImageAnswer : uint32_t {
+  kLoaded,   // or refused by the driver
+  kUnknown,  // nothing was loaded: send it
+  kNotKept,  // the same, and it is no use to ask again
+};
+struct LoadReply {
+  uint64_t output_bytes;  // of JitOutputs to be fetched
+  ImageAnswer answer;
+  uint32_t reserved;
 };
 
 // Op::cuLinkCreate_v2, cuLinkAddData_v2, cuLinkComplete, cuLinkDestroy. Blob of the first: options; of the

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "tests/driver/child_process.h"
 #include "tests/driver/driver_test.h"
 #include "tests/driver/images.h"
 
@@ -87,6 +88,55 @@ TEST_F(ModuleTest, WaitsLittle) {
   EXPECT_EQ(cuFuncGetParamInfo(add, 2, &offset, &bytes), CUDA_SUCCESS);
   EXPECT_EQ(RepliesAwaited(), before);
   OK(cuModuleUnload(module));
+}
+
+// More than one message holds.
+std::string LargeText(pid_t owner) {
+  std::string text = "// " + std::to_string(owner) + "\n" + kKernels + "\n";
+  for (int line = 0; text.size() < 3'000'000; ++line) text += "// line " + std::to_string(line) + "\n";
+  return text;
+}
+
+uint64_t RepliesToLoad(CUmodule* module, const std::string& text) {
+  const uint64_t before = RepliesAwaited();
+  EXPECT_EQ(cuModuleLoadData(module, text.c_str()), CUDA_SUCCESS);
+  return RepliesAwaited() - before;
+}
+
+TEST(Child, DISABLED_LoadsAsItsParentDid) {
+  CUcontext context;
+  CUmodule module;
+  OK(cuInit(0));
+  OK(cuDevicePrimaryCtxRetain(&context, 0));
+  OK(cuCtxSetCurrent(context));
+  exit(static_cast<int>(RepliesToLoad(&module, LargeText(getppid()))));
+}
+
+// A large image that a process of this machine has loaded is not sent again.
+TEST_F(ModuleTest, LargeImagesAreSentOnce) {
+  std::string text = LargeText(getpid());
+  CUmodule first, second, other;
+  RepliesToLoad(&first, text);
+  EXPECT_LE(RepliesToLoad(&second, text), 1u);
+  ExpectAdds(second);
+  OK(cuModuleUnload(second));
+  EXPECT_LE(RunChild("Child.DISABLED_LoadsAsItsParentDid"), 1);
+  ExpectAdds(first);
+  // One byte makes it another.
+  text.replace(text.find("add("), 4, "abd(");
+  OK(cuModuleLoadData(&other, text.c_str()));
+  CUfunction function;
+  EXPECT_EQ(cuModuleGetFunction(&function, other, "add"), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(cuModuleGetFunction(&function, other, "abd"), CUDA_SUCCESS);
+  // A library keeps its image while it lives, whatever becomes of the caller's.
+  CUlibrary library;
+  CUkernel kernel;
+  OK(cuLibraryLoadData(&library, text.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+  text.assign(text.size(), ' ');
+  EXPECT_EQ(cuLibraryGetKernel(&kernel, library, "abd"), CUDA_SUCCESS);
+  EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+  OK(cuModuleUnload(other));
+  OK(cuModuleUnload(first));
 }
 
 TEST_F(ModuleTest, LoadsFiles) {

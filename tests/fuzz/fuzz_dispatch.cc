@@ -225,6 +225,7 @@ void MakeLoad(Input& input, Bytes& body, HandleKind kind) {
   const uint8_t options = input.Byte();
   load.option_count = options < 128 ? options % 3 : static_cast<uint32_t>(SomeNumber(input));
   load.option_bytes = options < 200 ? sizeof(JitOption) * (options % 3) : SomeNumber(input);
+  if (options % 4 == 0) load.known_bytes = SomeNumber(input);
   Put(body, &load, sizeof load);
 }
 

@@ -13,6 +13,11 @@ add_test(NAME daemon_test COMMAND daemon_test)
 set_tests_properties(daemon_test PROPERTIES TIMEOUT 300)
 
 # What the daemon keeps for processes that share something.
+add_executable(image_cache_test image_cache_test.cc)
+target_link_libraries(image_cache_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME image_cache COMMAND image_cache_test)
+set_tests_properties(image_cache PROPERTIES LABELS unit TIMEOUT 60)
+
 add_executable(shared_objects_test shared_objects_test.cc)
 target_link_libraries(shared_objects_test PRIVATE causeway_daemon GTest::gtest_main)
 add_test(NAME shared_objects COMMAND shared_objects_test)
