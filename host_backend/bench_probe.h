@@ -1,67 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver functions that the benchmark's probe calls, looked up in whichever library it was given.
+// The benchmark's probe: one CUDA driver library, loaded by path, and what is measured on it.
 #pragma once
 #include <cuda.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace causeway::bench {
 
+// The driver functions that the probe calls, looked up in whichever library it was given.
 struct Api {
-  decltype(&::cuInit) init;
-  decltype(&::cuDeviceGet) device_get;
-  decltype(&::cuDeviceGetAttribute) device_get_attribute;
-  decltype(&::cuDevicePrimaryCtxRetain) primary_retain;
-  decltype(&::cuCtxSetCurrent) set_current;
-  decltype(&::cuCtxGetCurrent) get_current;
-  decltype(&::cuCtxSynchronize) context_synchronize;
-  decltype(&::cuModuleLoadData) module_load;
-  decltype(&::cuModuleGetFunction) get_function;
-  decltype(&::cuLaunchKernel) launch;
-  decltype(&::cuStreamCreate) stream_create;
-  decltype(&::cuStreamSynchronize) stream_synchronize;
-  decltype(&::cuStreamQuery) stream_query;
-  decltype(&::cuEventCreate) event_create;
-  decltype(&::cuEventRecord) event_record;
-  decltype(&::cuEventQuery) event_query;
-  decltype(&::cuCtxGetCacheConfig) get_cache_config;
-  decltype(&::cuMemGetInfo_v2) memory_info;
-  decltype(&::cuMemAlloc_v2) memory_alloc;
-  decltype(&::cuMemFree_v2) memory_free;
-  decltype(&::cuMemAllocAsync) alloc_async;
-  decltype(&::cuMemFreeAsync) free_async;
-  decltype(&::cuMemHostAlloc) host_alloc;
-  decltype(&::cuMemFreeHost) host_free;
-  decltype(&::cuMemcpyHtoD_v2) to_device;
-  decltype(&::cuMemcpyDtoH_v2) to_host;
-  decltype(&::cuPointerGetAttribute) pointer_attribute;
-};
-
-// One measured value. A call that failed leaves its error instead.
-struct Figure {
-  std::string name;
-  const char* unit = "us";  // "us": less is better; "GB/s": more is better
-  double value = 0;
-  CUresult error = CUDA_SUCCESS;
+#define FUNCTION(name) decltype(&::name) name;
+#include "host_backend/bench_functions.def"
+#undef FUNCTION
 };
 
 // What every figure needs, made once.
 struct Bench {
   Api api{};
   CUdevice device = 0;
-  CUfunction kernel = nullptr;
-  CUstream stream = nullptr;
+  CUcontext context = nullptr;
+  CUfunction write_word = nullptr;  // (address, value)
+  CUfunction fill = nullptr;        // (address, words, value)
+  CUfunction sum = nullptr;         // (address, words, where)
+  CUfunction add_one = nullptr;     // (address, words)
+  CUstream stream = nullptr;        // non-blocking
   CUdeviceptr word = 0;
-  bool quick = false;       // few repetitions
-  bool calls_only = false;  // no copies of many megabytes: for small VMs
+  bool quick = false;   // few repetitions, little memory: exercises everything, measures little
+  int64_t worker = -1;  // the process that serves this one; its processor time is this one's
 };
 
-// Every figure but the start-up, in the order of the table.
-std::vector<Figure> Measure(const Bench& bench);
+using Words = std::vector<std::string>;  // of the figure's id
+using Measure = std::function<CUresult(Bench&, const Words&, double*)>;
 
-// One launch of the kernel: *bench.word = value.
-CUresult Launch(const Bench& bench, uint32_t value);
+// By the id's first word.
+void AddCallFigures(std::map<std::string, Measure>* figures);
+void AddCopyFigures(std::map<std::string, Measure>* figures);
+void AddMemoryFigures(std::map<std::string, Measure>* figures);
+
+// ---- what the figures are made of (bench_probe_time.cc)
+// ------------------------------------------------------
+
+double NowUs();
+double Median(std::vector<double> values);
+
+struct Plan {
+  int rounds = 9;
+  int calls = 1000;  // of a round
+};
+// Microseconds of one `call`: the median of rounds. Calls that take long are made less often. `after` (not
+// timed) runs behind each round, and once ahead, behind the first call.
+CUresult TimeCalls(const Bench& bench, Plan plan, const std::function<CUresult()>& call,
+                   const std::function<CUresult()>& after, double* us);
+// The same for a call that needs something before each: `before` is not timed.
+CUresult TimeSingle(const Bench& bench, int calls, const std::function<CUresult()>& before,
+                    const std::function<CUresult()>& call, double* us);
+
+// One launch of write_word on `stream`.
+CUresult Launch(const Bench& bench, CUstream stream);
+// One launch that fills the device, and its end.
+CUresult RunWide(const Bench& bench, CUfunction function, void** parameters);
+// Processor time of this process and of the worker that serves it, in microseconds.
+double CpuUs(const Bench& bench);
+uint64_t Number(const Words& words, size_t index, uint64_t otherwise = 0);
 
 }  // namespace causeway::bench

@@ -31,6 +31,7 @@ struct PrivateDaemonOptions {
   std::string log_file;       // empty: in the temporary folder, gone afterwards
   uint64_t region_mib = 4096;
   uint32_t spare_workers = 1;
+  uint32_t max_sessions = 0;  // 0: the daemon's default
   bool tcp = false;
 };
 
@@ -45,10 +46,16 @@ struct BenchOptions {
   PrivateDaemonOptions daemon;
   std::string native;  // empty: libcuda.so.1, or the daemon's driver where one is named
   std::string json_file;
-  uint32_t pairs = 5;
+  std::string plot_file;
+  std::string only;  // empty: all figures
+  uint32_t rounds = 5;
+  uint32_t limit_s = 240;
+  uint32_t idle_sessions = 100;
+  bool list = false;
   bool guest_only = false;  // inside a VM: no native library there, and CAUSEWAY says where the host is
   bool quick = false;       // few repetitions: exercises everything, measures little
 };
+inline constexpr int kBenchFailed = 1, kBenchIncomplete = 3;
 int RunBench(const BenchOptions& options);
 
 // A causewayd of one's own in a temporary folder; both end with this object.
@@ -60,6 +67,7 @@ class PrivateDaemon {
   PrivateDaemon& operator=(const PrivateDaemon&) = delete;
 
   const std::string& socket() const { return socket_; }
+  pid_t pid() const { return pid_; }
   // What CAUSEWAY must be for the programs that use it.
   const std::string& address() const { return address_; }
   const std::string& guest_library_folder() const { return guest_library_; }

@@ -20,6 +20,31 @@ void AddDaemonOptions(CLI::App& app, PrivateDaemonOptions& options) {
   app.add_flag("--tcp", options.tcp, "Use TCP on the loopback interface instead of shared memory");
 }
 
+void AddBenchOptions(CLI::App& app, BenchOptions& bench) {
+  AddDaemonOptions(app, bench.daemon);
+  app.add_option("--native", bench.native, "CUDA driver library to compare with (default that of --driver)");
+  app.add_option("--rounds", bench.rounds, "Samples of each figure and side, in turns")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--limit", bench.limit_s, "No further figure after so many seconds")->capture_default_str();
+  app.add_option("--only", bench.only, "Only figures whose name or id has this in it, or matches it (*, ?)");
+  app.add_flag("--list", bench.list, "List the figures and their goals, and measure nothing");
+  app.add_option("--json", bench.json_file, "Also write all samples to this file");
+  app.add_option("--plot", bench.plot_file,
+                 "Also measure the copies' curve and draw it into this file (SVG)");
+  app.add_option("--idle-sessions", bench.idle_sessions,
+                 "Sessions whose processor time is measured while they do nothing")
+      ->check(CLI::Range(1, 1000));
+  app.add_flag("--guest-only", bench.guest_only,
+               "Inside a VM: only Causeway's figures, with CAUSEWAY as it is set");
+  app.add_flag("--quick", bench.quick,
+               "Few repetitions, small copies, three idle sessions: a test of the benchmark itself");
+  app.footer(
+      "Exit status: 0 every figure was measured, whether its goal is met or not; 1 nothing could be measured "
+      "or a file\n"
+      "not written; 3 some figures could not be measured, or time was up; 100 and more: wrong options.");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -59,20 +84,10 @@ int main(int argc, char** argv) {
   trace_app->add_option("--socket", trace.socket, "The daemon's socket")->capture_default_str();
 
   BenchOptions bench;
-  auto* bench_app = app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
-  AddDaemonOptions(*bench_app, bench.daemon);
-  bench_app->add_option("--native", bench.native,
-                        "CUDA driver library to compare with (default that of --driver)");
-  bench_app->add_option("--pairs", bench.pairs, "Runs of each side, alternating")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  bench_app->add_option("--json", bench.json_file, "Also write all figures to this file");
-  bench_app->add_flag("--guest-only", bench.guest_only,
-                      "Inside a VM: only Causeway's figures, with CAUSEWAY as it is set");
-  bench_app->add_flag("--quick", bench.quick,
-                      "Few repetitions and small copies: a test of the benchmark itself");
+  AddBenchOptions(*app.add_subcommand("bench", "Measure native and Causeway's figures side by side"), bench);
 
   CLI11_PARSE(app, argc, argv);
+  if (bench.quick && app.get_subcommand("bench")->count("--idle-sessions") == 0) bench.idle_sessions = 3;
   if (status_app->parsed()) return RunStatus(status);
   if (trace_app->parsed()) return RunTrace(trace);
   if (run_app->parsed()) return RunCommand(run);

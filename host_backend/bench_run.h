@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measuring: who is asked for a figure, in which order, and what happens when that fails.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "host_backend/bench_report.h"
+#include "host_backend/command.h"
+
+namespace causeway::bench {
+
+class BenchRun {
+ public:
+  explicit BenchRun(const command::BenchOptions& options) : options_(options) {}
+
+  // "" or why nothing can be measured.
+  std::string Prepare();
+  // Rounds of all figures, both sides in turns, until there are enough or time is up.
+  void Measure();
+  const Report& report() const { return report_; }
+  // Whether every figure that was asked for has a value.
+  bool complete() const;
+
+ private:
+  struct Idle {
+    double cpu_percent = 0;  // of 100 sessions
+    double worker_mib = 0;
+    double native_mib = 0;
+  };
+
+  std::string FindLibraries();
+  ProbePlan PlanFor(Side side) const;
+  bool Measures(const Row& row, Side side) const;
+  Result<double> Sample(const Row& row, Side side);
+  Result<double> SampleStartup(Side side);
+  Result<double> SamplePair(const Row& row, Side side);
+  Result<double> SampleIdle(const Row& row, Side side);
+  Result<Idle> MeasureIdle();
+  // The side's first or second probe, started where it does not run.
+  Result<ProbeProcess*> Probe(Side side, int index);
+  void NameWorker(ProbeProcess& probe) const;
+  std::string WaitForSpare() const;
+  void Progress(uint32_t round, const Row& row) const;
+
+  const command::BenchOptions& options_;
+  Report report_;
+  std::unique_ptr<command::PrivateDaemon> daemon_;
+  std::string program_;
+  std::string address_;
+  std::unique_ptr<ProbeProcess> probes_[kSides][2];
+  std::optional<Result<Idle>> idle_;
+};
+
+}  // namespace causeway::bench

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`causeway bench` on the software GPU: every figure is measured on both sides, in all forms. No speed is judged.
+
+Usage: bench_test.py CAUSEWAY SOFTWARE_GPU
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+LIMIT_S = 120
+CAUSEWAY = DRIVER = ""
+
+
+class Bench(unittest.TestCase):
+    def bench(self, *arguments):
+        return subprocess.run([CAUSEWAY, "bench", "--driver", DRIVER, "--quick", *arguments], capture_output=True, text=True,
+                              timeout=LIMIT_S, check=False)
+
+    def test_every_figure_in_every_form(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table, picture = pathlib.Path(folder, "bench.json"), pathlib.Path(folder, "copies.svg")
+            answer = self.bench("--rounds", "2", "--json", str(table), "--plot", str(picture))
+            self.assertEqual(answer.returncode, 0, answer.stdout + answer.stderr)
+            report = json.loads(table.read_text(encoding="utf-8"))
+            drawn = xml.etree.ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+        listed = self.bench("--list", "--plot", "none").stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in listed], [figure["id"] for figure in report["figures"]])
+        self.assertTrue(report["test_only"])
+        for figure in report["figures"]:
+            once = figure["id"] in ("idle_cpu", "resident")
+            self.assertEqual(len(figure["causeway"]), 1 if once else 2, figure)
+            guest_only = figure["id"] in ("idle_cpu", "empty_call")
+            self.assertEqual(len(figure["native"]), 0 if guest_only else 1 if once else 2, figure)
+            self.assertEqual("goal" in figure, "met" in figure, figure)
+            self.assertIn(figure["name"], answer.stdout)
+        self.assertGreater(report["geometric_mean"], 0)
+        lines = [path for path in drawn.iter() if path.get("fill") == "none" and path.get("d", "").count("L") > 5]
+        self.assertEqual(len(lines), 8, "two panels of four curves")
+        self.assertIn("only show that the benchmark works", answer.stdout)
+
+    def test_only_some(self):
+        answer = self.bench("--rounds", "1", "--only", "launch, *")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn("launch, enqueue", answer.stdout)
+        self.assertNotIn("cuEventRecord", answer.stdout)
+        nothing = self.bench("--only", "no such figure")
+        self.assertEqual(nothing.returncode, 1)
+        self.assertIn("No figure is called no such figure; --list shows them all.", nothing.stderr)
+        self.assertGreaterEqual(self.bench("--no-such-option").returncode, 100)
+
+    def test_what_fails_is_named(self):
+        # Over TCP no memory is mapped.
+        answer = self.bench("--tcp", "--rounds", "1", "--only", "mapped_*")
+        self.assertEqual(answer.returncode, 3, answer.stdout + answer.stderr)
+        self.assertIn("kernel reads mapped pinned memory, causeway: error 801", answer.stdout)
+
+
+if __name__ == "__main__":
+    CAUSEWAY, DRIVER = sys.argv[1:3]
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
