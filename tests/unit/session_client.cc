@@ -97,6 +97,51 @@ void CopyForever(Guest& guest, bool pinned) {
   (void)guest;
 }
 
+// Memory of the program that is registered and unregistered until a call fails or `rounds` are over. Whatever
+// happens, it keeps its bytes.
+CUresult RegisterRepeatedly(CUcontext context, unsigned seed, unsigned rounds) {
+  const size_t words = (1u << 20) + seed * 7919;
+  std::vector<unsigned> memory(words);
+  for (size_t i = 0; i < words; ++i) memory[i] = static_cast<unsigned>(i) + seed;
+  CUresult result = DRIVER(cuCtxSetCurrent)(context);
+  for (unsigned round = 0; round < rounds && result == CUDA_SUCCESS; ++round) {
+    void *small = nullptr, *large = nullptr;
+    result = DRIVER(cuMemHostRegister)(memory.data() + seed, (words - 2 * seed) * 4, 0);
+    if (result == CUDA_SUCCESS) result = DRIVER(cuMemHostAlloc)(&small, 1000 + round * 4000 % 900'000, 0);
+    if (result == CUDA_SUCCESS) result = DRIVER(cuMemHostAlloc)(&large, 17u << 20, 0);
+    if (result == CUDA_SUCCESS) result = DRIVER(cuMemHostUnregister)(memory.data() + seed);
+    if (result == CUDA_SUCCESS) result = DRIVER(cuMemFreeHost)(large);
+    if (result == CUDA_SUCCESS) result = DRIVER(cuMemFreeHost)(small);
+  }
+  for (size_t i = 0; i < words; ++i) {
+    if (memory[i] != static_cast<unsigned>(i) + seed) Say("lost word", static_cast<int>(i)), std::_Exit(6);
+  }
+  return result;
+}
+
+CUresult RegisterInThreads(const Guest& guest, unsigned rounds) {
+  CUresult results[3] = {};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] { results[i] = RegisterRepeatedly(guest.context, i * 333, rounds); });
+  for (std::thread& thread : threads) thread.join();
+  for (const CUresult result : results) {
+    if (result != results[0]) return CUDA_ERROR_UNKNOWN;
+  }
+  return results[0];
+}
+
+// As many rounds as its standard input has lines; says when nothing is held any more.
+int RegisterInRounds(const Guest& guest) {
+  char line[16];
+  Say("started", getpid());
+  while (std::fgets(line, sizeof line, stdin) != nullptr) {
+    Need("rounds", RegisterInThreads(guest, 10));
+    Say("idle", getpid());
+  }
+  return 0;
+}
+
 // Computes until its standard input ends; every round is compared.
 int Compute(Guest& guest, const std::atomic<bool>& end) {
   unsigned round = 0;
@@ -147,6 +192,10 @@ int Lose(Guest& guest, const std::string& how) {
     reader.join();
     if (other != result) return 5;
     guest.SayLoss(result, since);
+  } else if (how == "register") {
+    Say("started", getpid());
+    const CUresult result = RegisterInThreads(guest, ~0u);
+    guest.SayLoss(result, Clock::now());
   } else {
     Say("started", getpid());
     CUresult result = CUDA_SUCCESS;
@@ -203,6 +252,7 @@ int main(int argc, char** argv) {
   Guest guest;
   if (mode == "init") return Say("init", DRIVER(cuInit)(0)), 0;
   guest.Start();
+  if (mode == "register") return RegisterInRounds(guest);
   if (mode == "copy") CopyForever(guest, argument == "pinned");
   if (mode == "compute") {
     std::atomic<bool> end{false};

@@ -16,6 +16,7 @@ import time
 import sessions
 from sessions import LIMIT_S, Client, alive, children
 
+OWNER_TABLE, SLICE_BYTES, ARENA_SLICES = 0x10000, 2 << 20, 16  # ivshmem_ring/layout.h, guest_lib/region_memory.cc
 LOST = 911  # CUDA_ERROR_EXTERNAL_DEVICE
 
 
@@ -79,6 +80,49 @@ class Deaths(sessions.Sessions):
                 if how == "fork":
                     self.assertEqual(out[0], "child 0")
                 self.wait_idle()
+
+    def slices(self, client):
+        """How many slices of its region the guest has, by the owner table, and how many bytes the region keeps."""
+        for link in pathlib.Path(f"/proc/{client.process.pid}/fd").iterdir():
+            if "memfd:causeway" in os.readlink(link) and "std" not in os.readlink(link):
+                with open(link, "rb") as region:
+                    region.seek(OWNER_TABLE)
+                    owners = struct.unpack("<128H", region.read(256))
+                    return sum(owner == 1 for owner in owners), os.fstat(region.fileno()).st_blocks * 512
+        return self.fail("the client has no region")
+
+    def test_pinned_memory_goes_back_to_the_region(self):
+        self.start()
+        client = Client(self, self.address, "register")
+        client.started()
+        before, _ = self.slices(client)
+        for _ in range(2):
+            client.process.stdin.write("go\n")
+            client.process.stdin.flush()
+            self.assertTrue(client.process.stdout.readline().startswith("idle"))
+            self.assertLessEqual(self.slices(client)[0], before + ARENA_SLICES)
+            # The pages too, a moment later: what stays is the arena that small blocks share.
+            self.wait("the pages", lambda: self.slices(client)[1] <= (before + ARENA_SLICES + 2) * SLICE_BYTES)
+        out, err, code = client.result()
+        self.assertEqual((out, err, code), ([], [], 0))
+        self.wait_idle()
+
+    def test_killed_while_registering(self):
+        self.start()
+        for round_number in range(4):
+            client = Client(self, self.address, "lose", "register")
+            client.started()
+            worker = self.worker_of(client)
+            time.sleep(0.05 + 0.03 * round_number)
+            client.process.kill()
+            client.process.wait()
+            self.wait("the worker to end with its guest", lambda worker=worker: not alive(worker))
+        self.wait_idle()
+        self.assertEqual(self.status()["accounts"], [])
+
+    def test_worker_killed_while_registering(self):
+        self.lose_worker("register")  # the client compares its memory
+        self.expect_working()
 
     def test_many_sessions_leave_nothing(self):
         self.start()
