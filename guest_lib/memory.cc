@@ -7,6 +7,7 @@
 #include <shared_mutex>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/host_pool.h"
 #include "guest_lib/host_register.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
@@ -174,8 +175,10 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (const CUresult result = NeedContext()) return result;
   HostAllocation managed;
   if (IsManaged(address, &managed)) return FreeManaged(managed);
+  CUresult result = CUDA_SUCCESS;
+  if (FreeToHostPoolNow(address, &result)) return result;
   Forgotten allocation(address);
-  const CUresult result = Wait<Op::cuMemFree_v2>(address);
+  result = Wait<Op::cuMemFree_v2>(address);
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
 }
@@ -189,6 +192,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
+  if (IsHostPool(pool)) return AllocateFromHostPool(address, bytes, pool, stream);
   const CUresult result = Wait<Op::cuMemAllocFromPoolAsync>(address, bytes, pool, stream);
   if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true, Find(pool));
   return result;
@@ -196,10 +200,12 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
+  CUresult result = CUDA_SUCCESS;
+  if (FreeToHostPool(address, stream, &result)) return result;
   Forgotten allocation(address);
   // What a graph allocates comes back with each launch: the driver knows.
   if (!allocation.known()) return address != 0 ? Wait<Op::cuMemFreeAsync>(address, stream) : CUDA_SUCCESS;
-  const CUresult result = Post<Op::cuMemFreeAsync>(address, stream);
+  result = Post<Op::cuMemFreeAsync>(address, stream);
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
 }

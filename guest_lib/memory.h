@@ -35,6 +35,7 @@ enum class HostKind {
   kPinned,
   kManaged,
   kRegistered,
+  kPooled,   // guest_lib/host_pool.h: outlasts every context
   kInternal  // of this library: outlasts every context
 };
 

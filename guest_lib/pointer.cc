@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/host_pool.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 
@@ -50,6 +51,8 @@ bool Describe(CUdeviceptr address, Pointer* pointer) {
   pointer->device_address = host.device_address == 0 ? 0 : host.device_address + (address - host.address);
   pointer->host_address = reinterpret_cast<void*>(address);
   pointer->sync_memops = host.sync_memops;
+  pointer->from_pool = host.kind == HostKind::kPooled;
+  if (pointer->from_pool) pointer->pool = reinterpret_cast<Object*>(HostPoolOf(host.address));
   if (host.context != nullptr) pointer->device = ContextOf(host.context).device;
   return true;
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory pools that processes share.
+// Memory pools that processes share, and which pools lie on the host.
+#include "guest_lib/host_pool.h"
+#include "guest_lib/log.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 #include "guest_lib/shared_descriptor.h"
@@ -7,12 +9,43 @@
 using namespace causeway;
 using namespace causeway::guest;
 
+namespace {
+
+// The program could not read what the driver's own pool on the host gives. In its place stands a pool of the
+// device, from which nothing is ever taken.
+CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
+  if (!Session::Get()->transport().shares_memory()) {
+    Complain("pools of host memory need shared memory, which there is none of over TCP");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+  const Object* context = CurrentContextObject();
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {context != nullptr ? ContextOf(context).device : 0}};
+  const CUresult result = Wait<Op::cuMemPoolCreate>(pool, &properties);
+  if (result == CUDA_SUCCESS) RememberHostPool(*pool);
+  return result;
+}
+
+}  // namespace
+
 extern "C" {
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return IsOnHost(properties->location) ? CreateHostPool(pool, *properties)
+                                        : Wait<Op::cuMemPoolCreate>(pool, properties);
+}
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (const CUresult result = InitialisedOrError()) return result;
   DropClosedDescriptors();
-  return Wait<Op::cuMemPoolDestroy>(pool);
+  const bool on_host = IsHostPool(pool);
+  if (on_host) ForgetHostPool(pool);  // before its handle can be another's
+  const CUresult result = Wait<Op::cuMemPoolDestroy>(pool);
+  if (result != CUDA_SUCCESS && on_host) RememberHostPool(pool);
+  return result;
 }
 
 CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool, CUmemAllocationHandleType type,

@@ -124,7 +124,8 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
   }
   const uint64_t at = connection_.window_address + offset;
   HostAllocation host{.address = at, .bytes = bytes, .kind = kind, .flags = flags};
-  host.context = kind == HostKind::kInternal ? nullptr : CurrentContextObject();
+  const bool outlasts = kind == HostKind::kInternal || kind == HostKind::kPooled;
+  host.context = outlasts ? nullptr : CurrentContextObject();
   host.id = NextId();
   host.device_address = at;
   allocations_[offset] = {host, reserved, arena};

@@ -58,6 +58,54 @@ TEST_F(MempoolTest, ByLocation) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
+// Memory that the program and the device see at one address, freed in the stream's order.
+TEST_F(MempoolTest, OnTheHost) {
+  NEEDS_SHARED_MEMORY();
+  int supported = 0;
+  OK(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0));
+  if (supported == 0) GTEST_SKIP() << "no pools on the host";
+  CUmemPoolProps props = Props();
+  props.location = {CU_MEM_LOCATION_TYPE_HOST, {0}};
+  CUmemoryPool pool = nullptr;
+  CUstream stream = nullptr;
+  OK(cuMemPoolCreate(&pool, &props));
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr address = 0, other = 0;
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&address, 0, pool, stream), CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemAllocFromPoolAsync(&address, 4000, pool, stream));
+  OK(cuStreamSynchronize(stream));
+  auto* words = reinterpret_cast<uint32_t*>(address);
+  for (uint32_t i = 0; i < 1000; ++i) words[i] = i;
+  uint32_t count = 1000, add = 5;
+  void* parameters[] = {&address, &count, &add};
+  OK(cuLaunchKernel(Kernel("add"), 4, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr));
+  OK(cuStreamSynchronize(stream));
+  EXPECT_EQ(words[999], 1004u);
+  OK(cuMemsetD32Async(address, 8, 10, stream));
+  OK(cuStreamSynchronize(stream));
+  EXPECT_EQ(words[9], 8u);
+  EXPECT_EQ(words[10], 15u);
+  {
+    // Freed while the stream is busy, it is nobody else's before the stream comes to it.
+    Spinner spinner(Kernel("spin"), stream);
+    OK(cuLaunchKernel(Kernel("add"), 4, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr));
+    OK(cuMemFreeAsync(address, stream));
+    OK(cuMemAllocFromPoolAsync(&other, 4000, pool, nullptr));
+    EXPECT_NE(other, address);
+  }
+  OK(cuStreamSynchronize(stream));
+  EXPECT_NE(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+  OK(cuMemFree(other));
+  for (int i = 0; i < 200; ++i) {
+    OK(cuMemAllocFromPoolAsync(&address, 8 << 20, pool, stream));
+    *reinterpret_cast<char*>(address) = 1;
+    OK(cuMemFreeAsync(address, stream));
+    OK(cuStreamSynchronize(stream));
+  }
+  OK(cuMemPoolDestroy(pool));
+  OK(cuStreamDestroy(stream));
+}
+
 TEST_F(MempoolTest, AllocateTrimAttributes) {
   CUmemoryPool pool = nullptr;
   const CUmemPoolProps props = Props();

@@ -211,8 +211,10 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   return OnDevice(__func__, [&]() -> CUresult {
     if (pool == nullptr || poolProps == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    // Device memory is the process's own here, so a pool on the host is one like any other.
+    const bool on_host = poolProps->location.type == CU_MEM_LOCATION_TYPE_HOST;
     if (poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !on_host)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools whose memory lies on the host (CU_MEM_LOCATION_TYPE_HOST and its kin). The host's driver has a pool
+// of the device in the place of each, for the handle and the attributes that can be set; what is allocated is
+// region memory, which the program and the device see at one address. Allocations are there at once; a freed
+// one stays until the stream has come to where it was freed.
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <cstdint>
+
+#include "guest_lib/handles.h"
+
+namespace causeway::guest {
+
+bool IsOnHost(const CUmemLocation& location);
+void RememberHostPool(CUmemoryPool pool);
+void ForgetHostPool(CUmemoryPool pool);
+bool IsHostPool(CUmemoryPool pool);
+
+CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream);
+// False: the address is no such allocation, and nothing is done.
+bool FreeToHostPool(CUdeviceptr address, CUstream stream, CUresult* result);
+// cuMemFree of one: waits for the device.
+bool FreeToHostPoolNow(CUdeviceptr address, CUresult* result);
+// The pool of a live allocation; null if it is none.
+CUmemoryPool HostPoolOf(CUdeviceptr address);
+
+}  // namespace causeway::guest
