@@ -4,13 +4,13 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <algorithm>
 
+#include "host_backend/file_lock.h"
 #include "host_backend/flight_store.h"
 #include "host_backend/region_file.h"
 #include "ivshmem_ring/local_protocol.h"
@@ -102,7 +102,7 @@ std::string LocalServer::Bind() {
     return intro + "cannot be made: its lock file " + lock_path + " cannot be opened: " + ErrnoText() +
            "; run causewayd as a user that may write there or correct `socket`.";
   }
-  if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!LockExclusively(lock_.get())) {
     return intro + "is in use by another causewayd; stop that one or give this one another `socket`.";
   }
   struct stat old {};

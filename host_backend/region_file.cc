@@ -4,7 +4,8 @@
 
 #include <fcntl.h>
 #include <grp.h>
-#include <sys/file.h>
+
+#include "host_backend/file_lock.h"
 
 namespace causeway::daemon {
 namespace {
@@ -114,7 +115,7 @@ Result<std::unique_ptr<RegionFile>> RegionFile::Open(const VmConfig& vm) {
   }
   // The lock comes first: another daemon may be serving this file right now.
   UniqueFd lock(open(vm.region_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!lock || !LockExclusively(lock.get())) {
     return fail(intro +
                 "is in use by another causewayd; stop that one, or give this VM a region_file of its own.");
   }

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lock that tells whether another daemon lives.
+#pragma once
+#include <sys/file.h>
+#include <unistd.h>
+
+namespace causeway {
+
+// Takes the exclusive lock of `fd` and returns true, or false if somebody keeps it for longer than a second.
+// Not at once: a worker that a killed daemon was just starting shares its locks between fork and exec.
+inline bool LockExclusively(int fd) {
+  constexpr int kTries = 50;
+  constexpr useconds_t kPauseMicroseconds = 20'000;
+  for (int i = 0; i < kTries; ++i) {
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    usleep(kPauseMicroseconds);
+  }
+  return false;
+}
+
+}  // namespace causeway
