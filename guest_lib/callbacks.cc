@@ -6,7 +6,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
+#include "guest_lib/callback_words.h"
 #include "guest_lib/log.h"
 #include "guest_lib/own_thread.h"
 #include "guest_lib/remote.h"
@@ -25,11 +27,15 @@ struct Entry {
   void* user_data = nullptr;
   void* handle = nullptr;     // the stream, or the notification's own handle
   Object* context = nullptr;  // in which it was enqueued
+  uint32_t word = kNoCallbackWord;
+  bool begun = false;  // of those that run once
 };
 
 // Never destroyed: the thread runs until the process is gone.
 struct Table {
-  std::mutex mutex;
+  std::mutex
+      run_mutex;     // held while a function runs: they come from two threads, and run one after the other
+  std::mutex mutex;  // of all below; taken after run_mutex
   std::condition_variable grown;
   std::map<uint64_t, Entry> entries;
   std::map<std::pair<void (*)(), void*>, uint64_t> nodes;  // Kind::kEach by what it runs
@@ -45,16 +51,23 @@ Table& TheTable() {
 thread_local bool in_callback = false;
 thread_local bool in_function = false;
 
+// Finds what is to be run. False: it is gone, or runs or has run already. One that the GPU announces may be
+// announced by the host as well, after an error.
+bool Begin(uint64_t id, Entry* entry) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.entries.find(id);
+  if (found == table.entries.end() || found->second.begun) return false;
+  found->second.begun = found->second.kind != Kind::kEach;
+  *entry = found->second;
+  return true;
+}
+
 // Runs one function of the program. What it does to the thread (locale, floating point) is its own affair.
 void Run(const DueCallback& due) {
+  const std::lock_guard one(TheTable().run_mutex);
   Entry entry;
-  {
-    Table& table = TheTable();
-    const std::lock_guard lock(table.mutex);
-    const auto found = table.entries.find(due.id);
-    if (found == table.entries.end()) return;
-    entry = found->second;
-  }
+  if (!Begin(due.id, &entry)) return;
   ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
   const Scope inside;
   in_function = true;
@@ -76,7 +89,25 @@ void Run(const DueCallback& due) {
     }
   }
   in_function = false;
-  if (entry.kind == Kind::kOnce) Release(due.id);
+  if (entry.kind != Kind::kEach) Release(due.id);
+}
+
+void RunAnnounced(uint64_t id) {
+  Run({.id = id, .ticket = 0, .status = CUDA_SUCCESS, .type = 0, .detail = 0});
+}
+
+// The session is lost. Of what was enqueued, stream callbacks run also after an error.
+void RunStreamCallbacks(CUresult error) {
+  std::vector<uint64_t> ids;
+  {
+    Table& table = TheTable();
+    const std::lock_guard lock(table.mutex);
+    for (const auto& [id, entry] : table.entries) {
+      if (entry.form == Form::kStreamCallback) ids.push_back(id);
+    }
+  }
+  for (const uint64_t id : ids)
+    Run({.id = id, .ticket = 0, .status = static_cast<uint32_t>(error), .type = 0, .detail = 0});
 }
 
 // One round trip, past all checks: callbacks also run after an error. False: the session is gone.
@@ -115,10 +146,12 @@ void* ThreadMain(void*) {
       }
     }
     DueCallback due{};
-    if (!Ask(transport, body, &due)) return nullptr;
+    if (!Ask(transport, body, &due)) break;
     body.done_ticket = due.ticket;
     if (due.id != 0) Run(due);
   }
+  RunStreamCallbacks(CUDA_ERROR_EXTERNAL_DEVICE);  // as all calls answer from now on
+  return nullptr;
 }
 
 bool StartThread() {
@@ -155,8 +188,10 @@ uint64_t Add(const Entry& entry, CUresult* error) {
     }
     table.nodes[what] = table.last_id + 1;
   }
-  table.entries[++table.last_id] = entry;
-  table.entries[table.last_id].context = CurrentContextObject();
+  Entry& added = table.entries[++table.last_id] = entry;
+  added.context = CurrentContextObject();
+  // Under the lock: the numbers that one word gets only grow.
+  if (entry.kind == Kind::kInStream) added.word = callback_words::Take(table.last_id, &RunAnnounced);
   table.grown.notify_one();
   return table.last_id;
 }
@@ -175,6 +210,7 @@ uint64_t RegisterStreamCallback(CUstreamCallback function, CUstream stream, void
                                 CUresult* error) {
   Entry entry;
   entry.form = Form::kStreamCallback;
+  entry.kind = AnyCapture() ? Kind::kOnce : Kind::kInStream;
   entry.function = reinterpret_cast<void (*)()>(function);
   entry.user_data = user_data;
   entry.handle = stream;
@@ -192,6 +228,13 @@ uint64_t RegisterNotification(CUasyncCallback function, void* user_data, CUasync
   return Add(entry, error);
 }
 
+uint32_t WordOf(uint64_t id) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.entries.find(id);
+  return found != table.entries.end() ? found->second.word : kNoCallbackWord;
+}
+
 void Release(uint64_t id) {
   Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
@@ -200,6 +243,7 @@ void Release(uint64_t id) {
   if (found->second.kind == Kind::kEach && found->second.form == Form::kHostFunction) {
     table.nodes.erase({found->second.function, found->second.user_data});
   }
+  if (found->second.word != kNoCallbackWord) callback_words::Release(found->second.word, id);
   table.entries.erase(found);
 }
 
@@ -236,7 +280,7 @@ namespace {
 CUresult PostFunction(Op op, CUstream stream, uint64_t id) {
   PendingPost post(op);
   Writer& w = post.writer();
-  w.Put(HostFunctionBody{Remote{}.ToWire(stream, w), id});
+  w.Put(HostFunctionBody{Remote{}.ToWire(stream, w), id, callbacks::WordOf(id), 0});
   const CUresult result = w.ok() ? post.Finish() : w.error();
   if (result != CUDA_SUCCESS) callbacks::Release(id);
   return result;
@@ -262,7 +306,7 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUresult error = CUDA_SUCCESS;
   // A captured function runs with every launch of the graph.
-  const auto kind = AnyCapture() ? callbacks::Kind::kEach : callbacks::Kind::kOnce;
+  const auto kind = AnyCapture() ? callbacks::Kind::kEach : callbacks::Kind::kInStream;
   const uint64_t id = callbacks::Register(function, user_data, kind, &error);
   return id != 0 ? PostFunction(Op::cuLaunchHostFunc, stream, id) : error;
 }

@@ -30,6 +30,8 @@ struct Connection {
   // Maps pages of slices of ours over what is reserved at `at`, for good. A forked child inherits them where
   // the way in allows it.
   virtual bool MapPages(std::byte* /*at*/, uint64_t /*offset*/, uint64_t /*bytes*/) { return false; }
+  // The session's words for callbacks; null over TCP.
+  virtual CallbackWords* callback_words() { return nullptr; }
   // The file that region memory is mapped from, as /proc/self/maps names it.
   virtual bool RegionFile(uint64_t*, uint64_t*) { return false; }
   // The bytes of a bulk buffer where memory is not shared.

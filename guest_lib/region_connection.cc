@@ -89,6 +89,7 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
   }
   slot_base_ = static_cast<std::byte*>(rings);
   madvise(rings, kGranuleBytes, MADV_DONTFORK);
+  memset(static_cast<void*>(callback_words()), 0, sizeof(CallbackWords));
   const uint64_t preferred = block.window_address != 0 ? block.window_address : kDefaultWindowAddress;
   window_address = ReserveWindow(region_bytes, preferred);
   if (window_address == 0) {

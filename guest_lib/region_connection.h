@@ -15,6 +15,9 @@ class RegionConnection : public Connection {
   ~RegionConnection() override;
   std::byte* MapSlices(uint64_t offset, uint64_t bytes) override;
   bool MapPages(std::byte* at, uint64_t offset, uint64_t bytes) override;
+  CallbackWords* callback_words() override {
+    return reinterpret_cast<CallbackWords*>(slot_base_ + kCallbackWordsOffset);
+  }
   bool RegionFile(uint64_t* device, uint64_t* inode) override;
   void Abandon() override;
 

@@ -53,6 +53,8 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
     munmap(address, bytes);
     return result;
   }
+  // The first arena is added when the session opens: nothing runs for which registering would wait.
+  RegisterCallbackWords();
   const std::unique_lock lock(arenas_mutex_);
   arenas_[offset] = arena;
   TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
@@ -61,6 +63,10 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
 
 // Needs a context: the caller's, or any that there is. Without one it waits for the next.
 CUresult Session::Register(uint64_t offset, Arena* arena) {
+  return RegisterAt(reinterpret_cast<void*>(region_.window_address + offset), arena);
+}
+
+CUresult Session::RegisterAt(void* address, Arena* arena) {
   Driver& driver = TheDriver();
   CUcontext current = nullptr;
   driver.cuCtxGetCurrent(&current);
@@ -70,9 +76,8 @@ CUresult Session::Register(uint64_t offset, Arena* arena) {
   if (used != current) {
     if (const CUresult result = driver.cuCtxSetCurrent(used)) return result;
   }
-  const CUresult result =
-      driver.cuMemHostRegister_v2(reinterpret_cast<void*>(region_.window_address + offset), arena->bytes,
-                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  const CUresult result = driver.cuMemHostRegister_v2(
+      address, arena->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
   if (used != current) driver.cuCtxSetCurrent(current);
   arena->context = result == CUDA_SUCCESS ? used : nullptr;
   return result;
@@ -83,7 +88,22 @@ CUresult Session::RestoreRegistrations() {
     if (arena.context != nullptr || arena.leaving) continue;
     if (const CUresult result = Register(offset, &arena)) return result;
   }
+  if (!arenas_.empty()) RegisterCallbackWords();
   return CUDA_SUCCESS;
+}
+
+// What cannot be had is no error: callbacks have another way.
+void Session::RegisterCallbackWords() {
+  if (words_arena_.context != nullptr || RegisterAt(CallbackWordsOfSlot(), &words_arena_) != CUDA_SUCCESS)
+    return;
+  callback_words_ready_.store(words_arena_.context != nullptr, std::memory_order_release);
+}
+
+void Session::ReleaseCallbackWords() const {
+  if (region_.base == nullptr) return;
+  for (uint64_t& done : CallbackWordsOfSlot()->done) {
+    std::atomic_ref<uint64_t>(done).store(INT64_MAX, std::memory_order_release);  // partner: the GPU's wait
+  }
 }
 
 CUresult Session::ContextBegins(CUcontext context) {
@@ -97,6 +117,10 @@ void Session::ContextEnds(CUcontext context) {
   std::erase(contexts_, context);
   for (auto& [offset, arena] : arenas_) {
     if (arena.context == context) arena.context = nullptr;
+  }
+  if (words_arena_.context == context) {
+    words_arena_.context = nullptr;
+    callback_words_ready_.store(false, std::memory_order_release);
   }
   RestoreRegistrations();  // what fails is tried again with the next context
 }

@@ -73,6 +73,14 @@ void CUDA_CB RunStreamCallback(CUstream, CUresult status, void* user_data) {
   if (const auto callbacks = CurrentCallbacks()) callbacks->Run(CallbackId(user_data), status);
 }
 
+// Behind a callback that the GPU announces: after an error it never does, and the driver tells it here. The
+// guest ignores what has run already.
+void CUDA_CB ReportError(CUstream, CUresult status, void* user_data) {
+  if (status == CUDA_SUCCESS) return;
+  if (const auto callbacks = CurrentCallbacks())
+    callbacks->Announce({CallbackId(user_data), 0, static_cast<uint32_t>(status), 0, 0});
+}
+
 void CUDA_CB AnnounceDestructor(void* user_data) {
   if (const auto callbacks = CurrentCallbacks()) callbacks->Announce({CallbackId(user_data), 0, 0, 0, 0});
 }
@@ -107,10 +115,46 @@ CUresult Serve_kAwaitCallback(Session& session, Request& request) {
   return request.out.error();
 }
 
+namespace {
+
+bool IsWordOrNone(Session& session, uint32_t word) {
+  if (word < kCallbackWords || word == kNoCallbackWord) return true;
+  session.violations.fetch_add(1);
+  return false;
+}
+
+// The GPU announces the function and waits for it. CUDA_ERROR_NOT_SUPPORTED: it cannot, or no word was named.
+CUresult EnqueueByWord(Session& session, CUstream stream, const HostFunctionBody& body) {
+  Driver& driver = TheDriver();
+  CallbackWords* words = session.callback_words();
+  if (body.word == kNoCallbackWord || words == nullptr || driver.cuStreamBatchMemOp_v2 == nullptr)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CUdeviceptr address = 0;
+  if (driver.cuMemHostGetDevicePointer_v2(&address, words, 0) != CUDA_SUCCESS)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  CUstreamBatchMemOpParams steps[2] = {};
+  // With its barrier: what the stream did before is visible to whoever sees the number.
+  steps[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  steps[0].writeValue.address = address + offsetof(CallbackWords, announced) + sizeof(uint64_t) * body.word;
+  steps[0].writeValue.value64 = body.id;
+  steps[0].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  // The pair may have a later owner when the GPU looks.
+  steps[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  steps[1].waitValue.address = address + offsetof(CallbackWords, done) + sizeof(uint64_t) * body.word;
+  steps[1].waitValue.value64 = body.id;
+  steps[1].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  return driver.cuStreamBatchMemOp_v2(stream, 2, steps, 0);
+}
+
+}  // namespace
+
 CUresult Serve_cuLaunchHostFunc(Session& session, Request& request) {
   const auto body = request.in.Get<HostFunctionBody>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
   if (!request.in.ok()) return request.in.error();
+  if (!IsWordOrNone(session, body.word)) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult by_word = EnqueueByWord(session, stream, body);
+  if (by_word != CUDA_ERROR_NOT_SUPPORTED) return by_word;
   if (TheDriver().cuLaunchHostFunc == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return TheDriver().cuLaunchHostFunc(stream, &RunHostFunction, CallbackUserData(body.id));
 }
@@ -119,8 +163,12 @@ CUresult Serve_cuStreamAddCallback(Session& session, Request& request) {
   const auto body = request.in.Get<HostFunctionBody>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
   if (!request.in.ok()) return request.in.error();
+  if (!IsWordOrNone(session, body.word)) return CUDA_ERROR_INVALID_VALUE;
   if (TheDriver().cuStreamAddCallback == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return TheDriver().cuStreamAddCallback(stream, &RunStreamCallback, CallbackUserData(body.id), 0);
+  const CUresult by_word = EnqueueByWord(session, stream, body);
+  if (by_word != CUDA_SUCCESS && by_word != CUDA_ERROR_NOT_SUPPORTED) return by_word;
+  const auto function = by_word == CUDA_SUCCESS ? &ReportError : &RunStreamCallback;
+  return TheDriver().cuStreamAddCallback(stream, function, CallbackUserData(body.id), 0);
 }
 
 }  // namespace causeway::host

@@ -2,7 +2,8 @@
 // Functions of the guest program that the driver calls. What the driver gets is one of the functions below
 // with the guest's number as user data; it announces the number and, where stream order hangs on it, blocks
 // the driver's thread until the guest says that its function has returned. A number that means nothing to the
-// guest does nothing.
+// guest does nothing. Functions of a stream hold no thread where the GPU can announce them and wait by itself
+// (ivshmem_ring/callback_messages.h).
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -52,6 +53,8 @@ inline uint64_t CallbackId(void* user_data) {
 // To give to the driver, with CallbackUserData(id):
 void CUDA_CB RunHostFunction(void* user_data);  // cuLaunchHostFunc, host nodes of graphs
 void CUDA_CB RunStreamCallback(CUstream stream, CUresult status, void* user_data);  // cuStreamAddCallback
+void CUDA_CB ReportError(CUstream stream, CUresult status,
+                         void* user_data);  // behind one that the GPU announces
 void AnnounceNotification(CUasyncNotificationInfo* info, void* user_data, CUasyncCallbackHandle handle);
 void CUDA_CB AnnounceDestructor(void* user_data);  // user objects
 

@@ -53,6 +53,7 @@ namespace causeway::host {
   F(cuStreamSynchronize)               \
   F(cuStreamCreate)                    \
   F(cuStreamQuery)                     \
+  F(cuStreamBatchMemOp_v2)             \
   F(cuStreamDestroy_v2)                \
   F(cuEventCreate)                     \
   F(cuEventRecord)                     \

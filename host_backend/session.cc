@@ -28,6 +28,7 @@ Session::~Session() {
 void Session::Stop() {
   stop_.store(true, std::memory_order_release);
   transport_->Stop();
+  ReleaseCallbackWords();
   callbacks_->Stop();  // last: what it releases meets a session that takes no more requests
 }
 

@@ -96,6 +96,12 @@ class Session {
   // as there is one.
   CUresult ContextBegins(CUcontext context);
   void ContextEnds(CUcontext context);
+  // The slot's words for callbacks; null unless the GPU can read and write them.
+  CallbackWords* callback_words() const {
+    return callback_words_ready_.load(std::memory_order_acquire) ? CallbackWordsOfSlot() : nullptr;
+  }
+  // Whatever the GPU waits for by these words, now and later, counts as done.
+  void ReleaseCallbackWords() const;
   // Memory of the guest process itself, backed by region pages (host_backend/host_register.cc).
   CUresult RegisterHost(const RegisterBody& body, uint64_t* device_address);
   CUresult UnregisterHost(uint64_t address);
@@ -214,6 +220,14 @@ class Session {
   };
   std::map<uint64_t, HostRange> host_ranges_;  // by the guest's address; guarded by arenas_mutex_
   uint64_t host_range_bytes_ = 0;              // mapped for them
+
+  CallbackWords* CallbackWordsOfSlot() const {
+    return reinterpret_cast<CallbackWords*>(region_.base + SlotOffset(region_.slot) + kCallbackWordsOffset);
+  }
+  CUresult RegisterAt(void* address, Arena* arena);
+  void RegisterCallbackWords();                        // the caller holds memory_change_mutex_
+  Arena words_arena_{sizeof(CallbackWords), nullptr};  // guarded by memory_change_mutex_
+  std::atomic<bool> callback_words_ready_{false};
 };
 
 // The primary context of device 0 that the worker made before it had a guest; null once the guest holds it

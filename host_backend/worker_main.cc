@@ -103,6 +103,7 @@ WorkerUsage UsageOf(const Session& session) {
   once.lock();
   const WorkerUsage usage = UsageOf(session);
   send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+  session.ReleaseCallbackWords();  // the GPU has nothing to wait for when the driver takes it from us
   Log("session ended: " + std::to_string(usage.calls) + " calls, " + std::to_string(session.live_handles()) +
       " handles left");
 #ifdef __SANITIZE_ADDRESS__

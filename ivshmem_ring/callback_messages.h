@@ -2,6 +2,11 @@
 // Functions of the guest that the driver wants called. They travel as numbers that the guest made; the host
 // never sees an address. One guest thread pulls: its request says which call it has finished and asks for the
 // next one, so the host's side of a function blocks exactly as long as the guest's runs.
+//
+// Where memory is shared, the GPU itself announces a function of a stream: it writes the number into a word
+// of the slot (layout.h, CallbackWords) and waits until the guest has written it into another. No thread of
+// the driver is held, and no message is needed. Functions in graphs, and those for which no pair of words is
+// free, go the other way.
 #pragma once
 #include <cstdint>
 
@@ -35,8 +40,11 @@ static_assert(sizeof(DueCallback) == 32);
 struct HostFunctionBody {
   WireHandle stream;
   uint64_t id;
+  uint32_t word;  // index of its CallbackWords, or kNoCallbackWord
+  uint32_t reserved;
 };
-static_assert(sizeof(HostFunctionBody) == 16);
+static_assert(sizeof(HostFunctionBody) == 24);
+inline constexpr uint32_t kNoCallbackWord = ~uint32_t{0};
 
 // Op::cuDeviceRegisterAsyncNotification
 struct NotificationBody {

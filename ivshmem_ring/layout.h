@@ -107,9 +107,11 @@ static_assert(kOwnerTableOffset + 2 * kMaxGranules <= kGranuleBytes);
 //   0x000000 GuestControl   guest process writes     0x080000 main ring      512 KiB, guest -> host
 //   0x010000 HostControl    host writes              0x100000 channels 64 x (8 KiB request, 8 KiB reply)
 //   0x020000 FlightImage    guest process writes
+//   0x070000 CallbackWords  the GPU and the guest process write
 inline constexpr uint64_t kGuestControlOffset = 0x0;
 inline constexpr uint64_t kHostControlOffset = 0x10000;
 inline constexpr uint64_t kGuestFlightOffset = 0x20000;
+inline constexpr uint64_t kCallbackWordsOffset = 0x70000;
 inline constexpr uint64_t kMainRingOffset = 0x80000;
 inline constexpr uint64_t kMainRingBytes = 512u << 10;
 inline constexpr uint64_t kChannelRingsOffset = 0x100000;
@@ -216,7 +218,19 @@ struct FlightImage {
   FlightRecord channel[kChannelCount][kFlightChannelRecords];
 };
 static_assert(sizeof(FlightImage) == 128 + 32 * (512 + 64 * 16));
-static_assert(kGuestFlightOffset + sizeof(FlightImage) <= kMainRingOffset);
+static_assert(kGuestFlightOffset + sizeof(FlightImage) <= kCallbackWordsOffset);
+
+// Functions of the guest program that the GPU waits for by itself (callback_messages.h). A pair of words of
+// one index serves one function at a time; numbers of functions only grow. All zero when the slot is opened:
+// the guest process clears them.
+inline constexpr uint32_t kCallbackWords = 256;
+struct CallbackWords {
+  uint64_t announced[kCallbackWords];  // number of the function that is due. The GPU writes
+  uint64_t done[kCallbackWords];       // number of the one that has returned. The guest process writes; when
+                                       // the session ends, the worker, so that the GPU waits no more
+};
+static_assert(sizeof(CallbackWords) == 4096);  // a page: it is registered with the driver
+static_assert(kCallbackWordsOffset + sizeof(CallbackWords) <= kMainRingOffset);
 
 // The counts that follow from a region's size.
 constexpr uint32_t GranuleCount(uint64_t region_bytes) {

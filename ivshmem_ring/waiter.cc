@@ -46,6 +46,14 @@ WaitPolicy IdlePolicy() {
   return {.spin_us = 300, .yield_us = 0, .first_sleep_us = 20, .max_sleep_us = 1000};
 }
 
+// A function that is due after a long kernel may start later by a small part of the kernel's time.
+WaitPolicy DevicePolicy() {
+  WaitPolicy policy{.spin_us = 50, .yield_us = 50, .first_sleep_us = 10, .max_sleep_us = 1000};
+  if (FewProcessors()) policy.spin_us = 2;
+  policy.waited_share = 32;
+  return policy;
+}
+
 Waiter::Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex)
     : policy_(policy), word_(word), waiting_(waiting), futex_(futex), sleep_us_(policy.first_sleep_us) {}
 
@@ -80,8 +88,10 @@ void Waiter::Sleep(uint32_t seen) {
   } else {
     nanosleep(&bound, nullptr);
   }
-  const uint32_t most = futex_ && waiting_ != nullptr ? policy_.max_futex_sleep_us : policy_.max_sleep_us;
-  sleep_us_ = std::min(sleep_us_ * 2, std::max(most, policy_.first_sleep_us + 1));
+  uint64_t most = futex_ && waiting_ != nullptr ? policy_.max_futex_sleep_us : policy_.max_sleep_us;
+  if (policy_.waited_share > 1) most = std::min(most, (now_us_ - began_us_) / policy_.waited_share);
+  sleep_us_ = static_cast<uint32_t>(
+      std::min<uint64_t>(uint64_t{sleep_us_} * 2, std::max<uint64_t>(most, policy_.first_sleep_us + 1)));
 }
 
 bool Waiter::TimeToCheckPeer() {

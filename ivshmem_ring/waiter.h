@@ -14,11 +14,14 @@ struct WaitPolicy {
   uint32_t first_sleep_us = 20;          // the most that a missed wake-up costs, see Waiter::Sleep()
   uint32_t max_sleep_us = 1000;          // where nothing wakes us
   uint32_t max_futex_sleep_us = 10'000;  // where the peer does: the bound is only for a peer that forgets to
+  uint32_t waited_share =
+      1;  // no sleep but the first is longer than this part (1/n) of the time waited so far
 };
 
 // Policies sized for this machine: with one or two processors spinning starves the peer that is waited for.
-WaitPolicy ReplyPolicy();  // a guest thread waiting for its answer
-WaitPolicy IdlePolicy();   // a host thread waiting for work
+WaitPolicy ReplyPolicy();   // a guest thread waiting for its answer
+WaitPolicy IdlePolicy();    // a host thread waiting for work
+WaitPolicy DevicePolicy();  // a guest thread watching words that the GPU writes, which wakes nobody
 
 // One wait:  Waiter w(...); for (;;) { v = low half of the word; if (ready) break; w.Step(v); }
 class Waiter {

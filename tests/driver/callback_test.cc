@@ -60,8 +60,10 @@ void CUDA_CB Append(void* user) {
 }
 
 TEST_F(CallbackTest, HostFunctionsOfAStreamRunInOrder) {
-  constexpr int kCount = 200;
+  constexpr int kCount = 600;  // more than are announced at a time
   Log log;
+  OK(cuLaunchHostFunc(
+      stream_, [](void*) { std::this_thread::sleep_for(50ms); }, nullptr));
   std::vector<LogEntry> entries(kCount);
   for (int i = 0; i < kCount; ++i) {
     entries[i] = {&log, i};

@@ -209,6 +209,44 @@ int Lose(Guest& guest, const std::string& how) {
   return 0;
 }
 
+// Functions that a stream waits for.
+int Callbacks(Guest& guest, const std::string& how) {
+  static std::atomic<int> count{0}, status{-1};
+  const auto launch = DRIVER(cuLaunchHostFunc);
+  if (how == "forever") {  // and more work behind it than the driver queues
+    const auto sleep = [](void*) {
+      Say("started", getpid());
+      for (;;) pause();
+    };
+    Need("function", launch(nullptr, sleep, nullptr));
+    for (int i = 0; i < 400; ++i)
+      Need("another", launch(
+                          nullptr, [](void*) {}, nullptr));
+    for (int i = 0; i < 3000; ++i) Need("launch", guest.Launch());
+    guest.SayLoss(DRIVER(cuCtxSynchronize)(), std::chrono::steady_clock::now());
+  } else if (how == "lost") {  // before a stream callback is due
+    void* word = nullptr;
+    Need("pinned", DRIVER(cuMemHostAlloc)(&word, 64, 0));
+    std::memset(word, 0, 64);
+    Need("wait", DRIVER(cuStreamWaitValue32)(nullptr, reinterpret_cast<CUdeviceptr>(word), 1, 0));
+    const auto note = [](CUstream, CUresult result, void*) { status.store(result); };
+    Need("callback", DRIVER(cuStreamAddCallback)(nullptr, note, nullptr, 0));
+    Say("started", getpid());
+    const auto since = std::chrono::steady_clock::now();
+    while (status.load() == -1 && std::chrono::steady_clock::now() - since < std::chrono::seconds(20))
+      usleep(1000);
+    Say("status", status.load());
+    guest.SayLoss(DRIVER(cuCtxSynchronize)(), std::chrono::steady_clock::now());
+  } else {
+    for (int i = 0; i < std::atoi(how.c_str()); ++i)
+      Need("function", launch(
+                           nullptr, [](void*) { count.fetch_add(1); }, nullptr));
+    Need("synchronize", DRIVER(cuCtxSynchronize)());
+    Say("count", count.load());
+  }
+  return 0;
+}
+
 // Ways to go without a word.
 int Leave(Guest& guest, const std::string& how, char** argv) {
   if (how == "fork") {
@@ -267,6 +305,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (mode == "lose") return Lose(guest, argument);
+  if (mode == "callbacks") return Callbacks(guest, argument);
   if (mode == "leave") return Leave(guest, argument, argv);
   if (mode == "launch") {  // until the first error
     CUresult result = CUDA_SUCCESS;

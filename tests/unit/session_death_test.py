@@ -68,6 +68,23 @@ class Deaths(sessions.Sessions):
     def test_guest_killed_in_pinned_copy(self):
         self.kill_copying_guests("pinned")
 
+    def test_guest_killed_in_a_callback(self):
+        self.start()
+        for form in "word", "host":
+            with self.subTest(form):
+                neighbour = Client(self, self.address, "compute")
+                neighbour.started()
+                client = Client(self, self.address, "callbacks", "forever", CAUSEWAY_CALLBACKS=form)
+                client.started()
+                worker = self.worker_of(client)
+                time.sleep(0.2)  # the host's queue fills behind the function
+                client.process.kill()
+                client.process.wait()
+                self.wait("the worker to end with its guest", lambda worker=worker: not alive(worker))
+                out, err, code = neighbour.result()
+                self.assertEqual((code, err), (0, []), out)
+                self.wait_idle()
+
     def test_guest_leaves_without_a_word(self):
         self.start()
         for how, last in (("exit", None), ("fork", "parent 0"), ("exec", "init 0"), ("dlclose", "closed 0"),
@@ -197,6 +214,31 @@ class Deaths(sessions.Sessions):
         os.environ["CAUSEWAY_COPY_THREADS"] = "4"
         self.addCleanup(os.environ.pop, "CAUSEWAY_COPY_THREADS")
         self.lose_worker("copy")
+
+    def test_worker_killed_before_a_callback(self):
+        for form in "word", "host":
+            with self.subTest(form):
+                self.start()
+                client = Client(self, self.address, "callbacks", "lost", CAUSEWAY_CALLBACKS=form)
+                client.started()
+                os.kill(self.worker_of(client), signal.SIGKILL)
+                out, _, code = client.result()
+                self.assertEqual((out[:1], out[-1].split()[:3], code), ([f"status {LOST}"], ["lost", str(LOST), str(LOST)], 0))
+                self.wait_idle()
+                self.stop()
+
+    def run_callbacks(self, count, **environment):
+        self.start(**environment)
+        out, err, code = Client(self, self.address, "callbacks", str(count)).result()
+        self.assertEqual((out, err, code), ([f"count {count}"], [], 0))
+        self.wait_idle()
+
+    def test_gpu_waits_for_callbacks(self):
+        self.run_callbacks(100, SOFTWARE_GPU_FAIL="cuLaunchHostFunc:1:1")  # which nobody calls
+
+    def test_gpu_cannot_wait(self):
+        refused = ",".join(f"cuStreamBatchMemOp_v2:{n}:801" for n in (1, 2, 10, 100))
+        self.run_callbacks(500, SOFTWARE_GPU_FAIL=refused)
 
     def test_driver_aborts(self):
         self.start(SOFTWARE_GPU_ABORT_AT_LAUNCH="3")

@@ -57,9 +57,9 @@ def children(pid):
 class Client:
     """A guest process."""
 
-    def __init__(self, test, address, *arguments, user=None, library=None):
+    def __init__(self, test, address, *arguments, user=None, library=None, **variables):
         self.test = test
-        environment = dict(os.environ, CAUSEWAY=address)
+        environment = dict(os.environ, CAUSEWAY=address, **variables)
         self.process = subprocess.Popen([CLIENT, library or LIBRARY, *arguments], env=environment, text=True, user=user,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         test.addCleanup(self.end)
