@@ -33,7 +33,7 @@ struct Device {
     Check(CU(cuInit)(0) == CUDA_SUCCESS, __LINE__);
     Check(CU(cuDevicePrimaryCtxRetain)(&context, 0) == CUDA_SUCCESS, __LINE__);
     Check(CU(cuCtxSetCurrent)(context) == CUDA_SUCCESS, __LINE__);
-    Check(CU(cuModuleLoadData)(&module, kPtx) == CUDA_SUCCESS, __LINE__);
+    Check(CU(cuModuleLoadData)(&module, kKernels) == CUDA_SUCCESS, __LINE__);
     Check(CU(cuMemAlloc_v2)(&data, 4096) == CUDA_SUCCESS, __LINE__);
   }
 
@@ -47,6 +47,12 @@ struct Device {
     unsigned zero = 0;
     void* parameters[] = {&data, &zero, &zero};
     return Launch("add", parameters);
+  }
+
+  CUresult LaunchStore(CUdeviceptr address) {
+    unsigned value = 7;
+    void* parameters[] = {&address, &value};
+    return Launch("store", parameters);
   }
 };
 
@@ -73,9 +79,7 @@ TEST_F(FaultTest, BadAddressIsSticky) {
   EXPECT_EXIT(
       {
         Device device;
-        uint64_t bad = 0x1000;
-        void* parameters[] = {&bad};
-        Check(device.Launch("store", parameters) == CUDA_SUCCESS, __LINE__);
+        Check(device.LaunchStore(0x1000) == CUDA_SUCCESS, __LINE__);
         CheckSticky(device, CUDA_ERROR_ILLEGAL_ADDRESS);
       },
       ::testing::ExitedWithCode(0), IsOtherLibrary() ? "" : "kernel store");
@@ -95,11 +99,10 @@ TEST_F(FaultTest, FreedMemoryIsNotAddressable) {
   EXPECT_EXIT(
       {
         Device device;
-        void* parameters[] = {&device.data};
-        Check(device.Launch("store", parameters) == CUDA_SUCCESS, __LINE__);
+        Check(device.LaunchStore(device.data) == CUDA_SUCCESS, __LINE__);
         Check(CU(cuCtxSynchronize)() == CUDA_SUCCESS, __LINE__);
         Check(CU(cuMemFree_v2)(device.data) == CUDA_SUCCESS, __LINE__);
-        Check(device.Launch("store", parameters) == CUDA_SUCCESS, __LINE__);
+        Check(device.LaunchStore(device.data) == CUDA_SUCCESS, __LINE__);
         Check(CU(cuCtxSynchronize)() == CUDA_ERROR_ILLEGAL_ADDRESS, __LINE__);
         std::exit(0);
       },

@@ -177,9 +177,27 @@ TEST_F(StreamTest, MemFreeWaitsForTheDevice) {
   releaser.join();
 }
 
+// shared(out): static shared memory, at most 64 threads a block.
+constexpr char kShared[] = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry shared(.param .u64 out) .maxntid 64, 1, 1
+{
+  .shared .align 4 .b8 buffer[4096];
+  .reg .b32 %r<2>; .reg .b64 %rd<2>;
+  mov.u64 %rd1, buffer;
+  mov.u32 %r1, 1;
+  st.u32 [%rd1], %r1;
+  ret;
+}
+)";
+
 TEST_F(StreamTest, LaunchConfigurationErrors) {
+  CUmodule module = nullptr;
   CUfunction shared = nullptr;
-  ASSERT_EQ(CU(cuModuleGetFunction)(&shared, module_, "shared"), CUDA_SUCCESS);
+  ASSERT_EQ(CU(cuModuleLoadData)(&module, kShared), CUDA_SUCCESS);
+  ASSERT_EQ(CU(cuModuleGetFunction)(&shared, module, "shared"), CUDA_SUCCESS);
   unsigned count = 0;
   void* parameters[] = {&data_, &count, &count};
   auto launch = [&](CUfunction function, unsigned grid_y, unsigned block_x, unsigned block_z,

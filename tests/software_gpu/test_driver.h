@@ -12,6 +12,8 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
+#include "tests/driver/kernels.h"
+
 namespace causeway::software_gpu_test {
 
 // The library is opened once, by path. CAUSEWAY_TEST_LIBCUDA names another one, e.g. NVIDIA's.
@@ -46,70 +48,7 @@ Function* FindDriverFunction(const char* name) {
 // Calls a driver function by its exported name: CU(cuMemAlloc_v2)(&pointer, 4096).
 #define CU(name) (::causeway::software_gpu_test::FindDriverFunction<decltype(::name)>(#name))
 
-// Kernels that the tests launch:
-//   add(data, n, value)    data[i] += value for i < n, one thread for each i
-//   spin(flag)             waits until *flag != 0
-//   store(address)         *address = 7
-//   trap()                 ends with a trap
-//   shared(out)            static shared memory, 64 threads per block at most
-inline constexpr char kPtx[] = R"(
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .global .align 4 .u32 counter = 5;
-.visible .entry add(.param .u64 data, .param .u32 n, .param .u32 value)
-{
-  .reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<4>;
-  ld.param.u64 %rd1, [data];
-  ld.param.u32 %r1, [n];
-  ld.param.u32 %r2, [value];
-  mov.u32 %r3, %ctaid.x;
-  mov.u32 %r4, %ntid.x;
-  mov.u32 %r5, %tid.x;
-  mad.lo.s32 %r6, %r3, %r4, %r5;
-  setp.ge.u32 %p1, %r6, %r1;
-  @%p1 bra DONE;
-  mul.wide.u32 %rd2, %r6, 4;
-  add.s64 %rd3, %rd1, %rd2;
-  ld.global.u32 %r7, [%rd3];
-  add.u32 %r8, %r7, %r2;
-  st.global.u32 [%rd3], %r8;
-DONE:
-  ret;
-}
-.visible .entry spin(.param .u64 flag)
-{
-  .reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %rd<2>;
-  ld.param.u64 %rd1, [flag];
-AGAIN:
-  ld.volatile.global.u32 %r1, [%rd1];
-  setp.eq.u32 %p1, %r1, 0;
-  @%p1 bra AGAIN;
-  ret;
-}
-.visible .entry store(.param .u64 address)
-{
-  .reg .b32 %r<2>; .reg .b64 %rd<2>;
-  ld.param.u64 %rd1, [address];
-  mov.u32 %r1, 7;
-  st.global.u32 [%rd1], %r1;
-  ret;
-}
-.visible .entry crash()
-{
-  trap;
-  ret;
-}
-.visible .entry shared(.param .u64 out) .maxntid 64, 1, 1
-{
-  .shared .align 4 .b8 buffer[4096];
-  .reg .b32 %r<2>; .reg .b64 %rd<2>;
-  mov.u64 %rd1, buffer;
-  mov.u32 %r1, 1;
-  st.u32 [%rd1], %r1;
-  ret;
-}
-)";
+using driver_test::kKernels;
 
 // A current primary context of device 0.
 class DriverTest : public ::testing::Test {
@@ -129,7 +68,7 @@ class DriverTest : public ::testing::Test {
   }
 
   void LoadKernels() {
-    ASSERT_EQ(CU(cuModuleLoadData)(&module_, kPtx), CUDA_SUCCESS);
+    ASSERT_EQ(CU(cuModuleLoadData)(&module_, kKernels), CUDA_SUCCESS);
     ASSERT_EQ(CU(cuModuleGetFunction)(&add_, module_, "add"), CUDA_SUCCESS);
     ASSERT_EQ(CU(cuModuleGetFunction)(&spin_, module_, "spin"), CUDA_SUCCESS);
   }
