@@ -101,7 +101,7 @@ static inline u32 causeway_slot_granule(u32 slot)
 	return 1 + slot;
 }
 
-/* causeway_slots.c */
+/* causeway_slots.c: calls causeway_memory.c */
 int causeway_reserve_slot(struct causeway *cw, struct causeway_file *cf, bool may_wait);
 int causeway_start_session(struct causeway_file *cf);
 /* Ends what the file began and takes its mappings away; later calls do nothing. */
@@ -116,11 +116,13 @@ void causeway_reclaim_work(struct work_struct *work);
 void causeway_begin_life(struct causeway *cw);
 u32 causeway_slots_used(const struct causeway *cw);
 
-/* causeway_memory.c */
+/* causeway_mmap.c */
+int causeway_mmap(struct file *file, struct vm_area_struct *vma);
+
+/* causeway_memory.c: calls nothing of the others */
 void *causeway_map_kernel(struct causeway *cw, u64 offset, size_t bytes);
 void causeway_unmap_kernel(void *address);
 int causeway_zero_granule(struct causeway *cw, u32 granule);
-int causeway_mmap(struct file *file, struct vm_area_struct *vma);
 /* Takes the user mappings of these granules away, in every process. */
 void causeway_zap(struct causeway *cw, u32 first, u32 count);
 u32 causeway_measure_read(const struct causeway *cw);
