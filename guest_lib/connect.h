@@ -12,7 +12,7 @@
 
 namespace causeway::guest {
 
-// Which of the two libraries this is: libcuda.so.1 (session.cc) or libnvidia-ml.so.1 (nvml.cc).
+// Which of the two libraries this is: libcuda.so.1 (session.cc) or libnvidia-ml.so.1 (nvml/nvml.cc).
 extern const SessionKind kSessionKind;
 
 struct Connection {

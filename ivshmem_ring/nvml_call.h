@@ -46,7 +46,7 @@ struct UtilizationBody {
 };
 inline constexpr uint32_t kMaxSamples = 100;
 
-// Slots of the private table of NVIDIA's tools (guest_lib/nvml_memory.cc) that read a value of a device.
+// Slots of the private table of NVIDIA's tools (guest_lib/nvml/nvml_memory.cc) that read a value of a device.
 struct PrivateBody {
   uint32_t device;
   uint32_t slot;
@@ -62,7 +62,7 @@ template <class... D>
 struct Shape {
   using Function = uint32_t (*)(typename D::P...);
 
-  // In the guest; `guest` knows the session and its devices (guest_lib/nvml.h).
+  // In the guest; `guest` knows the session and its devices (guest_lib/nvml/nvml.h).
   static Return Wait(auto& guest, Op op, typename D::P... p) {
     const std::tuple<typename D::P...> args{p...};
     auto call = guest.StartCall(op);

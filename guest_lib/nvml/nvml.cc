@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest_lib/nvml.h"
+#include "guest_lib/nvml/nvml.h"
 
 #include <pthread.h>
 

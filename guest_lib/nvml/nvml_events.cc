@@ -3,7 +3,7 @@
 // and say so: the host's (Xid errors, clock changes) may be another tenant's.
 #include <poll.h>
 
-#include "guest_lib/nvml.h"
+#include "guest_lib/nvml/nvml.h"
 
 #define NVML_EXPORT extern "C" __attribute__((visibility("default")))
 

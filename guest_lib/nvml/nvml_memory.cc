@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "guest_lib/nvml.h"
+#include "guest_lib/nvml/nvml.h"
 
 #define NVML_EXPORT extern "C" __attribute__((visibility("default")))
 

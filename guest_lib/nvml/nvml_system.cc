@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "guest_lib/nvml.h"
+#include "guest_lib/nvml/nvml.h"
 
 #define NVML_EXPORT extern "C" __attribute__((visibility("default")))
 

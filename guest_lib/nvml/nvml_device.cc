@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string>
 
-#include "guest_lib/nvml.h"
+#include "guest_lib/nvml/nvml.h"
 
 #define NVML_EXPORT extern "C" __attribute__((visibility("default")))
 
