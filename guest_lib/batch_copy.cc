@@ -29,8 +29,9 @@ CUresult AwaitSource(uint64_t source, CUmemcpySrcAccessOrder order, CUstream str
 
 // And after a source that must not be read once the call has returned.
 CUresult AwaitCopy(uint64_t source, CUmemcpySrcAccessOrder order, CUstream stream) {
-  const bool waits =
-      order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL && KindOfPointer(source) == PointerKind::kPinned;
+  const PointerKind kind = KindOfPointer(source);
+  const bool waits = order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL &&
+                     (kind == PointerKind::kPinned || kind == PointerKind::kManaged);
   return waits ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
 }
 

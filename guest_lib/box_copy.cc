@@ -49,7 +49,7 @@ CUresult ResolveSide(CUmemorytype* type, const void** host, CUdeviceptr* device,
                      size_t* pitch, size_t* rows, const CUDA_MEMCPY3D& box, Side* side) {
   if (*type == CU_MEMORYTYPE_UNIFIED) {
     const PointerKind kind = KindOfPointer(*device);
-    *type = kind == PointerKind::kDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    *type = IsDeviceSide(kind) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
     *host = reinterpret_cast<const void*>(*device);
   }
   if (*pitch == 0) *pitch = x + box.WidthInBytes;
@@ -164,6 +164,7 @@ CUresult CheckSide(const Side& side, const CUDA_MEMCPY3D& box, bool* known) {
 CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext source, CUcontext destination) {
   if (const CUresult result = NeedContext()) return result;
   if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0) return CUDA_SUCCESS;
+  NameManagedAsDevice(&box);
   Side from{}, to{};
   if (const CUresult result = ResolveSide(&box.srcMemoryType, &box.srcHost, &box.srcDevice, box.srcXInBytes,
                                           box.srcY, box.srcZ, &box.srcPitch, &box.srcHeight, box, &from)) {

@@ -10,6 +10,7 @@
 
 #include "guest_lib/callback_words.h"
 #include "guest_lib/log.h"
+#include "guest_lib/managed_pager.h"
 #include "guest_lib/own_thread.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/callback_messages.h"
@@ -148,7 +149,11 @@ void* ThreadMain(void*) {
     DueCallback due{};
     if (!Ask(transport, body, &due)) break;
     body.done_ticket = due.ticket;
-    if (due.id != 0) Run(due);
+    if (due.id == 0) continue;
+    // It sees what the work before it wrote, and the work after it sees what it writes.
+    ExchangeManagedPages();
+    Run(due);
+    ExchangeManagedPages();
   }
   RunStreamCallbacks(CUDA_ERROR_EXTERNAL_DEVICE);  // as all calls answer from now on
   return nullptr;

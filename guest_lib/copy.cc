@@ -96,12 +96,16 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   bool known = false, pinned_known = false;
   if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckDeviceRange(to, bytes, &known)) return result;
+  const PointerKind kind = KindOfPointer(reinterpret_cast<uint64_t>(from));
+  // It is read when its turn in the stream comes.
+  if (kind == PointerKind::kManaged)
+    return CopyOnDevice(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream, form);
   CUresult captured = CUDA_SUCCESS;
   if (form == CopyForm::kAsynchronous &&
       CaptureLinearCopy(stream, to, reinterpret_cast<CUdeviceptr>(from), bytes, &captured)) {
     return captured;
   }
-  if (KindOfPointer(reinterpret_cast<uint64_t>(from)) == PointerKind::kPinned) {
+  if (kind == PointerKind::kPinned) {
     const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyHtoD_v2 : Op::cuMemcpyHtoDAsync_v2;
     if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(from), bytes, &pinned_known))
       return result;
@@ -122,12 +126,15 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   bool known = false, pinned_known = false;
   if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckDeviceRange(from, bytes, &known)) return result;
+  const PointerKind kind = KindOfPointer(reinterpret_cast<uint64_t>(to));
+  if (kind == PointerKind::kManaged)
+    return CopyOnDevice(reinterpret_cast<CUdeviceptr>(to), from, bytes, stream, form);
   CUresult captured = CUDA_SUCCESS;
   if (form == CopyForm::kAsynchronous &&
       CaptureLinearCopy(stream, reinterpret_cast<CUdeviceptr>(to), from, bytes, &captured)) {
     return captured;
   }
-  if (KindOfPointer(reinterpret_cast<uint64_t>(to)) == PointerKind::kPinned) {
+  if (kind == PointerKind::kPinned) {
     const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyDtoH_v2 : Op::cuMemcpyDtoHAsync_v2;
     if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(to), bytes, &pinned_known))
       return result;

@@ -83,7 +83,7 @@ class Relaxed {
 // Unified addresses become host or device; pitches and heights that are left out become the box's own.
 bool IsHost(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t* address) {
   *address = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
-  if (type == CU_MEMORYTYPE_UNIFIED) return KindOfPointer(device) != PointerKind::kDevice;
+  if (type == CU_MEMORYTYPE_UNIFIED) return !IsDeviceSide(KindOfPointer(device));
   return type == CU_MEMORYTYPE_HOST;
 }
 
@@ -316,8 +316,7 @@ CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured) 
 bool CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUresult* result) {
   if (!AnyCapture()) return false;
   CUDA_MEMCPY3D box{};
-  const bool from_device = KindOfPointer(from) == PointerKind::kDevice;
-  const bool to_device = KindOfPointer(to) == PointerKind::kDevice;
+  const bool from_device = IsDeviceSide(KindOfPointer(from)), to_device = IsDeviceSide(KindOfPointer(to));
   box.srcMemoryType = from_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
   box.srcDevice = from_device ? from : 0;
   box.srcHost = from_device ? nullptr : reinterpret_cast<const void*>(from);

@@ -76,7 +76,7 @@ CUresult Packed::TakeKernel() {
 CUresult Packed::TakeSide(CUmemorytype* type, const void* host, CUdeviceptr device, const void** resolved) {
   if (*type == CU_MEMORYTYPE_UNIFIED) {
     host = reinterpret_cast<const void*>(device);
-    *type = KindOfPointer(device) == PointerKind::kDevice ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    *type = IsDeviceSide(KindOfPointer(device)) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
   }
   *resolved = *type == CU_MEMORYTYPE_HOST ? host : nullptr;
   return *type == CU_MEMORYTYPE_HOST &&
@@ -87,6 +87,7 @@ CUresult Packed::TakeSide(CUmemorytype* type, const void* host, CUdeviceptr devi
 
 CUresult Packed::TakeCopy() {
   CUDA_MEMCPY3D& box = params_.memcpy.copyParams;
+  NameManagedAsDevice(&box);
   const void *source = nullptr, *destination = nullptr;
   if (const CUresult result = TakeSide(&box.srcMemoryType, box.srcHost, box.srcDevice, &source))
     return result;

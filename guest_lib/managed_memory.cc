@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory lies in the shared region at one address for both processors, and every access of either is
-// seen by the other at once, also while a kernel runs. Nothing migrates, so prefetches and advice have
-// nothing to move; they are checked as natively, and what a program can ask back is remembered here by range.
+// Managed memory has two forms. In its coherent form it lies in the shared region at one address for both
+// processors, and every access of either is seen by the other at once, also while a kernel runs. Nothing
+// migrates, so prefetches and advice have nothing to move; they are checked as natively, and what a program
+// can ask back is remembered here by range.
+//
+// In its migrating form it is the driver's own (guest_lib/managed_pager.h): the driver moves it, takes advice
+// and answers questions, and both processors see each other's writes in order, but later while a kernel runs.
 #include <sched.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "guest_lib/log.h"
+#include "guest_lib/managed_pager.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
+#include "ivshmem_ring/managed_messages.h"
 #include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
@@ -69,12 +77,17 @@ void ForgetAdvice(uint64_t begin, uint64_t end) {
   advices.erase(advices.lower_bound(begin), advices.lower_bound(end));
 }
 
+bool IsMigrating(CUdeviceptr address) {
+  HostAllocation allocation;
+  return FindMigrating(address, &allocation, true);
+}
+
 // The range as the driver sees it: whole pages, of one managed allocation.
 CUresult ManagedRange(CUdeviceptr address, size_t bytes, PageRange* range) {
   if (const CUresult result = NeedContext()) return result;
   if (const CUresult sticky = Session::Get()->sticky()) return sticky;
   HostAllocation allocation;
-  if (bytes == 0 || !FindHost(address, &allocation) || allocation.kind != HostKind::kManaged ||
+  if (bytes == 0 || !FindManaged(address, &allocation) ||
       bytes > allocation.bytes - (address - allocation.address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -118,9 +131,25 @@ CUmemLocation OfDevice(CUdevice device) {
   return location;
 }
 
+// Of migrating memory.
+CUresult TellDriver(Op op, CUdeviceptr address, size_t bytes, const CUmemLocation& where, uint32_t advice,
+                    CUstream stream) {
+  PendingCall call(op);
+  Writer& w = call.writer();
+  w.Put(ManagedHintBody{address, bytes, static_cast<uint32_t>(where.type), where.id, advice, 0,
+                        Remote{}.ToWire(stream, w)});
+  return w.ok() ? call.Finish() : w.error();
+}
+
 CUresult Prefetch(CUdeviceptr address, size_t bytes, const CUmemLocation& to, CUstream stream) {
   PageRange range{};
   Location location;
+  if (IsMigrating(address)) {
+    if (const CUresult result = NeedContext()) return result;
+    if (const CUresult result = CheckLocation(to, &location)) return result;
+    if (const CUresult result = CheckStream(stream)) return result;
+    return TellDriver(Op::cuMemPrefetchAsync_v2, address, bytes, to, 0, stream);
+  }
   if (const CUresult result = ManagedRange(address, bytes, &range)) return result;
   if (const CUresult result = CheckLocation(to, &location)) return result;
   if (const CUresult result = CheckStream(stream)) return result;
@@ -137,6 +166,13 @@ bool NamesProcessor(CUmem_advise advice) {
 CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, const CUmemLocation& given) {
   PageRange range{};
   Location location;
+  if (IsMigrating(address)) {
+    if (const CUresult result = NeedContext()) return result;
+    if (NamesProcessor(advice)) {
+      if (const CUresult result = CheckLocation(given, &location)) return result;
+    }
+    return TellDriver(Op::cuMemAdvise_v2, address, bytes, given, static_cast<uint32_t>(advice), nullptr);
+  }
   if (const CUresult result = ManagedRange(address, bytes, &range)) return result;
   if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
     return CUDA_ERROR_INVALID_VALUE;
@@ -229,6 +265,25 @@ CUresult Answer(int* data, size_t bytes, CUmem_range_attribute attribute, const 
   }
 }
 
+// Of migrating memory: the driver's answer.
+CUresult AskDriver(void* data, size_t data_bytes, CUmem_range_attribute attribute, CUdeviceptr address,
+                   size_t bytes) {
+  if (const CUresult result = NeedContext()) return result;
+  if (data == nullptr || data_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const size_t asked = std::min<size_t>(data_bytes, kMaxRangeAttributeBytes);  // longer lists end in none
+  PendingCall call(Op::cuMemRangeGetAttribute);
+  call.writer().Put(
+      RangeAttributeBody{address, bytes, static_cast<uint32_t>(attribute), static_cast<uint32_t>(asked)});
+  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  if (result != CUDA_SUCCESS) return result;
+  const std::byte* answer = call.reader().Take(asked);
+  if (answer == nullptr) return CUDA_ERROR_UNKNOWN;
+  std::copy_n(answer, asked, static_cast<std::byte*>(data));
+  std::fill_n(static_cast<int*>(data) + asked / sizeof(int), (data_bytes - asked) / sizeof(int),
+              static_cast<int>(CU_DEVICE_INVALID));
+  return CUDA_SUCCESS;
+}
+
 // ---- batches ----
 
 struct Batch {
@@ -273,14 +328,69 @@ CUresult PrefetchBatch(const Batch& batch, const CUmemLocation* locations, const
   return CUDA_SUCCESS;
 }
 
+// ---- allocations ----
+
+// CAUSEWAY_MANAGED=coherent (the default) or migrating. Over TCP nothing is shared, so all of it migrates.
+bool WantsMigrating() {
+  static const bool wanted = [] {
+    const char* value = getenv("CAUSEWAY_MANAGED");
+    const std::string_view form = value != nullptr ? value : "coherent";
+    if (form != "coherent" && form != "migrating")
+      Complain("CAUSEWAY_MANAGED is neither coherent nor migrating: managed memory will be coherent");
+    return form == "migrating";
+  }();
+  return wanted;
+}
+
+// Whether the program may touch managed memory while the device uses some.
+bool IsConcurrent() {
+  int concurrent = 0;
+  const int device = ContextOf(CurrentContextObject()).device;
+  return cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device) ==
+             CUDA_SUCCESS &&
+         concurrent != 0;
+}
+
+CUresult AllocateMigrating(CUdeviceptr* address, size_t bytes, unsigned flags) {
+  CUdeviceptr made = 0;
+  if (const CUresult result = Wait<Op::cuMemAllocManaged>(&made, bytes, flags)) return result;
+  HostAllocation allocation{.address = made, .bytes = bytes, .kind = HostKind::kManaged, .flags = flags};
+  allocation.context = CurrentContextObject();
+  allocation.id = NextId();
+  allocation.device_address = made;
+  const CUresult result = AddMigrating(allocation, 0, true);
+  if (result != CUDA_SUCCESS) {
+    Wait<Op::cuMemFree_v2>(made);
+    return result;
+  }
+  *address = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult AllocateCoherent(CUdeviceptr* address, size_t bytes, unsigned flags) {
+  void* made = nullptr;
+  const CUresult result = Session::Get()->memory().Allocate(bytes, HostKind::kManaged, flags, &made);
+  if (result == CUDA_SUCCESS) *address = reinterpret_cast<CUdeviceptr>(made);
+  return result;
+}
+
+// The pages go first: afterwards the address may be another thread's.
+CUresult FreeMigrating(const HostAllocation& allocation) {
+  GiveBackManagedPages();  // a kernel that the call waits for may wait for what is in them
+  ForgetMigrating(allocation.address);
+  const CUresult result = Wait<Op::cuMemFree_v2>(allocation.address);
+  if (result != CUDA_SUCCESS) AddMigrating(allocation, 0, false);
+  return result;
+}
+
 }  // namespace
 
-bool IsManaged(CUdeviceptr address, HostAllocation* allocation) {
-  return address != 0 && Session::Get()->memory().Find(address, allocation) &&
-         allocation->kind == HostKind::kManaged && allocation->address == address;
+bool FindManaged(uint64_t address, HostAllocation* allocation) {
+  return FindHost(address, allocation) && allocation->kind == HostKind::kManaged;
 }
 
 CUresult FreeManaged(const HostAllocation& allocation) {
+  if (IsMigrating(allocation.address)) return FreeMigrating(allocation);
   // As cuMemFree of any memory, this waits for the whole device.
   if (const CUresult result = DrainDevice()) return result;
   ForgetAdvice(allocation.address, allocation.address + allocation.bytes);
@@ -302,14 +412,13 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
   Session& session = *Session::Get();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
-  if (!session.transport().shares_memory()) {
-    Complain("managed memory needs memory that guest and host share, which TCP has not: use cuMemAlloc");
-    return CUDA_ERROR_NOT_SUPPORTED;
+  const bool shares = session.transport().shares_memory();
+  // What the CPU uses, and devices that let only one processor in at a time, are better served coherently.
+  if (!shares || (WantsMigrating() && flags == CU_MEM_ATTACH_GLOBAL && IsConcurrent())) {
+    const CUresult result = AllocateMigrating(address, bytes, flags);
+    if (result != CUDA_ERROR_NOT_SUPPORTED || !shares) return result;
   }
-  void* made = nullptr;
-  const CUresult result = session.memory().Allocate(bytes, HostKind::kManaged, flags, &made);
-  if (result == CUDA_SUCCESS) *address = reinterpret_cast<CUdeviceptr>(made);
-  return result;
+  return AllocateCoherent(address, bytes, flags);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {
@@ -329,15 +438,24 @@ CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, 
 CUresult cuMemRangeGetAttribute(void* data, size_t data_bytes, CUmem_range_attribute attribute,
                                 CUdeviceptr address, size_t bytes) {
   PageRange range{};
+  if (IsMigrating(address)) return AskDriver(data, data_bytes, attribute, address, bytes);
   if (const CUresult result = ManagedRange(address, bytes, &range)) return result;
   return Answer(static_cast<int*>(data), data_bytes, attribute, Common(range));
 }
 CUresult cuMemRangeGetAttributes(void** data, size_t* data_bytes, CUmem_range_attribute* attributes,
                                  size_t count, CUdeviceptr address, size_t bytes) {
   PageRange range{};
-  if (const CUresult result = ManagedRange(address, bytes, &range)) return result;
+  const bool migrating = IsMigrating(address);
+  if (!migrating) {
+    if (const CUresult result = ManagedRange(address, bytes, &range)) return result;
+  }
   if (data == nullptr || data_bytes == nullptr || attributes == nullptr || count == 0)
     return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; migrating && i < count; ++i) {
+    const CUresult result = AskDriver(data[i], data_bytes[i], attributes[i], address, bytes);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  if (migrating) return CUDA_SUCCESS;
   const Advice advice = Common(range);
   for (size_t i = 0; i < count; ++i) {
     const CUresult result = Answer(static_cast<int*>(data[i]), data_bytes[i], attributes[i], advice);
@@ -362,19 +480,21 @@ CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, size_t* bytes
   return PrefetchBatch({addresses, bytes, count, flags, stream}, locations, first, location_count);
 }
 
-// Who may touch the memory when is no question where every access is coherent.
+// Who may touch the memory when is no question where every access is coherent; else the driver is told.
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   if (const CUresult result = CheckStream(stream)) return result;
   HostAllocation allocation;
-  if (!FindHost(address, &allocation) || allocation.kind != HostKind::kManaged ||
-      allocation.address != address || (bytes != 0 && bytes != allocation.bytes)) {
+  if (!FindManaged(address, &allocation) || allocation.address != address ||
+      (bytes != 0 && bytes != allocation.bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST && flags != CU_MEM_ATTACH_SINGLE)
     return CUDA_ERROR_INVALID_VALUE;
   const bool null_stream = stream == nullptr || stream == CU_STREAM_LEGACY;
-  return flags == CU_MEM_ATTACH_SINGLE && null_stream ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  if (flags == CU_MEM_ATTACH_SINGLE && null_stream) return CUDA_ERROR_INVALID_VALUE;
+  return IsMigrating(address) ? Wait<Op::cuStreamAttachMemAsync>(stream, address, bytes, flags)
+                              : CUDA_SUCCESS;
 }
 
 }  // extern "C"

@@ -9,6 +9,7 @@
 #include "guest_lib/address_windows.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/host_register.h"
+#include "guest_lib/managed_pager.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
 
@@ -99,7 +100,7 @@ bool FindHost(uint64_t address, HostAllocation* allocation) {
   Session* session = Session::Get();
   if (session == nullptr) return false;
   return session->memory().Find(address, allocation) || FindRegistered(address, allocation) ||
-         FindPrivateHost(address, allocation);
+         FindPrivateHost(address, allocation) || FindMigrating(address, allocation, false);
 }
 
 bool SyncsMemops(uint64_t address) {
@@ -134,12 +135,28 @@ CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
 
 PointerKind KindOfPointer(uint64_t address) {
   if (Session::Get()->memory().InWindow(address)) return PointerKind::kPinned;
-  if (IsDeviceAddress(address)) return PointerKind::kDevice;
+  if (IsDeviceAddress(address)) {
+    HostAllocation managed;
+    return FindMigrating(address, &managed, true) ? PointerKind::kManaged : PointerKind::kDevice;
+  }
   return IsRegisteredInPlace(address) ? PointerKind::kPinned : PointerKind::kPageable;
+}
+
+void NameManagedAsDevice(CUDA_MEMCPY3D* box) {
+  auto name = [](CUmemorytype* type, CUdeviceptr* device, const void* host) {
+    const auto address = reinterpret_cast<uint64_t>(host);
+    if (*type != CU_MEMORYTYPE_HOST || KindOfPointer(address) != PointerKind::kManaged) return;
+    *type = CU_MEMORYTYPE_DEVICE;
+    *device = address;
+  };
+  name(&box->srcMemoryType, &box->srcDevice, box->srcHost);
+  name(&box->dstMemoryType, &box->dstDevice, box->dstHost);
 }
 
 void EndRegistrationsOf(Object* context) {
   UnregisterAllOf(context);
+  GiveBackManagedPages();  // kernels that the end of the context waits for may wait for what is in them
+  ForgetMigratingOf(context);
 }
 
 void FreeMemoryOf(const Object* context) {
@@ -174,7 +191,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 CUresult cuMemFree_v2(CUdeviceptr address) {
   if (const CUresult result = NeedContext()) return result;
   HostAllocation managed;
-  if (IsManaged(address, &managed)) return FreeManaged(managed);
+  if (FindManaged(address, &managed) && managed.address == address) return FreeManaged(managed);
   CUresult result = CUDA_SUCCESS;
   if (FreeToHostPoolNow(address, &result)) return result;
   Forgotten allocation(address);
@@ -300,7 +317,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (IsDeviceAddress(address)) {
     const CUresult result = Wait<Op::cuPointerSetAttribute>(value, attribute, address);
     if (result != CUDA_SUCCESS) return result;
-    SetDeviceSyncMemops(address, on);
+    if (!SetDeviceSyncMemops(address, on)) SetMigratingSyncMemops(address, on);
   } else if (!Session::Get()->memory().SetSyncMemops(address, on) && !SetRegisteredSyncMemops(address, on)) {
     return CUDA_ERROR_INVALID_VALUE;
   }

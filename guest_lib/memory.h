@@ -60,9 +60,16 @@ bool SyncsMemops(uint64_t address);
 // and nobody needs to wait for its opinion.
 CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known);
 
-enum class PointerKind { kPageable, kPinned, kDevice };
+// kManaged: migrating managed memory and variables, which host and device name by one address. The device's
+// name for it is the one that messages carry.
+enum class PointerKind { kPageable, kPinned, kDevice, kManaged };
+constexpr bool IsDeviceSide(PointerKind kind) {
+  return kind == PointerKind::kDevice || kind == PointerKind::kManaged;
+}
 // By address alone (guest_lib/address_windows.h) and by what is registered. Only after cuInit.
 PointerKind KindOfPointer(uint64_t address);
+// Managed memory that a copy names as the host's is named as the device's.
+void NameManagedAsDevice(CUDA_MEMCPY3D* box);
 
 // Pinned memory where none is shared (TCP): ordinary memory, copied like it.
 CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags);
@@ -70,8 +77,8 @@ CUresult FreePrivateHost(void* address);
 bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
 void FreePrivateHostOf(const Object* context);
 
-// cuMemFree of managed memory. False if none starts there.
-bool IsManaged(CUdeviceptr address, HostAllocation* allocation);
+// The managed memory that holds the address; false if none does.
+bool FindManaged(uint64_t address, HostAllocation* allocation);
 CUresult FreeManaged(const HostAllocation& allocation);
 
 // All memory that a context owned ends with it: what is registered while the context is still active, the

@@ -36,7 +36,7 @@ CUresult Fill(const Area& area, CUstream stream, Until until, P... parameters) {
   if (area.width == 0 || area.height == 0) return CUDA_SUCCESS;
   const CUresult result = known ? Post<op>(parameters...) : Wait<op>(parameters...);
   if (result != CUDA_SUCCESS || until == Until::kQueued) return result;
-  const bool waits = KindOfPointer(area.to) == PointerKind::kPinned || SyncsMemops(area.to);
+  const bool waits = KindOfPointer(area.to) != PointerKind::kDevice || SyncsMemops(area.to);
   return waits ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
 }
 

@@ -10,6 +10,7 @@
 #include "guest_lib/function.h"
 #include "guest_lib/image.h"
 #include "guest_lib/jit_options.h"
+#include "guest_lib/managed_pager.h"
 #include "guest_lib/managed_variables.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/code_messages.h"
@@ -190,7 +191,7 @@ CUresult cuModuleUnload(CUmodule module) {
   const Object* object = Find(module);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const WireHandle wire = WireOf(object);
-  ForgetManagedOf(wire);
+  ForgetMigratingOf(wire);
   const CUresult result = Wait<Op::cuModuleUnload>(module);
   if (result == CUDA_SUCCESS) ForgetFunctionsOf(wire);
   return result;
@@ -266,7 +267,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   Object* object = Find(library);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const WireHandle wire = WireOf(object);
-  ForgetManagedOf(wire);
+  ForgetMigratingOf(wire);
   PendingCall call(Op::cuLibraryUnload);
   call.writer().Put(wire);
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();

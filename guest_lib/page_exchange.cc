@@ -4,11 +4,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 #include <string>
 
 #include "guest_lib/copy_threads.h"
+#include "guest_lib/fault_handler.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -39,77 +38,27 @@ std::mutex& exchange_mutex = *new std::mutex;
 std::atomic<uint64_t> window_begin{0}, window_end{0};
 std::atomic<uint64_t> window_count{0};  // windows ever closed
 
-struct sigaction chained;        // what was there when ours was put on top, last
-struct sigaction first_chained;  // and the first time: for a chain that leads back to us
-bool installed = false;
-
 // Of the calling thread. Reached from a signal handler: no lazy allocation.
 struct Fault {
   uint64_t address, window;
 };
-constexpr int kChaining = 0x43415553;
 __attribute__((tls_model("initial-exec"))) thread_local Fault last_fault;
-
-void OnFault(int number, siginfo_t* info, void* context);
-
-void CallHandler(const struct sigaction& action, int number, siginfo_t* info, void* context) {
-  if ((action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction != nullptr) {
-    action.sa_sigaction(number, info, context);
-  } else if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) {
-    // The fault happens again when we return, and ends the process as it would have without us.
-    struct sigaction plain {};
-    plain.sa_handler = SIG_DFL;
-    sigaction(number, &plain, nullptr);
-    if (info->si_code <= 0) syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);  // sent, not a fault
-  } else {
-    action.sa_handler(number);
-  }
-}
 
 // A fault may be on its way here while its window closes, so whoever meets one in a page that may be written
 // by now tries once more before he believes it.
-void OnFault(int number, siginfo_t* info, void* context) {
-  const int saved_errno = errno;
-  const auto address = reinterpret_cast<uint64_t>(info->si_addr);
-  if (number == SIGSEGV && info->si_code == SEGV_ACCERR) {
-    bool waited = false;
-    while (address >= window_begin.load(std::memory_order_acquire) &&
-           address < window_end.load(std::memory_order_acquire)) {
-      waited = true;
-      const timespec pause{0, 20'000};
-      nanosleep(&pause, nullptr);
-    }
-    const uint64_t window = window_count.load(std::memory_order_acquire);
-    const bool again = last_fault.address == address && last_fault.window == window;
-    last_fault.address = address;
-    last_fault.window = window;
-    if (waited || !again) {
-      errno = saved_errno;
-      return;
-    }
+bool ClaimFault(const PageFault& fault) {
+  bool waited = false;
+  while (fault.address >= window_begin.load(std::memory_order_acquire) &&
+         fault.address < window_end.load(std::memory_order_acquire)) {
+    waited = true;
+    const timespec pause{0, 20'000};
+    nanosleep(&pause, nullptr);
   }
-  // The handler below may be the program's, which put ours below its own and calls it. The mark is in the
-  // signal's own record, because a handler may also leave by longjmp.
-  const bool led_back = info->si_errno == kChaining;
-  info->si_errno = kChaining;
-  CallHandler(led_back ? first_chained : chained, number, info, context);
-  errno = saved_errno;
-}
-
-// It stays: a fault may arrive long after its window. A handler that the program installs later is chained
-// to.
-void InstallHandler() {
-  struct sigaction now {};
-  sigaction(SIGSEGV, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == OnFault) return;
-  chained = now;
-  if (!installed) first_chained = now;
-  installed = true;
-  struct sigaction ours {};
-  ours.sa_sigaction = OnFault;
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-  sigemptyset(&ours.sa_mask);
-  sigaction(SIGSEGV, &ours, nullptr);
+  const uint64_t window = window_count.load(std::memory_order_acquire);
+  const bool again = last_fault.address == fault.address && last_fault.window == window;
+  last_fault.address = fault.address;
+  last_fault.window = window;
+  return waited || !again;
 }
 
 void* Pointer(uint64_t address) {
@@ -277,7 +226,7 @@ std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
 
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done) {
   const std::lock_guard lock(exchange_mutex);
-  InstallHandler();
+  InstallFaultHandler(FaultOwner::kPageExchange, ClaimFault);
   const uint64_t bytes = piece.end - piece.begin, most = kPiecePerThread * CopyThreadCount();
   Parts parts{};
   parts.zeroed = fresh.zeroed;

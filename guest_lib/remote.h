@@ -22,6 +22,12 @@ struct Remote {
       w.Fail(InvalidHandleError(kKindOf<T>));
       return 0;
     }
+    if constexpr (std::is_same_v<T, CUstream> || std::is_same_v<T, CUevent>) {
+      if (work::watched.load(std::memory_order_relaxed)) {
+        if constexpr (std::is_same_v<T, CUstream>) work::NameStream(WireOf(object));
+        if constexpr (std::is_same_v<T, CUevent>) work::NameEvent(WireOf(object));
+      }
+    }
     return WireOf(object);
   }
 

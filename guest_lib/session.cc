@@ -15,10 +15,10 @@
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
 #include "guest_lib/logs.h"
-#include "guest_lib/managed_variables.h"
 #include "guest_lib/region_memory.h"
 #include "ivshmem_ring/callback_messages.h"
 #include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/managed_messages.h"
 
 namespace causeway::guest {
 
@@ -28,7 +28,8 @@ namespace {
 
 constexpr size_t kHeader = sizeof(RecordHeader);
 constexpr uint32_t kSharedChannel = kChannelCount - 1;
-static_assert(kCallbackChannel == kSharedChannel - 1);  // the two that no thread may take
+static_assert(kCallbackChannel == kSharedChannel - 1 &&
+              kManagedChannel == kSharedChannel - 2);  // no thread's own
 // What a lost session answers, for good: an error outside of CUDA after which the process must be restarted.
 constexpr CUresult kLostError = CUDA_ERROR_EXTERNAL_DEVICE;
 
@@ -252,7 +253,8 @@ void Session::FetchOutput(uint32_t channel) {
 }
 
 PendingPost::PendingPost(Op op, size_t body_bytes) : op_(op) {
-  if (ThisThread().leases == 0) SendManagedChanges();
+  mark_.Begin();
+  mark_.Start(op);
   session_ = Session::Get();
   CUresult error = session_ != nullptr ? session_->Check() : InitialisedOrError();
   if (error == CUDA_SUCCESS) error = CurrentContextWire(&context_);
@@ -277,6 +279,7 @@ CUresult PendingPost::Reserve(size_t body_bytes) {
 }
 
 CUresult PendingPost::Finish() {
+  mark_.Named(context_);
   return waits_ ? FinishAndWait() : Publish(0, nullptr);
 }
 
@@ -319,7 +322,6 @@ CUresult PendingPost::FinishAndWait() {
 }
 
 ChannelLease::ChannelLease() {
-  SendManagedChanges();
   session_ = Session::Get();
   error_ = session_ != nullptr ? session_->Check() : InitialisedOrError();
   if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(&context_);
@@ -328,9 +330,9 @@ ChannelLease::ChannelLease() {
   if (error_ != CUDA_SUCCESS) return;
   if (thread.channel < 0) {
     uint64_t taken = session_->channels_taken_.load();
-    while (thread.channel < 0 && ~taken << 2 != 0) {
+    while (thread.channel < 0 && ~taken << 3 != 0) {
       const int free = __builtin_ctzll(~taken);
-      if (free >= static_cast<int>(kCallbackChannel)) break;
+      if (free >= static_cast<int>(kManagedChannel)) break;
       if (session_->channels_taken_.compare_exchange_weak(taken, taken | uint64_t{1} << free))
         thread.channel = free;
     }
@@ -347,11 +349,13 @@ ChannelLease::ChannelLease() {
 
 ChannelLease::~ChannelLease() {
   if (shared_lock_.owns_lock()) shared_lock_.unlock();
-  if (--ThisThread().leases == 0) TakeManagedChanges();
+  --ThisThread().leases;
+  mark_.Finish();
 }
 
 Writer ChannelLease::Begin(size_t body_bytes) {
   Writer writer{{}};
+  mark_.Begin();
   if (error_ == CUDA_SUCCESS) {
     record_ = session_->transport().ReserveRequest(channel_, kHeader + body_bytes);
     if (record_ == nullptr) error_ = session_->Lost();
@@ -366,6 +370,8 @@ Writer ChannelLease::Begin(size_t body_bytes) {
 CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t bulk_offset,
                             uint32_t bulk_bytes) {
   if (!body.ok()) return body.error();
+  mark_.Start(op);
+  mark_.Named(context_);
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op);
   header.flags = static_cast<uint16_t>(flags | ThisThread().capture_mode);
@@ -397,6 +403,7 @@ CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
     *body = Reader(kept_body_);
     session_->FetchOutput(channel_);
   }
+  mark_.Answered(result == CUDA_SUCCESS);
   return session_->Note(result);
 }
 

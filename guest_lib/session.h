@@ -16,6 +16,7 @@
 
 #include "guest_lib/connect.h"
 #include "guest_lib/handles.h"
+#include "guest_lib/managed_work.h"
 #include "ivshmem_ring/call.h"
 #include "ivshmem_ring/session_messages.h"
 #include "ivshmem_ring/transport.h"
@@ -103,6 +104,7 @@ class PendingPost {
 
   Session* session_ = nullptr;
   bool waits_ = false;
+  MessageMark mark_;
   std::vector<std::byte> large_;  // a large body that is waited for
   std::unique_lock<std::mutex> lock_;
   Op op_;
@@ -143,6 +145,7 @@ class ChannelLease {
   std::byte* record_ = nullptr;
   WireHandle context_ = 0;
   CUresult error_ = CUDA_SUCCESS;
+  MessageMark mark_;
   std::vector<std::byte> kept_body_;  // of a reply, while printed text is fetched through the same channel
   std::unique_lock<std::mutex> shared_lock_;
 };

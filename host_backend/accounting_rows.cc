@@ -53,6 +53,13 @@ CUresult Alloc(CUdeviceptr* address, size_t bytes) {
       [&] { return *address; });
 }
 
+// It counts as device memory wherever the driver keeps it: all of it may come to lie there.
+CUresult AllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
+  return MakeCharged(
+      ChargeSpace::kAddress, Taken(bytes), [&] { return ORIGINAL(cuMemAllocManaged)(address, bytes, flags); },
+      [&] { return *address; });
+}
+
 // Whose pitch is known only afterwards: the driver's are multiples of 512.
 CUresult AllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned element) {
   const uint64_t row = (std::min<uint64_t>(width, kMost) + kSmallStep - 1) / kSmallStep * kSmallStep;
@@ -321,6 +328,7 @@ void AccountMemory(Driver& driver) {
     row = reinterpret_cast<void (*)()>(counted);
   };
   count(Op::cuMemAlloc_v2, &Alloc);
+  count(Op::cuMemAllocManaged, &AllocManaged);
   count(Op::cuMemAllocPitch_v2, &AllocPitch);
   count(Op::cuMemFree_v2, &Free);
   count(Op::cuMemFreeAsync, &FreeAsync);

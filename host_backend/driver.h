@@ -41,6 +41,9 @@ namespace causeway::host {
   F(cuMemHostUnregister)               \
   F(cuMemHostGetDevicePointer_v2)      \
   F(cuMemBatchDecompressAsync)         \
+  F(cuMemPrefetchAsync_v2)             \
+  F(cuMemAdvise_v2)                    \
+  F(cuMemRangeGetAttribute)            \
   F(cuPointerGetAttribute)             \
   F(cuMemcpyHtoD_v2)                   \
   F(cuMemcpyDtoH_v2)                   \

@@ -94,7 +94,6 @@ TEST_F(PerThreadMemoryTest, Boxes) {
 }
 
 TEST_F(PerThreadMemoryTest, ManagedMemory) {
-  NEEDS_SHARED_MEMORY();
   using Prefetch =
       CUresult(CUdeviceptr*, size_t*, size_t, CUmemLocation*, size_t*, size_t, unsigned long long, CUstream);
   using Discard = CUresult(CUdeviceptr*, size_t*, size_t, unsigned long long, CUstream);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hints about managed memory. It lives in host memory that kernels reach directly, so hints have nothing to
-// move; they are checked and accepted.
+// move; they are checked and remembered by pages, for programs that ask.
 #include <algorithm>
-#include <cstring>
+#include <mutex>
 
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/memory.h"
@@ -17,32 +17,125 @@ bool IsManagedRange(CUdeviceptr address, size_t bytes) {
          IsAddressable(address, bytes);
 }
 
-CUresult Prefetch(const ContextRef& context, CUdeviceptr address, size_t bytes, CUstream handle) {
+constexpr uint64_t kHintPage = 4096;
+std::mutex hints_mutex;
+
+// Calls `visit` with the hints of every page of the range.
+template <class Visit>
+void ForEachPage(CUdeviceptr address, size_t bytes, Visit visit) {
+  AllocationRef allocation = FindAllocation(address);
+  const std::lock_guard lock(hints_mutex);
+  for (uint64_t page = address / kHintPage; page <= (address + bytes - 1) / kHintPage; ++page)
+    visit(allocation->hints[page]);
+}
+
+// Of the forms that know devices and the CPU only.
+CUmemLocation OfDevice(CUdevice device) {
+  CUmemLocation location{};
+  location.type = device == CU_DEVICE_CPU ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  return location;
+}
+
+CUresult Check(const CUmemLocation& location) {
+  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+    return IsDevice(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  const bool host = location.type == CU_MEM_LOCATION_TYPE_HOST ||
+                    location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+                    location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+  return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+MemoryHints::Place PlaceOf(const CUmemLocation& location) {
+  const bool device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  return {location.type, device ? location.id : static_cast<int>(CU_DEVICE_CPU)};
+}
+
+CUresult Prefetch(const ContextRef& context, CUdeviceptr address, size_t bytes, const CUmemLocation& location,
+                  CUstream handle) {
+  if (CUresult result = Check(location); result != CUDA_SUCCESS) return result;
   if (FindStream(context, handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return IsManagedRange(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (!IsManagedRange(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  ForEachPage(address, bytes, [&](MemoryHints& hints) { hints.prefetched = PlaceOf(location); });
+  return CUDA_SUCCESS;
 }
 
-CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice) {
+void Apply(MemoryHints& hints, CUmem_advise advice, const CUmemLocation& location) {
+  const MemoryHints::Place place = PlaceOf(location);
+  switch (advice) {
+    case CU_MEM_ADVISE_SET_READ_MOSTLY:
+    case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+      hints.read_mostly = advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+      break;
+    case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+      hints.preferred = place;
+      break;
+    case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+      hints.preferred = {};
+      break;
+    case CU_MEM_ADVISE_SET_ACCESSED_BY:
+      hints.accessed_by.insert(place.id);
+      break;
+    default:
+      hints.accessed_by.erase(place.id);
+  }
+}
+
+CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, const CUmemLocation& location) {
   bool known = advice >= CU_MEM_ADVISE_SET_READ_MOSTLY && advice <= CU_MEM_ADVISE_UNSET_ACCESSED_BY;
-  return known && IsManagedRange(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (!known || !IsManagedRange(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  const bool names = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
+                     advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+  if (CUresult result = Check(location); names && result != CUDA_SUCCESS) return result;
+  ForEachPage(address, bytes, [&](MemoryHints& hints) { Apply(hints, advice, location); });
+  return CUDA_SUCCESS;
 }
 
-CUresult GetRangeAttribute(void* data, size_t bytes, CUmem_range_attribute attribute) {
+// What holds for every page of the range.
+MemoryHints Common(CUdeviceptr address, size_t bytes) {
+  MemoryHints common;
+  bool first = true;
+  ForEachPage(address, bytes, [&](const MemoryHints& hints) {
+    if (first) common = hints;
+    first = false;
+    common.read_mostly = common.read_mostly && hints.read_mostly;
+    if (common.preferred != hints.preferred) common.preferred = {};
+    if (common.prefetched != hints.prefetched) common.prefetched = {};
+    std::erase_if(common.accessed_by, [&](int id) { return !hints.accessed_by.contains(id); });
+  });
+  return common;
+}
+
+CUresult GetRangeAttribute(void* data, size_t bytes, CUmem_range_attribute attribute,
+                           const MemoryHints& hints) {
+  auto* answer = static_cast<int*>(data);
+  if (data == nullptr || bytes == 0 || bytes % sizeof(int) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) {
+    std::fill_n(answer, bytes / sizeof(int), static_cast<int>(CU_DEVICE_INVALID));
+    std::copy_n(hints.accessed_by.begin(), std::min(bytes / sizeof(int), hints.accessed_by.size()), answer);
+    return CUDA_SUCCESS;
+  }
+  if (bytes != sizeof(int)) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
     case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
-      if (bytes != sizeof(int)) return CUDA_ERROR_INVALID_VALUE;
-      std::memset(data, 0, bytes);
+      *answer = hints.read_mostly ? 1 : 0;
       return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
-    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-    case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY: {
-      if (bytes == 0 || bytes % sizeof(int) != 0) return CUDA_ERROR_INVALID_VALUE;
-      auto* locations = static_cast<int*>(data);
-      std::fill_n(locations, bytes / sizeof(int), static_cast<int>(CU_DEVICE_INVALID));
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
+      *answer = hints.preferred.id;
       return CUDA_SUCCESS;
-    }
+    case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
+      *answer = hints.preferred.type;
+      return CUDA_SUCCESS;
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
+      *answer = hints.prefetched.id;
+      return CUDA_SUCCESS;
+    case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
+      *answer = hints.prefetched.type;
+      return CUDA_SUCCESS;
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -55,8 +148,7 @@ extern "C" {
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
-    if (dstDevice != CU_DEVICE_CPU && !IsDevice(dstDevice)) return CUDA_ERROR_INVALID_DEVICE;
-    return Prefetch(context, devPtr, count, hStream);
+    return Prefetch(context, devPtr, count, OfDevice(dstDevice), hStream);
   });
 }
 
@@ -64,32 +156,26 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
                                CUstream hStream) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE && !IsDevice(location.id))
-      return CUDA_ERROR_INVALID_DEVICE;
-    return Prefetch(context, devPtr, count, hStream);
+    return Prefetch(context, devPtr, count, location, hStream);
   });
 }
 
 CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device) {
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
-    if (device != CU_DEVICE_CPU && !IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-    return Advise(devPtr, count, advice);
+    return Advise(devPtr, count, advice, OfDevice(device));
   });
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
-    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE && !IsDevice(location.id))
-      return CUDA_ERROR_INVALID_DEVICE;
-    return Advise(devPtr, count, advice);
-  });
+  return InContext(__func__,
+                   [&](const ContextRef&) -> CUresult { return Advise(devPtr, count, advice, location); });
 }
 
 CUresult cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribute attribute,
                                 CUdeviceptr devPtr, size_t count) {
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
     if (data == nullptr || !IsManagedRange(devPtr, count)) return CUDA_ERROR_INVALID_VALUE;
-    return GetRangeAttribute(data, dataSize, attribute);
+    return GetRangeAttribute(data, dataSize, attribute, Common(devPtr, count));
   });
 }
 
@@ -98,8 +184,9 @@ CUresult cuMemRangeGetAttributes(void** data, size_t* dataSizes, CUmem_range_att
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
     bool arrays = data != nullptr && dataSizes != nullptr && attributes != nullptr && numAttributes != 0;
     if (!arrays || !IsManagedRange(devPtr, count)) return CUDA_ERROR_INVALID_VALUE;
+    const MemoryHints common = Common(devPtr, count);
     for (size_t i = 0; i < numAttributes; ++i) {
-      CUresult result = GetRangeAttribute(data[i], dataSizes[i], attributes[i]);
+      CUresult result = GetRangeAttribute(data[i], dataSizes[i], attributes[i], common);
       if (result != CUDA_SUCCESS) return result;
     }
     return CUDA_SUCCESS;

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "tests/software_gpu/context.h"
@@ -24,6 +26,18 @@ enum class MemoryKind {
   kMapped,      // cuMemMap, cuIpcOpenMemHandle: the pages are somebody else's
 };
 
+// What was said of one page of managed memory.
+struct MemoryHints {
+  struct Place {
+    int type = CU_MEM_LOCATION_TYPE_INVALID;
+    int id = CU_DEVICE_INVALID;
+    bool operator==(const Place&) const = default;
+  };
+  bool read_mostly = false;
+  Place preferred, prefetched;
+  std::set<int> accessed_by;  // CU_DEVICE_CPU sorts first
+};
+
 struct Allocation {
   uintptr_t base = 0;
   size_t bytes = 0;         // as requested
@@ -36,6 +50,7 @@ struct Allocation {
   bool internal = false;                 // a module's variable: not freed by cuMemFree
   std::atomic<bool> free_queued{false};  // cuMemFreeAsync was called
   std::shared_ptr<MemoryPool> pool;
+  std::map<uint64_t, MemoryHints> hints;  // by page; guarded in managed_memory.cc
   void* address() const { return reinterpret_cast<void*>(base); }
   bool IsHost() const { return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered; }
 };

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Managed memory of the driver's: bytes to and from the pages that the guest has at the same addresses. They
+// are copied by the driver on a stream of the guest's, so a copy neither waits for other work nor moves pages
+// that the device uses. Variables may be looked at before there is a context to copy in: the worker reads and
+// writes those as a program would, with its own loads and stores; only what the driver said is managed is
+// ever touched so.
+#include <cstring>
+
+#include "host_backend/session.h"
+#include "ivshmem_ring/managed_messages.h"
+
+namespace causeway::host {
+
+namespace {
+
+// The driver answers questions about pointers in a context, which a program's first look at a managed
+// variable comes without.
+class SomeContext {
+ public:
+  SomeContext() {
+    CUcontext current = nullptr, primary = nullptr;
+    if (TheDriver().cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != nullptr) return;
+    if (TheDriver().cuDevicePrimaryCtxRetain(&primary, 0) != CUDA_SUCCESS) return;
+    retained_ = true;
+    TheDriver().cuCtxSetCurrent(primary);
+  }
+  ~SomeContext() {
+    if (!retained_) return;
+    TheDriver().cuCtxSetCurrent(nullptr);
+    TheDriver().cuDevicePrimaryCtxRelease_v2(0);
+  }
+  SomeContext(const SomeContext&) = delete;
+  SomeContext& operator=(const SomeContext&) = delete;
+
+ private:
+  bool retained_ = false;
+};
+
+// Asked anew each time: a module that is unloaded takes its variables with it.
+bool IsManaged(const ManagedPiece& body) {
+  const SomeContext context;
+  const auto is_managed = [](CUdeviceptr address) {
+    int managed = 0;
+    const CUresult result =
+        TheDriver().cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+    return result == CUDA_SUCCESS && managed != 0;
+  };
+  return TheDriver().cuPointerGetAttribute != nullptr && body.bytes != 0 &&
+         body.bytes <= kMaxManagedVariableBytes && body.address <= ~body.bytes && is_managed(body.address) &&
+         is_managed(body.address + body.bytes - 1);
+}
+
+// The pieces of a message: all of them fit the bulk buffer together.
+struct Copy {
+  CUstream stream = nullptr;
+  bool by_driver = false;
+  uint32_t count = 0;
+  ManagedPiece piece[kMaxManagedPieces];
+};
+
+CUresult TakeCopy(Session& session, Request& request, Copy* copy) {
+  const auto body = request.in.Get<ManagedCopyBody>();
+  copy->by_driver = body.stream != 0;
+  copy->stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  if (body.count > kMaxManagedPieces) return CUDA_ERROR_INVALID_VALUE;
+  copy->count = body.count;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < body.count; ++i) {
+    copy->piece[i] = request.in.Get<ManagedPiece>();
+    if (copy->piece[i].bytes > request.bulk.size() - bytes) return CUDA_ERROR_INVALID_VALUE;
+    bytes += copy->piece[i].bytes;
+  }
+  return request.in.error();
+}
+
+// Whatever was queued is done when this returns, also after an error: the buffer is the guest's again.
+CUresult Settle(const Copy& copy, CUresult result) {
+  if (!copy.by_driver) return result;
+  const CUresult settled = TheDriver().cuStreamSynchronize(copy.stream);
+  return result != CUDA_SUCCESS ? result : settled;
+}
+
+}  // namespace
+
+CUresult Serve_kFindManaged(Session&, Request& request) {
+  const auto body = request.in.Get<ManagedPiece>();
+  if (!request.in.ok()) return request.in.error();
+  request.out.Put(static_cast<uint32_t>(IsManaged(body)));
+  return request.out.error();
+}
+
+CUresult Serve_kWriteManaged(Session& session, Request& request) {
+  Copy copy;
+  CUresult result = TakeCopy(session, request, &copy);
+  if (result != CUDA_SUCCESS) return result;
+  const std::byte* from = request.bulk.data();
+  for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
+    const ManagedPiece& piece = copy.piece[i];
+    if (copy.by_driver) {
+      result = TheDriver().cuMemcpyHtoDAsync_v2(piece.address, from, piece.bytes, copy.stream);
+    } else if (IsManaged(piece)) {  // else it went with its module, as the program's write would have
+      std::memcpy(reinterpret_cast<void*>(piece.address), from, piece.bytes);
+    }
+    from += piece.bytes;
+  }
+  return Settle(copy, result);
+}
+
+CUresult Serve_kReadManaged(Session& session, Request& request) {
+  Copy copy;
+  CUresult result = TakeCopy(session, request, &copy);
+  if (result != CUDA_SUCCESS) return result;
+  std::byte* to = request.bulk.data();
+  for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
+    const ManagedPiece& piece = copy.piece[i];
+    if (copy.by_driver) {
+      result = TheDriver().cuMemcpyDtoHAsync_v2(to, piece.address, piece.bytes, copy.stream);
+    } else if (IsManaged(piece)) {
+      std::memcpy(to, reinterpret_cast<const void*>(piece.address), piece.bytes);
+    } else {
+      result = CUDA_ERROR_INVALID_VALUE;
+    }
+    to += piece.bytes;
+  }
+  result = Settle(copy, result);
+  if (result == CUDA_SUCCESS) request.bulk_written = static_cast<uint32_t>(to - request.bulk.data());
+  return result;
+}
+
+namespace {
+
+// Any location will do: the guest reaches managed memory wherever it is.
+CUmemLocation LocationOf(const ManagedHintBody& body) {
+  CUmemLocation location{};
+  location.type = static_cast<CUmemLocationType>(body.location_type);
+  location.id = body.location_id;
+  return location;
+}
+
+}  // namespace
+
+CUresult Serve_cuMemPrefetchAsync_v2(Session& session, Request& request) {
+  const auto body = request.in.Get<ManagedHintBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  if (!request.in.ok()) return request.in.error();
+  if (TheDriver().cuMemPrefetchAsync_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return TheDriver().cuMemPrefetchAsync_v2(body.address, body.bytes, LocationOf(body), 0, stream);
+}
+
+CUresult Serve_cuMemAdvise_v2(Session&, Request& request) {
+  const auto body = request.in.Get<ManagedHintBody>();
+  if (!request.in.ok()) return request.in.error();
+  if (TheDriver().cuMemAdvise_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return TheDriver().cuMemAdvise_v2(body.address, body.bytes, static_cast<CUmem_advise>(body.advice),
+                                    LocationOf(body));
+}
+
+CUresult Serve_cuMemRangeGetAttribute(Session&, Request& request) {
+  const auto body = request.in.Get<RangeAttributeBody>();
+  if (!request.in.ok()) return request.in.error();
+  if (body.data_bytes == 0 || body.data_bytes > kMaxRangeAttributeBytes) return CUDA_ERROR_INVALID_VALUE;
+  if (TheDriver().cuMemRangeGetAttribute == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  std::byte data[kMaxRangeAttributeBytes] = {};
+  const CUresult result = TheDriver().cuMemRangeGetAttribute(
+      data, body.data_bytes, static_cast<CUmem_range_attribute>(body.attribute), body.address, body.bytes);
+  if (result == CUDA_SUCCESS) request.out.PutBytes(data, body.data_bytes);
+  return result != CUDA_SUCCESS ? result : request.out.error();
+}
+
+}  // namespace causeway::host
