@@ -1,27 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses that belong to the host's driver. They are reserved here at load, so that no pointer of this
 // process can ever equal a device pointer; which side a pointer belongs to is then a matter of arithmetic.
+// What the process had mapped there before stays its own: the worker is asked to keep its driver away from
+// it.
 #pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <atomic>
 #include <cstdint>
+
+#include "guest_lib/connect.h"
+#include "ivshmem_ring/address_windows.h"
 
 namespace causeway::guest {
 
-struct Window {
-  uint64_t begin, end;
-};
-// Measured with driver 580: its own reservations, and mappings of a worker that starts with the old
-// bottom-up layout (ADDR_COMPAT_LAYOUT), which begin at a third of the address space.
-inline constexpr Window kDeviceWindows[] = {{0x2'0000'0000, 0x4d'0000'0000},
-                                            {0x2aaa'aaaa'b000, 0x3fff'0000'0000}};
-
-// Idempotent. Complains once if something of this process lies in the way already.
+// Idempotent.
 void ReserveDeviceWindows();
 
-constexpr bool IsDeviceAddress(uint64_t address) {
-  for (const Window& window : kDeviceWindows) {
-    if (address >= window.begin && address < window.end) return true;
-  }
-  return false;
+// Before anything is mapped for both: the window of shared memory, free on both sides, and what the driver
+// must keep away from. An error has been explained.
+CUresult AgreeOnAddresses(Connection& connection);
+
+// How many ranges of the windows the process had taken before; set at load.
+extern std::atomic<uint32_t> taken_ranges;
+bool IsTaken(uint64_t address, uint64_t bytes);
+
+inline bool IsDeviceAddress(uint64_t address, uint64_t bytes = 1) {
+  return InDeviceWindow(address, bytes) &&
+         (taken_ranges.load(std::memory_order_relaxed) == 0 || !IsTaken(address, bytes));
 }
+
+// Device memory that the driver has placed; false, and one sentence, where its addresses mean something else
+// to this process.
+bool AdmitDeviceMemory(CUdeviceptr address, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -22,6 +22,9 @@ struct Connection {
   uint64_t window_address = 0;
   uint64_t region_bytes = 0;
 
+  // The worker has something at window_address: takes another one. False: there is none.
+  virtual bool MoveWindow() { return false; }
+
   // A run of whole granules. False: none of that length is left. *zeroed: nothing was ever written to them.
   virtual bool AllocateSlices(uint64_t bytes, uint64_t* offset, bool* zeroed) = 0;
   virtual void FreeSlices(uint64_t offset, uint64_t bytes) = 0;

@@ -38,6 +38,16 @@ class Forgotten {
   std::map<uint64_t, DeviceAllocation>::node_type node_;
 };
 
+// Device memory that the driver has made is the program's, unless its addresses mean something else here.
+CUresult Admit(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool, auto give_back) {
+  if (!AdmitDeviceMemory(address, bytes)) {
+    give_back();
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  RememberAllocation(address, bytes, from_pool, pool);
+  return CUDA_SUCCESS;
+}
+
 bool SetDeviceSyncMemops(CUdeviceptr address, bool value) {
   const std::unique_lock lock(allocations_mutex);
   auto found = allocations.upper_bound(address);
@@ -176,16 +186,16 @@ extern "C" {
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   if (const CUresult result = NeedContext()) return result;
   const CUresult result = Wait<Op::cuMemAlloc_v2>(address, bytes);
-  if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, false);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  return Admit(*address, bytes, false, nullptr, [&] { Wait<Op::cuMemFree_v2>(*address); });
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
                             unsigned int element) {
   if (const CUresult result = NeedContext()) return result;
   const CUresult result = Wait<Op::cuMemAllocPitch_v2>(address, pitch, width, height, element);
-  if (result == CUDA_SUCCESS) RememberAllocation(*address, *pitch * height, false);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  return Admit(*address, *pitch * height, false, nullptr, [&] { Wait<Op::cuMemFree_v2>(*address); });
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
@@ -203,16 +213,16 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
   const CUresult result = Wait<Op::cuMemAllocAsync>(address, bytes, stream);
-  if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  return Admit(*address, bytes, true, nullptr, [&] { Post<Op::cuMemFreeAsync>(*address, stream); });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
   if (IsHostPool(pool)) return AllocateFromHostPool(address, bytes, pool, stream);
   const CUresult result = Wait<Op::cuMemAllocFromPoolAsync>(address, bytes, pool, stream);
-  if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true, Find(pool));
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  return Admit(*address, bytes, true, Find(pool), [&] { Post<Op::cuMemFreeAsync>(*address, stream); });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {

@@ -30,9 +30,11 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-// Both ends of the candidates are measured to be free of driver, heap and stack mappings.
-uint64_t ReserveWindow(uint64_t bytes, uint64_t preferred) {
-  for (uint64_t at = preferred; at < 0x5000'0000'0000; at += 0x100'0000'0000) {
+constexpr uint64_t kWindowStep = 0x100'0000'0000;
+
+// The candidates are measured to be free of driver, heap and stack mappings.
+uint64_t ReserveWindow(uint64_t bytes, uint64_t first) {
+  for (uint64_t at = first; at < 0x5000'0000'0000; at += kWindowStep) {
     auto* address = reinterpret_cast<void*>(at);
     void* got = mmap(address, bytes, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -94,9 +96,17 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
   window_address = ReserveWindow(region_bytes, preferred);
   if (window_address == 0) {
     *error = "no room in this process's address space for a window of " + std::to_string(region_bytes >> 20) +
-             " MiB";
+             " MiB: something has mapped all of the places from " + Hex(preferred) + " on";
     return false;
   }
+  return true;
+}
+
+bool RegionConnection::MoveWindow() {
+  const uint64_t moved = ReserveWindow(region_bytes, window_address + kWindowStep);
+  if (moved == 0) return false;
+  munmap(reinterpret_cast<void*>(window_address), region_bytes);
+  window_address = moved;
   return true;
 }
 

@@ -13,6 +13,7 @@ namespace causeway::guest {
 class RegionConnection : public Connection {
  public:
   ~RegionConnection() override;
+  bool MoveWindow() override;
   std::byte* MapSlices(uint64_t offset, uint64_t bytes) override;
   bool MapPages(std::byte* at, uint64_t offset, uint64_t bytes) override;
   CallbackWords* callback_words() override {

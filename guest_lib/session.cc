@@ -129,8 +129,8 @@ CUresult Session::Start() {
     if (!transport().shares_memory()) bulks_[i] = {connection_->PrivateBulk(i), i};
   }
   the_session.store(this, std::memory_order_release);  // for the messages below, this thread only
-  CUresult result = CUDA_SUCCESS;
-  if (transport().shares_memory()) result = memory_->AddBulkArena(bulks_);
+  CUresult result = AgreeOnAddresses(*connection_);
+  if (result == CUDA_SUCCESS && transport().shares_memory()) result = memory_->AddBulkArena(bulks_);
   if (result == CUDA_SUCCESS) result = ReadDescription();
   the_session.store(nullptr, std::memory_order_release);
   if (result != CUDA_SUCCESS) {

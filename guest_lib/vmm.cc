@@ -26,14 +26,10 @@ CUresult ReceiveAllocation(PendingCall& call, Allocation made, CUmemGenericAlloc
   return CUDA_SUCCESS;
 }
 
-bool IsInWindows(CUdeviceptr address, size_t bytes) {
-  return IsDeviceAddress(address) && IsDeviceAddress(address + bytes - 1);
-}
-
 CUresult ReserveAt(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wish,
                    unsigned long long flags) {
   const CUresult result = Wait<Op::cuMemAddressReserve>(address, bytes, alignment, wish, flags);
-  if (result != CUDA_SUCCESS || IsInWindows(*address, bytes)) return result;
+  if (result != CUDA_SUCCESS || IsDeviceAddress(*address, bytes)) return result;
   Wait<Op::cuMemAddressFree>(*address, bytes);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -75,7 +71,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
                              unsigned long long flags) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  const CUdeviceptr passed = IsInWindows(wish, bytes) ? wish : CUdeviceptr{0};
+  const CUdeviceptr passed = IsDeviceAddress(wish, bytes) ? wish : CUdeviceptr{0};
   const CUresult result = ReserveAt(address, bytes, alignment, passed, flags);
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
   return ReserveInUpperWindow(address, bytes, alignment, flags);

@@ -40,7 +40,8 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
   auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
-  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, region_.fd,
+  const int place = window_reserved_ ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | place, region_.fd,
                       static_cast<off_t>(offset));
   if (mapped != address) {
     if (mapped != MAP_FAILED) munmap(mapped, bytes);
@@ -50,7 +51,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
   Arena arena{bytes, nullptr};
   const CUresult result = Register(offset, &arena);
   if (result != CUDA_SUCCESS) {
-    munmap(address, bytes);
+    UnmapSlices(offset, bytes);
     return result;
   }
   // The first arena is added when the session opens: nothing runs for which registering would wait.
@@ -59,6 +60,16 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
   arenas_[offset] = arena;
   TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
   return CUDA_SUCCESS;
+}
+
+// The addresses stay the session's.
+void Session::UnmapSlices(uint64_t offset, uint64_t bytes) {
+  auto* address = reinterpret_cast<void*>(region_.window_address + offset);
+  if (window_reserved_) {
+    mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  } else {
+    munmap(address, bytes);
+  }
 }
 
 // Needs a context: the caller's, or any that there is. Without one it waits for the next.
@@ -143,29 +154,35 @@ CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
     const std::unique_lock lock(arenas_mutex_);
     arenas_.erase(offset);
   }
-  munmap(address, bytes);
+  UnmapSlices(offset, bytes);
   TheAccounting().Take(ChargeSpace::kArena, offset);
   return result;
 }
 
+namespace {
+
+// Whether one of the ranges, by their beginnings, holds all of it.
+bool Holds(const auto& ranges, uint64_t at, uint64_t bytes) {
+  const auto next = ranges.upper_bound(at);
+  if (next == ranges.begin()) return false;
+  const uint64_t start = std::prev(next)->first, size = std::prev(next)->second.bytes;
+  return at - start <= size && bytes <= size - (at - start);
+}
+
+}  // namespace
+
 std::byte* Session::ResolveOffset(uint64_t offset, uint64_t bytes) const {
   const std::shared_lock lock(arenas_mutex_);
-  const auto next = arenas_.upper_bound(offset);
-  if (next == arenas_.begin()) return nullptr;
-  const uint64_t start = std::prev(next)->first, size = std::prev(next)->second.bytes;
-  if (offset - start > size || bytes > size - (offset - start)) return nullptr;
-  return reinterpret_cast<std::byte*>(region_.window_address + offset);
+  return Holds(arenas_, offset, bytes) ? reinterpret_cast<std::byte*>(region_.window_address + offset)
+                                       : nullptr;
 }
 
 std::byte* Session::ResolveAddress(uint64_t address, uint64_t bytes) const {
-  if (address - region_.window_address < region_.bytes)
-    return ResolveOffset(address - region_.window_address, bytes);
   const std::shared_lock lock(arenas_mutex_);
-  const auto next = host_ranges_.upper_bound(address);
-  if (next == host_ranges_.begin()) return nullptr;
-  const uint64_t start = std::prev(next)->first, size = std::prev(next)->second.bytes;
-  if (address - start > size || bytes > size - (address - start)) return nullptr;
-  return reinterpret_cast<std::byte*>(address);
+  const uint64_t offset = address - region_.window_address;
+  const bool held =
+      offset < region_.bytes ? Holds(arenas_, offset, bytes) : Holds(host_ranges_, address, bytes);
+  return held ? reinterpret_cast<std::byte*>(address) : nullptr;
 }
 
 // The guest's own word, which decides under which name the bytes are shown and nothing else.

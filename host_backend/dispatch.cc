@@ -30,6 +30,7 @@ struct HandlerTable {
     SESSION_HANDLER(kDrainDevice)
     SESSION_HANDLER(kAwaitCallback)
     SESSION_HANDLER(kFetchBlob)
+    SESSION_HANDLER(kAgreeOnAddresses)
     SESSION_HANDLER(kFindManaged)
     SESSION_HANDLER(kWriteManaged)
     SESSION_HANDLER(kReadManaged)

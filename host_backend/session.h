@@ -89,6 +89,8 @@ class Session {
   void NoteContextChange() { context_changes_.fetch_add(1, std::memory_order_release); }
   void* Find(HandleKind kind, WireHandle wire) const { return handles_.Find(kind, wire); }
 
+  // Once, before the first arena: from now on slices lie there, and nothing else will.
+  CUresult ReserveWindow(uint64_t address);
   // Region memory of the session (host_backend/arena.cc).
   CUresult AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind);
   CUresult DropArena(uint64_t offset, uint64_t bytes);
@@ -209,8 +211,10 @@ class Session {
     CUcontext context;  // in which it is registered; null: in none
     bool leaving = false;
   };
-  CUresult RestoreRegistrations();   // the caller holds memory_change_mutex_
-  std::vector<CUcontext> contexts_;  // alive; guarded by memory_change_mutex_
+  bool window_reserved_ = false;                      // guarded by memory_change_mutex_
+  void UnmapSlices(uint64_t offset, uint64_t bytes);  // the caller holds memory_change_mutex_
+  CUresult RestoreRegistrations();                    // the caller holds memory_change_mutex_
+  std::vector<CUcontext> contexts_;                   // alive; guarded by memory_change_mutex_
   CUresult Register(uint64_t offset, Arena* arena);
   std::map<uint64_t, Arena> arenas_;  // by offset
   std::mutex kept_mutex_;
@@ -259,6 +263,7 @@ CAUSEWAY_HANDLER(kDescribeFunction);
 CAUSEWAY_HANDLER(kDrainDevice);
 CAUSEWAY_HANDLER(kAwaitCallback);
 CAUSEWAY_HANDLER(kFetchBlob);
+CAUSEWAY_HANDLER(kAgreeOnAddresses);
 CAUSEWAY_HANDLER(kFindManaged);
 CAUSEWAY_HANDLER(kWriteManaged);
 CAUSEWAY_HANDLER(kReadManaged);

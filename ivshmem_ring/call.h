@@ -44,6 +44,7 @@ enum class Op : uint16_t {
   kFindManaged,       // managed memory of the driver's (ivshmem_ring/managed_messages.h)
   kWriteManaged,
   kReadManaged,
+  kAgreeOnAddresses,
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,

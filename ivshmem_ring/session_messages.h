@@ -52,6 +52,20 @@ struct ArenaBody {
   uint32_t reserved;
 };
 
+// Op::kAgreeOnAddresses: before anything is mapped for both. The worker keeps [window_address, + the region's
+// size) free for slices, or answers CUDA_ERROR_MAP_FAILED and is asked again with another; 0 where no memory
+// is shared. Then `count` TakenRange: parts of the device windows that the guest process uses itself, where
+// the driver shall place nothing.
+struct AddressBody {
+  uint64_t window_address;
+  uint32_t count;
+  uint32_t reserved;
+};
+struct TakenRange {
+  uint64_t begin, end;
+};
+inline constexpr uint32_t kMaxTakenRanges = 32;
+
 // Op::kRegisterHost: [address, address + bytes) of the guest process. Those of its pages that no other
 // registration covers (ivshmem_ring/registration.h) are backed by region pages from `offset` on; the host
 // maps them at the guest's own address. Reply: the device's address of the range, u64. Op::kUnregisterHost:

@@ -2,6 +2,8 @@
 // Initialisation and devices.
 #include "tests/software_gpu/device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -47,6 +49,10 @@ CUresult cuInit(unsigned int Flags) {
     if (IsForkedChild()) return CUDA_ERROR_NOT_INITIALIZED;
     if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (GetConfig().device_count == 0) return CUDA_ERROR_NO_DEVICE;
+    if (const uint64_t at = GetConfig().map_at_gib << 30; at != 0) {
+      mmap(reinterpret_cast<void*>(at), 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+           -1, 0);
+    }
     MarkInitialised();
     return CUDA_SUCCESS;
   });

@@ -16,3 +16,18 @@ add_test(NAME accounting_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST
   $<TARGET_FILE_DIR:causewayd> ${CMAKE_BINARY_DIR}/guest_lib/libcuda.so.1
   ${CMAKE_BINARY_DIR}/software_gpu/libcuda.so.1 $<TARGET_FILE:memory_client>)
 set_tests_properties(accounting_test PROPERTIES TIMEOUT 300)
+
+# No pointer has two meanings, also where the process took places of the windows before the library came.
+add_executable(address_windows_stress address_windows_stress.cc)
+target_link_libraries(address_windows_stress PRIVATE causeway_options causeway_cuda_headers ${CMAKE_DL_LIBS})
+foreach(occupied nothing pinned everywhere device legacy worker)
+  set(processes 6)
+  if(occupied STREQUAL "nothing")
+    set(processes 64)
+  endif()
+  add_test(NAME address_windows_${occupied} COMMAND causeway run --driver $<TARGET_FILE:software_gpu> --
+    $<TARGET_FILE:address_windows_stress> ${processes} 4 300 1 ${occupied})
+  set_tests_properties(address_windows_${occupied} PROPERTIES LABELS unit TIMEOUT 120)
+endforeach()
+# Where the guest would have its pinned memory, the worker has something.
+set_tests_properties(address_windows_worker PROPERTIES ENVIRONMENT SOFTWARE_GPU_MAP_AT_GIB=65536)
