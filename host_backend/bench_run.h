@@ -30,6 +30,7 @@ class BenchRun {
 
   std::string FindLibraries();
   ProbePlan PlanFor(Side side) const;
+  void MeasureRow(Row& row, uint32_t round);
   bool Measures(const Row& row, Side side) const;
   Result<double> Sample(const Row& row, Side side);
   Result<double> SampleStartup(Side side);
