@@ -31,6 +31,12 @@ Object* NewFunction(Op op, WireHandle parent) {
   return object;
 }
 
+// Of the current context; 0 without one, as the host takes it.
+CUdevice CurrentDevice() {
+  const Object* context = CurrentContextObject();
+  return context != nullptr ? ContextOf(context).device : 0;
+}
+
 // Can change between two looks at it.
 bool CanBeSet(CUfunction_attribute attribute) {
   return attribute >= CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES &&
@@ -41,6 +47,7 @@ bool CanBeSet(CUfunction_attribute attribute) {
 // parameters there are; their layouts may come in several replies.
 uint32_t ReadDescription(Reader& reply, Function* detail, uint64_t changes) {
   const auto description = reply.Get<FunctionDescription>();
+  detail->device = CurrentDevice();
   for (uint32_t i = 0; i < kFunctionAttributes; ++i) {
     detail->attribute[i] = description.attribute[i];
     detail->attribute_result[i] = static_cast<CUresult>(description.attribute_result[i]);
@@ -207,8 +214,10 @@ CUresult SetAttribute(CUfunction handle, CUfunction_attribute attribute, int val
   const uint64_t now = started + 2;
   lock.lock();
   function->settings[attribute] = {value, device, context_id, now};
-  function->attribute[attribute] = value;
-  function->read_at[attribute] = now;
+  if (function->device == device) {
+    function->attribute[attribute] = value;
+    function->read_at[attribute] = now;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -281,11 +290,10 @@ CUresult CurrentAttribute(Function* function, CUfunction handle, CUfunction_attr
     int fresh = 0;
     const Object* object = Find(handle);
     const bool is_kernel = object != nullptr && (object->flags & kIsKernel) != 0;
-    CUdevice device = 0;
-    if (is_kernel && CurrentContextObject() != nullptr) device = ContextOf(CurrentContextObject()).device;
-    const CUresult result = is_kernel ? Wait<Op::cuKernelGetAttribute>(
-                                            &fresh, attribute, reinterpret_cast<CUkernel>(handle), device)
-                                      : Wait<Op::cuFuncGetAttribute>(&fresh, attribute, handle);
+    const CUresult result = is_kernel
+                                ? Wait<Op::cuKernelGetAttribute>(
+                                      &fresh, attribute, reinterpret_cast<CUkernel>(handle), function->device)
+                                : Wait<Op::cuFuncGetAttribute>(&fresh, attribute, handle);
     if (result != CUDA_SUCCESS) return result;
     function->attribute[attribute] = fresh;
     function->read_at[attribute] = now;
@@ -338,14 +346,15 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-  // What is kept is of one device.
-  if (DeviceCount() > 1) return Wait<Op::cuKernelGetAttribute>(value, attribute, kernel, device);
+  const Function* function = DeviceCount() > 1 ? FunctionOf(kernel) : nullptr;
+  if (function != nullptr && function->device != device)
+    return Wait<Op::cuKernelGetAttribute>(value, attribute, kernel, device);
   return GetAttribute(value, attribute, reinterpret_cast<CUfunction>(kernel));
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
   const auto send = [&] { return Wait<Op::cuFuncSetAttribute>(function, attribute, value); };
-  return SetAttribute(function, attribute, value, 0, send);
+  return SetAttribute(function, attribute, value, CurrentDevice(), send);
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {

@@ -35,6 +35,7 @@ struct Function {
   CUresult attribute_result[kFunctionAttributes] = {};
   // Attributes that can be set: AttributeChanges() when the value was read; 0: may be an older one.
   std::atomic<uint64_t> read_at[kFunctionAttributes] = {};
+  CUdevice device = 0;  // whose attributes these are: a kernel has others on each
   uint32_t parameter_bytes = 0;
   std::vector<ParameterLayout> layout;
   // False: described where no context was current, in which the driver tells no parameters of a kernel. A

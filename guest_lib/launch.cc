@@ -169,7 +169,8 @@ bool IsOrdinary(const Launch& launch, CUstream stream) {
          launch.body.parameter_bytes == function.parameter_bytes &&
          function.attribute[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] == 0 &&
          function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0 &&
-         (launch.object->context == nullptr || launch.object->context == context) &&
+         (launch.object->context != nullptr ? launch.object->context == context
+                                            : function.device == ContextOf(context).device) &&
          (stream_object == nullptr || stream_object->context == nullptr || stream_object->context == context);
 }
 

@@ -22,8 +22,8 @@ struct WorkerReady {
   uint32_t failed;
   uint32_t driver_version;
   uint32_t device_count;
-  uint32_t reserved;
-  char text[496];  // failed: one sentence; otherwise the driver library's path
+  uint32_t loads_lazily;  // cuModuleGetLoadingMode with what the worker was started with
+  char text[496];         // failed: one sentence; otherwise the driver library's path
 };
 static_assert(sizeof(WorkerReady) == 512);
 

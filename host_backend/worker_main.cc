@@ -67,6 +67,10 @@ std::string StartDriver(const std::string& path, WorkerReady* ready) {
   warm_context.store(context);
   ready->driver_version = static_cast<uint32_t>(version);
   ready->device_count = static_cast<uint32_t>(count);
+  CUmoduleLoadingMode mode{};
+  ready->loads_lazily = driver.cuModuleGetLoadingMode != nullptr &&
+                        driver.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS &&
+                        mode == CU_MODULE_LAZY_LOADING;
   return {};
 }
 

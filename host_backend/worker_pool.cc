@@ -91,6 +91,9 @@ void WorkerPool::Request(WorkerClient& client, WorkerWish wish) {
     client.OnNoWorker("The host daemon is being stopped.");
     return;
   }
+  // Frameworks ask for what has been the default since CUDA 12.2: where spares do it anyway, one of them will
+  // do.
+  if (spares_load_lazily_) std::erase(wish.environment, "CUDA_MODULE_LOADING=LAZY");
   waiting_.push_back({&client, std::move(wish)});
   Pump();
 }
@@ -244,6 +247,7 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     driver_ = ready.text;
     driver_version_ = ready.driver_version;
     device_count_ = ready.device_count;
+    spares_load_lazily_ = ready.loads_lazily != 0;
   }
   if (entry->client != nullptr) {
     HandOver(*entry);

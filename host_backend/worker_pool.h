@@ -113,6 +113,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   std::string driver_;
   uint32_t driver_version_ = 0;
   uint32_t device_count_ = 0;
+  bool spares_load_lazily_ = false;
   std::chrono::milliseconds back_off_{0};
   Clock::time_point last_failure_{};
   EventLoop::TimerId retry_timer_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest program with a result from a kernel, for tests/bench/startup.py. It prints the nanoseconds from
-// STARTUP_BEGIN (CLOCK_MONOTONIC, when it was spawned) to its main function and to the result, and how many replies
-// of the host its thread has waited for: Causeway's own figure, 0 with any other library.
+// The smallest program with a result from a kernel, for tests/bench/startup.py. It prints the nanoseconds
+// from STARTUP_BEGIN (CLOCK_MONOTONIC, when it was spawned) to its main function and to the result, and how
+// many replies of the host its thread has waited for: Causeway's own figure, 0 with any other library.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <ctime>
 
-__global__ void Answer(int* value) { *value = 42; }
+__global__ void Answer(int* value) {
+  *value = 42;
+}
 
 static int64_t Now() {
   timespec now;
@@ -26,7 +28,8 @@ static uint64_t RepliesAwaited() {
   const auto get = library != nullptr ? GetTable(dlsym(library, "cuGetExportTable")) : nullptr;
   const void* table = nullptr;
   uint64_t replies = 0;
-  if (get != nullptr && get(&table, &figures) == CUDA_SUCCESS) Count(static_cast<void* const*>(table)[1])(&replies);
+  if (get != nullptr && get(&table, &figures) == CUDA_SUCCESS)
+    Count(static_cast<void* const*>(table)[1])(&replies);
   return replies;
 }
 
@@ -44,7 +47,7 @@ int main() {
     std::fprintf(stderr, "startup: %s, the result is %d\n", cudaGetErrorString(error), value);
     return 1;
   }
-  std::printf("%lld %lld %llu\n", static_cast<long long>(entered - spawned), static_cast<long long>(finished - spawned),
-              static_cast<unsigned long long>(RepliesAwaited()));
+  std::printf("%lld %lld %llu\n", static_cast<long long>(entered - spawned),
+              static_cast<long long>(finished - spawned), static_cast<unsigned long long>(RepliesAwaited()));
   return 0;
 }

@@ -207,6 +207,35 @@ TEST_F(LocalTest, OnlyListedVariablesReachTheWorker) {
   EXPECT_EQ(StatusValue(WaitForSession("serving"), "", "pinned_bytes"), "0") << "CUDA_CACHE_PATH crossed";
 }
 
+// What a guest asks for and every worker does anyway needs no worker of its own.
+class LazyLoadingTest : public LocalTest {
+ protected:
+  // Whether the worker was started with what the guest asks for.
+  std::string ToldTo(const std::string& worker_mode) {
+    StartDaemon(worker_mode);
+    LocalClient client(socket());
+    EXPECT_TRUE(WaitFor([&] { return StatusValue(Status(), "workers", "spare_ready") != "0"; }));
+    EXPECT_EQ(client.RequestSession().accepted, 1u);
+    OpenBlock block = client.region().GoodOpenBlock();
+    constexpr char kVariables[] = "CUDA_MODULE_LOADING=LAZY";
+    std::memcpy(block.environment, kVariables, sizeof(kVariables));
+    block.environment_bytes = sizeof(kVariables);
+    client.region().Open(0, 1, block);
+    EXPECT_TRUE(client.SendReady());
+    EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing)) << client.region().refusal(0);
+    EXPECT_TRUE(WaitFor([&] { return StatusValue(WaitForSession("serving"), "", "device_bytes") == "1"; }));
+    return StatusValue(WaitForSession("serving"), "", "pinned_bytes");
+  }
+};
+
+TEST_F(LazyLoadingTest, ASpareServesWhereItIsTheDefault) {
+  EXPECT_EQ(ToldTo("lazy"), "0");
+}
+
+TEST_F(LazyLoadingTest, AWorkerOfItsOwnWhereItIsNot) {
+  EXPECT_EQ(ToldTo("ok"), "1");
+}
+
 // The fake worker reports as its calls how many CUDA sessions of the same user the daemon told it of.
 TEST_F(LocalTest, AManagementSessionHasItsOwnWorkerAndKnowsItsTenant) {
   StartDaemon("ok");

@@ -40,6 +40,7 @@ void SendReady(int control, const std::string& mode) {
   ready.failed = mode == "fail" ? 1 : 0;
   ready.driver_version = 13000;
   ready.device_count = 1;
+  ready.loads_lazily = mode == "lazy" ? 1 : 0;
   std::snprintf(
       ready.text, sizeof(ready.text), "%s",
       mode == "fail" ? "The driver library /missing/libcuda.so.1 cannot be opened." : "/fake/libcuda.so.1");
@@ -54,9 +55,10 @@ void SendUsage(int control, const Received& received, const std::string& mode) {
   if (page == nullptr) std::exit(2);
   const uint32_t cell = received.assignment.account_cell;
   const bool compatible = (personality(0xffffffff) & ADDR_COMPAT_LAYOUT) != 0;
-  const bool cache_path = std::getenv("CUDA_CACHE_PATH") != nullptr;
+  const bool told =
+      std::getenv("CUDA_CACHE_PATH") != nullptr || std::getenv("CUDA_MODULE_LOADING") != nullptr;
   page->Add(cell, MemoryKind::kDevice, page->PlaceOf("0123456789abcde"), compatible ? 1 : 0);
-  page->Add(cell, MemoryKind::kPinned, kNoDevice, cache_path ? 1 : 0);
+  page->Add(cell, MemoryKind::kPinned, kNoDevice, told ? 1 : 0);
   const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   WorkerUsage usage{};
   usage.calls = connections != nullptr ? std::strtoull(connections, nullptr, 10) : 0;
