@@ -38,9 +38,9 @@ TEST_F(DeviceTest, CountAndHandles) {
 }
 
 // What a device does with host memory: over TCP there is none that it shares.
-constexpr CUdevice_attribute kOfSharedMemory[] = {
-    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
-    CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED};
+constexpr CUdevice_attribute kOfSharedMemory[] = {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+                                                  CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+                                                  CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED};
 
 TEST_F(DeviceTest, AttributesOfSharedMemory) {
   if (!SharesMemory()) {
