@@ -22,11 +22,6 @@ struct LinearCopy {
   uint64_t to = 0;
   uint64_t from = 0;
   size_t bytes = 0;
-  // Memory of both sides: who copies synchronously may look at it at once.
-  static bool IsManaged(uint64_t address) {
-    AllocationRef allocation = FindAllocation(address);
-    return allocation != nullptr && allocation->kind == MemoryKind::kManaged;
-  }
   RangeClass to_class = RangeClass::kInvalid;
   RangeClass from_class = RangeClass::kInvalid;
 
@@ -34,8 +29,8 @@ struct LinearCopy {
     return to_class == RangeClass::kPageable || from_class == RangeClass::kPageable;
   }
   bool HasHostSide() const {
-    return to_class != RangeClass::kDevice || from_class != RangeClass::kDevice || IsManaged(to) ||
-           IsManaged(from);
+    return to_class != RangeClass::kDevice || from_class != RangeClass::kDevice || IsManagedMemory(to) ||
+           IsManagedMemory(from);
   }
 };
 

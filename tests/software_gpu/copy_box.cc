@@ -58,7 +58,7 @@ CUresult DescribeSide(const SideDescription& side, const BoxCopy& box, BoxSide* 
   if (range_class == RangeClass::kPageable && side.type == CU_MEMORYTYPE_DEVICE)
     return CUDA_ERROR_INVALID_VALUE;
   described->pageable = range_class == RangeClass::kPageable;
-  described->host = range_class != RangeClass::kDevice;
+  described->host = range_class != RangeClass::kDevice || IsManagedMemory(described->first);
   return CUDA_SUCCESS;
 }
 

@@ -73,6 +73,11 @@ void ReleaseMemory(const AllocationRef& allocation);
 
 // The allocation that holds the address; null when there is none.
 AllocationRef FindAllocation(uint64_t address);
+// Memory of both sides: who copies synchronously may look at it at once.
+inline bool IsManagedMemory(uint64_t address) {
+  AllocationRef allocation = FindAllocation(address);
+  return allocation != nullptr && allocation->kind == MemoryKind::kManaged;
+}
 
 // What copies do with an address range.
 enum class RangeClass { kDevice, kPinned, kPageable, kInvalid };
