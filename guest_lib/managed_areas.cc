@@ -56,8 +56,8 @@ bool ManagedAreas::Make(uint64_t begin, uint64_t end, State state) {
   void* alias = MAP_FAILED;
   if (ftruncate(area.file, static_cast<off_t>(bytes)) == 0)
     alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, area.file, 0);
-  // Device windows are reserved by this library and nobody else's.
-  if (alias == MAP_FAILED || !IsDeviceAddress(begin) || !IsDeviceAddress(end - 1) ||
+  // What is reserved there is this library's and nobody else's.
+  if (alias == MAP_FAILED || !IsDeviceAddress(begin, bytes) ||
       mmap(Pointer(begin), bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, area.file, 0) ==
           MAP_FAILED) {
     if (alias != MAP_FAILED) munmap(alias, bytes);
