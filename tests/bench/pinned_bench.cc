@@ -2,6 +2,8 @@
 // Pinned memory: what allocating, registering and their ends cost. An ordinary CUDA program, to be run
 // natively and through Causeway and compared line by line:
 //   pinned_bench [MIB]        MIB: the largest registration, 1024 unless given
+// The last column is the processor time of this process for both, all its threads together: it tells
+// something where the machine is busy, too.
 #include <cuda.h>
 #include <sys/mman.h>
 
@@ -10,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <vector>
 
 namespace {
@@ -37,8 +40,9 @@ double Median(std::vector<double> values) {
 // The time of one call of each, the median of `rounds`; `first` happens outside the median.
 template <class Begin, class End>
 void Time(const char* name, int rounds, Begin begin, End end) {
-  std::vector<double> begins, ends, both;
+  std::vector<double> begins, ends, both, busy;
   for (int i = -1; i < rounds; ++i) {
+    const std::clock_t busy_before = std::clock();
     const auto start = std::chrono::steady_clock::now();
     begin();
     const auto middle = std::chrono::steady_clock::now();
@@ -52,8 +56,10 @@ void Time(const char* name, int rounds, Begin begin, End end) {
     begins.push_back(Microseconds(middle - start));
     ends.push_back(Microseconds(stop - middle));
     both.push_back(Microseconds(stop - start));
+    busy.push_back(static_cast<double>(std::clock() - busy_before) * 1e6 / CLOCKS_PER_SEC);
   }
-  std::printf("%-42s       %11.1f + %11.1f = %11.1f us\n", name, Median(begins), Median(ends), Median(both));
+  std::printf("%-42s       %11.1f + %11.1f = %11.1f us, busy %11.1f us\n", name, Median(begins), Median(ends),
+              Median(both), Median(busy));
   std::fflush(stdout);
 }
 
