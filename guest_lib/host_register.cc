@@ -52,49 +52,52 @@ struct Replacement {
   std::vector<Mapping> mappings;
   std::vector<std::pair<uint64_t, Run>> made;
   bool ok = false;
+  bool stuck = false;  // region pages stay in the program's memory
 };
 
-// Private memory in the place of the region's. What cannot be had leaves the region's pages, with the right
-// bytes.
-void PutAnonymousBack(const Mapping& mapping) {
+// Private memory in the place of the region's. False: there is none, and the region's pages stay, with the
+// right bytes.
+bool PutAnonymousBack(const Mapping& mapping) {
   const uint64_t bytes = mapping.end - mapping.begin;
   std::byte* fresh = ReserveLike(mapping.begin, bytes);
-  if (fresh == nullptr) return;
+  if (fresh == nullptr) return false;
   uint64_t done = 0;
   if (mmap(fresh, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == fresh)
     ExchangePages(mapping, {.pages = fresh, .zeroed = true, .existing = false}, &done);
   if (done < bytes) munmap(fresh + done, bytes - done);
+  return done == bytes;
 }
 
 // The bytes go into the file, then its mapping comes back.
-void PutFileBack(const Mapping& mapping, const Run& run, std::byte* alias) {
+bool PutFileBack(const Mapping& mapping, const Run& run, std::byte* alias) {
   const uint64_t bytes = mapping.end - mapping.begin;
   uint64_t done = 0;
   if ((run.protection & PROT_WRITE) != 0) {
-    ExchangePages(mapping, {.pages = alias, .zeroed = false, .existing = true}, &done);
-  } else {
-    mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, reinterpret_cast<void*>(mapping.begin));
+    return ExchangePages(mapping, {.pages = alias, .zeroed = false, .existing = true}, &done);
   }
+  auto* at = reinterpret_cast<void*>(mapping.begin);
+  return mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
 }
 
 // Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
-// its memory, or mapped something else there.
-void PutBack(Connection& connection, uint64_t begin, const Run& run) {
+// its memory, or mapped something else there. False: some are the region's still, and nobody else may have
+// them.
+bool PutBack(Connection& connection, uint64_t begin, const Run& run) {
   uint64_t device = 0, inode = 0;
   std::vector<Mapping> mappings;
-  if (!connection.RegionFile(&device, &inode)) return;
+  if (!connection.RegionFile(&device, &inode)) return false;
+  bool all = true;
   ReadMappings(begin, begin + run.bytes, &mappings);
   for (const Mapping& mapping : mappings) {
     if (mapping.device != device || mapping.inode != inode ||
         mapping.offset != run.offset + (mapping.begin - begin)) {
       continue;
     }
-    if (run.alias != nullptr) {
-      PutFileBack(mapping, run, run.alias + (mapping.begin - begin));
-    } else {
-      PutAnonymousBack(mapping);
-    }
+    const bool back = run.alias != nullptr ? PutFileBack(mapping, run, run.alias + (mapping.begin - begin))
+                                           : PutAnonymousBack(mapping);
+    all = all && back;
   }
+  return all;
 }
 
 bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
@@ -113,7 +116,8 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
     job.made.emplace_back(mapping.begin, run);
     return true;
   }
-  if (done != 0) PutBack(job.connection, mapping.begin, {done, run.offset, run.protection, run.alias});
+  if (done != 0 && !PutBack(job.connection, mapping.begin, {done, run.offset, run.protection, run.alias}))
+    job.stuck = true;
   if (fresh != nullptr) munmap(fresh + done, bytes - done);
   if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
   return false;
@@ -122,18 +126,19 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
 struct Return {
   Connection& connection;
   std::vector<std::pair<uint64_t, Run>> runs;
+  std::vector<bool> back = {};  // of each run
 };
 
 void PutAllBack(void* argument) {
   auto& job = *static_cast<Return*>(argument);
-  for (const auto& [begin, run] : job.runs) PutBack(job.connection, begin, run);
+  for (const auto& [begin, run] : job.runs) job.back.push_back(PutBack(job.connection, begin, run));
 }
 
 void Replace(void* argument) {
   auto& job = *static_cast<Replacement*>(argument);
   for (const Mapping& mapping : job.mappings) {
     if (ReplaceMapping(job, mapping)) continue;
-    for (const auto& [begin, run] : job.made) PutBack(job.connection, begin, run);
+    for (const auto& [begin, run] : job.made) job.stuck = !PutBack(job.connection, begin, run) || job.stuck;
     job.made.clear();
     return;
   }
@@ -302,7 +307,16 @@ void ReturnRuns(std::vector<std::pair<uint64_t, Run>> runs, PageRange pages) {
   Connection& connection = Session::Get()->connection();
   Return job{connection, std::move(runs)};
   AwayFrom(pages.begin, pages.end, PutAllBack, &job);
-  for (const auto& [begin, run] : job.runs) registry.pages.Free(connection, run.offset, run.bytes);
+  for (size_t i = 0; i < job.runs.size(); ++i) {
+    const auto& [begin, run] = job.runs[i];
+    if (job.back[i]) {
+      registry.pages.Free(connection, run.offset, run.bytes);
+    } else {
+      Complain("no memory for " + std::to_string(run.bytes) +
+               " bytes that are registered no longer: they stay in "
+               "the shared region");
+    }
+  }
 }
 
 // The device no longer knows the range: its own pages become ordinary again.
@@ -339,7 +353,7 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
   }
   if (!job.made.empty()) {
     ReturnRuns(std::move(job.made), pages);
-  } else if (pages.bytes() != 0) {
+  } else if (pages.bytes() != 0 && !job.stuck) {
     registry.pages.Free(connection, offset, pages.bytes());
   }
   return result != CUDA_SUCCESS ? result : CUDA_ERROR_OPERATING_SYSTEM;

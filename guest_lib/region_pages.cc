@@ -10,8 +10,14 @@ namespace causeway::guest {
 bool RegionPages::Allocate(Connection& connection, uint64_t address, uint64_t bytes, uint64_t* offset,
                            bool* zeroed) {
   const std::lock_guard lock(mutex_);
-  const bool aligned = bytes >= kAlignedRunBytes;
-  for (auto run = free_.begin(); run != free_.end() && !aligned; ++run) {
+  // Where there is no room for that, any place does.
+  return (bytes >= kAlignedRunBytes &&
+          TakeSlices(connection, address % kGranuleBytes, bytes, offset, zeroed)) ||
+         TakeFree(bytes, offset, zeroed) || TakeSlices(connection, 0, bytes, offset, zeroed);
+}
+
+bool RegionPages::TakeFree(uint64_t bytes, uint64_t* offset, bool* zeroed) {
+  for (auto run = free_.begin(); run != free_.end(); ++run) {
     if (run->second < bytes) continue;
     *offset = run->first;
     *zeroed = false;
@@ -20,7 +26,11 @@ bool RegionPages::Allocate(Connection& connection, uint64_t address, uint64_t by
     if (left != 0) free_[*offset + bytes] = left;
     return true;
   }
-  const uint64_t skew = aligned ? address % kGranuleBytes : 0;
+  return false;
+}
+
+bool RegionPages::TakeSlices(Connection& connection, uint64_t skew, uint64_t bytes, uint64_t* offset,
+                             bool* zeroed) {
   const uint64_t slices = (skew + bytes + kGranuleBytes - 1) / kGranuleBytes * kGranuleBytes;
   uint64_t first = 0;
   if (!connection.AllocateSlices(slices, &first, zeroed)) return false;

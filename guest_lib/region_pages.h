@@ -12,7 +12,7 @@ namespace causeway::guest {
 
 // From here on a run lies in the region as it lies in the process, counted from a multiple of kGranuleBytes:
 // what the processor maps by one entry, the kernel then moves by one entry.
-inline constexpr uint64_t kAlignedRunBytes = 2 * kGranuleBytes;
+inline constexpr uint64_t kAlignedRunBytes = 8 * kGranuleBytes;
 
 class RegionPages {
  public:
@@ -23,6 +23,10 @@ class RegionPages {
   void Free(Connection& connection, uint64_t offset, uint64_t bytes);
 
  private:
+  // These need the lock.
+  bool TakeFree(uint64_t bytes, uint64_t* offset, bool* zeroed);
+  bool TakeSlices(Connection& connection, uint64_t skew, uint64_t bytes, uint64_t* offset, bool* zeroed);
+
   std::mutex mutex_;
   std::map<uint64_t, uint64_t> slices_;  // offset in the region -> bytes
   std::map<uint64_t, uint64_t> free_;    // the same, never across two runs of slices

@@ -4,11 +4,13 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -314,6 +316,37 @@ TEST_F(HostRegisterTest, PartsUnmappedMeanwhile) {
   EXPECT_EQ(memory[30 * kPage], 'b');
   EXPECT_EQ(memory[31 * kPage], 'c');
   munmap(memory, kPages * kPage);
+}
+
+// The end of a registration with no address space left: the bytes stay, and nobody else gets their pages.
+TEST_F(HostRegisterTest, EndsWithoutMemory) {
+  constexpr size_t kBytes = 16 << 20;
+  const auto map = [] {
+    return static_cast<char*>(
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  };
+  char *memory = map(), *other = map();
+  std::memset(memory, 'a', kBytes);
+  std::memset(other, 'b', kBytes);
+  ASSERT_EQ(cuMemHostRegister(memory, kBytes, 0), CUDA_SUCCESS);
+  unsigned long pages = 0;
+  FILE* statm = std::fopen("/proc/self/statm", "r");
+  ASSERT_EQ(std::fscanf(statm, "%lu", &pages), 1);
+  std::fclose(statm);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit little{pages * kPage + (4 << 20), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &little), 0);
+  const CUresult result = cuMemHostUnregister(memory);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(result, CUDA_SUCCESS);
+  ASSERT_EQ(cuMemHostRegister(other, kBytes, 0), CUDA_SUCCESS);
+  std::memset(other, 'c', kBytes);
+  EXPECT_EQ(std::count(memory, memory + kBytes, 'a'), static_cast<std::ptrdiff_t>(kBytes));
+  ASSERT_EQ(cuMemHostUnregister(other), CUDA_SUCCESS);
+  EXPECT_EQ(std::count(other, other + kBytes, 'c'), static_cast<std::ptrdiff_t>(kBytes));
+  munmap(memory, kBytes);
+  munmap(other, kBytes);
 }
 
 // Storage to memory without a copy; in a VM the kernel refuses such a buffer with an error of its own.
