@@ -70,6 +70,8 @@ void Run(const DueCallback& due) {
   Entry entry;
   if (!Begin(due.id, &entry)) return;
   ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
+  // It sees what the work before it wrote, and the work after it sees what it writes.
+  ExchangeManagedPages();
   const Scope inside;
   in_function = true;
   switch (entry.form) {
@@ -90,6 +92,7 @@ void Run(const DueCallback& due) {
     }
   }
   in_function = false;
+  ExchangeManagedPages();
   if (entry.kind != Kind::kEach) Release(due.id);
 }
 
@@ -150,10 +153,7 @@ void* ThreadMain(void*) {
     if (!Ask(transport, body, &due)) break;
     body.done_ticket = due.ticket;
     if (due.id == 0) continue;
-    // It sees what the work before it wrote, and the work after it sees what it writes.
-    ExchangeManagedPages();
     Run(due);
-    ExchangeManagedPages();
   }
   RunStreamCallbacks(CUDA_ERROR_EXTERNAL_DEVICE);  // as all calls answer from now on
   return nullptr;

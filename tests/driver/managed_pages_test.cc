@@ -341,6 +341,7 @@ TEST_F(ManagedPagesTest, Copies) {
   box.dstMemoryType = CU_MEMORYTYPE_HOST;
   box.dstHost = other;
   OK(cuMemcpy2D(&box));
+  OK(cuCtxSynchronize());  // a copy between two memories that devices reach need not wait
   EXPECT_EQ(other[50], 103u);
   OK(cuMemFree(device));
   Free(memory);
