@@ -30,6 +30,8 @@ const char* SessionOpName(Op op) {
       return "open the session";
     case Op::kOpenChannel:
       return "open a channel";
+    case Op::kAgreeOnAddresses:
+      return "agree on address windows";
     case Op::kAddArena:
       return "add region memory";
     case Op::kDropArena:
