@@ -18,6 +18,7 @@
 #include <functional>
 #include <optional>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -162,14 +163,22 @@ std::optional<Free> Module(Random&) {
   return [module] { NEED(cuModuleUnload(module)); };
 }
 
+// Large enough to be kept by the daemon, by its content.
+std::optional<Free> LargeModule(Random&) {
+  static const std::string image = causeway::driver_test::kKernels + std::string(512 << 10, '\n');
+  CUmodule module = nullptr;
+  if (!TRY(cuModuleLoadData(&module, image.c_str()))) return {};
+  return [module] { NEED(cuModuleUnload(module)); };
+}
+
 using Taker = std::optional<Free> (*)(Random&);
 struct Held {
   Taker taker;
   Free free;
   bool outlasts_context() const { return taker == Physical || taker == Pooled || taker == OwnPool; }
 };
-constexpr Taker kTakers[] = {Linear, Linear, Linear,  Pitched, Array,      Mipmapped, Physical,
-                             Pooled, Pooled, OwnPool, Managed, Registered, Pinned,    Module};
+constexpr Taker kTakers[] = {Linear, Linear,  Linear,  Pitched,    Array,  Mipmapped, Physical,   Pooled,
+                             Pooled, OwnPool, Managed, Registered, Pinned, Module,    LargeModule};
 
 void Work(CUcontext context, uint64_t operations, uint32_t seed, bool free_all, bool shared_memory) {
   cuCtxSetCurrent(context);
@@ -250,6 +259,8 @@ int main(int argc, char** argv) {
   NEED(cuInit(0));
   NEED(cuDevicePrimaryCtxRetain(&context, 0));
   NEED(cuCtxSetCurrent(context));
+  Random none;
+  if (const auto free = LargeModule(none)) (*free)();  // from now on its image is kept
   std::puts("started");
   std::fflush(stdout);
   std::vector<std::thread> all;
