@@ -28,10 +28,11 @@ uint64_t KeyOf(T value) {
 }
 
 // `make` asks the driver, `key` is what it made.
-CUresult MakeCharged(ChargeSpace space, uint64_t bytes, auto make, auto key) {
+CUresult MakeCharged(ChargeSpace space, uint64_t bytes, auto make, auto key,
+                     MemoryKind kind = MemoryKind::kDevice) {
   CUdevice device = 0;
   if (TheDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return make();  // it says what is wrong
-  ChargeRef charge = TheAccounting().Reserve(MemoryKind::kDevice, device, bytes);
+  ChargeRef charge = TheAccounting().Reserve(kind, device, bytes);
   if (charge == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = make();
   if (result == CUDA_SUCCESS) TheAccounting().Hold(space, key(), std::move(charge), true);
@@ -53,11 +54,11 @@ CUresult Alloc(CUdeviceptr* address, size_t bytes) {
       [&] { return *address; });
 }
 
-// It counts as device memory wherever the driver keeps it: all of it may come to lie there.
+// It counts on the device wherever the driver keeps it: all of it may come to lie there.
 CUresult AllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   return MakeCharged(
       ChargeSpace::kAddress, Taken(bytes), [&] { return ORIGINAL(cuMemAllocManaged)(address, bytes, flags); },
-      [&] { return *address; });
+      [&] { return *address; }, MemoryKind::kManaged);
 }
 
 // Whose pitch is known only afterwards: the driver's are multiples of 512.

@@ -57,9 +57,11 @@ MemoryBytes Accounts::Held(const Seat& seat) const {
 std::vector<AccountStatus> Accounts::Status() const {
   std::vector<AccountStatus> all;
   for (const auto& [scope, account] : accounts_) {
-    AccountStatus status{scope, account.sessions, account.page->limit_bytes(), {}, 0};
+    AccountStatus status{scope, account.sessions, account.page->limit_bytes(), {}, 0, 0};
     for (uint32_t kind = 0; kind < kMemoryKinds; ++kind)
       status.bytes[kind] = account.page->OfKind(MemoryKind(kind));
+    for (uint32_t place = 0; place < kAccountDevices; ++place)
+      status.gpu_bytes += account.page->OnDevice(int(place));
     for (uint32_t cell = 0; cell < account.taken.size(); ++cell)
       status.refused += account.page->cell(cell).refused.load();
     all.push_back(std::move(status));

@@ -21,7 +21,8 @@ struct AccountStatus {
   uint32_t sessions = 0;
   uint64_t limit_bytes = 0;  // of device memory on each GPU; 0: none
   MemoryBytes bytes{};
-  uint64_t refused = 0;  // calls over the limit, of the sessions that live
+  uint64_t gpu_bytes = 0;  // of any kind, on all GPUs: what the limit is about
+  uint64_t refused = 0;    // calls over the limit, of the sessions that live
 };
 
 class Accounts {

@@ -21,6 +21,7 @@ void WriteMemory(JsonWriter& json, const MemoryBytes& bytes) {
 void WriteAccount(JsonWriter& json, const AccountStatus& account) {
   json.Open('{').Key("scope").String(account.scope).Key("sessions").Number(account.sessions);
   WriteMemory(json, account.bytes);
+  json.Key("gpu_bytes").Number(account.gpu_bytes);
   json.Key("device_memory_limit_bytes").Number(account.limit_bytes);
   json.Key("refused").Number(account.refused).Close('}');
 }

@@ -63,7 +63,7 @@ class Accounting(sessions.Sessions):
         def look():
             while not stop.is_set():
                 for account in self.status()["accounts"]:
-                    most[0] = max(most[0], account["device_bytes"])
+                    most[0] = max(most[0], account["gpu_bytes"])
                 time.sleep(0.02)
         watcher = threading.Thread(target=look)
         watcher.start()
@@ -85,7 +85,7 @@ class Accounting(sessions.Sessions):
         self.assertLessEqual(most[0], LIMIT * MIB)
         self.assertGreater(most[0], LIMIT * MIB // 2)
         held = self.held()
-        self.assertEqual([held["device"], held["images"]], [0, 0], held)
+        self.assertEqual([self.account()["gpu_bytes"], held["device"], held["images"]], [0, 0, 0], held)
         self.assertEqual(self.account()["sessions"], 3)
         self.assertGreater(self.account()["refused"], 0)
         self.assertIn("would be more than the 96 MiB of device_memory_mib", self.log_text())
