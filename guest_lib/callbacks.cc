@@ -283,7 +283,7 @@ using namespace causeway::guest;
 namespace {
 
 CUresult PostFunction(Op op, CUstream stream, uint64_t id) {
-  PendingPost post(op);
+  PendingPost post(op, WorksOn(stream));
   Writer& w = post.writer();
   w.Put(HostFunctionBody{Remote{}.ToWire(stream, w), id, callbacks::WordOf(id), 0});
   const CUresult result = w.ok() ? post.Finish() : w.error();

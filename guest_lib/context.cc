@@ -401,7 +401,9 @@ CUresult cuCtxDetach(CUcontext context) {
 CUresult cuCtxSynchronize() {
   if (const CUresult result = InitialisedOrError()) return result;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  return Wait<Op::cuCtxSynchronize>();
+  Inquiry inquiry = Inquiry::OfContext();
+  CUresult known = CUDA_SUCCESS;
+  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuCtxSynchronize>());
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

@@ -23,6 +23,7 @@ struct Context {
   uint32_t holds = 0;       // of a primary context: its green contexts
   Object* green = nullptr;  // the green context that this one stands for
   uint32_t flags = 0;
+  Progress legacy_stream{};
 };
 
 // The stream that stands for PER_THREAD in one context. A context that ends takes it along, and its number

@@ -27,7 +27,7 @@ CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   Writer check{{}};
   const CopyBody body = Body(to, bytes, stream, CopyForm::kAsynchronous, true, check);
   if (!check.ok()) return check.error();
-  PendingPost post(Op::kCopyToDevice, sizeof body + bytes);
+  PendingPost post(Op::kCopyToDevice, WorksOn(stream), sizeof body + bytes);
   post.writer().Put(body);
   post.writer().PutBytes(from, bytes);
   return post.writer().ok() ? post.Finish() : post.writer().error();
@@ -75,7 +75,7 @@ CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstre
     fill(call.writer());
     result = call.writer().ok() ? call.Finish() : call.writer().error();
   } else {
-    PendingPost post(op);
+    PendingPost post(op, WorksOn(stream));
     fill(post.writer());
     result = post.writer().ok() ? post.Finish() : post.writer().error();
   }
@@ -167,8 +167,9 @@ CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream
     result = to_known && from_known ? Post<Op::cuMemcpyDtoD_v2>(to, from, bytes)
                                     : Wait<Op::cuMemcpyDtoD_v2>(to, from, bytes);
   } else {
-    result = to_known && from_known ? Post<Op::cuMemcpyDtoDAsync_v2>(to, from, bytes, stream)
-                                    : Wait<Op::cuMemcpyDtoDAsync_v2>(to, from, bytes, stream);
+    result = to_known && from_known
+                 ? PostWork<Op::cuMemcpyDtoDAsync_v2>(WorksOn(stream), to, from, bytes, stream)
+                 : Wait<Op::cuMemcpyDtoDAsync_v2>(to, from, bytes, stream);
   }
   if (form == CopyForm::kAsynchronous || result != CUDA_SUCCESS) return result;
   // With memory of the host on a side the synchronous forms wait; on device memory they do not.
@@ -262,7 +263,8 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
   if (const CUresult result = CheckDeviceRange(to, bytes, &to_known)) return result;
   if (const CUresult result = CheckDeviceRange(from, bytes, &from_known)) return result;
   return to_known && from_known
-             ? Post<Op::cuMemcpyPeerAsync>(to, to_context, from, from_context, bytes, stream)
+             ? PostWork<Op::cuMemcpyPeerAsync>(WorksOn(stream), to, to_context, from, from_context, bytes,
+                                               stream)
              : Wait<Op::cuMemcpyPeerAsync>(to, to_context, from, from_context, bytes, stream);
 }
 CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,

@@ -24,7 +24,7 @@ struct Table {
   Table() {
     void* space = mmap(nullptr, sizeof(Object) * kMaxHandles, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (space == MAP_FAILED) abort();  // 256 MiB of address space
+    if (space == MAP_FAILED) abort();  // 512 MiB of address space
     objects = static_cast<Object*>(space);
 #ifdef __SANITIZE_ADDRESS__
     __lsan_register_root_region(space, sizeof(Object) * kMaxHandles);  // what objects point to is not lost
@@ -61,6 +61,9 @@ Object* NewObject(HandleKind kind, Object* context) {
   object.flags = 0;
   object.number = 0;
   object.parent = 0;
+  object.progress.work.store(0, std::memory_order_relaxed);
+  object.progress.done_posts.store(0, std::memory_order_relaxed);
+  object.progress.done_calls.store(0, std::memory_order_relaxed);
   object.kind.store(static_cast<uint8_t>(kind), std::memory_order_release);
   return &object;
 }

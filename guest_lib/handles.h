@@ -9,6 +9,13 @@
 
 namespace causeway::guest {
 
+// How far the work of a stream, an event or a context has come (guest_lib/progress.h).
+struct Progress {
+  std::atomic<uint64_t> work;        // posts up to the newest that works there
+  std::atomic<uint64_t> done_posts;  // posts and calls up to which all is known to be done
+  std::atomic<uint64_t> done_calls;
+};
+
 struct alignas(64) Object {
   std::atomic<uint8_t> kind;  // HandleKind; kNone while free
   uint8_t reserved[3];
@@ -19,8 +26,10 @@ struct alignas(64) Object {
   uint32_t flags;   // as given at creation
   int32_t number;   // streams: priority; allocations: references beyond the first
   std::atomic<WireHandle> parent;  // functions: the module or library that ends them
+  // Streams, events, contexts. On a line of its own: it changes while other threads look at the first.
+  alignas(64) Progress progress;
 };
-static_assert(sizeof(Object) == 64);
+static_assert(sizeof(Object) == 128);
 
 // Null when all numbers are taken.
 Object* NewObject(HandleKind kind, Object* context);

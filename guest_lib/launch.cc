@@ -68,6 +68,7 @@ struct Launch {
   const Object* object;
   Function* function;
   KernelParameters parameters;
+  CUstream stream = nullptr;
   CUlaunchAttribute* given = nullptr;  // the caller's attributes
   CUlaunchAttribute attributes[kMaxLaunchAttributes];
   LaunchBody body;
@@ -132,6 +133,7 @@ bool IsLaunchBlocking() {
 // Fills in what is checked and packed here.
 CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** kernel_params, void** extra,
                  unsigned attribute_count, LaunchForm form) {
+  launch->stream = stream;
   launch->object = Find(launch->handle);
   if (launch->object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -161,9 +163,9 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
 }
 
 // Whether everything that the driver would refuse at once has been checked here.
-bool IsOrdinary(const Launch& launch, CUstream stream) {
+bool IsOrdinary(const Launch& launch) {
   Function& function = *launch.function;
-  const Object* stream_object = Find(stream);
+  const Object* stream_object = Find(launch.stream);
   const Object* context = CurrentContextObject();
   return launch.body.form == kPlainLaunch && IsWithinKnownLimits(function, launch.body) &&
          launch.body.parameter_bytes == function.parameter_bytes &&
@@ -186,7 +188,10 @@ uint64_t HashOf(const Launch& launch) {
 // As a posted call.
 CUresult PostLaunch(const Launch& launch) {
   const size_t attribute_bytes = launch.body.attribute_count * sizeof(CUlaunchAttribute);
-  PendingPost post(Op::cuLaunchKernel, sizeof launch.body + attribute_bytes + launch.body.parameter_bytes);
+  // Attributes may name events.
+  const Works works = launch.body.attribute_count == 0 ? WorksOn(launch.stream) : Works{};
+  PendingPost post(Op::cuLaunchKernel, works,
+                   sizeof launch.body + attribute_bytes + launch.body.parameter_bytes);
   Writer& w = post.writer();
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
@@ -228,9 +233,9 @@ CUresult AwaitLaunch(const Launch& launch) {
   return result;
 }
 
-CUresult SendLaunch(const Launch& launch, CUstream stream) {
+CUresult SendLaunch(const Launch& launch) {
   constexpr size_t kMostAccepted = 256;
-  if (IsOrdinary(launch, stream)) return PostLaunch(launch);
+  if (IsOrdinary(launch)) return PostLaunch(launch);
   bool returns_node = false;
   for (unsigned i = 0; i < launch.body.attribute_count; ++i)
     returns_node = returns_node || ReturnsNode(launch.attributes[i]);
@@ -263,7 +268,7 @@ CUresult LaunchOne(CUfunction handle, const Shape3& shape, CUstream stream, void
   launch.handle = handle;
   launch.given = attributes;
   CUresult result = Prepare(&launch, shape, stream, kernel_params, extra, attribute_count, form);
-  if (result == CUDA_SUCCESS) result = SendLaunch(launch, stream);
+  if (result == CUDA_SUCCESS) result = SendLaunch(launch);
   return result == CUDA_SUCCESS && IsLaunchBlocking() && !AnyCapture() ? cuStreamSynchronize(stream) : result;
 }
 

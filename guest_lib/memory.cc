@@ -232,7 +232,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   Forgotten allocation(address);
   // What a graph allocates comes back with each launch: the driver knows.
   if (!allocation.known()) return address != 0 ? Wait<Op::cuMemFreeAsync>(address, stream) : CUDA_SUCCESS;
-  result = Post<Op::cuMemFreeAsync>(address, stream);
+  result = PostWork<Op::cuMemFreeAsync>(WorksOn(stream), address, stream);
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
 }

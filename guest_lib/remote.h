@@ -8,7 +8,8 @@ namespace causeway::guest {
 
 struct Remote {
   PendingCall StartCall(Op op) { return PendingCall(op); }
-  PendingPost StartPost(Op op) { return PendingPost(op); }
+  PendingPost StartPost(Op op) { return PendingPost(op, works); }
+  Works works;  // of what is posted
 
   template <class T>
   WireHandle ToWire(T handle, Writer& w) {
@@ -82,6 +83,13 @@ CUresult Wait(P... p) {
 template <Op op, class... P>
 CUresult Post(P... p) {
   Remote remote;
+  return RowShape<op>::Post(remote, op, p...);
+}
+// Of a row that works as stated and nowhere else.
+template <Op op, class... P>
+CUresult PostWork(const Works& works, P... p) {
+  Remote remote;
+  remote.works = works;
   return RowShape<op>::Post(remote, op, p...);
 }
 

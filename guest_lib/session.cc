@@ -252,7 +252,7 @@ void Session::FetchOutput(uint32_t channel) {
   }
 }
 
-PendingPost::PendingPost(Op op, size_t body_bytes) : op_(op) {
+PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes) : op_(op), works_(works) {
   mark_.Begin();
   mark_.Start(op);
   session_ = Session::Get();
@@ -293,7 +293,9 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
   header.flags = static_cast<uint16_t>(flags | ThisThread().capture_mode);
   header.context = context_;
   std::memcpy(record_, &header, kHeader);
-  if (sequence != nullptr) *sequence = session_->transport().main_sequence();
+  const uint64_t next = session_->transport().main_sequence();
+  if (sequence != nullptr) *sequence = next;
+  session_->activity_.NotePost(op_, works_, next);
   session_->transport().PublishMain(kHeader + writer_.size());
   lock_.unlock();
   return CUDA_SUCCESS;
@@ -348,6 +350,7 @@ ChannelLease::ChannelLease() {
 }
 
 ChannelLease::~ChannelLease() {
+  if (works_) session_->activity_.NoteCall();
   if (shared_lock_.owns_lock()) shared_lock_.unlock();
   --ThisThread().leases;
   mark_.Finish();
@@ -372,6 +375,10 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
   if (!body.ok()) return body.error();
   mark_.Start(op);
   mark_.Named(context_);
+  if (!LeavesNoWork(op)) {
+    session_->activity_.NoteCall();
+    works_ = true;
+  }
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op);
   header.flags = static_cast<uint16_t>(flags | ThisThread().capture_mode);

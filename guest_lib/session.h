@@ -17,6 +17,7 @@
 #include "guest_lib/connect.h"
 #include "guest_lib/handles.h"
 #include "guest_lib/managed_work.h"
+#include "guest_lib/progress.h"
 #include "ivshmem_ring/call.h"
 #include "ivshmem_ring/session_messages.h"
 #include "ivshmem_ring/transport.h"
@@ -44,6 +45,7 @@ class Session {
   const OpenReply& host() const { return host_; }
   std::span<const DeviceDescription> devices() const { return devices_; }
   std::mutex& main_mutex() { return main_mutex_; }
+  Activity& activity() { return activity_; }
 
   // Bulk buffers of the session. AcquireBulk waits while all are in use by other threads, so its caller holds
   // none: else two could wait for each other. TryAcquireBulk leaves what is free to those who wait.
@@ -79,6 +81,7 @@ class Session {
   Bulk bulks_[kBulkBuffers];
   std::atomic<uint32_t> sticky_{0};
   std::atomic<uint64_t> seen_async_error_{0};
+  Activity activity_;
 };
 
 // The error that anything sent now would meet.
@@ -93,7 +96,7 @@ class PendingPost {
  public:
   static constexpr size_t kSmallBytes = 1024;
   // `body_bytes` bounds the body.
-  explicit PendingPost(Op op, size_t body_bytes = kSmallBytes);
+  explicit PendingPost(Op op, const Works& works = {}, size_t body_bytes = kSmallBytes);
   Writer& writer() { return writer_; }
   CUresult Finish();
 
@@ -108,6 +111,7 @@ class PendingPost {
   std::vector<std::byte> large_;  // a large body that is waited for
   std::unique_lock<std::mutex> lock_;
   Op op_;
+  Works works_;
   std::byte* record_ = nullptr;
   WireHandle context_ = 0;
   Writer writer_{{}};
@@ -146,6 +150,7 @@ class ChannelLease {
   WireHandle context_ = 0;
   CUresult error_ = CUDA_SUCCESS;
   MessageMark mark_;
+  bool works_ = false;                // something was sent that may leave work behind
   std::vector<std::byte> kept_body_;  // of a reply, while printed text is fetched through the same channel
   std::unique_lock<std::mutex> shared_lock_;
 };

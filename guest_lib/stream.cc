@@ -42,6 +42,12 @@ bool IsOrdinaryRecord(const Object* event, CUstream stream, unsigned flags) {
   return event->context == context && flags == CU_EVENT_RECORD_DEFAULT;
 }
 
+Works Records(CUevent event, CUstream stream) {
+  Works works = WorksOn(stream);
+  works.event = Find(event);
+  return works;
+}
+
 void Remember(CUstream stream, unsigned flags, int priority) {
   Object* object = Find(stream);
   object->flags = flags;
@@ -103,17 +109,21 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 }
 
 CUresult cuStreamQuery(CUstream stream) {
-  return Wait<Op::cuStreamQuery>(stream);
+  Inquiry inquiry = Inquiry::OfStream(stream);
+  CUresult known = CUDA_SUCCESS;
+  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuStreamQuery>(stream));
 }
 CUresult cuStreamSynchronize(CUstream stream) {
-  return Wait<Op::cuStreamSynchronize>(stream);
+  Inquiry inquiry = Inquiry::OfStream(stream);
+  CUresult known = CUDA_SUCCESS;
+  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuStreamSynchronize>(stream));
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (flags != CU_EVENT_WAIT_DEFAULT) return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
-  return Post<Op::cuStreamWaitEvent>(stream, event, flags);
+  return PostWork<Op::cuStreamWaitEvent>(WorksOn(stream), stream, event, flags);
 }
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
@@ -174,7 +184,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, 0)) {
     return Wait<Op::cuEventRecord>(event, stream);
   }
-  return Post<Op::cuEventRecord>(event, stream);
+  return PostWork<Op::cuEventRecord>(Records(event, stream), event, stream);
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
@@ -183,7 +193,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
   if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, flags)) {
     return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
   }
-  return Post<Op::cuEventRecordWithFlags>(event, stream, flags);
+  return PostWork<Op::cuEventRecordWithFlags>(Records(event, stream), event, stream, flags);
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
@@ -195,13 +205,17 @@ CUresult cuEventDestroy_v2(CUevent event) {
 CUresult cuEventQuery(CUevent event) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return Wait<Op::cuEventQuery>(event);
+  Inquiry inquiry = Inquiry::OfEvent(event);
+  CUresult known = CUDA_SUCCESS;
+  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuEventQuery>(event));
 }
 
 CUresult cuEventSynchronize(CUevent event) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return Wait<Op::cuEventSynchronize>(event);
+  Inquiry inquiry = Inquiry::OfEvent(event);
+  CUresult known = CUDA_SUCCESS;
+  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuEventSynchronize>(event));
 }
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {

@@ -159,6 +159,11 @@ TEST_F(IpcTest, Events) {
     spinner.Release();
     ASSERT_TRUE(peer.Receive(&note));  // and done
     EXPECT_EQ(note.step, 2);
+    Spinner again(spin, stream);
+    OK(cuEventRecord(shared, stream));
+    peer.Send(note);
+    ASSERT_TRUE(peer.Receive(&note));  // and pending again, by a record that it knows nothing of
+    EXPECT_EQ(note.step, 3);
   }
   OK(cuStreamDestroy(stream));
   OK(cuEventDestroy(shared));
@@ -179,7 +184,12 @@ TEST_F(IpcPeer, DISABLED_Event) {
   OK(cuStreamSynchronize(stream));
   EXPECT_EQ(cuEventQuery(event), CUDA_SUCCESS);
   OK(cuEventSynchronize(event));
+  EXPECT_EQ(cuEventQuery(event), CUDA_SUCCESS);
   note.step = 2;
+  peer.Send(note);
+  ASSERT_TRUE(peer.Receive(&note));
+  EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+  note.step = 3;
   peer.Send(note);
   OK(cuStreamDestroy(stream));
   OK(cuEventDestroy(event));

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clocks, and what is answered by them.
+#include "guest_lib/progress.h"
+
+#include <time.h>
+
+#include <algorithm>
+
+#include "guest_lib/context.h"
+#include "guest_lib/managed_work.h"
+#include "guest_lib/session.h"
+
+namespace causeway::guest {
+namespace {
+
+// So long after the host's last answer it is asked again, so that a program that only asks learns of a lost
+// session, and of faults that are not its own.
+constexpr uint64_t kTrustMs = 20;
+
+// Of a few ms' resolution, for the price of a load.
+uint64_t CoarseMs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
+bool Covers(const Progress& progress, const Stamp& sent) {
+  return progress.done_calls.load(std::memory_order_acquire) == sent.calls &&
+         progress.done_posts.load(std::memory_order_acquire) >= sent.posts;
+}
+
+bool IsActive(const Object* context) {
+  return context != nullptr && ContextOf(context).active.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Works WorksOn(CUstream stream) {
+  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  return {Find(stream), nullptr};
+}
+
+bool LeavesNoWork(Op op) {
+  switch (op) {
+    case Op::kOpenChannel:
+    case Op::kFetchOutput:
+    case Op::kPostedResult:
+    case Op::kCopyToHost:  // all its forms are done when it is answered
+    case Op::cuMemcpyDtoH_v2:
+    case Op::cuStreamCreate:
+    case Op::cuStreamCreateWithPriority:
+    case Op::cuStreamQuery:
+    case Op::cuStreamSynchronize:
+    case Op::cuEventCreate:
+    case Op::cuEventDestroy_v2:
+    case Op::cuEventQuery:
+    case Op::cuEventSynchronize:
+    case Op::cuEventElapsedTime_v2:
+    case Op::cuCtxSynchronize:
+    case Op::cuCtxSynchronize_v2:
+    case Op::cuCtxGetCacheConfig:
+    case Op::cuCtxGetStreamPriorityRange:
+    case Op::cuMemGetInfo_v2:
+    case Op::cuPointerGetAttribute:
+    case Op::cuFuncGetAttribute:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Activity::NotePost(Op op, const Works& works, uint64_t sequence) {
+  const uint64_t posts = sequence + 1;
+  if (works.event != nullptr) works.event->progress.work.store(posts, std::memory_order_release);
+  if (works.stream != nullptr) {
+    works.stream->progress.work.store(posts, std::memory_order_release);
+  } else if (!LeavesNoWork(op)) {
+    elsewhere_.store(posts, std::memory_order_release);
+  }
+}
+
+void Activity::NoteAnswer() {
+  answered_ms_.store(CoarseMs(), std::memory_order_relaxed);
+}
+
+bool Activity::IsTrusted() const {
+  return CoarseMs() - answered_ms_.load(std::memory_order_relaxed) < kTrustMs;
+}
+
+Inquiry Inquiry::OfStream(CUstream stream) {
+  Inquiry inquiry;
+  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
+    Object* current = CurrentContextObject();
+    if (current == nullptr) return inquiry;
+    inquiry.subject_ = &ContextOf(current).legacy_stream;
+    inquiry.context_ = &current->progress;
+    inquiry.everything_ = true;
+  } else if (Object* object = Find(stream)) {
+    inquiry.subject_ = &object->progress;
+    if (object->context != nullptr) inquiry.context_ = &object->context->progress;
+  }
+  return inquiry;
+}
+
+Inquiry Inquiry::OfEvent(CUevent event) {
+  Inquiry inquiry;
+  Object* object = Find(event);
+  if (object == nullptr || (object->flags & CU_EVENT_INTERPROCESS) != 0) return inquiry;
+  inquiry.subject_ = &object->progress;
+  return inquiry;
+}
+
+Inquiry Inquiry::OfContext() {
+  Inquiry inquiry;
+  if (Object* current = CurrentContextObject()) inquiry.subject_ = &current->progress;
+  inquiry.everything_ = true;
+  return inquiry;
+}
+
+bool Inquiry::IsDone() const {
+  Session& session = *Session::Get();
+  // What was sent that may work there: later than this, nothing was.
+  Stamp sent = session.activity().Now(0);
+  if (everything_) {
+    sent.posts = session.transport().main_sequence();
+  } else {
+    sent.posts = std::max(session.activity().elsewhere(), subject_->work.load(std::memory_order_acquire));
+  }
+  return Covers(*subject_, sent) || (context_ != nullptr && Covers(*context_, sent));
+}
+
+bool Inquiry::Answer(CUresult* result) {
+  Session* session = Session::Get();
+  if (session == nullptr) return false;
+  const bool local = subject_ != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() &&
+                     !work::watched.load(std::memory_order_relaxed) && IsDone() &&
+                     session->activity().IsTrusted();
+  if (local) {
+    *result = session->Check();
+  } else {
+    stamp_ = session->activity().Now(session->transport().main_sequence());
+  }
+  return local;
+}
+
+CUresult Inquiry::Note(CUresult result) {
+  if (Session* session = Session::Get()) session->activity().NoteAnswer();
+  if (result == CUDA_SUCCESS && subject_ != nullptr) {
+    subject_->done_posts.store(stamp_.posts, std::memory_order_release);
+    subject_->done_calls.store(stamp_.calls, std::memory_order_release);
+  }
+  return result;
+}
+
+}  // namespace causeway::guest

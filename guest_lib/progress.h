@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this process has handed to the device, and what of it is known to be done: whoever asks again for
+// what is done needs no message.
+//
+// Two clocks. Posted records count by the main ring's sequence; calls that are waited for move `calls_` when
+// they begin and when they end. A wait or query that succeeded shows that its subject had done all that was
+// sent before it, in both counts. Its subject is still done as long as nothing was sent since that may work
+// there: that is what the records themselves say (Works), and in case of doubt any record, and any call but
+// those that leave nothing behind (LeavesNoWork), may work anywhere.
+//
+// A session that is lost, and a fault of another's making, show within some 20 ms: after so long without an
+// answer of the host's it is asked again.
+//
+// Never answered here: events that other processes can record, anything while a stream captures, and anything
+// while there are pages of managed memory whose bytes come and go with the messages.
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <atomic>
+#include <cstdint>
+
+#include "guest_lib/handles.h"
+#include "ivshmem_ring/call.h"
+
+namespace causeway::guest {
+
+// What one posted record does. Without a stream: anything, anywhere.
+struct Works {
+  Object* stream = nullptr;
+  Object* event = nullptr;  // recorded
+};
+// On that stream alone. The legacy stream holds up others, so work in it counts as work anywhere.
+Works WorksOn(CUstream stream);
+
+bool LeavesNoWork(Op op);
+
+struct Stamp {
+  uint64_t posts = 0;
+  uint64_t calls = 0;
+};
+
+// Of the session.
+class alignas(64) Activity {
+ public:
+  // With the main lock, before the record of that sequence is published.
+  void NotePost(Op op, const Works& works, uint64_t sequence);
+  // Before a call is sent and after its answer.
+  void NoteCall() { calls_.fetch_add(1); }
+
+  // The host has answered an inquiry; that was not long ago.
+  void NoteAnswer();
+  bool IsTrusted() const;
+
+  // What was sent until now; `posts`: the transport's main_sequence().
+  Stamp Now(uint64_t posts) const { return {posts, calls_.load()}; }
+  // Posts up to the newest that may work anywhere.
+  uint64_t elsewhere() const { return elsewhere_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<uint64_t> calls_{1};
+  std::atomic<uint64_t> elsewhere_{0};
+  std::atomic<uint64_t> answered_ms_{0};
+};
+
+// One question after a stream, an event or a context:
+//   Inquiry inquiry = Inquiry::OfStream(stream);
+//   CUresult result;
+//   if (inquiry.Answer(&result)) return result;
+//   return inquiry.Note(Wait<...>());
+class Inquiry {
+ public:
+  static Inquiry OfStream(CUstream stream);
+  static Inquiry OfEvent(CUevent event);
+  static Inquiry OfContext();
+
+  // True if the host need not be asked: done, or an error that is known already.
+  bool Answer(CUresult* result);
+  // The host's answer. Returns its argument.
+  CUresult Note(CUresult result);
+
+ private:
+  bool IsDone() const;
+
+  Progress* subject_ = nullptr;        // null: nothing is known of it
+  const Progress* context_ = nullptr;  // of the context that a stream belongs to
+  bool everything_ = false;            // the subject is done only when all that was sent is
+  Stamp stamp_;
+};
+
+}  // namespace causeway::guest
