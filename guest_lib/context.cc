@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "guest_lib/context_storage.h"
+#include "guest_lib/freed_memory.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/sharing_messages.h"
@@ -81,6 +82,7 @@ CUresult Activate(CUdevice device) {
 CUresult EndPrimary(CUdevice device) {
   Object* object = primary_contexts[static_cast<size_t>(device)];
   ContextStorageDestroy(HandleOf(object));  // runs the program's code: without our lock
+  FreeHeld();
   const std::lock_guard lock(context_mutex);
   Deactivate(object);
   const WithoutContext none;
@@ -220,6 +222,7 @@ void AdoptGreenContext(Object* object, Object* green, CUdevice device) {
 
 // Other threads may still have it current: its Context stays.
 void EndGreenContext(Object* object) {
+  FreeHeld();
   const std::lock_guard lock(context_mutex);
   std::erase(green_contexts, object);
   ContextOf(object).active.store(false);
@@ -438,6 +441,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   Object* object = primary_contexts[static_cast<size_t>(device)];
   if (!ContextOf(object).active.load()) return CUDA_SUCCESS;
   ContextStorageDestroy(HandleOf(object));
+  FreeHeld();
   const std::lock_guard lock(context_mutex);
   Deactivate(object);
   const WithoutContext none;
@@ -488,6 +492,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
   if (object == nullptr || ContextOf(object).primary || ContextOf(object).green != nullptr)
     return CUDA_ERROR_INVALID_CONTEXT;
   ContextStorageDestroy(context);
+  FreeHeld();
   const WireHandle wire = WireOf(object);
   std::vector<Object*>& stack = ThisThread().contexts;
   if (!stack.empty() && stack.back() == object) stack.pop_back();

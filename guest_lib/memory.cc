@@ -7,6 +7,7 @@
 #include <shared_mutex>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/freed_memory.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/host_register.h"
 #include "guest_lib/managed_pager.h"
@@ -28,6 +29,8 @@ class Forgotten {
     node_ = allocations.extract(address);
   }
   bool known() const { return !node_.empty(); }
+  // Only of one that is known.
+  const DeviceAllocation& allocation() const { return node_.mapped(); }
   // The call failed: the allocation is still there.
   void Restore() {
     const std::unique_lock lock(allocations_mutex);
@@ -39,13 +42,32 @@ class Forgotten {
 };
 
 // Device memory that the driver has made is the program's, unless its addresses mean something else here.
-CUresult Admit(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool, auto give_back) {
+CUresult Admit(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool, uint64_t source,
+               auto give_back) {
   if (!AdmitDeviceMemory(address, bytes)) {
     give_back();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  RememberAllocation(address, bytes, from_pool, pool);
+  RememberAllocation(address, bytes, from_pool, pool, source);
   return CUDA_SUCCESS;
+}
+
+// From the pool (null: the device's current one), unless memory that was freed before in the stream serves.
+template <class Ask>
+CUresult AllocateOnStream(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream,
+                          const Ask& ask) {
+  // What is allocated in a capture belongs to the graph.
+  const uint64_t source = AnyCapture() ? 0 : SourceOfPool(pool);
+  CUresult result = CUDA_SUCCESS;
+  if (TakeFreed(address, bytes, source, stream, &result)) {
+    if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true, Find(pool), source);
+    return result;
+  }
+  result = ask();
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && WaitForLateFrees()) result = ask();
+  if (result != CUDA_SUCCESS) return result;
+  return Admit(*address, bytes, true, Find(pool), source,
+               [&] { Post<Op::cuMemFreeAsync>(*address, stream); });
 }
 
 bool SetDeviceSyncMemops(CUdeviceptr address, bool value) {
@@ -70,9 +92,15 @@ CUresult NeedContext() {
   return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool) {
+void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool, uint64_t source) {
   const std::unique_lock lock(allocations_mutex);
-  allocations[address] = {address, bytes, CurrentContextObject(), NextId(), from_pool, pool, false};
+  allocations[address] = {address, bytes, CurrentContextObject(), NextId(), from_pool, pool, false, source};
+}
+
+void NoteShared(CUdeviceptr address) {
+  const std::unique_lock lock(allocations_mutex);
+  const auto found = allocations.find(address);
+  if (found != allocations.end()) found->second.source = 0;
 }
 
 void RememberMapping(CUdeviceptr address, uint64_t bytes) {
@@ -185,9 +213,11 @@ extern "C" {
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   if (const CUresult result = NeedContext()) return result;
-  const CUresult result = Wait<Op::cuMemAlloc_v2>(address, bytes);
+  CUresult result = Wait<Op::cuMemAlloc_v2>(address, bytes);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && WaitForLateFrees())
+    result = Wait<Op::cuMemAlloc_v2>(address, bytes);
   if (result != CUDA_SUCCESS) return result;
-  return Admit(*address, bytes, false, nullptr, [&] { Wait<Op::cuMemFree_v2>(*address); });
+  return Admit(*address, bytes, false, nullptr, 0, [&] { Wait<Op::cuMemFree_v2>(*address); });
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
@@ -195,7 +225,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
   if (const CUresult result = NeedContext()) return result;
   const CUresult result = Wait<Op::cuMemAllocPitch_v2>(address, pitch, width, height, element);
   if (result != CUDA_SUCCESS) return result;
-  return Admit(*address, *pitch * height, false, nullptr, [&] { Wait<Op::cuMemFree_v2>(*address); });
+  return Admit(*address, *pitch * height, false, nullptr, 0, [&] { Wait<Op::cuMemFree_v2>(*address); });
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
@@ -212,17 +242,16 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
-  const CUresult result = Wait<Op::cuMemAllocAsync>(address, bytes, stream);
-  if (result != CUDA_SUCCESS) return result;
-  return Admit(*address, bytes, true, nullptr, [&] { Post<Op::cuMemFreeAsync>(*address, stream); });
+  return AllocateOnStream(address, bytes, nullptr, stream,
+                          [&] { return Wait<Op::cuMemAllocAsync>(address, bytes, stream); });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
   if (IsHostPool(pool)) return AllocateFromHostPool(address, bytes, pool, stream);
-  const CUresult result = Wait<Op::cuMemAllocFromPoolAsync>(address, bytes, pool, stream);
-  if (result != CUDA_SUCCESS) return result;
-  return Admit(*address, bytes, true, Find(pool), [&] { Post<Op::cuMemFreeAsync>(*address, stream); });
+  if (Find(pool) == nullptr) return Wait<Op::cuMemAllocFromPoolAsync>(address, bytes, pool, stream);
+  return AllocateOnStream(address, bytes, pool, stream,
+                          [&] { return Wait<Op::cuMemAllocFromPoolAsync>(address, bytes, pool, stream); });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
@@ -232,7 +261,10 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   Forgotten allocation(address);
   // What a graph allocates comes back with each launch: the driver knows.
   if (!allocation.known()) return address != 0 ? Wait<Op::cuMemFreeAsync>(address, stream) : CUDA_SUCCESS;
-  result = PostWork<Op::cuMemFreeAsync>(WorksOn(stream), address, stream);
+  const DeviceAllocation& freed = allocation.allocation();
+  const bool held = !freed.sync_memops && freed.context == CurrentContextObject() &&
+                    HoldFreed(address, freed.bytes, freed.source, stream, &result);
+  if (!held) result = PostWork<Op::cuMemFreeAsync>(WorksOn(stream), address, stream);
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
 }

@@ -18,10 +18,14 @@ struct DeviceAllocation {
   bool from_pool;
   Object* pool;  // of cuMemAllocFromPoolAsync; null: the device's current one
   bool sync_memops;
+  uint64_t source = 0;  // SourceOfPool (guest_lib/freed_memory.h); 0: freed by the host alone
   bool mapped = false;  // by cuMemMap: what adjoins may be used with it, so only the host can judge a range
 };
 
-void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool = nullptr);
+void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool = nullptr,
+                        uint64_t source = 0);
+// Other processes may use it from now on.
+void NoteShared(CUdeviceptr address);
 void RememberMapping(CUdeviceptr address, uint64_t bytes);
 // Takes out all that begin in the range, before they are freed: afterwards an address may be another
 // thread's.

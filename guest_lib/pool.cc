@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory pools that processes share, and which pools lie on the host.
+#include "guest_lib/freed_memory.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/log.h"
 #include "guest_lib/memory.h"
@@ -38,9 +39,20 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
                                         : Wait<Op::cuMemPoolCreate>(pool, properties);
 }
 
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  NoteCurrentPoolChange();
+  return Wait<Op::cuDeviceSetMemPool>(device, pool);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  NoteCurrentPoolChange();
+  return Wait<Op::cuMemSetMemPool>(location, type, pool);
+}
+
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (const CUresult result = InitialisedOrError()) return result;
   DropClosedDescriptors();
+  NoteCurrentPoolChange();  // if it was that
   const bool on_host = IsHostPool(pool);
   if (on_host) ForgetHostPool(pool);  // before its handle can be another's
   const CUresult result = Wait<Op::cuMemPoolDestroy>(pool);
@@ -97,6 +109,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
   if (result != CUDA_SUCCESS) return result;
   FillBlob(data, call.reader().Get<SharedToken>());
+  NoteShared(address);
   return CUDA_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "guest_lib/context.h"
+#include "guest_lib/freed_memory.h"
 #include "guest_lib/managed_work.h"
 #include "guest_lib/session.h"
 
@@ -134,7 +135,7 @@ bool Inquiry::Answer(CUresult* result) {
   Session* session = Session::Get();
   if (session == nullptr) return false;
   const bool local = subject_ != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() &&
-                     !work::watched.load(std::memory_order_relaxed) && IsDone() &&
+                     !work::watched.load(std::memory_order_relaxed) && !AnyHeld() && IsDone() &&
                      session->activity().IsTrusted();
   if (local) {
     *result = session->Check();

@@ -13,6 +13,7 @@
 #include "guest_lib/address_windows.h"
 #include "guest_lib/callbacks.h"
 #include "guest_lib/context.h"
+#include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
 #include "guest_lib/logs.h"
 #include "guest_lib/region_memory.h"
@@ -324,6 +325,7 @@ CUresult PendingPost::FinishAndWait() {
 }
 
 ChannelLease::ChannelLease() {
+  FreeHeld();
   session_ = Session::Get();
   error_ = session_ != nullptr ? session_->Check() : InitialisedOrError();
   if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(&context_);

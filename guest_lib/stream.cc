@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events. Creation, recording and waiting are posted; what a stream is, the guest knows by
 // itself.
+#include "guest_lib/freed_memory.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
@@ -105,6 +106,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int pr
 CUresult cuStreamDestroy_v2(CUstream stream) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (Find(stream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  FreeHeld();  // what is freed in it
   return Post<Op::cuStreamDestroy_v2>(stream);
 }
 
