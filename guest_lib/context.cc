@@ -6,6 +6,7 @@
 
 #include <mutex>
 
+#include "guest_lib/completion.h"
 #include "guest_lib/context_storage.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/memory.h"
@@ -406,7 +407,12 @@ CUresult cuCtxSynchronize() {
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Inquiry inquiry = Inquiry::OfContext();
   CUresult known = CUDA_SUCCESS;
-  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuCtxSynchronize>());
+  if (inquiry.Answer(&known)) return known;
+  Mark mark;
+  if (mark.AwaitContext(&known)) return inquiry.Note(known, mark.posts());
+  known = Wait<Op::cuCtxSynchronize>();
+  if (known == CUDA_SUCCESS) mark.MustHaveCome();
+  return inquiry.Note(known);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

@@ -4,7 +4,9 @@
 #include "guest_lib/fatbin.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace causeway::guest {
 namespace {
@@ -65,6 +67,39 @@ std::vector<std::span<const std::byte>> UsableEntries(const std::byte* fatbin,
   const bool all = runs.size() == 1 && runs[0].size() == header.entries_bytes;
   if (!has_code || all) return {};
   return runs;
+}
+
+bool MayPrint(std::span<const std::byte> image, std::span<const Capability> devices) {
+  constexpr std::string_view kName = "vprintf";
+  constexpr uint64_t kCompressed = 0x2000 | 0x8000;  // LZ4, zstd
+  const auto names = [&](std::span<const std::byte> bytes) {
+    return memmem(bytes.data(), bytes.size(), kName.data(), kName.size()) != nullptr;
+  };
+  FatbinHeader header{};
+  std::memcpy(&header, image.data(), std::min(sizeof header, image.size()));
+  if (header.magic != kFatbinMagic) return names(image);
+  if (header.version != 1 || header.header_bytes != sizeof header ||
+      header.entries_bytes > image.size() - sizeof header) {
+    return true;
+  }
+  const bool for_us = devices.size() == 1;
+  bool texts = false, cubins = false, has_cubin = false;
+  for (std::span<const std::byte> rest = image.subspan(sizeof header, header.entries_bytes); !rest.empty();) {
+    FatbinEntry entry;
+    if (rest.size() < sizeof entry) return true;
+    std::memcpy(&entry, rest.data(), sizeof entry);
+    if (entry.header_bytes < sizeof entry || entry.header_bytes > rest.size() ||
+        entry.payload_bytes > rest.size() - entry.header_bytes) {
+      return true;
+    }
+    const uint64_t bytes = entry.header_bytes + entry.payload_bytes;
+    const bool prints = entry.kind == kLtoIr || (entry.flags & kCompressed) != 0 || names(rest.first(bytes));
+    const bool is_ours = for_us && entry.kind == kElf && MayUse(entry, devices[0]);
+    (is_ours ? cubins : texts) |= prints;
+    has_cubin |= is_ours;
+    rest = rest.subspan(bytes);
+  }
+  return cubins || (texts && !has_cubin) || (texts && std::getenv("CUDA_FORCE_PTX_JIT") != nullptr);
 }
 
 }  // namespace causeway::guest

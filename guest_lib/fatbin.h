@@ -42,4 +42,9 @@ struct Capability {
 std::vector<std::span<const std::byte>> UsableEntries(const std::byte* fatbin,
                                                       std::span<const Capability> devices);
 
+// Whether kernels in these bytes, an image or part of one, may call printf: its name stands in all code that
+// does. True in doubt, as of compressed code, unless there is a cubin for the device, which the driver
+// prefers.
+bool MayPrint(std::span<const std::byte> image, std::span<const Capability> devices);
+
 }  // namespace causeway::guest

@@ -3,6 +3,7 @@
 // keeps active; the context that stands for it (cuCtxFromGreenCtx) is made with it.
 #include <cstring>
 
+#include "guest_lib/completion.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/sharing_messages.h"
 
@@ -219,6 +220,7 @@ CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned int
   made->flags = flags;
   made->number = priority > 0 ? 0 : priority < kGreatestPriority ? kGreatestPriority : priority;
   made->id = NextId();
+  NoteStream(false);
   return CUDA_SUCCESS;
 }
 

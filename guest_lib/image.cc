@@ -170,4 +170,15 @@ ImageHash Image::Hash() const {
   return hasher.Finish();
 }
 
+bool Image::MayPrint() const {
+  // Parts are joined by the driver's linker: each may hold what another prints with.
+  std::vector<std::byte> whole;
+  for (const Part& part : parts_) {
+    whole.clear();
+    for (const auto& run : part.runs) whole.insert(whole.end(), run.begin(), run.end());
+    if (guest::MayPrint(part.runs.size() == 1 ? part.runs[0] : whole, devices_)) return true;
+  }
+  return false;
+}
+
 }  // namespace causeway::guest

@@ -28,6 +28,8 @@ class Image {
   uint64_t wire_bytes() const { return wire_bytes_; }
   void Copy(uint64_t at, std::span<std::byte> to) const;
   ImageHash Hash() const;
+  // Whether kernels of it may call printf. True in doubt.
+  bool MayPrint() const;
 
  private:
   struct Part {

@@ -7,6 +7,7 @@
 #include <shared_mutex>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/completion.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/host_register.h"
@@ -58,6 +59,7 @@ CUresult AllocateOnStream(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
                           const Ask& ask) {
   // What is allocated in a capture belongs to the graph.
   const uint64_t source = AnyCapture() ? 0 : SourceOfPool(pool);
+  NoteMoreThanWaiting();
   CUresult result = CUDA_SUCCESS;
   if (TakeFreed(address, bytes, source, stream, &result)) {
     if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true, Find(pool), source);

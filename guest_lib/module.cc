@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "guest_lib/blob.h"
+#include "guest_lib/completion.h"
 #include "guest_lib/file.h"
 #include "guest_lib/function.h"
 #include "guest_lib/image.h"
@@ -62,6 +63,7 @@ struct LoadMessage {
 // A large image is asked for first: another process of this machine may have sent it.
 template <class T>
 CUresult Load(Op op, T* handle, const Image& image, JitOptions* options) {
+  if (AreMarksWanted() && image.MayPrint()) NoteMoreThanWaiting();
   ChannelLease lease;
   if (lease.error() != CUDA_SUCCESS) return lease.error();
   Object* object = NewObject(kKindOf<T>, op == Op::cuLibraryLoadData ? nullptr : CurrentContextObject());

@@ -44,6 +44,7 @@ Works WorksOn(CUstream stream) {
 bool LeavesNoWork(Op op) {
   switch (op) {
     case Op::kOpenChannel:
+    case Op::kMark:
     case Op::kFetchOutput:
     case Op::kPostedResult:
     case Op::kCopyToHost:  // all its forms are done when it is answered
@@ -145,7 +146,8 @@ bool Inquiry::Answer(CUresult* result) {
   return local;
 }
 
-CUresult Inquiry::Note(CUresult result) {
+CUresult Inquiry::Note(CUresult result, uint64_t posts) {
+  stamp_.posts = std::max(stamp_.posts, posts);
   if (Session* session = Session::Get()) session->activity().NoteAnswer();
   if (result == CUDA_SUCCESS && subject_ != nullptr) {
     subject_->done_posts.store(stamp_.posts, std::memory_order_release);

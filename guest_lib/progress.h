@@ -75,8 +75,8 @@ class Inquiry {
 
   // True if the host need not be asked: done, or an error that is known already.
   bool Answer(CUresult* result);
-  // The host's answer. Returns its argument.
-  CUresult Note(CUresult result);
+  // The host's answer, or the GPU's mark behind so many posts. Returns its argument.
+  CUresult Note(CUresult result, uint64_t posts = 0);
 
  private:
   bool IsDone() const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "guest_lib/completion.h"
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
 #include "guest_lib/session.h"
@@ -53,8 +54,13 @@ CUresult RegionMemory::AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset) 
 
 CUresult RegionMemory::AddBulkArena(Bulk* bulks) {
   uint64_t offset = 0;
-  const CUresult result = AddArena(kBulkBuffers * kBulkBytes, ArenaUse::kStaging, &offset);
+  // Completion words are registered here as well: later that might wait for work which waits for the program.
+  const uint64_t words_bytes = AreMarksWanted() ? kGranuleBytes : 0;
+  const CUresult result = AddArena(kBulkBuffers * kBulkBytes + words_bytes, ArenaUse::kStaging, &offset);
   if (result != CUDA_SUCCESS) return result;
+  if (words_bytes != 0)
+    UseCompletionWords(
+        reinterpret_cast<HotWord*>(connection_.window_address + offset + kBulkBuffers * kBulkBytes));
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
     const uint64_t at = offset + i * kBulkBytes;
     bulks[i] = {reinterpret_cast<std::byte*>(connection_.window_address + at), at};

@@ -99,6 +99,8 @@ class PendingPost {
   explicit PendingPost(Op op, const Works& works = {}, size_t body_bytes = kSmallBytes);
   Writer& writer() { return writer_; }
   CUresult Finish();
+  // Posted even while a stream captures; its number in the main ring.
+  CUresult FinishNumbered(uint64_t* sequence) { return Publish(0, sequence); }
 
  private:
   CUresult Reserve(size_t body_bytes);

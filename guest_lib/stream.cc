@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events. Creation, recording and waiting are posted; what a stream is, the guest knows by
 // itself.
+#include "guest_lib/completion.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/remote.h"
 
@@ -54,6 +55,7 @@ void Remember(CUstream stream, unsigned flags, int priority) {
   object->flags = flags;
   object->number = priority > 0 ? 0 : priority < kGreatestPriority ? kGreatestPriority : priority;
   object->id = NextId();
+  NoteStream(flags == CU_STREAM_DEFAULT);
 }
 
 }  // namespace
@@ -118,7 +120,12 @@ CUresult cuStreamQuery(CUstream stream) {
 CUresult cuStreamSynchronize(CUstream stream) {
   Inquiry inquiry = Inquiry::OfStream(stream);
   CUresult known = CUDA_SUCCESS;
-  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuStreamSynchronize>(stream));
+  if (inquiry.Answer(&known)) return known;
+  Mark mark;
+  if (mark.Await(stream, &known)) return inquiry.Note(known, mark.posts());
+  known = Wait<Op::cuStreamSynchronize>(stream);
+  if (known == CUDA_SUCCESS) mark.MustHaveCome();
+  return inquiry.Note(known);
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {

@@ -36,6 +36,7 @@ struct HandlerTable {
     SESSION_HANDLER(kReadManaged)
     SESSION_HANDLER(kPostedResult)
     SESSION_HANDLER(kUnsafeCall)
+    SESSION_HANDLER(kMark)
     SESSION_HANDLER(kDropShared)
     SESSION_HANDLER(kRegisterHost)
     SESSION_HANDLER(kUnregisterHost)

@@ -57,6 +57,7 @@ namespace causeway::host {
   F(cuStreamCreate)                    \
   F(cuStreamQuery)                     \
   F(cuStreamBatchMemOp_v2)             \
+  F(cuStreamWriteValue64_v2)           \
   F(cuStreamDestroy_v2)                \
   F(cuEventCreate)                     \
   F(cuEventRecord)                     \

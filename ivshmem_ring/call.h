@@ -41,6 +41,7 @@ enum class Op : uint16_t {
   kPostedResult,      // the result of one posted record that wanted it told
   kUnsafeCall,        // what the driver says of calls that captures forbid, for those that need no driver
   kDropShared,        // posted: nobody holds that shared descriptor any more
+  kMark,              // posted: the GPU tells by itself that a stream has come so far
   kFindManaged,       // managed memory of the driver's (ivshmem_ring/managed_messages.h)
   kWriteManaged,
   kReadManaged,
@@ -66,7 +67,7 @@ constexpr uint64_t Fnv1a(std::string_view text) {
 #define POST(...) "P" #__VA_ARGS__
 #define GUEST(...) "G" #__VA_ARGS__
 #define CUSTOM(...) "X" #__VA_ARGS__
-inline constexpr uint64_t kApiHash = Fnv1a("5"
+inline constexpr uint64_t kApiHash = Fnv1a("6"
 #include "ivshmem_ring/calls.def"
                                            ) ^
                                      CUDA_VERSION;

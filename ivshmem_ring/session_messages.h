@@ -103,6 +103,14 @@ struct CopyBody {
 };
 static_assert(sizeof(CopyBody) == 32);
 
+// Op::kMark, posted: once all work of the stream before it is done, the GPU writes the record's sequence plus
+// one into the word at that offset in the region. If it cannot, nothing happens.
+struct MarkBody {
+  WireHandle stream;
+  uint64_t offset;
+};
+static_assert(sizeof(MarkBody) == 16);
+
 // Op::cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2colWide; reply: CUtensorMap.
 struct TensorMapBody {
   uint32_t data_type, rank;

@@ -45,6 +45,7 @@ void WaitForWord(uint64_t address, Word wanted, unsigned condition) {
 
 template <typename Word>
 void WriteWord(uint64_t address, Word value) {
+  if (StickyError() != CUDA_SUCCESS) return;  // behind a fault nothing happens any more
   std::atomic_ref<Word>(*reinterpret_cast<Word*>(address)).store(value, std::memory_order_release);
 }
 

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Marks, and the words that they are written to.
+#include "guest_lib/completion.h"
+
+#include <time.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+
+#include "guest_lib/log.h"
+#include "guest_lib/managed_work.h"
+#include "guest_lib/remote.h"
+#include "ivshmem_ring/ring.h"
+#include "ivshmem_ring/waiter.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint32_t kWords = 64;  // streams beyond so many ask the host
+
+std::atomic<bool> more_than_waiting{false};
+std::atomic<bool> any_stream{false};
+std::atomic<bool> any_blocking_stream{false};
+std::atomic<bool> useless{false};  // a mark did not come although the stream was done
+
+// A word belongs to one stream, whose marks come in order, so that it only grows. Values are numbers of
+// posted records, unique in the session.
+struct Word {
+  const Progress* owner = nullptr;
+  uint64_t id = 0;      // of the stream or, for its legacy stream, the context
+  uint64_t newest = 0;  // mark
+};
+struct Words {
+  std::mutex mutex;
+  HotWord* memory = nullptr;
+  Word words[kWords];
+};
+Words& TheWords() {
+  static auto* words = new Words;
+  return *words;
+}
+
+uint64_t NowUs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
+}
+
+// Where a mark means what a synchronisation does, and somebody may spin for it.
+bool MayMark(CUstream stream) {
+  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) ||
+      more_than_waiting.load(std::memory_order_acquire))
+    return false;
+  Session* session = Session::Get();
+  const Object* current = CurrentContextObject();
+  if (session == nullptr || !session->transport().shares_memory() || current == nullptr) return false;
+  const Context& context = ContextOf(current);
+  const auto& device = session->devices()[static_cast<size_t>(context.device)];
+  if (!context.active.load(std::memory_order_relaxed) || context.green != nullptr ||
+      (context.flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC ||
+      device.attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] == 0 || AnyCapture() ||
+      work::watched.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  // In the legacy stream a mark would wait for, and hold up, every blocking stream: with such streams that is
+  // more than a synchronisation does.
+  if (stream == nullptr || stream == CU_STREAM_LEGACY)
+    return !any_blocking_stream.load(std::memory_order_acquire);
+  const Object* object = Find(stream);
+  return object != nullptr && object->context == current;
+}
+
+// The stream's word, its own as long as it lives. Null: none is left. The caller holds the mutex.
+Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
+  Word* free = nullptr;
+  for (Word& word : words.words) {
+    if (word.owner == owner && word.id == id) return &word;
+    if (free == nullptr && word.owner == nullptr) free = &word;
+  }
+  // The words of streams that are gone serve again once their last mark is there; which are gone is not worth
+  // knowing before all are taken.
+  for (Word& word : words.words) {
+    if (free != nullptr) break;
+    if (LoadAcquire(words.memory[&word - words.words]) == word.newest) free = &word;
+  }
+  if (free != nullptr) *free = {owner, id, 0};
+  return free;
+}
+
+bool Looks(const HotWord* word, uint64_t value) {
+  const WaitPolicy policy = ReplyPolicy();
+  const uint64_t patience_us = policy.spin_us + policy.yield_us;
+  Waiter waiter(policy, word, nullptr, false);
+  const uint64_t began_us = NowUs();
+  for (uint32_t looks = 0;; ++looks) {
+    const uint64_t seen = LoadAcquire(*word);  // partner: the GPU's write, which comes behind its others
+    if (seen >= value) return true;
+    if (looks % 16 == 15 && NowUs() - began_us >= patience_us) return false;
+    waiter.Step(static_cast<uint32_t>(seen));
+  }
+}
+
+}  // namespace
+
+CUresult Mark::Post(CUstream stream) {
+  const bool legacy = stream == nullptr || stream == CU_STREAM_LEGACY;
+  Object* object = legacy ? CurrentContextObject() : Find(stream);
+  const Progress* owner = legacy ? &ContextOf(object).legacy_stream : &object->progress;
+  Words& words = TheWords();
+  const std::lock_guard lock(words.mutex);  // until it is posted: nobody may take the word meanwhile
+  Word* word = WordOf(words, owner, object->id);
+  if (word == nullptr) return CUDA_SUCCESS;
+  const HotWord* memory = &words.memory[word - words.words];
+  PendingPost post(Op::kMark);
+  Writer& w = post.writer();
+  w.Put(MarkBody{Remote{}.ToWire(stream, w),
+                 reinterpret_cast<uint64_t>(memory) - Session::Get()->connection().window_address});
+  uint64_t sequence = 0;
+  if (!w.ok()) return w.error();
+  if (const CUresult result = post.FinishNumbered(&sequence)) return result;
+  value_ = word->newest = sequence + 1;
+  word_ = memory;
+  return CUDA_SUCCESS;
+}
+
+bool Mark::Await(CUstream stream, CUresult* result) {
+  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  if (!MayMark(stream)) return false;
+  *result = Post(stream);
+  if (*result != CUDA_SUCCESS) return true;
+  if (word_ == nullptr || !Looks(word_, value_)) return false;
+  *result = Session::Get()->Check();
+  return true;
+}
+
+bool Mark::AwaitContext(CUresult* result) {
+  return !any_stream.load(std::memory_order_acquire) && Await(nullptr, result);
+}
+
+void Mark::MustHaveCome() const {
+  if (word_ == nullptr || LoadAcquire(*word_) >= value_ || useless.exchange(true)) return;
+  Complain("the GPU does not write completion words: synchronisation asks the host");
+}
+
+void UseCompletionWords(HotWord* memory) {
+  for (uint32_t i = 0; i < kWords; ++i) StoreRelease(memory[i], 0);
+  TheWords().memory = memory;
+}
+
+bool AreMarksWanted() {
+  static const bool wanted = [] {
+    const char* value = getenv("CAUSEWAY_COMPLETION");
+    return value != nullptr && std::string_view(value) == "word";
+  }();
+  return wanted;
+}
+
+void NoteMoreThanWaiting() {
+  more_than_waiting.store(true, std::memory_order_release);
+}
+
+void NoteStream(bool blocking) {
+  any_stream.store(true, std::memory_order_release);
+  if (blocking) any_blocking_stream.store(true, std::memory_order_release);
+}
+
+}  // namespace causeway::guest

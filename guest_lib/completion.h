@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion words (CAUSEWAY_COMPLETION=word): the GPU itself writes into shared memory that a stream has
+// come to a mark, by a stream memory operation that is posted behind the work. Whoever synchronises looks at
+// the word for a moment and then asks the host as always, so that whatever may go wrong with a word (a fault
+// before it, a device or driver that cannot, a session that is lost) is the host's to tell.
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <cstdint>
+
+#include "ivshmem_ring/layout.h"
+
+namespace causeway::guest {
+
+class Mark {
+ public:
+  // Puts a mark behind what the stream has now and looks for it. False: the host must be asked. True: with 0,
+  // it came, and with it everything posted there before it (posts()); else an error that was known.
+  bool Await(CUstream stream, CUresult* result);
+  // The same for the current context, whose only stream the legacy one must be.
+  bool AwaitContext(CUresult* result);
+  uint64_t posts() const { return value_; }
+  // The host has said that the work is done. A mark that did not come by then never does, nor will others.
+  void MustHaveCome() const;
+
+ private:
+  CUresult Post(CUstream stream);
+  const HotWord* word_ = nullptr;
+  uint64_t value_ = 0;
+};
+
+// By CAUSEWAY_COMPLETION.
+bool AreMarksWanted();
+// Shared memory for the words, registered with the driver before any work exists.
+void UseCompletionWords(HotWord* memory);
+// From now on synchronising does more than wait: kernels may print, whose text comes out then, or there is
+// memory of pools, which the driver gives back then. So no call is left out any more.
+void NoteMoreThanWaiting();
+// A stream was made. Marks in the legacy stream would hold up one that orders with it, and none says anything
+// of another.
+void NoteStream(bool blocking);
+
+}  // namespace causeway::guest

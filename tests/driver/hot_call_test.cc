@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls that real programs make most often, by traces of PyTorch, Triton, JAX and CuPy: none of them
+// waits for an answer of the host's, except those that the last test names. (On any other library nothing is
+// counted, and this is a list of calls that succeed.)
+#include <cstring>
+#include <functional>
+
+#include "tests/driver/driver_test.h"
+
+namespace causeway::driver_test {
+namespace {
+
+class HotCallTest : public DriverTest {
+ protected:
+  void SetUp() override {
+    DriverTest::SetUp();
+    OK(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING));
+    OK(cuMemAlloc(&data_, 4096));
+    OK(cuMemHostAlloc(&pinned_, 4096, 0));
+    add_ = Kernel("add");
+  }
+  // Once ahead: first uses may ask.
+  void Waits(uint64_t replies, const char* what, const std::function<CUresult()>& call) {
+    ASSERT_EQ(call(), CUDA_SUCCESS) << what;
+    const uint64_t before = RepliesAwaited();
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(call(), CUDA_SUCCESS) << what;
+    const uint64_t awaited = RepliesAwaited() - before;
+    if (counts_) {
+      EXPECT_EQ(awaited, 3 * replies) << what;
+    }
+  }
+  void DoesNotWait(const char* what, const std::function<CUresult()>& call) { Waits(0, what, call); }
+
+  const bool counts_ = RepliesAreCounted();
+  static bool RepliesAreCounted() {
+    const CUuuid figures{{'C', 'a', 'u', 's', 'e', 'w', 'a', 'y', ' ', 'f', 'i', 'g', 'u', 'r', 'e', 's'}};
+    const void* table = nullptr;
+    return cuGetExportTable(&table, &figures) == CUDA_SUCCESS;
+  }
+  CUstream stream_ = nullptr;
+  CUevent event_ = nullptr;
+  CUdeviceptr data_ = 0;
+  void* pinned_ = nullptr;
+  CUfunction add_ = nullptr;
+};
+
+// With completion words the host is not even asked whether it is done, as long as that does not take long.
+// First, before the process has memory of pools, which synchronising returns.
+TEST_F(HotCallTest, CompletionWords) {
+  uint32_t n = 1, one = 1;
+  void* parameters[] = {&data_, &n, &one};
+  const char* wanted = std::getenv("CAUSEWAY_COMPLETION");
+  bool unasked = false;
+  for (uint32_t round = 1; round <= 200; ++round) {
+    const uint64_t before = RepliesAwaited();
+    OK(cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr));
+    OK(cuStreamSynchronize(stream_));
+    unasked = unasked || RepliesAwaited() == before;
+  }
+  if (counts_) {
+    EXPECT_EQ(unasked, wanted != nullptr && std::strcmp(wanted, "word") == 0 && SharesMemory());
+  }
+}
+
+TEST_F(HotCallTest, Contexts) {
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  unsigned flags = 0;
+  int active = 0, value = 0;
+  DoesNotWait("cuCtxGetDevice", [&] { return cuCtxGetDevice(&device); });
+  DoesNotWait("cuCtxGetCurrent", [&] { return cuCtxGetCurrent(&context); });
+  DoesNotWait("cuCtxSetCurrent", [&] { return cuCtxSetCurrent(context); });
+  DoesNotWait("cuDevicePrimaryCtxGetState", [&] { return cuDevicePrimaryCtxGetState(0, &flags, &active); });
+  DoesNotWait("cuDeviceGetAttribute",
+              [&] { return cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0); });
+  const char* text = nullptr;
+  DoesNotWait("cuGetErrorString", [&] { return cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text); });
+  DoesNotWait("cuGetErrorName", [&] { return cuGetErrorName(CUDA_ERROR_INVALID_VALUE, &text); });
+  void* entry = nullptr;
+  CUdriverProcAddressQueryResult found{};
+  DoesNotWait("cuGetProcAddress", [&] { return cuGetProcAddress("cuMemAlloc", &entry, 12000, 0, &found); });
+}
+
+TEST_F(HotCallTest, Kernels) {
+  int value = 0;
+  uint32_t n = 1, one = 1;
+  void* parameters[] = {&data_, &n, &one};
+  CUlaunchConfig config{};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  config.hStream = stream_;
+  DoesNotWait("cuFuncGetAttribute",
+              [&] { return cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, add_); });
+  DoesNotWait("cuOccupancyMaxActiveBlocksPerMultiprocessor",
+              [&] { return cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, add_, 128, 0); });
+  DoesNotWait("cuLaunchKernel",
+              [&] { return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr); });
+  DoesNotWait("cuLaunchKernelEx", [&] { return cuLaunchKernelEx(&config, add_, parameters, nullptr); });
+  DoesNotWait("cuLaunchHostFunc", [&] {
+    return cuLaunchHostFunc(
+        stream_, [](void*) {}, nullptr);
+  });
+  OK(cuStreamSynchronize(stream_));
+}
+
+TEST_F(HotCallTest, StreamsAndEvents) {
+  CUstream stream = nullptr;
+  CUevent event = nullptr;
+  CUstreamCaptureStatus status{};
+  unsigned flags = 0;
+  DoesNotWait("cuStreamCreate, cuStreamDestroy", [&] {
+    const CUresult result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    return result != CUDA_SUCCESS ? result : cuStreamDestroy(stream);
+  });
+  DoesNotWait("cuStreamCreateWithPriority", [&] {
+    const CUresult result = cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -1);
+    return result != CUDA_SUCCESS ? result : cuStreamDestroy(stream);
+  });
+  DoesNotWait("cuEventCreate, cuEventDestroy", [&] {
+    const CUresult result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    return result != CUDA_SUCCESS ? result : cuEventDestroy(event);
+  });
+  DoesNotWait("cuStreamIsCapturing", [&] { return cuStreamIsCapturing(stream_, &status); });
+  DoesNotWait("cuStreamGetFlags", [&] { return cuStreamGetFlags(stream_, &flags); });
+  DoesNotWait("cuEventRecord", [&] { return cuEventRecord(event_, stream_); });
+  DoesNotWait("cuStreamWaitEvent", [&] { return cuStreamWaitEvent(stream_, event_, 0); });
+}
+
+TEST_F(HotCallTest, Memory) {
+  CUdeviceptr address = 0;
+  unsigned type = 0;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+  void* values[] = {&type};
+  DoesNotWait("cuPointerGetAttribute",
+              [&] { return cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, data_); });
+  DoesNotWait("cuPointerGetAttributes", [&] { return cuPointerGetAttributes(1, attributes, values, data_); });
+  DoesNotWait("cuMemAllocAsync, cuMemFreeAsync", [&] {
+    const CUresult result = cuMemAllocAsync(&address, 4096, stream_);
+    return result != CUDA_SUCCESS ? result : cuMemFreeAsync(address, stream_);
+  });
+  DoesNotWait("cuMemsetD8Async", [&] { return cuMemsetD8Async(data_, 0, 64, stream_); });
+  DoesNotWait("cuMemsetD32Async", [&] { return cuMemsetD32Async(data_, 0, 64, stream_); });
+  DoesNotWait("cuMemcpyDtoDAsync", [&] { return cuMemcpyDtoDAsync(data_ + 64, data_, 64, stream_); });
+  DoesNotWait("cuMemcpyHtoDAsync of ordinary memory",
+              [&] { return cuMemcpyHtoDAsync(data_, &address, sizeof address, stream_); });
+  if (SharesMemory()) {
+    DoesNotWait("cuMemcpyHtoDAsync of pinned memory",
+                [&] { return cuMemcpyHtoDAsync(data_, pinned_, 64, stream_); });
+    DoesNotWait("cuMemcpyDtoHAsync to pinned memory",
+                [&] { return cuMemcpyDtoHAsync(pinned_, data_, 64, stream_); });
+  }
+  OK(cuStreamSynchronize(stream_));
+}
+
+// What the host must say: each asks once.
+TEST_F(HotCallTest, WhatWaits) {
+  uint32_t n = 1, one = 1;
+  void* parameters[] = {&data_, &n, &one};
+  const auto launch = [&] { return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr); };
+  Waits(1, "cuMemcpyDtoH", [&] { return cuMemcpyDtoH(&one, data_, sizeof one); });
+  Waits(2, "cuMemAlloc, cuMemFree", [&] {
+    CUdeviceptr address = 0;
+    const CUresult result = cuMemAlloc(&address, 4096);
+    return result != CUDA_SUCCESS ? result : cuMemFree(address);
+  });
+  size_t free = 0, total = 0;
+  Waits(1, "cuMemGetInfo", [&] { return cuMemGetInfo(&free, &total); });
+  OK(launch());
+  OK(cuStreamSynchronize(stream_));
+}
+
+}  // namespace
+}  // namespace causeway::driver_test
