@@ -476,7 +476,8 @@ host::RegionView Region() {
     Require(made.fd >= 0 && ftruncate(made.fd, kRegionBytes) == 0);
     made.bytes = kRegionBytes;
     made.window_address = kWindow;
-    void* base = mmap(nullptr, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED, made.fd, 0);
+    // Granule 0 and the slot, whose callback words a session writes when it ends.
+    void* base = mmap(nullptr, SlotOffset(1), PROT_READ | PROT_WRITE, MAP_SHARED, made.fd, 0);
     Require(base != MAP_FAILED);
     made.base = static_cast<std::byte*>(base);
     auto* owners = reinterpret_cast<uint16_t*>(made.base + kOwnerTableOffset);
