@@ -78,6 +78,7 @@ struct Seen {
   volatile uint32_t* word;
   uint32_t value = 0;
   bool returned = false;
+  std::atomic<bool> go_on{false};  // the function ends then, or after five seconds
 };
 
 template <class Function>
@@ -100,13 +101,14 @@ TEST_F(CallbackTest, TheStreamWaitsForTheFunction) {
       [](void* user) {
         auto* s = static_cast<Seen*>(user);
         s->value = *s->word;
-        std::this_thread::sleep_for(50ms);
+        for (int i = 0; i < 1000 && !s->go_on; ++i) std::this_thread::sleep_for(5ms);
         *s->word = 9;
         s->returned = true;
       },
       &seen));
   OK(cuMemcpyHtoDAsync(data_, pinned, 4, stream_));
   EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
+  seen.go_on = true;
   OK(cuStreamSynchronize(stream_));
   EXPECT_TRUE(seen.returned);
   EXPECT_EQ(seen.value, 7u);
