@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <span>
 #include <string>
 
 #include "guest_lib/address_windows.h"
@@ -179,21 +180,35 @@ struct Snapshot {
   Run run;
   std::byte* copy;
 };
-auto& snapshots = *new std::vector<Snapshot>;
+
+// In pages of their own: the heap may lie in registered pages, which the child puts back to what they were
+// before this list was written.
+std::span<Snapshot> snapshots;
+
+void* FreshPages(uint64_t bytes) {
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return pages != MAP_FAILED ? pages : nullptr;
+}
 
 void BeforeFork() {
   registry.change.lock();
   LockExchange();
+  if (registry.runs.empty()) return;
+  auto* list = static_cast<Snapshot*>(FreshPages(registry.runs.size() * sizeof(Snapshot)));
+  if (list == nullptr) return;
+  size_t count = 0;
   for (const auto& [begin, run] : registry.runs) {
-    void* copy = mmap(nullptr, run.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (copy == MAP_FAILED) continue;
+    void* copy = FreshPages(run.bytes);
+    if (copy == nullptr) continue;
     CopyInParallel(copy, reinterpret_cast<void*>(begin), run.bytes);
-    snapshots.push_back({begin, run, static_cast<std::byte*>(copy)});
+    list[count++] = {begin, run, static_cast<std::byte*>(copy)};
   }
+  snapshots = {list, count};
 }
 
 void EndFork() {
-  snapshots.clear();
+  if (snapshots.data() != nullptr) munmap(snapshots.data(), snapshots.size_bytes());
+  snapshots = {};
   UnlockExchange();
   registry.change.unlock();
 }
