@@ -24,6 +24,7 @@ struct Context {
   Object* green = nullptr;  // the green context that this one stands for
   uint32_t flags = 0;
   Progress legacy_stream{};
+  Progress copies{};  // what synchronous copies wait for (Inquiry::BeforeCopy)
 };
 
 // The stream that stands for PER_THREAD in one context. A context that ends takes it along, and its number

@@ -22,12 +22,14 @@ CopyBody Body(CUdeviceptr device, uint64_t bytes, CUstream stream, CopyForm form
   return {device, bytes, StreamWire(stream, w), static_cast<uint32_t>(form), in_message ? 1u : 0u};
 }
 
-// The Async form of a small pageable copy: the bytes go with the message, nobody waits.
-CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream) {
+// A small pageable copy that nobody waits for: the bytes go with the message.
+CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
   Writer check{{}};
-  const CopyBody body = Body(to, bytes, stream, CopyForm::kAsynchronous, true, check);
+  const CopyBody body = Body(to, bytes, stream, form, true, check);
   if (!check.ok()) return check.error();
-  PendingPost post(Op::kCopyToDevice, WorksOn(stream), sizeof body + bytes);
+  Works works = WorksOn(stream);
+  works.is_copy = form == CopyForm::kSynchronous;
+  PendingPost post(Op::kCopyToDevice, works, sizeof body + bytes);
   post.writer().Put(body);
   post.writer().PutBytes(from, bytes);
   return post.writer().ok() ? post.Finish() : post.writer().error();
@@ -39,6 +41,18 @@ CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   w.Put(Body(to, bytes, stream, form, true, w));
   w.PutBytes(from, bytes);
   return w.ok() ? call.Finish() : w.error();
+}
+
+CUresult CallToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  PendingCall call(Op::kCopyToHost);
+  Writer& w = call.writer();
+  w.Put(Body(from, bytes, stream, form, true, w));
+  const CUresult result = w.ok() ? call.Finish() : w.error();
+  if (result != CUDA_SUCCESS) return result;
+  const std::byte* data = call.reader().Take(bytes);
+  if (data == nullptr) return CUDA_ERROR_UNKNOWN;
+  std::memcpy(to, data, bytes);
+  return CUDA_SUCCESS;
 }
 
 CopyForm Waiting(CopyForm form) {
@@ -57,6 +71,26 @@ CUresult CopyInPieces(Op op, CUdeviceptr device, const void* host, uint64_t byte
     body.bytes = piece.width;
     w.Put(body);
   });
+}
+
+// The synchronous form waits for the legacy stream's order, takes the source, and may return before the
+// device has the bytes (the driver's manual, "API synchronization behavior": pageable memory to the device).
+// So when nothing is left to wait for it is posted. Not where others could look before it is executed: the
+// program at memory of the host, another process at shared memory.
+CUresult CopySmall(CUdeviceptr to, const void* from, uint64_t bytes, bool known) {
+  Inquiry inquiry = Inquiry::BeforeCopy(nullptr);
+  CUresult result = CUDA_SUCCESS;
+  const bool alone =
+      known && KindOfPointer(to) == PointerKind::kDevice && !SharesDeviceMemory() && !SyncsMemops(to);
+  if (!alone) {
+    inquiry.Begin();
+  } else if (inquiry.Answer(&result)) {
+    return result != CUDA_SUCCESS ? result : PostToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+  }
+  return inquiry.NoteCopy(
+      bytes <= kMaxChannelCopyBytes
+          ? CallToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous)
+          : CopyInPieces(Op::kCopyToDevice, to, from, bytes, nullptr, CopyForm::kSynchronous));
 }
 
 // Pinned: the device works on the caller's own bytes. Unless both sides are known, the host must have its say
@@ -113,8 +147,9 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
         Pinned(op, to, reinterpret_cast<uint64_t>(from), bytes, stream, form, known && pinned_known), to,
         stream);
   }
-  if (form == CopyForm::kAsynchronous && bytes <= kMaxInlineCopyBytes && known)
-    return PostToDevice(to, from, bytes, stream);
+  const bool small = bytes <= kMaxInlineCopyBytes;
+  if (form == CopyForm::kAsynchronous && small && known) return PostToDevice(to, from, bytes, stream, form);
+  if (form == CopyForm::kSynchronous && small) return CopySmall(to, from, bytes, known);
   if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
   return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream,
                       CapturesSource(true, form, bytes) ? form : Waiting(form));
@@ -144,16 +179,11 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   }
   // The Async form waits too, at every size, as natively.
   const CopyForm waited = Waiting(form);
-  if (bytes > kMaxChannelCopyBytes) return CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited);
-  PendingCall call(Op::kCopyToHost);
-  Writer& w = call.writer();
-  w.Put(Body(from, bytes, stream, waited, true, w));
-  const CUresult result = w.ok() ? call.Finish() : w.error();
-  if (result != CUDA_SUCCESS) return result;
-  const std::byte* data = call.reader().Take(bytes);
-  if (data == nullptr) return CUDA_ERROR_UNKNOWN;
-  std::memcpy(to, data, bytes);
-  return CUDA_SUCCESS;
+  Inquiry inquiry = Inquiry::OfStream(form == CopyForm::kSynchronous ? nullptr : stream);
+  inquiry.Begin();
+  return inquiry.Note(bytes > kMaxChannelCopyBytes
+                          ? CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited)
+                          : CallToHost(to, from, bytes, stream, waited));
 }
 
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {

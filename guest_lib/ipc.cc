@@ -26,6 +26,7 @@ extern "C" {
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (const CUresult result = NeedContext()) return result;
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  NoteSharedDeviceMemory();
   PendingCall call(Op::cuIpcGetMemHandle);
   call.writer().Put(ShareAddressBody{address, 0});
   return FetchBlob(call, handle);
@@ -35,6 +36,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
   if (const CUresult result = NeedContext()) return result;
   SharedToken token;
   if (address == nullptr || !ReadBlob(&handle, &token)) return CUDA_ERROR_INVALID_VALUE;
+  NoteSharedDeviceMemory();
   PendingCall call(Op::cuIpcOpenMemHandle_v2);
   call.writer().Put(OpenSharedBody{token, 0, flags, 0});
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();

@@ -21,6 +21,7 @@ namespace {
 std::shared_mutex allocations_mutex;
 auto& allocations = *new std::map<uint64_t, DeviceAllocation>;  // by address; never destroyed
 std::atomic<bool> any_sync_memops{false};                       // has ever been set in this process
+std::atomic<bool> shares_device_memory{false};
 
 // Forgets an allocation before it is freed: afterwards its address may be another thread's already.
 class Forgotten {
@@ -141,6 +142,14 @@ bool FindHost(uint64_t address, HostAllocation* allocation) {
   if (session == nullptr) return false;
   return session->memory().Find(address, allocation) || FindRegistered(address, allocation) ||
          FindPrivateHost(address, allocation) || FindMigrating(address, allocation, false);
+}
+
+void NoteSharedDeviceMemory() {
+  shares_device_memory.store(true);
+}
+
+bool SharesDeviceMemory() {
+  return shares_device_memory.load();
 }
 
 bool SyncsMemops(uint64_t address) {

@@ -56,6 +56,10 @@ struct HostAllocation {
 };
 // The allocation that holds the address; false if there is none.
 bool FindHost(uint64_t address, HostAllocation* allocation);
+// Whether other processes may look at device memory of this one, or this one at theirs: from the first handle
+// on that was given out or opened.
+void NoteSharedDeviceMemory();
+bool SharesDeviceMemory();
 // Whether synchronous operations on the address must be waited for (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
 bool SyncsMemops(uint64_t address);
 

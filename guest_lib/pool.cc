@@ -104,6 +104,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  NoteSharedDeviceMemory();
   PendingCall call(Op::cuMemPoolExportPointer);
   call.writer().Put(ShareAddressBody{address, 0});
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
@@ -119,6 +120,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPo
   SharedToken token;
   if (address == nullptr || data == nullptr || object == nullptr || !ReadBlob(data, &token))
     return CUDA_ERROR_INVALID_VALUE;
+  NoteSharedDeviceMemory();
   PendingCall call(Op::cuMemPoolImportPointer);
   call.writer().Put(OpenSharedBody{token, WireOf(object), 0, 0});
   const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "guest_lib/context.h"
 #include "guest_lib/freed_memory.h"
@@ -73,6 +74,8 @@ bool LeavesNoWork(Op op) {
 
 void Activity::NotePost(Op op, const Works& works, uint64_t sequence) {
   const uint64_t posts = sequence + 1;
+  if (works.is_copy) return;
+  beyond_copies_.store(posts, std::memory_order_release);
   if (works.event != nullptr) works.event->progress.work.store(posts, std::memory_order_release);
   if (works.stream != nullptr) {
     works.stream->progress.work.store(posts, std::memory_order_release);
@@ -120,16 +123,26 @@ Inquiry Inquiry::OfContext() {
   return inquiry;
 }
 
+Inquiry Inquiry::BeforeCopy(CUstream stream) {
+  Inquiry inquiry = OfStream(stream);
+  Object* current = CurrentContextObject();
+  if (!inquiry.everything_ || current == nullptr) return {};
+  inquiry.legacy_ = std::exchange(inquiry.subject_, &ContextOf(current).copies);
+  return inquiry;
+}
+
 bool Inquiry::IsDone() const {
   Session& session = *Session::Get();
   // What was sent that may work there: later than this, nothing was.
   Stamp sent = session.activity().Now(0);
   if (everything_) {
-    sent.posts = session.transport().main_sequence();
+    sent.posts =
+        legacy_ != nullptr ? session.activity().beyond_copies() : session.transport().main_sequence();
   } else {
     sent.posts = std::max(session.activity().elsewhere(), subject_->work.load(std::memory_order_acquire));
   }
-  return Covers(*subject_, sent) || (context_ != nullptr && Covers(*context_, sent));
+  return Covers(*subject_, sent) || (context_ != nullptr && Covers(*context_, sent)) ||
+         (legacy_ != nullptr && Covers(*legacy_, sent));
 }
 
 bool Inquiry::Answer(CUresult* result) {
@@ -141,9 +154,21 @@ bool Inquiry::Answer(CUresult* result) {
   if (local) {
     *result = session->Check();
   } else {
-    stamp_ = session->activity().Now(session->transport().main_sequence());
+    Begin();
   }
   return local;
+}
+
+void Inquiry::Begin() {
+  if (Session* session = Session::Get())
+    stamp_ = session->activity().Now(session->transport().main_sequence());
+}
+
+CUresult Inquiry::NoteCopy(CUresult result) {
+  Session* session = Session::Get();
+  stamp_.calls += 2;  // the copy itself, its beginning and its end
+  const bool alone = session != nullptr && session->activity().Now(0).calls == stamp_.calls;
+  return alone ? Note(result) : result;
 }
 
 CUresult Inquiry::Note(CUresult result, uint64_t posts) {

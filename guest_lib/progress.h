@@ -28,6 +28,7 @@ namespace causeway::guest {
 struct Works {
   Object* stream = nullptr;
   Object* event = nullptr;  // recorded
+  bool is_copy = false;     // a synchronous one: nobody waits for it, and once executed it is done
 };
 // On that stream alone. The legacy stream holds up others, so work in it counts as work anywhere.
 Works WorksOn(CUstream stream);
@@ -53,12 +54,15 @@ class alignas(64) Activity {
 
   // What was sent until now; `posts`: the transport's main_sequence().
   Stamp Now(uint64_t posts) const { return {posts, calls_.load()}; }
+  // Posts up to the newest that is more than a copy that was posted because nothing was left to wait for.
+  uint64_t beyond_copies() const { return beyond_copies_.load(std::memory_order_acquire); }
   // Posts up to the newest that may work anywhere.
   uint64_t elsewhere() const { return elsewhere_.load(std::memory_order_acquire); }
 
  private:
   std::atomic<uint64_t> calls_{1};
   std::atomic<uint64_t> elsewhere_{0};
+  std::atomic<uint64_t> beyond_copies_{0};
   std::atomic<uint64_t> answered_ms_{0};
 };
 
@@ -72,11 +76,18 @@ class Inquiry {
   static Inquiry OfStream(CUstream stream);
   static Inquiry OfEvent(CUevent event);
   static Inquiry OfContext();
+  // What a synchronous copy waits for: the stream, but not earlier copies, which are executed before it.
+  static Inquiry BeforeCopy(CUstream stream);
 
   // True if the host need not be asked: done, or an error that is known already.
   bool Answer(CUresult* result);
   // The host's answer, or the GPU's mark behind so many posts. Returns its argument.
   CUresult Note(CUresult result, uint64_t posts = 0);
+  // For a call that waits for its subject and is worth sending anyway: Begin, the call, Note.
+  void Begin();
+  // The same after BeforeCopy, for a copy made by one call. The device may still be taking its bytes, so that
+  // nothing but copies may count on its end.
+  CUresult NoteCopy(CUresult result);
 
  private:
   bool IsDone() const;
@@ -84,6 +95,7 @@ class Inquiry {
   Progress* subject_ = nullptr;        // null: nothing is known of it
   const Progress* context_ = nullptr;  // of the context that a stream belongs to
   bool everything_ = false;            // the subject is done only when all that was sent is
+  const Progress* legacy_ = nullptr;   // before a copy: of the stream proper
   Stamp stamp_;
 };
 

@@ -27,11 +27,12 @@ CUresult TakeAddresses(Session& session, Request& request, Addresses* addresses)
 }
 
 // The source of an asynchronous pageable copy may change as soon as the call has returned, so the driver must
-// capture it: it does so for memory that is not registered, as this buffer.
+// capture it: it does so for memory that is not registered, as a message, and a copy of a bulk buffer.
 CUresult CopyCaptured(const CopyBody& body, const std::byte* from, CUstream stream) {
   thread_local std::vector<std::byte> captured;
-  captured.assign(from, from + body.bytes);
-  return TheDriver().cuMemcpyHtoDAsync_v2(body.device, captured.data(), body.bytes, stream);
+  if (body.in_message == 0) captured.assign(from, from + body.bytes);
+  const void* source = body.in_message == 0 ? captured.data() : from;
+  return TheDriver().cuMemcpyHtoDAsync_v2(body.device, source, body.bytes, stream);
 }
 
 }  // namespace
@@ -60,6 +61,11 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
     const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
     return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
   }
+  if (request.channel == kChannelCount) {
+    request.unsettled = body.synchronous == 1;
+    if (!request.unsettled) session.Settle();  // its stream may be one that does not wait for the others
+  }
+  if (request.unsettled) return CopyCaptured(body, from, nullptr);
   if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
   if (body.synchronous == 0) return CopyCaptured(body, from, stream);
   const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);

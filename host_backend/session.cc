@@ -48,24 +48,46 @@ void Session::Violation(const std::string& what) {
 }
 
 void Session::Dispatch() {
+  constexpr uint32_t kMostUnsettled = 32;
   for (;;) {
     std::span<const std::byte> record;
+    if (unsettled_ == kMostUnsettled || !transport_->MainReady()) Settle();
     const ReceiveStatus status = transport_->ReceiveMain(&record);
     if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
     RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
+    const bool more_copies = header.op == last_unsettled_.op && header.context == last_unsettled_.context;
+    if (!more_copies) Settle();
     Reader in(record.subspan(sizeof header));
     Writer nothing({});
     Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
     const CUresult result = Execute(request);
-    if (result != CUDA_SUCCESS && !KeepPostedResult(header, result)) {
-      LogFailedPost(header.op, result);
-      transport_->PostAsyncError(result);
+    if (result != CUDA_SUCCESS) NoteFailedPost(header, result);
+    if (result == CUDA_SUCCESS && request.unsettled) {
+      ++unsettled_;
+      last_unsettled_ = header;
+    } else {
+      Settle();
+      dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitForMain
     }
-    dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitForMain
     transport_->DoneMain();
   }
+}
+
+// Several copies one after the other are waited for together: before anything else that might rely on them.
+void Session::Settle() {
+  if (unsettled_ == 0) return;
+  const CUresult result = AwaitPostedCopies();
+  if (result != CUDA_SUCCESS) NoteFailedPost(last_unsettled_, result);
+  unsettled_ = 0;
+  dispatched_.store(last_unsettled_.sequence + 1, std::memory_order_release);  // partner: WaitForMain
+}
+
+void Session::NoteFailedPost(const RecordHeader& header, CUresult result) {
+  if (KeepPostedResult(header, result)) return;
+  LogFailedPost(header.op, result);
+  transport_->PostAsyncError(result);
 }
 
 // The guest sees the error at a later call; which call it came from only the log can tell.

@@ -42,6 +42,7 @@ struct Request {
   uint32_t bulk_written = 0;
   bool staged = false;     // a piece of a copy (host_backend/staged_copy.h),
   CUevent done = nullptr;  // whose reply waits for this
+  bool unsettled = false;  // a posted copy that others may rely on, and that may not be done yet
 };
 
 struct RegionView {
@@ -132,6 +133,9 @@ class Session {
   // The result of the posted record of that sequence, told once.
   CUresult TakePostedResult(uint64_t sequence);
 
+  // The dispatcher waits for posted copies that were made and not waited for yet.
+  void Settle();
+
   void OpenChannel(uint32_t channel);
   Output& output() { return output_; }
   Callbacks& callbacks() { return *callbacks_; }
@@ -154,6 +158,7 @@ class Session {
 
  private:
   void Dispatch();
+  void NoteFailedPost(const RecordHeader& header, CUresult result);
   void ServeChannel(uint32_t channel);
   // Sends the replies of pieces that are done, until there is a request to serve or, if `all`, none is left.
   // False: the session stops.
@@ -167,6 +172,8 @@ class Session {
   // Keeps the failure of a posted record whose caller will ask for it. False: nobody will.
   bool KeepPostedResult(const RecordHeader& header, CUresult result);
   std::atomic<uint32_t> failed_posts_{0};
+  uint32_t unsettled_ = 0;  // copies; the dispatcher's
+  RecordHeader last_unsettled_ = {};
 
   std::unique_ptr<ServerTransport> transport_;
   RegionView region_;

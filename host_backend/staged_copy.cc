@@ -5,6 +5,8 @@
 #include <immintrin.h>
 #include <sched.h>
 
+#include <chrono>
+
 #include "host_backend/session.h"
 
 namespace causeway::host {
@@ -24,6 +26,26 @@ CUresult AnswerWhenDone(Request& request, CUstream stream) {
   }
   request.done = nullptr;
   return driver.cuStreamSynchronize(stream);
+}
+
+CUresult AwaitPostedCopies() {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kPatience = std::chrono::milliseconds(20);
+  constexpr int kSpins = 64;
+  Driver& driver = TheDriver();
+  if (driver.cuStreamQuery == nullptr || driver.cuThreadExchangeStreamCaptureMode == nullptr)
+    return CUDA_SUCCESS;
+  // Asking must not end a capture that another thread has begun meanwhile.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  const auto end = Clock::now() + kPatience;
+  CUresult result = driver.cuStreamQuery(nullptr);
+  for (int tries = 0; result == CUDA_ERROR_NOT_READY && Clock::now() < end; ++tries) {
+    if (tries > kSpins) sched_yield();
+    result = driver.cuStreamQuery(nullptr);
+  }
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
 StagedPieces::~StagedPieces() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces of a pageable copy between the guest's staging buffers and the device. A piece is answered when
-// the device has done it; until then the channel's next requests, the following pieces, are started.
+// Waiting for pageable copies. The pieces of a large one are answered when the device has done them; until
+// then the channel's next requests, the following pieces, are started.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +19,11 @@ bool IsStaged(const Session& session, const RecordHeader& header);
 
 // For the handler of a piece: its copy is on `stream`, and its reply waits for it.
 CUresult AnswerWhenDone(Request& request, CUstream stream);
+
+// Waits for copies on the legacy stream that the guest posted because nothing was left that they would have
+// to wait for: what follows on other streams may rely on them. Something may have come in between, which must
+// not hold up the main link, so not for long.
+CUresult AwaitPostedCopies();
 
 // One channel's pieces that are on the device, in their order.
 class StagedPieces {

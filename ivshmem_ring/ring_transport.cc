@@ -212,6 +212,10 @@ void RingServer::DoneMain() {
   Wake(host_->main_head, guest_->main_waiting, options_.futex);
 }
 
+bool RingServer::MainReady() {
+  return stop_.load(std::memory_order_acquire) || main_.Ready();
+}
+
 ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
   Channel& channel = At(index);
   uint64_t now = 0;

@@ -76,6 +76,7 @@ class RingServer : public ServerTransport {
 
   ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override;
   void DoneMain() override;
+  bool MainReady() override;
   ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override;
   bool RequestReady(uint32_t channel) override;
   void DoneRequest(uint32_t channel) override;

@@ -111,10 +111,17 @@ ReceiveStatus TcpServer::ReceiveRequest(uint32_t index, std::span<const std::byt
   return Receive(index, At(index), record);
 }
 
-bool TcpServer::RequestReady(uint32_t index) {
-  Link& link = At(index);
+bool TcpServer::Ready(Link& link) {
   std::lock_guard lock(link.mutex);
   return !link.messages.empty() || stop_.load();
+}
+
+bool TcpServer::MainReady() {
+  return Ready(*main_);
+}
+
+bool TcpServer::RequestReady(uint32_t index) {
+  return Ready(At(index));
 }
 
 void TcpServer::DoneRequest(uint32_t index) {

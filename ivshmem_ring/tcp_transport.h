@@ -87,6 +87,7 @@ class TcpServer final : public ServerTransport {
 
   ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override;
   void DoneMain() override;
+  bool MainReady() override;
   ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override;
   bool RequestReady(uint32_t channel) override;
   void DoneRequest(uint32_t channel) override;
@@ -104,6 +105,7 @@ class TcpServer final : public ServerTransport {
   Link& At(uint32_t index);
   ReceiveStatus Receive(uint32_t index, Link& link, std::span<const std::byte>* record);
   void Done(Link& link);
+  bool Ready(Link& link);
   void ReadFrames();
   // One frame after its header. False: the session is over.
   bool ReadMessage(const FrameHeader& frame);

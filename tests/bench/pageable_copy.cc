@@ -111,6 +111,25 @@ void Row(CUcontext context, size_t bytes, bool to_device, int thread_count, doub
   for (Place& place : places) Need(cuMemFree(place.device), "cuMemFree");
 }
 
+// Time of the caller where nothing is left to wait for: a few copies after each synchronisation.
+void Burst(size_t bytes, double seconds) {
+  constexpr int kCopies = 6;  // as many of the largest as may be on their way
+  Place place;
+  place.host.assign(bytes, 1);
+  Need(cuMemAlloc(&place.device, bytes), "cuMemAlloc");
+  double took = 0;
+  uint64_t copies = 0;
+  for (const auto begin = Clock::now(); Seconds(begin) < seconds; copies += kCopies) {
+    Need(cuCtxSynchronize(), "cuCtxSynchronize");
+    const auto since = Clock::now();
+    for (int i = 0; i < kCopies; ++i) Copy(place, bytes, true);
+    took += Seconds(since);
+  }
+  std::printf("H2D %11zu B after a synchronisation %8.2f us/copy\n", bytes,
+              took * 1e6 / static_cast<double>(copies));
+  Need(cuMemFree(place.device), "cuMemFree");
+}
+
 // To pages that nobody has touched yet, as programs that allocate their results do.
 void FreshRow(size_t bytes, double seconds) {
   CUdeviceptr device = 0;
@@ -169,6 +188,7 @@ int main(int argc, char** argv) {
   Need(cuInit(0), "cuInit");
   Need(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
   Need(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+  for (const size_t bytes : {size_t{4}, size_t{4} << 10, size_t{64} << 10}) Burst(bytes, seconds);
   for (const bool to_device : {true, false}) {
     for (size_t bytes = 4; bytes <= most; bytes *= 4) Row(context, bytes, to_device, 1, seconds);
     for (const size_t bytes : {size_t{64} << 10, size_t{1} << 20, std::min(most, size_t{64} << 20)}) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "tests/driver/child_process.h"
@@ -157,6 +158,57 @@ TEST_F(PageableCopyTest, WhatLargeCopiesWaitFor) {
   }
   EXPECT_FALSE(waits(apart_, [&] { return cuMemcpyHtoDAsync(device_, host.data(), 1 << 20, apart_); }));
   EXPECT_TRUE(waits(apart_, [&] { return cuMemcpyHtoDAsync(device_, host.data(), 4 << 20, apart_); }));
+}
+
+// With nothing left to wait for, small copies need no answer: they still take their source at once, are seen
+// by whatever is sent after them, and wait again as soon as there is something to wait for.
+TEST_F(PageableCopyTest, SmallCopiesWhenNothingIsLeft) {
+  std::vector<unsigned char> source(64 << 10), back(source.size());
+  CUdeviceptr second = 0;
+  OK(cuMemAlloc(&second, source.size()));
+  // NVIDIA's manual promises it to streams that the legacy one orders alone.
+  const CUstream after = OnSoftwareGpu() ? apart_ : blocking_;
+  for (uint32_t round = 0; round < 60; ++round) {
+    if (round % 10 == 0) {
+      OK(cuCtxSynchronize());
+    }
+    const size_t bytes = size_t{1} << round % 17;
+    for (int copy = 0; copy < 3; ++copy) {
+      std::memset(source.data(), static_cast<int>(3 * round + copy), bytes);
+      OK(cuMemcpyHtoD(device_ + copy, source.data(), bytes));
+      std::memset(source.data(), 0xff, bytes);
+    }
+    OK(cuMemcpyDtoDAsync(second, device_ + 2, bytes, after));
+    OK(cuMemcpyDtoHAsync(back.data(), second, bytes, after));
+    ASSERT_EQ(back[0], static_cast<unsigned char>(3 * round + 2)) << round;
+    ASSERT_EQ(std::memcmp(back.data(), back.data() + 1, bytes - 1), 0) << round;
+  }
+}
+
+TEST_F(PageableCopyTest, SmallCopiesWaitAgain) {
+  NEEDS_SHARED_MEMORY();
+  uint32_t word = 7, back = 0;
+  const auto see_nothing_left = [&] {
+    OK(cuCtxSynchronize());
+    for (int i = 0; i < 3; ++i) OK(cuMemcpyHtoD(device_, &word, 4));
+  };
+  see_nothing_left();
+  for (const bool other_thread : {false, true}) {
+    std::unique_ptr<Spinner> spinner;
+    const CUfunction spin = Kernel("spin");
+    const auto occupy = [&] {
+      EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+      spinner = std::make_unique<Spinner>(spin, blocking_);
+    };
+    see_nothing_left();
+    other_thread ? std::thread(occupy).join() : occupy();
+    EXPECT_TRUE(Waits(*spinner, [&] { EXPECT_EQ(cuMemcpyHtoD(device_, &word, 4), CUDA_SUCCESS); }));
+  }
+  see_nothing_left();
+  OK(cuMemcpyHtoDAsync(device_, source_.data(), 1 << 20, blocking_));
+  OK(cuMemcpyHtoD(device_, &word, 4));
+  OK(cuMemcpyDtoHAsync(&back, device_, 4, apart_));
+  EXPECT_EQ(back, 7u);
 }
 
 // What another thread captures meanwhile neither fails nor ends.

@@ -37,6 +37,7 @@ class ScriptedTransport : public ServerTransport {
     return ReceiveStatus::kRecord;
   }
   void DoneMain() override {}
+  bool MainReady() override { return true; }
   ReceiveStatus ReceiveRequest(uint32_t, std::span<const std::byte>*) override {
     return ReceiveStatus::kStopped;
   }
