@@ -59,7 +59,7 @@ class ServerTransport {
   // Waits for the next record; the view is valid until the next Receive of that link. kStopped: Stop() was
   // called or the connection ended. kCorrupt: the peer broke the format.
   virtual ReceiveStatus ReceiveMain(std::span<const std::byte>* record) = 0;
-  virtual void DoneMain() = 0;  // the record is executed, its room returns
+  virtual void DoneMain() = 0;   // the record is executed, its room returns
   virtual bool MainReady() = 0;  // whether ReceiveMain would return at once
   virtual ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) = 0;
   // Whether ReceiveRequest would return at once.
