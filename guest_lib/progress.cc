@@ -131,8 +131,7 @@ Inquiry Inquiry::BeforeCopy(CUstream stream) {
   return inquiry;
 }
 
-bool Inquiry::IsDone() const {
-  Session& session = *Session::Get();
+bool Inquiry::IsDone(Session& session) const {
   // What was sent that may work there: later than this, nothing was.
   Stamp sent = session.activity().Now(0);
   if (everything_) {
@@ -149,7 +148,7 @@ bool Inquiry::Answer(CUresult* result) {
   Session* session = Session::Get();
   if (session == nullptr) return false;
   const bool local = subject_ != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() &&
-                     !work::watched.load(std::memory_order_relaxed) && !AnyHeld() && IsDone() &&
+                     !work::watched.load(std::memory_order_relaxed) && !AnyHeld() && IsDone(*session) &&
                      session->activity().IsTrusted();
   if (local) {
     *result = session->Check();

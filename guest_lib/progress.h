@@ -35,6 +35,8 @@ Works WorksOn(CUstream stream);
 
 bool LeavesNoWork(Op op);
 
+class Session;
+
 struct Stamp {
   uint64_t posts = 0;
   uint64_t calls = 0;
@@ -90,7 +92,8 @@ class Inquiry {
   CUresult NoteCopy(CUresult result);
 
  private:
-  bool IsDone() const;
+  // `session` is what the caller found: another thread may be ending the process.
+  bool IsDone(Session& session) const;
 
   Progress* subject_ = nullptr;        // null: nothing is known of it
   const Progress* context_ = nullptr;  // of the context that a stream belongs to

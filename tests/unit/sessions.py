@@ -102,6 +102,8 @@ class Sessions(unittest.TestCase):
         config = pathlib.Path(self.folder, "config.toml")
         config.write_text(f'socket = "{self.socket}"\nsocket_mode = "{mode}"\ndriver_library = "{driver or DRIVER}"\n'
                           f"local_region_mib = {region_mib}\n{more}")
+        # Emptied: what an earlier daemon said would pass for this one's. Appended to: the daemon writes, too.
+        pathlib.Path(self.folder, "log").write_text("", encoding="utf-8")
         self.log = open(self.folder + "/log", "a+", encoding="utf-8")
         self.addCleanup(self.log.close)
         self.daemon = subprocess.Popen([BACKEND + "/causewayd", "--config", str(config)], stderr=self.log,
