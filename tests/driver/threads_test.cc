@@ -85,6 +85,7 @@ class ThreadsTest : public DriverTest {
   std::atomic<uint64_t> turn_{0};
   std::atomic<uint64_t> calls_{0};
   std::atomic<int> differences_{0};
+  std::atomic<bool> failed_{false};
 };
 
 #define TRY(call)                                               \
@@ -177,7 +178,11 @@ CUresult ThreadsTest::End(Own& own) {
 void ThreadsTest::Run(int thread, uint64_t wanted) {
   Own own;
   CUresult result = Start(thread, &own);
-  for (uint64_t step = 1; result == CUDA_SUCCESS && calls_.load(std::memory_order_relaxed) < wanted; ++step) {
+  // However the threads are scheduled, each has its turn before the last of them ends.
+  const auto enough = [&] {
+    return failed_.load() || (calls_.load(std::memory_order_relaxed) >= wanted && turn_.load() > kThreads);
+  };
+  for (uint64_t step = 1; result == CUDA_SUCCESS && !enough(); ++step) {
     const uint64_t before = own.calls;
     result = step % 97 == 0 ? Compare(own) : Step(own);
     // Only the thread whose turn it is changes the number.
@@ -189,7 +194,7 @@ void ThreadsTest::Run(int thread, uint64_t wanted) {
     calls_.fetch_add(own.calls - before, std::memory_order_relaxed);
   }
   if (result == CUDA_SUCCESS) result = End(own);
-  if (result != CUDA_SUCCESS) calls_.store(wanted);  // the others need not go on
+  if (result != CUDA_SUCCESS) failed_.store(true);  // the others need not go on
   EXPECT_EQ(result, CUDA_SUCCESS) << "in thread " << thread;
 }
 
