@@ -103,7 +103,7 @@ bool Looks(const HotWord* word, uint64_t value) {
 
 }  // namespace
 
-CUresult Mark::Post(CUstream stream) {
+CUresult Mark::Post(Session& session, CUstream stream) {
   const bool legacy = stream == nullptr || stream == CU_STREAM_LEGACY;
   Object* object = legacy ? CurrentContextObject() : Find(stream);
   const Progress* owner = legacy ? &ContextOf(object).legacy_stream : &object->progress;
@@ -115,7 +115,7 @@ CUresult Mark::Post(CUstream stream) {
   PendingPost post(Op::kMark);
   Writer& w = post.writer();
   w.Put(MarkBody{Remote{}.ToWire(stream, w),
-                 reinterpret_cast<uint64_t>(memory) - Session::Get()->connection().window_address});
+                 reinterpret_cast<uint64_t>(memory) - session.connection().window_address});
   uint64_t sequence = 0;
   if (!w.ok()) return w.error();
   if (const CUresult result = post.FinishNumbered(&sequence)) return result;
@@ -126,11 +126,12 @@ CUresult Mark::Post(CUstream stream) {
 
 bool Mark::Await(CUstream stream, CUresult* result) {
   if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
-  if (!MayMark(stream)) return false;
-  *result = Post(stream);
+  Session* session = Session::Get();  // once: another thread may be ending the process
+  if (session == nullptr || !MayMark(stream)) return false;
+  *result = Post(*session, stream);
   if (*result != CUDA_SUCCESS) return true;
   if (word_ == nullptr || !Looks(word_, value_)) return false;
-  *result = Session::Get()->Check();
+  *result = session->Check();
   return true;
 }
 

@@ -12,6 +12,8 @@
 
 namespace causeway::guest {
 
+class Session;
+
 class Mark {
  public:
   // Puts a mark behind what the stream has now and looks for it. False: the host must be asked. True: with 0,
@@ -24,7 +26,7 @@ class Mark {
   void MustHaveCome() const;
 
  private:
-  CUresult Post(CUstream stream);
+  CUresult Post(Session& session, CUstream stream);
   const HotWord* word_ = nullptr;
   uint64_t value_ = 0;
 };

@@ -115,7 +115,8 @@ bool HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream st
 
 bool TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream, CUresult* result) {
   StreamKey key;
-  if (!AnyHeld() || address == nullptr || !KeyOf(stream, &key)) return false;
+  Session* session = Session::Get();
+  if (!AnyHeld() || session == nullptr || address == nullptr || !KeyOf(stream, &key)) return false;
   Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   // The newest first: it is the likeliest to be in the GPU's cache.
@@ -123,7 +124,7 @@ bool TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream s
     return held.bytes == bytes && held.source == source && held.stream == key;
   });
   if (found == table.held.rend()) return false;
-  *result = Session::Get()->Check();
+  *result = session->Check();
   if (*result != CUDA_SUCCESS) return true;
   *address = found->address;
   table.bytes -= bytes;
