@@ -9,12 +9,12 @@
 #include <mutex>
 
 #include "guest_lib/export_table_slots.h"
+#include "guest_lib/fatbin.h"
 
 namespace causeway::guest::slots {
 namespace {
 
 constexpr uint32_t kWrapperMagic = 0x466243b1;
-constexpr uint32_t kFatbinMagic = 0xba55ed50;
 constexpr uint32_t kWrapperLinked = 2;  // the version of a wrapper of relocatable device code
 
 struct Wrapper {
@@ -25,14 +25,6 @@ struct Wrapper {
   const void* const* inputs;
 };
 static_assert(sizeof(Wrapper) == 24);
-
-struct FatbinHeader {
-  uint32_t magic;
-  uint16_t version;
-  uint16_t header_bytes;
-  uint64_t entries_bytes;
-};
-static_assert(sizeof(FatbinHeader) == 16);
 
 // JIT options for symbols of the host program that device code refers to.
 struct SymbolOptions {
