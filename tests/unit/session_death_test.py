@@ -44,6 +44,13 @@ class Deaths(sessions.Sessions):
 
     # ---- the guest dies ----------------------------------------------------------------------------------------
 
+    def kill_guest(self, client, after_s):
+        worker = self.worker_of(client)
+        time.sleep(after_s)
+        client.process.kill()
+        client.process.wait()
+        self.wait("the worker to end with its guest", lambda: not alive(worker))
+
     def kill_copying_guests(self, kind):
         os.environ["CAUSEWAY_COPY_THREADS"] = "4"
         self.addCleanup(os.environ.pop, "CAUSEWAY_COPY_THREADS")
@@ -53,11 +60,7 @@ class Deaths(sessions.Sessions):
         for round_number in range(4):
             client = Client(self, self.address, "copy", kind)
             client.started()
-            worker = self.worker_of(client)
-            time.sleep(0.01 + 0.013 * round_number)
-            client.process.kill()
-            client.process.wait()
-            self.wait("the worker to end with its guest", lambda worker=worker: not alive(worker))
+            self.kill_guest(client, 0.01 + 0.013 * round_number)
         out, err, code = neighbour.result()
         self.assertEqual((code, err), (0, []), out)
         self.wait_idle()
@@ -76,11 +79,7 @@ class Deaths(sessions.Sessions):
                 neighbour.started()
                 client = Client(self, self.address, "callbacks", "forever", CAUSEWAY_CALLBACKS=form)
                 client.started()
-                worker = self.worker_of(client)
-                time.sleep(0.2)  # the host's queue fills behind the function
-                client.process.kill()
-                client.process.wait()
-                self.wait("the worker to end with its guest", lambda worker=worker: not alive(worker))
+                self.kill_guest(client, 0.2)  # the host's queue fills behind the function
                 out, err, code = neighbour.result()
                 self.assertEqual((code, err), (0, []), out)
                 self.wait_idle()
