@@ -26,6 +26,33 @@ uint64_t RepliesAwaited() {
   return replies;
 }
 
+namespace {
+
+bool context_is_kept = false;  // by a reference of the suite's own
+
+}  // namespace
+
+void DriverTest::SetUp() {
+  OK(cuInit(0));
+  OK(cuDevicePrimaryCtxRetain(&context_, 0));
+  OK(cuCtxSetCurrent(context_));
+  CUcontext same = nullptr;
+  if (!context_is_kept) context_is_kept = cuDevicePrimaryCtxRetain(&same, 0) == CUDA_SUCCESS;
+}
+
+void DriverTest::TearDown() {
+  EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  if (HasFailure()) LetContextEnd();
+}
+
+void DriverTest::LetContextEnd() {
+  if (context_is_kept) {
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  }
+  context_is_kept = false;
+}
+
 CUfunction DriverTest::Kernel(const char* name) {
   CUfunction function = nullptr;
   if (module_ == nullptr) {

@@ -55,19 +55,18 @@ Function* SymbolAs(const char* name) {
 // Replies that the calling thread has waited for, as Causeway's library counts them; always 0 on any other.
 uint64_t RepliesAwaited();
 
-// The primary context of device 0, current.
+// The primary context of device 0, current. It lasts as long as the suite: making one takes a GPU longer than
+// most tests.
 class DriverTest : public ::testing::Test {
+ public:
+  static void TearDownTestSuite() { LetContextEnd(); }
+
  protected:
-  void SetUp() override {
-    OK(cuInit(0));
-    OK(cuDevicePrimaryCtxRetain(&context_, 0));
-    OK(cuCtxSetCurrent(context_));
-  }
-  // With the last reference the context ends and frees what the test left.
-  void TearDown() override {
-    EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
-  }
+  void SetUp() override;
+  // After a failure the context ends and frees what the test left.
+  void TearDown() override;
+  // For a test of what ends with the context: the last reference is the test's own.
+  static void LetContextEnd();
   // One of the kernels in kernels.h; the module stays until the context ends.
   CUfunction Kernel(const char* name);
 

@@ -156,6 +156,7 @@ TEST_F(GreenContextTest, Events) {
 
 // It keeps the primary context active.
 TEST_F(GreenContextTest, HoldsThePrimaryContext) {
+  LetContextEnd();
   const CUgreenCtx green = Make(16);
   OK(cuCtxSetCurrent(nullptr));
   OK(cuDevicePrimaryCtxRelease(0));
