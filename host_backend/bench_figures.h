@@ -23,10 +23,11 @@ enum class Section { kCalls, kData, kOther, kCurve };
 
 // Who measures it.
 enum class Runner {
-  kProbe,    // one process that stays, asked for `id`
-  kStartup,  // a new process each time
-  kPair,     // two processes of one side at once
-  kIdle,     // many sessions that do nothing, once
+  kProbe,     // one process that stays, asked for `id`
+  kStartup,   // a new process each time
+  kPair,      // two processes of one side at once
+  kResident,  // a new process each time, which stays for a moment
+  kIdle,      // many sessions that do nothing, once
 };
 
 struct Figure {

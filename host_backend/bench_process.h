@@ -38,6 +38,8 @@ class ProbeProcess {
   pid_t pid() const { return pid_; }
 
   void Tell(const std::string& line);
+  // It ends by itself, and is waited for when it is destroyed: of many, all at once.
+  void AskToEnd() { input_.reset(); }
   // Asks for a figure; the answer comes with Finish, or the sentence that says why not. After an error the
   // process is not to be used any more.
   void Begin(const std::string& id) { Tell("measure " + id); }

@@ -15,6 +15,9 @@ namespace {
 constexpr int kReadyLimitMs = 90'000;
 constexpr int kFigureLimitMs = 60'000;
 constexpr int kIdleLimitMs = 60'000;  // until idle sessions are there
+constexpr int kCalmLimitMs = 20'000;  // until the daemon has nothing to do for them
+constexpr size_t kIdleAtOnce = 8;     // that start together
+constexpr size_t kIdleRoom = 4;       // that end where no more could be started
 constexpr uint64_t kMib = 1u << 20;
 
 // By name or id: as a pattern, or as a part of it.
@@ -25,12 +28,6 @@ bool IsWanted(const Figure& figure, const std::string& pattern) {
       return true;
   }
   return false;
-}
-
-double MedianValue(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 // By the pid of the guest process.
@@ -123,7 +120,8 @@ Result<ProbeProcess*> BenchRun::Probe(Side side, int index) {
 bool BenchRun::Measures(const Row& row, Side side) const {
   if (!row.error[side].empty()) return false;  // it will not do better
   if (side == kNative && (options_.guest_only || row.figure.guest_only)) return false;
-  const bool needs_host = row.figure.runner == Runner::kIdle || row.figure.id.starts_with("cpu:");
+  const bool needs_host = row.figure.runner == Runner::kIdle || row.figure.runner == Runner::kResident ||
+                          row.figure.id.starts_with("cpu:");
   return !needs_host || daemon_ != nullptr;
 }
 
@@ -164,34 +162,67 @@ Result<double> BenchRun::SamplePair(const Row& row, Side side) {
   return std::min(first.value(), second.value()) / sum;
 }
 
-Result<BenchRun::Idle> BenchRun::MeasureIdle() {
+// Of an idle session's worker, or of a process that has done the same natively.
+Result<double> BenchRun::SampleResident(Side side) {
+  if (std::string text = WaitForSpare(); !text.empty()) return Error{text};
+  const auto probe = ProbeProcess::Start(PlanFor(side));
+  if (!probe.ok()) return Error{probe.error()};
+  if (const auto ready = probe.value()->AwaitReady(kReadyLimitMs); !ready.ok()) return ready;
+  pid_t pid = probe.value()->pid();
+  if (side == kGuest) pid = WorkersOf(*daemon_)[pid];
+  const double mib = ResidentMib(pid);
+  if (mib <= 0) return Error{"the process that was to be looked at has ended"};
+  return mib;
+}
+
+Result<BenchRun::Sessions> BenchRun::StartIdleSessions() {
   const uint32_t wanted = options_.idle_sessions;
-  std::vector<std::unique_ptr<ProbeProcess>> sessions;
-  for (uint32_t i = 0; i < wanted; ++i) {
-    auto started = ProbeProcess::Start(PlanFor(kGuest));
-    if (!started.ok()) break;
-    sessions.push_back(std::move(started.value()));
-  }
   const double end = NowMs() + kIdleLimitMs;
-  std::erase_if(sessions,
-                [&](auto& session) { return !session->AwaitReady(std::max(1, int(end - NowMs()))).ok(); });
-  if (sessions.empty()) return Error{"no idle session could be started"};
-  if (sessions.size() < wanted) {
-    report_.remarks.push_back("Only " + std::to_string(sessions.size()) + " of " + std::to_string(wanted) +
-                              " idle sessions could be started.");
+  Sessions sessions;
+  std::string refusal;
+  while (sessions.size() < wanted && refusal.empty()) {
+    const size_t group = std::min<size_t>(kIdleAtOnce, wanted - sessions.size());
+    Sessions fresh;
+    for (size_t i = 0; i < group && refusal.empty(); ++i) {
+      auto started = ProbeProcess::Start(PlanFor(kGuest));
+      if (!started.ok()) refusal = started.error();
+      if (started.ok()) fresh.push_back(std::move(started.value()));
+    }
+    for (auto& session : fresh) {
+      const auto ready = session->AwaitReady(std::max(1, int(end - NowMs())));
+      if (!ready.ok()) refusal = ready.error();
+      if (ready.ok()) sessions.push_back(std::move(session));
+    }
   }
-  // The next spare is done starting, or cannot: the sessions may have taken all of the device's memory.
-  (void)WaitForSpare();
+  if (refusal.empty()) return sessions;
+  // A device that is full to the brim would be measured trying to start spare workers.
+  const size_t count = sessions.size(), kept = count - std::min<size_t>(kIdleRoom, count);
+  for (size_t i = kept; i < count; ++i) sessions[i]->AskToEnd();
+  sessions.resize(kept);
+  if (sessions.empty()) return Error{"no idle session could be started: " + refusal};
+  report_.remarks.push_back("Only " + std::to_string(count) + " of " + std::to_string(wanted) +
+                            " idle sessions could be started (" + refusal +
+                            "); their CPU was measured with " + std::to_string(kept) + " and scaled.");
+  return sessions;
+}
+
+Result<double> BenchRun::SampleIdle() {
+  // Each holds a context, of which a GPU has so many.
+  for (auto& side : probes_) {
+    for (auto& probe : side) probe.reset();
+  }
+  auto started = StartIdleSessions();
+  if (!started.ok()) return Error{started.error()};
+  Sessions& sessions = started.value();
+  // The next spare is done starting, which after a refusal takes the daemon some seconds to try.
+  for (const double end = NowMs() + kCalmLimitMs; NowMs() < end && !WaitForSpare().empty();) usleep(100'000);
   usleep(500'000);  // what they do after their first kernel is over
   const auto workers = WorkersOf(*daemon_);
   std::vector<pid_t> busy = {daemon_->pid()};
-  std::vector<double> resident;
   for (const auto& session : sessions) {
     busy.push_back(session->pid());
-    if (const auto worker = workers.find(session->pid()); worker != workers.end()) {
+    if (const auto worker = workers.find(session->pid()); worker != workers.end())
       busy.push_back(worker->second);
-      resident.push_back(ResidentMib(worker->second));
-    }
   }
   const auto cpu_ms = [&] {
     double sum = 0;
@@ -200,23 +231,10 @@ Result<BenchRun::Idle> BenchRun::MeasureIdle() {
   };
   const double before = cpu_ms(), start = NowMs();
   usleep(options_.quick ? 500'000 : 3'000'000);
-  Idle idle;
-  idle.cpu_percent =
+  const double percent =
       (cpu_ms() - before) / (NowMs() - start) * 100 * double(kIdleSessions) / double(sessions.size());
-  idle.worker_mib = MedianValue(resident);
-  auto native = ProbeProcess::Start(PlanFor(kNative));
-  if (!native.ok()) return Error{native.error()};
-  if (const auto ready = native.value()->AwaitReady(kReadyLimitMs); !ready.ok()) return Error{ready.error()};
-  idle.native_mib = ResidentMib(native.value()->pid());
-  return idle;
-}
-
-Result<double> BenchRun::SampleIdle(const Row& row, Side side) {
-  if (!idle_) idle_ = MeasureIdle();
-  if (!idle_->ok()) return Error{idle_->error()};
-  const Idle& idle = idle_->value();
-  if (row.figure.id == "idle_cpu") return idle.cpu_percent;
-  return side == kNative ? idle.native_mib : idle.worker_mib;
+  for (const auto& session : sessions) session->AskToEnd();
+  return percent;
 }
 
 Result<double> BenchRun::Sample(const Row& row, Side side) {
@@ -225,8 +243,10 @@ Result<double> BenchRun::Sample(const Row& row, Side side) {
       return SampleStartup(side);
     case Runner::kPair:
       return SamplePair(row, side);
+    case Runner::kResident:
+      return SampleResident(side);
     case Runner::kIdle:
-      return SampleIdle(row, side);
+      return SampleIdle();
     case Runner::kProbe:
       break;
   }
@@ -257,7 +277,8 @@ void BenchRun::MeasureRow(Row& row, uint32_t round) {
   }
 }
 
-// Idle sessions come last: a hundred of them that end are in the way of whatever follows.
+// Idle sessions come last: a hundred of them that end are in the way of whatever follows, and a
+// device that is full of them has no room for it.
 void BenchRun::Measure() {
   const double start = NowMs();
   const auto is_idle = [](const Row& row) { return row.figure.runner == Runner::kIdle; };

@@ -2,7 +2,7 @@
 // Measuring: who is asked for a figure, in which order, and what happens when that fails.
 #pragma once
 #include <memory>
-#include <optional>
+#include <vector>
 
 #include "host_backend/bench_report.h"
 #include "host_backend/command.h"
@@ -22,11 +22,7 @@ class BenchRun {
   bool complete() const;
 
  private:
-  struct Idle {
-    double cpu_percent = 0;  // of 100 sessions
-    double worker_mib = 0;
-    double native_mib = 0;
-  };
+  using Sessions = std::vector<std::unique_ptr<ProbeProcess>>;
 
   std::string FindLibraries();
   ProbePlan PlanFor(Side side) const;
@@ -35,8 +31,10 @@ class BenchRun {
   Result<double> Sample(const Row& row, Side side);
   Result<double> SampleStartup(Side side);
   Result<double> SamplePair(const Row& row, Side side);
-  Result<double> SampleIdle(const Row& row, Side side);
-  Result<Idle> MeasureIdle();
+  Result<double> SampleResident(Side side);
+  Result<double> SampleIdle();
+  // As many as the device has room for, up to those wanted.
+  Result<Sessions> StartIdleSessions();
   // The side's first or second probe, started where it does not run.
   Result<ProbeProcess*> Probe(Side side, int index);
   void NameWorker(ProbeProcess& probe) const;
@@ -49,7 +47,6 @@ class BenchRun {
   std::string program_;
   std::string address_;
   std::unique_ptr<ProbeProcess> probes_[kSides][2];
-  std::optional<Result<Idle>> idle_;
 };
 
 }  // namespace causeway::bench

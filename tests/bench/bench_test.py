@@ -6,6 +6,7 @@ Usage: bench_test.py CAUSEWAY SOFTWARE_GPU
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,9 +19,9 @@ CAUSEWAY = DRIVER = ""
 
 
 class Bench(unittest.TestCase):
-    def bench(self, *arguments):
+    def bench(self, *arguments, **environment):
         return subprocess.run([CAUSEWAY, "bench", "--driver", DRIVER, "--quick", *arguments], capture_output=True, text=True,
-                              timeout=LIMIT_S, check=False)
+                              timeout=LIMIT_S, check=False, env={**os.environ, **environment})
 
     def test_every_figure_in_every_form(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +34,7 @@ class Bench(unittest.TestCase):
         self.assertEqual([line.split()[0] for line in listed], [figure["id"] for figure in report["figures"]])
         self.assertTrue(report["test_only"])
         for figure in report["figures"]:
-            once = figure["id"] in ("idle_cpu", "resident")
+            once = figure["id"] == "idle_cpu"
             self.assertEqual(len(figure["causeway"]), 1 if once else 2, figure)
             guest_only = figure["id"] in ("idle_cpu", "empty_call")
             self.assertEqual(len(figure["native"]), 0 if guest_only else 1 if once else 2, figure)
@@ -53,6 +54,18 @@ class Bench(unittest.TestCase):
         self.assertEqual(nothing.returncode, 1)
         self.assertIn("No figure is called no such figure; --list shows them all.", nothing.stderr)
         self.assertGreaterEqual(self.bench("--no-such-option").returncode, 100)
+
+    def test_a_full_device_spoils_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            places, table = pathlib.Path(folder, "places"), pathlib.Path(folder, "bench.json")
+            places.write_bytes(bytes(10))  # contexts: of a spare worker, and of 9 sessions
+            answer = self.bench("--rounds", "1", "--only", "idle session", "--idle-sessions", "12", "--json", str(table),
+                                SOFTWARE_GPU_CONTEXT_PLACES=str(places))
+            report = json.loads(table.read_text(encoding="utf-8"))
+        self.assertEqual(answer.returncode, 0, answer.stdout + answer.stderr)
+        self.assertEqual([len(figure["causeway"]) for figure in report["figures"]], [1, 1], answer.stdout)
+        self.assertRegex(answer.stdout, r"Only (9|10) of 12 idle sessions could be started \(The probe on the causeway library "
+                                        r".* ended with exit status 1.*measured with (5|6) and scaled")
 
     def test_what_fails_is_named(self):
         # Over TCP no memory is mapped.

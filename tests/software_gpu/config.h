@@ -30,7 +30,8 @@ struct Config {
   uint64_t abort_at_launch = 0;             // 0 = never
   uint64_t call_delay_us = 0;
   uint64_t launch_delay_us = 0;
-  uint64_t map_at_gib = 0;  // 0 = nowhere
+  uint64_t map_at_gib = 0;     // 0 = nowhere
+  std::string context_places;  // a file; empty = no limit
 };
 
 // Of the machine's device with that number.

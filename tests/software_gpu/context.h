@@ -30,6 +30,7 @@ struct Context {
   CUdevice device = 0;
   bool primary = false;
   std::atomic<bool> alive{false};
+  int place = -1;               // descriptor, see TakePlace
   std::atomic<uint64_t> id{0};  // changes with every activation of a primary context
   std::atomic<unsigned> flags{0};
   std::atomic<int> cache_config{0};

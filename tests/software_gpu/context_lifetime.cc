@@ -2,7 +2,13 @@
 // Creating and destroying contexts, the primary contexts, and the settings of a context.
 #include "tests/software_gpu/context_lifetime.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <utility>
+
 #include "tests/software_gpu/array.h"
+#include "tests/software_gpu/config.h"
 #include "tests/software_gpu/event.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/memory.h"
@@ -26,7 +32,28 @@ PrimaryState& Primary(CUdevice device) {
   return (*states)[static_cast<size_t>(device)];
 }
 
-void StartContext(Context& context, unsigned flags) {
+// One of the places that all processes share (SOFTWARE_GPU_CONTEXT_PLACES): a lock on a byte of the file,
+// which ends with the process. False: all are taken.
+bool TakePlace(Context& context) {
+  const std::string& path = GetConfig().context_places;
+  if (path.empty()) return true;
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const off_t places = file >= 0 ? lseek(file, 0, SEEK_END) : 0;
+  for (off_t place = 0; place < places; ++place) {
+    struct flock one {};
+    one.l_type = F_WRLCK;
+    one.l_start = place;
+    one.l_len = 1;
+    if (fcntl(file, F_OFD_SETLK, &one) != 0) continue;
+    context.place = file;
+    return true;
+  }
+  if (file >= 0) close(file);
+  return false;
+}
+
+bool StartContext(Context& context, unsigned flags) {
+  if (!TakePlace(context)) return false;
   static std::atomic<uint64_t> next_id{1};
   context.id.store(next_id.fetch_add(1));
   context.flags.store(flags);
@@ -39,6 +66,7 @@ void StartContext(Context& context, unsigned flags) {
   context.limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE].store(11796480);
   context.limits[CU_LIMIT_SHMEM_SIZE].store(232448);
   context.alive.store(true, std::memory_order_release);
+  return true;
 }
 
 CUresult CreateContext(CUcontext* pctx, unsigned flags, CUdevice device) {
@@ -46,8 +74,8 @@ CUresult CreateContext(CUcontext* pctx, unsigned flags, CUdevice device) {
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
   auto context = std::make_shared<Context>();
   context->device = device;
+  if (!StartContext(*context, flags)) return CUDA_ERROR_OUT_OF_MEMORY;
   RegisterContext(context);
-  StartContext(*context, flags);
   *pctx = context->handle;
   return cuCtxPushCurrent_v2(context->handle);
 }
@@ -93,6 +121,7 @@ void EndContext(const ContextRef& context) {
   DestroyTexturesOf(*context);
   DestroyArraysOf(*context);
   FreeMemoryOf(*context);
+  if (context->place >= 0) close(std::exchange(context->place, -1));
 }
 
 }  // namespace causeway::software_gpu
@@ -144,7 +173,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     ContextRef context = PrimaryContext(dev);
     if (!context->alive.load()) {
       state.references = 0;
-      StartContext(*context, state.flags | CU_CTX_MAP_HOST);
+      if (!StartContext(*context, state.flags | CU_CTX_MAP_HOST)) return CUDA_ERROR_OUT_OF_MEMORY;
     }
     ++state.references;
     *pctx = context->handle;
