@@ -151,16 +151,20 @@ TEST_F(GraphTest, Clone) {
 }
 
 TEST_F(GraphTest, ChildGraphs) {
+  // In each graph the kernels add to the same words, one after another.
   CUgraph child = nullptr, held = nullptr;
   OK(cuGraphCreate(&child, 0));
-  AddKernel(child, 5);
-  CUgraphNode node = nullptr, generic = nullptr;
+  const CUgraphNode five = AddKernel(child, 5);
+  CUgraphNode node = nullptr, generic = nullptr, first = nullptr;
   OK(cuGraphAddChildGraphNode(&node, graph_, nullptr, 0, child));
   EXPECT_EQ(TypeOf(node), CU_GRAPH_NODE_TYPE_GRAPH);
   OK(cuGraphChildGraphNodeGetGraph(node, &held));
   EXPECT_NE(held, child);
-  AddKernel(held, 7);  // the node's own graph, not a copy
-  AddKernel(child, 1000);
+  size_t count = 1;
+  OK(cuGraphGetNodes(held, &first, &count));
+  EXPECT_EQ(count, 1u);
+  AddKernel(held, 7, {first});  // the node's own graph, not a copy
+  AddKernel(child, 1000, {five});
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_GRAPH;
   params.graph.graph = child;
@@ -171,8 +175,7 @@ TEST_F(GraphTest, ChildGraphs) {
   // Other parameters for the nodes of the child, in the executable graph alone.
   CUgraph other = nullptr;
   OK(cuGraphCreate(&other, 0));
-  AddKernel(other, 2);
-  AddKernel(other, 3);
+  AddKernel(other, 3, {AddKernel(other, 2)});
   OK(cuGraphExecChildGraphNodeSetParams(exec, node, other));
   Launch(exec);
   EXPECT_EQ(Word(), 1017u + 1010u);
