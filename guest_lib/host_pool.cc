@@ -85,8 +85,12 @@ bool IsHostPool(CUmemoryPool pool) {
 }
 
 CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckStream(stream)) return result;
+  if (bytes == 0) {  // unlike cuMemAlloc, no error
+    *address = 0;
+    return CUDA_SUCCESS;
+  }
   Reclaim();
   void* memory = nullptr;
   const CUresult result = Session::Get()->memory().Allocate(bytes, HostKind::kPooled, 0, &memory);

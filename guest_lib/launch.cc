@@ -261,9 +261,29 @@ CUresult SendLaunch(const Launch& launch) {
   return CUDA_SUCCESS;
 }
 
+// A launch where no context is current works in that of its stream; the default streams have none of their
+// own.
+class InContextOfStream {
+ public:
+  explicit InContextOfStream(CUstream stream) {
+    const Object* object = CurrentContextObject() == nullptr ? Find(stream) : nullptr;
+    entered_ = object != nullptr && object->context != nullptr;
+    if (entered_) ThisThread().contexts.push_back(object->context);
+  }
+  ~InContextOfStream() {
+    if (entered_) ThisThread().contexts.pop_back();
+  }
+  InContextOfStream(const InContextOfStream&) = delete;
+  InContextOfStream& operator=(const InContextOfStream&) = delete;
+
+ private:
+  bool entered_ = false;
+};
+
 CUresult LaunchOne(CUfunction handle, const Shape3& shape, CUstream stream, void** kernel_params,
                    void** extra, CUlaunchAttribute* attributes, unsigned attribute_count, LaunchForm form) {
   if (const CUresult result = InitialisedOrError()) return result;
+  const InContextOfStream scope(stream);
   Launch launch;
   launch.handle = handle;
   launch.given = attributes;

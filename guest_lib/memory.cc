@@ -58,6 +58,7 @@ CUresult Admit(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool
 template <class Ask>
 CUresult AllocateOnStream(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream,
                           const Ask& ask) {
+  if (bytes == 0) return ask();  // no error, and nothing to remember
   // What is allocated in a capture belongs to the graph.
   const uint64_t source = AnyCapture() ? 0 : SourceOfPool(pool);
   NoteMoreThanWaiting();

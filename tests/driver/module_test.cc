@@ -263,7 +263,7 @@ TEST_F(ModuleTest, EnumeratesAnyNumberOfFunctions) {
   CUfunction one = nullptr;
   EXPECT_EQ(cuModuleEnumerateFunctions(&one, 1, module), CUDA_SUCCESS);
   EXPECT_EQ(one, functions[0]);
-  Say("none wanted", cuModuleEnumerateFunctions(&one, 0, module));
+  EXPECT_EQ(cuModuleEnumerateFunctions(&one, 0, module), CUDA_SUCCESS);
   Say("no room", cuModuleEnumerateFunctions(nullptr, 1, module));
   OK(cuCtxSynchronize());
 }
@@ -298,7 +298,6 @@ TEST_F(ModuleTest, LoadingMode) {
   CUmoduleLoadingMode mode{};
   EXPECT_EQ(cuModuleGetLoadingMode(&mode), CUDA_SUCCESS);
   Say("mode", static_cast<int>(mode));
-  EXPECT_EQ(cuModuleGetLoadingMode(nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
 // ---- the compiler's options

@@ -11,6 +11,7 @@
 #include "tests/software_gpu/module.h"
 #include "tests/software_gpu/occupancy.h"
 #include "tests/software_gpu/stream.h"
+#include "tests/software_gpu/stream_handles.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -116,6 +117,17 @@ void RunKernel(const ModuleRef& module, const Kernel& kernel, const Launch& laun
   }
 }
 
+// Where no context is current, a launch works in that of its stream; the default streams have none of their
+// own.
+template <typename Body>
+CUresult InContextOfLaunch(const char* function, CUstream handle, const Body& body) {
+  const StreamRef stream = CurrentContext() == nullptr ? Streams().Find(handle) : nullptr;
+  const ContextRef own = stream != nullptr ? stream->context.lock() : nullptr;
+  if (own == nullptr) return InContext(function, body);
+  const ScopedCurrentContext scope(own);
+  return InContext(function, body);
+}
+
 CUresult LaunchKernel(const ContextRef& context, CUfunction hfunc, const Launch& launch, CUstream hStream,
                       void** pointers, void** extra, const EventRef& event) {
   StreamRef stream = FindStream(context, hStream);
@@ -166,7 +178,7 @@ extern "C" {
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
                         unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                         unsigned int sharedMemBytes, CUstream hStream, void** kernelParams, void** extra) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfLaunch(__func__, hStream, [&](const ContextRef& context) {
     Launch launch{
         {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes, nullptr, false};
     return LaunchKernel(context, f, launch, hStream, kernelParams, extra, nullptr);
@@ -177,7 +189,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                                    unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfLaunch(__func__, hStream, [&](const ContextRef& context) {
     Launch launch{
         {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes, nullptr, true};
     return LaunchKernel(context, f, launch, hStream, kernelParams, nullptr, nullptr);
@@ -185,7 +197,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams, void** extra) {
-  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+  const CUstream stream = config != nullptr ? config->hStream : nullptr;
+  return InContextOfLaunch(__func__, stream, [&](const ContextRef& context) -> CUresult {
     if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
     LaunchAttributes attributes;
     if (CUresult result = ReadAttributes(*config, &attributes); result != CUDA_SUCCESS) return result;

@@ -104,8 +104,8 @@ CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback) {
   return TheLog().listeners.erase(callback) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuLogsCurrent(CUlogIterator* iterator_out, unsigned int flags) {
-  if (iterator_out == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+CUresult cuLogsCurrent(CUlogIterator* iterator_out, unsigned int /*flags*/) {
+  if (iterator_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard lock(TheLog().mutex);
   *iterator_out = TheLog().first + static_cast<CUlogIterator>(TheLog().lines.size());
   return CUDA_SUCCESS;

@@ -55,9 +55,13 @@ MemoryPoolRef CurrentPool(CUdevice device) {
 // The allocation is made at once, in the caller's thread; only its release follows the stream's order.
 CUresult AllocateOnStream(const ContextRef& context, CUdeviceptr* dptr, size_t bytes, MemoryPoolRef pool,
                           CUstream handle) {
-  if (dptr == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (dptr == nullptr) return CUDA_ERROR_INVALID_VALUE;
   StreamRef stream = FindStream(context, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (bytes == 0) {  // unlike cuMemAlloc, no error
+    *dptr = 0;
+    return CUDA_SUCCESS;
+  }
   AllocationRef allocation = AllocateDeviceMemory(context, bytes, MemoryKind::kPool);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   if (IsCapturing(stream)) {
@@ -191,7 +195,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {
 
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
   return OnDevice(__func__, [&]() -> CUresult {
-    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == nullptr || dev < 0) return CUDA_ERROR_INVALID_VALUE;
     if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
     *pool = CurrentPool(dev)->handle;
     return CUDA_SUCCESS;

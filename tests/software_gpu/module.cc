@@ -250,7 +250,7 @@ CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule mod) {
 
 CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int numFunctions, CUmodule mod) {
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
-    if (functions == nullptr || numFunctions == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (functions == nullptr) return CUDA_ERROR_INVALID_VALUE;
     ModuleRef module = FindModule(mod);
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     size_t count = std::min<size_t>(numFunctions, module->functions.size());
