@@ -55,24 +55,31 @@ class CopyThreads {
   static CopyThreads& Get() { return *the_threads; }
 
   void Add(CopyJob* job) {
-    const std::lock_guard lock(mutex_);
-    if (!tried_) Start();
-    jobs_.push_back(job);
+    {
+      const auto lock = Lock();
+      if (!tried_) Start();
+      jobs_.push_back(job);
+      job_count_.store(jobs_.size(), std::memory_order_relaxed);
+    }
     WakeSleepers(job->helpers_);  // they are up by the time the first parts are there
   }
 
   void Remove(CopyJob* job) {
-    std::unique_lock lock(mutex_);
-    std::erase(jobs_, job);
-    // Often a helper has done its part and is about to say so.
-    for (uint32_t i = 0; i < kSpins && job->inside_ != 0; ++i) {
-      lock.unlock();
-      _mm_pause();
-      lock.lock();
+    job->leaving_.store(true, std::memory_order_relaxed);
+    {
+      const auto lock = Lock();
+      std::erase(jobs_, job);
+      job_count_.store(jobs_.size(), std::memory_order_relaxed);
     }
-    job->leaving_ = true;
-    left_.wait(lock, [&] { return job->inside_ == 0; });
-    job->leaving_ = false;
+    // Often a helper has done its part and is about to say so.
+    for (uint32_t i = 0; i < kSpins && job->inside_.load(std::memory_order_acquire) != 0; ++i) _mm_pause();
+    if (job->inside_.load(std::memory_order_acquire) != 0) {
+      auto lock = Lock();
+      job->owner_sleeps_ = true;
+      left_.wait(lock, [&] { return job->inside_.load(std::memory_order_acquire) == 0; });
+      job->owner_sleeps_ = false;
+    }
+    job->leaving_.store(false, std::memory_order_relaxed);
   }
 
   // After parts were offered. Both counters are sequentially consistent: either we see the sleeper, or it
@@ -80,13 +87,24 @@ class CopyThreads {
   void Wake(uint64_t parts) {
     offers_.fetch_add(1);
     if (sleepers_.load() == 0) return;
-    const std::lock_guard lock(mutex_);
+    // Not while a sleeper is between its last look and its sleep, which it does with the lock.
+    { const auto lock = Lock(); }
     WakeSleepers(parts);
   }
 
  private:
+  // Sleeping for so short a lock would take longer than what it guards.
+  std::unique_lock<std::mutex> Lock() {
+    for (uint32_t i = 0; i < kSpins / 10; ++i) {
+      if (mutex_.try_lock()) return std::unique_lock(mutex_, std::adopt_lock);
+      _mm_pause();
+    }
+    return std::unique_lock(mutex_);
+  }
+  // Without the lock: whoever wakes up wants it.
   void WakeSleepers(uint64_t most) {
-    for (uint64_t i = 0; i < std::min<uint64_t>(most, sleepers_.load()); ++i) wake_.notify_one();
+    most = std::min<uint64_t>(most, sleepers_.load());
+    for (uint64_t i = 0; i < most; ++i) wake_.notify_one();
   }
   // Threads that cannot be started are done without.
   void Start() {
@@ -102,22 +120,38 @@ class CopyThreads {
     pthread_setname_np(pthread_self(), "causeway-copy");
     CopyThreads& threads = Get();
     for (CopyJob* last = nullptr;;) {
-      CopyJob* job = threads.Next(last);
-      job->DoOne();
-      last = job;
+      last = threads.Next(last);
+      threads.Help(*last);
+    }
+  }
+
+  // Part after part, until none comes any more or another job wants its turn.
+  void Help(CopyJob& job) {
+    for (uint32_t idle = 0; idle < kSpins && !job.leaving_.load(std::memory_order_relaxed);) {
+      if (!job.HasParts() || !job.DoOne()) {
+        ++idle;
+        _mm_pause();
+        continue;
+      }
+      if (job_count_.load(std::memory_order_relaxed) > 1) return;
+      idle = 0;
     }
   }
 
   // The next job that has parts, after leaving `last`.
   CopyJob* Next(CopyJob* last) {
-    std::unique_lock lock(mutex_);
-    if (last != nullptr && --last->inside_ == 0 && last->leaving_) left_.notify_all();
+    auto lock = Lock();
+    if (last != nullptr) {
+      const bool awaited = last->owner_sleeps_;
+      // partner: Remove; from here on the job may be gone
+      if (last->inside_.fetch_sub(1, std::memory_order_release) == 1 && awaited) left_.notify_all();
+    }
     for (;;) {
       const uint64_t seen = offers_.load();
       if (CopyJob* job = Pick()) return job;
       lock.unlock();
       for (uint32_t i = 0; i < kSpins && offers_.load(std::memory_order_relaxed) == seen; ++i) _mm_pause();
-      lock.lock();
+      lock = Lock();
       if (offers_.load() != seen) continue;
       sleepers_.fetch_add(1);
       if (offers_.load() == seen) wake_.wait(lock);
@@ -128,8 +162,8 @@ class CopyThreads {
   CopyJob* Pick() {
     for (size_t i = 0; i < jobs_.size(); ++i) {
       CopyJob* job = jobs_[++turn_ % jobs_.size()];
-      if (!job->HasParts() || job->inside_ >= job->helpers_) continue;
-      ++job->inside_;
+      if (!job->HasParts() || job->inside_.load(std::memory_order_relaxed) >= job->helpers_) continue;
+      job->inside_.fetch_add(1, std::memory_order_relaxed);
       return job;
     }
     return nullptr;
@@ -139,6 +173,7 @@ class CopyThreads {
   std::mutex mutex_;
   std::condition_variable wake_, left_;
   std::vector<CopyJob*> jobs_;
+  std::atomic<size_t> job_count_{0};  // for who has no lock
   size_t turn_ = 0;
   bool tried_ = false;
   std::atomic<uint64_t> offers_{0};
@@ -165,7 +200,8 @@ void CopyJob::Offer(uint64_t end) {
   const uint64_t parts = end - offered_.load(std::memory_order_relaxed);
   offered_.store(end, std::memory_order_release);  // partner: DoOne
   // A single part is the owner's: it would be done before a helper is awake.
-  if (joined_ && parts > 1) CopyThreads::Get().Wake(parts - 1);
+  if (joined_ && parts > 1 && inside_.load(std::memory_order_relaxed) < helpers_)
+    CopyThreads::Get().Wake(parts - 1);
 }
 
 bool CopyJob::DoOne() {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that share the work of moving much memory: as many as this process has processors, eight at most,
-// or CAUSEWAY_COPY_THREADS, the caller included. They start at the first use, sleep between jobs, and take
-// parts of all jobs under way by turns, so that no copy waits for another. A forked child starts its own.
+// or CAUSEWAY_COPY_THREADS, the caller included. They start at the first use and sleep between jobs. A helper
+// stays with its job and takes part after part by one atomic counter; only where several jobs are under way
+// it goes from one to the next after each part, so that no copy waits for another. A forked child starts its
+// own.
 //
 // They block all signals but those of faults: memory may be protected to see who touches it.
 #pragma once
@@ -52,8 +54,10 @@ class CopyJob {
   }
   std::atomic<uint64_t> taken_{0}, offered_{0};
   bool joined_ = false;
-  uint32_t helpers_ = 0, inside_ = 0;  // guarded by CopyThreads
-  bool leaving_ = false;
+  uint32_t helpers_ = 0;
+  std::atomic<uint32_t> inside_{0};   // changed with CopyThreads' lock
+  std::atomic<bool> leaving_{false};  // helpers shall go
+  bool owner_sleeps_ = false;         // guarded by CopyThreads
 };
 
 }  // namespace causeway::guest

@@ -16,11 +16,11 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint32_t kWindow = 6;               // pieces of one copy on their way
-constexpr uint64_t kUnitBytes = 128u << 10;   // what one thread copies at a time, some 10 µs
+constexpr uint64_t kUnitBytes = 64u << 10;    // what one thread copies at a time, some 5 µs
 constexpr uint64_t kSmallPiece = 256u << 10;  // of a copy that is over in a few
 constexpr uint64_t kLargePiece = 512u << 10;  // the window of them stays in the processor's cache
 constexpr uint64_t kLargeCopy = 2u << 20;
-constexpr uint64_t kBytesPerHelper = 1u << 20;  // fewer are copied before a helper has woken up
+constexpr uint64_t kBytesPerHelper = 512u << 10;  // fewer are copied before a helper has woken up
 
 // Copies of the process that are under way: each may have its share of the buffers.
 std::atomic<uint32_t> copies_under_way{0};
