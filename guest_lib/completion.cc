@@ -89,7 +89,7 @@ Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
 }
 
 bool Looks(const HotWord* word, uint64_t value) {
-  const WaitPolicy policy = ReplyPolicy();
+  const WaitPolicy policy = ReplyPolicy(false);
   const uint64_t patience_us = policy.spin_us + policy.yield_us;
   Waiter waiter(policy, word, nullptr, false);
   const uint64_t began_us = NowUs();

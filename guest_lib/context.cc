@@ -156,6 +156,13 @@ ThreadState& ThisThread() {
   return *this_thread;
 }
 
+BlockingWaits::BlockingWaits(bool asked) {
+  const Object* current = CurrentContextObject();
+  const bool context =
+      current != nullptr && (ContextOf(current).flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
+  if (asked || context) ThisThread().blocking_waits = true;
+}
+
 Object* CurrentContextObject() {
   ThreadState& thread = ThisThread();
   return thread.contexts.empty() ? nullptr : thread.contexts.back();
@@ -410,6 +417,7 @@ CUresult cuCtxSynchronize() {
   if (inquiry.Answer(&known)) return known;
   Mark mark;
   if (mark.AwaitContext(&known)) return inquiry.Note(known, mark.posts());
+  const BlockingWaits waits;
   known = Wait<Op::cuCtxSynchronize>();
   if (known == CUDA_SUCCESS) mark.MustHaveCome();
   return inquiry.Note(known);

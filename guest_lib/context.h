@@ -47,10 +47,24 @@ struct ThreadState {
   bool past_errors = false;  // this call is answered after a fault as well
   int leases = 0;            // of the channel; while there is one, another request would overwrite it
   std::vector<DefaultStream> default_streams;
-  uint64_t awaited = 0;  // replies so far
+  uint64_t awaited = 0;         // replies so far
+  bool blocking_waits = false;  // by BlockingWaits
   ~ThreadState();
 };
 ThreadState& ThisThread();
+
+// While one lives, the waits of its thread go to sleep at once: where the program asked for it, by
+// CU_EVENT_BLOCKING_SYNC (`asked`) or the current context's CU_CTX_SCHED_BLOCKING_SYNC.
+class BlockingWaits {
+ public:
+  explicit BlockingWaits(bool asked = false);
+  ~BlockingWaits() { ThisThread().blocking_waits = before_; }
+  BlockingWaits(const BlockingWaits&) = delete;
+  BlockingWaits& operator=(const BlockingWaits&) = delete;
+
+ private:
+  const bool before_ = ThisThread().blocking_waits;
+};
 
 Object* CurrentContextObject();
 inline Context& ContextOf(const Object* object) {

@@ -107,6 +107,7 @@ CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstre
   if (form == CopyForm::kSynchronous || !known) {
     PendingCall call(op);
     fill(call.writer());
+    call.NoteSize(bytes);
     result = call.writer().ok() ? call.Finish() : call.writer().error();
   } else {
     PendingPost post(op, WorksOn(stream));

@@ -391,13 +391,18 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
   std::memcpy(record_, &header, kHeader);
   session_->transport().PublishRequest(channel_, kHeader + body.size());
   ++unanswered_;
+  sent_ = op;
   return CUDA_SUCCESS;
 }
 
 CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
-  ++ThisThread().awaited;
-  --unanswered_;
-  const auto reply = session_->transport().AwaitReply(channel_);
+  ThreadState& thread = ThisThread();
+  ++thread.awaited;
+  // Of requests sent ahead of their replies it is not known when they are begun.
+  const bool alone = --unanswered_ == 0;
+  const ReplyWait wait{.kind = alone ? static_cast<uint32_t>(sent_) << 7 | size_class_ : 0,
+                       .blocking = thread.blocking_waits};
+  const auto reply = session_->transport().AwaitReply(channel_, wait);
   if (reply.size() < kHeader) return error_ = session_->Lost();
   RecordHeader header;
   std::memcpy(&header, reply.data(), kHeader);

@@ -8,6 +8,7 @@
 #include "ivshmem_ring/driver_api.h"
 
 #include <atomic>
+#include <bit>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -140,13 +141,17 @@ class ChannelLease {
                 uint32_t bulk_bytes = 0);
   // The next reply's result and body, valid until the next Await.
   CUresult Await(Reader* body, uint32_t* bulk_bytes = nullptr);
+  // How much the request moves: replies to such requests take about the same time.
+  void NoteSize(uint64_t bytes) { size_class_ = static_cast<uint32_t>(std::bit_width(bytes)); }
   // Whether Await would return at once.
   bool ReplyReady() { return session_->transport().ReplyReady(channel_); }
 
  private:
   Session* session_ = nullptr;
   uint32_t channel_ = 0;
-  uint32_t unanswered_ = 0;      // requests
+  uint32_t unanswered_ = 0;  // requests
+  Op sent_ = {};             // the newest of them
+  uint32_t size_class_ = 0;
   bool output_pending_ = false;  // text to fetch when the last of them is answered
   std::byte* record_ = nullptr;
   WireHandle context_ = 0;
@@ -169,6 +174,7 @@ class PendingCall {
 
   Writer& writer() { return writer_; }
   Reader& reader() { return reader_; }
+  void NoteSize(uint64_t bytes) { lease_.NoteSize(bytes); }
   // Starts the body again, with room for kBulkBytes.
   void Enlarge();
   CUresult Finish();

@@ -123,6 +123,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
   if (inquiry.Answer(&known)) return known;
   Mark mark;
   if (mark.Await(stream, &known)) return inquiry.Note(known, mark.posts());
+  const BlockingWaits waits;
   known = Wait<Op::cuStreamSynchronize>(stream);
   if (known == CUDA_SUCCESS) mark.MustHaveCome();
   return inquiry.Note(known);
@@ -221,7 +222,9 @@ CUresult cuEventQuery(CUevent event) {
 
 CUresult cuEventSynchronize(CUevent event) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const Object* object = Find(event);
+  if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const BlockingWaits waits((object->flags & CU_EVENT_BLOCKING_SYNC) != 0);
   Inquiry inquiry = Inquiry::OfEvent(event);
   CUresult known = CUDA_SUCCESS;
   return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuEventSynchronize>(event));

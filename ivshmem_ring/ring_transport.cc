@@ -41,7 +41,8 @@ RingClient::RingClient(RingClientOptions options)
       guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
       host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
       main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head),
-      flight_(reinterpret_cast<FlightImage*>(options_.slot + kGuestFlightOffset)) {}
+      flight_(reinterpret_cast<FlightImage*>(options_.slot + kGuestFlightOffset)),
+      policy_(ReplyPolicy(options_.futex)) {}
 
 bool RingClient::Lost() {
   if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty()) lost_.store(true);
@@ -113,17 +114,19 @@ void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, options_.futex);
 }
 
-std::span<const std::byte> RingClient::AwaitReply(uint32_t index) {
+std::span<const std::byte> RingClient::AwaitReply(uint32_t index, ReplyWait wait) {
   Channel& channel = At(index);
   if (channel.reply_held) channel.replies.Release();
   channel.reply_held = false;
   const HotWord& tail = host_->channel[index].reply_tail;
-  Waiter waiter(policy_, &tail, &guest_->channel[index].waiting, options_.futex);
+  Waiter waiter(wait.blocking ? BlockingPolicy() : policy_, &tail, &guest_->channel[index].waiting,
+                options_.futex, wait.blocking ? 0 : channel.history.Expected(wait.kind));
   for (;;) {
     std::span<const std::byte> record;
     const auto status = channel.replies.Next(&record);
     if (status == RingConsumer::Status::kRecord) {
       channel.reply_held = true;
+      if (wait.kind != 0) channel.history.Note(wait.kind, waiter.waited_us());
       flight_.End(index, HeaderOf(record.data()).sequence, FlightTicks());  // each request has one reply
       return record;
     }
@@ -142,6 +145,7 @@ struct RingServer::Channel {
   std::vector<std::byte> request_buffer;
   RingConsumer requests;
   RingProducer replies;
+  SpinBudget budget;
   std::byte* reserved = nullptr;
   uint64_t sequence = 0;  // of the request that its thread has
 };
@@ -164,7 +168,8 @@ RingServer::RingServer(RingServerOptions options)
         std::move(buffer),
         RingConsumer(RequestRing(options_.slot, i), kChannelRingBytes, &theirs.request_tail,
                      &ours.request_head, view),
-        RingProducer(ReplyRing(options_.slot, i), kChannelRingBytes, &ours.reply_tail, &theirs.reply_head)});
+        RingProducer(ReplyRing(options_.slot, i), kChannelRingBytes, &ours.reply_tail, &theirs.reply_head),
+        SpinBudget(policy_.spin_us)});
   }
 }
 
@@ -175,15 +180,18 @@ RingServer::Channel& RingServer::At(uint32_t index) {
   return *channels_[index];
 }
 
-ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record,
-                                  uint64_t* now) {
-  Waiter waiter(policy_, ring.tail_word(), &waiting, options_.futex);
+ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+                                  std::span<const std::byte>* record, uint64_t* now) {
+  WaitPolicy policy = policy_;
+  policy.spin_us = budget.us();
+  Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex);
   for (bool waited = false;; waited = true) {
     // First, so that a peer that never pauses cannot keep a stopped session alive.
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
     switch (ring.Next(record)) {
       case RingConsumer::Status::kRecord:
         if (waited || *now == 0) *now = FlightTicks();
+        budget.Note(waiter.waited_us());
         return ReceiveStatus::kRecord;
       case RingConsumer::Status::kCorrupt:
         corrupt_reason_.store(ring.reason(), std::memory_order_release);
@@ -196,7 +204,7 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, std::spa
 }
 
 ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
-  const ReceiveStatus status = Receive(main_, host_->main_waiting, record, &main_ticks_);
+  const ReceiveStatus status = Receive(main_, host_->main_waiting, main_budget_, record, &main_ticks_);
   if (status == ReceiveStatus::kRecord) {
     const RecordHeader header = HeaderOf(record->data());
     main_sequence_ = header.sequence;
@@ -219,7 +227,8 @@ bool RingServer::MainReady() {
 ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
   Channel& channel = At(index);
   uint64_t now = 0;
-  const ReceiveStatus status = Receive(channel.requests, host_->channel[index].waiting, record, &now);
+  const ReceiveStatus status =
+      Receive(channel.requests, host_->channel[index].waiting, channel.budget, record, &now);
   if (status == ReceiveStatus::kRecord) {
     const RecordHeader header = HeaderOf(record->data());
     channel.sequence = header.sequence;

@@ -32,7 +32,7 @@ class RingClient : public ClientTransport {
   uint64_t main_sequence() const override { return main_sequence_.load(std::memory_order_acquire); }
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
-  std::span<const std::byte> AwaitReply(uint32_t channel) override;
+  std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) override;
   bool ReplyReady(uint32_t channel) override;
   uint64_t AsyncError() const override { return LoadAcquire(host_->async_error); }
   bool shares_memory() const override { return true; }
@@ -45,6 +45,7 @@ class RingClient : public ClientTransport {
     std::vector<std::byte> reply_buffer;
     bool reply_held = false;
     std::byte* reserved = nullptr;
+    WaitHistory history{};
   };
   Channel& At(uint32_t index);
   bool Lost();
@@ -59,7 +60,7 @@ class RingClient : public ClientTransport {
   // What every thread reads, apart from what each posted record writes.
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> lost_{false};
-  WaitPolicy policy_ = ReplyPolicy();
+  const WaitPolicy policy_;
 };
 
 struct RingServerOptions {
@@ -91,8 +92,8 @@ class RingServer : public ServerTransport {
  private:
   struct Channel;
   // `now`: in, when this thread was done with the record before; out, when it saw this one.
-  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, std::span<const std::byte>* record,
-                        uint64_t* now);
+  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+                        std::span<const std::byte>* record, uint64_t* now);
   Channel& At(uint32_t index);
 
   RingServerOptions options_;
@@ -103,12 +104,13 @@ class RingServer : public ServerTransport {
   FlightRecorder flight_;
   uint64_t main_sequence_ = 0;  // of the record that the dispatcher has
   uint64_t main_ticks_ = 0;
+  const WaitPolicy policy_ = IdlePolicy();
+  SpinBudget main_budget_{policy_.spin_us};
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};
   std::mutex async_mutex_;
   uint64_t async_errors_ = 0;
   std::atomic<const char*> corrupt_reason_{""};
-  WaitPolicy policy_ = IdlePolicy();
 
  public:
   ~RingServer() override;

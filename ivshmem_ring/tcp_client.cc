@@ -152,7 +152,7 @@ void TcpClient::PublishRequest(uint32_t index, size_t bytes) {
   channel.sent_requests.store(channel.request_sequence, std::memory_order_release);
 }
 
-std::span<const std::byte> TcpClient::AwaitReply(uint32_t index) {
+std::span<const std::byte> TcpClient::AwaitReply(uint32_t index, ReplyWait) {
   Channel& channel = At(index);
   std::unique_lock lock(channel.mutex);
   channel.arrived.wait(lock, [&] { return !channel.replies.empty() || lost_.load(); });

@@ -42,7 +42,7 @@ class TcpClient final : public ClientTransport {
   uint64_t main_sequence() const override { return main_sequence_.load(std::memory_order_acquire); }
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
-  std::span<const std::byte> AwaitReply(uint32_t channel) override;
+  std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) override;
   bool ReplyReady(uint32_t channel) override;
   uint64_t AsyncError() const override { return async_error_.load(std::memory_order_acquire); }
   bool shares_memory() const override { return false; }

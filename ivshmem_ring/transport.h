@@ -24,6 +24,12 @@ struct Bulk {
   uint64_t offset = 0;  // RecordHeader::bulk_offset
 };
 
+// What is known of a reply before it is waited for.
+struct ReplyWait {
+  uint32_t kind = 0;      // waits of one kind take about the same time; 0: nothing is known
+  bool blocking = false;  // the program asked to sleep meanwhile
+};
+
 class ClientTransport {
  public:
   virtual ~ClientTransport() = default;
@@ -37,7 +43,7 @@ class ClientTransport {
   virtual std::byte* ReserveRequest(uint32_t channel, size_t bytes) = 0;
   virtual void PublishRequest(uint32_t channel, size_t bytes) = 0;
   // The next reply, valid until the next AwaitReply of that channel. Empty: the session is lost.
-  virtual std::span<const std::byte> AwaitReply(uint32_t channel) = 0;
+  virtual std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) = 0;
   // Whether AwaitReply would return at once.
   virtual bool ReplyReady(uint32_t channel) = 0;
 

@@ -36,9 +36,16 @@ bool FewProcessors() {
 
 }  // namespace
 
-WaitPolicy ReplyPolicy() {
+// Where the peer wakes us, sleeping costs less than a timer's imprecision.
+WaitPolicy ReplyPolicy(bool futex) {
   if (FewProcessors()) return {.spin_us = 2, .yield_us = 100, .first_sleep_us = 20, .max_sleep_us = 500};
-  return {.spin_us = 100, .yield_us = 400, .first_sleep_us = 20, .max_sleep_us = 1000};
+  return {.spin_us = 100, .yield_us = futex ? 100u : 400u, .first_sleep_us = 20, .max_sleep_us = 1000};
+}
+
+WaitPolicy BlockingPolicy() {
+  WaitPolicy policy{.spin_us = 2, .yield_us = 0, .first_sleep_us = 20, .max_sleep_us = 1000};
+  policy.waited_share = 8;
+  return policy;
 }
 
 WaitPolicy IdlePolicy() {
@@ -54,29 +61,71 @@ WaitPolicy DevicePolicy() {
   return policy;
 }
 
-Waiter::Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex)
-    : policy_(policy), word_(word), waiting_(waiting), futex_(futex), sleep_us_(policy.first_sleep_us) {}
+void SpinBudget::Note(uint64_t waited_us) {
+  constexpr uint32_t kLeastUs = 10;
+  if (waited_us <= us_) return;
+  us_ = waited_us <= most_us_ ? std::min(us_ * 2, most_us_) : std::max(us_ / 2, std::min(kLeastUs, most_us_));
+}
+
+uint64_t WaitHistory::Expected(uint32_t kind) const {
+  const Entry& entry = entries_[kind % kKinds];
+  return entry.kind == kind ? std::min(entry.last_us, entry.before_us) : 0;
+}
+
+void WaitHistory::Note(uint32_t kind, uint64_t us) {
+  Entry& entry = entries_[kind % kKinds];
+  const uint32_t before_us = entry.kind == kind ? entry.last_us : 0;
+  entry = {kind, static_cast<uint32_t>(std::min<uint64_t>(us, UINT32_MAX)), before_us};
+}
+
+// Timers are late, and so is who sleeps deeply; waits of one kind differ by a small part. The rest is spun.
+Waiter::Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex,
+               uint64_t expected_us)
+    : policy_(policy), word_(word), waiting_(waiting), futex_(futex), sleep_us_(policy.first_sleep_us) {
+  constexpr uint64_t kLateUs = 120, kWorthwhileUs = 60, kShare = 32;
+  // A word that nobody wakes us for may change long before the time that was expected.
+  if (!futex || waiting == nullptr || expected_us < kLateUs + expected_us / kShare + kWorthwhileUs) return;
+  nap_us_ = expected_us - kLateUs - expected_us / kShare;
+  policy_.spin_us += static_cast<uint32_t>(std::min<uint64_t>(expected_us / kShare, 1000));
+}
 
 Waiter::~Waiter() {
-  if (sleep_us_ != policy_.first_sleep_us && waiting_ != nullptr) StoreRelease(*waiting_, 0);
+  if (flag_up_) StoreRelease(*waiting_, 0);
 }
 
 void Waiter::Step(uint32_t seen) {
   _mm_pause();
-  if (++spins_ % kSpinsPerClockRead != 0 && now_us_ - began_us_ < policy_.spin_us) return;
+  if (++spins_ % kSpinsPerClockRead != 0 && now_us_ - looks_from_us_ < policy_.spin_us) return;
   now_us_ = NowUs();
-  if (began_us_ == 0) began_us_ = checked_us_ = now_us_;
-  const uint64_t waited_us = now_us_ - began_us_;
-  if (waited_us < policy_.spin_us) return;
-  if (waited_us < uint64_t{policy_.spin_us} + policy_.yield_us) {
+  if (began_us_ == 0) began_us_ = looks_from_us_ = checked_us_ = now_us_;
+  if (nap_us_ != 0) return Nap(seen);
+  const uint64_t looked_us = now_us_ - looks_from_us_;
+  if (looked_us < policy_.spin_us) return;
+  if (looked_us < uint64_t{policy_.spin_us} + policy_.yield_us) {
     sched_yield();
     return;
   }
   Sleep(seen);
 }
 
-void Waiter::Sleep(uint32_t seen) {
-  timespec bound{0, static_cast<long>(sleep_us_) * 1000};
+// The flag goes up some looks before the sleep, so that no wake-up is missed (SleepFor).
+void Waiter::Nap(uint32_t seen) {
+  const uint64_t end_us = began_us_ + nap_us_;
+  if (now_us_ >= end_us) {
+    StoreRelease(*waiting_, 0);
+    flag_up_ = false;
+    nap_us_ = 0;
+    looks_from_us_ = now_us_;
+  } else if (flag_up_) {
+    SleepFor(seen, std::min<uint64_t>(end_us - now_us_, policy_.max_futex_sleep_us));
+  } else {
+    StoreRelease(*waiting_, 1);
+    flag_up_ = true;
+  }
+}
+
+void Waiter::SleepFor(uint32_t seen, uint64_t us) {
+  const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
   if (futex_ && waiting_ != nullptr) {
     // partner: the test in Wake(). Its load may pass the publishing store before it, so a peer that publishes
     // at the moment when we raise the flag may see it down while we do not see its word: we then miss the
@@ -84,14 +133,24 @@ void Waiter::Sleep(uint32_t seen) {
     // visible for long, and so has any word that was published without seeing it. A barrier in Wake() instead
     // would cost each posted record 80 ns (measured; half the rate).
     StoreRelease(*waiting_, 1);
+    flag_up_ = true;
     syscall(SYS_futex, FutexWord(*word_), FUTEX_WAIT, seen, &bound, nullptr, 0);
   } else {
     nanosleep(&bound, nullptr);
   }
-  uint64_t most = futex_ && waiting_ != nullptr ? policy_.max_futex_sleep_us : policy_.max_sleep_us;
-  if (policy_.waited_share > 1) most = std::min(most, (now_us_ - began_us_) / policy_.waited_share);
+  now_us_ = NowUs();
+}
+
+void Waiter::Sleep(uint32_t seen) {
+  SleepFor(seen, sleep_us_);
+  uint64_t next_us = uint64_t{sleep_us_} * 2, most = policy_.max_sleep_us;
+  if (futex_ && waiting_ != nullptr) {
+    next_us = most = policy_.max_futex_sleep_us;  // only the first sleep can miss a wake-up
+  } else if (policy_.waited_share > 1) {
+    most = std::min(most, (now_us_ - began_us_) / policy_.waited_share);
+  }
   sleep_us_ = static_cast<uint32_t>(
-      std::min<uint64_t>(uint64_t{sleep_us_} * 2, std::max<uint64_t>(most, policy_.first_sleep_us + 1)));
+      std::min<uint64_t>(next_us, std::max<uint64_t>(most, policy_.first_sleep_us + 1)));
 }
 
 bool Waiter::TimeToCheckPeer() {

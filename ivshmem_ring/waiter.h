@@ -19,16 +19,48 @@ struct WaitPolicy {
 };
 
 // Policies sized for this machine: with one or two processors spinning starves the peer that is waited for.
-WaitPolicy ReplyPolicy();   // a guest thread waiting for its answer
-WaitPolicy IdlePolicy();    // a host thread waiting for work
-WaitPolicy DevicePolicy();  // a guest thread watching words that the GPU writes, which wakes nobody
+WaitPolicy ReplyPolicy(bool futex);  // a guest thread waiting for its answer
+WaitPolicy BlockingPolicy();         // the same where the program asked for a wait that costs no processor
+WaitPolicy IdlePolicy();             // a host thread waiting for work
+WaitPolicy DevicePolicy();           // a guest thread watching words that the GPU writes, which wakes nobody
+
+// How long spinning for work has paid lately. What comes after the longest spin that is worth while halves
+// it, what would have come within that doubles it.
+class SpinBudget {
+ public:
+  explicit SpinBudget(uint32_t most_us) : most_us_(most_us), us_(most_us) {}
+  uint32_t us() const { return us_; }
+  void Note(uint64_t waited_us);
+
+ private:
+  const uint32_t most_us_;
+  uint32_t us_;
+};
+
+// What waits of a kind took: most of a long one can be slept through, and its end is then met spinning.
+class WaitHistory {
+ public:
+  // How long the next one of that kind will take at the least: the shorter of its last two.
+  uint64_t Expected(uint32_t kind) const;
+  void Note(uint32_t kind, uint64_t us);
+
+ private:
+  static constexpr uint32_t kKinds = 16;
+  struct Entry {
+    uint32_t kind = 0;
+    uint32_t last_us = 0, before_us = 0;
+  };
+  Entry entries_[kKinds];
+};
 
 // One wait:  Waiter w(...); for (;;) { v = low half of the word; if (ready) break; w.Step(v); }
 class Waiter {
  public:
   // `word` is the peer's counter whose change ends the wait; `waiting` is ours, set to 1 while we sleep so
   // that the peer knows to call Wake(). `futex` only where both sides run on one kernel.
-  Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex);
+  // `expected_us`: how long it will take at the least, as far as is known.
+  Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex,
+         uint64_t expected_us = 0);
   ~Waiter();
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
@@ -36,9 +68,13 @@ class Waiter {
   void Step(uint32_t seen);
   // True about every 10 ms of sleep: time to check that the peer lives.
   bool TimeToCheckPeer();
+  // Exact to some 32 steps.
+  uint64_t waited_us() const { return now_us_ - began_us_; }
 
  private:
   void Sleep(uint32_t seen);
+  void Nap(uint32_t seen);
+  void SleepFor(uint32_t seen, uint64_t us);
 
   WaitPolicy policy_;
   const HotWord* word_;
@@ -46,7 +82,10 @@ class Waiter {
   bool futex_;
   uint32_t spins_ = 0;
   uint32_t sleep_us_ = 0;
+  uint64_t nap_us_ = 0;  // to sleep until so much of the wait has passed
+  bool flag_up_ = false;
   uint64_t began_us_ = 0;
+  uint64_t looks_from_us_ = 0;  // since when it spins
   uint64_t checked_us_ = 0;
   uint64_t now_us_ = 0;
 };

@@ -28,7 +28,7 @@ inline void ProduceStream(StreamRing& ring, uint64_t records, uint64_t seed, boo
     const size_t bytes = StreamRecordBytes(random);
     std::byte* record = producer.Reserve(bytes);
     if (record == nullptr) {
-      Waiter waiter(ReplyPolicy(), &ring.head, &ring.producer_waiting, futex);
+      Waiter waiter(ReplyPolicy(futex), &ring.head, &ring.producer_waiting, futex);
       for (;;) {
         const auto seen = static_cast<uint32_t>(LoadAcquire(ring.head));
         record = producer.Reserve(bytes);

@@ -80,6 +80,76 @@ TEST(Waiter, AWordThatChangedAlreadyEndsTheSleepAtOnce) {
   EXPECT_LT(Milliseconds(Clock::now() - began), 450);
 }
 
+// Long before it is expected, and much of the time that is expected slept through.
+TEST(Waiter, AnExpectedWaitIsSleptThroughAndEndsWhenTheWordComes) {
+  Words words;
+  std::thread peer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    StoreRelease(words.ping, 1);
+    Wake(words.ping, words.ping_waiting, true);
+  });
+  const WaitPolicy policy{.spin_us = 3'000'000, .max_futex_sleep_us = 3'000'000};
+  Waiter waiter(policy, &words.ping, &words.ping_waiting, true, 3'000'000);
+  const auto began = Clock::now();
+  uint64_t steps = 0;
+  for (; LoadAcquire(words.ping) == 0; ++steps) waiter.Step(0);
+  EXPECT_LT(Milliseconds(Clock::now() - began), 2000);
+  EXPECT_LE(steps, 1000u);  // spinning takes a million
+  EXPECT_GE(waiter.waited_us(), 50'000u);
+  peer.join();
+}
+
+TEST(Waiter, WhatLastsLongerThanExpectedIsWaitedFor) {
+  Words words;
+  std::thread peer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    StoreRelease(words.ping, 1);
+    Wake(words.ping, words.ping_waiting, true);
+  });
+  {
+    const WaitPolicy policy{.spin_us = 10, .yield_us = 10};
+    Waiter waiter(policy, &words.ping, &words.ping_waiting, true, 1000);
+    while (LoadAcquire(words.ping) == 0) waiter.Step(0);
+  }
+  EXPECT_EQ(LoadAcquire(words.ping_waiting), 0u);
+  peer.join();
+}
+
+TEST(WaitHistory, ExpectsTheShorterOfTheLastTwoOfAKind) {
+  WaitHistory history;
+  EXPECT_EQ(history.Expected(5), 0u);
+  history.Note(5, 300);
+  EXPECT_EQ(history.Expected(5), 0u);
+  history.Note(5, 200);
+  EXPECT_EQ(history.Expected(5), 200u);
+  EXPECT_EQ(history.Expected(6), 0u);
+  history.Note(5, 1);
+  EXPECT_EQ(history.Expected(5), 1u);
+  history.Note(5 + 16, 1000);  // the same place
+  history.Note(5 + 16, 1000);
+  EXPECT_EQ(history.Expected(5), 0u);
+  EXPECT_EQ(history.Expected(5 + 16), 1000u);
+}
+
+TEST(SpinBudget, FollowsWhatPays) {
+  SpinBudget budget(300);
+  EXPECT_EQ(budget.us(), 300u);
+  budget.Note(5);
+  budget.Note(300);
+  EXPECT_EQ(budget.us(), 300u);
+  for (int i = 0; i < 10; ++i) budget.Note(10'000);
+  const uint32_t least = budget.us();
+  EXPECT_LE(least, 10u);
+  EXPECT_GE(least, 1u);
+  budget.Note(200);  // a longer spin would have met it
+  EXPECT_EQ(budget.us(), 2 * least);
+  for (int i = 0; i < 10; ++i) budget.Note(300);
+  EXPECT_EQ(budget.us(), 300u);
+  SpinBudget small(2);
+  for (int i = 0; i < 10; ++i) small.Note(10'000);
+  EXPECT_LE(small.us(), 2u);
+}
+
 TEST(Waiter, SpinningReadsTheClockRarely) {
   Words words;
   const WaitPolicy policy{.spin_us = 1'000'000};
