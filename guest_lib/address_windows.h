@@ -2,7 +2,7 @@
 // Addresses that belong to the host's driver. They are reserved here at load, so that no pointer of this
 // process can ever equal a device pointer; which side a pointer belongs to is then a matter of arithmetic.
 // What the process had mapped there before stays its own: the worker is asked to keep its driver away from
-// it.
+// it. Should the driver place memory outside of the windows, what is there is reserved when it comes.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
@@ -25,13 +25,18 @@ CUresult AgreeOnAddresses(Connection& connection);
 extern std::atomic<uint32_t> taken_ranges;
 bool IsTaken(uint64_t address, uint64_t bytes);
 
+// How many windows there are besides, which AdmitDeviceMemory has added.
+extern std::atomic<uint32_t> further_windows;
+bool IsInFurtherWindow(uint64_t address, uint64_t bytes);
+
 inline bool IsDeviceAddress(uint64_t address, uint64_t bytes = 1) {
-  return InDeviceWindow(address, bytes) &&
-         (taken_ranges.load(std::memory_order_relaxed) == 0 || !IsTaken(address, bytes));
+  if (InDeviceWindow(address, bytes))
+    return taken_ranges.load(std::memory_order_relaxed) == 0 || !IsTaken(address, bytes);
+  return further_windows.load(std::memory_order_relaxed) != 0 && IsInFurtherWindow(address, bytes);
 }
 
-// Device memory that the driver has placed; false, and one sentence, where its addresses mean something else
-// to this process.
+// Device memory that the driver has placed. Outside of the windows its addresses are reserved now; false, and
+// one sentence, where they mean something else to this process.
 bool AdmitDeviceMemory(CUdeviceptr address, uint64_t bytes);
 
 }  // namespace causeway::guest

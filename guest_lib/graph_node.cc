@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guest_lib/address_windows.h"
 #include "guest_lib/graph_objects.h"
 #include "guest_lib/kernel_parameters.h"
 #include "guest_lib/memory.h"
@@ -175,6 +176,7 @@ CUresult TakeAnswer(Reader& reply, CUgraphNode node, std::vector<CUgraph> bodies
   const auto added = reply.Get<AddedNode>();
   if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
     params->alloc.dptr = added.address;
+    if (!AdmitDeviceMemory(added.address, params->alloc.bytesize)) return CUDA_ERROR_OUT_OF_MEMORY;
     RememberAllocation(added.address, params->alloc.bytesize, true);
   }
   if (params->type != CU_GRAPH_NODE_TYPE_CONDITIONAL) return reply.error();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // IPC handles of memory and events.
+#include "guest_lib/address_windows.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 #include "guest_lib/shared_descriptor.h"
@@ -37,12 +38,13 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
   SharedToken token;
   if (address == nullptr || !ReadBlob(&handle, &token)) return CUDA_ERROR_INVALID_VALUE;
   NoteSharedDeviceMemory();
-  PendingCall call(Op::cuIpcOpenMemHandle_v2);
-  call.writer().Put(OpenSharedBody{token, 0, flags, 0});
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
-  if (result != CUDA_SUCCESS) return result;
-  const auto opened = call.reader().Get<OpenedMemory>();
-  if (!call.reader().ok()) return CUDA_ERROR_UNKNOWN;
+  OpenedMemory opened{};
+  if (const CUresult result = OpenShared(Op::cuIpcOpenMemHandle_v2, {token, 0, flags, 0}, &opened))
+    return result;
+  if (!AdmitDeviceMemory(opened.address, opened.bytes)) {
+    Wait<Op::cuIpcCloseMemHandle>(opened.address);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   RememberAllocation(opened.address, opened.bytes, false);
   *address = opened.address;
   return CUDA_SUCCESS;

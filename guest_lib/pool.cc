@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory pools that processes share, and which pools lie on the host.
+#include "guest_lib/address_windows.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/log.h"
@@ -121,12 +122,13 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPo
   if (address == nullptr || data == nullptr || object == nullptr || !ReadBlob(data, &token))
     return CUDA_ERROR_INVALID_VALUE;
   NoteSharedDeviceMemory();
-  PendingCall call(Op::cuMemPoolImportPointer);
-  call.writer().Put(OpenSharedBody{token, WireOf(object), 0, 0});
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
-  if (result != CUDA_SUCCESS) return result;
-  const auto opened = call.reader().Get<OpenedMemory>();
-  if (!call.reader().ok()) return CUDA_ERROR_UNKNOWN;
+  OpenedMemory opened{};
+  if (const CUresult result = OpenShared(Op::cuMemPoolImportPointer, {token, WireOf(object), 0, 0}, &opened))
+    return result;
+  if (!AdmitDeviceMemory(opened.address, opened.bytes)) {
+    Wait<Op::cuMemFree_v2>(opened.address);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   RememberAllocation(opened.address, opened.bytes, true);
   *address = opened.address;
   return CUDA_SUCCESS;

@@ -33,6 +33,15 @@ void Drop(const Kept& closed) {
 
 }  // namespace
 
+CUresult OpenShared(Op op, const OpenSharedBody& body, OpenedMemory* opened) {
+  PendingCall call(op);
+  call.writer().Put(body);
+  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  if (result != CUDA_SUCCESS) return result;
+  *opened = call.reader().Get<OpenedMemory>();
+  return call.reader().ok() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 void FillBlob(void* blob, const SharedToken& token) {
   SharedBlob filled{};
   filled.magic = kSharedMagic;

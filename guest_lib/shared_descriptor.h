@@ -6,6 +6,7 @@
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
+#include "ivshmem_ring/call.h"
 #include "ivshmem_ring/sharing_messages.h"
 
 namespace causeway::guest {
@@ -18,6 +19,9 @@ bool ReadShareable(void* shareable, CUmemAllocationHandleType type, SharedToken*
 // Tells the host of descriptors that nobody holds any more. Called where memory is made, released or
 // exported.
 void DropClosedDescriptors();
+
+// Memory of another process, where the driver has mapped it in the worker.
+CUresult OpenShared(Op op, const OpenSharedBody& body, OpenedMemory* opened);
 
 // The 64-byte forms.
 void FillBlob(void* blob, const SharedToken& token);

@@ -31,6 +31,7 @@ struct Config {
   uint64_t call_delay_us = 0;
   uint64_t launch_delay_us = 0;
   uint64_t map_at_gib = 0;     // 0 = nowhere
+  uint64_t memory_at_gib = 0;  // 0 = anywhere
   std::string context_places;  // a file; empty = no limit
 };
 

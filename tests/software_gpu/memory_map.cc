@@ -67,7 +67,9 @@ bool PrepareArena(MemoryMap& map, CUdevice device) {
   void* const wanted =
       reinterpret_cast<void*>(uintptr_t{0x10'0000'0000} * static_cast<uintptr_t>(device + 1));
 #else
-  void* const wanted = nullptr;
+  const uint64_t first = GetConfig().memory_at_gib << 30;
+  void* const wanted =
+      first != 0 ? reinterpret_cast<void*>(first + static_cast<uintptr_t>(device) * bytes) : nullptr;
 #endif
   arena.file = memfd_create("software-gpu", MFD_CLOEXEC);
   if (arena.file < 0 || ftruncate(arena.file, static_cast<off_t>(bytes)) != 0) return false;

@@ -20,7 +20,7 @@ set_tests_properties(accounting_test PROPERTIES TIMEOUT 300)
 # No pointer has two meanings, also where the process took places of the windows before the library came.
 add_executable(address_windows_stress address_windows_stress.cc)
 target_link_libraries(address_windows_stress PRIVATE causeway_options causeway_cuda_headers ${CMAKE_DL_LIBS})
-foreach(occupied nothing pinned everywhere device legacy worker)
+foreach(occupied nothing pinned everywhere device legacy worker outside)
   set(processes 6)
   if(occupied STREQUAL "nothing")
     set(processes 64)
@@ -31,3 +31,5 @@ foreach(occupied nothing pinned everywhere device legacy worker)
 endforeach()
 # Where the guest would have its pinned memory, the worker has something.
 set_tests_properties(address_windows_worker PROPERTIES ENVIRONMENT SOFTWARE_GPU_MAP_AT_GIB=65536)
+# The driver places memory in no window, across a boundary of what is reserved for it there.
+set_tests_properties(address_windows_outside PROPERTIES ENVIRONMENT SOFTWARE_GPU_MEMORY_AT_GIB=81916)
