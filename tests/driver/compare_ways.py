@@ -7,8 +7,9 @@ Example, on a machine with a GPU:
 A way is NAME=COMMAND PREFIX (empty: the program as it is). A test agrees when it passed in both and recorded the same
 values. One that the first way skips shows nothing: it is counted apart. One that only another way skips fails, unless
 its reason is that TCP shares no memory. A test that crashes or hangs ends its run; the program's other tests are run
-without it. The first two ways are run for all programs before the third. Exits 1 when any test fails in the first way
-or differs, or when a program dies.
+without it; one that hardly had time, because the tests before it took the program's, is late and no hang. A program
+that the limit for everything cuts short counts as not run. The first two ways are run for all programs before the
+third. Exits 1 when any test fails in the first way or differs, or when a program dies.
 --jobs N runs N programs at a time; what then differs is run again alone, since some tests measure whether a call waits.
 --markdown FILE writes a table, --json FILE everything, --summary FILE what there is to mend, in as few lines as
 possible. All three are complete after each program, so whoever ends this program early has what was done.
@@ -43,6 +44,14 @@ class Run:
         """The test that began and did not end; empty without one."""
         begun = re.findall(r"^\[ RUN      \] (\S+)", self.output, re.M)
         return begun[-1] if begun and begun[-1] not in self.tests else ""
+
+    def lost_result(self):
+        """What became of that test."""
+        if isinstance(self.code, int) or "within" not in self.code:
+            return ending(self.code)
+        before_s = sum(map(int, re.findall(r"^\[[ A-Z]+\] \S+ \((\d+) ms\)$", self.output, re.M))) / 1000
+        own_s = self.seconds - before_s
+        return "HUNG" if own_s > self.seconds / 2 else f"LATE: {own_s:.0f} s of {self.seconds:.0f} s were left for it"
 
     def add(self, other):
         """A later run of the same program, of other tests or of the same ones once more."""
@@ -103,11 +112,11 @@ def run(prefix, program, timeout_s, gtest_filter):
         if latest.code in (0, 1) or not latest.lost():
             break
         without += list(latest.tests) + [latest.lost()]
-        whole.tests[latest.lost()] = (ending(latest.code), [])
+        whole.tests[latest.lost()] = (latest.lost_result(), [])
         latest = run_once(prefix, program, timeout_s, (gtest_filter or "*") + "-" + ":".join(without))
         whole.add(latest)
     if latest.lost():
-        whole.tests[latest.lost()] = (ending(latest.code), [])
+        whole.tests[latest.lost()] = (latest.lost_result(), [])
     return whole
 
 
@@ -168,6 +177,8 @@ class Comparison:
                 return
             timeout_s = min(self.options.timeout, int(self.left_s()))
             this = run(prefix, self.options.programs / name, timeout_s, self.options.filter)
+            if "within" in str(this.code) and timeout_s < self.options.timeout:
+                return
             with self.lock:
                 self.runs[name][way] = this
                 self.write()
@@ -193,8 +204,10 @@ class Comparison:
                             ":".join(wrong))
                 with self.lock:
                     this = self.runs[name][way]
-                    this.code = again.code if this.code == 1 else this.code
                     this.tests.update(again.tests)
+                    hung = any(result == "HUNG" for result, _ in this.tests.values())
+                    if this.code == 1 or ("within" in str(this.code) and not hung):
+                        this.code = again.code
                     this.output += again.output
                     mended = set(wrong) - {test for test, _ in self.wrong(name, way)}
                     self.alone[name, way] = sorted(mended)
