@@ -146,5 +146,35 @@ TEST_F(ImmediateErrorTest, WithoutAContext) {
   OK(cuStreamSynchronize(stream_));
 }
 
+// Calls that name a stream where no context is current: what each answers.
+TEST_F(ImmediateErrorTest, OnlyAStream) {
+  CUstreamCaptureStatus capture{};
+  CUcontext its = nullptr;
+  CUdeviceptr made = 0;
+  unsigned flags = 0;
+  int priority = 0;
+  char host[16] = "";
+  const auto nothing = [](void*) {};
+  OK(cuCtxSetCurrent(nullptr));
+  Say("record", cuEventRecord(event_, stream_));
+  Say("wait", cuStreamWaitEvent(stream_, event_, 0));
+  Say("query event", cuEventQuery(event_) == CUDA_ERROR_INVALID_CONTEXT);
+  Say("synchronize event", cuEventSynchronize(event_));
+  Say("fill", cuMemsetD8Async(second_, 1, 8, stream_));
+  Say("to the device", cuMemcpyHtoDAsync(second_, host, 8, stream_));
+  Say("from the device", cuMemcpyDtoHAsync(host, second_, 8, stream_));
+  Say("on the device", cuMemcpyDtoDAsync(second_, data_ + 64, 8, stream_));
+  Say("function", cuLaunchHostFunc(stream_, nothing, nullptr));
+  Say("allocate", cuMemAllocAsync(&made, 64, stream_));
+  Say("query", cuStreamQuery(stream_) == CUDA_ERROR_INVALID_CONTEXT);
+  Say("synchronize", cuStreamSynchronize(stream_));
+  Say("flags", cuStreamGetFlags(stream_, &flags));
+  Say("priority", cuStreamGetPriority(stream_, &priority));
+  Say("context", cuStreamGetCtx(stream_, &its));
+  Say("capturing", cuStreamIsCapturing(stream_, &capture));
+  OK(cuCtxSetCurrent(context_));
+  OK(cuCtxSynchronize());
+}
+
 }  // namespace
 }  // namespace causeway::driver_test

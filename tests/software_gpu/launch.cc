@@ -117,17 +117,6 @@ void RunKernel(const ModuleRef& module, const Kernel& kernel, const Launch& laun
   }
 }
 
-// Where no context is current, a launch works in that of its stream; the default streams have none of their
-// own.
-template <typename Body>
-CUresult InContextOfLaunch(const char* function, CUstream handle, const Body& body) {
-  const StreamRef stream = CurrentContext() == nullptr ? Streams().Find(handle) : nullptr;
-  const ContextRef own = stream != nullptr ? stream->context.lock() : nullptr;
-  if (own == nullptr) return InContext(function, body);
-  const ScopedCurrentContext scope(own);
-  return InContext(function, body);
-}
-
 CUresult LaunchKernel(const ContextRef& context, CUfunction hfunc, const Launch& launch, CUstream hStream,
                       void** pointers, void** extra, const EventRef& event) {
   StreamRef stream = FindStream(context, hStream);
@@ -178,7 +167,7 @@ extern "C" {
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
                         unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                         unsigned int sharedMemBytes, CUstream hStream, void** kernelParams, void** extra) {
-  return InContextOfLaunch(__func__, hStream, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     Launch launch{
         {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes, nullptr, false};
     return LaunchKernel(context, f, launch, hStream, kernelParams, extra, nullptr);
@@ -189,7 +178,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                                    unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  return InContextOfLaunch(__func__, hStream, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     Launch launch{
         {gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes, nullptr, true};
     return LaunchKernel(context, f, launch, hStream, kernelParams, nullptr, nullptr);
@@ -198,7 +187,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams, void** extra) {
   const CUstream stream = config != nullptr ? config->hStream : nullptr;
-  return InContextOfLaunch(__func__, stream, [&](const ContextRef& context) -> CUresult {
+  return InContextOfStream(__func__, stream, [&](const ContextRef& context) -> CUresult {
     if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
     LaunchAttributes attributes;
     if (CUresult result = ReadAttributes(*config, &attributes); result != CUDA_SUCCESS) return result;

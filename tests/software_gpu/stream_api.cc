@@ -30,6 +30,14 @@ CUresult OnStream(const char* function, CUstream handle, const Body& body) {
   });
 }
 
+template <typename Body>
+CUresult AboutStream(const char* function, CUstream handle, const Body& body) {
+  return InContextOfStream(function, handle, [&](const ContextRef& context) -> CUresult {
+    StreamRef stream = FindStream(context, handle);
+    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(stream);
+  });
+}
+
 }  // namespace
 }  // namespace causeway::software_gpu
 
@@ -75,7 +83,7 @@ CUresult cuStreamSynchronize(CUstream hStream) {
 }
 
 CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
-  return OnStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
+  return AboutStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
     if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *priority = stream->priority;
     return CUDA_SUCCESS;
@@ -83,7 +91,7 @@ CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
 }
 
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
-  return OnStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
+  return AboutStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
     if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *flags = stream->flags;
     return CUDA_SUCCESS;
@@ -91,7 +99,7 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int* flags) {
 }
 
 CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
-  return OnStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
+  return AboutStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
     if (streamId == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *streamId = stream->id;
     return CUDA_SUCCESS;
@@ -99,7 +107,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
 }
 
 CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
-  return OnStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
+  return AboutStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
     ContextRef context = stream->context.lock();
     if (pctx == nullptr || context == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *pctx = context->handle;
@@ -113,7 +121,7 @@ CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreen
 }
 
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
-  return OnStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
+  return AboutStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
     ContextRef context = stream->context.lock();
     if (device == nullptr || context == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *device = context->device;
