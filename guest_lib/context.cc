@@ -72,7 +72,6 @@ CUresult Activate(CUdevice device) {
     const WithoutContext none;
     if (const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRetain, device)) return result;
     object->id = NextId();
-    detail.references = 0;  // those of before a reset no longer count
     detail.active.store(true);
     return CUDA_SUCCESS;
   }
@@ -463,6 +462,15 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   FreeMemoryOf(object);
   return result == Session::Get()->sticky() ? CUDA_SUCCESS
                                             : result;  // after a fault reset says 0, as natively
+}
+
+// Before CUDA 11 a reset took the references along.
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+  const CUresult result = cuDevicePrimaryCtxReset_v2(device);
+  if (result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(context_mutex);
+  ContextOf(primary_contexts[static_cast<size_t>(device)]).references = 0;
+  return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {

@@ -62,17 +62,30 @@ CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
 CUresult Serve_cuDevicePrimaryCtxRelease_v2(Session& session, Request& request) {
   const auto body = request.in.Get<PrimaryBody>();
   if (!request.in.ok()) return request.in.error();
-  const CUresult result = TheDriver().cuDevicePrimaryCtxRelease_v2(body.device);
-  if (result == CUDA_SUCCESS) EndPrimary(session, body);
-  return result;
+  Driver& driver = TheDriver();
+  if (const CUresult result = driver.cuDevicePrimaryCtxRelease_v2(body.device)) return result;
+  // The guest has ended it. Green contexts that a reset ended may have left references of theirs.
+  unsigned flags = 0;
+  int active = 0;
+  if (warm_context.load() == nullptr &&
+      driver.cuDevicePrimaryCtxGetState(body.device, &flags, &active) == CUDA_SUCCESS && active != 0) {
+    driver.cuDevicePrimaryCtxReset_v2(body.device);
+  }
+  EndPrimary(session, body);
+  return CUDA_SUCCESS;
 }
+
+// A reset ends the context and leaves the references to it, the worker's among them: with that one kept, the
+// guest's next last release would end nothing.
 
 CUresult Serve_cuDevicePrimaryCtxReset_v2(Session& session, Request& request) {
   const auto body = request.in.Get<PrimaryBody>();
   if (!request.in.ok()) return request.in.error();
   const CUresult result = TheDriver().cuDevicePrimaryCtxReset_v2(body.device);
-  if (result == CUDA_SUCCESS) EndPrimary(session, body);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  TheDriver().cuDevicePrimaryCtxRelease_v2(body.device);
+  EndPrimary(session, body);
+  return CUDA_SUCCESS;
 }
 
 CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {

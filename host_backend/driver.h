@@ -26,6 +26,7 @@ namespace causeway::host {
   F(cuDevicePrimaryCtxRetain)          \
   F(cuDevicePrimaryCtxRelease_v2)      \
   F(cuDevicePrimaryCtxReset_v2)        \
+  F(cuDevicePrimaryCtxGetState)        \
   F(cuCtxSetCurrent)                   \
   F(cuCtxGetCurrent)                   \
   F(cuCtxGetDevice)                    \

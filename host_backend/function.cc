@@ -1,13 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions and kernels: look-up, and what the guest keeps of each.
+#include "host_backend/function.h"
+
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "host_backend/session.h"
-#include "ivshmem_ring/code_messages.h"
+#include "ivshmem_ring/graph_messages.h"
 
 namespace causeway::host {
+
+bool ParametersOf(CUfunction function, CUkernel kernel, std::vector<ParameterLayout>* layout) {
+  const Driver& driver = TheDriver();
+  auto ask = [&](size_t index, size_t* offset, size_t* bytes) {
+    if (function != nullptr && driver.cuFuncGetParamInfo != nullptr &&
+        driver.cuFuncGetParamInfo(function, index, offset, bytes) == CUDA_SUCCESS) {
+      return true;
+    }
+    const auto either = kernel != nullptr ? kernel : reinterpret_cast<CUkernel>(function);
+    return driver.cuKernelGetParamInfo != nullptr &&
+           driver.cuKernelGetParamInfo(either, index, offset, bytes) == CUDA_SUCCESS;
+  };
+  layout->clear();
+  size_t offset = 0, bytes = 0;
+  while (ask(layout->size(), &offset, &bytes)) {
+    if (layout->size() == kMaxNodeParameters) return false;
+    layout->push_back({static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)});
+  }
+  return !layout->empty();
+}
+
 namespace {
 
 // What the guest keeps of a function: attributes, and the parameter layout that launches are packed by.

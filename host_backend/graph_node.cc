@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "host_backend/callbacks.h"
+#include "host_backend/function.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/graph_messages.h"
@@ -29,27 +30,6 @@ template <class T>
 void ToWire(Session& session, T* handle) {
   const WireHandle wire = *handle != nullptr ? session.Known(kKindOf<T>, *handle) : 0;
   std::memcpy(handle, &wire, sizeof wire);
-}
-
-// Offsets and sizes of a kernel's parameters as the driver knows them; false if it does not tell.
-bool LayoutOf(CUfunction function, CUkernel kernel, std::vector<ParameterLayout>* layout) {
-  const Driver& driver = TheDriver();
-  auto ask = [&](size_t index, size_t* offset, size_t* bytes) {
-    if (function != nullptr && driver.cuFuncGetParamInfo != nullptr &&
-        driver.cuFuncGetParamInfo(function, index, offset, bytes) == CUDA_SUCCESS) {
-      return true;
-    }
-    // A kernel is accepted in a function's place.
-    const auto either = kernel != nullptr ? kernel : reinterpret_cast<CUkernel>(function);
-    return driver.cuKernelGetParamInfo != nullptr &&
-           driver.cuKernelGetParamInfo(either, index, offset, bytes) == CUDA_SUCCESS;
-  };
-  layout->clear();
-  size_t offset = 0, bytes = 0;
-  while (layout->size() < kMaxNodeParameters && ask(layout->size(), &offset, &bytes)) {
-    layout->push_back({static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)});
-  }
-  return !layout->empty();
 }
 
 // Bytes from the base of a copy's host side to its end; 0 if that is none that memory could have.
@@ -112,7 +92,7 @@ CUresult NodeParameters::TakeKernel(Session& session, const NodeBody& body, Read
   if (!in.ok()) return in.error();
   if (!TakeArray(body.payload_bytes, kMaxLaunchParameterBytes, &bytes_, in)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<ParameterLayout> layout;
-  if (body.packing == KernelPacking::kPointers && LayoutOf(kernel.func, kernel.kern, &layout)) {
+  if (body.packing == KernelPacking::kPointers && ParametersOf(kernel.func, kernel.kern, &layout)) {
     for (const ParameterLayout& at : layout) {
       if (uint64_t{at.offset} + at.bytes > bytes_.size()) return CUDA_ERROR_INVALID_VALUE;
       pointers_.push_back(bytes_.data() + at.offset);
@@ -324,7 +304,7 @@ CUresult GetKernel(Session& session, const GetNodeBody& body, CUgraphNode node, 
   std::vector<std::byte> bytes;
   NodePayload payload{};
   auto end_of = [](const ParameterLayout& at) { return uint64_t{at.offset} + at.bytes; };
-  const bool is_laid_out = LayoutOf(kernel.func, kernel.kern, &layout);
+  const bool is_laid_out = ParametersOf(kernel.func, kernel.kern, &layout);
   if (kernel.kernelParams != nullptr && is_laid_out) {
     payload.packing = KernelPacking::kPointers;
     for (size_t i = 0; i < layout.size(); ++i) {

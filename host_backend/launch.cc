@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/function.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
 
@@ -58,12 +59,12 @@ CUresult TakeBody(Session& session, Reader& in, Launch* launch) {
 // A pointer to each parameter. False where the driver does not tell where they lie, or one lies outside of
 // what was given.
 bool PointToParameters(const Launch& launch, std::vector<void*>* pointers) {
-  if (TheDriver().cuFuncGetParamInfo == nullptr) return false;
-  size_t offset = 0, bytes = 0;
-  while (TheDriver().cuFuncGetParamInfo(launch.function, pointers->size(), &offset, &bytes) == CUDA_SUCCESS) {
-    const size_t given = launch.body.parameter_bytes;
-    if (offset > given || bytes > given - offset) return false;
-    pointers->push_back(const_cast<std::byte*>(launch.parameters) + offset);
+  const size_t given = launch.body.parameter_bytes;
+  std::vector<ParameterLayout> layout;
+  if (!ParametersOf(launch.function, nullptr, &layout)) return given == 0;
+  for (const ParameterLayout& at : layout) {
+    if (at.offset > given || at.bytes > given - at.offset) return false;
+    pointers->push_back(const_cast<std::byte*>(launch.parameters) + at.offset);
   }
   return true;
 }

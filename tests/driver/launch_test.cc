@@ -231,6 +231,21 @@ TEST_F(LaunchTest, Cooperative) {
     EXPECT_EQ(cuLaunchCooperativeKernel(add_, most, 1, 1, 1024, 1, 1, 0, nullptr, parameters_), CUDA_SUCCESS);
   }
   EXPECT_EQ(First(), 20u);
+  // As the CUDA runtime does it: a kernel in the function's place, cooperative by an attribute.
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  OK(cuLibraryLoadData(&library, kKernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  OK(cuLibraryGetKernel(&kernel, library, "add"));
+  CUlaunchAttribute cooperative{};
+  cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  cooperative.value.cooperative = 1;
+  CUlaunchConfig config{4, 1, 1, 32, 1, 1, 0, nullptr, &cooperative, 1};
+  auto* function = reinterpret_cast<CUfunction>(kernel);
+  EXPECT_EQ(cuLaunchKernelEx(&config, function, parameters_, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(First(), 25u);
+  EXPECT_EQ(cuLaunchCooperativeKernel(function, 4, 1, 1, 32, 1, 1, 0, nullptr, parameters_), CUDA_SUCCESS);
+  EXPECT_EQ(First(), 30u);
+  OK(cuLibraryUnload(library));
   EXPECT_EQ(cuLaunchCooperativeKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters_),
             CUDA_ERROR_INVALID_HANDLE);
 }

@@ -102,10 +102,28 @@ TEST_F(PrimaryContextTest, ReferencesAfterReset) {
   OK(cuDevicePrimaryCtxReset(0));
   OK(cuDevicePrimaryCtxRetain(&context, 0));
   OK(cuDevicePrimaryCtxRelease(0));
-  Say("active", Active());
-  const CUresult again = cuDevicePrimaryCtxRelease(0);
-  Say("release", again);
-  Say("active then", Active());
+  EXPECT_TRUE(Active());  // a reset takes no references along
+  OK(cuDevicePrimaryCtxRelease(0));
+  EXPECT_FALSE(Active());
+  Say("release", cuDevicePrimaryCtxRelease(0));
+}
+
+// Memory that is registered for good, such as Causeway's own, is registered anew each time.
+TEST_F(PrimaryContextTest, MemoryAfterResets) {
+  for (int i = 0; i < 3; ++i) {
+    CUcontext context = nullptr;
+    void* pinned = nullptr;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemHostAlloc(&pinned, 4096, 0));
+    OK(cuDevicePrimaryCtxReset(0));
+    OK(cuDevicePrimaryCtxRelease(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuMemHostAlloc(&pinned, 4096, 0));
+    OK(cuMemFreeHost(pinned));
+    OK(cuDevicePrimaryCtxRelease(0));
+    EXPECT_FALSE(Active());
+  }
 }
 
 TEST_F(PrimaryContextTest, Flags) {

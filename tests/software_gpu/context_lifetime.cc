@@ -90,7 +90,8 @@ CUresult ReleasePrimary(CUdevice device, bool reset) {
     if (state.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
     if (--state.references != 0) return CUDA_SUCCESS;
   }
-  // After a reset, references stay: one release for each earlier retain still succeeds.
+  // After a reset, references stay: one release for each earlier retain still succeeds, and a context that is
+  // retained again ends with the last of them all.
   if (context->alive.load()) EndContext(context);
   return CUDA_SUCCESS;
 }
@@ -171,10 +172,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
     PrimaryState& state = Primary(dev);
     std::lock_guard lock(state.mutex);
     ContextRef context = PrimaryContext(dev);
-    if (!context->alive.load()) {
-      state.references = 0;
-      if (!StartContext(*context, state.flags | CU_CTX_MAP_HOST)) return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (!context->alive.load() && !StartContext(*context, state.flags | CU_CTX_MAP_HOST))
+      return CUDA_ERROR_OUT_OF_MEMORY;
     ++state.references;
     *pctx = context->handle;
     return CUDA_SUCCESS;

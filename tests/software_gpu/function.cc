@@ -173,6 +173,7 @@ CUresult cuFuncGetName(const char** name, CUfunction hfunc) {
 CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t* paramOffset, size_t* paramSize) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
     if (func == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (FindLibraryKernel(reinterpret_cast<CUkernel>(func)) != nullptr) return CUDA_ERROR_INVALID_HANDLE;
     FunctionRef function;
     CUresult result = ResolveFunction(context, func, &function);
     if (result != CUDA_SUCCESS) return result;
