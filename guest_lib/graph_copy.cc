@@ -299,6 +299,8 @@ CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured) 
   CUresult result = cuStreamGetCaptureInfo_v3(stream, &status, nullptr, &graph, &nodes, &edges, &count);
   if (result == CUDA_ERROR_NOT_SUPPORTED)  // a driver of before edge data
     result = cuStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, &nodes, &count);
+  // That the legacy stream would end a capture is an answer that ends none; the copy itself does.
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return CUDA_SUCCESS;
   if (result != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE) return result;
   *captured = true;
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

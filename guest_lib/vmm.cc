@@ -61,6 +61,17 @@ CUresult ReserveInUpperWindow(CUdeviceptr* address, size_t bytes, size_t alignme
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// The answer to a null argument. A driver without multicast objects says so before it looks at any.
+CUresult WrongForMulticast() {
+  CUmulticastObjectProp prop{};
+  prop.numDevices = 2;
+  prop.size = 2u << 20;
+  size_t bytes = 0;
+  const CUresult result =
+      Wait<Op::cuMulticastGetGranularity>(&bytes, &prop, CU_MULTICAST_GRANULARITY_MINIMUM);
+  return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
 }  // namespace
 
 extern "C" {
@@ -144,6 +155,17 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   body.object = remote.ToWire(made, call.writer());
   call.writer().Put(body);
   return ReceiveAllocation(call, made, handle);
+}
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle, const CUmulticastObjectProp* prop) {
+  return handle != nullptr && prop != nullptr ? Wait<Op::cuMulticastCreate>(handle, prop)
+                                              : WrongForMulticast();
+}
+
+CUresult cuMulticastGetGranularity(size_t* bytes, const CUmulticastObjectProp* prop,
+                                   CUmulticastGranularity_flags option) {
+  return bytes != nullptr && prop != nullptr ? Wait<Op::cuMulticastGetGranularity>(bytes, prop, option)
+                                             : WrongForMulticast();
 }
 
 }  // extern "C"

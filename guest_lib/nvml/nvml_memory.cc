@@ -202,8 +202,9 @@ NVML_EXPORT uint32_t nvmlDeviceGetMemoryInfo_v2(DeviceHandle device, causeway::n
   const Return result = AskMemory(device, &full);
   if (result != Return::kSuccess) return static_cast<uint32_t>(result);
   if (memory == nullptr) return static_cast<uint32_t>(Return::kInvalidArgument);
+  // What NVML answers here, unlike elsewhere.
   if (memory->version != causeway::nvml::V(2, sizeof full))
-    return static_cast<uint32_t>(Return::kVersionMismatch);
+    return static_cast<uint32_t>(Return::kFunctionNotFound);
   full.version = memory->version;
   *memory = full;
   return 0;

@@ -57,14 +57,15 @@ constexpr ErrorText kErrorTexts[] = {
     {19, "In use by another client"},
     {20, "Insufficient Memory"},
     {21, "No data"},
-    {22, "The requested vgpu operation is not available on target device, because ECC is enabled"},
+    {22, "vGPU ECC not supported"},
     {23, "Insufficient Resources"},
-    {24, "The requested frequency is not supported"},
+    {24, "Invalid Frequency"},
     {25, "Argument version mismatch"},
-    {26, "Deprecated"},
-    {27, "The system is not ready for the request"},
-    {28, "No GPUs were found"},
-    {29, "Invalid State"},
+    {26, "Requested functionality has been deprecated"},
+    {27, "System is not in ready state"},
+    {28, "No supported GPUs were found"},
+    {29, "Resource not in correct state to perform requested operation"},
+    {30, "Reset type is not supported for given device"},
 };
 
 }  // namespace

@@ -77,11 +77,9 @@ TEST_F(OccupancyTest, AvailableSharedMemory) {
     EXPECT_EQ(result, CUDA_SUCCESS);
     Say(std::to_string(blocks) + " blocks", bytes);
   }
-  size_t bytes = 0;
-  EXPECT_EQ(cuOccupancyAvailableDynamicSMemPerBlock(nullptr, add, 1, 128), CUDA_ERROR_INVALID_VALUE);
+  size_t bytes = 0;  // without room for the answer or a function NVIDIA's library crashes
   EXPECT_EQ(cuOccupancyAvailableDynamicSMemPerBlock(&bytes, add, 0, 128), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuOccupancyAvailableDynamicSMemPerBlock(&bytes, add, 1, 0), CUDA_ERROR_INVALID_VALUE);
-  Say("null function", cuOccupancyAvailableDynamicSMemPerBlock(&bytes, nullptr, 1, 128));
 }
 
 TEST_F(OccupancyTest, Clusters) {

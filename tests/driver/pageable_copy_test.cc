@@ -97,6 +97,7 @@ TEST_F(PageableCopyTest, ShapesAroundPieces) {
     box.Height = shape.height;
     box.Depth = shape.depth;
     OK(cuMemcpy3D(&box));
+    OK(cuCtxSynchronize());  // it has taken the source; the device may not have all of it yet
     box.srcMemoryType = CU_MEMORYTYPE_DEVICE;
     box.srcDevice = device_;
     box.srcPitch = device_pitch;

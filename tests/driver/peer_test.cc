@@ -110,8 +110,6 @@ TEST_F(PeerTest, CopiesBetweenContexts) {
     OK(cuMemcpy3DPeerAsync(&box, nullptr));
     OK(cuStreamSynchronize(nullptr));
     check();
-    EXPECT_EQ(cuMemcpy3DPeer(nullptr), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_NE(cuMemcpyPeer(to, nullptr, from, nullptr, kBytes), CUDA_SUCCESS);
   }
   OK(cuCtxDestroy(other));
   OK(cuCtxSetCurrent(context_));

@@ -33,7 +33,10 @@ class StreamMemopTest : public DriverTest {
 TEST_F(StreamMemopTest, Writes) {
   OK(cuStreamWriteValue32(stream_, words_, 0x12345678, CU_STREAM_WRITE_VALUE_DEFAULT));
   OK(cuStreamWriteValue64(stream_, words_ + 8, 0x1122334455667788, CU_STREAM_WRITE_VALUE_DEFAULT));
-  OK(cuStreamWriteValue32(stream_, words_ + 4, 7, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER));
+  OK(cuStreamWriteValue32(stream_, words_ + 4, 7, CU_STREAM_WRITE_VALUE_DEFAULT));
+  // A flag of the older forms alone (cuda.h).
+  EXPECT_EQ(cuStreamWriteValue32(stream_, words_ + 4, 8, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
+            CUDA_ERROR_INVALID_VALUE);
   OK(cuStreamSynchronize(stream_));
   EXPECT_EQ(Read<uint32_t>(words_), 0x12345678u);
   EXPECT_EQ(Read<uint32_t>(words_ + 4), 7u);
@@ -108,9 +111,9 @@ TEST_F(StreamMemopTest, Batches) {
   EXPECT_EQ(Read<uint32_t>(words_), 3u);
   EXPECT_EQ(Read<uint64_t>(words_ + 8), 1ull << 50);
   EXPECT_EQ(Read<uint32_t>(words_ + 16), 4u);
-  EXPECT_EQ(cuStreamBatchMemOp(stream_, 1, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuStreamBatchMemOp(stream_, 1, operations, 1), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuStreamBatchMemOp(stream_, 100'000, operations, 0), CUDA_ERROR_INVALID_VALUE);
+  std::vector<CUstreamBatchMemOpParams> many(100'000, operations[0]);
+  EXPECT_EQ(cuStreamBatchMemOp(stream_, 100'000, many.data(), 0), CUDA_ERROR_INVALID_VALUE);
   operations[0].operation = static_cast<CUstreamBatchMemOpType>(77);
   EXPECT_EQ(cuStreamBatchMemOp(stream_, 1, operations, 0), CUDA_ERROR_INVALID_VALUE);
 }

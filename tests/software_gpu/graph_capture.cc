@@ -112,11 +112,23 @@ CUstreamCaptureStatus StatusOf(const StreamRef& stream) {
                                       : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
+// A capture that work on the legacy stream would have to wait for.
+CaptureRef OrderedByLegacy(const Stream& stream) {
+  if (stream.kind != Stream::Kind::kLegacy) return nullptr;
+  for (const CaptureRef& capture : All().active) {
+    bool blocking = std::any_of(capture->streams.begin(), capture->streams.end(),
+                                [](const StreamRef& member) { return member->IsBlocking(); });
+    if (blocking && capture->context == stream.context.lock()) return capture;
+  }
+  return nullptr;
+}
+
 CUresult GetCaptureInfo(const StreamRef& stream, CUstreamCaptureStatus* status, cuuint64_t* id,
                         CUgraph* graph, const CUgraphNode** dependencies, size_t* count) {
   // The array belongs to the driver and lives until the thread's next call.
   thread_local std::vector<CUgraphNode> tail_handles;
   std::lock_guard lock(GraphLock());
+  if (OrderedByLegacy(*stream) != nullptr) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;  // and ends none
   *status = StatusOf(stream);
   if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
   CaptureSequence& capture = *stream->capture;
@@ -127,17 +139,6 @@ CUresult GetCaptureInfo(const StreamRef& stream, CUstreamCaptureStatus* status, 
   if (dependencies != nullptr) *dependencies = tail_handles.data();
   if (count != nullptr) *count = tail_handles.size();
   return CUDA_SUCCESS;
-}
-
-// A capture that work on the legacy stream would have to wait for.
-CaptureRef OrderedByLegacy(const Stream& stream) {
-  if (stream.kind != Stream::Kind::kLegacy) return nullptr;
-  for (const CaptureRef& capture : All().active) {
-    bool blocking = std::any_of(capture->streams.begin(), capture->streams.end(),
-                                [](const StreamRef& member) { return member->IsBlocking(); });
-    if (blocking && capture->context == stream.context.lock()) return capture;
-  }
-  return nullptr;
 }
 
 }  // namespace

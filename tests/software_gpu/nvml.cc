@@ -246,7 +246,7 @@ NVML nvmlDeviceGetMemoryInfo_v2(DeviceHandle device, causeway::nvml::MemoryV2* m
   if (const uint32_t result = nvmlDeviceGetMemoryInfo(device, &old)) return result;
   if (memory == nullptr) return kInvalid;
   if (memory->version != causeway::nvml::V(2, sizeof *memory))
-    return static_cast<uint32_t>(Return::kVersionMismatch);
+    return static_cast<uint32_t>(Return::kFunctionNotFound);
   *memory = {memory->version, old.total, 0, old.free, old.used};
   return kOk;
 }

@@ -77,7 +77,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const int priority;
   const uint64_t id;
   CUstream handle = nullptr;
-  std::atomic<int> sync_policy{CU_SYNC_POLICY_AUTO};
+  std::atomic<int> sync_policy{-1};
 
   // The capture in which this stream takes part; guarded by the capture lock of graph_capture.cc.
   std::shared_ptr<CaptureSequence> capture;

@@ -70,7 +70,7 @@ CUresult MakeWait(CUdeviceptr address, uint64_t value, size_t bytes, unsigned fl
 
 CUresult MakeWrite(CUdeviceptr address, uint64_t value, size_t bytes, unsigned flags,
                    std::function<void()>* run) {
-  if ((flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;  // NO_MEMORY_BARRIER is the older forms'
   if (!IsUsableWord(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (bytes == 4) {
     *run = [=] { WriteWord<uint32_t>(address, static_cast<uint32_t>(value)); };

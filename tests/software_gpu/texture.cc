@@ -253,6 +253,7 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* pTexDesc, CUtexObject texO
     TextureRef object = Find(texObject, false);
     if (pTexDesc == nullptr || object == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *pTexDesc = object->how;
+    std::fill_n(pTexDesc->borderColor, 4, 0.0f);  // as driver 580
     return CUDA_SUCCESS;
   });
 }
