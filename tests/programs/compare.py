@@ -6,6 +6,7 @@ Example, on a machine with a GPU:
     compare.py --programs build/programs --way native= --way "local=build/causeway run --" --markdown table.md
 A way is NAME=COMMAND PREFIX (empty: the program as it is) or, with --captured NAME=DIRECTORY, results taken elsewhere:
 PROGRAM.stdout, PROGRAM.stderr and PROGRAM.code in that directory. --capture DIRECTORY writes the first way's results so.
+Where a way differs, the end of what it printed follows its row.
 Exits 1 when any program differs from the first way or when the first way does not exit 0.
 """
 
@@ -38,6 +39,15 @@ class Result:
             if getattr(self, stream) != getattr(other, stream):
                 return f"{stream} differs in its line ends"
         return ""
+
+
+def last_lines(result):
+    """The end of both outputs, for whoever cannot run it again."""
+    kept = []
+    for stream in ("stdout", "stderr"):
+        lines = getattr(result, stream).decode(errors="replace").splitlines()[-20:]
+        kept += [f"    {stream}| {line[:300]}" for line in lines]
+    return kept
 
 
 def without_lines(data, prefix):
@@ -100,7 +110,7 @@ def parse_arguments():
 
 
 def compare_one(name, arguments):
-    """Returns the table's cells for one program and whether all ways agree."""
+    """Returns the table's cells for one program, whether all ways agree, and what those that differ printed."""
     program = (arguments.programs / name).resolve()
     results = [run(prefix, program, arguments.timeout, arguments.drop_stderr) for _, prefix in arguments.way]
     results += [read_captured(pathlib.Path(directory), name) for _, directory in arguments.captured]
@@ -111,11 +121,14 @@ def compare_one(name, arguments):
     cells = [f"exit {reference.code}" + (f", {reference.seconds:.2f} s" if good else "")]
     if not good:
         print(f"{name}: {(reference.stdout + reference.stderr).decode(errors='replace').strip()[-600:]}")
-    for result in results[1:]:
+    printed = []
+    for (way, _), result in zip((arguments.way + arguments.captured)[1:], results[1:]):
         difference = reference.difference(result)
         good = good and not difference
+        if difference:
+            printed += [f"  {way} printed at the end:"] + last_lines(result)
         cells.append(difference.replace("|", "\\|") or f"same, {result.seconds:.2f} s")
-    return cells, good
+    return cells, good, printed
 
 
 def main():
@@ -125,10 +138,10 @@ def main():
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     failed = 0
     for name in names:
-        cells, good = compare_one(name, arguments)
+        cells, good, printed = compare_one(name, arguments)
         failed += not good
         lines.append("| " + " | ".join([name] + cells) + " |")
-        print(lines[-1], flush=True)
+        print("\n".join(lines[-1:] + printed), flush=True)
     if arguments.markdown:
         arguments.markdown.write_text("\n".join(lines) + "\n")
     print(f"{len(names)} programs, {failed} differ or fail")
