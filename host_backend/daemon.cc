@@ -17,7 +17,7 @@ Daemon::Daemon(const Config& config)
           loop_,
           WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library, config_.nvml_shows_all},
           config_.spare_workers, config_.image_cache_mib * kMib),
-      services_{loop_, config_, pool_, counters_, flights_, ApiHash()} {}
+      services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash()} {}
 
 Daemon::~Daemon() {
   loop_.Unwatch(signal_watch_);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host_backend/flight_store.h"
+#include "host_backend/idle_watch.h"
 #include "host_backend/local_server.h"
 #include "host_backend/services.h"
 #include "host_backend/tcp_server.h"
@@ -34,6 +35,7 @@ class Daemon {
   WorkerPool pool_;
   Counters counters_;
   FlightStore flights_;
+  IdleWatch idle_watch_;
   Services services_;
   UniqueFd signals_;
   EventLoop::WatchId signal_watch_ = 0;

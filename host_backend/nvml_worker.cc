@@ -102,6 +102,7 @@ std::unique_ptr<ServerTransport> MakeTransport(const ReceivedAssignment& receive
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
+  options.watched = !options.futex;
   options.flight = MapFlight(received);
   options.resolve = [](uint64_t, uint64_t) -> std::byte* { return nullptr; };  // no bulk in such a session
   auto* control = reinterpret_cast<HostControl*>(view.base + SlotOffset(view.slot) + kHostControlOffset);

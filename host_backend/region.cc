@@ -4,11 +4,15 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 
@@ -109,6 +113,10 @@ HostControl& Region::host_control(uint32_t slot) const {
   return *reinterpret_cast<HostControl*>(base_ + SlotOffset(slot) + kHostControlOffset);
 }
 
+GuestControl& Region::guest_control(uint32_t slot) const {
+  return *reinterpret_cast<GuestControl*>(base_ + SlotOffset(slot) + kGuestControlOffset);
+}
+
 bool Region::IsBlank() const {
   return AllZero(base_, kGuestPageOffset);
 }
@@ -206,6 +214,21 @@ std::string Region::CopyFlight(uint32_t slot) const {
 
 void Region::ClearHostControl(uint32_t slot) {
   std::memset(&host_control(slot), 0, sizeof(HostControl));
+}
+
+// What a hostile guest writes here costs one system call a link and look, and wakes its own worker at most.
+void Region::WakeSleepers(uint32_t slot) const {
+  const auto wake = [](HotWord& tail, HotWord& head, HotWord& waiting) {
+    if (LoadAcquire(waiting.value) == 0 || LoadAcquire(tail.value) == LoadAcquire(head.value)) return;
+    syscall(SYS_futex, &tail.value, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  };
+  GuestControl& guest = guest_control(slot);
+  HostControl& host = host_control(slot);
+  wake(guest.main_tail, host.main_head, host.main_waiting);
+  for (uint64_t open = LoadAcquire(host.open_channels.value); open != 0; open &= open - 1) {
+    const int i = std::countr_zero(open);
+    wake(guest.channel[i].request_tail, host.channel[i].request_head, host.channel[i].waiting);
+  }
 }
 
 void Region::WriteRefusal(uint32_t slot, std::string_view sentence) {

@@ -73,6 +73,8 @@ class Region {
   // The guest's side of the flight record, as bytes.
   std::string CopyFlight(uint32_t slot) const;
   void ClearHostControl(uint32_t slot);
+  // Wakes the worker's threads that sleep while their ring holds something. From any thread.
+  void WakeSleepers(uint32_t slot) const;
   // Cut to the field's size.
   void WriteRefusal(uint32_t slot, std::string_view sentence);
   // Keeps what a worker wrote there before it died: it knew the cause better.
@@ -91,6 +93,7 @@ class Region {
   HostPage& host_page() const;
   GuestPage& guest_page() const;
   HostControl& host_control(uint32_t slot) const;
+  GuestControl& guest_control(uint32_t slot) const;
 
   UniqueFd fd_;
   const uint64_t bytes_;

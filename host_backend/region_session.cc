@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "host_backend/idle_watch.h"
 #include "host_backend/open_block.h"
 
 namespace causeway::daemon {
@@ -39,6 +40,7 @@ RegionSession::RegionSession(Services& services, std::shared_ptr<Region> region,
       on_closed_(std::move(on_closed)) {}
 
 RegionSession::~RegionSession() {
+  services_.idle_watch.Remove(*region_, slot_);
   services_.flights.End(number_);
   services_.pool.Withdraw(*this);
   ReleaseLive();
@@ -113,6 +115,7 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
   LogInfo(Name() + " is served by worker " + std::to_string(worker_pid_));
   state_ = State::kServing;
+  if (!origin_.vm.empty()) services_.idle_watch.Add(region_, slot_);
   StoreWord(SlotHostState::kServing);
 }
 
@@ -132,6 +135,7 @@ void RegionSession::OnWorkerUsage(const WorkerUsage& usage) {
 
 void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
   worker_pid_ = 0;
+  services_.idle_watch.Remove(*region_, slot_);
   if (!orderly) worker_end_ = how;
   if (state_ == State::kClosing) return Finish();
   if (state_ != State::kServing) return;

@@ -18,6 +18,7 @@ struct Counters {
 };
 
 class FlightStore;
+class IdleWatch;
 
 struct Services {
   EventLoop& loop;
@@ -25,6 +26,7 @@ struct Services {
   WorkerPool& pool;
   Counters& counters;
   FlightStore& flights;
+  IdleWatch& idle_watch;
   const uint64_t api_hash;
   uint32_t live_sessions = 0;  // opening or served, of all kinds
 };

@@ -85,6 +85,7 @@ std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, std::st
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
+  options.watched = !options.futex;
   options.flight = MapFlight(received);
   options.resolve = [holder](uint64_t offset, uint64_t bytes) {
     return (*holder)->ResolveOffset(offset, bytes);

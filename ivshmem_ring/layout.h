@@ -170,6 +170,8 @@ struct HostControl {
   HotWord ready;         // 1 once the worker serves the slot
   HostChannelWords channel[kChannelCount];
   char refusal[512];  // why the slot was refused or ended, one NUL-terminated sentence
+  HotWord
+      open_channels;  // bit i: a thread serves channel i (for who watches them, RingServerOptions::watched)
 };
 static_assert(offsetof(HostControl, channel) == 4 * kHotBytes);
 static_assert(sizeof(HostControl) <= kGuestFlightOffset - kHostControlOffset);

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace causeway {
 namespace {
@@ -148,6 +149,7 @@ struct RingServer::Channel {
   SpinBudget budget;
   std::byte* reserved = nullptr;
   uint64_t sequence = 0;  // of the request that its thread has
+  bool open = false;      // in HostControl::open_channels
 };
 
 RingServer::RingServer(RingServerOptions options)
@@ -175,6 +177,15 @@ RingServer::RingServer(RingServerOptions options)
 
 RingServer::~RingServer() = default;
 
+// A thread that falls asleep at this moment notices when its sleep ends.
+void RingServer::Stop() {
+  stop_.store(true, std::memory_order_release);
+  if (!options_.futex && !options_.watched) return;
+  Wake(guest_->main_tail, host_->main_waiting, true);
+  for (uint32_t i = 0; i < kChannelCount; ++i)
+    Wake(guest_->channel[i].request_tail, host_->channel[i].waiting, true);
+}
+
 RingServer::Channel& RingServer::At(uint32_t index) {
   if (index >= kChannelCount) abort();  // callers bound guest-supplied numbers
   return *channels_[index];
@@ -184,7 +195,7 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudg
                                   std::span<const std::byte>* record, uint64_t* now) {
   WaitPolicy policy = policy_;
   policy.spin_us = budget.us();
-  Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex);
+  Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched);
   for (bool waited = false;; waited = true) {
     // First, so that a peer that never pauses cannot keep a stopped session alive.
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
@@ -226,6 +237,11 @@ bool RingServer::MainReady() {
 
 ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
   Channel& channel = At(index);
+  if (!std::exchange(channel.open, true)) {
+    // Only threads of this side write it. partner: the daemon's Region::WakeSleepers
+    std::atomic_ref<uint64_t>(host_->open_channels.value)
+        .fetch_or(uint64_t{1} << index, std::memory_order_release);
+  }
   uint64_t now = 0;
   const ReceiveStatus status =
       Receive(channel.requests, host_->channel[index].waiting, channel.budget, record, &now);

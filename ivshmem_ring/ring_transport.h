@@ -65,7 +65,9 @@ class RingClient : public ClientTransport {
 
 struct RingServerOptions {
   std::byte* slot = nullptr;
-  bool futex = false;
+  bool futex = false;  // both sides run on one kernel
+  bool watched =
+      false;  // they don't, but somebody watches the rings and wakes this side's threads that sleep
   // Bytes of the region that the session owns and the server has mapped; null if it does not own all of them.
   std::function<std::byte*(uint64_t offset, uint64_t bytes)> resolve;
   FlightImage* flight = nullptr;  // where the server notes its times; null: nowhere
@@ -86,7 +88,7 @@ class RingServer : public ServerTransport {
   void PostAsyncError(uint32_t result) override;
   std::span<std::byte> BulkOf(uint32_t channel, const RecordHeader& header) override;
   bool shares_memory() const override { return true; }
-  void Stop() override { stop_.store(true, std::memory_order_release); }
+  void Stop() override;
   const char* CorruptReason() const override { return corrupt_reason_.load(std::memory_order_acquire); }
 
  private:

@@ -48,9 +48,13 @@ WaitPolicy BlockingPolicy() {
   return policy;
 }
 
+// A session may be idle for days: what wakes its threads is its guest, or who watches for it, and the bound
+// of their sleep is only for a session that is stopped at the moment when they fall asleep.
 WaitPolicy IdlePolicy() {
-  if (FewProcessors()) return {.spin_us = 2, .yield_us = 50, .first_sleep_us = 20, .max_sleep_us = 1000};
-  return {.spin_us = 300, .yield_us = 0, .first_sleep_us = 20, .max_sleep_us = 1000};
+  WaitPolicy policy{.spin_us = 300, .yield_us = 0, .first_sleep_us = 20, .max_sleep_us = 1000};
+  if (FewProcessors()) policy.spin_us = 2, policy.yield_us = 50;
+  policy.max_futex_sleep_us = 500'000;
+  return policy;
 }
 
 // A function that is due after a long kernel may start later by a small part of the kernel's time.

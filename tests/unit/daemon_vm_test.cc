@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A VM's region, with this test in the place of the guest's kernel module.
+#include <linux/futex.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -66,6 +69,38 @@ TEST_F(VmTest, LifeOfASlot) {
   Serve(guest, 2, 8);
   Release(guest, 2, 8);
   EXPECT_EQ(Counter("violations"), 0u);
+}
+
+// This test in the place of a worker's thread that sleeps for its link. False: nobody woke it.
+bool SleepFor(HotWord& tail, HotWord& waiting, time_t seconds, long ns) {
+  const timespec bound{seconds, ns};
+  __atomic_store_n(&waiting.value, 1, __ATOMIC_RELEASE);
+  const auto seen = static_cast<uint32_t>(tail.value);
+  const long result = syscall(SYS_futex, &tail.value, FUTEX_WAIT, seen, &bound, nullptr, 0);
+  __atomic_store_n(&waiting.value, 0, __ATOMIC_RELEASE);
+  return result == 0;
+}
+
+TEST_F(VmTest, ASleepingWorkerIsWokenForWhatItsGuestSends) {
+  constexpr uint32_t kChannel = 5;
+  StartDaemon("ok", VmConfig());
+  GuestRegion guest(region_file());
+  Serve(guest, 1, 1);
+  HostControl& host = guest.host_control(1);
+  GuestControl& control = guest.guest_control(1);
+  auto& request = control.channel[kChannel].request_tail;
+  auto& waiting = host.channel[kChannel].waiting;
+  host.main_head.value = 0;  // the fake worker's mark
+  EXPECT_FALSE(SleepFor(control.main_tail, host.main_waiting, 0, 50'000'000)) << "nothing was sent";
+  control.main_tail.value = 128;
+  EXPECT_TRUE(SleepFor(control.main_tail, host.main_waiting, 20, 0));
+  host.main_head.value = 128;
+  EXPECT_FALSE(SleepFor(control.main_tail, host.main_waiting, 0, 50'000'000)) << "it was taken";
+  request.value = 64;
+  EXPECT_FALSE(SleepFor(request, waiting, 0, 50'000'000)) << "no thread serves the channel";
+  __atomic_store_n(&host.open_channels.value, uint64_t{1} << kChannel, __ATOMIC_RELEASE);
+  EXPECT_TRUE(SleepFor(request, waiting, 20, 0));
+  Release(guest, 1, 1);
 }
 
 TEST_F(VmTest, RefusalAndWorkerDeath) {
