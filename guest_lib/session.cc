@@ -344,7 +344,8 @@ ChannelLease::ChannelLease() {
   channel_ = thread.channel >= 0 ? static_cast<uint32_t>(thread.channel) : kSharedChannel;
   if (channel_ == kSharedChannel) shared_lock_ = std::unique_lock(session_->shared_channel_mutex_);
   const uint64_t bit = uint64_t{1} << channel_;
-  if ((session_->channels_opened_.fetch_or(bit) & bit) == 0) {
+  const bool opened = (session_->channels_opened_.load(std::memory_order_relaxed) & bit) != 0;
+  if (!opened && (session_->channels_opened_.fetch_or(bit) & bit) == 0) {
     PendingPost post(Op::kOpenChannel);
     post.writer().Put(OpenChannelBody{channel_, 0});
     error_ = post.writer().ok() ? post.Finish() : post.writer().error();

@@ -241,8 +241,8 @@ void Session::ServeChannel(uint32_t channel) {
     }
     NoteText(&reply);
     if (!PutReply(channel, reply, {body.data(), bytes})) return;
+    transport_->PublishReply(channel, sizeof reply + bytes);  // first: somebody waits for it
     transport_->DoneRequest(channel);
-    transport_->PublishReply(channel, sizeof reply + bytes);
   }
 }
 

@@ -19,6 +19,12 @@ void KeepCopy(const void* copy) {
   asm volatile("" : : "r"(copy) : "memory");
 }
 
+// As much as a launch takes.
+void Prefetch(const std::byte* at, const std::byte* end) {
+  constexpr int kLines = 4;
+  for (int i = 0; i < kLines && at < end; ++i, at += kRecordAlign) __builtin_prefetch(at);
+}
+
 }  // namespace
 
 uint64_t LoadAcquire(const HotWord& word) {
@@ -107,18 +113,24 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
     KeepCopy(buffer_.data());
     *record = buffer_.first(header.bytes);
     next_head_ += padded;
+    // The next record's lines are in the producer's cache: they come while this one is executed.
+    if (cached_tail_ != next_head_) Prefetch(data_ + (next_head_ & (bytes_ - 1)), data_ + bytes_);
     return Status::kRecord;
   }
 }
 
 bool RingConsumer::Ready() const {
-  return LoadAcquire(*tail_word_) != next_head_;  // a hint: Next() does its own acquire load
+  // A hint: Next() does its own acquire load.
+  return cached_tail_ != next_head_ || LoadAcquire(*tail_word_) != next_head_;
 }
 
-void RingConsumer::Release() {
+bool RingConsumer::Release(uint64_t held_bytes) {
   head_ = next_head_;
   ++sequence_;
+  if (cached_tail_ != head_ && head_ - told_head_ < held_bytes) return false;
+  told_head_ = head_;
   StoreRelease(*head_word_, head_);  // partner: RingProducer::Reserve
+  return true;
 }
 
 }  // namespace causeway

@@ -55,11 +55,15 @@ class alignas(kHotBytes) RingConsumer {
   // Copies the next record into the buffer. kCorrupt: the producer broke the format; `reason()` says how, and
   // the consumer stays unusable.
   Status Next(std::span<const std::byte>* record);
-  // Returns the room of the record that Next() gave, and everything padded before it.
-  void Release();
+  // Done with the record that Next() gave. Its room, and everything padded before it, returns to the producer:
+  // at once, or, while more records are known to wait here, when `held_bytes` have come together. A producer
+  // that waits for room looks at our counter all the time, and each change of it takes the line from there.
+  // False: it returns later.
+  bool Release(uint64_t held_bytes = 0);
 
   const char* reason() const { return reason_; }
-  // Whether the producer has published more than Next() gave.
+  // Whether the producer has published more than Next() gave. Looks at the shared word only if the last look
+  // does not tell.
   bool Ready() const;
   const HotWord* tail_word() const { return tail_word_; }
   // Low half of the tail that the last Next() saw: what a sleeper compares, so that a record published after
@@ -75,6 +79,7 @@ class alignas(kHotBytes) RingConsumer {
   HotWord* head_word_;
   std::span<std::byte> buffer_;
   uint64_t head_ = 0;
+  uint64_t told_head_ = 0;  // what the producer knows of it
   uint64_t next_head_ = 0;
   uint64_t cached_tail_ = 0;
   uint64_t sequence_ = 0;

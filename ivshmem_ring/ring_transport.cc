@@ -227,8 +227,8 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
 void RingServer::DoneMain() {
   main_ticks_ = FlightTicks();
   flight_.End(FlightRecorder::kMainLink, main_sequence_, main_ticks_);
-  main_.Release();
-  Wake(host_->main_head, guest_->main_waiting, options_.futex);
+  constexpr uint64_t kHeldBytes = 4096;  // some twenty launches, less than a guest thread spins for room
+  if (main_.Release(kHeldBytes)) Wake(host_->main_head, guest_->main_waiting, options_.futex);
 }
 
 bool RingServer::MainReady() {
