@@ -39,7 +39,7 @@ bool IsActive(const Object* context) {
 
 Works WorksOn(CUstream stream) {
   if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
-  return {Find(stream), nullptr};
+  return {Find(stream)};
 }
 
 bool LeavesNoWork(Op op) {

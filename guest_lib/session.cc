@@ -18,6 +18,7 @@
 #include "guest_lib/logs.h"
 #include "guest_lib/region_memory.h"
 #include "ivshmem_ring/callback_messages.h"
+#include "ivshmem_ring/flight_recorder.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/managed_messages.h"
 
@@ -293,6 +294,10 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
   header.op = static_cast<uint16_t>(op_);
   header.flags = static_cast<uint16_t>(flags | ThisThread().capture_mode);
   header.context = context_;
+  header.result = FlightThread();
+  if (works_.stream != nullptr && !works_.is_copy) header.main_sequence = WireOf(works_.stream);
+  if (const Object* event = works_.event != nullptr ? works_.event : works_.awaited_event)
+    header.bulk_offset = WireOf(event);
   std::memcpy(record_, &header, kHeader);
   const uint64_t next = session_->transport().main_sequence();
   if (sequence != nullptr) *sequence = next;

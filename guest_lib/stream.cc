@@ -142,7 +142,9 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (flags != CU_EVENT_WAIT_DEFAULT) return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
-  return PostWork<Op::cuStreamWaitEvent>(WorksOn(stream), stream, event, flags);
+  Works works = WorksOn(stream);
+  works.awaited_event = Find(event);
+  return PostWork<Op::cuStreamWaitEvent>(works, stream, event, flags);
 }
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {

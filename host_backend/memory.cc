@@ -61,7 +61,7 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
     const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
     return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
   }
-  if (request.channel == kChannelCount) {
+  if (request.channel == kChannelCount && !request.in_lane) {
     request.unsettled = body.synchronous == 1;
     if (!request.unsettled) session.Settle();  // its stream may be one that does not wait for the others
   }

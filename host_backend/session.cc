@@ -2,18 +2,20 @@
 // Threads of a session, and what happens around every message.
 #include "host_backend/session.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include <cstring>
 
 #include "ivshmem_ring/op_name.h"
+#include "ivshmem_ring/waiter.h"
 
 namespace causeway::host {
 
 Session::Session(std::unique_ptr<ServerTransport> transport, RegionView region)
-    : transport_(std::move(transport)), region_(region) {
+    : transport_(std::move(transport)),
+      region_(region),
+      lanes_(LaneCount(), [this](std::span<const std::byte> record) { ExecuteInLane(record); }) {
   SetCurrentCallbacks(callbacks_);
 }
 
@@ -28,6 +30,7 @@ Session::~Session() {
 void Session::Stop() {
   stop_.store(true, std::memory_order_release);
   transport_->Stop();
+  lanes_.Stop();
   ReleaseCallbackWords();
   callbacks_->Stop();  // last: what it releases meets a session that takes no more requests
 }
@@ -51,7 +54,7 @@ void Session::Dispatch() {
   constexpr uint32_t kMostUnsettled = 32;
   for (;;) {
     std::span<const std::byte> record;
-    if (unsettled_ == kMostUnsettled || !transport_->MainReady()) Settle();
+    if (unsettled_ != 0 && (unsettled_ == kMostUnsettled || !transport_->MainReady())) Settle();
     const ReceiveStatus status = transport_->ReceiveMain(&record);
     if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
@@ -59,6 +62,9 @@ void Session::Dispatch() {
     std::memcpy(&header, record.data(), sizeof header);
     const bool more_copies = header.op == last_unsettled_.op && header.context == last_unsettled_.context;
     if (!more_copies) Settle();
+    const Handed handed = Hand(header, record);
+    if (handed == Handed::kStopped) return;
+    if (handed == Handed::kYes) continue;
     Reader in(record.subspan(sizeof header));
     Writer nothing({});
     Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
@@ -73,6 +79,58 @@ void Session::Dispatch() {
     }
     transport_->DoneMain();
   }
+}
+
+namespace {
+
+// What may be executed beside other posted records: kinds that work on the one stream that they name, change
+// nothing that a record without a stream or a call may ask for (those come after it, by Lanes::Drain and
+// Lanes::Await), and whose handlers run on any thread.
+bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
+  if (header.main_sequence == 0 || header.main_sequence == kLegacyStreamWire ||
+      (header.flags & kResultWanted) != 0 || bytes > Lanes::kMaxRecordBytes)
+    return false;
+  switch (static_cast<Op>(header.op)) {
+    case Op::cuLaunchKernel:
+    case Op::cuEventRecord:
+    case Op::cuEventRecordWithFlags:
+    case Op::cuStreamWaitEvent:
+    case Op::kCopyToDevice:
+    case Op::cuMemcpyHtoDAsync_v2:
+    case Op::cuMemcpyDtoHAsync_v2:
+    case Op::cuMemcpyDtoDAsync_v2:
+    case Op::cuMemsetD8Async:
+    case Op::cuMemsetD16Async:
+    case Op::cuMemsetD32Async:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Session::Handed Session::Hand(const RecordHeader& header, std::span<const std::byte> record) {
+  if (!lanes_.Wanted(header.result, [this] { return transport_->MainReady(); })) return Handed::kNo;
+  if (!MayLeaveDispatcher(header, record.size())) return lanes_.Drain() ? Handed::kNo : Handed::kStopped;
+  Settle();  // its stream may be one that does not wait for the others
+  const Lanes::Names names{header.result, header.main_sequence, header.bulk_offset};
+  if (!lanes_.Hand(names, record)) return Handed::kStopped;
+  dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitForMain
+  transport_->HandedMain();
+  return Handed::kYes;
+}
+
+void Session::ExecuteInLane(std::span<const std::byte> record) {
+  RecordHeader header;
+  std::memcpy(&header, record.data(), sizeof header);
+  Reader in(record.subspan(sizeof header));
+  Writer nothing({});
+  Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
+  request.in_lane = true;
+  const CUresult result = Execute(request);
+  if (result != CUDA_SUCCESS) NoteFailedPost(header, result);
+  transport_->ExecutedMain(header.sequence);
 }
 
 // Several copies one after the other are waited for together: before anything else that might rely on them.
@@ -121,24 +179,23 @@ CUresult Session::TakePostedResult(uint64_t sequence) {
 // A channel request runs only after everything its process posted before it. A number that no guest can have
 // reached would make this wait for ever.
 bool Session::WaitForMain(uint64_t sequence) {
-  constexpr uint64_t kMostInFlight = uint64_t{1} << 20;  // far more than rings and sockets hold
-  constexpr uint32_t kSpins = 200, kYields = 20'000;
+  constexpr uint64_t kMostInFlight = uint64_t{1} << 20;               // far more than rings and sockets hold
   uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Dispatch
   if (sequence > dispatched && sequence - dispatched > kMostInFlight) {
     Violation("a request waits for posted record " + std::to_string(sequence) + " of " +
               std::to_string(dispatched));
     return false;
   }
-  for (uint32_t spins = 0; dispatched < sequence; ++spins) {
-    if (stop_.load(std::memory_order_acquire)) return false;
-    if (spins > kYields) {
-      usleep(50);  // a long posted call, or a guest that lies: neither deserves a core
-    } else if (spins > kSpins) {
-      sched_yield();
-    }
-    dispatched = dispatched_.load(std::memory_order_acquire);
+  if (dispatched < sequence) {
+    WaitPolicy policy = ReplyPolicy();
+    policy.max_sleep_us = 50;  // a long posted call, or a guest that lies: neither deserves a core
+    Waiter waiter(policy, nullptr, nullptr, false);
+    do {
+      if (stop_.load(std::memory_order_acquire)) return false;
+      waiter.Step(0);
+    } while (dispatched_.load(std::memory_order_acquire) < sequence);
   }
-  return true;
+  return lanes_.Await(sequence);
 }
 
 namespace {

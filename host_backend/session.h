@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One guest process as its worker sees it: transport, handles, memory, printed text. Everything a message
 // names is looked up here first; nothing the guest sends is used as an address before it was found inside the
-// session's own memory. Threads: the dispatcher (main link), one thread per opened channel.
+// session's own memory. Threads: the dispatcher (main link) and its lanes (host_backend/lanes.h), one thread
+// per opened channel.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -19,6 +20,7 @@
 #include "host_backend/device_resources.h"
 #include "host_backend/driver.h"
 #include "host_backend/handles.h"
+#include "host_backend/lanes.h"
 #include "host_backend/logs.h"
 #include "host_backend/output.h"
 #include "host_backend/staged_copy.h"
@@ -40,6 +42,7 @@ struct Request {
   uint32_t channel = kChannelCount;  // kChannelCount: main link
   std::span<std::byte> bulk;         // lent by the guest, validated
   uint32_t bulk_written = 0;
+  bool in_lane = false;    // a posted record that another thread than the dispatcher executes
   bool staged = false;     // a piece of a copy (host_backend/staged_copy.h),
   CUevent done = nullptr;  // whose reply waits for this
   bool unsettled = false;  // a posted copy that others may rely on, and that may not be done yet
@@ -158,6 +161,10 @@ class Session {
 
  private:
   void Dispatch();
+  // Gives the record to a lane if that is wanted and can be.
+  enum class Handed { kNo, kYes, kStopped };
+  Handed Hand(const RecordHeader& header, std::span<const std::byte> record);
+  void ExecuteInLane(std::span<const std::byte> record);
   void NoteFailedPost(const RecordHeader& header, CUresult result);
   void ServeChannel(uint32_t channel);
   // Sends the replies of pieces that are done, until there is a request to serve or, if `all`, none is left.
@@ -195,9 +202,10 @@ class Session {
   std::atomic<uint64_t> context_changes_{0};
   WireHandle OwnerOf(HandleKind kind) const;
 
-  std::atomic<uint64_t> dispatched_{
-      0};  // main records executed; released in Dispatch, acquired in WaitForMain
-  std::atomic<bool> stop_{false};
+  // Main records that were executed or handed to a lane; released in Dispatch, acquired in WaitForMain. On a
+  // line of its own: it changes while other threads look at the rest.
+  alignas(kHotBytes) std::atomic<uint64_t> dispatched_{0};
+  alignas(kHotBytes) std::atomic<bool> stop_{false};
   std::mutex threads_mutex_;
   std::vector<std::thread> threads_;
   uint64_t opened_channels_ = 0;
@@ -239,6 +247,8 @@ class Session {
   void RegisterCallbackWords();                        // the caller holds memory_change_mutex_
   Arena words_arena_{sizeof(CallbackWords), nullptr};  // guarded by memory_change_mutex_
   std::atomic<bool> callback_words_ready_{false};
+
+  Lanes lanes_;  // last: its threads use all the rest
 };
 
 // The primary context of device 0 that the worker made before it had a guest; null once the guest holds it

@@ -27,7 +27,7 @@ constexpr int kExecFailed = 127;
 // Variables of the daemon that would change which library the worker loads, or make it a guest of itself.
 bool KeptFromWorker(const std::string& entry) {
   return entry.rfind("LD_PRELOAD=", 0) == 0 || entry.rfind("LD_AUDIT=", 0) == 0 ||
-         entry.rfind("CAUSEWAY", 0) == 0;
+         (entry.rfind("CAUSEWAY", 0) == 0 && entry.rfind("CAUSEWAY_LANES=", 0) != 0);
 }
 
 std::string NameOf(const std::string& entry) {

@@ -55,7 +55,10 @@ void FlightRecorder::Begin(uint32_t link, const RecordHeader& header, uint32_t w
 void FlightRecorder::End(uint32_t link, uint64_t sequence, uint64_t ticks) {
   if (image_ == nullptr) return;
   FlightRecord& record = At(link, sequence);
-  if (record.number == static_cast<uint32_t>(sequence) + 1) Store(record.end, ticks);
+  // Of the main link several threads may tell ends. If a later record takes the place just now, its end is
+  // wrong for as long as it has none of its own.
+  const uint32_t number = std::atomic_ref<uint32_t>(record.number).load(std::memory_order_relaxed);
+  if (number == static_cast<uint32_t>(sequence) + 1) Store(record.end, ticks);
 }
 
 }  // namespace causeway

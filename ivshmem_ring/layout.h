@@ -207,7 +207,7 @@ struct FlightRecord {
   uint64_t begin;   // ticks. guest: before it is published; host: when its thread took it
   uint64_t end;     // guest: the reply is there; host: it is executed. 0: not yet, or posted (guest)
   uint32_t number;  // low half of sequence + 1, stored last; 0: empty
-  uint32_t who;     // guest: which thread; host: low half of RecordHeader::main_sequence
+  uint32_t who;     // guest: which thread; host: low half of RecordHeader::main_sequence, 0 of main records
   uint32_t bytes;
   uint16_t op;
   uint16_t reserved;

@@ -15,11 +15,12 @@ struct RecordHeader {
   uint16_t flags;          // RecordFlags | capture mode
   uint64_t sequence;       // records before this one in its ring; the reader expects exactly this
   WireHandle context;      // request: the caller's current context, 0 = none
-  uint64_t main_sequence;  // channel request: main records that must have been dispatched before it runs
-  uint64_t
-      bulk_offset;  // request: where its bulk buffer lies in the region; over TCP a number the reply repeats
-  uint32_t bulk_bytes;  // request: size lent to the host; reply: size written
-  uint32_t result;      // reply: CUresult
+  uint64_t main_sequence;  // channel request: main records that must have been executed before it runs
+                           // posted: WireHandle of the one stream that it works on; 0: anything, anywhere
+  uint64_t bulk_offset;    // request: where its bulk buffer lies in the region; over TCP a number the reply
+                           // repeats. posted: WireHandle of an event that it records or waits for
+  uint32_t bulk_bytes;     // request: size lent to the host; reply: size written
+  uint32_t result;         // reply: CUresult. posted: a number of the thread (FlightThread())
 };
 static_assert(sizeof(RecordHeader) == 48);
 

@@ -55,10 +55,10 @@ class alignas(kHotBytes) RingConsumer {
   // Copies the next record into the buffer. kCorrupt: the producer broke the format; `reason()` says how, and
   // the consumer stays unusable.
   Status Next(std::span<const std::byte>* record);
-  // Done with the record that Next() gave. Its room, and everything padded before it, returns to the producer:
-  // at once, or, while more records are known to wait here, when `held_bytes` have come together. A producer
-  // that waits for room looks at our counter all the time, and each change of it takes the line from there.
-  // False: it returns later.
+  // Done with the record that Next() gave. Its room, and everything padded before it, returns to the
+  // producer: at once, or, while more records are known to wait here, when `held_bytes` have come together. A
+  // producer that waits for room looks at our counter all the time, and each change of it takes the line from
+  // there. False: it returns later.
   bool Release(uint64_t held_bytes = 0);
 
   const char* reason() const { return reason_; }

@@ -225,8 +225,16 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
 }
 
 void RingServer::DoneMain() {
-  main_ticks_ = FlightTicks();
+  HandedMain();
   flight_.End(FlightRecorder::kMainLink, main_sequence_, main_ticks_);
+}
+
+void RingServer::ExecutedMain(uint64_t sequence) {
+  flight_.End(FlightRecorder::kMainLink, sequence, FlightTicks());
+}
+
+void RingServer::HandedMain() {
+  main_ticks_ = FlightTicks();
   constexpr uint64_t kHeldBytes = 4096;  // some twenty launches, less than a guest thread spins for room
   if (main_.Release(kHeldBytes)) Wake(host_->main_head, guest_->main_waiting, options_.futex);
 }

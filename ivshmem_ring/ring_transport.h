@@ -79,6 +79,8 @@ class RingServer : public ServerTransport {
 
   ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override;
   void DoneMain() override;
+  void HandedMain() override;
+  void ExecutedMain(uint64_t sequence) override;
   bool MainReady() override;
   ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override;
   bool RequestReady(uint32_t channel) override;

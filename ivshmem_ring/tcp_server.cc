@@ -82,7 +82,8 @@ ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std
   link.current_bytes = QueuedRecordBytes(link.current.record.size());
   *record = link.current.record;
   const RecordHeader header = HeaderOf(link.current.record);
-  flight_.Begin(index, header, static_cast<uint32_t>(header.main_sequence), FlightTicks());
+  const bool is_main = index == FlightRecorder::kMainLink;
+  flight_.Begin(index, header, is_main ? 0 : static_cast<uint32_t>(header.main_sequence), FlightTicks());
   return ReceiveStatus::kRecord;
 }
 
@@ -98,7 +99,15 @@ ReceiveStatus TcpServer::ReceiveMain(std::span<const std::byte>* record) {
 }
 
 void TcpServer::DoneMain() {
-  flight_.End(FlightRecorder::kMainLink, HeaderOf(main_->current.record).sequence, FlightTicks());
+  ExecutedMain(HeaderOf(main_->current.record).sequence);
+  HandedMain();
+}
+
+void TcpServer::ExecutedMain(uint64_t sequence) {
+  flight_.End(FlightRecorder::kMainLink, sequence, FlightTicks());
+}
+
+void TcpServer::HandedMain() {
   main_done_bytes_ += main_->current_bytes;
   Done(*main_);
   if (main_done_bytes_ - main_told_bytes_ < kMainCreditBytes) return;

@@ -65,7 +65,10 @@ class ServerTransport {
   // Waits for the next record; the view is valid until the next Receive of that link. kStopped: Stop() was
   // called or the connection ended. kCorrupt: the peer broke the format.
   virtual ReceiveStatus ReceiveMain(std::span<const std::byte>* record) = 0;
-  virtual void DoneMain() = 0;   // the record is executed, its room returns
+  virtual void DoneMain() = 0;  // the record is executed, its room returns
+  // It was copied, and its room returns; another thread executes it, and tells that it has: any thread.
+  virtual void HandedMain() = 0;
+  virtual void ExecutedMain(uint64_t sequence) = 0;
   virtual bool MainReady() = 0;  // whether ReceiveMain would return at once
   virtual ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) = 0;
   // Whether ReceiveRequest would return at once.

@@ -37,6 +37,8 @@ class ScriptedTransport : public ServerTransport {
     return ReceiveStatus::kRecord;
   }
   void DoneMain() override {}
+  void HandedMain() override {}
+  void ExecutedMain(uint64_t) override {}
   bool MainReady() override { return true; }
   ReceiveStatus ReceiveRequest(uint32_t, std::span<const std::byte>*) override {
     return ReceiveStatus::kStopped;

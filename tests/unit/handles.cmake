@@ -16,3 +16,9 @@ target_link_libraries(fatbin_test PRIVATE causeway_options GTest::gtest_main)
 target_include_directories(fatbin_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME fatbin COMMAND fatbin_test)
 set_tests_properties(fatbin PROPERTIES LABELS unit TIMEOUT 60)
+
+# Posted work of several guest threads.
+add_executable(lanes_test lanes_test.cc)
+target_link_libraries(lanes_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)
+add_test(NAME lanes COMMAND lanes_test)
+set_tests_properties(lanes PROPERTIES LABELS unit TIMEOUT 60)

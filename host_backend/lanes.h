@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that execute posted records of several guest threads at once, when one dispatcher is not enough: a
+// launch costs some 4 us in the driver, and natively each thread of the program pays for its own.
+//
+// The dispatcher stays the one reader of the main link. What it hands over is executed in order
+// - among the records of one guest thread, as natively: programs may rely on the order of their own calls
+//   beyond what streams and events say (kernels that wait for kernels of other streams);
+// - among the records that work on one stream, or name one event, whoever posted them.
+// All else has no order but what the dispatcher gives it by waiting until the lanes are empty. So work on the
+// legacy stream, which streams wait for by the order of calls, comes after all that was posted before it, and
+// before all that is posted after.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "ivshmem_ring/record.h"
+#include "ivshmem_ring/ring.h"
+
+namespace causeway::host {
+
+class Lanes {
+ public:
+  static constexpr uint32_t kMost = 8;
+  static constexpr size_t kMaxRecordBytes = 8u << 10;  // a larger one is the dispatcher's
+  using Execute = std::function<void(std::span<const std::byte> record)>;
+
+  // `most` threads, made when they are needed; below 2: none. Each runs `execute`.
+  Lanes(uint32_t most, Execute execute);
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  // ---- the dispatcher alone
+
+  // What the order hangs on, as the record names it. The guest may lie: then its own calls lose their order.
+  struct Names {
+    uint32_t thread = 0;
+    uint64_t stream = 0;
+    uint64_t event = 0;  // 0: none
+  };
+  // Called for every record. Whether it should be handed over, if it can: several guest threads post, and
+  // more is there than this record, or what came before is still being executed.
+  bool Wanted(uint32_t thread, auto more_ready) {
+    if (most_ == 0) return false;
+    if (thread != last_thread_) {
+      last_thread_ = thread;
+      crowded_ = kCrowdedFor;
+    } else if (crowded_ > 0) {
+      --crowded_;
+    }
+    return !IsIdle() || (crowded_ > 0 && more_ready());
+  }
+  // Copies the record and returns; waits while its lane is full, or another one is about to execute what it
+  // must come after. False: stopped.
+  bool Hand(const Names& names, std::span<const std::byte> record);
+  // Waits until all that was handed over is executed. False: stopped.
+  bool Drain();
+
+  // ---- any thread
+
+  // Waits until all that was handed over with a lower sequence is executed. The caller knows that the
+  // dispatcher has come so far. False: stopped.
+  bool Await(uint64_t sequence);
+  // Ends every wait, now and later; what is not yet begun is never executed.
+  void Stop() { stop_.store(true, std::memory_order_release); }
+
+ private:
+  static constexpr uint64_t kLaneBytes = 64u << 10;
+  static constexpr uint32_t kCrowdedFor = 64;  // records
+
+  struct Lane {
+    Lane();
+    std::vector<std::byte> memory{kLaneBytes};
+    std::vector<std::byte> buffer{kMaxRecordBytes + sizeof(RecordHeader)};
+    HotWord tail{}, head{}, sleeping{};
+    RingProducer in;
+    RingConsumer out;
+    // Records. The dispatcher's, released after the record is in the ring; acquired in Await.
+    alignas(kHotBytes) std::atomic<uint64_t> handed{0};
+    // The lane's, released after the record is executed; acquired by whoever waits for that.
+    alignas(kHotBytes) std::atomic<uint64_t> executed{0};
+    std::atomic<uint64_t> sequence{0};  // behind the newest executed record's
+    std::thread thread;
+  };
+  // Where something was last named, and as which of its lane's records.
+  struct Use {
+    uint32_t lane = 0;
+    uint64_t position = 0;
+  };
+
+  void Run(Lane& lane);
+  bool IsPending(const Use& use) const {
+    return lanes_[use.lane] != nullptr &&
+           lanes_[use.lane]->executed.load(std::memory_order_acquire) < use.position;
+  }
+  uint64_t Waiting(uint32_t lane) const;
+  bool IsIdle() const;
+  uint32_t Choose(const Use& thread, const Use& stream);
+  // False: stopped.
+  template <class Done>
+  bool WaitUntil(Done done);
+
+  const uint32_t most_;
+  const Execute execute_;
+  std::unique_ptr<Lane> lanes_[kMost];
+  std::atomic<uint32_t> count_{0};  // released when a lane is made; acquired in Await
+  std::atomic<bool> stop_{false};
+
+  // The dispatcher's. Different names that share a place only wait for each other needlessly.
+  static constexpr size_t kThreadUses = 64, kObjectUses = 256;
+  std::array<Use, kThreadUses> threads_;
+  std::array<Use, kObjectUses> objects_;
+  uint32_t last_thread_ = 0;
+  uint32_t crowded_ = 0;  // records for which several threads count as posting
+};
+
+// How many lanes a worker has: half of the processors it may use; none where there are few.
+// CAUSEWAY_LANES=number in the daemon's environment says otherwise.
+uint32_t LaneCount();
+
+}  // namespace causeway::host
