@@ -29,7 +29,7 @@ struct Works {
   Object* stream = nullptr;
   Object* event = nullptr;  // recorded
   Object* awaited_event = nullptr;
-  bool is_copy = false;     // a synchronous one: nobody waits for it, and once executed it is done
+  bool is_copy = false;  // a synchronous one: nobody waits for it, and once executed it is done
 };
 // On that stream alone. The legacy stream holds up others, so work in it counts as work anywhere.
 Works WorksOn(CUstream stream);

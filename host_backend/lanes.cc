@@ -26,16 +26,10 @@ WaitPolicy LanePolicy() {
   return policy;
 }
 
-WaitPolicy OrderPolicy() {
-  WaitPolicy policy = ReplyPolicy();
-  policy.max_sleep_us = 50;
-  return policy;
-}
-
 }  // namespace
 
 Lanes::Lane::Lane()
-    : in(memory.data(), kLaneBytes, &tail, &head), out(memory.data(), kLaneBytes, &tail, &head, buffer) {}
+    : in(memory.get(), kLaneBytes, &tail, &head), out(memory.get(), kLaneBytes, &tail, &head, buffer) {}
 
 Lanes::Lanes(uint32_t most, Execute execute)
     : most_(most < 2 ? 0 : std::min(most, kMost)), execute_(std::move(execute)) {}

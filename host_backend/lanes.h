@@ -49,11 +49,13 @@ class Lanes {
   // more is there than this record, or what came before is still being executed.
   bool Wanted(uint32_t thread, auto more_ready) {
     if (most_ == 0) return false;
+    ++since_change_;
+    if (crowded_ > 0) --crowded_;
     if (thread != last_thread_) {
+      // One thread that goes on where another has ended is no crowd.
+      if (since_change_ < kCrowdedFor) crowded_ = kCrowdedFor;
+      since_change_ = 0;
       last_thread_ = thread;
-      crowded_ = kCrowdedFor;
-    } else if (crowded_ > 0) {
-      --crowded_;
     }
     return !IsIdle() || (crowded_ > 0 && more_ready());
   }
@@ -72,12 +74,14 @@ class Lanes {
   void Stop() { stop_.store(true, std::memory_order_release); }
 
  private:
-  static constexpr uint64_t kLaneBytes = 64u << 10;
-  static constexpr uint32_t kCrowdedFor = 64;  // records
+  // As much as the main ring and more: whose records fill it must not keep those behind them from other
+  // lanes.
+  static constexpr uint64_t kLaneBytes = 2 * kMainRingBytes;
+  static constexpr uint32_t kCrowdedFor = 256;  // records
 
   struct Lane {
     Lane();
-    std::vector<std::byte> memory{kLaneBytes};
+    std::unique_ptr<std::byte[]> memory = std::make_unique_for_overwrite<std::byte[]>(kLaneBytes);
     std::vector<std::byte> buffer{kMaxRecordBytes + sizeof(RecordHeader)};
     HotWord tail{}, head{}, sleeping{};
     RingProducer in;
@@ -118,7 +122,8 @@ class Lanes {
   std::array<Use, kThreadUses> threads_;
   std::array<Use, kObjectUses> objects_;
   uint32_t last_thread_ = 0;
-  uint32_t crowded_ = 0;  // records for which several threads count as posting
+  uint64_t since_change_ = kCrowdedFor;  // of the thread that posts, in records
+  uint32_t crowded_ = 0;                 // records for which several threads count as posting
 };
 
 // How many lanes a worker has: half of the processors it may use; none where there are few.

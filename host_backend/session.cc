@@ -187,9 +187,7 @@ bool Session::WaitForMain(uint64_t sequence) {
     return false;
   }
   if (dispatched < sequence) {
-    WaitPolicy policy = ReplyPolicy();
-    policy.max_sleep_us = 50;  // a long posted call, or a guest that lies: neither deserves a core
-    Waiter waiter(policy, nullptr, nullptr, false);
+    Waiter waiter(OrderPolicy(), nullptr, nullptr, false);
     do {
       if (stop_.load(std::memory_order_acquire)) return false;
       waiter.Step(0);

@@ -156,7 +156,7 @@ static_assert(offsetof(OpenBlock, environment) == 40 && sizeof(OpenBlock) == 40 
 
 struct GuestControl {
   HotWord main_tail;
-  HotWord main_waiting;  // 1 while a guest thread sleeps for room in the main ring
+  HotWord reserved;
   GuestChannelWords channel[kChannelCount];
   OpenBlock open;
 };

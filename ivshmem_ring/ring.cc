@@ -124,13 +124,12 @@ bool RingConsumer::Ready() const {
   return cached_tail_ != next_head_ || LoadAcquire(*tail_word_) != next_head_;
 }
 
-bool RingConsumer::Release(uint64_t held_bytes) {
+void RingConsumer::Release(uint64_t held_bytes) {
   head_ = next_head_;
   ++sequence_;
-  if (cached_tail_ != head_ && head_ - told_head_ < held_bytes) return false;
+  if (cached_tail_ != head_ && head_ - told_head_ < held_bytes) return;
   told_head_ = head_;
   StoreRelease(*head_word_, head_);  // partner: RingProducer::Reserve
-  return true;
 }
 
 }  // namespace causeway

@@ -58,8 +58,8 @@ class alignas(kHotBytes) RingConsumer {
   // Done with the record that Next() gave. Its room, and everything padded before it, returns to the
   // producer: at once, or, while more records are known to wait here, when `held_bytes` have come together. A
   // producer that waits for room looks at our counter all the time, and each change of it takes the line from
-  // there. False: it returns later.
-  bool Release(uint64_t held_bytes = 0);
+  // there.
+  void Release(uint64_t held_bytes = 0);
 
   const char* reason() const { return reason_; }
   // Whether the producer has published more than Next() gave. Looks at the shared word only if the last look

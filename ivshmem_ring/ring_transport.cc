@@ -57,16 +57,24 @@ std::string RingClient::LossReason() {
   return reason;
 }
 
-std::byte* RingClient::ReserveMain(size_t bytes) {
+std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) {
   main_reserved_ = main_.Reserve(bytes);
   if (main_reserved_ != nullptr) return main_reserved_;
-  Waiter waiter(policy_, &host_->main_head, &guest_->main_waiting, options_.futex);
+  WaitPolicy policy = policy_;
+  policy.max_sleep_us = 100;  // nobody wakes us: the host has the whole ring to execute meanwhile
+  Waiter waiter(policy, &host_->main_head, nullptr, false);
   for (;;) {
     const uint32_t seen = Low(host_->main_head);
     main_reserved_ = main_.Reserve(bytes);
     if (main_reserved_ != nullptr) return main_reserved_;
-    waiter.Step(seen);
-    if (waiter.TimeToCheckPeer() && Lost()) return nullptr;
+    lock.unlock();
+    bool lost = false;
+    do {
+      waiter.Step(seen);
+      lost = waiter.TimeToCheckPeer() && Lost();
+    } while (!lost && Low(host_->main_head) == seen);
+    lock.lock();
+    if (lost) return nullptr;
   }
 }
 
@@ -236,7 +244,7 @@ void RingServer::ExecutedMain(uint64_t sequence) {
 void RingServer::HandedMain() {
   main_ticks_ = FlightTicks();
   constexpr uint64_t kHeldBytes = 4096;  // some twenty launches, less than a guest thread spins for room
-  if (main_.Release(kHeldBytes)) Wake(host_->main_head, guest_->main_waiting, options_.futex);
+  main_.Release(kHeldBytes);
 }
 
 bool RingServer::MainReady() {

@@ -94,7 +94,7 @@ void TcpClient::StartReader() {
   });
 }
 
-std::byte* TcpClient::ReserveMain(size_t bytes) {
+std::byte* TcpClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>&) {
   if (bytes > main_buffer_.size()) abort();  // as the ring does: no such record exists
   // What the host has not executed stays within its queue: were its queue full, its reader would stand still,
   // and with it the channels that may bring what the queue waits for (the end of a host function).

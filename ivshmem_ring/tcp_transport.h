@@ -37,7 +37,7 @@ class TcpClient final : public ClientTransport {
   // bulk_offset = index.
   std::byte* BulkBuffer(uint32_t index);
 
-  std::byte* ReserveMain(size_t bytes) override;
+  std::byte* ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) override;
   void PublishMain(size_t bytes) override;
   uint64_t main_sequence() const override { return main_sequence_.load(std::memory_order_acquire); }
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -34,8 +35,9 @@ class ClientTransport {
  public:
   virtual ~ClientTransport() = default;
 
-  // Main link. The caller holds the session's main lock from Reserve to Publish. Null: the session is lost.
-  virtual std::byte* ReserveMain(size_t bytes) = 0;
+  // Main link. The caller holds the session's main lock from Reserve to Publish; it may be given back while
+  // there is no room, so that all who wait have the same chance. Null: the session is lost.
+  virtual std::byte* ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) = 0;
   virtual void PublishMain(size_t bytes) = 0;
   virtual uint64_t main_sequence() const = 0;  // records published so far
 

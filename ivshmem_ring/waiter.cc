@@ -65,6 +65,13 @@ WaitPolicy DevicePolicy() {
   return policy;
 }
 
+// That is microseconds, or a call that blocks, or a guest that lies: the last two deserve no processor.
+WaitPolicy OrderPolicy() {
+  WaitPolicy policy{.spin_us = 50, .yield_us = 200, .first_sleep_us = 20, .max_sleep_us = 50};
+  if (FewProcessors()) policy.spin_us = 2;
+  return policy;
+}
+
 void SpinBudget::Note(uint64_t waited_us) {
   constexpr uint32_t kLeastUs = 10;
   if (waited_us <= us_) return;

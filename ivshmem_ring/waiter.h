@@ -23,6 +23,7 @@ WaitPolicy ReplyPolicy(bool futex);  // a guest thread waiting for its answer
 WaitPolicy BlockingPolicy();         // the same where the program asked for a wait that costs no processor
 WaitPolicy IdlePolicy();             // a host thread waiting for work
 WaitPolicy DevicePolicy();           // a guest thread watching words that the GPU writes, which wakes nobody
+WaitPolicy OrderPolicy();            // a host thread waiting for another to execute what comes before
 
 // How long spinning for work has paid lately. What comes after the longest spin that is worth while halves
 // it, what would have come within that doubles it.

@@ -116,7 +116,8 @@ class Session {
     if (client_->AwaitReply(0).empty()) abort();
   }
   void Post(size_t bytes) {
-    std::byte* record = client_->ReserveMain(bytes);
+    std::unique_lock lock(main_mutex_);
+    std::byte* record = client_->ReserveMain(bytes, lock);
     Fill(record, bytes, 0);
     client_->PublishMain(bytes);
   }
@@ -133,6 +134,7 @@ class Session {
   std::byte* slot_;
   pid_t server_process_;
   std::unique_ptr<ClientTransport> client_;
+  std::mutex main_mutex_;
 };
 
 // One call with an empty handler.

@@ -279,7 +279,9 @@ class TestSession {
 // One posted record: `value`, then filler up to `bytes` in all. False: the session is lost.
 inline bool Post(ClientTransport& client, uint16_t op, uint64_t value,
                  size_t bytes = sizeof(RecordHeader) + 8) {
-  std::byte* record = client.ReserveMain(bytes);
+  std::mutex alone;
+  std::unique_lock lock(alone);
+  std::byte* record = client.ReserveMain(bytes, lock);
   if (record == nullptr) return false;
   RecordHeader header{};
   header.op = op;

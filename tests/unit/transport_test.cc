@@ -188,7 +188,9 @@ TEST_P(TransportProcesses, AKilledServerEndsEveryWaitWithAReason) {
   EXPECT_LT(Clock::now() - killed, std::chrono::seconds(2));
   for (auto& thread : threads) thread.join();
   EXPECT_NE(client.LossReason(), "");
-  EXPECT_EQ(client.ReserveMain(1000 * 60), nullptr) << "and later calls fail at once";
+  std::mutex main_mutex;
+  std::unique_lock lock(main_mutex);
+  EXPECT_EQ(client.ReserveMain(1000 * 60, lock), nullptr) << "and later calls fail at once";
   Request(client, 5, kEcho, {});
   EXPECT_TRUE(client.AwaitReply(5).empty());
 }
