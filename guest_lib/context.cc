@@ -75,7 +75,7 @@ CUresult Activate(CUdevice device) {
     detail.active.store(true);
     return CUDA_SUCCESS;
   }
-  return Session::Get()->sticky();
+  return Session::Made().sticky();
 }
 
 // Nobody needs the primary context any more.
@@ -460,7 +460,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   const WithoutContext none;
   const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxReset_v2, device);
   FreeMemoryOf(object);
-  return result == Session::Get()->sticky() ? CUDA_SUCCESS
+  return result == Session::Made().sticky() ? CUDA_SUCCESS
                                             : result;  // after a fault reset says 0, as natively
 }
 

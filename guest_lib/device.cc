@@ -12,7 +12,7 @@ namespace {
 CUresult Describe(CUdevice device, const DeviceDescription** description) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-  *description = &Session::Get()->devices()[static_cast<size_t>(device)];
+  *description = &Session::Made().devices()[static_cast<size_t>(device)];
   return CUDA_SUCCESS;
 }
 
@@ -29,11 +29,11 @@ CUresult CopyText(char* to, int room, const char* from) {
 }  // namespace
 
 int DeviceCount() {
-  return static_cast<int>(Session::Get()->devices().size());
+  return static_cast<int>(Session::Made().devices().size());
 }
 
 DeviceIdentity Identity(int device) {
-  const DeviceDescription& description = Session::Get()->devices()[static_cast<size_t>(device)];
+  const DeviceDescription& description = Session::Made().devices()[static_cast<size_t>(device)];
   return {description.uuid, Attribute(description, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
           Attribute(description, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
           Attribute(description, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)};

@@ -52,7 +52,7 @@ void FreeDone() {
   }
   for (StagedCopy* copy : ended) {
     callbacks::Release(copy->number);
-    if (copy->staging != nullptr) Session::Get()->memory().Free(copy->staging);
+    if (copy->staging != nullptr) Session::Made().memory().Free(copy->staging);
     delete copy;
   }
 }

@@ -27,7 +27,7 @@ struct HostPools {
 auto& all = *new HostPools;  // never destroyed
 
 void Release(CUdeviceptr address) {
-  Session::Get()->memory().Free(reinterpret_cast<void*>(address));
+  Session::Made().memory().Free(reinterpret_cast<void*>(address));
 }
 
 // Gives back what no stream needs any more.
@@ -93,7 +93,7 @@ CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool p
   }
   Reclaim();
   void* memory = nullptr;
-  const CUresult result = Session::Get()->memory().Allocate(bytes, HostKind::kPooled, 0, &memory);
+  const CUresult result = Session::Made().memory().Allocate(bytes, HostKind::kPooled, 0, &memory);
   if (result != CUDA_SUCCESS) return result;
   *address = reinterpret_cast<CUdeviceptr>(memory);
   const std::lock_guard lock(all.mutex);

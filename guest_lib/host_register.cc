@@ -319,7 +319,7 @@ std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, PageRange pages) 
 
 // Ordinary pages in the place of the runs, whose region pages are free again.
 void ReturnRuns(std::vector<std::pair<uint64_t, Run>> runs, PageRange pages) {
-  Connection& connection = Session::Get()->connection();
+  Connection& connection = Session::Made().connection();
   Return job{connection, std::move(runs)};
   AwayFrom(pages.begin, pages.end, PutAllBack, &job);
   for (size_t i = 0; i < job.runs.size(); ++i) {
@@ -341,7 +341,7 @@ void ReturnPages(const HostAllocation& range) {
 }
 
 CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mappings) {
-  Connection& connection = Session::Get()->connection();
+  Connection& connection = Session::Made().connection();
   const PageRange pages = OwnPages(registry.ranges, range->address, range->bytes);
   uint64_t offset = 0;
   bool zeroed = false;
@@ -375,7 +375,7 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
 }
 
 CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
-  Session& session = *Session::Get();
+  Session& session = Session::Made();
   HostAllocation range{.address = address, .bytes = bytes, .kind = HostKind::kRegistered, .flags = flags};
   range.context = CurrentContextObject();
   range.id = NextId();
@@ -401,7 +401,7 @@ CUresult Unregister(uint64_t address) {
     return FindHost(address, &other) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   const HostAllocation range = found->second;
-  const bool shared = Session::Get()->transport().shares_memory();
+  const bool shared = Session::Made().transport().shares_memory();
   if (const CUresult result = shared ? SendUnregister(address) : DrainDevice()) return result;
   if (shared) ReturnPages(range);
   ForgetRange(address);
@@ -468,7 +468,7 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (IsDeviceAddress(address)) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult sticky = Session::Get()->sticky()) return sticky;
+  if (const CUresult sticky = Session::Made().sticky()) return sticky;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   static const int at_fork = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   (void)at_fork;

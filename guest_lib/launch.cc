@@ -24,7 +24,7 @@ struct Shape3 {
 // goes beyond those that are known, the driver judges (IsOrdinary).
 CUresult CheckConfiguration(const Shape3& shape) {
   const DeviceDescription& device =
-      Session::Get()->devices()[static_cast<size_t>(ContextOf(CurrentContextObject()).device)];
+      Session::Made().devices()[static_cast<size_t>(ContextOf(CurrentContextObject()).device)];
   constexpr CUdevice_attribute kBlock[] = {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
                                            CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
                                            CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z};

@@ -85,7 +85,7 @@ bool IsMigrating(CUdeviceptr address) {
 // The range as the driver sees it: whole pages, of one managed allocation.
 CUresult ManagedRange(CUdeviceptr address, size_t bytes, PageRange* range) {
   if (const CUresult result = NeedContext()) return result;
-  if (const CUresult sticky = Session::Get()->sticky()) return sticky;
+  if (const CUresult sticky = Session::Made().sticky()) return sticky;
   HostAllocation allocation;
   if (bytes == 0 || !FindManaged(address, &allocation) ||
       bytes > allocation.bytes - (address - allocation.address)) {
@@ -369,7 +369,7 @@ CUresult AllocateMigrating(CUdeviceptr* address, size_t bytes, unsigned flags) {
 
 CUresult AllocateCoherent(CUdeviceptr* address, size_t bytes, unsigned flags) {
   void* made = nullptr;
-  const CUresult result = Session::Get()->memory().Allocate(bytes, HostKind::kManaged, flags, &made);
+  const CUresult result = Session::Made().memory().Allocate(bytes, HostKind::kManaged, flags, &made);
   if (result == CUDA_SUCCESS) *address = reinterpret_cast<CUdeviceptr>(made);
   return result;
 }
@@ -394,7 +394,7 @@ CUresult FreeManaged(const HostAllocation& allocation) {
   // As cuMemFree of any memory, this waits for the whole device.
   if (const CUresult result = DrainDevice()) return result;
   ForgetAdvice(allocation.address, allocation.address + allocation.bytes);
-  const bool freed = Session::Get()->memory().Free(reinterpret_cast<void*>(allocation.address));
+  const bool freed = Session::Made().memory().Free(reinterpret_cast<void*>(allocation.address));
   return freed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -409,7 +409,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
   if (const CUresult result = NeedContext()) return result;
   if (address == nullptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
     return CUDA_ERROR_INVALID_VALUE;
-  Session& session = *Session::Get();
+  Session& session = Session::Made();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   const bool shares = session.transport().shares_memory();

@@ -184,7 +184,7 @@ CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
 }
 
 PointerKind KindOfPointer(uint64_t address) {
-  if (Session::Get()->memory().InWindow(address)) return PointerKind::kPinned;
+  if (Session::Made().memory().InWindow(address)) return PointerKind::kPinned;
   if (IsDeviceAddress(address)) {
     HostAllocation managed;
     return FindMigrating(address, &managed, true) ? PointerKind::kManaged : PointerKind::kDevice;
@@ -210,7 +210,7 @@ void EndRegistrationsOf(Object* context) {
 }
 
 void FreeMemoryOf(const Object* context) {
-  Session::Get()->memory().FreeOf(context);
+  Session::Made().memory().FreeOf(context);
   FreePrivateHostOf(context);
   const std::unique_lock lock(allocations_mutex);
   std::erase_if(allocations, [context](const auto& entry) { return entry.second.context == context; });
@@ -312,7 +312,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
   constexpr unsigned kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (address == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
-  Session& session = *Session::Get();
+  Session& session = Session::Made();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   *address = nullptr;
@@ -327,7 +327,7 @@ CUresult cuMemAllocHost_v2(void** address, size_t bytes) {
 
 CUresult cuMemFreeHost(void* address) {
   if (const CUresult result = NeedContext()) return result;
-  Session& session = *Session::Get();
+  Session& session = Session::Made();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (address == nullptr) return CUDA_SUCCESS;  // as driver 580 answers
   HostAllocation host;
@@ -372,7 +372,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
     const CUresult result = Wait<Op::cuPointerSetAttribute>(value, attribute, address);
     if (result != CUDA_SUCCESS) return result;
     if (!SetDeviceSyncMemops(address, on)) SetMigratingSyncMemops(address, on);
-  } else if (!Session::Get()->memory().SetSyncMemops(address, on) && !SetRegisteredSyncMemops(address, on)) {
+  } else if (!Session::Made().memory().SetSyncMemops(address, on) && !SetRegisteredSyncMemops(address, on)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (on) any_sync_memops.store(true);

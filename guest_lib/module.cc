@@ -92,7 +92,7 @@ Image ImageForDevices(unsigned option_count, const CUjit_option* names) {
   std::vector<Capability> capabilities;
   const CUjit_option* end = names != nullptr ? names + option_count : names;
   if (std::find(names, end, CU_JIT_TARGET) == end) {
-    for (const DeviceDescription& device : Session::Get()->devices()) {
+    for (const DeviceDescription& device : Session::Made().devices()) {
       capabilities.push_back({device.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR],
                               device.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]});
     }
@@ -208,7 +208,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
     *mode = wanted[0] == 'E' ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
   }
-  const OpenReply& host = Session::Get()->host();
+  const OpenReply& host = Session::Made().host();
   if (host.loading_result == CUDA_SUCCESS) *mode = static_cast<CUmoduleLoadingMode>(host.loading_mode);
   return static_cast<CUresult>(host.loading_result);
 }

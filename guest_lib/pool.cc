@@ -16,7 +16,7 @@ namespace {
 // The program could not read what the driver's own pool on the host gives. In its place stands a pool of the
 // device, from which nothing is ever taken.
 CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
-  if (!Session::Get()->transport().shares_memory()) {
+  if (!Session::Made().transport().shares_memory()) {
     Complain("pools of host memory need shared memory, which there is none of over TCP");
     return CUDA_ERROR_NOT_SUPPORTED;
   }

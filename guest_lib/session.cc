@@ -39,6 +39,7 @@ constexpr CUresult kLostError = CUDA_ERROR_EXTERNAL_DEVICE;
 enum class State { kNew, kOpen, kForked, kEnded };
 std::atomic<State> state{State::kNew};
 std::atomic<Session*> the_session{nullptr};
+std::atomic<Session*> made_session{nullptr};  // never null again
 std::mutex open_mutex;
 
 bool IsSticky(CUresult result) {
@@ -83,6 +84,10 @@ __attribute__((destructor)) void AtUnload() {
 
 Session* Session::Get() {
   return the_session.load(std::memory_order_acquire);
+}
+
+Session& Session::Made() {
+  return *made_session.load(std::memory_order_acquire);
 }
 
 uint64_t RepliesAwaited() {
@@ -131,6 +136,7 @@ CUresult Session::Start() {
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
     if (!transport().shares_memory()) bulks_[i] = {connection_->PrivateBulk(i), i};
   }
+  made_session.store(this, std::memory_order_release);
   the_session.store(this, std::memory_order_release);  // for the messages below, this thread only
   CUresult result = AgreeOnAddresses(*connection_);
   if (result == CUDA_SUCCESS && transport().shares_memory()) result = memory_->AddBulkArena(bulks_);

@@ -29,8 +29,12 @@ class RegionMemory;
 
 class Session {
  public:
-  // The process's session, or null before cuInit, after a failed one, and in a forked child.
+  // The process's session, or null before cuInit, after a failed one, in a forked child, and once the process
+  // ends: any other thread may bring that about.
   static Session* Get();
+  // The same for whose caller has found it open: it stays readable to the very end, and what is sent then
+  // fails.
+  static Session& Made();
   // cuInit: connects and opens once; later calls return the same result. Never throws, never hangs.
   static CUresult Open();
 
