@@ -29,47 +29,59 @@ const uint32_t* FutexWord(const HotWord& word) {
   return reinterpret_cast<const uint32_t*>(&word.value);
 }
 
-bool FewProcessors() {
-  static const bool few = sysconf(_SC_NPROCESSORS_ONLN) <= 2;
-  return few;
+constexpr uint32_t kFew = 2;
+uint32_t SpinUs(uint32_t processors, uint32_t of_many) {
+  constexpr uint32_t kShortUs = 2;
+  return processors > kFew ? of_many : processors == kFew ? std::min(kShortUs, of_many) : 0;
 }
 
 }  // namespace
 
-// Where the peer wakes us, sleeping costs less than a timer's imprecision.
-WaitPolicy ReplyPolicy(bool futex) {
-  if (FewProcessors()) return {.spin_us = 2, .yield_us = 100, .first_sleep_us = 20, .max_sleep_us = 500};
-  return {.spin_us = 100, .yield_us = futex ? 100u : 400u, .first_sleep_us = 20, .max_sleep_us = 1000};
+uint32_t UsableProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
+  return static_cast<uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));  // more than the set holds
 }
 
-WaitPolicy BlockingPolicy() {
-  WaitPolicy policy{.spin_us = 2, .yield_us = 0, .first_sleep_us = 20, .max_sleep_us = 1000};
+uint32_t KnownProcessors() {
+  static const uint32_t processors = UsableProcessors();
+  return processors;
+}
+
+// Where the peer wakes us, sleeping costs less than a timer's imprecision.
+WaitPolicy ReplyPolicy(bool futex, uint32_t processors) {
+  WaitPolicy policy{.spin_us = SpinUs(processors, 100), .yield_us = 100, .first_sleep_us = 20};
+  if (processors > kFew && !futex) policy.yield_us = 400;
+  policy.max_sleep_us = processors > kFew ? 1000 : 500;
+  return policy;
+}
+
+WaitPolicy BlockingPolicy(uint32_t processors) {
+  WaitPolicy policy{.spin_us = SpinUs(processors, 2), .yield_us = 0, .first_sleep_us = 20};
   policy.waited_share = 8;
   return policy;
 }
 
 // A session may be idle for days: what wakes its threads is its guest, or who watches for it, and the bound
 // of their sleep is only for a session that is stopped at the moment when they fall asleep.
-WaitPolicy IdlePolicy() {
-  WaitPolicy policy{.spin_us = 300, .yield_us = 0, .first_sleep_us = 20, .max_sleep_us = 1000};
-  if (FewProcessors()) policy.spin_us = 2, policy.yield_us = 50;
+WaitPolicy IdlePolicy(uint32_t processors) {
+  WaitPolicy policy{.spin_us = SpinUs(processors, 300), .yield_us = 0, .first_sleep_us = 20};
+  if (processors <= kFew) policy.yield_us = 50;
   policy.max_futex_sleep_us = 500'000;
   return policy;
 }
 
 // A function that is due after a long kernel may start later by a small part of the kernel's time.
-WaitPolicy DevicePolicy() {
-  WaitPolicy policy{.spin_us = 50, .yield_us = 50, .first_sleep_us = 10, .max_sleep_us = 1000};
-  if (FewProcessors()) policy.spin_us = 2;
+WaitPolicy DevicePolicy(uint32_t processors) {
+  WaitPolicy policy{.spin_us = SpinUs(processors, 50), .yield_us = 50, .first_sleep_us = 10};
   policy.waited_share = 32;
   return policy;
 }
 
 // That is microseconds, or a call that blocks, or a guest that lies: the last two deserve no processor.
-WaitPolicy OrderPolicy() {
-  WaitPolicy policy{.spin_us = 50, .yield_us = 200, .first_sleep_us = 20, .max_sleep_us = 50};
-  if (FewProcessors()) policy.spin_us = 2;
-  return policy;
+WaitPolicy OrderPolicy(uint32_t processors) {
+  return {.spin_us = SpinUs(processors, 50), .yield_us = 200, .first_sleep_us = 20, .max_sleep_us = 50};
 }
 
 void SpinBudget::Note(uint64_t waited_us) {
@@ -97,7 +109,9 @@ Waiter::Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, 
   // A word that nobody wakes us for may change long before the time that was expected.
   if (!futex || waiting == nullptr || expected_us < kLateUs + expected_us / kShare + kWorthwhileUs) return;
   nap_us_ = expected_us - kLateUs - expected_us / kShare;
-  policy_.spin_us += static_cast<uint32_t>(std::min<uint64_t>(expected_us / kShare, 1000));
+  // Who must not spin yields.
+  (policy.spin_us != 0 ? policy_.spin_us : policy_.yield_us) +=
+      static_cast<uint32_t>(std::min<uint64_t>(expected_us / kShare, 1000));
 }
 
 Waiter::~Waiter() {

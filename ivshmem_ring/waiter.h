@@ -18,12 +18,24 @@ struct WaitPolicy {
       1;  // no sleep but the first is longer than this part (1/n) of the time waited so far
 };
 
-// Policies sized for this machine: with one or two processors spinning starves the peer that is waited for.
-WaitPolicy ReplyPolicy(bool futex);  // a guest thread waiting for its answer
-WaitPolicy BlockingPolicy();         // the same where the program asked for a wait that costs no processor
-WaitPolicy IdlePolicy();             // a host thread waiting for work
-WaitPolicy DevicePolicy();           // a guest thread watching words that the GPU writes, which wakes nobody
-WaitPolicy OrderPolicy();            // a host thread waiting for another to execute what comes before
+// Those that the calling thread may run on: containers and programs leave fewer than the machine has.
+uint32_t UsableProcessors();
+// The same at the first call, for all.
+uint32_t KnownProcessors();
+
+// Policies by the processors that there are. With two of them spinning starves the peer that is waited for,
+// so it is short; with one there is none: who is waited for, or another thread of the program, could run
+// meanwhile.
+// A guest thread: for its answer.
+WaitPolicy ReplyPolicy(bool futex, uint32_t processors = KnownProcessors());
+// The same where the program asked for a wait that costs no processor.
+WaitPolicy BlockingPolicy(uint32_t processors = KnownProcessors());
+// A host thread: for work.
+WaitPolicy IdlePolicy(uint32_t processors = KnownProcessors());
+// A guest thread: for words that the GPU writes, which wakes nobody.
+WaitPolicy DevicePolicy(uint32_t processors = KnownProcessors());
+// A host thread: for another to execute what comes before.
+WaitPolicy OrderPolicy(uint32_t processors = KnownProcessors());
 
 // How long spinning for work has paid lately. What comes after the longest spin that is worth while halves
 // it, what would have come within that doubles it.

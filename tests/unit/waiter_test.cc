@@ -4,6 +4,7 @@
 #include "ivshmem_ring/waiter.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -113,6 +114,34 @@ TEST(Waiter, WhatLastsLongerThanExpectedIsWaitedFor) {
   }
   EXPECT_EQ(LoadAcquire(words.ping_waiting), 0u);
   peer.join();
+}
+
+TEST(WaitPolicy, OnOneProcessorNobodySpins) {
+  const auto policies = [](uint32_t processors) {
+    return std::vector{ReplyPolicy(true, processors), ReplyPolicy(false, processors),
+                       BlockingPolicy(processors),    IdlePolicy(processors),
+                       DevicePolicy(processors),      OrderPolicy(processors)};
+  };
+  for (const WaitPolicy& policy : policies(1)) EXPECT_EQ(policy.spin_us, 0u);
+  for (const WaitPolicy& policy : policies(2)) EXPECT_LE(policy.spin_us, 2u);
+  EXPECT_GE(ReplyPolicy(true, 16).spin_us, 50u);
+  EXPECT_GE(IdlePolicy(16).spin_us, 50u);
+}
+
+TEST(WaitPolicy, CountsTheProcessorsThatTheThreadMayUse) {
+  const uint32_t before = UsableProcessors();
+  EXPECT_GE(before, 1u);
+  std::thread([] {
+    cpu_set_t mine, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i) {
+      if (CPU_ISSET(i, &mine)) CPU_SET(i, &one);
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(UsableProcessors(), 1u);
+  }).join();
+  EXPECT_EQ(UsableProcessors(), before);
 }
 
 TEST(WaitHistory, ExpectsTheShorterOfTheLastTwoOfAKind) {
