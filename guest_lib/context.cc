@@ -168,11 +168,15 @@ Object* CurrentContextObject() {
 }
 
 CUresult CurrentContextWire(WireHandle* wire) {
-  const Object* current = CurrentContextObject();
-  if (current == nullptr) {
+  return CurrentContextWire(ThisThread(), wire);
+}
+
+CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire) {
+  if (thread.contexts.empty()) {
     *wire = 0;
     return CUDA_SUCCESS;
   }
+  const Object* current = thread.contexts.back();
   if (!ContextOf(current).active.load(std::memory_order_relaxed)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *wire = WireOf(current);
   return CUDA_SUCCESS;

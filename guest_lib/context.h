@@ -73,6 +73,7 @@ inline Context& ContextOf(const Object* object) {
 
 // The wire handle of the current context for a message: 0 without one. 709 while it is not active.
 CUresult CurrentContextWire(WireHandle* wire);
+CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire);
 
 // Corrects what holds on the host but not here, so that programs which ask are told the truth.
 void DescribeWhatHolds(DeviceDescription* device, bool shares_memory);

@@ -22,9 +22,8 @@ struct Shape3 {
 
 // What no kernel may have. A kernel's own limits can be changed by more ways than are followed here: whatever
 // goes beyond those that are known, the driver judges (IsOrdinary).
-CUresult CheckConfiguration(const Shape3& shape) {
-  const DeviceDescription& device =
-      Session::Made().devices()[static_cast<size_t>(ContextOf(CurrentContextObject()).device)];
+CUresult CheckConfiguration(const Object* context, const Shape3& shape) {
+  const DeviceDescription& device = Session::Made().devices()[static_cast<size_t>(ContextOf(context).device)];
   constexpr CUdevice_attribute kBlock[] = {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
                                            CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
                                            CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z};
@@ -66,6 +65,7 @@ bool IsWithinKnownLimits(Function& function, const LaunchBody& body) {
 struct Launch {
   CUfunction handle;
   const Object* object;
+  const Object* context;  // the current one
   Function* function;
   KernelParameters parameters;
   CUstream stream = nullptr;
@@ -136,11 +136,12 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
   launch->stream = stream;
   launch->object = Find(launch->handle);
   if (launch->object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  launch->context = CurrentContextObject();
+  if (launch->context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   launch->function = FunctionOf(launch->handle);
   if (launch->function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Function& function = *launch->function;
-  if (const CUresult result = CheckConfiguration(shape)) return result;
+  if (const CUresult result = CheckConfiguration(launch->context, shape)) return result;
   if (attribute_count > kMaxLaunchAttributes) return CUDA_ERROR_INVALID_VALUE;
   uint32_t parameter_bytes = 0;
   if (const CUresult result = launch->parameters.Take(kernel_params, extra)) return result;
@@ -166,7 +167,7 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
 bool IsOrdinary(const Launch& launch) {
   Function& function = *launch.function;
   const Object* stream_object = Find(launch.stream);
-  const Object* context = CurrentContextObject();
+  const Object* context = launch.context;
   return launch.body.form == kPlainLaunch && IsWithinKnownLimits(function, launch.body) &&
          launch.body.parameter_bytes == function.parameter_bytes &&
          function.attribute[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] == 0 &&

@@ -191,8 +191,12 @@ CUresult Session::Note(CUresult result) {
 }
 
 CUresult Session::Check() {
+  return Check(ThisThread());
+}
+
+CUresult Session::Check(const ThreadState& thread) {
   if (callbacks::IsInCallback()) return CUDA_ERROR_NOT_PERMITTED;
-  if (ThisThread().past_errors) return CUDA_SUCCESS;
+  if (thread.past_errors) return CUDA_SUCCESS;
   const uint64_t error = transport().AsyncError();
   if (error != seen_async_error_.load(std::memory_order_relaxed)) {
     seen_async_error_.store(error, std::memory_order_relaxed);
@@ -279,13 +283,14 @@ std::unique_lock<std::mutex> LockShortly(std::mutex& mutex) {
 
 }  // namespace
 
-PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes) : op_(op), works_(works) {
+PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes)
+    : thread_(ThisThread()), op_(op), works_(works) {
   mark_.Begin();
   mark_.Start(op);
   session_ = Session::Get();
-  CUresult error = session_ != nullptr ? session_->Check() : InitialisedOrError();
-  if (error == CUDA_SUCCESS) error = CurrentContextWire(&context_);
-  waits_ = AnyCapture() && op != Op::kOpenChannel && ThisThread().leases == 0;
+  CUresult error = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
+  if (error == CUDA_SUCCESS) error = CurrentContextWire(thread_, &context_);
+  waits_ = AnyCapture() && op != Op::kOpenChannel && thread_.leases == 0;
   if (waits_ && body_bytes > kSmallBytes) large_.resize(body_bytes);
   if (error == CUDA_SUCCESS && body_bytes > kSmallBytes && !waits_) error = Reserve(body_bytes);
   if (error != CUDA_SUCCESS) {
@@ -317,7 +322,7 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
   }
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op_);
-  header.flags = static_cast<uint16_t>(flags | ThisThread().capture_mode);
+  header.flags = static_cast<uint16_t>(flags | thread_.capture_mode);
   header.context = context_;
   header.result = FlightThread();
   if (works_.stream != nullptr && !works_.is_copy) header.main_sequence = WireOf(works_.stream);
@@ -354,24 +359,23 @@ CUresult PendingPost::FinishAndWait() {
   return result != CUDA_SUCCESS ? result : lease.Await(&none);
 }
 
-ChannelLease::ChannelLease() {
+ChannelLease::ChannelLease() : thread_(ThisThread()) {
   FreeHeld();
   session_ = Session::Get();
-  error_ = session_ != nullptr ? session_->Check() : InitialisedOrError();
-  if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(&context_);
-  ThreadState& thread = ThisThread();
-  ++thread.leases;
+  error_ = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
+  if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(thread_, &context_);
+  ++thread_.leases;
   if (error_ != CUDA_SUCCESS) return;
-  if (thread.channel < 0) {
+  if (thread_.channel < 0) {
     uint64_t taken = session_->channels_taken_.load();
-    while (thread.channel < 0 && ~taken << 3 != 0) {
+    while (thread_.channel < 0 && ~taken << 3 != 0) {
       const int free = __builtin_ctzll(~taken);
       if (free >= static_cast<int>(kManagedChannel)) break;
       if (session_->channels_taken_.compare_exchange_weak(taken, taken | uint64_t{1} << free))
-        thread.channel = free;
+        thread_.channel = free;
     }
   }
-  channel_ = thread.channel >= 0 ? static_cast<uint32_t>(thread.channel) : kSharedChannel;
+  channel_ = thread_.channel >= 0 ? static_cast<uint32_t>(thread_.channel) : kSharedChannel;
   if (channel_ == kSharedChannel) shared_lock_ = std::unique_lock(session_->shared_channel_mutex_);
   const uint64_t bit = uint64_t{1} << channel_;
   const bool opened = (session_->channels_opened_.load(std::memory_order_relaxed) & bit) != 0;
@@ -385,7 +389,7 @@ ChannelLease::ChannelLease() {
 ChannelLease::~ChannelLease() {
   if (works_) session_->activity_.NoteCall();
   if (shared_lock_.owns_lock()) shared_lock_.unlock();
-  --ThisThread().leases;
+  --thread_.leases;
   mark_.Finish();
 }
 
@@ -414,7 +418,7 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
   }
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op);
-  header.flags = static_cast<uint16_t>(flags | ThisThread().capture_mode);
+  header.flags = static_cast<uint16_t>(flags | thread_.capture_mode);
   header.context = context_;
   header.main_sequence = session_->transport().main_sequence();
   header.bulk_offset = bulk_offset;
@@ -427,12 +431,11 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
 }
 
 CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
-  ThreadState& thread = ThisThread();
-  ++thread.awaited;
+  ++thread_.awaited;
   // Of requests sent ahead of their replies it is not known when they are begun.
   const bool alone = --unanswered_ == 0;
   const ReplyWait wait{.kind = alone ? static_cast<uint32_t>(sent_) << 7 | size_class_ : 0,
-                       .blocking = thread.blocking_waits};
+                       .blocking = thread_.blocking_waits};
   const auto reply = session_->transport().AwaitReply(channel_, wait);
   if (reply.size() < kHeader) return error_ = session_->Lost();
   RecordHeader header;

@@ -26,6 +26,7 @@
 namespace causeway::guest {
 
 class RegionMemory;
+struct ThreadState;
 
 class Session {
  public:
@@ -40,6 +41,7 @@ class Session {
 
   // Before anything is sent: 0, the sticky error, or an error of an earlier posted call (told once).
   CUresult Check();
+  CUresult Check(const ThreadState& thread);  // the calling one
   // Notes errors after which nothing works any more. Returns its argument.
   CUresult Note(CUresult result);
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_relaxed)); }
@@ -76,10 +78,10 @@ class Session {
   std::unique_ptr<RegionMemory> memory_;
   OpenReply host_{};
   std::vector<DeviceDescription> devices_;
-  std::mutex main_mutex_;
-  std::atomic<uint64_t> channels_taken_{0};   // bit per channel
-  std::atomic<uint64_t> channels_opened_{1};  // the host opens channel 0 by itself
-  std::mutex shared_channel_mutex_;           // the last channel serves all threads beyond the others
+  alignas(64) std::mutex main_mutex_;                    // who posts changes its line,
+  alignas(64) std::atomic<uint64_t> channels_taken_{0};  // bit per channel. Everybody reads this one
+  std::atomic<uint64_t> channels_opened_{1};             // the host opens channel 0 by itself
+  std::mutex shared_channel_mutex_;  // the last channel serves all threads beyond the others
   bool TakeBulk(uint32_t* index);
   std::atomic<uint32_t> bulks_taken_{0};
   std::atomic<uint32_t> bulk_waiters_{0};
@@ -112,6 +114,7 @@ class PendingPost {
   CUresult Publish(uint16_t flags, uint64_t* sequence);
   CUresult FinishAndWait();
 
+  ThreadState& thread_;  // looking it up costs a call each time
   Session* session_ = nullptr;
   bool waits_ = false;
   MessageMark mark_;
@@ -151,6 +154,7 @@ class ChannelLease {
   bool ReplyReady() { return session_->transport().ReplyReady(channel_); }
 
  private:
+  ThreadState& thread_;
   Session* session_ = nullptr;
   uint32_t channel_ = 0;
   uint32_t unanswered_ = 0;  // requests
