@@ -5,14 +5,17 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace causeway::daemon {
 namespace {
 
-// What the first call after a pause waits for at the most. 2000 looks a second cost about a hundredth of a
-// processor, however many sessions sleep.
-constexpr timespec kPause{0, 500'000};
+// What the first call after a pause waits for at the most. A look costs the thread's own waking up, hardly
+// how many sessions sleep: at 1 ms 2.7 % of a processor for one session and 3.2 % for 100, on a small virtual
+// machine where waking up takes 25 us.
+constexpr timespec kBusyPause{0, 500'000}, kQuietPause{0, 1'000'000};
+constexpr uint32_t kQuietLooks = 2000;  // that woke nobody
 
 }  // namespace
 
@@ -41,13 +44,16 @@ void IdleWatch::Remove(const Region& region, uint32_t slot) {
 
 void IdleWatch::Watch() {
   prctl(PR_SET_TIMERSLACK, 1000);  // ns, of this thread
+  uint32_t quiet_looks = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stop_ || !watched_.empty(); });
     if (stop_) return;
-    for (const Watched& watched : watched_) watched.region->WakeSleepers(watched.slot);
+    bool any = false;
+    for (const Watched& watched : watched_) any |= watched.region->WakeSleepers(watched.slot);
+    quiet_looks = any ? 0 : std::min(quiet_looks + 1, kQuietLooks);
     lock.unlock();
-    nanosleep(&kPause, nullptr);
+    nanosleep(quiet_looks < kQuietLooks ? &kBusyPause : &kQuietPause, nullptr);
     lock.lock();
   }
 }

@@ -217,10 +217,11 @@ void Region::ClearHostControl(uint32_t slot) {
 }
 
 // What a hostile guest writes here costs one system call a link and look, and wakes its own worker at most.
-void Region::WakeSleepers(uint32_t slot) const {
-  const auto wake = [](HotWord& tail, HotWord& head, HotWord& waiting) {
+bool Region::WakeSleepers(uint32_t slot) const {
+  bool any = false;
+  const auto wake = [&any](HotWord& tail, HotWord& head, HotWord& waiting) {
     if (LoadAcquire(waiting.value) == 0 || LoadAcquire(tail.value) == LoadAcquire(head.value)) return;
-    syscall(SYS_futex, &tail.value, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    any |= syscall(SYS_futex, &tail.value, FUTEX_WAKE, 1, nullptr, nullptr, 0) > 0;
   };
   GuestControl& guest = guest_control(slot);
   HostControl& host = host_control(slot);
@@ -229,6 +230,7 @@ void Region::WakeSleepers(uint32_t slot) const {
     const int i = std::countr_zero(open);
     wake(guest.channel[i].request_tail, host.channel[i].request_head, host.channel[i].waiting);
   }
+  return any;
 }
 
 void Region::WriteRefusal(uint32_t slot, std::string_view sentence) {

@@ -73,8 +73,8 @@ class Region {
   // The guest's side of the flight record, as bytes.
   std::string CopyFlight(uint32_t slot) const;
   void ClearHostControl(uint32_t slot);
-  // Wakes the worker's threads that sleep while their ring holds something. From any thread.
-  void WakeSleepers(uint32_t slot) const;
+  // Wakes the worker's threads that sleep while their ring holds something, if any. From any thread.
+  bool WakeSleepers(uint32_t slot) const;
   // Cut to the field's size.
   void WriteRefusal(uint32_t slot, std::string_view sentence);
   // Keeps what a worker wrote there before it died: it knew the cause better.
