@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear copies. Pinned memory: the message names addresses and the device reads or writes them. Pageable
-// memory: inside the message if small, else in pieces (guest_lib/staged_copy.h).
+// memory: inside the message if small, in a lent buffer if nobody has to wait (guest_lib/posted_copy.h), else
+// in pieces (guest_lib/staged_copy.h).
 #include "guest_lib/copy.h"
 
 #include <cstring>
 
 #include "guest_lib/graph_copy.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/posted_copy.h"
 #include "guest_lib/remote.h"
 #include "guest_lib/staged_copy.h"
 
@@ -85,7 +87,10 @@ CUresult CopySmall(CUdeviceptr to, const void* from, uint64_t bytes, bool known)
   if (!alone) {
     inquiry.Begin();
   } else if (inquiry.Answer(&result)) {
-    return result != CUDA_SUCCESS ? result : PostToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+    if (result != CUDA_SUCCESS) return result;
+    if (bytes <= kMaxInlineCopyBytes) return PostToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+    if (PostFromBuffer(to, from, bytes, nullptr, CopyForm::kSynchronous, &result)) return result;
+    inquiry.Begin();
   }
   return inquiry.NoteCopy(
       bytes <= kMaxChannelCopyBytes
@@ -150,7 +155,12 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   }
   const bool small = bytes <= kMaxInlineCopyBytes;
   if (form == CopyForm::kAsynchronous && small && known) return PostToDevice(to, from, bytes, stream, form);
-  if (form == CopyForm::kSynchronous && small) return CopySmall(to, from, bytes, known);
+  if (form == CopyForm::kSynchronous && bytes <= kBulkBytes) return CopySmall(to, from, bytes, known);
+  CUresult posted = CUDA_SUCCESS;
+  if (!small && known && CapturesSource(true, form, bytes) && !SyncsMemops(to) &&
+      PostFromBuffer(to, from, bytes, stream, form, &posted)) {
+    return posted;
+  }
   if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
   return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream,
                       CapturesSource(true, form, bytes) ? form : Waiting(form));

@@ -240,9 +240,9 @@ void CopyPart(void* argument, uint32_t index) {
 
 }  // namespace
 
-void RunInParallel(uint32_t count, void (*work)(void*, uint32_t), void* argument) {
+void RunInParallel(uint32_t count, void (*work)(void*, uint32_t), void* argument, uint32_t most_helpers) {
   Parts parts(work, argument);
-  if (count > 1) parts.Join(CopyThreadCount() - 1);
+  if (count > 1) parts.Join(most_helpers);
   parts.Offer(count);
   while (parts.DoOne()) {
   }

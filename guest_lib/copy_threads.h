@@ -19,9 +19,10 @@ uint32_t CopyThreadCount();
 // program itself has to do needs processors too.
 uint32_t PipelineThreadCount();
 
-// Runs work(argument, index) for every index below `count`, in the calling thread and the others; returns
-// when all are done. `work` must not wait for another job.
-void RunInParallel(uint32_t count, void (*work)(void* argument, uint32_t index), void* argument);
+// Runs work(argument, index) for every index below `count`, in the calling thread and up to so many others;
+// returns when all are done. `work` must not wait for another job.
+void RunInParallel(uint32_t count, void (*work)(void* argument, uint32_t index), void* argument,
+                   uint32_t most_helpers = UINT32_MAX);
 
 // memcpy, in parallel where that pays.
 void CopyInParallel(void* to, const void* from, uint64_t bytes);

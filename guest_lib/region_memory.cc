@@ -8,6 +8,7 @@
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
+#include "guest_lib/posted_copy.h"
 #include "guest_lib/session.h"
 #include "ivshmem_ring/layout.h"
 
@@ -54,13 +55,13 @@ CUresult RegionMemory::AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset) 
 
 CUresult RegionMemory::AddBulkArena(Bulk* bulks) {
   uint64_t offset = 0;
-  // Completion words are registered here as well: later that might wait for work which waits for the program.
-  const uint64_t words_bytes = AreMarksWanted() ? kGranuleBytes : 0;
-  const CUresult result = AddArena(kBulkBuffers * kBulkBytes + words_bytes, ArenaUse::kStaging, &offset);
+  // Words that the GPU writes are registered here as well: later that might wait for work which waits for the
+  // program.
+  const CUresult result = AddArena(kBulkBuffers * kBulkBytes + kGranuleBytes, ArenaUse::kStaging, &offset);
   if (result != CUDA_SUCCESS) return result;
-  if (words_bytes != 0)
-    UseCompletionWords(
-        reinterpret_cast<HotWord*>(connection_.window_address + offset + kBulkBuffers * kBulkBytes));
+  const uint64_t words = connection_.window_address + offset + kBulkBuffers * kBulkBytes;
+  UseLentWords(reinterpret_cast<HotWord*>(words));
+  if (AreMarksWanted()) UseCompletionWords(reinterpret_cast<HotWord*>(words + kLentWordsBytes));
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
     const uint64_t at = offset + i * kBulkBytes;
     bulks[i] = {reinterpret_cast<std::byte*>(connection_.window_address + at), at};

@@ -17,6 +17,7 @@
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
 #include "guest_lib/logs.h"
+#include "guest_lib/posted_copy.h"
 #include "guest_lib/region_memory.h"
 #include "ivshmem_ring/callback_messages.h"
 #include "ivshmem_ring/flight_recorder.h"
@@ -214,6 +215,7 @@ CUresult CheckSend() {
 }
 
 bool Session::TakeBulk(uint32_t* index) {
+  if (bulks_taken_.load(std::memory_order_relaxed) != 0) ReclaimLentBuffers(*this);
   uint32_t taken = bulks_taken_.load(std::memory_order_relaxed);
   for (*index = 0; *index < kBulkBuffers; ++*index) {
     if ((taken >> *index & 1) == 0 && bulks_taken_.compare_exchange_strong(taken, taken | 1u << *index))

@@ -106,6 +106,8 @@ class PendingPost {
   explicit PendingPost(Op op, const Works& works = {}, size_t body_bytes = kSmallBytes);
   Writer& writer() { return writer_; }
   CUresult Finish();
+  // Whether Finish waits for it.
+  bool waits() const { return waits_; }
   // Posted even while a stream captures; its number in the main ring.
   CUresult FinishNumbered(uint64_t* sequence) { return Publish(0, sequence); }
 

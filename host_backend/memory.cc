@@ -30,8 +30,9 @@ CUresult TakeAddresses(Session& session, Request& request, Addresses* addresses)
 // capture it: it does so for memory that is not registered, as a message, and a copy of a bulk buffer.
 CUresult CopyCaptured(const CopyBody& body, const std::byte* from, CUstream stream) {
   thread_local std::vector<std::byte> captured;
-  if (body.in_message == 0) captured.assign(from, from + body.bytes);
-  const void* source = body.in_message == 0 ? captured.data() : from;
+  const bool in_region = body.in_message != 1;
+  if (in_region) captured.assign(from, from + body.bytes);
+  const void* source = in_region ? captured.data() : from;
   return TheDriver().cuMemcpyHtoDAsync_v2(body.device, source, body.bytes, stream);
 }
 
@@ -50,7 +51,10 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   const auto body = request.in.Get<CopyBody>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
   const std::byte* from = nullptr;
-  if (body.in_message != 0) {
+  if (body.in_message == kBytesLent) {
+    const auto offset = request.in.Get<uint64_t>();
+    if (body.bytes <= kBulkBytes) from = session.ResolveOffset(offset, body.bytes);
+  } else if (body.in_message != 0) {
     from = request.in.Take(body.bytes);
   } else if (body.bytes <= request.bulk.size()) {
     from = request.bulk.data();
@@ -65,6 +69,10 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
     request.unsettled = body.synchronous == 1;
     if (!request.unsettled) session.Settle();  // its stream may be one that does not wait for the others
   }
+  // Posted, so the guest leaves the bytes alone until the GPU has come to the mark behind the copy.
+  if (request.channel == kChannelCount && body.in_message == kBytesLent)
+    return TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes,
+                                            body.synchronous == 1 ? nullptr : stream);
   if (request.unsettled) return CopyCaptured(body, from, nullptr);
   if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
   if (body.synchronous == 0) return CopyCaptured(body, from, stream);

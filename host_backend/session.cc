@@ -96,6 +96,7 @@ bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
     case Op::cuEventRecordWithFlags:
     case Op::cuStreamWaitEvent:
     case Op::kCopyToDevice:
+    case Op::kMark:
     case Op::cuMemcpyHtoDAsync_v2:
     case Op::cuMemcpyDtoHAsync_v2:
     case Op::cuMemcpyDtoDAsync_v2:

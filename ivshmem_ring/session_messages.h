@@ -99,8 +99,11 @@ struct CopyBody {
   WireHandle stream;  // used if !synchronous
   uint32_t
       synchronous;  // 1: cuMemcpyHtoD / DtoH; 0: the Async form on `stream`, 2: Async form, then wait for it
-  uint32_t in_message;  // 1: the bytes follow in the message / come in the reply
+  uint32_t in_message;  // 1: the bytes follow in the message / come in the reply; kBytesLent
 };
+// To the device: a word follows that says where in the region the bytes lie. Posted, they stay there until a
+// mark behind the copy has come (Op::kMark).
+inline constexpr uint32_t kBytesLent = 2;
 static_assert(sizeof(CopyBody) == 32);
 
 // Op::kMark, posted: once all work of the stream before it is done, the GPU writes the record's sequence plus

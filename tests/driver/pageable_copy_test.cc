@@ -186,6 +186,28 @@ TEST_F(PageableCopyTest, SmallCopiesWhenNothingIsLeft) {
   }
 }
 
+// The source may change as soon as the call has returned, also while the stream has not come to the copy, and
+// of more copies than anybody has room for.
+TEST_F(PageableCopyTest, SourcesAreTakenAtOnce) {
+  constexpr size_t kBytes = 400'000, kCopies = 14;
+  std::vector<unsigned char> source(kBytes), back(kBytes);
+  for (const bool asynchronous : {true, false}) {
+    OK(cuMemsetD8(device_, 0, kMost));
+    OK(cuCtxSynchronize());
+    for (size_t i = 0; i < kCopies; ++i) {
+      Fill(source.data(), kBytes, static_cast<uint32_t>(i + asynchronous));
+      OK(asynchronous ? cuMemcpyHtoDAsync(device_ + i * kBytes, source.data(), kBytes, apart_)
+                      : cuMemcpyHtoD(device_ + i * kBytes, source.data(), kBytes));
+    }
+    for (size_t i = 0; i < kCopies; ++i) {
+      Fill(source.data(), kBytes, static_cast<uint32_t>(i + asynchronous));
+      OK(cuMemcpyDtoHAsync(back.data(), device_ + i * kBytes, kBytes, apart_));
+      ASSERT_EQ(std::memcmp(back.data(), source.data(), kBytes), 0) << asynchronous << " " << i;
+    }
+  }
+  CheckBothWays(kMost - 64, 3, apart_, false);  // which needs all the room again
+}
+
 TEST_F(PageableCopyTest, SmallCopiesWaitAgain) {
   NEEDS_SHARED_MEMORY();
   uint32_t word = 7, back = 0;
