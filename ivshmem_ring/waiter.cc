@@ -91,12 +91,12 @@ void SpinBudget::Note(uint64_t waited_us) {
 }
 
 uint64_t WaitHistory::Expected(uint32_t kind) const {
-  const Entry& entry = entries_[kind % kKinds];
+  const Entry& entry = entries_[PlaceOf(kind)];
   return entry.kind == kind ? std::min(entry.last_us, entry.before_us) : 0;
 }
 
 void WaitHistory::Note(uint32_t kind, uint64_t us) {
-  Entry& entry = entries_[kind % kKinds];
+  Entry& entry = entries_[PlaceOf(kind)];
   const uint32_t before_us = entry.kind == kind ? entry.last_us : 0;
   entry = {kind, static_cast<uint32_t>(std::min<uint64_t>(us, UINT32_MAX)), before_us};
 }

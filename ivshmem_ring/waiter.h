@@ -59,6 +59,7 @@ class WaitHistory {
 
  private:
   static constexpr uint32_t kKinds = 16;
+  static uint32_t PlaceOf(uint32_t kind) { return (kind * 0x9e3779b1u) >> 28; }
   struct Entry {
     uint32_t kind = 0;
     uint32_t last_us = 0, before_us = 0;
