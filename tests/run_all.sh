@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything in one command, without a GPU: installs what is missing, builds, runs the demo VM, then all tests.
 # usage: run_all.sh [--sanitizers] [--build DIR]
-#   --sanitizers  afterwards the ring's tests under TSan, and ring, protocol and fuzz tests under ASan + UBSan
+#   --sanitizers  afterwards tests of ring and lanes under TSan, and ring, protocol and fuzz tests under ASan + UBSan
 #   --build DIR   the build folder (default: build beside this folder; the sanitizers' are DIR-thread and DIR-address)
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
@@ -83,8 +83,8 @@ step "tests"
 run_tests "$build" -j 2 -E '^vm\.demo$'
 
 if [ "$sanitizers" = yes ]; then
-  sanitize thread '^(layout|ring|ring_processes|waiter|transport|tcp_transport)_test$'
-  sanitize address '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|protocol|fuzz_.*)$'
+  sanitize thread '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes)$'
+  sanitize address '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|protocol|fuzz_.*)$'
 fi
 step "done"
 finish

@@ -18,7 +18,8 @@ add_test(NAME fatbin COMMAND fatbin_test)
 set_tests_properties(fatbin PROPERTIES LABELS unit TIMEOUT 60)
 
 # Posted work of several guest threads.
-add_executable(lanes_test lanes_test.cc)
-target_link_libraries(lanes_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)
+add_executable(lanes_test lanes_test.cc ${PROJECT_SOURCE_DIR}/host_backend/lanes.cc)
+target_link_libraries(lanes_test PRIVATE causeway_ring GTest::gtest_main)
+target_include_directories(lanes_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME lanes COMMAND lanes_test)
 set_tests_properties(lanes PROPERTIES LABELS unit TIMEOUT 60)
