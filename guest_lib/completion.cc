@@ -152,7 +152,7 @@ void UseCompletionWords(HotWord* memory) {
 bool AreMarksWanted() {
   static const bool wanted = [] {
     const char* value = getenv("CAUSEWAY_COMPLETION");
-    return value != nullptr && std::string_view(value) == "word";
+    return value == nullptr || std::string_view(value) != "call";
   }();
   return wanted;
 }

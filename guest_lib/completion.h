@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion words (CAUSEWAY_COMPLETION=word): the GPU itself writes into shared memory that a stream has
-// come to a mark, by a stream memory operation that is posted behind the work. Whoever synchronises looks at
-// the word for a moment and then asks the host as always, so that whatever may go wrong with a word (a fault
-// before it, a device or driver that cannot, a session that is lost) is the host's to tell.
+// Completion words (unless CAUSEWAY_COMPLETION=call): the GPU itself writes into shared memory that a stream
+// has come to a mark, by a stream memory operation that is posted behind the work. Whoever synchronises looks
+// at the word for a moment and then asks the host as always, so that whatever may go wrong with a word (a
+// fault before it, a device or driver that cannot, a session that is lost) is the host's to tell.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
