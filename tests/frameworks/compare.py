@@ -14,6 +14,7 @@ OUTPUT holds SCRIPT.WAY.txt (stdout), SCRIPT.WAY.err (stderr), table.md and tabl
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import os
 import pathlib
@@ -29,6 +30,7 @@ import time
 SKIPPED = 77
 HERE = pathlib.Path(__file__).resolve().parent
 NOT_SCRIPTS = ("compare.py", "compare_test.py", "suite.py")
+WANTS_THE_GPU_FOR_ITSELF = ("pytorch_memory",)  # these fill its memory, or count what is free
 
 
 class Run:
@@ -171,6 +173,15 @@ def compare_script(script, ways, captured, pool, options):
     return script, {"cells": cells, "failed": failed, "details": details, "section_seconds": slower_sections(runs)}
 
 
+def compared(scripts, jobs, ways, captured, options):
+    """Each script with its entry, as they end. One thread for each waits for its runs; the pool bounds how many there are."""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool, \
+            concurrent.futures.ThreadPoolExecutor(max(1, len(scripts))) as waiting:
+        pending = [waiting.submit(compare_script, script, ways, captured, pool, options) for script in scripts]
+        for done in concurrent.futures.as_completed(pending):
+            yield done.result()
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=pathlib.Path, required=True)
@@ -196,17 +207,15 @@ def main():
     header = ["script"] + [name for name, _ in ways + captured]
     table = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     failures, everything = 0, {}
-    # One thread for each script waits for its runs; the pool bounds how many run at a time.
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, \
-            concurrent.futures.ThreadPoolExecutor(len(scripts)) as waiting:
-        pending = [waiting.submit(compare_script, script, ways, captured, pool, options) for script in scripts]
-        for done in concurrent.futures.as_completed(pending):
-            script, entry = done.result()
-            everything[script] = entry
-            failures += entry["failed"]
-            row = "| " + " | ".join([script] + [cell.replace("|", "\\|") for cell in entry["cells"]]) + " |"
-            print(row, *entry["details"][:options.lines], sep="\n    ", flush=True)
-            table.append(row)
+    alone = [script for script in scripts if script in WANTS_THE_GPU_FOR_ITSELF]
+    others = [script for script in scripts if script not in alone]
+    for script, entry in itertools.chain(compared(others, options.jobs, ways, captured, options),
+                                         compared(alone, 1, ways, captured, options)):
+        everything[script] = entry
+        failures += entry["failed"]
+        row = "| " + " | ".join([script] + [cell.replace("|", "\\|") for cell in entry["cells"]]) + " |"
+        print(row, *entry["details"][:options.lines], sep="\n    ", flush=True)
+        table.append(row)
     table[2:] = sorted(table[2:])
     for path in [options.output / "table.md"] + [options.markdown] * bool(options.markdown):
         path.write_text("\n".join(table) + "\n")

@@ -49,7 +49,11 @@ def arrays():
     show("elementwise kernel", kernel(x, x[::-1].copy()))
     reduction = cupy.ReductionKernel("float32 a", "float32 b", "a * a", "a + b", "b = sqrt(a)", "0", "root_of_squares")
     show("reduction kernel", reduction(x[:10000].reshape(10, 1000), axis=1))
-    show("fused", cupy.fuse()(lambda a, b: cupy.exp(-a) * b + a)(x * 0.001, x))
+
+    @cupy.fuse()
+    def fused(a, b):  # a lambda's name is no name for a kernel
+        return cupy.exp(-a) * b + a
+    show("fused", fused(x * 0.001, x))
 
 
 def random_numbers():
