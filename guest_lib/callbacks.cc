@@ -293,6 +293,7 @@ CUresult PostFunction(Op op, CUstream stream, uint64_t id) {
 
 CUresult AddStreamCallback(CUstream stream, CUstream named, CUstreamCallback function, void* user_data,
                            unsigned int flags) {
+  const WithContextOf scope(stream);
   if (const CUresult result = InitialisedOrError()) return result;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -306,6 +307,7 @@ CUresult AddStreamCallback(CUstream stream, CUstream named, CUstreamCallback fun
 extern "C" {
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
+  const WithContextOf scope(stream);
   if (const CUresult result = InitialisedOrError()) return result;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;

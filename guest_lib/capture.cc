@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream capture: beginning and ending it, and what can be asked about it.
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <unordered_map>
@@ -204,8 +205,10 @@ extern "C" {
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  std::swap(*mode, ThisThread().capture_mode);
+  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // NVIDIA's driver takes numbers that are no mode, too; here they are the most lenient one.
+  const auto wanted = std::clamp(*mode, CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED);
+  *mode = std::exchange(ThisThread().capture_mode, wanted);
   return CUDA_SUCCESS;
 }
 
@@ -252,6 +255,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  const WithContextOf scope(stream);
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = NeedGraphContext()) return result;
   if (captures.load(std::memory_order_acquire) != 0) return Wait<Op::cuStreamIsCapturing>(stream, status);

@@ -167,6 +167,14 @@ Object* CurrentContextObject() {
   return thread.contexts.empty() ? nullptr : thread.contexts.back();
 }
 
+bool WithContextOf::Push(CUstream stream) {
+  if (InitialisedOrError() != CUDA_SUCCESS) return false;
+  const Object* object = Find(stream);
+  if (object == nullptr || object->context == nullptr) return false;
+  ThisThread().contexts.push_back(object->context);
+  return true;
+}
+
 CUresult CurrentContextWire(WireHandle* wire) {
   return CurrentContextWire(ThisThread(), wire);
 }

@@ -67,6 +67,24 @@ class BlockingWaits {
 };
 
 Object* CurrentContextObject();
+
+// Work that names a stream is done in the stream's context where no other is current, as NVIDIA's driver does
+// it (seen with launches, fills, copies, allocations, host functions and events). While one lives, that
+// context is current.
+class WithContextOf {
+ public:
+  explicit WithContextOf(CUstream stream) : pushed_(ThisThread().contexts.empty() && Push(stream)) {}
+  ~WithContextOf() {
+    if (pushed_) ThisThread().contexts.pop_back();
+  }
+  WithContextOf(const WithContextOf&) = delete;
+  WithContextOf& operator=(const WithContextOf&) = delete;
+
+ private:
+  static bool Push(CUstream stream);  // false for the default streams, which have no context of their own
+  const bool pushed_;
+};
+
 inline Context& ContextOf(const Object* object) {
   return *static_cast<Context*>(object->detail);
 }

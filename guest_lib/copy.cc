@@ -131,6 +131,7 @@ CUresult Settle(CUresult result, CUdeviceptr device, CUstream stream) {
 }  // namespace
 
 CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (bytes == 0) return CUDA_SUCCESS;
   bool known = false, pinned_known = false;
@@ -167,6 +168,7 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
 }
 
 CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (bytes == 0) return CUDA_SUCCESS;
   bool known = false, pinned_known = false;
@@ -198,6 +200,7 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
 }
 
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (bytes == 0) return CUDA_SUCCESS;
   bool to_known = false, from_known = false;
@@ -219,6 +222,7 @@ CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream
 }
 
 CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (bytes == 0) return CUDA_SUCCESS;
   if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -298,6 +302,7 @@ CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CU
 }
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t bytes, CUstream stream) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   bool to_known = false, from_known = false;
   if (bytes == 0) return CUDA_SUCCESS;

@@ -253,12 +253,14 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   return AllocateOnStream(address, bytes, nullptr, stream,
                           [&] { return Wait<Op::cuMemAllocAsync>(address, bytes, stream); });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (IsHostPool(pool)) return AllocateFromHostPool(address, bytes, pool, stream);
   if (Find(pool) == nullptr) return Wait<Op::cuMemAllocFromPoolAsync>(address, bytes, pool, stream);
@@ -267,6 +269,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   CUresult result = CUDA_SUCCESS;
   if (FreeToHostPool(address, stream, &result)) return result;

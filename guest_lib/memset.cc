@@ -32,6 +32,7 @@ CUresult Check(const Area& area, bool* known) {
 // A fill of the synchronous form goes to the legacy stream: those take no stream.
 template <Op op, class... P>
 CUresult Fill(const Area& area, CUstream stream, Until until, P... parameters) {
+  const WithContextOf scope(stream);
   bool known = false;
   if (const CUresult result = Check(area, &known)) return result;
   if (area.width == 0 || area.height == 0) return CUDA_SUCCESS;

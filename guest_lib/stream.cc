@@ -25,14 +25,6 @@ CUresult NeedContext() {
   return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-// Where no context is current, the driver judges whether that of the stream will do: the call waits for its
-// answer.
-bool IsWithoutContext(CUstream stream) {
-  if (CurrentContextObject() != nullptr || InitialisedOrError() != CUDA_SUCCESS) return false;
-  const Object* object = Find(stream);
-  return object != nullptr && object->context != nullptr;
-}
-
 // Another process may ask for the event as soon as it hears of the record, so that must have reached the
 // driver.
 bool IsShared(CUevent event) {
@@ -138,7 +130,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
-  if (IsWithoutContext(stream)) return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (flags != CU_EVENT_WAIT_DEFAULT) return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
@@ -200,7 +192,7 @@ CUresult cuEventCreate(CUevent* event, unsigned int flags) {
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream) {
-  if (IsWithoutContext(stream)) return Wait<Op::cuEventRecord>(event, stream);
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, 0)) {
@@ -210,7 +202,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-  if (IsWithoutContext(stream)) return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, flags)) {

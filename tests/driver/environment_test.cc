@@ -30,7 +30,13 @@ TEST_F(EnvironmentTest, DISABLED_Answer) {
   answer.init = cuInit(0);
   if (answer.init == CUDA_SUCCESS) {
     EXPECT_EQ(cuDeviceGetCount(&answer.devices), CUDA_SUCCESS);
-    EXPECT_EQ(cuDeviceGetAttribute(&answer.bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 0), CUDA_SUCCESS);
+    // In some VMs each device has a domain of its own, in others a bus or a slot.
+    for (const CUdevice_attribute part : {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+                                          CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID}) {
+      int number = 0;
+      EXPECT_EQ(cuDeviceGetAttribute(&number, part, 0), CUDA_SUCCESS);
+      answer.bus = answer.bus * 256 + number;
+    }
     CUmoduleLoadingMode mode{};
     if (!OnSoftwareGpu() && cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS) answer.loading = mode;
   }

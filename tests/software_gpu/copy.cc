@@ -12,6 +12,7 @@
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/stream.h"
+#include "tests/software_gpu/stream_handles.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -169,34 +170,34 @@ CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr s
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return CopyOnStream(context, dst, Side::kEither, src, Side::kEither, ByteCount, hStream);
   });
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void* srcHost, size_t ByteCount,
                               CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return CopyOnStream(context, dstDevice, Side::kDevice, Address(srcHost), Side::kHost, ByteCount, hStream);
   });
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void* dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return CopyOnStream(context, Address(dstHost), Side::kHost, srcDevice, Side::kDevice, ByteCount, hStream);
   });
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
                               CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return CopyOnStream(context, dstDevice, Side::kDevice, srcDevice, Side::kDevice, ByteCount, hStream);
   });
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                            CUcontext srcContext, size_t ByteCount, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) -> CUresult {
     if (FindContext(dstContext) == nullptr || FindContext(srcContext) == nullptr)
       return CUDA_ERROR_INVALID_CONTEXT;
     return CopyOnStream(context, dstDevice, Side::kDevice, srcDevice, Side::kDevice, ByteCount, hStream);

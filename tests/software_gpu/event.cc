@@ -4,6 +4,7 @@
 
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/handles.h"
+#include "tests/software_gpu/stream_handles.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -105,12 +106,13 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
 }
 
 CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) { return Record(context, hEvent, hStream, 0); });
+  return InContextOfStream(__func__, hStream,
+                           [&](const ContextRef& context) { return Record(context, hEvent, hStream, 0); });
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  return InContext(__func__,
-                   [&](const ContextRef& context) { return Record(context, hEvent, hStream, flags); });
+  return InContextOfStream(
+      __func__, hStream, [&](const ContextRef& context) { return Record(context, hEvent, hStream, flags); });
 }
 
 CUresult cuEventQuery(CUevent hEvent) {
@@ -160,7 +162,7 @@ CUresult cuEventElapsedTime(float* pMilliseconds, CUevent hStart, CUevent hEnd) 
 }
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
-  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) -> CUresult {
     StreamRef stream = FindStream(context, hStream);
     EventRef event = FindEvent(hEvent);
     if (stream == nullptr || event == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <unordered_set>
+#include <utility>
 
 #include "tests/software_gpu/event.h"
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/graph_handles.h"
+#include "tests/software_gpu/stream_handles.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -321,7 +323,7 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
 }
 
 CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus* captureStatus) {
-  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) -> CUresult {
     StreamRef stream = FindStream(context, hStream);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (captureStatus == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -366,10 +368,9 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   return Initialised(__func__, [&]() -> CUresult {
-    if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    std::swap(*mode, thread_mode);
+    if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto wanted = std::clamp(*mode, CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED);
+    *mode = std::exchange(thread_mode, wanted);
     return CUDA_SUCCESS;
   });
 }

@@ -201,7 +201,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** ker
 }
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
-  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) -> CUresult {
     StreamRef stream = FindStream(context, hStream);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (fn == nullptr) return CUDA_ERROR_INVALID_VALUE;

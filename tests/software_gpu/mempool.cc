@@ -10,6 +10,7 @@
 #include "tests/software_gpu/handles.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/stream.h"
+#include "tests/software_gpu/stream_handles.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -167,13 +168,13 @@ using namespace causeway::software_gpu;
 extern "C" {
 
 CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return AllocateOnStream(context, dptr, bytesize, CurrentPool(context->device), hStream);
   });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) -> CUresult {
     MemoryPoolRef found = Pools().Find(pool);
     if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return AllocateOnStream(context, dptr, bytesize, found, hStream);
@@ -181,7 +182,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPoo
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) { return FreeOnStream(context, dptr, hStream); });
+  return InContextOfStream(__func__, hStream,
+                           [&](const ContextRef& context) { return FreeOnStream(context, dptr, hStream); });
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool_out, CUdevice dev) {

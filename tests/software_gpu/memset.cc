@@ -7,6 +7,7 @@
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/memset_node.h"
 #include "tests/software_gpu/stream.h"
+#include "tests/software_gpu/stream_handles.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -101,19 +102,19 @@ CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return Fill(context, hStream, Linear(dstDevice, uc, 1, N));
   });
 }
 
 CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return Fill(context, hStream, Linear(dstDevice, us, 2, N));
   });
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return Fill(context, hStream, Linear(dstDevice, ui, 4, N));
   });
 }
@@ -141,21 +142,21 @@ CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int u
 
 CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
                            size_t Height, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return Fill(context, hStream, Rows(dstDevice, dstPitch, uc, 1, Width, Height));
   });
 }
 
 CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
                             size_t Height, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return Fill(context, hStream, Rows(dstDevice, dstPitch, us, 2, Width, Height));
   });
 }
 
 CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                             size_t Height, CUstream hStream) {
-  return InContext(__func__, [&](const ContextRef& context) {
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
     return Fill(context, hStream, Rows(dstDevice, dstPitch, ui, 4, Width, Height));
   });
 }

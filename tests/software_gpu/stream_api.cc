@@ -131,7 +131,7 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void* userData,
                              unsigned int flags) {
-  return OnStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
+  return AboutStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
     if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (CUresult refused = RefuseWhileStreamCaptures(stream); refused != CUDA_SUCCESS) return refused;
     Operation operation;
