@@ -99,7 +99,7 @@ part_driver() {
   [ ${#only[@]} -eq ${#programs[@]} ] || [ ${#programs[@]} -gt 0 ] || { echo "--only names no program"; return 77; }
   limit=$(at_most 330)
   timeout -k 5 "$limit" python3 "$here/../driver/compare_ways.py" --programs "$build/driver_tests" \
-    ${programs[@]:+--only "${programs[@]}"} --jobs "$jobs" --timeout 45 --limit "$limit" --way "native=$native" \
+    ${programs[@]:+--only "${programs[@]}"} --jobs "$jobs" --timeout 90 --limit "$limit" --way "native=$native" \
     --way "local=$run --daemon-log $1/local.log --" --way "tcp=$run --tcp --daemon-log $1/tcp.log --" \
     --markdown "$1/driver.md" --json "$1/driver.json" --summary "$1/driver_summary.txt"
 }

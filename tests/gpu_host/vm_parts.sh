@@ -52,12 +52,17 @@ part_vm() {
 }
 
 # What runs in the frameworks part, natively and in the VM: NAME COMMAND; {share} is the folder of programs and scripts.
-# CAUSEWAY_VM_SCRIPTS, CAUSEWAY_VM_PYTHON and CAUSEWAY_VM_ENVIRONMENT (NAME=VALUE words) choose other ones.
+# CAUSEWAY_VM_SCRIPTS (NAME or NAME:SECTIONS, as CAUSEWAY_SECTIONS has them), CAUSEWAY_VM_PYTHON and CAUSEWAY_VM_ENVIRONMENT
+# (NAME=VALUE words) choose other ones. CuPy compiles so much that an emulated processor takes eight minutes for it.
+vm_scripts="cupy_basic:device,arrays cupy_basic:linear_algebra,random_numbers cupy_basic:fourier,raw_modules
+  cupy_basic:-device,arrays,linear_algebra,random_numbers,fourier,raw_modules pytorch_basic"
 vm_framework_commands() {
-  local name python=${CAUSEWAY_VM_PYTHON:-$(command -v python3)}
+  local name sections part python=${CAUSEWAY_VM_PYTHON:-$(command -v python3)}
   for name in vector_add $(library_programs); do echo "$name {share}/programs/$name"; done
-  for name in ${CAUSEWAY_VM_SCRIPTS:-cupy_basic pytorch_basic}; do
-    echo "$name $python {share}/frameworks/$name.py"
+  for name in ${CAUSEWAY_VM_SCRIPTS:-$vm_scripts}; do
+    sections=${name#"${name%%:*}"} name=${name%%:*}
+    sections=${sections#:} part=${sections%%,*}
+    echo "$name${part:+.${part/#-/not_}} env CAUSEWAY_SECTIONS=$sections $python {share}/frameworks/$name.py"
   done
 }
 # Small sizes and one thread; Python's compiled files are those of the native run, the host's root stays as it is.
