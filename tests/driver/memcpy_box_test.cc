@@ -124,6 +124,7 @@ TEST_F(MemcpyBoxTest, Rows) {
   EXPECT_EQ(back, expected);
   back.assign(back.size(), 0);
   OK(cuMemcpy2DUnaligned(&rows));
+  OK(cuCtxSynchronize());  // pageable memory: the device may not have all of it yet
   OK(cuMemcpy2DAsync(&swapped, stream_));
   OK(cuStreamSynchronize(stream_));
   EXPECT_EQ(back, expected);

@@ -230,6 +230,7 @@ TEST_F(PageableCopyTest, SmallCopiesWaitAgain) {
   see_nothing_left();
   OK(cuMemcpyHtoDAsync(device_, source_.data(), 1 << 20, blocking_));
   OK(cuMemcpyHtoD(device_, &word, 4));
+  OK(cuStreamSynchronize(nullptr));  // the other stream is not ordered with it
   OK(cuMemcpyDtoHAsync(&back, device_, 4, apart_));
   EXPECT_EQ(back, 7u);
 }
