@@ -100,6 +100,9 @@ Result<std::string> AskDaemon(const std::string& socket, const void* request, si
 // The trace of a session (its number, or kTraceLast) as JSON, and its way into a file: "" or why not.
 Result<std::string> FetchTrace(const std::string& socket, uint64_t session);
 std::string WriteTrace(const std::string& trace, const std::string& file_name);
+// All sessions that the daemon at `socket` has served: the first into the file, others into NAME.2.json and
+// so on (a program that asks NVML has a session for that). "" or why not.
+std::string WriteTraces(const std::string& socket, const std::string& file_name);
 
 // The status text of the daemon at `socket`, or one sentence.
 Result<std::string> QueryStatus(const std::string& socket);

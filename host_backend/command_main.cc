@@ -65,7 +65,9 @@ int main(int argc, char** argv) {
   run_app->add_option("command", run.command, "The command and its arguments, after --")->required();
   run_app->positionals_at_end();
 
-  run_app->add_option("--trace", run.trace_file, "Afterwards, write the last session's trace to this file");
+  run_app->add_option(
+      "--trace", run.trace_file,
+      "Afterwards, write the session's trace to this file, those of further sessions beside it");
 
   TraceOptions trace;
   trace.socket = causeway::kDefaultSocketPath;

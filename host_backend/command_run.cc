@@ -80,8 +80,7 @@ int RunCommand(const RunOptions& options) {
   if (child == 0) ExecCommand(options, *daemon, before);
   const int status = WaitAndForward(child, set);
   if (options.trace_file.empty()) return status;
-  const auto trace = FetchTrace(daemon->socket(), kTraceLast);
-  const std::string problem = trace.ok() ? WriteTrace(trace.value(), options.trace_file) : trace.error();
+  const std::string problem = WriteTraces(daemon->socket(), options.trace_file);
   if (!problem.empty()) std::fprintf(stderr, "causeway: %s\n", problem.c_str());
   return status;
 }

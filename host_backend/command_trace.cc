@@ -3,6 +3,7 @@
 // chrome://tracing or ui.perfetto.dev.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "host_backend/command.h"
@@ -69,6 +70,22 @@ std::string WriteTrace(const std::string& trace, const std::string& file_name) {
   file << trace << "\n";
   file.close();
   return file ? "" : "The trace cannot be written to " + file_name + ": " + ErrnoText() + ".";
+}
+
+std::string WriteTraces(const std::string& socket, const std::string& file_name) {
+  const auto answer = Ask(socket, kTraceList);
+  if (!answer.ok()) return answer.error();
+  const auto sessions = JsonObjects(answer.value(), "sessions");
+  if (sessions.empty()) return "There is no trace: the command opened no session.";
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    const auto trace =
+        FetchTrace(socket, std::strtoull(StatusValue(sessions[i], "", "number").c_str(), nullptr, 10));
+    if (!trace.ok()) return trace.error();
+    std::filesystem::path name(file_name);
+    if (i != 0) name.replace_extension("." + std::to_string(i + 1) + name.extension().string());
+    if (std::string problem = WriteTrace(trace.value(), name.string()); !problem.empty()) return problem;
+  }
+  return "";
 }
 
 int RunTrace(const TraceOptions& options) {

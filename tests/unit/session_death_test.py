@@ -11,6 +11,7 @@ import pathlib
 import signal
 import socket
 import struct
+import subprocess
 import time
 
 import sessions
@@ -196,6 +197,16 @@ class Deaths(sessions.Sessions):
             self.assertEqual(trace["otherData"]["dropped_records"], 0)
         self.assertIn("signal 9", killed["otherData"]["end"])
         self.assertIn("cuLaunchKernel", {event["name"] for event in last["traceEvents"]})
+
+    def test_each_session_of_a_command_has_its_trace(self):
+        client = f"{sessions.CLIENT} {sessions.LIBRARY} compute"
+        done = subprocess.run([sessions.BACKEND + "/causeway", "run", "--driver", sessions.DRIVER, "--trace",
+                               self.folder + "/trace.json", "--", "sh", "-c", f"{client} && {client}"],
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("trace.json", "trace.2.json"):
+            trace = json.loads(pathlib.Path(self.folder, name).read_text())
+            self.assertGreater(trace["otherData"]["guest_messages"], 5)
 
     def test_worker_killed_idle(self):
         self.lose_worker("idle", "go\n")
