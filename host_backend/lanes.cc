@@ -19,13 +19,6 @@ size_t PlaceOf(uint64_t name) {
   return static_cast<size_t>(mixed >> 40) % kPlaces;
 }
 
-// The dispatcher wakes whoever sleeps, so the bound is only for what Waiter::Sleep() tells.
-WaitPolicy LanePolicy() {
-  WaitPolicy policy = IdlePolicy();
-  policy.max_futex_sleep_us = 500'000;
-  return policy;
-}
-
 }  // namespace
 
 Lanes::Lane::Lane()
@@ -114,7 +107,7 @@ bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
 
 void Lanes::Run(Lane& lane) {
   for (;;) {
-    Waiter waiter(LanePolicy(), &lane.tail, &lane.sleeping, true);
+    Waiter waiter(IdlePolicy(), &lane.tail, &lane.sleeping, true);
     std::span<const std::byte> record;
     for (;;) {
       if (stop_.load(std::memory_order_acquire)) return;
