@@ -91,6 +91,11 @@ bool WasTouched(uint64_t page_map_entry) {
   return (page_map_entry >> 62) != 0;  // present, or swapped out
 }
 
+// Whole pages, with whatever the heap has there besides: a sanitizer's memcpy would object to the gaps.
+void CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+
 // Pages of private memory that nobody ever touched are zeros; reading them would only make the kernel map
 // some.
 void CopyPart(void* argument, uint32_t index) {
@@ -102,7 +107,7 @@ void CopyPart(void* argument, uint32_t index) {
   const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(from) / kPage * sizeof entries[0]);
   if (parts.page_map < 0 ||
       pread(parts.page_map, entries, bytes / kPage * sizeof entries[0], place) != wanted) {
-    memcpy(parts.to + at, from, bytes);
+    CopyBytes(parts.to + at, from, bytes);
     return;
   }
   for (uint64_t page = 0; page < bytes / kPage;) {
@@ -111,7 +116,7 @@ void CopyPart(void* argument, uint32_t index) {
     while (page < bytes / kPage && WasTouched(entries[page]) == touched) ++page;
     std::byte* to = parts.to + at + first * kPage;
     if (touched) {
-      memcpy(to, from + first * kPage, (page - first) * kPage);
+      CopyBytes(to, from + first * kPage, (page - first) * kPage);
     } else if (!parts.zeroed) {
       memset(to, 0, (page - first) * kPage);
     }

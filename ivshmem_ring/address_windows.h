@@ -14,7 +14,13 @@ struct Window {
 // them 0x2'0560'0000 to 0x4c'ea00'0000, and mappings of a worker that starts with the old bottom-up layout
 // (ADDR_COMPAT_LAYOUT), which begin at a third of the address space. Once pools and graphs have used the
 // first reservation up, more follow above it (0x8e'd200'0000 was seen): there is room for three.
-inline constexpr Window kDeviceWindows[] = {{0x2'0000'0000, 0x100'0000'0000},
+#ifdef __SANITIZE_THREAD__
+inline constexpr uint64_t kLowWindowEnd =
+    0x4d'0000'0000;  // TSan allows a program few ranges: the region lies above
+#else
+inline constexpr uint64_t kLowWindowEnd = 0x100'0000'0000;
+#endif
+inline constexpr Window kDeviceWindows[] = {{0x2'0000'0000, kLowWindowEnd},
                                             {0x2aaa'aaaa'b000, 0x3fff'0000'0000}};
 
 // Both ends in one of the windows.
