@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything in one command, without a GPU: installs what is missing, builds, runs the demo VM, then all tests.
 # usage: run_all.sh [--sanitizers] [--build DIR]
-#   --sanitizers  afterwards tests of ring and lanes under TSan, and ring, protocol and fuzz tests under ASan + UBSan
+#   --sanitizers  afterwards tests of ring and lanes and the soak program under TSan, and these, protocol and fuzz tests
+#                 under ASan + UBSan
 #   --build DIR   the build folder (default: build beside this folder; the sanitizers' are DIR-thread and DIR-address)
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
@@ -12,7 +13,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --sanitizers) sanitizers=yes; shift ;;
     --build) [ $# -ge 2 ] || { echo "run_all.sh: --build needs a folder" >&2; exit 2; }; build=$2; shift 2 ;;
-    -h | --help) sed -n '3,7s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,8s/^# //p' "$0"; exit 0 ;;
     *) echo "run_all.sh: unknown option $1; see --help" >&2; exit 2 ;;
   esac
 done
@@ -83,8 +84,8 @@ step "tests"
 run_tests "$build" -j 2 -E '^vm\.demo$'
 
 if [ "$sanitizers" = yes ]; then
-  sanitize thread '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes)$'
-  sanitize address '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|protocol|fuzz_.*)$'
+  sanitize thread '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|soak)$'
+  sanitize address '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|soak|protocol|fuzz_.*)$'
 fi
 step "done"
 finish
