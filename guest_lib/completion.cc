@@ -54,13 +54,8 @@ bool MayMark(CUstream stream) {
     return false;
   Session* session = Session::Get();
   const Object* current = CurrentContextObject();
-  if (session == nullptr || !session->transport().shares_memory() || current == nullptr) return false;
-  const Context& context = ContextOf(current);
-  const auto& device = session->devices()[static_cast<size_t>(context.device)];
-  if (!context.active.load(std::memory_order_relaxed) || context.green != nullptr ||
-      (context.flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC ||
-      device.attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] == 0 || AnyCapture() ||
-      work::watched.load(std::memory_order_relaxed)) {
+  if (session == nullptr || !MayWriteWords(*session, current) ||
+      (ContextOf(current).flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC) {
     return false;
   }
   // In the legacy stream a mark would wait for, and hold up, every blocking stream: with such streams that is
@@ -102,6 +97,17 @@ bool Looks(const HotWord* word, uint64_t value) {
 }
 
 }  // namespace
+
+bool MayWriteWords(Session& session, const Object* context) {
+  if (context == nullptr || !session.transport().shares_memory() || AnyCapture() ||
+      work::watched.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  const Context& detail = ContextOf(context);
+  const auto& device = session.devices()[static_cast<size_t>(detail.device)];
+  return detail.active.load(std::memory_order_relaxed) && detail.green == nullptr &&
+         device.attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] != 0;
+}
 
 CUresult Mark::Post(Session& session, CUstream stream) {
   const bool legacy = stream == nullptr || stream == CU_STREAM_LEGACY;

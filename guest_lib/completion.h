@@ -12,6 +12,7 @@
 
 namespace causeway::guest {
 
+struct Object;
 class Session;
 
 class Mark {
@@ -31,6 +32,9 @@ class Mark {
   uint64_t value_ = 0;
 };
 
+// Whether the GPU can write a word behind work of that context: not in a capture, nor while managed pages are
+// watched (guest_lib/managed_work.h).
+bool MayWriteWords(Session& session, const Object* context);
 // By CAUSEWAY_COMPLETION.
 bool AreMarksWanted();
 // Shared memory for the words, registered with the driver before any work exists.

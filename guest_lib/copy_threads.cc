@@ -229,13 +229,13 @@ class Parts final : public CopyJob {
 struct Copy {
   std::byte* to;
   const std::byte* from;
-  uint64_t bytes;
+  uint64_t bytes, part_bytes;
 };
 
 void CopyPart(void* argument, uint32_t index) {
   const Copy& copy = *static_cast<Copy*>(argument);
-  const uint64_t at = index * kPartBytes;
-  memcpy(copy.to + at, copy.from + at, std::min(kPartBytes, copy.bytes - at));
+  const uint64_t at = index * copy.part_bytes;
+  memcpy(copy.to + at, copy.from + at, std::min(copy.part_bytes, copy.bytes - at));
 }
 
 }  // namespace
@@ -249,13 +249,17 @@ void RunInParallel(uint32_t count, void (*work)(void*, uint32_t), void* argument
   parts.Leave();  // after the helpers
 }
 
+void CopyInParts(void* to, const void* from, uint64_t bytes, uint64_t part_bytes, uint32_t most_helpers) {
+  Copy copy{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, part_bytes};
+  RunInParallel(static_cast<uint32_t>((bytes + part_bytes - 1) / part_bytes), CopyPart, &copy, most_helpers);
+}
+
 void CopyInParallel(void* to, const void* from, uint64_t bytes) {
   if (bytes <= kAloneBytes || CopyThreadCount() == 1) {
     memcpy(to, from, bytes);
     return;
   }
-  Copy copy{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes};
-  RunInParallel(static_cast<uint32_t>((bytes + kPartBytes - 1) / kPartBytes), CopyPart, &copy);
+  CopyInParts(to, from, bytes, kPartBytes, UINT32_MAX);
 }
 
 }  // namespace causeway::guest

@@ -24,6 +24,8 @@ uint32_t PipelineThreadCount();
 void RunInParallel(uint32_t count, void (*work)(void* argument, uint32_t index), void* argument,
                    uint32_t most_helpers = UINT32_MAX);
 
+// memcpy by the calling thread and up to so many others, each part by one of them.
+void CopyInParts(void* to, const void* from, uint64_t bytes, uint64_t part_bytes, uint32_t most_helpers);
 // memcpy, in parallel where that pays.
 void CopyInParallel(void* to, const void* from, uint64_t bytes);
 

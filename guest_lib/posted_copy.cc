@@ -6,8 +6,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "guest_lib/completion.h"
 #include "guest_lib/copy_threads.h"
-#include "guest_lib/managed_work.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/ring.h"
 
@@ -35,16 +35,7 @@ constexpr uint64_t kNever = UINT64_MAX;  // no record has this number
 
 bool MayLend(Session& session, CUstream stream) {
   const Object* current = CurrentContextObject();
-  if (TheLent().words == nullptr || !session.transport().shares_memory() || current == nullptr ||
-      AnyCapture() || work::watched.load(std::memory_order_relaxed)) {
-    return false;
-  }
-  const Context& context = ContextOf(current);
-  const auto& device = session.devices()[static_cast<size_t>(context.device)];
-  if (!context.active.load(std::memory_order_relaxed) || context.green != nullptr ||
-      device.attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] == 0) {
-    return false;
-  }
+  if (TheLent().words == nullptr || !MayWriteWords(session, current)) return false;
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
   const Object* object = Find(stream);
   return object != nullptr && object->context == current;
@@ -68,26 +59,13 @@ void Settle(Session& session, uint32_t index, uint64_t mark) {
   session.ReleaseBulk(index);
 }
 
-struct Units {
-  std::byte* to;
-  const std::byte* from;
-  uint64_t bytes;
-};
-
-void CopyUnit(void* argument, uint32_t index) {
-  const Units& units = *static_cast<Units*>(argument);
-  const uint64_t at = index * kUnitBytes;
-  std::memcpy(units.to + at, units.from + at, std::min(kUnitBytes, units.bytes - at));
-}
-
 void Fill(std::byte* to, const void* from, uint64_t bytes) {
   const auto helpers = std::min(static_cast<uint32_t>(bytes / kBytesPerHelper), PipelineThreadCount() - 1);
   if (helpers == 0) {
     std::memcpy(to, from, bytes);
-    return;
+  } else {
+    CopyInParts(to, from, bytes, kUnitBytes, helpers);
   }
-  Units units{to, static_cast<const std::byte*>(from), bytes};
-  RunInParallel(static_cast<uint32_t>((bytes + kUnitBytes - 1) / kUnitBytes), CopyUnit, &units, helpers);
 }
 
 // The number of the mark's record, plus one; kNever if it could not be sent.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/lanes.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -148,12 +146,11 @@ bool Lanes::Await(uint64_t sequence) {
 }
 
 uint32_t LaneCount() {
-  constexpr int kFewProcessors = 4;
+  constexpr uint32_t kFewProcessors = 4;
   if (const char* text = std::getenv("CAUSEWAY_LANES"))
     return static_cast<uint32_t>(std::min<unsigned long>(std::strtoul(text, nullptr, 10), Lanes::kMost));
-  cpu_set_t mine;
-  const int processors = sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
-  return processors < kFewProcessors ? 0 : std::min(static_cast<uint32_t>(processors) / 2, Lanes::kMost);
+  const uint32_t processors = KnownProcessors();
+  return processors < kFewProcessors ? 0 : std::min(processors / 2, Lanes::kMost);
 }
 
 }  // namespace causeway::host
