@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "guest_lib/connect.h"
+#include "guest_lib/connection/connect.h"
 #include "ivshmem_ring/address_windows.h"
 
 namespace causeway::guest {

@@ -10,7 +10,7 @@
 
 #include "guest_lib/callback_words.h"
 #include "guest_lib/log.h"
-#include "guest_lib/managed_pager.h"
+#include "guest_lib/managed/pager.h"
 #include "guest_lib/own_thread.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/callback_messages.h"

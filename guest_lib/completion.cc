@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "guest_lib/log.h"
-#include "guest_lib/managed_work.h"
+#include "guest_lib/managed/work.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/ring.h"
 #include "ivshmem_ring/waiter.h"

@@ -33,7 +33,7 @@ class Mark {
 };
 
 // Whether the GPU can write a word behind work of that context: not in a capture, nor while managed pages are
-// watched (guest_lib/managed_work.h).
+// watched (guest_lib/managed/work.h).
 bool MayWriteWords(Session& session, const Object* context);
 // By CAUSEWAY_COMPLETION.
 bool AreMarksWanted();

@@ -4,7 +4,7 @@
 // migrates, so prefetches and advice have nothing to move; they are checked as natively, and what a program
 // can ask back is remembered here by range.
 //
-// In its migrating form it is the driver's own (guest_lib/managed_pager.h): the driver moves it, takes advice
+// In its migrating form it is the driver's own (guest_lib/managed/pager.h): the driver moves it, takes advice
 // and answers questions, and both processors see each other's writes in order, but later while a kernel runs.
 #include <sched.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "guest_lib/log.h"
-#include "guest_lib/managed_pager.h"
+#include "guest_lib/managed/pager.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"

@@ -11,7 +11,7 @@
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/host_register.h"
-#include "guest_lib/managed_pager.h"
+#include "guest_lib/managed/pager.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
 

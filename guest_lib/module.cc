@@ -11,8 +11,8 @@
 #include "guest_lib/function.h"
 #include "guest_lib/image.h"
 #include "guest_lib/jit_options.h"
-#include "guest_lib/managed_pager.h"
-#include "guest_lib/managed_variables.h"
+#include "guest_lib/managed/pager.h"
+#include "guest_lib/managed/variables.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/code_messages.h"
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "guest_lib/connect.h"
+#include "guest_lib/connection/connect.h"
 #include "guest_lib/memory.h"
 #include "ivshmem_ring/session_messages.h"
 #include "ivshmem_ring/transport.h"

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "guest_lib/connect.h"
+#include "guest_lib/connection/connect.h"
 #include "guest_lib/handles.h"
-#include "guest_lib/managed_work.h"
+#include "guest_lib/managed/work.h"
 #include "guest_lib/progress.h"
 #include "ivshmem_ring/call.h"
 #include "ivshmem_ring/session_messages.h"

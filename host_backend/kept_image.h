@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's half of the images that a VM's processes share (host_backend/image_cache.h): memory files that
-// are mapped, and made of what a guest sent.
+// The worker's half of the images that a VM's processes share (host_backend/daemon/image_cache.h): memory
+// files that are mapped, and made of what a guest sent.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -48,7 +48,7 @@ struct WorkerUsage {
 };
 static_assert(sizeof(WorkerUsage) == 16);
 
-// What processes of one VM share (host_backend/shared_objects.h).
+// What processes of one VM share (host_backend/daemon/shared_objects.h).
 enum class SharedKind : uint32_t {
   kIpcMemory = 1,
   kIpcEvent,
@@ -63,7 +63,7 @@ enum class SharingAction : uint32_t {
   kGet,         // kind, token -> bytes or descriptor
   kDrop,        // kind, token of the worker's own: nobody can ask for it any more
   kFindWorker,  // guest_pid -> worker_pid, of a session that the caller's user may control
-  // Images (host_backend/image_cache.h); `bytes` is an ImageRequest. kForbidden: none are kept.
+  // Images (host_backend/daemon/image_cache.h); `bytes` is an ImageRequest. kForbidden: none are kept.
   kPutImage,  // descriptor of a sealed memory file: the image and kImagePadding zeros
   kGetImage,  // -> descriptor
 };

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kClockTicks = uint64_t{1}
                                  << 30;  // between two readings of both clocks: a fraction of a second
 
-// Readers are other processes, which may look at any moment (host_backend/trace_export.cc).
+// Readers are other processes, which may look at any moment (host_backend/command/trace_export.cc).
 template <class T>
 void Store(T& word, T value, std::memory_order order = std::memory_order_relaxed) {
   std::atomic_ref<T>(word).store(value, order);

@@ -180,9 +180,9 @@ static_assert(kChannelRingsOffset + 2 * kChannelRingBytes * kChannelCount <= kGr
 
 // The flight recorder: the last messages of every link and their times, one image for each side. The guest's
 // lies in its slot; the worker's in a file of the daemon's, which no guest can write
-// (host_backend/flight_store.h). A record lies at its message's sequence modulo the link's capacity, and a
-// link has one writer on each side at a time: nothing is counted, and nothing locked. Whoever reads takes all
-// of it for garbage: the writer may be writing, or lying.
+// (host_backend/daemon/flight_store.h). A record lies at its message's sequence modulo the link's capacity,
+// and a link has one writer on each side at a time: nothing is counted, and nothing locked. Whoever reads
+// takes all of it for garbage: the writer may be writing, or lying.
 inline constexpr uint32_t kFlightVersion = 1;
 inline constexpr uint32_t kFlightMainRecords = 512;
 inline constexpr uint32_t kFlightChannelRecords =

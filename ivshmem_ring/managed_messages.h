@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Managed memory that the host's driver placed: cuMemAllocManaged in its migrating form, and __managed__
-// variables. The guest has pages of its own at the same addresses (guest_lib/managed_areas.h); these messages
+// variables. The guest has pages of its own at the same addresses (guest_lib/managed/areas.h); these messages
 // carry bytes between the two.
 #pragma once
 #include <cstdint>

@@ -26,6 +26,9 @@ MAY_INCLUDE = {
     "ivshmem_ring": set(),
     "kernel_module": set(),
 }
+# The same between the parts of host_backend: "" is the worker, whose headers the others share. The worker is the one
+# that a hostile guest reaches; it knows nothing of the daemon. Command and benchmark are one program.
+HOST_MAY_INCLUDE = {"": set(), "daemon": {""}, "bench": {"", "command"}, "command": {"", "bench"}}
 # The module's interface to user space is plain C, made to be included by those who call the module.
 SHARED_HEADER = re.compile(r"^kernel_module/\w*uapi\.h$")
 
@@ -96,6 +99,10 @@ def check_includes(name, text, report):
         known = other in MAY_INCLUDE or other == "tests"
         if ".." in target.split("/"):
             report.add(f"{name}:{number}", f'"{target}": include paths start at the root of the tree')
+        if folder == other == "host_backend":
+            part, other_part = (path.rpartition("/")[0].removeprefix(folder).lstrip("/") for path in (name, target))
+            if part != other_part and other_part not in HOST_MAY_INCLUDE[part]:
+                report.add(f"{name}:{number}", f"{folder}/{part} must not include from {target}")
         if not known or other == folder or other in MAY_INCLUDE[folder] or SHARED_HEADER.match(target):
             continue
         report.add(f"{name}:{number}", f"{folder} must not include from {other} ({target})")

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "guest_lib/connect.h"
+#include "guest_lib/connection/connect.h"
 #include "ivshmem_ring/nvml_call.h"
 
 namespace causeway::guest {

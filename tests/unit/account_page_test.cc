@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "host_backend/accounts.h"
+#include "host_backend/daemon/accounts.h"
 
 namespace causeway {
 namespace {

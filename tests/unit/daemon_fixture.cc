@@ -19,8 +19,8 @@
 #include <sstream>
 #include <thread>
 
-#include "host_backend/api_hash.h"
-#include "host_backend/command.h"
+#include "host_backend/command/command.h"
+#include "host_backend/daemon/api_hash.h"
 
 namespace causeway::test {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <cstring>
 
-#include "host_backend/api_hash.h"
-#include "host_backend/command.h"
+#include "host_backend/command/command.h"
+#include "host_backend/daemon/api_hash.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway::test {

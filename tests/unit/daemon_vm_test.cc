@@ -11,7 +11,7 @@
 #include <fstream>
 #include <random>
 
-#include "host_backend/command.h"
+#include "host_backend/command/command.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway::test {

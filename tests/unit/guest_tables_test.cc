@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "guest_lib/integrity.h"
+#include "guest_lib/runtime/integrity.h"
 #include "ivshmem_ring/driver_api.h"
 #include "tests/unit/fake_guest_state.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module images that the daemon keeps: each scope its own, bounded, and nothing that could change.
-#include "host_backend/image_cache.h"
+#include "host_backend/daemon/image_cache.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MD2 against the vectors of RFC 1319, HMAC against its own definition, and the message of the integrity
 // value.
-#include "guest_lib/integrity.h"
+#include "guest_lib/runtime/integrity.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "guest_lib/md2.h"
+#include "guest_lib/runtime/md2.h"
 
 namespace causeway::guest {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slices of a local region: what was freed is used first and goes back to the machine soon.
-#include "guest_lib/local_slices.h"
+#include "guest_lib/connection/local_slices.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

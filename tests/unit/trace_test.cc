@@ -6,7 +6,7 @@
 #include <memory>
 #include <random>
 
-#include "host_backend/trace_export.h"
+#include "host_backend/command/trace_export.h"
 #include "ivshmem_ring/call.h"
 #include "ivshmem_ring/flight_recorder.h"
 #include "tests/unit/json_check.h"

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses the way to the host.
+#include "guest_lib/connection/connect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest_lib/connection/region_connection.h"
+#include "ivshmem_ring/local_protocol.h"
+
+extern char** environ;
+
+namespace causeway::guest {
+namespace {
+
+constexpr char kDevice[] = "/dev/causeway";
+
+bool StartsWith(const char* text, const char* prefix) {
+  return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+}  // namespace
+
+std::string DriverEnvironment() {
+  std::string result;
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+    // CUDA_INJECTION*, CUDA_MPS* name files and pipes of this machine.
+    if (!StartsWith(*at, "CUDA_") || StartsWith(*at, "CUDA_INJECTION") || StartsWith(*at, "CUDA_MPS") ||
+        StartsWith(*at, "CUDA_HOME=") || StartsWith(*at, "CUDA_PATH") || StartsWith(*at, "CUDA_VERSION=")) {
+      continue;
+    }
+    const size_t bytes = strlen(*at) + 1;
+    if (result.size() + bytes <= kOpenTextBytes) result.append(*at, bytes);
+  }
+  return result;
+}
+
+std::unique_ptr<Connection> Connect(std::string* error) {
+  const char* chosen = getenv("CAUSEWAY");
+  if (chosen != nullptr && *chosen != '\0') {
+    if (StartsWith(chosen, "local:")) return ConnectLocal(chosen + 6, error);
+    if (strcmp(chosen, "module") == 0) return ConnectModule(kDevice, error);
+    if (StartsWith(chosen, "module:")) return ConnectModule(chosen + 7, error);
+    if (StartsWith(chosen, "tcp://")) return ConnectTcp(chosen + 6, error);
+    *error = std::string("CAUSEWAY='") + chosen + "' is none of local:/path, module, tcp://host:port";
+    return nullptr;
+  }
+  std::string local, module;
+  if (auto connection = ConnectLocal(kDefaultSocketPath, &local)) return connection;
+  if (auto connection = ConnectModule(kDevice, &module)) return connection;
+  *error = "no way to a host with a GPU: " + local + "; " + module +
+           "; no tcp://host:port is set in the variable CAUSEWAY";
+  return nullptr;
+}
+
+}  // namespace causeway::guest

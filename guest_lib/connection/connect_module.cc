@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way in through the kernel module's device, in a VM: slot and slices are the module's to give.
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "guest_lib/connection/region_connection.h"
+#include "kernel_module/causeway_uapi.h"
+
+namespace causeway::guest {
+namespace {
+
+class ModuleConnection : public RegionConnection {
+ public:
+  explicit ModuleConnection(int fd) : RegionConnection(fd) {}
+
+  bool Enter(std::string* error) {
+    causeway_info info{};
+    if (ioctl(fd_, CAUSEWAY_IOC_INFO, &info) != 0) {
+      *error = std::string("the device answers no query: ") + strerror(errno);
+      return false;
+    }
+    session_ = info.session;
+    if (!Map(info.slot, false, error)) return false;
+    FillOpenBlock();
+    if (ioctl(fd_, CAUSEWAY_IOC_START) != 0) {
+      *error = std::string("the kernel module could not open the slot: ") + strerror(errno);
+      return false;
+    }
+    if (!AwaitHost(error)) return false;
+    MakeTransport(false);
+    return true;
+  }
+
+  bool AllocateSlices(uint64_t bytes, uint64_t* offset, bool* zeroed) override {
+    *zeroed = false;  // they may have been ours before
+    causeway_slices slices{0, static_cast<uint32_t>((bytes + kGranuleBytes - 1) / kGranuleBytes)};
+    if (ioctl(fd_, CAUSEWAY_IOC_ALLOC_SLICES, &slices) != 0) return false;
+    *offset = uint64_t{slices.first} * kGranuleBytes;
+    return true;
+  }
+
+  void FreeSlices(uint64_t offset, uint64_t bytes) override {
+    UnmapSlices(offset, bytes);
+    causeway_slices slices{static_cast<uint32_t>(offset / kGranuleBytes),
+                           static_cast<uint32_t>(bytes / kGranuleBytes)};
+    ioctl(fd_, CAUSEWAY_IOC_FREE_SLICES, &slices);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Connection> ConnectModule(const std::string& path, std::string* error) {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    *error = "cannot open " + path + ": " + strerror(errno);
+    if (errno == ENOENT)
+      *error += " (no ivshmem device with a Causeway region, or the kernel module is not loaded)";
+    if (errno == EACCES) *error += " (is this user in group render?)";
+    if (errno == EBUSY) *error += " (every slot of the region is in use)";
+    return nullptr;
+  }
+  auto connection = std::make_unique<ModuleConnection>(fd);
+  std::string reason;
+  if (!connection->Enter(&reason)) {
+    *error = path + ": " + reason;
+    return nullptr;
+  }
+  return connection;
+}
+
+}  // namespace causeway::guest

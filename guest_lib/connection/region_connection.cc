@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mapping a region and entering its slot.
+#include "guest_lib/connection/region_connection.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ivshmem_ring/api_hash.h"
+#include "ivshmem_ring/ring_transport.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint64_t kOpenTimeoutMs = 90'000;  // a worker may have to start the driver first
+constexpr uint64_t kBeatTimeoutMs = 15'000;  // the daemon beats every 100 ms
+
+uint64_t NowMs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
+std::string Hex(uint64_t value) {
+  char text[32];
+  snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+constexpr uint64_t kWindowStep = 0x100'0000'0000;
+
+// The candidates are measured to be free of driver, heap and stack mappings.
+uint64_t ReserveWindow(uint64_t bytes, uint64_t first) {
+  for (uint64_t at = first; at < 0x5000'0000'0000; at += kWindowStep) {
+    auto* address = reinterpret_cast<void*>(at);
+    void* got = mmap(address, bytes, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == address) return at;
+    if (got != MAP_FAILED) munmap(got, bytes);
+  }
+  return 0;
+}
+
+}  // namespace
+
+RegionConnection::~RegionConnection() {
+  transport.reset();
+  if (granule0_ != nullptr) munmap(granule0_, kGranuleBytes);
+  if (slot_base_ != nullptr) munmap(slot_base_, kGranuleBytes);
+  if (window_address != 0) munmap(reinterpret_cast<void*>(window_address), region_bytes);
+  if (fd_ >= 0) close(fd_);
+}
+
+void RegionConnection::Abandon() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* error) {
+  slot_ = slot;
+  void* first = mmap(nullptr, kGranuleBytes, granule0_writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                     MAP_SHARED, fd_, 0);
+  if (first == MAP_FAILED) {
+    *error = std::string("cannot map the region: ") + strerror(errno);
+    return false;
+  }
+  granule0_ = static_cast<std::byte*>(first);
+  madvise(first, kGranuleBytes, MADV_DONTFORK);
+  const Superblock& block = superblock();
+  if (block.magic != kRegionMagic || block.abi_major != kAbiMajor) {
+    *error = "the region is not formatted by a causewayd of this version (magic " + Hex(block.magic) +
+             ", ABI " + std::to_string(block.abi_major) + ", this library has ABI " +
+             std::to_string(kAbiMajor) + "): start causewayd, or install the same release on both sides";
+    return false;
+  }
+  if (block.api_hash != kWireHash) {
+    *error = "the host's causewayd speaks another API table (" + Hex(block.api_hash) + ", this library " +
+             Hex(kWireHash) + "): install the same release on both sides";
+    return false;
+  }
+  epoch_ = block.host_epoch;
+  region_bytes = block.region_bytes;
+  void* rings = mmap(nullptr, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_,
+                     static_cast<off_t>(SlotOffset(slot)));
+  if (rings == MAP_FAILED) {
+    *error = std::string("cannot map the slot: ") + strerror(errno);
+    return false;
+  }
+  slot_base_ = static_cast<std::byte*>(rings);
+  madvise(rings, kGranuleBytes, MADV_DONTFORK);
+  memset(static_cast<void*>(callback_words()), 0, sizeof(CallbackWords));
+  const uint64_t preferred = block.window_address != 0 ? block.window_address : kDefaultWindowAddress;
+  window_address = ReserveWindow(region_bytes, preferred);
+  if (window_address == 0) {
+    *error = "no room in this process's address space for a window of " + std::to_string(region_bytes >> 20) +
+             " MiB: something has mapped all of the places from " + Hex(preferred) + " on";
+    return false;
+  }
+  return true;
+}
+
+bool RegionConnection::MoveWindow() {
+  const uint64_t moved = ReserveWindow(region_bytes, window_address + kWindowStep);
+  if (moved == 0) return false;
+  munmap(reinterpret_cast<void*>(window_address), region_bytes);
+  window_address = moved;
+  return true;
+}
+
+void FillOpenBlockFields(OpenBlock* block, uint64_t window) {
+  // Management shows all of the VM's GPUs, whatever CUDA_VISIBLE_DEVICES says.
+  const std::string environment = kSessionKind == SessionKind::kCuda ? DriverEnvironment() : "";
+  block->magic = kRegionMagic;
+  block->abi_major = kAbiMajor;
+  block->abi_minor = kAbiMinor;
+  block->pid = static_cast<uint32_t>(getpid());
+  block->api_hash = kWireHash;
+  block->window_address = window;
+  block->kind = kSessionKind;
+  block->environment_bytes = static_cast<uint32_t>(environment.size());
+  memcpy(block->environment, environment.data(), environment.size());
+}
+
+void RegionConnection::FillOpenBlock() {
+  FillOpenBlockFields(&reinterpret_cast<GuestControl*>(slot_base_ + kGuestControlOffset)->open,
+                      window_address);
+}
+
+bool RegionConnection::AwaitHost(std::string* error) {
+  const auto* host = reinterpret_cast<const HostControl*>(slot_base_ + kHostControlOffset);
+  const uint64_t deadline = NowMs() + kOpenTimeoutMs;
+  while (NowMs() < deadline) {
+    const uint32_t word = LoadAcquire(host_page().slot[slot_]);
+    if (SlotSession(word) == session_) {
+      const auto state = static_cast<SlotHostState>(SlotState(word));
+      if (state == SlotHostState::kServing) return true;
+      if (state == SlotHostState::kRefused || state == SlotHostState::kFatal) {
+        *error = "the host refused the session: " +
+                 std::string(host->refusal, strnlen(host->refusal, sizeof host->refusal));
+        return false;
+      }
+    }
+    if (const std::string reason = LinkLoss(); !reason.empty()) {
+      *error = reason;
+      return false;
+    }
+    usleep(100);
+  }
+  *error =
+      "the host did not answer within " + std::to_string(kOpenTimeoutMs / 1000) + " s: is causewayd running?";
+  return false;
+}
+
+std::string RegionConnection::Loss() {
+  const uint32_t word = LoadAcquire(host_page().slot[slot_]);
+  if (SlotSession(word) != session_ ||
+      static_cast<SlotHostState>(SlotState(word)) != SlotHostState::kServing) {
+    const auto* host = reinterpret_cast<const HostControl*>(slot_base_ + kHostControlOffset);
+    const std::string why(host->refusal, strnlen(host->refusal, sizeof host->refusal));
+    return why.empty() ? "the host ended the session" : why;
+  }
+  if (superblock().host_epoch != epoch_) return "causewayd was restarted";
+  const uint64_t beat = host_page().beat, now_ms = NowMs();
+  if (beat != last_beat_ || last_beat_change_ms_ == 0) {
+    last_beat_ = beat;
+    last_beat_change_ms_ = now_ms;
+  } else if (now_ms - last_beat_change_ms_ > kBeatTimeoutMs) {
+    return "causewayd has stopped";
+  }
+  return LinkLoss();
+}
+
+void RegionConnection::MakeTransport(bool futex) {
+  RingClientOptions options;
+  options.slot = slot_base_;
+  options.futex = futex;
+  options.loss = [this] { return Loss(); };
+  transport = std::make_unique<RingClient>(std::move(options));
+}
+
+std::byte* RegionConnection::MapSlices(uint64_t offset, uint64_t bytes) {
+  auto* address = reinterpret_cast<void*>(window_address + offset);
+  void* got =
+      mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, static_cast<off_t>(offset));
+  if (got != address) return nullptr;
+  madvise(got, bytes, MADV_DONTFORK);
+  return static_cast<std::byte*>(got);
+}
+
+bool RegionConnection::MapPages(std::byte* at, uint64_t offset, uint64_t bytes) {
+  return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, static_cast<off_t>(offset)) ==
+         at;
+}
+
+bool RegionConnection::RegionFile(uint64_t* device, uint64_t* inode) {
+  struct stat info;
+  if (fstat(fd_, &info) != 0) return false;
+  *device = info.st_dev;
+  *inode = info.st_ino;
+  return true;
+}
+
+void RegionConnection::UnmapSlices(uint64_t offset, uint64_t bytes) {
+  mmap(reinterpret_cast<void*>(window_address + offset), bytes, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+}  // namespace causeway::guest

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest_lib/managed/areas.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "guest_lib/address_windows.h"
+#include "guest_lib/log.h"
+#include "guest_lib/managed/pager.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint64_t kSmallestChunk = 64u << 10;
+constexpr uint64_t kMostChunks = 4096;       // of an area: each may become a mapping of its own
+constexpr uint64_t kWindowBytes = 2u << 20;  // fetched at once when a program goes through in order
+constexpr uint64_t kSharedWindowBytes = 256u << 10;
+constexpr uint64_t kRestoredBytes = 1u << 20;  // of a variable
+constexpr size_t kMostByteRuns = 256;          // of a chunk that are sent to the byte
+constexpr size_t kWord = 8;
+constexpr size_t kGroupGap = 32;
+constexpr int kMostReadings = 4;  // of a chunk that changes all the time
+
+uint64_t Floor(uint64_t address) {
+  return address & ~(kSmallestChunk - 1);
+}
+uint64_t Ceiling(uint64_t address) {
+  return Floor(address + kSmallestChunk - 1);
+}
+void* Pointer(uint64_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
+}  // namespace
+
+ManagedAreas::Area* ManagedAreas::Find(uint64_t address) {
+  auto next = areas_.upper_bound(address);
+  if (next == areas_.begin()) return nullptr;
+  Area& area = std::prev(next)->second;
+  return address < area.end ? &area : nullptr;
+}
+
+bool ManagedAreas::Make(uint64_t begin, uint64_t end, State state) {
+  Area area{};
+  area.begin = begin;
+  area.end = end;
+  const uint64_t bytes = end - begin;
+  area.chunk_bytes = std::bit_ceil(std::max(kSmallestChunk, bytes / kMostChunks));
+  area.file = memfd_create("causeway-managed", MFD_CLOEXEC);
+  if (area.file < 0) return false;
+  void* alias = MAP_FAILED;
+  if (ftruncate(area.file, static_cast<off_t>(bytes)) == 0)
+    alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, area.file, 0);
+  // What is reserved there is this library's and nobody else's.
+  if (alias == MAP_FAILED || !IsDeviceAddress(begin, bytes) ||
+      mmap(Pointer(begin), bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, area.file, 0) ==
+          MAP_FAILED) {
+    if (alias != MAP_FAILED) munmap(alias, bytes);
+    close(area.file);
+    return false;
+  }
+  // A forked child has no managed memory, as natively.
+  madvise(alias, bytes, MADV_DONTFORK);
+  madvise(Pointer(begin), bytes, MADV_DONTFORK);
+  area.alias = static_cast<std::byte*>(alias);
+  area.state.assign((bytes + area.chunk_bytes - 1) / area.chunk_bytes, State::kAbsent);
+  area.fresh = state == State::kOwned;
+  Area& made = areas_.emplace(begin, std::move(area)).first->second;
+  SetState(made, {0, made.state.size()}, state);
+  return true;
+}
+
+bool ManagedAreas::Add(const ManagedMemory& memory) {
+  const uint64_t begin = Floor(memory.address), end = Ceiling(memory.address + memory.bytes);
+  bool joins = false;
+  memory_[memory.address] = memory;
+  variables_ += memory.stream == 0 ? 1 : 0;
+  for (uint64_t at = begin; at < end;) {
+    if (const Area* known = Find(at)) {
+      joins = true;
+      at = known->end;
+      continue;
+    }
+    const auto next = areas_.lower_bound(at);
+    const uint64_t stop = next == areas_.end() ? end : std::min(end, next->first);
+    if (!Make(at, stop, memory.fresh ? State::kOwned : State::kAway)) {
+      Remove(memory.address);
+      return false;
+    }
+    at = stop;
+  }
+  if (!joins) return true;
+  // Its neighbours' chunks have no bytes of it yet.
+  GiveBack();
+  for (uint64_t at = begin; at < end;) {
+    Area& area = *Find(at);
+    for (size_t i = (at - area.begin) / area.chunk_bytes; i < area.state.size() && area.ChunkBegin(i) < end;
+         ++i) {
+      if (area.state[i] == State::kAbsent) SetState(area, {i, 1}, State::kAway);
+    }
+    at = area.end;
+  }
+  return true;
+}
+
+void ManagedAreas::Remove(uint64_t address) {
+  const auto found = memory_.find(address);
+  if (found == memory_.end()) return;
+  const uint64_t begin = Floor(address), end = Ceiling(address + found->second.bytes);
+  variables_ -= found->second.stream == 0 ? 1 : 0;
+  memory_.erase(found);
+  auto is_used = [this](uint64_t from, uint64_t to) {
+    std::vector<ManagedSpan> spans;
+    if (const Area* area = Find(from)) AddSpans(*area, from, to, &spans);
+    return !spans.empty();
+  };
+  for (uint64_t at = begin; at < end;) {
+    Area* area = Find(at);
+    if (area == nullptr) return;
+    const uint64_t next = area->end;
+    if (!is_used(area->begin, area->end)) {
+      SetState(*area, {0, area->state.size()}, State::kAbsent);
+      const uint64_t bytes = area->end - area->begin;
+      // The window stays reserved.
+      mmap(Pointer(area->begin), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+           -1, 0);
+      munmap(area->alias, bytes);
+      close(area->file);
+      areas_.erase(area->begin);
+    } else {
+      for (size_t i = 0; i < area->state.size(); ++i) {
+        if (!is_used(area->ChunkBegin(i), area->ChunkEnd(i))) SetState(*area, {i, 1}, State::kAbsent);
+      }
+    }
+    at = next;
+  }
+}
+
+void ManagedAreas::Protect(const Area& area, Run run, int protection) {
+  const uint64_t begin = area.ChunkBegin(run.first), end = area.ChunkEnd(run.first + run.count - 1);
+  if (mprotect(Pointer(begin), end - begin, protection) != 0)
+    Complain("pages of managed memory cannot be protected: " + std::string(strerror(errno)));
+}
+
+void ManagedAreas::SetState(Area& area, Run run, State state) {
+  auto weigh = [&](State of, uint64_t sign) {
+    if (of == State::kAbsent || of == State::kAway) return;
+    accessible_ += sign;
+    area.accessible += sign;
+    if (of != State::kOwned || !area.fresh) borrowed_ += sign;
+  };
+  for (size_t i = run.first; i < run.first + run.count; ++i) {
+    weigh(area.state[i], ~uint64_t{0});
+    if (area.state[i] == State::kShared) area.twins.erase(i);
+    area.state[i] = state;
+    weigh(state, 1);
+    if (state != State::kShared) continue;
+    const uint64_t bytes = area.ChunkEnd(i) - area.ChunkBegin(i);
+    Twin twin{std::make_unique<std::byte[]>(bytes), ++order_};
+    std::memcpy(twin.bytes.get(), area.Alias(area.ChunkBegin(i)), bytes);
+    area.twins[i] = std::move(twin);
+  }
+  const bool writable = state == State::kOwned || state == State::kShared;
+  Protect(area, run, writable ? PROT_READ | PROT_WRITE : state == State::kClean ? PROT_READ : PROT_NONE);
+}
+
+void ManagedAreas::AddSpans(const Area& area, uint64_t begin, uint64_t end, std::vector<ManagedSpan>* spans) {
+  auto at = memory_.upper_bound(begin);
+  if (at != memory_.begin()) --at;
+  for (; at != memory_.end() && at->first < end; ++at) {
+    const ManagedMemory& memory = at->second;
+    const uint64_t from = std::max(begin, memory.address);
+    const uint64_t to = std::min(end, memory.address + memory.bytes);
+    if (from < to) spans->push_back({from, area.Alias(from), to - from, memory.context, memory.stream});
+  }
+}
+
+// Pages that the program never touched are holes in the file: the driver's are zero as well, or nobody's.
+void ManagedAreas::AddOwned(const Area& area, Run run, std::vector<ManagedSpan>* spans) {
+  const auto base = static_cast<off_t>(area.begin);
+  const auto end = static_cast<off_t>(area.ChunkEnd(run.first + run.count - 1)) - base;
+  for (off_t at = static_cast<off_t>(area.ChunkBegin(run.first)) - base; at < end;) {
+    const off_t data = lseek(area.file, at, SEEK_DATA);
+    if (data < 0 || data >= end) return;
+    const off_t hole = std::min(end, lseek(area.file, data, SEEK_HOLE));
+    if (hole <= data) return;
+    AddSpans(area, area.begin + static_cast<uint64_t>(data), area.begin + static_cast<uint64_t>(hole), spans);
+    at = hole;
+  }
+}
+
+// The same stretches in whole words: numbers that were written have bytes that happened to be right before.
+std::vector<ManagedAreas::Run> ManagedAreas::WholeWords(const std::vector<Run>& runs) {
+  std::vector<Run> whole;
+  for (const Run& run : runs) {
+    const size_t first = run.first & ~(kWord - 1);
+    const size_t end = (run.first + run.count + kWord - 1) & ~(kWord - 1);
+    if (whole.empty() || whole.back().first + whole.back().count < first) {
+      whole.push_back({first, end - first});
+    } else {
+      whole.back().count = end - whole.back().first;
+    }
+  }
+  return whole;
+}
+
+// In which order a chunk's bytes were written nobody knows. Stretches close to each other are one group, and
+// groups go by their bytes, most first: a flag is smaller than what it announces.
+std::vector<ManagedAreas::Run> ManagedAreas::FlagsLast(const std::vector<Run>& runs) {
+  struct Group {
+    size_t first, end, bytes;  // of `runs`
+  };
+  std::vector<Group> groups;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (groups.empty() || runs[i].first - runs[i - 1].first - runs[i - 1].count >= kGroupGap)
+      groups.push_back({i, i, 0});
+    groups.back().end = i + 1;
+    groups.back().bytes += runs[i].count;
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const Group& a, const Group& b) { return a.bytes > b.bytes; });
+  std::vector<Run> ordered;
+  for (const Group& group : groups)
+    ordered.insert(ordered.end(), runs.begin() + static_cast<ptrdiff_t>(group.first),
+                   runs.begin() + static_cast<ptrdiff_t>(group.end));
+  return ordered;
+}
+
+// What differs from the twin.
+void ManagedAreas::AddShared(const Area& area, size_t chunk, const Twin& twin,
+                             std::vector<ManagedSpan>* spans) {
+  const uint64_t begin = area.ChunkBegin(chunk), bytes = area.ChunkEnd(chunk) - begin;
+  const std::byte* now = area.Alias(begin);
+  const std::byte* then = twin.bytes.get();
+  std::vector<Run> runs;
+  for (size_t i = 0; i < bytes;) {
+    if (i % 512 == 0 && std::memcmp(now + i, then + i, 512) == 0) {
+      i += 512;
+    } else if (now[i] == then[i]) {
+      ++i;
+    } else {
+      const size_t first = i;
+      while (i < bytes && now[i] != then[i]) ++i;
+      runs.push_back({first, i - first});
+    }
+  }
+  if (runs.size() > kMostByteRuns) runs = WholeWords(runs);
+  for (const Run& run : FlagsLast(runs))
+    AddSpans(area, begin + run.first, begin + run.first + run.count, spans);
+}
+
+// Takes access away, and sends what was written. False if there was nothing to send.
+bool ManagedAreas::GiveBackAll(bool keep_fresh) {
+  struct Taken {
+    Area* area;
+    Run run;
+    State state;
+  };
+  std::vector<Taken> taken;
+  for (auto& [begin, area] : areas_) {
+    if (area.accessible == 0 || (keep_fresh && area.fresh)) continue;
+    for (size_t i = 0; i < area.state.size();) {
+      const State state = area.state[i];
+      Run run{i, 0};
+      while (i < area.state.size() && area.state[i] == state) ++i;
+      run.count = i - run.first;
+      if (state == State::kAbsent || state == State::kAway) continue;
+      Protect(area, run, PROT_NONE);
+      taken.push_back({&area, run, state});
+    }
+  }
+  std::vector<ManagedSpan> spans;
+  std::vector<std::pair<const Twin*, std::pair<Area*, size_t>>> shared;
+  for (const Taken& one : taken) {
+    if (one.state == State::kOwned) AddOwned(*one.area, one.run, &spans);
+    if (one.state != State::kShared) continue;
+    for (size_t i = one.run.first; i < one.run.first + one.run.count; ++i)
+      shared.push_back({&one.area->twins[i], {one.area, i}});
+  }
+  std::sort(shared.begin(), shared.end(),
+            [](const auto& a, const auto& b) { return a.first->order < b.first->order; });
+  for (const auto& [twin, where] : shared) AddShared(*where.first, where.second, *twin, &spans);
+  if (!spans.empty()) Failed(link_.Write(spans));
+  for (const Taken& one : taken) SetState(*one.area, one.run, State::kAway);
+  for (const Taken& one : taken) one.area->fresh = false;
+  return !spans.empty();
+}
+
+void ManagedAreas::GiveBack() {
+  if (accessible_ != 0) GiveBackAll(false);
+}
+
+bool ManagedAreas::Exchange() {
+  const bool wrote = GiveBackAll(true);
+  // What it wrote may say that fresh memory is ready.
+  if (wrote) GiveBack();
+  const bool news = wrote || news_;
+  news_ = false;
+  return news;
+}
+
+void ManagedAreas::Restore() {
+  if (variables_ == 0) return;
+  std::vector<ManagedSpan> spans;
+  std::vector<std::pair<Area*, size_t>> chunks;
+  for (const auto& [address, memory] : memory_) {
+    if (memory.stream != 0 || memory.bytes > kRestoredBytes) continue;
+    for (uint64_t at = Floor(address); at < address + memory.bytes;) {
+      Area& area = *Find(at);
+      const size_t chunk = (at - area.begin) / area.chunk_bytes;
+      at = area.ChunkEnd(chunk);
+      if (area.state[chunk] != State::kAway || (!chunks.empty() && chunks.back() == std::pair{&area, chunk}))
+        continue;
+      chunks.emplace_back(&area, chunk);
+      AddSpans(area, area.ChunkBegin(chunk), area.ChunkEnd(chunk), &spans);
+    }
+  }
+  if (spans.empty()) return;
+  Failed(link_.Read(spans, nullptr));
+  for (const auto& [area, chunk] : chunks) SetState(*area, {chunk, 1}, State::kShared);
+}
+
+void ManagedAreas::Failed(CUresult result) {
+  if (result == CUDA_SUCCESS || complained_) return;
+  complained_ = true;
+  Complain("managed memory cannot be exchanged with the host (error " + std::to_string(result) +
+           "): this process goes on with the bytes that it has");
+}
+
+// How much to fetch: more with each fault of a program that goes through the memory in order.
+ManagedAreas::Run ManagedAreas::Window(Area& area, size_t chunk, State wanted, size_t most) {
+  area.window = chunk == area.next_fault ? area.window * 2 : 1;
+  area.window = std::clamp<size_t>(area.window, 1, std::max<size_t>(1, most / area.chunk_bytes));
+  Run run{chunk, 1};
+  while (run.count < area.window && run.first + run.count < area.state.size() &&
+         area.state[run.first + run.count] == wanted) {
+    ++run.count;
+  }
+  area.next_fault = run.first + run.count;
+  return run;
+}
+
+void ManagedAreas::Fetch(Area& area, Run run, bool shared) {
+  std::vector<ManagedSpan> spans;
+  AddSpans(area, area.ChunkBegin(run.first), area.ChunkEnd(run.first + run.count - 1), &spans);
+  for (int reading = 0; reading < kMostReadings; ++reading) {
+    bool changed = false;
+    const CUresult result = link_.Read(spans, &changed);
+    Failed(result);
+    if (result != CUDA_SUCCESS || !shared || !changed) return;
+    news_ = true;
+    if (reading == 0 && borrowed_ != 0) GiveBackAll(true);
+  }
+}
+
+bool ManagedAreas::Serve(const PageFault& fault) {
+  Area* area = Find(fault.address);
+  if (area == nullptr) return false;
+  const size_t chunk = (fault.address - area->begin) / area->chunk_bytes;
+  const State state = area->state[chunk];
+  if (state == State::kAbsent) return false;
+  // Another thread's fault may have been served meanwhile.
+  if (state == State::kOwned || state == State::kShared || (state == State::kClean && !fault.write))
+    return true;
+  // Said before work is asked after: a thread that starts some says so before it looks here (MessageMark).
+  ++accessible_;
+  const bool shared = PublishAccessible(accessible_);
+  const Run run = Window(*area, chunk, state, shared ? kSharedWindowBytes : kWindowBytes);
+  if (state == State::kAway) Fetch(*area, run, shared);
+  SetState(*area, run, !fault.write ? State::kClean : shared ? State::kShared : State::kOwned);
+  if (run.count > 1) {
+    const uint64_t begin = area->ChunkBegin(run.first), end = area->ChunkEnd(run.first + run.count - 1);
+    madvise(Pointer(begin), end - begin, fault.write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  }
+  --accessible_;
+  return true;
+}
+
+}  // namespace causeway::guest

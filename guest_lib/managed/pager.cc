@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest_lib/managed/pager.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+
+#include "guest_lib/address_windows.h"
+#include "guest_lib/context.h"
+#include "guest_lib/log.h"
+#include "guest_lib/managed/areas.h"
+#include "guest_lib/managed/work.h"
+#include "guest_lib/own_thread.h"
+
+namespace causeway::guest {
+namespace {
+
+// ---- requests to the serving thread ----
+
+enum class Task : uint8_t { kFault, kAdd, kRemove, kGiveBack, kExchange, kRestore };
+
+// Lies on the stack of the thread that waits for it.
+struct Request {
+  Task task;
+  PageFault fault{};
+  ManagedMemory memory{};
+  bool result = false;
+  Request* next = nullptr;
+  std::atomic<uint32_t> done{0};  // released by the serving thread, acquired by the waiting one
+};
+
+// Everything here is reached from the signal handler: lock-free, and never destroyed.
+std::atomic<Request*> requests{nullptr};  // newest first; released by Submit, acquired by the serving thread
+std::atomic<uint32_t> rung{0};            // counts requests
+std::atomic<uint64_t> accessible{0};
+std::atomic<bool> serving{false};
+__attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
+
+void FutexWait(std::atomic<uint32_t>& word, uint32_t seen, const timespec* most) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, most, nullptr, 0);
+}
+void FutexWake(std::atomic<uint32_t>& word, int count) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+// The serving thread always answers: it waits for the host only, whose death ends those waits.
+bool Submit(Request* request) {
+  request->next = requests.load(std::memory_order_relaxed);
+  while (!requests.compare_exchange_weak(request->next, request, std::memory_order_release)) {
+  }
+  rung.fetch_add(1);
+  FutexWake(rung, 1);
+  while (request->done.load(std::memory_order_acquire) == 0) FutexWait(request->done, 0, nullptr);
+  return request->result;
+}
+
+bool ClaimManagedFault(const PageFault& fault) {
+  if (!serving.load(std::memory_order_acquire) || is_server || !IsDeviceAddress(fault.address)) return false;
+  Request request{.task = Task::kFault, .fault = fault};
+  return Submit(&request);
+}
+
+// ---- the serving thread ----
+
+constexpr int64_t kShortestExchange = 250'000, kLongestExchange = 1'000'000;  // nanoseconds
+
+int64_t Now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+class Server {
+ public:
+  explicit Server(ManagedLink& link) : areas_(link) {}
+  [[noreturn]] void Run() {
+    for (;;) {
+      const uint32_t seen = rung.load();
+      ServeAll();
+      PublishAccessible(areas_.accessible());
+      const int64_t left = TimeToExchange();
+      const timespec most{left / 1'000'000'000, left % 1'000'000'000};
+      if (left != 0) FutexWait(rung, seen, left > 0 ? &most : nullptr);
+    }
+  }
+
+ private:
+  void ServeAll() {
+    Request* newest = requests.exchange(nullptr, std::memory_order_acquire);
+    Request* oldest = nullptr;
+    while (newest != nullptr) {
+      Request* next = newest->next;
+      newest->next = oldest;
+      oldest = newest;
+      newest = next;
+    }
+    while (oldest != nullptr) {
+      Request* next = oldest->next;
+      oldest->result = Serve(*oldest);
+      PublishAccessible(areas_.accessible());
+      oldest->done.store(1, std::memory_order_release);
+      FutexWake(oldest->done, 1);  // its thread may be gone already: then nobody is woken
+      oldest = next;
+    }
+  }
+
+  bool Serve(const Request& request) {
+    switch (request.task) {
+      case Task::kFault:
+        return areas_.Serve(request.fault);
+      case Task::kAdd:
+        return areas_.Add(request.memory);
+      case Task::kRemove:
+        areas_.Remove(request.memory.address);
+        return true;
+      case Task::kGiveBack:
+        areas_.GiveBack();
+        break;
+      case Task::kExchange:
+        areas_.Exchange();
+        break;
+      case Task::kRestore:
+        areas_.Restore();
+        return true;
+    }
+    // The program may have installed a handler of its own since.
+    InstallFaultHandler(FaultOwner::kManagedMemory, ClaimManagedFault);
+    return true;
+  }
+
+  // Nanoseconds until pages that are lent while work is under way must be looked at; negative: there are
+  // none.
+  int64_t TimeToExchange() {
+    if (areas_.borrowed() == 0 || !work::IsUnderWay()) {
+      due_ = 0;
+      return -1;
+    }
+    const int64_t now = Now();
+    if (due_ == 0) due_ = now + interval_;
+    if (now < due_) return due_ - now;
+    interval_ = areas_.Exchange() ? kShortestExchange : std::min(2 * interval_, kLongestExchange);
+    due_ = 0;
+    return 0;
+  }
+
+  ManagedAreas areas_;
+  int64_t due_ = 0, interval_ = kShortestExchange;
+};
+
+// Both live as long as the process.
+ManagedLink& the_link = *new ManagedLink;
+
+void* ServeForever(void*) {
+  is_server = true;
+  (*new Server(the_link)).Run();
+}
+
+void InForkedChild() {
+  serving.store(false);
+}
+
+CUresult StartServing() {
+  static std::mutex& mutex = *new std::mutex;
+  const std::lock_guard lock(mutex);
+  if (serving.load()) return CUDA_SUCCESS;
+  if (const CUresult result = the_link.Open()) return result;
+  static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
+  (void)registered;
+  const int failed = StartOwnThread(ServeForever, false);
+  if (failed != 0) {
+    Complain("no thread can be started for managed memory: " + std::string(strerror(failed)));
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  InstallFaultHandler(FaultOwner::kManagedMemory, ClaimManagedFault);
+  work::watched.store(true);
+  serving.store(true, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+// ---- what is known of the memory ----
+
+struct Known {
+  HostAllocation allocation;
+  WireHandle owner;
+};
+struct Registry {
+  std::shared_mutex mutex;
+  std::map<uint64_t, Known> known;     // by address
+  std::vector<DefaultStream> streams;  // one for each context that has such memory
+};
+Registry& registry = *new Registry;
+std::atomic<size_t> known_count{0}, variable_count{0};
+
+// The caller holds the mutex.
+void CountKnown() {
+  const auto& known = registry.known;
+  variable_count.store(static_cast<size_t>(
+      std::count_if(known.begin(), known.end(), [](const auto& entry) { return entry.second.owner != 0; })));
+  known_count.store(known.size(), std::memory_order_release);
+}
+
+// The stream on which the host copies in the current context.
+CUresult CopyStream(Object* context, WireHandle* wire) {
+  {
+    const std::shared_lock lock(registry.mutex);
+    for (const DefaultStream& own : registry.streams) {
+      if (own.context != context || !own.alive()) continue;
+      *wire = WireOf(own.stream);
+      return CUDA_SUCCESS;
+    }
+  }
+  CUstream made = nullptr;
+  if (const CUresult result = cuStreamCreate(&made, CU_STREAM_NON_BLOCKING)) return result;
+  the_link.ComeAfterPosted();  // the stream's creation
+  Object* stream = Find(made);
+  *wire = WireOf(stream);
+  const std::unique_lock lock(registry.mutex);
+  std::erase_if(registry.streams, [](const DefaultStream& own) { return !own.alive(); });
+  registry.streams.push_back({context, stream, stream->id});
+  return CUDA_SUCCESS;
+}
+
+template <class Match>
+void ForgetIf(Match match) {
+  if (known_count.load(std::memory_order_acquire) == 0) return;
+  std::vector<uint64_t> gone;
+  {
+    const std::unique_lock lock(registry.mutex);
+    for (auto at = registry.known.begin(); at != registry.known.end();) {
+      const auto here = at++;
+      if (!match(here->second)) continue;
+      gone.push_back(here->first);
+      registry.known.erase(here);
+    }
+    CountKnown();
+  }
+  for (const uint64_t address : gone) {
+    Request request{.task = Task::kRemove};
+    request.memory.address = address;
+    Submit(&request);
+  }
+}
+
+}  // namespace
+
+bool PublishAccessible(uint64_t chunks) {
+  accessible.store(chunks);
+  return work::IsUnderWay();
+}
+
+void GiveBackManagedPages() {
+  if (accessible.load() == 0 || is_server) return;
+  Request request{.task = Task::kGiveBack};
+  Submit(&request);
+}
+
+void ExchangeManagedPages() {
+  if (accessible.load() == 0 || is_server) return;
+  Request request{.task = Task::kExchange};
+  Submit(&request);
+}
+
+void RestoreManagedPages() {
+  if (variable_count.load(std::memory_order_acquire) == 0 || is_server) return;
+  Request request{.task = Task::kRestore};
+  Submit(&request);
+}
+
+CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh) {
+  if (const CUresult result = StartServing()) return result;
+  Request request{.task = Task::kAdd};
+  request.memory = {allocation.address, allocation.bytes, 0, 0, fresh};
+  if (owner == 0) {
+    if (const CUresult result = CopyStream(allocation.context, &request.memory.stream)) return result;
+    request.memory.context = WireOf(allocation.context);
+  }
+  if (!Submit(&request)) return CUDA_ERROR_NOT_SUPPORTED;
+  const std::unique_lock lock(registry.mutex);
+  registry.known[allocation.address] = {allocation, owner};
+  CountKnown();
+  return CUDA_SUCCESS;
+}
+
+bool FindMigrating(uint64_t address, HostAllocation* allocation, bool variables) {
+  if (known_count.load(std::memory_order_acquire) == 0) return false;
+  const std::shared_lock lock(registry.mutex);
+  const auto next = registry.known.upper_bound(address);
+  if (next == registry.known.begin()) return false;
+  const Known& known = std::prev(next)->second;
+  if (address - known.allocation.address >= known.allocation.bytes) return false;
+  if (known.owner != 0 && !variables) return false;
+  *allocation = known.allocation;
+  return true;
+}
+
+bool SetMigratingSyncMemops(uint64_t address, bool value) {
+  HostAllocation allocation;
+  if (!FindMigrating(address, &allocation, true)) return false;
+  const std::unique_lock lock(registry.mutex);
+  const auto found = registry.known.find(allocation.address);
+  if (found != registry.known.end()) found->second.allocation.sync_memops = value;
+  return found != registry.known.end();
+}
+
+void ForgetMigrating(uint64_t address) {
+  ForgetIf([address](const Known& known) { return known.allocation.address == address; });
+}
+void ForgetMigratingOf(const Object* context) {
+  ForgetIf([context](const Known& known) { return known.owner == 0 && known.allocation.context == context; });
+}
+void ForgetMigratingOf(WireHandle owner) {
+  ForgetIf([owner](const Known& known) { return known.owner == owner; });
+}
+
+}  // namespace causeway::guest

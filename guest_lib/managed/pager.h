@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Managed memory in its migrating form, and __managed__ variables: the driver's own managed memory on the
+// host, which it moves between processors as it sees fit, and pages of this process at the same addresses,
+// filled when they are touched. One thread serves the faults and everything else that concerns the pages
+// (guest_lib/managed/areas.h), so whoever faults may hold any lock of this library's.
+//
+// What this cannot hide: a system call that is handed pages that are away answers EFAULT, and a thread that
+// blocks SIGSEGV ends the process when it touches them. See docs/design.md.
+#pragma once
+#include "guest_lib/memory.h"
+
+namespace causeway::guest {
+
+// Managed memory that the driver has placed becomes accessible. `fresh`: nobody has written it yet. `owner`:
+// the module or library of a variable, else 0. CUDA_ERROR_NOT_SUPPORTED if there can be no pages at its
+// addresses.
+CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh);
+// The allocation or, if asked for, variable that holds the address.
+bool FindMigrating(uint64_t address, HostAllocation* allocation, bool variables);
+bool SetMigratingSyncMemops(uint64_t address, bool value);
+// After it was freed.
+void ForgetMigrating(uint64_t address);
+void ForgetMigratingOf(const Object* context);
+void ForgetMigratingOf(WireHandle owner);
+
+// Everything that the program wrote is with the driver, and what the device writes from now on will be seen.
+void GiveBackManagedPages();
+// The same for what was exchanged before; memory that nobody but the program has seen yet stays.
+void ExchangeManagedPages();
+// After everything was waited for.
+void RestoreManagedPages();
+
+// For ManagedAreas, on the serving thread: announces how many chunks are accessible, then says whether work
+// is under way.
+bool PublishAccessible(uint64_t chunks);
+
+}  // namespace causeway::guest

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// __managed__ variables: managed memory that the host's driver places when a module is loaded
+// (guest_lib/managed/pager.h).
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <cstdint>
+
+#include "guest_lib/handles.h"
+
+namespace causeway::guest {
+
+// The answer for a variable of a module or library: if it is managed, it is accessible from now on. 0, or why
+// not.
+CUresult AdmitManaged(CUdeviceptr address, size_t bytes, WireHandle owner);
+
+}  // namespace causeway::guest

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether work that may touch managed memory is under way, as far as this process can tell: everything that
+// was sent and not yet waited for. Pages of managed memory (guest_lib/managed/areas.h) are given back before
+// work starts, and kept for a short time only while there is any. Costs one load per message while the
+// process has no such pages.
+#pragma once
+#include <atomic>
+
+#include "ivshmem_ring/call.h"
+
+namespace causeway::guest {
+
+namespace work {
+
+// Set while there are pages to care for.
+extern std::atomic<bool> watched;
+// What the message being written names; only while watched.
+void NameStream(WireHandle stream);
+void NameEvent(WireHandle event);
+
+bool IsUnderWay();
+
+}  // namespace work
+
+// Accompanies one message from before it is written until its answer was taken.
+class MessageMark {
+ public:
+  MessageMark() = default;
+  ~MessageMark();
+  MessageMark(const MessageMark&) = delete;
+  MessageMark& operator=(const MessageMark&) = delete;
+
+  // A message is about to be written: forgets what the last one named.
+  void Begin() {
+    if (work::watched.load(std::memory_order_relaxed)) Forget();
+  }
+  // Before anything of the message is visible to the host. It may start work: pages are given back.
+  void Start(Op op) {
+    if (work::watched.load(std::memory_order_relaxed)) StartWatched(op);
+  }
+  // The message is written, in that context: what it named is known.
+  void Named(WireHandle context) {
+    if (op_ != Op::kOpen) NamedWatched(context);
+  }
+  // Its answer has come.
+  void Answered(bool success) { succeeded_ = success; }
+  // The call is over: what was fetched before is out of date if the answer was waited for.
+  void Finish() {
+    if (op_ != Op::kOpen) FinishWatched();
+  }
+
+ private:
+  void Forget();
+  void StartWatched(Op op);
+  void NamedWatched(WireHandle context);
+  void FinishWatched();
+
+  Op op_ = Op::kOpen;  // kOpen: nothing to do
+  bool counted_ = false;
+  bool succeeded_ = false;
+  bool settles_ = false;  // success means that all work up to `started_` is done
+  uint64_t started_ = 0;
+};
+
+}  // namespace causeway::guest

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// A private causewayd for one command: configuration, start, readiness, end.
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+
+#include "host_backend/command/command.h"
+#include "host_backend/unique_fd.h"
+
+namespace causeway::command {
+namespace {
+
+constexpr int kServingLimitMs = 20'000;
+constexpr int kEndLimitMs = 10'000;
+constexpr int kPollMs = 5;
+
+bool IsFile(const std::string& path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode);
+}
+
+std::string Absolute(const std::string& path) {
+  char resolved[PATH_MAX];
+  return realpath(path.c_str(), resolved) != nullptr ? resolved : "";
+}
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "\"";
+}
+
+void SleepMs(int ms) {
+  usleep(useconds_t(ms) * 1000);
+}
+
+void RemoveFolder(const std::string& folder) {
+  if (DIR* dir = opendir(folder.c_str())) {
+    while (const dirent* entry = readdir(dir)) unlinkat(dirfd(dir), entry->d_name, 0);  // "." and ".." fail
+    closedir(dir);
+  }
+  rmdir(folder.c_str());
+}
+
+[[noreturn]] void ExecDaemon(const std::string& program, const std::string& config, int log_fd,
+                             pid_t parent) {
+  setpgid(0, 0);  // a terminal's Ctrl-C is for the command; the daemon ends after it
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  dup2(log_fd, STDOUT_FILENO);
+  dup2(log_fd, STDERR_FILENO);
+  execl(program.c_str(), program.c_str(), "--config", config.c_str(), static_cast<char*>(nullptr));
+  _exit(127);
+}
+
+}  // namespace
+
+std::string ProgramFolder() {
+  char path[PATH_MAX];
+  const ssize_t bytes = readlink("/proc/self/exe", path, sizeof(path));
+  const std::string program(path, bytes > 0 ? size_t(bytes) : 0);
+  return program.substr(0, program.rfind('/'));
+}
+
+Result<std::string> FindGuestLibrary(const std::string& chosen) {
+  std::vector<std::string> folders = {chosen};
+  if (chosen.empty()) folders = {ProgramFolder() + "/../guest_lib", ProgramFolder() + "/../lib/causeway"};
+  std::string tried;
+  for (const auto& folder : folders) {
+    if (IsFile(folder + "/libcuda.so.1")) return Absolute(folder);
+    tried += (tried.empty() ? "" : " and ") + folder;
+  }
+  return Error{"Causeway's libcuda.so.1 was not found in " + tried +
+               "; build it or name its folder with --guest-library."};
+}
+
+Result<PrivateDaemon*> PrivateDaemon::Start(const PrivateDaemonOptions& options) {
+  std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon());
+  if (std::string text = daemon->Launch(options); !text.empty()) return Error{text};
+  if (std::string text = daemon->WaitUntilServing(); !text.empty()) return Error{text};
+  return daemon.release();
+}
+
+std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
+  auto library = FindGuestLibrary(options.guest_library);
+  if (!library.ok()) return library.error();
+  guest_library_ = library.value();
+  tcp_ = options.tcp;
+  const std::string program = ProgramFolder() + "/causewayd";
+  if (!IsFile(program))
+    return "The daemon " + program + " was not found; it belongs beside the causeway command.";
+
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  // A UNIX socket's path is short: a long runtime folder is not used.
+  std::string pattern =
+      runtime != nullptr && *runtime == '/' && std::string(runtime).size() < 64 ? runtime : "/tmp";
+  pattern += "/causeway-XXXXXX";
+  if (mkdtemp(pattern.data()) == nullptr)
+    return "A temporary folder " + pattern + " cannot be made: " + ErrnoText() + ".";
+  folder_ = pattern;
+  socket_ = folder_ + "/socket";
+  log_ = options.log_file.empty() ? folder_ + "/log" : options.log_file;
+
+  const std::string config = folder_ + "/causewayd.toml";
+  std::ofstream file(config);
+  file << "socket = " << Quoted(socket_) << "\nsocket_mode = \"0600\"\nspare_workers = "
+       << options.spare_workers
+       // As natively, NVML ignores the CUDA_VISIBLE_DEVICES that this daemon shares with the command.
+       << "\nnvml_shows_all = true\nlocal_region_mib = " << options.region_mib << "\n";
+  if (options.max_sessions != 0) file << "max_sessions = " << options.max_sessions << "\n";
+  if (!options.driver.empty()) {
+    // A path is relative to the user's folder, a bare name is the loader's to find.
+    const bool is_path = options.driver.find('/') != std::string::npos;
+    const std::string driver = is_path ? Absolute(options.driver) : options.driver;
+    if (driver.empty()) return "The driver library " + options.driver + " does not exist; correct --driver.";
+    file << "driver_library = " << Quoted(driver) << "\n";
+  }
+  if (options.tcp) file << "[tcp]\nlisten = \"127.0.0.1:0\"\n";
+  file.close();
+  if (!file) return "The file " + config + " cannot be written: " + ErrnoText() + ".";
+
+  UniqueFd log(open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return "The log file " + log_ + " cannot be opened: " + ErrnoText() + "; correct --daemon-log.";
+  const pid_t self = getpid();
+  pid_ = fork();
+  if (pid_ < 0) return "causewayd cannot be started: " + ErrnoText() + ".";
+  if (pid_ == 0) ExecDaemon(program, config, log.get(), self);
+  return {};
+}
+
+bool PrivateDaemon::Ended() const {
+  if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
+  return pid_ < 0;
+}
+
+std::string PrivateDaemon::LastLogLine() const {
+  std::ifstream file(log_);
+  std::string line;
+  std::string last;
+  while (std::getline(file, line)) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+std::string PrivateDaemon::WaitUntilServing() {
+  for (int waited = 0; waited < kServingLimitMs; waited += kPollMs) {
+    if (Ended()) return "The private causewayd ended: " + LastLogLine();
+    auto status = QueryStatus(socket_);
+    if (status.ok()) {
+      address_ = tcp_ ? "tcp://" + StatusValue(status.value(), "", "tcp") : "local:" + socket_;
+      return {};
+    }
+    SleepMs(kPollMs);
+  }
+  return "The private causewayd does not accept sessions within " + std::to_string(kServingLimitMs / 1000) +
+         " s; its last words: " + LastLogLine();
+}
+
+std::string PrivateDaemon::WaitForSpares(uint32_t count, int limit_ms) const {
+  for (int waited = 0; waited < limit_ms; waited += kPollMs) {
+    if (Ended()) return "The private causewayd ended: " + LastLogLine();
+    auto status = QueryStatus(socket_);
+    if (!status.ok()) return status.error();
+    const std::string problem = StatusValue(status.value(), "workers", "problem");
+    if (!problem.empty()) return problem;
+    if (std::strtoul(StatusValue(status.value(), "workers", "spare_ready").c_str(), nullptr, 10) >= count)
+      return {};
+    SleepMs(kPollMs);
+  }
+  return "No spare worker became ready within " + std::to_string(limit_ms / 1000) +
+         " s; last line of the log: " + LastLogLine();
+}
+
+PrivateDaemon::~PrivateDaemon() {
+  if (!Ended()) {
+    kill(pid_, SIGTERM);
+    for (int waited = 0; waited < kEndLimitMs && !Ended(); waited += kPollMs) SleepMs(kPollMs);
+    if (!Ended()) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+  if (!folder_.empty()) RemoveFolder(folder_);
+}
+
+void UseGuestLibrary(const std::string& folder, const std::string& address) {
+  const char* before = std::getenv("LD_LIBRARY_PATH");
+  const std::string path = before != nullptr && *before != '\0' ? folder + ":" + before : folder;
+  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  if (!address.empty()) setenv("CAUSEWAY", address.c_str(), 1);
+}
+
+}  // namespace causeway::command

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// `causeway status`: asks the daemon and prints.
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "host_backend/account_page.h"
+#include "host_backend/command/command.h"
+#include "host_backend/unique_fd.h"
+#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/local_protocol.h"
+
+namespace causeway::command {
+namespace {
+
+constexpr time_t kAnswerLimitSeconds = 5;
+
+std::string Mib(const std::string& bytes) {
+  return std::to_string(std::strtoull(bytes.c_str(), nullptr, 10) >> 20) + " MiB";
+}
+
+// "3 MiB device, 16 MiB staging": what there is any of.
+std::string MemoryText(const std::string& object) {
+  std::string text;
+  for (const char* kind : kMemoryKindNames) {
+    const std::string bytes = StatusValue(object, "", std::string(kind) + "_bytes");
+    if (bytes != "0") text += (text.empty() ? "" : ", ") + Mib(bytes) + " " + kind;
+  }
+  return text.empty() ? "no memory" : text;
+}
+
+void PrintAccount(const std::string& account) {
+  const auto value = [&](const char* key) { return StatusValue(account, "", key); };
+  const std::string limit = value("device_memory_limit_bytes");
+  std::printf("  %-20s %s sessions  %s", value("scope").c_str(), value("sessions").c_str(),
+              MemoryText(account).c_str());
+  if (limit != "0")
+    std::printf("; at most %s on each GPU, %s calls refused", Mib(limit).c_str(), value("refused").c_str());
+  std::printf("\n");
+}
+
+void PrintSession(const std::string& session) {
+  const auto value = [&](const char* key) { return StatusValue(session, "", key); };
+  const std::string vm = value("vm");
+  std::printf("  %-6s %-12s pid %-8s uid %-6s %-10s %8.0f s  worker %-8s %12s calls  %s\n",
+              value("kind").c_str(), vm.empty() ? "-" : vm.c_str(), value("pid").c_str(),
+              value("uid").c_str(), value("state").c_str(), std::strtod(value("age_s").c_str(), nullptr),
+              value("worker_pid").c_str(), value("calls").c_str(), MemoryText(session).c_str());
+}
+
+void PrintRegion(const std::string& region) {
+  const auto value = [&](const char* key) { return StatusValue(region, "", key); };
+  std::printf("  %-12s %s, %s, %s of %s slots in use, %s of %s slices free\n", value("vm").c_str(),
+              value("file").c_str(), Mib(value("region_bytes")).c_str(), value("slots_in_use").c_str(),
+              value("slots").c_str(), value("slices_free").c_str(), value("slices").c_str());
+  if (!value("problem").empty()) std::printf("               problem: %s\n", value("problem").c_str());
+}
+
+void PrintText(const std::string& json) {
+  const auto value = [&](const char* section, const char* key) { return StatusValue(json, section, key); };
+  std::printf("causewayd %s, pid %s, up %.0f s, at %s", value("", "version").c_str(),
+              value("", "pid").c_str(), std::strtod(value("", "uptime_s").c_str(), nullptr),
+              value("", "socket").c_str());
+  const std::string tcp = value("", "tcp");
+  std::printf(tcp.empty() ? "\n" : " and TCP %s\n", tcp.c_str());
+  std::printf("driver: %s, version %s, %s devices\n", value("driver", "configured").c_str(),
+              value("driver", "version").c_str(), value("driver", "devices").c_str());
+  std::printf("workers: %s, of them %s of %s spare ones ready, %s starting\n",
+              value("workers", "all").c_str(), value("workers", "spare_ready").c_str(),
+              value("workers", "spare_wanted").c_str(), value("workers", "starting").c_str());
+  std::printf("module images: %s kept, %s, found %s times of %s\n", value("images", "kept").c_str(),
+              Mib(value("images", "bytes")).c_str(), value("images", "found").c_str(),
+              std::to_string(std::strtoull(value("images", "found").c_str(), nullptr, 10) +
+                             std::strtoull(value("images", "not_found").c_str(), nullptr, 10))
+                  .c_str());
+  if (!value("workers", "problem").empty()) std::printf("problem: %s\n", value("workers", "problem").c_str());
+  std::printf("so far: %s sessions, %s refused, %s worker deaths, %s violations by guests\n",
+              value("counters", "sessions").c_str(), value("counters", "refused").c_str(),
+              value("counters", "worker_deaths").c_str(), value("counters", "violations").c_str());
+  const auto regions = JsonObjects(json, "regions");
+  if (!regions.empty()) std::printf("regions:\n");
+  for (const auto& region : regions) PrintRegion(region);
+  const auto accounts = JsonObjects(json, "accounts");
+  if (!accounts.empty()) std::printf("memory:\n");
+  for (const auto& account : accounts) PrintAccount(account);
+  const auto sessions = JsonObjects(json, "sessions");
+  std::printf(sessions.empty() ? "no sessions\n" : "sessions:\n");
+  for (const auto& session : sessions) PrintSession(session);
+}
+
+}  // namespace
+
+Result<std::string> AskDaemon(const std::string& socket_path, const void* request, size_t request_bytes) {
+  sockaddr_un address{};
+  if (socket_path.size() >= sizeof(address.sun_path))
+    return Error{"The socket's path " + socket_path + " is too long."};
+  address.sun_family = AF_UNIX;
+  socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return Error{"No daemon answers at " + socket_path + ": " + ErrnoText() +
+                 "; start causewayd or name its socket with --socket."};
+  }
+  const timeval limit{kAnswerLimitSeconds, 0};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  LocalReply reply{};
+  if (send(fd.get(), request, request_bytes, MSG_NOSIGNAL) != ssize_t(request_bytes) ||
+      recv(fd.get(), &reply, sizeof(reply), 0) != sizeof(reply) || reply.magic != kLocalMagic) {
+    return Error{"The daemon at " + socket_path + " did not answer as causewayd does; check --socket."};
+  }
+  reply.text[sizeof(reply.text) - 1] = '\0';
+  if (reply.accepted == 0) return Error{reply.text};
+  std::string text;
+  std::string packet(64u << 10, '\0');
+  ssize_t bytes = 0;
+  while ((bytes = recv(fd.get(), packet.data(), packet.size(), 0)) > 0) text.append(packet, 0, size_t(bytes));
+  if (bytes < 0) return Error{"The daemon at " + socket_path + " stopped in the middle of its answer."};
+  return text;
+}
+
+Result<std::string> QueryStatus(const std::string& socket_path) {
+  const LocalRequest request{kLocalMagic, kAbiMajor, kAbiMinor, LocalRequestKind::kStatus};
+  return AskDaemon(socket_path, &request, sizeof(request));
+}
+
+std::string StatusValue(const std::string& json, const std::string& section, const std::string& key) {
+  size_t from = 0;
+  if (!section.empty()) {
+    from = json.find("\"" + section + "\":");
+    if (from == std::string::npos) return {};
+  }
+  size_t at = json.find("\"" + key + "\":", from);
+  if (at == std::string::npos) return {};
+  at += key.size() + 3;
+  std::string value;
+  if (json[at] != '"') {
+    while (at < json.size() && json[at] != ',' && json[at] != '}' && json[at] != ']') value += json[at++];
+    return value;
+  }
+  for (++at; at < json.size() && json[at] != '"'; ++at) {
+    if (json[at] == '\\' && at + 1 < json.size()) ++at;
+    value += json[at];
+  }
+  return value;
+}
+
+std::vector<std::string> JsonObjects(const std::string& json, const std::string& name) {
+  std::vector<std::string> objects;
+  const size_t start = json.find("\"" + name + "\":[");
+  if (start == std::string::npos) return objects;
+  int depth = 0;
+  bool quoted = false;
+  size_t begin = 0;
+  for (size_t at = start + name.size() + 4; at < json.size(); ++at) {
+    const char c = json[at];
+    if (quoted) {
+      if (c == '\\') ++at;
+      if (c == '"') quoted = false;
+      continue;
+    }
+    if (c == '"') quoted = true;
+    if (c == '{' && depth++ == 0) begin = at;
+    if (c == '}' && --depth == 0) objects.push_back(json.substr(begin, at + 1 - begin));
+    if (c == ']' && depth == 0) break;
+  }
+  return objects;
+}
+
+int RunStatus(const StatusOptions& options) {
+  auto text = QueryStatus(options.socket);
+  if (!text.ok()) {
+    std::fprintf(stderr, "causeway: %s\n", text.error().c_str());
+    return 1;
+  }
+  if (options.json) {
+    std::printf("%s\n", text.value().c_str());
+  } else {
+    PrintText(text.value());
+  }
+  return 0;
+}
+
+}  // namespace causeway::command

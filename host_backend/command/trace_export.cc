@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/command/trace_export.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "host_backend/json_writer.h"
+#include "ivshmem_ring/op_name.h"
+
+namespace causeway {
+namespace {
+
+constexpr uint32_t kMainLink = kChannelCount;
+constexpr int kGuestProcess = 1,
+              kHostProcess = 2;  // numbers of the trace: real ones of two kernels may be equal
+constexpr double kSecond = 1e9;
+constexpr double kLeastSpan = 0.01 * kSecond;  // two moments nearer than this do not tell how long a tick is
+
+// One message as one side saw it; times in ns of the host's CLOCK_MONOTONIC.
+struct Message {
+  uint32_t link;
+  uint32_t number;
+  double begin;
+  double end;  // 0: not seen
+  uint32_t who;
+  uint32_t bytes;
+  uint16_t op;
+};
+using Key = std::pair<uint32_t, uint32_t>;  // link, number
+using Messages = std::map<Key, Message>;
+
+struct Side {
+  bool present = false;
+  FlightHeader header{};
+  Messages messages;
+  uint32_t dropped = 0;  // records that cannot be true
+
+  void Read(std::string_view bytes) {
+    const auto image = std::make_unique<FlightImage>();
+    if (bytes.size() != sizeof(FlightImage)) return;
+    std::memcpy(image.get(), bytes.data(), sizeof(FlightImage));
+    header = image->header;
+    present = header.version == kFlightVersion && header.record_bytes == sizeof(FlightRecord);
+    if (!present) return;
+    for (uint32_t i = 0; i < kFlightMainRecords; ++i) Add(image->main[i], kMainLink, i, kFlightMainRecords);
+    for (uint32_t link = 0; link < kChannelCount; ++link) {
+      for (uint32_t i = 0; i < kFlightChannelRecords; ++i)
+        Add(image->channel[link][i], link, i, kFlightChannelRecords);
+    }
+  }
+  void Add(const FlightRecord& r, uint32_t link, uint32_t index, uint32_t capacity) {
+    if (r.number == 0) return;
+    if ((r.number - 1) % capacity != index || (r.end != 0 && r.end < r.begin)) {
+      ++dropped;
+      return;
+    }
+    const double end = r.end != 0 ? double(r.end) : 0;
+    messages[{link, r.number}] = {link, r.number, double(r.begin), end, r.who, r.bytes, r.op};
+  }
+  // Ticks become ns, plus `offset`. What lies outside of [from, to] was never so.
+  void Convert(double ns_per_tick, FlightClock zero, double offset, double from, double to) {
+    for (auto entry = messages.begin(); entry != messages.end();) {
+      Message& m = entry->second;
+      const auto ns = [&](double ticks) {
+        return (ticks - double(zero.ticks)) * ns_per_tick + double(zero.ns) + offset;
+      };
+      m.begin = ns(m.begin);
+      if (m.end != 0) m.end = ns(m.end);
+      const bool good = m.begin >= from && m.begin <= to && (m.end == 0 || m.end <= to);
+      dropped += good ? 0 : 1;
+      entry = good ? std::next(entry) : messages.erase(entry);
+    }
+  }
+};
+
+// ns per tick between two moments; 0 where they do not tell, or tell nonsense.
+double TickLength(FlightClock from, FlightClock to) {
+  const double ns = double(to.ns) - double(from.ns), ticks = double(to.ticks) - double(from.ticks);
+  const double length = ticks > 0 ? ns / ticks : 0;
+  return ns >= kLeastSpan && length > 0.05 && length < 1000 ? length : 0;
+}
+
+struct ClockOffset {
+  double ns = 0;           // to be added to the guest's times
+  double uncertainty = 0;  // half of what the messages leave open; negative: nothing is known
+};
+
+// No message arrives before it was sent: each request bounds the offset from above, each reply from below.
+// The fastest ones leave the least open.
+ClockOffset EstimateOffset(const Side& guest, const Side& host) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  double most = kNone, least = -kNone;
+  for (const auto& [key, g] : guest.messages) {
+    const auto found = host.messages.find(key);
+    if (found == host.messages.end() || found->second.op != g.op) continue;
+    most = std::min(most, found->second.begin - g.begin);
+    if (g.end != 0 && found->second.end != 0) least = std::max(least, found->second.end - g.end);
+  }
+  if (most == kNone) return {0, -1};
+  if (least == -kNone || least > most) return {most, -1};
+  return {(least + most) / 2, (most - least) / 2};
+}
+
+class Exporter {
+ public:
+  explicit Exporter(const TraceInput& input) : input_(input) {}
+
+  std::string Run() {
+    guest_.Read(input_.guest);
+    host_.Read(input_.host);
+    Align();
+    Collect();
+    json_.Open('{').Key("traceEvents").Open('[');
+    Names();
+    for (const auto& [key, message] : guest_.messages) {
+      if (message.link == kMainLink) {
+        Posted(message);
+      } else {
+        Waiting(message);
+      }
+    }
+    for (const auto& [key, message] : host_.messages) Executed(message);
+    json_.Close(']').Key("displayTimeUnit").String("ns");
+    Metadata();
+    return json_.Close('}').text();
+  }
+
+ private:
+  void Align() {
+    double tick = host_.present ? TickLength(host_.header.first, input_.now) : 0;
+    const double guest_tick = guest_.present ? TickLength(guest_.header.first, guest_.header.last) : 0;
+    if (tick == 0) tick = guest_tick != 0 ? guest_tick : 1;
+    const double now = double(input_.now.ns);
+    const double begin = host_.present ? double(host_.header.first.ns) : now;
+    const double from = std::max(0.0, std::min(begin, now) - kSecond), to = now + kSecond;
+    constexpr double kAny = std::numeric_limits<double>::max();
+    if (input_.one_clock) {
+      const FlightClock zero = host_.present ? host_.header.first : input_.now;
+      guest_.Convert(tick, zero, 0, from, to);
+      host_.Convert(tick, zero, 0, from, to);
+      return;
+    }
+    host_.Convert(tick, host_.header.first, 0, from, to);
+    guest_.Convert(guest_tick != 0 ? guest_tick : tick, guest_.header.first, 0, -kAny, kAny);
+    offset_ = EstimateOffset(guest_, host_);
+    guest_.Convert(1, {}, offset_.ns, from, to);
+  }
+
+  // What the whole must know of all messages: where time begins and ends, and the threads in order of
+  // appearance.
+  void Collect() {
+    std::map<double, uint32_t> seen;
+    double first = std::numeric_limits<double>::max();
+    for (const Side* side : {&guest_, &host_}) {
+      for (const auto& [key, m] : side->messages) {
+        first = std::min(first, m.begin);
+        last_ = std::max({last_, m.begin, m.end});
+        if (side == &guest_) seen.emplace(m.begin, m.who);
+      }
+    }
+    origin_ = last_ > 0 ? first : 0;
+    for (const auto& [when, who] : seen) threads_.emplace(who, threads_.size() + 1);
+  }
+
+  // Begins one event, which the caller goes on with and closes.
+  JsonWriter& Event(const char* phase, std::string_view name, int process, uint64_t thread, double at) {
+    json_.Open('{').Key("ph").String(phase).Key("name").String(name).Key("pid").Signed(process);
+    return json_.Key("tid").Number(thread).Key("ts").Fixed((at - origin_) / 1000, 3);
+  }
+  JsonWriter& Slice(std::string_view name, int process, uint64_t thread, double begin, double end) {
+    Event("X", name, process, thread, begin);
+    return json_.Key("dur").Fixed(std::max(0.0, end - begin) / 1000, 3);
+  }
+  void Name(const char* what, int process, uint64_t thread, std::string_view name) {
+    json_.Open('{').Key("ph").String("M").Key("name").String(what).Key("pid").Signed(process).Key("tid");
+    json_.Number(thread).Key("args").Open('{').Key("name").String(name).Close('}').Close('}');
+  }
+  void Names() {
+    Name("process_name", kGuestProcess, 0, input_.guest_name);
+    Name("process_name", kHostProcess, 0, input_.worker_name);
+    for (const auto& [who, number] : threads_)
+      Name("thread_name", kGuestProcess, number, "thread " + std::to_string(number));
+    Name("thread_name", kHostProcess, 0, "posted calls, in order");
+    uint32_t named = kChannelCount;
+    for (const auto& [key, message] : host_.messages) {
+      if (message.link == kMainLink || message.link == named) continue;
+      named = message.link;
+      Name("thread_name", kHostProcess, named + 1, "calls that wait, channel " + std::to_string(named));
+    }
+  }
+  void Arguments(const Message& m) {
+    json_.Key("args").Open('{').Key("sequence").Number(m.number - 1).Key("bytes").Number(m.bytes);
+    if (m.link != kMainLink) json_.Key("channel").Number(m.link);
+    json_.Close('}').Close('}');
+  }
+  const Message* OnHost(const Message& guest) const {
+    const auto found = host_.messages.find({guest.link, guest.number});
+    return found != host_.messages.end() && found->second.op == guest.op ? &found->second : nullptr;
+  }
+  // When a request could begin: the posted calls before it were done.
+  double Started(const Message& m) const {
+    if (m.link == kMainLink || m.who == 0) return m.begin;
+    const auto before = host_.messages.find({kMainLink, m.who});  // number is sequence + 1
+    const double done = before != host_.messages.end() ? before->second.end : 0;
+    return done > m.begin && (m.end == 0 || done <= m.end) ? done : m.begin;
+  }
+
+  // A call whose caller waited: what its time was spent on lies below it.
+  void Waiting(const Message& m) {
+    const uint64_t thread = threads_[m.who];
+    const double end = m.end != 0 ? m.end : last_;
+    Slice(OpName(m.op) + std::string(m.end != 0 ? "" : " (no reply)"), kGuestProcess, thread, m.begin, end);
+    Arguments(m);
+    const Message* host = OnHost(m);
+    if (host == nullptr) return;
+    double at = m.begin;
+    const auto part = [&](const char* name, double until) {
+      const double stop = std::clamp(until, at, end);
+      Slice(name, kGuestProcess, thread, at, stop).Close('}');
+      at = stop;
+    };
+    part("to the host", host->begin);
+    if (const double started = Started(*host); started > host->begin) part("after posted calls", started);
+    part("on the host", host->end != 0 ? host->end : end);
+    if (host->end != 0) part("back", end);
+  }
+
+  // A call that nobody waited for: its moment, its time in the ring, and an arrow to where it is executed.
+  void Posted(const Message& m) {
+    const uint64_t thread = threads_[m.who];
+    Slice(OpName(m.op), kGuestProcess, thread, m.begin, m.begin);
+    Arguments(m);
+    const Message* host = OnHost(m);
+    if (host == nullptr) return;
+    const double arrived = std::max(m.begin, host->begin);
+    Event("b", OpName(m.op), kGuestProcess, thread, m.begin).Key("cat").String("in the ring");
+    json_.Key("id").Number(m.number).Close('}');
+    Event("e", OpName(m.op), kGuestProcess, thread, arrived).Key("cat").String("in the ring");
+    json_.Key("id").Number(m.number).Close('}');
+    Event("s", "posted", kGuestProcess, thread, m.begin).Key("cat").String("posted");
+    json_.Key("id").Number(m.number).Close('}');
+    Event("f", "posted", kHostProcess, 0, arrived).Key("cat").String("posted").Key("bp").String("e");
+    json_.Key("id").Number(m.number).Close('}');
+  }
+
+  void Executed(const Message& m) {
+    const uint64_t thread = m.link == kMainLink ? 0 : m.link + 1;
+    const double started = Started(m);
+    if (started > m.begin) Slice("after posted calls", kHostProcess, thread, m.begin, started).Close('}');
+    Slice(OpName(m.op) + std::string(m.end != 0 ? "" : " (not finished)"), kHostProcess, thread, started,
+          m.end != 0 ? m.end : last_);
+    Arguments(m);
+  }
+
+  void Metadata() {
+    json_.Key("otherData").Open('{').Key("guest").String(input_.guest_name);
+    json_.Key("worker").String(input_.worker_name).Key("end").String(input_.remark);
+    json_.Key("guest_messages").Number(guest_.messages.size());
+    json_.Key("host_messages").Number(host_.messages.size());
+    json_.Key("dropped_records").Number(guest_.dropped + host_.dropped);
+    json_.Key("begin_monotonic_s").Fixed(origin_ / kSecond, 9);
+    std::string clock = "one clock: both sides run on the same kernel";
+    if (!guest_.present) {
+      clock = "the host's: the guest's side was not recorded";
+    } else if (!input_.one_clock && offset_.uncertainty < 0) {
+      clock =
+          "the guest's clock could not be compared with the host's: its times are shifted so that nothing "
+          "arrives "
+          "before it was sent";
+    } else if (!input_.one_clock) {
+      clock = "the guest's clock is aligned with the host's by round trips";
+    }
+    json_.Key("clock").String(clock);
+    if (!input_.one_clock && offset_.uncertainty >= 0)
+      json_.Key("clock_uncertainty_us").Fixed(offset_.uncertainty / 1000, 3);
+    json_.Close('}');
+  }
+
+  const TraceInput& input_;
+  Side guest_;
+  Side host_;
+  ClockOffset offset_;
+  double origin_ = 0;
+  double last_ = 0;
+  std::map<uint32_t, uint64_t> threads_;
+  JsonWriter json_;
+};
+
+}  // namespace
+
+std::string ChromeTrace(const TraceInput& input) {
+  return Exporter(input).Run();
+}
+
+}  // namespace causeway

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages and cells.
+#include "host_backend/daemon/accounts.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace causeway::daemon {
+
+Accounts::Account::~Account() {
+  munmap(page, sizeof(AccountPage));
+}
+
+Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_bytes) {
+  auto found = accounts_.find(scope);
+  if (found == accounts_.end()) {
+    UniqueFd memory(memfd_create("causeway-account", MFD_CLOEXEC));
+    std::string error = "the page of what " + scope + " holds cannot be made: " + ErrnoText();
+    AccountPage* page = nullptr;
+    if (memory && ftruncate(memory.get(), sizeof(AccountPage)) == 0)
+      page = MapAccountPage(memory.get(), &error);
+    if (page == nullptr) return Error{"The session cannot be counted: " + error + "."};
+    page->Begin(limit_bytes);
+    found = accounts_.try_emplace(scope, std::move(memory), page).first;
+  }
+  Account& account = found->second;
+  const auto free = std::find(account.taken.begin(), account.taken.end(), false);
+  const auto cell = uint32_t(free - account.taken.begin());
+  if (cell >= kAccountCells) return Error{"The session cannot be counted: " + scope + " has too many."};
+  if (free == account.taken.end()) account.taken.push_back(false);
+  account.taken[cell] = true;
+  account.page->Open(cell);
+  ++account.sessions;
+  return Seat{scope, cell, account.descriptor.get()};
+}
+
+void Accounts::Leave(const Seat& seat) {
+  const auto found = accounts_.find(seat.scope);
+  if (!seat.taken() || found == accounts_.end()) return;
+  Account& account = found->second;
+  account.page->Close(seat.cell);
+  account.taken[seat.cell] = false;
+  if (--account.sessions == 0) accounts_.erase(found);
+}
+
+MemoryBytes Accounts::Held(const Seat& seat) const {
+  MemoryBytes bytes{};
+  const auto found = accounts_.find(seat.scope);
+  if (!seat.taken() || found == accounts_.end()) return bytes;
+  const AccountCell& cell = found->second.page->cell(seat.cell);
+  for (uint32_t kind = 0; kind < kMemoryKinds; ++kind) bytes[kind] = cell.by_kind[kind].load();
+  return bytes;
+}
+
+std::vector<AccountStatus> Accounts::Status() const {
+  std::vector<AccountStatus> all;
+  for (const auto& [scope, account] : accounts_) {
+    AccountStatus status{scope, account.sessions, account.page->limit_bytes(), {}, 0, 0};
+    for (uint32_t kind = 0; kind < kMemoryKinds; ++kind)
+      status.bytes[kind] = account.page->OfKind(MemoryKind(kind));
+    for (uint32_t place = 0; place < kAccountDevices; ++place)
+      status.gpu_bytes += account.page->OnDevice(int(place));
+    for (uint32_t cell = 0; cell < account.taken.size(); ++cell)
+      status.refused += account.page->cell(cell).refused.load();
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+}  // namespace causeway::daemon

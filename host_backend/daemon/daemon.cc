@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start, run and stop of the daemon.
+#include "host_backend/daemon/daemon.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+
+#include "host_backend/daemon/api_hash.h"
+#include "host_backend/daemon/status.h"
+
+namespace causeway::daemon {
+
+Daemon::Daemon(const Config& config)
+    : config_(config),
+      pool_(
+          loop_,
+          WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library, config_.nvml_shows_all},
+          config_.spare_workers, config_.image_cache_mib * kMib),
+      services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash()} {}
+
+Daemon::~Daemon() {
+  loop_.Unwatch(signal_watch_);
+}
+
+std::string Daemon::Start() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signals_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_) return "Signals cannot be received: " + ErrnoText() + ".";
+  signal_watch_ = loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignal(); });
+
+  // The socket's lock comes first: of two daemons on one configuration, the second touches nothing.
+  auto local = LocalServer::Start(services_, [this] { return StatusText(); });
+  if (!local.ok()) return local.error();
+  local_ = std::move(local.value());
+  for (const VmConfig& vm : config_.vms) {
+    auto server = VmServer::Start(services_, vm);
+    if (!server.ok()) return server.error();
+    vms_.push_back(std::move(server.value()));
+  }
+  if (!config_.tcp.address.empty()) {
+    auto tcp = TcpServer::Start(services_);
+    if (!tcp.ok()) return tcp.error();
+    tcp_ = std::move(tcp.value());
+  }
+  pool_.Start();
+  LogInfo("causewayd " CAUSEWAY_VERSION " accepts sessions at " + config_.socket);
+  return {};
+}
+
+void Daemon::Run() {
+  loop_.Run([this] { return stopping_ && pool_.empty(); });
+  LogInfo("causewayd has stopped");
+}
+
+void Daemon::OnSignal() {
+  signalfd_siginfo info{};
+  if (read(signals_.get(), &info, sizeof(info)) != sizeof(info)) return;
+  LogInfo("stopping on signal " + std::to_string(info.ssi_signo));
+  if (!stopping_) Stop();
+}
+
+void Daemon::Stop() {
+  stopping_ = true;
+  local_->Stop();
+  if (tcp_) tcp_->Stop();
+  for (auto& vm : vms_) vm->Stop();
+  pool_.Stop();
+}
+
+std::string Daemon::StatusText() const {
+  StatusReport report;
+  report.uptime = Clock::now() - started_;
+  report.socket = config_.socket;
+  report.tcp = tcp_ ? tcp_->address() : "";
+  report.driver_library = config_.driver_library;
+  report.driver = pool_.driver();
+  report.driver_version = pool_.driver_version();
+  report.device_count = pool_.device_count();
+  report.spare_wanted = config_.spare_workers;
+  report.spare_ready = pool_.ready_spares();
+  report.starting = pool_.starting();
+  report.workers = pool_.worker_count();
+  report.worker_problem = pool_.failure();
+  report.images = pool_.images();
+  report.counters = counters_;
+  report.accounts = pool_.AccountsStatus();
+  for (const auto& vm : vms_) vm->AppendStatus(report.sessions, report.regions);
+  local_->AppendStatus(report.sessions);
+  if (tcp_) tcp_->AppendStatus(report.sessions);
+  return StatusJson(report);
+}
+
+}  // namespace causeway::daemon

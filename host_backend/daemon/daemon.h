@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// causewayd: reads nothing but the words and messages it validates, and never touches CUDA itself.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/daemon/flight_store.h"
+#include "host_backend/daemon/idle_watch.h"
+#include "host_backend/daemon/local_server.h"
+#include "host_backend/daemon/services.h"
+#include "host_backend/daemon/tcp_server.h"
+#include "host_backend/daemon/vm_server.h"
+
+namespace causeway::daemon {
+
+class Daemon {
+ public:
+  explicit Daemon(const Config& config);
+  ~Daemon();
+
+  // Opens sockets and regions and starts the first workers. Returns "" or one sentence.
+  std::string Start();
+  // Until SIGTERM or SIGINT; then all workers are gone.
+  void Run();
+
+ private:
+  void OnSignal();
+  void Stop();
+  std::string StatusText() const;
+
+  const Config config_;
+  const Clock::time_point started_ = Clock::now();
+  EventLoop loop_;
+  WorkerPool pool_;
+  Counters counters_;
+  FlightStore flights_;
+  IdleWatch idle_watch_;
+  Services services_;
+  UniqueFd signals_;
+  EventLoop::WatchId signal_watch_ = 0;
+  bool stopping_ = false;
+  // Destroyed in reverse order: servers and their sessions before the pool.
+  std::vector<std::unique_ptr<VmServer>> vms_;
+  std::unique_ptr<TcpServer> tcp_;
+  std::unique_ptr<LocalServer> local_;
+};
+
+}  // namespace causeway::daemon

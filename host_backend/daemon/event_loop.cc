@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// epoll with timers.
+#include "host_backend/daemon/event_loop.h"
+
+#include <sys/epoll.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "host_backend/result.h"
+
+namespace causeway::daemon {
+namespace {
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "causewayd: %s failed: %s\n", what, ErrnoText().c_str());
+  std::abort();
+}
+
+}  // namespace
+
+EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) Die("epoll_create1");
+}
+
+EventLoop::WatchId EventLoop::Watch(int fd, uint32_t events, std::function<void(uint32_t)> handler) {
+  const WatchId id = next_id_++;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) Die("epoll_ctl");
+  watches_[id] = std::make_shared<std::function<void(uint32_t)>>(std::move(handler));
+  fds_[id] = fd;
+  return id;
+}
+
+void EventLoop::Unwatch(WatchId& id) {
+  if (const auto found = fds_.find(id); found != fds_.end()) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second, nullptr);
+    fds_.erase(found);
+    watches_.erase(id);
+  }
+  id = 0;
+}
+
+EventLoop::TimerId EventLoop::After(std::chrono::nanoseconds delay, std::function<void()> handler) {
+  const TimerId id = next_id_++;
+  timers_.emplace(Clock::now() + delay, Timer{id, std::move(handler)});
+  return id;
+}
+
+void EventLoop::Cancel(TimerId& id) {
+  for (auto timer = timers_.begin(); id != 0 && timer != timers_.end(); ++timer) {
+    if (timer->second.id != id) continue;
+    timers_.erase(timer);
+    break;
+  }
+  id = 0;
+}
+
+void EventLoop::Later(std::function<void()> work) {
+  later_.push_back(std::move(work));
+}
+
+int EventLoop::TimeoutMs() const {
+  if (!later_.empty()) return 0;
+  if (timers_.empty()) return -1;
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first - Clock::now());
+  return wait.count() < 0 ? 0 : static_cast<int>(std::min<int64_t>(wait.count(), 60'000));
+}
+
+void EventLoop::RunTimers() {
+  const auto now = Clock::now();
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    auto timer = timers_.extract(timers_.begin());
+    timer.mapped().handler();
+  }
+}
+
+void EventLoop::RunLater() {
+  while (!later_.empty()) {
+    std::vector<std::function<void()>> work;
+    work.swap(later_);
+    for (auto& item : work) item();
+  }
+}
+
+void EventLoop::Run(const std::function<bool()>& done) {
+  while (!done()) {
+    epoll_event events[64];
+    const int count = epoll_wait(epoll_.get(), events, 64, TimeoutMs());
+    if (count < 0 && errno != EINTR) Die("epoll_wait");
+    for (int i = 0; i < count; ++i) {
+      // A handler that ran before may have ended this watch; the copy keeps a handler alive that ends itself.
+      const auto found = watches_.find(events[i].data.u64);
+      if (found == watches_.end()) continue;
+      const auto handler = found->second;
+      (*handler)(events[i].events);
+    }
+    RunTimers();
+    RunLater();
+  }
+}
+
+}  // namespace causeway::daemon

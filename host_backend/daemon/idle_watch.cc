@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that looks, while there is a session to look at.
+#include "host_backend/daemon/idle_watch.h"
+
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace causeway::daemon {
+namespace {
+
+// What the first call after a pause waits for at the most. A look costs the thread's own waking up, hardly
+// how many sessions sleep: at 1 ms 2.7 % of a processor for one session and 3.2 % for 100, on a small virtual
+// machine where waking up takes 25 us.
+constexpr timespec kBusyPause{0, 500'000}, kQuietPause{0, 1'000'000};
+constexpr uint32_t kQuietLooks = 2000;  // that woke nobody
+
+}  // namespace
+
+IdleWatch::~IdleWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void IdleWatch::Add(std::shared_ptr<Region> region, uint32_t slot) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back({std::move(region), slot});
+  if (!thread_.joinable()) thread_ = std::thread([this] { Watch(); });
+  changed_.notify_all();
+}
+
+void IdleWatch::Remove(const Region& region, uint32_t slot) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watched_, [&](const Watched& watched) {
+    return watched.region.get() == &region && watched.slot == slot;
+  });
+}
+
+void IdleWatch::Watch() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns, of this thread
+  uint32_t quiet_looks = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !watched_.empty(); });
+    if (stop_) return;
+    bool any = false;
+    for (const Watched& watched : watched_) any |= watched.region->WakeSleepers(watched.slot);
+    quiet_looks = any ? 0 : std::min(quiet_looks + 1, kQuietLooks);
+    lock.unlock();
+    nanosleep(quiet_looks < kQuietLooks ? &kBusyPause : &kQuietPause, nullptr);
+    lock.lock();
+  }
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wakes the workers' threads that sleep until a VM's process sends something: a guest cannot wake what sleeps
+// in the host's kernel. One thread looks at the rings of all such sessions, so that none of theirs has to.
+#pragma once
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "host_backend/daemon/region.h"
+
+namespace causeway::daemon {
+
+class IdleWatch {
+ public:
+  IdleWatch() = default;
+  ~IdleWatch();
+  IdleWatch(const IdleWatch&) = delete;
+  IdleWatch& operator=(const IdleWatch&) = delete;
+
+  // From now on until Remove, which is repeatable. The first call starts the thread.
+  void Add(std::shared_ptr<Region> region, uint32_t slot);
+  void Remove(const Region& region, uint32_t slot);
+
+ private:
+  struct Watched {
+    std::shared_ptr<Region> region;
+    uint32_t slot;
+  };
+  void Watch();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Watched> watched_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace causeway::daemon

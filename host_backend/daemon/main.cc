@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// causewayd's options.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "host_backend/daemon/daemon.h"
+
+int main(int argc, char** argv) {
+  using namespace causeway::daemon;
+  CLI::App app{"causewayd serves the host's GPUs to virtual machines and local processes."};
+  std::string path = "/etc/causeway/causewayd.toml";
+  bool check = false;
+  bool foreground = false;
+  app.add_option("--config", path, "Configuration file (TOML)")->capture_default_str();
+  app.add_flag("--check", check, "Check the configuration and exit");
+  app.add_flag("--foreground", foreground, "Write the log to standard error also where log_file is set");
+  app.set_version_flag("--version", "causewayd " CAUSEWAY_VERSION);
+  CLI11_PARSE(app, argc, argv);
+
+  auto config = LoadConfig(path);
+  if (!config.ok()) {
+    std::fprintf(stderr, "causewayd: %s\n", config.error().c_str());
+    return 1;
+  }
+  if (check) {
+    std::printf("%s is correct.\n", path.c_str());
+    return 0;
+  }
+  if (std::string text = StartLog(config.value().log_file, config.value().log_level, foreground);
+      !text.empty()) {
+    std::fprintf(stderr, "causewayd: %s.\n", text.c_str());
+    return 1;
+  }
+  Daemon daemon(config.value());
+  if (std::string text = daemon.Start(); !text.empty()) {
+    LogError(text);
+    // Whoever started it looks here first.
+    if (!config.value().log_file.empty() && !foreground)
+      std::fprintf(stderr, "causewayd: %s\n", text.c_str());
+    return 1;
+  }
+  daemon.Run();
+  return 0;
+}

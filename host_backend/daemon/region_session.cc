@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening, serving and closing a slot.
+#include "host_backend/daemon/region_session.h"
+
+#include <utility>
+
+#include "host_backend/daemon/idle_watch.h"
+#include "host_backend/daemon/open_block.h"
+
+namespace causeway::daemon {
+namespace {
+
+const char* StateName(RegionSession::State state) {
+  switch (state) {
+    case RegionSession::State::kOpening:
+      return "opening";
+    case RegionSession::State::kServing:
+      return "serving";
+    case RegionSession::State::kRefused:
+      return "refused";
+    case RegionSession::State::kFatal:
+      return "ended by a failure";
+    case RegionSession::State::kClosing:
+      return "closing";
+    case RegionSession::State::kClosed:
+      return "closed";
+  }
+  return "";
+}
+
+}  // namespace
+
+RegionSession::RegionSession(Services& services, std::shared_ptr<Region> region, uint32_t slot,
+                             uint32_t session, Origin origin, std::function<void()> on_closed)
+    : services_(services),
+      region_(std::move(region)),
+      slot_(slot),
+      session_(session),
+      origin_(std::move(origin)),
+      on_closed_(std::move(on_closed)) {}
+
+RegionSession::~RegionSession() {
+  services_.idle_watch.Remove(*region_, slot_);
+  services_.flights.End(number_);
+  services_.pool.Withdraw(*this);
+  ReleaseLive();
+}
+
+std::string RegionSession::Name() const {
+  const std::string process = "pid " + std::to_string(origin_.pid) + " uid " + std::to_string(origin_.uid);
+  if (origin_.vm.empty()) return "local session (" + process + ")";
+  return "VM " + origin_.vm + " slot " + std::to_string(slot_) + " session " + std::to_string(session_) +
+         " (" + process + ")";
+}
+
+void RegionSession::StoreWord(SlotHostState state) {
+  region_->StoreHostWord(slot_, SlotWord(session_, uint32_t(state)));
+}
+
+void RegionSession::ReleaseLive() {
+  if (std::exchange(live_, false)) --services_.live_sessions;
+}
+
+void RegionSession::Open(const std::string& limit) {
+  region_->ClearHostControl(slot_);
+  if (!limit.empty()) return Refuse(limit);
+  if (std::string text = TakeSession(services_); !text.empty()) return Refuse(text);
+  live_ = true;
+  const OpenBlock block = region_->CopyOpenBlock(slot_);
+  auto request = CheckOpenBlock(block, services_.api_hash, region_->bytes(), origin_.share->gpus);
+  if (!request.ok()) {
+    if (block.magic != kRegionMagic) ++services_.counters.violations;
+    return Refuse(request.error());
+  }
+  window_address_ = request.value().window_address;
+  services_.pool.Request(*this, {std::move(request.value().environment), request.value().kind});
+}
+
+void RegionSession::Refuse(const std::string& sentence) {
+  ++services_.counters.refused;
+  ReleaseLive();
+  LogWarning(Name() + " is refused: " + sentence);
+  region_->WriteRefusal(slot_, sentence);
+  state_ = State::kRefused;
+  StoreWord(SlotHostState::kRefused);
+}
+
+void RegionSession::SetFatal(const std::string& sentence) {
+  ReleaseLive();
+  LogWarning(Name() + " ends: " + sentence);
+  region_->WriteRefusalIfEmpty(slot_, sentence);
+  state_ = State::kFatal;
+  StoreWord(SlotHostState::kFatal);
+}
+
+void RegionSession::OnWorker(WorkerProcess& worker) {
+  worker_pid_ = last_worker_pid_ = worker.pid();
+  WorkerAssignment assignment{};
+  assignment.kind = AssignmentKind::kRegion;
+  assignment.slot = slot_;
+  assignment.session = session_;
+  assignment.has_client_socket = origin_.client_socket >= 0 ? 1 : 0;
+  assignment.region_bytes = region_->bytes();
+  assignment.window_address = window_address_;
+  std::vector<int> descriptors = {region_->fd()};
+  if (origin_.client_socket >= 0) descriptors.push_back(origin_.client_socket);
+  flight_ = FlightFile::Make();
+  assignment.has_flight = flight_ != nullptr ? 1 : 0;
+  if (flight_ != nullptr) descriptors.push_back(flight_->fd());
+  if (!worker.Assign(assignment, descriptors)) {
+    worker.Kill();  // its exit is reported as OnNoWorker
+    return;
+  }
+  ++services_.counters.sessions;
+  number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
+  LogInfo(Name() + " is served by worker " + std::to_string(worker_pid_));
+  state_ = State::kServing;
+  if (!origin_.vm.empty()) services_.idle_watch.Add(region_, slot_);
+  StoreWord(SlotHostState::kServing);
+}
+
+void RegionSession::OnNoWorker(const std::string& sentence) {
+  if (state_ == State::kOpening) {
+    Refuse(sentence);
+  } else if (state_ == State::kClosing) {
+    Finish();
+  }
+}
+
+void RegionSession::OnWorkerUsage(const WorkerUsage& usage) {
+  if (usage.violations > usage_.violations)
+    services_.counters.violations += usage.violations - usage_.violations;
+  usage_ = usage;
+}
+
+void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
+  worker_pid_ = 0;
+  services_.idle_watch.Remove(*region_, slot_);
+  if (!orderly) worker_end_ = how;
+  if (state_ == State::kClosing) return Finish();
+  if (state_ != State::kServing) return;
+  if (!orderly) ++services_.counters.worker_deaths;
+  SetFatal("The host's worker of this process " + how +
+           "; its GPU work is lost and it must be started again.");
+}
+
+void RegionSession::Close(bool kill_now) {
+  if (state_ == State::kClosed) return;
+  if (state_ == State::kClosing) {
+    // Without a worker it is stuck on memory that could not be zeroed, which a reset does for the whole
+    // region.
+    if (kill_now && !services_.pool.End(*this, true)) Finish();
+    return;
+  }
+  const State before = std::exchange(state_, State::kClosing);
+  if (before == State::kServing && services_.pool.End(*this, kill_now)) return;  // OnWorkerExit goes on
+  services_.pool.Withdraw(*this);
+  Finish();
+}
+
+void RegionSession::Reset() {
+  reset_ = true;
+  Close(true);
+}
+
+void RegionSession::Abandon(const std::string& sentence) {
+  if (state_ != State::kOpening && state_ != State::kServing) return;
+  if (state_ == State::kOpening) services_.pool.Withdraw(*this);
+  SetFatal(sentence);
+}
+
+void RegionSession::Finish() {
+  ReleaseLive();
+  services_.flights.End(number_);
+  if (!reset_ && !region_->broken() && !region_->ZeroSlotMemory(slot_, region_->CopyOwnerTable())) {
+    LogError(Name() + ": its memory cannot be zeroed, so its slot stays closed to others: " + ErrnoText());
+    return;
+  }
+  LogInfo(Name() + " is closed");
+  state_ = State::kClosed;
+  StoreWord(SlotHostState::kClosed);
+  on_closed_();
+}
+
+SessionPeer RegionSession::Peer() const {
+  const std::string scope = origin_.vm.empty() ? "uid:" + std::to_string(origin_.uid) : "vm:" + origin_.vm;
+  return {scope, origin_.pid, origin_.uid, origin_.pid, origin_.share->device_memory_mib};
+}
+
+FlightCopy RegionSession::CopyFlight(bool with_images) const {
+  FlightCopy copy{Status(), worker_end_, "", ""};
+  copy.status.worker_pid = last_worker_pid_;
+  if (!with_images) return copy;
+  copy.guest = region_->CopyFlight(slot_);
+  if (flight_ != nullptr) copy.host = flight_->Copy();
+  return copy;
+}
+
+SessionStatus RegionSession::Status() const {
+  SessionStatus status;
+  status.number = number_;
+  status.kind = origin_.vm.empty() ? "local" : "vm";
+  status.vm = origin_.vm;
+  status.slot = slot_;
+  status.session = session_;
+  status.pid = origin_.pid;
+  status.uid = origin_.uid;
+  status.state = StateName(state_);
+  status.opened = opened_;
+  status.worker_pid = worker_pid_;
+  status.usage = usage_;
+  status.memory = services_.pool.MemoryOf(*this);
+  return status;
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's state as JSON: what `causeway status --json` prints.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "host_backend/daemon/image_cache.h"
+#include "host_backend/daemon/services.h"
+
+namespace causeway::daemon {
+
+struct StatusReport {
+  Clock::duration uptime{};
+  std::string socket;
+  std::string tcp;             // empty: not served
+  std::string driver_library;  // as configured
+  std::string driver;          // as a worker loaded it
+  uint32_t driver_version = 0;
+  uint32_t device_count = 0;
+  uint32_t spare_wanted = 0;
+  size_t spare_ready = 0;
+  size_t starting = 0;
+  size_t workers = 0;
+  std::string worker_problem;
+  ImageCacheStatus images;
+  Counters counters;
+  std::vector<SessionStatus> sessions;
+  std::vector<RegionStatus> regions;
+  std::vector<AccountStatus> accounts;
+};
+
+std::string StatusJson(const StatusReport& report);
+
+}  // namespace causeway::daemon

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spares, requests and back-off.
+#include "host_backend/daemon/worker_pool.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace causeway::daemon {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kFirstBackOff{1'000};
+constexpr milliseconds kLongestBackOff{60'000};
+// A failure this fresh answers a request; an older one is tried again for it.
+constexpr milliseconds kFreshFailure{1'000};
+// A spare that was ready this long and then died is replaced at once.
+constexpr std::chrono::seconds kStableSpare{10};
+
+// Half of the daemon's descriptors at most; the rest is for connections and regions.
+size_t RoomForShared() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
+  return std::min<size_t>(limit.rlim_cur / 2, 16384);
+}
+
+}  // namespace
+
+WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers,
+                       uint64_t image_cache_bytes)
+    : loop_(loop),
+      program_(std::move(program)),
+      spare_workers_(spare_workers),
+      shared_(RoomForShared()),
+      images_(image_cache_bytes, RoomForShared() / 4) {}
+
+WorkerPool::~WorkerPool() {
+  loop_.Cancel(retry_timer_);
+}
+
+WorkerPool::Entry* WorkerPool::Find(const WorkerProcess& worker) {
+  for (Entry& entry : workers_) {
+    if (entry.process.get() == &worker) return &entry;
+  }
+  return nullptr;
+}
+
+WorkerPool::Entry* WorkerPool::Find(const WorkerClient& client) {
+  for (Entry& entry : workers_) {
+    if (entry.client == &client) return &entry;
+  }
+  return nullptr;
+}
+
+WorkerPool::Entry* WorkerPool::ReadySpare() {
+  for (Entry& entry : workers_) {
+    if (entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady) return &entry;
+  }
+  return nullptr;
+}
+
+size_t WorkerPool::ready_spares() const {
+  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
+    return entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady;
+  }));
+}
+
+size_t WorkerPool::starting() const {
+  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
+    return entry.process->state() == WorkerProcess::State::kStarting;
+  }));
+}
+
+size_t WorkerPool::Spares() const {
+  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
+    const auto state = entry.process->state();
+    return entry.client == nullptr && !entry.own &&
+           (state == WorkerProcess::State::kReady || state == WorkerProcess::State::kStarting);
+  }));
+}
+
+size_t WorkerPool::WaitingForSpare() const {
+  return size_t(std::count_if(waiting_.begin(), waiting_.end(),
+                              [](const Waiting& request) { return request.wish.any(); }));
+}
+
+void WorkerPool::Request(WorkerClient& client, WorkerWish wish) {
+  if (stopping_) {
+    client.OnNoWorker("The host daemon is being stopped.");
+    return;
+  }
+  // Frameworks ask for what has been the default since CUDA 12.2: where spares do it anyway, one of them will
+  // do.
+  if (spares_load_lazily_) std::erase(wish.environment, "CUDA_MODULE_LOADING=LAZY");
+  waiting_.push_back({&client, std::move(wish)});
+  Pump();
+}
+
+void WorkerPool::Withdraw(WorkerClient& client) {
+  waiting_.remove_if([&](const Waiting& request) { return request.client == &client; });
+  if (Entry* entry = Find(client)) {
+    entry->client = nullptr;
+    entry->process->Kill();
+  }
+}
+
+bool WorkerPool::End(WorkerClient& client, bool kill_now) {
+  Entry* entry = Find(client);
+  if (entry == nullptr) return false;
+  if (kill_now) {
+    entry->process->Kill();
+  } else {
+    entry->process->End();
+  }
+  return true;
+}
+
+void WorkerPool::Stop() {
+  stopping_ = true;
+  loop_.Cancel(retry_timer_);
+  auto refused = std::move(waiting_);
+  waiting_.clear();
+  for (const Waiting& request : refused) request.client->OnNoWorker("The host daemon is being stopped.");
+  for (Entry& entry : workers_) entry.process->End();
+}
+
+bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
+  auto worker = WorkerProcess::Start(loop_, program_, wish, *this);
+  if (!worker.ok()) {
+    if (client != nullptr) {
+      client->OnNoWorker(worker.error());
+    } else {
+      SpareFailed(worker.error());
+    }
+    return false;
+  }
+  LogDebug("worker " + std::to_string(worker.value()->pid()) + " started");
+  workers_.push_back({std::move(worker.value()), client, !wish.any(), wish.kind, next_number_++, "", {}});
+  return true;
+}
+
+void WorkerPool::ServeFromSpares() {
+  for (auto request = waiting_.begin(); request != waiting_.end();) {
+    Entry* spare = request->wish.any() ? ReadySpare() : nullptr;
+    if (spare == nullptr) {
+      ++request;
+      continue;
+    }
+    WorkerClient* client = request->client;
+    request = waiting_.erase(request);
+    spare->client = client;
+    HandOver(*spare);
+  }
+}
+
+// A session that cannot be counted is none.
+void WorkerPool::HandOver(Entry& entry) {
+  const SessionPeer peer = entry.client->Peer();
+  auto seat = accounts_.Join(peer.scope, peer.device_memory_mib << 20);
+  if (!seat.ok()) {
+    WorkerClient* client = std::exchange(entry.client, nullptr);
+    entry.process->End();
+    client->OnNoWorker(seat.error());
+    return;
+  }
+  entry.seat = seat.value();
+  entry.process->SetAccount(entry.seat.descriptor, entry.seat.cell);
+  entry.client->OnWorker(*entry.process);
+}
+
+MemoryBytes WorkerPool::MemoryOf(const WorkerClient& client) const {
+  for (const Entry& entry : workers_) {
+    if (entry.client == &client) return accounts_.Held(entry.seat);
+  }
+  return {};
+}
+
+void WorkerPool::StartOwn() {
+  for (auto request = waiting_.begin(); request != waiting_.end() && starting() < kMaxStarting;) {
+    if (request->wish.any()) {
+      ++request;
+      continue;
+    }
+    const Waiting taken = std::move(*request);
+    request = waiting_.erase(request);
+    StartWorker(taken.client, taken.wish);
+  }
+}
+
+void WorkerPool::StartSpares() {
+  while (!stopping_ && starting() < kMaxStarting && Spares() < WaitingForSpare() + spare_workers_) {
+    const auto age = Clock::now() - last_failure_;
+    const bool may_start =
+        failure_.empty() || age >= back_off_ || (WaitingForSpare() != 0 && age >= kFreshFailure);
+    if (!may_start || !StartWorker(nullptr, {})) return;
+    if (!failure_.empty()) return;  // one attempt tells whether the cause is gone
+  }
+}
+
+void WorkerPool::Pump() {
+  if (stopping_) return;
+  ServeFromSpares();
+  StartOwn();
+  StartSpares();
+  if (failure_.empty() || starting() != 0) return;
+  // Nobody waits for a worker that will not come.
+  std::vector<WorkerClient*> refused;
+  for (auto request = waiting_.begin(); request != waiting_.end();) {
+    if (request->wish.any()) refused.push_back(request->client);
+    request = request->wish.any() ? waiting_.erase(request) : std::next(request);
+  }
+  const std::string sentence = failure_;
+  for (WorkerClient* client : refused) client->OnNoWorker(sentence);
+}
+
+void WorkerPool::SpareFailed(const std::string& sentence) {
+  if (failure_ != sentence) LogError("no worker can serve: " + sentence);
+  failure_ = sentence;
+  last_failure_ = Clock::now();
+  back_off_ = std::clamp(back_off_ * 2, kFirstBackOff, kLongestBackOff);
+  loop_.Cancel(retry_timer_);
+  retry_timer_ = loop_.After(back_off_, [this] {
+    retry_timer_ = 0;
+    Pump();
+  });
+}
+
+void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
+  Entry* entry = Find(worker);
+  if (entry == nullptr) return;
+  if (ready.failed != 0) {
+    WorkerClient* client = entry->client;
+    entry->client = nullptr;
+    const bool own = entry->own;
+    if (client != nullptr) client->OnNoWorker(ready.text);
+    if (!own) SpareFailed(ready.text);
+    Pump();
+    return;
+  }
+  LogDebug("worker " + std::to_string(worker.pid()) + " is ready");
+  if (!entry->own) {
+    if (!failure_.empty()) LogInfo("workers can serve again");
+    failure_.clear();
+    back_off_ = milliseconds{0};
+    driver_ = ready.text;
+    driver_version_ = ready.driver_version;
+    device_count_ = ready.device_count;
+    spares_load_lazily_ = ready.loads_lazily != 0;
+  }
+  if (entry->client != nullptr) {
+    HandOver(*entry);
+  } else if (entry->own) {
+    worker.End();  // its session was withdrawn meanwhile
+  }
+  Pump();
+}
+
+void WorkerPool::OnUsage(WorkerProcess& worker, const WorkerUsage& usage) {
+  Entry* entry = Find(worker);
+  if (entry != nullptr && entry->client != nullptr) entry->client->OnWorkerUsage(usage);
+}
+
+void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) {
+  Entry* entry = Find(worker);
+  if (entry == nullptr || entry->client == nullptr) return;
+  entry->scope = entry->client->Peer().scope;
+  SharingReply reply{};
+  UniqueFd found;
+  Token token;
+  SharedBytes bytes;
+  std::copy(std::begin(request.token), std::end(request.token), token.begin());
+  std::copy(std::begin(request.bytes), std::end(request.bytes), bytes.begin());
+  switch (request.action) {
+    case SharingAction::kPut:
+      reply.result =
+          shared_.Put(entry->scope, entry->number, request.kind, bytes, std::move(descriptor), &token);
+      break;
+    case SharingAction::kGet:
+      reply.result = shared_.Get(entry->scope, request.kind, token, &bytes, &found);
+      break;
+    case SharingAction::kDrop:
+      reply.result = shared_.Drop(entry->scope, entry->number, token);
+      break;
+    case SharingAction::kFindWorker:
+      reply = FindWorker(*entry, request.guest_pid);
+      break;
+    case SharingAction::kPutImage:
+    case SharingAction::kGetImage: {
+      ImageRequest image;
+      std::memcpy(&image, request.bytes, sizeof image);
+      ImageHash hash;
+      std::copy(std::begin(image.hash), std::end(image.hash), hash.begin());
+      reply.result = request.action == SharingAction::kPutImage
+                         ? images_.Put(entry->scope, hash, image.bytes, std::move(descriptor))
+                         : images_.Get(entry->scope, hash, image.bytes, &found);
+      break;
+    }
+    default:
+      reply.result = SharingResult::kUnknown;
+  }
+  std::copy(token.begin(), token.end(), reply.token);
+  std::copy(bytes.begin(), bytes.end(), reply.bytes);
+  worker.AnswerSharing(reply, found.get());
+}
+
+// A process may be controlled by its own user and by root of the same scope, as a debugger may.
+SharingReply WorkerPool::FindWorker(const Entry& asker, uint32_t guest_pid) const {
+  SharingReply reply{};
+  const SessionPeer caller = asker.client->Peer();
+  reply.result = SharingResult::kUnknown;
+  for (const Entry& entry : workers_) {
+    if (entry.client == nullptr || !entry.process->assigned()) continue;
+    const SessionPeer peer = entry.client->Peer();
+    if (peer.scope != caller.scope || peer.guest_pid == 0 || peer.guest_pid != guest_pid) continue;
+    reply.result = caller.uid == 0 || caller.uid == peer.uid ? SharingResult::kOk : SharingResult::kForbidden;
+    if (reply.result == SharingResult::kOk) reply.worker_pid = uint32_t(entry.process->pid());
+    break;
+  }
+  return reply;
+}
+
+void WorkerPool::EndSharing(const Entry& ended) {
+  if (ended.scope.empty()) return;
+  const bool last = std::none_of(workers_.begin(), workers_.end(), [&](const Entry& entry) {
+    return &entry != &ended && entry.client != nullptr && entry.client->Peer().scope == ended.scope;
+  });
+  shared_.EndSession(ended.scope, ended.number, last);
+}
+
+void WorkerPool::OnQuery(WorkerProcess& worker) {
+  const Entry* asker = Find(worker);
+  if (asker == nullptr || asker->client == nullptr) return;
+  const std::string scope = asker->client->Peer().scope;
+  std::vector<WorkerPeer> peers;
+  for (const Entry& entry : workers_) {
+    if (entry.client == nullptr || !entry.process->assigned() || entry.kind != SessionKind::kCuda) continue;
+    const SessionPeer peer = entry.client->Peer();
+    if (peer.scope == scope) peers.push_back({peer.stated_pid, uint32_t(entry.process->pid())});
+  }
+  worker.SendPeers(peers);
+}
+
+void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orderly) {
+  Entry* entry = Find(worker);
+  if (entry == nullptr) return;
+  LogDebug("worker " + how);
+  EndSharing(*entry);
+  accounts_.Leave(std::exchange(entry->seat, {}));
+  WorkerClient* client = entry->client;
+  entry->client = nullptr;
+  const bool own = entry->own;
+  const bool was_assigned = client != nullptr && worker.assigned();
+  const bool asked_to_end = worker.asked_to_end();
+  // Destroyed once this worker's own handler has returned.
+  loop_.Later([this, &worker] {
+    workers_.remove_if([&](const Entry& e) { return e.process.get() == &worker; });
+    Pump();
+  });
+  if (was_assigned) {
+    client->OnWorkerExit(how, orderly);
+  } else if (client != nullptr) {
+    client->OnNoWorker("The worker " + how +
+                       " before it could serve this session; see the log of causewayd.");
+  } else if (!own && !asked_to_end && !stopping_ && Clock::now() - worker.started() < kStableSpare) {
+    SpareFailed("A worker " + how + " before it served a session; see the log of causewayd.");
+  }
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers started ahead of time, and the queue of sessions that wait for one.
+#pragma once
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/daemon/accounts.h"
+#include "host_backend/daemon/image_cache.h"
+#include "host_backend/daemon/shared_objects.h"
+#include "host_backend/daemon/worker_process.h"
+
+namespace causeway::daemon {
+
+// Who a session serves, as far as processes that share something care.
+struct SessionPeer {
+  std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
+  uint32_t guest_pid = 0;  // 0: not known for sure
+  uint32_t uid = 0;
+  uint32_t stated_pid = 0;         // the guest's own word, to be shown and no more
+  uint64_t device_memory_mib = 0;  // the scope's limit on each GPU; 0: none
+};
+
+// A session, as the pool sees it. After Request(): OnWorker or OnNoWorker, once; after OnWorker:
+// OnWorkerExit, once.
+class WorkerClient {
+ public:
+  virtual ~WorkerClient() = default;
+  virtual void OnWorker(WorkerProcess& worker) = 0;
+  virtual void OnNoWorker(const std::string& sentence) = 0;
+  virtual void OnWorkerUsage(const WorkerUsage& usage) = 0;
+  virtual void OnWorkerExit(const std::string& how, bool orderly) = 0;
+  virtual SessionPeer Peer() const = 0;
+};
+
+class WorkerPool final : public WorkerProcess::Listener {
+ public:
+  static constexpr size_t kMaxStarting = 4;  // at once: driver start-up is heavy on CPU and memory
+
+  // `image_cache_bytes`: of each scope.
+  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers, uint64_t image_cache_bytes);
+  ~WorkerPool() override;
+
+  // Starts the first spares.
+  void Start() { Pump(); }
+  // The answer may come before this returns. A wish that not any worker meets means one of its own, started
+  // now.
+  void Request(WorkerClient& client, WorkerWish wish);
+  // The client forgets the pool: its request is withdrawn, or its worker ended without a further call.
+  void Withdraw(WorkerClient& client);
+  // Asks the client's worker to end; OnWorkerExit follows. False when it has none.
+  bool End(WorkerClient& client, bool kill_now);
+  // No new workers; all end.
+  void Stop();
+
+  bool empty() const { return workers_.empty(); }
+  size_t ready_spares() const;
+  size_t starting() const;
+  const ImageCacheStatus& images() const { return images_.status(); }
+  size_t worker_count() const { return workers_.size(); }
+  // What its session holds.
+  MemoryBytes MemoryOf(const WorkerClient& client) const;
+  std::vector<AccountStatus> AccountsStatus() const { return accounts_.Status(); }
+  // Why no spare can be had, or empty.
+  const std::string& failure() const { return failure_; }
+  const std::string& driver() const { return driver_; }
+  uint32_t driver_version() const { return driver_version_; }
+  uint32_t device_count() const { return device_count_; }
+
+  void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
+  void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
+  void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) override;
+  void OnQuery(WorkerProcess& worker) override;
+  void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) override;
+
+ private:
+  struct Entry {
+    std::unique_ptr<WorkerProcess> process;
+    WorkerClient* client = nullptr;
+    bool own = false;  // started for its client, never a spare
+    SessionKind kind = SessionKind::kCuda;
+    uint64_t number = 0;  // never reused, as its session's in shared_
+    std::string scope;    // once it has shared or asked for something
+    Accounts::Seat seat;  // from its assignment on
+  };
+  struct Waiting {
+    WorkerClient* client;
+    WorkerWish wish;
+  };
+
+  Entry* Find(const WorkerProcess& worker);
+  Entry* Find(const WorkerClient& client);
+  Entry* ReadySpare();
+  size_t Spares() const;  // ready or starting, for anybody
+  size_t WaitingForSpare() const;
+  SharingReply FindWorker(const Entry& asker, uint32_t guest_pid) const;
+  void EndSharing(const Entry& ended);
+  void HandOver(Entry& entry);
+  bool StartWorker(WorkerClient* client, const WorkerWish& wish);
+  void Pump();
+  void ServeFromSpares();
+  void StartOwn();
+  void StartSpares();
+  void SpareFailed(const std::string& sentence);
+
+  EventLoop& loop_;
+  const WorkerProgram program_;
+  const uint32_t spare_workers_;
+  std::list<Entry> workers_;
+  std::list<Waiting> waiting_;
+  std::string failure_;
+  std::string driver_;
+  uint32_t driver_version_ = 0;
+  uint32_t device_count_ = 0;
+  bool spares_load_lazily_ = false;
+  std::chrono::milliseconds back_off_{0};
+  Clock::time_point last_failure_{};
+  EventLoop::TimerId retry_timer_ = 0;
+  bool stopping_ = false;
+  uint64_t next_number_ = 1;
+  SharedObjects shared_;
+  ImageCache images_;
+  Accounts accounts_;
+};
+
+}  // namespace causeway::daemon

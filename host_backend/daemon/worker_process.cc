@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting and ending worker processes.
+#include "host_backend/daemon/worker_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <span>
+
+#include "host_backend/packet.h"
+
+extern char** environ;
+
+namespace causeway::daemon {
+namespace {
+
+constexpr size_t kMaxOutputLine = 1024;
+constexpr int kExecFailed = 127;
+
+// Variables of the daemon that would change which library the worker loads, or make it a guest of itself.
+bool KeptFromWorker(const std::string& entry) {
+  return entry.rfind("LD_PRELOAD=", 0) == 0 || entry.rfind("LD_AUDIT=", 0) == 0 ||
+         (entry.rfind("CAUSEWAY", 0) == 0 && entry.rfind("CAUSEWAY_LANES=", 0) != 0);
+}
+
+std::string NameOf(const std::string& entry) {
+  return entry.substr(0, entry.find('='));
+}
+
+std::vector<std::string> WorkerEnvironment(const std::vector<std::string>& overrides) {
+  std::vector<std::string> result = overrides;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string entry(*at);
+    const bool overridden = std::any_of(overrides.begin(), overrides.end(),
+                                        [&](const std::string& o) { return NameOf(o) == NameOf(entry); });
+    if (!overridden && !KeptFromWorker(entry)) result.push_back(entry);
+  }
+  return result;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (auto& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+struct ChildPlan {
+  const char* path;
+  char* const* arguments;
+  char* const* environment;
+  int null_fd;
+  int output_fd;
+  int control_fd;
+  pid_t parent;
+};
+
+// Between fork and exec: only calls that are safe there.
+[[noreturn]] void RunChild(const ChildPlan& plan) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(kExecFailed);  // the daemon died before the line above
+    // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
+#ifndef __SANITIZE_THREAD__  // TSan does not start with that layout
+  personality(ADDR_COMPAT_LAYOUT);
+#endif
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  dup2(plan.null_fd, STDIN_FILENO);
+  dup2(plan.output_fd, STDOUT_FILENO);
+  dup2(plan.output_fd, STDERR_FILENO);
+  fcntl(plan.control_fd, F_SETFD, 0);
+  execve(plan.path, plan.arguments, plan.environment);
+  _exit(kExecFailed);
+}
+
+std::string DescribeExit(int status, bool& orderly) {
+  orderly = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    return "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+  }
+  if (WEXITSTATUS(status) == kExecFailed) return "could not be started (exit status 127)";
+  return "ended with exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(EventLoop& loop, const WorkerProgram& program, Listener& listener)
+    : loop_(loop), listener_(listener), program_(program) {}
+
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, const WorkerProgram& program,
+                                                            const WorkerWish& wish, Listener& listener) {
+  if (access(program.path.c_str(), X_OK) != 0) {
+    return Error{"The worker program " + program.path + " cannot be executed: " + ErrnoText() +
+                 "; correct `worker` in the configuration of causewayd."};
+  }
+  int control[2];
+  int output[2];
+  UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) {
+    return Error{"No control socket for a worker: " + ErrnoText() + "."};
+  }
+  UniqueFd own_control(control[0]);
+  UniqueFd child_control(control[1]);
+  if (pipe2(output, O_CLOEXEC) != 0) return Error{"No output pipe for a worker: " + ErrnoText() + "."};
+  UniqueFd own_output(output[0]);
+  UniqueFd child_output(output[1]);
+  fcntl(own_control.get(), F_SETFL, O_NONBLOCK);
+  fcntl(own_output.get(), F_SETFL, O_NONBLOCK);
+
+  const bool cuda = wish.kind == SessionKind::kCuda;
+  std::vector<std::string> arguments = {program.path, "--control-fd", std::to_string(child_control.get()),
+                                        cuda ? "--driver" : "--management",
+                                        cuda ? program.driver_library : program.nvml_library};
+  // A VM with GPUs of its own is shown no others.
+  if (!cuda && program.nvml_shows_all && wish.environment.empty()) arguments.push_back("--all-devices");
+  std::vector<std::string> variables = WorkerEnvironment(wish.environment);
+  const std::vector<char*> argument_pointers = Pointers(arguments);
+  const std::vector<char*> variable_pointers = Pointers(variables);
+  const ChildPlan plan{program.path.c_str(),
+                       argument_pointers.data(),
+                       variable_pointers.data(),
+                       null.get(),
+                       child_output.get(),
+                       child_control.get(),
+                       getpid()};
+  const pid_t pid = fork();
+  if (pid < 0) return Error{"A worker process cannot be started: " + ErrnoText() + "."};
+  if (pid == 0) RunChild(plan);
+
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, listener));
+  WorkerProcess* self = worker.get();
+  self->pid_ = pid;
+  self->pidfd_.reset(int(syscall(SYS_pidfd_open, pid, 0)));
+  if (!self->pidfd_) return Error{"A worker process cannot be watched: " + ErrnoText() + "."};
+  self->control_ = std::move(own_control);
+  self->output_ = std::move(own_output);
+  self->control_watch_ =
+      loop.Watch(self->control_.get(), EPOLLIN, [self](uint32_t events) { self->OnControl(events); });
+  self->output_watch_ = loop.Watch(self->output_.get(), EPOLLIN, [self](uint32_t) { self->OnOutput(); });
+  self->pidfd_watch_ = loop.Watch(self->pidfd_.get(), EPOLLIN, [self](uint32_t) { self->OnPidfd(); });
+  self->timer_ = loop.After(program.ready_limit, [self] {
+    self->timer_ = 0;
+    WorkerReady late{};
+    late.failed = 1;
+    std::snprintf(late.text, sizeof(late.text),
+                  "The worker did not become ready within %lld ms; the GPU driver on the host hangs.",
+                  static_cast<long long>(self->program_.ready_limit.count()));
+    self->Kill();
+    self->listener_.OnReady(*self, late);
+  });
+  return worker;
+}
+
+WorkerProcess::~WorkerProcess() {
+  loop_.Cancel(timer_);
+  loop_.Unwatch(control_watch_);
+  loop_.Unwatch(output_watch_);
+  loop_.Unwatch(pidfd_watch_);
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+}
+
+void WorkerProcess::SetAccount(int descriptor, uint32_t cell) {
+  account_ = descriptor;
+  account_cell_ = cell;
+}
+
+bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors) {
+  if (state_ != State::kReady) return false;
+  WorkerAssignment complete = assignment;
+  complete.account_cell = account_cell_;
+  std::vector<int> all = {account_};
+  all.insert(all.end(), descriptors.begin(), descriptors.end());
+  if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;
+  state_ = State::kAssigned;
+  assigned_ = true;
+  return true;
+}
+
+void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {
+  SharingReply copy = reply;
+  copy.has_descriptor = descriptor >= 0 ? 1 : 0;
+  // A worker has one question at a time, so there is room; one that breaks this rule gets no answer.
+  SendPacket(control_.get(), &copy, sizeof(copy), std::span(&descriptor, descriptor >= 0 ? 1 : 0));
+}
+
+void WorkerProcess::SendPeers(const std::vector<WorkerPeer>& peers) {
+  WorkerPeers answer{};
+  answer.count = uint32_t(std::min<size_t>(peers.size(), kMaxPeers));
+  std::copy_n(peers.begin(), answer.count, answer.peer);
+  const size_t bytes = offsetof(WorkerPeers, peer) + answer.count * sizeof(WorkerPeer);
+  send(control_.get(), &answer, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);  // a worker that does not read gets none
+}
+
+void WorkerProcess::End() {
+  asked_to_end_ = true;
+  Wind();
+}
+
+void WorkerProcess::Wind() {
+  if (state_ == State::kEnding) return;
+  state_ = State::kEnding;
+  loop_.Unwatch(control_watch_);
+  control_.reset();
+  loop_.Cancel(timer_);
+  timer_ = loop_.After(program_.end_limit, [this] {
+    timer_ = 0;
+    LogWarning("worker " + std::to_string(pid_) + " did not end when asked; it is killed");
+    Kill();
+  });
+}
+
+void WorkerProcess::Kill() {
+  End();
+  loop_.Cancel(timer_);
+  if (pid_ > 0) kill(pid_, SIGKILL);
+}
+
+void WorkerProcess::HandleReady(const WorkerReady& packet) {
+  WorkerReady ready = packet;
+  ready.text[sizeof(ready.text) - 1] = '\0';
+  if (state_ != State::kStarting) return;
+  loop_.Cancel(timer_);
+  if (ready.failed != 0) {
+    End();
+  } else {
+    state_ = State::kReady;
+  }
+  listener_.OnReady(*this, ready);
+}
+
+void WorkerProcess::OnControl(uint32_t) {
+  while (control_) {
+    alignas(8) char packet[sizeof(WorkerReady)];
+    int descriptor = -1;
+    const ssize_t bytes = ReceivePacket(control_.get(), packet, sizeof(packet), std::span(&descriptor, 1));
+    UniqueFd received(descriptor);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (bytes == ssize_t(sizeof(WorkerReady))) {
+      WorkerReady ready;
+      std::memcpy(&ready, packet, sizeof(ready));
+      HandleReady(ready);
+    } else if (bytes == ssize_t(sizeof(WorkerUsage))) {
+      WorkerUsage usage;
+      std::memcpy(&usage, packet, sizeof(usage));
+      listener_.OnUsage(*this, usage);
+    } else if (bytes == ssize_t(sizeof(SharingRequest))) {
+      SharingRequest request;
+      std::memcpy(&request, packet, sizeof(request));
+      listener_.OnSharing(*this, request, std::move(received));
+    } else if (bytes == ssize_t(sizeof(WorkerQuery))) {
+      listener_.OnQuery(*this);
+    } else {
+      // It closed its end (or speaks another protocol): it is ending; the pidfd tells when.
+      Wind();
+    }
+  }
+}
+
+void WorkerProcess::LogOutput(bool all) {
+  size_t newline = 0;
+  while ((newline = pending_output_.find('\n')) != std::string::npos ||
+         pending_output_.size() > kMaxOutputLine || (all && !pending_output_.empty())) {
+    const size_t length = std::min({newline, pending_output_.size(), kMaxOutputLine});
+    log_.Write(LogLevel::kInfo, "worker " + std::to_string(pid_) + ": " + pending_output_.substr(0, length));
+    pending_output_.erase(0, length == newline ? length + 1 : length);
+  }
+}
+
+void WorkerProcess::OnOutput() {
+  char buffer[4096];
+  const ssize_t bytes = read(output_.get(), buffer, sizeof(buffer));
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (bytes <= 0) {
+    loop_.Unwatch(output_watch_);
+    LogOutput(true);
+    return;
+  }
+  pending_output_.append(buffer, size_t(bytes));
+  LogOutput(false);
+}
+
+void WorkerProcess::OnPidfd() {
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return;
+  // What it said last, in this order: its reason to fail, then its output.
+  if (control_) OnControl(0);
+  for (int reads = 0; output_watch_ != 0 && reads < 64; ++reads) {
+    char buffer[4096];
+    const ssize_t bytes = read(output_.get(), buffer, sizeof(buffer));
+    if (bytes <= 0) break;
+    pending_output_.append(buffer, size_t(bytes));
+    LogOutput(false);
+  }
+  LogOutput(true);
+  pid_t gone = pid_;
+  loop_.Cancel(timer_);
+  loop_.Unwatch(pidfd_watch_);
+  bool orderly = false;
+  const std::string how = "(pid " + std::to_string(gone) + ") " + DescribeExit(status, orderly);
+  state_ = State::kEnding;
+  listener_.OnExit(*this, how, orderly);
+  pid_ = -1;  // reaped: the number may already be somebody else's
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// One worker: started, told what to serve, watched, ended. host_backend/worker_control.h is the protocol.
+#pragma once
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/daemon/event_loop.h"
+#include "host_backend/daemon/log.h"
+#include "host_backend/result.h"
+#include "host_backend/unique_fd.h"
+#include "host_backend/worker_control.h"
+#include "ivshmem_ring/layout.h"
+
+namespace causeway::daemon {
+
+struct WorkerProgram {
+  std::string path;
+  std::string driver_library;
+  std::string nvml_library;
+  bool nvml_shows_all = false;
+  std::chrono::milliseconds ready_limit{60'000};
+  std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
+};
+
+// What a session needs of its worker.
+struct WorkerWish {
+  std::vector<std::string> environment;  // NAME=VALUE, instead of the daemon's own
+  SessionKind kind = SessionKind::kCuda;
+  // A worker started ahead of time will do.
+  bool any() const { return environment.empty() && kind == SessionKind::kCuda; }
+};
+
+class WorkerProcess {
+ public:
+  enum class State { kStarting, kReady, kAssigned, kEnding };
+
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // The worker said that it can serve, or that it cannot (failed); then it is already being ended.
+    virtual void OnReady(WorkerProcess& worker, const WorkerReady& ready) = 0;
+    virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
+    // To be answered by AnswerSharing.
+    virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) = 0;
+    // It asks who else belongs to its tenant: SendPeers answers.
+    virtual void OnQuery(WorkerProcess& worker) = 0;
+    // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
+    // call.
+    virtual void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) = 0;
+  };
+
+  static Result<std::unique_ptr<WorkerProcess>> Start(EventLoop& loop, const WorkerProgram& program,
+                                                      const WorkerWish& wish, Listener& listener);
+  // Kills it if it still runs.
+  ~WorkerProcess();
+
+  // What the session's memory is counted on. Before Assign.
+  void SetAccount(int descriptor, uint32_t cell);
+  // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
+  bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
+  // `descriptor` is duplicated to the worker if it is not -1.
+  void AnswerSharing(const SharingReply& reply, int descriptor);
+  void SendPeers(const std::vector<WorkerPeer>& peers);
+  // Asks it to end; after the limit it is killed.
+  void End();
+  void Kill();
+
+  pid_t pid() const { return pid_; }
+  State state() const { return state_; }
+  bool assigned() const { return assigned_; }
+  bool asked_to_end() const { return asked_to_end_; }
+  Clock::time_point started() const { return started_; }
+
+ private:
+  WorkerProcess(EventLoop& loop, const WorkerProgram& program, Listener& listener);
+  void Wind();  // closes the control socket and sets the limit
+  void OnControl(uint32_t events);
+  void OnOutput();
+  void OnPidfd();
+  void HandleReady(const WorkerReady& packet);
+  void LogOutput(bool all);
+
+  EventLoop& loop_;
+  Listener& listener_;
+  const WorkerProgram program_;
+  const Clock::time_point started_ = Clock::now();
+  pid_t pid_ = -1;
+  State state_ = State::kStarting;
+  bool assigned_ = false;
+  int account_ = -1;  // the daemon's own
+  uint32_t account_cell_ = 0;
+  bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
+  UniqueFd pidfd_;
+  UniqueFd control_;
+  UniqueFd output_;
+  EventLoop::WatchId pidfd_watch_ = 0;
+  EventLoop::WatchId control_watch_ = 0;
+  EventLoop::WatchId output_watch_ = 0;
+  EventLoop::TimerId timer_ = 0;
+  std::string pending_output_;
+  LimitedLog log_;
+};
+
+}  // namespace causeway::daemon
