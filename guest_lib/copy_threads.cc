@@ -3,7 +3,6 @@
 
 #include <immintrin.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "guest_lib/own_thread.h"
+#include "ivshmem_ring/waiter.h"
 
 namespace causeway::guest {
 namespace {
@@ -21,11 +21,6 @@ constexpr uint32_t kMaxThreads = 8;            // enough for the memory's bandwi
 constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies at a time
 constexpr uint64_t kAloneBytes = 1024u << 10;  // up to here waking others takes longer than it saves
 constexpr uint32_t kSpins = 1000;  // some 30 µs: the next part of a copy through the device comes sooner
-
-uint32_t Processors() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
-}
 
 uint32_t AskedThreads() {
   const char* text = getenv("CAUSEWAY_COPY_THREADS");
@@ -36,16 +31,15 @@ uint32_t AskedThreads() {
 
 uint32_t CopyThreadCount() {
   static const uint32_t asked = AskedThreads();
-  static const uint32_t count = asked != 0 ? asked : std::clamp(Processors(), 1u, kMaxThreads);
+  static const uint32_t count = asked != 0 ? asked : std::min(KnownProcessors(), kMaxThreads);
   return count;
 }
 
 uint32_t PipelineThreadCount() {
-  static const uint32_t processors = Processors();
-  static const uint32_t count = AskedThreads() != 0 ? AskedThreads()
-                                : processors >= 8   ? 4
-                                : processors >= 4   ? 2
-                                                    : 1;
+  static const uint32_t count = AskedThreads() != 0      ? AskedThreads()
+                                : KnownProcessors() >= 8 ? 4
+                                : KnownProcessors() >= 4 ? 2
+                                                         : 1;
   return count;
 }
 

@@ -23,6 +23,7 @@
 #include "ivshmem_ring/flight_recorder.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/managed_messages.h"
+#include "ivshmem_ring/waiter.h"
 
 namespace causeway::guest {
 
@@ -273,9 +274,8 @@ namespace {
 // times as much as a post.
 std::unique_lock<std::mutex> LockShortly(std::mutex& mutex) {
   constexpr int kTries = 100;
-  static const bool alone = sysconf(_SC_NPROCESSORS_ONLN) < 2;
   std::unique_lock lock(mutex, std::try_to_lock);
-  for (int i = 0; !lock.owns_lock() && !alone && i < kTries; ++i) {
+  for (int i = 0; !lock.owns_lock() && KnownProcessors() > 1 && i < kTries; ++i) {
     _mm_pause();
     lock.try_lock();
   }

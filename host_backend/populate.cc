@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "ivshmem_ring/waiter.h"
+
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
@@ -19,7 +21,7 @@ void Populate(std::byte* pages, uint64_t bytes) {
   constexpr uint64_t kPartBytes = 16u << 20;
   constexpr uint64_t kMostThreads = 8;
   const uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
-  const uint64_t count = std::clamp<uint64_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+  const uint64_t count = std::min<uint64_t>(KnownProcessors(), kMostThreads);
   std::atomic<uint64_t> next{0};
   auto work = [&] {
     for (uint64_t part; (part = next.fetch_add(1)) < parts;) {
