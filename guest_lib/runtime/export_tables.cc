@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables behind cuGetExportTable and the slots that the CUDA runtime 11.8 to 13.0, cuBLAS, cuFFT and
-// nvRTC call.
+// NVRTC call.
 //
 // A table is an array of function addresses whose first slot holds its size in bytes; the sizes are those of
 // the 580 driver, because callers compare them before they use a late slot. Slots that are not named here
@@ -14,6 +14,7 @@
 #include <initializer_list>
 
 #include "guest_lib/context_storage.h"
+#include "guest_lib/runtime/compile_cache.h"
 #include "guest_lib/runtime/export_table_slots.h"
 
 namespace causeway::guest {
@@ -88,9 +89,18 @@ const auto identities = MakeTable<93>({
 // cuFFT.
 const auto module_functions = MakeTable<99>({At(7, &slots::ForEachFunction)});
 
+// NVRTC, nvJitLink: what they compiled before.
+const auto compile_cache = MakeTable<7>({
+    At(1, &slots::MakeCompileKey),
+    At(2, &slots::DestroyCompileKey),
+    At(3, &slots::FindCompiled),
+    At(4, &slots::KeepCompiled),
+    At(6, &slots::FreeCompiled),
+});
+
 // cuBLASLt takes "not supported" from slot 4 for an answer, but does not check whether there is a table at
-// all.
-const auto cluster_queries = MakeTable<17>({});
+// all. Compilers that do not know slot 6 of the table above free with slot 13.
+const auto cluster_queries = MakeTable<17>({At(13, &slots::FreeCompiled)});
 
 // Clients of OptiX's kind.
 const auto device_extended = MakeTable<31>({
@@ -128,6 +138,8 @@ const ExportTable kExportTables[] = {
      &module_functions},
     {{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca},
      &cluster_queries},
+    {{0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28},
+     &compile_cache},
     {{0xb1, 0x05, 0x41, 0xe1, 0xf7, 0xc7, 0xc7, 0x4a, 0x9f, 0x64, 0xf2, 0x23, 0xbe, 0x99, 0xf1, 0xe2},
      &device_extended},
     {{0x0c, 0xa5, 0x0b, 0x8c, 0x10, 0x04, 0x92, 0x9a, 0x89, 0xa7, 0xd0, 0xdf, 0x10, 0xe7, 0x72, 0x86},

@@ -6,17 +6,20 @@ add_library(guest_tables_double SHARED
   fake_guest_state.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/context_storage.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/error_strings.cc
+  ${PROJECT_SOURCE_DIR}/guest_lib/runtime/compile_cache.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/export_table_slots.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/export_tables.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/integrity.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/md2.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/proc_address.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/runtime_modules.cc)
-target_link_libraries(guest_tables_double PUBLIC causeway_options causeway_cuda_headers Threads::Threads)
+target_link_libraries(guest_tables_double PUBLIC causeway_options causeway_cuda_headers Threads::Threads
+  causeway_image_hash)
 set_target_properties(guest_tables_double PROPERTIES
   OUTPUT_NAME cuda SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/guest_tables_double)
 
 add_executable(guest_tables_test
+  compile_cache_test.cc
   context_storage_test.cc
   guest_tables_test.cc
   integrity_test.cc

@@ -30,6 +30,7 @@ constexpr char kLogSink[] = "f8cff95121468b4eb9e2fb469e7c0dd9";
 constexpr char kIdentities[] = "21318c60971432488ca641ff7324c8f2";
 constexpr char kModules[] = "6e163fbeb958444d835ce182aff1991e";
 constexpr char kCluster[] = "1734dc26800d47458726c0f1e7dd8bca";
+constexpr char kCompileCache[] = "da9151d33ae6cc41a5c04f26d533e328";
 constexpr char kDevice[] = "b10541e1f7c7c74a9f64f223be99f1e2";
 constexpr char kCreation[] = "0ca50b8c1004929a89a7d0df10e77286";
 
@@ -72,6 +73,7 @@ TEST_F(GuestTables, SizesOfThe580Driver) {
                                                                               {kIdentities, 93},
                                                                               {kModules, 99},
                                                                               {kCluster, 17},
+                                                                              {kCompileCache, 7},
                                                                               {kDevice, 31},
                                                                               {kCreation, 2}}) {
     void* const* const table = FindTable(hex);
@@ -83,8 +85,8 @@ TEST_F(GuestTables, SizesOfThe580Driver) {
 }
 
 TEST_F(GuestTables, UnknownTables) {
-  for (const char* hex : {"da9151d33ae6cc41a5c04f26d533e328", "69a28e9f24498b47b030c5da330ea4e9",
-                          "00000000000000000000000000000000", "6bd5fb6c5bf4e74a8987d93912fd9df8"}) {
+  for (const char* hex : {"69a28e9f24498b47b030c5da330ea4e9", "00000000000000000000000000000000",
+                          "6bd5fb6c5bf4e74a8987d93912fd9df8"}) {
     const CUuuid uuid = Uuid(hex);
     const void* table = &uuid;
     EXPECT_EQ(cuGetExportTable(&table, &uuid), CUDA_ERROR_INVALID_VALUE) << hex;
