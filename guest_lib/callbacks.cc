@@ -2,6 +2,7 @@
 // The numbers of callbacks, the thread that runs them, and the calls that bring them.
 #include "guest_lib/callbacks.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -124,7 +125,7 @@ bool Ask(ClientTransport& transport, const AwaitCallbackBody& body, DueCallback*
   std::memcpy(record, &header, sizeof header);
   std::memcpy(record + sizeof header, &body, sizeof body);
   transport.PublishRequest(kCallbackChannel, kBytes);
-  const auto reply = transport.AwaitReply(kCallbackChannel);
+  const auto reply = transport.AwaitReply(kCallbackChannel, {.patient = true});
   if (reply.size() < sizeof header) return false;
   std::memcpy(&header, reply.data(), sizeof header);
   if (header.result != CUDA_SUCCESS) return false;
@@ -138,22 +139,21 @@ void* ThreadMain(void*) {
   if (session == nullptr) return nullptr;
   ClientTransport& transport = session->transport();
   Table& table = TheTable();
+  constexpr uint32_t kFirstWaitMs = 100;
+  uint32_t wait_ms = kFirstWaitMs;
   AwaitCallbackBody body{};
   for (;;) {
     {
       std::unique_lock lock(table.mutex);
-      body.wait = table.entries.empty() ? 0 : 1;
       // With nothing registered there is nothing to ask for.
-      if (body.wait == 0 && body.done_ticket == 0) {
-        table.grown.wait(lock, [&] { return !table.entries.empty(); });
-        body.wait = 1;
-      }
+      if (body.done_ticket == 0) table.grown.wait(lock, [&] { return !table.entries.empty(); });
+      body.wait_ms = table.entries.empty() ? 0 : wait_ms;
     }
     DueCallback due{};
     if (!Ask(transport, body, &due)) break;
     body.done_ticket = due.ticket;
-    if (due.id == 0) continue;
-    Run(due);
+    wait_ms = due.id != 0 ? kFirstWaitMs : std::min(2 * wait_ms, kMostCallbackWaitMs);
+    if (due.id != 0) Run(due);
   }
   RunStreamCallbacks(CUDA_ERROR_EXTERNAL_DEVICE);  // as all calls answer from now on
   return nullptr;

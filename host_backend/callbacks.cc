@@ -2,6 +2,9 @@
 // From the driver's thread to the guest's callback thread and back.
 #include "host_backend/callbacks.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "host_backend/session.h"
 
 namespace causeway::host {
@@ -50,8 +53,9 @@ void Callbacks::Announce(DueCallback due) {
 DueCallback Callbacks::Await(const AwaitCallbackBody& body) {
   std::unique_lock lock(mutex_);
   if (running_.erase(body.done_ticket) != 0) done_changed_.notify_all();
-  if (body.wait == 0) return {};
-  due_changed_.wait(lock, [&] { return stopped_ || !due_.empty(); });
+  if (body.wait_ms == 0) return {};
+  const std::chrono::milliseconds most(std::min(body.wait_ms, kMostCallbackWaitMs));
+  due_changed_.wait_for(lock, most, [&] { return stopped_ || !due_.empty(); });
   if (due_.empty()) return {};
   const DueCallback due = due_.front();
   due_.pop_front();
@@ -107,8 +111,8 @@ CUresult Serve_cuDeviceRegisterAsyncNotification(Session& session, Request& requ
 CUresult Serve_kAwaitCallback(Session& session, Request& request) {
   const auto body = request.in.Get<AwaitCallbackBody>();
   if (!request.in.ok()) return request.in.error();
-  // It may take for ever, which only the thread made for it may.
-  if (body.wait != 0 && request.channel != kCallbackChannel) return CUDA_ERROR_INVALID_VALUE;
+  // It may take long, which only the thread made for it may.
+  if (body.wait_ms != 0 && request.channel != kCallbackChannel) return CUDA_ERROR_INVALID_VALUE;
   const DueCallback due = session.callbacks().Await(body);
   session.EndUserObject(due.id);  // before the guest, told so, uses its number again
   request.out.Put(due);

@@ -23,8 +23,8 @@ class Callbacks {
   void Run(uint64_t id, CUresult status);
   // For functions that the driver does not wait for either.
   void Announce(DueCallback due);
-  // The guest's thread: notes what is done, then, if it wants to wait, the next one. Nothing due (id 0): the
-  // session stops.
+  // The guest's thread: notes what is done, then, if it wants to wait, the next one. Nothing due (id 0): its
+  // time is up, or the session stops.
   DueCallback Await(const AwaitCallbackBody& body);
   // Releases every function that blocks, now and later. Call it when no new request will be served.
   void Stop();

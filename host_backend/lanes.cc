@@ -29,7 +29,8 @@ Lanes::~Lanes() {
   Stop();
   for (const auto& lane : lanes_) {
     if (lane == nullptr) continue;
-    Wake(lane->tail, lane->sleeping, true);
+    StoreRelease(lane->tail, LoadAcquire(lane->tail) + 1);  // who is about to sleep does not
+    WakeSleepers(lane->tail);
     lane->thread.join();
   }
 }

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <thread>
 
+#include "host_backend/call_counter.h"
 #include "host_backend/nvml.h"
 #include "host_backend/worker_assignment.h"
 #include "ivshmem_ring/ring_transport.h"
@@ -33,9 +34,10 @@ class ControlLink {
 
   // Until either side is gone; ends the process then. A thread of its own.
   void Watch() {
-    for (;;) {
-      pollfd watched[2] = {{control_, POLLIN, 0}, {client_, POLLIN, 0}};
-      poll(watched, client_ >= 0 ? 2 : 1, 500);
+    constexpr int kReportMs = 500, kForEver = -1;
+    for (bool silent = false;;) {
+      pollfd watched[3] = {{control_, POLLIN, 0}, {client_, POLLIN, 0}, {calls.alarm(), POLLIN, 0}};
+      poll(watched, 3, silent ? kForEver : kReportMs);  // descriptors below 0 are passed over
       char byte;
       if (watched[0].revents != 0 && !ReadControl()) _exit(0);
       const bool guest_gone =
@@ -43,7 +45,12 @@ class ControlLink {
           ((watched[1].revents & (POLLHUP | POLLERR)) != 0 ||
            ((watched[1].revents & POLLIN) != 0 && recv(client_, &byte, 1, MSG_DONTWAIT) == 0));
       if (guest_gone) _exit(0);
-      SendUsage();
+      silent = false;
+      if ((watched[2].revents & POLLIN) != 0) {
+        calls.Quiet();
+      } else {
+        silent = !SendUsage() && calls.Arm(last_usage_.calls);
+      }
     }
   }
 
@@ -59,14 +66,16 @@ class ControlLink {
     return peers_;
   }
 
-  void SendUsage() {
-    const WorkerUsage usage{calls.load(), violations.load()};
-    if (std::memcmp(&usage, &last_usage_, sizeof usage) != 0)
-      send(control_, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+  // False: nothing has changed.
+  bool SendUsage() {
+    const WorkerUsage usage{calls.total(), violations.load()};
+    if (std::memcmp(&usage, &last_usage_, sizeof usage) == 0) return false;
+    send(control_, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
     last_usage_ = usage;
+    return true;
   }
 
-  std::atomic<uint64_t> calls{0};
+  CallCounter calls;
   std::atomic<uint64_t> violations{0};
 
  private:
@@ -131,7 +140,7 @@ std::string ServeRequests(ServerTransport& transport, NvmlHost& host, ControlLin
     RecordHeader reply{};
     reply.op = header.op;
     reply.result = static_cast<uint32_t>(host.Serve(header.op, in, out, &known));
-    daemon.calls.fetch_add(1);
+    daemon.calls.Note();
     if (!known) daemon.violations.fetch_add(1);
     const size_t bytes = out.ok() ? out.size() : 0;
     std::byte* space = transport.ReserveReply(kChannel, sizeof reply + bytes);

@@ -303,7 +303,7 @@ void Session::ServeChannel(uint32_t channel) {
 }
 
 CUresult Session::Execute(Request& request) {
-  calls.fetch_add(1, std::memory_order_relaxed);
+  calls.Note();
   if (const CUresult result = EnterCallerState(*this, request.header)) return result;
   return ServeRecord(*this, request);
 }

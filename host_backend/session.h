@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "host_backend/account_page.h"
+#include "host_backend/call_counter.h"
 #include "host_backend/callbacks.h"
 #include "host_backend/device_resources.h"
 #include "host_backend/driver.h"
@@ -156,7 +157,7 @@ class Session {
   void EndUserObject(uint64_t callback);
   bool shares_memory() const { return transport_->shares_memory(); }
 
-  std::atomic<uint64_t> calls{0};
+  CallCounter calls;
   std::atomic<uint64_t> violations{0};
 
  private:

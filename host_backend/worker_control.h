@@ -8,7 +8,7 @@
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
 //   daemon -> worker  WorkerAssignment  + descriptors (account page, region, client socket) or (account page,
 //                                       tcp socket), and the session's FlightImage where has_flight
-//   worker -> daemon  WorkerUsage       at most every 500 ms while serving
+//   worker -> daemon  WorkerUsage       at most every 500 ms while serving, and only after calls
 //   worker -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by
 //   daemon -> worker  SharingReply      + a descriptor if has_descriptor; one request at a time
 //   worker -> daemon  WorkerQuery       of a management session; daemon -> worker: WorkerPeers

@@ -16,7 +16,7 @@
 #include "ivshmem_ring/driver_api.h"
 
 #include <CLI/CLI.hpp>
-#include <chrono>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -98,7 +98,7 @@ std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, std::st
 }
 
 WorkerUsage UsageOf(const Session& session) {
-  return {session.calls.load(), session.violations.load()};
+  return {session.calls.total(), session.violations.load()};
 }
 
 // No clean-up that could hang in the driver: the process ends and the kernel returns everything. Under a
@@ -127,12 +127,36 @@ bool ReadAnswer(int control, DaemonLink* link) {
   return got != 0;
 }
 
-// Ends the session when the daemon or the guest process goes away, and reports what it uses meanwhile.
-void Supervise(int control, int client, Session* session, DaemonLink* link, const std::atomic<bool>* done) {
+// What pools and graphs hold changes without a call that says so. Not the supervisor's work: asking the
+// driver may take as long as the driver likes.
+class AccountKeeper {
+ public:
+  // Asks the driver soon.
+  void Look() {
+    wanted_.fetch_add(1);
+    wanted_.notify_one();
+  }
+  [[noreturn]] void Run() {
+    for (uint32_t seen = 0;;) {
+      wanted_.wait(seen);
+      seen = wanted_.load();
+      TheAccounting().Refresh();
+    }
+  }
+
+ private:
+  std::atomic<uint32_t> wanted_{0};
+};
+
+// Ends the session when the daemon or the guest process goes away, and reports what it uses meanwhile. While
+// the session makes no calls it sleeps.
+[[noreturn]] void Supervise(int control, int client, Session* session, DaemonLink* link,
+                            AccountKeeper* accounts) {
+  constexpr int kReportMs = 500, kForEver = -1;
   WorkerUsage last{};
-  while (!done->load()) {
-    pollfd watched[2] = {{control, POLLIN, 0}, {client, POLLIN, 0}};
-    poll(watched, client >= 0 ? 2 : 1, 500);
+  for (bool silent = false;;) {
+    pollfd watched[3] = {{control, POLLIN, 0}, {client, POLLIN, 0}, {session->calls.alarm(), POLLIN, 0}};
+    poll(watched, 3, silent ? kForEver : kReportMs);  // descriptors below 0 are passed over
     char byte;
     const bool daemon_gone = (watched[0].revents & (POLLHUP | POLLERR)) != 0 ||
                              ((watched[0].revents & POLLIN) != 0 && !ReadAnswer(control, link));
@@ -140,19 +164,17 @@ void Supervise(int control, int client, Session* session, DaemonLink* link, cons
         client >= 0 && ((watched[1].revents & (POLLHUP | POLLERR)) != 0 ||
                         ((watched[1].revents & POLLIN) != 0 && recv(client, &byte, 1, MSG_DONTWAIT) == 0));
     if (daemon_gone || guest_gone) EndProcess(control, *session, 0);
+    if ((watched[2].revents & POLLIN) != 0) {
+      session->calls.Quiet();
+      silent = false;
+      continue;  // reported with what comes until then
+    }
     const WorkerUsage usage = UsageOf(*session);
-    if (std::memcmp(&usage, &last, sizeof usage) != 0)
-      send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const bool changed = std::memcmp(&usage, &last, sizeof usage) != 0;
+    if (changed) send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (changed || !silent) accounts->Look();
+    silent = !changed && session->calls.Arm(usage.calls);
     last = usage;
-  }
-}
-
-// What pools and graphs hold changes without a call that says so. Not the supervisor's work: asking the
-// driver may take as long as the driver likes.
-void KeepAccounts() {
-  for (;;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    TheAccounting().Refresh();
   }
 }
 
@@ -179,10 +201,10 @@ int Run(int control, const std::string& driver_path) {
   DaemonLink link(control);
   session->set_daemon(&link);
   session->OpenChannel(0);
-  std::atomic<bool> done{false};
   const int client = received.assignment.has_client_socket != 0 ? received.fds[1] : -1;
-  std::thread(KeepAccounts).detach();
-  std::thread supervisor(Supervise, control, client, session.get(), &link, &done);
+  static auto& accounts = *new AccountKeeper;  // its thread uses it to the end
+  std::thread([] { accounts.Run(); }).detach();
+  std::thread(Supervise, control, client, session.get(), &link, &accounts).detach();
   const std::string reason = session->Serve();
   if (!reason.empty()) Log(reason);
   EndProcess(control, *session, reason.empty() ? 0 : 3);

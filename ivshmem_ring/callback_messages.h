@@ -22,13 +22,14 @@ inline constexpr uint32_t kCallbackChannel = kChannelCount - 2;
 // Op::kAwaitCallback; the reply is a DueCallback.
 struct AwaitCallbackBody {
   uint64_t done_ticket;  // of the DueCallback that has returned; 0: none
-  uint32_t wait;         // 0: only report
+  uint32_t wait_ms;      // for the next one, kMostCallbackWaitMs at most; 0: only report
   uint32_t reserved;
 };
 static_assert(sizeof(AwaitCallbackBody) == 16);
+inline constexpr uint32_t kMostCallbackWaitMs = 10'000;
 
 struct DueCallback {
-  uint64_t id;      // the guest's number of the function; 0: nothing is due
+  uint64_t id;      // the guest's number of the function; 0: nothing was due in time
   uint64_t ticket;  // to be returned as done_ticket; 0: nobody waits for this one
   uint32_t status;  // CUresult that a stream's callback gets
   uint32_t type;    // CUasyncNotificationType

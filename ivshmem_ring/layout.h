@@ -66,7 +66,7 @@ enum class HostState : uint32_t { kStarting = 0, kRunning = 1, kStopped = 2 };
 
 // Host-written. A slot word is session << 8 | SlotHostState.
 struct HostPage {
-  uint64_t beat;  // grows every 100 ms while the daemon lives
+  uint64_t beat;  // grows every second or more often while the daemon lives
   HostState state;
   uint32_t reserved0;
   uint64_t reset_acknowledged;  // last GuestPage::epoch whose sessions have all ended

@@ -2,6 +2,8 @@
 // Both halves of the seam over shared rings.
 #include "ivshmem_ring/ring_transport.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -46,7 +48,10 @@ RingClient::RingClient(RingClientOptions options)
       policy_(ReplyPolicy(options_.futex)) {}
 
 bool RingClient::Lost() {
-  if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty()) lost_.store(true);
+  if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty() && !lost_.exchange(true) &&
+      options_.futex) {
+    for (const HostChannelWords& words : host_->channel) WakeSleepers(words.reply_tail);  // other threads
+  }
   return lost_.load(std::memory_order_relaxed);
 }
 
@@ -128,8 +133,11 @@ std::span<const std::byte> RingClient::AwaitReply(uint32_t index, ReplyWait wait
   if (channel.reply_held) channel.replies.Release();
   channel.reply_held = false;
   const HotWord& tail = host_->channel[index].reply_tail;
-  Waiter waiter(wait.blocking ? BlockingPolicy() : policy_, &tail, &guest_->channel[index].waiting,
-                options_.futex, wait.blocking ? 0 : channel.history.Expected(wait.kind));
+  const WaitPolicy policy = wait.blocking  ? BlockingPolicy()
+                            : wait.patient ? PatientPolicy(options_.futex)
+                                           : policy_;
+  Waiter waiter(policy, &tail, &guest_->channel[index].waiting, options_.futex,
+                wait.blocking ? 0 : channel.history.Expected(wait.kind));
   for (;;) {
     std::span<const std::byte> record;
     const auto status = channel.replies.Next(&record);
@@ -185,13 +193,15 @@ RingServer::RingServer(RingServerOptions options)
 
 RingServer::~RingServer() = default;
 
-// A thread that falls asleep at this moment notices when its sleep ends.
+// Whatever the shared words say of who sleeps. Twice: a thread may have been about to fall asleep.
 void RingServer::Stop() {
   stop_.store(true, std::memory_order_release);
   if (!options_.futex && !options_.watched) return;
-  Wake(guest_->main_tail, host_->main_waiting, true);
-  for (uint32_t i = 0; i < kChannelCount; ++i)
-    Wake(guest_->channel[i].request_tail, host_->channel[i].waiting, true);
+  for (int round = 0; round < 2; ++round) {
+    if (round != 0) usleep(1000);
+    WakeSleepers(guest_->main_tail);
+    for (uint32_t i = 0; i < kChannelCount; ++i) WakeSleepers(guest_->channel[i].request_tail);
+  }
 }
 
 RingServer::Channel& RingServer::At(uint32_t index) {

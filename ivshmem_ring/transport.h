@@ -29,6 +29,7 @@ struct Bulk {
 struct ReplyWait {
   uint32_t kind = 0;      // waits of one kind take about the same time; 0: nothing is known
   bool blocking = false;  // the program asked to sleep meanwhile
+  bool patient = false;   // it may come at any time, or never
 };
 
 class ClientTransport {

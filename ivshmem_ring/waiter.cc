@@ -3,6 +3,7 @@
 #include "ivshmem_ring/waiter.h"
 
 #include <immintrin.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -63,12 +64,21 @@ WaitPolicy BlockingPolicy(uint32_t processors) {
   return policy;
 }
 
+// What comes after a long time may come later by a small part of it.
+WaitPolicy PatientPolicy(bool futex, uint32_t processors) {
+  WaitPolicy policy = ReplyPolicy(futex, processors);
+  policy.max_sleep_us = 10'000;
+  policy.max_futex_sleep_us = 1'000'000;
+  policy.waited_share = 100;
+  return policy;
+}
+
 // A session may be idle for days: what wakes its threads is its guest, or who watches for it, and the bound
-// of their sleep is only for a session that is stopped at the moment when they fall asleep.
+// of their sleep is only for a guest that forgets to.
 WaitPolicy IdlePolicy(uint32_t processors) {
   WaitPolicy policy{.spin_us = SpinUs(processors, 300), .yield_us = 0, .first_sleep_us = 20};
   if (processors <= kFew) policy.yield_us = 50;
-  policy.max_futex_sleep_us = 500'000;
+  policy.max_futex_sleep_us = 60'000'000;
   return policy;
 }
 
@@ -168,9 +178,11 @@ void Waiter::SleepFor(uint32_t seen, uint64_t us) {
 
 void Waiter::Sleep(uint32_t seen) {
   SleepFor(seen, sleep_us_);
+  constexpr uint64_t kSecondFutexSleepUs = 10'000, kGrowth = 64;
   uint64_t next_us = uint64_t{sleep_us_} * 2, most = policy_.max_sleep_us;
-  if (futex_ && waiting_ != nullptr) {
-    next_us = most = policy_.max_futex_sleep_us;  // only the first sleep can miss a wake-up
+  if (futex_ && waiting_ != nullptr) {  // only the first sleep can miss a wake-up
+    next_us = std::max(kSecondFutexSleepUs, sleep_us_ * kGrowth);
+    most = policy_.max_futex_sleep_us;
   } else if (policy_.waited_share > 1) {
     most = std::min(most, (now_us_ - began_us_) / policy_.waited_share);
   }
@@ -184,9 +196,12 @@ bool Waiter::TimeToCheckPeer() {
   return true;
 }
 
+void WakeSleepers(const HotWord& word) {
+  syscall(SYS_futex, FutexWord(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {
-  if (futex && LoadAcquire(peer_waiting) != 0)
-    syscall(SYS_futex, FutexWord(word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  if (futex && LoadAcquire(peer_waiting) != 0) WakeSleepers(word);
 }
 
 }  // namespace causeway

@@ -13,7 +13,8 @@ struct WaitPolicy {
   uint32_t yield_us = 200;
   uint32_t first_sleep_us = 20;          // the most that a missed wake-up costs, see Waiter::Sleep()
   uint32_t max_sleep_us = 1000;          // where nothing wakes us
-  uint32_t max_futex_sleep_us = 10'000;  // where the peer does: the bound is only for a peer that forgets to
+  uint32_t max_futex_sleep_us = 10'000;  // where the peer does: the bound is only for a peer that forgets to;
+                                         // sleeps grow to it
   uint32_t waited_share =
       1;  // no sleep but the first is longer than this part (1/n) of the time waited so far
 };
@@ -30,6 +31,8 @@ uint32_t KnownProcessors();
 WaitPolicy ReplyPolicy(bool futex, uint32_t processors = KnownProcessors());
 // The same where the program asked for a wait that costs no processor.
 WaitPolicy BlockingPolicy(uint32_t processors = KnownProcessors());
+// A guest thread: for what may come at any time, or never.
+WaitPolicy PatientPolicy(bool futex, uint32_t processors = KnownProcessors());
 // A host thread: for work.
 WaitPolicy IdlePolicy(uint32_t processors = KnownProcessors());
 // A guest thread: for words that the GPU writes, which wakes nobody.
@@ -104,6 +107,8 @@ class Waiter {
   uint64_t now_us_ = 0;
 };
 
+// Wakes all who sleep until the word changes.
+void WakeSleepers(const HotWord& word);
 // Wakes the peer if it says that it sleeps. Call after publishing `word`.
 void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex);
 

@@ -16,7 +16,7 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint64_t kOpenTimeoutMs = 90'000;  // a worker may have to start the driver first
-constexpr uint64_t kBeatTimeoutMs = 15'000;  // the daemon beats every 100 ms
+constexpr uint64_t kBeatTimeoutMs = 15'000;  // the daemon beats every second
 
 uint64_t NowMs() {
   timespec now;

@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kRequestLimit{5'000};
 constexpr milliseconds kReadyLimit{60'000};
-constexpr milliseconds kBeat{100};
+constexpr milliseconds kBeat{1000};
 constexpr size_t kStatusPacketBytes = 64u << 10;
 constexpr size_t kMaxIdleConnections = 256;  // beyond the sessions
 constexpr uint32_t kLocalSlot = 0;

@@ -13,7 +13,7 @@ namespace causeway::host {
 namespace {
 
 AwaitCallbackBody Request(uint64_t done_ticket, bool wait) {
-  return {done_ticket, wait ? 1u : 0u, 0};
+  return {done_ticket, wait ? kMostCallbackWaitMs : 0u, 0};
 }
 
 TEST(CallbacksTest, TheDriverWaitsForTheGuest) {
