@@ -108,6 +108,7 @@ Config* ReadConfig() {
   config->launch_delay_us = NumberFromEnvironment("SOFTWARE_GPU_LAUNCH_DELAY_US", 0);
   config->map_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MAP_AT_GIB", 0);
   config->memory_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MEMORY_AT_GIB", 0);
+  config->outline_cubins = NumberFromEnvironment("SOFTWARE_GPU_CUBINS", 0) != 0;
   if (const char* places = std::getenv("SOFTWARE_GPU_CONTEXT_PLACES")) config->context_places = places;
   if (const char* failures = std::getenv("SOFTWARE_GPU_FAIL")) ParseFailures(failures, config);
   return config;

@@ -32,6 +32,7 @@ struct Config {
   uint64_t launch_delay_us = 0;
   uint64_t map_at_gib = 0;     // 0 = nowhere
   uint64_t memory_at_gib = 0;  // 0 = anywhere
+  bool outline_cubins = false;
   std::string context_places;  // a file; empty = no limit
 };
 

@@ -10,6 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/software_gpu/config.h"
+#include "tests/software_gpu/cubin_outline.h"
+
 namespace causeway::software_gpu {
 namespace {
 
@@ -52,6 +55,7 @@ struct EntryHeader {
 static_assert(sizeof(EntryHeader) == 64);
 
 constexpr uint16_t kKindPtx = 1;
+constexpr uint16_t kKindCubin = 2;
 constexpr uint64_t kFlagLz4 = 0x2000;
 constexpr uint64_t kFlagZstd = 0x8000;
 constexpr uint64_t kMaxPtxBytes = uint64_t{1} << 30;
@@ -72,38 +76,49 @@ uint32_t Magic(const void* image) {
   return magic;
 }
 
-CUresult Decompress(const Entry& entry, std::string* ptx, std::string* error) {
+CUresult Decompress(const Entry& entry, std::string* image, std::string* error) {
   const EntryHeader& header = entry.header;
   bool zstd = (header.flags & kFlagZstd) != 0;
   bool lz4 = (header.flags & kFlagLz4) != 0;
   if (!zstd && !lz4) {
-    ptx->assign(entry.payload, header.payload_bytes);
+    image->assign(entry.payload, header.payload_bytes);
   } else {
     uint64_t source_bytes = header.compressed_bytes != 0 ? header.compressed_bytes : header.payload_bytes;
     if (header.decompressed_bytes > kMaxPtxBytes || source_bytes > header.payload_bytes) {
       *error = "a fatbin entry's sizes make no sense";
       return CUDA_ERROR_INVALID_IMAGE;
     }
-    ptx->resize(header.decompressed_bytes);
+    image->resize(header.decompressed_bytes);
     bool ok = false;
     if (zstd) {
-      size_t bytes = ZSTD_decompress(ptx->data(), ptx->size(), entry.payload, source_bytes);
-      ok = ZSTD_isError(bytes) == 0 && bytes == ptx->size();
+      size_t bytes = ZSTD_decompress(image->data(), image->size(), entry.payload, source_bytes);
+      ok = ZSTD_isError(bytes) == 0 && bytes == image->size();
     } else {
-      int bytes = LZ4_decompress_safe(entry.payload, ptx->data(), static_cast<int>(source_bytes),
-                                      static_cast<int>(ptx->size()));
-      ok = bytes >= 0 && static_cast<size_t>(bytes) == ptx->size();
+      int bytes = LZ4_decompress_safe(entry.payload, image->data(), static_cast<int>(source_bytes),
+                                      static_cast<int>(image->size()));
+      ok = bytes >= 0 && static_cast<size_t>(bytes) == image->size();
     }
     if (!ok) {
       *error = "a fatbin entry cannot be decompressed";
       return CUDA_ERROR_INVALID_IMAGE;
     }
   }
-  ptx->resize(std::strlen(ptx->c_str()));
+  if (header.kind == kKindPtx) image->resize(std::strlen(image->c_str()));
   return CUDA_SUCCESS;
 }
 
-// The PTX entry of the highest architecture that this device can run; null payload when there is none.
+// Code for this device: any PTX before all cubins, where those are wanted.
+bool IsUsable(const EntryHeader& header) {
+  if (header.kind == kKindPtx) return header.architecture <= kArchitecture;
+  return header.kind == kKindCubin && header.architecture / 10 == kArchitecture / 10 &&
+         GetConfig().outline_cubins;
+}
+bool IsBetter(const EntryHeader& header, const EntryHeader& than) {
+  if (header.kind != than.kind) return header.kind == kKindPtx;
+  return header.architecture > than.architecture;
+}
+
+// The best entry of those that this device can use; null payload when there is none.
 CUresult FindBestEntry(const void* fatbin, Entry* best, std::string* error) {
   FatbinHeader header;
   std::memcpy(&header, fatbin, sizeof header);
@@ -120,8 +135,8 @@ CUresult FindBestEntry(const void* fatbin, Entry* best, std::string* error) {
       return CUDA_ERROR_INVALID_IMAGE;
     }
     entry.payload = position + header_bytes;
-    bool better = best->payload == nullptr || entry.header.architecture > best->header.architecture;
-    if (entry.header.kind == kKindPtx && entry.header.architecture <= kArchitecture && better) *best = entry;
+    bool better = best->payload == nullptr || IsBetter(entry.header, best->header);
+    if (IsUsable(entry.header) && better) *best = entry;
     position += header_bytes + entry.header.payload_bytes;
     left -= header_bytes + entry.header.payload_bytes;
   }
@@ -142,6 +157,9 @@ CUresult ExtractFromFatbins(const std::vector<const void*>& fatbins, std::string
     if (entry.payload == nullptr) continue;
     std::string text;
     if (CUresult result = Decompress(entry, &text, error); result != CUDA_SUCCESS) return result;
+    if (entry.header.kind == kKindCubin) {
+      if (CUresult result = OutlineCubin(text, &text, error); result != CUDA_SUCCESS) return result;
+    }
     // The device runtime, linked to every program of older toolkits: kernels launch no kernels here.
     if (text.find("cnpGetLastError") != text.npos) continue;
     found = true;
@@ -185,6 +203,8 @@ CUresult ExtractPtx(const void* image, bool accept_wrapper, std::string* ptx, st
   switch (Magic(image)) {
     case kElfMagic:
       if (!IsCubin(static_cast<const unsigned char*>(image))) break;
+      if (GetConfig().outline_cubins)
+        return OutlineCubin({static_cast<const char*>(image), CubinBytes(image)}, ptx, error);
       *error = "the image is a cubin without PTX; the software GPU runs PTX only";
       return CUDA_ERROR_NO_BINARY_FOR_GPU;
     case kFatbinMagic:

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/software_gpu/config.h"
 #include "tests/software_gpu/fatbin.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/handles.h"
@@ -219,7 +220,8 @@ CUresult cuModuleUnload(CUmodule hmod) {
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
   return Initialised(__func__, [&]() -> CUresult {
     if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *mode = CU_MODULE_EAGER_LOADING;
+    // Libraries with cubins for all their kernels are large.
+    *mode = GetConfig().outline_cubins ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
   });
 }

@@ -6,6 +6,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 
 #include "tests/software_gpu/test_driver.h"
 
@@ -159,6 +161,37 @@ TEST_F(FaultTest, ProcessDiesAtLaunch) {
       },
       ::testing::KilledBySignal(SIGABRT), "aborting at launch 2");
   unsetenv("SOFTWARE_GPU_ABORT_AT_LAUNCH");
+}
+
+void LoadACubin() {
+  Device device;
+  std::ifstream file(std::string(SOFTWARE_GPU_IMAGES) + "/cubin.fatbin", std::ios::binary);
+  const std::string image((std::istreambuf_iterator<char>(file)), {});
+  CUmodule module = nullptr;
+  Check(CU(cuModuleLoadData)(&module, image.data()) == CUDA_SUCCESS, __LINE__);
+  unsigned count = 0;
+  Check(CU(cuModuleGetFunctionCount)(&count, module) == CUDA_SUCCESS && count == 2, __LINE__);
+  CUfunction scale = nullptr;
+  Check(CU(cuModuleGetFunction)(&scale, module, "scale") == CUDA_SUCCESS, __LINE__);
+  size_t offset = 0;
+  size_t bytes = 0;
+  Check(CU(cuFuncGetParamInfo)(scale, 1, &offset, &bytes) == CUDA_SUCCESS, __LINE__);
+  Check(offset == 8 && bytes == 4, __LINE__);
+  Check(CU(cuFuncGetParamInfo)(scale, 2, &offset, &bytes) == CUDA_ERROR_INVALID_VALUE, __LINE__);
+  Check(CU(cuModuleGetGlobal_v2)(&device.data, &bytes, module, "table") == CUDA_SUCCESS, __LINE__);
+  Check(bytes == 12, __LINE__);
+  unsigned factor = 5;
+  void* parameters[] = {&device.data, &factor};
+  Check(CU(cuLaunchKernel)(scale, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr) == CUDA_SUCCESS,
+        __LINE__);
+  Check(CU(cuCtxSynchronize)() == CUDA_SUCCESS, __LINE__);
+  std::exit(0);
+}
+
+TEST_F(FaultTest, CubinsAreOutlinedWhereWanted) {
+  setenv("SOFTWARE_GPU_CUBINS", "1", 1);
+  EXPECT_EXIT(LoadACubin(), ::testing::ExitedWithCode(0), "");
+  unsetenv("SOFTWARE_GPU_CUBINS");
 }
 
 TEST_F(FaultTest, SeveralDevicesShareOneAddressSpace) {
