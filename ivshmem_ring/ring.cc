@@ -43,17 +43,19 @@ void StoreRelease(uint32_t& word, uint32_t value) {
 RingProducer::RingProducer(std::byte* data, uint64_t bytes, HotWord* tail, const HotWord* head)
     : data_(data), bytes_(bytes), tail_word_(tail), head_(head) {}
 
+uint64_t RingProducer::Room() {
+  cached_head_ = LoadAcquire(*head_);  // partner: RingConsumer::Release
+  // A head outside [tail - size, tail] is the peer's fault; the ring then counts as full.
+  if (tail_ - cached_head_ > bytes_) cached_head_ = tail_ - bytes_;
+  return cached_head_ + bytes_ - tail_;
+}
+
 std::byte* RingProducer::Reserve(size_t bytes) {
   const uint64_t need = RoundUp(bytes);
   if (need > bytes_ / 2) abort();  // no caller may ask for a record that could never fit behind a pad
   const uint64_t to_end = bytes_ - (tail_ & (bytes_ - 1));
   const uint64_t total = need <= to_end ? need : to_end + need;
-  if (tail_ + total - cached_head_ > bytes_) {
-    cached_head_ = LoadAcquire(*head_);  // partner: RingConsumer::Release
-    // A head outside [tail - size, tail] is the peer's fault; the ring then counts as full.
-    if (tail_ - cached_head_ > bytes_) cached_head_ = tail_ - bytes_;
-    if (tail_ + total - cached_head_ > bytes_) return nullptr;
-  }
+  if (tail_ + total - cached_head_ > bytes_ && total > Room()) return nullptr;
   if (need > to_end) {  // becomes visible together with the record behind it
     RecordHeader pad{};
     pad.bytes = static_cast<uint32_t>(to_end);

@@ -28,6 +28,8 @@ class alignas(kHotBytes) RingProducer {
   // Room for one record of up to `bytes`, or null while the ring is too full. Nothing is visible yet, and
   // reserving again without publishing is allowed.
   std::byte* Reserve(size_t bytes);
+  // Bytes that the consumer has not got, those that a pad may take included.
+  uint64_t Room();
   // Publishes the reserved record with its final size, which must not exceed what was reserved.
   void Publish(size_t bytes);
 

@@ -65,12 +65,17 @@ std::string RingClient::LossReason() {
 std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) {
   main_reserved_ = main_.Reserve(bytes);
   if (main_reserved_ != nullptr) return main_reserved_;
+  // Nobody wakes us: the host has the whole ring to execute meanwhile. Whose record is small sleeps until
+  // there is room for many: threads that spin for each take the processors from those that make room.
+  constexpr size_t kSmallBytes = 4096, kManyBytes = kMainRingBytes / 8;
   WaitPolicy policy = policy_;
-  policy.max_sleep_us = 100;  // nobody wakes us: the host has the whole ring to execute meanwhile
+  policy.max_sleep_us = 100;
+  if (bytes <= kSmallBytes) policy = {.spin_us = 0, .yield_us = 0, .first_sleep_us = 50, .max_sleep_us = 200};
+  const size_t wanted = bytes <= kSmallBytes ? kManyBytes : bytes;
   Waiter waiter(policy, &host_->main_head, nullptr, false);
   for (;;) {
     const uint32_t seen = Low(host_->main_head);
-    main_reserved_ = main_.Reserve(bytes);
+    if (main_.Room() >= wanted) main_reserved_ = main_.Reserve(bytes);
     if (main_reserved_ != nullptr) return main_reserved_;
     lock.unlock();
     bool lost = false;
@@ -212,8 +217,10 @@ RingServer::Channel& RingServer::At(uint32_t index) {
 ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
                                   std::span<const std::byte>* record, uint64_t* now) {
   WaitPolicy policy = policy_;
-  policy.spin_us = budget.us();
-  Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched);
+  const uint64_t expected_us = budget.expected_us();
+  policy.nap_after_us = budget.us();
+  policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
+  Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
   for (bool waited = false;; waited = true) {
     // First, so that a peer that never pauses cannot keep a stopped session alive.
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;

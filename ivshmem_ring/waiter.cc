@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ivshmem_ring/ring.h"
 
@@ -97,7 +98,15 @@ WaitPolicy OrderPolicy(uint32_t processors) {
 void SpinBudget::Note(uint64_t waited_us) {
   constexpr uint32_t kLeastUs = 10;
   if (waited_us <= us_) return;
+  if (waited_us > most_us_) before_us_ = std::exchange(last_us_, waited_us);
   us_ = waited_us <= most_us_ ? std::min(us_ * 2, most_us_) : std::max(us_ / 2, std::min(kLeastUs, most_us_));
+}
+
+uint64_t SpinBudget::expected_us() const {
+  constexpr uint64_t kMostUs = 20'000, kShare = 4;
+  const auto [less, more] = std::minmax(last_us_, before_us_);
+  const bool regular = more <= kMostUs && more - less <= more / kShare;
+  return regular && most_us_ >= kMeetUs ? less : 0;  // who must not spin cannot meet it
 }
 
 uint64_t WaitHistory::Expected(uint32_t kind) const {
@@ -133,7 +142,7 @@ void Waiter::Step(uint32_t seen) {
   if (++spins_ % kSpinsPerClockRead != 0 && now_us_ - looks_from_us_ < policy_.spin_us) return;
   now_us_ = NowUs();
   if (began_us_ == 0) began_us_ = looks_from_us_ = checked_us_ = now_us_;
-  if (nap_us_ != 0) return Nap(seen);
+  if (nap_us_ != 0 && now_us_ - began_us_ >= policy_.nap_after_us) return Nap(seen);
   const uint64_t looked_us = now_us_ - looks_from_us_;
   if (looked_us < policy_.spin_us) return;
   if (looked_us < uint64_t{policy_.spin_us} + policy_.yield_us) {

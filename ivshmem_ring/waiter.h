@@ -17,6 +17,7 @@ struct WaitPolicy {
                                          // sleeps grow to it
   uint32_t waited_share =
       1;  // no sleep but the first is longer than this part (1/n) of the time waited so far
+  uint32_t nap_after_us = 0;  // of a wait that is expected to be long: so long one spins, and then naps
 };
 
 // Those that the calling thread may run on: containers and programs leave fewer than the machine has.
@@ -41,16 +42,22 @@ WaitPolicy DevicePolicy(uint32_t processors = KnownProcessors());
 WaitPolicy OrderPolicy(uint32_t processors = KnownProcessors());
 
 // How long spinning for work has paid lately. What comes after the longest spin that is worth while halves
-// it, what would have come within that doubles it.
+// it, what would have come within that doubles it. Work that keeps coming in the same step is met by who
+// naps until shortly before it.
 class SpinBudget {
  public:
   explicit SpinBudget(uint32_t most_us) : most_us_(most_us), us_(most_us) {}
   uint32_t us() const { return us_; }
   void Note(uint64_t waited_us);
+  // Of a wait that outlasts the spin, if the last two such agree; else 0.
+  uint64_t expected_us() const;
+  // For how long one spins around its end: timers are late, and waits of one kind differ.
+  static constexpr uint32_t kMeetUs = 200;
 
  private:
   const uint32_t most_us_;
   uint32_t us_;
+  uint64_t last_us_ = 0, before_us_ = 0;  // that outlasted it
 };
 
 // What waits of a kind took: most of a long one can be slept through, and its end is then met spinning.

@@ -84,6 +84,15 @@ TEST_F(RingTest, FillsToTheLastByteAndRefusesMore) {
   ExpectEmpty();
 }
 
+TEST_F(RingTest, TellsItsRoom) {
+  EXPECT_EQ(producer_.Room(), kBytes);
+  ASSERT_TRUE(Post(1000, 1));
+  ASSERT_TRUE(Post(64, 2));
+  EXPECT_EQ(producer_.Room(), kBytes - 1024 - 64);
+  ExpectRecord(1000, 1);
+  EXPECT_EQ(producer_.Room(), kBytes - 64);
+}
+
 TEST_F(RingTest, PadsTheEndInsteadOfWrapping) {
   ASSERT_TRUE(Post(2048, 1));
   ASSERT_TRUE(Post(1024, 2));

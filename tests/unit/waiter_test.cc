@@ -181,6 +181,36 @@ TEST(SpinBudget, FollowsWhatPays) {
   EXPECT_LE(small.us(), 2u);
 }
 
+TEST(SpinBudget, ExpectsWhatKeepsComingInOneStep) {
+  SpinBudget budget(300);
+  EXPECT_EQ(budget.expected_us(), 0u);
+  budget.Note(800);
+  EXPECT_EQ(budget.expected_us(), 0u);
+  budget.Note(1);  // of a burst: nothing to do with the step
+  budget.Note(900);
+  EXPECT_EQ(budget.expected_us(), 800u);
+  budget.Note(5000);
+  EXPECT_EQ(budget.expected_us(), 0u);
+  budget.Note(5100);
+  EXPECT_EQ(budget.expected_us(), 5000u);
+  for (int i = 0; i < 2; ++i) budget.Note(1'000'000);  // its end cannot be met
+  EXPECT_EQ(budget.expected_us(), 0u);
+  SpinBudget small(2);  // of few processors
+  for (int i = 0; i < 2; ++i) small.Note(800);
+  EXPECT_EQ(small.expected_us(), 0u);
+}
+
+TEST(Waiter, NapsWhenItHasSpunLongEnough) {
+  for (const bool at_once : {true, false}) {
+    Words words;
+    WaitPolicy policy{.spin_us = 600'000'000, .max_futex_sleep_us = 1000};
+    policy.nap_after_us = at_once ? 0 : 600'000'000;
+    Waiter waiter(policy, &words.ping, &words.ping_waiting, true, 600'000'000);
+    for (int i = 0; i < 64; ++i) waiter.Step(0);
+    EXPECT_EQ(LoadAcquire(words.ping_waiting), at_once ? 1u : 0u);
+  }
+}
+
 TEST(Waiter, SpinningReadsTheClockRarely) {
   Words words;
   const WaitPolicy policy{.spin_us = 1'000'000};
