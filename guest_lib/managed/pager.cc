@@ -18,7 +18,7 @@
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
 #include "guest_lib/managed/areas.h"
-#include "guest_lib/managed/work.h"
+#include "guest_lib/managed/under_way.h"
 #include "guest_lib/own_thread.h"
 
 namespace causeway::guest {
@@ -140,7 +140,7 @@ class Server {
   // Nanoseconds until pages that are lent while work is under way must be looked at; negative: there are
   // none.
   int64_t TimeToExchange() {
-    if (areas_.borrowed() == 0 || !work::IsUnderWay()) {
+    if (areas_.borrowed() == 0 || !work::under_way.load()) {
       due_ = 0;
       return -1;
     }
@@ -254,7 +254,7 @@ void ForgetIf(Match match) {
 
 bool PublishAccessible(uint64_t chunks) {
   accessible.store(chunks);
-  return work::IsUnderWay();
+  return work::under_way.load();
 }
 
 void GiveBackManagedPages() {

@@ -18,7 +18,8 @@ struct EventMark {
   WireHandle stream;
 };
 
-// Guarded by the mutex, but for `under_way`. No message is sent and no page touched while it is held.
+// Guarded by the mutex, as are changes of `work::under_way`. No message is sent and no page touched while it
+// is held.
 struct Tracked {
   std::mutex mutex;
   uint64_t started = 0;
@@ -27,7 +28,6 @@ struct Tracked {
   // stream counts under the context.
   WireHandle stream = 0, context = 0;
   std::map<WireHandle, EventMark> events;
-  std::atomic<bool> under_way{true};  // at first anything may be
 };
 Tracked& tracked = *new Tracked;  // never destroyed
 
@@ -114,18 +114,12 @@ bool Settles(Op op, WireHandle context, uint64_t* started) {
 
 }  // namespace
 
-std::atomic<bool> work::watched{false};
-
 void work::NameStream(WireHandle stream) {
   named_stream = named_stream == 0 || named_stream == stream ? stream : kSeveral;
 }
 
 void work::NameEvent(WireHandle event) {
   named_event = event;
-}
-
-bool work::IsUnderWay() {
-  return tracked.under_way.load();
 }
 
 MessageMark::~MessageMark() {
@@ -148,7 +142,7 @@ void MessageMark::StartWatched(Op op) {
     ++tracked.unnamed;
     counted_ = true;
     // Before the pages are looked at: a page that becomes accessible after that look sees it (ManagedAreas).
-    tracked.under_way.store(true);
+    work::under_way.store(true);
   }
   GiveBackManagedPages();
 }
@@ -171,7 +165,7 @@ void MessageMark::NamedWatched(WireHandle context) {
 void MessageMark::FinishWatched() {
   const Op op = op_;
   op_ = Op::kOpen;
-  if (KindOf(op) == Kind::kNeither || !tracked.under_way.load()) return;
+  if (KindOf(op) == Kind::kNeither || !work::under_way.load()) return;
   if (KindOf(op) == Kind::kWaits && !succeeded_) return;
   // First the pages: while work is said to be under way, none becomes one that is kept for long.
   ExchangeManagedPages();
@@ -180,7 +174,7 @@ void MessageMark::FinishWatched() {
     if (!settles_ || !succeeded_ || tracked.started != started_ || tracked.unnamed != 0) return;
     tracked.stream = tracked.context = 0;
     tracked.events.clear();
-    tracked.under_way.store(false);
+    work::under_way.store(false);
   }
   RestoreManagedPages();
 }

@@ -4,21 +4,16 @@
 // work starts, and kept for a short time only while there is any. Costs one load per message while the
 // process has no such pages.
 #pragma once
-#include <atomic>
-
+#include "guest_lib/managed/under_way.h"
 #include "ivshmem_ring/call.h"
 
 namespace causeway::guest {
 
 namespace work {
 
-// Set while there are pages to care for.
-extern std::atomic<bool> watched;
 // What the message being written names; only while watched.
 void NameStream(WireHandle stream);
 void NameEvent(WireHandle event);
-
-bool IsUnderWay();
 
 }  // namespace work
 
