@@ -295,10 +295,13 @@ TEST_F(ArrayTest, DestroyAndASpinningKernel) {
     const CUfunction spin = Kernel("spin");
     OK(cuArray3DCreate(&array, &shape));
     Spinner spinner(spin, stream);
-    Say("create waits", Waits(spinner, [&] {
-          CUarray other = nullptr;
-          EXPECT_EQ(cuArray3DCreate(&other, &shape), CUDA_SUCCESS);
-        }));
+    Say("create waits", Waits(
+                            spinner,
+                            [&] {
+                              CUarray other = nullptr;
+                              EXPECT_EQ(cuArray3DCreate(&other, &shape), CUDA_SUCCESS);
+                            },
+                            false));
   }
   {
     CUarray array = nullptr;

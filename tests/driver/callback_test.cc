@@ -122,7 +122,8 @@ TEST_F(CallbackTest, LaunchReturnsWhileTheStreamIsBusy) {
   NEEDS_SHARED_MEMORY();
   std::atomic<int> count{0};
   Spinner spinner(Kernel("spin"), stream_);
-  EXPECT_FALSE(Waits(spinner, [&] { OK(cuLaunchHostFunc(stream_, Count, &count)); }));
+  EXPECT_FALSE(Waits(
+      spinner, [&] { OK(cuLaunchHostFunc(stream_, Count, &count)); }, false));
   spinner.Release();
   OK(cuStreamSynchronize(stream_));
   EXPECT_EQ(count.load(), 1);

@@ -236,7 +236,8 @@ TEST_F(ContextTest, OthersDoNotWait) {
   {
     Spinner spinner(spin, stream);
     OK(cuCtxPushCurrent(other));
-    EXPECT_FALSE(Waits(spinner, [] { EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS); }));
+    EXPECT_FALSE(Waits(
+        spinner, [] { EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS); }, false));
     OK(cuCtxPopCurrent(nullptr));
     OK(cuStreamSynchronize(stream));
   }

@@ -75,13 +75,16 @@ TEST_F(EventTest, QueryAndSynchronize) {
 TEST_F(EventTest, CallsThatDoNotWait) {
   NEEDS_SHARED_MEMORY();
   Spinner spinner(spin_, stream_);
-  EXPECT_FALSE(Waits(spinner, [&] {
-    CUevent event = nullptr;
-    OK(cuEventCreate(&event, 0));
-    OK(cuEventRecord(event, stream_));
-    OK(cuStreamWaitEvent(other_, event, 0));
-    OK(cuEventDestroy(event));  // the wait goes on
-  }));
+  EXPECT_FALSE(Waits(
+      spinner,
+      [&] {
+        CUevent event = nullptr;
+        OK(cuEventCreate(&event, 0));
+        OK(cuEventRecord(event, stream_));
+        OK(cuStreamWaitEvent(other_, event, 0));
+        OK(cuEventDestroy(event));  // the wait goes on
+      },
+      false));
   spinner.Release();
   OK(cuStreamSynchronize(other_));
 }

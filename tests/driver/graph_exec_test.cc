@@ -199,7 +199,8 @@ TEST_F(GraphExecTest, LaunchReturnsBeforeTheWork) {
   const CUgraphExec exec = Instantiate(graph_);
   {
     Spinner spinner(Kernel("spin"), stream_);
-    EXPECT_FALSE(Waits(spinner, [&] { EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS); }));
+    EXPECT_FALSE(Waits(
+        spinner, [&] { EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_SUCCESS); }, false));
   }
   OK(cuStreamSynchronize(stream_));
   EXPECT_EQ(Word(), 3u);

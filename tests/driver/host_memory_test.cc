@@ -77,13 +77,16 @@ TEST_F(HostMemoryTest, AllocationReturnsWhileAKernelRuns) {
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   {
     Spinner spinner(Kernel("spin"), stream);
-    EXPECT_FALSE(Waits(spinner, [&] {
-      for (const size_t bytes :
-           {size_t{4096}, size_t{20} << 20, size_t{15} << 20, size_t{15} << 20, size_t{15} << 20}) {
-        blocks.push_back(nullptr);
-        EXPECT_EQ(cuMemHostAlloc(&blocks.back(), bytes, 0), CUDA_SUCCESS);
-      }
-    }));
+    EXPECT_FALSE(Waits(
+        spinner,
+        [&] {
+          for (const size_t bytes :
+               {size_t{4096}, size_t{20} << 20, size_t{15} << 20, size_t{15} << 20, size_t{15} << 20}) {
+            blocks.push_back(nullptr);
+            EXPECT_EQ(cuMemHostAlloc(&blocks.back(), bytes, 0), CUDA_SUCCESS);
+          }
+        },
+        false));
   }
   for (void* block : blocks) OK(cuMemFreeHost(block));
   OK(cuStreamDestroy(stream));

@@ -207,10 +207,13 @@ TEST_F(LaunchTest, ReturnsAtOnce) {
   OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
   unsigned one[] = {1, 1, 1};
   Spinner spinner(Kernel("spin"), busy);
-  EXPECT_FALSE(Waits(spinner, [&] {
-    EXPECT_EQ(Add(one, one, 0, busy), CUDA_SUCCESS);
-    EXPECT_EQ(cuLaunchCooperativeKernel(add_, 1, 1, 1, 1, 1, 1, 0, busy, parameters_), CUDA_SUCCESS);
-  }));
+  EXPECT_FALSE(Waits(
+      spinner,
+      [&] {
+        EXPECT_EQ(Add(one, one, 0, busy), CUDA_SUCCESS);
+        EXPECT_EQ(cuLaunchCooperativeKernel(add_, 1, 1, 1, 1, 1, 1, 0, busy, parameters_), CUDA_SUCCESS);
+      },
+      false));
   OK(cuStreamSynchronize(busy));
   EXPECT_EQ(First(), 10u);
   OK(cuStreamDestroy(busy));

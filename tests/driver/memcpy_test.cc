@@ -123,10 +123,13 @@ TEST_F(MemcpyTest, WhatSynchronousCopiesWaitFor) {
   char host[4] = "";
   {
     Spinner spinner(Kernel("spin"), blocking_);
-    EXPECT_FALSE(Waits(spinner, [&] {
-      EXPECT_EQ(cuMemcpyDtoD(device_, second_, 4096), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemsetD8(device_, 1, 100), CUDA_SUCCESS);
-    }));
+    EXPECT_FALSE(Waits(
+        spinner,
+        [&] {
+          EXPECT_EQ(cuMemcpyDtoD(device_, second_, 4096), CUDA_SUCCESS);
+          EXPECT_EQ(cuMemsetD8(device_, 1, 100), CUDA_SUCCESS);
+        },
+        false));
   }
   {
     Spinner spinner(Kernel("spin"), blocking_);
@@ -138,11 +141,14 @@ TEST_F(MemcpyTest, WhatSynchronousCopiesWaitFor) {
   }
   {
     Spinner spinner(Kernel("spin"), apart_);
-    EXPECT_FALSE(Waits(spinner, [&] {
-      EXPECT_EQ(cuMemcpyHtoD(device_, host, 4), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemcpyDtoH(pinned_, device_, 4), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemcpy(reinterpret_cast<CUdeviceptr>(host), device_, 4), CUDA_SUCCESS);
-    }));
+    EXPECT_FALSE(Waits(
+        spinner,
+        [&] {
+          EXPECT_EQ(cuMemcpyHtoD(device_, host, 4), CUDA_SUCCESS);
+          EXPECT_EQ(cuMemcpyDtoH(pinned_, device_, 4), CUDA_SUCCESS);
+          EXPECT_EQ(cuMemcpy(reinterpret_cast<CUdeviceptr>(host), device_, 4), CUDA_SUCCESS);
+        },
+        false));
   }
 }
 
@@ -151,17 +157,23 @@ TEST_F(MemcpyTest, WhatAsynchronousCopiesWaitFor) {
   std::vector<char> host(1 << 20);
   {
     Spinner spinner(Kernel("spin"), apart_);
-    EXPECT_FALSE(Waits(spinner, [&] {
-      EXPECT_EQ(cuMemcpyHtoDAsync(device_, host.data(), 65536, apart_), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemcpyDtoDAsync(device_, second_, 65536, apart_), CUDA_SUCCESS);
-    }));
+    EXPECT_FALSE(Waits(
+        spinner,
+        [&] {
+          EXPECT_EQ(cuMemcpyHtoDAsync(device_, host.data(), 65536, apart_), CUDA_SUCCESS);
+          EXPECT_EQ(cuMemcpyDtoDAsync(device_, second_, 65536, apart_), CUDA_SUCCESS);
+        },
+        false));
   }
   if (SharesMemory()) {
     Spinner spinner(Kernel("spin"), apart_);
-    EXPECT_FALSE(Waits(spinner, [&] {
-      EXPECT_EQ(cuMemcpyHtoDAsync(device_, pinned_, kBytes, apart_), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemcpyDtoHAsync(pinned_, device_, kBytes, apart_), CUDA_SUCCESS);
-    }));
+    EXPECT_FALSE(Waits(
+        spinner,
+        [&] {
+          EXPECT_EQ(cuMemcpyHtoDAsync(device_, pinned_, kBytes, apart_), CUDA_SUCCESS);
+          EXPECT_EQ(cuMemcpyDtoHAsync(pinned_, device_, kBytes, apart_), CUDA_SUCCESS);
+        },
+        false));
   }
   {
     Spinner spinner(Kernel("spin"), apart_);

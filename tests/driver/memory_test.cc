@@ -61,13 +61,16 @@ TEST_F(MemoryTest, FreeWaitsForTheWholeDevice) {
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   {
     Spinner spinner(Kernel("spin"), stream);
-    EXPECT_FALSE(Waits(spinner, [&] {
-      CUdeviceptr other = 0;
-      size_t free = 0, total = 0;
-      EXPECT_EQ(cuMemAlloc(&other, 4096), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemGetInfo(&free, &total), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemFree(0), CUDA_SUCCESS);
-    }));
+    EXPECT_FALSE(Waits(
+        spinner,
+        [&] {
+          CUdeviceptr other = 0;
+          size_t free = 0, total = 0;
+          EXPECT_EQ(cuMemAlloc(&other, 4096), CUDA_SUCCESS);
+          EXPECT_EQ(cuMemGetInfo(&free, &total), CUDA_SUCCESS);
+          EXPECT_EQ(cuMemFree(0), CUDA_SUCCESS);
+        },
+        false));
   }
   Spinner spinner(Kernel("spin"), stream);
   EXPECT_TRUE(Waits(spinner, [&] { EXPECT_EQ(cuMemFree(memory), CUDA_SUCCESS); }));

@@ -164,7 +164,9 @@ TEST_F(StreamTest, WhatWaitsForABlockingStream) {
   auto waits = [&](const char* what, bool expected, auto call) {
     SCOPED_TRACE(what);
     Spinner spinner(spin_, blocking_);
-    EXPECT_EQ(Waits(spinner, [&] { EXPECT_EQ(call(), CUDA_SUCCESS); }), expected);
+    EXPECT_EQ(Waits(
+                  spinner, [&] { EXPECT_EQ(call(), CUDA_SUCCESS); }, expected),
+              expected);
     spinner.Release();
     OK(cuStreamSynchronize(blocking_));
   };
@@ -198,7 +200,9 @@ TEST_F(StreamTest, WhatWaitsForANonBlockingStream) {
   auto waits = [&](const char* what, bool expected, auto call) {
     SCOPED_TRACE(what);
     Spinner spinner(spin_, free_);
-    EXPECT_EQ(Waits(spinner, [&] { EXPECT_EQ(call(), CUDA_SUCCESS); }), expected);
+    EXPECT_EQ(Waits(
+                  spinner, [&] { EXPECT_EQ(call(), CUDA_SUCCESS); }, expected),
+              expected);
     spinner.Release();
     OK(cuStreamSynchronize(free_));
   };
@@ -293,7 +297,8 @@ TEST_F(StreamTest, PerThreadForms) {
   Spinner spinner(spin_, blocking_);
   EXPECT_EQ(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
   EXPECT_EQ(query(nullptr), CUDA_SUCCESS);
-  EXPECT_FALSE(Waits(spinner, [&] { OK(synchronize(nullptr)); }));
+  EXPECT_FALSE(Waits(
+      spinner, [&] { OK(synchronize(nullptr)); }, false));
 }
 
 // Errors of calls that nobody waits for are still those of the call.

@@ -200,8 +200,8 @@ void TestSpeed() {
   }
   std::printf("read: ordinary memory %.2f GB/s, region %.2f GB/s\n", 4 * kBytes / seconds[0] / 1e9,
               4 * kBytes / seconds[1] / 1e9);
-  // Uncached memory is slower by a factor of hundreds where the processor is real.
-  Check(seconds[1] < 4 * seconds[0], "the region is read as fast as ordinary memory");
+  // Not checked: an emulated processor shares its time with others, and does not slow down for uncached
+  // memory.
   const std::string mode = ReadFile("/sys/class/causeway/causeway/user_cache_mode");
   Check(mode == "WB", "user mappings are write-back, not " + mode);
   Check(ReadFile("/sys/class/causeway/causeway/cache_mode") == "WB", "the kernel's mapping is write-back");
