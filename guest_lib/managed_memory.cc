@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <string>
 #include <string_view>
 
 #include "guest_lib/log.h"
+#include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/pager.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/region_memory.h"
@@ -330,14 +332,20 @@ CUresult PrefetchBatch(const Batch& batch, const CUmemLocation* locations, const
 
 // ---- allocations ----
 
-// CAUSEWAY_MANAGED=coherent (the default) or migrating. Over TCP nothing is shared, so all of it migrates.
+// CAUSEWAY_MANAGED=coherent, migrating, or auto: migrating where system calls may touch pages that are away.
+// Over TCP nothing is shared, so all of it migrates.
+constexpr std::string_view kDefaultForm = "coherent";
+
 bool WantsMigrating() {
   static const bool wanted = [] {
     const char* value = getenv("CAUSEWAY_MANAGED");
-    const std::string_view form = value != nullptr ? value : "coherent";
-    if (form != "coherent" && form != "migrating")
-      Complain("CAUSEWAY_MANAGED is neither coherent nor migrating: managed memory will be coherent");
-    return form == "migrating";
+    std::string_view form = value != nullptr ? value : kDefaultForm;
+    if (form != "coherent" && form != "migrating" && form != "auto") {
+      form = kDefaultForm;
+      Complain("CAUSEWAY_MANAGED is none of auto, coherent and migrating: managed memory will be " +
+               std::string(form));
+    }
+    return form == "migrating" || (form == "auto" && PageWatch::Get().serves_system_calls());
   }();
   return wanted;
 }

@@ -16,6 +16,7 @@
 namespace causeway::guest {
 namespace {
 
+constexpr uint64_t kPage = 4096;
 constexpr uint64_t kSmallestChunk = 64u << 10;
 constexpr uint64_t kMostChunks = 4096;       // of an area: each may become a mapping of its own
 constexpr uint64_t kWindowBytes = 2u << 20;  // fetched at once when a program goes through in order
@@ -124,11 +125,12 @@ void ManagedAreas::Remove(uint64_t address) {
     if (area == nullptr) return;
     const uint64_t next = area->end;
     if (!is_used(area->begin, area->end)) {
-      SetState(*area, {0, area->state.size()}, State::kAbsent);
+      Mark(*area, {0, area->state.size()}, State::kAbsent);
       const uint64_t bytes = area->end - area->begin;
       // The window stays reserved.
       mmap(Pointer(area->begin), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
            -1, 0);
+      watch_.TryAgain(area->begin, area->end);
       munmap(area->alias, bytes);
       close(area->file);
       areas_.erase(area->begin);
@@ -141,13 +143,34 @@ void ManagedAreas::Remove(uint64_t address) {
   }
 }
 
-void ManagedAreas::Protect(const Area& area, Run run, int protection) {
-  const uint64_t begin = area.ChunkBegin(run.first), end = area.ChunkEnd(run.first + run.count - 1);
-  if (mprotect(Pointer(begin), end - begin, protection) != 0)
-    Complain("pages of managed memory cannot be protected: " + std::string(strerror(errno)));
+Access ManagedAreas::AccessOf(const Area& area, State state) {
+  switch (state) {
+    case State::kAbsent:
+      return Access::kAbsent;
+    case State::kAway:
+      return Access::kNone;
+    case State::kClean:
+      return Access::kRead;
+    case State::kOwned:
+      return area.fresh ? Access::kFree : Access::kWrite;
+    case State::kShared:
+      break;
+  }
+  return Access::kWrite;
+}
+
+WatchedPages ManagedAreas::PagesOf(const Area& area, Run run) {
+  const uint64_t begin = area.ChunkBegin(run.first);
+  return {begin, area.ChunkEnd(run.first + run.count - 1), area.Alias(begin)};
 }
 
 void ManagedAreas::SetState(Area& area, Run run, State state) {
+  const Access before = AccessOf(area, area.state[run.first]);
+  Mark(area, run, state);
+  watch_.Set(PagesOf(area, run), before, AccessOf(area, state));
+}
+
+void ManagedAreas::Mark(Area& area, Run run, State state) {
   auto weigh = [&](State of, uint64_t sign) {
     if (of == State::kAbsent || of == State::kAway) return;
     accessible_ += sign;
@@ -165,8 +188,6 @@ void ManagedAreas::SetState(Area& area, Run run, State state) {
     std::memcpy(twin.bytes.get(), area.Alias(area.ChunkBegin(i)), bytes);
     area.twins[i] = std::move(twin);
   }
-  const bool writable = state == State::kOwned || state == State::kShared;
-  Protect(area, run, writable ? PROT_READ | PROT_WRITE : state == State::kClean ? PROT_READ : PROT_NONE);
 }
 
 void ManagedAreas::AddSpans(const Area& area, uint64_t begin, uint64_t end, std::vector<ManagedSpan>* spans) {
@@ -270,7 +291,7 @@ bool ManagedAreas::GiveBackAll(bool keep_fresh) {
       while (i < area.state.size() && area.state[i] == state) ++i;
       run.count = i - run.first;
       if (state == State::kAbsent || state == State::kAway) continue;
-      Protect(area, run, PROT_NONE);
+      watch_.Set(PagesOf(area, run), AccessOf(area, state), Access::kNone);
       taken.push_back({&area, run, state});
     }
   }
@@ -286,7 +307,7 @@ bool ManagedAreas::GiveBackAll(bool keep_fresh) {
             [](const auto& a, const auto& b) { return a.first->order < b.first->order; });
   for (const auto& [twin, where] : shared) AddShared(*where.first, where.second, *twin, &spans);
   if (!spans.empty()) Failed(link_.Write(spans));
-  for (const Taken& one : taken) SetState(*one.area, one.run, State::kAway);
+  for (const Taken& one : taken) Mark(*one.area, one.run, State::kAway);
   for (const Taken& one : taken) one.area->fresh = false;
   return !spans.empty();
 }
@@ -328,8 +349,8 @@ void ManagedAreas::Restore() {
 void ManagedAreas::Failed(CUresult result) {
   if (result == CUDA_SUCCESS || complained_) return;
   complained_ = true;
-  Complain("managed memory cannot be exchanged with the host (error " + std::to_string(result) +
-           "): this process goes on with the bytes that it has");
+  ComplainElsewhere("managed memory cannot be exchanged with the host (error " + std::to_string(result) +
+                    "): this process goes on with the bytes that it has");
 }
 
 // How much to fetch: more with each fault of a program that goes through the memory in order.
@@ -364,19 +385,19 @@ bool ManagedAreas::Serve(const PageFault& fault) {
   const size_t chunk = (fault.address - area->begin) / area->chunk_bytes;
   const State state = area->state[chunk];
   if (state == State::kAbsent) return false;
-  // Another thread's fault may have been served meanwhile.
-  if (state == State::kOwned || state == State::kShared || (state == State::kClean && !fault.write))
+  const bool writes = fault.write || !watch_.notices_writes();
+  // Another thread's fault may have been served meanwhile, or the kernel has unmapped the page by itself.
+  if (state == State::kOwned || state == State::kShared || (state == State::kClean && !writes)) {
+    const uint64_t page = fault.address & ~uint64_t{kPage - 1};
+    watch_.Set({page, page + kPage, area->Alias(page)}, Access::kNone, AccessOf(*area, state));
     return true;
+  }
   // Said before work is asked after: a thread that starts some says so before it looks here (MessageMark).
   ++accessible_;
   const bool shared = PublishAccessible(accessible_);
   const Run run = Window(*area, chunk, state, shared ? kSharedWindowBytes : kWindowBytes);
   if (state == State::kAway) Fetch(*area, run, shared);
-  SetState(*area, run, !fault.write ? State::kClean : shared ? State::kShared : State::kOwned);
-  if (run.count > 1) {
-    const uint64_t begin = area->ChunkBegin(run.first), end = area->ChunkEnd(run.first + run.count - 1);
-    madvise(Pointer(begin), end - begin, fault.write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-  }
+  SetState(*area, run, !writes ? State::kClean : shared ? State::kShared : State::kOwned);
   --accessible_;
   return true;
 }

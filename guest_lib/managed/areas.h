@@ -30,6 +30,7 @@
 
 #include "guest_lib/fault_handler.h"
 #include "guest_lib/managed/link.h"
+#include "guest_lib/managed/page_watch.h"
 
 namespace causeway::guest {
 
@@ -43,7 +44,7 @@ struct ManagedMemory {
 
 class ManagedAreas {
  public:
-  explicit ManagedAreas(ManagedLink& link) : link_(link) {}
+  ManagedAreas(ManagedLink& link, PageWatch& watch) : link_(link), watch_(watch) {}
 
   // False if there can be no pages at these addresses.
   bool Add(const ManagedMemory& memory);
@@ -89,8 +90,11 @@ class ManagedAreas {
 
   Area* Find(uint64_t address);
   bool Make(uint64_t begin, uint64_t end, State state);
+  static Access AccessOf(const Area& area, State state);
+  static WatchedPages PagesOf(const Area& area, Run run);
+  // Chunks that are all in one state.
   void SetState(Area& area, Run run, State state);
-  void Protect(const Area& area, Run run, int protection);
+  void Mark(Area& area, Run run, State state);
   Run Window(Area& area, size_t chunk, State wanted, size_t most);
   // Spans of managed memory within [begin, end).
   void AddSpans(const Area& area, uint64_t begin, uint64_t end, std::vector<ManagedSpan>* spans);
@@ -103,6 +107,7 @@ class ManagedAreas {
   void Failed(CUresult result);
 
   ManagedLink& link_;
+  PageWatch& watch_;
   std::map<uint64_t, Area> areas_;            // by begin; they do not overlap
   std::map<uint64_t, ManagedMemory> memory_;  // by address
   uint64_t accessible_ = 0, borrowed_ = 0, order_ = 0;

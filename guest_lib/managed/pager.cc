@@ -18,6 +18,7 @@
 #include "guest_lib/context.h"
 #include "guest_lib/log.h"
 #include "guest_lib/managed/areas.h"
+#include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/under_way.h"
 #include "guest_lib/own_thread.h"
 
@@ -40,16 +41,15 @@ struct Request {
 
 // Everything here is reached from the signal handler: lock-free, and never destroyed.
 std::atomic<Request*> requests{nullptr};  // newest first; released by Submit, acquired by the serving thread
-std::atomic<uint32_t> rung{0};            // counts requests
 std::atomic<uint64_t> accessible{0};
 std::atomic<bool> serving{false};
 __attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
 
-void FutexWait(std::atomic<uint32_t>& word, uint32_t seen, const timespec* most) {
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, most, nullptr, 0);
+void FutexWait(std::atomic<uint32_t>& word, uint32_t seen) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
 }
-void FutexWake(std::atomic<uint32_t>& word, int count) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+void FutexWake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
 // The serving thread always answers: it waits for the host only, whose death ends those waits.
@@ -57,9 +57,8 @@ bool Submit(Request* request) {
   request->next = requests.load(std::memory_order_relaxed);
   while (!requests.compare_exchange_weak(request->next, request, std::memory_order_release)) {
   }
-  rung.fetch_add(1);
-  FutexWake(rung, 1);
-  while (request->done.load(std::memory_order_acquire) == 0) FutexWait(request->done, 0, nullptr);
+  PageWatch::Get().Ring();
+  while (request->done.load(std::memory_order_acquire) == 0) FutexWait(request->done, 0);
   return request->result;
 }
 
@@ -71,6 +70,7 @@ bool ClaimManagedFault(const PageFault& fault) {
 
 // ---- the serving thread ----
 
+constexpr uint64_t kPage = 4096;
 constexpr int64_t kShortestExchange = 250'000, kLongestExchange = 1'000'000;  // nanoseconds
 
 int64_t Now() {
@@ -81,15 +81,13 @@ int64_t Now() {
 
 class Server {
  public:
-  explicit Server(ManagedLink& link) : areas_(link) {}
+  Server(ManagedLink& link, PageWatch& watch) : watch_(watch), areas_(link, watch) {}
   [[noreturn]] void Run() {
     for (;;) {
-      const uint32_t seen = rung.load();
       ServeAll();
+      ServeFaults();
       PublishAccessible(areas_.accessible());
-      const int64_t left = TimeToExchange();
-      const timespec most{left / 1'000'000'000, left % 1'000'000'000};
-      if (left != 0) FutexWait(rung, seen, left > 0 ? &most : nullptr);
+      if (const int64_t left = TimeToExchange()) watch_.Wait(left);
     }
   }
 
@@ -108,8 +106,18 @@ class Server {
       oldest->result = Serve(*oldest);
       PublishAccessible(areas_.accessible());
       oldest->done.store(1, std::memory_order_release);
-      FutexWake(oldest->done, 1);  // its thread may be gone already: then nobody is woken
+      FutexWake(oldest->done);  // its thread may be gone already: then nobody is woken
       oldest = next;
+    }
+  }
+
+  // Of those that no request brings: none stays longer than a request.
+  void ServeFaults() {
+    PageFault faults[16];
+    const size_t count = watch_.TakeFaults(faults, std::size(faults));
+    for (size_t i = 0; i < count; ++i) {
+      // Of the program's own: it has it again, and meets what is there.
+      if (!areas_.Serve(faults[i])) watch_.TryAgain(faults[i].address, faults[i].address + kPage);
     }
   }
 
@@ -133,7 +141,7 @@ class Server {
         return true;
     }
     // The program may have installed a handler of its own since.
-    InstallFaultHandler(FaultOwner::kManagedMemory, ClaimManagedFault);
+    watch_.Arm(ClaimManagedFault);
     return true;
   }
 
@@ -152,6 +160,7 @@ class Server {
     return 0;
   }
 
+  PageWatch& watch_;
   ManagedAreas areas_;
   int64_t due_ = 0, interval_ = kShortestExchange;
 };
@@ -161,7 +170,7 @@ ManagedLink& the_link = *new ManagedLink;
 
 void* ServeForever(void*) {
   is_server = true;
-  (*new Server(the_link)).Run();
+  (*new Server(the_link, PageWatch::Get())).Run();
 }
 
 void InForkedChild() {
@@ -180,7 +189,7 @@ CUresult StartServing() {
     Complain("no thread can be started for managed memory: " + std::string(strerror(failed)));
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
-  InstallFaultHandler(FaultOwner::kManagedMemory, ClaimManagedFault);
+  PageWatch::Get().Arm(ClaimManagedFault);
   work::watched.store(true);
   serving.store(true, std::memory_order_release);
   return CUDA_SUCCESS;
@@ -271,6 +280,7 @@ void ExchangeManagedPages() {
 
 void RestoreManagedPages() {
   if (variable_count.load(std::memory_order_acquire) == 0 || is_server) return;
+  if (PageWatch::Get().serves_system_calls()) return;
   Request request{.task = Task::kRestore};
   Submit(&request);
 }

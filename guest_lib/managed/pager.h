@@ -4,8 +4,7 @@
 // filled when they are touched. One thread serves the faults and everything else that concerns the pages
 // (guest_lib/managed/areas.h), so whoever faults may hold any lock of this library's.
 //
-// What this cannot hide: a system call that is handed pages that are away answers EFAULT, and a thread that
-// blocks SIGSEGV ends the process when it touches them. See docs/design.md.
+// What this cannot hide is in docs/design.md.
 #pragma once
 #include "guest_lib/memory.h"
 
