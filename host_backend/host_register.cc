@@ -99,7 +99,11 @@ CUresult Session::UnregisterHost(uint64_t address) {
     const std::unique_lock lock(arenas_mutex_);
     host_ranges_.erase(found);
   }
-  if (pages.bytes() != 0) munmap(reinterpret_cast<void*>(pages.begin), pages.bytes());
+  if (pages.bytes() != 0) {
+    auto* at = reinterpret_cast<std::byte*>(pages.begin);
+    Depopulate(at, pages.bytes());
+    munmap(at, pages.bytes());
+  }
   host_range_bytes_ -= pages.bytes();
   TheAccounting().Return(MemoryKind::kPinned, kNoDevice, pages.bytes());
   return CUDA_SUCCESS;

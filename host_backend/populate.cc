@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "ivshmem_ring/huge_pages.h"
 #include "ivshmem_ring/waiter.h"
 
 #ifndef MADV_POPULATE_READ
@@ -16,8 +17,9 @@
 #endif
 
 namespace causeway::host {
+namespace {
 
-void Populate(std::byte* pages, uint64_t bytes) {
+void Advise(std::byte* pages, uint64_t bytes, int advice) {
   constexpr uint64_t kPartBytes = 16u << 20;
   constexpr uint64_t kMostThreads = 8;
   const uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
@@ -26,8 +28,7 @@ void Populate(std::byte* pages, uint64_t bytes) {
   auto work = [&] {
     for (uint64_t part; (part = next.fetch_add(1)) < parts;) {
       const uint64_t at = part * kPartBytes;
-      madvise(pages + at, std::min(kPartBytes, bytes - at),
-              MADV_POPULATE_READ);  // else the driver's faults do it
+      madvise(pages + at, std::min(kPartBytes, bytes - at), advice);
     }
   };
   std::vector<std::jthread> threads;
@@ -37,6 +38,17 @@ void Populate(std::byte* pages, uint64_t bytes) {
     // No more threads can be had: those that there are do it.
   }
   work();
+}
+
+}  // namespace
+
+void Populate(std::byte* pages, uint64_t bytes) {
+  if (!WantsHugePages(bytes)) madvise(pages, bytes, MADV_NOHUGEPAGE);
+  Advise(pages, bytes, MADV_POPULATE_READ);
+}
+
+void Depopulate(std::byte* pages, uint64_t bytes) {
+  Advise(pages, bytes, MADV_DONTNEED);
 }
 
 }  // namespace causeway::host

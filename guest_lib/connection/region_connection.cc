@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ivshmem_ring/api_hash.h"
+#include "ivshmem_ring/huge_pages.h"
 #include "ivshmem_ring/ring_transport.h"
 
 namespace causeway::guest {
@@ -69,6 +70,7 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
   }
   granule0_ = static_cast<std::byte*>(first);
   madvise(first, kGranuleBytes, MADV_DONTFORK);
+  madvise(first, kGranuleBytes, MADV_NOHUGEPAGE);  // little of it is used
   const Superblock& block = superblock();
   if (block.magic != kRegionMagic || block.abi_major != kAbiMajor) {
     *error = "the region is not formatted by a causewayd of this version (magic " + Hex(block.magic) +
@@ -91,6 +93,7 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
   }
   slot_base_ = static_cast<std::byte*>(rings);
   madvise(rings, kGranuleBytes, MADV_DONTFORK);
+  madvise(rings, kGranuleBytes, MADV_NOHUGEPAGE);
   memset(static_cast<void*>(callback_words()), 0, sizeof(CallbackWords));
   const uint64_t preferred = block.window_address != 0 ? block.window_address : kDefaultWindowAddress;
   window_address = ReserveWindow(region_bytes, preferred);
@@ -186,13 +189,16 @@ std::byte* RegionConnection::MapSlices(uint64_t offset, uint64_t bytes) {
   void* got =
       mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, static_cast<off_t>(offset));
   if (got != address) return nullptr;
+  if (!WantsHugePages(bytes)) madvise(got, bytes, MADV_NOHUGEPAGE);
   madvise(got, bytes, MADV_DONTFORK);
   return static_cast<std::byte*>(got);
 }
 
 bool RegionConnection::MapPages(std::byte* at, uint64_t offset, uint64_t bytes) {
-  return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, static_cast<off_t>(offset)) ==
-         at;
+  void* got =
+      mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_, static_cast<off_t>(offset));
+  if (got == at && !WantsHugePages(bytes)) madvise(at, bytes, MADV_NOHUGEPAGE);
+  return got == at;
 }
 
 bool RegionConnection::RegionFile(uint64_t* device, uint64_t* inode) {

@@ -36,7 +36,7 @@ class Region {
  public:
   // Maps the control part of a region of `region_bytes` (already checked). `name` appears in error sentences.
   static Result<std::unique_ptr<Region>> Map(UniqueFd fd, uint64_t region_bytes, const std::string& name);
-  // A new sealed memfd of that size, zeroed.
+  // In a new file of that size in memory, zeroed.
   static Result<std::unique_ptr<Region>> Create(uint64_t region_bytes);
   ~Region();
 

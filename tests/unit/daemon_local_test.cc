@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions over the local socket and TCP, with every way in which one of the three processes can end.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/daemon/api_hash.h"
+#include "host_backend/daemon/region.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway::test {
@@ -135,6 +137,42 @@ TEST_F(LocalTest, KilledWorkerEndsItsSessionOnly) {
   EXPECT_EQ(Counter("worker_deaths"), 1u);
   first.Close();
   EXPECT_TRUE(first.region().WaitForHostWord(0, 1, SlotHostState::kClosed));
+}
+
+// A region with huge pages cannot be sealed against that.
+TEST_F(LocalTest, TruncatedRegionEndsItsSessionOnly) {
+  StartDaemon("ok");
+  LocalClient first(socket());
+  LocalClient second(socket());
+  Serve(first);
+  Serve(second);
+  if (ftruncate(first.region().fd(), 4096) != 0) {
+    EXPECT_EQ(errno, EPERM);
+    GTEST_SKIP() << "sealed: the daemon may not mount here";
+  }
+  const uint64_t beat = second.region().host_page().beat;
+  EXPECT_TRUE(WaitFor([&] { return second.region().host_page().beat > beat + 2; }));
+  LocalClient third(socket());
+  Serve(third);
+  EXPECT_EQ(second.region().host_page().slot[0], SlotWord(1, uint32_t(SlotHostState::kServing)));
+  first.Close();
+  second.Close();
+  third.Close();
+  EXPECT_TRUE(WaitForNoSession());
+  EXPECT_EQ(StopDaemon(), 0);
+}
+
+// Huge pages need a file system of the daemon's own; without the right to mount one, memory files do.
+TEST(RegionFileTest, WithoutPrivilegesItIsASealedMemoryFile) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (getuid() == 0 && setuid(65534) != 0) _exit(2);
+    const auto region = daemon::Region::Create(64u << 20);
+    _exit(region.ok() && (fcntl(region.value()->fd(), F_GET_SEALS) & F_SEAL_SHRINK) != 0 ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(LocalTest, WorkersOwnReasonIsKept) {
