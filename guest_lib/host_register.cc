@@ -16,6 +16,7 @@
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/log.h"
 #include "guest_lib/page_exchange.h"
+#include "guest_lib/pages_aside.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/region_pages.h"
 #include "guest_lib/remote.h"
@@ -29,7 +30,8 @@ struct Run {
   uint64_t bytes;
   uint64_t offset;  // in the region
   int protection;
-  std::byte* alias;  // the file mapping that was here, if it was a shared one
+  std::byte* alias;            // the file mapping that was here, if it was a shared one
+  std::byte* aside = nullptr;  // the anonymous pages that were here, if they wait (pages_aside.h)
 };
 
 struct Registry {
@@ -56,16 +58,36 @@ struct Replacement {
   bool stuck = false;  // region pages stay in the program's memory
 };
 
-// Private memory in the place of the region's. False: there is none, and the region's pages stay, with the
-// right bytes.
-bool PutAnonymousBack(const Mapping& mapping) {
+std::byte* FreshLike(uint64_t address, uint64_t bytes) {
+  std::byte* at = ReserveLike(address, bytes);
+  if (at == nullptr) return nullptr;
+  void* fresh = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (fresh == at) return at;
+  munmap(at, bytes);
+  return nullptr;
+}
+
+// Private memory in the place of the region's: the pages that wait at `aside`, or fresh ones if that is null.
+// False: there is none, and the region's pages stay, with the right bytes.
+bool PutAnonymousBack(const Mapping& mapping, std::byte* aside) {
   const uint64_t bytes = mapping.end - mapping.begin;
-  std::byte* fresh = ReserveLike(mapping.begin, bytes);
-  if (fresh == nullptr) return false;
+  if (aside != nullptr && !WakeAside(aside, bytes)) {
+    DropAside(aside, bytes);
+    aside = nullptr;
+  }
+  std::byte* pages = aside != nullptr ? aside : FreshLike(mapping.begin, bytes);
+  if (pages == nullptr) return false;
+  std::byte* old = ReserveLike(mapping.begin, bytes);
+  const Replacements replacements{.pages = pages,
+                                  .zeroed = aside == nullptr,
+                                  .source = aside != nullptr ? PageSource::kThere : PageSource::kMade,
+                                  .aside = old,
+                                  .leave = {mapping.begin, mapping.end}};
   uint64_t done = 0;
-  if (mmap(fresh, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == fresh)
-    ExchangePages(mapping, {.pages = fresh, .zeroed = true, .existing = false}, &done);
-  if (done < bytes) munmap(fresh + done, bytes - done);
+  ExchangePages(mapping, replacements, &done);
+  if (old != nullptr) munmap(old, bytes);
+  if (done < bytes) munmap(pages + done, bytes - done);
+  if (aside != nullptr) ForgetAside(bytes);
   return done == bytes;
 }
 
@@ -74,7 +96,7 @@ bool PutFileBack(const Mapping& mapping, const Run& run, std::byte* alias) {
   const uint64_t bytes = mapping.end - mapping.begin;
   uint64_t done = 0;
   if ((run.protection & PROT_WRITE) != 0) {
-    return ExchangePages(mapping, {.pages = alias, .zeroed = false, .existing = true}, &done);
+    return ExchangePages(mapping, {.pages = alias, .zeroed = false, .source = PageSource::kMapped}, &done);
   }
   auto* at = reinterpret_cast<void*>(mapping.begin);
   return mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
@@ -86,39 +108,55 @@ bool PutFileBack(const Mapping& mapping, const Run& run, std::byte* alias) {
 bool PutBack(Connection& connection, uint64_t begin, const Run& run) {
   uint64_t device = 0, inode = 0;
   std::vector<Mapping> mappings;
-  if (!connection.RegionFile(&device, &inode)) return false;
-  bool all = true;
-  ReadMappings(begin, begin + run.bytes, &mappings);
+  bool all = connection.RegionFile(&device, &inode);
+  if (all) ReadMappings(begin, begin + run.bytes, &mappings);
+  uint64_t at = begin;  // what waits for this and what follows
+  const auto drop_aside = [&](uint64_t end) {
+    if (run.aside != nullptr && at < end) DropAside(run.aside + (at - begin), end - at);
+  };
   for (const Mapping& mapping : mappings) {
-    if (mapping.device != device || mapping.inode != inode ||
-        mapping.offset != run.offset + (mapping.begin - begin)) {
-      continue;
-    }
-    const bool back = run.alias != nullptr ? PutFileBack(mapping, run, run.alias + (mapping.begin - begin))
-                                           : PutAnonymousBack(mapping);
+    const uint64_t skip = mapping.begin - begin;
+    if (mapping.device != device || mapping.inode != inode || mapping.offset != run.offset + skip) continue;
+    drop_aside(mapping.begin);
+    at = mapping.end;
+    const bool back = run.alias != nullptr
+                          ? PutFileBack(mapping, run, run.alias + skip)
+                          : PutAnonymousBack(mapping, run.aside != nullptr ? run.aside + skip : nullptr);
     all = all && back;
   }
+  drop_aside(begin + run.bytes);
   return all;
 }
 
 bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
   const uint64_t bytes = mapping.end - mapping.begin;
-  Run run{bytes, job.offset + (mapping.begin - job.pages.begin), mapping.protection, nullptr};
+  Run run{bytes, job.offset + (mapping.begin - job.pages.begin), mapping.protection, nullptr, nullptr};
   if (mapping.shared) {
     void* alias = mremap(reinterpret_cast<void*>(mapping.begin), 0, bytes, MREMAP_MAYMOVE);
     if (alias == MAP_FAILED) return false;
     run.alias = static_cast<std::byte*>(alias);
   }
   std::byte* fresh = ReserveLike(mapping.begin, bytes);
+  run.aside = ReserveAside(mapping);
   uint64_t done = 0;
+  // What others have on the first and the last page is for them to read at any moment.
+  const PageRange leave{std::max(mapping.begin, job.pages.begin + kPageBytes),
+                        std::min(mapping.end, job.pages.end - kPageBytes)};
+  const Replacements pages{.pages = fresh,
+                           .zeroed = job.zeroed,
+                           .source = PageSource::kMapped,
+                           .aside = run.aside,
+                           .leave = leave};
   const bool ok = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes) &&
-                  ExchangePages(mapping, {.pages = fresh, .zeroed = job.zeroed, .existing = true}, &done);
+                  ExchangePages(mapping, pages, &done);
   if (ok) {
+    if (run.aside != nullptr) KeepAside(run.aside, bytes);
     job.made.emplace_back(mapping.begin, run);
     return true;
   }
-  if (done != 0 && !PutBack(job.connection, mapping.begin, {done, run.offset, run.protection, run.alias}))
-    job.stuck = true;
+  if (run.aside != nullptr) DropAside(run.aside + done, bytes - done);
+  const Run replaced{done, run.offset, run.protection, run.alias, run.aside};
+  if (done != 0 && !PutBack(job.connection, mapping.begin, replaced)) job.stuck = true;
   if (fresh != nullptr) munmap(fresh + done, bytes - done);
   if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
   return false;
@@ -160,7 +198,8 @@ std::vector<std::pair<uint64_t, Run>> TakeRuns(PageRange pages) {
     auto part = [&](uint64_t from, uint64_t to) {
       const uint64_t skip = from - begin;
       return Run{to - from, run.offset + skip, run.protection,
-                 run.alias != nullptr ? run.alias + skip : nullptr};
+                 run.alias != nullptr ? run.alias + skip : nullptr,
+                 run.aside != nullptr ? run.aside + skip : nullptr};
     };
     const uint64_t from = std::max(begin, pages.begin), to = std::min(end, pages.end);
     taken.emplace_back(from, part(from, to));

@@ -19,6 +19,9 @@
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/fault_handler.h"
 
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -71,8 +74,9 @@ struct Parts {
   std::byte* to;
   uint64_t bytes;
   bool zeroed;
-  int advice;
-  int page_map;  // -1: every page is copied
+  int advice;        // for `to`; MADV_NORMAL: none
+  int page_map;      // -1: every page is copied
+  std::byte* aside;  // null: what was there is freed
 };
 
 void ForEachPart(const Parts& parts, void (*work)(void*, uint32_t)) {
@@ -81,7 +85,7 @@ void ForEachPart(const Parts& parts, void (*work)(void*, uint32_t)) {
 }
 
 // Page table entries before the window opens, at less than a fault for each. What it cannot do, faults do.
-void PopulatePart(void* argument, uint32_t index) {
+void AdvisePart(void* argument, uint32_t index) {
   const auto& parts = *static_cast<Parts*>(argument);
   const uint64_t at = index * kPartBytes;
   madvise(parts.to + at, std::min(kPartBytes, parts.bytes - at), parts.advice);
@@ -138,25 +142,50 @@ int OpenPageMap(const Mapping& piece) {
   return file;
 }
 
-bool ExchangePiece(uint64_t at, const Parts& parts, int protection) {
-  const bool writable = (protection & PROT_WRITE) != 0;
+// The mapping stays where it is, without pages. A file's shows the file's again to whoever looks; anonymous
+// memory would read as zeros, so nobody may look until the replacement is there.
+bool MoveAside(const Parts& parts, bool anonymous) {
+  auto* from = const_cast<std::byte*>(parts.from);
+  if (anonymous && mprotect(from, parts.bytes, PROT_NONE) != 0) return false;
+  return mremap(from, parts.bytes, parts.bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
+                parts.aside) == parts.aside;
+}
+
+// Anonymous pages stay for as long as the kernel needs them for nobody else; those of a file are let go.
+void ReleaseAside(const Parts& parts, bool anonymous) {
+  Parts old = parts;
+  old.to = parts.aside;
+  old.advice = anonymous ? MADV_FREE : MADV_DONTNEED;
+  if (madvise(old.to, kPage, old.advice) == 0) {
+    ForEachPart(old, AdvisePart);
+  } else {  // locked, for example
+    mmap(old.to, old.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  }
+}
+
+bool ExchangePiece(uint64_t at, const Parts& parts, int protection, bool anonymous) {
+  const bool writable = (protection & PROT_WRITE) != 0, guarded = writable || parts.aside != nullptr;
   const uint64_t bytes = parts.bytes;
-  ForEachPart(parts, PopulatePart);
-  if (writable) {
+  if (parts.advice != MADV_NORMAL) ForEachPart(parts, AdvisePart);
+  if (guarded) {
     window_begin.store(at, std::memory_order_relaxed);
     window_end.store(at + bytes, std::memory_order_release);
   }
-  bool ok = !writable || mprotect(Pointer(at), bytes, PROT_READ) == 0;
+  bool ok = !writable || mprotect(Pointer(at), bytes, PROT_READ) == 0, moved = false;
   if (ok) {
     ForEachPart(parts, CopyPart);
     ok = protection == (PROT_READ | PROT_WRITE) || mprotect(parts.to, bytes, protection) == 0;
+    moved = ok && parts.aside != nullptr && MoveAside(parts, anonymous);
     ok = ok && mremap(parts.to, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, Pointer(at)) == Pointer(at);
-    if (!ok && writable) mprotect(Pointer(at), bytes, protection);
+    if (!ok && moved)
+      mremap(parts.aside, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, Pointer(at));
+    if (!ok && guarded) mprotect(Pointer(at), bytes, protection);
   }
-  if (writable) {
+  if (guarded) {
     window_end.store(0, std::memory_order_release);
     window_count.fetch_add(1, std::memory_order_release);
   }
+  if (ok && moved) ReleaseAside(parts, anonymous);
   return ok;
 }
 
@@ -235,8 +264,11 @@ bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* do
   const uint64_t bytes = piece.end - piece.begin, most = kPiecePerThread * CopyThreadCount();
   Parts parts{};
   parts.zeroed = fresh.zeroed;
-  parts.advice = fresh.existing ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+  parts.advice = fresh.source == PageSource::kMapped ? MADV_POPULATE_READ
+                 : fresh.source == PageSource::kMade ? MADV_POPULATE_WRITE
+                                                     : MADV_NORMAL;
   parts.page_map = OpenPageMap(piece);
+  const bool anonymous = !piece.shared && piece.inode == 0;
   bool ok = true;
   for (*done = 0; *done < bytes && ok;) {
     // The first and the last page are what the program shares with others: their windows are short. Between
@@ -246,7 +278,9 @@ bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* do
     parts.from = static_cast<const std::byte*>(Pointer(at));
     parts.to = fresh.pages + *done;
     parts.bytes = step;
-    ok = ExchangePiece(at, parts, piece.protection);
+    const bool leaves = fresh.aside != nullptr && at >= fresh.leave.begin && at + step <= fresh.leave.end;
+    parts.aside = leaves ? fresh.aside + *done : nullptr;
+    ok = ExchangePiece(at, parts, piece.protection, anonymous);
     if (ok) *done += step;
   }
   if (parts.page_map >= 0) close(parts.page_map);

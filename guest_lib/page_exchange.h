@@ -2,15 +2,20 @@
 // Pages of this process are replaced by others at the same address, with the same bytes, while other threads
 // go on: a piece is made read-only, copied into its replacement by several threads
 // (guest_lib/copy_threads.h), and the replacement moved over it in one system call. A thread that writes to
-// the piece meanwhile faults, waits in our handler and writes again.
+// the piece meanwhile faults, waits in our handler and writes again. Freeing the old pages takes that system
+// call longer than all the rest, so they can be moved aside, where several threads free them, or to come
+// back.
 //
 // What this cannot hide: a system call that writes into the piece during its window (a few milliseconds at
-// most) answers EFAULT, and a thread whose own stack top lies in the piece must have an alternate signal
-// stack; the caller's own stack is taken care of.
+// most) answers EFAULT, one that reads from it too while anonymous memory moves aside (its last tenth of a
+// millisecond), and a thread whose own stack top lies in the piece must have an alternate signal stack; the
+// caller's own stack is taken care of.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
 
@@ -30,11 +35,19 @@ bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings);
 // then be moved from one to the other. Null if there is none.
 std::byte* ReserveLike(uint64_t address, uint64_t bytes);
 
+// What must happen before they can be written at no more than a fault here and there.
+enum class PageSource { kMapped, kMade, kThere };  // a file's; zeroed ones; nothing
+
 // Pages to take the place of others: ours, mapped where ReserveLike said.
 struct Replacements {
   std::byte* pages;
-  bool zeroed;    // they hold zeros: what was never touched needs no copy
-  bool existing;  // of a file: they are mapped, not made
+  bool zeroed;  // they hold zeros: what was never touched needs no copy
+  PageSource source;
+  // Where the old pages of [leave.begin, leave.end) go, reserved as `pages` was; null: all are freed at once.
+  // Only for anonymous memory and shared mappings. Anonymous pages can be had back from there, inaccessible
+  // and with any bytes; until then the kernel takes those that it needs.
+  std::byte* aside = nullptr;
+  PageRange leave = {0, 0};
 };
 
 // Moves the replacements to `piece`, with the piece's bytes and protection. False: the first `*done` bytes

@@ -318,14 +318,17 @@ TEST_F(HostRegisterTest, PartsUnmappedMeanwhile) {
   munmap(memory, kPages * kPage);
 }
 
-// The end of a registration with no address space left: the bytes stay, and nobody else gets their pages.
+// The end of a registration with no address space left: the bytes stay, and nobody else gets their pages. Of
+// a file, since anonymous memory has pages to come back to.
 TEST_F(HostRegisterTest, EndsWithoutMemory) {
   constexpr size_t kBytes = 16 << 20;
-  const auto map = [] {
-    return static_cast<char*>(
-        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const int file = memfd_create("host_register", 0);
+  ASSERT_EQ(ftruncate(file, kBytes), 0);
+  const auto map = [&] {
+    return static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0));
   };
   char *memory = map(), *other = map();
+  close(file);
   std::memset(memory, 'a', kBytes);
   std::memset(other, 'b', kBytes);
   ASSERT_EQ(cuMemHostRegister(memory, kBytes, 0), CUDA_SUCCESS);

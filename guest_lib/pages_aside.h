@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's own anonymous pages, while pages of the region stand in for them. They wait at another
+// address until the registration ends: getting fresh ones then would cost more than all the rest, and so they
+// keep what the program asked of them (madvise, NUMA policy). Meanwhile the kernel takes them when anybody
+// needs memory (MADV_FREE); a forked child has none of them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "guest_lib/page_exchange.h"
+
+namespace causeway::guest {
+
+// A place for all pages of `mapping`, as ExchangePages wants it. Null: they shall be freed at once, because
+// they are few, nobody could tell them from a file's, or an eighth of the machine's memory waits already.
+std::byte* ReserveAside(const Mapping& mapping);
+// The pages have gone there.
+void KeepAside(std::byte* aside, uint64_t bytes);
+// They can be written again, to go back. False: they cannot, and are as they were.
+bool WakeAside(std::byte* aside, uint64_t bytes);
+// They are back, or never came: `bytes` wait no longer.
+void ForgetAside(uint64_t bytes);
+// The same, and what is mapped there goes.
+void DropAside(std::byte* aside, uint64_t bytes);
+
+}  // namespace causeway::guest

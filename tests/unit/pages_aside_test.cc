@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages that change under a program, and the old ones that wait for the way back.
+#include "guest_lib/pages_aside.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint64_t kBytes = 8u << 20;
+
+class PagesAsideTest : public ::testing::Test {
+ protected:
+  PagesAsideTest() : file_(memfd_create("pages_aside", 0)) {
+    EXPECT_EQ(ftruncate(file_, kBytes), 0);
+    memory_ = static_cast<std::byte*>(
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::memset(memory_, 'a', kBytes);
+  }
+  ~PagesAsideTest() override {
+    munmap(memory_, kBytes);
+    close(file_);
+  }
+  uint64_t address() const { return reinterpret_cast<uint64_t>(memory_); }
+  Mapping TheMapping() const {
+    std::vector<Mapping> mappings;
+    EXPECT_TRUE(ReadMappings(address(), address() + kBytes, &mappings));
+    return mappings.at(0);
+  }
+  // Pages of the file in the place of the memory's own.
+  std::byte* MoveOut() {
+    const Mapping whole{address(), address() + kBytes, PROT_READ | PROT_WRITE, false, 0, 0, 0};
+    std::byte* fresh = ReserveLike(address(), kBytes);
+    EXPECT_EQ(mmap(fresh, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_, 0), fresh);
+    std::byte* aside = ReserveAside(whole);
+    EXPECT_NE(aside, nullptr);
+    const Replacements pages{.pages = fresh,
+                             .zeroed = true,
+                             .source = PageSource::kMapped,
+                             .aside = aside,
+                             .leave = {address(), address() + kBytes}};
+    uint64_t done = 0;
+    EXPECT_TRUE(ExchangePages(whole, pages, &done));
+    KeepAside(aside, kBytes);
+    EXPECT_TRUE(TheMapping().shared);
+    return aside;
+  }
+  void MoveBack(std::byte* aside) {
+    ASSERT_TRUE(WakeAside(aside, kBytes));
+    const Replacements pages{.pages = aside, .zeroed = false, .source = PageSource::kThere};
+    uint64_t done = 0;
+    EXPECT_TRUE(ExchangePages(TheMapping(), pages, &done));
+    EXPECT_EQ(done, kBytes);
+    ForgetAside(kBytes);
+    EXPECT_FALSE(TheMapping().shared);
+    EXPECT_EQ(TheMapping().inode, 0u);
+  }
+  bool IsFilled(char value) const {
+    return std::count(memory_, memory_ + kBytes, std::byte(value)) == static_cast<std::ptrdiff_t>(kBytes);
+  }
+
+  const int file_;
+  std::byte* memory_ = nullptr;
+};
+
+uint64_t ResidentPages(std::byte* pages) {
+  std::vector<unsigned char> there(kBytes / 4096);
+  EXPECT_EQ(mincore(pages, kBytes, there.data()), 0);
+  return static_cast<uint64_t>(
+      std::count_if(there.begin(), there.end(), [](unsigned char c) { return c & 1; }));
+}
+
+TEST_F(PagesAsideTest, ComeBackWithTheNewBytes) {
+  std::byte* aside = MoveOut();
+  EXPECT_TRUE(IsFilled('a'));
+  std::memset(memory_, 'b', kBytes);
+  MoveBack(aside);
+  EXPECT_TRUE(IsFilled('b'));
+}
+
+// As when somebody needs memory.
+TEST_F(PagesAsideTest, TheKernelMayTakeThem) {
+  std::byte* aside = MoveOut();
+  EXPECT_EQ(ResidentPages(aside), kBytes / 4096);
+  if (madvise(aside, kBytes, MADV_PAGEOUT) != 0) GTEST_SKIP() << "no MADV_PAGEOUT here";
+  EXPECT_LT(ResidentPages(aside), kBytes / 4096 / 2);
+  std::memset(memory_, 'b', kBytes);
+  MoveBack(aside);
+  EXPECT_TRUE(IsFilled('b'));
+}
+
+// Freed at once by who asks for no place, by a file's pages, and by what is too little to be worth it.
+TEST_F(PagesAsideTest, OnlyWhatPays) {
+  Mapping mapping{address(), address() + kBytes, PROT_READ | PROT_WRITE, false, 0, 0, 0};
+  mapping.inode = 7;
+  EXPECT_EQ(ReserveAside(mapping), nullptr);
+  mapping.inode = 0;
+  mapping.shared = true;
+  EXPECT_EQ(ReserveAside(mapping), nullptr);
+  mapping.shared = false;
+  mapping.end = mapping.begin + 4096;
+  EXPECT_EQ(ReserveAside(mapping), nullptr);
+}
+
+TEST_F(PagesAsideTest, AtMostAnEighthOfTheMemoryWaits) {
+  const uint64_t most = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096 / 8;
+  Mapping mapping{address(), address() + most / 2, PROT_READ | PROT_WRITE, false, 0, 0, 0};
+  mapping.end &= ~uint64_t{4095};
+  const uint64_t bytes = mapping.end - mapping.begin;
+  std::byte *first = ReserveAside(mapping), *second = ReserveAside(mapping);
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(ReserveAside(mapping), nullptr);
+  DropAside(first, bytes);
+  first = ReserveAside(mapping);
+  EXPECT_NE(first, nullptr);
+  DropAside(first, bytes);
+  DropAside(second, bytes);
+}
+
+}  // namespace
+}  // namespace causeway::guest
