@@ -5,9 +5,16 @@
 //   asynchronous from pageable memory  capture the source up to 1 MiB, wait above
 //   asynchronous to pageable memory    wait
 //   asynchronous, pinned or device     return at once
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <mutex>
+#include <thread>
 #include <vector>
 
+#include "tests/software_gpu/config.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/memory.h"
@@ -44,8 +51,36 @@ bool Classify(uint64_t address, size_t bytes, Side side, RangeClass* range_class
   return side != Side::kDevice || *range_class != RangeClass::kPageable;
 }
 
-void RunCopy(uint64_t to, uint64_t from, size_t bytes) {
-  std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+using Clock = std::chrono::steady_clock;
+
+// A link that takes a time for the bytes and no processor's: sleeps until this copy would be over. Each
+// direction does one copy after the other, without a gap where the next was asked for in time: that this
+// thread was late to wake up does not count.
+void PassLink(bool to_device, size_t bytes, Clock::time_point asked) {
+  constexpr auto kLate = std::chrono::milliseconds(20);
+  static std::mutex mutex;
+  static Clock::time_point free_at[2];
+  static thread_local const int exact = prctl(PR_SET_TIMERSLACK, 1);
+  (void)exact;
+  const auto now = Clock::now();
+  if (now - asked > kLate) asked = now;  // other work of its stream was before it
+  Clock::time_point end;
+  {
+    const std::lock_guard lock(mutex);
+    Clock::time_point& free = free_at[to_device ? 1 : 0];
+    end = free = std::max(free, asked) + std::chrono::nanoseconds(bytes * 1000 / GetConfig().link_mb_per_s);
+  }
+  std::this_thread::sleep_until(end);
+}
+
+void RunCopy(const LinearCopy& copy, Clock::time_point asked) {
+  const bool to_device = copy.to_class == RangeClass::kDevice;
+  constexpr size_t kSmall = 64u << 10;
+  if (GetConfig().link_mb_per_s != 0 && to_device != (copy.from_class == RangeClass::kDevice)) {
+    PassLink(to_device, copy.bytes, asked);
+    if (copy.bytes > kSmall) return;
+  }
+  std::memmove(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.bytes);
 }
 
 // What a 1D copy node's GetParams answers.
@@ -65,7 +100,7 @@ std::shared_ptr<const CUDA_MEMCPY3D> NodeParameters(const LinearCopy& copy) {
 }
 
 CUresult SubmitCopy(const StreamRef& stream, const LinearCopy& copy, CompletionRef* done) {
-  Operation operation{CU_GRAPH_NODE_TYPE_MEMCPY, [copy] { RunCopy(copy.to, copy.from, copy.bytes); },
+  Operation operation{CU_GRAPH_NODE_TYPE_MEMCPY, [copy, asked = Clock::now()] { RunCopy(copy, asked); },
                       NodeParameters(copy)};
   return Submit(stream, std::move(operation), done);
 }
