@@ -24,8 +24,14 @@ CopyBody Body(CUdeviceptr device, uint64_t bytes, CUstream stream, CopyForm form
   return {device, bytes, StreamWire(stream, w), static_cast<uint32_t>(form), in_message ? 1u : 0u};
 }
 
-// A small pageable copy that nobody waits for: the bytes go with the message.
+// From here on a buffer is better than the message: the main ring's memory is never warm in the caller's
+// cache, and the host would copy the bytes twice more.
+constexpr uint64_t kLeastLent = 16u << 10;
+
+// A small pageable copy that nobody waits for: the bytes go with the message, or in a buffer if one is free.
 CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
+  CUresult posted = CUDA_SUCCESS;
+  if (bytes >= kLeastLent && PostFromBuffer(to, from, bytes, stream, form, &posted)) return posted;
   Writer check{{}};
   const CopyBody body = Body(to, bytes, stream, form, true, check);
   if (!check.ok()) return check.error();

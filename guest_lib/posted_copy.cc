@@ -14,9 +14,6 @@
 namespace causeway::guest {
 namespace {
 
-// The others serve copies that wait: a stream may hold a lent buffer for as long as it likes, and a mark that
-// never comes (a fault before it, a driver that cannot) for good.
-constexpr uint32_t kMostLent = kBulkBuffers / 2;
 constexpr uint64_t kUnitBytes = 64u << 10;
 constexpr uint64_t kBytesPerHelper = 384u << 10;
 
@@ -31,32 +28,20 @@ Lent& TheLent() {
   return *lent;
 }
 
-constexpr uint64_t kNever = UINT64_MAX;  // no record has this number
-
-bool MayLend(Session& session, CUstream stream) {
-  const Object* current = CurrentContextObject();
-  if (TheLent().words == nullptr || !MayWriteWords(session, current)) return false;
-  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
-  const Object* object = Find(stream);
-  return object != nullptr && object->context == current;
-}
-
-bool Borrow(Session& session, uint32_t* index) {
-  ReclaimLentBuffers(session);
-  std::atomic<uint32_t>& count = TheLent().count;
-  if (count.fetch_add(1, std::memory_order_relaxed) < kMostLent && session.TryAcquireBulk(index)) return true;
-  count.fetch_sub(1, std::memory_order_relaxed);
+// One of the places of those that may be lent.
+bool Reserve(Lent& lent) {
+  if (lent.count.fetch_add(1, std::memory_order_relaxed) < kMostLent) return true;
+  lent.count.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
 
-// `mark`: what the GPU will write. 0: nothing was sent, the buffer is free.
-void Settle(Session& session, uint32_t index, uint64_t mark) {
-  Lent& lent = TheLent();
+// Of a buffer that has its place.
+void Leave(Lent& lent, Session& session, const LentBuffer& buffer) {
   const std::lock_guard lock(lent.mutex);
-  lent.awaited[index] = mark;
-  if (mark != 0) return;
+  lent.awaited[buffer.index] = buffer.mark;
+  if (buffer.mark != 0) return;
   lent.count.fetch_sub(1, std::memory_order_relaxed);
-  session.ReleaseBulk(index);
+  session.ReleaseBulk(buffer.index);
 }
 
 void Fill(std::byte* to, const void* from, uint64_t bytes) {
@@ -68,38 +53,64 @@ void Fill(std::byte* to, const void* from, uint64_t bytes) {
   }
 }
 
-// The number of the mark's record, plus one; kNever if it could not be sent.
-uint64_t PostMark(Session& session, const Works& works, CUstream stream, HotWord* word) {
-  PendingPost post(Op::kMark, works);
-  Writer& w = post.writer();
-  w.Put(MarkBody{Remote{}.ToWire(stream, w),
-                 reinterpret_cast<uint64_t>(word) - session.connection().window_address});
-  uint64_t sequence = 0;
-  return w.ok() && post.FinishNumbered(&sequence) == CUDA_SUCCESS ? sequence + 1 : kNever;
+}  // namespace
+
+bool MayLend(Session& session, CUstream stream) {
+  const Object* current = CurrentContextObject();
+  if (TheLent().words == nullptr || !MayWriteWords(session, current)) return false;
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
+  const Object* object = Find(stream);
+  return object != nullptr && object->context == current;
 }
 
-}  // namespace
+CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works& works, bool to_device,
+                  LentBuffer* buffer) {
+  const HotWord* word = &TheLent().words[buffer->index];
+  copy.in_message = kBytesLent;
+  PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, works);
+  Writer& w = post.writer();
+  copy.stream = Remote{}.ToWire(stream, w);
+  w.Put(copy);
+  w.Put(LentBody{session.bulk(buffer->index).offset,
+                 reinterpret_cast<uint64_t>(word) - session.connection().window_address});
+  if (!w.ok()) return w.error();
+  // A capture may have begun meanwhile: then the copy is waited for.
+  if (post.waits()) return post.Finish();
+  uint64_t sequence = 0;
+  const CUresult result = post.FinishNumbered(&sequence);
+  buffer->mark = result == CUDA_SUCCESS ? sequence + 1 : 0;
+  return result;
+}
+
+bool IsBack(const LentBuffer& buffer) {
+  // partner: the GPU's write, which comes behind its copy
+  return buffer.mark == 0 || LoadAcquire(TheLent().words[buffer.index]) == buffer.mark;
+}
+
+bool LeaveLent(Session& session, const LentBuffer& buffer) {
+  Lent& lent = TheLent();
+  if (!Reserve(lent)) return false;
+  Leave(lent, session, buffer);
+  return true;
+}
 
 bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form,
                     CUresult* result) {
   Session* session = Session::Get();
-  uint32_t index = 0;
-  if (session == nullptr || bytes > kBulkBytes || !MayLend(*session, stream) || !Borrow(*session, &index))
+  Lent& lent = TheLent();
+  if (session == nullptr || bytes > kBulkBytes || !MayLend(*session, stream)) return false;
+  ReclaimLentBuffers(*session);
+  if (!Reserve(lent)) return false;
+  LentBuffer buffer;
+  if (!session->TryAcquireBulk(&buffer.index)) {
+    lent.count.fetch_sub(1, std::memory_order_relaxed);
     return false;
-  const Bulk bulk = session->bulk(index);
-  Fill(bulk.bytes, from, bytes);
-  HotWord* word = &TheLent().words[index];
-  StoreRelease(*word, 0);
+  }
+  Fill(session->bulk(buffer.index).bytes, from, bytes);
   Works works = WorksOn(stream);
   works.is_copy = form == CopyForm::kSynchronous;
-  PendingPost post(Op::kCopyToDevice, works);
-  Writer& w = post.writer();
-  w.Put(CopyBody{to, bytes, Remote{}.ToWire(stream, w), static_cast<uint32_t>(form), kBytesLent});
-  w.Put(bulk.offset);
-  *result = w.ok() ? post.Finish() : w.error();
-  // A post that had to be waited for (a capture has begun) needs the buffer no longer.
-  const bool lent = *result == CUDA_SUCCESS && !post.waits();
-  Settle(*session, index, lent ? PostMark(*session, works, stream, word) : 0);
+  *result = PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, stream, works, true, &buffer);
+  Leave(lent, *session, buffer);
   return true;
 }
 
@@ -112,9 +123,7 @@ void ReclaimLentBuffers(Session& session) {
   if (lent.count.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(lent.mutex);
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
-    if (lent.awaited[i] == 0) continue;
-    // partner: the GPU's write, which comes behind its reading of the buffer
-    if (LoadAcquire(lent.words[i]) != lent.awaited[i]) continue;
+    if (lent.awaited[i] == 0 || !IsBack({i, lent.awaited[i]})) continue;
     lent.awaited[i] = 0;
     lent.count.fetch_sub(1, std::memory_order_relaxed);
     session.ReleaseBulk(i);

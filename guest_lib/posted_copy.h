@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of ordinary memory to the device that nobody waits for and that are too large for a message: the
-// bytes go into a bulk buffer, a posted record names it, and a mark behind the copy, which the GPU writes
-// (Op::kMark), says that the buffer is free again.
+// Copies through bulk buffers that the GPU tells the end of: a posted record names the buffer and a word, and
+// the GPU writes the word behind its copy. Nobody on the host waits for it. Copies of ordinary memory to the
+// device that nobody waits for leave their buffer lent until then.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
@@ -10,17 +10,38 @@
 #include "guest_lib/copy.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/record.h"
+#include "ivshmem_ring/session_messages.h"
 
 namespace causeway::guest {
 
 class Session;
+struct Works;
 
 // Takes the source at once. False: nothing was sent, it cannot be done so now (too many buffers are lent, no
 // shared memory, a device that writes no words, a capture).
 bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form,
                     CUresult* result);
 
-// Shared memory for the marks, one for each bulk buffer, registered with the driver.
+// Whether the GPU can tell the end of a copy on that stream.
+bool MayLend(Session& session, CUstream stream);
+
+// A bulk buffer and the copy that it was lent to.
+struct LentBuffer {
+  uint32_t index = 0;
+  uint64_t mark = 0;  // what its word will say; 0: the copy is over already
+};
+// Posts the copy of the first `bytes` of the buffer, to or from `device`.
+CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works& works, bool to_device,
+                  LentBuffer* buffer);
+bool IsBack(const LentBuffer& buffer);
+// The session has the buffer again when it is back. At most so many may be left so: the others serve copies
+// that wait, for a stream may hold a lent buffer for as long as it likes, and a mark that never comes (a
+// fault before it, a driver that cannot) for good.
+inline constexpr uint32_t kMostLent = kBulkBuffers / 2;
+// False: too many are.
+bool LeaveLent(Session& session, const LentBuffer& buffer);
+
+// Shared memory for the words, one for each bulk buffer, registered with the driver.
 inline constexpr uint64_t kLentWordsBytes = kBulkBuffers * sizeof(HotWord);
 void UseLentWords(HotWord* memory);
 // Gives back to the session what the GPU is done with.

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks: the GPU tells the guest by itself how far a stream has come.
+#include "host_backend/completion.h"
+
 #include "host_backend/session.h"
 
 namespace causeway::host {
 
 // A driver or device that cannot, or a context that is lost, leaves the word as it is: the guest then asks.
-CUresult Serve_kMark(Session& session, Request& request) {
-  const auto body = request.in.Get<MarkBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
-  if (!request.in.ok()) return request.in.error();
-  std::byte* word = session.ResolveOffset(body.offset, sizeof(uint64_t));
-  if (word == nullptr || body.offset % sizeof(uint64_t) != 0) {
+CUresult WriteMark(Session& session, const Request& request, CUstream stream, uint64_t offset) {
+  std::byte* word = session.ResolveOffset(offset, sizeof(uint64_t));
+  if (word == nullptr || offset % sizeof(uint64_t) != 0) {
     session.violations.fetch_add(1);
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -19,6 +17,12 @@ CUresult Serve_kMark(Session& session, Request& request) {
                                         request.header.sequence + 1, CU_STREAM_WRITE_VALUE_DEFAULT);
   }
   return CUDA_SUCCESS;
+}
+
+CUresult Serve_kMark(Session& session, Request& request) {
+  const auto body = request.in.Get<MarkBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  return request.in.ok() ? WriteMark(session, request, stream, body.offset) : request.in.error();
 }
 
 }  // namespace causeway::host

@@ -4,6 +4,7 @@
 // the message.
 #include <cstring>
 
+#include "host_backend/completion.h"
 #include "host_backend/session.h"
 
 namespace causeway::host {
@@ -36,6 +37,27 @@ CUresult CopyCaptured(const CopyBody& body, const std::byte* from, CUstream stre
   return TheDriver().cuMemcpyHtoDAsync_v2(body.device, source, body.bytes, stream);
 }
 
+// A posted copy whose bytes lie where the guest has lent them; it leaves them alone until the mark behind the
+// copy has come.
+CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUstream stream, bool to_device) {
+  const auto lent = request.in.Get<LentBody>();
+  if (!request.in.ok()) return request.in.error();
+  std::byte* bytes = body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : nullptr;
+  if (bytes == nullptr) {
+    session.violations.fetch_add(1);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (body.synchronous == 1) stream = nullptr;
+  if (!request.in_lane) {
+    request.unsettled = to_device && body.synchronous == 1;
+    if (!request.unsettled) session.Settle();  // its stream may be one that does not wait for the others
+  }
+  const CUresult result = to_device
+                              ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, bytes, body.bytes, stream)
+                              : TheDriver().cuMemcpyDtoHAsync_v2(bytes, body.device, body.bytes, stream);
+  return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark) : result;
+}
+
 }  // namespace
 
 // Freeing device memory is the one call that waits for everything on the device and yet breaks no other
@@ -50,10 +72,13 @@ CUresult Serve_kDrainDevice(Session&, Request&) {
 CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   const auto body = request.in.Get<CopyBody>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  const bool posted = request.channel == kChannelCount;
+  if (posted && body.in_message == kBytesLent)
+    return request.in.ok() ? CopyLent(session, request, body, stream, true) : request.in.error();
   const std::byte* from = nullptr;
   if (body.in_message == kBytesLent) {
-    const auto offset = request.in.Get<uint64_t>();
-    if (body.bytes <= kBulkBytes) from = session.ResolveOffset(offset, body.bytes);
+    const auto lent = request.in.Get<LentBody>();
+    if (body.bytes <= kBulkBytes) from = session.ResolveOffset(lent.offset, body.bytes);
   } else if (body.in_message != 0) {
     from = request.in.Take(body.bytes);
   } else if (body.bytes <= request.bulk.size()) {
@@ -65,14 +90,10 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
     const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
     return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
   }
-  if (request.channel == kChannelCount && !request.in_lane) {
+  if (posted && !request.in_lane) {
     request.unsettled = body.synchronous == 1;
     if (!request.unsettled) session.Settle();  // its stream may be one that does not wait for the others
   }
-  // Posted, so the guest leaves the bytes alone until the GPU has come to the mark behind the copy.
-  if (request.channel == kChannelCount && body.in_message == kBytesLent)
-    return TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes,
-                                            body.synchronous == 1 ? nullptr : stream);
   if (request.unsettled) return CopyCaptured(body, from, nullptr);
   if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
   if (body.synchronous == 0) return CopyCaptured(body, from, stream);
@@ -84,8 +105,13 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
   const auto body = request.in.Get<CopyBody>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
   if (!request.in.ok()) return request.in.error();
+  if (request.channel == kChannelCount && body.in_message == kBytesLent)
+    return CopyLent(session, request, body, stream, false);
   std::byte* to = nullptr;
-  if (body.in_message != 0) {
+  if (body.in_message == kBytesLent) {
+    const auto lent = request.in.Get<LentBody>();
+    if (body.bytes <= kBulkBytes) to = session.ResolveOffset(lent.offset, body.bytes);
+  } else if (body.in_message != 0) {
     to = body.bytes <= kMaxChannelCopyBytes ? request.out.Reserve(body.bytes) : nullptr;
   } else if (body.bytes <= request.bulk.size()) {
     to = request.bulk.data();

@@ -54,7 +54,7 @@ void Session::Dispatch() {
   constexpr uint32_t kMostUnsettled = 32;
   for (;;) {
     std::span<const std::byte> record;
-    if (unsettled_ != 0 && (unsettled_ == kMostUnsettled || !transport_->MainReady())) Settle();
+    if (unsettled_ != 0) Settle(unsettled_ < kMostUnsettled);
     const ReceiveStatus status = transport_->ReceiveMain(&record);
     if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
@@ -96,6 +96,7 @@ bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
     case Op::cuEventRecordWithFlags:
     case Op::cuStreamWaitEvent:
     case Op::kCopyToDevice:
+    case Op::kCopyToHost:
     case Op::kMark:
     case Op::cuMemcpyHtoDAsync_v2:
     case Op::cuMemcpyDtoHAsync_v2:
@@ -135,9 +136,11 @@ void Session::ExecuteInLane(std::span<const std::byte> record) {
 }
 
 // Several copies one after the other are waited for together: before anything else that might rely on them.
-void Session::Settle() {
+void Session::Settle(bool or_more) {
   if (unsettled_ == 0) return;
-  const CUresult result = AwaitPostedCopies();
+  const auto more = [&] { return or_more && transport_->MainReady(); };
+  CUresult result = CUDA_SUCCESS;
+  if (more() || !AwaitPostedCopies(more, &result)) return;
   if (result != CUDA_SUCCESS) NoteFailedPost(last_unsettled_, result);
   unsettled_ = 0;
   dispatched_.store(last_unsettled_.sequence + 1, std::memory_order_release);  // partner: WaitForMain

@@ -137,8 +137,9 @@ class Session {
   // The result of the posted record of that sequence, told once.
   CUresult TakePostedResult(uint64_t sequence);
 
-  // The dispatcher waits for posted copies that were made and not waited for yet.
-  void Settle();
+  // The dispatcher waits for posted copies that were made and not waited for yet; `or_more`: or until another
+  // record is there.
+  void Settle(bool or_more = false);
 
   void OpenChannel(uint32_t channel);
   Output& output() { return output_; }

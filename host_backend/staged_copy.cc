@@ -28,24 +28,27 @@ CUresult AnswerWhenDone(Request& request, CUstream stream) {
   return driver.cuStreamSynchronize(stream);
 }
 
-CUresult AwaitPostedCopies() {
+bool AwaitPostedCopies(const std::function<bool()>& more, CUresult* result) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kPatience = std::chrono::milliseconds(20);
   constexpr int kSpins = 64;
   Driver& driver = TheDriver();
-  if (driver.cuStreamQuery == nullptr || driver.cuThreadExchangeStreamCaptureMode == nullptr)
-    return CUDA_SUCCESS;
+  *result = CUDA_SUCCESS;
+  if (driver.cuStreamQuery == nullptr || driver.cuThreadExchangeStreamCaptureMode == nullptr) return true;
   // Asking must not end a capture that another thread has begun meanwhile.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   driver.cuThreadExchangeStreamCaptureMode(&mode);
   const auto end = Clock::now() + kPatience;
-  CUresult result = driver.cuStreamQuery(nullptr);
-  for (int tries = 0; result == CUDA_ERROR_NOT_READY && Clock::now() < end; ++tries) {
+  bool interrupted = false;
+  *result = driver.cuStreamQuery(nullptr);
+  for (int tries = 0; *result == CUDA_ERROR_NOT_READY && Clock::now() < end; ++tries) {
+    if ((interrupted = more())) break;
     if (tries > kSpins) sched_yield();
-    result = driver.cuStreamQuery(nullptr);
+    *result = driver.cuStreamQuery(nullptr);
   }
   driver.cuThreadExchangeStreamCaptureMode(&mode);
-  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+  if (*result == CUDA_ERROR_NOT_READY) *result = CUDA_SUCCESS;
+  return !interrupted;
 }
 
 StagedPieces::~StagedPieces() {

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "host_backend/driver.h"
 #include "ivshmem_ring/record.h"
@@ -22,8 +23,8 @@ CUresult AnswerWhenDone(Request& request, CUstream stream);
 
 // Waits for copies on the legacy stream that the guest posted because nothing was left that they would have
 // to wait for: what follows on other streams may rely on them. Something may have come in between, which must
-// not hold up the main link, so not for long.
-CUresult AwaitPostedCopies();
+// not hold up the main link, so not for long. False: `more` became true before they were done.
+bool AwaitPostedCopies(const std::function<bool()>& more, CUresult* result);
 
 // One channel's pieces that are on the device, in their order.
 class StagedPieces {

@@ -101,10 +101,15 @@ struct CopyBody {
       synchronous;  // 1: cuMemcpyHtoD / DtoH; 0: the Async form on `stream`, 2: Async form, then wait for it
   uint32_t in_message;  // 1: the bytes follow in the message / come in the reply; kBytesLent
 };
-// To the device: a word follows that says where in the region the bytes lie. Posted, they stay there until a
-// mark behind the copy has come (Op::kMark).
+// A LentBody follows. Posted, the bytes lie, or come to lie, at `offset` in the region; once the copy is done
+// the GPU writes the record's sequence plus one into the word at `mark` there. Until then they are the
+// copy's.
 inline constexpr uint32_t kBytesLent = 2;
 static_assert(sizeof(CopyBody) == 32);
+struct LentBody {
+  uint64_t offset;
+  uint64_t mark;
+};
 
 // Op::kMark, posted: once all work of the stream before it is done, the GPU writes the record's sequence plus
 // one into the word at that offset in the region. If it cannot, nothing happens.

@@ -198,9 +198,9 @@ void MakeCopy(Input& input, Bytes& body) {
   copy.bytes = SomeNumber(input) + input.Byte();
   copy.stream = SomeHandle(input, HandleKind::kStream);
   copy.synchronous = input.Byte() % 4;
-  copy.in_message = input.Byte() % 2;
+  copy.in_message = input.Byte() % 3;
   Put(body, &copy, sizeof copy);
-  Put(body, input.Bytes(256).data(), 0);
+  if (copy.in_message == kBytesLent) Append<LentBody>(body) = {SomeNumber(input), SomeNumber(input)};
   body.resize(body.size() + input.Byte());
 }
 
