@@ -49,15 +49,8 @@ uint64_t NowUs() {
 
 // Where a mark means what a synchronisation does, and somebody may spin for it.
 bool MayMark(CUstream stream) {
-  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) ||
-      more_than_waiting.load(std::memory_order_acquire))
-    return false;
-  Session* session = Session::Get();
+  if (!MayWatchWords()) return false;
   const Object* current = CurrentContextObject();
-  if (session == nullptr || !MayWriteWords(*session, current) ||
-      (ContextOf(current).flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC) {
-    return false;
-  }
   // In the legacy stream a mark would wait for, and hold up, every blocking stream: with such streams that is
   // more than a synchronisation does.
   if (stream == nullptr || stream == CU_STREAM_LEGACY)
@@ -83,9 +76,22 @@ Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
   return free;
 }
 
-bool Looks(const HotWord* word, uint64_t value) {
-  const WaitPolicy policy = ReplyPolicy(false);
-  const uint64_t patience_us = policy.spin_us + policy.yield_us;
+}  // namespace
+
+bool MayWatchWords() {
+  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) ||
+      more_than_waiting.load(std::memory_order_acquire))
+    return false;
+  Session* session = Session::Get();
+  const Object* current = CurrentContextObject();
+  return session != nullptr && MayWriteWords(*session, current) &&
+         (ContextOf(current).flags & CU_CTX_SCHED_MASK) != CU_CTX_SCHED_BLOCKING_SYNC;
+}
+
+bool LooksFor(const HotWord* word, uint64_t value, uint64_t more_us) {
+  WaitPolicy policy = ReplyPolicy(false);
+  policy.max_sleep_us = 100;
+  const uint64_t patience_us = policy.spin_us + policy.yield_us + more_us;
   Waiter waiter(policy, word, nullptr, false);
   const uint64_t began_us = NowUs();
   for (uint32_t looks = 0;; ++looks) {
@@ -95,8 +101,6 @@ bool Looks(const HotWord* word, uint64_t value) {
     waiter.Step(static_cast<uint32_t>(seen));
   }
 }
-
-}  // namespace
 
 bool MayWriteWords(Session& session, const Object* context) {
   if (context == nullptr || !session.transport().shares_memory() || AnyCapture() ||
@@ -136,7 +140,7 @@ bool Mark::Await(CUstream stream, CUresult* result) {
   if (session == nullptr || !MayMark(stream)) return false;
   *result = Post(*session, stream);
   if (*result != CUDA_SUCCESS) return true;
-  if (word_ == nullptr || !Looks(word_, value_)) return false;
+  if (word_ == nullptr || !LooksFor(word_, value_)) return false;
   *result = session->Check();
   return true;
 }
@@ -146,8 +150,12 @@ bool Mark::AwaitContext(CUresult* result) {
 }
 
 void Mark::MustHaveCome() const {
-  if (word_ == nullptr || LoadAcquire(*word_) >= value_ || useless.exchange(true)) return;
-  Complain("the GPU does not write completion words: synchronisation asks the host");
+  if (word_ != nullptr && LoadAcquire(*word_) < value_) NoteUselessWords();
+}
+
+void NoteUselessWords() {
+  if (!useless.exchange(true))
+    Complain("the GPU does not write completion words: synchronisation asks the host");
 }
 
 void UseCompletionWords(HotWord* memory) {

@@ -35,6 +35,13 @@ class Mark {
 // Whether the GPU can write a word behind work of that context: not in a capture, nor while managed pages are
 // watched (guest_lib/managed/work.h).
 bool MayWriteWords(Session& session, const Object* context);
+// Whether the calling thread may look for words instead of asking the host: its context can write them, and
+// waiting is all that there is to it.
+bool MayWatchWords();
+// Looks for the word to say so much, for as long as a waiting thread spins; then now and then, for so long.
+bool LooksFor(const HotWord* word, uint64_t value, uint64_t more_us = 0);
+// The host has said that the work is done, and its word did not come: it never does, nor will others.
+void NoteUselessWords();
 // By CAUSEWAY_COMPLETION.
 bool AreMarksWanted();
 // Shared memory for the words, registered with the driver before any work exists.

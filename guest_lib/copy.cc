@@ -85,19 +85,26 @@ CUresult CopyInPieces(Op op, CUdeviceptr device, const void* host, uint64_t byte
 // device has the bytes (the driver's manual, "API synchronization behavior": pageable memory to the device).
 // So when nothing is left to wait for it is posted. Not where others could look before it is executed: the
 // program at memory of the host, another process at shared memory.
-CUresult CopySmall(CUdeviceptr to, const void* from, uint64_t bytes, bool known) {
+CUresult CopySynchronously(CUdeviceptr to, const void* from, uint64_t bytes, bool known) {
   Inquiry inquiry = Inquiry::BeforeCopy(nullptr);
   CUresult result = CUDA_SUCCESS;
   const bool alone =
       known && KindOfPointer(to) == PointerKind::kDevice && !SharesDeviceMemory() && !SyncsMemops(to);
+  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
+  LinearCopy large{to, source, bytes, nullptr, CopyForm::kSynchronous, true, true};
   if (!alone) {
     inquiry.Begin();
   } else if (inquiry.Answer(&result)) {
     if (result != CUDA_SUCCESS) return result;
     if (bytes <= kMaxInlineCopyBytes) return PostToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
-    if (PostFromBuffer(to, from, bytes, nullptr, CopyForm::kSynchronous, &result)) return result;
+    if (bytes <= kBulkBytes ? PostFromBuffer(to, from, bytes, nullptr, CopyForm::kSynchronous, &result)
+                            : CopyByWords(&large, &result)) {
+      return result;
+    }
     inquiry.Begin();
   }
+  large.leaves = false;
+  if (known && CopyByWords(&large, &result)) return inquiry.Note(result, large.posts);
   return inquiry.NoteCopy(
       bytes <= kMaxChannelCopyBytes
           ? CallToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous)
@@ -162,15 +169,18 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   }
   const bool small = bytes <= kMaxInlineCopyBytes;
   if (form == CopyForm::kAsynchronous && small && known) return PostToDevice(to, from, bytes, stream, form);
-  if (form == CopyForm::kSynchronous && bytes <= kBulkBytes) return CopySmall(to, from, bytes, known);
+  if (form == CopyForm::kSynchronous) return CopySynchronously(to, from, bytes, known);
   CUresult posted = CUDA_SUCCESS;
   if (!small && known && CapturesSource(true, form, bytes) && !SyncsMemops(to) &&
       PostFromBuffer(to, from, bytes, stream, form, &posted)) {
     return posted;
   }
   if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
-  return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream,
-                      CapturesSource(true, form, bytes) ? form : Waiting(form));
+  const bool captures = CapturesSource(true, form, bytes);
+  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
+  LinearCopy large{to, source, bytes, stream, Waiting(form), true, false};
+  if (known && !captures && CopyByWords(&large, &posted)) return posted;
+  return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream, captures ? form : Waiting(form));
 }
 
 CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
@@ -200,6 +210,9 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   const CopyForm waited = Waiting(form);
   Inquiry inquiry = Inquiry::OfStream(form == CopyForm::kSynchronous ? nullptr : stream);
   inquiry.Begin();
+  CUresult result = CUDA_SUCCESS;
+  LinearCopy large{from, static_cast<std::byte*>(to), bytes, stream, waited, false, false};
+  if (known && CopyByWords(&large, &result)) return inquiry.Note(result, large.posts);
   return inquiry.Note(bytes > kMaxChannelCopyBytes
                           ? CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited)
                           : CallToHost(to, from, bytes, stream, waited));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "guest_lib/own_thread.h"
+#include "ivshmem_ring/flight_recorder.h"
 #include "ivshmem_ring/waiter.h"
 
 namespace causeway::guest {
@@ -41,6 +42,11 @@ uint32_t PipelineThreadCount() {
                                 : KnownProcessors() >= 4 ? 2
                                                          : 1;
   return count;
+}
+
+uint32_t MostPipelineThreads() {
+  const uint32_t most = std::min(KnownProcessors() * 3 / 8, CopyThreadCount());
+  return AskedThreads() != 0 ? AskedThreads() : std::max(most, PipelineThreadCount());
 }
 
 // The threads. Never destroyed: they run until the process is gone.
@@ -119,17 +125,25 @@ class CopyThreads {
     }
   }
 
-  // Part after part, until none comes any more or another job wants its turn.
+  // Part after part, until none comes any more, or another job wants its turn, or there are too many.
   void Help(CopyJob& job) {
+    uint64_t idle_since = 0;
+    const auto note_idle = [&] {
+      if (idle_since != 0) job.idle_ticks_.fetch_add(FlightTicks() - idle_since, std::memory_order_relaxed);
+      idle_since = 0;
+    };
     for (uint32_t idle = 0; idle < kSpins && !job.leaving_.load(std::memory_order_relaxed);) {
       if (!job.HasParts() || !job.DoOne()) {
-        ++idle;
+        if (job.surplus_.load(std::memory_order_relaxed) && job.surplus_.exchange(false)) break;
+        if (idle++ == 0) idle_since = FlightTicks();
         _mm_pause();
         continue;
       }
+      note_idle();
       if (job_count_.load(std::memory_order_relaxed) > 1) return;
       idle = 0;
     }
+    note_idle();
   }
 
   // The next job that has parts, after leaving `last`.
@@ -179,6 +193,13 @@ void CopyJob::Join(uint32_t helpers) {
   helpers_ = std::min(helpers, CopyThreadCount() - 1);
   joined_ = helpers_ > 0;
   if (joined_) CopyThreads::Get().Add(this);
+}
+
+void CopyJob::ChangeHelpers(uint32_t helpers) {
+  const uint32_t before = helpers_.exchange(std::min(helpers, CopyThreadCount() - 1));
+  if (!joined_) return;
+  surplus_.store(helpers < before, std::memory_order_relaxed);
+  if (helpers > before) CopyThreads::Get().Wake(1);
 }
 
 void CopyJob::Leave() {

@@ -15,9 +15,11 @@ namespace causeway::guest {
 
 // How many threads there are for one job, the caller included.
 uint32_t CopyThreadCount();
-// How many a job should take that also waits for the device: four keep up with the GPU's link, and what the
-// program itself has to do needs processors too.
+// How many a job should begin with that also waits for the device: four keep up with most GPUs' link, and
+// what the program itself has to do needs processors too.
 uint32_t PipelineThreadCount();
+// How many it may take where that turns out to be too few.
+uint32_t MostPipelineThreads();
 
 // Runs work(argument, index) for every index below `count`, in the calling thread and up to so many others;
 // returns when all are done. `work` must not wait for another job.
@@ -40,6 +42,11 @@ class CopyJob {
 
   // Up to `helpers` threads help from now on, as far as there are so many.
   void Join(uint32_t helpers);
+  // From now on it is so many; one that is too many goes when it has nothing to do.
+  void ChangeHelpers(uint32_t helpers);
+  uint32_t helpers() const { return helpers_.load(std::memory_order_relaxed); }
+  // How long helpers have waited for parts, all together, in ticks of the time stamp counter.
+  uint64_t helpers_idle_ticks() const { return idle_ticks_.load(std::memory_order_relaxed); }
   // Takes back what nobody has begun, and returns when no helper is inside.
   void Leave();
   // Parts below `end` may be done.
@@ -57,7 +64,9 @@ class CopyJob {
   }
   std::atomic<uint64_t> taken_{0}, offered_{0};
   bool joined_ = false;
-  uint32_t helpers_ = 0;
+  std::atomic<uint32_t> helpers_{0};
+  std::atomic<bool> surplus_{false};  // one shall go
+  std::atomic<uint64_t> idle_ticks_{0};
   std::atomic<uint32_t> inside_{0};   // changed with CopyThreads' lock
   std::atomic<bool> leaving_{false};  // helpers shall go
   bool owner_sleeps_ = false;         // guarded by CopyThreads

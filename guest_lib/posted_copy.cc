@@ -64,11 +64,15 @@ bool MayLend(Session& session, CUstream stream) {
 }
 
 CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works& works, bool to_device,
-                  LentBuffer* buffer) {
+                  bool settles, LentBuffer* buffer) {
   const HotWord* word = &TheLent().words[buffer->index];
   copy.in_message = kBytesLent;
   PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, works);
   Writer& w = post.writer();
+  if (to_device && !settles && !post.waits() && copy.synchronous == 1) {
+    copy.synchronous = 0;
+    stream = CU_STREAM_LEGACY;
+  }
   copy.stream = Remote{}.ToWire(stream, w);
   w.Put(copy);
   w.Put(LentBody{session.bulk(buffer->index).offset,
@@ -84,7 +88,11 @@ CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works&
 
 bool IsBack(const LentBuffer& buffer) {
   // partner: the GPU's write, which comes behind its copy
-  return buffer.mark == 0 || LoadAcquire(TheLent().words[buffer.index]) == buffer.mark;
+  return buffer.mark == 0 || LoadAcquire(TheLent().words[buffer.index]) >= buffer.mark;
+}
+
+bool AwaitBack(const LentBuffer& buffer, uint64_t more_us) {
+  return buffer.mark == 0 || LooksFor(&TheLent().words[buffer.index], buffer.mark, more_us);
 }
 
 bool LeaveLent(Session& session, const LentBuffer& buffer) {
@@ -109,7 +117,8 @@ bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream s
   Fill(session->bulk(buffer.index).bytes, from, bytes);
   Works works = WorksOn(stream);
   works.is_copy = form == CopyForm::kSynchronous;
-  *result = PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, stream, works, true, &buffer);
+  *result =
+      PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, stream, works, true, true, &buffer);
   Leave(lent, *session, buffer);
   return true;
 }

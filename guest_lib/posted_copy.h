@@ -30,10 +30,13 @@ struct LentBuffer {
   uint32_t index = 0;
   uint64_t mark = 0;  // what its word will say; 0: the copy is over already
 };
-// Posts the copy of the first `bytes` of the buffer, to or from `device`.
+// Posts the copy of the first `bytes` of the buffer, to or from `device`. `settles`: others may rely on a
+// synchronous one as soon as it is posted, so that the host must be done with it before anything else.
 CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works& works, bool to_device,
-                  LentBuffer* buffer);
+                  bool settles, LentBuffer* buffer);
 bool IsBack(const LentBuffer& buffer);
+// Looks for it for as long as a waiting thread spins, then now and then, for so long.
+bool AwaitBack(const LentBuffer& buffer, uint64_t more_us);
 // The session has the buffer again when it is back. At most so many may be left so: the others serve copies
 // that wait, for a stream may hold a lent buffer for as long as it likes, and a mark that never comes (a
 // fault before it, a driver that cannot) for good.

@@ -8,22 +8,38 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
+#include "guest_lib/completion.h"
 #include "guest_lib/context.h"
 #include "guest_lib/copy_threads.h"
+#include "guest_lib/posted_copy.h"
+#include "guest_lib/progress.h"
+#include "guest_lib/remote.h"
+#include "ivshmem_ring/flight_recorder.h"
 
 namespace causeway::guest {
 namespace {
 
-constexpr uint32_t kWindow = 6;               // pieces of one copy on their way
-constexpr uint64_t kUnitBytes = 64u << 10;    // what one thread copies at a time, some 5 µs
-constexpr uint64_t kSmallPiece = 256u << 10;  // of a copy that is over in a few
-constexpr uint64_t kLargePiece = 512u << 10;  // the window of them stays in the processor's cache
-constexpr uint64_t kLargeCopy = 2u << 20;
+constexpr uint32_t kWindow = 6;               // pieces of one copy that have a buffer
+constexpr uint32_t kMostPosted = 3;           // of those, that the device has or is about to have
+constexpr uint64_t kUnits = 8;                // parts of a piece, each copied by one thread
+constexpr uint64_t kSmallPiece = 256u << 10;  // the first
+constexpr uint64_t kLargeCopy = 2u << 20;     // boxes of less are cut into small pieces
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kJudgedPieces = 8;             // after so many the number of helpers may change
 constexpr uint64_t kBytesPerHelper = 512u << 10;  // fewer are copied before a helper has woken up
 
 // Copies of the process that are under way: each may have its share of the buffers.
 std::atomic<uint32_t> copies_under_way{0};
+
+// Helpers that copies of either direction began or ended with: what the last one found to be enough.
+std::atomic<uint32_t>& HelpersOf(bool to_device) {
+  static std::atomic<uint32_t> helpers[] = {PipelineThreadCount() - 1, PipelineThreadCount() - 1};
+  return helpers[to_device ? 1 : 0];
+}
+
+constexpr uint32_t kNoBuffer = kBulkBuffers;
 
 uint64_t DivideUp(uint64_t value, uint64_t by) {
   return (value + by - 1) / by;
@@ -48,14 +64,139 @@ void CopyPart(const HostRows& rows, const Piece& piece, uint64_t begin, uint64_t
   }
 }
 
+// How pieces travel: they are sent, and done, in order.
+class PieceLink {
+ public:
+  virtual ~PieceLink() = default;
+  virtual CUresult error() { return CUDA_SUCCESS; }  // why nothing can be sent
+  virtual Session& session() = 0;
+  virtual uint32_t most() const = 0;  // sent and not yet done
+  virtual CUresult Send(uint32_t buffer, const Piece& piece, bool last) = 0;
+  // Whether Take would return at once.
+  virtual bool Ready() = 0;
+  // Waits for the oldest.
+  virtual CUresult Take() = 0;
+  // The oldest is not waited for. False: it had to be after all; true: its buffer is not the caller's any
+  // more.
+  virtual bool Leave() = 0;
+};
+
+// Requests of one channel: several are sent ahead of their replies.
+class ReplyLink final : public PieceLink {
+ public:
+  ReplyLink(bool to_device, Op op, bool staged, const std::function<void(Writer&, const Piece&)>& put)
+      : to_device_(to_device), op_(op), staged_(staged), put_(put) {}
+
+  CUresult error() override { return lease_.error(); }
+  Session& session() override { return lease_.session(); }
+  uint32_t most() const override { return kWindow; }
+  bool Ready() override { return lease_.ReplyReady(); }
+  bool Leave() override { return Take(), false; }
+
+  CUresult Send(uint32_t buffer, const Piece& piece, bool last) override {
+    Writer w = lease_.Begin(sizeof(BoxBody));
+    if (w.ok()) put_(w, piece);
+    uint16_t flags = to_device_ ? kBulkToHost : kBulkToGuest;
+    if (staged_) flags |= last ? kStaged | kStagedLast : kStaged;
+    const auto bytes = static_cast<uint32_t>(piece.bytes());
+    const CUresult result = lease_.Send(op_, w, flags, session().bulk(buffer).offset, bytes);
+    if (result == CUDA_SUCCESS) asked_[sent_++ % kWindow] = bytes;
+    return result;
+  }
+
+  CUresult Take() override {
+    Reader none;
+    uint32_t bytes = 0;
+    const uint32_t asked = asked_[taken_++ % kWindow];
+    const CUresult result = lease_.Await(&none, &bytes);
+    return result == CUDA_SUCCESS && !to_device_ && bytes != asked ? CUDA_ERROR_UNKNOWN : result;
+  }
+
+ private:
+  const bool to_device_;
+  const Op op_;
+  const bool staged_;
+  const std::function<void(Writer&, const Piece&)>& put_;
+  ChannelLease lease_;
+  uint32_t asked_[kWindow] = {};
+  uint64_t sent_ = 0, taken_ = 0;
+};
+
+// Posted records, whose end the GPU tells. A word is looked at for as long as a waiting thread spins, and
+// once a piece is through, so that the next ones follow, somewhat longer; then the host is asked for the
+// stream, which sleeps for as long as that has other work, and tells what went wrong.
+class WordLink final : public PieceLink {
+ public:
+  WordLink(Session& session, LinearCopy& copy) : session_(session), copy_(copy) {
+    // Copies that nobody waits for leave nothing behind that others would have to wait for.
+    if (copy.form != CopyForm::kSynchronous) works_ = WorksOn(copy.stream);
+    works_.is_copy = copy.to_device && copy.form == CopyForm::kSynchronous;
+  }
+
+  Session& session() override { return session_; }
+  uint32_t most() const override { return kMostPosted; }
+  bool Ready() override { return taken_ < known_done_ || IsBack(Oldest()); }
+
+  CUresult Send(uint32_t buffer, const Piece& piece, bool last) override {
+    LentBuffer lent{buffer};
+    const CopyBody body{copy_.device + piece.column, piece.width, 0, static_cast<uint32_t>(copy_.form), 0};
+    const CUresult result =
+        PostLent(session_, body, copy_.stream, works_, copy_.to_device, copy_.leaves && last, &lent);
+    if (result != CUDA_SUCCESS) return result;
+    copy_.posts = std::max(copy_.posts, lent.mark);
+    lent_[sent_++ % kWindow] = lent;
+    return CUDA_SUCCESS;
+  }
+
+  CUresult Take() override {
+    CUresult result = CUDA_SUCCESS;
+    constexpr uint64_t kPatienceUs = 20'000;
+    if (!Ready() && !AwaitBack(Oldest(), taken_ > 0 ? kPatienceUs : 0)) {
+      result = AwaitStream();
+      if (result == CUDA_SUCCESS) {
+        if (!Ready()) NoteUselessWords();
+        known_done_ = sent_;
+      }
+    }
+    ++taken_;
+    return result;
+  }
+
+  bool Leave() override {
+    if (!LeaveLent(session_, Oldest())) {
+      Take();
+      return false;
+    }
+    ++taken_;
+    return true;
+  }
+
+ private:
+  const LentBuffer& Oldest() const { return lent_[taken_ % kWindow]; }
+
+  CUresult AwaitStream() {
+    // Another thread's capture must not end by it.
+    CUstreamCaptureMode& mode = ThisThread().capture_mode;
+    const auto before = std::exchange(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+    const CUresult result = Wait<Op::cuStreamSynchronize>(copy_.stream);
+    mode = before;
+    return result;
+  }
+
+  Session& session_;
+  LinearCopy& copy_;
+  Works works_;
+  LentBuffer lent_[kWindow] = {};
+  uint64_t sent_ = 0, taken_ = 0, known_done_ = 0;
+};
+
 // Each piece has a buffer from Open to Close. Counters of pieces, each behind the one before it:
-//   to the device: opened_ (units offered), sent_ (all units copied), closed_ (answered)
+//   to the device: opened_ (units offered), sent_ (all units copied), answered_ = closed_
 //   to the host:   opened_ = sent_, answered_ (units offered), closed_ (all units copied)
 class Pipeline final : public CopyJob {
  public:
-  Pipeline(const HostRows& rows, const Cut& cut, bool to_device, Op op, bool staged,
-           const std::function<void(Writer&, const Piece&)>& put)
-      : rows_(rows), cut_(cut), to_device_(to_device), op_(op), staged_(staged), put_(put) {
+  Pipeline(PieceLink& link, const HostRows& rows, Cut cut, bool to_device, bool leaves)
+      : link_(link), rows_(rows), cut_(cut), to_device_(to_device), leaves_(leaves) {
     copies_under_way.fetch_add(1, std::memory_order_relaxed);
   }
   ~Pipeline() override;
@@ -65,47 +206,58 @@ class Pipeline final : public CopyJob {
  private:
   struct Slot {
     uint32_t buffer;
+    bool last;
     Piece piece;
     std::atomic<uint32_t> units_left;
   };
   Slot& At(uint64_t index) { return slots_[index % kWindow]; }
-  Session& session() { return lease_.session(); }
+  Session& session() { return link_.session(); }
   void Do(uint64_t unit) override;
+  bool IsOver() const { return cut_.done() && (leaves_ ? sent_ : closed_) == opened_; }
   bool Open();
   void OfferUnits(uint64_t index);
   bool Copied(uint64_t index) { return At(index).units_left.load(std::memory_order_acquire) == 0; }
-  CUresult Send(uint64_t index);
-  CUresult Collect();
+  bool MaySend() const { return sent_ < opened_ && sent_ - answered_ < link_.most(); }
+  void Send();
+  void Take();
   void Close() { session().ReleaseBulk(At(closed_++).buffer); }
-  bool AdvanceToDevice();
-  bool AdvanceToHost();
+  bool Advance();
   void Pause();
+  void Judge();
 
+  PieceLink& link_;
   const HostRows& rows_;
-  const Cut& cut_;
-  const bool to_device_;
-  const Op op_;
-  const bool staged_;
-  const std::function<void(Writer&, const Piece&)>& put_;
-  ChannelLease lease_;
+  Cut cut_;
+  const bool to_device_, leaves_;
   CUresult result_ = CUDA_SUCCESS;
-  uint64_t count_ = 0, units_per_piece_ = 1;
   uint64_t opened_ = 0, sent_ = 0, answered_ = 0, closed_ = 0;
   uint32_t idle_ = 0;
+  uint64_t idle_ticks_ = 0;  // of this thread, waiting for others
+  uint32_t starved_ = 0;     // how often the device had nothing left when it got a piece
+  struct {
+    uint64_t answered = 0, ticks = 0, idle_ticks = 0;
+    uint32_t starved = 0;
+  } judged_;
   Slot slots_[kWindow] = {};
 };
 
 Pipeline::~Pipeline() {
-  Leave();
-  while (answered_ < sent_) Collect();
-  while (closed_ < opened_) Close();
+  CopyJob::Leave();
+  for (; answered_ < sent_; ++answered_) {
+    if (!link_.Leave()) continue;
+    // What was to be closed next is the GPU's for now.
+    At(answered_).buffer = kNoBuffer;
+  }
+  for (; closed_ < opened_; ++closed_) {
+    if (At(closed_).buffer != kNoBuffer) session().ReleaseBulk(At(closed_).buffer);
+  }
   copies_under_way.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Pipeline::Do(uint64_t unit) {
-  Slot& slot = At(unit / units_per_piece_);
-  const uint64_t bytes = slot.piece.bytes(), part = DivideUp(DivideUp(bytes, units_per_piece_), 64) * 64;
-  const uint64_t begin = std::min(unit % units_per_piece_ * part, bytes), end = std::min(begin + part, bytes);
+  Slot& slot = At(unit / kUnits);
+  const uint64_t bytes = slot.piece.bytes(), part = DivideUp(DivideUp(bytes, kUnits), 64) * 64;
+  const uint64_t begin = std::min(unit % kUnits * part, bytes), end = std::min(begin + part, bytes);
   CopyPart(rows_, slot.piece, begin, end, session().bulk(slot.buffer).bytes, to_device_);
   slot.units_left.fetch_sub(1, std::memory_order_release);  // partner: Copied
 }
@@ -113,95 +265,105 @@ void Pipeline::Do(uint64_t unit) {
 // The next piece gets a buffer. False: none is left, or this copy has its share.
 bool Pipeline::Open() {
   const uint32_t share = std::max(1u, kBulkBuffers / copies_under_way.load(std::memory_order_relaxed));
-  if (opened_ == count_ || opened_ - closed_ >= std::min(kWindow, share)) return false;
+  if (cut_.done() || opened_ - closed_ >= std::min(kWindow, share)) return false;
   Slot& slot = At(opened_);
   if (opened_ == closed_) {
     slot.buffer = session().AcquireBulk();
   } else if (!session().TryAcquireBulk(&slot.buffer)) {
     return false;
   }
-  slot.piece = cut_.At(opened_++);
+  slot.piece = cut_.Next();
+  slot.last = cut_.done();
+  ++opened_;
   if (to_device_) OfferUnits(opened_ - 1);
   return true;
 }
 
 void Pipeline::OfferUnits(uint64_t index) {
   // Seen by whoever takes the units that Offer publishes.
-  At(index).units_left.store(static_cast<uint32_t>(units_per_piece_), std::memory_order_relaxed);
-  Offer((index + 1) * units_per_piece_);
+  At(index).units_left.store(kUnits, std::memory_order_relaxed);
+  Offer((index + 1) * kUnits);
 }
 
-CUresult Pipeline::Send(uint64_t index) {
-  const Slot& slot = At(index);
-  Writer w = lease_.Begin(sizeof(BoxBody));
-  if (w.ok()) put_(w, slot.piece);
-  uint16_t flags = to_device_ ? kBulkToHost : kBulkToGuest;
-  if (staged_) flags |= index + 1 == count_ ? kStaged | kStagedLast : kStaged;
-  const CUresult result = lease_.Send(op_, w, flags, session().bulk(slot.buffer).offset,
-                                      static_cast<uint32_t>(slot.piece.bytes()));
-  if (result == CUDA_SUCCESS) ++sent_;
-  return result;
+void Pipeline::Send() {
+  const Slot& slot = At(sent_);
+  if (sent_ == answered_) ++starved_;
+  result_ = link_.Send(slot.buffer, slot.piece, slot.last);
+  if (result_ == CUDA_SUCCESS) ++sent_;
 }
 
-CUresult Pipeline::Collect() {
-  Reader none;
-  uint32_t bytes = 0;
-  const uint64_t asked = At(answered_++).piece.bytes();
-  const CUresult result = lease_.Await(&none, &bytes);
-  return result == CUDA_SUCCESS && !to_device_ && bytes != asked ? CUDA_ERROR_UNKNOWN : result;
+void Pipeline::Take() {
+  result_ = link_.Take();
+  if (++answered_ - judged_.answered >= kJudgedPieces) Judge();
+  if (to_device_) {
+    Close();
+  } else if (result_ == CUDA_SUCCESS) {
+    OfferUnits(answered_ - 1);
+  }
 }
 
 // True: something went on.
-bool Pipeline::AdvanceToDevice() {
+bool Pipeline::Advance() {
   bool moved = false;
-  for (; result_ == CUDA_SUCCESS && sent_ < opened_ && Copied(sent_); moved = true) result_ = Send(sent_);
-  for (; result_ == CUDA_SUCCESS && answered_ < sent_ && lease_.ReplyReady(); moved = true) {
-    result_ = Collect();
-    Close();
+  while (result_ == CUDA_SUCCESS && answered_ < sent_ && link_.Ready()) {
+    Take();
+    moved = true;
   }
+  while (result_ == CUDA_SUCCESS && MaySend() && (!to_device_ || Copied(sent_))) {
+    Send();
+    moved = true;
+  }
+  for (; !to_device_ && closed_ < answered_ && Copied(closed_); moved = true) Close();
   return moved;
 }
 
-bool Pipeline::AdvanceToHost() {
-  bool moved = false;
-  for (; result_ == CUDA_SUCCESS && sent_ < opened_; moved = true) result_ = Send(sent_);
-  for (; result_ == CUDA_SUCCESS && answered_ < sent_ && lease_.ReplyReady(); moved = true) {
-    result_ = Collect();
-    if (result_ == CUDA_SUCCESS) OfferUnits(answered_ - 1);
+// One helper more while the device waits for pieces, one less if all threads together have waited for longer
+// than the pieces took. What was seen while the copy began does not count.
+void Pipeline::Judge() {
+  const uint64_t now = FlightTicks(), idle = idle_ticks_ + helpers_idle_ticks();
+  const uint64_t took = now - judged_.ticks;
+  const bool first = judged_.ticks == 0;
+  uint32_t wanted = helpers();
+  if (!first && starved_ - judged_.starved > kJudgedPieces / 2) {
+    wanted = std::min(wanted + 1, MostPipelineThreads() - 1);
+  } else if (!first && wanted > 0 && idle - judged_.idle_ticks > took + took / 8) {
+    --wanted;
   }
-  for (; closed_ < answered_ && Copied(closed_); moved = true) Close();
-  return moved;
+  if (wanted != helpers() && copies_under_way.load(std::memory_order_relaxed) == 1) {
+    ChangeHelpers(wanted);
+    HelpersOf(to_device_).store(wanted, std::memory_order_relaxed);
+  }
+  judged_ = {answered_, now, idle, starved_};
 }
 
-// Nothing to do for this thread: the device has all, or helpers have.
+// Nothing to do for this thread: helpers have it, or the device.
 void Pipeline::Pause() {
   constexpr uint32_t kSpins = 1000;
-  const bool helped = to_device_ ? sent_ < opened_ : closed_ < answered_;
+  const uint64_t since = FlightTicks();
+  const bool helped = to_device_ ? MaySend() : closed_ < answered_;
   if (helped) {
     ++idle_ < kSpins ? _mm_pause() : static_cast<void>(sched_yield());
-  } else if (to_device_) {
-    result_ = Collect();
-    Close();
+  } else if (answered_ < sent_) {
+    Take();
   } else {
-    result_ = Collect();
-    if (result_ == CUDA_SUCCESS) OfferUnits(answered_ - 1);
+    sched_yield();  // other copies have all buffers
   }
+  idle_ticks_ += FlightTicks() - since;
 }
 
 CUresult Pipeline::Run(uint64_t bytes) {
-  count_ = cut_.count();
-  units_per_piece_ = DivideUp(cut_.At(0).bytes(), kUnitBytes);
-  result_ = lease_.error();
+  result_ = link_.error();
   if (result_ != CUDA_SUCCESS) return result_;
-  Join(static_cast<uint32_t>(std::min<uint64_t>(bytes / kBytesPerHelper, PipelineThreadCount() - 1)));
-  while (result_ == CUDA_SUCCESS && closed_ < count_) {
+  const uint32_t wanted = HelpersOf(to_device_).load(std::memory_order_relaxed);
+  Join(static_cast<uint32_t>(std::min<uint64_t>(bytes / kBytesPerHelper, wanted)));
+  while (result_ == CUDA_SUCCESS && !IsOver()) {
     bool moved = false;
     while (Open()) moved = true;
-    moved |= to_device_ ? AdvanceToDevice() : AdvanceToHost();
+    moved |= Advance();
     if (!moved) moved = DoOne();
     if (moved) {
       idle_ = 0;
-    } else if (result_ == CUDA_SUCCESS && closed_ < count_) {
+    } else if (result_ == CUDA_SUCCESS && !IsOver()) {
       Pause();
     }
   }
@@ -210,18 +372,29 @@ CUresult Pipeline::Run(uint64_t bytes) {
 
 }  // namespace
 
-Cut::Cut(const HostRows& rows, uint64_t most_bytes) : rows_(rows) {
+Cut::Cut(const HostRows& rows, bool ends_small)
+    : rows_(rows), linear_(rows.height == 1 && rows.depth == 1), ends_small_(ends_small) {
   const uint64_t slice = rows.width * rows.height;
-  width_ = std::min(rows.width, most_bytes);
-  height_ = std::clamp<uint64_t>(most_bytes / rows.width, 1, rows.height);
-  depth_ = slice <= most_bytes ? std::clamp<uint64_t>(most_bytes / slice, 1, rows.depth) : 1;
+  const uint64_t most = slice * rows.depth <= kLargeCopy ? kSmallPiece : kBulkBytes;
+  width_ = std::min(rows.width, most);
+  height_ = std::clamp<uint64_t>(most / rows.width, 1, rows.height);
+  depth_ = slice <= most ? std::clamp<uint64_t>(most / slice, 1, rows.depth) : 1;
   across_ = DivideUp(rows.width, width_);
   down_ = DivideUp(rows.height, height_);
-  deep_ = DivideUp(rows.depth, depth_);
+  all_ = linear_ ? rows.width : across_ * down_ * DivideUp(rows.depth, depth_);
 }
 
-Piece Cut::At(uint64_t index) const {
+Piece Cut::Next() {
   Piece piece{};
+  if (linear_) {
+    const uint64_t left = all_ - begun_;
+    uint64_t bytes = std::clamp<uint64_t>(begun_, kSmallPiece, kBulkBytes);
+    if (ends_small_) bytes = std::min(bytes, std::max(kSmallPiece, left / 2 / kPage * kPage));
+    piece = {begun_, 0, 0, std::min(bytes, left), 1, 1};
+    begun_ += piece.width;
+    return piece;
+  }
+  const uint64_t index = begun_++;
   piece.column = index % across_ * width_;
   piece.row = index / across_ % down_ * height_;
   piece.slice = index / across_ / down_ * depth_;
@@ -236,11 +409,26 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
   const uint64_t bytes = rows.width * rows.height * rows.depth;
   Session* session = Session::Get();
   if (session == nullptr) return InitialisedOrError();
-  const bool staged = IsStaged(*session, CapturesSource(to_device, form, bytes), bytes);
-  const uint64_t piece = !staged ? kBulkBytes : bytes <= kLargeCopy ? kSmallPiece : kLargePiece;
-  const Cut cut(rows, piece);
-  Pipeline pipeline(rows, cut, to_device, op, staged, put);
+  ReplyLink link(to_device, op, IsStaged(*session, CapturesSource(to_device, form, bytes), bytes), put);
+  Pipeline pipeline(link, rows, Cut(rows, true), to_device, false);
   return pipeline.Run(bytes);
+}
+
+bool CopyByWords(LinearCopy* copy, CUresult* result) {
+  Session* session = Session::Get();
+  if (session == nullptr || copy->bytes <= kSmallPiece || !MayLend(*session, copy->stream) ||
+      !(copy->leaves || MayWatchWords())) {
+    return false;
+  }
+  const HostRows rows{copy->host, copy->bytes, 1, 1, copy->bytes, copy->bytes};
+  WordLink link(*session, *copy);
+  {
+    Pipeline pipeline(link, rows, Cut(rows, !copy->leaves), copy->to_device, copy->leaves);
+    *result = pipeline.Run(copy->bytes);
+  }
+  // A piece that the driver refused.
+  if (*result == CUDA_SUCCESS && !copy->leaves) *result = session->Check();
+  return true;
 }
 
 }  // namespace causeway::guest

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between ordinary memory of the program and the device, in pieces through the session's bulk buffers:
-// while the device has one piece, this thread and helpers (guest_lib/copy_threads.h) copy others.
+// while the device has some pieces, this thread and helpers (guest_lib/copy_threads.h) copy others.
+//
+// Pieces of linear memory are posted, and the GPU tells by words when it is done with them
+// (guest_lib/posted_copy.h): the host starts them and waits for none. Where it cannot tell, and for boxes,
+// each piece is a request whose reply comes when the device is done.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
@@ -27,17 +31,21 @@ struct Piece {
   uint64_t bytes() const { return width * height * depth; }
 };
 
-// How rows are cut into pieces of at most `most_bytes`.
+// How rows are cut into pieces, in order.
 class Cut {
  public:
-  Cut(const HostRows& rows, uint64_t most_bytes);
-  uint64_t count() const { return across_ * down_ * deep_; }
-  Piece At(uint64_t index) const;
+  // Pieces of at most kBulkBytes. Those of linear memory begin small, so that thread and device soon work
+  // side by side, and, if somebody waits for the last one, end small.
+  Cut(const HostRows& rows, bool ends_small);
+  bool done() const { return begun_ == all_; }
+  Piece Next();
 
  private:
   HostRows rows_;
-  uint64_t width_, height_, depth_;    // of a piece, but for the last ones
-  uint64_t across_, down_, deep_ = 0;  // pieces
+  bool linear_, ends_small_;
+  uint64_t width_, height_, depth_;  // of a piece of a box, but for the last ones
+  uint64_t across_, down_;           // such pieces
+  uint64_t begun_ = 0, all_;         // bytes of linear memory, pieces of a box
 };
 
 // `put` writes the body of the message for one piece. What the message asks of the host is done when its
@@ -45,6 +53,20 @@ class Cut {
 // device, small enough (CapturesSource).
 CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
                     const std::function<void(Writer&, const Piece&)>& put);
+
+struct LinearCopy {
+  CUdeviceptr device;  // known to be good
+  std::byte* host;
+  uint64_t bytes;
+  CUstream stream;
+  CopyForm form;
+  bool to_device;
+  // The copy is over when its source is taken: nothing was left to wait for.
+  bool leaves;
+  uint64_t posts = 0;  // records posted up to the end of a copy that was waited for
+};
+// By words. False: nothing was sent, it cannot be done so (now, or there).
+bool CopyByWords(LinearCopy* copy, CUresult* result);
 
 // The asynchronous copy of pageable memory returns before the stream has come to it: up to 1 MiB, as
 // natively.

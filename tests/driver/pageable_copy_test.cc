@@ -190,6 +190,27 @@ TEST_F(PageableCopyTest, SmallCopiesWhenNothingIsLeft) {
   }
 }
 
+// Large ones too may return before the device has all of it, and are seen by whatever is sent after them.
+TEST_F(PageableCopyTest, LargeCopiesWhenNothingIsLeft) {
+  CUdeviceptr second = 0;
+  OK(cuMemAlloc(&second, kMost));
+  std::vector<unsigned char> source(kMost), back(kMost), expected(kMost);
+  uint32_t seed = 0;
+  for (const size_t bytes : {(size_t{1} << 20) + 1, size_t{3} << 20, kMost - 1, (size_t{2} << 20) + 4096}) {
+    Fill(expected.data(), bytes, ++seed);
+    source = expected;
+    OK(cuCtxSynchronize());
+    for (int copy = 0; copy < 3; ++copy) {
+      OK(cuMemcpyHtoD(device_, source.data(), bytes));
+      std::memset(source.data(), 0xff, bytes);
+      OK(cuMemcpyDtoDAsync(second, device_, bytes, blocking_));
+      OK(cuMemcpyDtoHAsync(back.data(), second, bytes, blocking_));
+      ASSERT_EQ(std::memcmp(back.data(), expected.data(), bytes), 0) << bytes << " " << copy;
+      source = expected;
+    }
+  }
+}
+
 // The source may change as soon as the call has returned, also while the stream has not come to the copy, and
 // of more copies than anybody has room for.
 TEST_F(PageableCopyTest, SourcesAreTakenAtOnce) {

@@ -15,6 +15,8 @@
 namespace causeway::guest {
 namespace {
 
+[[maybe_unused]] const int threads_asked_for = setenv("CAUSEWAY_COPY_THREADS", "4", 1);
+
 TEST(CopyThreads, EveryPartRunsOnce) {
   for (const uint32_t count : {0u, 1u, 2u, 7u, 1000u}) {
     std::vector<std::atomic<int>> runs(count);
@@ -55,6 +57,31 @@ TEST(CopyThreads, JobsDoNotWaitForEachOther) {
   EXPECT_EQ(from, to);
   other_done.store(true);
   first.join();
+}
+
+// Helpers come and go while parts are offered.
+TEST(CopyThreads, AsManyHelpersAsAreWanted) {
+  constexpr uint64_t kParts = 3000;
+  class Counted final : public CopyJob {
+   public:
+    ~Counted() override { Leave(); }
+    std::atomic<int> runs[kParts] = {};
+
+   private:
+    void Do(uint64_t part) override { runs[part].fetch_add(1); }
+  } job;
+  job.Join(2);
+  for (uint64_t offered = 0; offered < kParts;) {
+    job.Offer(offered += 10);
+    if (offered % 300 == 0) job.ChangeHelpers(static_cast<uint32_t>(offered / 300 % 4));
+    if (offered % 700 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 5 && job.DoOne(); ++i) {
+    }
+  }
+  while (job.DoOne()) {
+  }
+  job.Leave();
+  for (const auto& runs : job.runs) ASSERT_EQ(runs.load(), 1);
 }
 
 TEST(CopyThreads, ChildrenHaveTheirOwn) {
