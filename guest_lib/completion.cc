@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
 #include "guest_lib/managed/work.h"
 #include "guest_lib/remote.h"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr uint32_t kWords = 64;  // streams beyond so many ask the host
 
-std::atomic<bool> more_than_waiting{false};
+std::atomic<bool> may_print{false};
 std::atomic<bool> any_stream{false};
 std::atomic<bool> any_blocking_stream{false};
 std::atomic<bool> useless{false};  // a mark did not come although the stream was done
@@ -79,8 +80,8 @@ Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
 }  // namespace
 
 bool MayWatchWords() {
-  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) ||
-      more_than_waiting.load(std::memory_order_acquire))
+  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) || MayKernelsPrint() ||
+      MayGiveMemoryBack())
     return false;
   Session* session = Session::Get();
   const Object* current = CurrentContextObject();
@@ -171,8 +172,12 @@ bool AreMarksWanted() {
   return wanted;
 }
 
-void NoteMoreThanWaiting() {
-  more_than_waiting.store(true, std::memory_order_release);
+void NotePrintingKernels() {
+  may_print.store(true, std::memory_order_release);
+}
+
+bool MayKernelsPrint() {
+  return may_print.load(std::memory_order_acquire);
 }
 
 void NoteStream(bool blocking) {

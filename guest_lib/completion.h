@@ -46,9 +46,10 @@ void NoteUselessWords();
 bool AreMarksWanted();
 // Shared memory for the words, registered with the driver before any work exists.
 void UseCompletionWords(HotWord* memory);
-// From now on synchronising does more than wait: kernels may print, whose text comes out then, or there is
-// memory of pools, which the driver gives back then. So no call is left out any more.
-void NoteMoreThanWaiting();
+// From now on kernels may print. Their text comes out when the program synchronises, so that no call is left
+// out any more, and the host looks for it (kMayPrint).
+void NotePrintingKernels();
+bool MayKernelsPrint();
 // A stream was made. Marks in the legacy stream would hold up one that orders with it, and none says anything
 // of another.
 void NoteStream(bool blocking);

@@ -429,7 +429,9 @@ CUresult cuCtxSynchronize() {
   Mark mark;
   if (mark.AwaitContext(&known)) return inquiry.Note(known, mark.posts());
   const BlockingWaits waits;
+  const GivingBack giving_back;
   known = Wait<Op::cuCtxSynchronize>();
+  giving_back.Note(known);
   if (known == CUDA_SUCCESS) mark.MustHaveCome();
   return inquiry.Note(known);
 }

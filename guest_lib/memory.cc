@@ -61,7 +61,6 @@ CUresult AllocateOnStream(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
   if (bytes == 0) return ask();  // no error, and nothing to remember
   // What is allocated in a capture belongs to the graph.
   const uint64_t source = AnyCapture() ? 0 : SourceOfPool(pool);
-  NoteMoreThanWaiting();
   CUresult result = CUDA_SUCCESS;
   if (TakeFreed(address, bytes, source, stream, &result)) {
     if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true, Find(pool), source);
@@ -70,8 +69,10 @@ CUresult AllocateOnStream(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
   result = ask();
   if (result == CUDA_ERROR_OUT_OF_MEMORY && WaitForLateFrees()) result = ask();
   if (result != CUDA_SUCCESS) return result;
-  return Admit(*address, bytes, true, Find(pool), source,
-               [&] { Post<Op::cuMemFreeAsync>(*address, stream); });
+  return Admit(*address, bytes, true, Find(pool), source, [&] {
+    Post<Op::cuMemFreeAsync>(*address, stream);
+    NoteFreedOnHost(stream);
+  });
 }
 
 bool SetDeviceSyncMemops(CUdeviceptr address, bool value) {
@@ -248,6 +249,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (FreeToHostPoolNow(address, &result)) return result;
   Forgotten allocation(address);
   result = Wait<Op::cuMemFree_v2>(address);
+  if (allocation.known() && allocation.allocation().from_pool) NotePoolsKeepLess();
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
 }
@@ -275,11 +277,19 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (FreeToHostPool(address, stream, &result)) return result;
   Forgotten allocation(address);
   // What a graph allocates comes back with each launch: the driver knows.
-  if (!allocation.known()) return address != 0 ? Wait<Op::cuMemFreeAsync>(address, stream) : CUDA_SUCCESS;
+  if (!allocation.known()) {
+    if (address == 0) return CUDA_SUCCESS;
+    result = Wait<Op::cuMemFreeAsync>(address, stream);
+    NoteFreedOnHost(stream);
+    return result;
+  }
   const DeviceAllocation& freed = allocation.allocation();
   const bool held = !freed.sync_memops && freed.context == CurrentContextObject() &&
                     HoldFreed(address, freed.bytes, freed.source, stream, &result);
-  if (!held) result = PostWork<Op::cuMemFreeAsync>(WorksOn(stream), address, stream);
+  if (!held) {
+    result = PostWork<Op::cuMemFreeAsync>(WorksOn(stream), address, stream);
+    NoteFreedOnHost(stream);
+  }
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
 }

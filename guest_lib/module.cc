@@ -63,7 +63,7 @@ struct LoadMessage {
 // A large image is asked for first: another process of this machine may have sent it.
 template <class T>
 CUresult Load(Op op, T* handle, const Image& image, JitOptions* options) {
-  if (AreMarksWanted() && image.MayPrint()) NoteMoreThanWaiting();
+  if (!MayKernelsPrint() && image.MayPrint()) NotePrintingKernels();
   ChannelLease lease;
   if (lease.error() != CUDA_SUCCESS) return lease.error();
   Object* object = NewObject(kKindOf<T>, op == Op::cuLibraryLoadData ? nullptr : CurrentContextObject());

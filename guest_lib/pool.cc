@@ -50,6 +50,12 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
   return Wait<Op::cuMemSetMemPool>(location, type, pool);
 }
 
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  const CUresult result = Wait<Op::cuMemPoolSetAttribute>(pool, attribute, value);
+  if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) NotePoolsKeepLess();
+  return result;
+}
+
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (const CUresult result = InitialisedOrError()) return result;
   DropClosedDescriptors();

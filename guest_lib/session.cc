@@ -13,6 +13,7 @@
 
 #include "guest_lib/address_windows.h"
 #include "guest_lib/callbacks.h"
+#include "guest_lib/completion.h"
 #include "guest_lib/context.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
@@ -420,7 +421,7 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
   }
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op);
-  header.flags = static_cast<uint16_t>(flags | thread_.capture_mode);
+  header.flags = static_cast<uint16_t>(flags | thread_.capture_mode | (MayKernelsPrint() ? kMayPrint : 0));
   header.context = context_;
   header.main_sequence = session_->transport().main_sequence();
   header.bulk_offset = bulk_offset;

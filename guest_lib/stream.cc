@@ -124,7 +124,9 @@ CUresult cuStreamSynchronize(CUstream stream) {
   Mark mark;
   if (mark.Await(stream, &known)) return inquiry.Note(known, mark.posts());
   const BlockingWaits waits;
+  const GivingBack giving_back(stream);
   known = Wait<Op::cuStreamSynchronize>(stream);
+  giving_back.Note(known);
   if (known == CUDA_SUCCESS) mark.MustHaveCome();
   return inquiry.Note(known);
 }

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "ivshmem_ring/flight_recorder.h"
+
 namespace causeway::host {
 namespace {
 
@@ -48,6 +50,15 @@ bool Output::Redirect() {
 
 int Output::LogFd() {
   return log_fd;
+}
+
+bool Output::IsLookDue() {
+  constexpr uint64_t kTicks = 50'000'000;  // of a time stamp counter of some GHz
+  static std::atomic<uint64_t> next{0};
+  const uint64_t now = FlightTicks();
+  if (now < next.load(std::memory_order_relaxed)) return false;
+  next.store(now + kTicks, std::memory_order_relaxed);
+  return true;
 }
 
 bool Output::Pending() {

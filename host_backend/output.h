@@ -15,7 +15,9 @@ class Output {
   static bool Redirect();
   static int LogFd();
 
-  // Cheap test for unread text; true at most once per text until Take() has drained it.
+  // True some fifty times a second, for whoever looks for text that nobody expects.
+  bool IsLookDue();
+  // Three system calls to find unread text; true at most once per text until Take() has drained it.
   bool Pending();
   // Copies unread text: pieces of {u32 stream (1 or 2), u32 bytes, text}; returns bytes used, 0 when drained.
   size_t Take(std::span<std::byte> space);

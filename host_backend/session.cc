@@ -231,10 +231,14 @@ bool Session::PutReply(uint32_t channel, const RecordHeader& reply, std::span<co
   return true;
 }
 
-// Tells the guest to fetch what kernels have printed and the driver has logged.
+// Tells the guest to fetch what kernels have printed and the driver has logged. Looking costs system calls,
+// which is more than a message. Kernels print only where the guest says that they may; a failed assertion is
+// an error; what else the driver writes may come some milliseconds later.
 void Session::NoteText(RecordHeader* reply) {
   const auto op = static_cast<Op>(reply->op);
-  if (op != Op::kFetchOutput && ((FlushesOutput(op) && output_.Pending()) || logs_.Pending()))
+  if (op == Op::kFetchOutput) return;
+  const bool expected = (reply->flags & kMayPrint) != 0 || reply->result != CUDA_SUCCESS;
+  if ((FlushesOutput(op) && (expected || output_.IsLookDue()) && output_.Pending()) || logs_.Pending())
     reply->flags |= kOutputPending;
 }
 
@@ -284,11 +288,12 @@ void Session::ServeChannel(uint32_t channel) {
     request.staged = staged;
     RecordHeader reply{};
     reply.op = header.op;
+    reply.flags = header.flags & kMayPrint;  // for NoteText
     reply.bulk_offset = header.bulk_offset;
     reply.result = Execute(request);
     reply.bulk_bytes = request.bulk_written;
     if (staged) {
-      reply.flags = header.flags & kStagedLast;
+      reply.flags |= header.flags & kStagedLast;
       pieces.Add(reply, request.done);
       transport_->DoneRequest(channel);
       continue;

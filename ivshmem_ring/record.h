@@ -34,6 +34,7 @@ enum RecordFlags : uint16_t {
   kLargeReply = 0x80,      // the reply's body comes back in the bulk buffer
   kStaged = 0x100,         // a piece of a copy: its reply waits for the device, the next request does not
   kStagedLast = 0x200,     // the last piece: with its reply the copy is over
+  kMayPrint = 0x400,       // channel request: kernels of the process may print, the host looks for their text
 };
 
 inline constexpr uint16_t kPadOp = 0xffff;  // fills the end of a ring, so that no record wraps

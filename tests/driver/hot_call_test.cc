@@ -46,7 +46,6 @@ class HotCallTest : public DriverTest {
 };
 
 // With completion words the host is not even asked whether it is done, as long as that does not take long.
-// First, before the process has memory of pools, which synchronising returns.
 TEST_F(HotCallTest, CompletionWords) {
   uint32_t n = 1, one = 1;
   void* parameters[] = {&data_, &n, &one};
@@ -60,6 +59,33 @@ TEST_F(HotCallTest, CompletionWords) {
   }
   if (counts_) {
     EXPECT_EQ(unasked, (wanted == nullptr || std::strcmp(wanted, "call") != 0) && SharesMemory());
+  }
+}
+
+// Synchronising gives back what was freed to a pool: the host is asked once after a free, and then no more.
+TEST_F(HotCallTest, CompletionWordsAndPools) {
+  uint32_t n = 1, one = 1;
+  void* parameters[] = {&data_, &n, &one};
+  const char* wanted = std::getenv("CAUSEWAY_COMPLETION");
+  const bool words = (wanted == nullptr || std::strcmp(wanted, "call") != 0) && SharesMemory();
+  bool unasked = false;
+  for (uint32_t round = 1; round <= 100; ++round) {
+    CUdeviceptr address = 0;
+    OK(cuMemAllocAsync(&address, 4096, stream_));
+    OK(cuMemsetD32Async(address, 7, 1024, stream_));
+    OK(cuMemFreeAsync(address, stream_));
+    const uint64_t before = RepliesAwaited();
+    OK(cuStreamSynchronize(stream_));
+    const uint64_t after_free = RepliesAwaited();
+    OK(cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr));
+    OK(cuStreamSynchronize(stream_));
+    if (counts_) {
+      EXPECT_NE(after_free, before);
+    }
+    unasked = unasked || RepliesAwaited() == after_free;
+  }
+  if (counts_) {
+    EXPECT_EQ(unasked, words);
   }
 }
 
