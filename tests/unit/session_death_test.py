@@ -101,7 +101,9 @@ class Deaths(sessions.Sessions):
     def slices(self, client):
         """How many slices of its region the guest has, by the owner table, and how many bytes the region keeps."""
         for link in pathlib.Path(f"/proc/{client.process.pid}/fd").iterdir():
-            if "memfd:causeway" in os.readlink(link) and "std" not in os.readlink(link):
+            name = os.readlink(link)
+            # A memory file, or a file without a name where the daemon may mount.
+            if name.startswith(("/memfd:causeway-region", "/#")):
                 with open(link, "rb") as region:
                     region.seek(OWNER_TABLE)
                     owners = struct.unpack("<128H", region.read(256))
