@@ -19,7 +19,8 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kSmallestChunk = 64u << 10;
 constexpr uint64_t kMostChunks = 4096;       // of an area: each may become a mapping of its own
-constexpr uint64_t kWindowBytes = 2u << 20;  // fetched at once when a program goes through in order
+constexpr uint64_t kWindowBytes = 4u << 20;  // fetched at once when a program goes through in order
+constexpr size_t kSureChunks = 4;            // after so many in order, the next are fetched ahead
 constexpr uint64_t kSharedWindowBytes = 256u << 10;
 constexpr uint64_t kRestoredBytes = 1u << 20;  // of a variable
 constexpr size_t kMostByteRuns = 256;          // of a chunk that are sent to the byte
@@ -148,6 +149,7 @@ Access ManagedAreas::AccessOf(const Area& area, State state) {
     case State::kAbsent:
       return Access::kAbsent;
     case State::kAway:
+    case State::kReady:
       return Access::kNone;
     case State::kClean:
       return Access::kRead;
@@ -283,6 +285,7 @@ bool ManagedAreas::GiveBackAll(bool keep_fresh) {
     State state;
   };
   std::vector<Taken> taken;
+  ahead_ = 0;
   for (auto& [begin, area] : areas_) {
     if (area.accessible == 0 || (keep_fresh && area.fresh)) continue;
     for (size_t i = 0; i < area.state.size();) {
@@ -335,8 +338,8 @@ void ManagedAreas::Restore() {
       Area& area = *Find(at);
       const size_t chunk = (at - area.begin) / area.chunk_bytes;
       at = area.ChunkEnd(chunk);
-      if (area.state[chunk] != State::kAway || (!chunks.empty() && chunks.back() == std::pair{&area, chunk}))
-        continue;
+      const bool away = area.state[chunk] == State::kAway || area.state[chunk] == State::kReady;
+      if (!away || (!chunks.empty() && chunks.back() == std::pair{&area, chunk})) continue;
       chunks.emplace_back(&area, chunk);
       AddSpans(area, area.ChunkBegin(chunk), area.ChunkEnd(chunk), &spans);
     }
@@ -395,9 +398,41 @@ bool ManagedAreas::Serve(const PageFault& fault) {
   // Said before work is asked after: a thread that starts some says so before it looks here (MessageMark).
   ++accessible_;
   const bool shared = PublishAccessible(accessible_);
-  const Run run = Window(*area, chunk, state, shared ? kSharedWindowBytes : kWindowBytes);
-  if (state == State::kAway) Fetch(*area, run, shared);
-  SetState(*area, run, !writes ? State::kClean : shared ? State::kShared : State::kOwned);
+  const State wanted = !writes ? State::kClean : shared ? State::kShared : State::kOwned;
+  if (state == State::kReady) {
+    SetState(*area, {chunk, 1}, wanted);
+    if (!shared) PlanAhead(*area, wanted);
+  } else {
+    const bool in_order = chunk == area->next_fault;
+    const Run run = Window(*area, chunk, state, shared ? kSharedWindowBytes : kWindowBytes);
+    if (state == State::kAway) Fetch(*area, run, shared);
+    SetState(*area, run, wanted);
+    if (state == State::kAway && in_order && run.count >= kSureChunks && !shared) PlanAhead(*area, wanted);
+  }
+  --accessible_;
+  return true;
+}
+
+void ManagedAreas::PlanAhead(const Area& area, State state) {
+  const size_t next = area.next_fault;
+  if (next >= area.state.size() || area.state[next] != State::kAway) return;
+  ahead_ = area.ChunkBegin(next);
+  ahead_state_ = state;
+}
+
+bool ManagedAreas::ReadAhead() {
+  Area* area = ahead_ != 0 ? Find(ahead_) : nullptr;
+  if (area == nullptr) return false;
+  const size_t chunk = (ahead_ - area->begin) / area->chunk_bytes;
+  ahead_ = 0;
+  if (area->state[chunk] != State::kAway) return false;
+  ++accessible_;  // as Serve
+  if (!PublishAccessible(accessible_)) {
+    const Run run = Window(*area, chunk, State::kAway, kWindowBytes);
+    Fetch(*area, run, false);
+    if (run.count > 1) SetState(*area, {chunk + 1, run.count - 1}, ahead_state_);
+    Mark(*area, {chunk, 1}, State::kReady);
+  }
   --accessible_;
   return true;
 }

@@ -5,6 +5,8 @@
 //   away     the driver's bytes count: no access, and whoever touches the chunk makes it be fetched
 //   clean    a copy to read, of when it was fetched
 //   owned    this process's bytes count: read and written at will, while no work is under way
+//   ready    fetched ahead, while no work is under way, and not accessible yet: to touch it says that the
+//            program goes on in order
 //   shared   fetched and written while work is under way: a twin says what was fetched, and only bytes that
 //            differ from it are this process's
 //
@@ -56,6 +58,9 @@ class ManagedAreas {
   // The same while work is under way; memory that is still fresh stays unless the program wrote elsewhere
   // too. False if neither side had anything new.
   bool Exchange();
+  // After a fault of a program that goes through memory in order: fetches what it will want next, while it
+  // works on what it has. False if there is nothing to do.
+  bool ReadAhead();
   // No work is under way: variables become accessible again without a fault, which system calls would not
   // survive.
   void Restore();
@@ -65,7 +70,7 @@ class ManagedAreas {
   uint64_t borrowed() const { return borrowed_; }
 
  private:
-  enum class State : uint8_t { kAbsent, kAway, kClean, kOwned, kShared };
+  enum class State : uint8_t { kAbsent, kAway, kReady, kClean, kOwned, kShared };
   struct Twin {
     std::unique_ptr<std::byte[]> bytes;
     uint64_t order;
@@ -103,6 +108,7 @@ class ManagedAreas {
   static std::vector<Run> WholeWords(const std::vector<Run>& runs);
   void AddShared(const Area& area, size_t chunk, const Twin& twin, std::vector<ManagedSpan>* spans);
   bool GiveBackAll(bool keep_fresh);
+  void PlanAhead(const Area& area, State state);
   void Fetch(Area& area, Run run, bool shared);
   void Failed(CUresult result);
 
@@ -112,6 +118,9 @@ class ManagedAreas {
   std::map<uint64_t, ManagedMemory> memory_;  // by address
   uint64_t accessible_ = 0, borrowed_ = 0, order_ = 0;
   size_t variables_ = 0;
+  // What to fetch ahead: from there on, and what becomes of it.
+  uint64_t ahead_ = 0;  // 0: nothing
+  State ahead_state_ = State::kClean;
   bool news_ = false;  // a fetch brought something new since the last Exchange
   bool complained_ = false;
 };

@@ -4,7 +4,26 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guest_lib/copy_threads.h"
+
 namespace causeway::guest {
+
+namespace {
+
+constexpr uint64_t kAloneBytes = 512u << 10;  // up to here one thread is as fast
+constexpr uint64_t kPartBytes = 64u << 10;
+
+// Neither side is memory that the program can see, so no helper faults here.
+void CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
+  const uint32_t threads = bytes >= kAloneBytes ? PipelineThreadCount() : 1;
+  if (threads > 1) {
+    CopyInParts(to, from, bytes, kPartBytes, threads - 1);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+}  // namespace
 
 CUresult ManagedLink::Open() {
   session_ = Session::Get();
@@ -46,7 +65,7 @@ CUresult ManagedLink::Copy(const std::vector<ManagedSpan>& spans, bool to_host, 
       }
       const uint64_t piece = std::min<uint64_t>(kBulkBytes - message->bytes, span.count - at);
       std::byte* const buffer = buffer_[(first_ + sent_) % buffers_].bytes;
-      if (to_host) std::memcpy(buffer + message->bytes, span.bytes + at, piece);
+      if (to_host) CopyBytes(buffer + message->bytes, span.bytes + at, piece);
       message->place[message->body.count] = span.bytes + at;
       message->piece[message->body.count++] = {span.address + at, piece};
       message->bytes += static_cast<uint32_t>(piece);
@@ -105,9 +124,9 @@ CUresult ManagedLink::Collect(bool to_host, bool* changed) {
       // Pages that nobody has written stay holes when they are to hold zeros; see ManagedAreas.
       const bool same = std::memcmp(message.place[i], from, bytes) == 0;
       if (changed != nullptr && !same) *changed = true;
-      if (!same) std::memcpy(message.place[i], from, bytes);
+      if (!same) CopyBytes(message.place[i], from, bytes);
     } else {
-      std::memcpy(message.place[i], from, bytes);
+      CopyBytes(message.place[i], from, bytes);
     }
     from += bytes;
   }

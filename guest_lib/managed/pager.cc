@@ -87,6 +87,7 @@ class Server {
       ServeAll();
       ServeFaults();
       PublishAccessible(areas_.accessible());
+      if (areas_.ReadAhead()) continue;  // a thread may wait already
       if (const int64_t left = TimeToExchange()) watch_.Wait(left);
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Managed memory at work: an ordinary program on the driver API, for NVIDIA's library and Causeway's alike.
-//   managed_bench [MIB]      1024 unless said otherwise
+//   managed_bench [MIB]        1024 unless said otherwise
+//   managed_bench MIB touch    the first touch of either processor alone, to count what it costs
 // Run it natively, then as `causeway run -- managed_bench` with CAUSEWAY_MANAGED=coherent and =migrating.
 #include <cuda.h>
 
@@ -92,6 +93,27 @@ void Say(const char* what, double value, const char* unit) {
   std::printf("%-52s %10.2f %s\n", what, value, unit);
 }
 
+// The device's touch is a fill of the first page, before which all that the program wrote must be there.
+void MeasureTouches(uint64_t bytes) {
+  const double gigabytes = static_cast<double>(bytes) / 1e9;
+  CUdeviceptr data = 0;
+  CHECK(cuMemAllocManaged(&data, bytes, CU_MEM_ATTACH_GLOBAL));
+  auto* words = reinterpret_cast<uint64_t*>(data);
+  std::memset(words, 1, bytes);
+  double start = Now();
+  CHECK(cuMemsetD8(data, 2, 4096));
+  CHECK(cuCtxSynchronize());
+  Say("device's touch after the program wrote all", gigabytes / (Now() - start), "GB/s");
+  start = Now();
+  const uint64_t sum = Sum(words, bytes);
+  Say("program reads all", gigabytes / (Now() - start), "GB/s");
+  if (sum != 0x0101010101010101 * (bytes / 8 + 512)) {
+    std::fprintf(stderr, "managed_bench: the sum is wrong\n");
+    std::exit(1);
+  }
+  CHECK(cuMemFree(data));
+}
+
 void Measure(uint64_t bytes) {
   const double gigabytes = static_cast<double>(bytes) / 1e9;
   CUdeviceptr data = 0, plain = 0;
@@ -175,7 +197,7 @@ void Measure(uint64_t bytes) {
 int main(int count, char** arguments) {
   const uint64_t mebibytes = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 1024;
   if (mebibytes == 0 || mebibytes > 1u << 20) {
-    std::fprintf(stderr, "usage: managed_bench [MIB]\n");
+    std::fprintf(stderr, "usage: managed_bench [MIB [touch]]\n");
     return 2;
   }
   CUcontext context = nullptr;
@@ -185,6 +207,7 @@ int main(int count, char** arguments) {
   CHECK(cuCtxSetCurrent(context));
   CHECK(cuModuleLoadData(&module, kText));
   CHECK(cuModuleGetFunction(&add_one, module, "add_one"));
-  Measure(mebibytes << 20);
+  count > 2 && std::strcmp(arguments[2], "touch") == 0 ? MeasureTouches(mebibytes << 20)
+                                                       : Measure(mebibytes << 20);
   return 0;
 }
