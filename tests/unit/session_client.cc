@@ -3,6 +3,7 @@
 // Usage: session_client LIBRARY MODE [ARGUMENTS]
 #include <cuda.h>
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -196,6 +197,23 @@ int Lose(Guest& guest, const std::string& how) {
     Say("started", getpid());
     const CUresult result = RegisterInThreads(guest, ~0u);
     guest.SayLoss(result, Clock::now());
+  } else if (how == "managed") {  // pages come all the time, for the program and for system calls
+    constexpr size_t kBytes = 16u << 20;
+    CUdeviceptr memory = 0;
+    Need("managed", DRIVER(cuMemAllocManaged)(&memory, kBytes, CU_MEM_ATTACH_GLOBAL));
+    auto* const bytes = reinterpret_cast<volatile char*>(memory);
+    const int file = memfd_create("session_client", MFD_CLOEXEC);
+    Say("started", getpid());
+    CUresult result = CUDA_SUCCESS;
+    auto before = Clock::now();
+    while (result == CUDA_SUCCESS) {
+      before = Clock::now();
+      result = DRIVER(cuMemsetD8Async)(memory, 1, kBytes, nullptr);
+      if (result == CUDA_SUCCESS) result = DRIVER(cuCtxSynchronize)();
+      for (size_t i = 0; i < kBytes / 2; i += 4096) bytes[i] = bytes[i];
+      if (pwrite(file, const_cast<char*>(bytes) + kBytes / 2, kBytes / 2, 0) < 0) bytes[kBytes / 2] = 1;
+    }
+    guest.SayLoss(result, before);
   } else {
     Say("started", getpid());
     CUresult result = CUDA_SUCCESS;

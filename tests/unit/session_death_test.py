@@ -143,6 +143,24 @@ class Deaths(sessions.Sessions):
         self.lose_worker("register")  # the client compares its memory
         self.expect_working()
 
+    def test_worker_killed_while_managed_pages_come(self):
+        self.start()
+        for faults in "userfaultfd", "signals":
+            for round_number in range(3):
+                with self.subTest(faults, round=round_number):
+                    client = Client(self, self.address, "lose", "managed", CAUSEWAY_MANAGED="migrating",
+                                    CAUSEWAY_MANAGED_FAULTS=faults)
+                    client.started()
+                    worker = self.worker_of(client)
+                    time.sleep(0.05 + 0.03 * round_number)
+                    os.kill(worker, signal.SIGKILL)
+                    out, err, code = client.result()  # with the bytes that it has, until a call answers
+                    self.assertEqual((code, out[-1].split()[:2]), (0, ["lost", str(LOST)]), (out, err))
+                    self.assertLess(int(out[-1].split()[3]), 2000, "the error comes late")
+                    self.assertTrue(any("the session is lost" in line for line in err), err)
+                    self.wait_idle()
+        self.expect_working()
+
     def test_many_sessions_leave_nothing(self):
         self.start()
         self.expect_working()
