@@ -421,7 +421,8 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
   }
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op);
-  header.flags = static_cast<uint16_t>(flags | thread_.capture_mode | (MayKernelsPrint() ? kMayPrint : 0));
+  header.flags = static_cast<uint16_t>(flags | thread_.capture_mode | (MayKernelsPrint() ? kMayPrint : 0) |
+                                       (thread_.blocking_waits ? kBlockingWait : 0));
   header.context = context_;
   header.main_sequence = session_->transport().main_sequence();
   header.bulk_offset = bulk_offset;

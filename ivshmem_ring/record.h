@@ -35,6 +35,7 @@ enum RecordFlags : uint16_t {
   kStaged = 0x100,         // a piece of a copy: its reply waits for the device, the next request does not
   kStagedLast = 0x200,     // the last piece: with its reply the copy is over
   kMayPrint = 0x400,       // channel request: kernels of the process may print, the host looks for their text
+  kBlockingWait = 0x800,   // channel request: its caller sleeps meanwhile, and wants no processor spent on it
 };
 
 inline constexpr uint16_t kPadOp = 0xffff;  // fills the end of a ring, so that no record wraps

@@ -217,7 +217,7 @@ RingServer::Channel& RingServer::At(uint32_t index) {
 ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
                                   std::span<const std::byte>* record, uint64_t* now) {
   WaitPolicy policy = policy_;
-  const uint64_t expected_us = budget.expected_us();
+  const uint64_t expected_us = frugal_.load(std::memory_order_relaxed) ? 0 : budget.expected_us();
   policy.nap_after_us = budget.us();
   policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
@@ -280,6 +280,8 @@ ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::by
       Receive(channel.requests, host_->channel[index].waiting, channel.budget, record, &now);
   if (status == ReceiveStatus::kRecord) {
     const RecordHeader header = HeaderOf(record->data());
+    const bool frugal = (header.flags & kBlockingWait) != 0;
+    if (frugal != frugal_.load(std::memory_order_relaxed)) frugal_.store(frugal, std::memory_order_relaxed);
     channel.sequence = header.sequence;
     flight_.Begin(index, header, static_cast<uint32_t>(header.main_sequence), now);
   }

@@ -110,6 +110,8 @@ class RingServer : public ServerTransport {
   uint64_t main_ticks_ = 0;
   const WaitPolicy policy_ = IdlePolicy();
   SpinBudget main_budget_{policy_.spin_us};
+  // The newest request was of a caller who sleeps meanwhile: then nobody here spins to meet the next work.
+  std::atomic<bool> frugal_{false};
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};
   std::mutex async_mutex_;
