@@ -21,9 +21,9 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint32_t kWindow = 6;               // pieces of one copy that have a buffer
-constexpr uint32_t kMostPosted = 3;           // of those, that the device has or is about to have
-constexpr uint64_t kUnits = 8;                // parts of a piece, each copied by one thread
+constexpr uint32_t kWindow = 6;      // pieces of one copy that have a buffer
+constexpr uint32_t kMostPosted = 3;  // of those, that the device has or is about to have
+constexpr uint64_t kUnits = 16;      // parts of a piece, each copied by one thread: 64 KiB take some 5 µs
 constexpr uint64_t kSmallPiece = 256u << 10;  // the first
 constexpr uint64_t kLargeCopy = 2u << 20;     // boxes of less are cut into small pieces
 constexpr uint64_t kPage = 4096;
@@ -266,6 +266,7 @@ void Pipeline::Do(uint64_t unit) {
 bool Pipeline::Open() {
   const uint32_t share = std::max(1u, kBulkBuffers / copies_under_way.load(std::memory_order_relaxed));
   if (cut_.done() || opened_ - closed_ >= std::min(kWindow, share)) return false;
+  if (!to_device_ && opened_ - answered_ >= link_.most()) return false;  // it could not be sent
   Slot& slot = At(opened_);
   if (opened_ == closed_) {
     slot.buffer = session().AcquireBulk();
