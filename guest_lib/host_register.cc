@@ -77,10 +77,11 @@ bool PutAnonymousBack(const Mapping& mapping, std::byte* aside) {
   }
   std::byte* pages = aside != nullptr ? aside : FreshLike(mapping.begin, bytes);
   if (pages == nullptr) return false;
+  const bool there = aside != nullptr && AreThere(aside, bytes);
   std::byte* old = ReserveLike(mapping.begin, bytes);
   const Replacements replacements{.pages = pages,
                                   .zeroed = aside == nullptr,
-                                  .source = aside != nullptr ? PageSource::kThere : PageSource::kMade,
+                                  .source = there ? PageSource::kThere : PageSource::kMade,
                                   .aside = old,
                                   .leave = {mapping.begin, mapping.end}};
   uint64_t done = 0;

@@ -35,6 +35,11 @@ void KeepAside(std::byte* aside, uint64_t bytes) {
   madvise(aside, bytes, MADV_DONTFORK);
 }
 
+bool AreThere(std::byte* aside, uint64_t bytes) {
+  unsigned char resident = 0;
+  return mincore(aside + PageFloor(bytes / 2), kPageBytes, &resident) == 0 && (resident & 1) != 0;
+}
+
 bool WakeAside(std::byte* aside, uint64_t bytes) {
   return mprotect(aside, bytes, PROT_READ | PROT_WRITE) == 0 && madvise(aside, bytes, MADV_DOFORK) == 0;
 }

@@ -16,6 +16,9 @@ namespace causeway::guest {
 std::byte* ReserveAside(const Mapping& mapping);
 // The pages have gone there.
 void KeepAside(std::byte* aside, uint64_t bytes);
+// Whether there are any: the program may never have touched them, and the kernel may have taken them. One in
+// the middle is asked for all.
+bool AreThere(std::byte* aside, uint64_t bytes);
 // They can be written again, to go back. False: they cannot, and are as they were.
 bool WakeAside(std::byte* aside, uint64_t bytes);
 // They are back, or never came: `bytes` wait no longer.

@@ -92,8 +92,10 @@ TEST_F(PagesAsideTest, ComeBackWithTheNewBytes) {
 TEST_F(PagesAsideTest, TheKernelMayTakeThem) {
   std::byte* aside = MoveOut();
   EXPECT_EQ(ResidentPages(aside), kBytes / 4096);
+  EXPECT_TRUE(AreThere(aside, kBytes));
   if (madvise(aside, kBytes, MADV_PAGEOUT) != 0) GTEST_SKIP() << "no MADV_PAGEOUT here";
   EXPECT_LT(ResidentPages(aside), kBytes / 4096 / 2);
+  EXPECT_FALSE(AreThere(aside, kBytes));
   std::memset(memory_, 'b', kBytes);
   MoveBack(aside);
   EXPECT_TRUE(IsFilled('b'));
