@@ -75,7 +75,7 @@ std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& l
   Waiter waiter(policy, &host_->main_head, nullptr, false);
   for (;;) {
     const uint32_t seen = Low(host_->main_head);
-    if (main_.Room() >= wanted) main_reserved_ = main_.Reserve(bytes);
+    main_reserved_ = main_.Room() >= wanted ? main_.Reserve(bytes) : nullptr;
     if (main_reserved_ != nullptr) return main_reserved_;
     lock.unlock();
     bool lost = false;

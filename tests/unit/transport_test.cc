@@ -159,6 +159,38 @@ TEST_P(Transport, PostingWaitsForAServerThatIsBehind) {
   EXPECT_EQ(ReplyWord(reply, 1), 0u);
 }
 
+// Threads that wait for room give the lock back meanwhile, and take each other's place.
+TEST_P(Transport, ThreadsWaitForRoomTogether) {
+  constexpr uint64_t kThreads = 4, kPosts = 3000;
+  constexpr size_t kBytes = 400;
+  TestSession session(GetParam());
+  ClientTransport& client = session.client();
+  ASSERT_TRUE(Post(client, kPostPause, 100));
+  std::mutex main_lock;
+  uint64_t next = 0;  // guarded by main_lock, given once the record has its place
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (uint64_t post = 0; post < kPosts; ++post) {
+        std::unique_lock lock(main_lock);
+        std::byte* record = client.ReserveMain(kBytes, lock);
+        ASSERT_NE(record, nullptr);
+        RecordHeader header{};
+        header.op = kPostValue;
+        std::memcpy(record, &header, sizeof header);
+        std::memcpy(record + sizeof header, &next, sizeof next);
+        ++next;
+        client.PublishMain(kBytes);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  ASSERT_TRUE(Request(client, 0, kOrder, {}));
+  const auto reply = client.AwaitReply(0);
+  EXPECT_EQ(ReplyWord(reply, 0), kThreads * kPosts + 1);
+  EXPECT_EQ(ReplyWord(reply, 1), 0u);
+}
+
 TEST_P(TransportProcesses, AKilledServerEndsEveryWaitWithAReason) {
   TestSession session(GetParam());
   ClientTransport& client = session.client();
