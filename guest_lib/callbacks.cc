@@ -122,7 +122,7 @@ bool Ask(ClientTransport& transport, const AwaitCallbackBody& body, DueCallback*
   if (record == nullptr) return false;
   RecordHeader header{};
   header.op = static_cast<uint16_t>(Op::kAwaitCallback);
-  std::memcpy(record, &header, sizeof header);
+  PutHeader(record, header);
   std::memcpy(record + sizeof header, &body, sizeof body);
   transport.PublishRequest(kCallbackChannel, kBytes);
   const auto reply = transport.AwaitReply(kCallbackChannel, {.patient = true});

@@ -250,7 +250,7 @@ void Session::FetchOutput(uint32_t channel) {
     if (record == nullptr) return;
     RecordHeader header{};
     header.op = static_cast<uint16_t>(Op::kFetchOutput);
-    std::memcpy(record, &header, kHeader);
+    PutHeader(record, header);
     transport().PublishRequest(channel, kHeader);
     const auto reply = transport().AwaitReply(channel);
     if (reply.size() <= kHeader) return;
@@ -331,7 +331,7 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
   if (works_.stream != nullptr && !works_.is_copy) header.main_sequence = WireOf(works_.stream);
   if (const Object* event = works_.event != nullptr ? works_.event : works_.awaited_event)
     header.bulk_offset = WireOf(event);
-  std::memcpy(record_, &header, kHeader);
+  PutHeader(record_, header);
   const uint64_t next = session_->transport().main_sequence();
   if (sequence != nullptr) *sequence = next;
   session_->activity_.NotePost(op_, works_, next);
@@ -427,7 +427,7 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
   header.main_sequence = session_->transport().main_sequence();
   header.bulk_offset = bulk_offset;
   header.bulk_bytes = bulk_bytes;
-  std::memcpy(record_, &header, kHeader);
+  PutHeader(record_, header);
   session_->transport().PublishRequest(channel_, kHeader + body.size());
   ++unanswered_;
   sent_ = op;

@@ -91,11 +91,8 @@ bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
   std::byte* space = nullptr;
   const size_t bytes = sizeof(RecordHeader) + record.size();
   if (!WaitUntil([&] { return (space = lane.in.Reserve(bytes)) != nullptr; })) return false;
-  RecordHeader envelope{};  // of the lane's ring
-  envelope.bytes = static_cast<uint32_t>(bytes);
-  envelope.sequence = lane.in.sequence();
-  std::memcpy(space, &envelope, sizeof envelope);
-  std::memcpy(space + sizeof envelope, record.data(), record.size());
+  PutHeader(space, {});  // of the lane's ring
+  std::memcpy(space + sizeof(RecordHeader), record.data(), record.size());
   lane.in.Publish(bytes);
   const uint64_t position = lane.handed.load(std::memory_order_relaxed) + 1;
   lane.handed.store(position, std::memory_order_release);  // partner: Await

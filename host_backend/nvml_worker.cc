@@ -145,7 +145,7 @@ std::string ServeRequests(ServerTransport& transport, NvmlHost& host, ControlLin
     const size_t bytes = out.ok() ? out.size() : 0;
     std::byte* space = transport.ReserveReply(kChannel, sizeof reply + bytes);
     if (space == nullptr) return {};
-    std::memcpy(space, &reply, sizeof reply);
+    PutHeader(space, reply);
     std::memcpy(space + sizeof reply, body.data(), bytes);
     transport.DoneRequest(kChannel);
     transport.PublishReply(kChannel, sizeof reply + bytes);

@@ -226,7 +226,7 @@ struct LargeBody {
 bool Session::PutReply(uint32_t channel, const RecordHeader& reply, std::span<const std::byte> body) {
   std::byte* space = transport_->ReserveReply(channel, sizeof reply + body.size());
   if (space == nullptr) return false;
-  std::memcpy(space, &reply, sizeof reply);
+  PutHeader(space, reply);
   if (!body.empty()) std::memcpy(space + sizeof reply, body.data(), body.size());
   return true;
 }

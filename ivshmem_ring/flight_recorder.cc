@@ -38,16 +38,16 @@ FlightRecord& FlightRecorder::At(uint32_t link, uint64_t sequence) {
                            : image_->channel[link % kChannelCount][sequence % kFlightChannelRecords];
 }
 
-void FlightRecorder::Begin(uint32_t link, const RecordHeader& header, uint32_t who, uint64_t ticks) {
+void FlightRecorder::Begin(uint32_t link, const FlightMessage& message, uint32_t who, uint64_t ticks) {
   if (image_ == nullptr) return;
-  FlightRecord& record = At(link, header.sequence);
+  FlightRecord& record = At(link, message.sequence);
   Store(record.number, 0u);
   Store(record.begin, ticks);
   Store(record.end, uint64_t{0});
   Store(record.who, who);
-  Store(record.bytes, header.bytes);
-  Store(record.op, header.op);
-  Store(record.number, static_cast<uint32_t>(header.sequence) + 1, std::memory_order_release);
+  Store(record.bytes, message.bytes);
+  Store(record.op, message.op);
+  Store(record.number, static_cast<uint32_t>(message.sequence) + 1, std::memory_order_release);
   if (link != kMainLink || ticks - image_->header.last.ticks < kClockTicks) return;
   image_->header.last = ReadFlightClock();  // the main link's writer alone
 }

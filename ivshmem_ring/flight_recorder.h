@@ -21,6 +21,13 @@ inline uint32_t FlightThread() {
   return static_cast<uint32_t>(pthread_self() >> 6);
 }
 
+// What is noted of a message: its final size and its number in the link.
+struct FlightMessage {
+  uint16_t op;
+  uint32_t bytes;
+  uint64_t sequence;
+};
+
 class FlightRecorder {
  public:
   static constexpr uint32_t kMainLink = kChannelCount;
@@ -28,8 +35,8 @@ class FlightRecorder {
   // Null: nothing is recorded.
   explicit FlightRecorder(FlightImage* image);
 
-  // A message of `link` begins; `header.sequence` and `header.bytes` are its final ones.
-  void Begin(uint32_t link, const RecordHeader& header, uint32_t who, uint64_t ticks);
+  // A message of `link` begins.
+  void Begin(uint32_t link, const FlightMessage& message, uint32_t who, uint64_t ticks);
   // It ends, unless a later one has taken its place.
   void End(uint32_t link, uint64_t sequence, uint64_t ticks);
 

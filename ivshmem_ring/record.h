@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "ivshmem_ring/handle.h"
 
@@ -37,6 +38,12 @@ enum RecordFlags : uint16_t {
   kMayPrint = 0x400,       // channel request: kernels of the process may print, the host looks for their text
   kBlockingWait = 0x800,   // channel request: its caller sleeps meanwhile, and wants no processor spent on it
 };
+
+// Into a reserved record: all but its size, which publishes it in a ring (ivshmem_ring/ring.h).
+inline void PutHeader(std::byte* record, const RecordHeader& header) {
+  constexpr size_t kRest = offsetof(RecordHeader, op);
+  std::memcpy(record + kRest, reinterpret_cast<const std::byte*>(&header) + kRest, sizeof header - kRest);
+}
 
 inline constexpr uint16_t kPadOp = 0xffff;  // fills the end of a ring, so that no record wraps
 inline constexpr uint64_t kRecordAlign = 64;

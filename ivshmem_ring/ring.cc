@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace causeway {
 namespace {
@@ -17,6 +18,10 @@ constexpr uint64_t RoundUp(uint64_t bytes) {
 // memcpy into one, and the peer could change the bytes between our check and our use.
 void KeepCopy(const void* copy) {
   asm volatile("" : : "r"(copy) : "memory");
+}
+
+std::atomic_ref<uint32_t> SizeWord(std::byte* record) {
+  return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(record + offsetof(RecordHeader, bytes)));
 }
 
 // As much as a launch takes.
@@ -41,13 +46,17 @@ void StoreRelease(uint32_t& word, uint32_t value) {
 }
 
 RingProducer::RingProducer(std::byte* data, uint64_t bytes, HotWord* tail, const HotWord* head)
-    : data_(data), bytes_(bytes), tail_word_(tail), head_(head) {}
+    : data_(data), bytes_(bytes), tail_word_(tail), head_(head) {
+  SizeWord(data_).store(0, std::memory_order_relaxed);
+}
 
 uint64_t RingProducer::Room() {
   cached_head_ = LoadAcquire(*head_);  // partner: RingConsumer::Release
   // A head outside [tail - size, tail] is the peer's fault; the ring then counts as full.
   if (tail_ - cached_head_ > bytes_) cached_head_ = tail_ - bytes_;
-  return cached_head_ + bytes_ - tail_;
+  const uint64_t used =
+      tail_ - cached_head_ + kRecordAlign;  // the line behind the newest record is ours as well
+  return used < bytes_ ? bytes_ - used : 0;
 }
 
 std::byte* RingProducer::Reserve(size_t bytes) {
@@ -55,21 +64,29 @@ std::byte* RingProducer::Reserve(size_t bytes) {
   if (need > bytes_ / 2) abort();  // no caller may ask for a record that could never fit behind a pad
   const uint64_t to_end = bytes_ - (tail_ & (bytes_ - 1));
   const uint64_t total = need <= to_end ? need : to_end + need;
-  if (tail_ + total - cached_head_ > bytes_ && total > Room()) return nullptr;
-  if (need > to_end) {  // becomes visible together with the record behind it
+  if (tail_ - cached_head_ + kRecordAlign + total > bytes_ && total > Room()) return nullptr;
+  if (need > to_end) {
+    pad_ = data_ + (tail_ & (bytes_ - 1));
     RecordHeader pad{};
-    pad.bytes = static_cast<uint32_t>(to_end);
     pad.op = kPadOp;
-    std::memcpy(data_ + (tail_ & (bytes_ - 1)), &pad, sizeof pad);
+    PutHeader(pad_, pad);
     tail_ += to_end;
   }
   return data_ + (tail_ & (bytes_ - 1));
 }
 
 void RingProducer::Publish(size_t bytes) {
+  std::byte* record = data_ + (tail_ & (bytes_ - 1));
+  std::memcpy(record + offsetof(RecordHeader, sequence), &sequence_, sizeof sequence_);
   tail_ += RoundUp(bytes);
   ++sequence_;
-  StoreRelease(*tail_word_, tail_);  // partner: RingConsumer::Next
+  SizeWord(data_ + (tail_ & (bytes_ - 1))).store(0, std::memory_order_relaxed);     // before the next line
+  SizeWord(record).store(static_cast<uint32_t>(bytes), std::memory_order_release);  // partner: SizeAt
+  if (pad_ != nullptr) {  // last, or the consumer would look for the record behind it in vain
+    const auto to_end = static_cast<uint32_t>(data_ + bytes_ - pad_);
+    SizeWord(std::exchange(pad_, nullptr)).store(to_end, std::memory_order_release);  // partner: SizeAt
+  }
+  StoreRelease(*tail_word_, tail_);  // partners: RingConsumer::LookAtTail, sleepers
 }
 
 RingConsumer::RingConsumer(const std::byte* data, uint64_t bytes, const HotWord* tail, HotWord* head,
@@ -81,55 +98,63 @@ RingConsumer::Status RingConsumer::Corrupt(const char* reason) {
   return Status::kCorrupt;
 }
 
+// partner: RingProducer::Publish
+uint32_t RingConsumer::SizeAt(uint64_t position) const {
+  return SizeWord(const_cast<std::byte*>(data_) + (position & (bytes_ - 1))).load(std::memory_order_acquire);
+}
+
+// For who waits longer: a tail says that there is a record, so there must be one.
+RingConsumer::Status RingConsumer::LookAtTail() {
+  const uint64_t tail = LoadAcquire(*tail_word_);  // partner: RingProducer::Publish
+  if (tail == next_head_) return Status::kEmpty;
+  if (tail - head_ > bytes_ || tail % kRecordAlign != 0) return Corrupt("ring tail out of range");
+  return SizeAt(next_head_) != 0 ? Status::kRecord : Corrupt("ring tail moved without a record");
+}
+
 RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
   if (reason_ != nullptr) return Status::kCorrupt;
-  next_head_ = head_;
-  for (;;) {
-    if (cached_tail_ == next_head_) {
-      cached_tail_ = LoadAcquire(*tail_word_);  // partner: RingProducer::Publish
-      if (cached_tail_ == next_head_) return Status::kEmpty;
-      // Against next_head_ too: behind a pad, a tail that went back would make `available` wrap, and pads
-      // without end could keep us here.
-      if (cached_tail_ - head_ > bytes_ || cached_tail_ - next_head_ > bytes_ ||
-          cached_tail_ % kRecordAlign != 0)
-        return Corrupt("ring tail out of range");
+  for (next_head_ = head_;;) {
+    const uint32_t bytes = SizeAt(next_head_);
+    if (bytes == 0) {
+      if (++looks_ % kLooks != 0) return Status::kEmpty;
+      const Status status = LookAtTail();
+      if (status != Status::kRecord) return status;
+      continue;
     }
-    const uint64_t available = cached_tail_ - next_head_;
     const uint64_t to_end = bytes_ - (next_head_ & (bytes_ - 1));
     const std::byte* at = data_ + (next_head_ & (bytes_ - 1));
     RecordHeader header;
     std::memcpy(&header, at, sizeof header);
     KeepCopy(&header);
-    if (header.bytes < sizeof header || header.bytes > bytes_) return Corrupt("record size out of range");
-    const uint64_t padded = RoundUp(header.bytes);
-    if (padded > available || padded > to_end) return Corrupt("record longer than what was published");
+    header.bytes = bytes;
+    if (bytes < sizeof header || bytes > bytes_) return Corrupt("record size out of range");
+    const uint64_t padded = RoundUp(bytes);
+    if (padded > to_end || next_head_ + padded - head_ > bytes_)
+      return Corrupt("record beyond the ring's end");
     if (header.op == kPadOp) {
-      if (padded != to_end) return Corrupt("pad record not at the ring's end");
+      // Nor one that is all of the ring: such pads could keep us here.
+      if (padded != to_end || padded == bytes_) return Corrupt("pad record not at the ring's end");
       next_head_ += padded;
       continue;
     }
-    if (header.bytes > buffer_.size()) return Corrupt("record larger than its kind allows");
+    if (bytes > buffer_.size()) return Corrupt("record larger than its kind allows");
     if (header.sequence != sequence_) return Corrupt("record out of sequence");
     std::memcpy(buffer_.data(), &header, sizeof header);  // the checked copy, not a second read
-    std::memcpy(buffer_.data() + sizeof header, at + sizeof header, header.bytes - sizeof header);
+    std::memcpy(buffer_.data() + sizeof header, at + sizeof header, bytes - sizeof header);
     KeepCopy(buffer_.data());
-    *record = buffer_.first(header.bytes);
+    *record = buffer_.first(bytes);
     next_head_ += padded;
-    // The next record's lines are in the producer's cache: they come while this one is executed.
-    if (cached_tail_ != next_head_) Prefetch(data_ + (next_head_ & (bytes_ - 1)), data_ + bytes_);
+    // Found at once, so more may be there, in the producer's cache: it comes while this one is executed.
+    if (looks_ == 0) Prefetch(data_ + (next_head_ & (bytes_ - 1)), data_ + bytes_);
+    looks_ = 0;
     return Status::kRecord;
   }
-}
-
-bool RingConsumer::Ready() const {
-  // A hint: Next() does its own acquire load.
-  return cached_tail_ != next_head_ || LoadAcquire(*tail_word_) != next_head_;
 }
 
 void RingConsumer::Release(uint64_t held_bytes) {
   head_ = next_head_;
   ++sequence_;
-  if (cached_tail_ != head_ && head_ - told_head_ < held_bytes) return;
+  if (head_ - told_head_ < held_bytes && Ready()) return;
   told_head_ = head_;
   StoreRelease(*head_word_, head_);  // partner: RingProducer::Reserve
 }

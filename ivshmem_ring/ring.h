@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A single-producer single-consumer ring of records in shared memory.
 //
-// - Two free-running byte counters: the producer writes `tail`, the consumer writes `head`.
-// - A record is published by one release store of tail; its partner is the acquire load in
-// RingConsumer::Next.
+// - A record is published by one release store of its size, RecordHeader::bytes; its partner is the acquire
+//   load in RingConsumer::Next. So one cache line brings a small record, and the news of it.
+// - Where the next record will begin the size is 0 until then: Publish clears it first. One line of the ring
+//   therefore stays free. The memory of a ring whose consumer may be there before its producer is zero at
+//   first.
+// - Two free-running byte counters: the producer writes `tail`, the consumer writes `head`. Tail is for
+//   sleepers, for who watches them, and for a consumer that has waited for some time.
 //   Room is returned by one release store of head; its partner is the acquire load in RingProducer::Reserve.
 // - Records are 64-byte aligned and never wrap; a pad record fills what is left at the end.
 // - Each side keeps its own counter privately and never reads it back from shared memory.
-// The consumer must be written as if the other side changed any shared byte at any time: Next() loads tail
+// The consumer must be written as if the other side changed any shared byte at any time: Next() loads a size
 // once, copies the header, checks the copy, and copies the record out before anyone looks at it.
 #pragma once
 #include <cstddef>
@@ -26,11 +30,12 @@ class alignas(kHotBytes) RingProducer {
   RingProducer(std::byte* data, uint64_t bytes, HotWord* tail, const HotWord* head);
 
   // Room for one record of up to `bytes`, or null while the ring is too full. Nothing is visible yet, and
-  // reserving again without publishing is allowed.
+  // reserving again without publishing is allowed. The caller leaves RecordHeader::bytes 0.
   std::byte* Reserve(size_t bytes);
   // Bytes that the consumer has not got, those that a pad may take included.
   uint64_t Room();
-  // Publishes the reserved record with its final size, which must not exceed what was reserved.
+  // Publishes the reserved record with its final size, which must not exceed what was reserved: fills in
+  // `sequence` and `bytes`.
   void Publish(size_t bytes);
 
   uint64_t sequence() const { return sequence_; }  // of the next record
@@ -41,6 +46,7 @@ class alignas(kHotBytes) RingProducer {
   uint64_t bytes_;
   HotWord* tail_word_;
   const HotWord* head_;
+  std::byte* pad_ = nullptr;  // to be published with the record behind it
   uint64_t tail_ = 0;
   uint64_t cached_head_ = 0;
   uint64_t sequence_ = 0;
@@ -55,7 +61,9 @@ class alignas(kHotBytes) RingConsumer {
                std::span<std::byte> buffer);
 
   // Copies the next record into the buffer. kCorrupt: the producer broke the format; `reason()` says how, and
-  // the consumer stays unusable.
+  // the consumer stays unusable. A tail that moved without a record shows at the latest at the kLooks-th
+  // look.
+  static constexpr uint32_t kLooks = 16;
   Status Next(std::span<const std::byte>* record);
   // Done with the record that Next() gave. Its room, and everything padded before it, returns to the
   // producer: at once, or, while more records are known to wait here, when `held_bytes` have come together. A
@@ -64,16 +72,17 @@ class alignas(kHotBytes) RingConsumer {
   void Release(uint64_t held_bytes = 0);
 
   const char* reason() const { return reason_; }
-  // Whether the producer has published more than Next() gave. Looks at the shared word only if the last look
-  // does not tell.
-  bool Ready() const;
+  // Whether the producer has published more than Next() gave.
+  bool Ready() const { return SizeAt(next_head_) != 0; }
   const HotWord* tail_word() const { return tail_word_; }
-  // Low half of the tail that the last Next() saw: what a sleeper compares, so that a record published after
-  // that Next() ends the sleep at once.
-  uint32_t seen_tail() const { return static_cast<uint32_t>(cached_tail_); }
+  // Low half of the tail while nothing is there: what a sleeper compares, so that a record published after
+  // the last Next() ends the sleep at once.
+  uint32_t seen_tail() const { return static_cast<uint32_t>(head_); }
 
  private:
   Status Corrupt(const char* reason);
+  uint32_t SizeAt(uint64_t position) const;
+  Status LookAtTail();
 
   const std::byte* data_;
   uint64_t bytes_;
@@ -83,8 +92,8 @@ class alignas(kHotBytes) RingConsumer {
   uint64_t head_ = 0;
   uint64_t told_head_ = 0;  // what the producer knows of it
   uint64_t next_head_ = 0;
-  uint64_t cached_tail_ = 0;
   uint64_t sequence_ = 0;
+  uint32_t looks_ = 0;  // in vain, since the last record
   const char* reason_ = nullptr;
 };
 

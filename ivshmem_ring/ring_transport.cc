@@ -24,13 +24,10 @@ RecordHeader HeaderOf(const std::byte* record) {
   return header;
 }
 
-// Header fields that belong to the ring, filled last.
-RecordHeader Seal(std::byte* record, size_t bytes, uint64_t sequence) {
-  RecordHeader header = HeaderOf(record);
-  header.bytes = static_cast<uint32_t>(bytes);
-  header.sequence = sequence;
-  std::memcpy(record, &header, sizeof header);
-  return header;
+uint16_t OpOf(const std::byte* record) {
+  uint16_t op;
+  std::memcpy(&op, record + offsetof(RecordHeader, op), sizeof op);
+  return op;
 }
 
 uint32_t Low(const HotWord& word) {
@@ -89,12 +86,13 @@ std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& l
 }
 
 void RingClient::PublishMain(size_t bytes) {
-  flight_.Begin(FlightRecorder::kMainLink, Seal(main_reserved_, bytes, main_.sequence()), FlightThread(),
-                FlightTicks());
+  const FlightMessage message{OpOf(main_reserved_), static_cast<uint32_t>(bytes), main_.sequence()};
+  const uint64_t now = FlightTicks();
   main_.Publish(bytes);
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
   main_sequence_.store(main_.sequence(), std::memory_order_release);
   Wake(guest_->main_tail, host_->main_waiting, options_.futex);
+  flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
 }
 
 RingClient::Channel& RingClient::At(uint32_t index) {
@@ -127,10 +125,12 @@ std::byte* RingClient::ReserveRequest(uint32_t index, size_t bytes) {
 
 void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  flight_.Begin(index, Seal(channel.reserved, bytes, channel.requests.sequence()), FlightThread(),
-                FlightTicks());
+  const FlightMessage message{OpOf(channel.reserved), static_cast<uint32_t>(bytes),
+                              channel.requests.sequence()};
+  const uint64_t now = FlightTicks();
   channel.requests.Publish(bytes);
   Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, options_.futex);
+  flight_.Begin(index, message, FlightThread(), now);  // while the other side has it already
 }
 
 std::span<const std::byte> RingClient::AwaitReply(uint32_t index, ReplyWait wait) {
@@ -244,7 +244,7 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
   if (status == ReceiveStatus::kRecord) {
     const RecordHeader header = HeaderOf(record->data());
     main_sequence_ = header.sequence;
-    flight_.Begin(FlightRecorder::kMainLink, header, 0, main_ticks_);
+    flight_.Begin(FlightRecorder::kMainLink, {header.op, header.bytes, header.sequence}, 0, main_ticks_);
   }
   return status;
 }
@@ -283,7 +283,8 @@ ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::by
     const bool frugal = (header.flags & kBlockingWait) != 0;
     if (frugal != frugal_.load(std::memory_order_relaxed)) frugal_.store(frugal, std::memory_order_relaxed);
     channel.sequence = header.sequence;
-    flight_.Begin(index, header, static_cast<uint32_t>(header.main_sequence), now);
+    flight_.Begin(index, {header.op, header.bytes, header.sequence},
+                  static_cast<uint32_t>(header.main_sequence), now);
   }
   return status;
 }
@@ -309,10 +310,10 @@ std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
 
 void RingServer::PublishReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  Seal(channel.reserved, bytes, channel.replies.sequence());
-  flight_.End(index, channel.sequence, FlightTicks());
+  const uint64_t now = FlightTicks();
   channel.replies.Publish(bytes);
   Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, options_.futex);
+  flight_.End(index, channel.sequence, now);
 }
 
 void RingServer::PostAsyncError(uint32_t result) {

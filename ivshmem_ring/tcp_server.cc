@@ -83,7 +83,8 @@ ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std
   *record = link.current.record;
   const RecordHeader header = HeaderOf(link.current.record);
   const bool is_main = index == FlightRecorder::kMainLink;
-  flight_.Begin(index, header, is_main ? 0 : static_cast<uint32_t>(header.main_sequence), FlightTicks());
+  flight_.Begin(index, {header.op, header.bytes, header.sequence},
+                is_main ? 0 : static_cast<uint32_t>(header.main_sequence), FlightTicks());
   return ReceiveStatus::kRecord;
 }
 

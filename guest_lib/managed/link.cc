@@ -97,7 +97,7 @@ CUresult ManagedLink::Send(bool to_host) {
   header.main_sequence = main_sequence_.load(std::memory_order_acquire);
   header.bulk_offset = buffer_[index].offset;
   header.bulk_bytes = message.bytes;
-  std::memcpy(record, &header, sizeof header);
+  PutHeader(record, header);
   std::memcpy(record + sizeof header, &message.body, sizeof message.body);
   std::memcpy(record + sizeof header + sizeof message.body, message.piece, pieces);
   transport.PublishRequest(kManagedChannel, bytes);

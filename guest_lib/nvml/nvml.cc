@@ -136,7 +136,7 @@ Return NvmlCall::Finish() {
   ClientTransport& transport = *session_.connection_->transport;
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op_);
-  std::memcpy(record_, &header, kHeader);
+  PutHeader(record_, header);
   transport.PublishRequest(kChannel, kHeader + writer_.size());
   const auto reply = transport.AwaitReply(kChannel);
   if (reply.size() < kHeader) {

@@ -37,10 +37,8 @@ inline void ProduceStream(StreamRing& ring, uint64_t records, uint64_t seed, boo
       }
     }
     RecordHeader header{};
-    header.bytes = static_cast<uint32_t>(bytes);
     header.op = 1;
-    header.sequence = producer.sequence();
-    std::memcpy(record, &header, sizeof header);
+    PutHeader(record, header);
     FillBody({record + sizeof header, bytes - sizeof header}, seed + i);
     producer.Publish(bytes);
     Wake(ring.tail, ring.consumer_waiting, futex);

@@ -150,8 +150,7 @@ TEST(Trace, GarbageStaysJson) {
 TEST(FlightRecorder, KeepsTheLastRecordsOfEachLink) {
   const auto image = std::make_unique<FlightImage>();
   FlightRecorder recorder(image.get());
-  RecordHeader header{};
-  header.bytes = 100;
+  FlightMessage header{.op = 0, .bytes = 100, .sequence = 0};
   for (header.sequence = 0; header.sequence < kFlightMainRecords + 3; ++header.sequence)
     recorder.Begin(FlightRecorder::kMainLink, header, 1, 1000 + header.sequence);
   EXPECT_EQ(image->main[2].number, kFlightMainRecords + 3);

@@ -132,7 +132,7 @@ class TestServer {
       answer.op = header.op;
       answer.bulk_offset = header.bulk_offset;
       const size_t body = Answer(channel, header, record, reply + sizeof answer, &answer.bulk_bytes);
-      std::memcpy(reply, &answer, sizeof answer);
+      PutHeader(reply, answer);
       transport_.DoneRequest(channel);
       transport_.PublishReply(channel, sizeof answer + body);
     }
@@ -285,7 +285,7 @@ inline bool Post(ClientTransport& client, uint16_t op, uint64_t value,
   if (record == nullptr) return false;
   RecordHeader header{};
   header.op = op;
-  std::memcpy(record, &header, sizeof header);
+  PutHeader(record, header);
   std::memcpy(record + sizeof header, &value, sizeof value);
   client.PublishMain(bytes);
   return true;
@@ -302,7 +302,7 @@ inline bool Request(ClientTransport& client, uint32_t channel, uint16_t op, std:
   header.main_sequence = client.main_sequence();
   header.bulk_offset = bulk_offset;
   header.bulk_bytes = bulk_bytes;
-  std::memcpy(record, &header, sizeof header);
+  PutHeader(record, header);
   if (!body.empty()) std::memcpy(record + sizeof header, body.data(), body.size());
   client.PublishRequest(channel, sizeof header + body.size());
   return true;
