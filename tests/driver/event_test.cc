@@ -96,6 +96,7 @@ TEST_F(EventTest, ElapsedTime) {
   OK(cuEventCreate(&end, 0));
   OK(cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING));
   OK(cuEventRecord(event_, stream_));
+  OK(cuEventSynchronize(event_));  // else a busy machine may begin to count late
   {
     Spinner spinner(spin_, stream_);
     OK(cuEventRecord(end, stream_));
