@@ -103,10 +103,11 @@ uint32_t RingConsumer::SizeAt(uint64_t position) const {
   return SizeWord(const_cast<std::byte*>(data_) + (position & (bytes_ - 1))).load(std::memory_order_acquire);
 }
 
-// For who waits longer: a tail says that there is a record, so there must be one.
+// For who waits longer: a tail says that there is a record, so there must be one. A producer that is stopped
+// between its last two stores has not told of the newest record yet, which we may have taken already.
 RingConsumer::Status RingConsumer::LookAtTail() {
   const uint64_t tail = LoadAcquire(*tail_word_);  // partner: RingProducer::Publish
-  if (tail == next_head_) return Status::kEmpty;
+  if (tail == next_head_ || tail == head_before_) return Status::kEmpty;
   if (tail - head_ > bytes_ || tail % kRecordAlign != 0) return Corrupt("ring tail out of range");
   return SizeAt(next_head_) != 0 ? Status::kRecord : Corrupt("ring tail moved without a record");
 }
@@ -152,7 +153,7 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
 }
 
 void RingConsumer::Release(uint64_t held_bytes) {
-  head_ = next_head_;
+  head_before_ = std::exchange(head_, next_head_);
   ++sequence_;
   if (head_ - told_head_ < held_bytes && Ready()) return;
   told_head_ = head_;

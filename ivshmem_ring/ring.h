@@ -90,7 +90,8 @@ class alignas(kHotBytes) RingConsumer {
   HotWord* head_word_;
   std::span<std::byte> buffer_;
   uint64_t head_ = 0;
-  uint64_t told_head_ = 0;  // what the producer knows of it
+  uint64_t head_before_ = 0;  // the newest record that was released
+  uint64_t told_head_ = 0;    // what the producer knows of it
   uint64_t next_head_ = 0;
   uint64_t sequence_ = 0;
   uint32_t looks_ = 0;  // in vain, since the last record

@@ -135,6 +135,21 @@ TEST_F(RingTest, PublishesLessThanReserved) {
   ExpectRecord(60, 9);
 }
 
+// The producer's processor is taken away between its last two stores.
+TEST_F(RingTest, ARecordIsThereBeforeItsTail) {
+  uint64_t before = 0;
+  for (uint64_t i = 0; i < 100; ++i) {
+    ASSERT_TRUE(Post(64 + i % 3 * 700, i));  // pads among them
+    const uint64_t tail = LoadAcquire(block_->tail);
+    StoreRelease(block_->tail, before);
+    ExpectRecord(64 + i % 3 * 700, i);
+    ExpectEmpty();
+    StoreRelease(block_->tail, tail);
+    ExpectEmpty();
+    before = tail;
+  }
+}
+
 TEST_F(RingTest, RecordsStayUntilReleased) {
   ASSERT_TRUE(Post(100, 1));
   std::span<const std::byte> record;
