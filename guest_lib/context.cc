@@ -8,6 +8,7 @@
 
 #include "guest_lib/completion.h"
 #include "guest_lib/context_storage.h"
+#include "guest_lib/freed_blocks.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
@@ -72,6 +73,7 @@ CUresult Activate(CUdevice device) {
     const WithoutContext none;
     if (const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRetain, device)) return result;
     object->id = NextId();
+    NoteContextBegins(object);
     detail.active.store(true);
     return CUDA_SUCCESS;
   }
@@ -122,6 +124,7 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device, uint
     delete detail;
     return result;
   }
+  NoteContextBegins(object);
   detail->active.store(true);
   ThisThread().contexts.push_back(object);
   *context = HandleOf(object);
@@ -235,6 +238,7 @@ void AdoptGreenContext(Object* object, Object* green, CUdevice device) {
   detail->green = green;
   object->detail = detail;
   object->id = NextId();
+  NoteContextBegins(object);
   detail->active.store(true);
   green_contexts.push_back(object);
 }

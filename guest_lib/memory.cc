@@ -8,6 +8,7 @@
 
 #include "guest_lib/address_windows.h"
 #include "guest_lib/completion.h"
+#include "guest_lib/freed_blocks.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/host_register.h"
@@ -226,7 +227,12 @@ extern "C" {
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   if (const CUresult result = NeedContext()) return result;
-  CUresult result = Wait<Op::cuMemAlloc_v2>(address, bytes);
+  CUresult result = CUDA_SUCCESS;
+  if (TakeFreedBlock(address, bytes, &result)) {
+    if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, false);
+    return result;
+  }
+  result = Wait<Op::cuMemAlloc_v2>(address, bytes);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && WaitForLateFrees())
     result = Wait<Op::cuMemAlloc_v2>(address, bytes);
   if (result != CUDA_SUCCESS) return result;
@@ -248,7 +254,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   CUresult result = CUDA_SUCCESS;
   if (FreeToHostPoolNow(address, &result)) return result;
   Forgotten allocation(address);
-  result = Wait<Op::cuMemFree_v2>(address);
+  const bool held = allocation.known() && HoldFreedBlock(allocation.allocation(), &result);
+  if (!held) result = Wait<Op::cuMemFree_v2>(address);
   if (allocation.known() && allocation.allocation().from_pool) NotePoolsKeepLess();
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;

@@ -144,6 +144,11 @@ bool Inquiry::IsDone(Session& session) const {
          (legacy_ != nullptr && Covers(*legacy_, sent));
 }
 
+bool Inquiry::IsDone() const {
+  Session* session = Session::Get();
+  return session != nullptr && subject_ != nullptr && IsDone(*session);
+}
+
 bool Inquiry::Answer(CUresult* result) {
   Session* session = Session::Get();
   if (session == nullptr) return false;

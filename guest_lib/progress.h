@@ -84,6 +84,8 @@ class Inquiry {
 
   // True if the host need not be asked: done, or an error that is known already.
   bool Answer(CUresult* result);
+  // Whether the subject is still known to be done, after Answer or Note said so.
+  bool IsDone() const;
   // The host's answer, or the GPU's mark behind so many posts. Returns its argument.
   CUresult Note(CUresult result, uint64_t posts = 0);
   // For a call that waits for its subject and is worth sending anyway: Begin, the call, Note.

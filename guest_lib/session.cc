@@ -15,6 +15,7 @@
 #include "guest_lib/callbacks.h"
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
+#include "guest_lib/freed_blocks.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
 #include "guest_lib/logs.h"
@@ -308,9 +309,15 @@ PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes)
 }
 
 CUresult PendingPost::Reserve(size_t body_bytes) {
-  lock_ = LockShortly(session_->main_mutex());
-  record_ = session_->transport().ReserveMain(kHeader + body_bytes, lock_);
-  return record_ != nullptr ? CUDA_SUCCESS : session_->Lost();
+  for (;;) {
+    lock_ = LockShortly(session_->main_mutex());
+    record_ = session_->transport().ReserveMain(kHeader + body_bytes, lock_);
+    if (record_ == nullptr) return session_->Lost();
+    // Nothing is held from here on until the record is published: that takes the lock.
+    if (!HoldsBlocks() || op_ == Op::cuMemFree_v2 || Session::Get() == nullptr) return CUDA_SUCCESS;
+    lock_.unlock();
+    FreeBlocks();
+  }
 }
 
 CUresult PendingPost::Finish() {
@@ -364,6 +371,7 @@ CUresult PendingPost::FinishAndWait() {
 
 ChannelLease::ChannelLease() : thread_(ThisThread()) {
   FreeHeld();
+  FreeBlocks();
   session_ = Session::Get();
   error_ = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
   if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(thread_, &context_);
@@ -418,6 +426,7 @@ CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t 
   if (!LeavesNoWork(op)) {
     session_->activity_.NoteCall();
     works_ = true;
+    FreeBlocks();  // of a thread that came between
   }
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op);

@@ -96,6 +96,103 @@ TEST_F(FreedMemoryTest, ManySizesStayApart) {
   EXPECT_EQ(Used(), 0u);
 }
 
+// cuMemAlloc and cuMemFree: natively cheap, and nothing to wait for once all work is done.
+TEST_F(FreedMemoryTest, BlocksAgainAndAgain) {
+  for (const size_t bytes : {size_t{1000}, kBytes, 8 * kBytes}) {
+    CUdeviceptr address = 0;
+    OK(cuMemAlloc(&address, bytes));
+    OK(cuMemFree(address));
+    bool unasked = false;  // but now and then
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t before = RepliesAwaited();
+      OK(cuMemAlloc(&address, bytes));
+      OK(cuMemFree(address));
+      unasked = unasked || RepliesAwaited() == before;
+    }
+    EXPECT_TRUE(unasked);
+    size_t free = 0, freer = 0, total = 0;
+    OK(cuMemAlloc(&address, bytes));
+    OK(cuMemGetInfo(&free, &total));
+    OK(cuMemFree(address));
+    OK(cuMemGetInfo(&freer, &total));
+    EXPECT_GE(freer, free);
+    EXPECT_NE(cuMemFree(address), CUDA_SUCCESS);
+  }
+}
+
+TEST_F(FreedMemoryTest, BlocksHaveTheirOwnIdsAndRanges) {
+  CUdeviceptr first = 0, second = 0;
+  unsigned long long first_id = 0, second_id = 0;
+  OK(cuMemAlloc(&first, kBytes));
+  OK(cuPointerGetAttribute(&first_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, first));
+  OK(cuMemFree(first));
+  OK(cuMemAlloc(&second, kBytes));
+  OK(cuPointerGetAttribute(&second_id, CU_POINTER_ATTRIBUTE_BUFFER_ID, second));
+  EXPECT_NE(first_id, second_id);
+  CUdeviceptr base = 0;
+  size_t range = 0;
+  OK(cuMemGetAddressRange(&base, &range, second + kBytes - 1));
+  EXPECT_EQ(base, second);
+  EXPECT_EQ(range, kBytes);
+  OK(cuMemFree(second));
+}
+
+// What is sent between a free and an allocation sees the memory freed: the free may not come after it and
+// wait.
+TEST_F(FreedMemoryTest, ABlockIsFreedBeforeWhatIsLaunchedNext) {
+  NEEDS_SHARED_MEMORY();
+  const CUfunction spin = Kernel("spin");
+  CUdeviceptr address = 0, next = 0;
+  OK(cuMemAlloc(&address, kBytes));
+  OK(cuCtxSynchronize());
+  OK(cuMemFree(address));
+  {
+    Spinner spinner(spin, stream_);
+    OK(cuMemsetD32Async(Allocate(other_), 1, 16, other_));
+    OK(cuStreamSynchronize(other_));  // it does not wait for the kernel
+    OK(cuMemAlloc(&next, kBytes));
+  }
+  OK(cuMemFree(next));
+}
+
+TEST_F(FreedMemoryTest, BlocksOfManyThreads) {
+  std::vector<std::thread> threads;
+  for (uint32_t number = 0; number < 4; ++number) {
+    threads.emplace_back([this, number] {
+      EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+      CUdeviceptr blocks[3] = {};
+      for (uint32_t round = 0; round < 60; ++round) {
+        CUdeviceptr& block = blocks[round % 3];
+        if (block != 0) {
+          uint32_t word = 0;
+          EXPECT_EQ(cuMemcpyDtoH(&word, block + 8, sizeof word), CUDA_SUCCESS);
+          EXPECT_EQ(word, number);
+          EXPECT_EQ(cuMemFree(block), CUDA_SUCCESS);
+        }
+        EXPECT_EQ(cuMemAlloc(&block, 4096 * (1 + round % 2)), CUDA_SUCCESS);
+        EXPECT_EQ(cuMemsetD32(block, number, 16), CUDA_SUCCESS);
+      }
+      for (const CUdeviceptr block : blocks) EXPECT_EQ(cuMemFree(block), CUDA_SUCCESS);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(FreedMemoryTest, ABlockOfAContextThatEnds) {
+  CUcontext brief = nullptr;
+  CUdeviceptr address = 0, other = 0;
+  OK(cuMemAlloc(&other, kBytes));
+  OK(cuMemFree(other));
+  OK(cuCtxCreate(&brief, nullptr, 0, 0));
+  OK(cuMemAlloc(&address, kBytes));
+  OK(cuMemFree(address));
+  OK(cuCtxDestroy(brief));
+  OK(cuCtxSetCurrent(context_));
+  OK(cuMemAlloc(&other, kBytes));
+  OK(cuMemsetD8(other, 1, kBytes));
+  OK(cuMemFree(other));
+}
+
 // Another stream may not have what this one still works on.
 TEST_F(FreedMemoryTest, OtherStreamsDoNotGetItTooEarly) {
   NEEDS_SHARED_MEMORY();

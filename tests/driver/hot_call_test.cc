@@ -4,6 +4,7 @@
 // counted, and this is a list of calls that succeed.)
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include "tests/driver/driver_test.h"
 
@@ -185,11 +186,9 @@ TEST_F(HotCallTest, WhatWaits) {
   void* parameters[] = {&data_, &n, &one};
   const auto launch = [&] { return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr); };
   Waits(1, "cuMemcpyDtoH", [&] { return cuMemcpyDtoH(&one, data_, sizeof one); });
-  Waits(2, "cuMemAlloc, cuMemFree", [&] {
-    CUdeviceptr address = 0;
-    const CUresult result = cuMemAlloc(&address, 4096);
-    return result != CUDA_SUCCESS ? result : cuMemFree(address);
-  });
+  std::vector<CUdeviceptr> kept;
+  Waits(1, "cuMemAlloc", [&] { return cuMemAlloc(&kept.emplace_back(), 4096); });
+  for (const CUdeviceptr address : kept) OK(cuMemFree(address));
   size_t free = 0, total = 0;
   Waits(1, "cuMemGetInfo", [&] { return cuMemGetInfo(&free, &total); });
   OK(launch());

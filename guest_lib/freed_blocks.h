@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of cuMemAlloc that the program has freed and may have again: the next allocation of the same size
+// gets it without a message, as long as no message was sent in between.
+//
+// Nobody sees that it is held. It is held only when everything that this process has sent is done, which
+// cuMemFree waits for anyway; and before any message at all, posted or waited for, all of it is freed on the
+// host. So no kernel meets memory that the program has freed, freeing on the host waits for nothing, and
+// memory that is short is not short because of this. Of a process that falls silent it is freed after a
+// moment.
+#pragma once
+#include "ivshmem_ring/driver_api.h"
+
+#include <atomic>
+#include <cstdint>
+
+#include "guest_lib/memory.h"
+
+namespace causeway::guest {
+
+// Whether the free need not be told the host; *result: what the call answers then.
+bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result);
+// Whether memory that is held serves; *result: what the call answers then.
+bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result);
+
+// Tells the host of all that is held. Whoever sends something looks first: with the main lock before a record
+// is posted, and after a call was counted (Activity::NoteCall) before it is sent.
+void FreeBlocks();
+extern std::atomic<uint32_t> held_blocks;
+inline bool HoldsBlocks() {
+  return held_blocks.load() != 0;  // partner: HoldFreedBlock
+}
+
+// A context of that number begins: with several of them nothing is held.
+void NoteContextBegins(const Object* context);
+
+}  // namespace causeway::guest
