@@ -19,6 +19,7 @@ from sessions import LIMIT_S, Client, alive, children
 
 OWNER_TABLE, SLICE_BYTES, ARENA_SLICES = 0x10000, 2 << 20, 16  # ivshmem_ring/layout.h, guest_lib/region_memory.cc
 LOST = 911  # CUDA_ERROR_EXTERNAL_DEVICE
+LATE_MS = 15_000  # well above what a busy machine takes, well below a hang
 
 
 class Deaths(sessions.Sessions):
@@ -27,7 +28,7 @@ class Deaths(sessions.Sessions):
         self.assertEqual(code, 0, (out, err))
         words = out[-1].split()
         self.assertEqual(words[:3], ["lost", str(LOST), str(LOST)], (out, err))
-        self.assertLess(int(words[3]), 2000, "the error comes late")
+        self.assertLess(int(words[3]), LATE_MS, "the error comes late")
         self.assertEqual(len(err), 1, err)
         self.assertIn("the session is lost", err[0])
 
@@ -156,7 +157,7 @@ class Deaths(sessions.Sessions):
                     os.kill(worker, signal.SIGKILL)
                     out, err, code = client.result()  # with the bytes that it has, until a call answers
                     self.assertEqual((code, out[-1].split()[:2]), (0, ["lost", str(LOST)]), (out, err))
-                    self.assertLess(int(out[-1].split()[3]), 2000, "the error comes late")
+                    self.assertLess(int(out[-1].split()[3]), LATE_MS, "the error comes late")
                     self.assertTrue(any("the session is lost" in line for line in err), err)
                     self.wait_idle()
         self.expect_working()
