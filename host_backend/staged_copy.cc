@@ -30,7 +30,7 @@ CUresult AnswerWhenDone(Request& request, CUstream stream) {
 
 bool AwaitPostedCopies(const std::function<bool()>& more, CUresult* result) {
   using Clock = std::chrono::steady_clock;
-  constexpr auto kPatience = std::chrono::milliseconds(20);
+  constexpr auto kPatience = std::chrono::milliseconds(200);  // what is under way elsewhere may hold them up
   constexpr int kSpins = 64;
   Driver& driver = TheDriver();
   *result = CUDA_SUCCESS;
