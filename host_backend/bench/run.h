@@ -31,6 +31,7 @@ class BenchRun {
   Result<double> Sample(const Row& row, Side side);
   Result<double> SampleStartup(Side side);
   Result<double> SamplePair(const Row& row, Side side);
+  Result<double> SamplePairFor(double length_ms, const Row& row, Side side);
   Result<double> SampleResident(Side side);
   Result<double> SampleIdle();
   // As many as the device has room for, up to those wanted.
