@@ -187,7 +187,7 @@ void TakeAll(RingServer& server, uint32_t link) {
 RingServerOptions Options(Slot& slot) {
   RingServerOptions options;
   options.slot = slot.memory();
-  options.futex = true;
+  options.futex = false;  // nobody here would wake it: with this, sleeps are short
   // The last MiB of the slot stands for memory that the session owns.
   options.resolve = [memory = slot.memory()](uint64_t offset, uint64_t bytes) -> std::byte* {
     const bool inside =
