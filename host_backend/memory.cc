@@ -37,21 +37,31 @@ CUresult CopyCaptured(const CopyBody& body, const std::byte* from, CUstream stre
   return TheDriver().cuMemcpyHtoDAsync_v2(body.device, source, body.bytes, stream);
 }
 
+// Where the guest has lent the bytes of a copy. Null: nowhere.
+std::byte* LentBytes(Session& session, const CopyBody& body, const LentBody& lent) {
+  return body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : nullptr;
+}
+
+// `relied_on`: others may rely on this posted copy, which is waited for before they come; else it comes after
+// all such. In a lane nobody does, and the dispatcher has waited already.
+void OrderPosted(Session& session, Request& request, bool relied_on) {
+  if (request.in_lane) return;
+  request.unsettled = relied_on;
+  if (!relied_on) session.Settle();  // its stream may be one that does not wait for the others
+}
+
 // A posted copy whose bytes lie where the guest has lent them; it leaves them alone until the mark behind the
 // copy has come.
 CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUstream stream, bool to_device) {
   const auto lent = request.in.Get<LentBody>();
   if (!request.in.ok()) return request.in.error();
-  std::byte* bytes = body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : nullptr;
+  std::byte* bytes = LentBytes(session, body, lent);
   if (bytes == nullptr) {
     session.violations.fetch_add(1);
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (body.synchronous == 1) stream = nullptr;
-  if (!request.in_lane) {
-    request.unsettled = to_device && body.synchronous == 1;
-    if (!request.unsettled) session.Settle();  // its stream may be one that does not wait for the others
-  }
+  OrderPosted(session, request, to_device && body.synchronous == 1);
   const CUresult result = to_device
                               ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, bytes, body.bytes, stream)
                               : TheDriver().cuMemcpyDtoHAsync_v2(bytes, body.device, body.bytes, stream);
@@ -77,8 +87,7 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
     return request.in.ok() ? CopyLent(session, request, body, stream, true) : request.in.error();
   const std::byte* from = nullptr;
   if (body.in_message == kBytesLent) {
-    const auto lent = request.in.Get<LentBody>();
-    if (body.bytes <= kBulkBytes) from = session.ResolveOffset(lent.offset, body.bytes);
+    from = LentBytes(session, body, request.in.Get<LentBody>());
   } else if (body.in_message != 0) {
     from = request.in.Take(body.bytes);
   } else if (body.bytes <= request.bulk.size()) {
@@ -90,10 +99,7 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
     const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
     return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
   }
-  if (posted && !request.in_lane) {
-    request.unsettled = body.synchronous == 1;
-    if (!request.unsettled) session.Settle();  // its stream may be one that does not wait for the others
-  }
+  if (posted) OrderPosted(session, request, body.synchronous == 1);
   if (request.unsettled) return CopyCaptured(body, from, nullptr);
   if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
   if (body.synchronous == 0) return CopyCaptured(body, from, stream);
@@ -109,8 +115,7 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
     return CopyLent(session, request, body, stream, false);
   std::byte* to = nullptr;
   if (body.in_message == kBytesLent) {
-    const auto lent = request.in.Get<LentBody>();
-    if (body.bytes <= kBulkBytes) to = session.ResolveOffset(lent.offset, body.bytes);
+    to = LentBytes(session, body, request.in.Get<LentBody>());
   } else if (body.in_message != 0) {
     to = body.bytes <= kMaxChannelCopyBytes ? request.out.Reserve(body.bytes) : nullptr;
   } else if (body.bytes <= request.bulk.size()) {
