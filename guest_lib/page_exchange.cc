@@ -18,6 +18,7 @@
 
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/fault_handler.h"
+#include "ivshmem_ring/registration.h"
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -30,7 +31,6 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kHugePage = 2u << 20;
 constexpr uint64_t kPiecePerThread = 4u << 20;  // how much is read-only at once
 constexpr uint64_t kPartBytes = 512u << 10;     // what one thread does of it at a time
@@ -106,23 +106,23 @@ void CopyPart(void* argument, uint32_t index) {
   const auto& parts = *static_cast<Parts*>(argument);
   const uint64_t at = index * kPartBytes, bytes = std::min(kPartBytes, parts.bytes - at);
   const std::byte* from = parts.from + at;
-  uint64_t entries[kPartBytes / kPage];
-  const auto wanted = static_cast<ssize_t>(bytes / kPage * sizeof entries[0]);
-  const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(from) / kPage * sizeof entries[0]);
+  uint64_t entries[kPartBytes / kPageBytes];
+  const auto wanted = static_cast<ssize_t>(bytes / kPageBytes * sizeof entries[0]);
+  const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(from) / kPageBytes * sizeof entries[0]);
   if (parts.page_map < 0 ||
-      pread(parts.page_map, entries, bytes / kPage * sizeof entries[0], place) != wanted) {
+      pread(parts.page_map, entries, bytes / kPageBytes * sizeof entries[0], place) != wanted) {
     CopyBytes(parts.to + at, from, bytes);
     return;
   }
-  for (uint64_t page = 0; page < bytes / kPage;) {
+  for (uint64_t page = 0; page < bytes / kPageBytes;) {
     const bool touched = WasTouched(entries[page]);
     const uint64_t first = page;
-    while (page < bytes / kPage && WasTouched(entries[page]) == touched) ++page;
-    std::byte* to = parts.to + at + first * kPage;
+    while (page < bytes / kPageBytes && WasTouched(entries[page]) == touched) ++page;
+    std::byte* to = parts.to + at + first * kPageBytes;
     if (touched) {
-      CopyBytes(to, from + first * kPage, (page - first) * kPage);
+      CopyBytes(to, from + first * kPageBytes, (page - first) * kPageBytes);
     } else if (!parts.zeroed) {
-      memset(to, 0, (page - first) * kPage);
+      memset(to, 0, (page - first) * kPageBytes);
     }
   }
 }
@@ -134,7 +134,7 @@ int OpenPageMap(const Mapping& piece) {
   const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   volatile char touched = 1;  // this page of the stack
   uint64_t entry = 0;
-  const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(&touched) / kPage * sizeof entry);
+  const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(&touched) / kPageBytes * sizeof entry);
   if (file >= 0 && (pread(file, &entry, sizeof entry, place) != sizeof entry || !WasTouched(entry))) {
     close(file);
     return -1;
@@ -156,7 +156,7 @@ void ReleaseAside(const Parts& parts, bool anonymous) {
   Parts old = parts;
   old.to = parts.aside;
   old.advice = anonymous ? MADV_FREE : MADV_DONTNEED;
-  if (madvise(old.to, kPage, old.advice) == 0) {
+  if (madvise(old.to, kPageBytes, old.advice) == 0) {
     ForEachPart(old, AdvisePart);
   } else {  // locked, for example
     mmap(old.to, old.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -274,7 +274,8 @@ bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* do
     // The first and the last page are what the program shares with others: their windows are short. Between
     // them, pieces end where page tables do.
     const uint64_t at = piece.begin + *done, left = bytes - *done;
-    const uint64_t step = *done == 0 || left <= kPage ? kPage : std::min(most - at % kHugePage, left - kPage);
+    const uint64_t step =
+        *done == 0 || left <= kPageBytes ? kPageBytes : std::min(most - at % kHugePage, left - kPageBytes);
     parts.from = static_cast<const std::byte*>(Pointer(at));
     parts.to = fresh.pages + *done;
     parts.bytes = step;

@@ -11,12 +11,12 @@
 #include "guest_lib/posted_copy.h"
 #include "guest_lib/session.h"
 #include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
 namespace {
 
 constexpr uint64_t kAlign = 512;
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kArenaBytes = 32u << 20;     // for small allocations
 constexpr uint64_t kOwnArenaBytes = 16u << 20;  // from here on an allocation gets an arena of its own
 
@@ -33,9 +33,9 @@ uint64_t RoundUp(uint64_t value, uint64_t step) {
 // Eight classes for each power of two, so that what was freed fits what is asked for next; at most an eighth
 // is wasted.
 uint64_t SizeClass(uint64_t bytes) {
-  if (bytes <= kPage) return RoundUp(bytes, kAlign);
+  if (bytes <= kPageBytes) return RoundUp(bytes, kAlign);
   if (bytes >= kOwnArenaBytes) return RoundUp(bytes, kGranuleBytes);
-  return RoundUp(bytes, std::max(kPage, std::bit_ceil(bytes) / 16));
+  return RoundUp(bytes, std::max(kPageBytes, std::bit_ceil(bytes) / 16));
 }
 
 }  // namespace

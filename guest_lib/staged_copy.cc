@@ -17,6 +17,7 @@
 #include "guest_lib/progress.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/flight_recorder.h"
+#include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
 namespace {
@@ -24,9 +25,8 @@ namespace {
 constexpr uint32_t kWindow = 6;      // pieces of one copy that have a buffer
 constexpr uint32_t kMostPosted = 3;  // of those, that the device has or is about to have
 constexpr uint64_t kUnits = 16;      // parts of a piece, each copied by one thread: 64 KiB take some 5 µs
-constexpr uint64_t kSmallPiece = 256u << 10;  // the first
-constexpr uint64_t kLargeCopy = 2u << 20;     // boxes of less are cut into small pieces
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kSmallPiece = 256u << 10;      // the first
+constexpr uint64_t kLargeCopy = 2u << 20;         // boxes of less are cut into small pieces
 constexpr uint64_t kJudgedPieces = 8;             // after so many the number of helpers may change
 constexpr uint64_t kBytesPerHelper = 512u << 10;  // fewer are copied before a helper has woken up
 
@@ -390,7 +390,7 @@ Piece Cut::Next() {
   if (linear_) {
     const uint64_t left = all_ - begun_;
     uint64_t bytes = std::clamp<uint64_t>(begun_, kSmallPiece, kBulkBytes);
-    if (ends_small_) bytes = std::min(bytes, std::max(kSmallPiece, left / 2 / kPage * kPage));
+    if (ends_small_) bytes = std::min(bytes, std::max(kSmallPiece, left / 2 / kPageBytes * kPageBytes));
     piece = {begun_, 0, 0, std::min(bytes, left), 1, 1};
     begun_ += piece.width;
     return piece;

@@ -6,11 +6,10 @@
 #include <sys/mman.h>
 
 #include "host_backend/session.h"
+#include "ivshmem_ring/registration.h"
 
 namespace causeway::host {
 namespace {
-
-constexpr uint64_t kPage = 4096;
 
 bool IsPlausible(uint64_t window, const RegionView& region) {
   return window % kGranuleBytes == 0 && window >= (uint64_t{1} << 32) &&
@@ -42,8 +41,8 @@ CUresult Serve_kAgreeOnAddresses(Session& session, Request& request) {
   TakenRange taken[kMaxTakenRanges];
   for (uint32_t i = 0; i < body.count; ++i) {
     taken[i] = request.in.Get<TakenRange>();
-    const bool good = taken[i].begin < taken[i].end && taken[i].begin % kPage == 0 &&
-                      taken[i].end % kPage == 0 &&
+    const bool good = taken[i].begin < taken[i].end && taken[i].begin % kPageBytes == 0 &&
+                      taken[i].end % kPageBytes == 0 &&
                       InDeviceWindow(taken[i].begin, taken[i].end - taken[i].begin);
     if (request.in.ok() && !good) session.violations.fetch_add(1);
     if (!request.in.ok() || !good) return CUDA_ERROR_INVALID_VALUE;

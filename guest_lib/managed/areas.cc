@@ -12,11 +12,11 @@
 #include "guest_lib/address_windows.h"
 #include "guest_lib/log.h"
 #include "guest_lib/managed/pager.h"
+#include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kSmallestChunk = 64u << 10;
 constexpr uint64_t kMostChunks = 4096;       // of an area: each may become a mapping of its own
 constexpr uint64_t kWindowBytes = 4u << 20;  // fetched at once when a program goes through in order
@@ -391,8 +391,8 @@ bool ManagedAreas::Serve(const PageFault& fault) {
   const bool writes = fault.write || !watch_.notices_writes();
   // Another thread's fault may have been served meanwhile, or the kernel has unmapped the page by itself.
   if (state == State::kOwned || state == State::kShared || (state == State::kClean && !writes)) {
-    const uint64_t page = fault.address & ~uint64_t{kPage - 1};
-    watch_.Set({page, page + kPage, area->Alias(page)}, Access::kNone, AccessOf(*area, state));
+    const uint64_t page = PageFloor(fault.address);
+    watch_.Set({page, page + kPageBytes, area->Alias(page)}, Access::kNone, AccessOf(*area, state));
     return true;
   }
   // Said before work is asked after: a thread that starts some says so before it looks here (MessageMark).

@@ -19,6 +19,7 @@
 
 #include "guest_lib/log.h"
 #include "guest_lib/managed/page_watch.h"
+#include "ivshmem_ring/registration.h"
 
 // What the headers of older kernels lack.
 #ifndef USERFAULTFD_IOC_NEW
@@ -34,7 +35,6 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kNeeded = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM;
 constexpr uint64_t kForWrites = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
 
@@ -119,21 +119,21 @@ bool UserfaultfdWatch::Try() {
   const int file = memfd_create("causeway-managed", MFD_CLOEXEC);
   if (file < 0) return false;
   void *page = MAP_FAILED, *alias = MAP_FAILED;
-  if (ftruncate(file, kPage) == 0) {
-    page = mmap(nullptr, kPage, PROT_NONE, MAP_SHARED, file, 0);
-    alias = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (ftruncate(file, kPageBytes) == 0) {
+    page = mmap(nullptr, kPageBytes, PROT_NONE, MAP_SHARED, file, 0);
+    alias = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   }
   close(file);
   bool works = page != MAP_FAILED && alias != MAP_FAILED;
   if (works) {
     const auto begin = reinterpret_cast<uint64_t>(page);
-    const WatchedPages pages{begin, begin + kPage, static_cast<std::byte*>(alias)};
+    const WatchedPages pages{begin, begin + kPageBytes, static_cast<std::byte*>(alias)};
     works = Register(pages) && Protect(pages, PROT_READ | PROT_WRITE) &&
             Map(pages, notices_writes_ ? UFFDIO_CONTINUE_MODE_WP : 0) &&
             (!notices_writes_ || AllowWriting(pages));
   }
-  if (page != MAP_FAILED) munmap(page, kPage);
-  if (alias != MAP_FAILED) munmap(alias, kPage);
+  if (page != MAP_FAILED) munmap(page, kPageBytes);
+  if (alias != MAP_FAILED) munmap(alias, kPageBytes);
   return works;
 }
 
@@ -155,7 +155,7 @@ bool UserfaultfdWatch::Map(const WatchedPages& pages, uint64_t mode) {
       at += static_cast<uint64_t>(what.mapped);
     } else if (errno == EEXIST) {
       some_were_there = true;
-      at += kPage;
+      at += kPageBytes;
     } else if (errno == EFAULT && !populated) {  // a hole in the file
       populated = true;
       if (madvise(pages.alias + (at - pages.begin), pages.end - at, MADV_POPULATE_WRITE) != 0) return false;

@@ -21,6 +21,7 @@
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/under_way.h"
 #include "guest_lib/own_thread.h"
+#include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
 namespace {
@@ -70,7 +71,6 @@ bool ClaimManagedFault(const PageFault& fault) {
 
 // ---- the serving thread ----
 
-constexpr uint64_t kPage = 4096;
 constexpr int64_t kShortestExchange = 250'000, kLongestExchange = 1'000'000;  // nanoseconds
 
 int64_t Now() {
@@ -118,7 +118,7 @@ class Server {
     const size_t count = watch_.TakeFaults(faults, std::size(faults));
     for (size_t i = 0; i < count; ++i) {
       // Of the program's own: it has it again, and meets what is there.
-      if (!areas_.Serve(faults[i])) watch_.TryAgain(faults[i].address, faults[i].address + kPage);
+      if (!areas_.Serve(faults[i])) watch_.TryAgain(faults[i].address, faults[i].address + kPageBytes);
     }
   }
 
