@@ -105,11 +105,13 @@ void Lanes::Run(Lane& lane) {
   for (;;) {
     Waiter waiter(IdlePolicy(), &lane.tail, &lane.sleeping, true);
     std::span<const std::byte> record;
-    for (;;) {
+    bool waited = false;
+    for (;; waited = true) {
       if (stop_.load(std::memory_order_acquire)) return;
       if (lane.out.Next(&record) == RingConsumer::Status::kRecord) break;
       waiter.Step(lane.out.seen_tail());
     }
+    if (!waited) lane.out.Prefetch();
     record = record.subspan(sizeof(RecordHeader));
     execute_(record);
     RecordHeader header;

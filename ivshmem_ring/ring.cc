@@ -2,6 +2,7 @@
 // The ring's two ends, and the only atomic operations on shared words.
 #include "ivshmem_ring/ring.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -24,26 +25,14 @@ std::atomic_ref<uint32_t> SizeWord(std::byte* record) {
   return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(record + offsetof(RecordHeader, bytes)));
 }
 
-// As much as a launch takes.
-void Prefetch(const std::byte* at, const std::byte* end) {
-  constexpr int kLines = 4;
-  for (int i = 0; i < kLines && at < end; ++i, at += kRecordAlign) __builtin_prefetch(at);
+constexpr uint64_t kPrefetchedBytes = 256;  // as much as a launch takes
+
+// Compilers write it only for processors that are known to have it; others take it for nothing.
+void PrefetchForWriting(std::byte* line) {
+  asm volatile("prefetchw %0" : : "m"(*line));
 }
 
 }  // namespace
-
-uint64_t LoadAcquire(const HotWord& word) {
-  return std::atomic_ref<uint64_t>(const_cast<HotWord&>(word).value).load(std::memory_order_acquire);
-}
-void StoreRelease(HotWord& word, uint64_t value) {
-  std::atomic_ref<uint64_t>(word.value).store(value, std::memory_order_release);
-}
-uint32_t LoadAcquire(const uint32_t& word) {
-  return std::atomic_ref<uint32_t>(const_cast<uint32_t&>(word)).load(std::memory_order_acquire);
-}
-void StoreRelease(uint32_t& word, uint32_t value) {
-  std::atomic_ref<uint32_t>(word).store(value, std::memory_order_release);
-}
 
 RingProducer::RingProducer(std::byte* data, uint64_t bytes, HotWord* tail, const HotWord* head)
     : data_(data), bytes_(bytes), tail_word_(tail), head_(head) {
@@ -89,6 +78,26 @@ void RingProducer::Publish(size_t bytes) {
   StoreRelease(*tail_word_, tail_);  // partners: RingConsumer::LookAtTail, sleepers
 }
 
+bool RingProducer::Put(const std::byte* record, size_t bytes) {
+  std::byte* space = Reserve(bytes);
+  if (space == nullptr) return false;
+  constexpr size_t kSize = sizeof(uint32_t);
+  if (bytes <= kRecordAlign) {  // whoever puts it together has room for all of a line
+    std::memcpy(space + kSize, record + kSize, kRecordAlign - kSize);
+  } else {
+    std::memcpy(space + kSize, record + kSize, bytes - kSize);
+  }
+  Publish(bytes);
+  return true;
+}
+
+void RingProducer::Prepare(size_t bytes) const {
+  uint64_t at = tail_ + kRecordAlign;
+  const uint64_t end = at + std::min<uint64_t>(RoundUp(bytes), kPrefetchedBytes);
+  if (end - cached_head_ > bytes_) return;  // the reader may need them
+  for (; at != end; at += kRecordAlign) PrefetchForWriting(data_ + (at & (bytes_ - 1)));
+}
+
 RingConsumer::RingConsumer(const std::byte* data, uint64_t bytes, const HotWord* tail, HotWord* head,
                            std::span<std::byte> buffer)
     : data_(data), bytes_(bytes), tail_word_(tail), head_word_(head), buffer_(buffer) {}
@@ -96,11 +105,6 @@ RingConsumer::RingConsumer(const std::byte* data, uint64_t bytes, const HotWord*
 RingConsumer::Status RingConsumer::Corrupt(const char* reason) {
   reason_ = reason;
   return Status::kCorrupt;
-}
-
-// partner: RingProducer::Publish
-uint32_t RingConsumer::SizeAt(uint64_t position) const {
-  return SizeWord(const_cast<std::byte*>(data_) + (position & (bytes_ - 1))).load(std::memory_order_acquire);
 }
 
 // For who waits longer: a tail says that there is a record, so there must be one. A producer that is stopped
@@ -124,14 +128,16 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
     }
     const uint64_t to_end = bytes_ - (next_head_ & (bytes_ - 1));
     const std::byte* at = data_ + (next_head_ & (bytes_ - 1));
-    RecordHeader header;
-    std::memcpy(&header, at, sizeof header);
-    KeepCopy(&header);
-    header.bytes = bytes;
-    if (bytes < sizeof header || bytes > bytes_) return Corrupt("record size out of range");
     const uint64_t padded = RoundUp(bytes);
+    if (bytes < sizeof(RecordHeader) || bytes > bytes_) return Corrupt("record size out of range");
     if (padded > to_end || next_head_ + padded - head_ > bytes_)
       return Corrupt("record beyond the ring's end");
+    // Once: what is checked here is what everybody else reads.
+    std::memcpy(buffer_.data(), at, kRecordAlign);
+    KeepCopy(buffer_.data());
+    RecordHeader header;
+    std::memcpy(&header, buffer_.data(), sizeof header);
+    if (header.bytes != bytes) return Corrupt("record changed after it was published");
     if (header.op == kPadOp) {
       // Nor one that is all of the ring: such pads could keep us here.
       if (padded != to_end || padded == bytes_) return Corrupt("pad record not at the ring's end");
@@ -140,16 +146,20 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
     }
     if (bytes > buffer_.size()) return Corrupt("record larger than its kind allows");
     if (header.sequence != sequence_) return Corrupt("record out of sequence");
-    std::memcpy(buffer_.data(), &header, sizeof header);  // the checked copy, not a second read
-    std::memcpy(buffer_.data() + sizeof header, at + sizeof header, bytes - sizeof header);
-    KeepCopy(buffer_.data());
+    if (bytes > kRecordAlign) {
+      std::memcpy(buffer_.data() + kRecordAlign, at + kRecordAlign, bytes - kRecordAlign);
+      KeepCopy(buffer_.data());
+    }
     *record = buffer_.first(bytes);
     next_head_ += padded;
-    // Found at once, so more may be there, in the producer's cache: it comes while this one is executed.
-    if (looks_ == 0) Prefetch(data_ + (next_head_ & (bytes_ - 1)), data_ + bytes_);
     looks_ = 0;
     return Status::kRecord;
   }
+}
+
+void RingConsumer::Prefetch() const {
+  for (uint64_t i = 0; i < kPrefetchedBytes; i += kRecordAlign)
+    __builtin_prefetch(data_ + ((next_head_ + i) & (bytes_ - 1)));
 }
 
 void RingConsumer::Release(uint64_t held_bytes) {

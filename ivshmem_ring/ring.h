@@ -12,8 +12,9 @@
 // - Records are 64-byte aligned and never wrap; a pad record fills what is left at the end.
 // - Each side keeps its own counter privately and never reads it back from shared memory.
 // The consumer must be written as if the other side changed any shared byte at any time: Next() loads a size
-// once, copies the header, checks the copy, and copies the record out before anyone looks at it.
+// once, copies the record out, and checks the copy before anyone looks at it.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,6 +38,12 @@ class alignas(kHotBytes) RingProducer {
   // Publishes the reserved record with its final size, which must not exceed what was reserved: fills in
   // `sequence` and `bytes`.
   void Publish(size_t bytes);
+  // The same for a record that was put together elsewhere. All of it is written in one go: a reader that
+  // looks at its first line all the time would else take that line away between two stores. False: no room.
+  bool Put(const std::byte* record, size_t bytes);
+  // Records of that size will come soon: fetches the lines behind the next one's first, which the reader
+  // looks at, so that writing to them finds them here.
+  void Prepare(size_t bytes) const;
 
   uint64_t sequence() const { return sequence_; }  // of the next record
   const HotWord* head_word() const { return head_; }
@@ -65,6 +72,9 @@ class alignas(kHotBytes) RingConsumer {
   // look.
   static constexpr uint32_t kLooks = 16;
   Status Next(std::span<const std::byte>* record);
+  // After Next() found a record at its first look: more may be there, in the producer's cache, and comes
+  // while this one is executed.
+  void Prefetch() const;
   // Done with the record that Next() gave. Its room, and everything padded before it, returns to the
   // producer: at once, or, while more records are known to wait here, when `held_bytes` have come together. A
   // producer that waits for room looks at our counter all the time, and each change of it takes the line from
@@ -72,7 +82,7 @@ class alignas(kHotBytes) RingConsumer {
   void Release(uint64_t held_bytes = 0);
 
   const char* reason() const { return reason_; }
-  // Whether the producer has published more than Next() gave.
+  // Whether the producer has published more than Next() gave. One load of one line.
   bool Ready() const { return SizeAt(next_head_) != 0; }
   const HotWord* tail_word() const { return tail_word_; }
   // Low half of the tail while nothing is there: what a sleeper compares, so that a record published after
@@ -81,7 +91,11 @@ class alignas(kHotBytes) RingConsumer {
 
  private:
   Status Corrupt(const char* reason);
-  uint32_t SizeAt(uint64_t position) const;
+  // partner: RingProducer::Publish
+  uint32_t SizeAt(uint64_t position) const {
+    auto* size = reinterpret_cast<uint32_t*>(const_cast<std::byte*>(data_) + (position & (bytes_ - 1)));
+    return std::atomic_ref<uint32_t>(*size).load(std::memory_order_acquire);
+  }
   Status LookAtTail();
 
   const std::byte* data_;
@@ -99,9 +113,17 @@ class alignas(kHotBytes) RingConsumer {
 };
 
 // The two memory operations on hot words, named once. Acquire pairs with the peer's release on the same word.
-uint64_t LoadAcquire(const HotWord& word);
-void StoreRelease(HotWord& word, uint64_t value);
-uint32_t LoadAcquire(const uint32_t& word);
-void StoreRelease(uint32_t& word, uint32_t value);
+inline uint64_t LoadAcquire(const HotWord& word) {
+  return std::atomic_ref<uint64_t>(const_cast<HotWord&>(word).value).load(std::memory_order_acquire);
+}
+inline void StoreRelease(HotWord& word, uint64_t value) {
+  std::atomic_ref<uint64_t>(word.value).store(value, std::memory_order_release);
+}
+inline uint32_t LoadAcquire(const uint32_t& word) {
+  return std::atomic_ref<uint32_t>(const_cast<uint32_t&>(word)).load(std::memory_order_acquire);
+}
+inline void StoreRelease(uint32_t& word, uint32_t value) {
+  std::atomic_ref<uint32_t>(word).store(value, std::memory_order_release);
+}
 
 }  // namespace causeway

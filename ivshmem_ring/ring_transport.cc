@@ -92,66 +92,83 @@ void RingClient::PublishMain(size_t bytes) {
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
   main_sequence_.store(main_.sequence(), std::memory_order_release);
   Wake(guest_->main_tail, host_->main_waiting, options_.futex);
+  main_.Prepare(bytes);
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
 }
 
-RingClient::Channel& RingClient::At(uint32_t index) {
-  if (index >= kChannelCount) abort();
-  auto& channel = channels_[index];
-  if (channel == nullptr) {
-    std::vector<std::byte> buffer(kMaxChannelRecordBytes);
-    const std::span<std::byte> view(buffer);
-    GuestChannelWords& ours = guest_->channel[index];
-    HostChannelWords& theirs = host_->channel[index];
-    channel.reset(new Channel{RingProducer(RequestRing(options_.slot, index), kChannelRingBytes,
-                                           &ours.request_tail, &theirs.request_head),
-                              RingConsumer(ReplyRing(options_.slot, index), kChannelRingBytes,
-                                           &theirs.reply_tail, &ours.reply_head, view),
-                              std::move(buffer)});
-  }
-  return *channel;
+RingClient::Channel& RingClient::Make(uint32_t index) {
+  std::vector<std::byte> buffer(kMaxChannelRecordBytes);
+  const std::span<std::byte> view(buffer);
+  GuestChannelWords& ours = guest_->channel[index];
+  HostChannelWords& theirs = host_->channel[index];
+  channels_[index].reset(new Channel{RingProducer(RequestRing(options_.slot, index), kChannelRingBytes,
+                                                  &ours.request_tail, &theirs.request_head),
+                                     RingConsumer(ReplyRing(options_.slot, index), kChannelRingBytes,
+                                                  &theirs.reply_tail, &ours.reply_head, view),
+                                     std::move(buffer), std::vector<std::byte>(kMaxChannelRecordBytes)});
+  return *channels_[index];
 }
 
 std::byte* RingClient::ReserveRequest(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  Waiter waiter(policy_, &host_->channel[index].request_head, nullptr, false);
-  for (;;) {
-    channel.reserved = channel.requests.Reserve(bytes);
-    if (channel.reserved != nullptr) return channel.reserved;
-    waiter.Step(0);
-    if (waiter.TimeToCheckPeer() && Lost()) return nullptr;
-  }
+  if (bytes > channel.request.size()) abort();  // no caller may ask for more than a record holds
+  if (lost_.load(std::memory_order_relaxed)) return nullptr;
+  channel.requests.Prepare(kRecordAlign);
+  return channel.request.data();
 }
 
 void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  const FlightMessage message{OpOf(channel.reserved), static_cast<uint32_t>(bytes),
+  const FlightMessage message{OpOf(channel.request.data()), static_cast<uint32_t>(bytes),
                               channel.requests.sequence()};
   const uint64_t now = FlightTicks();
-  channel.requests.Publish(bytes);
+  if (!channel.requests.Put(channel.request.data(), bytes) && !AwaitRoom(index, bytes)) return;
   Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, options_.futex);
   flight_.Begin(index, message, FlightThread(), now);  // while the other side has it already
+}
+
+// Requests were sent ahead of their replies. False: the session is lost, as whoever awaits the reply will
+// see.
+bool RingClient::AwaitRoom(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  Waiter waiter(policy_, &host_->channel[index].request_head, nullptr, false);
+  do {
+    waiter.Step(0);
+    if (waiter.TimeToCheckPeer() && Lost()) return false;
+  } while (!channel.requests.Put(channel.request.data(), bytes));
+  return true;
 }
 
 std::span<const std::byte> RingClient::AwaitReply(uint32_t index, ReplyWait wait) {
   Channel& channel = At(index);
   if (channel.reply_held) channel.replies.Release();
   channel.reply_held = false;
-  const HotWord& tail = host_->channel[index].reply_tail;
+  std::span<const std::byte> record;
+  uint64_t waited_us = 0;
+  if (!ComesAtOnce(policy_, [&] { return channel.replies.Ready(); }) ||
+      channel.replies.Next(&record) != RingConsumer::Status::kRecord) {
+    record = AwaitLonger(index, wait, &waited_us);
+    if (record.empty()) return {};
+  }
+  channel.reply_held = true;
+  if (wait.kind != 0) channel.history.Note(wait.kind, waited_us);
+  flight_.End(index, HeaderOf(record.data()).sequence, FlightTicks());  // each request has one reply
+  return record;
+}
+
+std::span<const std::byte> RingClient::AwaitLonger(uint32_t index, const ReplyWait& wait,
+                                                   uint64_t* waited_us) {
+  Channel& channel = At(index);
   const WaitPolicy policy = wait.blocking  ? BlockingPolicy()
                             : wait.patient ? PatientPolicy(options_.futex)
                                            : policy_;
-  Waiter waiter(policy, &tail, &guest_->channel[index].waiting, options_.futex,
+  Waiter waiter(policy, &host_->channel[index].reply_tail, &guest_->channel[index].waiting, options_.futex,
                 wait.blocking ? 0 : channel.history.Expected(wait.kind));
   for (;;) {
     std::span<const std::byte> record;
     const auto status = channel.replies.Next(&record);
-    if (status == RingConsumer::Status::kRecord) {
-      channel.reply_held = true;
-      if (wait.kind != 0) channel.history.Note(wait.kind, waiter.waited_us());
-      flight_.End(index, HeaderOf(record.data()).sequence, FlightTicks());  // each request has one reply
-      return record;
-    }
+    *waited_us = waiter.waited_us();
+    if (status == RingConsumer::Status::kRecord) return record;
     if (status == RingConsumer::Status::kCorrupt) lost_.store(true);
     if (lost_.load(std::memory_order_relaxed)) return {};
     waiter.Step(channel.replies.seen_tail());
@@ -168,8 +185,8 @@ struct RingServer::Channel {
   RingConsumer requests;
   RingProducer replies;
   SpinBudget budget;
-  std::byte* reserved = nullptr;
   uint64_t sequence = 0;  // of the request that its thread has
+  uint64_t done = 0;      // ticks: when its reply began to be written
   bool open = false;      // in HostControl::open_channels
 };
 
@@ -198,6 +215,11 @@ RingServer::RingServer(RingServerOptions options)
 
 RingServer::~RingServer() = default;
 
+RingServer::Channel& RingServer::At(uint32_t index) {
+  if (index >= kChannelCount) abort();  // callers bound guest-supplied numbers
+  return *channels_[index];
+}
+
 // Whatever the shared words say of who sleeps. Twice: a thread may have been about to fall asleep.
 void RingServer::Stop() {
   stop_.store(true, std::memory_order_release);
@@ -209,24 +231,31 @@ void RingServer::Stop() {
   }
 }
 
-RingServer::Channel& RingServer::At(uint32_t index) {
-  if (index >= kChannelCount) abort();  // callers bound guest-supplied numbers
-  return *channels_[index];
-}
-
 ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
                                   std::span<const std::byte>* record, uint64_t* now) {
+  // First, so that a peer that never pauses cannot keep a stopped session alive.
+  if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
+  const bool there = ring.Ready();
+  if ((!there && !ComesAtOnce(policy_, [&] { return ring.Ready(); })) ||
+      ring.Next(record) != RingConsumer::Status::kRecord)
+    return ReceiveLater(ring, waiting, budget, record, now);
+  if (there) ring.Prefetch();
+  if (!there || *now == 0) *now = FlightTicks();
+  return ReceiveStatus::kRecord;
+}
+
+ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+                                       std::span<const std::byte>* record, uint64_t* now) {
   WaitPolicy policy = policy_;
   const uint64_t expected_us = frugal_.load(std::memory_order_relaxed) ? 0 : budget.expected_us();
   policy.nap_after_us = budget.us();
   policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
-  for (bool waited = false;; waited = true) {
-    // First, so that a peer that never pauses cannot keep a stopped session alive.
+  for (;;) {
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
     switch (ring.Next(record)) {
       case RingConsumer::Status::kRecord:
-        if (waited || *now == 0) *now = FlightTicks();
+        *now = FlightTicks();
         budget.Note(waiter.waited_us());
         return ReceiveStatus::kRecord;
       case RingConsumer::Status::kCorrupt:
@@ -283,6 +312,7 @@ ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::by
     const bool frugal = (header.flags & kBlockingWait) != 0;
     if (frugal != frugal_.load(std::memory_order_relaxed)) frugal_.store(frugal, std::memory_order_relaxed);
     channel.sequence = header.sequence;
+    channel.replies.Prepare(kRecordAlign);
     flight_.Begin(index, {header.op, header.bytes, header.sequence},
                   static_cast<uint32_t>(header.main_sequence), now);
   }
@@ -299,21 +329,23 @@ void RingServer::DoneRequest(uint32_t index) {
 
 std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
+  channel.done = FlightTicks();  // not later: nothing comes between the stores that are the reply
+  std::byte* reserved = channel.replies.Reserve(bytes);
+  if (reserved != nullptr) return reserved;
   Waiter waiter(policy_, &guest_->channel[index].reply_head, nullptr, false);
-  for (;;) {
-    channel.reserved = channel.replies.Reserve(bytes);
-    if (channel.reserved != nullptr) return channel.reserved;
+  do {
     if (stop_.load(std::memory_order_acquire)) return nullptr;
     waiter.Step(0);
-  }
+    reserved = channel.replies.Reserve(bytes);
+  } while (reserved == nullptr);
+  return reserved;
 }
 
 void RingServer::PublishReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  const uint64_t now = FlightTicks();
   channel.replies.Publish(bytes);
   Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, options_.futex);
-  flight_.End(index, channel.sequence, now);
+  flight_.End(index, channel.sequence, channel.done);
 }
 
 void RingServer::PostAsyncError(uint32_t result) {

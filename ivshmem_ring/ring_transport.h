@@ -3,6 +3,7 @@
 // (tests).
 #pragma once
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -43,11 +44,17 @@ class RingClient : public ClientTransport {
     RingProducer requests;
     RingConsumer replies;
     std::vector<std::byte> reply_buffer;
+    std::vector<std::byte> request;  // put together here
     bool reply_held = false;
-    std::byte* reserved = nullptr;
     WaitHistory history{};
   };
-  Channel& At(uint32_t index);
+  Channel& At(uint32_t index) {
+    if (index >= kChannelCount) abort();
+    return channels_[index] != nullptr ? *channels_[index] : Make(index);
+  }
+  Channel& Make(uint32_t index);
+  bool AwaitRoom(uint32_t index, size_t bytes);
+  std::span<const std::byte> AwaitLonger(uint32_t index, const ReplyWait& wait, uint64_t* waited_us);
   bool Lost();
 
   RingClientOptions options_;
@@ -98,6 +105,8 @@ class RingServer : public ServerTransport {
   // `now`: in, when this thread was done with the record before; out, when it saw this one.
   ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
                         std::span<const std::byte>* record, uint64_t* now);
+  ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+                             std::span<const std::byte>* record, uint64_t* now);
   Channel& At(uint32_t index);
 
   RingServerOptions options_;

@@ -2,7 +2,6 @@
 // Spin, yield, bounded sleep.
 #include "ivshmem_ring/waiter.h"
 
-#include <immintrin.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -12,8 +11,6 @@
 
 #include <algorithm>
 #include <utility>
-
-#include "ivshmem_ring/ring.h"
 
 namespace causeway {
 namespace {
@@ -207,10 +204,6 @@ bool Waiter::TimeToCheckPeer() {
 
 void WakeSleepers(const HotWord& word) {
   syscall(SYS_futex, FutexWord(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {
-  if (futex && LoadAcquire(peer_waiting) != 0) WakeSleepers(word);
 }
 
 }  // namespace causeway

@@ -2,9 +2,12 @@
 // The one place that decides how to wait: spin, then yield, then sleep. Every sleep is bounded, so a lost
 // wake-up costs time, never a hang; a wake-up by futex is an optimisation where both sides share a kernel.
 #pragma once
+#include <immintrin.h>
+
 #include <cstdint>
 
 #include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/ring.h"
 
 namespace causeway {
 
@@ -77,6 +80,16 @@ class WaitHistory {
   Entry entries_[kKinds];
 };
 
+// The first looks of a wait under that policy, before there is a Waiter: what comes within a microsecond or
+// so is met by nothing but looks. Whether it came.
+inline bool ComesAtOnce(const WaitPolicy& policy, auto ready) {
+  constexpr uint32_t kLooks = 32;
+  for (uint32_t i = policy.spin_us != 0 ? kLooks : 1; !ready(); _mm_pause()) {
+    if (--i == 0) return false;
+  }
+  return true;
+}
+
 // One wait:  Waiter w(...); for (;;) { v = low half of the word; if (ready) break; w.Step(v); }
 class Waiter {
  public:
@@ -117,6 +130,8 @@ class Waiter {
 // Wakes all who sleep until the word changes.
 void WakeSleepers(const HotWord& word);
 // Wakes the peer if it says that it sleeps. Call after publishing `word`.
-void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex);
+inline void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {
+  if (futex && LoadAcquire(peer_waiting) != 0) WakeSleepers(word);
+}
 
 }  // namespace causeway

@@ -135,6 +135,23 @@ TEST_F(RingTest, PublishesLessThanReserved) {
   ExpectRecord(60, 9);
 }
 
+TEST_F(RingTest, PutsWhatWasPutTogetherElsewhere) {
+  std::vector<std::byte> made(2048);
+  for (size_t bytes = sizeof(RecordHeader); bytes <= 2048; bytes += 7) {
+    RecordHeader header{};
+    header.op = 7;
+    PutHeader(made.data(), header);
+    test::FillBody(std::span(made).subspan(sizeof header, bytes - sizeof header), bytes);
+    producer_.Prepare(bytes);
+    ASSERT_TRUE(producer_.Put(made.data(), bytes));
+    ExpectRecord(bytes, bytes);
+    ExpectEmpty();
+  }
+  while (producer_.Put(made.data(), 64)) {
+  }
+  EXPECT_EQ(producer_.Room(), 0u);
+}
+
 // The producer's processor is taken away between its last two stores.
 TEST_F(RingTest, ARecordIsThereBeforeItsTail) {
   uint64_t before = 0;
