@@ -4,6 +4,7 @@
 managed, the driver's), streams, events, graphs, textures, virtual and pinned memory, and the device's attributes."""
 
 import ctypes
+import sys
 
 import suite
 from suite import expect_error, pick, require, show, show_rounded, skip
@@ -136,7 +137,20 @@ extern "C" __global__ void shared_sum(const float* x, float* out) {
 """
 
 
+def allow_slow_probes():
+    """cuda.pathfinder has a child process load a library and gives it ten seconds: too few for an emulated processor."""
+    try:
+        from cuda.pathfinder._dynamic_libs import load_nvidia_dynamic_lib as loading
+    except ImportError:
+        return
+    for value in vars(loading).values():
+        defaults = getattr(getattr(value, "__wrapped__", value), "__kwdefaults__", None)
+        if defaults and isinstance(defaults.get("timeout"), float):
+            defaults["timeout"] = 300.0
+
+
 def raw_modules():
+    allow_slow_probes()
     kernel = cupy.RawKernel(RAW, "scale")
     x = cupy.arange(1000, dtype=cupy.float32)
     kernel((4,), (256,), (x, cupy.float32(1.5), cupy.int32(1000)))
@@ -149,6 +163,7 @@ def raw_modules():
             module.get_function("lookup")
         except Exception as error:  # pylint: disable=broad-except
             print(f"{backend}: {type(error).__name__}")
+            print(f"# {suite.first_line(error)}", file=sys.stderr)
             continue
         table = cupy.ndarray(8, cupy.float32, module.get_global("table"))
         table[...] = cupy.arange(8) * 1.25
