@@ -3,10 +3,13 @@
 """Who wakes up while sessions are idle: every thread of guest processes, their workers and the daemon.
 
     causeway run [--driver LIB] -- tests/bench/idle_wakeups.py [--sessions N] [--seconds S] [--most PER_SESSION]
+    causeway run ... -- tests/bench/idle_wakeups.py --slack
 
 Each guest process (this file with --guest) allocates, copies, launches host functions and waits for all of it; then it
 does nothing. Threads that the driver makes in the workers have names of their own. With --most it is a test: it fails
-unless, at some time within a minute, no more wake-ups than that came from a session in a second.
+unless, at some time within a minute, no more wake-ups than that came from a session in a second. With --slack it is
+another: the timers of the driver's threads in the workers may be late, so that the kernel can let many expire together,
+and those of all other threads may not.
 """
 
 import argparse
@@ -111,12 +114,33 @@ def show(rows, sessions):
     print(f"{sessions} idle sessions: {total:.3f} % of a core; 100 of them: {total * 100 / sessions:.2f} %")
 
 
+def check_slack(workers):
+    """Needs CAP_SYS_NICE: the kernel shows it to nobody else."""
+    driver_threads = 0
+    for worker in workers:
+        for task in glob.glob(f"/proc/{worker}/task/*"):
+            thread = int(task.rsplit("/", 1)[1])
+            name = name_of(thread)
+            try:
+                slack_ms = int(pathlib.Path(f"/proc/{thread}/timerslack_ns").read_text()) / 1e6
+            except PermissionError:
+                print("the kernel does not show timer slack: not checked")
+                return
+            of_driver = name == "cuda-EvtHandlr"
+            driver_threads += of_driver
+            if slack_ms < 500 if of_driver else slack_ms > 0.05:
+                sys.exit(f"the timers of thread '{name}' of a worker may be late by {slack_ms} ms")
+    if driver_threads == 0:
+        sys.exit("no worker has a thread of the driver's that wakes by itself")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--guest", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--sessions", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--most", type=float, help="wake-ups per session and second of guest process and worker")
+    parser.add_argument("--slack", action="store_true", help="check whose timers may be late")
     options = parser.parse_args()
     if options.guest:
         return guest()
@@ -131,6 +155,8 @@ def main():
         sys.exit("run this by `causeway run`")
     processes = [("daemon", daemons[0])] + [("worker", pid) for pid in children(daemons[0])]
     processes += [("guest", process.pid) for process in guests]
+    if options.slack:
+        return check_slack(pid for kind, pid in processes if kind == "worker")
     end = time.monotonic() + LIMIT_S
     while True:
         rows = sample(processes, 1 if options.most is not None else options.seconds)

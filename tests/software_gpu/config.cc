@@ -110,6 +110,7 @@ Config* ReadConfig() {
   config->map_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MAP_AT_GIB", 0);
   config->memory_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MEMORY_AT_GIB", 0);
   config->outline_cubins = NumberFromEnvironment("SOFTWARE_GPU_CUBINS", 0) != 0;
+  config->event_thread = NumberFromEnvironment("SOFTWARE_GPU_EVENT_THREAD", 0) != 0;
   if (const char* places = std::getenv("SOFTWARE_GPU_CONTEXT_PLACES")) config->context_places = places;
   if (const char* failures = std::getenv("SOFTWARE_GPU_FAIL")) ParseFailures(failures, config);
   return config;

@@ -34,6 +34,7 @@ struct Config {
   uint64_t map_at_gib = 0;     // 0 = nowhere
   uint64_t memory_at_gib = 0;  // 0 = anywhere
   bool outline_cubins = false;
+  bool event_thread = false;
   std::string context_places;  // a file; empty = no limit
 };
 

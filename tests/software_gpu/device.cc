@@ -2,12 +2,16 @@
 // Initialisation and devices.
 #include "tests/software_gpu/device.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/context.h"
@@ -38,6 +42,20 @@ PciAddress DevicePciAddress(CUdevice device) {
   return {0, kPciBus, kFirstPciDevice + GetConfig().devices[static_cast<size_t>(device)]};
 }
 
+namespace {
+
+// NVIDIA's driver has one too, which nothing ends.
+void StartEventThread() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    std::thread([] {
+      pthread_setname_np(pthread_self(), "cuda-EvtHandlr");
+      for (;;) poll(nullptr, 0, 100);
+    }).detach();
+  });
+}
+
+}  // namespace
 }  // namespace causeway::software_gpu
 
 using namespace causeway::software_gpu;
@@ -53,6 +71,7 @@ CUresult cuInit(unsigned int Flags) {
       mmap(reinterpret_cast<void*>(at), 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
            -1, 0);
     }
+    if (GetConfig().event_thread) StartEventThread();
     MarkInitialised();
     return CUDA_SUCCESS;
   });
