@@ -123,7 +123,7 @@ CUresult Mark::Post(Session& session, CUstream stream) {
   Word* word = WordOf(words, owner, object->id);
   if (word == nullptr) return CUDA_SUCCESS;
   const HotWord* memory = &words.memory[word - words.words];
-  PendingPost post(Op::kMark);
+  PendingPost post(Op::kMark, WorksOn(stream));
   Writer& w = post.writer();
   w.Put(MarkBody{Remote{}.ToWire(stream, w),
                  reinterpret_cast<uint64_t>(memory) - session.connection().window_address});

@@ -74,7 +74,7 @@ bool LeavesNoWork(Op op) {
 
 void Activity::NotePost(Op op, const Works& works, uint64_t sequence) {
   const uint64_t posts = sequence + 1;
-  if (works.is_copy) return;
+  if (works.is_copy || op == Op::kMark) return;
   beyond_copies_.store(posts, std::memory_order_release);
   if (works.event != nullptr) works.event->progress.work.store(posts, std::memory_order_release);
   if (works.stream != nullptr) {

@@ -109,7 +109,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (Find(stream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   FreeHeld();  // what is freed in it
-  return Post<Op::cuStreamDestroy_v2>(stream);
+  return PostWork<Op::cuStreamDestroy_v2>(WorksOn(stream), stream);
 }
 
 CUresult cuStreamQuery(CUstream stream) {

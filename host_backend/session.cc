@@ -95,6 +95,7 @@ bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
     case Op::cuEventRecord:
     case Op::cuEventRecordWithFlags:
     case Op::cuStreamWaitEvent:
+    case Op::cuStreamDestroy_v2:
     case Op::kCopyToDevice:
     case Op::kCopyToHost:
     case Op::kMark:
