@@ -4,17 +4,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "ivshmem_ring/waiter.h"
 
 namespace causeway::host {
 namespace {
 
-template <size_t kPlaces>
-size_t PlaceOf(uint64_t name) {
-  static_assert((kPlaces & (kPlaces - 1)) == 0);
+constexpr size_t kProbes = 8;  // places that a name may have
+
+size_t PlaceOf(uint64_t name, size_t places) {
   const uint64_t mixed = name * 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio
-  return static_cast<size_t>(mixed >> 40) % kPlaces;
+  return static_cast<size_t>(mixed >> 40) % places;
 }
 
 }  // namespace
@@ -35,7 +36,23 @@ Lanes::~Lanes() {
   }
 }
 
-bool Lanes::IsIdle() const {
+bool Lanes::IsPending(const Use& use) {
+  if (use.position <= seen_[use.lane]) return false;
+  seen_[use.lane] = lanes_[use.lane]->executed.load(std::memory_order_acquire);  // partner: Run
+  return use.position > seen_[use.lane];
+}
+
+bool Lanes::MayBePending(const Use& use) {
+  constexpr uint32_t kSpared = 16;
+  return use.position > seen_[use.lane] && (++looks_[use.lane] % kSpared != 0 || IsPending(use));
+}
+
+uint64_t Lanes::Waiting(uint32_t lane) {
+  const uint64_t handed = lanes_[lane]->handed.load(std::memory_order_relaxed);
+  return IsPending({0, handed, lane}) ? handed - seen_[lane] : 0;
+}
+
+bool Lanes::IsIdle() {
   const uint32_t count = count_.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
     if (Waiting(i) != 0) return false;
@@ -43,30 +60,56 @@ bool Lanes::IsIdle() const {
   return true;
 }
 
-uint64_t Lanes::Waiting(uint32_t lane) const {
-  return lanes_[lane]->handed.load(std::memory_order_relaxed) -
-         lanes_[lane]->executed.load(std::memory_order_acquire);  // partner: Run
+bool Lanes::MayBeBusy() const {
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (lanes_[i]->handed.load(std::memory_order_relaxed) != seen_[i]) return true;
+  }
+  return false;
+}
+
+// Null: stopped.
+Lanes::Use* Lanes::UseOf(std::span<Use> uses, uint64_t name) {
+  const size_t first = PlaceOf(name, uses.size());
+  Use* free = nullptr;
+  for (size_t i = 0; i < kProbes; ++i) {
+    Use& use = uses[(first + i) % uses.size()];
+    if (use.name == name) return &use;
+    if (free == nullptr && !MayBePending(use)) free = &use;
+  }
+  if (free == nullptr && !Drain()) return nullptr;
+  if (free == nullptr) free = &uses[first];
+  *free = {.name = name};
+  return free;
 }
 
 // Where the order needs no waiting; else the thread's last lane, or the one with the least to do.
 uint32_t Lanes::Choose(const Use& thread, const Use& stream) {
-  if (IsPending(thread)) return thread.lane;
-  if (IsPending(stream)) return stream.lane;
+  if (MayBePending(thread)) return thread.lane;
+  if (MayBePending(stream)) return stream.lane;
+  return thread.position != 0 && Waiting(thread.lane) == 0 ? thread.lane : LeastUsed();
+}
+
+// By the threads that wait for it: how much they have posted so far says little of what they will post.
+uint32_t Lanes::LeastUsed() {
   const uint32_t count = count_.load(std::memory_order_relaxed);
-  uint32_t best = thread.lane;
-  if (thread.position == 0 || Waiting(best) != 0) {
-    best = 0;
-    for (uint32_t i = 1; i < count; ++i) {
-      if (Waiting(i) < Waiting(best)) best = i;
-    }
+  std::array<uint64_t, kMost> threads{}, records{};
+  for (const Use& use : threads_) threads[use.lane] += IsPending(use);
+  for (uint32_t i = 0; i < count; ++i) records[i] = Waiting(i);
+  uint32_t best = 0;
+  for (uint32_t i = 1; i < count; ++i) {
+    if (std::pair(threads[i], records[i]) < std::pair(threads[best], records[best])) best = i;
   }
-  if (count == 0 || (count < most_ && Waiting(best) != 0)) {
-    best = count;
-    lanes_[count] = std::make_unique<Lane>();
-    lanes_[count]->thread = std::thread([this, count] { Run(*lanes_[count]); });
-    count_.store(count + 1, std::memory_order_release);  // partner: Await
-  }
-  return best;
+  if (count != 0 && (count == most_ || records[best] == 0)) return best;
+  MakeLane();
+  return count;
+}
+
+void Lanes::MakeLane() {
+  const uint32_t made = count_.load(std::memory_order_relaxed);
+  lanes_[made] = std::make_unique<Lane>();
+  lanes_[made]->thread = std::thread([this, made] { Run(*lanes_[made]); });
+  count_.store(made + 1, std::memory_order_release);  // partner: Await
 }
 
 template <class Done>
@@ -80,11 +123,12 @@ bool Lanes::WaitUntil(Done done) {
 }
 
 bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
-  Use& thread = threads_[PlaceOf<kThreadUses>(names.thread)];
-  Use& stream = objects_[PlaceOf<kObjectUses>(names.stream)];
-  Use& event = objects_[PlaceOf<kObjectUses>(names.event != 0 ? names.event : names.stream)];
-  const uint32_t chosen = Choose(thread, stream);
-  for (const Use* use : {&thread, &stream, &event}) {
+  Use* const thread = UseOf(threads_, names.thread);
+  Use* const stream = UseOf(streams_, names.stream);
+  Use* const event = names.event != 0 ? UseOf(events_, names.event) : stream;
+  if (thread == nullptr || stream == nullptr || event == nullptr) return false;
+  const uint32_t chosen = Choose(*thread, *stream);
+  for (const Use* use : {thread, stream, event}) {
     if (use->lane != chosen && !WaitUntil([&] { return !IsPending(*use); })) return false;
   }
   Lane& lane = *lanes_[chosen];
@@ -96,7 +140,7 @@ bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
   lane.in.Publish(bytes);
   const uint64_t position = lane.handed.load(std::memory_order_relaxed) + 1;
   lane.handed.store(position, std::memory_order_release);  // partner: Await
-  thread = stream = event = {chosen, position};
+  for (Use* use : {thread, stream, event}) *use = {use->name, position, chosen};
   Wake(lane.tail, lane.sleeping, true);
   return true;
 }
@@ -116,7 +160,7 @@ void Lanes::Run(Lane& lane) {
     execute_(record);
     RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
-    lane.out.Release();
+    lane.out.Release(kHeldBytes);
     // partners: Await, IsPending, Waiting
     lane.sequence.store(header.sequence + 1, std::memory_order_release);
     lane.executed.store(lane.executed.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -132,7 +176,7 @@ bool Lanes::Drain() {
 }
 
 bool Lanes::Await(uint64_t sequence) {
-  const uint32_t count = count_.load(std::memory_order_acquire);  // partner: Choose
+  const uint32_t count = count_.load(std::memory_order_acquire);  // partner: MakeLane
   for (uint32_t i = 0; i < count; ++i) {
     const Lane& lane = *lanes_[i];
     const uint64_t handed = lane.handed.load(std::memory_order_acquire);  // partner: Hand

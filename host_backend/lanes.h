@@ -57,7 +57,7 @@ class Lanes {
       since_change_ = 0;
       last_thread_ = thread;
     }
-    return !IsIdle() || (crowded_ > 0 && more_ready());
+    return ((crowded_ > 0 || MayBeBusy()) && more_ready()) || !IsIdle();
   }
   // Copies the record and returns; waits while its lane is full, or another one is about to execute what it
   // must come after. False: stopped.
@@ -77,6 +77,7 @@ class Lanes {
   // As much as the main ring and more: whose records fill it must not keep those behind them from other
   // lanes.
   static constexpr uint64_t kLaneBytes = 2 * kMainRingBytes;
+  static constexpr uint64_t kHeldBytes = 4096;  // of a lane, before the dispatcher learns of its room
   static constexpr uint32_t kCrowdedFor = 256;  // records
 
   struct Lane {
@@ -95,18 +96,23 @@ class Lanes {
   };
   // Where something was last named, and as which of its lane's records.
   struct Use {
-    uint32_t lane = 0;
+    uint64_t name = 0;
     uint64_t position = 0;
+    uint32_t lane = 0;
   };
 
   void Run(Lane& lane);
-  bool IsPending(const Use& use) const {
-    return lanes_[use.lane] != nullptr &&
-           lanes_[use.lane]->executed.load(std::memory_order_acquire) < use.position;
-  }
-  uint64_t Waiting(uint32_t lane) const;
-  bool IsIdle() const;
+  // Exactly: that takes the line from the lane that writes it.
+  bool IsPending(const Use& use);
+  // For whoever need not know at once that it is done.
+  bool MayBePending(const Use& use);
+  uint64_t Waiting(uint32_t lane);
+  bool IsIdle();
+  bool MayBeBusy() const;
+  Use* UseOf(std::span<Use> uses, uint64_t name);
   uint32_t Choose(const Use& thread, const Use& stream);
+  uint32_t LeastUsed();
+  void MakeLane();
   // False: stopped.
   template <class Done>
   bool WaitUntil(Done done);
@@ -117,10 +123,11 @@ class Lanes {
   std::atomic<uint32_t> count_{0};  // released when a lane is made; acquired in Await
   std::atomic<bool> stop_{false};
 
-  // The dispatcher's. Different names that share a place only wait for each other needlessly.
-  static constexpr size_t kThreadUses = 64, kObjectUses = 256;
-  std::array<Use, kThreadUses> threads_;
-  std::array<Use, kObjectUses> objects_;
+  // The dispatcher's, apart from what all lanes read. What nothing is pending of gives its place to others.
+  static constexpr size_t kUses = 128;
+  alignas(kHotBytes) std::array<Use, kUses> threads_, streams_, events_;
+  std::array<uint64_t, kMost> seen_{};   // of Lane::executed, as far as it was looked at
+  std::array<uint32_t, kMost> looks_{};  // that were not taken
   uint32_t last_thread_ = 0;
   uint64_t since_change_ = kCrowdedFor;  // of the thread that posts, in records
   uint32_t crowded_ = 0;                 // records for which several threads count as posting

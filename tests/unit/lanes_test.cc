@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 #include <semaphore>
@@ -118,6 +119,50 @@ TEST_F(HeldLanes, OthersGoOn) {
   EXPECT_TRUE(lanes_.Drain());
   EXPECT_EQ(executed_.load(), 2000u);
   go_.release();
+}
+
+// However many names there are: none waits for another because of its number.
+TEST_F(HeldLanes, OtherNamesGoOn) {
+  ASSERT_TRUE(lanes_.Hand({1, 1, 1}, Record(kHeld)));
+  for (uint64_t name = 2; name < 1000; ++name) {
+    ASSERT_TRUE(lanes_.Hand({static_cast<uint32_t>(name), name, name}, Record(name)));
+    while (executed_.load() != name - 1) std::this_thread::yield();
+  }
+  go_.release();
+  EXPECT_TRUE(lanes_.Drain());
+}
+
+// More of them at once than have places.
+TEST(Lanes, ManyNamesAtOnceKeepTheirOrder) {
+  constexpr uint64_t kRecords = 20'000, kNames = 600;
+  std::vector<uint64_t> last(kNames);
+  std::vector<uint8_t> wrong(kRecords);
+  Lanes lanes(3, [&](std::span<const std::byte> record) {
+    const uint64_t sequence = SequenceOf(record);
+    uint64_t& before = last[sequence * sequence % kNames];
+    wrong[sequence] = before > sequence;
+    before = sequence;
+  });
+  for (uint64_t i = 0; i < kRecords; ++i)
+    ASSERT_TRUE(lanes.Hand({static_cast<uint32_t>(i % 3), 1 + i * i % kNames}, Record(i)));
+  ASSERT_TRUE(lanes.Drain());
+  for (uint64_t i = 0; i < kRecords; ++i) EXPECT_EQ(wrong[i], 0) << i;
+}
+
+TEST(Lanes, TakeThreadsEvenly) {
+  std::counting_semaphore<> go{0};
+  std::array<std::thread::id, 7> lane_of;
+  Lanes lanes(2, [&](std::span<const std::byte> record) {
+    go.acquire();
+    lane_of[SequenceOf(record)] = std::this_thread::get_id();
+  });
+  for (const uint64_t i : {0, 1, 2, 3}) ASSERT_TRUE(lanes.Hand({1, 1}, Record(i)));
+  for (const uint64_t i : {4, 5, 6}) ASSERT_TRUE(lanes.Hand({static_cast<uint32_t>(i), i}, Record(i)));
+  go.release(7);
+  ASSERT_TRUE(lanes.Drain());
+  EXPECT_NE(lane_of[4], lane_of[0]);
+  EXPECT_EQ(lane_of[5], lane_of[4]) << "as many threads in both, less to do in this one";
+  EXPECT_EQ(lane_of[6], lane_of[0]) << "fewer threads in this one";
 }
 
 TEST_F(HeldLanes, StoppingEndsEveryWait) {
