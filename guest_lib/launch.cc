@@ -194,6 +194,7 @@ CUresult PostLaunch(const Launch& launch) {
   PendingPost post(Op::cuLaunchKernel, works,
                    sizeof launch.body + attribute_bytes + launch.body.parameter_bytes);
   Writer& w = post.writer();
+  work::NameAgain(launch.body.stream, attribute_bytes != 0);
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
   if (std::byte* space = w.Reserve(launch.body.parameter_bytes))
@@ -210,6 +211,7 @@ CUresult AwaitLaunch(const Launch& launch) {
   const bool fits =
       sizeof(RecordHeader) + sizeof launch.body + attribute_bytes + bytes <= kMaxChannelRecordBytes;
   Writer w = lease.Begin();
+  work::NameAgain(launch.body.stream, attribute_bytes != 0);
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
   CUresult result = CUDA_SUCCESS;
@@ -369,7 +371,9 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
   };
   Blob blob(lease);
   if (const CUresult result = blob.Fill(packed.size(), copy)) return result;
-  const CUresult result = blob.Send(Op::cuLaunchCooperativeKernelMultiDevice, lease.Begin());
+  Writer begin = lease.Begin();
+  work::NameAgain(work::kSeveral);
+  const CUresult result = blob.Send(Op::cuLaunchCooperativeKernelMultiDevice, begin);
   Reader none;
   return result == CUDA_SUCCESS ? lease.Await(&none) : result;
 }

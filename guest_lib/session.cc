@@ -321,11 +321,11 @@ CUresult PendingPost::Reserve(size_t body_bytes) {
 }
 
 CUresult PendingPost::Finish() {
-  mark_.Named(context_);
   return waits_ ? FinishAndWait() : Publish(0, nullptr);
 }
 
 CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
+  mark_.Named(context_);
   if (record_ == nullptr) {
     if (const CUresult result = Reserve(writer_.size())) return result;
     std::memcpy(record_ + kHeader, large_.empty() ? small_ : large_.data(), writer_.size());
@@ -344,6 +344,7 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
   session_->activity_.NotePost(op_, works_, next);
   session_->transport().PublishMain(kHeader + writer_.size());
   lock_.unlock();
+  mark_.Sent();
   return CUDA_SUCCESS;
 }
 
@@ -351,6 +352,7 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
 // hold is posted and then asked after.
 CUresult PendingPost::FinishAndWait() {
   const size_t bytes = writer_.size();
+  mark_.Named(context_);
   ChannelLease lease;
   Reader none;
   uint64_t sequence = 0;
@@ -365,8 +367,10 @@ CUresult PendingPost::FinishAndWait() {
   } else {
     w.PutBytes(large_.empty() ? small_ : large_.data(), bytes);
   }
-  const CUresult result = lease.Send(op, w);
-  return result != CUDA_SUCCESS ? result : lease.Await(&none);
+  CUresult result = lease.Send(op, w);
+  if (result == CUDA_SUCCESS) result = lease.Await(&none);
+  mark_.Sent();
+  return result;
 }
 
 ChannelLease::ChannelLease() : thread_(ThisThread()) {
@@ -464,6 +468,8 @@ CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
     *body = Reader(kept_body_);
     session_->FetchOutput(channel_);
   }
+  // The host begins what others have sent when it likes.
+  if (unanswered_ == 0) mark_.Sent();
   mark_.Answered(result == CUDA_SUCCESS);
   return session_->Note(result);
 }

@@ -9,24 +9,30 @@
 namespace causeway::guest {
 namespace {
 
-constexpr WireHandle kSeveral = ~WireHandle{0};
-constexpr size_t kMaxEvents = 4096;  // remembered; of others nothing follows
+using work::kSeveral;
+constexpr size_t kMaxEvents = 4096;   // remembered; of others nothing follows
+constexpr size_t kMaxStreams = 1024;  // told apart
 
-// What one event stands for: all work up to `started`, if it went to `stream` alone.
+// Work is numbered when all that is sent from then on comes after it.
+struct StreamMark {
+  WireHandle context;
+  uint64_t last;  // the newest work on it
+};
+// What one event stands for: all work up to `last` on one stream.
 struct EventMark {
-  uint64_t started;
   WireHandle stream;
+  uint64_t last;
 };
 
 // Guarded by the mutex, as are changes of `work::under_way`. No message is sent and no page touched while it
 // is held.
 struct Tracked {
   std::mutex mutex;
-  uint64_t started = 0;
-  uint64_t unnamed = 0;  // messages on their way whose stream is not known yet
-  // Where the work since the last settlement went; 0: nowhere that is known. Work on a context's legacy
-  // stream counts under the context.
-  WireHandle stream = 0, context = 0;
+  uint64_t sent = 0;      // work, so far
+  uint64_t starting = 0;  // messages that may be work and have no number yet
+  // Streams with work that nobody has waited for. Work on a context's legacy stream counts under the context,
+  // and where it went to several under kSeveral.
+  std::map<WireHandle, StreamMark> streams;
   std::map<WireHandle, EventMark> events;
 };
 Tracked& tracked = *new Tracked;  // never destroyed
@@ -81,35 +87,17 @@ bool AlsoWaits(Op op) {
   return op == Op::kCopyToHost || op == Op::cuMemcpyDtoH_v2 || op == Op::cuMemcpyHtoD_v2;
 }
 
-void Merge(WireHandle* place, WireHandle value) {
-  *place = *place == 0 || *place == value ? value : kSeveral;
+// The caller holds the mutex, here and below.
+void NoteWork(WireHandle stream, WireHandle context, uint64_t number) {
+  if (tracked.streams.size() >= kMaxStreams && !tracked.streams.contains(stream)) stream = kSeveral;
+  StreamMark& mark = tracked.streams.try_emplace(stream, StreamMark{context, 0}).first->second;
+  if (mark.context != context) mark.context = kSeveral;
+  mark.last = number;
 }
 
-WireHandle StreamKey(WireHandle context) {
-  return named_stream != 0 && named_stream != kLegacyStreamWire ? named_stream : context;
-}
-
-// Whether success of the call means that all work is done. The caller holds the mutex.
-bool Settles(Op op, WireHandle context, uint64_t* started) {
-  if (tracked.unnamed != 0) return false;
-  *started = tracked.started;
-  switch (op) {
-    case Op::kDrainDevice:
-    case Op::cuMemFree_v2:
-    case Op::cuCtxSynchronize:
-      return tracked.context == 0 || tracked.context == context;
-    case Op::cuEventSynchronize:
-    case Op::cuEventQuery: {
-      const auto found = tracked.events.find(named_event);
-      if (found == tracked.events.end()) return false;
-      *started = found->second.started;
-      return found->second.stream != kSeveral && found->second.stream == tracked.stream;
-    }
-    case Op::cuCtxSynchronize_v2:
-      return false;  // of a context that is named
-    default:
-      return tracked.stream == 0 || tracked.stream == StreamKey(context);
-  }
+void NoteDone(WireHandle stream, uint64_t last) {
+  const auto found = tracked.streams.find(stream);
+  if (found != tracked.streams.end() && found->second.last <= last) tracked.streams.erase(found);
 }
 
 }  // namespace
@@ -125,7 +113,7 @@ void work::NameEvent(WireHandle event) {
 MessageMark::~MessageMark() {
   if (!counted_) return;
   const std::lock_guard lock(tracked.mutex);  // the message was never sent
-  --tracked.unnamed;
+  --tracked.starting;
 }
 
 void MessageMark::Forget() {
@@ -134,12 +122,13 @@ void MessageMark::Forget() {
 
 void MessageMark::StartWatched(Op op) {
   op_ = op;
-  succeeded_ = settles_ = false;
-  if (counted_ || KindOf(op) != Kind::kWork) return;
+  succeeded_ = false;
+  number_ = 0;
   {
     const std::lock_guard lock(tracked.mutex);
-    ++tracked.started;
-    ++tracked.unnamed;
+    sent_before_ = tracked.sent;
+    if (counted_ || KindOf(op) != Kind::kWork) return;
+    ++tracked.starting;
     counted_ = true;
     // Before the pages are looked at: a page that becomes accessible after that look sees it (ManagedAreas).
     work::under_way.store(true);
@@ -148,31 +137,71 @@ void MessageMark::StartWatched(Op op) {
 }
 
 void MessageMark::NamedWatched(WireHandle context) {
+  context_ = context;
+  if (op_ == Op::cuGraphLaunch) named_event = kSeveral;
+  stream_ = named_stream != 0 && named_stream != kLegacyStreamWire ? named_stream : context;
+  event_ = named_event;
+  if (!counted_ || event_ == 0) return;
+  // What the event stood for it stands for no more. Those that a graph or a launch records are not known.
   const std::lock_guard lock(tracked.mutex);
-  if (counted_) {
-    --tracked.unnamed;
-    counted_ = false;
-    Merge(&tracked.stream, StreamKey(context));
-    Merge(&tracked.context, context);
-    if (op_ == Op::cuEventRecord || op_ == Op::cuEventRecordWithFlags) {
-      if (tracked.events.size() >= kMaxEvents) tracked.events.clear();
-      tracked.events[named_event] = {tracked.started, tracked.stream};
+  event_ == kSeveral ? tracked.events.clear() : static_cast<void>(tracked.events.erase(event_));
+}
+
+void MessageMark::SentWatched() {
+  const std::lock_guard lock(tracked.mutex);
+  --tracked.starting;
+  counted_ = false;
+  number_ = ++tracked.sent;
+  const auto before = tracked.streams.find(stream_);
+  alone_ = before == tracked.streams.end() || before->second.last <= sent_before_;
+  NoteWork(stream_, context_, number_);
+  if (op_ != Op::cuEventRecord && op_ != Op::cuEventRecordWithFlags) return;
+  if (tracked.events.size() >= kMaxEvents) tracked.events.clear();
+  tracked.events[event_] = {stream_, number_};
+}
+
+// What its success says is done.
+void MessageMark::NoteAllDone() {
+  switch (op_) {
+    case Op::kDrainDevice:
+    case Op::cuMemFree_v2:
+    case Op::cuCtxSynchronize:
+      std::erase_if(tracked.streams, [this](const auto& entry) {
+        return entry.second.context == context_ && entry.second.last <= sent_before_;
+      });
+      return;
+    case Op::cuEventSynchronize:
+    case Op::cuEventQuery: {
+      const auto found = tracked.events.find(event_);
+      if (found != tracked.events.end() && found->second.stream != kSeveral)
+        NoteDone(found->second.stream, std::min(found->second.last, sent_before_));
+      return;
     }
+    case Op::cuCtxSynchronize_v2:
+      return;  // of a context that is named
+    case Op::cuStreamSynchronize:
+    case Op::cuStreamQuery:
+      if (stream_ != kSeveral) NoteDone(stream_, sent_before_);
+      return;
+    default:  // AlsoWaits
+      if (stream_ != kSeveral && alone_) NoteDone(stream_, number_);
   }
-  if (KindOf(op_) == Kind::kWaits || AlsoWaits(op_)) settles_ = Settles(op_, context, &started_);
 }
 
 void MessageMark::FinishWatched() {
   const Op op = op_;
-  op_ = Op::kOpen;
-  if (KindOf(op) == Kind::kNeither || !work::under_way.load()) return;
-  if (KindOf(op) == Kind::kWaits && !succeeded_) return;
+  if (KindOf(op) == Kind::kNeither || !work::under_way.load() ||
+      (KindOf(op) == Kind::kWaits && !succeeded_)) {
+    op_ = Op::kOpen;
+    return;
+  }
   // First the pages: while work is said to be under way, none becomes one that is kept for long.
   ExchangeManagedPages();
   {
     const std::lock_guard lock(tracked.mutex);
-    if (!settles_ || !succeeded_ || tracked.started != started_ || tracked.unnamed != 0) return;
-    tracked.stream = tracked.context = 0;
+    if (succeeded_ && (KindOf(op) == Kind::kWaits || AlsoWaits(op))) NoteAllDone();
+    op_ = Op::kOpen;
+    if (!tracked.streams.empty() || tracked.starting != 0) return;
     tracked.events.clear();
     work::under_way.store(false);
   }

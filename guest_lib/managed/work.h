@@ -14,6 +14,16 @@ namespace work {
 // What the message being written names; only while watched.
 void NameStream(WireHandle stream);
 void NameEvent(WireHandle event);
+// Several streams, or it is not known which.
+inline constexpr WireHandle kSeveral = ~WireHandle{0};
+
+// Of a message whose body was made before it was begun. `records`: on the device it may record events that it
+// does not name.
+inline void NameAgain(WireHandle stream, bool records = false) {
+  if (!watched.load(std::memory_order_relaxed)) return;
+  if (stream != 0) NameStream(stream);
+  if (records) NameEvent(kSeveral);
+}
 
 }  // namespace work
 
@@ -33,9 +43,13 @@ class MessageMark {
   void Start(Op op) {
     if (work::watched.load(std::memory_order_relaxed)) StartWatched(op);
   }
-  // The message is written, in that context: what it named is known.
+  // The message is written, in that context: what it named is known. Before it is visible to the host.
   void Named(WireHandle context) {
     if (op_ != Op::kOpen) NamedWatched(context);
+  }
+  // Whatever anybody sends from now on comes after it.
+  void Sent() {
+    if (counted_) SentWatched();
   }
   // Its answer has come.
   void Answered(bool success) { succeeded_ = success; }
@@ -48,13 +62,17 @@ class MessageMark {
   void Forget();
   void StartWatched(Op op);
   void NamedWatched(WireHandle context);
+  void SentWatched();
+  void NoteAllDone();
   void FinishWatched();
 
   Op op_ = Op::kOpen;  // kOpen: nothing to do
   bool counted_ = false;
   bool succeeded_ = false;
-  bool settles_ = false;  // success means that all work up to `started_` is done
-  uint64_t started_ = 0;
+  WireHandle context_ = 0, stream_ = 0, event_ = 0;  // what it named
+  uint64_t sent_before_ = 0;                         // all work up to there was sent before it
+  uint64_t number_ = 0;                              // its own, if it is work
+  bool alone_ = false;                               // nobody else has sent some to its stream meanwhile
 };
 
 }  // namespace causeway::guest

@@ -226,6 +226,35 @@ TEST_F(ManagedPagesTest, BesideARunningKernel) {
   Free(memory);
 }
 
+// What waits for other streams says nothing of a kernel that runs.
+TEST_F(ManagedPagesTest, OthersAreWaitedForWhileAKernelRuns) {
+  NEEDS_CONCURRENT_ACCESS();
+  volatile uint32_t* flag = Allocate(64);
+  uint32_t *memory = Allocate(kSmall), word = 0;
+  CUstream other;
+  OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  *flag = 0;
+  memory[0] = 5;
+  CUdeviceptr flag_address = Address(flag);
+  void* parameters[] = {&flag_address};
+  OK(cuLaunchKernel(Kernel("spin"), 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr));
+  OK(cuMemcpyDtoH(&word, Address(memory), sizeof word));
+  EXPECT_EQ(word, 5u);
+  OK(cuStreamSynchronize(CU_STREAM_LEGACY));
+  OK(cuStreamSynchronize(other));
+  *flag = 1;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (cuStreamQuery(stream_) == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
+  EXPECT_EQ(cuStreamQuery(stream_), CUDA_SUCCESS);
+  OK(cuMemsetD32Async(Address(memory), 1, 1,
+                      other));  // starts work: what was written is seen now at the latest
+  Synchronize();
+  OK(cuStreamDestroy(other));
+  Free(memory);
+  Free(const_cast<uint32_t*>(flag));
+}
+
 TEST_F(ManagedPagesTest, ManyThreadsTouchTheSamePages) {
   constexpr uint32_t kThreads = 8, kEach = 64;
   uint32_t* memory = Allocate(kBytes);

@@ -18,6 +18,12 @@ target_link_libraries(page_watch_test PRIVATE guest_connect causeway_options GTe
 add_test(NAME page_watch_test COMMAND page_watch_test)
 set_tests_properties(page_watch_test PROPERTIES LABELS unit TIMEOUT 60)
 
+# When work may touch managed memory.
+add_executable(managed_work_test managed_work_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/work.cc)
+target_link_libraries(managed_work_test PRIVATE guest_connect causeway_options GTest::gtest_main)
+add_test(NAME managed_work_test COMMAND managed_work_test)
+set_tests_properties(managed_work_test PROPERTIES LABELS unit TIMEOUT 60)
+
 # Pages that change under a program.
 add_executable(pages_aside_test pages_aside_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/pages_aside.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/page_exchange.cc ${CMAKE_SOURCE_DIR}/guest_lib/fault_handler.cc
