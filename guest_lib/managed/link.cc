@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "guest_lib/copy_threads.h"
+#include "guest_lib/managed/parts.h"
 
 namespace causeway::guest {
 
@@ -15,12 +15,20 @@ constexpr uint64_t kPartBytes = 64u << 10;
 
 // Neither side is memory that the program can see, so no helper faults here.
 void CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
-  const uint32_t threads = bytes >= kAloneBytes ? PipelineThreadCount() : 1;
-  if (threads > 1) {
-    CopyInParts(to, from, bytes, kPartBytes, threads - 1);
-  } else {
-    std::memcpy(to, from, bytes);
-  }
+  InParts(bytes, bytes >= kAloneBytes ? kPartBytes : bytes,
+          [=](uint64_t at, uint64_t count) { std::memcpy(to + at, from + at, count); });
+}
+
+// The same, but for what is right already: pages that nobody has written stay holes when they are to hold
+// zeros; see ManagedAreas. Whether something was not.
+bool CopyChanges(std::byte* to, const std::byte* from, uint64_t bytes) {
+  std::atomic<bool> changed{false};
+  InParts(bytes, bytes >= kAloneBytes ? kPartBytes : bytes, [=, &changed](uint64_t at, uint64_t count) {
+    if (std::memcmp(to + at, from + at, count) == 0) return;
+    std::memcpy(to + at, from + at, count);
+    changed.store(true, std::memory_order_relaxed);
+  });
+  return changed;
 }
 
 }  // namespace
@@ -120,14 +128,7 @@ CUresult ManagedLink::Collect(bool to_host, bool* changed) {
   const std::byte* from = buffer_[index].bytes;
   for (uint32_t i = 0; i < message.body.count; ++i) {
     const uint64_t bytes = message.piece[i].bytes;
-    if (changed == nullptr || !*changed) {
-      // Pages that nobody has written stay holes when they are to hold zeros; see ManagedAreas.
-      const bool same = std::memcmp(message.place[i], from, bytes) == 0;
-      if (changed != nullptr && !same) *changed = true;
-      if (!same) CopyBytes(message.place[i], from, bytes);
-    } else {
-      CopyBytes(message.place[i], from, bytes);
-    }
+    if (CopyChanges(message.place[i], from, bytes) && changed != nullptr) *changed = true;
     from += bytes;
   }
   return CUDA_SUCCESS;

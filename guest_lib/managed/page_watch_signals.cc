@@ -12,9 +12,12 @@
 
 #include "guest_lib/log.h"
 #include "guest_lib/managed/page_watch.h"
+#include "guest_lib/managed/parts.h"
 
 namespace causeway::guest {
 namespace {
+
+constexpr uint64_t kPartBytes = 512u << 10;  // of one thread at a time
 
 class SignalsWatch final : public PageWatch {
  public:
@@ -29,8 +32,11 @@ class SignalsWatch final : public PageWatch {
     const size_t bytes = pages.end - pages.begin;
     if (mprotect(begin, bytes, writable ? PROT_READ | PROT_WRITE : readable ? PROT_READ : PROT_NONE) != 0)
       Complain("pages of managed memory cannot be protected: " + std::string(strerror(errno)));
-    if (from == Access::kNone && readable)
-      madvise(begin, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    if (from != Access::kNone || !readable) return;
+    InParts(bytes, kPartBytes, [=](uint64_t at, uint64_t count) {
+      madvise(static_cast<std::byte*>(begin) + at, count,
+              writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    });
   }
 
   void TryAgain(uint64_t, uint64_t) override {}

@@ -15,10 +15,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "guest_lib/log.h"
 #include "guest_lib/managed/page_watch.h"
+#include "guest_lib/managed/parts.h"
 #include "ivshmem_ring/registration.h"
 
 // What the headers of older kernels lack.
@@ -35,6 +37,7 @@
 namespace causeway::guest {
 namespace {
 
+constexpr uint64_t kPartBytes = 512u << 10;  // of one thread at a time
 constexpr uint64_t kNeeded = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM;
 constexpr uint64_t kForWrites = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
 
@@ -78,6 +81,7 @@ class UserfaultfdWatch final : public PageWatch {
   bool Try();
   bool Register(const WatchedPages& pages);
   bool Map(const WatchedPages& pages, uint64_t mode);
+  int MapPart(const WatchedPages& pages, uint64_t mode);
   bool AllowWriting(const WatchedPages& pages);
   void GiveUp(const WatchedPages& pages);
 
@@ -91,7 +95,9 @@ bool Protect(const WatchedPages& pages, int protection) {
 
 // Also takes pages away from system calls: whoever has one pinned (O_DIRECT under way) keeps the file's page.
 void Zap(const WatchedPages& pages) {
-  madvise(reinterpret_cast<void*>(pages.begin), pages.end - pages.begin, MADV_DONTNEED);
+  InParts(pages.end - pages.begin, 8 * kPartBytes, [&](uint64_t at, uint64_t bytes) {
+    madvise(reinterpret_cast<void*>(pages.begin + at), bytes, MADV_DONTNEED);
+  });
 }
 
 // A new descriptor with these features: what the kernel has; 0 if it has not all of them.
@@ -145,8 +151,9 @@ bool UserfaultfdWatch::Register(const WatchedPages& pages) {
   return ioctl(fd_, UFFDIO_REGISTER, &what) == 0;
 }
 
-// Pages of the file become the program's, and threads that wait for them go on.
-bool UserfaultfdWatch::Map(const WatchedPages& pages, uint64_t mode) {
+// Pages of the file become the program's, and threads that wait for them go on. An error of the system's, or
+// 0.
+int UserfaultfdWatch::MapPart(const WatchedPages& pages, uint64_t mode) {
   bool some_were_there = false, populated = false;
   for (uint64_t at = pages.begin; at < pages.end;) {
     uffdio_continue what{{at, pages.end - at}, mode, 0};
@@ -158,13 +165,23 @@ bool UserfaultfdWatch::Map(const WatchedPages& pages, uint64_t mode) {
       at += kPageBytes;
     } else if (errno == EFAULT && !populated) {  // a hole in the file
       populated = true;
-      if (madvise(pages.alias + (at - pages.begin), pages.end - at, MADV_POPULATE_WRITE) != 0) return false;
+      if (madvise(pages.alias + (at - pages.begin), pages.end - at, MADV_POPULATE_WRITE) != 0) return errno;
     } else if (errno != EAGAIN) {
-      return false;
+      return errno;
     }
   }
   if (some_were_there) TryAgain(pages.begin, pages.end);
-  return true;
+  return 0;
+}
+
+bool UserfaultfdWatch::Map(const WatchedPages& pages, uint64_t mode) {
+  std::atomic<int> error{0};
+  InParts(pages.end - pages.begin, kPartBytes, [&](uint64_t at, uint64_t bytes) {
+    const uint64_t begin = pages.begin + at;
+    if (const int failed = MapPart({begin, begin + bytes, pages.alias + at}, mode)) error.store(failed);
+  });
+  errno = error;
+  return errno == 0;
 }
 
 bool UserfaultfdWatch::AllowWriting(const WatchedPages& pages) {

@@ -13,7 +13,8 @@ set_tests_properties(local_slices_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # Touches of managed memory, held up in both ways.
 add_executable(page_watch_test page_watch_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/fault_handler.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_signals.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_userfaultfd.cc)
+  ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_signals.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_userfaultfd.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/copy_threads.cc ${CMAKE_SOURCE_DIR}/guest_lib/own_thread.cc)
 target_link_libraries(page_watch_test PRIVATE guest_connect causeway_options GTest::gtest_main)
 add_test(NAME page_watch_test COMMAND page_watch_test)
 set_tests_properties(page_watch_test PROPERTIES LABELS unit TIMEOUT 60)

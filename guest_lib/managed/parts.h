@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work on much memory, which the kernel does page by page, by several threads. It is memory that nobody who
+// helps can fault in.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "guest_lib/copy_threads.h"
+
+namespace causeway::guest {
+
+// Calls work(at, bytes) for parts of [0, bytes), by this thread and up to so many others that the program
+// keeps processors of its own.
+template <class Work>
+void InParts(uint64_t bytes, uint64_t part_bytes, const Work& work) {
+  if (bytes <= part_bytes) return work(0, bytes);
+  struct Job {
+    uint64_t bytes, part_bytes;
+    const Work& work;
+  } job{bytes, part_bytes, work};
+  const auto one = [](void* argument, uint32_t index) {
+    const Job& all = *static_cast<Job*>(argument);
+    const uint64_t at = index * all.part_bytes;
+    all.work(at, std::min(all.part_bytes, all.bytes - at));
+  };
+  RunInParallel(static_cast<uint32_t>((bytes + part_bytes - 1) / part_bytes), one, &job,
+                PipelineThreadCount() - 1);
+}
+
+}  // namespace causeway::guest
