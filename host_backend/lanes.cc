@@ -122,20 +122,36 @@ bool Lanes::WaitUntil(Done done) {
   return true;
 }
 
+// Where a record of another lane lies that must be executed before this one, as the lane's ring carries it.
+// That one was handed over before, so no two lanes wait for each other.
+uint64_t Lanes::Pack(const Use& use) {
+  static_assert(kMost <= 1u << kLaneBits);
+  return use.position << kLaneBits | use.lane;
+}
+
+bool Lanes::WaitFor(uint64_t packed) {
+  if (packed == 0) return true;
+  const uint64_t position = packed >> kLaneBits;
+  const std::atomic<uint64_t>& executed = lanes_[packed % (1u << kLaneBits)]->executed;
+  return WaitUntil([&] { return executed.load(std::memory_order_acquire) >= position; });  // partner: Run
+}
+
 bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
   Use* const thread = UseOf(threads_, names.thread);
   Use* const stream = UseOf(streams_, names.stream);
   Use* const event = names.event != 0 ? UseOf(events_, names.event) : stream;
   if (thread == nullptr || stream == nullptr || event == nullptr) return false;
   const uint32_t chosen = Choose(*thread, *stream);
-  for (const Use* use : {thread, stream, event}) {
-    if (use->lane != chosen && !WaitUntil([&] { return !IsPending(*use); })) return false;
-  }
+  const auto after = [&](const Use& use) { return use.lane != chosen && IsPending(use) ? Pack(use) : 0; };
+  RecordHeader header{};  // of the lane's ring
+  header.context = after(*thread);
+  header.main_sequence = after(*stream);
+  header.bulk_offset = after(*event);
   Lane& lane = *lanes_[chosen];
   std::byte* space = nullptr;
   const size_t bytes = sizeof(RecordHeader) + record.size();
   if (!WaitUntil([&] { return (space = lane.in.Reserve(bytes)) != nullptr; })) return false;
-  PutHeader(space, {});  // of the lane's ring
+  PutHeader(space, header);
   std::memcpy(space + sizeof(RecordHeader), record.data(), record.size());
   lane.in.Publish(bytes);
   const uint64_t position = lane.handed.load(std::memory_order_relaxed) + 1;
@@ -156,12 +172,14 @@ void Lanes::Run(Lane& lane) {
       waiter.Step(lane.out.seen_tail());
     }
     if (!waited) lane.out.Prefetch();
-    record = record.subspan(sizeof(RecordHeader));
-    execute_(record);
     RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
+    if (!WaitFor(header.context) || !WaitFor(header.main_sequence) || !WaitFor(header.bulk_offset)) return;
+    record = record.subspan(sizeof header);
+    execute_(record);
+    std::memcpy(&header, record.data(), sizeof header);
     lane.out.Release(kHeldBytes);
-    // partners: Await, IsPending, Waiting
+    // partners: Await, IsPending, WaitFor
     lane.sequence.store(header.sequence + 1, std::memory_order_release);
     lane.executed.store(lane.executed.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
@@ -190,11 +208,11 @@ bool Lanes::Await(uint64_t sequence) {
 }
 
 uint32_t LaneCount() {
-  constexpr uint32_t kFewProcessors = 4;
+  constexpr uint32_t kFewProcessors = 4, kEnough = 8;  // natively more threads bring no more
   if (const char* text = std::getenv("CAUSEWAY_LANES"))
     return static_cast<uint32_t>(std::min<unsigned long>(std::strtoul(text, nullptr, 10), Lanes::kMost));
   const uint32_t processors = KnownProcessors();
-  return processors < kFewProcessors ? 0 : std::min(processors / 2, Lanes::kMost);
+  return processors < kFewProcessors ? 0 : std::min(processors / 2, kEnough);
 }
 
 }  // namespace causeway::host

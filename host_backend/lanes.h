@@ -27,7 +27,7 @@ namespace causeway::host {
 
 class Lanes {
  public:
-  static constexpr uint32_t kMost = 8;
+  static constexpr uint32_t kMost = 16;
   static constexpr size_t kMaxRecordBytes = 8u << 10;  // a larger one is the dispatcher's
   using Execute = std::function<void(std::span<const std::byte> record)>;
 
@@ -59,8 +59,7 @@ class Lanes {
     }
     return ((crowded_ > 0 || MayBeBusy()) && more_ready()) || !IsIdle();
   }
-  // Copies the record and returns; waits while its lane is full, or another one is about to execute what it
-  // must come after. False: stopped.
+  // Copies the record and returns; waits while its lane is full. False: stopped.
   bool Hand(const Names& names, std::span<const std::byte> record);
   // Waits until all that was handed over is executed. False: stopped.
   bool Drain();
@@ -102,6 +101,9 @@ class Lanes {
   };
 
   void Run(Lane& lane);
+  static constexpr uint32_t kLaneBits = 8;
+  static uint64_t Pack(const Use& use);
+  bool WaitFor(uint64_t packed);
   // Exactly: that takes the line from the lane that writes it.
   bool IsPending(const Use& use);
   // For whoever need not know at once that it is done.
@@ -133,7 +135,7 @@ class Lanes {
   uint32_t crowded_ = 0;                 // records for which several threads count as posting
 };
 
-// How many lanes a worker has: half of the processors it may use; none where there are few.
+// How many lanes a worker has: half of the processors it may use, 8 at most; none where there are few.
 // CAUSEWAY_LANES=number in the daemon's environment says otherwise.
 uint32_t LaneCount();
 

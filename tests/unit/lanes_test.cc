@@ -121,6 +121,25 @@ TEST_F(HeldLanes, OthersGoOn) {
   go_.release();
 }
 
+TEST(Lanes, WhatComesAfterAHeldRecordHoldsUpItsOwnLaneAlone) {
+  constexpr uint64_t kHeld = 1, kAfter = 2, kEvent = 9;
+  std::counting_semaphore<> go{0};
+  std::atomic<uint64_t> executed{0};
+  Lanes lanes(3, [&](std::span<const std::byte> record) {
+    const uint64_t sequence = SequenceOf(record);
+    if (sequence == kHeld) go.acquire();
+    const uint64_t before = executed.fetch_add(1);
+    EXPECT_TRUE(sequence != kAfter || before == 102) << before;
+  });
+  ASSERT_TRUE(lanes.Hand({1, 1, kEvent}, Record(kHeld)));
+  ASSERT_TRUE(lanes.Hand({2, 2, kEvent}, Record(kAfter)));
+  for (uint64_t i = 3; i < 104; ++i) ASSERT_TRUE(lanes.Hand({3, 3}, Record(i)));
+  while (executed.load() != 101) std::this_thread::yield();
+  go.release();
+  EXPECT_TRUE(lanes.Drain());
+  EXPECT_EQ(executed.load(), 103u);
+}
+
 // However many names there are: none waits for another because of its number.
 TEST_F(HeldLanes, OtherNamesGoOn) {
   ASSERT_TRUE(lanes_.Hand({1, 1, 1}, Record(kHeld)));
