@@ -50,6 +50,7 @@ std::atomic<uint32_t> range_count{0};
 struct Replacement {
   Connection& connection;
   PageRange pages;
+  PageRange own;  // whole pages of the range
   uint64_t offset;
   bool zeroed;  // the region pages are
   std::vector<Mapping> mappings;
@@ -57,6 +58,11 @@ struct Replacement {
   bool ok = false;
   bool stuck = false;  // region pages stay in the program's memory
 };
+
+// On the page before these and on the one after them others have bytes.
+PageRange WholePages(const HostAllocation& range) {
+  return {PageCeiling(range.address), PageFloor(range.address + range.bytes)};
+}
 
 std::byte* FreshLike(uint64_t address, uint64_t bytes) {
   std::byte* at = ReserveLike(address, bytes);
@@ -69,7 +75,7 @@ std::byte* FreshLike(uint64_t address, uint64_t bytes) {
 
 // Private memory in the place of the region's: the pages that wait at `aside`, or fresh ones if that is null.
 // False: there is none, and the region's pages stay, with the right bytes.
-bool PutAnonymousBack(const Mapping& mapping, std::byte* aside) {
+bool PutAnonymousBack(const Mapping& mapping, PageRange own, std::byte* aside) {
   const uint64_t bytes = mapping.end - mapping.begin;
   if (aside != nullptr && !WakeAside(aside, bytes)) {
     DropAside(aside, bytes);
@@ -78,26 +84,28 @@ bool PutAnonymousBack(const Mapping& mapping, std::byte* aside) {
   std::byte* pages = aside != nullptr ? aside : FreshLike(mapping.begin, bytes);
   if (pages == nullptr) return false;
   const bool there = aside != nullptr && AreThere(aside, bytes);
-  std::byte* old = ReserveLike(mapping.begin, bytes);
+  // What is little is unmapped on the way.
+  std::byte* old = bytes >= kAlignedRunBytes ? ReserveLike(mapping.begin, bytes) : nullptr;
   const Replacements replacements{.pages = pages,
                                   .zeroed = aside == nullptr,
                                   .source = there ? PageSource::kThere : PageSource::kMade,
-                                  .aside = old,
-                                  .leave = {mapping.begin, mapping.end}};
+                                  .own = own,
+                                  .aside = old};
   uint64_t done = 0;
   ExchangePages(mapping, replacements, &done);
-  if (old != nullptr) munmap(old, bytes);
+  if (old != nullptr) UnmapInParallel(old, bytes);
   if (done < bytes) munmap(pages + done, bytes - done);
   if (aside != nullptr) ForgetAside(bytes);
   return done == bytes;
 }
 
 // The bytes go into the file, then its mapping comes back.
-bool PutFileBack(const Mapping& mapping, const Run& run, std::byte* alias) {
+bool PutFileBack(const Mapping& mapping, PageRange own, const Run& run, std::byte* alias) {
   const uint64_t bytes = mapping.end - mapping.begin;
   uint64_t done = 0;
   if ((run.protection & PROT_WRITE) != 0) {
-    return ExchangePages(mapping, {.pages = alias, .zeroed = false, .source = PageSource::kMapped}, &done);
+    const Replacements pages{.pages = alias, .zeroed = false, .source = PageSource::kMapped, .own = own};
+    return ExchangePages(mapping, pages, &done);
   }
   auto* at = reinterpret_cast<void*>(mapping.begin);
   return mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
@@ -106,7 +114,7 @@ bool PutFileBack(const Mapping& mapping, const Run& run, std::byte* alias) {
 // Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
 // its memory, or mapped something else there. False: some are the region's still, and nobody else may have
 // them.
-bool PutBack(Connection& connection, uint64_t begin, const Run& run) {
+bool PutBack(Connection& connection, PageRange own, uint64_t begin, const Run& run) {
   uint64_t device = 0, inode = 0;
   std::vector<Mapping> mappings;
   bool all = connection.RegionFile(&device, &inode);
@@ -121,8 +129,8 @@ bool PutBack(Connection& connection, uint64_t begin, const Run& run) {
     drop_aside(mapping.begin);
     at = mapping.end;
     const bool back = run.alias != nullptr
-                          ? PutFileBack(mapping, run, run.alias + skip)
-                          : PutAnonymousBack(mapping, run.aside != nullptr ? run.aside + skip : nullptr);
+                          ? PutFileBack(mapping, own, run, run.alias + skip)
+                          : PutAnonymousBack(mapping, own, run.aside != nullptr ? run.aside + skip : nullptr);
     all = all && back;
   }
   drop_aside(begin + run.bytes);
@@ -140,14 +148,11 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
   std::byte* fresh = ReserveLike(mapping.begin, bytes);
   run.aside = ReserveAside(mapping);
   uint64_t done = 0;
-  // What others have on the first and the last page is for them to read at any moment.
-  const PageRange leave{std::max(mapping.begin, job.pages.begin + kPageBytes),
-                        std::min(mapping.end, job.pages.end - kPageBytes)};
   const Replacements pages{.pages = fresh,
                            .zeroed = job.zeroed,
                            .source = PageSource::kMapped,
-                           .aside = run.aside,
-                           .leave = leave};
+                           .own = job.own,
+                           .aside = run.aside};
   const bool ok = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes) &&
                   ExchangePages(mapping, pages, &done);
   if (ok) {
@@ -157,7 +162,7 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
   }
   if (run.aside != nullptr) DropAside(run.aside + done, bytes - done);
   const Run replaced{done, run.offset, run.protection, run.alias, run.aside};
-  if (done != 0 && !PutBack(job.connection, mapping.begin, replaced)) job.stuck = true;
+  if (done != 0 && !PutBack(job.connection, job.own, mapping.begin, replaced)) job.stuck = true;
   if (fresh != nullptr) munmap(fresh + done, bytes - done);
   if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
   return false;
@@ -165,20 +170,25 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
 
 struct Return {
   Connection& connection;
+  PageRange own;
   std::vector<std::pair<uint64_t, Run>> runs;
   std::vector<bool> back = {};  // of each run
 };
 
 void PutAllBack(void* argument) {
   auto& job = *static_cast<Return*>(argument);
-  for (const auto& [begin, run] : job.runs) job.back.push_back(PutBack(job.connection, begin, run));
+  for (const auto& [begin, run] : job.runs) {
+    job.back.push_back(PutBack(job.connection, job.own, begin, run));
+  }
 }
 
 void Replace(void* argument) {
   auto& job = *static_cast<Replacement*>(argument);
   for (const Mapping& mapping : job.mappings) {
     if (ReplaceMapping(job, mapping)) continue;
-    for (const auto& [begin, run] : job.made) job.stuck = !PutBack(job.connection, begin, run) || job.stuck;
+    for (const auto& [begin, run] : job.made) {
+      job.stuck = !PutBack(job.connection, job.own, begin, run) || job.stuck;
+    }
     job.made.clear();
     return;
   }
@@ -302,10 +312,17 @@ class PendingRegistration {
   CUresult sent_ = CUDA_SUCCESS;
 };
 
-CUresult SendUnregister(uint64_t address) {
-  PendingCall call(Op::kUnregisterHost);
-  call.writer().Put(RegisterBody{.address = address, .bytes = 0, .offset = 0, .flags = 0, .writable = 0});
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+// `meanwhile` is done while the host is at it.
+template <typename Work>
+CUresult SendUnregister(uint64_t address, Work meanwhile) {
+  ChannelLease lease;
+  const RegisterBody body{.address = address, .bytes = 0, .offset = 0, .flags = 0, .writable = 0};
+  Writer w = lease.Begin(sizeof body);
+  if (w.ok()) w.Put(body);
+  if (const CUresult result = lease.Send(Op::kUnregisterHost, w)) return result;
+  meanwhile();
+  Reader reply;
+  return lease.Await(&reply);
 }
 
 // ---- registering ----
@@ -358,9 +375,9 @@ std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, PageRange pages) 
 }
 
 // Ordinary pages in the place of the runs, whose region pages are free again.
-void ReturnRuns(std::vector<std::pair<uint64_t, Run>> runs, PageRange pages) {
+void ReturnRuns(std::vector<std::pair<uint64_t, Run>> runs, PageRange pages, const HostAllocation& range) {
   Connection& connection = Session::Made().connection();
-  Return job{connection, std::move(runs)};
+  Return job{connection, WholePages(range), std::move(runs)};
   AwayFrom(pages.begin, pages.end, PutAllBack, &job);
   for (size_t i = 0; i < job.runs.size(); ++i) {
     const auto& [begin, run] = job.runs[i];
@@ -374,10 +391,22 @@ void ReturnRuns(std::vector<std::pair<uint64_t, Run>> runs, PageRange pages) {
   }
 }
 
+// What will go back to the range can be written again.
+void WakeRuns(const HostAllocation& range) {
+  const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
+  auto at = registry.runs.upper_bound(pages.begin);
+  if (at != registry.runs.begin()) --at;
+  for (; at != registry.runs.end() && at->first < pages.end; ++at) {
+    const auto& [begin, run] = *at;
+    const uint64_t from = std::max(begin, pages.begin), to = std::min(begin + run.bytes, pages.end);
+    if (run.aside != nullptr && from < to) WakeAside(run.aside + (from - begin), to - from);
+  }
+}
+
 // The device no longer knows the range: its own pages become ordinary again.
 void ReturnPages(const HostAllocation& range) {
   const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
-  if (pages.bytes() != 0) ReturnRuns(TakeRuns(pages), pages);
+  if (pages.bytes() != 0) ReturnRuns(TakeRuns(pages), pages, range);
 }
 
 CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mappings) {
@@ -393,7 +422,7 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
   const RegisterBody body{range->address, range->bytes, offset, range->flags,
                           AllWritable(mappings) ? 1u : 0u};
   PendingRegistration registration(body);
-  Replacement job{connection, pages, offset, zeroed, Cut(mappings, pages), {}};
+  Replacement job{connection, pages, WholePages(*range), offset, zeroed, Cut(mappings, pages), {}};
   job.ok = pages.bytes() == 0;
   if (registration.sent() && !job.ok) AwayFrom(pages.begin, pages.end, Replace, &job);
   const CUresult result = registration.Finish(&range->device_address);
@@ -404,10 +433,10 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
   if (result == CUDA_SUCCESS) {
     Complain("the pages at " + std::to_string(range->address) +
              " cannot be replaced: they stay unregistered");
-    SendUnregister(range->address);
+    SendUnregister(range->address, [] {});
   }
   if (!job.made.empty()) {
-    ReturnRuns(std::move(job.made), pages);
+    ReturnRuns(std::move(job.made), pages, *range);
   } else if (pages.bytes() != 0 && !job.stuck) {
     registry.pages.Free(connection, offset, pages.bytes());
   }
@@ -442,7 +471,8 @@ CUresult Unregister(uint64_t address) {
   }
   const HostAllocation range = found->second;
   const bool shared = Session::Made().transport().shares_memory();
-  if (const CUresult result = shared ? SendUnregister(address) : DrainDevice()) return result;
+  const CUresult result = shared ? SendUnregister(address, [&range] { WakeRuns(range); }) : DrainDevice();
+  if (result != CUDA_SUCCESS) return result;
   if (shared) ReturnPages(range);
   ForgetRange(address);
   return CUDA_SUCCESS;

@@ -2,19 +2,19 @@
 #include "guest_lib/page_exchange.h"
 
 #include <fcntl.h>
+#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
-#include <string>
+#include <vector>
 
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/fault_handler.h"
@@ -32,8 +32,10 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint64_t kHugePage = 2u << 20;
-constexpr uint64_t kPiecePerThread = 4u << 20;  // how much is read-only at once
-constexpr uint64_t kPartBytes = 512u << 10;     // what one thread does of it at a time
+constexpr uint64_t kStepPerThread = 2u << 20;  // how much is made read-only, copied and moved at a time
+constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies of it at a time
+constexpr uint64_t kPreparedBytes = 4u << 20;  // what one thread prepares at a time
+constexpr uint64_t kAloneBytes = 1u << 20;     // up to here helpers would come too late
 
 std::mutex& exchange_mutex = *new std::mutex;
 
@@ -68,27 +70,8 @@ void* Pointer(uint64_t address) {
   return reinterpret_cast<void*>(address);
 }
 
-// Work on a piece, split into parts.
-struct Parts {
-  const std::byte* from;
-  std::byte* to;
-  uint64_t bytes;
-  bool zeroed;
-  int advice;        // for `to`; MADV_NORMAL: none
-  int page_map;      // -1: every page is copied
-  std::byte* aside;  // null: what was there is freed
-};
-
-void ForEachPart(const Parts& parts, void (*work)(void*, uint32_t)) {
-  RunInParallel(static_cast<uint32_t>((parts.bytes + kPartBytes - 1) / kPartBytes), work,
-                const_cast<Parts*>(&parts));
-}
-
-// Page table entries before the window opens, at less than a fault for each. What it cannot do, faults do.
-void AdvisePart(void* argument, uint32_t index) {
-  const auto& parts = *static_cast<Parts*>(argument);
-  const uint64_t at = index * kPartBytes;
-  madvise(parts.to + at, std::min(kPartBytes, parts.bytes - at), parts.advice);
+off_t PageMapOffset(uint64_t address) {
+  return static_cast<off_t>(address / kPageBytes * sizeof(uint64_t));
 }
 
 bool WasTouched(uint64_t page_map_entry) {
@@ -100,92 +83,224 @@ void CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 
-// Pages of private memory that nobody ever touched are zeros; reading them would only make the kernel map
-// some.
-void CopyPart(void* argument, uint32_t index) {
-  const auto& parts = *static_cast<Parts*>(argument);
-  const uint64_t at = index * kPartBytes, bytes = std::min(kPartBytes, parts.bytes - at);
-  const std::byte* from = parts.from + at;
-  uint64_t entries[kPartBytes / kPageBytes];
-  const auto wanted = static_cast<ssize_t>(bytes / kPageBytes * sizeof entries[0]);
-  const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(from) / kPageBytes * sizeof entries[0]);
-  if (parts.page_map < 0 ||
-      pread(parts.page_map, entries, bytes / kPageBytes * sizeof entries[0], place) != wanted) {
-    CopyBytes(parts.to + at, from, bytes);
-    return;
-  }
-  for (uint64_t page = 0; page < bytes / kPageBytes;) {
-    const bool touched = WasTouched(entries[page]);
-    const uint64_t first = page;
-    while (page < bytes / kPageBytes && WasTouched(entries[page]) == touched) ++page;
-    std::byte* to = parts.to + at + first * kPageBytes;
-    if (touched) {
-      CopyBytes(to, from + first * kPageBytes, (page - first) * kPageBytes);
-    } else if (!parts.zeroed) {
-      memset(to, 0, (page - first) * kPageBytes);
-    }
-  }
+bool ReadPageMap(int page_map, uint64_t address, uint64_t pages, uint64_t* entries) {
+  const auto wanted = static_cast<ssize_t>(pages * sizeof *entries);
+  return pread(page_map, entries, pages * sizeof *entries, PageMapOffset(address)) == wanted;
+}
+
+bool IsAnonymous(const Mapping& mapping) {
+  return !mapping.shared && mapping.inode == 0;
 }
 
 // Which pages of anonymous memory were touched; -1 where the kernel does not say so, or not truly.
 int OpenPageMap(const Mapping& piece) {
   constexpr uint64_t kWorthwhile = 256u << 10;
-  if (piece.inode != 0 || piece.shared || piece.end - piece.begin < kWorthwhile) return -1;
+  if (!IsAnonymous(piece) || piece.end - piece.begin < kWorthwhile) return -1;
   const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   volatile char touched = 1;  // this page of the stack
   uint64_t entry = 0;
-  const auto place = static_cast<off_t>(reinterpret_cast<uint64_t>(&touched) / kPageBytes * sizeof entry);
-  if (file >= 0 && (pread(file, &entry, sizeof entry, place) != sizeof entry || !WasTouched(entry))) {
+  if (file >= 0 &&
+      (!ReadPageMap(file, reinterpret_cast<uint64_t>(&touched), 1, &entry) || !WasTouched(entry))) {
     close(file);
     return -1;
   }
   return file;
 }
 
+// The way through one mapping, or a part of it. While helpers copy a step, its owner makes the next one
+// read-only and moves the one before: that changes the page table entry of every page, in one thread, and
+// takes as long as copying. Nothing in the heap is written while a window is open, neither by the owner nor
+// for a single page by anybody: it may be what is copied, and whoever waits may hold the allocator's lock.
+class Exchange final : public CopyJob {
+ public:
+  Exchange(const Mapping& piece, const Replacements& fresh, PageRange range, int page_map)
+      : range_(range),
+        protection_(piece.protection),
+        anonymous_(IsAnonymous(piece)),
+        fresh_(fresh),
+        to_(fresh.pages + (range.begin - piece.begin)),
+        aside_(fresh.aside != nullptr ? fresh.aside + (range.begin - piece.begin) : nullptr),
+        page_map_(page_map),
+        base_(range.begin - range.begin % kHugePage),
+        step_bytes_(kStepPerThread * CopyThreadCount()),
+        touched_((range.end - base_ + kHugePage - 1) / kHugePage) {}
+  ~Exchange() override { Leave(); }
+  // False: only the first *done bytes are replaced.
+  bool Run(uint64_t* done);
+
+ private:
+  static constexpr uint64_t kStepsAtOnce = 2;
+
+  // What lies in [base + i * bytes, base + (i + 1) * bytes): steps end where page tables do. May be empty at
+  // the beginning.
+  PageRange Part(uint64_t index, uint64_t bytes) const {
+    const uint64_t at = base_ + index * bytes, begin = std::max(at, range_.begin);
+    return {begin, std::max(begin, std::min(at + bytes, range_.end))};
+  }
+  uint64_t CountOf(uint64_t bytes) const { return (range_.end - base_ + bytes - 1) / bytes; }
+  std::byte* To(uint64_t at) const { return to_ + (at - range_.begin); }
+  bool WasTouchedBefore(uint64_t at) const { return touched_[(at - base_) / kHugePage] != 0; }
+  bool IsWritable() const { return (protection_ & PROT_WRITE) != 0; }
+  bool IsGuarded() const { return IsWritable() || aside_ != nullptr; }
+
+  void Prepare();
+  void PreparePart(uint32_t index);
+  bool Begin(uint64_t index);
+  void Do(uint64_t index) override;
+  void CopyTouched(PageRange part) const;
+  void Await(uint64_t step);
+  bool MoveAside(PageRange step, std::byte* aside) const;
+  bool Move(PageRange step) const;
+
+  const PageRange range_;
+  const int protection_;
+  const bool anonymous_;
+  const Replacements& fresh_;
+  std::byte* const to_;
+  std::byte* const aside_;  // null: what was there is freed
+  const int page_map_;      // -1: every page is copied
+  const uint64_t base_, step_bytes_;
+  std::atomic<uint64_t> left_[kStepsAtOnce] = {};  // parts that are not copied yet, of a step
+  std::vector<uint8_t> touched_;                   // of each 2 MiB: all pages were, before any window
+};
+
+// Page table entries before the window opens, at less than a fault for each; what it cannot do, faults do.
+// And which pages the program has used: to ask for that later would wait for the owner's changes.
+void Exchange::Prepare() {
+  if (fresh_.source == PageSource::kThere && page_map_ < 0) return;
+  const auto work = [](void* self, uint32_t index) { static_cast<Exchange*>(self)->PreparePart(index); };
+  RunInParallel(static_cast<uint32_t>(CountOf(kPreparedBytes)), work, this);
+}
+
+void Exchange::PreparePart(uint32_t index) {
+  const PageRange part = Part(index, kPreparedBytes);
+  if (fresh_.source != PageSource::kThere) {
+    const bool made = fresh_.source == PageSource::kMade;
+    madvise(To(part.begin), part.bytes(), made ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  }
+  if (page_map_ < 0) return;
+  for (uint64_t at = part.begin; at < part.end;) {
+    const uint64_t next = std::min(at - at % kHugePage + kHugePage, part.end);
+    uint64_t entries[kHugePage / kPageBytes];
+    const uint64_t pages = (next - at) / kPageBytes;
+    touched_[(at - base_) / kHugePage] =
+        !ReadPageMap(page_map_, at, pages, entries) || std::all_of(entries, entries + pages, WasTouched);
+    at = next;
+  }
+}
+
+// The window opens for a step, and its parts are there to be copied.
+bool Exchange::Begin(uint64_t index) {
+  const PageRange step = Part(index, step_bytes_);
+  if (IsGuarded()) window_end.store(step.end, std::memory_order_release);
+  if (IsWritable() && mprotect(Pointer(step.begin), step.bytes(), PROT_READ) != 0) return false;
+  const uint64_t first = index * (step_bytes_ / kPartBytes);
+  const uint64_t end = std::min(first + step_bytes_ / kPartBytes, CountOf(kPartBytes));
+  left_[index % kStepsAtOnce].store(end - first, std::memory_order_relaxed);
+  Offer(end);
+  return true;
+}
+
+void Exchange::Do(uint64_t index) {
+  const PageRange part = Part(index, kPartBytes);
+  if (page_map_ < 0 || part.bytes() == 0 || WasTouchedBefore(part.begin)) {
+    CopyBytes(To(part.begin), static_cast<const std::byte*>(Pointer(part.begin)), part.bytes());
+  } else {
+    CopyTouched(part);
+  }
+  const uint64_t step = index / (step_bytes_ / kPartBytes);
+  left_[step % kStepsAtOnce].fetch_sub(1, std::memory_order_release);  // partner: Await
+}
+
+// Pages of private memory that nobody ever touched are zeros; reading them would only make the kernel map
+// some.
+void Exchange::CopyTouched(PageRange part) const {
+  const auto* from = static_cast<const std::byte*>(Pointer(part.begin));
+  std::byte* to = To(part.begin);
+  uint64_t entries[kPartBytes / kPageBytes];
+  const uint64_t pages = part.bytes() / kPageBytes;
+  if (!ReadPageMap(page_map_, part.begin, pages, entries)) {
+    CopyBytes(to, from, part.bytes());
+    return;
+  }
+  for (uint64_t page = 0; page < pages;) {
+    const bool touched = WasTouched(entries[page]);
+    const uint64_t first = page;
+    while (page < pages && WasTouched(entries[page]) == touched) ++page;
+    if (touched) {
+      CopyBytes(to + first * kPageBytes, from + first * kPageBytes, (page - first) * kPageBytes);
+    } else if (!fresh_.zeroed) {
+      memset(to + first * kPageBytes, 0, (page - first) * kPageBytes);
+    }
+  }
+}
+
+void Exchange::Await(uint64_t step) {
+  constexpr uint32_t kSpins = 1000;
+  const std::atomic<uint64_t>& left = left_[step % kStepsAtOnce];
+  for (uint32_t idle = 0; left.load(std::memory_order_acquire) != 0;) {  // partner: Do
+    if (DoOne()) {
+      idle = 0;
+    } else if (++idle < kSpins) {
+      _mm_pause();
+    } else {
+      sched_yield();
+    }
+  }
+}
+
 // The mapping stays where it is, without pages. A file's shows the file's again to whoever looks; anonymous
 // memory would read as zeros, so nobody may look until the replacement is there.
-bool MoveAside(const Parts& parts, bool anonymous) {
-  auto* from = const_cast<std::byte*>(parts.from);
-  if (anonymous && mprotect(from, parts.bytes, PROT_NONE) != 0) return false;
-  return mremap(from, parts.bytes, parts.bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
-                parts.aside) == parts.aside;
+bool Exchange::MoveAside(PageRange step, std::byte* aside) const {
+  void* from = Pointer(step.begin);
+  if (anonymous_ && mprotect(from, step.bytes(), PROT_NONE) != 0) return false;
+  return mremap(from, step.bytes(), step.bytes(), MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, aside) ==
+         aside;
 }
 
-// Anonymous pages stay for as long as the kernel needs them for nobody else; those of a file are let go.
-void ReleaseAside(const Parts& parts, bool anonymous) {
-  Parts old = parts;
-  old.to = parts.aside;
-  old.advice = anonymous ? MADV_FREE : MADV_DONTNEED;
-  if (madvise(old.to, kPageBytes, old.advice) == 0) {
-    ForEachPart(old, AdvisePart);
-  } else {  // locked, for example
-    mmap(old.to, old.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  }
+// False: the step is as it was, but for its protection.
+bool Exchange::Move(PageRange step) const {
+  const uint64_t bytes = step.bytes();
+  void* at = Pointer(step.begin);
+  std::byte* to = To(step.begin);
+  std::byte* aside = aside_ != nullptr ? aside_ + (step.begin - range_.begin) : nullptr;
+  if (protection_ != (PROT_READ | PROT_WRITE) && mprotect(to, bytes, protection_) != 0) return false;
+  if (aside != nullptr && !MoveAside(step, aside)) return false;
+  if (mremap(to, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at) return true;
+  if (aside != nullptr) mremap(aside, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, at);
+  return false;
 }
 
-bool ExchangePiece(uint64_t at, const Parts& parts, int protection, bool anonymous) {
-  const bool writable = (protection & PROT_WRITE) != 0, guarded = writable || parts.aside != nullptr;
-  const uint64_t bytes = parts.bytes;
-  if (parts.advice != MADV_NORMAL) ForEachPart(parts, AdvisePart);
-  if (guarded) {
-    window_begin.store(at, std::memory_order_relaxed);
-    window_end.store(at + bytes, std::memory_order_release);
-  }
-  bool ok = !writable || mprotect(Pointer(at), bytes, PROT_READ) == 0, moved = false;
-  if (ok) {
-    ForEachPart(parts, CopyPart);
-    ok = protection == (PROT_READ | PROT_WRITE) || mprotect(parts.to, bytes, protection) == 0;
-    moved = ok && parts.aside != nullptr && MoveAside(parts, anonymous);
-    ok = ok && mremap(parts.to, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, Pointer(at)) == Pointer(at);
-    if (!ok && moved)
-      mremap(parts.aside, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, Pointer(at));
-    if (!ok && guarded) mprotect(Pointer(at), bytes, protection);
-  }
-  if (guarded) {
-    window_end.store(0, std::memory_order_release);
+bool Exchange::Run(uint64_t* done) {
+  Prepare();
+  if (range_.bytes() > kAloneBytes) Join(CopyThreadCount() - 1);
+  window_begin.store(range_.begin, std::memory_order_relaxed);
+  const uint64_t steps = CountOf(step_bytes_);
+  uint64_t begun = 0, moved = 0;
+  bool ok = true;
+  while (ok && moved < steps) {
+    if (begun < steps && begun - moved < kStepsAtOnce) {
+      ok = Begin(begun++);
+      continue;
+    }
+    Await(moved);
+    const PageRange step = Part(moved, step_bytes_);
+    ok = Move(step);
+    if (!ok) break;
+    ++moved;
+    window_begin.store(step.end, std::memory_order_release);
     window_count.fetch_add(1, std::memory_order_release);
   }
-  if (ok && moved) ReleaseAside(parts, anonymous);
+  *done = std::min(Part(moved, step_bytes_).begin, range_.end) - range_.begin;
+  if (!ok) {
+    Leave();
+    for (uint64_t i = moved; i < begun && IsGuarded(); ++i) {
+      const PageRange step = Part(i, step_bytes_);
+      mprotect(Pointer(step.begin), step.bytes(), protection_);
+    }
+  }
+  window_end.store(0, std::memory_order_release);
+  window_count.fetch_add(1, std::memory_order_release);
   return ok;
 }
 
@@ -199,54 +314,7 @@ void* RunJob(void* job) {
   return nullptr;
 }
 
-// The whole of /proc/self/maps; empty if it cannot be read.
-std::string MapsText() {
-  std::string text;
-  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return text;
-  char part[16384];
-  for (ssize_t got; (got = read(file, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(got));
-  close(file);
-  return text;
-}
-
 }  // namespace
-
-bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) {
-  mappings->clear();
-  const std::string text = MapsText();
-  uint64_t covered = begin;
-  bool whole = true;
-  for (size_t line = 0; line < text.size() && covered < end;) {
-    size_t next = text.find('\n', line);
-    if (next == std::string::npos) next = text.size();
-    unsigned long from = 0, to = 0, offset = 0, inode = 0;
-    unsigned major = 0, minor = 0;
-    char modes[5] = "";
-    const std::string head = text.substr(line, std::min<size_t>(next - line, 128));
-    const int fields =
-        sscanf(head.c_str(), "%lx-%lx %4s %lx %x:%x %lu", &from, &to, modes, &offset, &major, &minor, &inode);
-    line = next + 1;
-    if (fields != 7 || to <= covered) continue;
-    if (from >= end) break;
-    if (from > covered) {
-      whole = false;
-      covered = from;
-    }
-    Mapping mapping{};
-    mapping.begin = covered;
-    mapping.end = std::min<uint64_t>(to, end);
-    mapping.protection = (modes[0] == 'r' ? PROT_READ : 0) | (modes[1] == 'w' ? PROT_WRITE : 0) |
-                         (modes[2] == 'x' ? PROT_EXEC : 0);
-    mapping.shared = modes[3] == 's';
-    mapping.offset = offset + (covered - from);
-    mapping.device = makedev(major, minor);
-    mapping.inode = inode;
-    mappings->push_back(mapping);
-    covered = mapping.end;
-  }
-  return whole && covered >= end;
-}
 
 std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
   void* got = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -261,31 +329,37 @@ std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done) {
   const std::lock_guard lock(exchange_mutex);
   InstallFaultHandler(FaultOwner::kPageExchange, ClaimFault);
-  const uint64_t bytes = piece.end - piece.begin, most = kPiecePerThread * CopyThreadCount();
-  Parts parts{};
-  parts.zeroed = fresh.zeroed;
-  parts.advice = fresh.source == PageSource::kMapped ? MADV_POPULATE_READ
-                 : fresh.source == PageSource::kMade ? MADV_POPULATE_WRITE
-                                                     : MADV_NORMAL;
-  parts.page_map = OpenPageMap(piece);
-  const bool anonymous = !piece.shared && piece.inode == 0;
+  const int page_map = OpenPageMap(piece);
+  const uint64_t first = std::clamp(fresh.own.begin, piece.begin, piece.end);
+  const uint64_t last = std::clamp(fresh.own.end, first, piece.end);
+  const PageRange ranges[] = {{piece.begin, first}, {first, last}, {last, piece.end}};
   bool ok = true;
-  for (*done = 0; *done < bytes && ok;) {
-    // The first and the last page are what the program shares with others: their windows are short. Between
-    // them, pieces end where page tables do.
-    const uint64_t at = piece.begin + *done, left = bytes - *done;
-    const uint64_t step =
-        *done == 0 || left <= kPageBytes ? kPageBytes : std::min(most - at % kHugePage, left - kPageBytes);
-    parts.from = static_cast<const std::byte*>(Pointer(at));
-    parts.to = fresh.pages + *done;
-    parts.bytes = step;
-    const bool leaves = fresh.aside != nullptr && at >= fresh.leave.begin && at + step <= fresh.leave.end;
-    parts.aside = leaves ? fresh.aside + *done : nullptr;
-    ok = ExchangePiece(at, parts, piece.protection, anonymous);
-    if (ok) *done += step;
+  *done = 0;
+  for (size_t i = 0; i < std::size(ranges) && ok; ++i) {
+    if (ranges[i].bytes() == 0) continue;
+    // Others' bytes are for others to read at any moment.
+    Replacements pages = fresh;
+    if (i != 1 && IsAnonymous(piece)) pages.aside = nullptr;
+    uint64_t moved = 0;
+    ok = Exchange(piece, pages, ranges[i], page_map).Run(&moved);
+    *done += moved;
   }
-  if (parts.page_map >= 0) close(parts.page_map);
+  if (page_map >= 0) close(page_map);
   return ok;
+}
+
+void UnmapInParallel(std::byte* pages, uint64_t bytes) {
+  struct Range {
+    std::byte* pages;
+    uint64_t bytes;
+  } range{pages, bytes};
+  const auto empty = [](void* argument, uint32_t index) {
+    const auto& [first, all] = *static_cast<Range*>(argument);
+    const uint64_t at = index * kPreparedBytes;
+    madvise(first + at, std::min(kPreparedBytes, all - at), MADV_DONTNEED);
+  };
+  RunInParallel(static_cast<uint32_t>((bytes + kPreparedBytes - 1) / kPreparedBytes), empty, &range);
+  munmap(pages, bytes);
 }
 
 void AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument) {

@@ -3,8 +3,7 @@
 // go on: a piece is made read-only, copied into its replacement by several threads
 // (guest_lib/copy_threads.h), and the replacement moved over it in one system call. A thread that writes to
 // the piece meanwhile faults, waits in our handler and writes again. Freeing the old pages takes that system
-// call longer than all the rest, so they can be moved aside, where several threads free them, or to come
-// back.
+// call longer than all the rest, so they can be moved aside, to be freed elsewhere or to come back.
 //
 // What this cannot hide: a system call that writes into the piece during its window (a few milliseconds at
 // most) answers EFAULT, one that reads from it too while anonymous memory moves aside (its last tenth of a
@@ -13,23 +12,11 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "guest_lib/mappings.h"
 #include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
-
-// One mapping of this process, cut to the range that was asked for.
-struct Mapping {
-  uint64_t begin, end;
-  int protection;  // PROT_*
-  bool shared;
-  uint64_t offset;  // of `begin` in its file
-  uint64_t device, inode;
-};
-
-// What is mapped of [begin, end), in order. False if a page of it is not.
-bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings);
 
 // Address space of our own, nothing mapped, that lies in its 2 MiB as `address` does: whole page tables can
 // then be moved from one to the other. Null if there is none.
@@ -43,16 +30,21 @@ struct Replacements {
   std::byte* pages;
   bool zeroed;  // they hold zeros: what was never touched needs no copy
   PageSource source;
-  // Where the old pages of [leave.begin, leave.end) go, reserved as `pages` was; null: all are freed at once.
-  // Only for anonymous memory and shared mappings. Anonymous pages can be had back from there, inaccessible
-  // and with any bytes; until then the kernel takes those that it needs.
+  // The program's bytes alone. On the first and the last page there may be others', so these go by
+  // themselves.
+  PageRange own = {0, UINT64_MAX};
+  // Where the old pages go, reserved as `pages` was; null: all are freed at once. Only for anonymous memory
+  // and shared mappings. Anonymous pages can be had back from there, inaccessible and with any bytes; those
+  // outside of `own` do not go there.
   std::byte* aside = nullptr;
-  PageRange leave = {0, 0};
 };
 
 // Moves the replacements to `piece`, with the piece's bytes and protection. False: the first `*done` bytes
 // are replaced, the others as before.
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done);
+
+// munmap, most of it by several threads and not under the lock that all of them need.
+void UnmapInParallel(std::byte* pages, uint64_t bytes);
 
 // Runs `work` on a stack that lies outside [begin, end): another thread's, if need be.
 void AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program's own anonymous pages, while pages of the region stand in for them. They wait at another
 // address until the registration ends: getting fresh ones then would cost more than all the rest, and so they
-// keep what the program asked of them (madvise, NUMA policy). Meanwhile the kernel takes them when anybody
-// needs memory (MADV_FREE); a forked child has none of them.
+// keep what the program asked of them (madvise, NUMA policy). Where they wait for longer than a moment, the
+// kernel may take them when anybody needs memory (MADV_FREE, from a thread of its own: it takes as long as
+// copying, and once more at the first write to each page); a forked child has none of them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +20,7 @@ void KeepAside(std::byte* aside, uint64_t bytes);
 // Whether there are any: the program may never have touched them, and the kernel may have taken them. One in
 // the middle is asked for all.
 bool AreThere(std::byte* aside, uint64_t bytes);
-// They can be written again, to go back. False: they cannot, and are as they were.
+// They can be written again, to go back; may be said before it is certain that they will. False: they cannot.
 bool WakeAside(std::byte* aside, uint64_t bytes);
 // They are back, or never came: `bytes` wait no longer.
 void ForgetAside(uint64_t bytes);

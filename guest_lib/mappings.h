@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this process has mapped where.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace causeway::guest {
+
+// One mapping of this process, cut to the range that was asked for.
+struct Mapping {
+  uint64_t begin, end;
+  int protection;  // PROT_*
+  bool shared;
+  uint64_t offset;  // of `begin` in its file
+  uint64_t device, inode;
+};
+
+// What is mapped of [begin, end), in order. False if a page of it is not.
+bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings);
+
+}  // namespace causeway::guest
