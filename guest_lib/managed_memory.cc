@@ -422,11 +422,17 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   const bool shares = session.transport().shares_memory();
   // What the CPU uses, and devices that let only one processor in at a time, are better served coherently.
-  if (!shares || (WantsMigrating() && flags == CU_MEM_ATTACH_GLOBAL && IsConcurrent())) {
+  const bool may_migrate = !shares || (flags == CU_MEM_ATTACH_GLOBAL && IsConcurrent());
+  if (may_migrate && (!shares || WantsMigrating())) {
     const CUresult result = AllocateMigrating(address, bytes, flags);
     if (result != CUDA_ERROR_NOT_SUPPORTED || !shares) return result;
   }
-  return AllocateCoherent(address, bytes, flags);
+  const CUresult result = AllocateCoherent(address, bytes, flags);
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || !may_migrate || WantsMigrating()) return result;
+  // Natively there may be more of it than either processor has memory, so not only as much as the region has.
+  Explain("managed memory that has no room in the region migrates");
+  const CUresult migrates = AllocateMigrating(address, bytes, flags);
+  return migrates == CUDA_ERROR_NOT_SUPPORTED ? result : migrates;
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream) {

@@ -226,6 +226,22 @@ TEST_F(ManagedPagesTest, BesideARunningKernel) {
   Free(memory);
 }
 
+// There may be more of it than is shared with the host.
+TEST_F(ManagedPagesTest, ManyMegabytes) {
+  constexpr size_t kEach = 40 << 20, kCount = 3, kStep = (1 << 20) / 4;
+  uint32_t* memory[kCount] = {};
+  for (uint32_t*& one : memory) one = Allocate(kEach);
+  for (uint32_t* one : memory) {
+    for (uint32_t i = 0; i < kEach / 4; i += kStep) one[i] = i;
+    Add(one, 1000, 2);
+  }
+  Synchronize();
+  for (uint32_t* one : memory) {
+    for (uint32_t i = 0; i < kEach / 4; i += kStep) ASSERT_EQ(one[i], i == 0 ? 2 : i);
+    Free(one);
+  }
+}
+
 // What waits for other streams says nothing of a kernel that runs.
 TEST_F(ManagedPagesTest, OthersAreWaitedForWhileAKernelRuns) {
   NEEDS_CONCURRENT_ACCESS();
