@@ -50,9 +50,6 @@ Table& TheTable() {
   return *table;
 }
 
-thread_local bool in_callback = false;
-thread_local bool in_function = false;
-
 // Finds what is to be run. False: it is gone, or runs or has run already. One that the GPU announces may be
 // announced by the host as well, after an error.
 bool Begin(uint64_t id, Entry* entry) {
@@ -74,7 +71,7 @@ void Run(const DueCallback& due) {
   // It sees what the work before it wrote, and the work after it sees what it writes.
   ExchangeManagedPages();
   const Scope inside;
-  in_function = true;
+  ThisThread().in_function = true;
   switch (entry.form) {
     case Form::kHostFunction:
       reinterpret_cast<CUhostFn>(entry.function)(entry.user_data);
@@ -92,7 +89,7 @@ void Run(const DueCallback& due) {
       break;
     }
   }
-  in_function = false;
+  ThisThread().in_function = false;
   ExchangeManagedPages();
   if (entry.kind != Kind::kEach) Release(due.id);
 }
@@ -262,17 +259,11 @@ bool Find(uint64_t id, CUhostFn* function, void** user_data) {
   return true;
 }
 
-bool IsInCallback() {
-  return in_callback;
-}
-bool IsInFunction() {
-  return in_function;
-}
 Scope::Scope() {
-  in_callback = true;
+  ThisThread().in_callback = true;
 }
 Scope::~Scope() {
-  in_callback = false;
+  ThisThread().in_callback = false;
 }
 
 }  // namespace causeway::guest::callbacks

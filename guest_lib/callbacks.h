@@ -35,12 +35,9 @@ uint32_t WordOf(uint64_t id);
 // What was registered, for calls that ask a node what it runs. False: unknown, or of another kind.
 bool Find(uint64_t id, CUhostFn* function, void** user_data);
 
-// True in a thread while a function of the program runs there.
-bool IsInCallback();
-// Only for the functions with numbers, not for those that get the driver's log.
-bool IsInFunction();
 // What InitialisedOrError answers outside of such functions.
 CUresult SessionOrError();
+// While one lives, a function without a number runs in this thread: it gets the driver's log.
 class Scope {
  public:
   Scope();

@@ -20,7 +20,6 @@ namespace {
 
 constexpr uint32_t kWords = 64;  // streams beyond so many ask the host
 
-std::atomic<bool> may_print{false};
 std::atomic<bool> any_stream{false};
 std::atomic<bool> any_blocking_stream{false};
 std::atomic<bool> useless{false};  // a mark did not come although the stream was done
@@ -170,14 +169,6 @@ bool AreMarksWanted() {
     return value == nullptr || std::string_view(value) != "call";
   }();
   return wanted;
-}
-
-void NotePrintingKernels() {
-  may_print.store(true, std::memory_order_release);
-}
-
-bool MayKernelsPrint() {
-  return may_print.load(std::memory_order_acquire);
 }
 
 void NoteStream(bool blocking) {

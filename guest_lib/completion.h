@@ -6,6 +6,7 @@
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
+#include <atomic>
 #include <cstdint>
 
 #include "ivshmem_ring/layout.h"
@@ -48,8 +49,13 @@ bool AreMarksWanted();
 void UseCompletionWords(HotWord* memory);
 // From now on kernels may print. Their text comes out when the program synchronises, so that no call is left
 // out any more, and the host looks for it (kMayPrint).
-void NotePrintingKernels();
-bool MayKernelsPrint();
+inline std::atomic<bool> may_print{false};
+inline void NotePrintingKernels() {
+  may_print.store(true, std::memory_order_release);
+}
+inline bool MayKernelsPrint() {
+  return may_print.load(std::memory_order_acquire);
+}
 // A stream was made. Marks in the legacy stream would hold up one that orders with it, and none says anything
 // of another.
 void NoteStream(bool blocking);

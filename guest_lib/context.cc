@@ -133,9 +133,9 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device, uint
 
 }  // namespace
 
-namespace {
+constinit thread_local ThreadState* this_thread = nullptr;
 
-thread_local ThreadState* this_thread = nullptr;
+namespace {
 
 void EndThread(void* state) {
   delete static_cast<ThreadState*>(state);
@@ -145,16 +145,14 @@ void EndThread(void* state) {
 }  // namespace
 
 // A key instead of a destructor of thread_local: the main thread's state must outlive its exit handlers.
-ThreadState& ThisThread() {
-  if (this_thread == nullptr) {
-    static const pthread_key_t key = [] {
-      pthread_key_t made;
-      pthread_key_create(&made, EndThread);
-      return made;
-    }();
-    this_thread = new ThreadState;
-    pthread_setspecific(key, this_thread);
-  }
+ThreadState& MakeThisThread() {
+  static const pthread_key_t key = [] {
+    pthread_key_t made;
+    pthread_key_create(&made, EndThread);
+    return made;
+  }();
+  this_thread = new ThreadState;
+  pthread_setspecific(key, this_thread);
   return *this_thread;
 }
 
@@ -163,11 +161,6 @@ BlockingWaits::BlockingWaits(bool asked) {
   const bool context =
       current != nullptr && (ContextOf(current).flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
   if (asked || context) ThisThread().blocking_waits = true;
-}
-
-Object* CurrentContextObject() {
-  ThreadState& thread = ThisThread();
-  return thread.contexts.empty() ? nullptr : thread.contexts.back();
 }
 
 bool WithContextOf::Push(CUstream stream) {

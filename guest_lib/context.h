@@ -49,9 +49,16 @@ struct ThreadState {
   std::vector<DefaultStream> default_streams;
   uint64_t awaited = 0;         // replies so far
   bool blocking_waits = false;  // by BlockingWaits
+  bool in_callback = false;     // a function of the program runs, of whatever kind;
+  bool in_function = false;     // one with a number (guest_lib/callbacks.h)
   ~ThreadState();
 };
-ThreadState& ThisThread();
+extern constinit thread_local ThreadState* this_thread;
+ThreadState& MakeThisThread();
+inline ThreadState& ThisThread() {
+  ThreadState* made = this_thread;
+  return made != nullptr ? *made : MakeThisThread();
+}
 
 // While one lives, the waits of its thread go to sleep at once: where the program asked for it, by
 // CU_EVENT_BLOCKING_SYNC (`asked`) or the current context's CU_CTX_SCHED_BLOCKING_SYNC.
@@ -66,7 +73,10 @@ class BlockingWaits {
   const bool before_ = ThisThread().blocking_waits;
 };
 
-Object* CurrentContextObject();
+inline Object* CurrentContextObject() {
+  const ThreadState& thread = ThisThread();
+  return thread.contexts.empty() ? nullptr : thread.contexts.back();
+}
 
 // Work that names a stream is done in the stream's context where no other is current, as NVIDIA's driver does
 // it (seen with launches, fills, copies, allocations, host functions and events). While one lives, that

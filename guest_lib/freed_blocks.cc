@@ -15,8 +15,6 @@
 
 namespace causeway::guest {
 
-std::atomic<uint32_t> held_blocks{0};
-
 namespace {
 
 struct Block {
@@ -138,8 +136,8 @@ bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result) {
   return true;
 }
 
-void FreeBlocks() {
-  if (!HoldsBlocks() || freeing || Session::Get() == nullptr) return;
+void FreeAllBlocks() {
+  if (freeing || Session::Get() == nullptr) return;
   Table& table = TheTable();
   // Until all is sent: nobody may overtake it with a message that would see it held.
   const std::lock_guard lock(table.mutex);

@@ -24,10 +24,13 @@ bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result);
 
 // Tells the host of all that is held. Whoever sends something looks first: with the main lock before a record
 // is posted, and after a call was counted (Activity::NoteCall) before it is sent.
-void FreeBlocks();
-extern std::atomic<uint32_t> held_blocks;
+inline std::atomic<uint32_t> held_blocks{0};
 inline bool HoldsBlocks() {
   return held_blocks.load() != 0;  // partner: HoldFreedBlock
+}
+void FreeAllBlocks();
+inline void FreeBlocks() {
+  if (HoldsBlocks()) FreeAllBlocks();
 }
 
 // A context of that number begins: with several of them nothing is held.

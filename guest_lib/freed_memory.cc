@@ -40,7 +40,6 @@ Table& TheTable() {
   static auto* table = new Table;  // programs may allocate to the very end
   return *table;
 }
-std::atomic<size_t> held_count{0};
 std::atomic<uint64_t> current_pools{1};  // changes of the devices' current pools
 std::atomic<bool> freed_late{false};
 thread_local bool freeing = false;  // what FreeHeld sends needs nothing freed before it
@@ -130,10 +129,6 @@ void NoteCurrentPoolChange() {
   current_pools.fetch_add(1);
 }
 
-bool AnyHeld() {
-  return held_count.load(std::memory_order_acquire) != 0;
-}
-
 bool HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream, CUresult* result) {
   StreamKey key;
   Session* session = Session::Get();
@@ -146,7 +141,7 @@ bool HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream st
   if (table.held.size() == kMostHeld || bytes > kMostBytes - table.bytes) return false;
   table.held.push_back({address, bytes, source, key, posts});
   table.bytes += bytes;
-  held_count.store(table.held.size(), std::memory_order_release);
+  held_frees.store(table.held.size(), std::memory_order_release);
   return true;
 }
 
@@ -166,12 +161,12 @@ bool TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream s
   *address = found->address;
   table.bytes -= bytes;
   table.held.erase(std::next(found).base());
-  held_count.store(table.held.size(), std::memory_order_release);
+  held_frees.store(table.held.size(), std::memory_order_release);
   return true;
 }
 
-void FreeHeld() {
-  if (!AnyHeld() || freeing || Session::Get() == nullptr) return;
+void FreeAllHeld() {
+  if (freeing || Session::Get() == nullptr) return;
   Table& table = TheTable();
   // Until all is sent: nobody may overtake it with a message that would see it held.
   const std::lock_guard lock(table.mutex);
@@ -180,7 +175,7 @@ void FreeHeld() {
   freeing = false;
   table.held.clear();
   table.bytes = 0;
-  held_count.store(0, std::memory_order_release);
+  held_frees.store(0, std::memory_order_release);
 }
 
 bool WaitForLateFrees() {

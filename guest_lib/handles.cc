@@ -26,6 +26,7 @@ struct Table {
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED) abort();  // 512 MiB of address space
     objects = static_cast<Object*>(space);
+    objects_begin.store(reinterpret_cast<uintptr_t>(space), std::memory_order_relaxed);
 #ifdef __SANITIZE_ADDRESS__
     __lsan_register_root_region(space, sizeof(Object) * kMaxHandles);  // what objects point to is not lost
 #endif
@@ -78,19 +79,6 @@ void FreeObject(Object* object) {
 
 void RetireObject(Object* object) {
   object->kind.store(static_cast<uint8_t>(HandleKind::kNone), std::memory_order_release);
-}
-
-Object* FindObject(HandleKind kind, const void* handle) {
-  const Table& table = TheTable();
-  const auto offset = reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(table.objects);
-  if (offset >= sizeof(Object) * kMaxHandles || offset % sizeof(Object) != 0) return nullptr;
-  Object* object = table.objects + offset / sizeof(Object);
-  return object->kind.load(std::memory_order_acquire) == static_cast<uint8_t>(kind) ? object : nullptr;
-}
-
-WireHandle WireOf(const Object* object) {
-  return MakeWireHandle(static_cast<HandleKind>(object->kind.load(std::memory_order_relaxed)),
-                        object->generation, static_cast<uint32_t>(object - TheTable().objects));
 }
 
 Object* ObjectOf(WireHandle wire) {

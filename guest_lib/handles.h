@@ -37,9 +37,22 @@ void FreeObject(Object* object);
 // Dead like a freed one, but its number is not used again and `detail` stays: others may still hold the
 // pointer (contexts on the stacks of other threads).
 void RetireObject(Object* object);
+// Where the array lies; before there is one, where no handle can.
+inline std::atomic<uintptr_t> objects_begin{uintptr_t{1} << 63};
 // The live object behind a handle, or null.
-Object* FindObject(HandleKind kind, const void* handle);
-WireHandle WireOf(const Object* object);
+inline Object* FindObject(HandleKind kind, const void* handle) {
+  const uintptr_t begin = objects_begin.load(std::memory_order_relaxed);
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(handle) - begin;
+  if (offset >= sizeof(Object) * kMaxHandles || offset % sizeof(Object) != 0) return nullptr;
+  auto* object = static_cast<Object*>(const_cast<void*>(handle));
+  return object->kind.load(std::memory_order_acquire) == static_cast<uint8_t>(kind) ? object : nullptr;
+}
+inline WireHandle WireOf(const Object* object) {
+  const uintptr_t begin = objects_begin.load(std::memory_order_relaxed);
+  const auto index = static_cast<uint32_t>((reinterpret_cast<uintptr_t>(object) - begin) / sizeof(Object));
+  return MakeWireHandle(static_cast<HandleKind>(object->kind.load(std::memory_order_relaxed)),
+                        object->generation, index);
+}
 Object* ObjectOf(WireHandle wire);  // null if not alive
 // References beyond an object's first; ReleaseReference is false when there is none.
 inline void AddReference(Object* object) {

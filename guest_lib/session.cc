@@ -103,7 +103,7 @@ bool IsInitialised() {
 }
 
 CUresult InitialisedOrError() {
-  if (callbacks::IsInFunction()) return CUDA_ERROR_NOT_PERMITTED;
+  if (this_thread != nullptr && this_thread->in_function) return CUDA_ERROR_NOT_PERMITTED;
   return callbacks::SessionOrError();
 }
 
@@ -199,7 +199,7 @@ CUresult Session::Check() {
 }
 
 CUresult Session::Check(const ThreadState& thread) {
-  if (callbacks::IsInCallback()) return CUDA_ERROR_NOT_PERMITTED;
+  if (thread.in_callback) return CUDA_ERROR_NOT_PERMITTED;
   if (thread.past_errors) return CUDA_SUCCESS;
   const uint64_t error = transport().AsyncError();
   if (error != seen_async_error_.load(std::memory_order_relaxed)) {

@@ -10,20 +10,6 @@ HandleTable::~HandleTable() {
   for (auto& chunk : chunks_) delete[] chunk.load();
 }
 
-HandleTable::Entry* HandleTable::At(uint32_t index) const {
-  if (index >= kMaxHandles) return nullptr;
-  Entry* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);  // partner: Bind
-  return chunk != nullptr ? chunk + index % kChunk : nullptr;
-}
-
-void* HandleTable::Find(HandleKind kind, WireHandle wire) const {
-  if (WireKind(wire) != kind) return nullptr;
-  const Entry* entry = At(WireIndex(wire));
-  if (entry == nullptr || entry->wire.load(std::memory_order_acquire) != wire)
-    return nullptr;  // partner: Bind
-  return entry->value.load(std::memory_order_relaxed);
-}
-
 bool HandleTable::Bind(HandleKind kind, WireHandle wire, void* value, WireHandle parent) {
   if (WireKind(wire) != kind || kind >= HandleKind::kCount || WireIndex(wire) >= kMaxHandles) return false;
   const std::lock_guard lock(mutex_);

@@ -19,7 +19,14 @@ class HandleTable {
   HandleTable();
   ~HandleTable();
 
-  void* Find(HandleKind kind, WireHandle wire) const;  // null if not alive
+  // Null if not alive.
+  void* Find(HandleKind kind, WireHandle wire) const {
+    if (WireKind(wire) != kind) return nullptr;
+    const Entry* entry = At(WireIndex(wire));
+    if (entry == nullptr || entry->wire.load(std::memory_order_acquire) != wire)
+      return nullptr;  // partner: Bind
+    return entry->value.load(std::memory_order_relaxed);
+  }
   // False if the number is out of range or of another kind. `parent` (0: none) is the object that the driver
   // ends this one with.
   bool Bind(HandleKind kind, WireHandle wire, void* value, WireHandle parent = 0);
@@ -42,7 +49,11 @@ class HandleTable {
   };
   static constexpr uint32_t kChunk = 4096;
   static constexpr uint32_t kChunks = kMaxHandles / kChunk;
-  Entry* At(uint32_t index) const;
+  Entry* At(uint32_t index) const {
+    if (index >= kMaxHandles) return nullptr;
+    Entry* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);  // partner: Bind
+    return chunk != nullptr ? chunk + index % kChunk : nullptr;
+  }
 
   std::atomic<Entry*> chunks_[kChunks] = {};
   void UnbindLocked(WireHandle wire);

@@ -193,8 +193,7 @@ bool Lanes::Drain() {
   return true;
 }
 
-bool Lanes::Await(uint64_t sequence) {
-  const uint32_t count = count_.load(std::memory_order_acquire);  // partner: MakeLane
+bool Lanes::AwaitThese(uint32_t count, uint64_t sequence) {
   for (uint32_t i = 0; i < count; ++i) {
     const Lane& lane = *lanes_[i];
     const uint64_t handed = lane.handed.load(std::memory_order_acquire);  // partner: Hand

@@ -68,7 +68,10 @@ class Lanes {
 
   // Waits until all that was handed over with a lower sequence is executed. The caller knows that the
   // dispatcher has come so far. False: stopped.
-  bool Await(uint64_t sequence);
+  bool Await(uint64_t sequence) {
+    const uint32_t count = count_.load(std::memory_order_acquire);  // partner: MakeLane
+    return count == 0 || AwaitThese(count, sequence);
+  }
   // Ends every wait, now and later; what is not yet begun is never executed.
   void Stop() { stop_.store(true, std::memory_order_release); }
 
@@ -111,6 +114,7 @@ class Lanes {
   uint64_t Waiting(uint32_t lane);
   bool IsIdle();
   bool MayBeBusy() const;
+  bool AwaitThese(uint32_t count, uint64_t sequence);
   Use* UseOf(std::span<Use> uses, uint64_t name);
   uint32_t Choose(const Use& thread, const Use& stream);
   uint32_t LeastUsed();

@@ -184,20 +184,19 @@ CUresult Session::TakePostedResult(uint64_t sequence) {
 // A channel request runs only after everything its process posted before it. A number that no guest can have
 // reached would make this wait for ever.
 bool Session::WaitForMain(uint64_t sequence) {
-  constexpr uint64_t kMostInFlight = uint64_t{1} << 20;               // far more than rings and sockets hold
-  uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Dispatch
-  if (sequence > dispatched && sequence - dispatched > kMostInFlight) {
+  constexpr uint64_t kMostInFlight = uint64_t{1} << 20;  // far more than rings and sockets hold
+  const uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Dispatch
+  if (dispatched >= sequence) return lanes_.Await(sequence);
+  if (sequence - dispatched > kMostInFlight) {
     Violation("a request waits for posted record " + std::to_string(sequence) + " of " +
               std::to_string(dispatched));
     return false;
   }
-  if (dispatched < sequence) {
-    Waiter waiter(OrderPolicy(), nullptr, nullptr, false);
-    do {
-      if (stop_.load(std::memory_order_acquire)) return false;
-      waiter.Step(0);
-    } while (dispatched_.load(std::memory_order_acquire) < sequence);
-  }
+  Waiter waiter(OrderPolicy(), nullptr, nullptr, false);
+  do {
+    if (stop_.load(std::memory_order_acquire)) return false;
+    waiter.Step(0);
+  } while (dispatched_.load(std::memory_order_acquire) < sequence);
   return lanes_.Await(sequence);
 }
 
@@ -262,7 +261,7 @@ void Session::ServeChannel(uint32_t channel) {
   StagedPieces pieces;
   for (;;) {
     std::span<const std::byte> record;
-    if (!AnswerPieces(channel, pieces, false)) return;
+    if (!pieces.empty() && !AnswerPieces(channel, pieces, false)) return;
     const ReceiveStatus status = transport_->ReceiveRequest(channel, &record);
     if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
@@ -270,7 +269,7 @@ void Session::ServeChannel(uint32_t channel) {
     std::memcpy(&header, record.data(), sizeof header);
     if (!WaitForMain(header.main_sequence)) return;
     const bool staged = IsStaged(*this, header);
-    if (!staged && !AnswerPieces(channel, pieces, true)) return;
+    if (!staged && !pieces.empty() && !AnswerPieces(channel, pieces, true)) return;
     Reader in(record.subspan(sizeof header));
     Writer out(body);
     std::span<std::byte> bulk = transport_->BulkOf(channel, header);

@@ -25,13 +25,6 @@ std::atomic_ref<uint32_t> SizeWord(std::byte* record) {
   return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(record + offsetof(RecordHeader, bytes)));
 }
 
-constexpr uint64_t kPrefetchedBytes = 256;  // as much as a launch takes
-
-// Compilers write it only for processors that are known to have it; others take it for nothing.
-void PrefetchForWriting(std::byte* line) {
-  asm volatile("prefetchw %0" : : "m"(*line));
-}
-
 }  // namespace
 
 RingProducer::RingProducer(std::byte* data, uint64_t bytes, HotWord* tail, const HotWord* head)
@@ -54,14 +47,17 @@ std::byte* RingProducer::Reserve(size_t bytes) {
   const uint64_t to_end = bytes_ - (tail_ & (bytes_ - 1));
   const uint64_t total = need <= to_end ? need : to_end + need;
   if (tail_ - cached_head_ + kRecordAlign + total > bytes_ && total > Room()) return nullptr;
-  if (need > to_end) {
-    pad_ = data_ + (tail_ & (bytes_ - 1));
-    RecordHeader pad{};
-    pad.op = kPadOp;
-    PutHeader(pad_, pad);
-    tail_ += to_end;
-  }
+  if (need > to_end) [[unlikely]]
+    Pad(to_end);
   return data_ + (tail_ & (bytes_ - 1));
+}
+
+void RingProducer::Pad(uint64_t to_end) {
+  pad_ = data_ + (tail_ & (bytes_ - 1));
+  RecordHeader pad{};
+  pad.op = kPadOp;
+  PutHeader(pad_, pad);
+  tail_ += to_end;
 }
 
 void RingProducer::Publish(size_t bytes) {
@@ -89,13 +85,6 @@ bool RingProducer::Put(const std::byte* record, size_t bytes) {
   }
   Publish(bytes);
   return true;
-}
-
-void RingProducer::Prepare(size_t bytes) const {
-  uint64_t at = tail_ + kRecordAlign;
-  const uint64_t end = at + std::min<uint64_t>(RoundUp(bytes), kPrefetchedBytes);
-  if (end - cached_head_ > bytes_) return;  // the reader may need them
-  for (; at != end; at += kRecordAlign) PrefetchForWriting(data_ + (at & (bytes_ - 1)));
 }
 
 RingConsumer::RingConsumer(const std::byte* data, uint64_t bytes, const HotWord* tail, HotWord* head,
@@ -158,6 +147,7 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
 }
 
 void RingConsumer::Prefetch() const {
+  constexpr uint64_t kPrefetchedBytes = 256;  // as much as a launch takes
   for (uint64_t i = 0; i < kPrefetchedBytes; i += kRecordAlign)
     __builtin_prefetch(data_ + ((next_head_ + i) & (bytes_ - 1)));
 }

@@ -41,14 +41,22 @@ class alignas(kHotBytes) RingProducer {
   // The same for a record that was put together elsewhere. All of it is written in one go: a reader that
   // looks at its first line all the time would else take that line away between two stores. False: no room.
   bool Put(const std::byte* record, size_t bytes);
-  // Records of that size will come soon: fetches the lines behind the next one's first, which the reader
+  // Records of so many lines will come soon: fetches the lines behind the next one's first, which the reader
   // looks at, so that writing to them finds them here.
-  void Prepare(size_t bytes) const;
+  void Prepare(uint64_t lines) const {
+    uint64_t at = tail_ + kRecordAlign;
+    const uint64_t end = at + lines * kRecordAlign;
+    if (end - cached_head_ > bytes_) return;  // the reader may need them
+    // Compilers write it only for processors that are known to have it; others take it for nothing.
+    for (; at != end; at += kRecordAlign) asm volatile("prefetchw %0" : : "m"(data_[at & (bytes_ - 1)]));
+  }
 
   uint64_t sequence() const { return sequence_; }  // of the next record
   const HotWord* head_word() const { return head_; }
 
  private:
+  void Pad(uint64_t to_end);
+
   std::byte* data_;
   uint64_t bytes_;
   HotWord* tail_word_;

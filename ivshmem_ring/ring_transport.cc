@@ -30,6 +30,8 @@ uint16_t OpOf(const std::byte* record) {
   return op;
 }
 
+constexpr uint64_t kPostLines = 4;  // of a launch
+
 uint32_t Low(const HotWord& word) {
   return static_cast<uint32_t>(LoadAcquire(word));
 }
@@ -92,7 +94,7 @@ void RingClient::PublishMain(size_t bytes) {
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
   main_sequence_.store(main_.sequence(), std::memory_order_release);
   Wake(guest_->main_tail, host_->main_waiting, options_.futex);
-  main_.Prepare(bytes);
+  main_.Prepare(kPostLines);
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
 }
 
@@ -113,7 +115,7 @@ std::byte* RingClient::ReserveRequest(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   if (bytes > channel.request.size()) abort();  // no caller may ask for more than a record holds
   if (lost_.load(std::memory_order_relaxed)) return nullptr;
-  channel.requests.Prepare(kRecordAlign);
+  channel.requests.Prepare(1);
   return channel.request.data();
 }
 
@@ -215,7 +217,7 @@ RingServer::RingServer(RingServerOptions options)
 
 RingServer::~RingServer() = default;
 
-RingServer::Channel& RingServer::At(uint32_t index) {
+inline RingServer::Channel& RingServer::At(uint32_t index) {
   if (index >= kChannelCount) abort();  // callers bound guest-supplied numbers
   return *channels_[index];
 }
@@ -312,7 +314,7 @@ ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::by
     const bool frugal = (header.flags & kBlockingWait) != 0;
     if (frugal != frugal_.load(std::memory_order_relaxed)) frugal_.store(frugal, std::memory_order_relaxed);
     channel.sequence = header.sequence;
-    channel.replies.Prepare(kRecordAlign);
+    channel.replies.Prepare(1);
     flight_.Begin(index, {header.op, header.bytes, header.sequence},
                   static_cast<uint32_t>(header.main_sequence), now);
   }

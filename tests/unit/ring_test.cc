@@ -142,7 +142,7 @@ TEST_F(RingTest, PutsWhatWasPutTogetherElsewhere) {
     header.op = 7;
     PutHeader(made.data(), header);
     test::FillBody(std::span(made).subspan(sizeof header, bytes - sizeof header), bytes);
-    producer_.Prepare(bytes);
+    producer_.Prepare(bytes / 64 + 1);
     ASSERT_TRUE(producer_.Put(made.data(), bytes));
     ExpectRecord(bytes, bytes);
     ExpectEmpty();
