@@ -2,7 +2,6 @@
 // The session and its messages.
 #include "guest_lib/session.h"
 
-#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -270,23 +269,6 @@ void Session::FetchOutput(uint32_t channel) {
   }
 }
 
-namespace {
-
-// Whoever holds the main lock gives it back at once: to be put to sleep for it, and woken, costs a hundred
-// times as much as a post.
-std::unique_lock<std::mutex> LockShortly(std::mutex& mutex) {
-  constexpr int kTries = 100;
-  std::unique_lock lock(mutex, std::try_to_lock);
-  for (int i = 0; !lock.owns_lock() && KnownProcessors() > 1 && i < kTries; ++i) {
-    _mm_pause();
-    lock.try_lock();
-  }
-  if (!lock.owns_lock()) lock.lock();
-  return lock;
-}
-
-}  // namespace
-
 PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes)
     : thread_(ThisThread()), op_(op), works_(works) {
   mark_.Begin();
@@ -310,7 +292,8 @@ PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes)
 
 CUresult PendingPost::Reserve(size_t body_bytes) {
   for (;;) {
-    lock_ = LockShortly(session_->main_mutex());
+    lock_ = std::unique_lock(session_->main_mutex(), std::defer_lock);
+    LockBriefly(lock_);
     record_ = session_->transport().ReserveMain(kHeader + body_bytes, lock_);
     if (record_ == nullptr) return session_->Lost();
     // Nothing is held from here on until the record is published: that takes the lock.

@@ -82,7 +82,7 @@ std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& l
       waiter.Step(seen);
       lost = waiter.TimeToCheckPeer() && Lost();
     } while (!lost && Low(host_->main_head) == seen);
-    lock.lock();
+    LockBriefly(lock);
     if (lost) return nullptr;
   }
 }

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <mutex>
 
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/ring.h"
@@ -132,6 +133,12 @@ void WakeSleepers(const HotWord& word);
 // Wakes the peer if it says that it sleeps. Call after publishing `word`.
 inline void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {
   if (futex && LoadAcquire(peer_waiting) != 0) WakeSleepers(word);
+}
+
+// Takes a lock that is given back within a microsecond, and that many threads may want all the time.
+void AwaitLock(std::unique_lock<std::mutex>& lock);
+inline void LockBriefly(std::unique_lock<std::mutex>& lock) {
+  if (!lock.try_lock()) AwaitLock(lock);
 }
 
 }  // namespace causeway

@@ -221,6 +221,40 @@ TEST(Waiter, SpinningReadsTheClockRarely) {
   EXPECT_LT(Milliseconds(Clock::now() - began), 30'000);
 }
 
+TEST(LockBriefly, OneAtATimeAndEachInTheEnd) {
+  constexpr int kThreads = 8, kTurns = 2000;
+  std::mutex mutex;
+  int turns = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int turn = 0; turn < kTurns; ++turn) {
+        std::unique_lock lock(mutex, std::defer_lock);
+        LockBriefly(lock);
+        EXPECT_TRUE(lock.owns_lock());
+        ++turns;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(turns, kThreads * kTurns);
+}
+
+TEST(LockBriefly, WaitsForAHolderWhoTakesHisTime) {
+  std::mutex mutex;
+  std::unique_lock held(mutex);
+  std::atomic<bool> released{false};
+  std::thread other([&] {
+    std::unique_lock lock(mutex, std::defer_lock);
+    LockBriefly(lock);
+    EXPECT_TRUE(released.load());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  released.store(true);
+  held.unlock();
+  other.join();
+}
+
 // Both sides do nothing but sleep, so that each publishing meets the peer somewhere around the moment of
 // falling asleep. A lost wake-up shows as a round of the sleep's full length.
 struct RoundTimes {
