@@ -17,7 +17,9 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint64_t kAlign = 512;
-constexpr uint64_t kArenaBytes = 32u << 20;     // for small allocations
+// Arenas for small allocations grow from the first to the last: one costs as much as its pages do, and few
+// programs need more than a little.
+constexpr uint64_t kFirstArenaBytes = 4u << 20, kLastArenaBytes = 32u << 20;
 constexpr uint64_t kOwnArenaBytes = 16u << 20;  // from here on an allocation gets an arena of its own
 
 CUresult SendArena(Op op, uint64_t offset, uint64_t bytes, ArenaUse use) {
@@ -98,8 +100,20 @@ CUresult RegionFull(const Connection& connection, uint64_t bytes, const char* wh
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+uint64_t RegionMemory::NextArenaBytes(uint64_t reserved, ArenaUse use) const {
+  if (reserved >= kOwnArenaBytes) return reserved;
+  uint64_t bytes = std::max(kFirstArenaBytes, std::bit_ceil(2 * reserved));
+  for (const auto& [offset, arena] : arenas_) {
+    if (arena.use == use && arena.shared) bytes *= 2;
+    if (bytes >= kLastArenaBytes) return kLastArenaBytes;
+  }
+  return bytes;
+}
+
 CUresult RegionMemory::Grow(uint64_t reserved, ArenaUse use, std::unique_lock<std::mutex>& lock) {
-  uint64_t bytes = reserved >= kOwnArenaBytes ? reserved : kArenaBytes, offset = 0;
+  const uint64_t wanted = NextArenaBytes(reserved, use);
+  uint64_t bytes = wanted, offset = 0;
+  lock.unlock();
   CUresult result = AddArena(bytes, use, &offset);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && bytes > RoundUp(reserved, kGranuleBytes)) {
     bytes = RoundUp(reserved, kGranuleBytes);  // a small region: take just what is needed
@@ -110,6 +124,7 @@ CUresult RegionMemory::Grow(uint64_t reserved, ArenaUse use, std::unique_lock<st
   Arena& arena = arenas_[offset];
   arena.bytes = bytes;
   arena.use = use;
+  arena.shared = bytes == wanted && reserved < kOwnArenaBytes;
   AddFree(arena, offset, bytes, offset);
   return CUDA_SUCCESS;
 }
@@ -124,7 +139,6 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
   std::unique_lock lock(mutex_);
   // Another thread may take what this one added, but then that one has its memory.
   while (!Carve(reserved, use, &offset, &arena)) {
-    lock.unlock();
     const CUresult result = Grow(reserved, use, lock);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) return RegionFull(connection_, bytes, what);
     if (result != CUDA_SUCCESS) return result;
@@ -186,10 +200,10 @@ void RegionMemory::FreeLocked(std::map<uint64_t, Allocation>::iterator found, Em
   if (bytes != arena.bytes) return;
   // Nothing is left in it. A shared one stays, unless another as empty stays already.
   const bool spare = std::any_of(arenas_.begin(), arenas_.end(), [&](const auto& other) {
-    return other.first != start && other.second.use == arena.use && other.second.bytes == kArenaBytes &&
-           !other.second.free.empty() && other.second.free.begin()->second == kArenaBytes;
+    return other.first != start && other.second.use == arena.use && other.second.shared &&
+           !other.second.free.empty() && other.second.free.begin()->second == other.second.bytes;
   });
-  if (bytes == kArenaBytes && !spare) return;
+  if (arena.shared && !spare) return;
   DropFree(arena, arena.free.begin(), start);
   emptied->emplace_back(start, std::move(arena));
   arenas_.erase(start);

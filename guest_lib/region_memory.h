@@ -52,6 +52,7 @@ class RegionMemory {
   struct Arena {
     uint64_t bytes = 0;
     ArenaUse use = ArenaUse::kPinned;
+    bool shared = false;                // by small allocations
     std::map<uint64_t, uint64_t> free;  // offset in region -> bytes
   };
   struct Allocation {
@@ -62,10 +63,11 @@ class RegionMemory {
   using Emptied = std::vector<std::pair<uint64_t, Arena>>;  // arenas to return, by offset
 
   CUresult AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset);
-  // A new arena with room for `reserved` bytes; takes the lock when it is there.
+  // A new arena with room for `reserved` bytes; gives the lock up meanwhile.
   CUresult Grow(uint64_t reserved, ArenaUse use, std::unique_lock<std::mutex>& lock);
   void ReturnArenas(const Emptied& emptied);
   // These need the lock.
+  uint64_t NextArenaBytes(uint64_t reserved, ArenaUse use) const;
   bool Carve(uint64_t bytes, ArenaUse use, uint64_t* offset, uint64_t* arena);
   void AddFree(Arena& arena, uint64_t offset, uint64_t bytes, uint64_t start);
   void DropFree(Arena& arena, std::map<uint64_t, uint64_t>::iterator extent, uint64_t start);
