@@ -20,6 +20,7 @@
 #include "guest_lib/region_memory.h"
 #include "guest_lib/region_pages.h"
 #include "guest_lib/remote.h"
+#include "ivshmem_ring/huge_pages.h"
 #include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
@@ -148,9 +149,12 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
   std::byte* fresh = ReserveLike(mapping.begin, bytes);
   run.aside = ReserveAside(mapping);
   uint64_t done = 0;
+  // Huge pages come one fault for each while their bytes do, so what the kernel has zeroed is in the cache.
+  const bool huge = WantsHugePages(bytes) && (run.offset - mapping.begin) % kGranuleBytes == 0 &&
+                    job.connection.RegionHasHugePages();
   const Replacements pages{.pages = fresh,
                            .zeroed = job.zeroed,
-                           .source = PageSource::kMapped,
+                           .source = huge ? PageSource::kThere : PageSource::kMapped,
                            .own = job.own,
                            .aside = run.aside};
   const bool ok = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes) &&

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/mappings.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -24,10 +26,8 @@ std::string MapsText() {
   return text;
 }
 
-}  // namespace
-
-bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) {
-  mappings->clear();
+// All of it as text.
+bool ReadMapsText(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) {
   const std::string text = MapsText();
   uint64_t covered = begin;
   bool whole = true;
@@ -60,6 +60,63 @@ bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) 
     covered = mapping.end;
   }
   return whole && covered >= end;
+}
+
+// Linux 6.11's question for one mapping, from its linux/fs.h.
+struct ProcMapQuery {
+  uint64_t size, flags;
+  uint64_t address;  // in
+  uint64_t begin, end, mapping_flags, page_bytes, offset, inode;
+  uint32_t device_major, device_minor;
+  uint32_t name_bytes, build_id_bytes;
+  uint64_t name, build_id;
+};
+constexpr unsigned long kProcMapQuery = _IOWR('f', 17, ProcMapQuery);
+constexpr uint64_t kCoveringOrNext = 16;
+enum : uint64_t { kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8 };
+
+// One question for each mapping; false where the kernel has no answer. *whole as ReadMappings returns it.
+bool AskForMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings, bool* whole) {
+  const int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  bool known = true;
+  *whole = true;
+  for (uint64_t at = begin; at < end && known;) {
+    ProcMapQuery query{};
+    query.size = sizeof query;
+    query.flags = kCoveringOrNext;
+    query.address = at;
+    const bool found = ioctl(file, kProcMapQuery, &query) == 0;
+    known = found || errno == ENOENT;
+    if (!found || query.begin >= end) {
+      *whole = false;
+      break;
+    }
+    if (query.begin > at) *whole = false;
+    const uint64_t from = std::max(query.begin, at);
+    const auto has = [&](uint64_t flag) { return (query.mapping_flags & flag) != 0; };
+    mappings->push_back({.begin = from,
+                         .end = std::min(query.end, end),
+                         .protection = (has(kReadable) ? PROT_READ : 0) | (has(kWritable) ? PROT_WRITE : 0) |
+                                       (has(kExecutable) ? PROT_EXEC : 0),
+                         .shared = has(kShared),
+                         .offset = query.offset + (from - query.begin),
+                         .device = makedev(query.device_major, query.device_minor),
+                         .inode = query.inode});
+    at = query.end;
+  }
+  close(file);
+  return known;
+}
+
+}  // namespace
+
+bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) {
+  bool whole = false;
+  mappings->clear();
+  if (AskForMappings(begin, end, mappings, &whole)) return whole;
+  mappings->clear();
+  return ReadMapsText(begin, end, mappings);
 }
 
 }  // namespace causeway::guest

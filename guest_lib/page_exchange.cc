@@ -33,7 +33,8 @@ namespace {
 
 constexpr uint64_t kHugePage = 2u << 20;
 constexpr uint64_t kStepPerThread = 2u << 20;  // how much is made read-only, copied and moved at a time
-constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies of it at a time
+constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies of it at a time,
+constexpr uint64_t kManyBytes = 32u << 20;     // or from here on a huge page: the kernel may have to clear it
 constexpr uint64_t kPreparedBytes = 4u << 20;  // what one thread prepares at a time
 constexpr uint64_t kAloneBytes = 1u << 20;     // up to here helpers would come too late
 
@@ -122,6 +123,7 @@ class Exchange final : public CopyJob {
         aside_(fresh.aside != nullptr ? fresh.aside + (range.begin - piece.begin) : nullptr),
         page_map_(page_map),
         base_(range.begin - range.begin % kHugePage),
+        part_bytes_(range.bytes() > kManyBytes ? kHugePage : kPartBytes),
         step_bytes_(kStepPerThread * CopyThreadCount()),
         touched_((range.end - base_ + kHugePage - 1) / kHugePage) {}
   ~Exchange() override { Leave(); }
@@ -159,7 +161,7 @@ class Exchange final : public CopyJob {
   std::byte* const to_;
   std::byte* const aside_;  // null: what was there is freed
   const int page_map_;      // -1: every page is copied
-  const uint64_t base_, step_bytes_;
+  const uint64_t base_, part_bytes_, step_bytes_;
   std::atomic<uint64_t> left_[kStepsAtOnce] = {};  // parts that are not copied yet, of a step
   std::vector<uint8_t> touched_;                   // of each 2 MiB: all pages were, before any window
 };
@@ -194,21 +196,21 @@ bool Exchange::Begin(uint64_t index) {
   const PageRange step = Part(index, step_bytes_);
   if (IsGuarded()) window_end.store(step.end, std::memory_order_release);
   if (IsWritable() && mprotect(Pointer(step.begin), step.bytes(), PROT_READ) != 0) return false;
-  const uint64_t first = index * (step_bytes_ / kPartBytes);
-  const uint64_t end = std::min(first + step_bytes_ / kPartBytes, CountOf(kPartBytes));
+  const uint64_t first = index * (step_bytes_ / part_bytes_);
+  const uint64_t end = std::min(first + step_bytes_ / part_bytes_, CountOf(part_bytes_));
   left_[index % kStepsAtOnce].store(end - first, std::memory_order_relaxed);
   Offer(end);
   return true;
 }
 
 void Exchange::Do(uint64_t index) {
-  const PageRange part = Part(index, kPartBytes);
+  const PageRange part = Part(index, part_bytes_);
   if (page_map_ < 0 || part.bytes() == 0 || WasTouchedBefore(part.begin)) {
     CopyBytes(To(part.begin), static_cast<const std::byte*>(Pointer(part.begin)), part.bytes());
   } else {
     CopyTouched(part);
   }
-  const uint64_t step = index / (step_bytes_ / kPartBytes);
+  const uint64_t step = index / (step_bytes_ / part_bytes_);
   left_[step % kStepsAtOnce].fetch_sub(1, std::memory_order_release);  // partner: Await
 }
 
@@ -217,7 +219,7 @@ void Exchange::Do(uint64_t index) {
 void Exchange::CopyTouched(PageRange part) const {
   const auto* from = static_cast<const std::byte*>(Pointer(part.begin));
   std::byte* to = To(part.begin);
-  uint64_t entries[kPartBytes / kPageBytes];
+  uint64_t entries[kHugePage / kPageBytes];
   const uint64_t pages = part.bytes() / kPageBytes;
   if (!ReadPageMap(page_map_, part.begin, pages, entries)) {
     CopyBytes(to, from, part.bytes());
@@ -317,8 +319,10 @@ void* RunJob(void* job) {
 }  // namespace
 
 std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
-  void* got = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const uint64_t spare = bytes < kHugePage ? 0 : kHugePage;
+  void* got = mmap(nullptr, bytes + spare, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (got == MAP_FAILED) return nullptr;
+  if (spare == 0) return static_cast<std::byte*>(got);
   const auto start = reinterpret_cast<uint64_t>(got);
   const uint64_t skip = (address - start) % kHugePage;
   if (skip != 0) munmap(got, skip);

@@ -18,8 +18,8 @@
 
 namespace causeway::guest {
 
-// Address space of our own, nothing mapped, that lies in its 2 MiB as `address` does: whole page tables can
-// then be moved from one to the other. Null if there is none.
+// Address space of our own, nothing mapped. From 2 MiB on it lies in its first 2 MiB as `address` does: whole
+// page tables can then be moved from one to the other. Null if there is none.
 std::byte* ReserveLike(uint64_t address, uint64_t bytes);
 
 // What must happen before they can be written at no more than a fault here and there.

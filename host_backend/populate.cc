@@ -19,8 +19,9 @@
 namespace causeway::host {
 namespace {
 
+constexpr uint64_t kPartBytes = 16u << 20;
+
 void Advise(std::byte* pages, uint64_t bytes, int advice) {
-  constexpr uint64_t kPartBytes = 16u << 20;
   constexpr uint64_t kMostThreads = 8;
   const uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
   const uint64_t count = std::min<uint64_t>(KnownProcessors(), kMostThreads);
@@ -48,7 +49,7 @@ void Populate(std::byte* pages, uint64_t bytes) {
 }
 
 void Depopulate(std::byte* pages, uint64_t bytes) {
-  Advise(pages, bytes, MADV_DONTNEED);
+  if (bytes > kPartBytes) Advise(pages, bytes, MADV_DONTNEED);
 }
 
 }  // namespace causeway::host

@@ -70,8 +70,9 @@ void LocalSlices::Free(uint64_t first, uint64_t granules) {
     idle_since_[i] = round_;
     std::atomic_ref<uint16_t>(owners_[i]).store(kOwnerFree, std::memory_order_release);
   }
+  // The thread waits for the first; who waits for slices, for those on the way.
+  if (idle_ == 0 || returning_ != 0) changed_.notify_all();
   idle_ += granules;
-  changed_.notify_all();
 }
 
 void* LocalSlices::ThreadMain(void* self) {

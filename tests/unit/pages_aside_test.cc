@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,6 +75,34 @@ uint64_t ResidentPages(std::byte* pages) {
   EXPECT_EQ(mincore(pages, kBytes, there.data()), 0);
   return static_cast<uint64_t>(
       std::count_if(there.begin(), there.end(), [](unsigned char c) { return c & 1; }));
+}
+
+TEST_F(PagesAsideTest, WhatIsMappedIsKnown) {
+  constexpr uint64_t kPart = kBytes / 4;
+  ASSERT_EQ(mmap(memory_ + kPart, kPart, PROT_READ, MAP_SHARED | MAP_FIXED, file_, 8192), memory_ + kPart);
+  ASSERT_EQ(mprotect(memory_ + 2 * kPart, kPart, PROT_NONE), 0);
+  std::vector<Mapping> mappings;
+  const uint64_t begin = address() + 4096, end = address() + 3 * kPart - 4096;
+  EXPECT_TRUE(ReadMappings(begin, end, &mappings));
+  ASSERT_EQ(mappings.size(), 3u);
+  EXPECT_EQ(mappings[0].begin, begin);
+  EXPECT_EQ(mappings[0].end, address() + kPart);
+  EXPECT_EQ(mappings[0].protection, PROT_READ | PROT_WRITE);
+  EXPECT_EQ(mappings[0].inode, 0u);
+  struct stat info;
+  ASSERT_EQ(fstat(file_, &info), 0);
+  EXPECT_EQ(mappings[1].protection, PROT_READ);
+  EXPECT_TRUE(mappings[1].shared && !mappings[0].shared && !mappings[2].shared);
+  EXPECT_EQ(mappings[1].offset, 8192u);
+  EXPECT_EQ(mappings[1].device, info.st_dev);
+  EXPECT_EQ(mappings[1].inode, info.st_ino);
+  EXPECT_EQ(mappings[2].protection, PROT_NONE);
+  EXPECT_EQ(mappings[2].end, end);
+  EXPECT_TRUE(ReadMappings(begin + kPart, begin + kPart + 4096, &mappings));
+  ASSERT_EQ(mappings.size(), 1u);
+  EXPECT_EQ(mappings[0].offset, 8192u + 4096);
+  ASSERT_EQ(munmap(memory_ + kPart, kPart), 0);
+  EXPECT_FALSE(ReadMappings(begin, end, &mappings));
 }
 
 TEST_F(PagesAsideTest, ComeBackWithTheNewBytes) {
