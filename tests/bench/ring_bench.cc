@@ -151,35 +151,17 @@ void RoundTrip(benchmark::State& state) {
   state.SetLabel(NameOf(way));
 }
 
-// The two rings of a channel alone: nobody waits but by looking, nothing is noted. What RoundTrip takes
-// beyond this is the transport's. The batches that took least are told as well: other processes disturb the
-// others.
-void BareRings(benchmark::State& state) {
-  struct Memory {
-    HotWord tail[2], head[2];
-    alignas(kHotBytes) std::byte ring[2][kChannelRingBytes];
-  };
+template <class T>
+T& SharedMemory() {
   void* mapped =
-      mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+      mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (mapped == MAP_FAILED) abort();
-  auto& memory = *static_cast<Memory*>(mapped);
-  std::vector<std::byte> buffer(kChannelRingBytes);
-  const auto out = [&](int i) {
-    return RingProducer(memory.ring[i], kChannelRingBytes, &memory.tail[i], &memory.head[i]);
-  };
-  const auto in = [&](int i) {
-    return RingConsumer(memory.ring[i], kChannelRingBytes, &memory.tail[i], &memory.head[i], buffer);
-  };
-  const auto send = [](RingProducer& ring) {
-    PutHeader(ring.Reserve(sizeof(RecordHeader)), {});
-    ring.Publish(sizeof(RecordHeader));
-  };
-  const auto take = [](RingConsumer& ring) {
-    std::span<const std::byte> record;
-    while (ring.Next(&record) != RingConsumer::Status::kRecord) _mm_pause();
-    ring.Release();
-  };
-  // On a processor each: one that looks without pause keeps the other from running.
+  return *static_cast<T*>(mapped);
+}
+
+// One process asks, another answers, on a processor each: one that looks without pause keeps the other from
+// running. The batches that took least are told as well: other processes disturb the others.
+void PingPong(benchmark::State& state, auto ask, auto answer) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2)
     return state.SkipWithError("needs two processors");
@@ -195,24 +177,14 @@ void BareRings(benchmark::State& state) {
   if (peer == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     run_on(1);
-    RingConsumer requests = in(0);
-    RingProducer replies = out(1);
-    for (;;) {
-      take(requests);
-      send(replies);
-    }
+    for (;;) answer();
   }
   run_on(0);
-  RingProducer requests = out(0);
-  RingConsumer replies = in(1);
   constexpr int kBatch = 50;
   double least_ns = 1e9;
   for (auto _ : state) {
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kBatch; ++i) {
-      send(requests);
-      take(replies);
-    }
+    for (int i = 0; i < kBatch; ++i) ask();
     const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
     least_ns = std::min(least_ns, time.count() / kBatch);
   }
@@ -220,7 +192,71 @@ void BareRings(benchmark::State& state) {
   sched_setaffinity(0, sizeof allowed, &allowed);
   kill(peer, SIGKILL);
   waitpid(peer, nullptr, 0);
-  munmap(mapped, sizeof(Memory));
+}
+
+// What two processes cannot do without: a word each way, on lines of their own.
+void BareWords(benchmark::State& state) {
+  struct Memory {
+    HotWord asked, answered;
+  };
+  auto& memory = SharedMemory<Memory>();
+  const auto await = [](const HotWord& word, uint64_t value) {
+    while (LoadAcquire(word) != value) _mm_pause();
+  };
+  uint64_t asked = 0, answered = 0;
+  PingPong(
+      state,
+      [&] {
+        StoreRelease(memory.asked, ++asked);
+        await(memory.answered, asked);
+      },
+      [&] {
+        await(memory.asked, ++answered);
+        StoreRelease(memory.answered, answered);
+      });
+  munmap(&memory, sizeof memory);
+}
+
+// The two rings of a channel alone: nobody waits but by looking, nothing is noted. What RoundTrip takes
+// beyond this is the transport's.
+void BareRings(benchmark::State& state) {
+  struct Memory {
+    HotWord tail[2], head[2];
+    alignas(kHotBytes) std::byte ring[2][kChannelRingBytes];
+  };
+  auto& memory = SharedMemory<Memory>();
+  std::vector<std::byte> buffer(kMaxChannelRecordBytes);
+  alignas(kRecordAlign) std::byte message[kRecordAlign] = {};
+  PutHeader(message, {});
+  const auto out = [&](int i) {
+    return RingProducer(memory.ring[i], kChannelRingBytes, &memory.tail[i], &memory.head[i]);
+  };
+  const auto in = [&](int i) {
+    return RingConsumer(memory.ring[i], kChannelRingBytes, &memory.tail[i], &memory.head[i], buffer);
+  };
+  const auto send = [&](RingProducer& ring) {
+    ring.Prepare(1);
+    if (!ring.Put(message, sizeof(RecordHeader))) abort();
+  };
+  const auto take = [](RingConsumer& ring) {
+    while (!ring.Ready()) _mm_pause();
+    std::span<const std::byte> record;
+    if (ring.Next(&record) != RingConsumer::Status::kRecord) abort();
+    ring.Release();
+  };
+  RingProducer requests = out(0), replies = out(1);
+  RingConsumer taken = in(0), got = in(1);
+  PingPong(
+      state,
+      [&] {
+        send(requests);
+        take(got);
+      },
+      [&] {
+        take(taken);
+        send(replies);
+      });
+  munmap(&memory, sizeof memory);
 }
 
 // Posted records, as fast as the other side takes them.
@@ -248,6 +284,7 @@ void Flight(benchmark::State& state) {
 }
 
 BENCHMARK(Flight);
+BENCHMARK(BareWords)->UseRealTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(BareRings)->UseRealTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(RoundTrip)
     ->ArgNames({"way", "bytes"})
