@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
@@ -18,7 +19,8 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint32_t kWords = 64;  // streams beyond so many ask the host
+constexpr uint32_t kWords = 64;    // streams beyond so many ask the host
+constexpr uint64_t kNapsUs = 150;  // so long a sleeper naps for a word of which it knows nothing
 
 std::atomic<bool> any_stream{false};
 std::atomic<bool> any_blocking_stream{false};
@@ -47,9 +49,27 @@ uint64_t NowUs() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
 }
 
-// Where a mark means what a synchronisation does, and somebody may spin for it.
+void SleepUs(uint64_t us) {
+  const timespec time{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
+  nanosleep(&time, nullptr);
+}
+
+bool IsContextBlocking() {
+  return (ContextOf(CurrentContextObject()).flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
+}
+
+// Whether waiting is all that there is to it.
+bool MayWaitForWords() {
+  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) || MayKernelsPrint() ||
+      MayGiveMemoryBack())
+    return false;
+  Session* session = Session::Get();
+  return session != nullptr && MayWriteWords(*session, CurrentContextObject());
+}
+
+// Where a mark means what a synchronisation does.
 bool MayMark(CUstream stream) {
-  if (!MayWatchWords()) return false;
+  if (!MayWaitForWords()) return false;
   const Object* current = CurrentContextObject();
   // In the legacy stream a mark would wait for, and hold up, every blocking stream: with such streams that is
   // more than a synchronisation does.
@@ -79,13 +99,7 @@ Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
 }  // namespace
 
 bool MayWatchWords() {
-  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) || MayKernelsPrint() ||
-      MayGiveMemoryBack())
-    return false;
-  Session* session = Session::Get();
-  const Object* current = CurrentContextObject();
-  return session != nullptr && MayWriteWords(*session, current) &&
-         (ContextOf(current).flags & CU_CTX_SCHED_MASK) != CU_CTX_SCHED_BLOCKING_SYNC;
+  return MayWaitForWords() && !IsContextBlocking();
 }
 
 bool LooksFor(const HotWord* word, uint64_t value, uint64_t more_us) {
@@ -128,7 +142,8 @@ CUresult Mark::Post(Session& session, CUstream stream) {
                  reinterpret_cast<uint64_t>(memory) - session.connection().window_address});
   uint64_t sequence = 0;
   if (!w.ok()) return w.error();
-  if (const CUresult result = post.FinishNumbered(&sequence)) return result;
+  const uint16_t flags = slept_kind_ != 0 ? kBlockingWait : 0;
+  if (const CUresult result = post.FinishNumbered(&sequence, flags)) return result;
   value_ = word->newest = sequence + 1;
   word_ = memory;
   return CUDA_SUCCESS;
@@ -138,18 +153,76 @@ bool Mark::Await(CUstream stream, CUresult* result) {
   if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
   Session* session = Session::Get();  // once: another thread may be ending the process
   if (session == nullptr || !MayMark(stream)) return false;
-  *result = Post(*session, stream);
+  if (IsContextBlocking()) {
+    const Object* object = Find(stream);
+    if (!MaySleep(object != nullptr ? object : CurrentContextObject())) return false;
+  }
+  return PostAndAwait(*session, stream, result);
+}
+
+bool Mark::AwaitEvent(const Object* event, CUresult* result) {
+  Session* session = Session::Get();
+  const Object* object = nullptr;
+  if (session == nullptr || event->context != CurrentContextObject() ||
+      !session->activity().EndsItsStream(*event, &object))
+    return false;
+  const auto stream = reinterpret_cast<CUstream>(const_cast<Object*>(object));
+  return MayMark(stream) && MaySleep(event) && PostAndAwait(*session, stream, result);
+}
+
+bool Mark::PostAndAwait(Session& session, CUstream stream, CUresult* result) {
+  *result = Post(session, stream);
   if (*result != CUDA_SUCCESS) return true;
-  if (word_ == nullptr || !LooksFor(word_, value_)) return false;
-  *result = session->Check();
+  if (word_ == nullptr || !(slept_kind_ != 0 ? ComesToSleeper() : LooksFor(word_, value_))) return false;
+  *result = session.Check();
   return true;
+}
+
+// Not if the last two lasted longer than one naps without knowing, and differed: the host wakes us in time.
+// Nor if they were so long that what the host's wait costs is little.
+bool Mark::MaySleep(const Object* subject) {
+  constexpr uint64_t kMostUs = 50'000;
+  slept_kind_ = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(subject) / sizeof(Object));
+  began_us_ = NowUs();
+  const WaitHistory& slept = ThisThread().slept;
+  const uint64_t regular_us = slept.Regular(slept_kind_);
+  return regular_us != 0 ? regular_us <= kMostUs : slept.Expected(slept_kind_) <= kNapsUs;
+}
+
+// Nobody wakes us when the word comes, and sleeps last some 55 us longer than they should. A word that came
+// long before it was expected shows that the last two say nothing of the next.
+bool Mark::ComesToSleeper() const {
+  constexpr uint64_t kNapUs = 20, kMarginUs = 110, kShare = 32, kMostOfShareUs = 200;
+  WaitHistory& slept = ThisThread().slept;
+  const uint64_t expected_us = slept.Regular(slept_kind_);
+  const uint64_t margin_us = kMarginUs + std::min(expected_us / kShare, kMostOfShareUs);
+  const uint64_t look_us = expected_us > margin_us ? expected_us - margin_us : 0;
+  const uint64_t patience_us = expected_us + expected_us / 4 + kNapsUs;
+  for (bool asleep = false;;) {
+    const uint64_t waited_us = NowUs() - began_us_;
+    if (LoadAcquire(*word_) >= value_) {  // partner: the GPU's write, which comes behind its others
+      const bool surprise = asleep && waited_us < look_us + margin_us / 2;
+      slept.Note(slept_kind_, surprise ? 0 : waited_us);
+      return true;
+    }
+    if (waited_us >= patience_us) return false;
+    asleep = waited_us < look_us;
+    SleepUs(asleep ? look_us - waited_us : kNapUs);
+  }
 }
 
 bool Mark::AwaitContext(CUresult* result) {
   return !any_stream.load(std::memory_order_acquire) && Await(nullptr, result);
 }
 
+void Mark::HostWaited() const {
+  if (slept_kind_ == 0) return;
+  const bool came = word_ == nullptr || LoadAcquire(*word_) >= value_;
+  ThisThread().slept.Note(slept_kind_, came ? NowUs() - began_us_ : 0);
+}
+
 void Mark::MustHaveCome() const {
+  HostWaited();
   if (word_ != nullptr && LoadAcquire(*word_) < value_) NoteUselessWords();
 }
 

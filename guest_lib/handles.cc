@@ -65,6 +65,8 @@ Object* NewObject(HandleKind kind, Object* context) {
   object.progress.work.store(0, std::memory_order_relaxed);
   object.progress.done_posts.store(0, std::memory_order_relaxed);
   object.progress.done_calls.store(0, std::memory_order_relaxed);
+  object.progress.recorded_in.store(nullptr, std::memory_order_relaxed);
+  object.progress.recorded_calls.store(0, std::memory_order_relaxed);
   object.kind.store(static_cast<uint8_t>(kind), std::memory_order_release);
   return &object;
 }

@@ -9,11 +9,16 @@
 
 namespace causeway::guest {
 
+struct Object;
+
 // How far the work of a stream, an event or a context has come (guest_lib/progress.h).
 struct Progress {
   std::atomic<uint64_t> work;        // posts up to the newest that works there
   std::atomic<uint64_t> done_posts;  // posts and calls up to which all is known to be done
   std::atomic<uint64_t> done_calls;
+  // Events, of the last record that was posted: its stream, null for a default one, and the calls before it.
+  std::atomic<const Object*> recorded_in;
+  std::atomic<uint64_t> recorded_calls;
 };
 
 struct alignas(64) Object {

@@ -55,6 +55,10 @@ class alignas(64) Activity {
   void NoteAnswer();
   bool IsTrusted() const;
 
+  // Whether the event was recorded behind all other work of its stream, so that what is posted there now is
+  // done when the event is.
+  bool EndsItsStream(const Object& event, const Object** stream) const;
+
   // What was sent until now; `posts`: the transport's main_sequence().
   Stamp Now(uint64_t posts) const { return {posts, calls_.load()}; }
   // Posts up to the newest that is more than a copy that was posted because nothing was left to wait for.

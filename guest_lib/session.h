@@ -109,7 +109,7 @@ class PendingPost {
   // Whether Finish waits for it.
   bool waits() const { return waits_; }
   // Posted even while a stream captures; its number in the main ring.
-  CUresult FinishNumbered(uint64_t* sequence) { return Publish(0, sequence); }
+  CUresult FinishNumbered(uint64_t* sequence, uint16_t flags = 0) { return Publish(flags, sequence); }
 
  private:
   CUresult Reserve(size_t body_bytes);

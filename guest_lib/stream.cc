@@ -234,7 +234,12 @@ CUresult cuEventSynchronize(CUevent event) {
   const BlockingWaits waits((object->flags & CU_EVENT_BLOCKING_SYNC) != 0);
   Inquiry inquiry = Inquiry::OfEvent(event);
   CUresult known = CUDA_SUCCESS;
-  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuEventSynchronize>(event));
+  if (inquiry.Answer(&known)) return known;
+  Mark mark;
+  if (ThisThread().blocking_waits && mark.AwaitEvent(object, &known)) return inquiry.Note(known);
+  known = Wait<Op::cuEventSynchronize>(event);
+  if (known == CUDA_SUCCESS) mark.HostWaited();
+  return inquiry.Note(known);
 }
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {

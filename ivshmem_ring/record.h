@@ -36,7 +36,7 @@ enum RecordFlags : uint16_t {
   kStaged = 0x100,         // a piece of a copy: its reply waits for the device, the next request does not
   kStagedLast = 0x200,     // the last piece: with its reply the copy is over
   kMayPrint = 0x400,       // channel request: kernels of the process may print, the host looks for their text
-  kBlockingWait = 0x800,   // channel request: its caller sleeps meanwhile, and wants no processor spent on it
+  kBlockingWait = 0x800,   // its sender sleeps until it is done, and wants no processor spent on it meanwhile
 };
 
 // Into a reserved record: all but its size, which publishes it in a ring (ivshmem_ring/ring.h).

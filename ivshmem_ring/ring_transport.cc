@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -248,10 +249,13 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudg
 
 ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
                                        std::span<const std::byte>* record, uint64_t* now) {
+  constexpr uint32_t kFrugalSpinUs = 2;
   WaitPolicy policy = policy_;
-  const uint64_t expected_us = frugal_.load(std::memory_order_relaxed) ? 0 : budget.expected_us();
+  const bool frugal = frugal_.load(std::memory_order_relaxed) || (&ring == &main_ && main_frugal_);
+  const uint64_t expected_us = frugal ? 0 : budget.expected_us();
   policy.nap_after_us = budget.us();
-  policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
+  policy.spin_us =
+      expected_us != 0 ? SpinBudget::kMeetUs : std::min(budget.us(), frugal ? kFrugalSpinUs : UINT32_MAX);
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
   for (;;) {
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
@@ -275,6 +279,7 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
   if (status == ReceiveStatus::kRecord) {
     const RecordHeader header = HeaderOf(record->data());
     main_sequence_ = header.sequence;
+    main_frugal_ = (header.flags & kBlockingWait) != 0;
     flight_.Begin(FlightRecorder::kMainLink, {header.op, header.bytes, header.sequence}, 0, main_ticks_);
   }
   return status;

@@ -121,6 +121,7 @@ class RingServer : public ServerTransport {
   SpinBudget main_budget_{policy_.spin_us};
   // The newest request was of a caller who sleeps meanwhile: then nobody here spins to meet the next work.
   std::atomic<bool> frugal_{false};
+  bool main_frugal_ = false;  // so was the newest posted record
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};
   std::mutex async_mutex_;

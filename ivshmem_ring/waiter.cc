@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint32_t kSpinsPerClockRead = 32;
 constexpr uint64_t kPeerCheckUs = 10'000;
+constexpr uint32_t kFirstLongSleepUs = 10'000;
 
 uint64_t NowUs() {
   timespec now;
@@ -111,6 +112,13 @@ uint64_t WaitHistory::Expected(uint32_t kind) const {
   return entry.kind == kind ? std::min(entry.last_us, entry.before_us) : 0;
 }
 
+uint64_t WaitHistory::Regular(uint32_t kind) const {
+  constexpr uint32_t kShare = 8;
+  const Entry& entry = entries_[PlaceOf(kind)];
+  const auto [less, more] = std::minmax(entry.last_us, entry.before_us);
+  return entry.kind == kind && more - less <= more / kShare ? less : 0;
+}
+
 void WaitHistory::Note(uint32_t kind, uint64_t us) {
   Entry& entry = entries_[PlaceOf(kind)];
   const uint32_t before_us = entry.kind == kind ? entry.last_us : 0;
@@ -146,7 +154,19 @@ void Waiter::Step(uint32_t seen) {
     sched_yield();
     return;
   }
+  constexpr uint32_t kNeverSettles = 1;
+  if (!flag_up_ && futex_ && waiting_ != nullptr && KnownProcessors() > kNeverSettles) return Settle();
   Sleep(seen);
+}
+
+// A few more looks cost less processor time than a short sleep.
+void Waiter::Settle() {
+  StoreRelease(*waiting_, 1);
+  flag_up_ = true;
+  looks_from_us_ = now_us_;
+  policy_.spin_us = kSettleUs;
+  policy_.yield_us = 0;
+  sleep_us_ = std::min(std::max(sleep_us_, kFirstLongSleepUs), policy_.max_futex_sleep_us);
 }
 
 // The flag goes up some looks before the sleep, so that no wake-up is missed (SleepFor).
@@ -170,9 +190,9 @@ void Waiter::SleepFor(uint32_t seen, uint64_t us) {
   if (futex_ && waiting_ != nullptr) {
     // partner: the test in Wake(). Its load may pass the publishing store before it, so a peer that publishes
     // at the moment when we raise the flag may see it down while we do not see its word: we then miss the
-    // wake-up. That can happen to the first sleep only, which is short: by the next one the flag has been
-    // visible for long, and so has any word that was published without seeing it. A barrier in Wake() instead
-    // would cost each posted record 80 ns (measured; half the rate).
+    // wake-up. So one looks on for some time after the flag went up (Settle, Nap), or the first sleep is
+    // short: by then the flag has been visible for long, and so has any word that was published without
+    // seeing it. A barrier in Wake() instead would cost each posted record 80 ns (measured; half the rate).
     StoreRelease(*waiting_, 1);
     flag_up_ = true;
     syscall(SYS_futex, FutexWord(*word_), FUTEX_WAIT, seen, &bound, nullptr, 0);
@@ -184,10 +204,10 @@ void Waiter::SleepFor(uint32_t seen, uint64_t us) {
 
 void Waiter::Sleep(uint32_t seen) {
   SleepFor(seen, sleep_us_);
-  constexpr uint64_t kSecondFutexSleepUs = 10'000, kGrowth = 64;
+  constexpr uint64_t kGrowth = 64;
   uint64_t next_us = uint64_t{sleep_us_} * 2, most = policy_.max_sleep_us;
-  if (futex_ && waiting_ != nullptr) {  // only the first sleep can miss a wake-up
-    next_us = std::max(kSecondFutexSleepUs, sleep_us_ * kGrowth);
+  if (futex_ && waiting_ != nullptr) {
+    next_us = std::max<uint64_t>(kFirstLongSleepUs, sleep_us_ * kGrowth);
     most = policy_.max_futex_sleep_us;
   } else if (policy_.waited_share > 1) {
     most = std::min(most, (now_us_ - began_us_) / policy_.waited_share);

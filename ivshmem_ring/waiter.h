@@ -15,10 +15,10 @@ namespace causeway {
 struct WaitPolicy {
   uint32_t spin_us = 50;
   uint32_t yield_us = 200;
-  uint32_t first_sleep_us = 20;          // the most that a missed wake-up costs, see Waiter::Sleep()
+  uint32_t first_sleep_us = 20;          // where nothing wakes us, and on one processor
   uint32_t max_sleep_us = 1000;          // where nothing wakes us
   uint32_t max_futex_sleep_us = 10'000;  // where the peer does: the bound is only for a peer that forgets to;
-                                         // sleeps grow to it
+                                         // sleeps grow to it, from 10 ms
   uint32_t waited_share =
       1;  // no sleep but the first is longer than this part (1/n) of the time waited so far
   uint32_t nap_after_us = 0;  // of a wait that is expected to be long: so long one spins, and then naps
@@ -69,6 +69,8 @@ class WaitHistory {
  public:
   // How long the next one of that kind will take at the least: the shorter of its last two.
   uint64_t Expected(uint32_t kind) const;
+  // The same if they agree; else 0.
+  uint64_t Regular(uint32_t kind) const;
   void Note(uint32_t kind, uint64_t us);
 
  private:
@@ -106,10 +108,13 @@ class Waiter {
   void Step(uint32_t seen);
   // True about every 10 ms of sleep: time to check that the peer lives.
   bool TimeToCheckPeer();
+  // Before the first sleep the peer can see for so long that we are about to, see SleepFor().
+  static constexpr uint32_t kSettleUs = 4;
   // Exact to some 32 steps.
   uint64_t waited_us() const { return now_us_ - began_us_; }
 
  private:
+  void Settle();
   void Sleep(uint32_t seen);
   void Nap(uint32_t seen);
   void SleepFor(uint32_t seen, uint64_t us);

@@ -63,6 +63,27 @@ TEST_F(HotCallTest, CompletionWords) {
   }
 }
 
+// Nor where a blocking event is waited for: one sleeps until it is expected.
+TEST_F(HotCallTest, BlockingEvents) {
+  uint32_t n = 1, one = 1;
+  void* parameters[] = {&data_, &n, &one};
+  const char* wanted = std::getenv("CAUSEWAY_COMPLETION");
+  CUevent event = nullptr;
+  OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+  bool unasked = false;
+  for (uint32_t round = 1; round <= 200; ++round) {
+    const uint64_t before = RepliesAwaited();
+    OK(cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr));
+    OK(cuEventRecord(event, stream_));
+    OK(cuEventSynchronize(event));
+    unasked = unasked || RepliesAwaited() == before;
+  }
+  if (counts_) {
+    EXPECT_EQ(unasked, (wanted == nullptr || std::strcmp(wanted, "call") != 0) && SharesMemory());
+  }
+  OK(cuEventDestroy(event));
+}
+
 // Synchronising gives back what was freed to a pool: the host is asked once after a free, and then no more.
 TEST_F(HotCallTest, CompletionWordsAndPools) {
   uint32_t n = 1, one = 1;

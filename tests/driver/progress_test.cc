@@ -56,7 +56,7 @@ class ProgressTest : public DriverTest {
     EXPECT_EQ(query(), CUDA_ERROR_NOT_READY);
     std::atomic<bool> released{false};
     std::thread releaser([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      std::this_thread::sleep_for(hold_);
       released.store(true);
       Release();
     });
@@ -77,6 +77,7 @@ class ProgressTest : public DriverTest {
   CUstream stream_ = nullptr, other_ = nullptr, blocking_ = nullptr;
   CUevent event_ = nullptr;
   CUdeviceptr data_ = 0, flag_address_ = 0;
+  std::chrono::milliseconds hold_{60};  // how long work of Occupied lasts
   CUfunction spin_ = nullptr;
   volatile uint32_t* flag_ = nullptr;
 };
@@ -210,6 +211,67 @@ TEST_F(ProgressTest, EventsBeforeLaterWork) {
   EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
   Release();
   OK(cuStreamSynchronize(stream_));
+}
+
+// Often enough, and each time about as long, for whoever wants to know ahead when a wait ends.
+constexpr int kRegularWaits = 6;
+
+// They cost no processor time, so somebody may sleep until they are expected to be done.
+TEST_F(ProgressTest, BlockingEvents) {
+  NEEDS_SHARED_MEMORY();
+  hold_ = std::chrono::milliseconds(5);
+  OK(cuEventDestroy(event_));
+  OK(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+  const Question query = [&] { return cuEventQuery(event_); };
+  const Question wait = [&] { return cuEventSynchronize(event_); };
+  const auto occupied = [&](CUstream stream) {
+    const CUresult result = Occupy(stream);
+    return result == CUDA_SUCCESS ? cuEventRecord(event_, stream) : result;
+  };
+  for (CUstream stream : {stream_, blocking_, static_cast<CUstream>(nullptr), CU_STREAM_PER_THREAD}) {
+    for (int i = 0; i < kRegularWaits; ++i) Occupied(query, wait, [&] { return occupied(stream); });
+    // Earlier than the others, and then longer.
+    for (int i = 0; i < 2; ++i) {
+      OK(cuEventRecord(event_, stream));
+      SeeIdle(wait);
+    }
+    hold_ *= 4;
+    Occupied(query, wait, [&] { return occupied(stream); });
+    hold_ /= 4;
+  }
+  // Done before the rest of its stream.
+  for (int i = 0; i < kRegularWaits; ++i) {
+    OK(cuEventRecord(event_, stream_));
+    OK(Occupy(stream_));
+    SeeIdle(wait);
+    EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
+    Release();
+    OK(cuStreamSynchronize(stream_));
+  }
+  // Recorded again, elsewhere and by another thread.
+  SeeIdle(wait);
+  Occupied(query, wait, [&] {
+    CUresult result = cuEventRecord(event_, stream_);
+    std::thread([&] {
+      if (result == CUDA_SUCCESS) result = cuCtxSetCurrent(context_);
+      if (result == CUDA_SUCCESS) result = occupied(other_);
+    }).join();
+    return result;
+  });
+}
+
+TEST_F(ProgressTest, BlockingContexts) {
+  NEEDS_SHARED_MEMORY();
+  hold_ = std::chrono::milliseconds(5);
+  unsigned before = 0;
+  OK(cuCtxGetFlags(&before));
+  OK(cuCtxSetFlags(CU_CTX_SCHED_BLOCKING_SYNC));
+  for (CUstream stream : {stream_, blocking_, static_cast<CUstream>(nullptr)}) {
+    for (int i = 0; i < kRegularWaits; ++i) OccupiesStream(stream, [&] { return Occupy(stream); });
+    Occupied([&] { return cuStreamQuery(stream); }, [] { return cuCtxSynchronize(); },
+             [&] { return Occupy(stream); });
+  }
+  OK(cuCtxSetFlags(before & CU_CTX_SCHED_MASK));
 }
 
 TEST_F(ProgressTest, ContextsWaitForEveryStream) {

@@ -162,6 +162,20 @@ TEST(WaitHistory, ExpectsTheShorterOfTheLastTwoOfAKind) {
   EXPECT_EQ(history.Expected(5), 0u);
 }
 
+TEST(WaitHistory, KnowsWhatIsRegular) {
+  WaitHistory history;
+  EXPECT_EQ(history.Regular(5), 0u);
+  history.Note(5, 1000);
+  EXPECT_EQ(history.Regular(5), 0u);
+  history.Note(5, 1050);
+  EXPECT_EQ(history.Regular(5), 1000u);
+  history.Note(5, 950);
+  EXPECT_EQ(history.Regular(5), 950u);
+  history.Note(5, 1200);
+  EXPECT_EQ(history.Regular(5), 0u);
+  EXPECT_EQ(history.Regular(6), 0u);
+}
+
 TEST(SpinBudget, FollowsWhatPays) {
   SpinBudget budget(300);
   EXPECT_EQ(budget.us(), 300u);
@@ -315,7 +329,7 @@ TEST(WaiterLitmus, WithoutFutexARoundCostsAFewSleepsAtMost) {
 }
 
 // What the protocol rests on, as a store-buffer test. The publisher stores its word and reads the flag; the
-// sleeper raises the flag, reads the word, and reads it again when the first sleep is over.
+// sleeper raises the flag, reads the word, and reads it again after it has looked on for some time.
 struct LitmusSide {
   explicit LitmusSide(size_t rounds) : words(rounds), reads(rounds), late_reads(rounds) {}
   std::vector<HotWord> words;
@@ -323,7 +337,7 @@ struct LitmusSide {
   alignas(kHotBytes) std::atomic<size_t> ready{0};
 };
 
-TEST(WaiterLitmus, AMissedWakeUpCostsNoMoreThanTheFirstSleep) {
+TEST(WaiterLitmus, NoWakeUpIsMissedOnceTheFlagHasBeenSeen) {
   const size_t rounds = 40'000 / test::kLongRunDivisor;
   LitmusSide publisher(rounds), sleeper(rounds);
   const auto run = [&](LitmusSide& ours, LitmusSide& theirs, uint64_t seed, bool sleeps) {
@@ -337,7 +351,7 @@ TEST(WaiterLitmus, AMissedWakeUpCostsNoMoreThanTheFirstSleep) {
       ours.reads[round] = LoadAcquire(theirs.words[round]);
       if (!sleeps) continue;
       const auto began = Clock::now();
-      while (Clock::now() - began < std::chrono::microseconds(WaitPolicy{}.first_sleep_us)) asm volatile("");
+      while (Clock::now() - began < std::chrono::microseconds(Waiter::kSettleUs)) asm volatile("");
       ours.late_reads[round] = LoadAcquire(theirs.words[round]);
     }
   };
@@ -350,7 +364,7 @@ TEST(WaiterLitmus, AMissedWakeUpCostsNoMoreThanTheFirstSleep) {
     if (no_wake && sleeper.reads[round] == 0) ++missed;
     if (no_wake && sleeper.late_reads[round] == 0) ++missed_late;
   }
-  printf("wake-ups missed at first: %zu of %zu; after the first sleep: %zu\n", missed, rounds, missed_late);
+  printf("wake-ups missed at first: %zu of %zu; some microseconds later: %zu\n", missed, rounds, missed_late);
   EXPECT_EQ(missed_late, 0u);
 }
 
