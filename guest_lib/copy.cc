@@ -25,13 +25,18 @@ CopyBody Body(CUdeviceptr device, uint64_t bytes, CUstream stream, CopyForm form
 }
 
 // From here on a buffer is better than the message: the main ring's memory is never warm in the caller's
-// cache, and the host would copy the bytes twice more.
+// cache, and the host would copy the bytes twice more. So it is for less if no buffer is lent: where copies
+// follow each other, a buffer and a word for each would keep the device longer than bytes in its commands.
 constexpr uint64_t kLeastLent = 16u << 10;
+constexpr uint64_t kLeastLentAlone = 1u << 10;
 
 // A small pageable copy that nobody waits for: the bytes go with the message, or in a buffer if one is free.
 CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
   CUresult posted = CUDA_SUCCESS;
-  if (bytes >= kLeastLent && PostFromBuffer(to, from, bytes, stream, form, &posted)) return posted;
+  if (bytes >= kLeastLentAlone &&
+      PostFromBuffer(to, from, bytes, stream, form, &posted, bytes < kLeastLent)) {
+    return posted;
+  }
   Writer check{{}};
   const CopyBody body = Body(to, bytes, stream, form, true, check);
   if (!check.ok()) return check.error();

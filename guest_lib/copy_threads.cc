@@ -21,6 +21,7 @@ namespace {
 constexpr uint32_t kMaxThreads = 8;            // enough for the memory's bandwidth
 constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies at a time
 constexpr uint64_t kAloneBytes = 1024u << 10;  // up to here waking others takes longer than it saves
+thread_local uint32_t thread_number = 0;
 constexpr uint32_t kSpins = 1000;  // some 30 µs: the next part of a copy through the device comes sooner
 
 uint32_t AskedThreads() {
@@ -30,6 +31,10 @@ uint32_t AskedThreads() {
 
 }  // namespace
 
+uint32_t CopyThreadNumber() {
+  return thread_number;
+}
+
 uint32_t CopyThreadCount() {
   static const uint32_t asked = AskedThreads();
   static const uint32_t count = asked != 0 ? asked : std::min(KnownProcessors(), kMaxThreads);
@@ -38,14 +43,14 @@ uint32_t CopyThreadCount() {
 
 uint32_t PipelineThreadCount() {
   static const uint32_t count = AskedThreads() != 0      ? AskedThreads()
-                                : KnownProcessors() >= 8 ? 4
+                                : KnownProcessors() >= 8 ? 3
                                 : KnownProcessors() >= 4 ? 2
                                                          : 1;
   return count;
 }
 
 uint32_t MostPipelineThreads() {
-  const uint32_t most = std::min(KnownProcessors() * 3 / 8, CopyThreadCount());
+  const uint32_t most = std::min(KnownProcessors() / 4, CopyThreadCount());
   return AskedThreads() != 0 ? AskedThreads() : std::max(most, PipelineThreadCount());
 }
 
@@ -61,7 +66,7 @@ class CopyThreads {
       jobs_.push_back(job);
       job_count_.store(jobs_.size(), std::memory_order_relaxed);
     }
-    WakeSleepers(job->helpers_);  // they are up by the time the first parts are there
+    WakeOne();  // and it the next: they are up by the time the first parts are there
   }
 
   void Remove(CopyJob* job) {
@@ -84,12 +89,9 @@ class CopyThreads {
 
   // After parts were offered. Both counters are sequentially consistent: either we see the sleeper, or it
   // sees the parts in its last look (Next).
-  void Wake(uint64_t parts) {
+  void Wake() {
     offers_.fetch_add(1);
-    if (sleepers_.load() == 0) return;
-    // Not while a sleeper is between its last look and its sleep, which it does with the lock.
-    { const auto lock = Lock(); }
-    WakeSleepers(parts);
+    WakeOne();
   }
 
  private:
@@ -101,10 +103,19 @@ class CopyThreads {
     }
     return std::unique_lock(mutex_);
   }
-  // Without the lock: whoever wakes up wants it.
-  void WakeSleepers(uint64_t most) {
-    most = std::min<uint64_t>(most, sleepers_.load());
-    for (uint64_t i = 0; i < most; ++i) wake_.notify_one();
+  // Waking a thread costs some microseconds: one at a time, and each wakes the next.
+  void WakeOne() {
+    if (sleepers_.load() == 0 || waking_.exchange(true)) return;
+    // Not while a sleeper is between its last look and its sleep, which it does with the lock. Without it:
+    // whoever wakes up wants it.
+    { const auto lock = Lock(); }
+    wake_.notify_one();
+  }
+  // With the lock.
+  bool WantsMore() const {
+    uint32_t wanted = 0;
+    for (const CopyJob* job : jobs_) wanted += job->helpers();
+    return wanted > started_.load(std::memory_order_relaxed) - sleepers_.load();
   }
   // Threads that cannot be started are done without.
   void Start() {
@@ -119,6 +130,7 @@ class CopyThreads {
   static void* Main(void*) {
     pthread_setname_np(pthread_self(), "causeway-copy");
     CopyThreads& threads = Get();
+    thread_number = threads.started_.fetch_add(1, std::memory_order_relaxed) + 1;
     for (CopyJob* last = nullptr;;) {
       last = threads.Next(last);
       threads.Help(*last);
@@ -162,8 +174,14 @@ class CopyThreads {
       lock = Lock();
       if (offers_.load() != seen) continue;
       sleepers_.fetch_add(1);
+      waking_ = false;
       if (offers_.load() == seen) wake_.wait(lock);
+      waking_ = false;
       sleepers_.fetch_sub(1);
+      if (!WantsMore()) continue;
+      lock.unlock();
+      WakeOne();
+      lock = Lock();
     }
   }
 
@@ -184,8 +202,10 @@ class CopyThreads {
   std::atomic<size_t> job_count_{0};  // for who has no lock
   size_t turn_ = 0;
   bool tried_ = false;
+  std::atomic<uint32_t> started_{0};
   std::atomic<uint64_t> offers_{0};
   std::atomic<uint32_t> sleepers_{0};
+  std::atomic<bool> waking_{false};  // a sleeper is on its way
 };
 CopyThreads* CopyThreads::the_threads = new CopyThreads;
 
@@ -199,7 +219,7 @@ void CopyJob::ChangeHelpers(uint32_t helpers) {
   const uint32_t before = helpers_.exchange(std::min(helpers, CopyThreadCount() - 1));
   if (!joined_) return;
   surplus_.store(helpers < before, std::memory_order_relaxed);
-  if (helpers > before) CopyThreads::Get().Wake(1);
+  if (helpers > before) CopyThreads::Get().Wake();
 }
 
 void CopyJob::Leave() {
@@ -212,11 +232,11 @@ void CopyJob::Leave() {
 }
 
 void CopyJob::Offer(uint64_t end) {
-  const uint64_t parts = end - offered_.load(std::memory_order_relaxed);
   offered_.store(end, std::memory_order_release);  // partner: DoOne
   // A single part is the owner's: it would be done before a helper is awake.
-  if (joined_ && parts > 1 && inside_.load(std::memory_order_relaxed) < helpers_)
-    CopyThreads::Get().Wake(parts - 1);
+  if (joined_ && end - taken_.load(std::memory_order_relaxed) > 1 &&
+      inside_.load(std::memory_order_relaxed) < helpers_)
+    CopyThreads::Get().Wake();
 }
 
 bool CopyJob::DoOne() {

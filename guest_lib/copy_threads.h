@@ -15,11 +15,14 @@ namespace causeway::guest {
 
 // How many threads there are for one job, the caller included.
 uint32_t CopyThreadCount();
-// How many a job should begin with that also waits for the device: four keep up with most GPUs' link, and
-// what the program itself has to do needs processors too.
+// How many a job should begin with that also waits for the device: three copy as much as the device takes in
+// pieces, and what the program itself has to do needs processors too.
 uint32_t PipelineThreadCount();
 // How many it may take where that turns out to be too few.
 uint32_t MostPipelineThreads();
+
+// Which of the pool's threads the calling one is, from 1 on; 0: none.
+uint32_t CopyThreadNumber();
 
 // Runs work(argument, index) for every index below `count`, in the calling thread and up to so many others;
 // returns when all are done. `work` must not wait for another job.

@@ -75,7 +75,7 @@ CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works&
   }
   copy.stream = Remote{}.ToWire(stream, w);
   w.Put(copy);
-  w.Put(LentBody{session.bulk(buffer->index).offset,
+  w.Put(LentBody{session.bulk(buffer->index).offset + buffer->offset,
                  reinterpret_cast<uint64_t>(word) - session.connection().window_address});
   if (!w.ok()) return w.error();
   // A capture may have begun meanwhile: then the copy is waited for.
@@ -103,11 +103,12 @@ bool LeaveLent(Session& session, const LentBuffer& buffer) {
 }
 
 bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form,
-                    CUresult* result) {
+                    CUresult* result, bool alone) {
   Session* session = Session::Get();
   Lent& lent = TheLent();
   if (session == nullptr || bytes > kBulkBytes || !MayLend(*session, stream)) return false;
   ReclaimLentBuffers(*session);
+  if (alone && lent.count.load(std::memory_order_relaxed) != 0) return false;
   if (!Reserve(lent)) return false;
   LentBuffer buffer;
   if (!session->TryAcquireBulk(&buffer.index)) {
@@ -132,7 +133,7 @@ void ReclaimLentBuffers(Session& session) {
   if (lent.count.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(lent.mutex);
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
-    if (lent.awaited[i] == 0 || !IsBack({i, lent.awaited[i]})) continue;
+    if (lent.awaited[i] == 0 || !IsBack({i, 0, lent.awaited[i]})) continue;
     lent.awaited[i] = 0;
     lent.count.fetch_sub(1, std::memory_order_relaxed);
     session.ReleaseBulk(i);

@@ -18,20 +18,21 @@ class Session;
 struct Works;
 
 // Takes the source at once. False: nothing was sent, it cannot be done so now (too many buffers are lent, no
-// shared memory, a device that writes no words, a capture).
+// shared memory, a device that writes no words, a capture). `alone`: only if no buffer is lent.
 bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form,
-                    CUresult* result);
+                    CUresult* result, bool alone = false);
 
 // Whether the GPU can tell the end of a copy on that stream.
 bool MayLend(Session& session, CUstream stream);
 
-// A bulk buffer and the copy that it was lent to.
+// A bulk buffer, or a part of it, and the copy that it was lent to.
 struct LentBuffer {
   uint32_t index = 0;
+  uint32_t offset = 0;
   uint64_t mark = 0;  // what its word will say; 0: the copy is over already
 };
-// Posts the copy of the first `bytes` of the buffer, to or from `device`. `settles`: others may rely on a
-// synchronous one as soon as it is posted, so that the host must be done with it before anything else.
+// Posts the copy of `bytes` from `offset` of the buffer on, to or from `device`. `settles`: others may rely
+// on a synchronous one as soon as it is posted, so that the host must be done with it before anything else.
 CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works& works, bool to_device,
                   bool settles, LentBuffer* buffer);
 bool IsBack(const LentBuffer& buffer);

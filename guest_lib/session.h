@@ -59,6 +59,7 @@ class Session {
   uint32_t AcquireBulk();
   bool TryAcquireBulk(uint32_t* index);
   void ReleaseBulk(uint32_t index);
+  bool IsBulkAwaited() const { return bulk_waiters_.load(std::memory_order_relaxed) != 0; }
   Bulk bulk(uint32_t index) const { return bulks_[index]; }
 
   // A thread that ends gives its channel back.

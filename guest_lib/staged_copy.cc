@@ -12,34 +12,39 @@
 
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
+#include "guest_lib/copy_past_caches.h"
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/posted_copy.h"
 #include "guest_lib/progress.h"
 #include "guest_lib/remote.h"
+#include "guest_lib/staging_places.h"
 #include "ivshmem_ring/flight_recorder.h"
 #include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
 namespace {
 
-constexpr uint32_t kWindow = 6;      // pieces of one copy that have a buffer
-constexpr uint32_t kMostPosted = 3;  // of those, that the device has or is about to have
-constexpr uint64_t kUnits = 16;      // parts of a piece, each copied by one thread: 64 KiB take some 5 µs
-constexpr uint64_t kSmallPiece = 256u << 10;      // the first
-constexpr uint64_t kLargeCopy = 2u << 20;         // boxes of less are cut into small pieces
-constexpr uint64_t kJudgedPieces = 8;             // after so many the number of helpers may change
+constexpr uint32_t kWindow = StagingPlaces::kMostPlaces;  // pieces of one copy that have a place
+// A piece that the GPU tells the end of; how many of them it has or is about to have; in how many buffers.
+// Beside its bytes each costs the device some 6 µs, of 16; a small copy of another stream or session waits
+// for one of them.
+constexpr uint64_t kWordPiece = 512u << 10;
+constexpr uint32_t kMostPosted = 2;
+constexpr uint32_t kWordBuffers = kBulkBuffers - 1;
+constexpr uint32_t kReplyBuffers = 6;         // of pieces that are requests, a buffer each
+constexpr uint64_t kSmallPiece = 256u << 10;  // the first of those
+constexpr uint64_t kLargeCopy = 2u << 20;     // boxes of less are cut into small pieces
+constexpr uint64_t kLeastWordPiece = 128u << 10;
+constexpr uint64_t kStep = 32u << 10;             // some 3 µs of one thread
+constexpr uint64_t kPastCaches = 4u << 20;        // copies to the host that an L2 cache would not hold
+constexpr uint64_t kJudgedPieces = 16;            // after so many the number of helpers may change
 constexpr uint64_t kBytesPerHelper = 512u << 10;  // fewer are copied before a helper has woken up
-
-// Copies of the process that are under way: each may have its share of the buffers.
-std::atomic<uint32_t> copies_under_way{0};
 
 // Helpers that copies of either direction began or ended with: what the last one found to be enough.
 std::atomic<uint32_t>& HelpersOf(bool to_device) {
   static std::atomic<uint32_t> helpers[] = {PipelineThreadCount() - 1, PipelineThreadCount() - 1};
   return helpers[to_device ? 1 : 0];
 }
-
-constexpr uint32_t kNoBuffer = kBulkBuffers;
 
 uint64_t DivideUp(uint64_t value, uint64_t by) {
   return (value + by - 1) / by;
@@ -53,13 +58,16 @@ bool IsStaged(Session& session, bool captures_source, uint64_t bytes) {
 
 // Copies the bytes [begin, end) of a packed piece, to or from the program's rows.
 void CopyPart(const HostRows& rows, const Piece& piece, uint64_t begin, uint64_t end, std::byte* packed,
-              bool to_packed) {
+              bool to_packed, bool past_caches) {
+  const auto copy = [=](std::byte* to, const std::byte* from, uint64_t bytes) {
+    past_caches ? CopyPastCaches(to, from, bytes) : static_cast<void>(std::memcpy(to, from, bytes));
+  };
   while (begin < end) {
     const uint64_t line = begin / piece.width, column = begin % piece.width;
     const uint64_t bytes = std::min(piece.width - column, end - begin);
     std::byte* own = rows.first + (piece.slice + line / piece.height) * rows.slice_pitch +
                      (piece.row + line % piece.height) * rows.pitch + piece.column + column;
-    to_packed ? std::memcpy(packed + begin, own, bytes) : std::memcpy(own, packed + begin, bytes);
+    to_packed ? copy(packed + begin, own, bytes) : copy(own, packed + begin, bytes);
     begin += bytes;
   }
 }
@@ -70,15 +78,17 @@ class PieceLink {
   virtual ~PieceLink() = default;
   virtual CUresult error() { return CUDA_SUCCESS; }  // why nothing can be sent
   virtual Session& session() = 0;
+  virtual bool by_words() const = 0;
   virtual uint32_t most() const = 0;  // sent and not yet done
-  virtual CUresult Send(uint32_t buffer, const Piece& piece, bool last) = 0;
+  // The piece's bytes are at `offset` of the buffer.
+  virtual CUresult Send(uint32_t buffer, uint32_t offset, const Piece& piece, bool last) = 0;
   // Whether Take would return at once.
   virtual bool Ready() = 0;
   // Waits for the oldest.
   virtual CUresult Take() = 0;
-  // The oldest is not waited for. False: it had to be after all; true: its buffer is not the caller's any
-  // more.
-  virtual bool Leave() = 0;
+  // No more is sent, and nobody waits for what the device has of the buffer. True: it is not the caller's any
+  // more. False: the device is done with it.
+  virtual bool Leave(uint32_t buffer) = 0;
 };
 
 // Requests of one channel: several are sent ahead of their replies.
@@ -89,11 +99,16 @@ class ReplyLink final : public PieceLink {
 
   CUresult error() override { return lease_.error(); }
   Session& session() override { return lease_.session(); }
+  bool by_words() const override { return false; }
   uint32_t most() const override { return kWindow; }
   bool Ready() override { return lease_.ReplyReady(); }
-  bool Leave() override { return Take(), false; }
+  bool Leave(uint32_t) override {
+    while (taken_ < sent_) Take();
+    return false;
+  }
 
-  CUresult Send(uint32_t buffer, const Piece& piece, bool last) override {
+  // Whole buffers: elsewhere they are not known by their offset.
+  CUresult Send(uint32_t buffer, uint32_t, const Piece& piece, bool last) override {
     Writer w = lease_.Begin(sizeof(BoxBody));
     if (w.ok()) put_(w, piece);
     uint16_t flags = to_device_ ? kBulkToHost : kBulkToGuest;
@@ -134,11 +149,12 @@ class WordLink final : public PieceLink {
   }
 
   Session& session() override { return session_; }
+  bool by_words() const override { return true; }
   uint32_t most() const override { return kMostPosted; }
   bool Ready() override { return taken_ < known_done_ || IsBack(Oldest()); }
 
-  CUresult Send(uint32_t buffer, const Piece& piece, bool last) override {
-    LentBuffer lent{buffer};
+  CUresult Send(uint32_t buffer, uint32_t offset, const Piece& piece, bool last) override {
+    LentBuffer lent{buffer, offset};
     const CopyBody body{copy_.device + piece.column, piece.width, 0, static_cast<uint32_t>(copy_.form), 0};
     const CUresult result =
         PostLent(session_, body, copy_.stream, works_, copy_.to_device, copy_.leaves && last, &lent);
@@ -162,13 +178,16 @@ class WordLink final : public PieceLink {
     return result;
   }
 
-  bool Leave() override {
-    if (!LeaveLent(session_, Oldest())) {
-      Take();
-      return false;
+  bool Leave(uint32_t buffer) override {
+    for (uint64_t i = sent_; i-- > taken_;) {
+      const LentBuffer& lent = lent_[i % kWindow];
+      if (lent.index != buffer) continue;
+      if (LeaveLent(session_, lent)) return true;
+      break;
     }
-    ++taken_;
-    return true;
+    // What others have left takes all that may be left.
+    while (taken_ < sent_) Take();
+    return false;
   }
 
  private:
@@ -190,28 +209,33 @@ class WordLink final : public PieceLink {
   uint64_t sent_ = 0, taken_ = 0, known_done_ = 0;
 };
 
-// Each piece has a buffer from Open to Close. Counters of pieces, each behind the one before it:
+// Each piece has a place in a buffer from Open to Close. Counters of pieces, each behind the one before it:
 //   to the device: opened_ (units offered), sent_ (all units copied), answered_ = closed_
 //   to the host:   opened_ = sent_, answered_ (units offered), closed_ (all units copied)
 class Pipeline final : public CopyJob {
  public:
   Pipeline(PieceLink& link, const HostRows& rows, Cut cut, bool to_device, bool leaves)
-      : link_(link), rows_(rows), cut_(cut), to_device_(to_device), leaves_(leaves) {
-    copies_under_way.fetch_add(1, std::memory_order_relaxed);
-  }
+      : link_(link),
+        rows_(rows),
+        cut_(cut),
+        to_device_(to_device),
+        leaves_(leaves),
+        past_caches_(to_device || rows.width * rows.height * rows.depth >= kPastCaches),
+        units_(to_device && link.by_words() ? 1 : 16),
+        places_(link.session(), link.by_words() ? kWordBuffers : kReplyBuffers,
+                link.by_words() ? kWordPiece : kBulkBytes) {}
   ~Pipeline() override;
 
   CUresult Run(uint64_t bytes);
 
  private:
   struct Slot {
-    uint32_t buffer;
+    uint32_t place;
     bool last;
     Piece piece;
     std::atomic<uint32_t> units_left;
   };
   Slot& At(uint64_t index) { return slots_[index % kWindow]; }
-  Session& session() { return link_.session(); }
   void Do(uint64_t unit) override;
   bool IsOver() const { return cut_.done() && (leaves_ ? sent_ : closed_) == opened_; }
   bool Open();
@@ -220,7 +244,7 @@ class Pipeline final : public CopyJob {
   bool MaySend() const { return sent_ < opened_ && sent_ - answered_ < link_.most(); }
   void Send();
   void Take();
-  void Close() { session().ReleaseBulk(At(closed_++).buffer); }
+  void Close() { places_.Give(At(closed_++).place); }
   bool Advance();
   void Pause();
   void Judge();
@@ -229,6 +253,12 @@ class Pipeline final : public CopyJob {
   const HostRows& rows_;
   Cut cut_;
   const bool to_device_, leaves_;
+  // The device reads at half of its rate what lies changed in processors' caches.
+  const bool past_caches_;
+  // Of a piece, each done by one thread. A piece to the device is filled by one thread while others fill
+  // others; of one to the host all threads take parts as soon as it is there.
+  const uint32_t units_;
+  StagingPlaces places_;
   CUresult result_ = CUDA_SUCCESS;
   uint64_t opened_ = 0, sent_ = 0, answered_ = 0, closed_ = 0;
   uint32_t idle_ = 0;
@@ -243,36 +273,30 @@ class Pipeline final : public CopyJob {
 
 Pipeline::~Pipeline() {
   CopyJob::Leave();
-  for (; answered_ < sent_; ++answered_) {
-    if (!link_.Leave()) continue;
-    // What was to be closed next is the GPU's for now.
-    At(answered_).buffer = kNoBuffer;
-  }
-  for (; closed_ < opened_; ++closed_) {
-    if (At(closed_).buffer != kNoBuffer) session().ReleaseBulk(At(closed_).buffer);
-  }
-  copies_under_way.fetch_sub(1, std::memory_order_relaxed);
+  places_.DropBuffers([&](uint32_t buffer) {
+    if (!link_.Leave(buffer)) link_.session().ReleaseBulk(buffer);
+  });
 }
 
 void Pipeline::Do(uint64_t unit) {
-  Slot& slot = At(unit / kUnits);
-  const uint64_t bytes = slot.piece.bytes(), part = DivideUp(DivideUp(bytes, kUnits), 64) * 64;
-  const uint64_t begin = std::min(unit % kUnits * part, bytes), end = std::min(begin + part, bytes);
-  CopyPart(rows_, slot.piece, begin, end, session().bulk(slot.buffer).bytes, to_device_);
+  Slot& slot = At(unit / units_);
+  const bool owner = CopyThreadNumber() == 0;
+  const uint64_t bytes = slot.piece.bytes(), part = DivideUp(DivideUp(bytes, units_), 64) * 64;
+  const uint64_t begin = std::min(unit % units_ * part, bytes), end = std::min(begin + part, bytes);
+  std::byte* packed = places_.bytes(slot.place);
+  for (uint64_t at = begin; at < end; at += kStep) {
+    if (at > begin && owner) Advance();  // looks after the device meanwhile
+    CopyPart(rows_, slot.piece, at, std::min(at + kStep, end), packed, to_device_, past_caches_);
+  }
   slot.units_left.fetch_sub(1, std::memory_order_release);  // partner: Copied
 }
 
-// The next piece gets a buffer. False: none is left, or this copy has its share.
+// The next piece gets a place. False: none is left, or this copy has its share.
 bool Pipeline::Open() {
-  const uint32_t share = std::max(1u, kBulkBuffers / copies_under_way.load(std::memory_order_relaxed));
-  if (cut_.done() || opened_ - closed_ >= std::min(kWindow, share)) return false;
+  if (cut_.done()) return false;
   if (!to_device_ && opened_ - answered_ >= link_.most()) return false;  // it could not be sent
   Slot& slot = At(opened_);
-  if (opened_ == closed_) {
-    slot.buffer = session().AcquireBulk();
-  } else if (!session().TryAcquireBulk(&slot.buffer)) {
-    return false;
-  }
+  if (opened_ - closed_ == kWindow || !places_.Take(&slot.place)) return false;
   slot.piece = cut_.Next();
   slot.last = cut_.done();
   ++opened_;
@@ -282,14 +306,14 @@ bool Pipeline::Open() {
 
 void Pipeline::OfferUnits(uint64_t index) {
   // Seen by whoever takes the units that Offer publishes.
-  At(index).units_left.store(kUnits, std::memory_order_relaxed);
-  Offer((index + 1) * kUnits);
+  At(index).units_left.store(units_, std::memory_order_relaxed);
+  Offer((index + 1) * units_);
 }
 
 void Pipeline::Send() {
   const Slot& slot = At(sent_);
   if (sent_ == answered_) ++starved_;
-  result_ = link_.Send(slot.buffer, slot.piece, slot.last);
+  result_ = link_.Send(places_.buffer(slot.place), places_.offset(slot.place), slot.piece, slot.last);
   if (result_ == CUDA_SUCCESS) ++sent_;
 }
 
@@ -330,7 +354,7 @@ void Pipeline::Judge() {
   } else if (!first && wanted > 0 && idle - judged_.idle_ticks > took + took / 8) {
     --wanted;
   }
-  if (wanted != helpers() && copies_under_way.load(std::memory_order_relaxed) == 1) {
+  if (wanted != helpers() && StagingPlaces::IsOnlyCopy()) {
     ChangeHelpers(wanted);
     HelpersOf(to_device_).store(wanted, std::memory_order_relaxed);
   }
@@ -373,10 +397,10 @@ CUresult Pipeline::Run(uint64_t bytes) {
 
 }  // namespace
 
-Cut::Cut(const HostRows& rows, bool ends_small)
-    : rows_(rows), linear_(rows.height == 1 && rows.depth == 1), ends_small_(ends_small) {
+Cut::Cut(const HostRows& rows, uint64_t least, uint64_t most, uint32_t shares)
+    : rows_(rows), linear_(rows.height == 1 && rows.depth == 1), least_(least), most_(most), shares_(shares) {
   const uint64_t slice = rows.width * rows.height;
-  const uint64_t most = slice * rows.depth <= kLargeCopy ? kSmallPiece : kBulkBytes;
+  if (slice * rows.depth <= kLargeCopy) most = std::min(most, least);
   width_ = std::min(rows.width, most);
   height_ = std::clamp<uint64_t>(most / rows.width, 1, rows.height);
   depth_ = slice <= most ? std::clamp<uint64_t>(most / slice, 1, rows.depth) : 1;
@@ -389,8 +413,8 @@ Piece Cut::Next() {
   Piece piece{};
   if (linear_) {
     const uint64_t left = all_ - begun_;
-    uint64_t bytes = std::clamp<uint64_t>(begun_, kSmallPiece, kBulkBytes);
-    if (ends_small_) bytes = std::min(bytes, std::max(kSmallPiece, left / 2 / kPageBytes * kPageBytes));
+    const uint64_t bytes = std::min(std::clamp(begun_, least_, most_),
+                                    std::max(least_, left / shares_ / kPageBytes * kPageBytes));
     piece = {begun_, 0, 0, std::min(bytes, left), 1, 1};
     begun_ += piece.width;
     return piece;
@@ -411,7 +435,7 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
   Session* session = Session::Get();
   if (session == nullptr) return InitialisedOrError();
   ReplyLink link(to_device, op, IsStaged(*session, CapturesSource(to_device, form, bytes), bytes), put);
-  Pipeline pipeline(link, rows, Cut(rows, true), to_device, false);
+  Pipeline pipeline(link, rows, Cut(rows, kSmallPiece, kBulkBytes, 2), to_device, false);
   return pipeline.Run(bytes);
 }
 
@@ -424,7 +448,8 @@ bool CopyByWords(LinearCopy* copy, CUresult* result) {
   const HostRows rows{copy->host, copy->bytes, 1, 1, copy->bytes, copy->bytes};
   WordLink link(*session, *copy);
   {
-    Pipeline pipeline(link, rows, Cut(rows, !copy->leaves), copy->to_device, copy->leaves);
+    Pipeline pipeline(link, rows, Cut(rows, kLeastWordPiece, kWordPiece, copy->to_device ? 4 : 2),
+                      copy->to_device, copy->leaves);
     *result = pipeline.Run(copy->bytes);
   }
   // A piece that the driver refused.

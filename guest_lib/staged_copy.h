@@ -34,15 +34,17 @@ struct Piece {
 // How rows are cut into pieces, in order.
 class Cut {
  public:
-  // Pieces of at most kBulkBytes. Those of linear memory begin small, so that thread and device soon work
-  // side by side, and, if somebody waits for the last one, end small.
-  Cut(const HostRows& rows, bool ends_small);
+  // Pieces of `least` to `most` bytes. Those of linear memory begin and end small, so that threads and device
+  // soon work side by side, and end together: none is more than one of so many shares of what is left.
+  Cut(const HostRows& rows, uint64_t least, uint64_t most, uint32_t shares);
   bool done() const { return begun_ == all_; }
   Piece Next();
 
  private:
   HostRows rows_;
-  bool linear_, ends_small_;
+  bool linear_;
+  uint64_t least_, most_;
+  uint32_t shares_;
   uint64_t width_, height_, depth_;  // of a piece of a box, but for the last ones
   uint64_t across_, down_;           // such pieces
   uint64_t begun_ = 0, all_;         // bytes of linear memory, pieces of a box

@@ -115,7 +115,7 @@ TEST_F(PageableCopyTest, ShapesAroundPieces) {
 }
 
 TEST_F(PageableCopyTest, ManyThreads) {
-  constexpr int kThreads = 8;
+  constexpr int kThreads = 11;  // more than there are buffers
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
   for (int i = 0; i < kThreads; ++i) {
