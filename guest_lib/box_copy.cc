@@ -92,12 +92,12 @@ CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, bool known) {
   if (const CUresult result = FillBody(box, way, 0, &body)) return result;
   if (way.form == CopyForm::kAsynchronous && known) {
     PendingPost post(Op::cuMemcpy3D_v2);
-    work::NameAgain(body.stream);
+    Remote::NameAgain(way.stream);
     post.writer().Put(body);
     return post.writer().ok() ? post.Finish() : post.writer().error();
   }
   PendingCall call(Op::cuMemcpy3D_v2);
-  work::NameAgain(body.stream);
+  Remote::NameAgain(way.stream);
   call.writer().Put(body);
   return call.writer().ok() ? call.Finish() : call.writer().error();
 }
@@ -134,7 +134,7 @@ CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source
   return CopyStaged(rows, source, way.form, Op::cuMemcpy3D_v2, [&](Writer& w, const Piece& piece) {
     body.box = box;
     NarrowTo(piece, source, &body.box);
-    work::NameAgain(body.stream);
+    Remote::NameAgain(way.stream);
     w.Put(body);
   });
 }

@@ -186,6 +186,11 @@ uint64_t HashOf(const Launch& launch) {
   return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ context;
 }
 
+void NameAgain(const Launch& launch) {
+  Remote::NameAgain(launch.stream);
+  if (launch.body.attribute_count != 0) work::NameUnknownEvents();
+}
+
 // As a posted call.
 CUresult PostLaunch(const Launch& launch) {
   const size_t attribute_bytes = launch.body.attribute_count * sizeof(CUlaunchAttribute);
@@ -194,7 +199,7 @@ CUresult PostLaunch(const Launch& launch) {
   PendingPost post(Op::cuLaunchKernel, works,
                    sizeof launch.body + attribute_bytes + launch.body.parameter_bytes);
   Writer& w = post.writer();
-  work::NameAgain(launch.body.stream, attribute_bytes != 0);
+  NameAgain(launch);
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
   if (std::byte* space = w.Reserve(launch.body.parameter_bytes))
@@ -211,7 +216,7 @@ CUresult AwaitLaunch(const Launch& launch) {
   const bool fits =
       sizeof(RecordHeader) + sizeof launch.body + attribute_bytes + bytes <= kMaxChannelRecordBytes;
   Writer w = lease.Begin();
-  work::NameAgain(launch.body.stream, attribute_bytes != 0);
+  NameAgain(launch);
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
   CUresult result = CUDA_SUCCESS;
@@ -372,7 +377,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
   Blob blob(lease);
   if (const CUresult result = blob.Fill(packed.size(), copy)) return result;
   Writer begin = lease.Begin();
-  work::NameAgain(work::kSeveral);
+  work::NameStream(work::kSeveral, work::kSeveral, false);
   const CUresult result = blob.Send(Op::cuLaunchCooperativeKernelMultiDevice, begin);
   Reader none;
   return result == CUDA_SUCCESS ? lease.Await(&none) : result;

@@ -25,11 +25,21 @@ struct Remote {
     }
     if constexpr (std::is_same_v<T, CUstream> || std::is_same_v<T, CUevent>) {
       if (work::watched.load(std::memory_order_relaxed)) {
-        if constexpr (std::is_same_v<T, CUstream>) work::NameStream(WireOf(object));
+        if constexpr (std::is_same_v<T, CUstream>) {
+          const WireHandle context = object->context != nullptr ? WireOf(object->context) : 0;
+          work::NameStream(WireOf(object), context, (object->flags & CU_STREAM_NON_BLOCKING) == 0);
+        }
         if constexpr (std::is_same_v<T, CUevent>) work::NameEvent(WireOf(object));
       }
     }
     return WireOf(object);
+  }
+
+  // Of a message whose body was made before it was begun.
+  static void NameAgain(CUstream stream) {
+    if (!work::watched.load(std::memory_order_relaxed)) return;
+    Writer check{{}};
+    Remote{}.ToWire(stream, check);
   }
 
   template <class T>

@@ -203,8 +203,11 @@ void ManagedAreas::AddSpans(const Area& area, uint64_t begin, uint64_t end, std:
   }
 }
 
-// Pages that the program never touched are holes in the file: the driver's are zero as well, or nobody's.
+// Pages of fresh memory that the program never touched are holes in the file: the driver's are zero as well,
+// or nobody's. What was fetched has none; to look for one there would take the kernel through the whole file.
 void ManagedAreas::AddOwned(const Area& area, Run run, std::vector<ManagedSpan>* spans) {
+  if (!area.fresh)
+    return AddSpans(area, area.ChunkBegin(run.first), area.ChunkEnd(run.first + run.count - 1), spans);
   const auto base = static_cast<off_t>(area.begin);
   const auto end = static_cast<off_t>(area.ChunkEnd(run.first + run.count - 1)) - base;
   for (off_t at = static_cast<off_t>(area.ChunkBegin(run.first)) - base; at < end;) {

@@ -16,7 +16,9 @@ constexpr size_t kMaxStreams = 1024;  // told apart
 // Work is numbered when all that is sent from then on comes after it.
 struct StreamMark {
   WireHandle context;
-  uint64_t last;  // the newest work on it
+  bool blocking;
+  uint64_t last;          // the newest work on it
+  uint64_t launch_after;  // of a blocking stream: all up to there was sent before its newest launch
 };
 // What one event stands for: all work up to `last` on one stream.
 struct EventMark {
@@ -37,12 +39,13 @@ struct Tracked {
 };
 Tracked& tracked = *new Tracked;  // never destroyed
 
-thread_local WireHandle named_stream = 0, named_event = 0;
+thread_local WireHandle named_stream = 0, named_context = 0, named_event = 0;
+thread_local bool named_blocking = false;
 
-enum class Kind { kNeither, kWork, kWaits };
+// kAnswered: over when its answer comes, and in no stream.
+enum class Kind { kNeither, kAnswered, kWork, kWaits };
 
-// What neither starts work nor waits for any; and what waits for work that was started before. All else may
-// start work.
+// All else may start work.
 Kind KindOf(Op op) {
   switch (op) {
     case Op::kOpen:
@@ -65,9 +68,32 @@ Kind KindOf(Op op) {
     case Op::cuPointerGetAttribute:
     case Op::cuStreamCreate:
     case Op::cuStreamCreateWithPriority:
+    case Op::cuStreamDestroy_v2:
     case Op::cuEventCreate:
+    case Op::cuEventDestroy_v2:
     case Op::cuEventElapsedTime_v2:
       return Kind::kNeither;
+// Of code, which is loaded where a program first needs it.
+#define CALL(fn, ...) case Op::fn:
+#define POST CALL
+#define GUEST CALL
+#define CUSTOM CALL
+#define LOCAL(...)
+#define ALIAS(...)
+#define PER_THREAD(...)
+#define REFUSE(...)
+#include "ivshmem_ring/calls/function.def"
+#include "ivshmem_ring/calls/library.def"
+#include "ivshmem_ring/calls/module.def"
+#undef CALL
+#undef POST
+#undef GUEST
+#undef CUSTOM
+#undef LOCAL
+#undef ALIAS
+#undef PER_THREAD
+#undef REFUSE
+      return Kind::kAnswered;
     case Op::kDrainDevice:
     case Op::cuMemFree_v2:
     case Op::cuCtxSynchronize:
@@ -82,32 +108,42 @@ Kind KindOf(Op op) {
   }
 }
 
+bool RecordsEvent(Op op) {
+  return op == Op::cuEventRecord || op == Op::cuEventRecordWithFlags;
+}
+
 // Work that is done when its answer comes, and all that was before it on its stream.
 bool AlsoWaits(Op op) {
   return op == Op::kCopyToHost || op == Op::cuMemcpyDtoH_v2 || op == Op::cuMemcpyHtoD_v2;
 }
 
-// The caller holds the mutex, here and below.
-void NoteWork(WireHandle stream, WireHandle context, uint64_t number) {
-  if (tracked.streams.size() >= kMaxStreams && !tracked.streams.contains(stream)) stream = kSeveral;
-  StreamMark& mark = tracked.streams.try_emplace(stream, StreamMark{context, 0}).first->second;
-  if (mark.context != context) mark.context = kSeveral;
-  mark.last = number;
-}
-
+// The caller holds the mutex.
 void NoteDone(WireHandle stream, uint64_t last) {
   const auto found = tracked.streams.find(stream);
-  if (found != tracked.streams.end() && found->second.last <= last) tracked.streams.erase(found);
+  if (found == tracked.streams.end() || found->second.last > last) return;
+  const StreamMark mark = found->second;
+  tracked.streams.erase(found);
+  // A launch on a blocking stream waited for what the legacy stream had.
+  const auto legacy = tracked.streams.find(mark.context);
+  if (mark.blocking && mark.context != kSeveral && legacy != tracked.streams.end() &&
+      legacy->second.last <= mark.launch_after)
+    tracked.streams.erase(legacy);
 }
 
 }  // namespace
 
-void work::NameStream(WireHandle stream) {
+void work::NameStream(WireHandle stream, WireHandle context, bool blocking) {
   named_stream = named_stream == 0 || named_stream == stream ? stream : kSeveral;
+  named_context = named_stream == stream ? context : kSeveral;
+  named_blocking = blocking;
 }
 
 void work::NameEvent(WireHandle event) {
   named_event = event;
+}
+
+void work::NameUnknownEvents() {
+  named_event = kSeveral;
 }
 
 MessageMark::~MessageMark() {
@@ -117,7 +153,8 @@ MessageMark::~MessageMark() {
 }
 
 void MessageMark::Forget() {
-  named_stream = named_event = 0;
+  named_stream = named_context = named_event = 0;
+  named_blocking = false;
 }
 
 void MessageMark::StartWatched(Op op) {
@@ -127,7 +164,7 @@ void MessageMark::StartWatched(Op op) {
   {
     const std::lock_guard lock(tracked.mutex);
     sent_before_ = tracked.sent;
-    if (counted_ || KindOf(op) != Kind::kWork) return;
+    if (counted_ || (KindOf(op) != Kind::kWork && KindOf(op) != Kind::kAnswered)) return;
     ++tracked.starting;
     counted_ = true;
     // Before the pages are looked at: a page that becomes accessible after that look sees it (ManagedAreas).
@@ -137,11 +174,12 @@ void MessageMark::StartWatched(Op op) {
 }
 
 void MessageMark::NamedWatched(WireHandle context) {
-  context_ = context;
+  context_ = named_context != 0 ? named_context : context;
   if (op_ == Op::cuGraphLaunch) named_event = kSeveral;
   stream_ = named_stream != 0 && named_stream != kLegacyStreamWire ? named_stream : context;
   event_ = named_event;
-  if (!counted_ || event_ == 0) return;
+  blocking_ = named_blocking && stream_ == named_stream && stream_ != kSeveral;
+  if (!counted_ || (event_ != kSeveral && !RecordsEvent(op_))) return;
   // What the event stood for it stands for no more. Those that a graph or a launch records are not known.
   const std::lock_guard lock(tracked.mutex);
   event_ == kSeveral ? tracked.events.clear() : static_cast<void>(tracked.events.erase(event_));
@@ -151,11 +189,16 @@ void MessageMark::SentWatched() {
   const std::lock_guard lock(tracked.mutex);
   --tracked.starting;
   counted_ = false;
+  if (KindOf(op_) == Kind::kAnswered) return;
   number_ = ++tracked.sent;
-  const auto before = tracked.streams.find(stream_);
-  alone_ = before == tracked.streams.end() || before->second.last <= sent_before_;
-  NoteWork(stream_, context_, number_);
-  if (op_ != Op::cuEventRecord && op_ != Op::cuEventRecordWithFlags) return;
+  if (tracked.streams.size() >= kMaxStreams && !tracked.streams.contains(stream_)) stream_ = kSeveral;
+  StreamMark& mark =
+      tracked.streams.try_emplace(stream_, StreamMark{context_, blocking_, 0, 0}).first->second;
+  if (mark.context != context_) mark.context = kSeveral;
+  alone_ = mark.last <= sent_before_;
+  mark.last = number_;
+  if (blocking_ && op_ == Op::cuLaunchKernel) mark.launch_after = sent_before_;
+  if (!RecordsEvent(op_)) return;
   if (tracked.events.size() >= kMaxEvents) tracked.events.clear();
   tracked.events[event_] = {stream_, number_};
 }
@@ -184,7 +227,13 @@ void MessageMark::NoteAllDone() {
       if (stream_ != kSeveral) NoteDone(stream_, sent_before_);
       return;
     default:  // AlsoWaits
-      if (stream_ != kSeveral && alone_) NoteDone(stream_, number_);
+      if (stream_ == kSeveral || !alone_) return;
+      NoteDone(stream_, number_);
+      if (stream_ != context_) return;
+      // In the legacy stream it waited for all blocking ones.
+      std::erase_if(tracked.streams, [this](const auto& entry) {
+        return entry.second.blocking && entry.second.context == context_ && entry.second.last <= sent_before_;
+      });
   }
 }
 

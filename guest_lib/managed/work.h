@@ -11,19 +11,15 @@ namespace causeway::guest {
 
 namespace work {
 
-// What the message being written names; only while watched.
-void NameStream(WireHandle stream);
+// What the message being written names; only while watched. `context`: the stream's own; 0: it has none.
+// `blocking`: it and the legacy stream wait for each other.
+void NameStream(WireHandle stream, WireHandle context, bool blocking);
 void NameEvent(WireHandle event);
 // Several streams, or it is not known which.
 inline constexpr WireHandle kSeveral = ~WireHandle{0};
 
-// Of a message whose body was made before it was begun. `records`: on the device it may record events that it
-// does not name.
-inline void NameAgain(WireHandle stream, bool records = false) {
-  if (!watched.load(std::memory_order_relaxed)) return;
-  if (stream != 0) NameStream(stream);
-  if (records) NameEvent(kSeveral);
-}
+// On the device the message may record events that it does not name.
+void NameUnknownEvents();
 
 }  // namespace work
 
@@ -70,6 +66,7 @@ class MessageMark {
   bool counted_ = false;
   bool succeeded_ = false;
   WireHandle context_ = 0, stream_ = 0, event_ = 0;  // what it named
+  bool blocking_ = false;                            // that stream
   uint64_t sent_before_ = 0;                         // all work up to there was sent before it
   uint64_t number_ = 0;                              // its own, if it is work
   bool alone_ = false;                               // nobody else has sent some to its stream meanwhile

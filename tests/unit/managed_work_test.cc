@@ -17,7 +17,8 @@ void RestoreManagedPages() {}
 
 namespace {
 
-constexpr WireHandle kContext = 1, kOtherContext = 2, kA = 11, kB = 12, kEvent = 21;
+constexpr WireHandle kContext = 1, kOtherContext = 2, kA = 11, kB = 12, kBlocking = 13, kOthers = 14,
+                     kEvent = 21;
 
 class ManagedWorkTest : public testing::Test {
  protected:
@@ -29,7 +30,7 @@ class ManagedWorkTest : public testing::Test {
   static void Name(MessageMark& mark, Op op, WireHandle stream, WireHandle event, WireHandle context) {
     mark.Begin();
     mark.Start(op);
-    if (stream != 0) work::NameStream(stream);
+    if (stream != 0) work::NameStream(stream, stream == kOthers ? kOtherContext : 0, stream == kBlocking);
     if (event != 0) work::NameEvent(event);
     mark.Named(context);
   }
@@ -84,9 +85,21 @@ TEST_F(ManagedWorkTest, AContextIsWaitedForAsAWhole) {
   EXPECT_FALSE(work::under_way);
 }
 
+// Whatever context is current where work is sent to a stream, it is waited for with the stream's own.
+TEST_F(ManagedWorkTest, AStreamBelongsToItsContext) {
+  Post(Op::cuMemcpyHtoDAsync_v2, kOthers, 0, kContext);
+  Wait(Op::cuCtxSynchronize, 0, 0, kContext);
+  EXPECT_TRUE(work::under_way);
+  Wait(Op::cuCtxSynchronize, 0, 0, kOtherContext);
+  EXPECT_FALSE(work::under_way);
+}
+
 TEST_F(ManagedWorkTest, AnEventStandsForWhatCameBeforeItOnItsStream) {
   Post(Op::cuLaunchKernel, kA);
   Post(Op::cuEventRecord, kA, kEvent);
+  Post(Op::cuStreamWaitEvent, kB, kEvent);  // does not record it
+  Wait(Op::cuStreamSynchronize, kB);
+  EXPECT_TRUE(work::under_way);
   Wait(Op::cuEventSynchronize, 0, kEvent);
   EXPECT_FALSE(work::under_way);
   Post(Op::cuEventRecord, kA, kEvent);
@@ -95,6 +108,36 @@ TEST_F(ManagedWorkTest, AnEventStandsForWhatCameBeforeItOnItsStream) {
   EXPECT_TRUE(work::under_way);
   Post(Op::cuEventRecord, kB, kEvent);  // says no more of A
   Wait(Op::cuEventQuery, 0, kEvent);
+  EXPECT_TRUE(work::under_way);
+  Wait(Op::cuStreamSynchronize, kA);
+  EXPECT_FALSE(work::under_way);
+}
+
+TEST_F(ManagedWorkTest, BlockingStreamsAndTheLegacyStreamWaitForEachOther) {
+  Post(Op::cuMemsetD8Async, 0);
+  Post(Op::cuLaunchKernel, kBlocking);
+  Wait(Op::cuStreamSynchronize, kBlocking);
+  EXPECT_FALSE(work::under_way);
+  Post(Op::cuLaunchKernel, kBlocking);
+  Post(Op::cuMemsetD8Async, 0);
+  Wait(Op::cuStreamSynchronize, kBlocking);
+  EXPECT_TRUE(work::under_way);
+  Post(Op::cuLaunchKernel, kBlocking);
+  Wait(Op::cuMemcpyDtoH_v2, 0);
+  EXPECT_FALSE(work::under_way);
+  Post(Op::cuMemsetD8Async, 0);
+  Post(Op::cuLaunchKernel, kA);
+  Wait(Op::cuStreamSynchronize, kA);
+  EXPECT_TRUE(work::under_way);
+  Wait(Op::cuCtxSynchronize, 0);
+  EXPECT_FALSE(work::under_way);
+}
+
+TEST_F(ManagedWorkTest, LoadingCodeLeavesNoWork) {
+  Wait(Op::cuModuleLoadDataEx, 0);
+  EXPECT_FALSE(work::under_way);
+  Post(Op::cuLaunchKernel, kA);
+  Wait(Op::cuModuleGetFunction, 0);
   EXPECT_TRUE(work::under_way);
   Wait(Op::cuStreamSynchronize, kA);
   EXPECT_FALSE(work::under_way);
