@@ -70,9 +70,9 @@ void LocalSlices::Free(uint64_t first, uint64_t granules) {
     idle_since_[i] = round_;
     std::atomic_ref<uint16_t>(owners_[i]).store(kOwnerFree, std::memory_order_release);
   }
-  // The thread waits for the first; who waits for slices, for those on the way.
-  if (idle_ == 0 || returning_ != 0) changed_.notify_all();
   idle_ += granules;
+  // Others wait for what is on the way.
+  if (asleep_ || returning_ != 0) changed_.notify_all();
 }
 
 void* LocalSlices::ThreadMain(void* self) {
@@ -80,7 +80,9 @@ void* LocalSlices::ThreadMain(void* self) {
   pthread_setname_np(pthread_self(), "causeway-slices");
   std::unique_lock lock(slices.mutex_);
   while (!slices.stop_) {
+    slices.asleep_ = true;
     slices.changed_.wait(lock, [&] { return slices.idle_ != 0 || slices.stop_; });
+    slices.asleep_ = false;
     slices.changed_.wait_for(lock, kRound, [&] { return slices.stop_; });
     ++slices.round_;
     lock.unlock();

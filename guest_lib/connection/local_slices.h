@@ -45,6 +45,7 @@ class LocalSlices {
   uint64_t round_ = 0;                 // of the thread's looks
   std::vector<uint64_t> idle_since_;   // round
   bool started_ = false, stop_ = false;
+  bool asleep_ = false;  // the thread, until something is idle
 };
 
 }  // namespace causeway::guest

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -127,6 +128,36 @@ TEST_F(PagesAsideTest, TheKernelMayTakeThem) {
   std::memset(memory_, 'b', kBytes);
   MoveBack(aside);
   EXPECT_TRUE(IsFilled('b'));
+}
+
+// One page that may not change any more (mseal): what comes before it is moved, the rest is as it was.
+TEST_F(PagesAsideTest, WhatCannotBeMovedStays) {
+#ifndef SYS_mseal
+  constexpr long SYS_mseal = 462;
+#endif
+  std::byte* sealed = memory_ + kBytes - 4096;
+  if (syscall(SYS_mseal, sealed, 4096, 0) != 0) GTEST_SKIP() << "no mseal here";
+  std::byte* fresh = ReserveLike(address(), kBytes);
+  ASSERT_EQ(mmap(fresh, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_, 0), fresh);
+  std::byte* aside = ReserveLike(address(), kBytes);
+  const Mapping whole{address(), address() + kBytes, PROT_READ | PROT_WRITE, false, 0, 0, 0};
+  const Replacements pages{.pages = fresh, .zeroed = true, .source = PageSource::kMapped, .aside = aside};
+  uint64_t done = kBytes;
+  EXPECT_FALSE(ExchangePages(whole, pages, &done));
+  EXPECT_LT(done, kBytes);
+  EXPECT_EQ(done % 4096, 0u);
+  EXPECT_EQ(TheMapping().shared, done != 0);
+  std::vector<Mapping> rest;
+  EXPECT_TRUE(ReadMappings(address() + done, address() + kBytes, &rest));
+  for (const Mapping& mapping : rest) {
+    EXPECT_FALSE(mapping.shared);
+    EXPECT_EQ(mapping.protection, PROT_READ | PROT_WRITE);
+  }
+  EXPECT_TRUE(IsFilled('a'));
+  std::memset(memory_, 'b', kBytes);
+  EXPECT_TRUE(IsFilled('b'));
+  munmap(fresh, kBytes);
+  munmap(aside, kBytes);
 }
 
 // Freed at once by who asks for no place, by a file's pages, and by what is too little to be worth it.
