@@ -251,11 +251,14 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
                                        std::span<const std::byte>* record, uint64_t* now) {
   constexpr uint32_t kFrugalSpinUs = 2;
   WaitPolicy policy = policy_;
-  const bool frugal = frugal_.load(std::memory_order_relaxed) || (&ring == &main_ && main_frugal_);
-  const uint64_t expected_us = frugal ? 0 : budget.expected_us();
+  const bool frugal = &ring == &main_ && main_frugal_;
+  const uint64_t expected_us = frugal || frugal_.load(std::memory_order_relaxed) ? 0 : budget.expected_us();
   policy.nap_after_us = budget.us();
-  policy.spin_us =
-      expected_us != 0 ? SpinBudget::kMeetUs : std::min(budget.us(), frugal ? kFrugalSpinUs : UINT32_MAX);
+  policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
+  if (frugal) {
+    policy.spin_us = std::min(policy.spin_us, kFrugalSpinUs);
+    policy.yield_us = 0;
+  }
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
   for (;;) {
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;

@@ -121,7 +121,8 @@ class RingServer : public ServerTransport {
   SpinBudget main_budget_{policy_.spin_us};
   // The newest request was of a caller who sleeps meanwhile: then nobody here spins to meet the next work.
   std::atomic<bool> frugal_{false};
-  bool main_frugal_ = false;  // so was the newest posted record
+  // The newest posted record was: then who executes them goes to sleep at once.
+  bool main_frugal_ = false;
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};
   std::mutex async_mutex_;
