@@ -161,17 +161,23 @@ bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
   return true;
 }
 
+bool Lanes::AwaitRecord(Lane& lane, std::span<const std::byte>* record) {
+  Waiter waiter(IdlePolicy(), &lane.tail, &lane.sleeping, true);
+  while (lane.out.Next(record) != RingConsumer::Status::kRecord) {
+    if (stop_.load(std::memory_order_acquire)) return false;
+    waiter.Step(lane.out.seen_tail());
+  }
+  return true;
+}
+
 void Lanes::Run(Lane& lane) {
-  for (;;) {
-    Waiter waiter(IdlePolicy(), &lane.tail, &lane.sleeping, true);
+  while (!stop_.load(std::memory_order_acquire)) {
     std::span<const std::byte> record;
-    bool waited = false;
-    for (;; waited = true) {
-      if (stop_.load(std::memory_order_acquire)) return;
-      if (lane.out.Next(&record) == RingConsumer::Status::kRecord) break;
-      waiter.Step(lane.out.seen_tail());
+    if (lane.out.Next(&record) == RingConsumer::Status::kRecord) {
+      lane.out.Prefetch();
+    } else if (!AwaitRecord(lane, &record)) {
+      return;
     }
-    if (!waited) lane.out.Prefetch();
     RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
     if (!WaitFor(header.context) || !WaitFor(header.main_sequence) || !WaitFor(header.bulk_offset)) return;

@@ -104,6 +104,7 @@ class Lanes {
   };
 
   void Run(Lane& lane);
+  bool AwaitRecord(Lane& lane, std::span<const std::byte>* record);  // false: stopped
   static constexpr uint32_t kLaneBits = 8;
   static uint64_t Pack(const Use& use);
   bool WaitFor(uint64_t packed);

@@ -283,6 +283,9 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
     const RecordHeader header = HeaderOf(record->data());
     main_sequence_ = header.sequence;
     main_frugal_ = (header.flags & kBlockingWait) != 0;
+    constexpr uint64_t kStep = 64;
+    if (main_sequence_ % kStep == 0 && main_sequence_ > kFlightMainRecords)
+      flight_from_.store(main_sequence_ - kFlightMainRecords, std::memory_order_relaxed);
     flight_.Begin(FlightRecorder::kMainLink, {header.op, header.bytes, header.sequence}, 0, main_ticks_);
   }
   return status;
@@ -294,6 +297,7 @@ void RingServer::DoneMain() {
 }
 
 void RingServer::ExecutedMain(uint64_t sequence) {
+  if (sequence < flight_from_.load(std::memory_order_relaxed)) return;  // another has its place
   flight_.End(FlightRecorder::kMainLink, sequence, FlightTicks());
 }
 

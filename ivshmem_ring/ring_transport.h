@@ -123,6 +123,9 @@ class RingServer : public ServerTransport {
   std::atomic<bool> frugal_{false};
   // The newest posted record was: then who executes them goes to sleep at once.
   bool main_frugal_ = false;
+  // Older main records are not in the recorder any more: so far the lanes need not look for theirs, a line
+  // that the dispatcher writes.
+  alignas(kHotBytes) std::atomic<uint64_t> flight_from_{0};
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};
   std::mutex async_mutex_;
