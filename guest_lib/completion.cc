@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
@@ -102,18 +103,27 @@ bool MayWatchWords() {
   return MayWaitForWords() && !IsContextBlocking();
 }
 
-bool LooksFor(const HotWord* word, uint64_t value, uint64_t more_us) {
+// Nobody is woken by a word: who sleeps meets it late, so that is left to those who wait for the host.
+bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us, uint64_t more_us) {
   WaitPolicy policy = ReplyPolicy(false);
   policy.max_sleep_us = 100;
+  (policy.spin_us != 0 ? policy.spin_us : policy.yield_us) += static_cast<uint32_t>(expected_us);
   const uint64_t patience_us = policy.spin_us + policy.yield_us + more_us;
   Waiter waiter(policy, word, nullptr, false);
-  const uint64_t began_us = NowUs();
-  for (uint32_t looks = 0;; ++looks) {
+  for (;;) {
     const uint64_t seen = LoadAcquire(*word);  // partner: the GPU's write, which comes behind its others
     if (seen >= value) return true;
-    if (looks % 16 == 15 && NowUs() - began_us >= patience_us) return false;
+    if (waiter.waited_us() >= patience_us) return false;
     waiter.Step(static_cast<uint32_t>(seen));
   }
+}
+
+CUresult AskForStream(CUstream stream) {
+  CUstreamCaptureMode& mode = ThisThread().capture_mode;
+  const auto before = std::exchange(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+  const CUresult result = Wait<Op::cuStreamSynchronize>(stream);
+  mode = before;
+  return result;
 }
 
 bool MayWriteWords(Session& session, const Object* context) {
@@ -127,26 +137,38 @@ bool MayWriteWords(Session& session, const Object* context) {
          device.attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] != 0;
 }
 
-CUresult Mark::Post(Session& session, CUstream stream) {
+bool Mark::Take(Session& session, CUstream stream) {
   const bool legacy = stream == nullptr || stream == CU_STREAM_LEGACY;
   Object* object = legacy ? CurrentContextObject() : Find(stream);
   const Progress* owner = legacy ? &ContextOf(object).legacy_stream : &object->progress;
   Words& words = TheWords();
-  const std::lock_guard lock(words.mutex);  // until it is posted: nobody may take the word meanwhile
+  lock_ = std::unique_lock(words.mutex);  // until it is posted: nobody may take the word meanwhile
   Word* word = WordOf(words, owner, object->id);
-  if (word == nullptr) return CUDA_SUCCESS;
-  const HotWord* memory = &words.memory[word - words.words];
-  PendingPost post(Op::kMark, WorksOn(stream));
-  Writer& w = post.writer();
-  w.Put(MarkBody{Remote{}.ToWire(stream, w),
-                 reinterpret_cast<uint64_t>(memory) - session.connection().window_address});
+  if (word == nullptr) {
+    lock_.unlock();
+    return false;
+  }
+  newest_ = &word->newest;
+  word_ = &words.memory[word - words.words];
+  offset_ = reinterpret_cast<uint64_t>(word_) - session.connection().window_address;
+  return true;
+}
+
+CUresult Mark::Post(PendingPost& post) {
+  std::unique_lock lock = std::move(lock_);
+  if (post.waits()) {  // a capture has begun meanwhile
+    lock.unlock();
+    return post.Finish();
+  }
   uint64_t sequence = 0;
-  if (!w.ok()) return w.error();
   const uint16_t flags = slept_kind_ != 0 ? kBlockingWait : 0;
   if (const CUresult result = post.FinishNumbered(&sequence, flags)) return result;
-  value_ = word->newest = sequence + 1;
-  word_ = memory;
+  value_ = *newest_ = sequence + 1;
   return CUDA_SUCCESS;
+}
+
+bool Mark::Look(uint64_t expected_us) const {
+  return value_ != 0 && LooksFor(word_, value_, expected_us);
 }
 
 bool Mark::Await(CUstream stream, CUresult* result) {
@@ -171,9 +193,13 @@ bool Mark::AwaitEvent(const Object* event, CUresult* result) {
 }
 
 bool Mark::PostAndAwait(Session& session, CUstream stream, CUresult* result) {
-  *result = Post(session, stream);
+  if (!Take(session, stream)) return false;
+  PendingPost post(Op::kMark, WorksOn(stream));
+  Writer& w = post.writer();
+  w.Put(MarkBody{Remote{}.ToWire(stream, w), offset_});
+  *result = w.ok() ? Post(post) : w.error();
   if (*result != CUDA_SUCCESS) return true;
-  if (word_ == nullptr || !(slept_kind_ != 0 ? ComesToSleeper() : LooksFor(word_, value_))) return false;
+  if (!(slept_kind_ != 0 && value_ != 0 ? ComesToSleeper() : Look(0))) return false;
   *result = session.Check();
   return true;
 }
@@ -212,18 +238,19 @@ bool Mark::ComesToSleeper() const {
 }
 
 bool Mark::AwaitContext(CUresult* result) {
-  return !any_stream.load(std::memory_order_acquire) && Await(nullptr, result);
+  // Another stream that was made meanwhile may have work before the mark.
+  return IsLegacyAlone() && Await(nullptr, result) && (*result != CUDA_SUCCESS || IsLegacyAlone());
 }
 
 void Mark::HostWaited() const {
   if (slept_kind_ == 0) return;
-  const bool came = word_ == nullptr || LoadAcquire(*word_) >= value_;
+  const bool came = value_ == 0 || LoadAcquire(*word_) >= value_;
   ThisThread().slept.Note(slept_kind_, came ? NowUs() - began_us_ : 0);
 }
 
 void Mark::MustHaveCome() const {
   HostWaited();
-  if (word_ != nullptr && LoadAcquire(*word_) < value_) NoteUselessWords();
+  if (value_ != 0 && LoadAcquire(*word_) < value_) NoteUselessWords();
 }
 
 void NoteUselessWords() {
@@ -242,6 +269,10 @@ bool AreMarksWanted() {
     return value == nullptr || std::string_view(value) != "call";
   }();
   return wanted;
+}
+
+bool IsLegacyAlone() {
+  return !any_stream.load(std::memory_order_acquire);
 }
 
 void NoteStream(bool blocking) {

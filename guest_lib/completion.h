@@ -13,12 +13,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "ivshmem_ring/layout.h"
 
 namespace causeway::guest {
 
 struct Object;
+struct Progress;
+class PendingPost;
 class Session;
 
 class Mark {
@@ -36,14 +39,25 @@ class Mark {
   // The same of an event, whose mark may come a little later.
   void HostWaited() const;
 
+  // In the steps that records with work of their own take, whose handlers put the mark behind it: offset()
+  // goes into the record, Post puts that into the ring. No other thread posts marks in between.
+  // False: no word is left.
+  bool Take(Session& session, CUstream stream);
+  uint64_t offset() const { return offset_; }
+  CUresult Post(PendingPost& post);
+  // Looks for the mark of work that should not take longer than so, beyond what others do.
+  bool Look(uint64_t expected_us) const;
+
  private:
-  CUresult Post(Session& session, CUstream stream);
   bool PostAndAwait(Session& session, CUstream stream, CUresult* result);
   // Whether a wait for that stream, event or context is worth sleeping for its word.
   bool MaySleep(const Object* subject);
   bool ComesToSleeper() const;
+  std::unique_lock<std::mutex> lock_;
+  uint64_t* newest_ = nullptr;
   const HotWord* word_ = nullptr;
-  uint64_t value_ = 0;
+  uint64_t offset_ = 0;
+  uint64_t value_ = 0;       // 0: not posted
   uint32_t slept_kind_ = 0;  // of a wait that is to cost no processor time; 0: of another
   uint64_t began_us_ = 0;
 };
@@ -54,8 +68,11 @@ bool MayWriteWords(Session& session, const Object* context);
 // Whether the calling thread may look for words instead of asking the host: its context can write them, and
 // waiting is all that there is to it.
 bool MayWatchWords();
-// Looks for the word to say so much, for as long as a waiting thread spins; then now and then, for so long.
-bool LooksFor(const HotWord* word, uint64_t value, uint64_t more_us = 0);
+// Looks for the word to say so much, for as long as a waiting thread spins, beyond the time that is expected;
+// then now and then, for so long.
+bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us = 0, uint64_t more_us = 0);
+// Waits for the stream by the host's answer, behind work whose word has not come. Ends no thread's capture.
+CUresult AskForStream(CUstream stream);
 // The host has said that the work is done, and its word did not come: it never does, nor will others.
 void NoteUselessWords();
 // By CAUSEWAY_COMPLETION.
@@ -71,6 +88,8 @@ inline void NotePrintingKernels() {
 inline bool MayKernelsPrint() {
   return may_print.load(std::memory_order_acquire);
 }
+// Whether the legacy stream is all that contexts have.
+bool IsLegacyAlone();
 // A stream was made. Marks in the legacy stream would hold up one that orders with it, and none says anything
 // of another.
 void NoteStream(bool blocking);

@@ -11,6 +11,8 @@
 #include "guest_lib/posted_copy.h"
 #include "guest_lib/remote.h"
 #include "guest_lib/staged_copy.h"
+#include "guest_lib/waited_copy.h"
+#include "ivshmem_ring/copy_messages.h"
 
 namespace causeway::guest {
 namespace {
@@ -24,10 +26,8 @@ CopyBody Body(CUdeviceptr device, uint64_t bytes, CUstream stream, CopyForm form
   return {device, bytes, StreamWire(stream, w), static_cast<uint32_t>(form), in_message ? 1u : 0u};
 }
 
-// From here on a buffer is better than the message: the main ring's memory is never warm in the caller's
-// cache, and the host would copy the bytes twice more. So it is for less if no buffer is lent: where copies
-// follow each other, a buffer and a word for each would keep the device longer than bytes in its commands.
-constexpr uint64_t kLeastLent = 16u << 10;
+// The same where no buffer is lent: where copies follow each other, a buffer and a word for each would keep
+// the device longer than bytes in its commands.
 constexpr uint64_t kLeastLentAlone = 1u << 10;
 
 // A small pageable copy that nobody waits for: the bytes go with the message, or in a buffer if one is free.
@@ -110,6 +110,8 @@ CUresult CopySynchronously(CUdeviceptr to, const void* from, uint64_t bytes, boo
   }
   large.leaves = false;
   if (known && CopyByWords(&large, &result)) return inquiry.Note(result, large.posts);
+  if (known && CopySmallByWord({to, source, bytes, nullptr, CopyForm::kSynchronous, true}, &result))
+    return result;
   return inquiry.NoteCopy(
       bytes <= kMaxChannelCopyBytes
           ? CallToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous)
@@ -121,12 +123,18 @@ CUresult CopySynchronously(CUdeviceptr to, const void* from, uint64_t bytes, boo
 CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstream stream, CopyForm form,
                 bool known) {
   auto fill = [&](Writer& w) {
-    w.Put(device);
-    w.Put(host);
-    w.Put(bytes);
-    if (form != CopyForm::kSynchronous) w.Put(StreamWire(stream, w));
+    if (form != CopyForm::kSynchronous) {
+      w.Put(PinnedBody{device, host, bytes, StreamWire(stream, w), 0});
+    } else {
+      w.Put(device);
+      w.Put(host);
+      w.Put(bytes);
+    }
   };
   CUresult result;
+  const bool to_device = op == Op::cuMemcpyHtoD_v2 || op == Op::cuMemcpyHtoDAsync_v2;
+  const WaitedCopy waited{device, reinterpret_cast<void*>(host), bytes, stream, form, to_device};
+  if (form != CopyForm::kAsynchronous && known && CopyPinnedByWord(waited, &result)) return result;
   if (form == CopyForm::kSynchronous || !known) {
     PendingCall call(op);
     fill(call.writer());
@@ -180,9 +188,13 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
       PostFromBuffer(to, from, bytes, stream, form, &posted)) {
     return posted;
   }
+  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
+  if (form == CopyForm::kStreamThenWait && known &&
+      CopySmallByWord({to, source, bytes, stream, form, true}, &posted)) {
+    return posted;
+  }
   if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
   const bool captures = CapturesSource(true, form, bytes);
-  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
   LinearCopy large{to, source, bytes, stream, Waiting(form), true, false};
   if (known && !captures && CopyByWords(&large, &posted)) return posted;
   return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream, captures ? form : Waiting(form));
@@ -216,6 +228,7 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   Inquiry inquiry = Inquiry::OfStream(form == CopyForm::kSynchronous ? nullptr : stream);
   inquiry.Begin();
   CUresult result = CUDA_SUCCESS;
+  if (known && CopySmallByWord({from, to, bytes, stream, waited, false}, &result)) return result;
   LinearCopy large{from, static_cast<std::byte*>(to), bytes, stream, waited, false, false};
   if (known && CopyByWords(&large, &result)) return inquiry.Note(result, large.posts);
   return inquiry.Note(bytes > kMaxChannelCopyBytes

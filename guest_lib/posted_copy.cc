@@ -92,7 +92,7 @@ bool IsBack(const LentBuffer& buffer) {
 }
 
 bool AwaitBack(const LentBuffer& buffer, uint64_t more_us) {
-  return buffer.mark == 0 || LooksFor(&TheLent().words[buffer.index], buffer.mark, more_us);
+  return buffer.mark == 0 || LooksFor(&TheLent().words[buffer.index], buffer.mark, 0, more_us);
 }
 
 bool LeaveLent(Session& session, const LentBuffer& buffer) {

@@ -17,6 +17,10 @@ namespace causeway::guest {
 class Session;
 struct Works;
 
+// From here on a buffer is better than the message: the main ring's memory is never warm in the caller's
+// cache, and the host would copy the bytes twice more.
+inline constexpr uint64_t kLeastLent = 16u << 10;
+
 // Takes the source at once. False: nothing was sent, it cannot be done so now (too many buffers are lent, no
 // shared memory, a device that writes no words, a capture). `alone`: only if no buffer is lent.
 bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form,

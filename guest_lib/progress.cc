@@ -50,6 +50,7 @@ bool LeavesNoWork(Op op) {
     case Op::kPostedResult:
     case Op::kCopyToHost:  // all its forms are done when it is answered
     case Op::cuMemcpyDtoH_v2:
+    case Op::cuMemcpyHtoD_v2:  // of pinned memory
     case Op::cuStreamCreate:
     case Op::cuStreamCreateWithPriority:
     case Op::cuStreamQuery:

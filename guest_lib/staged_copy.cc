@@ -31,9 +31,8 @@ constexpr uint32_t kWindow = StagingPlaces::kMostPlaces;  // pieces of one copy 
 constexpr uint64_t kWordPiece = 512u << 10;
 constexpr uint32_t kMostPosted = 2;
 constexpr uint32_t kWordBuffers = kBulkBuffers - 1;
-constexpr uint32_t kReplyBuffers = 6;         // of pieces that are requests, a buffer each
-constexpr uint64_t kSmallPiece = 256u << 10;  // the first of those
-constexpr uint64_t kLargeCopy = 2u << 20;     // boxes of less are cut into small pieces
+constexpr uint32_t kReplyBuffers = 6;      // of pieces that are requests, a buffer each
+constexpr uint64_t kLargeCopy = 2u << 20;  // boxes of less are cut into small pieces
 constexpr uint64_t kLeastWordPiece = 128u << 10;
 constexpr uint64_t kStep = 32u << 10;             // some 3 µs of one thread
 constexpr uint64_t kPastCaches = 4u << 20;        // copies to the host that an L2 cache would not hold
@@ -168,7 +167,7 @@ class WordLink final : public PieceLink {
     CUresult result = CUDA_SUCCESS;
     constexpr uint64_t kPatienceUs = 20'000;
     if (!Ready() && !AwaitBack(Oldest(), taken_ > 0 ? kPatienceUs : 0)) {
-      result = AwaitStream();
+      result = AskForStream(copy_.stream);
       if (result == CUDA_SUCCESS) {
         if (!Ready()) NoteUselessWords();
         known_done_ = sent_;
@@ -192,15 +191,6 @@ class WordLink final : public PieceLink {
 
  private:
   const LentBuffer& Oldest() const { return lent_[taken_ % kWindow]; }
-
-  CUresult AwaitStream() {
-    // Another thread's capture must not end by it.
-    CUstreamCaptureMode& mode = ThisThread().capture_mode;
-    const auto before = std::exchange(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
-    const CUresult result = Wait<Op::cuStreamSynchronize>(copy_.stream);
-    mode = before;
-    return result;
-  }
 
   Session& session_;
   LinearCopy& copy_;

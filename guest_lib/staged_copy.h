@@ -31,6 +31,8 @@ struct Piece {
   uint64_t bytes() const { return width * height * depth; }
 };
 
+inline constexpr uint64_t kSmallPiece = 256u << 10;  // what is no more is not cut
+
 // How rows are cut into pieces, in order.
 class Cut {
  public:

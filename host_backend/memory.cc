@@ -6,9 +6,28 @@
 
 #include "host_backend/completion.h"
 #include "host_backend/session.h"
+#include "ivshmem_ring/copy_messages.h"
 
 namespace causeway::host {
 namespace {
+
+// The host side must be the session's own pinned memory; the device side is for the driver to judge.
+CUresult CheckPinned(Session& session, uint64_t host, uint64_t bytes) {
+  if (session.ResolveAddress(host, bytes) != nullptr) return CUDA_SUCCESS;
+  session.violations.fetch_add(1);
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CopyPinned(Session& session, Request& request, bool to_device) {
+  const auto body = request.in.Get<PinnedBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  if (!request.in.ok()) return request.in.error();
+  if (const CUresult result = CheckPinned(session, body.host, body.bytes)) return result;
+  auto* host = reinterpret_cast<void*>(body.host);
+  const CUresult result = to_device ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, host, body.bytes, stream)
+                                    : TheDriver().cuMemcpyDtoHAsync_v2(host, body.device, body.bytes, stream);
+  return result == CUDA_SUCCESS && body.mark != 0 ? WriteMark(session, request, stream, body.mark) : result;
+}
 
 struct Addresses {
   uint64_t device;
@@ -16,30 +35,20 @@ struct Addresses {
   uint64_t bytes;
 };
 
-// The host side must be the session's own pinned memory; the device side is for the driver to judge.
 CUresult TakeAddresses(Session& session, Request& request, Addresses* addresses) {
   *addresses = request.in.Get<Addresses>();
   if (!request.in.ok()) return request.in.error();
-  if (session.ResolveAddress(addresses->host, addresses->bytes) == nullptr) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
+  return CheckPinned(session, addresses->host, addresses->bytes);
 }
 
 // The source of an asynchronous pageable copy may change as soon as the call has returned, so the driver must
 // capture it: it does so for memory that is not registered, as a message, and a copy of a bulk buffer.
 CUresult CopyCaptured(const CopyBody& body, const std::byte* from, CUstream stream) {
   thread_local std::vector<std::byte> captured;
-  const bool in_region = body.in_message != 1;
+  const bool in_region = body.in_message == 0 || body.in_message == kBytesLent;
   if (in_region) captured.assign(from, from + body.bytes);
   const void* source = in_region ? captured.data() : from;
   return TheDriver().cuMemcpyHtoDAsync_v2(body.device, source, body.bytes, stream);
-}
-
-// Where the guest has lent the bytes of a copy. Null: nowhere.
-std::byte* LentBytes(Session& session, const CopyBody& body, const LentBody& lent) {
-  return body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : nullptr;
 }
 
 // `relied_on`: others may rely on this posted copy, which is waited for before they come; else it comes after
@@ -48,6 +57,20 @@ void OrderPosted(Session& session, Request& request, bool relied_on) {
   if (request.in_lane) return;
   request.unsettled = relied_on;
   if (!relied_on) session.Settle();  // its stream may be one that does not wait for the others
+}
+
+// A posted copy whose guest waits for its mark.
+CUresult CopyMarked(Session& session, Request& request, const CopyBody& body, const std::byte* from,
+                    CUstream stream, uint64_t mark) {
+  if (body.synchronous == 1) stream = nullptr;
+  OrderPosted(session, request, false);
+  const CUresult result = CopyCaptured(body, from, stream);
+  return result == CUDA_SUCCESS ? WriteMark(session, request, stream, mark) : result;
+}
+
+// Where the guest has lent the bytes of a copy. Null: nowhere.
+std::byte* LentBytes(Session& session, const CopyBody& body, const LentBody& lent) {
+  return body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : nullptr;
 }
 
 // A posted copy whose bytes lie where the guest has lent them; it leaves them alone until the mark behind the
@@ -86,6 +109,7 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   if (posted && body.in_message == kBytesLent)
     return request.in.ok() ? CopyLent(session, request, body, stream, true) : request.in.error();
   const std::byte* from = nullptr;
+  const uint64_t mark = body.in_message == kBytesMarked ? request.in.Get<uint64_t>() : 0;
   if (body.in_message == kBytesLent) {
     from = LentBytes(session, body, request.in.Get<LentBody>());
   } else if (body.in_message != 0) {
@@ -99,6 +123,7 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
     const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
     return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
   }
+  if (posted && mark != 0) return CopyMarked(session, request, body, from, stream, mark);
   if (posted) OrderPosted(session, request, body.synchronous == 1);
   if (request.unsettled) return CopyCaptured(body, from, nullptr);
   if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
@@ -143,21 +168,11 @@ CUresult Serve_cuMemcpyDtoH_v2(Session& session, Request& request) {
 }
 
 CUresult Serve_cuMemcpyHtoDAsync_v2(Session& session, Request& request) {
-  Addresses at;
-  if (const CUresult result = TakeAddresses(session, request, &at)) return result;
-  auto stream =
-      static_cast<CUstream>(session.ToDriver(HandleKind::kStream, request.in.Get<WireHandle>(), request.in));
-  if (!request.in.ok()) return request.in.error();
-  return TheDriver().cuMemcpyHtoDAsync_v2(at.device, reinterpret_cast<void*>(at.host), at.bytes, stream);
+  return CopyPinned(session, request, true);
 }
 
 CUresult Serve_cuMemcpyDtoHAsync_v2(Session& session, Request& request) {
-  Addresses at;
-  if (const CUresult result = TakeAddresses(session, request, &at)) return result;
-  auto stream =
-      static_cast<CUstream>(session.ToDriver(HandleKind::kStream, request.in.Get<WireHandle>(), request.in));
-  if (!request.in.ok()) return request.in.error();
-  return TheDriver().cuMemcpyDtoHAsync_v2(reinterpret_cast<void*>(at.host), at.device, at.bytes, stream);
+  return CopyPinned(session, request, false);
 }
 
 // Boxes: CUDA_MEMCPY3D with handles as wire handles; a host side either names pinned memory or lies packed in

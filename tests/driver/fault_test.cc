@@ -192,6 +192,29 @@ TEST(Child, DISABLED_Assert) {
   FaultAndExit("fail", 0, CUDA_ERROR_ASSERT);
 }
 
+// A copy that is waited for, behind a kernel whose fault nobody knows of yet: the fault is its error.
+void FaultBeforeCopy(const std::function<CUresult(Process&)>& copy) {
+  Process p;
+  if (cuCtxSynchronize() != CUDA_SUCCESS) _exit(93);
+  Expect("crash", cuLaunchKernel(p.crash, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr), CUDA_SUCCESS);
+  Expect("the copy behind it", copy(p), CUDA_ERROR_LAUNCH_FAILED);
+  ExpectSticky(p, CUDA_ERROR_LAUNCH_FAILED);
+  exit(wrong);
+}
+uint32_t copied = 0;
+TEST(Child, DISABLED_SmallCopyToHostBehindAFault) {
+  FaultBeforeCopy([](Process& p) { return cuMemcpyDtoH(&copied, p.memory, 4); });
+}
+TEST(Child, DISABLED_SmallCopyToDeviceBehindAFault) {
+  FaultBeforeCopy([](Process& p) { return cuMemcpyHtoD(p.memory, &copied, 4); });
+}
+TEST(Child, DISABLED_PinnedCopyToHostBehindAFault) {
+  FaultBeforeCopy([](Process& p) { return cuMemcpyDtoH(p.pinned, p.memory, 256); });
+}
+TEST(Child, DISABLED_PinnedCopyToDeviceBehindAFault) {
+  FaultBeforeCopy([](Process& p) { return cuMemcpyHtoD(p.memory, p.pinned, 256); });
+}
+
 // Of what is enqueued behind a fault, callbacks run and learn the error, host functions do not run.
 std::atomic<int> host_functions{0}, callbacks{0};
 std::atomic<int> status{-1};
@@ -280,6 +303,14 @@ TEST_F(FaultTest, Assert) {
 }
 TEST_F(FaultTest, CallbacksBehindAFault) {
   RunBeside("Child.DISABLED_CallbacksBehindAFault");
+}
+
+TEST_F(FaultTest, CopiesBehindAFault) {
+  for (const char* child :
+       {"Child.DISABLED_SmallCopyToHostBehindAFault", "Child.DISABLED_SmallCopyToDeviceBehindAFault",
+        "Child.DISABLED_PinnedCopyToHostBehindAFault", "Child.DISABLED_PinnedCopyToDeviceBehindAFault"}) {
+    RunBeside(child);
+  }
 }
 
 // Errors that are no fault leave everything as it was.

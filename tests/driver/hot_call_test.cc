@@ -201,12 +201,57 @@ TEST_F(HotCallTest, Memory) {
   OK(cuStreamSynchronize(stream_));
 }
 
+// Copies that are waited for wait for the GPU's word, not for a reply, unless that takes long; and the
+// context is known to be idle behind them.
+TEST_F(HotCallTest, CopiesThatWait) {
+  uint32_t n = 1, one = 1;
+  void* parameters[] = {&data_, &n, &one};
+  std::vector<unsigned char> host(100'000);
+  CUdeviceptr large = 0;
+  OK(cuMemAlloc(&large, host.size()));
+  const auto launch = [&] { return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr); };
+  const auto synchronised = [&](CUresult result) {
+    return result != CUDA_SUCCESS ? result : cuCtxSynchronize();
+  };
+  const std::pair<const char*, std::function<CUresult()>> copies[] = {
+      {"to pinned memory", [&] { return synchronised(cuMemcpyDtoH(pinned_, data_, 4096)); }},
+      {"from pinned memory", [&] { return synchronised(cuMemcpyHtoD(data_, pinned_, 4096)); }},
+      {"4 bytes to ordinary memory", [&] { return synchronised(cuMemcpyDtoH(&one, data_, 4)); }},
+      {"more to ordinary memory",
+       [&] { return synchronised(cuMemcpyDtoH(host.data(), large, host.size())); }},
+      {"asynchronous to ordinary memory", [&] { return cuMemcpyDtoHAsync(&one, data_, 4, stream_); }},
+      {"4 bytes behind a kernel",
+       [&] {
+         const CUresult result = launch();
+         return result != CUDA_SUCCESS ? result : cuMemcpyHtoD(data_, &one, 4);
+       }},
+      {"more behind a kernel",
+       [&] {
+         const CUresult result = launch();
+         return result != CUDA_SUCCESS ? result : cuMemcpyHtoD(large, host.data(), host.size());
+       }},
+  };
+  const char* wanted = std::getenv("CAUSEWAY_COMPLETION");
+  const bool words = (wanted == nullptr || std::strcmp(wanted, "call") != 0) && SharesMemory();
+  for (const auto& [what, copy] : copies) {
+    OK(cuCtxSynchronize());
+    uint32_t unasked = 0;
+    for (uint32_t round = 0; round < 50; ++round) {
+      const uint64_t before = RepliesAwaited();
+      ASSERT_EQ(copy(), CUDA_SUCCESS) << what;
+      unasked += RepliesAwaited() == before ? 1 : 0;
+    }
+    if (counts_) {
+      EXPECT_EQ(unasked > 10, words) << what << ": " << unasked;
+    }
+  }
+}
+
 // What the host must say: each asks once.
 TEST_F(HotCallTest, WhatWaits) {
   uint32_t n = 1, one = 1;
   void* parameters[] = {&data_, &n, &one};
   const auto launch = [&] { return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr); };
-  Waits(1, "cuMemcpyDtoH", [&] { return cuMemcpyDtoH(&one, data_, sizeof one); });
   std::vector<CUdeviceptr> kept;
   Waits(1, "cuMemAlloc", [&] { return cuMemAlloc(&kept.emplace_back(), 4096); });
   for (const CUdeviceptr address : kept) OK(cuMemFree(address));

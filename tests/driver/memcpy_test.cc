@@ -140,12 +140,26 @@ TEST_F(MemcpyTest, WhatSynchronousCopiesWaitFor) {
     EXPECT_TRUE(Waits(spinner, [&] { EXPECT_EQ(cuMemcpyDtoH(pinned_, device_, 4), CUDA_SUCCESS); }));
   }
   {
+    Spinner spinner(Kernel("spin"), blocking_);
+    EXPECT_TRUE(Waits(spinner, [&] { EXPECT_EQ(cuMemcpyHtoD(device_, pinned_, kBytes), CUDA_SUCCESS); }));
+  }
+  {
+    Spinner spinner(Kernel("spin"), nullptr);
+    EXPECT_TRUE(Waits(spinner, [&] { EXPECT_EQ(cuMemcpyDtoH(host, device_, 4), CUDA_SUCCESS); }));
+  }
+  {
+    Spinner spinner(Kernel("spin"), nullptr);
+    EXPECT_TRUE(
+        Waits(spinner, [&] { EXPECT_EQ(cuMemcpyHtoD(device_, pageable_.data(), 100'000), CUDA_SUCCESS); }));
+  }
+  {
     Spinner spinner(Kernel("spin"), apart_);
     EXPECT_FALSE(Waits(
         spinner,
         [&] {
           EXPECT_EQ(cuMemcpyHtoD(device_, host, 4), CUDA_SUCCESS);
           EXPECT_EQ(cuMemcpyDtoH(pinned_, device_, 4), CUDA_SUCCESS);
+          EXPECT_EQ(cuMemcpyHtoD(device_, pinned_, kBytes), CUDA_SUCCESS);
           EXPECT_EQ(cuMemcpy(reinterpret_cast<CUdeviceptr>(host), device_, 4), CUDA_SUCCESS);
         },
         false));
