@@ -31,6 +31,7 @@ constexpr uint32_t kWindow = StagingPlaces::kMostPlaces;  // pieces of one copy 
 constexpr uint64_t kWordPiece = 512u << 10;
 constexpr uint32_t kMostPosted = 2;
 constexpr uint32_t kWordBuffers = kBulkBuffers - 1;
+constexpr uint32_t kFirstPieces = 4;       // until the first one is back
 constexpr uint32_t kReplyBuffers = 6;      // of pieces that are requests, a buffer each
 constexpr uint64_t kLargeCopy = 2u << 20;  // boxes of less are cut into small pieces
 constexpr uint64_t kLeastWordPiece = 128u << 10;
@@ -285,6 +286,8 @@ void Pipeline::Do(uint64_t unit) {
 bool Pipeline::Open() {
   if (cut_.done()) return false;
   if (!to_device_ && opened_ - answered_ >= link_.most()) return false;  // it could not be sent
+  // The stream may have other work for long, while others need buffers.
+  if (answered_ == 0 && opened_ == kFirstPieces) return false;
   Slot& slot = At(opened_);
   if (opened_ - closed_ == kWindow || !places_.Take(&slot.place)) return false;
   slot.piece = cut_.Next();

@@ -7,10 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <thread>
 #include <vector>
+
+#include "guest_lib/copy_past_caches.h"
 
 namespace causeway::guest {
 namespace {
@@ -37,6 +41,20 @@ TEST(CopyThreads, CopiesOfAnySize) {
     CopyInParallel(to.data(), from.data(), bytes);
     EXPECT_EQ(std::memcmp(to.data(), from.data(), bytes), 0);
     EXPECT_EQ(to[bytes], 'x');
+  }
+}
+
+TEST(CopyPastCaches, CopiesAllBytesAndNoOthers) {
+  std::vector<std::byte> from(20'000), to(from.size());
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 31 + i / 4096);
+  for (const size_t bytes : {0, 1, 63, 4095, 4096, 4097, 4096 + 63, 8192, 12'345}) {
+    for (const size_t shift : {1, 17, 64, 100}) {
+      std::ranges::fill(to, std::byte{'x'});
+      CopyPastCaches(to.data() + shift, from.data() + 7, bytes);
+      ASSERT_EQ(std::memcmp(to.data() + shift, from.data() + 7, bytes), 0) << bytes << " at " << shift;
+      ASSERT_EQ(to[shift - 1], std::byte{'x'}) << bytes << " at " << shift;
+      ASSERT_EQ(to[shift + bytes], std::byte{'x'}) << bytes << " at " << shift;
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 # The guest library's threads for large copies.
 add_executable(copy_threads_test copy_threads_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/copy_threads.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/copy_past_caches.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/own_thread.cc)
 target_link_libraries(copy_threads_test PRIVATE causeway_options causeway_ring GTest::gtest_main Threads::Threads ${CMAKE_DL_LIBS})
 add_test(NAME copy_threads_test COMMAND copy_threads_test)
