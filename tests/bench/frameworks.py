@@ -30,8 +30,11 @@ def now_ns():
 
 def first_result():
     import torch
+    imported = now_ns()
     result = float(torch.ones(1000, device="cuda").sum())
-    print(json.dumps({"start": (now_ns() - int(os.environ[BEGIN])) / 1e6, "right": result == 1000.0}), flush=True)
+    end = now_ns()
+    print(json.dumps({"start_ms": (end - int(os.environ[BEGIN])) / 1e6, "imported_ms": (end - imported) / 1e6,
+                      "right": result == 1000.0}), flush=True)
 
 
 class Work:
@@ -92,14 +95,14 @@ class Side:
         self.environment = dict(os.environ, **environment)
         self.process = None
 
-    def start_ms(self):
+    def start(self):
         own = dict(self.environment, **{BEGIN: str(now_ns())})
         done = subprocess.run([sys.executable, __file__, "--first-result"], env=own, stdout=subprocess.PIPE, text=True,
                               timeout=300, check=True)
         answer = json.loads(done.stdout)
         if not answer["right"]:
             sys.exit("frameworks.py: the first result is wrong")
-        return answer["start"]
+        return answer
 
     def ask(self, what):
         if self.process is None:
@@ -117,8 +120,10 @@ class Side:
             self.process.wait(60)
 
 
-FIGURES = [("start_ms", "import to first result, ms"), ("training", "training step, float32, ms"),
-           ("half", "training step, bfloat16 autocast, ms"), ("tokens", "tokens generated a second")]
+STARTS = [("start_ms", "import to first result, ms"), ("imported_ms", "the same without the import, ms")]
+ASKED = [("training", "training step, float32, ms"),
+         ("half", "training step, bfloat16 autocast, ms"), ("tokens", "tokens generated a second")]
+FIGURES = STARTS + ASKED
 
 
 def measure(sides, daemon, rounds, starts):
@@ -126,10 +131,10 @@ def measure(sides, daemon, rounds, starts):
     for turn in range(starts + 1):
         for key, side in sides.items():
             daemon.await_spare()
-            value = side.start_ms()
-            if turn > 0:  # the first reads files that the others find in memory
-                samples["start_ms"][key].append(value)
-    for name, _ in FIGURES[1:]:
+            answer = side.start()
+            for name, _ in STARTS if turn > 0 else []:  # the first reads files that the others find in memory
+                samples[name][key].append(answer[name])
+    for name, _ in ASKED:
         for turn in range(rounds + 1):
             for key in list(sides)[::-1 if turn % 2 else 1]:
                 value = sides[key].ask(name)
