@@ -90,6 +90,15 @@ int ReceiveRegion(int socket, LocalReply* reply) {
   do {
     got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
+  if (got == 0 || (got < 0 && errno == ECONNRESET)) {
+    // Also when it was killed: a worker that it was about to start holds its socket for a moment.
+    snprintf(reply->text, sizeof reply->text, "it ended before it answered (is causewayd running?)");
+    return -1;
+  }
+  if (got < 0) {
+    snprintf(reply->text, sizeof reply->text, "no answer: %s", strerror(errno));
+    return -1;
+  }
   if (got != static_cast<ssize_t>(sizeof *reply) || reply->magic != kLocalMagic) {
     snprintf(reply->text, sizeof reply->text, "it does not speak this protocol");
     return -1;
