@@ -29,7 +29,8 @@ struct Table {
   std::vector<uint32_t> free;                        // the lowest last, so that few need watching
   std::atomic<uint32_t> watched{0};                  // words up to here have been taken
   std::atomic<uint32_t> pending{0};                  // functions that were not announced yet
-  std::atomic<uint32_t> takes{0};                    // grows with every Take
+  std::atomic<int64_t> in_graphs{0};                 // the same, of launched graphs; at least as many as will
+  std::atomic<uint32_t> takes{0};                    // grows with every Take and Expect
   std::atomic<uint64_t> expected[kCallbackWords]{};  // number that the GPU will announce there; 0: none
 };
 Table& TheTable() {
@@ -69,6 +70,32 @@ bool RunDue(Table& table) {
   return any;
 }
 
+bool AnyPending(const Table& table) {
+  return table.pending.load() != 0 || table.in_graphs.load() > 0;
+}
+
+// The same for graphs. Their numbers mean nothing but what the table of callbacks says.
+bool RunDueInGraphs(Table& table) {
+  if (table.in_graphs.load() <= 0) return false;
+  bool any = false;
+  GraphWords& words = table.words->graph;
+  // partner: the worker, which has cleared the pairs below
+  const uint64_t end = std::atomic_ref<uint64_t>(words.end).load(std::memory_order_acquire);
+  for (uint64_t word = 0; word < end && word < kGraphWords; ++word) {
+    std::atomic_ref<uint64_t> announced(words.announced[word]);
+    // partner: the GPU's write of the number, after all in its graph that the function may read
+    const uint64_t id = announced.load(std::memory_order_acquire);
+    if (id == 0) continue;
+    announced.store(0, std::memory_order_relaxed);  // the GPU writes it again only when it has seen the other
+    table.in_graphs.fetch_sub(1);
+    table.run(id);
+    // partner: the GPU's wait, after which the graph may read all that the function wrote
+    std::atomic_ref<uint64_t>(words.done[word]).store(id, std::memory_order_release);
+    any = true;
+  }
+  return any;
+}
+
 void* ThreadMain(void*) {
   Session* session = Session::Get();
   if (session == nullptr) return nullptr;
@@ -78,13 +105,14 @@ void* ThreadMain(void*) {
   for (;;) {
     {
       std::unique_lock lock(table.mutex);
-      table.taken.wait(lock, [&] { return table.pending.load() != 0; });
+      table.taken.wait(lock, [&] { return AnyPending(table); });
     }
     uint32_t seen = table.takes.load();
     waiter.emplace(DevicePolicy(), nullptr, nullptr, false);
-    while (table.pending.load() != 0) {
+    while (AnyPending(table)) {
       const uint32_t takes = table.takes.load();
-      if (RunDue(table) || takes != seen) {
+      const bool in_stream = RunDue(table);
+      if (RunDueInGraphs(table) || in_stream || takes != seen) {
         seen = takes;
         waiter.emplace(DevicePolicy(), nullptr, nullptr, false);
         continue;
@@ -97,6 +125,7 @@ void* ThreadMain(void*) {
 
 // At the first use. The caller holds the mutex.
 void Start(Table& table, void (*run)(uint64_t)) {
+  if (table.run != nullptr) return;
   table.run = run;
   Session* session = Session::Get();
   if (session == nullptr || !GpuCanWait(*session)) return;
@@ -111,7 +140,7 @@ void Start(Table& table, void (*run)(uint64_t)) {
 uint32_t Take(uint64_t id, void (*run)(uint64_t)) {
   Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
-  if (table.run == nullptr) Start(table, run);
+  Start(table, run);
   if (table.free.empty()) return kNoCallbackWord;
   const uint32_t word = table.free.back();
   table.free.pop_back();
@@ -129,6 +158,21 @@ void Release(uint32_t word, uint64_t id) {
   std::atomic_ref<uint64_t>(table.words->done[word]).store(id, std::memory_order_release);
   const std::lock_guard lock(table.mutex);
   table.free.push_back(word);
+}
+
+bool WatchesGraphs(void (*run)(uint64_t)) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  Start(table, run);
+  return table.words != nullptr;
+}
+
+void Expect(int64_t in_graphs) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  table.in_graphs.fetch_add(in_graphs);
+  table.takes.fetch_add(1);
+  table.taken.notify_one();
 }
 
 }  // namespace causeway::guest::callback_words

@@ -237,6 +237,10 @@ uint32_t WordOf(uint64_t id) {
   return found != table.entries.end() ? found->second.word : kNoCallbackWord;
 }
 
+bool AnnouncedInGraphs() {
+  return callback_words::WatchesGraphs(&RunAnnounced);
+}
+
 void Release(uint64_t id) {
   Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
@@ -273,10 +277,10 @@ using namespace causeway::guest;
 
 namespace {
 
-CUresult PostFunction(Op op, CUstream stream, uint64_t id) {
+CUresult PostFunction(Op op, CUstream stream, uint64_t id, uint32_t word) {
   PendingPost post(op, WorksOn(stream));
   Writer& w = post.writer();
-  w.Put(HostFunctionBody{Remote{}.ToWire(stream, w), id, callbacks::WordOf(id), 0});
+  w.Put(HostFunctionBody{Remote{}.ToWire(stream, w), id, word, 0});
   const CUresult result = w.ok() ? post.Finish() : w.error();
   if (result != CUDA_SUCCESS) callbacks::Release(id);
   return result;
@@ -290,7 +294,7 @@ CUresult AddStreamCallback(CUstream stream, CUstream named, CUstreamCallback fun
   if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   CUresult error = CUDA_SUCCESS;
   const uint64_t id = callbacks::RegisterStreamCallback(function, named, user_data, &error);
-  return id != 0 ? PostFunction(Op::cuStreamAddCallback, stream, id) : error;
+  return id != 0 ? PostFunction(Op::cuStreamAddCallback, stream, id, callbacks::WordOf(id)) : error;
 }
 
 }  // namespace
@@ -306,7 +310,10 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
   // A captured function runs with every launch of the graph.
   const auto kind = AnyCapture() ? callbacks::Kind::kEach : callbacks::Kind::kInStream;
   const uint64_t id = callbacks::Register(function, user_data, kind, &error);
-  return id != 0 ? PostFunction(Op::cuLaunchHostFunc, stream, id) : error;
+  if (id == 0) return error;
+  const bool in_graph = kind == callbacks::Kind::kEach && callbacks::AnnouncedInGraphs();
+  return PostFunction(Op::cuLaunchHostFunc, stream, id,
+                      in_graph ? kGraphCallbackWord : callbacks::WordOf(id));
 }
 
 // The driver tells null for the per-thread form's stream 0.

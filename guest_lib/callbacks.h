@@ -32,6 +32,9 @@ void Release(uint64_t id);
 // The pair of words by which the GPU announces it; kNoCallbackWord if it does not.
 uint32_t WordOf(uint64_t id);
 
+// Whether the GPU can announce host nodes of graphs.
+bool AnnouncedInGraphs();
+
 // What was registered, for calls that ask a node what it runs. False: unknown, or of another kind.
 bool Find(uint64_t id, CUhostFn* function, void** user_data);
 

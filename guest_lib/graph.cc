@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "guest_lib/callback_words.h"
 #include "guest_lib/graph_copy.h"
 #include "guest_lib/graph_node.h"
 #include "guest_lib/graph_objects.h"
@@ -138,6 +139,7 @@ CUresult Instantiate(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
     return result;
   }
   Find(fresh)->flags = reply.may_refuse;
+  Find(fresh)->number = static_cast<int32_t>(std::min(reply.announced, kGraphWords));
   *exec = fresh;
   return CUDA_SUCCESS;
 }
@@ -199,6 +201,12 @@ CUresult AddByRow(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependenc
     if (result == CUDA_SUCCESS) OwnNode(graph, *node);
     return result;
   });
+}
+
+// Posted, unless the driver may refuse the launch at once: what the graph allocates must have been freed.
+CUresult Launch(CUgraphExec exec, const Object* object, CUstream stream) {
+  return object == nullptr || object->flags != 0 ? Wait<Op::cuGraphLaunch>(exec, stream)
+                                                 : Post<Op::cuGraphLaunch>(exec, stream);
 }
 
 }  // namespace
@@ -360,13 +368,17 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_n
   return result;
 }
 
-// Posted, unless the driver may refuse the launch at once: what the graph allocates must have been freed.
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   if (const CUresult result = NeedGraphContext()) return result;
   const Object* object = Find(exec);
   if (object == nullptr && exec != nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return object == nullptr || object->flags != 0 ? Wait<Op::cuGraphLaunch>(exec, stream)
-                                                 : Post<Op::cuGraphLaunch>(exec, stream);
+  const int32_t announced = object != nullptr ? object->number : 0;
+  if (announced == 0) return Launch(exec, object, stream);
+  callback_words::Expect(
+      announced);  // rather too many, of a launch that is captured, than one that nobody sees
+  const CUresult result = Launch(exec, object, stream);
+  if (result != CUDA_SUCCESS) callback_words::Expect(-announced);
+  return result;
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char* path, unsigned int flags) {

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/callbacks.h"
 #include "guest_lib/graph_objects.h"
 #include "guest_lib/kernel_parameters.h"
 #include "guest_lib/memory.h"
@@ -201,9 +202,10 @@ CUresult AddOnce(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependen
   Remote remote;
   const WireHandle owner = remote.ToWire(graph, w);
   auto fresh = remote.Make<CUgraphNode>(w);
+  const bool by_word = params->type == CU_GRAPH_NODE_TYPE_HOST && callbacks::AnnouncedInGraphs();
   w.Put(NodeBody{NodeVerb::kAdd, form, w.ok() ? WireOf(Find(fresh)) : 0, owner, dependencies.count,
                  dependencies.edges != nullptr ? 1u : 0u, packed.packing(),
-                 static_cast<uint32_t>(packed.bytes()), 0});
+                 static_cast<uint32_t>(packed.bytes()), by_word ? 1u : 0u});
   for (size_t i = 0; i < dependencies.count && w.ok(); ++i) w.Put(remote.ToWire(dependencies.nodes[i], w));
   if (dependencies.edges != nullptr)
     w.PutBytes(dependencies.edges, dependencies.count * sizeof(CUgraphEdgeData));

@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "host_backend/accounting.h"
+#include "host_backend/host_nodes.h"
 #include "host_backend/populate.h"
 #include "host_backend/session.h"
 
@@ -77,7 +78,7 @@ CUresult Session::Register(uint64_t offset, Arena* arena) {
   return RegisterAt(reinterpret_cast<void*>(region_.window_address + offset), arena);
 }
 
-CUresult Session::RegisterAt(void* address, Arena* arena) {
+CUresult Session::RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device) {
   Driver& driver = TheDriver();
   CUcontext current = nullptr;
   driver.cuCtxGetCurrent(&current);
@@ -89,6 +90,10 @@ CUresult Session::RegisterAt(void* address, Arena* arena) {
   }
   const CUresult result = driver.cuMemHostRegister_v2(
       address, arena->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  if (result == CUDA_SUCCESS && on_device != nullptr &&
+      driver.cuMemHostGetDevicePointer_v2(on_device, address, 0) != CUDA_SUCCESS) {
+    *on_device = 0;
+  }
   if (used != current) driver.cuCtxSetCurrent(current);
   arena->context = result == CUDA_SUCCESS ? used : nullptr;
   return result;
@@ -105,16 +110,24 @@ CUresult Session::RestoreRegistrations() {
 
 // What cannot be had is no error: callbacks have another way.
 void Session::RegisterCallbackWords() {
-  if (words_arena_.context != nullptr || RegisterAt(CallbackWordsOfSlot(), &words_arena_) != CUDA_SUCCESS)
+  CUdeviceptr address = 0;
+  if (words_arena_.context != nullptr ||
+      RegisterAt(CallbackWordsOfSlot(), &words_arena_, &address) != CUDA_SUCCESS) {
     return;
+  }
+  if (address != 0) TheHostNodes().Use(CallbackWordsOfSlot(), address);
   callback_words_ready_.store(words_arena_.context != nullptr, std::memory_order_release);
 }
 
 void Session::ReleaseCallbackWords() const {
   if (region_.base == nullptr) return;
-  for (uint64_t& done : CallbackWordsOfSlot()->done) {
+  CallbackWords& words = *CallbackWordsOfSlot();
+  const auto release = [](uint64_t& done) {
     std::atomic_ref<uint64_t>(done).store(INT64_MAX, std::memory_order_release);  // partner: the GPU's wait
-  }
+  };
+  for (uint64_t& done : words.done) release(done);
+  const uint64_t end = std::atomic_ref<uint64_t>(words.graph.end).load(std::memory_order_relaxed);
+  for (uint64_t word = 0; word < end && word < kGraphWords; ++word) release(words.graph.done[word]);
 }
 
 CUresult Session::ContextBegins(CUcontext context) {

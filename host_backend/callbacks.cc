@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "host_backend/host_nodes.h"
 #include "host_backend/session.h"
 
 namespace causeway::host {
@@ -122,7 +123,7 @@ CUresult Serve_kAwaitCallback(Session& session, Request& request) {
 namespace {
 
 bool IsWordOrNone(Session& session, uint32_t word) {
-  if (word < kCallbackWords || word == kNoCallbackWord) return true;
+  if (word < kCallbackWords || word == kNoCallbackWord || word == kGraphCallbackWord) return true;
   session.violations.fetch_add(1);
   return false;
 }
@@ -131,7 +132,7 @@ bool IsWordOrNone(Session& session, uint32_t word) {
 CUresult EnqueueByWord(Session& session, CUstream stream, const HostFunctionBody& body) {
   Driver& driver = TheDriver();
   CallbackWords* words = session.callback_words();
-  if (body.word == kNoCallbackWord || words == nullptr || driver.cuStreamBatchMemOp_v2 == nullptr)
+  if (body.word >= kCallbackWords || words == nullptr || driver.cuStreamBatchMemOp_v2 == nullptr)
     return CUDA_ERROR_NOT_SUPPORTED;
   CUdeviceptr address = 0;
   if (driver.cuMemHostGetDevicePointer_v2(&address, words, 0) != CUDA_SUCCESS)
@@ -150,6 +151,10 @@ CUresult EnqueueByWord(Session& session, CUstream stream, const HostFunctionBody
   return driver.cuStreamBatchMemOp_v2(stream, 2, steps, 0);
 }
 
+CUresult CaptureByWord(Session& session, CUstream stream, uint64_t id) {
+  return session.callback_words() != nullptr ? TheHostNodes().Capture(stream, id) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 }  // namespace
 
 CUresult Serve_cuLaunchHostFunc(Session& session, Request& request) {
@@ -157,7 +162,8 @@ CUresult Serve_cuLaunchHostFunc(Session& session, Request& request) {
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
   if (!request.in.ok()) return request.in.error();
   if (!IsWordOrNone(session, body.word)) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult by_word = EnqueueByWord(session, stream, body);
+  const CUresult by_word = body.word == kGraphCallbackWord ? CaptureByWord(session, stream, body.id)
+                                                           : EnqueueByWord(session, stream, body);
   if (by_word != CUDA_ERROR_NOT_SUPPORTED) return by_word;
   if (TheDriver().cuLaunchHostFunc == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return TheDriver().cuLaunchHostFunc(stream, &RunHostFunction, CallbackUserData(body.id));

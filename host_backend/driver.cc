@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include "host_backend/accounting.h"
+#include "host_backend/host_nodes.h"
 #include "host_backend/legacy_launch.h"
 
 namespace causeway::host {
@@ -27,6 +28,7 @@ bool Driver::Open(const std::string& path, std::string* error) {
 #include "ivshmem_ring/calls.def"
   GuardLegacyLaunches(*this);
   AccountMemory(*this);
+  HideHostNodes(*this);
   for (const void* needed :
        {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),
         reinterpret_cast<void*>(cuDevicePrimaryCtxRetain), reinterpret_cast<void*>(cuCtxSetCurrent),

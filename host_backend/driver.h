@@ -130,6 +130,10 @@ namespace causeway::host {
   F(cuUserObjectCreate)                 \
   F(cuGraphMemAllocNodeGetParams)       \
   F(cuGraphBatchMemOpNodeGetParams)     \
+  F(cuGraphRetainUserObject)            \
+  F(cuGraphReleaseUserObject)           \
+  F(cuUserObjectRelease)                \
+  F(cuGraphDestroyNode)                 \
   F(cuGraphGetNodes)                    \
   F(cuGraphGetRootNodes)                \
   F(cuGraphGetEdges)                    \
@@ -148,7 +152,8 @@ namespace causeway::host {
   F(cuGraphDebugDotPrint)               \
   F(cuStreamEndCapture)                 \
   F(cuStreamGetCaptureInfo_v2)          \
-  F(cuStreamGetCaptureInfo_v3)
+  F(cuStreamGetCaptureInfo_v3)          \
+  F(cuStreamUpdateCaptureDependencies)
 
 struct Driver {
 #define DECLARE(fn) decltype(&::fn) fn = nullptr;

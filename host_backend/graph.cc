@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "host_backend/accounting.h"
+#include "host_backend/host_nodes.h"
 #include "ivshmem_ring/graph_messages.h"
 
 namespace causeway::host {
@@ -142,21 +143,21 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
   if (!in.ok()) return in.error();
   const Driver& driver = TheDriver();
   CUgraphExec exec = nullptr;
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
   std::vector<char> log(std::min(body.log_bytes, kMaxGraphLogBytes) + 1);
-  switch (body.form) {
-    case InstantiateForm::kWithFlags:
-      result = Ask(driver.cuGraphInstantiateWithFlags, &exec, graph, body.flags);
-      break;
-    case InstantiateForm::kWithParams:
-      result = Ask(driver.cuGraphInstantiateWithParams, &exec, graph, &parameters);
-      break;
-    case InstantiateForm::kWithLog:
-      result = Ask(driver.cuGraphInstantiate_v2, &exec, graph, &parameters.hErrNode_out,
+  const auto instantiate = [&]() -> CUresult {
+    switch (body.form) {
+      case InstantiateForm::kWithFlags:
+        return Ask(driver.cuGraphInstantiateWithFlags, &exec, graph, body.flags);
+      case InstantiateForm::kWithParams:
+        return Ask(driver.cuGraphInstantiateWithParams, &exec, graph, &parameters);
+      case InstantiateForm::kWithLog:
+        return Ask(driver.cuGraphInstantiate_v2, &exec, graph, &parameters.hErrNode_out,
                    log.size() > 1 ? log.data() : nullptr, log.size() - 1);
-      break;
-  }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+  };
   InstantiateReply reply{};
+  const CUresult result = TheHostNodes().Instantiate(graph, exec, &reply.announced, instantiate);
   reply.result = parameters.result_out;
   if (result == CUDA_SUCCESS) {
     session.Bind(HandleKind::kGraphExec, body.exec, exec, request.out);
@@ -179,9 +180,11 @@ CUresult Serve_cuGraphExecUpdate_v2(Session& session, Request& request) {
   if (!in.ok()) return in.error();
   const Driver& driver = TheDriver();
   CUgraphExecUpdateResultInfo info{};
-  const CUresult result = body.first_form != 0 && driver.cuGraphExecUpdate != nullptr
-                              ? driver.cuGraphExecUpdate(exec, graph, &info.errorNode, &info.result)
-                              : Ask(driver.cuGraphExecUpdate_v2, exec, graph, &info);
+  const CUresult result = TheHostNodes().Update(exec, graph, [&] {
+    return body.first_form != 0 && driver.cuGraphExecUpdate != nullptr
+               ? driver.cuGraphExecUpdate(exec, graph, &info.errorNode, &info.result)
+               : Ask(driver.cuGraphExecUpdate_v2, exec, graph, &info);
+  });
   UpdateReply reply{};
   reply.result = info.result;
   if (result != CUDA_SUCCESS) {

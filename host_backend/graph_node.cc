@@ -7,6 +7,7 @@
 
 #include "host_backend/callbacks.h"
 #include "host_backend/function.h"
+#include "host_backend/host_nodes.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/graph_messages.h"
@@ -356,11 +357,16 @@ CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
 }
 
 CUresult GetHostFunction(CUgraphNode node, Writer& out) {
-  CUDA_HOST_NODE_PARAMS host{};
-  if (const CUresult result = Ask(TheDriver().cuGraphHostNodeGetParams, node, &host)) return result;
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_HOST;
-  params.host.userData = host.fn == &RunHostFunction ? host.userData : nullptr;
+  uint64_t id = 0;
+  if (TheHostNodes().Is(node, &id)) {
+    params.host.userData = CallbackUserData(id);
+  } else {
+    CUDA_HOST_NODE_PARAMS host{};
+    if (const CUresult result = Ask(TheDriver().cuGraphHostNodeGetParams, node, &host)) return result;
+    params.host.userData = host.fn == &RunHostFunction ? host.userData : nullptr;
+  }
   out.Put(params);
   out.Put(NodePayload{});
   return out.error();
@@ -385,6 +391,7 @@ CUresult GetAllocation(CUgraphNode node, Writer& out) {
 
 CUresult GetBatch(Session& session, CUgraphNode node, Writer& out) {
   CUDA_BATCH_MEM_OP_NODE_PARAMS batch{};
+  if (TheHostNodes().Is(node)) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = Ask(TheDriver().cuGraphBatchMemOpNodeGetParams, node, &batch)) return result;
   const CUstreamBatchMemOpParams* operations = batch.paramArray;
   if (operations == nullptr || batch.count > kMaxMemOps) batch.count = 0;
@@ -428,8 +435,22 @@ CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
   NodeParameters parameters;
   if (const CUresult result = parameters.Take(session, body, in)) return result;
   if (adds) {
-    const CUresult result = AddNode(&node, graph, dependencies, edges, body.form, parameters.get());
+    CUgraphNodeParams& params = parameters.get();
+    CUgraphNodeParams by_word;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    if (params.type == CU_GRAPH_NODE_TYPE_HOST && body.by_word != 0 && session.callback_words() != nullptr &&
+        TheHostNodes().Make(graph, CallbackId(params.host.userData), &by_word)) {
+      result = AddNode(&node, graph, dependencies, edges, body.form, by_word);
+    }
+    // What is refused so is refused as the driver refuses a host node.
+    if (result != CUDA_SUCCESS) result = AddNode(&node, graph, dependencies, edges, body.form, params);
     return result != CUDA_SUCCESS ? result : Answer(session, body, node, parameters, request.out);
+  }
+  if (TheHostNodes().Is(node)) {
+    const CUgraphNodeParams& params = parameters.get();
+    if (params.type != CU_GRAPH_NODE_TYPE_HOST) return CUDA_ERROR_INVALID_VALUE;
+    const uint64_t id = CallbackId(params.host.userData);
+    return exec != nullptr ? TheHostNodes().SetInExec(exec, node, id) : TheHostNodes().Set(node, id);
   }
   if (body.form == NodeForm::kTyped) return SetTyped(exec, node, parameters.get());
   return exec != nullptr ? Ask(TheDriver().cuGraphExecNodeSetParams, exec, node, &parameters.get())

@@ -245,7 +245,7 @@ class Session {
   CallbackWords* CallbackWordsOfSlot() const {
     return reinterpret_cast<CallbackWords*>(region_.base + SlotOffset(region_.slot) + kCallbackWordsOffset);
   }
-  CUresult RegisterAt(void* address, Arena* arena);
+  CUresult RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device = nullptr);
   void RegisterCallbackWords();                        // the caller holds memory_change_mutex_
   Arena words_arena_{sizeof(CallbackWords), nullptr};  // guarded by memory_change_mutex_
   std::atomic<bool> callback_words_ready_{false};

@@ -67,7 +67,7 @@ constexpr uint64_t Fnv1a(std::string_view text) {
 #define POST(...) "P" #__VA_ARGS__
 #define GUEST(...) "G" #__VA_ARGS__
 #define CUSTOM(...) "X" #__VA_ARGS__
-inline constexpr uint64_t kApiHash = Fnv1a("9"
+inline constexpr uint64_t kApiHash = Fnv1a("10"
 #include "ivshmem_ring/calls.def"
                                            ) ^
                                      CUDA_VERSION;

@@ -5,8 +5,8 @@
 //
 // Where memory is shared, the GPU itself announces a function of a stream: it writes the number into a word
 // of the slot (layout.h, CallbackWords) and waits until the guest has written it into another. No thread of
-// the driver is held, and no message is needed. Functions in graphs, and those for which no pair of words is
-// free, go the other way.
+// the driver is held, and no message is needed. So does a host node of a graph (GraphWords,
+// host_backend/host_nodes.h). Functions for which no pair of words is free go the other way.
 #pragma once
 #include <cstdint>
 
@@ -41,11 +41,12 @@ static_assert(sizeof(DueCallback) == 32);
 struct HostFunctionBody {
   WireHandle stream;
   uint64_t id;
-  uint32_t word;  // index of its CallbackWords, or kNoCallbackWord
+  uint32_t word;  // index of its CallbackWords, or one of the two below
   uint32_t reserved;
 };
 static_assert(sizeof(HostFunctionBody) == 24);
 inline constexpr uint32_t kNoCallbackWord = ~uint32_t{0};
+inline constexpr uint32_t kGraphCallbackWord = kNoCallbackWord - 1;  // if it is captured: any of GraphWords
 
 // Op::cuDeviceRegisterAsyncNotification
 struct NotificationBody {

@@ -39,7 +39,7 @@ struct NodeBody {
   uint32_t has_edges;
   KernelPacking packing;
   uint32_t payload_bytes;  // what follows the struct
-  uint32_t reserved;
+  uint32_t by_word;        // host functions: 1: the guest watches GraphWords
 };
 static_assert(sizeof(NodeBody) == 48);
 struct AddedNode {
@@ -96,6 +96,8 @@ struct InstantiateReply {
   WireHandle error_node;
   uint32_t result;      // CUgraphInstantiateResult
   uint32_t may_refuse;  // its launches can fail at the call: they must be waited for
+  uint32_t announced;   // functions that each launch announces in GraphWords
+  uint32_t reserved;
 };
 inline constexpr uint32_t kMaxGraphLogBytes = 64u << 10;
 

@@ -107,11 +107,11 @@ static_assert(kOwnerTableOffset + 2 * kMaxGranules <= kGranuleBytes);
 //   0x000000 GuestControl   guest process writes     0x080000 main ring      512 KiB, guest -> host
 //   0x010000 HostControl    host writes              0x100000 channels 64 x (8 KiB request, 8 KiB reply)
 //   0x020000 FlightImage    guest process writes
-//   0x070000 CallbackWords  the GPU and the guest process write
+//   0x050000 CallbackWords  the GPU and the guest process write
 inline constexpr uint64_t kGuestControlOffset = 0x0;
 inline constexpr uint64_t kHostControlOffset = 0x10000;
 inline constexpr uint64_t kGuestFlightOffset = 0x20000;
-inline constexpr uint64_t kCallbackWordsOffset = 0x70000;
+inline constexpr uint64_t kCallbackWordsOffset = 0x50000;
 inline constexpr uint64_t kMainRingOffset = 0x80000;
 inline constexpr uint64_t kMainRingBytes = 512u << 10;
 inline constexpr uint64_t kChannelRingsOffset = 0x100000;
@@ -226,12 +226,23 @@ static_assert(kGuestFlightOffset + sizeof(FlightImage) <= kCallbackWordsOffset);
 // one index serves one function at a time; numbers of functions only grow. All zero when the slot is opened:
 // the guest process clears them.
 inline constexpr uint32_t kCallbackWords = 256;
+inline constexpr uint32_t kGraphWords = 4080;
+// The same for host nodes of graphs: the worker gives a pair to each in an executable graph. A function there
+// runs with every launch, so the GPU clears `done` before it announces it, and the guest process clears
+// `announced` before it runs it.
+struct GraphWords {
+  uint64_t end;  // pairs up to here may be in use; the worker writes
+  uint64_t reserved[31];
+  uint64_t announced[kGraphWords];
+  uint64_t done[kGraphWords];
+};
 struct CallbackWords {
   uint64_t announced[kCallbackWords];  // number of the function that is due. The GPU writes
   uint64_t done[kCallbackWords];       // number of the one that has returned. The guest process writes; when
                                        // the session ends, the worker, so that the GPU waits no more
+  GraphWords graph;
 };
-static_assert(sizeof(CallbackWords) == 4096);  // a page: it is registered with the driver
+static_assert(sizeof(CallbackWords) % 4096 == 0);  // whole pages: they are registered with the driver
 static_assert(kCallbackWordsOffset + sizeof(CallbackWords) <= kMainRingOffset);
 
 // The counts that follow from a region's size.

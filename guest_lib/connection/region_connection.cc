@@ -94,7 +94,8 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
   slot_base_ = static_cast<std::byte*>(rings);
   madvise(rings, kGranuleBytes, MADV_DONTFORK);
   madvise(rings, kGranuleBytes, MADV_NOHUGEPAGE);
-  memset(static_cast<void*>(callback_words()), 0, sizeof(CallbackWords));
+  // Without those of graphs: the worker clears a pair before it uses it.
+  memset(static_cast<void*>(callback_words()), 0, offsetof(CallbackWords, graph));
   const uint64_t preferred = block.window_address != 0 ? block.window_address : kDefaultWindowAddress;
   window_address = ReserveWindow(region_bytes, preferred);
   if (window_address == 0) {

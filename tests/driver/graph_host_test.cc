@@ -28,6 +28,21 @@ bool Stays(const std::atomic<int>& counter, int value) {
   return counter.load() == value;
 }
 
+CUDA_MEMCPY3D Linear(const void* host, CUdeviceptr device, size_t bytes, bool to_device) {
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = to_device ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+  copy.dstMemoryType = to_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  (to_device ? copy.dstDevice : copy.srcDevice) = device;
+  if (to_device) {
+    copy.srcHost = host;
+  } else {
+    copy.dstHost = const_cast<void*>(host);
+  }
+  copy.WidthInBytes = bytes;
+  copy.Height = copy.Depth = 1;
+  return copy;
+}
+
 TEST_F(GraphHostTest, HostNode) {
   std::atomic<int> counter{0}, other{0};
   CUDA_HOST_NODE_PARAMS params{&Count, &counter};
@@ -104,12 +119,189 @@ TEST_F(GraphHostTest, CapturedHostFunction) {
   OK(cuGraphHostNodeGetParams(node, &got));
   EXPECT_EQ(got.fn, &Count);
   EXPECT_EQ(got.userData, &counter);
+  EXPECT_EQ(TypeOf(node), CU_GRAPH_NODE_TYPE_HOST);
   const CUgraphExec exec = Instantiate(captured);
   Launch(exec);
   Launch(exec);
   EXPECT_EQ(counter.load(), 2);
   OK(cuGraphExecDestroy(exec));
   OK(cuGraphDestroy(captured));
+}
+
+// What a host node is, whatever makes it wait.
+TEST_F(GraphHostTest, HostNodeIsNoOther) {
+  std::atomic<int> counter{0};
+  CUgraphNode node = nullptr;
+  CUDA_HOST_NODE_PARAMS params{&Count, &counter};
+  OK(cuGraphAddHostNode(&node, graph_, nullptr, 0, &params));
+  CUDA_BATCH_MEM_OP_NODE_PARAMS batch{};
+  EXPECT_EQ(cuGraphBatchMemOpNodeGetParams(node, &batch), CUDA_ERROR_INVALID_VALUE);
+  CUDA_MEMCPY3D copy{};
+  EXPECT_EQ(cuGraphMemcpyNodeGetParams(node, &copy), CUDA_ERROR_INVALID_VALUE);
+  const CUgraphNode kernel = AddKernel(graph_, 1);
+  EXPECT_EQ(cuGraphHostNodeGetParams(kernel, &params), CUDA_ERROR_INVALID_VALUE);
+  size_t count = 0;
+  OK(cuGraphGetNodes(graph_, nullptr, &count));
+  EXPECT_EQ(count, 2u);
+}
+
+// The function sees what the graph wrote before it, the graph what the function wrote.
+TEST_F(GraphHostTest, HostNodesAndMemory) {
+  NEEDS_SHARED_MEMORY();
+  unsigned* word = nullptr;
+  OK(cuMemHostAlloc(reinterpret_cast<void**>(&word), 4, 0));
+  *word = 0;
+  CUDA_MEMCPY3D in = Linear(word, words_, 4, true);
+  CUDA_MEMCPY3D out = Linear(word, words_, 4, false);
+  CUDA_HOST_NODE_PARAMS params{[](void* data) { *static_cast<unsigned*>(data) *= 2; }, word};
+  CUgraphNode copied = nullptr, doubled = nullptr, back = nullptr;
+  const CUgraphNode add = AddKernel(graph_, 1);
+  OK(cuGraphAddMemcpyNode(&copied, graph_, &add, 1, &out, context_));
+  OK(cuGraphAddHostNode(&doubled, graph_, &copied, 1, &params));
+  OK(cuGraphAddMemcpyNode(&back, graph_, &doubled, 1, &in, context_));
+  const CUgraphExec exec = Instantiate(graph_);
+  unsigned wanted = 0;
+  for (int i = 0; i < 20; ++i) {
+    OK(cuGraphLaunch(exec, stream_));
+    wanted = (wanted + 1) * 2;
+  }
+  OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(*word, wanted);
+  EXPECT_EQ(Word(), wanted);
+  OK(cuGraphExecDestroy(exec));
+  OK(cuMemFreeHost(word));
+}
+
+// Many launches on their way, and several executables of one graph and of its clone at once.
+TEST_F(GraphHostTest, ManyLaunchesOfHostNodes) {
+  constexpr int kLaunches = 100, kNodes = 5, kStreams = 3;
+  std::atomic<int> counter{0};
+  CUDA_HOST_NODE_PARAMS params{&Count, &counter};
+  CUgraphNode node = nullptr;
+  for (int i = 0; i < kNodes; ++i) OK(cuGraphAddHostNode(&node, graph_, nullptr, 0, &params));
+  OK(cuGraphAddHostNode(&node, graph_, &node, 1, &params));
+  CUgraph clone = nullptr;
+  OK(cuGraphClone(&clone, graph_));
+  CUstream streams[kStreams] = {};
+  CUgraphExec execs[kStreams] = {};
+  for (int i = 0; i < kStreams; ++i) {
+    OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    execs[i] = Instantiate(i == 0 ? clone : graph_);
+  }
+  OK(cuGraphDestroy(clone));
+  for (int round = 0; round < kLaunches; ++round) {
+    for (int i = 0; i < kStreams; ++i) OK(cuGraphLaunch(execs[i], streams[i]));
+  }
+  for (CUstream stream : streams) OK(cuStreamSynchronize(stream));
+  EXPECT_EQ(counter.load(), kLaunches * kStreams * (kNodes + 1));
+  for (int i = 0; i < kStreams; ++i) {
+    OK(cuGraphExecDestroy(execs[i]));
+    OK(cuStreamDestroy(streams[i]));
+  }
+}
+
+// More than can be waited for in any better way.
+TEST_F(GraphHostTest, GraphsOfManyHostNodes) {
+  constexpr int kNodes = 1500;
+  std::atomic<int> counter{0};
+  CUDA_HOST_NODE_PARAMS params{&Count, &counter};
+  CUgraphNode node = nullptr;
+  for (int i = 0; i < kNodes; ++i)
+    OK(cuGraphAddHostNode(&node, graph_, &node, node != nullptr ? 1 : 0, &params));
+  CUgraphExec execs[2] = {Instantiate(graph_), Instantiate(graph_)};
+  for (CUgraphExec exec : execs) Launch(exec);
+  EXPECT_EQ(counter.load(), 2 * kNodes);
+  for (CUgraphExec exec : execs) OK(cuGraphExecDestroy(exec));
+}
+
+TEST_F(GraphHostTest, HostNodesInChildGraphs) {
+  std::atomic<int> inner{0}, outer{0}, other{0};
+  CUgraph child = nullptr;
+  OK(cuGraphCreate(&child, 0));
+  CUDA_HOST_NODE_PARAMS params{&Count, &inner};
+  CUgraphNode node = nullptr, first = nullptr, last = nullptr;
+  OK(cuGraphAddHostNode(&node, child, nullptr, 0, &params));
+  OK(cuGraphAddChildGraphNode(&first, graph_, nullptr, 0, child));
+  OK(cuGraphAddChildGraphNode(&last, graph_, &first, 1, child));
+  params.userData = &outer;
+  CUgraphNode own = nullptr;
+  OK(cuGraphAddHostNode(&own, graph_, nullptr, 0, &params));
+  const CUgraphExec exec = Instantiate(graph_);
+  for (int i = 0; i < 10; ++i) OK(cuGraphLaunch(exec, stream_));
+  OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(inner.load(), 20);
+  EXPECT_EQ(outer.load(), 10);
+  params.userData = &other;
+  OK(cuGraphHostNodeSetParams(node, &params));
+  OK(cuGraphExecChildGraphNodeSetParams(exec, last, child));
+  for (int i = 0; i < 10; ++i) OK(cuGraphLaunch(exec, stream_));
+  OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(inner.load(), 30);
+  EXPECT_EQ(outer.load(), 20);
+  EXPECT_EQ(other.load(), 10);
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(child));
+}
+
+TEST_F(GraphHostTest, UpdatedHostNodes) {
+  std::atomic<int> counters[4] = {};
+  CUgraph second = nullptr;
+  OK(cuGraphCreate(&second, 0));
+  CUgraphNode nodes[2] = {};
+  for (int i = 0; i < 4; ++i) {
+    CUDA_HOST_NODE_PARAMS params{&Count, &counters[i]};
+    CUgraphNode* node = &nodes[i % 2];
+    OK(cuGraphAddHostNode(node, i < 2 ? graph_ : second, nodes, static_cast<size_t>(i % 2), &params));
+  }
+  const CUgraphExec exec = Instantiate(graph_);
+  for (int round = 1; round <= 5; ++round) {
+    for (CUgraph graph : {second, graph_}) {
+      CUgraphExecUpdateResultInfo info{};
+      OK(cuGraphExecUpdate(exec, graph, &info));
+      OK(cuGraphLaunch(exec, stream_));
+    }
+    OK(cuStreamSynchronize(stream_));
+    for (auto& counter : counters) EXPECT_EQ(counter.load(), round);
+  }
+  // What does not fit leaves all as it was.
+  AddEmpty(second);
+  CUgraphExecUpdateResultInfo info{};
+  EXPECT_EQ(cuGraphExecUpdate(exec, second, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+  Launch(exec);
+  EXPECT_EQ(counters[0].load(), 6);
+  EXPECT_EQ(counters[1].load(), 6);
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(second));
+}
+
+// The launch ends, and another executable graph made meanwhile runs for itself.
+TEST_F(GraphHostTest, DestroyedInAHostNode) {
+  static std::atomic<bool> entered, go;
+  entered = go = false;
+  std::atomic<int> counter{0};
+  CUDA_HOST_NODE_PARAMS params{[](void* data) {
+                                 entered = true;
+                                 for (int i = 0; i < 5000 && !go; ++i)
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                 Count(data);
+                               },
+                               &counter};
+  CUgraphNode first = nullptr, second = nullptr;
+  OK(cuGraphAddHostNode(&first, graph_, nullptr, 0, &params));
+  params.fn = &Count;
+  OK(cuGraphAddHostNode(&second, graph_, &first, 1, &params));
+  CUgraphExec exec = Instantiate(graph_);
+  OK(cuGraphLaunch(exec, stream_));
+  while (!entered) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  OK(cuGraphExecDestroy(exec));
+  exec = Instantiate(graph_);
+  OK(cuGraphLaunch(exec, stream_));
+  EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(counter.load(), 0);
+  go = true;
+  OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(counter.load(), 4);
+  OK(cuGraphExecDestroy(exec));
 }
 
 TEST_F(GraphHostTest, UserObjects) {
@@ -150,21 +342,6 @@ TEST_F(GraphHostTest, UserObjectsOfGraphs) {
   EXPECT_TRUE(Stays(counter, 0));
   OK(cuGraphExecDestroy(exec));
   EXPECT_TRUE(Becomes(counter, 1));
-}
-
-CUDA_MEMCPY3D Linear(const void* host, CUdeviceptr device, size_t bytes, bool to_device) {
-  CUDA_MEMCPY3D copy{};
-  copy.srcMemoryType = to_device ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-  copy.dstMemoryType = to_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-  (to_device ? copy.dstDevice : copy.srcDevice) = device;
-  if (to_device) {
-    copy.srcHost = host;
-  } else {
-    copy.dstHost = const_cast<void*>(host);
-  }
-  copy.WidthInBytes = bytes;
-  copy.Height = copy.Depth = 1;
-  return copy;
 }
 
 // Each launch reads the program's memory again, and writes to it again.

@@ -228,14 +228,40 @@ int Lose(Guest& guest, const std::string& how) {
 }
 
 // Functions that a stream waits for.
+// Launches a graph of one host node and a captured function.
+void LaunchGraphs(CUhostFn function, int launches) {
+  CUgraph graph = nullptr, child = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec exec = nullptr;
+  CUstream stream = nullptr;
+  const CUDA_HOST_NODE_PARAMS params{function, nullptr};
+  Need("stream", DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+  Need("capture", DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  Need("captured", DRIVER(cuLaunchHostFunc)(stream, function, nullptr));
+  Need("end", DRIVER(cuStreamEndCapture)(stream, &child));
+  Need("graph", DRIVER(cuGraphCreate)(&graph, 0));
+  Need("child", DRIVER(cuGraphAddChildGraphNode)(&node, graph, nullptr, 0, child));
+  Need("node", DRIVER(cuGraphAddHostNode)(&node, graph, &node, 1, &params));
+  Need("exec", DRIVER(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+  for (int i = 0; i < launches; ++i) Need("launch", DRIVER(cuGraphLaunch)(exec, stream));
+}
+
 int Callbacks(Guest& guest, const std::string& how) {
   static std::atomic<int> count{0}, status{-1};
   const auto launch = DRIVER(cuLaunchHostFunc);
-  if (how == "forever") {  // and more work behind it than the driver queues
-    const auto sleep = [](void*) {
-      Say("started", getpid());
-      for (;;) pause();
-    };
+  const auto sleep = [](void*) {
+    Say("started", getpid());
+    for (;;) pause();
+  };
+  if (how == "graph") {
+    LaunchGraphs(sleep, 3);
+    guest.SayLoss(DRIVER(cuCtxSynchronize)(), std::chrono::steady_clock::now());
+  } else if (how.starts_with("graph:")) {
+    const int launches = std::atoi(how.c_str() + 6);
+    LaunchGraphs([](void*) { count.fetch_add(1); }, launches);
+    Need("synchronize", DRIVER(cuCtxSynchronize)());
+    Say("count", count.load());
+  } else if (how == "forever") {  // and more work behind it than the driver queues
     Need("function", launch(nullptr, sleep, nullptr));
     for (int i = 0; i < 400; ++i)
       Need("another", launch(

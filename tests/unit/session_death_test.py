@@ -75,11 +75,11 @@ class Deaths(sessions.Sessions):
 
     def test_guest_killed_in_a_callback(self):
         self.start()
-        for form in "word", "host":
-            with self.subTest(form):
+        for form, where in ("word", "forever"), ("host", "forever"), ("word", "graph"), ("host", "graph"):
+            with self.subTest(form=form, where=where):
                 neighbour = Client(self, self.address, "compute")
                 neighbour.started()
-                client = Client(self, self.address, "callbacks", "forever", CAUSEWAY_CALLBACKS=form)
+                client = Client(self, self.address, "callbacks", where, CAUSEWAY_CALLBACKS=form)
                 client.started()
                 self.kill_guest(client, 0.2)  # the host's queue fills behind the function
                 out, err, code = neighbour.result()
@@ -269,6 +269,18 @@ class Deaths(sessions.Sessions):
     def test_gpu_cannot_wait(self):
         refused = ",".join(f"cuStreamBatchMemOp_v2:{n}:801" for n in (1, 2, 10, 100))
         self.run_callbacks(500, SOFTWARE_GPU_FAIL=refused)
+
+    def run_host_nodes(self, launches, **environment):
+        self.start(**environment)
+        out, err, code = Client(self, self.address, "callbacks", f"graph:{launches}").result()
+        self.assertEqual((out, err, code), ([f"count {2 * launches}"], [], 0))
+        self.wait_idle()
+
+    def test_gpu_waits_for_host_nodes(self):
+        self.run_host_nodes(100, SOFTWARE_GPU_FAIL="cuGraphAddHostNode:1:1,cuLaunchHostFunc:1:1")  # which nobody calls
+
+    def test_gpu_cannot_wait_in_graphs(self):
+        self.run_host_nodes(100, SOFTWARE_GPU_FAIL="cuGraphAddBatchMemOpNode:1:801,cuGraphAddBatchMemOpNode:2:801")
 
     def test_driver_aborts(self):
         self.start(SOFTWARE_GPU_ABORT_AT_LAUNCH="3")
