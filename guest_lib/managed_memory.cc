@@ -334,7 +334,7 @@ CUresult PrefetchBatch(const Batch& batch, const CUmemLocation* locations, const
 
 // CAUSEWAY_MANAGED=coherent, migrating, or auto: migrating where system calls may touch pages that are away.
 // Over TCP nothing is shared, so all of it migrates.
-constexpr std::string_view kDefaultForm = "coherent";
+constexpr std::string_view kDefaultForm = "auto";
 
 bool WantsMigrating() {
   static const bool wanted = [] {
