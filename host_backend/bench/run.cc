@@ -258,7 +258,7 @@ Result<double> BenchRun::Sample(const Row& row, Side side) {
     case Runner::kProbe:
       break;
   }
-  const auto probe = Probe(side, 0);
+  const auto probe = Probe(side, row.figure.id.starts_with("managed_") ? kManagedProbe : 0);
   if (!probe.ok()) return Error{probe.error()};
   return probe.value()->Measure(row.figure.id, kFigureLimitMs);
 }

@@ -47,7 +47,8 @@ class BenchRun {
   std::unique_ptr<command::PrivateDaemon> daemon_;
   std::string program_;
   std::string address_;
-  std::unique_ptr<ProbeProcess> probes_[kSides][2];
+  static constexpr int kManagedProbe = 2;  // a process with managed memory is another thing
+  std::unique_ptr<ProbeProcess> probes_[kSides][3];
 };
 
 }  // namespace causeway::bench
