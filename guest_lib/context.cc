@@ -342,6 +342,16 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned int* version) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetFlags(unsigned int* flags) {
+  // Runtimes before CUDA 12 make an inactive primary context current and ask for its flags.
+  const Object* current = CurrentContextObject();
+  if (flags == nullptr || current == nullptr || !ContextOf(current).primary ||
+      ContextOf(current).active.load())
+    return Wait<Op::cuCtxGetFlags>(flags);
+  int active = 0;
+  return cuDevicePrimaryCtxGetState(ContextOf(current).device, flags, &active);
+}
+
 CUresult cuCtxSetFlags(unsigned int flags) {
   const CUresult result = Wait<Op::cuCtxSetFlags>(flags);
   if (result == CUDA_SUCCESS) ContextOf(CurrentContextObject()).flags = flags;
