@@ -129,7 +129,7 @@ static void Busy() {
   CHECK(cudaEventCreate(&timed[1]));
   *(volatile int*)flag = 0;
   CHECK(cudaEventRecord(timed[0], stream));
-  WaitForFlag<<<1, 1, 0, stream>>>(device_flag, 1000000);
+  WaitForFlag<<<1, 1, 0, stream>>>(device_flag, 100000000);
   CHECK(cudaEventRecord(event, stream));
   CHECK(cudaEventRecord(timed[1], stream));
   Expect("stream query, kernel running", cudaStreamQuery(stream), cudaErrorNotReady);

@@ -43,7 +43,7 @@ int main() {
   // Loading a kernel at its first launch waits for the whole device, so that comes before the waiting one.
   Fill<<<kCount / 256, 256>>>(device, 1);
   CHECK(cudaStreamSynchronize(0));
-  WaitForFlag<<<1, 1>>>(device_flag, 1000000);
+  WaitForFlag<<<1, 1>>>(device_flag, 100000000);  // seconds, also where the device is quick
   REQUIRE(cudaStreamQuery(cudaStreamPerThread) == cudaErrorNotReady);
   REQUIRE(cudaStreamQuery(0) == cudaErrorNotReady);
   bool other_was_free = false;
