@@ -94,7 +94,8 @@ bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result) {
   Inquiry inquiry = Inquiry::OfContext();
   if (!inquiry.Answer(result)) {
     const BlockingWaits waits;
-    *result = inquiry.Note(Wait<Op::cuCtxSynchronize>());
+    *result =
+        inquiry.Note(DrainDevice());  // another thread may have begun a capture, which this does not break
   }
   if (*result != CUDA_SUCCESS) return true;
   Table& table = TheTable();

@@ -48,6 +48,7 @@ bool LeavesNoWork(Op op) {
     case Op::kMark:
     case Op::kFetchOutput:
     case Op::kPostedResult:
+    case Op::kDrainDevice:
     case Op::kCopyToHost:  // all its forms are done when it is answered
     case Op::cuMemcpyDtoH_v2:
     case Op::cuMemcpyHtoD_v2:  // of pinned memory
