@@ -252,20 +252,7 @@ void InstallRows(host::Driver& driver) {
   }
 #define POST CALL
 #define GUEST CALL
-#define CUSTOM(fn)
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
 }
 
 // Resources that this driver has made carry its mark; it must never see others.

@@ -154,20 +154,7 @@ std::array<Maker, static_cast<size_t>(Op::kCount)> MakersOfRows() {
 #define CALL(fn, ...) makers[static_cast<size_t>(Op::fn)] = &BodyOf<RowShape<Op::fn>>::Make;
 #define POST CALL
 #define GUEST CALL
-#define CUSTOM(fn)
-#define LOCAL(fn)
-#define ALIAS(fn, target)
-#define PER_THREAD(fn, target)
-#define REFUSE(fn, why)
 #include "ivshmem_ring/calls.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
   return makers;
 }
 
