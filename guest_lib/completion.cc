@@ -44,12 +44,6 @@ Words& TheWords() {
   return *words;
 }
 
-uint64_t NowUs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
-}
-
 void SleepUs(uint64_t us) {
   const timespec time{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
   nanosleep(&time, nullptr);

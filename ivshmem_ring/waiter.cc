@@ -19,12 +19,6 @@ constexpr uint32_t kSpinsPerClockRead = 32;
 constexpr uint64_t kPeerCheckUs = 10'000;
 constexpr uint32_t kFirstLongSleepUs = 10'000;
 
-uint64_t NowUs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
-}
-
 const uint32_t* FutexWord(const HotWord& word) {
   return reinterpret_cast<const uint32_t*>(&word.value);
 }
@@ -36,6 +30,12 @@ uint32_t SpinUs(uint32_t processors, uint32_t of_many) {
 }
 
 }  // namespace
+
+uint64_t NowUs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
+}
 
 uint32_t UsableProcessors() {
   cpu_set_t set;

@@ -24,6 +24,9 @@ struct WaitPolicy {
   uint32_t nap_after_us = 0;  // of a wait that is expected to be long: so long one spins, and then naps
 };
 
+// Of CLOCK_MONOTONIC.
+uint64_t NowUs();
+
 // Those that the calling thread may run on: containers and programs leave fewer than the machine has.
 uint32_t UsableProcessors();
 // The same at the first call, for all.

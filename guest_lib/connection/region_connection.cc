@@ -6,12 +6,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ivshmem_ring/api_hash.h"
 #include "ivshmem_ring/huge_pages.h"
 #include "ivshmem_ring/ring_transport.h"
+#include "ivshmem_ring/waiter.h"
 
 namespace causeway::guest {
 namespace {
@@ -20,9 +20,7 @@ constexpr uint64_t kOpenTimeoutMs = 90'000;  // a worker may have to start the d
 constexpr uint64_t kBeatTimeoutMs = 15'000;  // the daemon beats every second
 
 uint64_t NowMs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
+  return NowUs() / 1000;
 }
 
 std::string Hex(uint64_t value) {
