@@ -122,8 +122,6 @@ bool Lanes::WaitUntil(Done done) {
   return true;
 }
 
-// Where a record of another lane lies that must be executed before this one, as the lane's ring carries it.
-// That one was handed over before, so no two lanes wait for each other.
 uint64_t Lanes::Pack(const Use& use) {
   static_assert(kMost <= 1u << kLaneBits);
   return use.position << kLaneBits | use.lane;
@@ -143,16 +141,14 @@ bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
   if (thread == nullptr || stream == nullptr || event == nullptr) return false;
   const uint32_t chosen = Choose(*thread, *stream);
   const auto after = [&](const Use& use) { return use.lane != chosen && IsPending(use) ? Pack(use) : 0; };
-  RecordHeader header{};  // of the lane's ring
-  header.context = after(*thread);
-  header.main_sequence = after(*stream);
-  header.bulk_offset = after(*event);
+  const After others{after(*thread), after(*stream), after(*event)};
   Lane& lane = *lanes_[chosen];
   std::byte* space = nullptr;
-  const size_t bytes = sizeof(RecordHeader) + record.size();
+  const size_t bytes = sizeof(RecordHeader) + sizeof others + record.size();
   if (!WaitUntil([&] { return (space = lane.in.Reserve(bytes)) != nullptr; })) return false;
-  PutHeader(space, header);
-  std::memcpy(space + sizeof(RecordHeader), record.data(), record.size());
+  PutHeader(space, {});  // of the lane's ring
+  std::memcpy(space + sizeof(RecordHeader), &others, sizeof others);
+  std::memcpy(space + sizeof(RecordHeader) + sizeof others, record.data(), record.size());
   lane.in.Publish(bytes);
   const uint64_t position = lane.handed.load(std::memory_order_relaxed) + 1;
   lane.handed.store(position, std::memory_order_release);  // partner: Await
@@ -178,11 +174,12 @@ void Lanes::Run(Lane& lane) {
     } else if (!AwaitRecord(lane, &record)) {
       return;
     }
-    RecordHeader header;
-    std::memcpy(&header, record.data(), sizeof header);
-    if (!WaitFor(header.context) || !WaitFor(header.main_sequence) || !WaitFor(header.bulk_offset)) return;
-    record = record.subspan(sizeof header);
+    After others;
+    std::memcpy(&others, record.data() + sizeof(RecordHeader), sizeof others);
+    if (!WaitFor(others.thread) || !WaitFor(others.stream) || !WaitFor(others.event)) return;
+    record = record.subspan(sizeof(RecordHeader) + sizeof others);
     execute_(record);
+    RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
     lane.out.Release(kHeldBytes);
     // partners: Await, IsPending, WaitFor

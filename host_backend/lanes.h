@@ -82,10 +82,16 @@ class Lanes {
   static constexpr uint64_t kHeldBytes = 4096;  // of a lane, before the dispatcher learns of its room
   static constexpr uint32_t kCrowdedFor = 256;  // records
 
+  // What each record of a lane's ring begins with: which of other lanes must be executed before it (Pack); 0:
+  // none. Those were handed over before, so no two lanes wait for each other.
+  struct After {
+    uint64_t thread, stream, event;
+  };
+
   struct Lane {
     Lane();
     std::unique_ptr<std::byte[]> memory = std::make_unique_for_overwrite<std::byte[]>(kLaneBytes);
-    std::vector<std::byte> buffer{kMaxRecordBytes + sizeof(RecordHeader)};
+    std::vector<std::byte> buffer{kMaxRecordBytes + sizeof(RecordHeader) + sizeof(After)};
     HotWord tail{}, head{}, sleeping{};
     RingProducer in;
     RingConsumer out;
