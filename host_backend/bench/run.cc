@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <string_view>
 
 namespace causeway::bench {
 namespace {
@@ -20,12 +21,16 @@ constexpr size_t kIdleAtOnce = 8;     // that start together
 constexpr size_t kIdleRoom = 4;       // that end where no more could be started
 constexpr uint64_t kMib = 1u << 20;
 
-// By name or id: as a pattern, or as a part of it.
-bool IsWanted(const Figure& figure, const std::string& pattern) {
-  if (pattern.empty()) return true;
-  for (const std::string& text : {figure.name, figure.id}) {
-    if (text.find(pattern) != std::string::npos || fnmatch(pattern.c_str(), text.c_str(), 0) == 0)
-      return true;
+// By name or id, as a pattern or as a part of it; `patterns` are separated by |.
+bool IsWanted(const Figure& figure, std::string_view patterns) {
+  for (size_t begin = 0; begin <= patterns.size();) {
+    const size_t end = std::min(patterns.find('|', begin), patterns.size());
+    const std::string pattern(patterns.substr(begin, end - begin));
+    for (const std::string& text : {figure.name, figure.id}) {
+      if (text.find(pattern) != std::string::npos || fnmatch(pattern.c_str(), text.c_str(), 0) == 0)
+        return true;
+    }
+    begin = end + 1;
   }
   return false;
 }

@@ -46,9 +46,10 @@ class Bench(unittest.TestCase):
         self.assertIn("only show that the benchmark works", answer.stdout)
 
     def test_only_some(self):
-        answer = self.bench("--rounds", "1", "--only", "launch, *")
+        answer = self.bench("--rounds", "1", "--only", "launch, *|event_query_done")
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.assertIn("launch, enqueue", answer.stdout)
+        self.assertIn("cuEventQuery, done", answer.stdout)
         self.assertNotIn("cuEventRecord", answer.stdout)
         nothing = self.bench("--only", "no such figure")
         self.assertEqual(nothing.returncode, 1)
