@@ -1,12 +1,14 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by the tests that need causewayd with one VM. They set: build, driver (folder of the host's libcuda.so.1),
-# region_mib, work, and a function fail. This sets: region, daemon_pid.
+# Sourced, after vm_begin.sh, by the tests that need causewayd with one VM. They set: driver (folder of the host's
+# libcuda.so.1), region_mib and, if what the test leaves is to stay, keep (a folder). This sets: work, which like the
+# daemon goes with the test; region, daemon_pid.
 for file in host_backend/causewayd host_backend/causeway host_backend/causeway-worker guest_lib/libcuda.so.1 \
   programs/programs.txt; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build everything first."
 done
 [ -e "$driver/libcuda.so.1" ] || fail "$driver holds no libcuda.so.1."
+work=$(mktemp -d)
 region=/dev/shm/causeway-vm-test-$$
 daemon_pid=''
 
@@ -48,3 +50,11 @@ stop_daemon() {
 daemon_status() {
   "$build/host_backend/causeway" status --json --socket "$work/causeway.sock"
 }
+
+clean_up() {
+  stop_daemon
+  rm -f "$region"
+  [ -z "${keep:-}" ] || { mkdir -p "$keep" && cp -r "$work/." "$keep/"; }
+  rm -rf "$work"
+}
+trap clean_up EXIT

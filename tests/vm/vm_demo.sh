@@ -5,9 +5,8 @@
 #   --driver: the folder of the host's libcuda.so.1 (default: the software GPU of the build)
 # exit status: 0 everything agreed; 77 QEMU or a guest kernel is missing; else failed
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-configs=$here/../../vm_configs
-build=$(cd "$1" && pwd)
+# shellcheck source=tests/vm/vm_begin.sh
+. "$(dirname "$0")/vm_begin.sh" "$1"
 shift
 names='' driver=$build/software_gpu region_mib=256 keep=''
 while [ $# -gt 0 ]; do
@@ -17,12 +16,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-fail() { echo "vm_demo.sh: $*" >&2; exit 1; }
 
-read -ra qemu <<< "${QEMU:-qemu-system-x86_64}"
-command -v "${qemu[0]}" > /dev/null || { echo "vm_demo.sh: ${qemu[0]} is not installed"; exit 77; }
-[ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
-export KERNEL
 if [ -z "$names" ]; then
   # NVIDIA's libraries (cuBLAS, cuFFT, ...), SASS, and kernels that launch kernels need a real GPU.
   while read -r name; do
@@ -33,16 +27,8 @@ if [ -z "$names" ]; then
   done < "$build/programs/programs.txt"
 fi
 
-work=$(mktemp -d)
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
-stop() {
-  stop_daemon
-  rm -f "$region"
-  [ -z "$keep" ] || { mkdir -p "$keep" && cp -r "$work/." "$keep/"; }
-  rm -rf "$work"
-}
-trap stop EXIT
 start_daemon
 
 # Every program by itself; then the first two beside each other, as two users.

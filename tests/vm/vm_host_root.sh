@@ -5,24 +5,11 @@
 # usage: vm_host_root.sh BUILD_DIR
 # exit status: 0 all held; 77 QEMU or a guest kernel is missing; else failed
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-configs=$here/../../vm_configs
-build=$(cd "$1" && pwd)
-# shellcheck disable=SC2034  # for demo_daemon.sh
+# shellcheck source=tests/vm/vm_begin.sh
+. "$(dirname "$0")/vm_begin.sh" "$1"
 driver=$build/software_gpu region_mib=128
-fail() { echo "vm_host_root.sh: $*" >&2; exit 1; }
-command -v qemu-system-x86_64 > /dev/null || { echo "vm_host_root.sh: qemu-system-x86_64 is not installed"; exit 77; }
-[ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
-export KERNEL
-
-work=$(mktemp -d)
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
-stop() {
-  stop_daemon
-  rm -rf "$region" "$work"
-}
-trap stop EXIT
 start_daemon
 mkdir "$work/share"
 cp -L "$build/programs/vector_add" "$build/guest_lib/libcuda.so.1" "$work/share/"

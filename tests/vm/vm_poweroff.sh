@@ -3,23 +3,11 @@
 # A VM is powered off while its programs run: their sessions end, nothing is leaked, and the next VM works.
 # usage: vm_poweroff.sh BUILD_DIR
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-configs=$here/../../vm_configs
-build=$(cd "$1" && pwd)
+# shellcheck source=tests/vm/vm_begin.sh
+. "$(dirname "$0")/vm_begin.sh" "$1"
 driver=$build/software_gpu region_mib=128
-fail() { echo "vm_poweroff.sh: $*" >&2; exit 1; }
-command -v qemu-system-x86_64 > /dev/null || { echo "vm_poweroff.sh: qemu-system-x86_64 is not installed"; exit 77; }
-[ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
-export KERNEL
-work=$(mktemp -d)
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
-stop() {
-  stop_daemon
-  rm -f "$region"
-  rm -rf "$work"
-}
-trap stop EXIT
 start_daemon
 
 # Prints "sessions workers slots-in-use slices-in-use" of the daemon; workers as the kernel counts its children.

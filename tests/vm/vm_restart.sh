@@ -3,23 +3,11 @@
 # causewayd is restarted while a VM runs: a program of before ends with an error instead of hanging, one of after works.
 # usage: vm_restart.sh BUILD_DIR
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-configs=$here/../../vm_configs
-build=$(cd "$1" && pwd)
+# shellcheck source=tests/vm/vm_begin.sh
+. "$(dirname "$0")/vm_begin.sh" "$1"
 driver=$build/software_gpu region_mib=128
-fail() { echo "vm_restart.sh: $*" >&2; exit 1; }
-command -v qemu-system-x86_64 > /dev/null || { echo "vm_restart.sh: qemu-system-x86_64 is not installed"; exit 77; }
-[ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
-export KERNEL
-work=$(mktemp -d)
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
-stop() {
-  stop_daemon
-  rm -f "$region"
-  rm -rf "$work"
-}
-trap stop EXIT
 start_daemon
 
 # "across" runs the soak program, whose session is open when the daemon stops; a program that only opens one then would
