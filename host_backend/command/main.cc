@@ -27,7 +27,8 @@ void AddBenchOptions(CLI::App& app, BenchOptions& bench) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--limit", bench.limit_s, "No further figure after so many seconds")->capture_default_str();
-  app.add_option("--only", bench.only, "Only figures whose name or id has this in it, or matches it (*, ?); several: A|B");
+  app.add_option("--only", bench.only,
+                 "Only figures whose name or id has this in it, or matches it (*, ?); several: A|B");
   app.add_flag("--list", bench.list, "List the figures and their goals, and measure nothing");
   app.add_option("--json", bench.json_file, "Also write all samples to this file");
   app.add_option("--plot", bench.plot_file,
