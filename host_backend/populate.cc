@@ -19,25 +19,38 @@
 namespace causeway::host {
 namespace {
 
-constexpr uint64_t kPartBytes = 16u << 20;
+constexpr uint64_t kPartBytes = 4u << 20;     // at a time
+constexpr uint64_t kThreadBytes = 16u << 20;  // what is worth a thread
 
+// All threads are made before one begins: making a thread changes the address space, which has to wait for
+// whoever fills it, and all others wait behind. They go from the last part to the first, because the guest
+// may be at the same pages from the first to the last.
 void Advise(std::byte* pages, uint64_t bytes, int advice) {
   constexpr uint64_t kMostThreads = 8;
-  const uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
-  const uint64_t count = std::min<uint64_t>(KnownProcessors(), kMostThreads);
-  std::atomic<uint64_t> next{0};
+  const uint64_t count =
+      std::min({(bytes + kThreadBytes - 1) / kThreadBytes, uint64_t{KnownProcessors()}, kMostThreads});
+  std::atomic<uint64_t> left{(bytes + kPartBytes - 1) / kPartBytes};
+  std::atomic<bool> all_made{false};
   auto work = [&] {
-    for (uint64_t part; (part = next.fetch_add(1)) < parts;) {
-      const uint64_t at = part * kPartBytes;
+    for (uint64_t part = left.load(); part != 0;) {
+      if (!left.compare_exchange_weak(part, part - 1)) continue;
+      const uint64_t at = --part * kPartBytes;  // and `part` is what is left
       madvise(pages + at, std::min(kPartBytes, bytes - at), advice);
     }
   };
   std::vector<std::jthread> threads;
   try {
-    for (uint64_t i = 1; i < std::min(count, parts); ++i) threads.emplace_back(work);
+    for (uint64_t i = 1; i < count; ++i) {
+      threads.emplace_back([&] {
+        all_made.wait(false);
+        work();
+      });
+    }
   } catch (const std::system_error&) {
     // No more threads can be had: those that there are do it.
   }
+  all_made.store(true);
+  all_made.notify_all();
   work();
 }
 
@@ -49,7 +62,7 @@ void Populate(std::byte* pages, uint64_t bytes) {
 }
 
 void Depopulate(std::byte* pages, uint64_t bytes) {
-  if (bytes > kPartBytes) Advise(pages, bytes, MADV_DONTNEED);
+  if (bytes > kThreadBytes) Advise(pages, bytes, MADV_DONTNEED);
 }
 
 }  // namespace causeway::host
