@@ -11,8 +11,11 @@ namespace {
 constexpr uint64_t kLine = 64;
 constexpr uint64_t kLeast = 64 * kLine;  // less is not worth the fence
 
-// `to` is aligned to a line, `lines` is a multiple of four.
-__attribute__((target("avx512f"))) void CopyLinesWide(std::byte* to, const std::byte* from, uint64_t lines) {
+// Whole pages are copied as well, with whatever the heap has there besides: a sanitizer would object to the
+// gaps. `to` is aligned to a line, `lines` is a multiple of four.
+__attribute__((target("avx512f"), no_sanitize("address", "thread"))) void CopyLinesWide(std::byte* to,
+                                                                                        const std::byte* from,
+                                                                                        uint64_t lines) {
   for (; lines > 0; lines -= 4, to += 4 * kLine, from += 4 * kLine) {
     const __m512i a = _mm512_loadu_si512(from), b = _mm512_loadu_si512(from + kLine);
     const __m512i c = _mm512_loadu_si512(from + 2 * kLine), d = _mm512_loadu_si512(from + 3 * kLine);
@@ -23,7 +26,8 @@ __attribute__((target("avx512f"))) void CopyLinesWide(std::byte* to, const std::
   }
 }
 
-void CopyLines(std::byte* to, const std::byte* from, uint64_t lines) {
+__attribute__((no_sanitize("address", "thread"))) void CopyLines(std::byte* to, const std::byte* from,
+                                                                 uint64_t lines) {
   for (; lines > 0; --lines, to += kLine, from += kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from);
     auto* line = reinterpret_cast<__m128i*>(to);

@@ -82,6 +82,10 @@ void NoteContextBegins(const Object* context) {
   if (!only_context.compare_exchange_strong(none, context) && none != context) several_contexts.store(true);
 }
 
+bool HadSeveralContexts() {
+  return several_contexts.load();
+}
+
 bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result) {
   Session* session = Session::Get();
   Object* context = freed.context;

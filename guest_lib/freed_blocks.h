@@ -35,5 +35,7 @@ inline void FreeBlocks() {
 
 // A context of that number begins: with several of them nothing is held.
 void NoteContextBegins(const Object* context);
+// Whether the process has ever had two contexts.
+bool HadSeveralContexts();
 
 }  // namespace causeway::guest

@@ -8,19 +8,20 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
 
 #include "guest_lib/address_windows.h"
 #include "guest_lib/copy_threads.h"
+#include "guest_lib/freed_blocks.h"
 #include "guest_lib/log.h"
 #include "guest_lib/page_exchange.h"
 #include "guest_lib/pages_aside.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/region_pages.h"
 #include "guest_lib/remote.h"
-#include "ivshmem_ring/huge_pages.h"
 #include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
@@ -78,18 +79,20 @@ std::byte* FreshLike(uint64_t address, uint64_t bytes) {
 // False: there is none, and the region's pages stay, with the right bytes.
 bool PutAnonymousBack(const Mapping& mapping, PageRange own, std::byte* aside) {
   const uint64_t bytes = mapping.end - mapping.begin;
-  if (aside != nullptr && !WakeAside(aside, bytes)) {
+  if (aside != nullptr) StopWaiting(aside, bytes);
+  const bool there = aside != nullptr && AreThere(aside, bytes);
+  if (aside != nullptr && !there && !WakeAside(aside, bytes)) {
     DropAside(aside, bytes);
     aside = nullptr;
   }
   std::byte* pages = aside != nullptr ? aside : FreshLike(mapping.begin, bytes);
   if (pages == nullptr) return false;
-  const bool there = aside != nullptr && AreThere(aside, bytes);
   // What is little is unmapped on the way.
   std::byte* old = bytes >= kAlignedRunBytes ? ReserveLike(mapping.begin, bytes) : nullptr;
   const Replacements replacements{.pages = pages,
                                   .zeroed = aside == nullptr,
                                   .source = there ? PageSource::kThere : PageSource::kMade,
+                                  .asleep = there,
                                   .own = own,
                                   .aside = old};
   uint64_t done = 0;
@@ -149,12 +152,9 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
   std::byte* fresh = ReserveLike(mapping.begin, bytes);
   run.aside = ReserveAside(mapping);
   uint64_t done = 0;
-  // Huge pages come one fault for each while their bytes do, so what the kernel has zeroed is in the cache.
-  const bool huge = WantsHugePages(bytes) && (run.offset - mapping.begin) % kGranuleBytes == 0 &&
-                    job.connection.RegionHasHugePages();
   const Replacements pages{.pages = fresh,
                            .zeroed = job.zeroed,
-                           .source = huge ? PageSource::kThere : PageSource::kMapped,
+                           .source = PageSource::kMapped,
                            .own = job.own,
                            .aside = run.aside};
   const bool ok = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes) &&
@@ -378,15 +378,17 @@ std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, PageRange pages) 
   return cut;
 }
 
-// Ordinary pages in the place of the runs, whose region pages are free again.
-void ReturnRuns(std::vector<std::pair<uint64_t, Run>> runs, PageRange pages, const HostAllocation& range) {
-  Connection& connection = Session::Made().connection();
-  Return job{connection, WholePages(range), std::move(runs)};
+// Ordinary pages in the place of the runs.
+void PutBackRuns(Return& job, PageRange pages) {
   AwayFrom(pages.begin, pages.end, PutAllBack, &job);
+}
+
+// The host has none of the runs' region pages any more.
+void FreeRuns(const Return& job) {
   for (size_t i = 0; i < job.runs.size(); ++i) {
     const auto& [begin, run] = job.runs[i];
     if (job.back[i]) {
-      registry.pages.Free(connection, run.offset, run.bytes);
+      registry.pages.Free(job.connection, run.offset, run.bytes);
     } else {
       Complain("no memory for " + std::to_string(run.bytes) +
                " bytes that are registered no longer: they stay in "
@@ -407,10 +409,11 @@ void WakeRuns(const HostAllocation& range) {
   }
 }
 
-// The device no longer knows the range: its own pages become ordinary again.
-void ReturnPages(const HostAllocation& range) {
-  const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
-  if (pages.bytes() != 0) ReturnRuns(TakeRuns(pages), pages, range);
+// The pages of a range on their way back.
+Return ReturnOf(const HostAllocation& range, PageRange pages) {
+  Return job{Session::Made().connection(), WholePages(range), {}};
+  if (pages.bytes() != 0) job.runs = TakeRuns(pages);
+  return job;
 }
 
 CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mappings) {
@@ -440,7 +443,9 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
     SendUnregister(range->address, [] {});
   }
   if (!job.made.empty()) {
-    ReturnRuns(std::move(job.made), pages, *range);
+    Return back{connection, WholePages(*range), std::move(job.made)};
+    PutBackRuns(back, pages);
+    FreeRuns(back);
   } else if (pages.bytes() != 0 && !job.stuck) {
     registry.pages.Free(connection, offset, pages.bytes());
   }
@@ -466,6 +471,31 @@ CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
   return result;
 }
 
+// *done: nothing of the device's can touch the range any more, so its pages need not wait until the driver
+// has ended the registration, which takes about as long as they do. Work of another context might.
+CUresult AwaitDevice(const HostAllocation& range, bool* done) {
+  if (range.bytes < kAlignedRunBytes || HadSeveralContexts() || AnyCapture()) return CUDA_SUCCESS;
+  ChannelLease lease;
+  if (const CUresult result = lease.Send(Op::kDrainDevice, lease.Begin(0))) return result;
+  Reader reply;
+  *done = lease.Await(&reply) == CUDA_SUCCESS;  // what is wrong the driver says when the registration ends
+  return CUDA_SUCCESS;
+}
+
+CUresult UnregisterInPlace(const HostAllocation& range) {
+  const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
+  bool done = false;
+  if (const CUresult result = AwaitDevice(range, &done)) return result;
+  std::optional<Return> back;
+  const auto put_back = [&] { PutBackRuns(back.emplace(ReturnOf(range, pages)), pages); };
+  const CUresult result = SendUnregister(range.address, [&] { done ? put_back() : WakeRuns(range); });
+  // The host has the region's pages still: if they went out of use meanwhile, nobody else gets them.
+  if (result != CUDA_SUCCESS) return result;
+  if (!back) put_back();
+  FreeRuns(*back);
+  return CUDA_SUCCESS;
+}
+
 CUresult Unregister(uint64_t address) {
   const std::lock_guard lock(registry.change);
   const auto found = registry.ranges.find(address);
@@ -474,12 +504,10 @@ CUresult Unregister(uint64_t address) {
     return FindHost(address, &other) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   const HostAllocation range = found->second;
-  const bool shared = Session::Made().transport().shares_memory();
-  const CUresult result = shared ? SendUnregister(address, [&range] { WakeRuns(range); }) : DrainDevice();
-  if (result != CUDA_SUCCESS) return result;
-  if (shared) ReturnPages(range);
-  ForgetRange(address);
-  return CUDA_SUCCESS;
+  const CUresult result =
+      Session::Made().transport().shares_memory() ? UnregisterInPlace(range) : DrainDevice();
+  if (result == CUDA_SUCCESS) ForgetRange(address);
+  return result;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/copy_past_caches.h"
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/fault_handler.h"
 #include "ivshmem_ring/registration.h"
@@ -33,8 +34,8 @@ namespace {
 
 constexpr uint64_t kHugePage = 2u << 20;
 constexpr uint64_t kStepPerThread = 2u << 20;  // how much is made read-only, copied and moved at a time
-constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies of it at a time,
-constexpr uint64_t kManyBytes = 32u << 20;     // or from here on a huge page: the kernel may have to clear it
+constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies of it at a time
+constexpr uint64_t kManyBytes = 32u << 20;     // from here on the caches would keep little of it
 constexpr uint64_t kPreparedBytes = 4u << 20;  // what one thread prepares at a time
 constexpr uint64_t kAloneBytes = 1u << 20;     // up to here helpers would come too late
 
@@ -123,7 +124,7 @@ class Exchange final : public CopyJob {
         aside_(fresh.aside != nullptr ? fresh.aside + (range.begin - piece.begin) : nullptr),
         page_map_(page_map),
         base_(range.begin - range.begin % kHugePage),
-        part_bytes_(range.bytes() > kManyBytes ? kHugePage : kPartBytes),
+        past_caches_(range.bytes() > kManyBytes),
         step_bytes_(kStepPerThread * CopyThreadCount()),
         touched_((range.end - base_ + kHugePage - 1) / kHugePage) {}
   ~Exchange() override { Leave(); }
@@ -144,6 +145,9 @@ class Exchange final : public CopyJob {
   bool WasTouchedBefore(uint64_t at) const { return touched_[(at - base_) / kHugePage] != 0; }
   bool IsWritable() const { return (protection_ & PROT_WRITE) != 0; }
   bool IsGuarded() const { return IsWritable() || aside_ != nullptr; }
+  void Copy(std::byte* to, const std::byte* from, uint64_t bytes) const {
+    (past_caches_ ? CopyPastCaches : CopyBytes)(to, from, bytes);
+  }
 
   void Prepare();
   void PreparePart(uint32_t index);
@@ -161,12 +165,15 @@ class Exchange final : public CopyJob {
   std::byte* const to_;
   std::byte* const aside_;  // null: what was there is freed
   const int page_map_;      // -1: every page is copied
-  const uint64_t base_, part_bytes_, step_bytes_;
+  const uint64_t base_;
+  const bool past_caches_;
+  const uint64_t step_bytes_;
   std::atomic<uint64_t> left_[kStepsAtOnce] = {};  // parts that are not copied yet, of a step
   std::vector<uint8_t> touched_;                   // of each 2 MiB: all pages were, before any window
 };
 
-// Page table entries before the window opens, at less than a fault for each; what it cannot do, faults do.
+// Pages and page table entries before the window opens, at less than a fault for each; what it cannot do,
+// faults do, which hold up the owner: it changes the address space that they are in.
 // And which pages the program has used: to ask for that later would wait for the owner's changes.
 void Exchange::Prepare() {
   if (fresh_.source == PageSource::kThere && page_map_ < 0) return;
@@ -196,21 +203,22 @@ bool Exchange::Begin(uint64_t index) {
   const PageRange step = Part(index, step_bytes_);
   if (IsGuarded()) window_end.store(step.end, std::memory_order_release);
   if (IsWritable() && mprotect(Pointer(step.begin), step.bytes(), PROT_READ) != 0) return false;
-  const uint64_t first = index * (step_bytes_ / part_bytes_);
-  const uint64_t end = std::min(first + step_bytes_ / part_bytes_, CountOf(part_bytes_));
+  if (fresh_.asleep && mprotect(To(step.begin), step.bytes(), PROT_READ | PROT_WRITE) != 0) return false;
+  const uint64_t first = index * (step_bytes_ / kPartBytes);
+  const uint64_t end = std::min(first + step_bytes_ / kPartBytes, CountOf(kPartBytes));
   left_[index % kStepsAtOnce].store(end - first, std::memory_order_relaxed);
   Offer(end);
   return true;
 }
 
 void Exchange::Do(uint64_t index) {
-  const PageRange part = Part(index, part_bytes_);
+  const PageRange part = Part(index, kPartBytes);
   if (page_map_ < 0 || part.bytes() == 0 || WasTouchedBefore(part.begin)) {
-    CopyBytes(To(part.begin), static_cast<const std::byte*>(Pointer(part.begin)), part.bytes());
+    Copy(To(part.begin), static_cast<const std::byte*>(Pointer(part.begin)), part.bytes());
   } else {
     CopyTouched(part);
   }
-  const uint64_t step = index / (step_bytes_ / part_bytes_);
+  const uint64_t step = index / (step_bytes_ / kPartBytes);
   left_[step % kStepsAtOnce].fetch_sub(1, std::memory_order_release);  // partner: Await
 }
 
@@ -222,7 +230,7 @@ void Exchange::CopyTouched(PageRange part) const {
   uint64_t entries[kHugePage / kPageBytes];
   const uint64_t pages = part.bytes() / kPageBytes;
   if (!ReadPageMap(page_map_, part.begin, pages, entries)) {
-    CopyBytes(to, from, part.bytes());
+    Copy(to, from, part.bytes());
     return;
   }
   for (uint64_t page = 0; page < pages;) {
@@ -230,7 +238,7 @@ void Exchange::CopyTouched(PageRange part) const {
     const uint64_t first = page;
     while (page < pages && WasTouched(entries[page]) == touched) ++page;
     if (touched) {
-      CopyBytes(to + first * kPageBytes, from + first * kPageBytes, (page - first) * kPageBytes);
+      Copy(to + first * kPageBytes, from + first * kPageBytes, (page - first) * kPageBytes);
     } else if (!fresh_.zeroed) {
       memset(to + first * kPageBytes, 0, (page - first) * kPageBytes);
     }

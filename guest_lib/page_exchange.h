@@ -30,6 +30,8 @@ struct Replacements {
   std::byte* pages;
   bool zeroed;  // they hold zeros: what was never touched needs no copy
   PageSource source;
+  // They are inaccessible: each step of the way makes its own accessible, while others copy the one before.
+  bool asleep = false;
   // The program's bytes alone. On the first and the last page there may be others', so these go by
   // themselves.
   PageRange own = {0, UINT64_MAX};

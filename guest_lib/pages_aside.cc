@@ -127,9 +127,14 @@ bool AreThere(std::byte* aside, uint64_t bytes) {
   return mincore(aside + PageFloor(bytes / 2), kPageBytes, &resident) == 0 && (resident & 1) != 0;
 }
 
-bool WakeAside(std::byte* aside, uint64_t bytes) {
+void StopWaiting(std::byte* aside, uint64_t bytes) {
   kept.Remove(aside, bytes);
-  return mprotect(aside, bytes, PROT_READ | PROT_WRITE) == 0 && madvise(aside, bytes, MADV_DOFORK) == 0;
+  madvise(aside, bytes, MADV_DOFORK);
+}
+
+bool WakeAside(std::byte* aside, uint64_t bytes) {
+  StopWaiting(aside, bytes);
+  return mprotect(aside, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 void ForgetAside(uint64_t bytes) {

@@ -20,7 +20,9 @@ void KeepAside(std::byte* aside, uint64_t bytes);
 // Whether there are any: the program may never have touched them, and the kernel may have taken them. One in
 // the middle is asked for all.
 bool AreThere(std::byte* aside, uint64_t bytes);
-// They can be written again, to go back; may be said before it is certain that they will. False: they cannot.
+// The kernel may not take them any more, and forked children may have them: they are about to go back.
+void StopWaiting(std::byte* aside, uint64_t bytes);
+// The same, and they can be written; may be said before it is certain that they go back. False: they cannot.
 bool WakeAside(std::byte* aside, uint64_t bytes);
 // They are back, or never came: `bytes` wait no longer.
 void ForgetAside(uint64_t bytes);

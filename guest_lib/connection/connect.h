@@ -37,8 +37,6 @@ struct Connection {
   virtual CallbackWords* callback_words() { return nullptr; }
   // The file that region memory is mapped from, as /proc/self/maps names it.
   virtual bool RegionFile(uint64_t*, uint64_t*) { return false; }
-  // Whether large mappings of it get pages of 2 MiB.
-  virtual bool RegionHasHugePages() { return false; }
   // The bytes of a bulk buffer where memory is not shared.
   virtual std::byte* PrivateBulk(uint32_t) { return nullptr; }
   // In a forked child: closes descriptors without ending the parent's session.

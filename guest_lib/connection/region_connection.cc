@@ -208,13 +208,6 @@ bool RegionConnection::RegionFile(uint64_t* device, uint64_t* inode) {
   return true;
 }
 
-// A file system in memory says so by the size of its files' blocks.
-bool RegionConnection::RegionHasHugePages() {
-  constexpr blksize_t kHugePage = 2 << 20;
-  struct stat info;
-  return fstat(fd_, &info) == 0 && info.st_blksize >= kHugePage;
-}
-
 void RegionConnection::UnmapSlices(uint64_t offset, uint64_t bytes) {
   mmap(reinterpret_cast<void*>(window_address + offset), bytes, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

@@ -20,7 +20,6 @@ class RegionConnection : public Connection {
     return reinterpret_cast<CallbackWords*>(slot_base_ + kCallbackWordsOffset);
   }
   bool RegionFile(uint64_t* device, uint64_t* inode) override;
-  bool RegionHasHugePages() override;
   void Abandon() override;
 
  protected:

@@ -53,6 +53,33 @@ TEST_F(RegisteredPagesTest, AgainAndAgain) {
   munmap(memory, kBytes + 2 * kPage);
 }
 
+// Ending a registration waits for what the device still does with the memory; with several contexts, too.
+TEST_F(RegisteredPagesTest, EndWaitsForTheDevice) {
+  char* memory = MapPages(kBytes);
+  std::memset(memory, 'a', kBytes);
+  CUdeviceptr device = 0;
+  OK(cuMemAlloc(&device, kBytes));
+  CUcontext second = nullptr;
+  for (const char value : {'b', 'c', 'd', 'e'}) {
+    CUstream stream = nullptr;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemHostRegister(memory, kBytes, 0));
+    for (int i = 0; i < 8; ++i) {
+      OK(cuMemsetD8Async(device, static_cast<unsigned char>(i < 7 ? 'x' : value), kBytes, stream));
+      OK(cuMemcpyDtoHAsync(memory, device, kBytes, stream));
+    }
+    OK(cuMemHostUnregister(memory));
+    EXPECT_TRUE(IsFilled(memory, kBytes, value));
+    OK(cuStreamDestroy(stream));
+    if (value != 'c') continue;
+    OK(cuCtxCreate(&second, nullptr, 0, 0));
+    OK(cuCtxPopCurrent(&second));
+  }
+  OK(cuCtxDestroy(second));
+  OK(cuMemFree(device));
+  munmap(memory, kBytes);
+}
+
 // A child has memory of its own, copied when either of the two writes.
 TEST_F(RegisteredPagesTest, ForkAfterwards) {
   char* memory = MapPages(kBytes);

@@ -29,6 +29,7 @@ set_tests_properties(managed_work_test PROPERTIES LABELS unit TIMEOUT 60)
 # Pages that change under a program.
 add_executable(pages_aside_test pages_aside_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/pages_aside.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/page_exchange.cc ${CMAKE_SOURCE_DIR}/guest_lib/mappings.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/copy_past_caches.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/fault_handler.cc ${CMAKE_SOURCE_DIR}/guest_lib/copy_threads.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/own_thread.cc)
 target_link_libraries(pages_aside_test PRIVATE causeway_options causeway_ring GTest::gtest_main Threads::Threads
