@@ -36,7 +36,7 @@ TEST(CopyThreads, EveryPartRunsOnce) {
 
 TEST(CopyThreads, CopiesOfAnySize) {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1} << 20, (size_t{5} << 20) + 13}) {
-    std::vector<char> from(bytes), to(bytes + 1, 'x');
+    std::vector<char> from(bytes + 1), to(bytes + 1, 'x');
     for (size_t i = 0; i < bytes; ++i) from[i] = static_cast<char>(i * 31 + i / 4096);
     CopyInParallel(to.data(), from.data(), bytes);
     EXPECT_EQ(std::memcmp(to.data(), from.data(), bytes), 0);
