@@ -5,11 +5,12 @@
 Example, on a machine with a GPU:
     compare_ways.py --programs build/driver_tests --way native= --way "local=build/host_backend/causeway run --"
 A way is NAME=COMMAND PREFIX (empty: the program as it is). A test agrees when it passed in both and recorded the same
-values. One that the first way skips shows nothing: it is counted apart. One that only another way skips fails, unless
-its reason is that TCP shares no memory. A test that crashes or hangs ends its run; the program's other tests are run
-without it; one that hardly had time, because the tests before it took the program's, is late and no hang. A program
-that the limit for everything cuts short counts as not run. The first two ways are run for all programs before the
-third. Exits 1 when any test fails in the first way or differs, or when a program dies.
+values. One that the first way skips agrees with nothing: it is counted apart, and fails only where another way fails it.
+One that only another way skips fails, unless its reason is that TCP shares no memory. A test that crashes or hangs ends
+its run; the program's other tests are run without it; one that hardly had time, because the tests before it took the
+program's, is late and no hang. A program that the limit for everything cuts short counts as not run. The first two ways
+are run for all programs before the third. Exits 1 when any test fails in the first way or differs, or when a program
+dies.
 --jobs N runs N programs at a time; what then differs is run again alone, since some tests measure whether a call waits.
 --markdown FILE writes a table, --json FILE everything, --summary FILE what there is to mend, in as few lines as
 possible. All three are complete after each program, so whoever ends this program early has what was done.
@@ -124,7 +125,8 @@ def judge(name, first, other):
     """Empty when the test agrees in both ways or was skipped with reason, else what differs."""
     (result, values), (its_result, its_values) = first.tests[name], other.tests.get(name, ("did not run", []))
     if result == "skipped":
-        return ""
+        # It says nothing of what the other does, but whether the test's own expectations hold there.
+        return "" if its_result in ("passed", "skipped", "did not run") else its_result
     if its_result == "skipped":
         return "" if TCP_REASON in other.output else "skipped here only"
     if its_result != "passed" and result == its_result:

@@ -17,7 +17,7 @@ bad = "BAD" in os.environ
 chosen = dict(argument.split("=", 1) for argument in sys.argv[1:]).get("--gtest_filter", "*")
 only, _, without = chosen.partition("-")
 failed = False
-for test in ("A.Same", "A.Skipped", "A.Value", "A.Crashes", "A.Fails", "A.Hangs", "A.Last", "A.Slow", "A.Late", "A.Crowded"):
+for test in ("A.Same", "A.Skipped", "A.SkippedHere", "A.Value", "A.Crashes", "A.Fails", "A.Hangs", "A.Last", "A.Slow", "A.Late", "A.Crowded"):
     if test in without.split(":") or only not in ("*", "") and test not in only.split(":"):
         continue
     print(f"[ RUN      ] {test}\\nwords of {test}", flush=True)
@@ -25,6 +25,8 @@ for test in ("A.Same", "A.Skipped", "A.Value", "A.Crashes", "A.Fails", "A.Hangs"
     if test == "A.Skipped":
         print("x.cc:1: Skipped\\nno such hardware")
         result = "skipped"
+    if test == "A.SkippedHere":
+        result, failed = ("failed", True) if bad else ("skipped", failed)
     if test == "A.Value":
         value = "\\tsize=2" if bad else "\\tsize=1"
     if test == "A.Crashes" and bad:
@@ -58,9 +60,10 @@ def main():
             capture_output=True, text=True, check=False)
         text = (folder / "summary").read_text()
     wanted = [
-        "2 programs, 8 failures in 2 of them; 0 have not run in every way",
-        "one_test: native: 9 passed, 1 skipped, 0 failed; other: 5 agree, 4 differ, 1 skipped in native run; "
-        "third: 9 agree, 0 differ, 1 skipped in native run",
+        "2 programs, 10 failures in 2 of them; 0 have not run in every way",
+        "one_test: native: 9 passed, 2 skipped, 0 failed; other: 5 agree, 5 differ, 2 skipped in native run; "
+        "third: 9 agree, 0 differ, 2 skipped in native run",
+        "  other: A.SkippedHere: failed",
         "  other: A.Value: size=2, not size=1",
         "  other: A.Crashes: CRASHED (SIGABRT)",
         "  other: A.Fails: failed\n    other| x.cc:2: Failure\n    other| which is 700",
