@@ -41,10 +41,13 @@ DeviceIdentity Identity(int device) {
 
 void DescribeWhatHolds(DeviceDescription* device, bool shares_memory) {
   // No device reaches this process's ordinary memory, whatever page tables it shares with the host's
-  // processes.
-  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
-                                             CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
-                                             CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST}) {
+  // processes. Memory that cuMemCreate would place on the host is refused (Admit in ivshmem_ring/flat.h).
+  for (const CUdevice_attribute attribute :
+       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+        CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+        CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED}) {
     device->attribute[attribute] = 0;
   }
   if (shares_memory) return;

@@ -13,15 +13,24 @@
 namespace causeway::guest {
 
 bool IsOnHost(const CUmemLocation& location);
-void RememberHostPool(CUmemoryPool pool);
-void ForgetHostPool(CUmemoryPool pool);
+CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties);
+// Of a pool on the host only. One that is some location's default stays.
+CUresult DestroyHostPool(CUmemoryPool pool);
 bool IsHostPool(CUmemoryPool pool);
+
+// The default pool of a location on the host, made when it is first asked for.
+CUresult DefaultHostPool(CUmemoryPool* pool, const CUmemLocation& location);
+// The pool that was set last for the location, or its default.
+CUresult CurrentHostPool(CUmemoryPool* pool, const CUmemLocation& location);
+CUresult SetCurrentHostPool(const CUmemLocation& location, CUmemoryPool pool);
 
 CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream);
 // False: the address is no such allocation, and nothing is done.
 bool FreeToHostPool(CUdeviceptr address, CUstream stream, CUresult* result);
 // cuMemFree of one: waits for the device.
 bool FreeToHostPoolNow(CUdeviceptr address, CUresult* result);
+// What was freed and no stream needs any more goes back to the region. False: there was none.
+bool ReclaimFreedToHostPools();
 // The pool of a live allocation; null if it is none.
 CUmemoryPool HostPoolOf(CUdeviceptr address);
 

@@ -3,7 +3,6 @@
 #include "guest_lib/address_windows.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/host_pool.h"
-#include "guest_lib/log.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 #include "guest_lib/shared_descriptor.h"
@@ -13,20 +12,15 @@ using namespace causeway::guest;
 
 namespace {
 
-// The program could not read what the driver's own pool on the host gives. In its place stands a pool of the
-// device, from which nothing is ever taken.
-CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
-  if (!Session::Made().transport().shares_memory()) {
-    Complain("pools of host memory need shared memory, which there is none of over TCP");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
-  const Object* context = CurrentContextObject();
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {context != nullptr ? ContextOf(context).device : 0}};
-  const CUresult result = Wait<Op::cuMemPoolCreate>(pool, &properties);
-  if (result == CUDA_SUCCESS) RememberHostPool(*pool);
-  return result;
+// Pools of managed memory are refused by the host.
+bool IsHostPlace(const CUmemLocation* location, CUmemAllocationType type) {
+  return location != nullptr && type == CU_MEM_ALLOCATION_TYPE_PINNED && IsOnHost(*location);
+}
+
+CUresult CheckType(CUmemAllocationType type) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const bool known = type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -41,11 +35,29 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (IsHostPool(pool)) return CUDA_ERROR_INVALID_VALUE;  // which the driver takes for one of the device
   NoteCurrentPoolChange();
   return Wait<Op::cuDeviceSetMemPool>(device, pool);
 }
 
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  if (const CUresult result = CheckType(type)) return result;
+  return pool != nullptr && IsHostPlace(location, type)
+             ? DefaultHostPool(pool, *location)
+             : Wait<Op::cuMemGetDefaultMemPool>(pool, location, type);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  if (const CUresult result = CheckType(type)) return result;
+  return pool != nullptr && IsHostPlace(location, type) ? CurrentHostPool(pool, *location)
+                                                        : Wait<Op::cuMemGetMemPool>(pool, location, type);
+}
+
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  if (const CUresult result = CheckType(type)) return result;
+  if (IsHostPlace(location, type)) return SetCurrentHostPool(*location, pool);
+  if (IsHostPool(pool)) return CUDA_ERROR_INVALID_VALUE;
   NoteCurrentPoolChange();
   return Wait<Op::cuMemSetMemPool>(location, type, pool);
 }
@@ -60,11 +72,13 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (const CUresult result = InitialisedOrError()) return result;
   DropClosedDescriptors();
   NoteCurrentPoolChange();  // if it was that
-  const bool on_host = IsHostPool(pool);
-  if (on_host) ForgetHostPool(pool);  // before its handle can be another's
-  const CUresult result = Wait<Op::cuMemPoolDestroy>(pool);
-  if (result != CUDA_SUCCESS && on_host) RememberHostPool(pool);
-  return result;
+  return IsHostPool(pool) ? DestroyHostPool(pool) : Wait<Op::cuMemPoolDestroy>(pool);
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (IsHostPool(pool)) ReclaimFreedToHostPools();
+  return Wait<Op::cuMemPoolTrimTo>(pool, keep);
 }
 
 CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool, CUmemAllocationHandleType type,

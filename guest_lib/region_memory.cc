@@ -7,6 +7,7 @@
 
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
+#include "guest_lib/host_pool.h"
 #include "guest_lib/log.h"
 #include "guest_lib/posted_copy.h"
 #include "guest_lib/session.h"
@@ -140,8 +141,13 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
   // Another thread may take what this one added, but then that one has its memory.
   while (!Carve(reserved, use, &offset, &arena)) {
     const CUresult result = Grow(reserved, use, lock);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) return RegionFull(connection_, bytes, what);
-    if (result != CUDA_SUCCESS) return result;
+    if (result == CUDA_SUCCESS) continue;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    lock.unlock();
+    // Whoever allocates for this library itself may hold locks that asking for events needs.
+    if (kind == HostKind::kInternal || !ReclaimFreedToHostPools())
+      return RegionFull(connection_, bytes, what);
+    lock.lock();
   }
   const uint64_t at = connection_.window_address + offset;
   HostAllocation host{.address = at, .bytes = bytes, .kind = kind, .flags = flags};

@@ -52,9 +52,36 @@ TEST_F(DeviceTest, AttributesOfSharedMemory) {
     Say("value" + std::to_string(attribute), Attribute(attribute));
 }
 
+// Memory on the host that cuMemCreate gives, by the location that asks for it.
+constexpr std::pair<CUdevice_attribute, CUmemLocationType> kHostMemory[] = {
+    {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, CU_MEM_LOCATION_TYPE_HOST_NUMA},
+    {CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, CU_MEM_LOCATION_TYPE_HOST}};
+
+// A device says it has what it has: the guest has none.
+TEST_F(DeviceTest, HostMemoryIsThereAsTheDeviceSays) {
+  for (const auto& [attribute, place] : kHostMemory) {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = place;
+    properties.location.id = std::max(Attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID), 0);
+    CUmemGenericAllocationHandle memory = 0;
+    const CUresult result = cuMemCreate(&memory, 32 << 20, &properties, 0);
+    EXPECT_EQ(result == CUDA_SUCCESS, Attribute(attribute) != 0) << attribute << ": " << result;
+    if (result == CUDA_SUCCESS) {
+      OK(cuMemRelease(memory));
+    } else if (std::getenv("CAUSEWAY") != nullptr) {
+      EXPECT_EQ(result, CUDA_ERROR_NOT_SUPPORTED);
+    }
+  }
+}
+
 TEST_F(DeviceTest, EveryAttribute) {
   for (int attribute = 0; attribute < CU_DEVICE_ATTRIBUTE_MAX + 4; ++attribute) {
     int value = 0;
+    if (std::find_if(std::begin(kHostMemory), std::end(kHostMemory),
+                     [&](const auto& one) { return one.first == attribute; }) != std::end(kHostMemory)) {
+      continue;
+    }
     if (std::find(std::begin(kOfSharedMemory), std::end(kOfSharedMemory), attribute) !=
         std::end(kOfSharedMemory)) {
       continue;

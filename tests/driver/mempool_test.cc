@@ -45,7 +45,6 @@ TEST_F(MempoolTest, DefaultAndCurrent) {
 }
 
 TEST_F(MempoolTest, ByLocation) {
-  NEEDS_HARDWARE("pools by location");
   CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
   CUmemoryPool pool = nullptr, same = nullptr, current = nullptr;
   OK(cuDeviceGetDefaultMemPool(&pool, 0));
@@ -109,6 +108,52 @@ TEST_F(MempoolTest, OnTheHost) {
   }
   OK(cuMemPoolDestroy(pool));
   OK(cuStreamDestroy(stream));
+}
+
+// The pools that the host has by itself, which the program can touch like any other.
+TEST_F(MempoolTest, OnTheHostByLocation) {
+  NEEDS_SHARED_MEMORY();
+  int supported = 0;
+  OK(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0));
+  if (supported == 0) GTEST_SKIP() << "no pools on the host";
+  constexpr CUmemAllocationType kType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST, {0}}, nowhere{CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, {0}};
+  CUmemoryPool pool = nullptr, same = nullptr, made = nullptr, of_device = nullptr;
+  OK(cuMemGetDefaultMemPool(&pool, &host, kType));
+  OK(cuMemGetDefaultMemPool(&same, &host, kType));
+  EXPECT_EQ(same, pool);
+  OK(cuMemGetMemPool(&same, &host, kType));
+  EXPECT_EQ(same, pool);
+  OK(cuDeviceGetDefaultMemPool(&of_device, 0));
+  EXPECT_NE(of_device, pool);
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  OK(cuMemPoolSetAccess(pool, &access, 1));
+  CUdeviceptr address = 0;
+  OK(cuMemAllocFromPoolAsync(&address, 4000, pool, nullptr));
+  OK(cuStreamSynchronize(nullptr));
+  auto* words = reinterpret_cast<volatile uint32_t*>(address);
+  words[999] = 7;
+  uint32_t count = 1000, add = 5;
+  void* parameters[] = {&address, &count, &add};
+  OK(cuLaunchKernel(Kernel("add"), 4, 1, 1, 256, 1, 1, 0, nullptr, parameters, nullptr));
+  OK(cuStreamSynchronize(nullptr));
+  EXPECT_EQ(words[999], 12u);
+  OK(cuMemFreeAsync(address, nullptr));
+  OK(cuStreamSynchronize(nullptr));
+  EXPECT_NE(cuMemPoolDestroy(pool), CUDA_SUCCESS);  // a default pool stays
+  CUmemPoolProps props = Props();
+  props.location = host;
+  OK(cuMemPoolCreate(&made, &props));
+  OK(cuMemSetMemPool(&host, kType, made));
+  OK(cuMemGetMemPool(&same, &host, kType));
+  EXPECT_EQ(same, made);
+  EXPECT_EQ(cuMemSetMemPool(&host, kType, of_device), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_NE(cuDeviceSetMemPool(0, made), CUDA_SUCCESS);
+  OK(cuMemPoolDestroy(made));
+  OK(cuMemGetMemPool(&same, &host, kType));
+  EXPECT_EQ(same, pool);
+  EXPECT_EQ(cuMemGetDefaultMemPool(&same, &nowhere, kType), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemGetDefaultMemPool(&same, &host, CU_MEM_ALLOCATION_TYPE_INVALID), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(MempoolTest, AllocateTrimAttributes) {

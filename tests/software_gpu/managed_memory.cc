@@ -47,8 +47,14 @@ CUresult Check(const CUmemLocation& location) {
 }
 
 MemoryHints::Place PlaceOf(const CUmemLocation& location) {
-  const bool device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  return {location.type, device ? location.id : static_cast<int>(CU_DEVICE_CPU)};
+  if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) return {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+  const bool whole_host = location.type == CU_MEM_LOCATION_TYPE_HOST;
+  return {location.type, whole_host ? static_cast<int>(CU_DEVICE_CPU) : location.id};
+}
+
+// Of the forms that know devices and the CPU only.
+int Number(const MemoryHints::Place& place) {
+  return place.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ? static_cast<int>(CU_DEVICE_CPU) : place.id;
 }
 
 CUresult Prefetch(const ContextRef& context, CUdeviceptr address, size_t bytes, const CUmemLocation& location,
@@ -87,6 +93,8 @@ CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, const CU
   const bool names = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION ||
                      advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
   if (CUresult result = Check(location); names && result != CUDA_SUCCESS) return result;
+  const bool accesses = names && advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+  if (accesses && PlaceOf(location).type == CU_MEM_LOCATION_TYPE_HOST_NUMA) return CUDA_ERROR_INVALID_VALUE;
   ForEachPage(address, bytes, [&](MemoryHints& hints) { Apply(hints, advice, location); });
   return CUDA_SUCCESS;
 }
@@ -121,6 +129,8 @@ CUresult GetRangeAttribute(void* data, size_t bytes, CUmem_range_attribute attri
       *answer = hints.read_mostly ? 1 : 0;
       return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+      *answer = Number(hints.preferred);
+      return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
       *answer = hints.preferred.id;
       return CUDA_SUCCESS;
@@ -128,6 +138,8 @@ CUresult GetRangeAttribute(void* data, size_t bytes, CUmem_range_attribute attri
       *answer = hints.preferred.type;
       return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
+      *answer = Number(hints.prefetched);
+      return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
       *answer = hints.prefetched.id;
       return CUDA_SUCCESS;

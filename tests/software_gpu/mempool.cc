@@ -20,10 +20,11 @@ Registry<CUmemoryPool, MemoryPool>& Pools() {
   return *pools;
 }
 
-MemoryPoolRef MakePool(CUdevice device, bool is_default) {
+MemoryPoolRef MakePool(CUdevice device, bool is_default, bool on_host = false) {
   auto pool = std::make_shared<MemoryPool>();
   pool->device = device;
   pool->is_default = is_default;
+  pool->on_host = on_host;
   pool->handle = Pools().Add(pool);
   return pool;
 }
@@ -37,9 +38,15 @@ MemoryPoolRef DefaultPool(CUdevice device) {
   return (*pools)[static_cast<size_t>(device)];
 }
 
+MemoryPoolRef DefaultHostPool() {
+  static auto* pool = new MemoryPoolRef(MakePool(0, true, true));
+  return *pool;
+}
+
 struct CurrentPools {
   std::mutex mutex;
   std::array<MemoryPoolRef, 16> by_device;  // null: the default pool
+  MemoryPoolRef of_host;
 };
 
 CurrentPools& Current() {
@@ -51,6 +58,21 @@ MemoryPoolRef CurrentPool(CUdevice device) {
   std::lock_guard lock(Current().mutex);
   MemoryPoolRef& pool = Current().by_device[static_cast<size_t>(device)];
   return pool != nullptr ? pool : DefaultPool(device);
+}
+
+MemoryPoolRef CurrentHostPool() {
+  std::lock_guard lock(Current().mutex);
+  return Current().of_host != nullptr ? Current().of_host : DefaultHostPool();
+}
+
+// Calls the one that the location has pools at: the host, which is one node here, or a device.
+template <typename OfHost, typename OfDevice>
+CUresult AtLocation(const CUmemLocation* location, CUmemAllocationType type, const OfHost& of_host,
+                    const OfDevice& of_device) {
+  if (location == nullptr || type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (location->type == CU_MEM_LOCATION_TYPE_HOST) return of_host();
+  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+  return IsDevice(location->id) ? of_device() : CUDA_ERROR_INVALID_DEVICE;
 }
 
 // The allocation is made at once, in the caller's thread; only its release follows the stream's order.
@@ -207,10 +229,42 @@ CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice dev) {
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   return OnPool(__func__, pool, [&](const MemoryPoolRef& found) -> CUresult {
     if (!IsDevice(dev)) return CUDA_ERROR_INVALID_DEVICE;
-    if (found->device != dev) return CUDA_ERROR_INVALID_VALUE;
+    if (found->device != dev || found->on_host) return CUDA_ERROR_INVALID_VALUE;
     std::lock_guard lock(Current().mutex);
     Current().by_device[static_cast<size_t>(dev)] = found;
     return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location, CUmemAllocationType type) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (pool_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto give = [&](const MemoryPoolRef& pool) { return *pool_out = pool->handle, CUDA_SUCCESS; };
+    return AtLocation(
+        location, type, [&] { return give(DefaultHostPool()); },
+        [&] { return give(DefaultPool(location->id)); });
+  });
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool_out, CUmemLocation* location, CUmemAllocationType type) {
+  return OnDevice(__func__, [&]() -> CUresult {
+    if (pool_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto give = [&](const MemoryPoolRef& pool) { return *pool_out = pool->handle, CUDA_SUCCESS; };
+    return AtLocation(
+        location, type, [&] { return give(CurrentHostPool()); },
+        [&] { return give(CurrentPool(location->id)); });
+  });
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  return OnPool(__func__, pool, [&](const MemoryPoolRef& found) -> CUresult {
+    const auto set_host = [&]() -> CUresult {
+      if (!found->on_host) return CUDA_ERROR_INVALID_VALUE;
+      std::lock_guard lock(Current().mutex);
+      Current().of_host = found;
+      return CUDA_SUCCESS;
+    };
+    return AtLocation(location, type, set_host, [&] { return cuDeviceSetMemPool(location->id, pool); });
   });
 }
 
@@ -224,8 +278,8 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
-    if (!IsDevice(poolProps->location.id)) return CUDA_ERROR_INVALID_DEVICE;
-    *pool = MakePool(poolProps->location.id, false)->handle;
+    if (!on_host && !IsDevice(poolProps->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+    *pool = MakePool(on_host ? 0 : poolProps->location.id, false, on_host)->handle;
     return CUDA_SUCCESS;
   });
 }
@@ -235,7 +289,8 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     if (found->is_default) return CUDA_ERROR_INVALID_VALUE;
     Pools().Remove(pool);
     std::lock_guard lock(Current().mutex);
-    MemoryPoolRef& current = Current().by_device[static_cast<size_t>(found->device)];
+    MemoryPoolRef& current =
+        found->on_host ? Current().of_host : Current().by_device[static_cast<size_t>(found->device)];
     if (current == found) current = nullptr;
     return CUDA_SUCCESS;
   });

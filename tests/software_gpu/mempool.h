@@ -15,6 +15,7 @@ struct MemoryPool {
   CUmemoryPool handle = nullptr;
   CUdevice device = 0;
   bool is_default = false;
+  bool on_host = false;
   std::atomic<uint64_t> release_threshold{0};
   std::atomic<int> reuse_event_dependencies{1};
   std::atomic<int> reuse_opportunistic{1};
