@@ -18,9 +18,11 @@
 #include "guest_lib/freed_blocks.h"
 #include "guest_lib/log.h"
 #include "guest_lib/page_exchange.h"
+#include "guest_lib/page_reserve.h"
 #include "guest_lib/pages_aside.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/region_pages.h"
+#include "guest_lib/register_messages.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/registration.h"
 
@@ -34,6 +36,7 @@ struct Run {
   int protection;
   std::byte* alias;            // the file mapping that was here, if it was a shared one
   std::byte* aside = nullptr;  // the anonymous pages that were here, if they wait (pages_aside.h)
+  bool locked = false;         // the program will not have them swapped
 };
 
 struct Registry {
@@ -64,15 +67,6 @@ struct Replacement {
 // On the page before these and on the one after them others have bytes.
 PageRange WholePages(const HostAllocation& range) {
   return {PageCeiling(range.address), PageFloor(range.address + range.bytes)};
-}
-
-std::byte* FreshLike(uint64_t address, uint64_t bytes) {
-  std::byte* at = ReserveLike(address, bytes);
-  if (at == nullptr) return nullptr;
-  void* fresh = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-  if (fresh == at) return at;
-  munmap(at, bytes);
-  return nullptr;
 }
 
 // Private memory in the place of the region's: the pages that wait at `aside`, or fresh ones if that is null.
@@ -115,15 +109,36 @@ bool PutFileBack(const Mapping& mapping, PageRange own, const Run& run, std::byt
   return mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
 }
 
+// Ordinary pages for those of the region's that the program has moved elsewhere (mremap, as realloc does).
+bool PutMovedBack(uint64_t device, uint64_t inode, const Run& run) {
+  constexpr uint64_t kAddressSpace = uint64_t{1} << 47;
+  std::vector<Mapping> mappings;
+  ReadMappings(0, kAddressSpace, &mappings);
+  bool all = true;
+  for (Mapping mapping : mappings) {
+    const uint64_t from = std::max(mapping.offset, run.offset);
+    const uint64_t to = std::min(mapping.offset + (mapping.end - mapping.begin), run.offset + run.bytes);
+    if (mapping.device != device || mapping.inode != inode || from >= to) continue;
+    mapping.begin += from - mapping.offset;
+    mapping.end = mapping.begin + (to - from);
+    mapping.offset = from;
+    const PageRange own{0, kAddressSpace};
+    const bool back = run.alias != nullptr ? PutFileBack(mapping, own, run, run.alias + (from - run.offset))
+                                           : PutAnonymousBack(mapping, own, nullptr);
+    all = all && back;
+  }
+  return all;
+}
+
 // Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
-// its memory, or mapped something else there. False: some are the region's still, and nobody else may have
-// them.
+// its memory, moved it, or mapped something else there. False: some are the region's still, and nobody else
+// may have them.
 bool PutBack(Connection& connection, PageRange own, uint64_t begin, const Run& run) {
   uint64_t device = 0, inode = 0;
   std::vector<Mapping> mappings;
   bool all = connection.RegionFile(&device, &inode);
   if (all) ReadMappings(begin, begin + run.bytes, &mappings);
-  uint64_t at = begin;  // what waits for this and what follows
+  uint64_t at = begin, in_place = 0;  // what waits for this and what follows
   const auto drop_aside = [&](uint64_t end) {
     if (run.aside != nullptr && at < end) DropAside(run.aside + (at - begin), end - at);
   };
@@ -132,19 +147,39 @@ bool PutBack(Connection& connection, PageRange own, uint64_t begin, const Run& r
     if (mapping.device != device || mapping.inode != inode || mapping.offset != run.offset + skip) continue;
     drop_aside(mapping.begin);
     at = mapping.end;
+    in_place += mapping.end - mapping.begin;
     const bool back = run.alias != nullptr
                           ? PutFileBack(mapping, own, run, run.alias + skip)
                           : PutAnonymousBack(mapping, own, run.aside != nullptr ? run.aside + skip : nullptr);
+    // A shared mapping is locked still: it was only elsewhere.
+    if (back && run.locked && run.alias == nullptr)
+      mlock(reinterpret_cast<void*>(mapping.begin), mapping.end - mapping.begin);
     all = all && back;
   }
   drop_aside(begin + run.bytes);
+  if (in_place < run.bytes && inode != 0) all = PutMovedBack(device, inode, run) && all;
   return all;
+}
+
+void WarnOfSharedMemory() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    Complain(
+        "shared memory is registered: until it no longer is, other processes do not see what this one writes, "
+        "and what they write is lost");
+  });
 }
 
 bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
   const uint64_t bytes = mapping.end - mapping.begin;
-  Run run{bytes, job.offset + (mapping.begin - job.pages.begin), mapping.protection, nullptr, nullptr};
+  Run run{bytes,
+          job.offset + (mapping.begin - job.pages.begin),
+          mapping.protection,
+          nullptr,
+          nullptr,
+          IsLocked(mapping)};
   if (mapping.shared) {
+    if ((mapping.protection & PROT_WRITE) != 0) WarnOfSharedMemory();
     void* alias = mremap(reinterpret_cast<void*>(mapping.begin), 0, bytes, MREMAP_MAYMOVE);
     if (alias == MAP_FAILED) return false;
     run.alias = static_cast<std::byte*>(alias);
@@ -165,7 +200,7 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
     return true;
   }
   if (run.aside != nullptr) DropAside(run.aside + done, bytes - done);
-  const Run replaced{done, run.offset, run.protection, run.alias, run.aside};
+  const Run replaced{done, run.offset, run.protection, run.alias, run.aside, run.locked};
   if (done != 0 && !PutBack(job.connection, job.own, mapping.begin, replaced)) job.stuck = true;
   if (fresh != nullptr) munmap(fresh + done, bytes - done);
   if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
@@ -212,9 +247,12 @@ std::vector<std::pair<uint64_t, Run>> TakeRuns(PageRange pages) {
     if (end <= pages.begin) continue;
     auto part = [&](uint64_t from, uint64_t to) {
       const uint64_t skip = from - begin;
-      return Run{to - from, run.offset + skip, run.protection,
+      return Run{to - from,
+                 run.offset + skip,
+                 run.protection,
                  run.alias != nullptr ? run.alias + skip : nullptr,
-                 run.aside != nullptr ? run.aside + skip : nullptr};
+                 run.aside != nullptr ? run.aside + skip : nullptr,
+                 run.locked};
     };
     const uint64_t from = std::max(begin, pages.begin), to = std::min(end, pages.end);
     taken.emplace_back(from, part(from, to));
@@ -292,43 +330,6 @@ void AfterForkInChild() {
   EndFork();
 }
 
-// ---- messages ----
-
-// The host maps and registers the region's pages while they still get their bytes here.
-class PendingRegistration {
- public:
-  explicit PendingRegistration(const RegisterBody& body) {
-    Writer w = lease_.Begin(sizeof body);
-    if (w.ok()) w.Put(body);
-    sent_ = lease_.Send(Op::kRegisterHost, w);
-  }
-  bool sent() const { return sent_ == CUDA_SUCCESS; }
-  CUresult Finish(uint64_t* device_address) {
-    if (!sent()) return sent_;
-    Reader reply;
-    const CUresult result = lease_.Await(&reply);
-    if (result == CUDA_SUCCESS) *device_address = reply.Get<uint64_t>();
-    return result;
-  }
-
- private:
-  ChannelLease lease_;
-  CUresult sent_ = CUDA_SUCCESS;
-};
-
-// `meanwhile` is done while the host is at it.
-template <typename Work>
-CUresult SendUnregister(uint64_t address, Work meanwhile) {
-  ChannelLease lease;
-  const RegisterBody body{.address = address, .bytes = 0, .offset = 0, .flags = 0, .writable = 0};
-  Writer w = lease.Begin(sizeof body);
-  if (w.ok()) w.Put(body);
-  if (const CUresult result = lease.Send(Op::kUnregisterHost, w)) return result;
-  meanwhile();
-  Reader reply;
-  return lease.Await(&reply);
-}
-
 // ---- registering ----
 
 void Remember(const HostAllocation& range) {
@@ -354,13 +355,6 @@ CUresult Examine(const HostAllocation& range, std::vector<Mapping>* mappings) {
     }
   }
   return CUDA_SUCCESS;
-}
-
-bool AllWritable(const std::vector<Mapping>& mappings) {
-  for (const Mapping& mapping : mappings) {
-    if ((mapping.protection & PROT_WRITE) == 0) return false;
-  }
-  return true;
 }
 
 // The mappings as far as they lie in `pages`.
@@ -464,6 +458,13 @@ CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
   if (FindHost(address, &known) || FindHost(address + bytes - 1, &known)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<Mapping> mappings;
   if (const CUresult result = Examine(range, &mappings)) return result;
+  bool changed = false;
+  if (session.transport().shares_memory()) {
+    if (const CUresult result = LeaveReservedPages(mappings, &changed)) return result;
+  }
+  if (changed) {
+    if (const CUresult result = Examine(range, &mappings)) return result;
+  }
   // Natively the whole device is waited for, here by the worker's driver.
   const CUresult result =
       session.transport().shares_memory() ? RegisterInPlace(&range, mappings) : DrainDevice();

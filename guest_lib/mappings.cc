@@ -56,6 +56,8 @@ bool ReadMapsText(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) 
     mapping.offset = offset + (covered - from);
     mapping.device = makedev(major, minor);
     mapping.inode = inode;
+    // As Linux names it where there is no file; what has one must be asked for its page size.
+    if (head.find("/anon_hugepage") != std::string::npos) mapping.page_bytes = 2u << 20;
     mappings->push_back(mapping);
     covered = mapping.end;
   }
@@ -102,7 +104,8 @@ bool AskForMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings
                          .shared = has(kShared),
                          .offset = query.offset + (from - query.begin),
                          .device = makedev(query.device_major, query.device_minor),
-                         .inode = query.inode});
+                         .inode = query.inode,
+                         .page_bytes = query.page_bytes});
     at = query.end;
   }
   close(file);
@@ -117,6 +120,19 @@ bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) 
   if (AskForMappings(begin, end, mappings, &whole)) return whole;
   mappings->clear();
   return ReadMapsText(begin, end, mappings);
+}
+
+bool AllWritable(const std::vector<Mapping>& mappings) {
+  for (const Mapping& mapping : mappings) {
+    if ((mapping.protection & PROT_WRITE) == 0) return false;
+  }
+  return true;
+}
+
+bool IsLocked(const Mapping& mapping) {
+  // It does nothing else.
+  return msync(reinterpret_cast<void*>(mapping.begin), mapping.end - mapping.begin, MS_INVALIDATE) != 0 &&
+         errno == EBUSY;
 }
 
 }  // namespace causeway::guest

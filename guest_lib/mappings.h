@@ -13,9 +13,14 @@ struct Mapping {
   bool shared;
   uint64_t offset;  // of `begin` in its file
   uint64_t device, inode;
+  uint64_t page_bytes = 4096;  // more: of the machine's reserve of huge pages
 };
 
 // What is mapped of [begin, end), in order. False if a page of it is not.
 bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings);
+
+bool AllWritable(const std::vector<Mapping>& mappings);
+// Whether the program will not have it swapped (mlock).
+bool IsLocked(const Mapping& mapping);
 
 }  // namespace causeway::guest

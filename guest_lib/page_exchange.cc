@@ -338,6 +338,15 @@ std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
   return reinterpret_cast<std::byte*>(start + skip);
 }
 
+std::byte* FreshLike(uint64_t address, uint64_t bytes) {
+  std::byte* at = ReserveLike(address, bytes);
+  if (at == nullptr) return nullptr;
+  void* fresh = mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (fresh == at) return at;
+  munmap(at, bytes);
+  return nullptr;
+}
+
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done) {
   const std::lock_guard lock(exchange_mutex);
   InstallFaultHandler(FaultOwner::kPageExchange, ClaimFault);

@@ -22,6 +22,9 @@ namespace causeway::guest {
 // page tables can then be moved from one to the other. Null if there is none.
 std::byte* ReserveLike(uint64_t address, uint64_t bytes);
 
+// The same with anonymous memory in it, all zeros.
+std::byte* FreshLike(uint64_t address, uint64_t bytes);
+
 // What must happen before they can be written at no more than a fault here and there.
 enum class PageSource { kMapped, kMade, kThere };  // a file's; zeroed ones; nothing
 
