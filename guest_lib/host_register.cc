@@ -165,8 +165,8 @@ void WarnOfSharedMemory() {
   static std::once_flag once;
   std::call_once(once, [] {
     Complain(
-        "shared memory is registered: until it no longer is, other processes do not see what this one writes, "
-        "and what they write is lost");
+        "shared memory is registered: until it no longer is, other processes do not see what this one "
+        "writes, and what they write is lost");
   });
 }
 

@@ -22,6 +22,9 @@ TEST_F(HostMemoryTest, AllocationFlagsAndErrors) {
     std::memset(memory, 1, 5000);
     OK(cuMemHostGetFlags(&got, memory));
     EXPECT_EQ(got, flags | CU_MEMHOSTALLOC_DEVICEMAP);
+    unsigned inside = 99;
+    Say("inside" + std::to_string(flags), cuMemHostGetFlags(&inside, static_cast<char*>(memory) + 4999));
+    Say("flags inside" + std::to_string(flags), inside);
     OK(cuMemFreeHost(memory));
   }
   unsigned got = 0;
@@ -66,6 +69,42 @@ TEST_F(HostMemoryTest, ManySizes) {
   }
   for (auto [memory, bytes] : blocks) {
     for (size_t i = 1; i < bytes; i += 97) ASSERT_EQ(memory[i], memory[0]);
+  }
+}
+
+// One copy over all of a block, wherever it lies: the driver refuses one that leaves what is registered as
+// one.
+TEST_F(HostMemoryTest, WholeBlocksAreCopied) {
+  constexpr size_t kMost = 18 << 20, kAll = 120 << 20;
+  CUdeviceptr device = 0;
+  OK(cuMemAlloc(&device, kMost));
+  std::vector<std::pair<char*, size_t>> blocks;
+  size_t total = 0;
+  for (size_t i = 0; total < kAll; ++i) {
+    // Every size class, from small to those that have an arena of their own.
+    const size_t bytes =
+        i % 9 == 0 ? kMost - i * 4096 : 1000 + (i * 2654435761u) % (size_t{1} << (12 + i % 12));
+    void* memory = nullptr;
+    OK(cuMemHostAlloc(&memory, bytes, 0));
+    blocks.emplace_back(static_cast<char*>(memory), bytes);
+    total += bytes;
+    if (i % 5 != 4) continue;
+    OK(cuMemFreeHost(blocks[blocks.size() / 2].first));  // what comes next finds gaps
+    total -= blocks[blocks.size() / 2].second;
+    blocks.erase(blocks.begin() + static_cast<long>(blocks.size() / 2));
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto [memory, bytes] = blocks[i];
+    OK(cuMemsetD8Async(device, static_cast<unsigned char>(i), bytes, nullptr));
+    OK(cuMemcpyDtoHAsync(memory, device, bytes, nullptr));
+  }
+  OK(cuStreamSynchronize(nullptr));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto [memory, bytes] = blocks[i];
+    ASSERT_EQ(memory[0], static_cast<char>(i)) << i;
+    ASSERT_EQ(std::memcmp(memory, memory + 1, bytes - 1), 0) << i << " of " << bytes;
+    OK(cuMemcpyHtoD(device, memory, bytes));
+    OK(cuMemFreeHost(memory));
   }
 }
 

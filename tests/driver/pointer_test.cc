@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Census category unified memory: what can be asked about a pointer.
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tests/driver/driver_test.h"
 
 namespace causeway::driver_test {
@@ -59,6 +63,56 @@ TEST_F(PointerTest, PinnedMemory) {
   }
   OK(cuMemFreeHost(memory));
   Ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, CUDA_ERROR_INVALID_VALUE);
+}
+
+// Every attribute of memory that the program and the device share: at its beginning, inside and at its last
+// byte, with addresses as distances and handles as whether there is one.
+TEST_F(PointerTest, EveryAttributeOfHostMemory) {
+  NEEDS_SHARED_MEMORY();
+  constexpr size_t kBytes = 3 << 20;
+  const auto say = [this](const std::string& what, CUdeviceptr base, CUdeviceptr address) {
+    for (int attribute = 1; attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE; ++attribute) {
+      if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) continue;
+      uint64_t value = 0;
+      const CUresult result =
+          cuPointerGetAttribute(&value, static_cast<CUpointer_attribute>(attribute), address);
+      switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+          value = value == reinterpret_cast<uint64_t>(context_) ? 1 : value == 0 ? 0 : 2;
+          break;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+          if (value != 0) value -= base;
+          break;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+          value = value != 0;
+          break;
+        default:
+          break;
+      }
+      Say(what + " " + std::to_string(attribute), std::to_string(result) + ":" + std::to_string(value));
+    }
+  };
+  void *pinned = nullptr, *combined = nullptr;
+  OK(cuMemHostAlloc(&pinned, kBytes, 0));
+  OK(cuMemHostAlloc(&combined, kBytes, CU_MEMHOSTALLOC_WRITECOMBINED | CU_MEMHOSTALLOC_PORTABLE));
+  std::vector<char> ordinary(kBytes);
+  OK(cuMemHostRegister(ordinary.data(), kBytes, 0));
+  for (const auto& [name, memory] : {std::pair{"pinned", pinned},
+                                     {"combined", combined},
+                                     {"registered", static_cast<void*>(ordinary.data())}}) {
+    const auto base = reinterpret_cast<CUdeviceptr>(memory);
+    say(name, base, base);
+    say(std::string(name) + " inside", base, base + 12345);
+    say(std::string(name) + " last", base, base + kBytes - 1);
+  }
+  OK(cuMemHostUnregister(ordinary.data()));
+  OK(cuMemFreeHost(combined));
+  OK(cuMemFreeHost(pinned));
 }
 
 TEST_F(PointerTest, PoolsAndVariables) {

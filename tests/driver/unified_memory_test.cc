@@ -128,6 +128,25 @@ TEST_F(UnifiedMemoryTest, Prefetch) {
   }
 }
 
+TEST_F(UnifiedMemoryTest, NodesOfTheHost) {
+  int node = -1;
+  OK(cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0));
+  if (node < 0) GTEST_SKIP() << "the host is one node";
+  const CUmemLocation there = Location(CU_MEM_LOCATION_TYPE_HOST_NUMA, node),
+                      current = Location(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0);
+  values()[3] = 3;
+  OK(cuMemPrefetchAsync(memory_, kBytes, there, 0, stream_));
+  EXPECT_EQ(Attribute(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE), CU_MEM_LOCATION_TYPE_HOST_NUMA);
+  EXPECT_EQ(Attribute(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID), node);
+  OK(cuMemAdvise(memory_, kBytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, there));
+  EXPECT_EQ(Attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE), CU_MEM_LOCATION_TYPE_HOST_NUMA);
+  EXPECT_EQ(Attribute(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID), node);
+  OK(cuMemPrefetchAsync(memory_, kBytes, current, 0, stream_));
+  OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(values()[3], 3u);
+  EXPECT_EQ(cuMemAdvise(memory_, kBytes, CU_MEM_ADVISE_SET_ACCESSED_BY, there), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(UnifiedMemoryTest, Advice) {
   auto* v1 = SymbolAs<CUresult(CUdeviceptr, size_t, CUmem_advise, CUdevice)>("cuMemAdvise");
   const CUmemLocation host = Location(CU_MEM_LOCATION_TYPE_HOST, 0);

@@ -158,13 +158,13 @@ class AccountingTest : public ::testing::Test {
   AccountPage* page_;  // stays: what one test leaves to be counted is the next one's no more
 };
 
-TEST_F(AccountingTest, AMillionCallsOfManyThreadsEndWithNothing) {
+TEST_F(AccountingTest, MillionsOfCallsOfManyThreadsEndWithNothing) {
   page_->Begin(64 * kMib);
   std::atomic<uint64_t> refused{0};
   const auto work = [&](uint32_t seed) {
     std::minstd_rand random(seed);
     std::vector<CUdeviceptr> held;
-    for (int i = 0; i < 250'000; ++i) {
+    for (int i = 0; i < 750'000; ++i) {
       CUdeviceptr address = 0;
       if (random() % 2 == 0 && held.size() < 200) {
         const CUresult result =
@@ -188,6 +188,85 @@ TEST_F(AccountingTest, AMillionCallsOfManyThreadsEndWithNothing) {
   EXPECT_EQ(Held(), 0u);
   EXPECT_TRUE(books.linear.empty());
   EXPECT_EQ(page_->cell(3).refused.load(), refused.load());
+}
+
+// Linear memory, a pool's, and physical memory that is released before or after it is unmapped.
+TEST_F(AccountingTest, MillionsOfCallsOfEveryKindEndWithNothing) {
+  constexpr uint64_t kLimit = 256 * kMib;
+  constexpr uint64_t kRounds = 400'000;  // of each thread
+  page_->Begin(kLimit);
+  CUmemoryPool pool = nullptr;
+  CUmemPoolProps pool_properties{};
+  pool_properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  ASSERT_EQ(ROW(cuMemPoolCreate)(&pool, &pool_properties), CUDA_SUCCESS);
+  std::atomic<uint64_t> calls{0};
+  const auto work = [&](uint32_t seed) {
+    struct One {
+      uint32_t kind;
+      uint64_t id, bytes;
+    };
+    std::minstd_rand random(seed);
+    std::vector<One> held;
+    const auto give_back = [&](const One& one) {
+      if (one.kind == 0) {
+        ASSERT_EQ(ROW(cuMemFree_v2)(one.id), CUDA_SUCCESS);
+      } else if (one.kind == 1) {
+        ASSERT_EQ(ROW(cuMemFreeAsync)(one.id, nullptr), CUDA_SUCCESS);
+      } else {
+        ASSERT_EQ(ROW(cuMemUnmap)(one.id << 20, one.bytes), CUDA_SUCCESS);
+        if (one.kind == 3) {
+          ASSERT_EQ(ROW(cuMemRelease)(one.id), CUDA_SUCCESS);
+        }
+      }
+    };
+    CUmemAllocationProp properties{};
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      if (random() % 2 == 0 && held.size() < 100) {
+        One one{static_cast<uint32_t>(random() % 4), 0, 1 + random() % (random() % 8 == 0 ? 3 * kMib : 9000)};
+        CUresult result = CUDA_SUCCESS;
+        if (one.kind == 0) {
+          CUdeviceptr address = 0;
+          result = ROW(cuMemAlloc_v2)(&address, one.bytes);
+          one.id = address;
+        } else if (one.kind == 1) {
+          CUdeviceptr address = 0;
+          result = ROW(cuMemAllocFromPoolAsync)(&address, one.bytes, pool, nullptr);
+          one.id = address;
+        } else {
+          CUmemGenericAllocationHandle memory = 0;
+          one.bytes = 2 * kMib;
+          result = ROW(cuMemCreate)(&memory, one.bytes, &properties, 0);
+          one.id = memory;
+          if (result == CUDA_SUCCESS) {
+            ASSERT_EQ(ROW(cuMemMap)(one.id << 20, one.bytes, 0, memory, 0), CUDA_SUCCESS);
+            if (one.kind == 2) {
+              ASSERT_EQ(ROW(cuMemRelease)(memory), CUDA_SUCCESS);
+            }
+            calls += 3;  // with its end
+          }
+        }
+        ASSERT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY) << result;
+        if (result == CUDA_SUCCESS) held.push_back(one);
+      } else if (!held.empty()) {
+        std::swap(held[random() % held.size()], held.back());
+        give_back(held.back());
+        held.pop_back();
+      }
+      if (i % 50 == 0) {
+        ASSERT_LE(Held(), kLimit);
+      }
+    }
+    calls += kRounds;
+    for (const One& one : held) give_back(one);
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t i = 1; i <= 6; ++i) threads.emplace_back(work, i);
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(ROW(cuMemPoolTrimTo)(pool, 0), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 0u) << "after " << calls.load() << " calls";
+  EXPECT_GT(calls.load(), 2'000'000u);
+  EXPECT_EQ(ROW(cuMemPoolDestroy)(pool), CUDA_SUCCESS);
 }
 
 TEST_F(AccountingTest, WhatTheDriverRefusesStaysHeld) {

@@ -77,6 +77,31 @@ TEST(CopyThreads, JobsDoNotWaitForEachOther) {
   first.join();
 }
 
+// More jobs than helpers: these do parts of all in turns, so that none waits for the end of another.
+TEST(CopyThreads, JobsShareTheirHelpers) {
+  constexpr uint64_t kParts = 1'000'000'000, kCounted = 4000;  // never all of them
+  class Job final : public CopyJob {
+   public:
+    ~Job() override { Leave(); }
+    std::atomic<uint64_t> done{0};
+
+   private:
+    void Do(uint64_t) override { done.fetch_add(1); }
+  } jobs[4];
+  for (Job& job : jobs) {
+    job.Join(3);
+    job.Offer(kParts);
+  }
+  uint64_t before[4], by[4] = {}, all = 0;
+  for (int i = 0; i < 4; ++i) before[i] = jobs[i].done;
+  while (all < kCounted) {
+    std::this_thread::yield();
+    all = 0;
+    for (int i = 0; i < 4; ++i) all += by[i] = jobs[i].done - before[i];
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_GT(by[i], all / 8) << "job " << i << " of " << all << " parts";
+}
+
 // Helpers come and go while parts are offered.
 TEST(CopyThreads, AsManyHelpersAsAreWanted) {
   constexpr uint64_t kParts = 3000;

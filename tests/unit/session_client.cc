@@ -98,6 +98,25 @@ void CopyForever(Guest& guest, bool pinned) {
   (void)guest;
 }
 
+// The other kinds of region memory: of a pool on the host, whose last block nobody asks for again, and
+// coherent managed memory.
+CUresult TakeAndReturnOthers() {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_HOST;
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr pooled = 0, managed = 0;
+  CUresult result = DRIVER(cuMemPoolCreate)(&pool, &properties);
+  if (result == CUDA_SUCCESS)
+    result = DRIVER(cuMemAllocFromPoolAsync)(&pooled, 18u << 20, pool, CU_STREAM_PER_THREAD);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuMemAllocManaged)(&managed, 17u << 20, CU_MEM_ATTACH_HOST);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuMemsetD8Async)(pooled, 1, 1000, CU_STREAM_PER_THREAD);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuMemFreeAsync)(pooled, CU_STREAM_PER_THREAD);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuMemFree)(managed);
+  if (result == CUDA_SUCCESS) result = DRIVER(cuMemPoolDestroy)(pool);
+  return result;
+}
+
 // Memory of the program that is registered and unregistered until a call fails or `rounds` are over. Whatever
 // happens, it keeps its bytes.
 CUresult RegisterRepeatedly(CUcontext context, unsigned seed, unsigned rounds) {
@@ -109,6 +128,7 @@ CUresult RegisterRepeatedly(CUcontext context, unsigned seed, unsigned rounds) {
     void *small = nullptr, *large = nullptr;
     result = DRIVER(cuMemHostRegister)(memory.data() + seed, (words - 2 * seed) * 4, 0);
     if (result == CUDA_SUCCESS) result = DRIVER(cuMemHostAlloc)(&small, 1000 + round * 4000 % 900'000, 0);
+    if (result == CUDA_SUCCESS) result = TakeAndReturnOthers();
     if (result == CUDA_SUCCESS) result = DRIVER(cuMemHostAlloc)(&large, 17u << 20, 0);
     if (result == CUDA_SUCCESS) result = DRIVER(cuMemHostUnregister)(memory.data() + seed);
     if (result == CUDA_SUCCESS) result = DRIVER(cuMemFreeHost)(large);
@@ -130,6 +150,65 @@ CUresult RegisterInThreads(const Guest& guest, unsigned rounds) {
     if (result != results[0]) return CUDA_ERROR_UNKNOWN;
   }
   return results[0];
+}
+
+// A pool on the host with memory that was freed while its stream was busy, and that nobody has looked at
+// since.
+CUmemoryPool PoolWithFreedMemory(size_t bytes) {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_HOST;
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr pooled = 0;
+  void* word = nullptr;
+  Need("pool", DRIVER(cuMemPoolCreate)(&pool, &properties));
+  Need("word", DRIVER(cuMemHostAlloc)(&word, 64, 0));
+  std::memset(word, 0, 64);
+  Need("allocate", DRIVER(cuMemAllocFromPoolAsync)(&pooled, bytes, pool, nullptr));
+  Need("wait", DRIVER(cuStreamWaitValue32)(nullptr, reinterpret_cast<CUdeviceptr>(word), 1, 0));
+  Need("free", DRIVER(cuMemFreeAsync)(pooled, nullptr));
+  *static_cast<volatile unsigned*>(word) = 1;
+  Need("synchronize", DRIVER(cuStreamSynchronize)(nullptr));
+  return pool;
+}
+
+// Takes all of the region. What is there works on, in all ways; what needs more is refused until some is
+// freed.
+int FillRegion(Guest& guest) {
+  constexpr size_t kBytes = 8u << 20;
+  const CUmemoryPool pool = PoolWithFreedMemory(2 * kBytes);
+  std::vector<char*> blocks;
+  CUresult result = CUDA_SUCCESS;
+  for (void* block = nullptr; (result = DRIVER(cuMemHostAlloc)(&block, kBytes, 0)) == CUDA_SUCCESS;) {
+    blocks.push_back(static_cast<char*>(block));
+    std::memset(block, static_cast<int>(blocks.size()), kBytes);
+  }
+  Say("full", result);
+  CUdeviceptr pooled = 0;
+  Say("pooled", DRIVER(cuMemAllocFromPoolAsync)(&pooled, 2 * kBytes, pool, nullptr));
+  std::vector<char> ordinary(kBytes + 4096, 'o');
+  CUdeviceptr device = 0;
+  Say("register", DRIVER(cuMemHostRegister)(ordinary.data(), kBytes, 0));
+  Say("ordinary", ordinary[0] == 'o' && ordinary[kBytes - 1] == 'o');
+  Need("device", DRIVER(cuMemAlloc)(&device, kBytes));
+  Need("to device", DRIVER(cuMemcpyHtoD)(device, ordinary.data(), kBytes));
+  Need("from pinned", DRIVER(cuMemcpyHtoDAsync)(device, blocks[1], 1000, nullptr));
+  std::vector<char> back(kBytes);
+  Need("to host", DRIVER(cuMemcpyDtoH)(back.data(), device, kBytes));
+  Say("copied", back[999] == 2 && back[1000] == 'o' && back[kBytes - 1] == 'o');
+  Need("launch", guest.Launch());
+  CUmodule module = nullptr;
+  Need("module", DRIVER(cuModuleLoadData)(&module, kPtx));
+  Need("synchronize", DRIVER(cuCtxSynchronize)());
+  Need("free", DRIVER(cuMemFreeHost)(blocks.back()));
+  blocks.pop_back();
+  Say("again", DRIVER(cuMemHostRegister)(ordinary.data(), kBytes / 2, 0));
+  bool kept = true;
+  for (size_t i = 0; i < blocks.size(); ++i)
+    kept =
+        kept && blocks[i][0] == static_cast<char>(i + 1) && blocks[i][kBytes - 1] == static_cast<char>(i + 1);
+  Say("kept", kept);
+  return 0;
 }
 
 // As many rounds as its standard input has lines; says when nothing is held any more.
@@ -197,6 +276,20 @@ int Lose(Guest& guest, const std::string& how) {
     Say("started", getpid());
     const CUresult result = RegisterInThreads(guest, ~0u);
     guest.SayLoss(result, Clock::now());
+  } else if (how == "images") {  // each one new, so that each is sent and kept
+    std::string text = kPtx + std::string(3u << 20, '\n');
+    Say("started", getpid());
+    CUresult result = CUDA_SUCCESS;
+    auto before = Clock::now();
+    for (unsigned round = 0; result == CUDA_SUCCESS; ++round) {
+      CUmodule module = nullptr;
+      before = Clock::now();
+      text.replace(text.size() - 16, 16, "\n//" + std::to_string(getpid() * 10'000ul + round));
+      text.resize(sizeof kPtx - 1 + (3u << 20), '\n');
+      result = DRIVER(cuModuleLoadData)(&module, text.c_str());
+      if (result == CUDA_SUCCESS) result = DRIVER(cuModuleUnload)(module);
+    }
+    guest.SayLoss(result, before);
   } else if (how == "managed") {  // pages come all the time, for the program and for system calls
     constexpr size_t kBytes = 16u << 20;
     CUdeviceptr memory = 0;
@@ -335,6 +428,7 @@ int main(int argc, char** argv) {
   if (mode == "init") return Say("init", DRIVER(cuInit)(0)), 0;
   guest.Start();
   if (mode == "register") return RegisterInRounds(guest);
+  if (mode == "full") return FillRegion(guest);
   if (mode == "copy") CopyForever(guest, argument == "pinned");
   if (mode == "compute") {
     std::atomic<bool> end{false};

@@ -127,18 +127,42 @@ class Deaths(sessions.Sessions):
         self.assertEqual((out, err, code), ([], [], 0))
         self.wait_idle()
 
+    def kill_guests_that(self, what, rounds=4, **environment):
+        for round_number in range(rounds):
+            client = Client(self, self.address, "lose", what, **environment)
+            client.started()
+            self.kill_guest(client, 0.05 + 0.03 * round_number)
+        self.wait_idle()
+
     def test_killed_while_registering(self):
         self.start()
-        for round_number in range(4):
-            client = Client(self, self.address, "lose", "register")
-            client.started()
-            worker = self.worker_of(client)
-            time.sleep(0.05 + 0.03 * round_number)
-            client.process.kill()
-            client.process.wait()
-            self.wait("the worker to end with its guest", lambda worker=worker: not alive(worker))
-        self.wait_idle()
-        self.assertEqual(self.status()["accounts"], [])
+        self.kill_guests_that("register")
+
+    def test_killed_while_managed_pages_come(self):
+        self.start()
+        for form, faults in ("migrating", "userfaultfd"), ("migrating", "signals"), ("coherent", "signals"):
+            with self.subTest(form, faults=faults):
+                self.kill_guests_that("managed", CAUSEWAY_MANAGED=form, CAUSEWAY_MANAGED_FAULTS=faults)
+
+    def images(self):
+        """How many images the daemon says that it keeps, and how many it has."""
+        files = [os.readlink(link) for link in pathlib.Path(f"/proc/{self.daemon.pid}/fd").iterdir() if os.path.lexists(link)]
+        return self.status()["images"]["kept"], sum("causeway-image" in file for file in files)
+
+    def test_killed_while_images_travel(self):
+        self.start(more="image_cache_mib = 16\n")
+        self.kill_guests_that("images", rounds=6)
+        kept, there = self.images()
+        self.assertEqual(kept, there, "images that nobody counts")
+        self.assertLessEqual(kept, 5, "more than the 16 MiB have room for")
+        self.assertGreater(kept, 0)
+        self.expect_working()
+
+    def test_worker_killed_while_images_travel(self):
+        self.lose_worker("images")
+        kept, there = self.images()
+        self.assertEqual(kept, there, "images that nobody counts")
+        self.expect_working()
 
     def test_worker_killed_while_registering(self):
         self.lose_worker("register")  # the client compares its memory
@@ -365,6 +389,16 @@ class Deaths(sessions.Sessions):
         self.assertTrue(err, "a refused allocation needs its sentence")
         self.assertIn("no room for 62914560 bytes of pinned memory", err[0])
         self.assertIn("no room for 104857600 bytes of pinned memory", err[1])
+        self.wait_idle()
+
+    def test_full_region_refuses_only_what_needs_more(self):
+        self.start(region_mib=64)
+        out, err, code = Client(self, self.address, "full").result()
+        self.assertEqual((out, code), (["full 2", "pooled 2", "register 2", "ordinary 1", "copied 1", "again 0", "kept 1"], 0), err)
+        setting = "in the shared region of 64 MiB: raise region_mib (or local_region_mib) in causewayd's configuration"
+        refused = (8 << 20, "pinned"), (16 << 20, "pinned"), (8 << 20, "registered")
+        self.assertEqual([line[line.index("no room"):] for line in err],
+                         [f"no room for {bytes_} bytes of {kind} memory {setting}" for bytes_, kind in refused])
         self.wait_idle()
 
 

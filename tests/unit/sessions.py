@@ -151,10 +151,10 @@ class Sessions(unittest.TestCase):
         return len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
 
     def wait_idle(self):
-        """No session, one spare worker and no other child, no region memory held by the daemon."""
+        """No session, nothing in any account, one spare worker and no other child, no region memory held by the daemon."""
         def idle():
             status = self.status()
-            return (not status["sessions"] and status["workers"]["spare_ready"] == 1
+            return (not status["sessions"] and not status["accounts"] and status["workers"]["spare_ready"] == 1
                     and status["workers"]["all"] == 1 and len(children(self.daemon.pid)) == 1)
         self.wait("the daemon to be idle", idle)
         for holder in {self.daemon.pid} | children(self.daemon.pid):
