@@ -42,6 +42,7 @@ bool TakeLive(CUdeviceptr address) {
 
 // Which of the host's places it is; none of them is the current thread's own.
 CUresult NodeOf(const CUmemLocation& location, Node* node) {
+  if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) return CUDA_ERROR_NOT_SUPPORTED;
   *node = location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ? location.id : -1;
   const bool is_one = location.type == CU_MEM_LOCATION_TYPE_HOST || *node >= 0;
   return is_one ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -97,7 +98,7 @@ CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   Node node = -1;
-  if (const CUresult result = NodeOf(properties.location, &node)) return result;
+  if (NodeOf(properties.location, &node) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
   if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
   if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   const Object* context = CurrentContextObject();

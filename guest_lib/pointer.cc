@@ -6,6 +6,7 @@
 #include "guest_lib/host_pool.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
+#include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
 namespace {
@@ -17,6 +18,7 @@ struct Pointer {
   int device = 0;
   uint64_t id = 0;
   uint64_t start = 0, bytes = 0;
+  uint64_t mapping_start = 0, mapping_bytes = 0;
   CUdeviceptr device_address = 0;
   void* host_address = nullptr;
   bool from_pool = false;
@@ -24,6 +26,20 @@ struct Pointer {
   bool managed = false;
   bool sync_memops = false;
 };
+
+// What the driver would have mapped for it: of registered memory whole pages, of pinned memory its own large
+// ones.
+void DescribeMapping(const HostAllocation& host, Pointer* pointer) {
+  constexpr uint64_t kDriverPage = 2u << 20;
+  pointer->mapping_start = host.address;
+  pointer->mapping_bytes = host.bytes;
+  if (host.kind == HostKind::kRegistered) {
+    pointer->mapping_start = PageFloor(host.address);
+    pointer->mapping_bytes = PageCeiling(host.address + host.bytes) - pointer->mapping_start;
+  } else if (host.kind == HostKind::kPinned) {
+    pointer->mapping_bytes = (host.bytes + kDriverPage - 1) / kDriverPage * kDriverPage;
+  }
+}
 
 bool Describe(CUdeviceptr address, Pointer* pointer) {
   DeviceAllocation device;
@@ -33,6 +49,8 @@ bool Describe(CUdeviceptr address, Pointer* pointer) {
     pointer->id = device.id;
     pointer->start = device.address;
     pointer->bytes = device.bytes;
+    pointer->mapping_start = device.address;
+    pointer->mapping_bytes = device.bytes;
     pointer->device_address = address;
     pointer->from_pool = device.from_pool;
     pointer->pool = device.pool;
@@ -48,6 +66,7 @@ bool Describe(CUdeviceptr address, Pointer* pointer) {
   pointer->id = host.id;
   pointer->start = host.address;
   pointer->bytes = host.bytes;
+  DescribeMapping(host, pointer);
   pointer->device_address = host.device_address == 0 ? 0 : host.device_address + (address - host.address);
   pointer->host_address = reinterpret_cast<void*>(address);
   pointer->sync_memops = host.sync_memops;
@@ -97,11 +116,13 @@ CUresult Answer(void* data, CUpointer_attribute attribute, const Pointer& pointe
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return Store(data, pointer.device);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return Store(data, pointer.start);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       return Store(data, pointer.bytes);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return Store(data, pointer.mapping_start);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      return Store(data, pointer.mapping_bytes);
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return Store(data, uint32_t{0});
     case CU_POINTER_ATTRIBUTE_MAPPED:

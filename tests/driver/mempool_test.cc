@@ -149,10 +149,11 @@ TEST_F(MempoolTest, OnTheHostByLocation) {
   EXPECT_EQ(same, made);
   EXPECT_EQ(cuMemSetMemPool(&host, kType, of_device), CUDA_ERROR_INVALID_VALUE);
   EXPECT_NE(cuDeviceSetMemPool(0, made), CUDA_SUCCESS);
+  OK(cuMemSetMemPool(&host, kType, pool));
   OK(cuMemPoolDestroy(made));
   OK(cuMemGetMemPool(&same, &host, kType));
   EXPECT_EQ(same, pool);
-  EXPECT_EQ(cuMemGetDefaultMemPool(&same, &nowhere, kType), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemGetDefaultMemPool(&same, &nowhere, kType), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(cuMemGetDefaultMemPool(&same, &host, CU_MEM_ALLOCATION_TYPE_INVALID), CUDA_ERROR_INVALID_VALUE);
 }
 

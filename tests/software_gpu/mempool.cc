@@ -71,6 +71,7 @@ CUresult AtLocation(const CUmemLocation* location, CUmemAllocationType type, con
                     const OfDevice& of_device) {
   if (location == nullptr || type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
   if (location->type == CU_MEM_LOCATION_TYPE_HOST) return of_host();
+  if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) return CUDA_ERROR_NOT_SUPPORTED;
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   return IsDevice(location->id) ? of_device() : CUDA_ERROR_INVALID_DEVICE;
 }

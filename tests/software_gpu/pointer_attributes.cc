@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can be asked about a pointer.
 #include <cstring>
+#include <utility>
 
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/mempool.h"
@@ -43,6 +44,18 @@ CUcontext OwnerHandle(const Allocation& allocation) {
   return context == nullptr || allocation.kind == MemoryKind::kPool ? nullptr : context->handle;
 }
 
+// Its beginning and bytes, as driver 580 has them for memory of the host.
+std::pair<uint64_t, uint64_t> MappingOf(const Allocation& allocation) {
+  constexpr uint64_t kPage = 4096, kOwnPage = 2u << 20;
+  const uint64_t end = allocation.base + allocation.bytes;
+  if (allocation.kind == MemoryKind::kRegistered) {
+    const uint64_t begin = allocation.base / kPage * kPage;
+    return {begin, (end + kPage - 1) / kPage * kPage - begin};
+  }
+  if (allocation.kind != MemoryKind::kHost) return {allocation.base, allocation.bytes};
+  return {allocation.base, (allocation.bytes + kOwnPage - 1) / kOwnPage * kOwnPage};
+}
+
 // False when the allocation has no such property.
 bool GetAttribute(const Allocation& allocation, uint64_t address, CUpointer_attribute attribute,
                   uint64_t* value) {
@@ -71,12 +84,16 @@ bool GetAttribute(const Allocation& allocation, uint64_t address, CUpointer_attr
       *value = static_cast<unsigned>(allocation.device);
       return true;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       *value = allocation.base;
       return true;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
       *value = allocation.bytes;
+      return true;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      *value = MappingOf(allocation).first;
+      return true;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+      *value = MappingOf(allocation).second;
       return true;
     case CU_POINTER_ATTRIBUTE_MAPPED:
       *value = 1;
