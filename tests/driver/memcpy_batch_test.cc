@@ -66,6 +66,32 @@ TEST_F(MemcpyBatchTest, Linear) {
   EXPECT_EQ(linear(to, from, bytes, 3, attributes, first, 1, stream_), CUDA_ERROR_INVALID_VALUE);
 }
 
+// Ordinary memory of several times what a message carries at once.
+TEST_F(MemcpyBatchTest, LargePieces) {
+  constexpr size_t kWords = 700'001;
+  std::vector<uint32_t> from(3 * kWords), back(from.size());
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint32_t>(i * 2654435761u);
+  CUdeviceptr device = 0;
+  OK(cuMemAlloc(&device, from.size() * 4));
+  CUdeviceptr in[3], at[3], out[3];
+  size_t bytes[3], first = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    in[i] = Host(&from[i * kWords]);
+    at[i] = device + (2 - i) * kWords * 4;
+    out[i] = Host(&back[i * kWords]);
+    bytes[i] = (kWords - i) * 4;
+  }
+  CUmemcpyAttributes during = Order(CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL),
+                     in_order = Order(CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
+  OK(linear(at, in, bytes, 3, &during, &first, 1, stream_));
+  OK(linear(out, at, bytes, 3, &in_order, &first, 1, stream_));
+  OK(cuStreamSynchronize(stream_));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(std::memcmp(&back[i * kWords], &from[i * kWords], bytes[i]), 0) << i;
+  }
+  OK(cuMemFree(device));
+}
+
 TEST_F(MemcpyBatchTest, Boxes) {
   std::vector<uint32_t> back(10000);
   CUarray array = nullptr;

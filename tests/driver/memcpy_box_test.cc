@@ -173,6 +173,47 @@ TEST_F(MemcpyBoxTest, BetweenContexts) {
   EXPECT_EQ(back, source_);
 }
 
+// Arrays of several times what a message carries at once, from and to rows with gaps between them.
+TEST_F(MemcpyBoxTest, LargeArrays) {
+  struct Shape {
+    size_t width, height, depth;
+  };
+  for (const auto [width, height, depth] : {Shape{1000, 1500, 0}, Shape{3, 16000, 0}, Shape{120, 110, 100}}) {
+    CUarray array = nullptr;
+    const CUDA_ARRAY3D_DESCRIPTOR shape = ArrayShape(width, height, depth);
+    OK(cuArray3DCreate(&array, &shape));
+    const size_t rows = height + 2, pitch = width + 5, slices = depth != 0 ? depth : 1;
+    std::vector<float> from = Counting(pitch * rows * slices), back(from.size(), -1);
+    CUDA_MEMCPY3D box = WholeArray(width, height, depth);
+    box.srcPitch = box.dstPitch = pitch * sizeof(float);
+    box.srcHeight = box.dstHeight = rows;
+    box.srcMemoryType = CU_MEMORYTYPE_HOST;
+    box.srcHost = from.data();
+    box.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    box.dstArray = array;
+    for (const bool asynchronous : {false, true}) {
+      from[0] = asynchronous ? 77 : 66;
+      OK(asynchronous ? cuMemcpy3DAsync(&box, stream_) : cuMemcpy3D(&box));
+      OK(cuCtxSynchronize());
+      CUDA_MEMCPY3D out = box;
+      out.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+      out.srcHost = nullptr;
+      out.srcArray = array;
+      out.dstMemoryType = CU_MEMORYTYPE_HOST;
+      out.dstArray = nullptr;
+      out.dstHost = back.data();
+      OK(asynchronous ? cuMemcpy3DAsync(&out, stream_) : cuMemcpy3D(&out));
+      OK(cuStreamSynchronize(stream_));
+      for (size_t i = 0; i < from.size(); ++i) {
+        const bool inside = i % pitch < width && i / pitch % rows < height;
+        ASSERT_EQ(back[i], inside ? from[i] : -1) << i << " of " << width << "x" << height << "x" << depth;
+      }
+      back.assign(back.size(), -1);
+    }
+    OK(cuArrayDestroy(array));
+  }
+}
+
 TEST_F(MemcpyBoxTest, LinearArrays) {
   CUarray first = nullptr, second = nullptr;
   CUDA_ARRAY_DESCRIPTOR shape{1024, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1};
