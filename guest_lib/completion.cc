@@ -121,8 +121,7 @@ CUresult AskForStream(CUstream stream) {
 }
 
 bool MayWriteWords(Session& session, const Object* context) {
-  if (context == nullptr || !session.transport().shares_memory() || AnyCapture() ||
-      work::watched.load(std::memory_order_relaxed)) {
+  if (context == nullptr || !session.transport().shares_memory() || AnyCapture() || work::IsWatched()) {
     return false;
   }
   const Context& detail = ContextOf(context);

@@ -92,7 +92,7 @@ bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result) {
   if (session == nullptr || freed.from_pool || freed.sync_memops || freed.bytes > kMostBytes ||
       SharesDeviceMemory() || several_contexts.load() || context == nullptr ||
       context != CurrentContextObject() || !ContextOf(context).active.load() || AnyCapture() ||
-      work::watched.load(std::memory_order_relaxed)) {
+      work::IsWatched()) {
     return false;
   }
   Inquiry inquiry = Inquiry::OfContext();

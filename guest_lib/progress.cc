@@ -172,8 +172,7 @@ bool Inquiry::Answer(CUresult* result) {
   Session* session = Session::Get();
   if (session == nullptr) return false;
   const bool local = subject_ != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() &&
-                     !work::watched.load(std::memory_order_relaxed) && !AnyHeld() && IsDone(*session) &&
-                     session->activity().IsTrusted();
+                     !work::IsWatched() && !AnyHeld() && IsDone(*session) && session->activity().IsTrusted();
   if (local) {
     *result = session->Check();
   } else {

@@ -24,7 +24,7 @@ struct Remote {
       return 0;
     }
     if constexpr (std::is_same_v<T, CUstream> || std::is_same_v<T, CUevent>) {
-      if (work::watched.load(std::memory_order_relaxed)) {
+      if (work::IsWatched()) {
         if constexpr (std::is_same_v<T, CUstream>) {
           const WireHandle context = object->context != nullptr ? WireOf(object->context) : 0;
           work::NameStream(WireOf(object), context, (object->flags & CU_STREAM_NON_BLOCKING) == 0);
@@ -37,7 +37,7 @@ struct Remote {
 
   // Of a message whose body was made before it was begun.
   static void NameAgain(CUstream stream) {
-    if (!work::watched.load(std::memory_order_relaxed)) return;
+    if (!work::IsWatched()) return;
     Writer check{{}};
     Remote{}.ToWire(stream, check);
   }

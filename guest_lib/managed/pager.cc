@@ -43,6 +43,7 @@ struct Request {
 // Everything here is reached from the signal handler: lock-free, and never destroyed.
 std::atomic<Request*> requests{nullptr};  // newest first; released by Submit, acquired by the serving thread
 std::atomic<uint64_t> accessible{0};
+std::atomic<size_t> variable_count{0};
 std::atomic<bool> serving{false};
 __attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
 
@@ -174,8 +175,12 @@ void* ServeForever(void*) {
   (*new Server(the_link, PageWatch::Get())).Run();
 }
 
+// Nobody serves there, and nobody waits for it.
 void InForkedChild() {
   serving.store(false);
+  accessible.store(0);
+  variable_count.store(0);
+  work::watch.store(0);
 }
 
 CUresult StartServing() {
@@ -191,7 +196,6 @@ CUresult StartServing() {
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   PageWatch::Get().Arm(ClaimManagedFault);
-  work::watched.store(true);
   serving.store(true, std::memory_order_release);
   return CUDA_SUCCESS;
 }
@@ -205,10 +209,27 @@ struct Known {
 struct Registry {
   std::shared_mutex mutex;
   std::map<uint64_t, Known> known;     // by address
+  uint64_t changes = 0;                // under way: pages come or go
   std::vector<DefaultStream> streams;  // one for each context that has such memory
 };
 Registry& registry = *new Registry;
-std::atomic<size_t> known_count{0}, variable_count{0};
+std::atomic<size_t> known_count{0};
+
+// While pages come or go. A watch begins before the first ones come, and ends when the last are gone.
+class PagesChange {
+ public:
+  PagesChange() {
+    const std::unique_lock lock(registry.mutex);
+    ++registry.changes;
+    if (!work::IsWatched()) work::BeginWatch();
+  }
+  ~PagesChange() {
+    const std::unique_lock lock(registry.mutex);
+    if (--registry.changes == 0 && registry.known.empty()) work::EndWatch();
+  }
+  PagesChange(const PagesChange&) = delete;
+  PagesChange& operator=(const PagesChange&) = delete;
+};
 
 // The caller holds the mutex.
 void CountKnown() {
@@ -242,6 +263,7 @@ CUresult CopyStream(Object* context, WireHandle* wire) {
 template <class Match>
 void ForgetIf(Match match) {
   if (known_count.load(std::memory_order_acquire) == 0) return;
+  const PagesChange change;
   std::vector<uint64_t> gone;
   {
     const std::unique_lock lock(registry.mutex);
@@ -288,6 +310,7 @@ void RestoreManagedPages() {
 
 CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh) {
   if (const CUresult result = StartServing()) return result;
+  const PagesChange change;
   Request request{.task = Task::kAdd};
   request.memory = {allocation.address, allocation.bytes, 0, 0, fresh};
   if (owner == 0) {
@@ -325,8 +348,13 @@ bool SetMigratingSyncMemops(uint64_t address, bool value) {
 void ForgetMigrating(uint64_t address) {
   ForgetIf([address](const Known& known) { return known.allocation.address == address; });
 }
+// A module's variables go with its context; a library's outlast it.
 void ForgetMigratingOf(const Object* context) {
-  ForgetIf([context](const Known& known) { return known.owner == 0 && known.allocation.context == context; });
+  ForgetIf([context](const Known& known) {
+    if (known.owner == 0) return known.allocation.context == context;
+    const Object* owner = ObjectOf(known.owner);
+    return owner == nullptr || (WireKind(known.owner) == HandleKind::kModule && owner->context == context);
+  });
 }
 void ForgetMigratingOf(WireHandle owner) {
   ForgetIf([owner](const Known& known) { return known.owner == owner; });

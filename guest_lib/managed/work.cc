@@ -26,12 +26,13 @@ struct EventMark {
   uint64_t last;
 };
 
-// Guarded by the mutex, as are changes of `work::under_way`. No message is sent and no page touched while it
-// is held.
+// Guarded by the mutex, as are changes of `work::under_way` and `work::watch`. No message is sent and no page
+// touched while it is held.
 struct Tracked {
   std::mutex mutex;
+  uint64_t watches = 0;   // so far
   uint64_t sent = 0;      // work, so far
-  uint64_t starting = 0;  // messages that may be work and have no number yet
+  uint64_t starting = 0;  // messages of this watch that may be work and have no number yet
   // Streams with work that nobody has waited for. Work on a context's legacy stream counts under the context,
   // and where it went to several under kSeveral.
   std::map<WireHandle, StreamMark> streams;
@@ -130,7 +131,26 @@ void NoteDone(WireHandle stream, uint64_t last) {
     tracked.streams.erase(legacy);
 }
 
+void ForgetAll() {
+  tracked.starting = 0;
+  tracked.streams.clear();
+  tracked.events.clear();
+  work::under_way.store(true);
+}
+
 }  // namespace
+
+void work::BeginWatch() {
+  const std::lock_guard lock(tracked.mutex);
+  ForgetAll();
+  watch.store(++tracked.watches);
+}
+
+void work::EndWatch() {
+  const std::lock_guard lock(tracked.mutex);
+  watch.store(0);
+  ForgetAll();
+}
 
 void work::NameStream(WireHandle stream, WireHandle context, bool blocking) {
   named_stream = named_stream == 0 || named_stream == stream ? stream : kSeveral;
@@ -149,7 +169,7 @@ void work::NameUnknownEvents() {
 MessageMark::~MessageMark() {
   if (!counted_) return;
   const std::lock_guard lock(tracked.mutex);  // the message was never sent
-  --tracked.starting;
+  if (IsOfThisWatch()) --tracked.starting;
 }
 
 void MessageMark::Forget() {
@@ -157,12 +177,18 @@ void MessageMark::Forget() {
   named_blocking = false;
 }
 
+// The caller holds the mutex.
+bool MessageMark::IsOfThisWatch() const {
+  return watch_ == work::watch.load(std::memory_order_relaxed);
+}
+
 void MessageMark::StartWatched(Op op) {
-  op_ = op;
-  succeeded_ = false;
-  number_ = 0;
   {
     const std::lock_guard lock(tracked.mutex);
+    if (!IsOfThisWatch()) return;
+    op_ = op;
+    succeeded_ = false;
+    number_ = 0;
     sent_before_ = tracked.sent;
     if (counted_ || (KindOf(op) != Kind::kWork && KindOf(op) != Kind::kAnswered)) return;
     ++tracked.starting;
@@ -187,8 +213,9 @@ void MessageMark::NamedWatched(WireHandle context) {
 
 void MessageMark::SentWatched() {
   const std::lock_guard lock(tracked.mutex);
-  --tracked.starting;
   counted_ = false;
+  if (!IsOfThisWatch()) return;
+  --tracked.starting;
   if (KindOf(op_) == Kind::kAnswered) return;
   number_ = ++tracked.sent;
   if (tracked.streams.size() >= kMaxStreams && !tracked.streams.contains(stream_)) stream_ = kSeveral;
@@ -204,8 +231,8 @@ void MessageMark::SentWatched() {
 }
 
 // What its success says is done.
-void MessageMark::NoteAllDone() {
-  switch (op_) {
+void MessageMark::NoteAllDone(Op op) {
+  switch (op) {
     case Op::kDrainDevice:
     case Op::cuMemFree_v2:
     case Op::cuCtxSynchronize:
@@ -248,8 +275,9 @@ void MessageMark::FinishWatched() {
   ExchangeManagedPages();
   {
     const std::lock_guard lock(tracked.mutex);
-    if (succeeded_ && (KindOf(op) == Kind::kWaits || AlsoWaits(op))) NoteAllDone();
     op_ = Op::kOpen;
+    if (!IsOfThisWatch()) return;
+    if (succeeded_ && (KindOf(op) == Kind::kWaits || AlsoWaits(op))) NoteAllDone(op);
     if (!tracked.streams.empty() || tracked.starting != 0) return;
     tracked.events.clear();
     work::under_way.store(false);

@@ -11,6 +11,11 @@ namespace causeway::guest {
 
 namespace work {
 
+// A watch begins: of what was sent before nothing is known. Pages may come from then on.
+void BeginWatch();
+// The last pages are gone; what is under way concerns nobody.
+void EndWatch();
+
 // What the message being written names; only while watched. `context`: the stream's own; 0: it has none.
 // `blocking`: it and the legacy stream wait for each other.
 void NameStream(WireHandle stream, WireHandle context, bool blocking);
@@ -23,7 +28,8 @@ void NameUnknownEvents();
 
 }  // namespace work
 
-// Accompanies one message from before it is written until its answer was taken.
+// Accompanies one message from before it is written until its answer was taken. It counts in the watch in
+// which it was begun, and in no other: what pages there are later it cannot touch.
 class MessageMark {
  public:
   MessageMark() = default;
@@ -33,11 +39,12 @@ class MessageMark {
 
   // A message is about to be written: forgets what the last one named.
   void Begin() {
-    if (work::watched.load(std::memory_order_relaxed)) Forget();
+    watch_ = work::watch.load(std::memory_order_relaxed);
+    if (watch_ != 0) Forget();
   }
   // Before anything of the message is visible to the host. It may start work: pages are given back.
   void Start(Op op) {
-    if (work::watched.load(std::memory_order_relaxed)) StartWatched(op);
+    if (watch_ != 0) StartWatched(op);
   }
   // The message is written, in that context: what it named is known. Before it is visible to the host.
   void Named(WireHandle context) {
@@ -56,13 +63,15 @@ class MessageMark {
 
  private:
   void Forget();
+  bool IsOfThisWatch() const;
   void StartWatched(Op op);
   void NamedWatched(WireHandle context);
   void SentWatched();
-  void NoteAllDone();
+  void NoteAllDone(Op op);
   void FinishWatched();
 
-  Op op_ = Op::kOpen;  // kOpen: nothing to do
+  uint64_t watch_ = 0;  // 0: begun while there was none
+  Op op_ = Op::kOpen;   // kOpen: nothing to do
   bool counted_ = false;
   bool succeeded_ = false;
   WireHandle context_ = 0, stream_ = 0, event_ = 0;  // what it named

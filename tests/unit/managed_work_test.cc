@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <initializer_list>
+#include <thread>
 
 #include "guest_lib/managed/pager.h"
 
@@ -23,10 +25,12 @@ constexpr WireHandle kContext = 1, kOtherContext = 2, kA = 11, kB = 12, kBlockin
 class ManagedWorkTest : public testing::Test {
  protected:
   void SetUp() override {
-    work::watched.store(true);
+    work::BeginWatch();
+    EXPECT_TRUE(work::under_way);
     Wait(Op::cuCtxSynchronize, 0);
     ASSERT_FALSE(work::under_way);
   }
+  void TearDown() override { work::EndWatch(); }
   static void Name(MessageMark& mark, Op op, WireHandle stream, WireHandle event, WireHandle context) {
     mark.Begin();
     mark.Start(op);
@@ -191,6 +195,79 @@ TEST_F(ManagedWorkTest, AMessageThatWasNeverSentIsNoWork) {
     EXPECT_TRUE(work::under_way);
   }
   Wait(Op::cuStreamSynchronize, kA);
+  EXPECT_FALSE(work::under_way);
+}
+
+// Nothing is known of what was sent before; what is known of this watch's own counts.
+TEST_F(ManagedWorkTest, EachWatchBeginsAnew) {
+  Post(Op::cuLaunchKernel, kA);
+  Post(Op::cuEventRecord, kA, kEvent);
+  work::EndWatch();
+  EXPECT_FALSE(work::IsWatched());
+  Post(Op::cuLaunchKernel, kA);
+  work::BeginWatch();
+  EXPECT_TRUE(work::IsWatched());
+  EXPECT_TRUE(work::under_way);
+  Wait(Op::cuStreamSynchronize, kB);
+  EXPECT_FALSE(work::under_way);
+  Post(Op::cuLaunchKernel, kA);
+  Wait(Op::cuEventSynchronize, 0, kEvent);  // recorded before this watch
+  EXPECT_TRUE(work::under_way);
+  Wait(Op::cuStreamSynchronize, kA);
+  EXPECT_FALSE(work::under_way);
+}
+
+TEST_F(ManagedWorkTest, AMessageCountsInTheWatchInWhichItWasBegun) {
+  {
+    MessageMark unsent;
+    MessageMark launch;
+    MessageMark wait;
+    unsent.Begin();
+    unsent.Start(Op::cuLaunchKernel);
+    Name(launch, Op::cuLaunchKernel, kA, 0, kContext);
+    Name(wait, Op::cuStreamSynchronize, kA, 0, kContext);
+    work::EndWatch();
+    MessageMark unwatched;
+    unwatched.Begin();
+    work::BeginWatch();
+    unwatched.Start(Op::cuLaunchKernel);
+    work::NameStream(kA, 0, false);
+    unwatched.Named(kContext);
+    launch.Sent();
+    unwatched.Sent();
+    Post(Op::cuLaunchKernel, kA);
+    Answer(wait, true);
+    EXPECT_TRUE(work::under_way);
+  }
+  Wait(Op::cuStreamSynchronize, kA);
+  EXPECT_FALSE(work::under_way);
+}
+
+TEST_F(ManagedWorkTest, WatchesComeAndGoWhileOthersSend) {
+  constexpr uint32_t kSenders = 3, kRounds = 5000;
+  std::atomic<uint32_t> rounds{0};
+  std::atomic<bool> stop{false};
+  std::thread senders[kSenders];
+  for (std::thread& sender : senders) {
+    sender = std::thread([&] {
+      for (uint32_t i = 0; !stop.load(); rounds.store(++i)) {
+        Post(Op::cuLaunchKernel, i % 2 == 0 ? kA : kB);
+        if (i % 3 == 0) Wait(Op::cuCtxSynchronize, 0);
+        MessageMark unsent;
+        unsent.Begin();
+        unsent.Start(Op::cuLaunchKernel);
+      }
+    });
+  }
+  while (rounds.load() < kRounds) {
+    work::EndWatch();
+    std::this_thread::yield();
+    work::BeginWatch();
+  }
+  stop.store(true);
+  for (std::thread& sender : senders) sender.join();
+  // None of their messages is left to be waited for.
+  Wait(Op::cuCtxSynchronize, 0);
   EXPECT_FALSE(work::under_way);
 }
 
