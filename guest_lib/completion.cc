@@ -12,7 +12,6 @@
 
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
-#include "guest_lib/managed/work.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/ring.h"
 #include "ivshmem_ring/waiter.h"
@@ -121,9 +120,7 @@ CUresult AskForStream(CUstream stream) {
 }
 
 bool MayWriteWords(Session& session, const Object* context) {
-  if (context == nullptr || !session.transport().shares_memory() || AnyCapture() || work::IsWatched()) {
-    return false;
-  }
+  if (context == nullptr || !session.transport().shares_memory() || AnyCapture()) return false;
   const Context& detail = ContextOf(context);
   const auto& device = session.devices()[static_cast<size_t>(detail.device)];
   return detail.active.load(std::memory_order_relaxed) && detail.green == nullptr &&

@@ -62,8 +62,7 @@ class Mark {
   uint64_t began_us_ = 0;
 };
 
-// Whether the GPU can write a word behind work of that context: not in a capture, nor while managed pages are
-// watched (guest_lib/managed/work.h).
+// Whether the GPU can write a word behind work of that context: not in a capture.
 bool MayWriteWords(Session& session, const Object* context);
 // Whether the calling thread may look for words instead of asking the host: its context can write them, and
 // waiting is all that there is to it.

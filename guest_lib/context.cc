@@ -434,7 +434,7 @@ CUresult cuCtxSynchronize() {
   CUresult known = CUDA_SUCCESS;
   if (inquiry.Answer(&known)) return known;
   Mark mark;
-  if (mark.AwaitContext(&known)) return inquiry.Note(known, mark.posts());
+  if (mark.AwaitContext(&known)) return inquiry.NoteWord(known, mark.posts());
   const BlockingWaits waits;
   const GivingBack giving_back;
   known = Wait<Op::cuCtxSynchronize>();

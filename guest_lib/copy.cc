@@ -42,6 +42,7 @@ CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   if (!check.ok()) return check.error();
   Works works = WorksOn(stream);
   works.is_copy = form == CopyForm::kSynchronous;
+  works.apart = IsApart(to);
   PendingPost post(Op::kCopyToDevice, works, sizeof body + bytes);
   post.writer().Put(body);
   post.writer().PutBytes(from, bytes);
@@ -109,7 +110,7 @@ CUresult CopySynchronously(CUdeviceptr to, const void* from, uint64_t bytes, boo
     inquiry.Begin();
   }
   large.leaves = false;
-  if (known && CopyByWords(&large, &result)) return inquiry.Note(result, large.posts);
+  if (known && CopyByWords(&large, &result)) return inquiry.NoteWord(result, large.posts);
   if (known && CopySmallByWord({to, source, bytes, nullptr, CopyForm::kSynchronous, true}, &result))
     return result;
   return inquiry.NoteCopy(
@@ -196,7 +197,9 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
   const bool captures = CapturesSource(true, form, bytes);
   LinearCopy large{to, source, bytes, stream, Waiting(form), true, false};
-  if (known && !captures && CopyByWords(&large, &posted)) return posted;
+  Inquiry inquiry = Inquiry::OfStream(stream);
+  inquiry.Begin();
+  if (known && !captures && CopyByWords(&large, &posted)) return inquiry.NoteWord(posted, large.posts);
   return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream, captures ? form : Waiting(form));
 }
 
@@ -230,7 +233,7 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   CUresult result = CUDA_SUCCESS;
   if (known && CopySmallByWord({from, to, bytes, stream, waited, false}, &result)) return result;
   LinearCopy large{from, static_cast<std::byte*>(to), bytes, stream, waited, false, false};
-  if (known && CopyByWords(&large, &result)) return inquiry.Note(result, large.posts);
+  if (known && CopyByWords(&large, &result)) return inquiry.NoteWord(result, large.posts);
   return inquiry.Note(bytes > kMaxChannelCopyBytes
                           ? CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited)
                           : CallToHost(to, from, bytes, stream, waited));

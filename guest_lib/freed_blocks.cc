@@ -9,7 +9,6 @@
 #include <mutex>
 #include <vector>
 
-#include "guest_lib/managed/work.h"
 #include "guest_lib/own_thread.h"
 #include "guest_lib/remote.h"
 
@@ -91,8 +90,7 @@ bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result) {
   Object* context = freed.context;
   if (session == nullptr || freed.from_pool || freed.sync_memops || freed.bytes > kMostBytes ||
       SharesDeviceMemory() || several_contexts.load() || context == nullptr ||
-      context != CurrentContextObject() || !ContextOf(context).active.load() || AnyCapture() ||
-      work::IsWatched()) {
+      context != CurrentContextObject() || !ContextOf(context).active.load() || AnyCapture()) {
     return false;
   }
   Inquiry inquiry = Inquiry::OfContext();

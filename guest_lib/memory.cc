@@ -194,6 +194,10 @@ PointerKind KindOfPointer(uint64_t address) {
   return IsRegisteredInPlace(address) ? PointerKind::kPinned : PointerKind::kPageable;
 }
 
+bool IsApart(CUdeviceptr device) {
+  return !work::IsWatched() || KindOfPointer(device) != PointerKind::kManaged;
+}
+
 void NameManagedAsDevice(CUDA_MEMCPY3D* box) {
   auto name = [](CUmemorytype* type, CUdeviceptr* device, const void* host) {
     const auto address = reinterpret_cast<uint64_t>(host);

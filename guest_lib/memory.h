@@ -76,6 +76,9 @@ constexpr bool IsDeviceSide(PointerKind kind) {
 }
 // By address alone (guest_lib/address_windows.h) and by what is registered. Only after cuInit.
 PointerKind KindOfPointer(uint64_t address);
+// Whether a copy between the program's ordinary or pinned memory and that of the device has no managed memory
+// on the device's side, as far as it migrates.
+bool IsApart(CUdeviceptr device);
 // Managed memory that a copy names as the host's is named as the device's.
 void NameManagedAsDevice(CUDA_MEMCPY3D* box);
 

@@ -8,6 +8,7 @@
 
 #include "guest_lib/completion.h"
 #include "guest_lib/copy_threads.h"
+#include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/ring.h"
 
@@ -118,6 +119,7 @@ bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream s
   Fill(session->bulk(buffer.index).bytes, from, bytes);
   Works works = WorksOn(stream);
   works.is_copy = form == CopyForm::kSynchronous;
+  works.apart = IsApart(to);
   *result =
       PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, stream, works, true, true, &buffer);
   Leave(lent, *session, buffer);

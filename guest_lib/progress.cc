@@ -120,8 +120,10 @@ Inquiry Inquiry::OfStream(CUstream stream) {
     inquiry.subject_ = &ContextOf(current).legacy_stream;
     inquiry.context_ = &current->progress;
     inquiry.everything_ = true;
+    inquiry.Is(Subject::kLegacyStream, current);
   } else if (Object* object = Find(stream)) {
     inquiry.subject_ = &object->progress;
+    inquiry.Is(Subject::kStream, object);
     if (object->context != nullptr) inquiry.context_ = &object->context->progress;
   }
   return inquiry;
@@ -132,12 +134,16 @@ Inquiry Inquiry::OfEvent(CUevent event) {
   Object* object = Find(event);
   if (object == nullptr || (object->flags & CU_EVENT_INTERPROCESS) != 0) return inquiry;
   inquiry.subject_ = &object->progress;
+  inquiry.Is(Subject::kEvent, object);
   return inquiry;
 }
 
 Inquiry Inquiry::OfContext() {
   Inquiry inquiry;
-  if (Object* current = CurrentContextObject()) inquiry.subject_ = &current->progress;
+  if (Object* current = CurrentContextObject()) {
+    inquiry.subject_ = &current->progress;
+    inquiry.Is(Subject::kContext, current);
+  }
   inquiry.everything_ = true;
   return inquiry;
 }
@@ -171,9 +177,13 @@ bool Inquiry::IsDone() const {
 bool Inquiry::Answer(CUresult* result) {
   Session* session = Session::Get();
   if (session == nullptr) return false;
-  const bool local = subject_ != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() &&
-                     !work::IsWatched() && !AnyHeld() && IsDone(*session) && session->activity().IsTrusted();
+  wait_.Begin(waited_, object_);
+  const bool local = subject_ != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() && !AnyHeld() &&
+                     IsDone(*session) && session->activity().IsTrusted();
   if (local) {
+    // Before a copy it is not the stream that is known to be done: copies to managed memory may be left in
+    // it.
+    if (legacy_ == nullptr) wait_.WasOver();
     *result = session->Check();
   } else {
     Begin();
@@ -182,6 +192,7 @@ bool Inquiry::Answer(CUresult* result) {
 }
 
 void Inquiry::Begin() {
+  wait_.Begin(waited_, object_);
   if (Session* session = Session::Get())
     stamp_ = session->activity().Now(session->transport().main_sequence());
 }
@@ -191,6 +202,11 @@ CUresult Inquiry::NoteCopy(CUresult result) {
   stamp_.calls += 2;  // the copy itself, its beginning and its end
   const bool alone = session != nullptr && session->activity().Now(0).calls == stamp_.calls;
   return alone ? Note(result) : result;
+}
+
+CUresult Inquiry::NoteWord(CUresult result, uint64_t posts) {
+  if (result == CUDA_SUCCESS) wait_.Ended();  // before others may learn here that it is done
+  return Note(result, posts);
 }
 
 CUresult Inquiry::Note(CUresult result, uint64_t posts) {

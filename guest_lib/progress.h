@@ -11,8 +11,8 @@
 // A session that is lost, and a fault of another's making, show within some 20 ms: after so long without an
 // answer of the host's it is asked again.
 //
-// Never answered here: events that other processes can record, anything while a stream captures, and anything
-// while there are pages of managed memory whose bytes come and go with the messages.
+// Never answered here: events that other processes can record, and anything while a stream captures. Pages of
+// managed memory come and go with waits, by messages or not (work::QuietWait).
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "guest_lib/handles.h"
+#include "guest_lib/managed/work.h"
 #include "ivshmem_ring/call.h"
 
 namespace causeway::guest {
@@ -30,6 +31,7 @@ struct Works {
   Object* event = nullptr;  // recorded
   Object* awaited_event = nullptr;
   bool is_copy = false;  // a synchronous one: nobody waits for it, and once executed it is done
+  bool apart = false;    // a copy with no managed memory on either side (MessageMark)
 };
 // On that stream alone. The legacy stream holds up others, so work in it counts as work anywhere.
 Works WorksOn(CUstream stream);
@@ -90,8 +92,10 @@ class Inquiry {
   bool Answer(CUresult* result);
   // Whether the subject is still known to be done, after Answer or Note said so.
   bool IsDone() const;
-  // The host's answer, or the GPU's mark behind so many posts. Returns its argument.
-  CUresult Note(CUresult result, uint64_t posts = 0);
+  // The host's answer. Returns its argument.
+  CUresult Note(CUresult result) { return Note(result, 0); }
+  // What a word of the GPU's told: all up to so many posts is done; 0: all that was sent before Begin.
+  CUresult NoteWord(CUresult result, uint64_t posts);
   // For a call that waits for its subject and is worth sending anyway: Begin, the call, Note.
   void Begin();
   // The same after BeforeCopy, for a copy made by one call. The device may still be taking its bytes, so that
@@ -99,14 +103,23 @@ class Inquiry {
   CUresult NoteCopy(CUresult result);
 
  private:
+  using Subject = work::QuietWait::Subject;
   // `session` is what the caller found: another thread may be ending the process.
   bool IsDone(Session& session) const;
+  void Is(Subject subject, Object* object) {
+    waited_ = subject;
+    object_ = object;
+  }
+  CUresult Note(CUresult result, uint64_t posts);
 
   Progress* subject_ = nullptr;        // null: nothing is known of it
   const Progress* context_ = nullptr;  // of the context that a stream belongs to
   bool everything_ = false;            // the subject is done only when all that was sent is
   const Progress* legacy_ = nullptr;   // before a copy: of the stream proper
   Stamp stamp_;
+  Subject waited_ = Subject::kNothing;
+  const Object* object_ = nullptr;  // as QuietWait::Begin
+  work::QuietWait wait_;
 };
 
 }  // namespace causeway::guest

@@ -272,7 +272,7 @@ void Session::FetchOutput(uint32_t channel) {
 PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes)
     : thread_(ThisThread()), op_(op), works_(works) {
   mark_.Begin();
-  mark_.Start(op);
+  mark_.Start(op, works.apart);
   session_ = Session::Get();
   CUresult error = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
   if (error == CUDA_SUCCESS) error = CurrentContextWire(thread_, &context_);

@@ -14,6 +14,7 @@
 #include "guest_lib/context.h"
 #include "guest_lib/copy_past_caches.h"
 #include "guest_lib/copy_threads.h"
+#include "guest_lib/memory.h"
 #include "guest_lib/posted_copy.h"
 #include "guest_lib/progress.h"
 #include "guest_lib/remote.h"
@@ -146,6 +147,7 @@ class WordLink final : public PieceLink {
     // Copies that nobody waits for leave nothing behind that others would have to wait for.
     if (copy.form != CopyForm::kSynchronous) works_ = WorksOn(copy.stream);
     works_.is_copy = copy.to_device && copy.form == CopyForm::kSynchronous;
+    works_.apart = true;  // CopyByWords has seen to that
   }
 
   Session& session() override { return session_; }
@@ -435,7 +437,7 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
 bool CopyByWords(LinearCopy* copy, CUresult* result) {
   Session* session = Session::Get();
   if (session == nullptr || copy->bytes <= kSmallPiece || !MayLend(*session, copy->stream) ||
-      !(copy->leaves || MayWatchWords())) {
+      !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) {
     return false;
   }
   const HostRows rows{copy->host, copy->bytes, 1, 1, copy->bytes, copy->bytes};

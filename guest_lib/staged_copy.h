@@ -69,7 +69,7 @@ struct LinearCopy {
   bool leaves;
   uint64_t posts = 0;  // records posted up to the end of a copy that was waited for
 };
-// By words. False: nothing was sent, it cannot be done so (now, or there).
+// By words. False: nothing was sent, it cannot be done so (now, or there; managed memory: waited_copy.h).
 bool CopyByWords(LinearCopy* copy, CUresult* result);
 
 // The asynchronous copy of pageable memory returns before the stream has come to it: up to 1 MiB, as

@@ -122,7 +122,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
   CUresult known = CUDA_SUCCESS;
   if (inquiry.Answer(&known)) return known;
   Mark mark;
-  if (mark.Await(stream, &known)) return inquiry.Note(known, mark.posts());
+  if (mark.Await(stream, &known)) return inquiry.NoteWord(known, mark.posts());
   const BlockingWaits waits;
   const GivingBack giving_back(stream);
   known = Wait<Op::cuStreamSynchronize>(stream);
@@ -236,7 +236,7 @@ CUresult cuEventSynchronize(CUevent event) {
   CUresult known = CUDA_SUCCESS;
   if (inquiry.Answer(&known)) return known;
   Mark mark;
-  if (ThisThread().blocking_waits && mark.AwaitEvent(object, &known)) return inquiry.Note(known);
+  if (ThisThread().blocking_waits && mark.AwaitEvent(object, &known)) return inquiry.NoteWord(known, 0);
   known = Wait<Op::cuEventSynchronize>(event);
   if (known == CUDA_SUCCESS) mark.HostWaited();
   return inquiry.Note(known);

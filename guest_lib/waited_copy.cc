@@ -5,6 +5,7 @@
 
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
+#include "guest_lib/memory.h"
 #include "guest_lib/posted_copy.h"
 #include "guest_lib/progress.h"
 #include "guest_lib/remote.h"
@@ -26,7 +27,12 @@ CUstream StreamOf(const WaitedCopy& copy) {
 Works WorksOf(const WaitedCopy& copy) {
   Works works = WorksOn(StreamOf(copy));
   works.is_copy = works.stream == nullptr;
+  works.apart = true;  // the callers have seen to that
   return works;
+}
+
+bool MayGoByWord(Session& session, const WaitedCopy& copy, CUstream stream) {
+  return MayWatchWords() && MayLend(session, stream) && IsApart(copy.device);
 }
 
 // What the end of a copy shows: all that its stream had before is done. So is all of the context if it has no
@@ -44,10 +50,11 @@ class Shown {
   }
   // `posts`: up to the copy; 0: it was no posted record after all.
   CUresult Note(CUresult result, uint64_t posts) {
+    if (posts == 0) return stream_.Note(result);
     const bool alone = was_done_ && posts == posts_before_ + 1;
-    if (result == CUDA_SUCCESS && posts != 0 && (alone || (legacy_ && IsLegacyAlone())))
-      context_.Note(result, posts);
-    return stream_.Note(result, posts);
+    stream_.NoteWord(result, posts);
+    if (result == CUDA_SUCCESS && (alone || (legacy_ && IsLegacyAlone()))) context_.NoteWord(result, posts);
+    return result;
   }
 
  private:
@@ -104,7 +111,7 @@ CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const WaitedCop
 bool CopyPinnedByWord(const WaitedCopy& copy, CUresult* result) {
   const CUstream stream = StreamOf(copy);
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kMostPinnedBytes || !MayWatchWords() || !MayLend(*session, stream))
+  if (session == nullptr || copy.bytes > kMostPinnedBytes || !MayGoByWord(*session, copy, stream))
     return false;
   Shown shown(*session, stream);
   Mark mark;
@@ -121,8 +128,7 @@ bool CopyPinnedByWord(const WaitedCopy& copy, CUresult* result) {
 bool CopySmallByWord(const WaitedCopy& copy, CUresult* result) {
   const CUstream stream = StreamOf(copy);
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kSmallPiece || !MayWatchWords() || !MayLend(*session, stream))
-    return false;
+  if (session == nullptr || copy.bytes > kSmallPiece || !MayGoByWord(*session, copy, stream)) return false;
   Mark mark;
   LentBuffer buffer;
   if (copy.to_device && copy.bytes < kLeastLent) {

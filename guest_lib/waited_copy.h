@@ -21,8 +21,10 @@ struct WaitedCopy {
   bool to_device;
 };
 
-// Each: false, nothing was sent, it cannot be done so (now, or there); else *result is the call's.
-// Memory that the device works on itself.
+// Each: false, nothing was sent, it cannot be done so (now, or there); else *result is the call's. Copies
+// from or to managed memory that migrates are the host's to answer: they are work on its pages themselves,
+// whose end shows only once they have a number of their own (MessageMark). Memory that the device works on
+// itself.
 bool CopyPinnedByWord(const WaitedCopy& copy, CUresult* result);
 // Ordinary memory, up to the size from which copies are cut (guest_lib/staged_copy.h).
 bool CopySmallByWord(const WaitedCopy& copy, CUresult* result);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/managed/work.h"
 
+#include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 
+#include "guest_lib/handles.h"
 #include "guest_lib/managed/pager.h"
 
 namespace causeway::guest {
@@ -30,9 +33,9 @@ struct EventMark {
 // touched while it is held.
 struct Tracked {
   std::mutex mutex;
-  uint64_t watches = 0;   // so far
-  uint64_t sent = 0;      // work, so far
-  uint64_t starting = 0;  // messages of this watch that may be work and have no number yet
+  uint64_t watches = 0;           // so far
+  std::atomic<uint64_t> sent{0};  // work, so far
+  uint64_t starting = 0;          // messages of this watch that may be work and have no number yet
   // Streams with work that nobody has waited for. Work on a context's legacy stream counts under the context,
   // and where it went to several under kSeveral.
   std::map<WireHandle, StreamMark> streams;
@@ -131,6 +134,38 @@ void NoteDone(WireHandle stream, uint64_t last) {
     tracked.streams.erase(legacy);
 }
 
+// What waited in a context's legacy stream waited for all blocking ones. The caller holds the mutex.
+void NoteBlockingDone(WireHandle context, uint64_t last) {
+  std::erase_if(tracked.streams, [=](const auto& entry) {
+    return entry.second.blocking && entry.second.context == context && entry.second.last <= last;
+  });
+}
+
+// The caller holds the mutex.
+void NoteEventDone(WireHandle event, uint64_t last) {
+  const auto found = tracked.events.find(event);
+  if (found != tracked.events.end() && found->second.stream != kSeveral)
+    NoteDone(found->second.stream, std::min(found->second.last, last));
+}
+
+// The caller holds the mutex.
+void NoteContextDone(WireHandle context, uint64_t last) {
+  std::erase_if(tracked.streams, [=](const auto& entry) {
+    return entry.second.context == context && entry.second.last <= last;
+  });
+}
+
+// The caller holds the mutex, and has exchanged pages before.
+void NothingIsUnderWay() {
+  tracked.events.clear();
+  work::under_way.store(false);
+}
+
+// The caller holds the mutex.
+bool NothingLeft() {
+  return tracked.streams.empty() && tracked.starting == 0;
+}
+
 void ForgetAll() {
   tracked.starting = 0;
   tracked.streams.clear();
@@ -182,7 +217,11 @@ bool MessageMark::IsOfThisWatch() const {
   return watch_ == work::watch.load(std::memory_order_relaxed);
 }
 
-void MessageMark::StartWatched(Op op) {
+void MessageMark::StartWatched(Op op, bool apart) {
+  if (apart) {
+    if (work::under_way.load()) GiveBackManagedPages();
+    return;
+  }
   {
     const std::lock_guard lock(tracked.mutex);
     if (!IsOfThisWatch()) return;
@@ -236,17 +275,10 @@ void MessageMark::NoteAllDone(Op op) {
     case Op::kDrainDevice:
     case Op::cuMemFree_v2:
     case Op::cuCtxSynchronize:
-      std::erase_if(tracked.streams, [this](const auto& entry) {
-        return entry.second.context == context_ && entry.second.last <= sent_before_;
-      });
-      return;
+      return NoteContextDone(context_, sent_before_);
     case Op::cuEventSynchronize:
-    case Op::cuEventQuery: {
-      const auto found = tracked.events.find(event_);
-      if (found != tracked.events.end() && found->second.stream != kSeveral)
-        NoteDone(found->second.stream, std::min(found->second.last, sent_before_));
-      return;
-    }
+    case Op::cuEventQuery:
+      return NoteEventDone(event_, sent_before_);
     case Op::cuCtxSynchronize_v2:
       return;  // of a context that is named
     case Op::cuStreamSynchronize:
@@ -256,11 +288,7 @@ void MessageMark::NoteAllDone(Op op) {
     default:  // AlsoWaits
       if (stream_ == kSeveral || !alone_) return;
       NoteDone(stream_, number_);
-      if (stream_ != context_) return;
-      // In the legacy stream it waited for all blocking ones.
-      std::erase_if(tracked.streams, [this](const auto& entry) {
-        return entry.second.blocking && entry.second.context == context_ && entry.second.last <= sent_before_;
-      });
+      if (stream_ == context_) NoteBlockingDone(context_, sent_before_);
   }
 }
 
@@ -278,11 +306,61 @@ void MessageMark::FinishWatched() {
     op_ = Op::kOpen;
     if (!IsOfThisWatch()) return;
     if (succeeded_ && (KindOf(op) == Kind::kWaits || AlsoWaits(op))) NoteAllDone(op);
-    if (!tracked.streams.empty() || tracked.starting != 0) return;
-    tracked.events.clear();
-    work::under_way.store(false);
+    if (!NothingLeft()) return;
+    NothingIsUnderWay();
   }
   RestoreManagedPages();
+}
+
+void work::QuietWait::BeginWatched(Subject subject, const Object* object) {
+  subject_ = object != nullptr ? subject : Subject::kNothing;
+  handle_ = object != nullptr ? WireOf(object) : 0;
+  sent_before_ = tracked.sent.load(std::memory_order_acquire);  // partner: SentWatched
+}
+
+// False: something is left. The caller holds the mutex.
+bool work::QuietWait::NoteDone() const {
+  if (watch_ != watch.load(std::memory_order_relaxed)) return false;
+  switch (subject_) {
+    case Subject::kNothing:
+      return false;
+    case Subject::kStream:
+      guest::NoteDone(handle_, sent_before_);
+      break;
+    case Subject::kLegacyStream:
+      // Waiting for it means the blocking ones, as does a copy in it. A mark waits there where there are
+      // none.
+      guest::NoteDone(handle_, sent_before_);
+      NoteBlockingDone(handle_, sent_before_);
+      break;
+    case Subject::kEvent:
+      NoteEventDone(handle_, sent_before_);
+      break;
+    case Subject::kContext:
+      NoteContextDone(handle_, sent_before_);
+      break;
+  }
+  return NothingLeft();
+}
+
+void work::QuietWait::EndedWatched() {
+  ExchangeManagedPages();  // before it is said that nothing is under way, as in FinishWatched
+  {
+    const std::lock_guard lock(tracked.mutex);
+    if (!NoteDone()) return;
+    NothingIsUnderWay();
+  }
+  RestoreManagedPages();
+}
+
+// Whoever was told of its end has exchanged pages; they need that again only if this ends the lending of
+// them.
+void work::QuietWait::WasOverWatched() {
+  {
+    const std::lock_guard lock(tracked.mutex);
+    if (!NoteDone()) return;
+  }
+  EndedWatched();
 }
 
 }  // namespace causeway::guest

@@ -9,6 +9,8 @@
 
 namespace causeway::guest {
 
+struct Object;
+
 namespace work {
 
 // A watch begins: of what was sent before nothing is known. Pages may come from then on.
@@ -25,6 +27,39 @@ inline constexpr WireHandle kSeveral = ~WireHandle{0};
 
 // On the device the message may record events that it does not name.
 void NameUnknownEvents();
+
+// A wait or query whose end no answer of the host's tells: a word of the GPU's does, or it is known already.
+// To the pages it is what an answer would be (MessageMark).
+class QuietWait {
+ public:
+  enum class Subject : uint8_t { kNothing, kStream, kLegacyStream, kEvent, kContext };
+  // Before its end is looked for, and before what tells the end is posted. `object`: the stream, the event,
+  // or the context, also for its legacy stream.
+  void Begin(Subject subject, const Object* object) {
+    watch_ = watch.load(std::memory_order_relaxed);
+    if (watch_ != 0) BeginWatched(subject, object);
+  }
+  // A word told the end. Before anybody is told of that, so that whoever knows it finds what the device wrote
+  // at the next look at a page.
+  void Ended() {
+    if (watch_ != 0 && under_way.load()) EndedWatched();
+  }
+  // It had ended before, as somebody was told already.
+  void WasOver() {
+    if (watch_ != 0 && under_way.load()) WasOverWatched();
+  }
+
+ private:
+  void BeginWatched(Subject subject, const Object* object);
+  void EndedWatched();
+  void WasOverWatched();
+  bool NoteDone() const;
+
+  uint64_t watch_ = 0;  // 0: begun while there was none
+  Subject subject_ = Subject::kNothing;
+  WireHandle handle_ = 0;
+  uint64_t sent_before_ = 0;  // all work up to there was sent before it
+};
 
 }  // namespace work
 
@@ -43,8 +78,11 @@ class MessageMark {
     if (watch_ != 0) Forget();
   }
   // Before anything of the message is visible to the host. It may start work: pages are given back.
-  void Start(Op op) {
-    if (watch_ != 0) StartWatched(op);
+  // `apart`: it is a copy with no managed memory on either side. That is no work which anybody must wait for
+  // before he looks at a page; but what was written to pages before it arrives before it. A mark writes a
+  // word of the region's alone, and what waits for that is a QuietWait.
+  void Start(Op op, bool apart = false) {
+    if (watch_ != 0 && op != Op::kMark) StartWatched(op, apart);
   }
   // The message is written, in that context: what it named is known. Before it is visible to the host.
   void Named(WireHandle context) {
@@ -64,7 +102,7 @@ class MessageMark {
  private:
   void Forget();
   bool IsOfThisWatch() const;
-  void StartWatched(Op op);
+  void StartWatched(Op op, bool apart);
   void NamedWatched(WireHandle context);
   void SentWatched();
   void NoteAllDone(Op op);

@@ -38,9 +38,16 @@ void DriverTest::SetUp() {
   OK(cuCtxSetCurrent(context_));
   CUcontext same = nullptr;
   if (!context_is_kept) context_is_kept = cuDevicePrimaryCtxRetain(&same, 0) == CUDA_SUCCESS;
+  if (std::getenv("DRIVER_TEST_BESIDE_MANAGED") == nullptr) return;
+  OK(cuMemAllocManaged(&beside_, 64, CU_MEM_ATTACH_GLOBAL));
+  *reinterpret_cast<volatile uint32_t*>(beside_) = 0x5eed;
 }
 
 void DriverTest::TearDown() {
+  if (beside_ != 0) {
+    EXPECT_EQ(*reinterpret_cast<volatile uint32_t*>(beside_), 0x5eedu);
+    EXPECT_EQ(cuMemFree(beside_), CUDA_SUCCESS);
+  }
   EXPECT_EQ(cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
   if (HasFailure()) LetContextEnd();

@@ -72,6 +72,10 @@ class DriverTest : public ::testing::Test {
 
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
+
+ private:
+  // With DRIVER_TEST_BESIDE_MANAGED in the environment: managed memory that no test has anything to do with.
+  CUdeviceptr beside_ = 0;
 };
 
 // A kernel that occupies its stream until Release() or the end of its life. Its flag is host memory that the

@@ -21,6 +21,12 @@ constexpr char kVariable[] = R"(
 .visible .global .attribute(.managed) .align 4 .u32 shared = 3;
 )";
 
+bool IsConcurrent() {
+  int concurrent = 0;
+  cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0);
+  return concurrent != 0;
+}
+
 class ManagedProgressTest : public DriverTest {
  protected:
   void SetUp() override {
@@ -73,7 +79,7 @@ class ManagedProgressTest : public DriverTest {
 
 // The least of many rounds: now and then the host is asked again, as it is when work takes long.
 std::vector<ManagedProgressTest::Awaited> ManagedProgressTest::AwaitedByOthers() {
-  constexpr int kRounds = 200;
+  constexpr int kRounds = 100;
   std::vector<uint32_t> words(1024);
   const auto idle = [this] {
     EXPECT_EQ(cuEventRecord(event_, stream_), CUDA_SUCCESS);
@@ -118,6 +124,19 @@ std::vector<ManagedProgressTest::Awaited> ManagedProgressTest::AwaitedByOthers()
     all.push_back({call.what, least});
   }
   return all;
+}
+
+// Used by the device and by the program, so that there are pages on either side.
+TEST_F(ManagedProgressTest, BesideABlock) {
+  const std::vector<Awaited> without = AwaitedByOthers();
+  uint32_t *used = Allocate(kBytes), *fresh = Allocate(kBytes);
+  UseOnce(used);
+  fresh[3] = 4;
+  EXPECT_EQ(AwaitedByOthers(), without);
+  EXPECT_EQ(used[1], 6u);
+  EXPECT_EQ(fresh[3], 4u);
+  Free(used);
+  Free(fresh);
 }
 
 TEST_F(ManagedProgressTest, AfterTheLastBlock) {
@@ -167,6 +186,157 @@ TEST_F(ManagedProgressTest, AfterTheEndOfTheirContext) {
   const std::vector<Awaited> without = AwaitedByOthers();
   use_context(true);
   EXPECT_EQ(AwaitedByOthers(), without);
+}
+
+// Whatever tells the program that what a stream had is done.
+class ManagedEndTest : public ManagedProgressTest {
+ protected:
+  void SetUp() override {
+    ManagedProgressTest::SetUp();
+    OK(cuStreamCreate(&blocking_, CU_STREAM_DEFAULT));
+    OK(cuEventCreate(&sleepy_, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+  }
+  void TearDown() override {
+    EXPECT_EQ(cuEventDestroy(sleepy_), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamDestroy(blocking_), CUDA_SUCCESS);
+    ManagedProgressTest::TearDown();
+  }
+  using Call = std::function<CUresult()>;
+  struct End {
+    const char* what;
+    CUstream stream;
+    Call wait;
+    bool of_all = false;  // of every stream there is
+  };
+  std::vector<End> Ends();
+  static CUresult UntilReady(const Call& query) {
+    CUresult result;
+    while ((result = query()) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+    return result;
+  }
+  // Records the event in stream_ first.
+  CUresult Behind(CUevent event, const Call& call) const {
+    const CUresult result = cuEventRecord(event, stream_);
+    return result == CUDA_SUCCESS ? call() : result;
+  }
+  void KernelsAndLooks(const End& end, uint32_t* memory, uint32_t* sum);
+
+  static constexpr uint32_t kWords = 20'000;  // of `memory`
+  CUstream blocking_ = nullptr;
+  CUevent sleepy_ = nullptr;
+  uint32_t word_ = 0;
+  std::vector<std::byte> large_ = std::vector<std::byte>(kBytes);
+};
+
+std::vector<ManagedEndTest::End> ManagedEndTest::Ends() {
+  const auto copy_back = [this] { return cuMemcpyDtoH(&word_, data_, 4); };
+  return {
+      {"cuStreamSynchronize", stream_, [this] { return cuStreamSynchronize(stream_); }},
+      {"cuStreamSynchronize, of the legacy stream", nullptr, [] { return cuStreamSynchronize(nullptr); }},
+      {"cuStreamQuery", stream_, [this] { return UntilReady([this] { return cuStreamQuery(stream_); }); }},
+      {"cuEventSynchronize", stream_,
+       [this] { return Behind(event_, [this] { return cuEventSynchronize(event_); }); }},
+      {"cuEventSynchronize, asleep", stream_,
+       [this] { return Behind(sleepy_, [this] { return cuEventSynchronize(sleepy_); }); }},
+      {"cuEventQuery", stream_,
+       [this] {
+         return Behind(event_, [this] { return UntilReady([this] { return cuEventQuery(event_); }); });
+       }},
+      {"cuMemcpyDtoH", nullptr, copy_back},
+      {"cuMemcpyDtoH behind a blocking stream", blocking_, copy_back},
+      {"cuMemcpyDtoHAsync of ordinary memory", stream_,
+       [this] { return cuMemcpyDtoHAsync(&word_, data_, 4, stream_); }},
+      {"cuMemcpyDtoH, large", nullptr, [this] { return cuMemcpyDtoH(large_.data(), data_, kBytes); }},
+      {"cuMemcpyDtoH, pinned", nullptr, [this] { return cuMemcpyDtoH(pinned_, data_, 4096); }},
+      {"cuMemcpyHtoD, pinned", nullptr, [this] { return cuMemcpyHtoD(data_, pinned_, 4096); }},
+      {"cuMemcpyHtoD, large", nullptr, [this] { return cuMemcpyHtoD(data_, large_.data(), kBytes); }},
+      {"cuCtxSynchronize", stream_, [] { return cuCtxSynchronize(); }, true},
+      {"cuMemFree", stream_,
+       [] {
+         CUdeviceptr memory = 0;
+         const CUresult result = cuMemAlloc(&memory, 4096);
+         return result != CUDA_SUCCESS ? result : cuMemFree(memory);
+       },
+       true},
+  };
+}
+
+// What a kernel wrote is what the program sees next, and the next kernel sees what the program writes then.
+void ManagedEndTest::KernelsAndLooks(const End& end, uint32_t* memory, uint32_t* sum) {
+  constexpr uint32_t kRounds = 5, kStep = 997;
+  const bool concurrent = IsConcurrent();
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    sum[0] = 100 * round;
+    const uint32_t before = memory[0];
+    OK(Add(Address(memory), kWords, 3, end.stream));
+    OK(Add(Address(sum), 1, 7, end.stream));
+    // Perhaps the kernel has come so far. Who looks now has the page while the kernel runs.
+    const uint32_t early = concurrent ? static_cast<volatile uint32_t*>(sum)[0] : 100 * round;
+    ASSERT_TRUE(early == 100 * round || early == 100 * round + 7);
+    ASSERT_EQ(end.wait(), CUDA_SUCCESS) << end.what;
+    ASSERT_EQ(sum[0], 100 * round + 7) << end.what << ", round " << round;
+    for (uint32_t i = 0; i < kWords; i += kStep)
+      ASSERT_EQ(memory[i], before + 3) << end.what << ", round " << round << ", word " << i;
+  }
+}
+
+TEST_F(ManagedEndTest, IsSeenByTheProgram) {
+  uint32_t *memory = Allocate(kWords * 4), *sum = Allocate(64);
+  std::memset(memory, 0, kWords * 4);
+  for (const End& end : Ends()) KernelsAndLooks(end, memory, sum);
+  Free(memory);
+  Free(sum);
+}
+
+TEST_F(ManagedEndTest, IsSeenWhileAnotherKernelRuns) {
+  if (!IsConcurrent()) GTEST_SKIP() << "no concurrent access";
+  uint32_t *memory = Allocate(kWords * 4), *sum = Allocate(64), *flag = Allocate(64);
+  std::memset(memory, 0, kWords * 4);
+  CUstream busy = nullptr;
+  OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+  *static_cast<volatile uint32_t*>(flag) = 0;
+  CUdeviceptr flag_address = Address(flag);
+  void* parameters[] = {&flag_address};
+  OK(cuLaunchKernel(Kernel("spin"), 1, 1, 1, 1, 1, 1, 0, busy, parameters, nullptr));
+  for (const End& end : Ends()) {
+    if (!end.of_all) KernelsAndLooks(end, memory, sum);
+  }
+  EXPECT_EQ(cuStreamQuery(busy), CUDA_ERROR_NOT_READY);
+  *static_cast<volatile uint32_t*>(flag) = 1;
+  OK(cuCtxSynchronize());
+  OK(cuStreamDestroy(busy));
+  for (uint32_t* one : {memory, sum, flag}) Free(one);
+}
+
+// What one thread was told is so for another that asks after it.
+TEST_F(ManagedProgressTest, AnEndThatAnotherThreadHasSeen) {
+  if (!IsConcurrent()) GTEST_SKIP() << "no concurrent access";
+  constexpr uint32_t kRounds = 100;
+  uint32_t* memory = Allocate(kBytes);
+  std::memset(memory, 0, kBytes);
+  std::atomic<uint32_t> asked{0}, wrong{0};
+  std::atomic<bool> stop{false};
+  // Waits for the same stream all the time, and looks whenever it knows of a kernel that was launched before.
+  std::atomic<uint32_t> launched{0};
+  std::thread other([&] {
+    if (cuCtxSetCurrent(context_) != CUDA_SUCCESS) wrong.fetch_add(1);
+    while (!stop.load()) {
+      const uint32_t least = launched.load();
+      if (cuStreamSynchronize(stream_) != CUDA_SUCCESS) wrong.fetch_add(1);
+      if (static_cast<volatile uint32_t*>(memory)[9] < least) wrong.fetch_add(1);
+      asked.fetch_add(1);
+    }
+  });
+  for (uint32_t round = 1; round <= kRounds || asked.load() < 20; ++round) {
+    ASSERT_EQ(Add(Address(memory), 10, 1, stream_), CUDA_SUCCESS);
+    launched.store(round);
+    ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS);
+    EXPECT_EQ(static_cast<volatile uint32_t*>(memory)[9], round);
+  }
+  stop.store(true);
+  other.join();
+  EXPECT_EQ(wrong.load(), 0u);
+  Free(memory);
 }
 
 // One thread has all the managed memory that there is, now and then; others send work and wait for it.

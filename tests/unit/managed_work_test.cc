@@ -9,12 +9,23 @@
 #include <initializer_list>
 #include <thread>
 
+#include "guest_lib/handles.h"
 #include "guest_lib/managed/pager.h"
 
 namespace causeway::guest {
+namespace {
 
-void GiveBackManagedPages() {}
-void ExchangeManagedPages() {}
+std::atomic<uint32_t> given_back{0}, exchanged{0}, exchanged_after_the_end{0};
+
+}  // namespace
+
+void GiveBackManagedPages() {
+  given_back.fetch_add(1);
+}
+void ExchangeManagedPages() {
+  exchanged.fetch_add(1);
+  if (!work::under_way) exchanged_after_the_end.fetch_add(1);
+}
 void RestoreManagedPages() {}
 
 namespace {
@@ -30,7 +41,10 @@ class ManagedWorkTest : public testing::Test {
     Wait(Op::cuCtxSynchronize, 0);
     ASSERT_FALSE(work::under_way);
   }
-  void TearDown() override { work::EndWatch(); }
+  void TearDown() override {
+    EXPECT_EQ(exchanged_after_the_end, 0u);
+    work::EndWatch();
+  }
   static void Name(MessageMark& mark, Op op, WireHandle stream, WireHandle event, WireHandle context) {
     mark.Begin();
     mark.Start(op);
@@ -240,6 +254,169 @@ TEST_F(ManagedWorkTest, AMessageCountsInTheWatchInWhichItWasBegun) {
     EXPECT_TRUE(work::under_way);
   }
   Wait(Op::cuStreamSynchronize, kA);
+  EXPECT_FALSE(work::under_way);
+}
+
+// Waits without messages, of objects that messages name.
+class QuietWaitTest : public ManagedWorkTest {
+ protected:
+  using Wait = work::QuietWait;
+  using Subject = Wait::Subject;
+  void SetUp() override {
+    objects_begin.store(reinterpret_cast<uintptr_t>(objects_));
+    const HandleKind kinds[] = {HandleKind::kContext, HandleKind::kStream, HandleKind::kStream,
+                                HandleKind::kStream, HandleKind::kEvent};
+    for (size_t i = 0; i < std::size(kinds); ++i) objects_[i].kind.store(static_cast<uint8_t>(kinds[i]));
+    ManagedWorkTest::SetUp();
+  }
+  void TearDown() override {
+    ManagedWorkTest::TearDown();
+    objects_begin.store(uintptr_t{1} << 63);
+  }
+  Object* const context_ = &objects_[0];
+  Object* const a_ = &objects_[1];
+  Object* const b_ = &objects_[2];
+  Object* const blocking_ = &objects_[3];
+  Object* const event_ = &objects_[4];
+  void Launch(const Object* stream) {
+    MessageMark mark;
+    mark.Begin();
+    mark.Start(Op::cuLaunchKernel);
+    if (stream != context_) work::NameStream(WireOf(stream), WireOf(context_), stream == blocking_);
+    mark.Named(WireOf(context_));
+    mark.Sent();
+  }
+  void Record(const Object* stream) {
+    Post(Op::cuEventRecord, WireOf(stream), WireOf(event_), WireOf(context_));
+  }
+  static void EndByWord(Subject subject, const Object* object) {
+    Wait wait;
+    wait.Begin(subject, object);
+    wait.Ended();
+  }
+  static void KnowTheEnd(Subject subject, const Object* object) {
+    Wait wait;
+    wait.Begin(subject, object);
+    wait.WasOver();
+  }
+
+ private:
+  Object objects_[5] = {};
+};
+
+TEST_F(QuietWaitTest, EndsWhatItsSubjectStandsFor) {
+  for (const auto end : {EndByWord, KnowTheEnd}) {
+    Launch(a_);
+    Launch(b_);
+    end(Subject::kStream, a_);
+    EXPECT_TRUE(work::under_way);
+    end(Subject::kStream, b_);
+    EXPECT_FALSE(work::under_way);
+    Launch(a_);
+    Record(a_);
+    Launch(b_);
+    end(Subject::kEvent, event_);
+    EXPECT_TRUE(work::under_way);
+    end(Subject::kStream, b_);
+    EXPECT_FALSE(work::under_way);
+    Launch(context_);
+    Launch(a_);
+    end(Subject::kLegacyStream, context_);
+    EXPECT_TRUE(work::under_way);
+    end(Subject::kContext, context_);
+    EXPECT_FALSE(work::under_way);
+    Launch(context_);
+    Launch(blocking_);
+    end(Subject::kLegacyStream, context_);
+    EXPECT_FALSE(work::under_way);
+    Launch(a_);
+    end(Subject::kNothing, nullptr);
+    EXPECT_TRUE(work::under_way);
+    end(Subject::kContext, context_);
+    EXPECT_FALSE(work::under_way);
+  }
+}
+
+// A word that is looked for says nothing of what is sent meanwhile.
+TEST_F(QuietWaitTest, WhatIsSentMeanwhileIsNotDone) {
+  for (const Subject subject : {Subject::kStream, Subject::kContext}) {
+    const Object* object = subject == Subject::kStream ? a_ : context_;
+    Launch(a_);
+    Wait wait;
+    wait.Begin(subject, object);
+    Launch(a_);
+    wait.Ended();
+    EXPECT_TRUE(work::under_way);
+    EndByWord(subject, object);
+    EXPECT_FALSE(work::under_way);
+  }
+}
+
+// Pages are exchanged whenever a word tells an end, also while other work goes on; the same end known again
+// needs that only to end the lending of pages.
+TEST_F(QuietWaitTest, ExchangesWhatWasLent) {
+  Launch(a_);
+  Launch(b_);
+  uint32_t before = exchanged;
+  EndByWord(Subject::kStream, a_);
+  EXPECT_EQ(exchanged, before + 1);
+  KnowTheEnd(Subject::kStream, a_);
+  EXPECT_EQ(exchanged, before + 1);
+  EndByWord(Subject::kStream, b_);
+  EXPECT_EQ(exchanged, before + 2);
+  EndByWord(Subject::kStream, b_);
+  KnowTheEnd(Subject::kStream, a_);
+  EXPECT_EQ(exchanged, before + 2);
+  {
+    MessageMark unsent;
+    unsent.Begin();
+    unsent.Start(Op::cuLaunchKernel);
+    KnowTheEnd(Subject::kStream, a_);
+    EXPECT_TRUE(work::under_way);
+  }
+  EXPECT_TRUE(work::under_way);
+  before = exchanged;
+  KnowTheEnd(Subject::kStream, a_);
+  EXPECT_EQ(exchanged, before + 1);
+  EXPECT_FALSE(work::under_way);
+}
+
+TEST_F(QuietWaitTest, OfAnEarlierWatchEndsNothing) {
+  Wait earlier, unwatched;
+  earlier.Begin(Subject::kContext, context_);
+  work::EndWatch();
+  unwatched.Begin(Subject::kContext, context_);
+  work::BeginWatch();
+  earlier.Ended();
+  unwatched.Ended();
+  unwatched.WasOver();
+  EXPECT_TRUE(work::under_way);
+  KnowTheEnd(Subject::kStream, a_);
+  EXPECT_FALSE(work::under_way);
+}
+
+// A mark waits for its stream and touches no page. A copy between ordinary memories is nothing to wait for,
+// but what was written before it arrives before it, as long as anybody can look.
+TEST_F(QuietWaitTest, WhatTouchesNoPagesIsNoWork) {
+  Post(Op::kMark, WireOf(a_));
+  EXPECT_FALSE(work::under_way);
+  const auto copy = [this] {
+    MessageMark mark;
+    mark.Begin();
+    mark.Start(Op::kCopyToDevice, true);
+    work::NameStream(WireOf(a_), WireOf(context_), false);
+    mark.Named(WireOf(context_));
+    mark.Sent();
+  };
+  uint32_t before = given_back;
+  copy();
+  EXPECT_FALSE(work::under_way);
+  EXPECT_EQ(given_back, before);
+  Launch(b_);
+  before = given_back;
+  copy();
+  EXPECT_EQ(given_back, before + 1);
+  EndByWord(Subject::kStream, b_);
   EXPECT_FALSE(work::under_way);
 }
 
