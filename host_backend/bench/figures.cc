@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/bench/figures.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <string_view>
 
 namespace causeway::bench {
 namespace {
@@ -90,6 +92,23 @@ void AddData(std::vector<Figure>& list, bool quick) {
                   Runner::kPair});
 }
 
+// What calls that do not concern it cost while the process has managed memory (which the probe has
+// then: "beside_managed" and the id of the figure). The goals are those without.
+void AddManaged(std::vector<Figure>& list) {
+  const std::string_view kInteresting[] = {"stream_sync_idle", "event_query_done", "launch_sync",
+                                           "h2d_free:4096",    "d2h_small",        "cpu:pinned"};
+  std::vector<Figure> measured;
+  for (const Figure& figure : list) {
+    if (std::ranges::find(kInteresting, figure.id) != std::end(kInteresting)) measured.push_back(figure);
+  }
+  for (Figure& figure : measured) {
+    figure.id = "beside_managed:" + figure.id;
+    figure.name = "managed: " + figure.name;
+    figure.section = Section::kManaged;
+    list.push_back(figure);
+  }
+}
+
 void AddOther(std::vector<Figure>& list) {
   const auto add = [&](const char* id, const char* name) {
     list.push_back({id, name, "us", kLess, Section::kOther});
@@ -106,6 +125,7 @@ std::vector<Figure> Figures(bool curve, bool quick) {
   std::vector<Figure> list;
   AddCalls(list);
   AddData(list, quick);
+  AddManaged(list);
   AddOther(list);
   if (!curve) return list;
   const std::vector<Figure> measured = list;

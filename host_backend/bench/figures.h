@@ -19,7 +19,7 @@ enum class Goal {
   kDifferenceAtMost,  // Causeway's figure less the native one
 };
 
-enum class Section { kCalls, kData, kOther, kCurve };
+enum class Section { kCalls, kData, kManaged, kOther, kCurve };
 
 // Who measures it.
 enum class Runner {

@@ -3,7 +3,8 @@
 // Causeway's. Says "ready VERSION DEVICE" once a first kernel's result has been read back, and then answers
 // lines on its standard input until that ends:
 //   worker PID      that process works for this one: its processor time counts
-//   measure ID      -> "VALUE ERROR", of a figure (host_backend/bench/figures.h) or a part of one
+//   measure ID      -> "VALUE ERROR", of a figure (host_backend/bench/figures.h) or a part of one;
+//                      beside_managed:ID: of that figure while the process has managed memory
 // --startup ends at "ready"; --calls prints all figures of single calls as JSON, for a VM.
 #include "host_backend/bench/probe.h"
 
@@ -98,11 +99,42 @@ bool Prepare(Bench& bench) {
   return read == 0x5eed;
 }
 
+// Managed memory that both processors have used lately.
+class ManagedMemory {
+ public:
+  explicit ManagedMemory(const Bench& bench) : bench_(bench) {}
+  ~ManagedMemory() {
+    if (memory_ != 0) bench_.api.cuMemFree_v2(memory_);
+  }
+  ManagedMemory(const ManagedMemory&) = delete;
+  ManagedMemory& operator=(const ManagedMemory&) = delete;
+  CUresult Make() {
+    constexpr size_t kBytes = 1u << 20;
+    CUresult result = bench_.api.cuMemAllocManaged(&memory_, kBytes, CU_MEM_ATTACH_GLOBAL);
+    if (result != CUDA_SUCCESS) return result;
+    auto* words = reinterpret_cast<volatile uint32_t*>(memory_);
+    words[0] = 1;
+    uint64_t count = kBytes / sizeof(uint32_t);
+    void* parameters[] = {&memory_, &count};
+    result = RunWide(bench_, bench_.add_one, parameters);
+    return result == CUDA_SUCCESS && words[0] != 2 ? CUDA_ERROR_ILLEGAL_STATE : result;
+  }
+
+ private:
+  const Bench& bench_;
+  CUdeviceptr memory_ = 0;
+};
+
 CUresult Run(Bench& bench, const std::map<std::string, Measure>& figures, const std::string& id,
              double* value) {
   Words words;
   std::stringstream stream(id);
   for (std::string word; std::getline(stream, word, ':');) words.push_back(word);
+  ManagedMemory managed(bench);
+  if (!words.empty() && words[0] == "beside_managed") {
+    words.erase(words.begin());
+    if (const CUresult result = managed.Make()) return result;
+  }
   const auto found = figures.find(words.empty() ? "" : words[0]);
   return found != figures.end() ? found->second(bench, words, value) : CUDA_ERROR_NOT_FOUND;
 }
@@ -131,7 +163,8 @@ void PrintCalls(Bench& bench, const std::map<std::string, Measure>& figures) {
   json.Open('{').Key("figures").Open('[');
   for (const Figure& figure : Figures(false, bench.quick)) {
     if (figure.runner != Runner::kProbe ||
-        (figure.section != Section::kCalls && figure.section != Section::kOther))
+        (figure.section != Section::kCalls && figure.section != Section::kManaged &&
+         figure.section != Section::kOther))
       continue;
     double value = 0;
     const CUresult result = Run(bench, figures, figure.id, &value);

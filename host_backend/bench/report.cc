@@ -71,6 +71,8 @@ const char* Heading(Section section) {
       return "calls";
     case Section::kData:
       return "data";
+    case Section::kManaged:
+      return "calls beside managed memory";
     case Section::kOther:
       return "other calls";
     case Section::kCurve:
@@ -84,7 +86,7 @@ void AppendSection(std::string& text, const Report& report, Section section) {
   for (const Row& row : report.rows) {
     if (row.figure.section != section) continue;
     if (!any) {
-      Append(text, "%s%-38s %-5s %9s %5s %9s %5s %9s %-16s %-18s %s\n", text.empty() ? "" : "\n",
+      Append(text, "%s%-40s %-5s %9s %5s %9s %5s %9s %-16s %-18s %s\n", text.empty() ? "" : "\n",
              Heading(section), "unit", "native", "+-", "causeway", "+-", "ratio", "  from .. to", "goal",
              "met");
     }
@@ -97,7 +99,7 @@ void AppendSection(std::string& text, const Report& report, Section section) {
               Number(*std::max_element(ratios.begin(), ratios.end()));
     }
     const auto met = IsMet(row);
-    Append(text, "%-38s %-5s %9s %5s %9s %5s %9s   %-14s %-18s %s\n", row.figure.name.c_str(),
+    Append(text, "%-40s %-5s %9s %5s %9s %5s %9s   %-14s %-18s %s\n", row.figure.name.c_str(),
            row.figure.unit, row.figure.guest_only ? "" : ValueCell(row, kNative).c_str(),
            SpreadCell(row, kNative).c_str(), ValueCell(row, kGuest).c_str(), SpreadCell(row, kGuest).c_str(),
            ratio ? Number(*ratio).c_str() : "-", range.c_str(), GoalText(row.figure).c_str(),
@@ -153,7 +155,8 @@ std::optional<double> GeometricMean(const Report& report) {
 
 std::string TextOf(const Report& report) {
   std::string text;
-  for (const Section section : {Section::kCalls, Section::kData, Section::kOther, Section::kCurve})
+  for (const Section section :
+       {Section::kCalls, Section::kData, Section::kManaged, Section::kOther, Section::kCurve})
     AppendSection(text, report, section);
   int met = 0, measured = 0, goals = 0;
   for (const Row& row : report.rows) {
@@ -183,7 +186,7 @@ std::string TextOf(const Report& report) {
 }
 
 std::string JsonOf(const Report& report) {
-  constexpr const char* kSections[] = {"calls", "data", "other", "curve"};
+  constexpr const char* kSections[] = {"calls", "data", "managed", "other", "curve"};
   JsonWriter json;
   json.Open('{').Key("version").String(CAUSEWAY_VERSION).Key("rounds").Number(report.rounds);
   json.Key("seconds").Real(report.seconds).Key("test_only").Bool(report.test_only);

@@ -250,6 +250,10 @@ Result<double> BenchRun::SampleIdle() {
   return percent;
 }
 
+bool HasManagedMemory(const Figure& figure) {
+  return figure.id.starts_with("managed_") || figure.section == Section::kManaged;
+}
+
 Result<double> BenchRun::Sample(const Row& row, Side side) {
   switch (row.figure.runner) {
     case Runner::kStartup:
@@ -263,7 +267,7 @@ Result<double> BenchRun::Sample(const Row& row, Side side) {
     case Runner::kProbe:
       break;
   }
-  const auto probe = Probe(side, row.figure.id.starts_with("managed_") ? kManagedProbe : 0);
+  const auto probe = Probe(side, HasManagedMemory(row.figure) ? kManagedProbe : 0);
   if (!probe.ok()) return Error{probe.error()};
   return probe.value()->Measure(row.figure.id, kFigureLimitMs);
 }
