@@ -75,7 +75,6 @@ Kind KindOf(Op op) {
     case Op::cuStreamDestroy_v2:
     case Op::cuEventCreate:
     case Op::cuEventDestroy_v2:
-    case Op::cuEventElapsedTime_v2:
       return Kind::kNeither;
 // Of code, which is loaded where a program first needs it.
 #define CALL(fn, ...) case Op::fn:
@@ -106,6 +105,7 @@ Kind KindOf(Op op) {
     case Op::cuStreamQuery:
     case Op::cuEventSynchronize:
     case Op::cuEventQuery:
+    case Op::cuEventElapsedTime_v2:
       return Kind::kWaits;
     default:
       return Kind::kWork;
@@ -279,8 +279,9 @@ void MessageMark::NoteAllDone(Op op) {
     case Op::cuEventSynchronize:
     case Op::cuEventQuery:
       return NoteEventDone(event_, sent_before_);
-    case Op::cuCtxSynchronize_v2:
-      return;  // of a context that is named
+    case Op::cuCtxSynchronize_v2:    // of a context that is named
+    case Op::cuEventElapsedTime_v2:  // of two events
+      return;
     case Op::cuStreamSynchronize:
     case Op::cuStreamQuery:
       if (stream_ != kSeveral) NoteDone(stream_, sent_before_);

@@ -131,6 +131,20 @@ TEST_F(ManagedWorkTest, AnEventStandsForWhatCameBeforeItOnItsStream) {
   EXPECT_FALSE(work::under_way);
 }
 
+// Two events are named, so which streams are done does not matter; but the program has been told.
+TEST_F(ManagedWorkTest, TheTimeBetweenTwoEventsTellsTheirEnd) {
+  Post(Op::cuLaunchKernel, kA);
+  Post(Op::cuEventRecord, kA, kEvent);
+  const uint32_t before = exchanged;
+  Wait(Op::cuEventElapsedTime_v2, 0, kEvent, kContext, false);
+  EXPECT_EQ(exchanged, before);
+  Wait(Op::cuEventElapsedTime_v2, 0, kEvent);
+  EXPECT_EQ(exchanged, before + 1);
+  EXPECT_TRUE(work::under_way);
+  Wait(Op::cuStreamSynchronize, kA);
+  EXPECT_FALSE(work::under_way);
+}
+
 TEST_F(ManagedWorkTest, BlockingStreamsAndTheLegacyStreamWaitForEachOther) {
   Post(Op::cuMemsetD8Async, 0);
   Post(Op::cuLaunchKernel, kBlocking);
