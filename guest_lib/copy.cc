@@ -233,6 +233,7 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   CUresult result = CUDA_SUCCESS;
   if (known && CopySmallByWord({from, to, bytes, stream, waited, false}, &result)) return result;
   LinearCopy large{from, static_cast<std::byte*>(to), bytes, stream, waited, false, false};
+  large.idle = inquiry.IsDone();
   if (known && CopyByWords(&large, &result)) return inquiry.NoteWord(result, large.posts);
   return inquiry.Note(bytes > kMaxChannelCopyBytes
                           ? CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited)

@@ -56,6 +56,8 @@ class CopyJob {
   void Offer(uint64_t end);
   // Does one. False: none is left.
   bool DoOne();
+  // Parts below it are done or in some thread's hands.
+  uint64_t taken() const { return taken_.load(std::memory_order_acquire); }
 
  protected:
   virtual void Do(uint64_t part) = 0;

@@ -2,8 +2,10 @@
 // Bulk buffers that are lent to the GPU.
 #include "guest_lib/posted_copy.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #include "guest_lib/completion.h"
@@ -21,7 +23,8 @@ constexpr uint64_t kBytesPerHelper = 384u << 10;
 struct Lent {
   std::mutex mutex;
   HotWord* words = nullptr;
-  uint64_t awaited[kBulkBuffers] = {};  // what its word will say; 0: not lent
+  // What words will say of each, null and 0 beyond; the first 0: not lent.
+  AwaitedWord awaited[kBulkBuffers][kMostAwaited] = {};
   std::atomic<uint32_t> count{0};
 };
 Lent& TheLent() {
@@ -39,10 +42,15 @@ bool Reserve(Lent& lent) {
 // Of a buffer that has its place.
 void Leave(Lent& lent, Session& session, const LentBuffer& buffer) {
   const std::lock_guard lock(lent.mutex);
-  lent.awaited[buffer.index] = buffer.mark;
+  lent.awaited[buffer.index][0] = {&lent.words[buffer.index], buffer.mark};
   if (buffer.mark != 0) return;
   lent.count.fetch_sub(1, std::memory_order_relaxed);
   session.ReleaseBulk(buffer.index);
+}
+
+bool IsBack(const AwaitedWord& awaited) {
+  // partner: the GPU's write, which comes behind its copy
+  return awaited.value == 0 || LoadAcquire(*awaited.word) >= awaited.value;
 }
 
 void Fill(std::byte* to, const void* from, uint64_t bytes) {
@@ -88,8 +96,7 @@ CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works&
 }
 
 bool IsBack(const LentBuffer& buffer) {
-  // partner: the GPU's write, which comes behind its copy
-  return buffer.mark == 0 || LoadAcquire(TheLent().words[buffer.index]) >= buffer.mark;
+  return IsBack(AwaitedWord{&TheLent().words[buffer.index], buffer.mark});
 }
 
 bool AwaitBack(const LentBuffer& buffer, uint64_t more_us) {
@@ -100,6 +107,14 @@ bool LeaveLent(Session& session, const LentBuffer& buffer) {
   Lent& lent = TheLent();
   if (!Reserve(lent)) return false;
   Leave(lent, session, buffer);
+  return true;
+}
+
+bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited) {
+  Lent& lent = TheLent();
+  if (awaited.empty() || awaited.size() > kMostAwaited || !Reserve(lent)) return false;
+  const std::lock_guard lock(lent.mutex);
+  std::copy(awaited.begin(), awaited.end(), lent.awaited[index]);
   return true;
 }
 
@@ -135,8 +150,11 @@ void ReclaimLentBuffers(Session& session) {
   if (lent.count.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(lent.mutex);
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
-    if (lent.awaited[i] == 0 || !IsBack({i, 0, lent.awaited[i]})) continue;
-    lent.awaited[i] = 0;
+    auto& awaited = lent.awaited[i];
+    if (awaited[0].value == 0 || !std::all_of(std::begin(awaited), std::end(awaited),
+                                              [](const AwaitedWord& each) { return IsBack(each); }))
+      continue;
+    std::fill(std::begin(awaited), std::end(awaited), AwaitedWord{});
     lent.count.fetch_sub(1, std::memory_order_relaxed);
     session.ReleaseBulk(i);
   }

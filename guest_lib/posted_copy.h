@@ -6,6 +6,7 @@
 #include "ivshmem_ring/driver_api.h"
 
 #include <cstdint>
+#include <span>
 
 #include "guest_lib/copy.h"
 #include "ivshmem_ring/layout.h"
@@ -48,6 +49,14 @@ bool AwaitBack(const LentBuffer& buffer, uint64_t more_us);
 inline constexpr uint32_t kMostLent = kBulkBuffers / 2;
 // False: too many are.
 bool LeaveLent(Session& session, const LentBuffer& buffer);
+
+// The same of a buffer in which several pieces end, each with a word of its own.
+struct AwaitedWord {
+  const HotWord* word;
+  uint64_t value;
+};
+inline constexpr uint32_t kMostAwaited = 2;
+bool LeaveBuffer(Session& session, uint32_t index, std::span<const AwaitedWord> awaited);
 
 // Shared memory for the words, one for each bulk buffer, registered with the driver.
 inline constexpr uint64_t kLentWordsBytes = kBulkBuffers * sizeof(HotWord);

@@ -46,6 +46,7 @@ bool LeavesNoWork(Op op) {
   switch (op) {
     case Op::kOpenChannel:
     case Op::kMark:
+    case Op::kQueuedCopy:  // who waits for it has seen each piece done
     case Op::kFetchOutput:
     case Op::kPostedResult:
     case Op::kDrainDevice:

@@ -17,6 +17,7 @@
 #include "guest_lib/memory.h"
 #include "guest_lib/posted_copy.h"
 #include "guest_lib/progress.h"
+#include "guest_lib/queued_copy.h"
 #include "guest_lib/remote.h"
 #include "guest_lib/staging_places.h"
 #include "ivshmem_ring/flight_recorder.h"
@@ -349,7 +350,7 @@ void Pipeline::Judge() {
   } else if (!first && wanted > 0 && idle - judged_.idle_ticks > took + took / 8) {
     --wanted;
   }
-  if (wanted != helpers() && StagingPlaces::IsOnlyCopy()) {
+  if (wanted != helpers() && CopyUnderWay::Count() == 1) {
     ChangeHelpers(wanted);
     HelpersOf(to_device_).store(wanted, std::memory_order_relaxed);
   }
@@ -434,19 +435,47 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
   return pipeline.Run(bytes);
 }
 
+namespace {
+
+// A part of it, piece by piece.
+CUresult CopyPieces(Session& session, LinearCopy* copy, uint64_t begin, uint64_t bytes) {
+  LinearCopy part = *copy;
+  part.device += begin;
+  part.host += begin;
+  part.bytes = bytes;
+  part.leaves = copy->leaves && begin + bytes == copy->bytes;
+  const HostRows rows{part.host, bytes, 1, 1, bytes, bytes};
+  WordLink link(session, part);
+  Pipeline pipeline(link, rows, Cut(rows, kLeastWordPiece, kWordPiece, part.to_device ? 4 : 2),
+                    part.to_device, part.leaves);
+  const CUresult result = pipeline.Run(bytes);
+  copy->posts = std::max(copy->posts, part.posts);
+  return result;
+}
+
+}  // namespace
+
 bool CopyByWords(LinearCopy* copy, CUresult* result) {
   Session* session = Session::Get();
   if (session == nullptr || copy->bytes <= kSmallPiece || !MayLend(*session, copy->stream) ||
       !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) {
     return false;
   }
-  const HostRows rows{copy->host, copy->bytes, 1, 1, copy->bytes, copy->bytes};
-  WordLink link(*session, *copy);
-  {
-    Pipeline pipeline(link, rows, Cut(rows, kLeastWordPiece, kWordPiece, copy->to_device ? 4 : 2),
-                      copy->to_device, copy->leaves);
-    *result = pipeline.Run(copy->bytes);
+  *result = CUDA_SUCCESS;
+  uint64_t done = 0;
+  if (MayQueue(*session, *copy)) {
+    // The stream may have other work for long.
+    if (!copy->idle && !copy->leaves) *result = CopyPieces(*session, copy, 0, done = kLeastWordPiece);
+    LinearCopy rest = *copy;
+    rest.device += done;
+    rest.host += done;
+    rest.bytes -= done;
+    uint64_t moved = 0;
+    if (*result == CUDA_SUCCESS) *result = CopyQueued(*session, rest, &moved);
+    done += moved;
   }
+  if (*result == CUDA_SUCCESS && done < copy->bytes)
+    *result = CopyPieces(*session, copy, done, copy->bytes - done);
   // A piece that the driver refused.
   if (*result == CUDA_SUCCESS && !copy->leaves) *result = session->Check();
   return true;

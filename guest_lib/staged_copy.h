@@ -67,6 +67,7 @@ struct LinearCopy {
   bool to_device;
   // The copy is over when its source is taken: nothing was left to wait for.
   bool leaves;
+  bool idle = false;   // nothing is known that its stream would have to do first
   uint64_t posts = 0;  // records posted up to the end of a copy that was waited for
 };
 // By words. False: nothing was sent, it cannot be done so (now, or there; managed memory: waited_copy.h).

@@ -10,25 +10,27 @@ namespace {
 std::atomic<uint32_t> copies_under_way{0};
 }
 
+CopyUnderWay::CopyUnderWay() {
+  copies_under_way.fetch_add(1, std::memory_order_relaxed);
+}
+
+CopyUnderWay::~CopyUnderWay() {
+  copies_under_way.fetch_sub(1, std::memory_order_relaxed);
+}
+
+uint32_t CopyUnderWay::Count() {
+  return copies_under_way.load(std::memory_order_relaxed);
+}
+
 StagingPlaces::StagingPlaces(Session& session, uint32_t most_buffers, uint64_t place_bytes)
     : session_(session),
       most_buffers_(std::min(most_buffers, static_cast<uint32_t>(kMostPlaces * place_bytes / kBulkBytes))),
       place_bytes_(place_bytes),
-      each_(static_cast<uint32_t>(kBulkBytes / place_bytes)) {
-  copies_under_way.fetch_add(1, std::memory_order_relaxed);
-}
-
-StagingPlaces::~StagingPlaces() {
-  copies_under_way.fetch_sub(1, std::memory_order_relaxed);
-}
-
-bool StagingPlaces::IsOnlyCopy() {
-  return copies_under_way.load(std::memory_order_relaxed) == 1;
-}
+      each_(static_cast<uint32_t>(kBulkBytes / place_bytes)) {}
 
 // One less while somebody waits for a buffer.
 uint32_t StagingPlaces::Share() const {
-  const uint32_t share = kBulkBuffers / copies_under_way.load(std::memory_order_relaxed);
+  const uint32_t share = kBulkBuffers / CopyUnderWay::Count();
   return std::clamp(share, 1u, most_buffers_) - (session_.IsBulkAwaited() ? 1 : 0);
 }
 

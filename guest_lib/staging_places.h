@@ -9,17 +9,21 @@
 
 namespace causeway::guest {
 
+// Of the process, as long as it lives.
+class CopyUnderWay {
+ public:
+  CopyUnderWay();
+  ~CopyUnderWay();
+  CopyUnderWay(const CopyUnderWay&) = delete;
+  CopyUnderWay& operator=(const CopyUnderWay&) = delete;
+  static uint32_t Count();
+};
+
 class StagingPlaces {
  public:
   static constexpr uint32_t kMostPlaces = 16;
 
   StagingPlaces(Session& session, uint32_t most_buffers, uint64_t place_bytes);
-  ~StagingPlaces();  // after DropBuffers
-  StagingPlaces(const StagingPlaces&) = delete;
-  StagingPlaces& operator=(const StagingPlaces&) = delete;
-
-  // Whether no other copy of the process is under way.
-  static bool IsOnlyCopy();
 
   // A place for one more piece. False: the copy has its share. Waits only if it has no buffer at all.
   bool Take(uint32_t* place);
@@ -43,6 +47,7 @@ class StagingPlaces {
   void Add(uint32_t buffer);
   void GiveUpSurplus();
 
+  const CopyUnderWay under_way_;
   Session& session_;
   const uint32_t most_buffers_;
   const uint64_t place_bytes_;

@@ -126,6 +126,9 @@ void Session::ReleaseCallbackWords() const {
     std::atomic_ref<uint64_t>(done).store(INT64_MAX, std::memory_order_release);  // partner: the GPU's wait
   };
   for (uint64_t& done : words.done) release(done);
+  for (auto& direction : words.queued) {
+    for (QueuedPlace& place : direction) release(place.turn.value);
+  }
   const uint64_t end = std::atomic_ref<uint64_t>(words.graph.end).load(std::memory_order_relaxed);
   for (uint64_t word = 0; word < end && word < kGraphWords; ++word) release(words.graph.done[word]);
 }
@@ -139,6 +142,7 @@ CUresult Session::ContextBegins(CUcontext context) {
 void Session::ContextEnds(CUcontext context) {
   const std::lock_guard change(memory_change_mutex_);
   std::erase(contexts_, context);
+  copy_queues_.ContextEnds(context);
   for (auto& [offset, arena] : arenas_) {
     if (arena.context == context) arena.context = nullptr;
   }

@@ -37,6 +37,7 @@ struct HandlerTable {
     SESSION_HANDLER(kPostedResult)
     SESSION_HANDLER(kUnsafeCall)
     SESSION_HANDLER(kMark)
+    SESSION_HANDLER(kQueuedCopy)
     SESSION_HANDLER(kDropShared)
     SESSION_HANDLER(kRegisterHost)
     SESSION_HANDLER(kUnregisterHost)

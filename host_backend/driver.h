@@ -57,6 +57,7 @@ namespace causeway::host {
   F(cuStreamSynchronize)               \
   F(cuStreamCreate)                    \
   F(cuStreamQuery)                     \
+  F(cuStreamWaitEvent)                 \
   F(cuStreamBatchMemOp_v2)             \
   F(cuStreamWriteValue64_v2)           \
   F(cuStreamDestroy_v2)                \

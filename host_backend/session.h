@@ -24,6 +24,7 @@
 #include "host_backend/lanes.h"
 #include "host_backend/logs.h"
 #include "host_backend/output.h"
+#include "host_backend/queued_copy.h"
 #include "host_backend/staged_copy.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/session_messages.h"
@@ -145,6 +146,7 @@ class Session {
   Output& output() { return output_; }
   Callbacks& callbacks() { return *callbacks_; }
   DeviceResources& resources() { return resources_; }
+  CopyQueues& copy_queues() { return copy_queues_; }
   // Null where nothing is shared with other processes: in tests.
   DaemonLink* daemon() const { return daemon_; }
   void set_daemon(DaemonLink* daemon) { daemon_ = daemon; }
@@ -193,6 +195,7 @@ class Session {
   std::map<uint64_t, WireHandle> user_objects_;  // by the number of their destructor
   const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
   DeviceResources resources_;
+  CopyQueues copy_queues_;
   DaemonLink* daemon_ = nullptr;
   // The driver gives one handle several times for an allocation that is looked up or imported; each is
   // released on its own. What is counted here are the releases that do not end it.
@@ -289,6 +292,7 @@ CAUSEWAY_HANDLER(kReadManaged);
 CAUSEWAY_HANDLER(kPostedResult);
 CAUSEWAY_HANDLER(kUnsafeCall);
 CAUSEWAY_HANDLER(kMark);
+CAUSEWAY_HANDLER(kQueuedCopy);
 CAUSEWAY_HANDLER(kDropShared);
 CAUSEWAY_HANDLER(kRegisterHost);
 CAUSEWAY_HANDLER(kUnregisterHost);

@@ -46,6 +46,7 @@ enum class Op : uint16_t {
   kWriteManaged,
   kReadManaged,
   kAgreeOnAddresses,
+  kQueuedCopy,  // posted: pieces of a copy, for each of which the GPU waits (ivshmem_ring/copy_messages.h)
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
 #define POST(fn, ...) fn,
@@ -67,7 +68,7 @@ constexpr uint64_t Fnv1a(std::string_view text) {
 #define POST(...) "P" #__VA_ARGS__
 #define GUEST(...) "G" #__VA_ARGS__
 #define CUSTOM(...) "X" #__VA_ARGS__
-inline constexpr uint64_t kApiHash = Fnv1a("10"
+inline constexpr uint64_t kApiHash = Fnv1a("11"
 #include "ivshmem_ring/calls.def"
                                            ) ^
                                      CUDA_VERSION;

@@ -236,10 +236,19 @@ struct GraphWords {
   uint64_t announced[kGraphWords];
   uint64_t done[kGraphWords];
 };
+// Pieces of queued copies (copy_messages.h): the place of a piece serves one after the other, and both words
+// count them.
+struct QueuedPlace {
+  HotWord turn;  // the guest process is done with its side of so many. The GPU waits for it; when the session
+                 // ends, the worker writes it
+  HotWord done;  // the GPU has copied so many. It writes
+};
+inline constexpr uint32_t kQueuedPlaces = 32;  // of each direction
 struct CallbackWords {
   uint64_t announced[kCallbackWords];  // number of the function that is due. The GPU writes
   uint64_t done[kCallbackWords];       // number of the one that has returned. The guest process writes; when
                                        // the session ends, the worker, so that the GPU waits no more
+  QueuedPlace queued[2][kQueuedPlaces];  // to the host, to the device
   GraphWords graph;
 };
 static_assert(sizeof(CallbackWords) % 4096 == 0);  // whole pages: they are registered with the driver

@@ -47,6 +47,8 @@ const char* SessionOpName(Op op) {
       return "copy to the device";
     case Op::kCopyToHost:
       return "copy to the host";
+    case Op::kQueuedCopy:
+      return "queue pieces of a copy";
     case Op::kRegisterHost:
       return "register memory";
     case Op::kUnregisterHost:

@@ -55,6 +55,6 @@ inline constexpr size_t kMaxChannelRecordBytes = 4u << 10;
 inline constexpr size_t kMaxInlineCopyBytes = 64u << 10;  // in a main record
 inline constexpr size_t kMaxChannelCopyBytes = 3u << 10;  // in a channel record or reply
 inline constexpr size_t kBulkBytes = 1u << 20;            // one bulk buffer
-inline constexpr uint32_t kBulkBuffers = 8;               // of one session
+inline constexpr uint32_t kBulkBuffers = 12;              // of one session
 
 }  // namespace causeway

@@ -215,6 +215,36 @@ TEST(Child, DISABLED_PinnedCopyToDeviceBehindAFault) {
   FaultBeforeCopy([](Process& p) { return cuMemcpyHtoD(p.memory, p.pinned, 256); });
 }
 
+// Copies that are under way when a kernel of another stream faults end with its error.
+void FaultBesideCopies(const std::function<CUresult(CUdeviceptr, std::vector<char>&)>& copy) {
+  Process p;
+  CUdeviceptr device = 0;
+  std::vector<char> host(size_t{24} << 20, 1);
+  if (cuMemAlloc(&device, host.size()) != CUDA_SUCCESS) _exit(93);
+  std::atomic<int> copies{0};
+  CUresult result = CUDA_SUCCESS;
+  std::thread copier([&] {
+    result = cuCtxSetCurrent(p.context);
+    for (; result == CUDA_SUCCESS; copies.fetch_add(1)) result = copy(device, host);
+  });
+  while (copies.load() < 3) std::this_thread::sleep_for(1ms);
+  Expect("crash", p.Launch(p.crash, nullptr), CUDA_SUCCESS);
+  copier.join();
+  Expect("the copies", result, CUDA_ERROR_LAUNCH_FAILED);
+  ExpectSticky(p, CUDA_ERROR_LAUNCH_FAILED);
+  exit(wrong);
+}
+TEST(Child, DISABLED_LargeCopiesToDeviceMeetAFault) {
+  FaultBesideCopies([](CUdeviceptr device, std::vector<char>& host) {
+    return cuMemcpyHtoD(device, host.data(), host.size());
+  });
+}
+TEST(Child, DISABLED_LargeCopiesToHostMeetAFault) {
+  FaultBesideCopies([](CUdeviceptr device, std::vector<char>& host) {
+    return cuMemcpyDtoH(host.data(), device, host.size());
+  });
+}
+
 // Of what is enqueued behind a fault, callbacks run and learn the error, host functions do not run.
 std::atomic<int> host_functions{0}, callbacks{0};
 std::atomic<int> status{-1};
@@ -311,6 +341,11 @@ TEST_F(FaultTest, CopiesBehindAFault) {
         "Child.DISABLED_PinnedCopyToHostBehindAFault", "Child.DISABLED_PinnedCopyToDeviceBehindAFault"}) {
     RunBeside(child);
   }
+}
+
+TEST_F(FaultTest, LargeCopiesMeetAFault) {
+  RunBeside("Child.DISABLED_LargeCopiesToDeviceMeetAFault");
+  RunBeside("Child.DISABLED_LargeCopiesToHostMeetAFault");
 }
 
 // Errors that are no fault leave everything as it was.

@@ -69,6 +69,112 @@ TEST_F(PageableCopyTest, SizesAroundPieces) {
   }
 }
 
+// More than any buffers between hold, also beside work that needs some of them.
+class QueuedCopyTest : public PageableCopyTest {
+ protected:
+  static constexpr size_t kLarge = (37u << 20) + 4099;
+  void SetUp() override {
+    PageableCopyTest::SetUp();
+    OK(cuMemFree(device_));
+    OK(cuMemAlloc(&device_, kLarge));
+    large_.resize(kLarge);
+    Fill(large_.data(), kLarge, 3);
+  }
+  // Whether the bytes are the same after the way there and back.
+  bool Returns(CUdeviceptr device, const std::vector<unsigned char>& from, CUstream stream) {
+    std::vector<unsigned char> back(from.size());
+    const CUresult there = stream != nullptr ? cuMemcpyHtoDAsync(device, from.data(), from.size(), stream)
+                                             : cuMemcpyHtoD(device, from.data(), from.size());
+    const CUresult here = stream != nullptr ? cuMemcpyDtoHAsync(back.data(), device, from.size(), stream)
+                                            : cuMemcpyDtoH(back.data(), device, from.size());
+    return there == CUDA_SUCCESS && here == CUDA_SUCCESS && back == from;
+  }
+  std::vector<unsigned char> large_;
+};
+
+TEST_F(QueuedCopyTest, EachForm) {
+  for (uint32_t round = 0; round < 3; ++round) {
+    for (CUstream stream : {CUstream{nullptr}, blocking_, apart_}) {
+      Fill(large_.data(), large_.size() / 7, round);
+      if (round != 1) {
+        OK(cuCtxSynchronize());
+      }
+      ASSERT_TRUE(Returns(device_, large_, stream)) << round;
+    }
+  }
+}
+
+// What comes after the copy in the program's streams sees all of it, what came before none.
+TEST_F(QueuedCopyTest, OrderWithOtherWork) {
+  std::vector<unsigned char> back(kLarge);
+  for (CUstream stream : {CUstream{nullptr}, blocking_}) {
+    OK(cuMemsetD8Async(device_, 1, kLarge, blocking_));
+    OK(cuMemcpyHtoD(device_, large_.data(), kLarge));
+    std::memset(large_.data(), 0x5a, kLarge);
+    OK(cuMemsetD8Async(device_ + kLarge - 1, 2, 1, stream));
+    OK(cuMemcpyDtoH(back.data(), device_, kLarge));
+    Fill(large_.data(), kLarge, 3);
+    ASSERT_EQ(std::memcmp(back.data(), large_.data(), kLarge - 1), 0);
+    ASSERT_EQ(back[kLarge - 1], 2);
+    OK(cuCtxSynchronize());
+    OK(cuMemcpyHtoD(device_, large_.data(), kLarge));  // nothing is left to wait for
+    OK(cuMemcpyHtoD(device_ + kLarge - 2, &back[kLarge - 1], 1));
+    OK(cuMemsetD8Async(device_ + kLarge - 1, 3, 1, stream));
+    OK(cuMemcpyDtoHAsync(back.data(), device_, kLarge, blocking_));
+    ASSERT_EQ(std::memcmp(back.data(), large_.data(), kLarge - 2), 0);
+    ASSERT_EQ(back[kLarge - 2], 2);
+    ASSERT_EQ(back[kLarge - 1], 3);
+  }
+}
+
+TEST_F(QueuedCopyTest, BesideOtherCopies) {
+  std::atomic<bool> end{false};
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (const size_t bytes : {size_t{4}, size_t{100'000}, size_t{1} << 20, (size_t{5} << 20) + 3}) {
+    threads.emplace_back([&, bytes] {
+      CUdeviceptr device = 0;
+      std::vector<unsigned char> own(bytes);
+      Fill(own.data(), bytes, static_cast<uint32_t>(bytes));
+      if (cuCtxSetCurrent(context_) != CUDA_SUCCESS || cuMemAlloc(&device, bytes) != CUDA_SUCCESS)
+        failures.fetch_add(1);
+      while (!end.load() && failures.load() == 0) {
+        if (!Returns(device, own, nullptr)) failures.fetch_add(1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(bytes % 7));
+      }
+    });
+  }
+  for (int round = 0; round < 6; ++round) {
+    EXPECT_TRUE(Returns(device_, large_, round % 2 != 0 ? apart_ : nullptr)) << round;
+  }
+  end.store(true);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures.load(), 0);
+}
+
+// Whatever waits for the whole device meanwhile.
+TEST_F(QueuedCopyTest, BesideWaitsForTheDevice) {
+  NEEDS_SHARED_MEMORY();
+  std::atomic<bool> end{false};
+  std::atomic<int> failures{0};
+  std::vector<unsigned char> registered(4 << 20);
+  std::thread other([&] {
+    bool good = cuCtxSetCurrent(context_) == CUDA_SUCCESS;
+    for (size_t round = 0; good && !end.load(); ++round) {
+      CUdeviceptr scratch = 0;
+      good = cuMemAlloc(&scratch, 4096) == CUDA_SUCCESS && cuMemFree(scratch) == CUDA_SUCCESS &&
+             cuMemHostRegister(&registered[round % 8 << 18], 200'000, 0) == CUDA_SUCCESS &&
+             cuCtxSynchronize() == CUDA_SUCCESS &&
+             cuMemHostUnregister(&registered[round % 8 << 18]) == CUDA_SUCCESS;
+    }
+    if (!good) failures.fetch_add(1);
+  });
+  for (int round = 0; round < 6; ++round) EXPECT_TRUE(Returns(device_, large_, nullptr)) << round;
+  end.store(true);
+  other.join();
+  EXPECT_EQ(failures.load(), 0);
+}
+
 struct Shape {
   size_t width, height, depth;
 };

@@ -13,6 +13,7 @@
 
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
+#include "ivshmem_ring/copy_messages.h"
 #include "ivshmem_ring/registration.h"
 #include "ivshmem_ring/sharing_messages.h"
 #include "tests/fuzz/fake_driver.h"
@@ -191,6 +192,28 @@ void MakeCopy(Input& input, Bytes& body) {
   body.resize(body.size() + input.Byte());
 }
 
+// Pieces that mostly lie in memory of the session, with words that mostly exist.
+void MakeQueuedCopy(Input& input, Bytes& body) {
+  const uint32_t count = input.Byte() % 6;
+  Append<QueuedCopyBody>(body) = {
+      SomeNumber(input), SomeHandle(input, HandleKind::kStream),
+      input.Byte() % 2u, input.Byte() < 240 ? count : static_cast<uint32_t>(SomeNumber(input)),
+      input.Byte() % 4u, 0};
+  for (uint32_t i = 0; i < count; ++i) {
+    QueuedPiece piece{};
+    const bool near = input.Byte() < 240;
+    piece.offset =
+        near ? kGranuleBytes * (8 + input.Byte() % 9) + 4096 * (input.Byte() % 64) : SomeNumber(input);
+    piece.turn = SomeNumber(input);
+    piece.done = SomeNumber(input);
+    piece.bytes = near ? 4096u * input.Byte() : static_cast<uint32_t>(SomeNumber(input));
+    piece.place = static_cast<uint16_t>(input.Byte() % kQueuedPlaces + (near ? 0 : 1));
+    piece.stream = static_cast<uint16_t>(input.Byte() % kQueueStreams + (near ? 0 : 1));
+    Put(body, &piece, sizeof piece);
+  }
+  if (input.Byte() > 240) body.resize(body.size() - std::min<size_t>(body.size(), input.Byte()));
+}
+
 void MakeLaunch(Input& input, Bytes& body) {
   LaunchBody launch{};
   launch.function = SomeHandle(input, HandleKind::kFunction);
@@ -308,6 +331,8 @@ void MakeByHand(Op op, Input& input, Bytes& body) {
     case Op::kCopyToDevice:
     case Op::kCopyToHost:
       return MakeCopy(input, body);
+    case Op::kQueuedCopy:
+      return MakeQueuedCopy(input, body);
     case Op::kFetchBlob:
       Append<FetchBlobBody>(body).offset = input.Byte() < 200 ? 0 : SomeNumber(input);
       return;
@@ -405,6 +430,7 @@ uint16_t SomeOp(Input& input) {
                                    Op::cuGraphGetNodes,
                                    Op::cuLaunchKernel,
                                    Op::cuMemcpy3D_v2,
+                                   Op::kQueuedCopy,
                                    Op::cuModuleUnload,
                                    Op::cuGraphDestroy};
   const uint8_t choice = input.Byte();
@@ -458,6 +484,37 @@ void ServeOne(Session& session, Input& input, bool posted) {
   Require(request.bulk_written <= bulk.size());
 }
 
+CUresult ServePosted(Session& session, Op op, WireHandle context, const Bytes& body) {
+  RecordHeader header{};
+  header.op = static_cast<uint16_t>(op);
+  header.context = context;
+  Reader in(body);
+  Writer nothing({});
+  Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
+  if (const CUresult result = host::EnterCallerState(session, header)) return result;
+  return host::ServeRecord(session, request);
+}
+
+// Pieces of copies, in a session that has what they need: a context and memory.
+void ServeQueuedCopies(Session& session, Input& input) {
+  const WireHandle context = MakeWireHandle(HandleKind::kContext, false,
+                                            static_cast<uint32_t>(HandleKind::kContext) * kHandlesOfKind);
+  struct {
+    int32_t device;
+    uint32_t reserved;
+    WireHandle context;
+  } const primary{0, 0, context};
+  Bytes body;
+  Put(body, &primary, sizeof primary);
+  ServePosted(session, Op::cuDevicePrimaryCtxRetain, 0, body);
+  session.AddArena(8 * kGranuleBytes, 8 * kGranuleBytes, MemoryKind::kStaging);
+  for (int records = 1 + input.Byte() % 4; records > 0; --records) {
+    Bytes pieces;
+    MakeQueuedCopy(input, pieces);
+    ServePosted(session, Op::kQueuedCopy, context, pieces);
+  }
+}
+
 // One region for all executions, as the daemon makes it: slot 0 owns a part of the slices.
 host::RegionView Region() {
   static const host::RegionView view = [] {
@@ -501,6 +558,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (way == 0) {  // rarely, because the worker's log names every posted call that fails
         script.records.push_back(MakeRecord(input, true));
         session.Serve();
+      } else if (way == 1) {
+        ServeQueuedCopies(session, input);
       } else {
         ServeOne(session, input, way < 64);
       }
