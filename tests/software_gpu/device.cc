@@ -4,9 +4,12 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -44,18 +47,31 @@ PciAddress DevicePciAddress(CUdevice device) {
 
 namespace {
 
+std::atomic<int> interrupts{-1};  // the event thread's
+
 // NVIDIA's driver has one too, which nothing ends.
 void StartEventThread() {
   static std::once_flag once;
   std::call_once(once, [] {
+    interrupts.store(eventfd(0, EFD_CLOEXEC));
     std::thread([] {
       pthread_setname_np(pthread_self(), "cuda-EvtHandlr");
-      for (;;) poll(nullptr, 0, 100);
+      for (pollfd news{interrupts.load(), POLLIN, 0};;) {
+        uint64_t count = 0;
+        if (poll(&news, 1, 100) > 0 && read(news.fd, &count, sizeof count) < 0) return;
+      }
     }).detach();
   });
 }
 
 }  // namespace
+
+void Interrupt() {
+  const uint64_t one = 1;
+  const int news = interrupts.load();
+  [[maybe_unused]] const ssize_t put = news >= 0 ? write(news, &one, sizeof one) : 0;
+}
+
 }  // namespace causeway::software_gpu
 
 using namespace causeway::software_gpu;

@@ -15,4 +15,7 @@ struct PciAddress {
 CUuuid DeviceUuid(CUdevice device);
 PciAddress DevicePciAddress(CUdevice device);
 
+// As the GPU does when a blocking event is done: wakes the driver's thread, where there is one.
+void Interrupt();
+
 }  // namespace causeway::software_gpu

@@ -2,6 +2,7 @@
 // Event calls.
 #include "tests/software_gpu/event.h"
 
+#include "tests/software_gpu/device.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/handles.h"
 #include "tests/software_gpu/stream_handles.h"
@@ -56,7 +57,10 @@ void DestroyEventsOf(Context& context) {
 }
 
 void RecordEvent(const StreamRef& stream, const EventRef& event) {
-  CompletionRef done = Enqueue(stream, [] {});
+  const bool interrupts = (event->flags & CU_EVENT_BLOCKING_SYNC) != 0;
+  CompletionRef done = Enqueue(stream, [interrupts] {
+    if (interrupts) Interrupt();
+  });
   std::lock_guard lock(event->mutex);
   event->recorded = done;
   event->capture.reset();
