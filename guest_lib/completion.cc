@@ -19,8 +19,7 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint32_t kWords = 64;    // streams beyond so many ask the host
-constexpr uint64_t kNapsUs = 150;  // so long a sleeper naps for a word of which it knows nothing
+constexpr uint32_t kWords = 64;  // streams beyond so many ask the host
 
 std::atomic<bool> any_stream{false};
 std::atomic<bool> any_blocking_stream{false};
@@ -41,11 +40,6 @@ struct Words {
 Words& TheWords() {
   static auto* words = new Words;
   return *words;
-}
-
-void SleepUs(uint64_t us) {
-  const timespec time{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
-  nanosleep(&time, nullptr);
 }
 
 bool IsContextBlocking() {
@@ -91,6 +85,11 @@ Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
 }
 
 }  // namespace
+
+void SleepUs(uint64_t us) {
+  const timespec time{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
+  nanosleep(&time, nullptr);
+}
 
 bool MayWatchWords() {
   return MayWaitForWords() && !IsContextBlocking();
@@ -194,36 +193,28 @@ bool Mark::PostAndAwait(Session& session, CUstream stream, CUresult* result) {
   return true;
 }
 
-// Not if the last two lasted longer than one naps without knowing, and differed: the host wakes us in time.
-// Nor if they were so long that what the host's wait costs is little.
+// Whether that is worth it.
 bool Mark::MaySleep(const Object* subject) {
-  constexpr uint64_t kMostUs = 50'000;
   slept_kind_ = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(subject) / sizeof(Object));
   began_us_ = NowUs();
-  const WaitHistory& slept = ThisThread().slept;
-  const uint64_t regular_us = slept.Regular(slept_kind_);
-  return regular_us != 0 ? regular_us <= kMostUs : slept.Expected(slept_kind_) <= kNapsUs;
+  return ThisThread().look_times.AreRegular(slept_kind_);
 }
 
-// Nobody wakes us when the word comes, and sleeps last some 55 us longer than they should. A word that came
-// long before it was expected shows that the last two say nothing of the next.
 bool Mark::ComesToSleeper() const {
-  constexpr uint64_t kNapUs = 20, kMarginUs = 110, kShare = 32, kMostOfShareUs = 200;
-  WaitHistory& slept = ThisThread().slept;
-  const uint64_t expected_us = slept.Regular(slept_kind_);
-  const uint64_t margin_us = kMarginUs + std::min(expected_us / kShare, kMostOfShareUs);
-  const uint64_t look_us = expected_us > margin_us ? expected_us - margin_us : 0;
-  const uint64_t patience_us = expected_us + expected_us / 4 + kNapsUs;
-  for (bool asleep = false;;) {
+  LookTimes& times = ThisThread().look_times;
+  const uint64_t first_us = times.First(slept_kind_), patience_us = times.Patience(slept_kind_);
+  for (uint32_t sleeps = 0;; ++sleeps) {
     const uint64_t waited_us = NowUs() - began_us_;
     if (LoadAcquire(*word_) >= value_) {  // partner: the GPU's write, which comes behind its others
-      const bool surprise = asleep && waited_us < look_us + margin_us / 2;
-      slept.Note(slept_kind_, surprise ? 0 : waited_us);
+      if (sleeps == 1 && first_us != 0) {
+        times.CameBefore(slept_kind_);
+      } else {
+        times.Came(slept_kind_, waited_us);
+      }
       return true;
     }
     if (waited_us >= patience_us) return false;
-    asleep = waited_us < look_us;
-    SleepUs(asleep ? look_us - waited_us : kNapUs);
+    SleepUs(waited_us < first_us ? first_us - waited_us : LookTimes::Nap(waited_us));
   }
 }
 
@@ -235,7 +226,7 @@ bool Mark::AwaitContext(CUresult* result) {
 void Mark::HostWaited() const {
   if (slept_kind_ == 0) return;
   const bool came = value_ == 0 || LoadAcquire(*word_) >= value_;
-  ThisThread().slept.Note(slept_kind_, came ? NowUs() - began_us_ : 0);
+  ThisThread().look_times.Woken(slept_kind_, came ? NowUs() - began_us_ : 0);
 }
 
 void Mark::MustHaveCome() const {

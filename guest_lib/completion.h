@@ -70,6 +70,7 @@ bool MayWatchWords();
 // Looks for the word to say so much, for as long as a waiting thread spins, beyond the time that is expected;
 // then now and then, for so long.
 bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us = 0, uint64_t more_us = 0);
+void SleepUs(uint64_t us);
 // Waits for the stream by the host's answer, behind work whose word has not come. Ends no thread's capture.
 CUresult AskForStream(CUstream stream);
 // The host has said that the work is done, and its word did not come: it never does, nor will others.

@@ -8,7 +8,7 @@
 
 #include "guest_lib/guest_state.h"
 #include "guest_lib/handles.h"
-#include "ivshmem_ring/waiter.h"
+#include "guest_lib/look_times.h"
 
 namespace causeway {
 struct DeviceDescription;
@@ -52,7 +52,7 @@ struct ThreadState {
   bool blocking_waits = false;  // by BlockingWaits
   bool in_callback = false;     // a function of the program runs, of whatever kind;
   bool in_function = false;     // one with a number (guest_lib/callbacks.h)
-  WaitHistory slept;            // of waits for words, by event or stream
+  LookTimes look_times;         // for words, by event or stream
   ~ThreadState();
 };
 extern constinit thread_local ThreadState* this_thread;

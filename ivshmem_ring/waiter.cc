@@ -112,13 +112,6 @@ uint64_t WaitHistory::Expected(uint32_t kind) const {
   return entry.kind == kind ? std::min(entry.last_us, entry.before_us) : 0;
 }
 
-uint64_t WaitHistory::Regular(uint32_t kind) const {
-  constexpr uint32_t kShare = 8;
-  const Entry& entry = entries_[PlaceOf(kind)];
-  const auto [less, more] = std::minmax(entry.last_us, entry.before_us);
-  return entry.kind == kind && more - less <= more / kShare ? less : 0;
-}
-
 void WaitHistory::Note(uint32_t kind, uint64_t us) {
   Entry& entry = entries_[PlaceOf(kind)];
   const uint32_t before_us = entry.kind == kind ? entry.last_us : 0;

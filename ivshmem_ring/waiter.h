@@ -72,8 +72,6 @@ class WaitHistory {
  public:
   // How long the next one of that kind will take at the least: the shorter of its last two.
   uint64_t Expected(uint32_t kind) const;
-  // The same if they agree; else 0.
-  uint64_t Regular(uint32_t kind) const;
   void Note(uint32_t kind, uint64_t us);
 
  private:

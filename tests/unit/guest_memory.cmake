@@ -36,3 +36,10 @@ target_link_libraries(pages_aside_test PRIVATE causeway_options causeway_ring GT
   ${CMAKE_DL_LIBS})
 add_test(NAME pages_aside_test COMMAND pages_aside_test)
 set_tests_properties(pages_aside_test PROPERTIES LABELS unit TIMEOUT 60)
+
+# When a thread that nobody wakes looks.
+add_executable(look_times_test look_times_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/look_times.cc)
+target_link_libraries(look_times_test PRIVATE causeway_options GTest::gtest_main)
+target_include_directories(look_times_test PRIVATE ${PROJECT_SOURCE_DIR})
+add_test(NAME look_times_test COMMAND look_times_test)
+set_tests_properties(look_times_test PROPERTIES LABELS unit TIMEOUT 60)

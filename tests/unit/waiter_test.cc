@@ -162,20 +162,6 @@ TEST(WaitHistory, ExpectsTheShorterOfTheLastTwoOfAKind) {
   EXPECT_EQ(history.Expected(5), 0u);
 }
 
-TEST(WaitHistory, KnowsWhatIsRegular) {
-  WaitHistory history;
-  EXPECT_EQ(history.Regular(5), 0u);
-  history.Note(5, 1000);
-  EXPECT_EQ(history.Regular(5), 0u);
-  history.Note(5, 1050);
-  EXPECT_EQ(history.Regular(5), 1000u);
-  history.Note(5, 950);
-  EXPECT_EQ(history.Regular(5), 950u);
-  history.Note(5, 1200);
-  EXPECT_EQ(history.Regular(5), 0u);
-  EXPECT_EQ(history.Regular(6), 0u);
-}
-
 TEST(SpinBudget, FollowsWhatPays) {
   SpinBudget budget(300);
   EXPECT_EQ(budget.us(), 300u);
