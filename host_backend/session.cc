@@ -183,8 +183,9 @@ CUresult Session::TakePostedResult(uint64_t sequence) {
 
 // A channel request runs only after everything its process posted before it. A number that no guest can have
 // reached would make this wait for ever.
-bool Session::WaitForMain(uint64_t sequence) {
+bool Session::WaitForMain(const RecordHeader& request) {
   constexpr uint64_t kMostInFlight = uint64_t{1} << 20;  // far more than rings and sockets hold
+  const uint64_t sequence = request.main_sequence;
   const uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Dispatch
   if (dispatched >= sequence) return lanes_.Await(sequence);
   if (sequence - dispatched > kMostInFlight) {
@@ -192,7 +193,9 @@ bool Session::WaitForMain(uint64_t sequence) {
               std::to_string(dispatched));
     return false;
   }
-  Waiter waiter(OrderPolicy(), nullptr, nullptr, false);
+  WaitPolicy policy = OrderPolicy();
+  if ((request.flags & kBlockingWait) != 0) policy.spin_us = policy.yield_us = 0;  // the dispatcher wakes up
+  Waiter waiter(policy, nullptr, nullptr, false);
   do {
     if (stop_.load(std::memory_order_acquire)) return false;
     waiter.Step(0);
@@ -267,7 +270,7 @@ void Session::ServeChannel(uint32_t channel) {
     if (status != ReceiveStatus::kRecord) return;
     RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
-    if (!WaitForMain(header.main_sequence)) return;
+    if (!WaitForMain(header)) return;
     const bool staged = IsStaged(*this, header);
     if (!staged && !pieces.empty() && !AnswerPieces(channel, pieces, true)) return;
     Reader in(record.subspan(sizeof header));

@@ -177,7 +177,7 @@ class Session {
   bool PutReply(uint32_t channel, const RecordHeader& reply, std::span<const std::byte> body);
   void NoteText(RecordHeader* reply);
   CUresult Execute(Request& request);
-  bool WaitForMain(uint64_t sequence);
+  bool WaitForMain(const RecordHeader& request);
   void Violation(const std::string& what);
   void LogFailedPost(uint16_t op, CUresult result);
   // Keeps the failure of a posted record whose caller will ask for it. False: nobody will.

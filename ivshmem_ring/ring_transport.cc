@@ -239,7 +239,7 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudg
   // First, so that a peer that never pauses cannot keep a stopped session alive.
   if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
   const bool there = ring.Ready();
-  if ((!there && !ComesAtOnce(policy_, [&] { return ring.Ready(); })) ||
+  if ((!there && (IsFrugal(ring) || !ComesAtOnce(policy_, [&] { return ring.Ready(); }))) ||
       ring.Next(record) != RingConsumer::Status::kRecord)
     return ReceiveLater(ring, waiting, budget, record, now);
   if (there) ring.Prefetch();
@@ -249,17 +249,14 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudg
 
 ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
                                        std::span<const std::byte>* record, uint64_t* now) {
-  constexpr uint32_t kFrugalSpinUs = 2;
   WaitPolicy policy = policy_;
-  const bool frugal = &ring == &main_ && main_frugal_;
+  const bool frugal = IsFrugal(ring);
   const uint64_t expected_us = frugal || frugal_.load(std::memory_order_relaxed) ? 0 : budget.expected_us();
   policy.nap_after_us = budget.us();
   policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
-  if (frugal) {
-    policy.spin_us = std::min(policy.spin_us, kFrugalSpinUs);
-    policy.yield_us = 0;
-  }
+  if (frugal) policy.spin_us = policy.yield_us = 0;
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
+  if (frugal && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
   for (;;) {
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
     switch (ring.Next(record)) {
@@ -282,7 +279,14 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
   if (status == ReceiveStatus::kRecord) {
     const RecordHeader header = HeaderOf(record->data());
     main_sequence_ = header.sequence;
-    main_frugal_ = (header.flags & kBlockingWait) != 0;
+    const bool was_up = std::exchange(main_frugal_, (header.flags & kBlockingWait) != 0);
+    if (main_frugal_ && SaysSoAhead()) {
+      // By the time that it is executed the guest has seen this, and nobody needs to look on.
+      StoreRelease(host_->main_waiting, 1);
+      main_flag_up_us_ = NowUs();
+    } else if (was_up) {
+      StoreRelease(host_->main_waiting, 0);
+    }
     constexpr uint64_t kStep = 64;
     if (main_sequence_ % kStep == 0 && main_sequence_ > kFlightMainRecords)
       flight_from_.store(main_sequence_ - kFlightMainRecords, std::memory_order_relaxed);

@@ -107,6 +107,9 @@ class RingServer : public ServerTransport {
                         std::span<const std::byte>* record, uint64_t* now);
   ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
                              std::span<const std::byte>* record, uint64_t* now);
+  bool IsFrugal(const RingConsumer& ring) const { return &ring == &main_ && main_frugal_; }
+  // Whether the flag of a dispatcher that will sleep goes up before it does the work that it has.
+  bool SaysSoAhead() const { return (options_.futex || options_.watched) && KnownProcessors() > 1; }
   Channel& At(uint32_t index);
 
   RingServerOptions options_;
@@ -123,6 +126,7 @@ class RingServer : public ServerTransport {
   std::atomic<bool> frugal_{false};
   // The newest posted record was: then who executes them goes to sleep at once.
   bool main_frugal_ = false;
+  uint64_t main_flag_up_us_ = 0;  // since when host_->main_waiting has said so
   // Older main records are not in the recorder any more: so far the lanes need not look for theirs, a line
   // that the dispatcher writes.
   alignas(kHotBytes) std::atomic<uint64_t> flight_from_{0};

@@ -135,6 +135,12 @@ Waiter::~Waiter() {
   if (flag_up_) StoreRelease(*waiting_, 0);
 }
 
+void Waiter::FlagIsUp(uint64_t since_us) {
+  began_us_ = checked_us_ = now_us_ = since_us;
+  Settle();
+  now_us_ = NowUs();
+}
+
 void Waiter::Step(uint32_t seen) {
   _mm_pause();
   if (++spins_ % kSpinsPerClockRead != 0 && now_us_ - looks_from_us_ < policy_.spin_us) return;

@@ -106,6 +106,8 @@ class Waiter {
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
+  // The flag is up already, since then: of the looks before the first sleep only what is left is made.
+  void FlagIsUp(uint64_t since_us);
   void Step(uint32_t seen);
   // True about every 10 ms of sleep: time to check that the peer lives.
   bool TimeToCheckPeer();
