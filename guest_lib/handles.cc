@@ -67,6 +67,9 @@ Object* NewObject(HandleKind kind, Object* context) {
   object.progress.done_calls.store(0, std::memory_order_relaxed);
   object.progress.recorded_in.store(nullptr, std::memory_order_relaxed);
   object.progress.recorded_calls.store(0, std::memory_order_relaxed);
+  object.progress.stand_in.store(nullptr, std::memory_order_relaxed);
+  object.progress.place.store(0, std::memory_order_relaxed);
+  object.progress.word_waits.store(0, std::memory_order_relaxed);
   object.kind.store(static_cast<uint8_t>(kind), std::memory_order_release);
   return &object;
 }

@@ -19,6 +19,10 @@ struct Progress {
   // Events, of the last record that was posted: its stream, null for a default one, and the calls before it.
   std::atomic<const Object*> recorded_in;
   std::atomic<uint64_t> recorded_calls;
+  // Blocking events (guest_lib/quiet_event.h).
+  std::atomic<Object*> stand_in;    // null: none was made yet
+  std::atomic<uint8_t> place;       // where it was recorded last
+  std::atomic<uint8_t> word_waits;  // in a row, the last ones
 };
 
 struct alignas(64) Object {

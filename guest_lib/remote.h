@@ -2,6 +2,7 @@
 // The guest's half of the rows: what Shape::Wait and Shape::Post need to know of handles and sending.
 #pragma once
 #include "guest_lib/context.h"
+#include "guest_lib/quiet_event.h"
 #include "guest_lib/session.h"
 
 namespace causeway::guest {
@@ -10,6 +11,7 @@ struct Remote {
   PendingCall StartCall(Op op) { return PendingCall(op); }
   PendingPost StartPost(Op op) { return PendingPost(op, works); }
   Works works;  // of what is posted
+  bool names_events_for_good = true;
 
   template <class T>
   WireHandle ToWire(T handle, Writer& w) {
@@ -32,6 +34,7 @@ struct Remote {
         if constexpr (std::is_same_v<T, CUevent>) work::NameEvent(WireOf(object));
       }
     }
+    if constexpr (std::is_same_v<T, CUevent>) object = OnHost(object, names_events_for_good);
     return WireOf(object);
   }
 
@@ -67,6 +70,7 @@ struct Remote {
   template <class T>
   T FromWire(WireHandle wire) {
     Object* object = wire != 0 ? ObjectOf(wire) : nullptr;
+    if constexpr (std::is_same_v<T, CUevent>) object = object != nullptr ? OfProgram(object) : nullptr;
     return reinterpret_cast<T>(object);
   }
 
@@ -84,21 +88,30 @@ struct Remote {
   }
 };
 
+// Whether the host has forgotten the name of the event when such a call is done.
+constexpr bool NamesEventsOnce(Op op) {
+  return op == Op::cuEventRecord || op == Op::cuEventQuery || op == Op::cuEventSynchronize ||
+         op == Op::cuEventElapsedTime_v2 || op == Op::cuEventDestroy_v2;
+}
+
 // Sends a row with its own directions: Wait<Op::cuMemAlloc_v2>(&pointer, bytes).
 template <Op op, class... P>
 CUresult Wait(P... p) {
   Remote remote;
+  remote.names_events_for_good = !NamesEventsOnce(op);
   return RowShape<op>::Wait(remote, op, p...);
 }
 template <Op op, class... P>
 CUresult Post(P... p) {
   Remote remote;
+  remote.names_events_for_good = !NamesEventsOnce(op);
   return RowShape<op>::Post(remote, op, p...);
 }
-// Of a row that works as stated and nowhere else.
+// Of a row that works as stated and nowhere else. Events that it names it names once.
 template <Op op, class... P>
 CUresult PostWork(const Works& works, P... p) {
   Remote remote;
+  remote.names_events_for_good = false;
   remote.works = works;
   return RowShape<op>::Post(remote, op, p...);
 }

@@ -3,6 +3,7 @@
 // itself.
 #include "guest_lib/completion.h"
 #include "guest_lib/freed_memory.h"
+#include "guest_lib/quiet_event.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
@@ -200,6 +201,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
   if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, 0)) {
     return Wait<Op::cuEventRecord>(event, stream);
   }
+  const RecordPlace place(Find(event));
   return PostWork<Op::cuEventRecord>(Records(event, stream), event, stream);
 }
 
@@ -210,12 +212,14 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
   if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, flags)) {
     return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
   }
+  const RecordPlace place(Find(event));
   return PostWork<Op::cuEventRecordWithFlags>(Records(event, stream), event, stream, flags);
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUevent stand_in = TakeStandIn(event)) Post<Op::cuEventDestroy_v2>(stand_in);
   return Post<Op::cuEventDestroy_v2>(event);
 }
 
@@ -229,15 +233,17 @@ CUresult cuEventQuery(CUevent event) {
 
 CUresult cuEventSynchronize(CUevent event) {
   if (const CUresult result = InitialisedOrError()) return result;
-  const Object* object = Find(event);
+  Object* object = Find(event);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const BlockingWaits waits((object->flags & CU_EVENT_BLOCKING_SYNC) != 0);
   Inquiry inquiry = Inquiry::OfEvent(event);
   CUresult known = CUDA_SUCCESS;
   if (inquiry.Answer(&known)) return known;
   Mark mark;
-  if (ThisThread().blocking_waits && mark.AwaitEvent(object, &known)) return inquiry.NoteWord(known, 0);
-  known = Wait<Op::cuEventSynchronize>(event);
+  const bool by_word = ThisThread().blocking_waits && mark.AwaitEvent(object, &known);
+  NoteBlockingWait(object, by_word);
+  if (by_word) return inquiry.NoteWord(known, 0);
+  known = AskForEvent(event);
   if (known == CUDA_SUCCESS) mark.HostWaited();
   return inquiry.Note(known);
 }
