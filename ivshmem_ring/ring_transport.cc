@@ -190,6 +190,7 @@ struct RingServer::Channel {
   SpinBudget budget;
   uint64_t sequence = 0;  // of the request that its thread has
   uint64_t done = 0;      // ticks: when its reply began to be written
+  bool frugal = false;    // whoever made that request sleeps meanwhile
   bool open = false;      // in HostControl::open_channels
 };
 
@@ -234,29 +235,28 @@ void RingServer::Stop() {
   }
 }
 
-ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                                   std::span<const std::byte>* record, uint64_t* now) {
   // First, so that a peer that never pauses cannot keep a stopped session alive.
   if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
   const bool there = ring.Ready();
-  if ((!there && (IsFrugal(ring) || !ComesAtOnce(policy_, [&] { return ring.Ready(); }))) ||
+  if ((!there && (frugal || !ComesAtOnce(policy_, [&] { return ring.Ready(); }))) ||
       ring.Next(record) != RingConsumer::Status::kRecord)
-    return ReceiveLater(ring, waiting, budget, record, now);
+    return ReceiveLater(ring, waiting, budget, frugal, record, now);
   if (there) ring.Prefetch();
   if (!there || *now == 0) *now = FlightTicks();
   return ReceiveStatus::kRecord;
 }
 
-ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                                        std::span<const std::byte>* record, uint64_t* now) {
   WaitPolicy policy = policy_;
-  const bool frugal = IsFrugal(ring);
   const uint64_t expected_us = frugal || frugal_.load(std::memory_order_relaxed) ? 0 : budget.expected_us();
   policy.nap_after_us = budget.us();
   policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
   if (frugal) policy.spin_us = policy.yield_us = 0;
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
-  if (frugal && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
+  if (frugal && &ring == &main_ && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
   for (;;) {
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
     switch (ring.Next(record)) {
@@ -275,7 +275,8 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
 }
 
 ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
-  const ReceiveStatus status = Receive(main_, host_->main_waiting, main_budget_, record, &main_ticks_);
+  const ReceiveStatus status =
+      Receive(main_, host_->main_waiting, main_budget_, main_frugal_, record, &main_ticks_);
   if (status == ReceiveStatus::kRecord) {
     const RecordHeader header = HeaderOf(record->data());
     main_sequence_ = header.sequence;
@@ -324,10 +325,10 @@ ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::by
   }
   uint64_t now = 0;
   const ReceiveStatus status =
-      Receive(channel.requests, host_->channel[index].waiting, channel.budget, record, &now);
+      Receive(channel.requests, host_->channel[index].waiting, channel.budget, channel.frugal, record, &now);
   if (status == ReceiveStatus::kRecord) {
     const RecordHeader header = HeaderOf(record->data());
-    const bool frugal = (header.flags & kBlockingWait) != 0;
+    const bool frugal = channel.frugal = (header.flags & kBlockingWait) != 0;
     if (frugal != frugal_.load(std::memory_order_relaxed)) frugal_.store(frugal, std::memory_order_relaxed);
     channel.sequence = header.sequence;
     channel.replies.Prepare(1);

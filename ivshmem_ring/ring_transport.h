@@ -102,12 +102,12 @@ class RingServer : public ServerTransport {
 
  private:
   struct Channel;
+  // `frugal`: whoever sent the record before sleeps, and wants nobody to spin for the next one.
   // `now`: in, when this thread was done with the record before; out, when it saw this one.
-  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                         std::span<const std::byte>* record, uint64_t* now);
-  ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+  ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                              std::span<const std::byte>* record, uint64_t* now);
-  bool IsFrugal(const RingConsumer& ring) const { return &ring == &main_ && main_frugal_; }
   // Whether the flag of a dispatcher that will sleep goes up before it does the work that it has.
   bool SaysSoAhead() const { return (options_.futex || options_.watched) && KnownProcessors() > 1; }
   Channel& At(uint32_t index);
