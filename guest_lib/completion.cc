@@ -197,7 +197,7 @@ bool Mark::PostAndAwait(Session& session, CUstream stream, CUresult* result) {
 bool Mark::MaySleep(const Object* subject) {
   slept_kind_ = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(subject) / sizeof(Object));
   began_us_ = NowUs();
-  return ThisThread().look_times.AreRegular(slept_kind_);
+  return ThisThread().look_times.MaySleep(slept_kind_);
 }
 
 bool Mark::ComesToSleeper() const {
@@ -214,7 +214,7 @@ bool Mark::ComesToSleeper() const {
       return true;
     }
     if (waited_us >= patience_us) return false;
-    SleepUs(waited_us < first_us ? first_us - waited_us : LookTimes::Nap(waited_us));
+    SleepUs(waited_us < first_us ? first_us - waited_us : LookTimes::Nap(waited_us, first_us));
   }
 }
 

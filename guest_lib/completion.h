@@ -5,9 +5,9 @@
 // fault before it, a device or driver that cannot, a session that is lost) is the host's to tell.
 //
 // Waits that the program wants to cost no processor time (blocking events, blocking contexts) sleep until
-// shortly before the word is expected, and nap from then on. On a GPU host a nap costs 7 us of processor
-// time, the driver's own blocking wait 70 to 80. Where the last two waits of a kind differed, the host is
-// asked.
+// the word is expected to be there, and nap from then on (guest_lib/look_times.h). On a GPU host a nap costs
+// 7 us of processor time, the driver's own blocking wait 70 to 80. Where long waits of a kind differed, the
+// host is asked.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 

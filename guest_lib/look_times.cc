@@ -6,7 +6,7 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kUnknownUs = 150;  // so long one naps for what nothing is known of
+constexpr uint64_t kUnknownUs = 3'000;  // so long one naps for what nothing is known of
 constexpr uint64_t kMostUs = 50'000;
 constexpr uint64_t kLateUs = 55;  // sleeps last so much longer than they should
 constexpr uint32_t kStepUs = 8;
@@ -25,7 +25,7 @@ bool LookTimes::Entry::Agree() const {
   return alone || more - less <= more / kShare + kNapUs;
 }
 
-bool LookTimes::AreRegular(uint32_t kind) const {
+bool LookTimes::MaySleep(uint32_t kind) const {
   const Entry* entry = Find(kind);
   if (entry == nullptr) return true;
   return entry->Agree() ? entry->last_us <= kMostUs
@@ -34,7 +34,7 @@ bool LookTimes::AreRegular(uint32_t kind) const {
 
 uint64_t LookTimes::First(uint32_t kind) const {
   const Entry* entry = Find(kind);
-  return entry != nullptr && entry->Agree() ? entry->first_us : 0;
+  return entry != nullptr ? entry->first_us : 0;
 }
 
 uint64_t LookTimes::Patience(uint32_t kind) const {
@@ -43,9 +43,11 @@ uint64_t LookTimes::Patience(uint32_t kind) const {
   return expected_us + expected_us / 4 + kUnknownUs;
 }
 
-uint64_t LookTimes::Nap(uint64_t waited_us) {
-  constexpr uint64_t kShare = 64;
-  return std::clamp<uint64_t>(waited_us / kShare, 20, 200);
+uint64_t LookTimes::Nap(uint64_t waited_us, uint64_t first_us) {
+  constexpr uint64_t kLeastShare = 64, kMostShare = 8, kOverdueShare = 4;
+  const uint64_t least_us = std::clamp<uint64_t>(waited_us / kLeastShare, 20, 200);
+  const uint64_t overdue_us = waited_us > first_us ? waited_us - first_us : 0;
+  return std::clamp(overdue_us / kOverdueShare, least_us, std::max(least_us, waited_us / kMostShare));
 }
 
 // Ever faster: what has become much shorter is not waited for longer than a few times.
@@ -56,27 +58,28 @@ void LookTimes::CameBefore(uint32_t kind) {
   entry.step_us *= 2;
 }
 
-LookTimes::Entry& LookTimes::Note(uint32_t kind, uint64_t us) {
+// Two that differ say that the next is no shorter than the shorter one, one alone says less.
+void LookTimes::Note(uint32_t kind, uint64_t us, uint64_t margin_us) {
   Entry& entry = entries_[PlaceOf(kind)];
   const auto last_us = static_cast<uint32_t>(std::min<uint64_t>(us, UINT32_MAX));
   const bool alone = entry.kind != kind;
   entry = {kind, last_us, alone ? last_us : entry.last_us, 0, kStepUs, alone};
-  return entry;
+  const uint64_t expected_us = alone           ? last_us - last_us / 4
+                               : entry.Agree() ? last_us
+                                               : std::min(last_us, entry.before_us);
+  if (expected_us > margin_us) entry.first_us = static_cast<uint32_t>(expected_us - margin_us);
 }
 
 // It came within the last nap.
 void LookTimes::Came(uint32_t kind, uint64_t us) {
   constexpr uint64_t kEarlierUs = 25;
-  Entry& entry = Note(kind, us);
-  if (us > kLateUs + kEarlierUs) entry.first_us = entry.last_us - kLateUs - kEarlierUs;
+  Note(kind, us, kLateUs + kEarlierUs);
 }
 
 // How late that was is not known.
 void LookTimes::Woken(uint32_t kind, uint64_t us) {
   constexpr uint64_t kMarginUs = 110, kShare = 32, kMostOfShareUs = 200;
-  Entry& entry = Note(kind, us);
-  const uint64_t margin_us = kLateUs + kMarginUs + std::min(us / kShare, kMostOfShareUs);
-  if (us > margin_us) entry.first_us = static_cast<uint32_t>(std::min<uint64_t>(us - margin_us, UINT32_MAX));
+  Note(kind, us, kLateUs + kMarginUs + std::min(us / kShare, kMostOfShareUs));
 }
 
 }  // namespace causeway::guest

@@ -12,12 +12,13 @@ class LookTimes {
  public:
   // Whether waits of that kind are worth it: not if the last two lasted longer than one naps without knowing,
   // and differed, nor if they were so long that what the host's wait costs is little.
-  bool AreRegular(uint32_t kind) const;
+  bool MaySleep(uint32_t kind) const;
   // To sleep for before the first look. 0: nothing is known, nap.
   uint64_t First(uint32_t kind) const;
-  // After that, until it is given up. A nap when so much of the wait has passed.
+  // After that, until it is given up. The host's wait costs as much as thirty naps.
   uint64_t Patience(uint32_t kind) const;
-  static uint64_t Nap(uint64_t waited_us);
+  // When so much of the wait has passed: longer the longer the end is overdue.
+  static uint64_t Nap(uint64_t waited_us, uint64_t first_us);
 
   // The end was there at the first look.
   void CameBefore(uint32_t kind);
@@ -38,7 +39,7 @@ class LookTimes {
     bool Agree() const;
   };
   const Entry* Find(uint32_t kind) const;
-  Entry& Note(uint32_t kind, uint64_t us);
+  void Note(uint32_t kind, uint64_t us, uint64_t margin_us);
   static uint32_t PlaceOf(uint32_t kind) { return (kind * 0x9e3779b1u) >> 28; }
 
   Entry entries_[kKinds];

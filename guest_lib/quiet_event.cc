@@ -69,7 +69,7 @@ void NoteBlockingWait(Object* event, bool by_word) {
 }
 
 CUresult AskForEvent(CUevent event) {
-  constexpr uint64_t kLeastUs = 150, kMostUs = 5'000, kShare = 8;
+  constexpr uint64_t kLeastUs = 200, kMostUs = 5'000, kShare = 8;
   const Object* object = Find(event);
   const uint64_t began_us = NowUs();
   // While a stream captures a question is not a wait.

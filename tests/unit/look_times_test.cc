@@ -23,7 +23,7 @@ Wait SleepFor(LookTimes& times, uint64_t end_us, uint32_t kind = kKind) {
   uint64_t now_us = 0;
   for (; now_us < end_us; ++wait.sleeps) {
     if (now_us >= patience_us) return wait;
-    now_us += (now_us < first_us ? first_us - now_us : LookTimes::Nap(now_us)) + kLateUs;
+    now_us += (now_us < first_us ? first_us - now_us : LookTimes::Nap(now_us, first_us)) + kLateUs;
   }
   wait.came = true;
   wait.late_us = now_us - end_us;
@@ -34,7 +34,7 @@ Wait SleepFor(LookTimes& times, uint64_t end_us, uint32_t kind = kKind) {
 // A program's wait; who gives up is woken.
 Wait WaitFor(LookTimes& times, uint64_t end_us) {
   Wait wait;
-  if (times.AreRegular(kKind)) wait = SleepFor(times, end_us);
+  if (times.MaySleep(kKind)) wait = SleepFor(times, end_us);
   if (!wait.came) times.Woken(kKind, end_us + 20);
   return wait;
 }
@@ -66,30 +66,45 @@ TEST(LookTimes, WhatBecomesShorterIsNotMissedForLong) {
   EXPECT_LT(WaitFor(times, 500).late_us, 150u);
 }
 
-TEST(LookTimes, WhatDiffersIsLeftToOthers) {
+// Nobody else is asked because of a wait that is longer or shorter than those before.
+TEST(LookTimes, WhatDiffersIsNappedFor) {
   LookTimes times;
-  EXPECT_TRUE(times.AreRegular(kKind));
-  EXPECT_FALSE(SleepFor(times, 1000).came);  // of which nothing is known
-  times.Woken(kKind, 1000);
-  EXPECT_TRUE(times.AreRegular(kKind));
-  EXPECT_FALSE(SleepFor(times, 2000).came);
-  times.Woken(kKind, 2000);
-  EXPECT_FALSE(times.AreRegular(kKind));
-  EXPECT_EQ(times.First(kKind), 0u);
-  times.Woken(kKind, 2100);
-  EXPECT_TRUE(times.AreRegular(kKind));
-  EXPECT_GT(times.First(kKind), 1000u);
+  uint32_t sleeps = 0, waits = 0;
+  for (int round = 0; round < 50; ++round) {
+    for (const uint64_t length_us : {1250, 2500, 1250, 400, 1400, 1250, 100}) {
+      const Wait wait = WaitFor(times, length_us);
+      EXPECT_TRUE(wait.came) << length_us;
+      sleeps += wait.sleeps;
+      ++waits;
+    }
+  }
+  EXPECT_LT(sleeps / waits, 10u);
+}
+
+TEST(LookTimes, WhatIsLongAndDiffersIsLeftToOthers) {
+  LookTimes times;
+  EXPECT_TRUE(times.MaySleep(kKind));
+  EXPECT_FALSE(SleepFor(times, 10'000).came);  // of which nothing is known
+  times.Woken(kKind, 10'000);
+  EXPECT_TRUE(times.MaySleep(kKind));
+  EXPECT_GT(times.First(kKind), 5'000u);
+  EXPECT_FALSE(SleepFor(times, 20'000).came);
+  times.Woken(kKind, 20'000);
+  EXPECT_FALSE(times.MaySleep(kKind));
+  times.Woken(kKind, 20'100);
+  EXPECT_TRUE(times.MaySleep(kKind));
+  EXPECT_GT(times.First(kKind), 19'000u);
   times.Woken(kKind, 0);
-  EXPECT_TRUE(times.AreRegular(kKind));  // short enough for naps
+  EXPECT_TRUE(times.MaySleep(kKind));  // short enough for naps
   EXPECT_EQ(times.First(kKind), 0u);
   for (int i = 0; i < 2; ++i) times.Woken(kKind, 100'000);
-  EXPECT_FALSE(times.AreRegular(kKind));
+  EXPECT_FALSE(times.MaySleep(kKind));
 }
 
 TEST(LookTimes, KindsAreApart) {
   LookTimes times;
   for (uint32_t kind = 1; kind < 1000; ++kind) {  // more than there is room for
-    times.Woken(kind, 1000 + kind);
+    times.Woken(kind, 2000 + kind);
     EXPECT_GT(times.First(kind), kind);
   }
   EXPECT_EQ(times.First(1), 0u);
