@@ -216,6 +216,7 @@ CUresult QueuedCopy::Post(uint64_t end, uint32_t flags) {
   // Others need not wait for it: who waits, waits for each piece.
   Works works;
   works.is_copy = true;
+  works.apart = true;  // CopyByWords has seen to that
   PendingPost post(Op::kQueuedCopy, works, sizeof body + kMostQueued * sizeof(QueuedPiece));
   if (!post.writer().ok()) return post.writer().error();
   if (post.waits()) return CUDA_SUCCESS;
