@@ -66,7 +66,7 @@ struct ChildPlan {
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(kExecFailed);  // the daemon died before the line above
-  // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
+    // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
 #ifndef __SANITIZE_THREAD__  // TSan does not start with that layout
   personality(ADDR_COMPAT_LAYOUT);
 #endif
