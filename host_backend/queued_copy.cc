@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstring>
-#include <span>
 
 #include "host_backend/session.h"
 
@@ -39,21 +38,20 @@ struct Enqueued {
   std::byte* bytes;
 };
 
-// The pieces of a record, each checked. False: they make no sense.
-bool Take(Session& session, Request& request, std::span<Enqueued> pieces) {
-  for (Enqueued& each : pieces) {
-    each.piece = request.in.Get<QueuedPiece>();
-    const QueuedPiece& piece = each.piece;
-    if (!request.in.ok()) return false;
-    each.bytes = piece.bytes != 0 && piece.bytes <= kBulkBytes
-                     ? session.ResolveOffset(piece.offset, piece.bytes)
-                     : nullptr;
-    if (each.bytes == nullptr || piece.place >= kQueuedPlaces || piece.stream >= kQueueStreams) {
-      session.violations.fetch_add(1);
-      return false;
-    }
-  }
-  return true;
+// One piece of a record. False: it makes no sense.
+bool TakePiece(Session& session, Request& request, Enqueued* each) {
+  const QueuedPiece& piece = each->piece = request.in.Get<QueuedPiece>();
+  if (!request.in.ok() || piece.bytes == 0 || piece.bytes > kBulkBytes) return false;
+  each->bytes = session.ResolveOffset(piece.offset, piece.bytes);
+  return each->bytes != nullptr && piece.place < kQueuedPlaces && piece.stream < kQueueStreams;
+}
+
+// All of them, before the driver has any.
+bool Take(Session& session, Request& request, uint32_t count, Enqueued (&pieces)[kMostQueued]) {
+  bool ok = count <= kMostQueued;
+  for (uint32_t i = 0; i < count && ok; ++i) ok = TakePiece(session, request, &pieces[i]);
+  if (!ok) session.violations.fetch_add(1);
+  return ok;
 }
 
 CUresult WaitForTurn(CUdeviceptr place, uint64_t turn, CUstream stream) {
@@ -170,8 +168,7 @@ CUresult Serve_kQueuedCopy(Session& session, Request& request) {
                                            : Look(session, context, to_device);
   }
   Enqueued pieces[kMostQueued];
-  if (body.count > kMostQueued || !Take(session, request, {pieces, body.count}))
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!Take(session, request, body.count, pieces)) return CUDA_ERROR_INVALID_VALUE;
   CUdeviceptr words = 0;
   if (const CUresult result = FindWords(session, to_device, &words)) return result;
   CopyQueue queue;
