@@ -12,6 +12,7 @@
 
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
+#include "guest_lib/relaxed_captures.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/ring.h"
 #include "ivshmem_ring/waiter.h"
@@ -111,11 +112,8 @@ bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us, uint64_
 }
 
 CUresult AskForStream(CUstream stream) {
-  CUstreamCaptureMode& mode = ThisThread().capture_mode;
-  const auto before = std::exchange(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
-  const CUresult result = Wait<Op::cuStreamSynchronize>(stream);
-  mode = before;
-  return result;
+  const RelaxedCaptures relaxed;
+  return Wait<Op::cuStreamSynchronize>(stream);
 }
 
 bool MayWriteWords(Session& session, const Object* context) {

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "guest_lib/callbacks.h"
@@ -14,6 +13,7 @@
 #include "guest_lib/graph_objects.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/region_memory.h"
+#include "guest_lib/relaxed_captures.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
@@ -70,16 +70,6 @@ void CUDA_CB RunStagedCopy(void* data) {
   }
 }
 
-// What is done here for a copy is allowed while any stream captures.
-class Relaxed {
- public:
-  Relaxed() : before_(std::exchange(ThisThread().capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED)) {}
-  ~Relaxed() { ThisThread().capture_mode = before_; }
-
- private:
-  CUstreamCaptureMode before_;
-};
-
 // Unified addresses become host or device; pitches and heights that are left out become the box's own.
 bool IsHost(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t* address) {
   *address = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
@@ -101,7 +91,7 @@ Plane HostPlane(const CUDA_MEMCPY3D& box, bool source, uint64_t base) {
 }
 
 CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
-  const Relaxed relaxed;
+  const RelaxedCaptures relaxed;
   FreeDone();
   Session* session = Session::Get();
   uint64_t from = 0, to = 0;
@@ -289,7 +279,7 @@ CUresult SetStagedCopy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& 
 }
 
 CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured) {
-  const Relaxed relaxed;
+  const RelaxedCaptures relaxed;
   *captured = false;
   CUstreamCaptureStatus status{};
   CUgraph graph = nullptr;

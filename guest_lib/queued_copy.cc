@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <utility>
 
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
 #include "guest_lib/copy_past_caches.h"
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/posted_copy.h"
+#include "guest_lib/relaxed_captures.h"
 #include "guest_lib/remote.h"
 #include "guest_lib/staged_copy.h"
 #include "guest_lib/staging_places.h"
@@ -283,16 +283,13 @@ bool QueuedCopy::AwaitDone(uint64_t index) {
 }
 
 CUresult QueuedCopy::Ask(uint32_t flags) {
-  CUstreamCaptureMode& mode = ThisThread().capture_mode;  // asking must end no capture
-  const auto before = std::exchange(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+  const RelaxedCaptures relaxed;
   PendingCall call(Op::kQueuedCopy);
   QueuedCopyBody body{};
   body.to_device = copy_.to_device ? 1 : 0;
   body.flags = flags;
   call.writer().Put(body);
-  const CUresult result = call.Finish();
-  mode = before;
-  return result;
+  return call.Finish();
 }
 
 // The first is the call's. Nothing more is posted.
