@@ -21,7 +21,9 @@ for file in host_backend/causeway host_backend/causewayd host_backend/causeway-w
   fi
 done
 cp -rL "$build/programs" "$work/build/"
-[ ! -d "$build/driver_tests" ] || cp -rL "$build/driver_tests" "$work/build/"
+for folder in driver_tests hostile_tests; do
+  [ ! -d "$build/$folder" ] || cp -rL "$build/$folder" "$work/build/"
+done
 find "$work/build" -type f -perm -u+x -exec strip --strip-unneeded {} + 2> /dev/null || true
 (cd "$work" && strip --strip-unneeded build/guest_lib/*.so.1)
 if [ "${3:-}" != --no-vm ]; then

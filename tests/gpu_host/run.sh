@@ -10,6 +10,7 @@
 #               driver     the conformance suite (tests/driver) natively, through the local transport and over TCP
 #               frameworks PyTorch, transformers, Triton, JAX, CuPy, Numba, NCCL, natively and through the local transport
 #               nvml       nvidia-smi and NVML natively and through Causeway's libnvidia-ml.so.1, where the build has one
+#               hostile    guests that attack their worker (tests/hostile), over the local transport and TCP
 #               vm         the referee programs in a VM (packed)
 #               vm-frameworks  PyTorch, CuPy and programs on NVIDIA's libraries in a VM that mounts this host's root
 #               bench      `causeway bench`, alone, after everything else: bench.txt, bench.json, copies.svg
@@ -44,7 +45,7 @@ final=$(cd "${places[1]}" && pwd)
 if [ -n "$few_files" ]; then out=$(mktemp -d); else out=$final; fi
 pack=${places[2]:-}
 [ -z "$pack" ] || pack=$(cd "$pack" && pwd)
-all=programs,libraries,tcp,driver,frameworks,nvml,vm,vm-frameworks,bench
+all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
@@ -117,6 +118,18 @@ part_nvml() {
   timeout -k 5 "$(at_most 100)" python3 "$here/compare_smi.py" --output "$1" --way "native=$native" --way "local=$run --"
 }
 
+part_hostile() {
+  local test name failed=0
+  ls "$build"/hostile_tests/hostile_*_test > /dev/null 2>&1 || { echo "this build has no hostile_tests"; return 77; }
+  for test in "$build"/hostile_tests/hostile_*_test; do
+    name=${test##*/}
+    CAUSEWAY_TEST_DRIVER=${CAUSEWAY_TEST_DRIVER:-libcuda.so.1} timeout -k 5 "$(at_most 200)" "$test" > "$1/$name.txt" 2>&1 ||
+      { failed=1; echo "$name failed:"; grep -B 4 -A 12 -e 'Failure' "$1/$name.txt" | head -n 60; }
+    echo "$name: $(grep -c '^\[       OK' "$1/$name.txt") ok, $(grep -c '^\[  FAILED  \].*ms)$' "$1/$name.txt") failed"
+  done
+  return "$failed"
+}
+
 # shellcheck source=tests/gpu_host/vm_parts.sh
 . "$here/vm_parts.sh"
 
@@ -157,6 +170,7 @@ publisher=$!
 # rest. What finds out whether a call waits comes before what keeps the GPU busy, and bench comes when nothing else runs.
 part programs
 part nvml
+part hostile
 part vm-frameworks &
 vm_frameworks_job=$!
 part vm &
