@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "host_backend/call_counter.h"
+#include "host_backend/confinement.h"
 #include "host_backend/nvml.h"
 #include "host_backend/worker_assignment.h"
 #include "ivshmem_ring/ring_transport.h"
@@ -102,17 +103,15 @@ class ControlLink {
   uint64_t answers_ = 0;
 };
 
-// Null, and the reason in *error.
-std::unique_ptr<ServerTransport> MakeTransport(const ReceivedAssignment& received, std::string* error) {
+std::unique_ptr<ServerTransport> MakeTransport(const ReceivedAssignment& received, const RegionView& view,
+                                               FlightImage* flight) {
   if (received.assignment.kind == AssignmentKind::kTcp)
-    return std::make_unique<TcpServer>(received.fds[0], MapFlight(received));
-  RegionView view;
-  if (!MapRegion(received, &view, error)) return nullptr;
+    return std::make_unique<TcpServer>(received.fds[0], flight);
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
   options.watched = !options.futex;
-  options.flight = MapFlight(received);
+  options.flight = flight;
   options.resolve = [](uint64_t, uint64_t) -> std::byte* { return nullptr; };  // no bulk in such a session
   auto* control = reinterpret_cast<HostControl*>(view.base + SlotOffset(view.slot) + kHostControlOffset);
   auto transport = std::make_unique<RingServer>(std::move(options));
@@ -154,9 +153,11 @@ std::string ServeRequests(ServerTransport& transport, NvmlHost& host, ControlLin
 
 }  // namespace
 
-int RunManagementWorker(int control, const std::string& path, bool all_devices) {
+int RunManagementWorker(int control, const std::string& path, bool all_devices, sandbox::Mode mode) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
+  Confinement confinement(mode);
+  confinement.BeforeDriver();
   static NvmlLibrary library;
   std::unique_ptr<ControlLink> daemon;  // made with the session; the host asks it then
   NvmlHost host(library, [&daemon] { return daemon->Peers(); });
@@ -165,6 +166,9 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices) 
   const char* visible = all_devices ? nullptr : getenv("CUDA_VISIBLE_DEVICES");
   if (error.empty()) error = host.FindDevices(visible);
   WorkerReady ready{};
+  if (error.empty())
+    error =
+        confinement.AfterDriver(reinterpret_cast<void*>(library.init), sandbox::Kind::kManagement, &ready);
   int version = 0;
   if (error.empty() && library.cuda_version != nullptr) library.cuda_version(&version);
   ready.failed = error.empty() ? 0 : 1;
@@ -176,9 +180,14 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices) 
   ReceivedAssignment received;
   if (!ReceiveAssignment(control, &received)) return 0;
   AccountPage* const page = MapAccount(&received, &error);
+  FlightImage* const flight = MapFlight(received);
+  RegionView view;
+  if (page != nullptr &&
+      (received.assignment.kind == AssignmentKind::kTcp || MapRegion(received, &view, &error)))
+    error = confinement.Enter(control, received.assignment);
   host.SetAccount(page);
-  std::unique_ptr<ServerTransport> transport = page != nullptr ? MakeTransport(received, &error) : nullptr;
-  if (transport != nullptr) {
+  if (error.empty()) {
+    const std::unique_ptr<ServerTransport> transport = MakeTransport(received, view, flight);
     const int client = received.assignment.has_client_socket != 0 ? received.fds[1] : -1;
     daemon = std::make_unique<ControlLink>(control, client);
     std::thread([&daemon] { daemon->Watch(); }).detach();

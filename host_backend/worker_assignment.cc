@@ -2,6 +2,7 @@
 #include "host_backend/worker_assignment.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "host_backend/packet.h"
+#include "host_backend/sandbox/filter.h"
 
 namespace causeway::host {
 
@@ -43,7 +45,9 @@ FlightImage* MapFlight(const ReceivedAssignment& received) {
 }
 
 bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error) {
-  view->fd = received.fds[0];
+  // Where the filter expects it: no other call of this process can name it, or make another of it.
+  view->fd = dup3(received.fds[0], sandbox::kRegionDescriptor, O_CLOEXEC);
+  close(received.fds[0]);
   view->bytes = received.assignment.region_bytes;
   view->slot = received.assignment.slot;
   struct stat info;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What daemon and worker say to each other on the worker's control socket (SOCK_SEQPACKET socketpair,
 // descriptor number given by --control-fd). The daemon starts
-//   causeway-worker --control-fd N --driver LIBRARY          or, for a management session,
-//   causeway-worker --control-fd N --management LIBRARY [--all-devices]
+//   causeway-worker --control-fd N --sandbox MODE --driver LIBRARY          or, for a management session,
+//   causeway-worker --control-fd N --sandbox MODE --management LIBRARY [--all-devices]
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
 //   daemon -> worker  WorkerAssignment  + descriptors (account page, region, client socket) or (account page,
 //                                       tcp socket), and the session's FlightImage where has_flight
-//   worker -> daemon  WorkerUsage       at most every 500 ms while serving, and only after calls
-//   worker -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by
-//   daemon -> worker  SharingReply      + a descriptor if has_descriptor; one request at a time
-//   worker -> daemon  WorkerQuery       of a management session; daemon -> worker: WorkerPeers
-//   either side closes: the other ends (the worker also has PR_SET_PDEATHSIG)
+//   worker -> daemon  WorkerConfined    + a descriptor if has_listener; before it looks at any byte of the
+//   guest worker -> daemon  WorkerUsage       at most every 500 ms while serving, and only after calls worker
+//   -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by daemon -> worker  SharingReply
+//   + a descriptor if has_descriptor; one request at a time worker -> daemon  WorkerQuery       of a
+//   management session; daemon -> worker: WorkerPeers either side closes: the other ends (the worker also has
+//   PR_SET_PDEATHSIG)
 #pragma once
 #include <cstdint>
 
@@ -24,8 +25,18 @@ struct WorkerReady {
   uint32_t device_count;
   uint32_t loads_lazily;  // cuModuleGetLoadingMode with what the worker was started with
   char text[496];         // failed: one sentence; otherwise the driver library's path
+  char sandbox[256];      // what confines it: for the log
 };
-static_assert(sizeof(WorkerReady) == 512);
+static_assert(sizeof(WorkerReady) == 768);
+
+// The worker has given up what it had. With the descriptor on which the kernel asks about calls (seccomp's
+// listener), where there is one.
+struct WorkerConfined {
+  uint32_t filter_instructions;
+  uint32_t has_listener;
+  uint64_t reserved[2];
+};
+static_assert(sizeof(WorkerConfined) == 24);
 
 enum class AssignmentKind : uint32_t { kRegion = 1, kTcp = 2 };
 

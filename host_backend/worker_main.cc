@@ -28,6 +28,7 @@
 #endif
 
 #include "host_backend/accounting.h"
+#include "host_backend/confinement.h"
 #include "host_backend/daemon_link.h"
 #include "host_backend/nvml.h"
 #include "host_backend/packet.h"
@@ -87,19 +88,27 @@ std::string StartDriverWithLateTimers(const std::string& path, WorkerReady* read
   return error;
 }
 
-std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, std::string* error) {
-  RegionView view;
+// The last that is mapped without the daemon's consent.
+bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** page, FlightImage** flight,
+                std::string* error) {
+  *page = MapAccount(received, error);
+  *flight = MapFlight(*received);
+  return *page != nullptr &&
+         (received->assignment.kind == AssignmentKind::kTcp || MapRegion(*received, view, error));
+}
+
+std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, const RegionView& view,
+                                     FlightImage* flight) {
   if (received.assignment.kind == AssignmentKind::kTcp) {
-    return std::make_unique<Session>(std::make_unique<TcpServer>(received.fds[0], MapFlight(received)), view);
+    return std::make_unique<Session>(std::make_unique<TcpServer>(received.fds[0], flight), view);
   }
-  if (!MapRegion(received, &view, error)) return nullptr;
   // The session is made after the transport that asks it, hence the holder.
   auto holder = std::make_shared<Session*>(nullptr);
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
   options.watched = !options.futex;
-  options.flight = MapFlight(received);
+  options.flight = flight;
   options.resolve = [holder](uint64_t offset, uint64_t bytes) {
     return (*holder)->ResolveOffset(offset, bytes);
   };
@@ -191,25 +200,34 @@ class AccountKeeper {
   }
 }
 
-int Run(int control, const std::string& driver_path) {
+int Run(int control, const std::string& driver_path, sandbox::Mode mode) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
+  Confinement confinement(mode);
+  confinement.BeforeDriver();
   WorkerReady ready{};
   std::string error = Output::Redirect() ? StartDriverWithLateTimers(driver_path, &ready)
                                          : "cannot catch the driver's output";
+  if (error.empty())
+    error =
+        confinement.AfterDriver(reinterpret_cast<void*>(TheDriver().cuInit), sandbox::Kind::kCuda, &ready);
   ready.failed = error.empty() ? 0 : 1;
   snprintf(ready.text, sizeof ready.text, "%s", error.empty() ? driver_path.c_str() : error.c_str());
   if (send(control, &ready, sizeof ready, MSG_NOSIGNAL) < 0 || ready.failed != 0) return 1;
 
   ReceivedAssignment received;
   if (!ReceiveAssignment(control, &received)) return 0;
-  AccountPage* const page = MapAccount(&received, &error);
-  if (page != nullptr) TheAccounting().Attach(page, received.assignment.account_cell);
-  std::unique_ptr<Session> session = page != nullptr ? MakeSession(received, &error) : nullptr;
-  if (session == nullptr) {
+  RegionView view;
+  AccountPage* page = nullptr;
+  FlightImage* flight = nullptr;
+  if (MapSession(&received, &view, &page, &flight, &error))
+    error = confinement.Enter(control, received.assignment);
+  if (!error.empty()) {
     Log(error);
     return 1;
   }
+  TheAccounting().Attach(page, received.assignment.account_cell);
+  std::unique_ptr<Session> session = MakeSession(received, view, flight);
   DaemonLink link(control);
   session->set_daemon(&link);
   session->OpenChannel(0);
@@ -234,8 +252,12 @@ int main(int argc, char** argv) {
   std::string management;
   app.add_option("--management", management, "NVML library: serve a session of it, without the driver");
   bool all_devices = false;
+  std::string sandbox = "enforce";
+  app.add_option("--sandbox", sandbox,
+                 "enforce, report or learn: what becomes of calls outside of the profile");
   app.add_flag("--all-devices", all_devices, "NVML also shows what CUDA_VISIBLE_DEVICES hides");
   CLI11_PARSE(app, argc, argv);
-  if (!management.empty()) return causeway::host::RunManagementWorker(control, management, all_devices);
-  return causeway::host::Run(control, driver);
+  const causeway::sandbox::Mode mode = causeway::sandbox::ModeOf(sandbox);
+  if (!management.empty()) return causeway::host::RunManagementWorker(control, management, all_devices, mode);
+  return causeway::host::Run(control, driver, mode);
 }

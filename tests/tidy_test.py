@@ -28,7 +28,8 @@ MAY_INCLUDE = {
 }
 # The same between the parts of host_backend: "" is the worker, whose headers the others share. The worker is the one
 # that a hostile guest reaches; it knows nothing of the daemon.
-HOST_MAY_INCLUDE = {"": set(), "daemon": {""}, "command": {""}, "bench": {"", "command"}}
+HOST_MAY_INCLUDE = {"": {"sandbox"}, "sandbox": {""}, "launcher": {"", "sandbox"}, "daemon": {"", "launcher", "sandbox"}, "command": {""},
+                    "bench": {"", "command"}}
 # The module's interface to user space is plain C, made to be included by those who call the module.
 SHARED_HEADER = re.compile(r"^kernel_module/\w*uapi\.h$")
 

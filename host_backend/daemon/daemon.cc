@@ -6,17 +6,30 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 
+#include <cstdlib>
+
 #include "host_backend/daemon/api_hash.h"
 #include "host_backend/daemon/status.h"
+#include "host_backend/sandbox/filter.h"
 
 namespace causeway::daemon {
+namespace {
+
+// CAUSEWAY_SANDBOX of the administrator: report and learn log calls outside of the profile instead of ending
+// the worker (docs/sandbox.md).
+std::string SandboxMode() {
+  const char* wanted = std::getenv("CAUSEWAY_SANDBOX");
+  return sandbox::NameOf(sandbox::ModeOf(wanted != nullptr ? wanted : ""));
+}
+
+}  // namespace
 
 Daemon::Daemon(const Config& config)
     : config_(config),
-      pool_(
-          loop_,
-          WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library, config_.nvml_shows_all},
-          config_.spare_workers, config_.image_cache_mib * kMib),
+      pool_(loop_,
+            WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library,
+                          config_.nvml_shows_all, SandboxMode()},
+            config_.spare_workers, config_.image_cache_mib * kMib),
       services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash()} {}
 
 Daemon::~Daemon() {

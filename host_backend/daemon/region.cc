@@ -282,6 +282,17 @@ OwnerTable Region::CopyOwnerTable() const {
   return owners;
 }
 
+bool Region::IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const {
+  if (bytes == 0 || offset < FirstSliceOffset(slot_count()) || offset > bytes_ || bytes > bytes_ - offset)
+    return false;
+  const uint64_t first = offset / kGranuleBytes;
+  OwnerTable owners((offset + bytes + kGranuleBytes - 1) / kGranuleBytes - first);
+  CopyOut(owners.data(), base_ + kOwnerTableOffset + first * sizeof(owners[0]),
+          owners.size() * sizeof(owners[0]));
+  return !broken() &&
+         std::all_of(owners.begin(), owners.end(), [slot](uint16_t owner) { return owner == slot + 1; });
+}
+
 bool Region::ZeroGranules(uint32_t first, uint32_t count) {
   const uint64_t offset = uint64_t{first} * kGranuleBytes;
   const uint64_t bytes = uint64_t{count} * kGranuleBytes;

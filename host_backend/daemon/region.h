@@ -81,6 +81,9 @@ class Region {
   void WriteRefusalIfEmpty(uint32_t slot, std::string_view sentence);
 
   OwnerTable CopyOwnerTable() const;
+  // Whether every granule of those bytes belongs to the slot's session at this moment. Not the slots' own
+  // memory.
+  bool IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const;
   // Gives the memory of `count` granules back to the system; they read as zero afterwards.
   bool ZeroGranules(uint32_t first, uint32_t count);
   // The slot's granule and every slice that `owners` gives to it. False when some memory could not be zeroed.

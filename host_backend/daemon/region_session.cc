@@ -187,6 +187,14 @@ SessionPeer RegionSession::Peer() const {
   return {scope, origin_.pid, origin_.uid, origin_.pid, origin_.share->device_memory_mib};
 }
 
+bool RegionSession::MayMap(const RegionMapping& mapping) {
+  if (region_->IsLent(slot_, mapping.offset, mapping.bytes)) return true;
+  if (std::exchange(mapped_wrongly_, true)) return false;
+  LogWarning(Name() + ": its worker may not map " + std::to_string(mapping.bytes) + " bytes at " +
+             std::to_string(mapping.offset) + " of the region, which are not lent to it");
+  return false;
+}
+
 FlightCopy RegionSession::CopyFlight(bool with_images) const {
   FlightCopy copy{Status(), worker_end_, "", ""};
   copy.status.worker_pid = last_worker_pid_;

@@ -47,6 +47,7 @@ class RegionSession final : public WorkerClient {
   void OnWorkerUsage(const WorkerUsage& usage) override;
   void OnWorkerExit(const std::string& how, bool orderly) override;
   SessionPeer Peer() const override;
+  bool MayMap(const RegionMapping& mapping) override;
 
  private:
   void Close(bool kill_now);
@@ -71,8 +72,9 @@ class RegionSession final : public WorkerClient {
   uint64_t window_address_ = 0;
   pid_t worker_pid_ = 0;
   pid_t last_worker_pid_ = 0;
-  std::string worker_end_;  // where it was not in order
-  uint64_t number_ = 0;     // of the flight store's; 0: not served yet
+  bool mapped_wrongly_ = false;  // has been logged
+  std::string worker_end_;       // where it was not in order
+  uint64_t number_ = 0;          // of the flight store's; 0: not served yet
   std::unique_ptr<FlightFile> flight_;
   WorkerUsage usage_{};
 };

@@ -240,6 +240,10 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     return;
   }
   LogDebug("worker " + std::to_string(worker.pid()) + " is ready");
+  if (entry->kind == SessionKind::kCuda && sandbox_ != ready.sandbox) {
+    sandbox_ = ready.sandbox;
+    LogInfo("workers are confined: " + sandbox_);
+  }
   if (!entry->own) {
     if (!failure_.empty()) LogInfo("workers can serve again");
     failure_.clear();
@@ -340,6 +344,11 @@ void WorkerPool::OnQuery(WorkerProcess& worker) {
     if (peer.scope == scope) peers.push_back({peer.stated_pid, uint32_t(entry.process->pid())});
   }
   worker.SendPeers(peers);
+}
+
+bool WorkerPool::MayMap(WorkerProcess& worker, const RegionMapping& mapping) {
+  const Entry* entry = Find(worker);
+  return entry != nullptr && entry->client != nullptr && entry->client->MayMap(mapping);
 }
 
 void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orderly) {

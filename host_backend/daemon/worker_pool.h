@@ -32,6 +32,8 @@ class WorkerClient {
   virtual void OnWorkerUsage(const WorkerUsage& usage) = 0;
   virtual void OnWorkerExit(const std::string& how, bool orderly) = 0;
   virtual SessionPeer Peer() const = 0;
+  // Whether that part of its region has been lent to it. A session without a region has none.
+  virtual bool MayMap(const RegionMapping&) { return false; }
 };
 
 class WorkerPool final : public WorkerProcess::Listener {
@@ -72,6 +74,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
   void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) override;
   void OnQuery(WorkerProcess& worker) override;
+  bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) override;
   void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) override;
 
  private:
@@ -111,6 +114,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   std::list<Waiting> waiting_;
   std::string failure_;
   std::string driver_;
+  std::string sandbox_;  // of the last worker that said what confines it
   uint32_t driver_version_ = 0;
   uint32_t device_count_ = 0;
   bool spares_load_lazily_ = false;

@@ -84,6 +84,8 @@ struct ChildPlan {
 
 std::string DescribeExit(int status, bool& orderly) {
   orderly = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
+    return "made a system call that its sandbox forbids and was ended (the kernel's log names the call)";
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
     return "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
@@ -94,8 +96,9 @@ std::string DescribeExit(int status, bool& orderly) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(EventLoop& loop, const WorkerProgram& program, Listener& listener)
-    : loop_(loop), listener_(listener), program_(program) {}
+WorkerProcess::WorkerProcess(EventLoop& loop, const WorkerProgram& program, SessionKind kind,
+                             Listener& listener)
+    : loop_(loop), listener_(listener), program_(program), kind_(kind) {}
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, const WorkerProgram& program,
                                                             const WorkerWish& wish, Listener& listener) {
@@ -118,7 +121,11 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   fcntl(own_output.get(), F_SETFL, O_NONBLOCK);
 
   const bool cuda = wish.kind == SessionKind::kCuda;
-  std::vector<std::string> arguments = {program.path, "--control-fd", std::to_string(child_control.get()),
+  std::vector<std::string> arguments = {program.path,
+                                        "--control-fd",
+                                        std::to_string(child_control.get()),
+                                        "--sandbox",
+                                        program.sandbox,
                                         cuda ? "--driver" : "--management",
                                         cuda ? program.driver_library : program.nvml_library};
   // A VM with GPUs of its own is shown no others.
@@ -137,7 +144,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   if (pid < 0) return Error{"A worker process cannot be started: " + ErrnoText() + "."};
   if (pid == 0) RunChild(plan);
 
-  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, listener));
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, wish.kind, listener));
   WorkerProcess* self = worker.get();
   self->pid_ = pid;
   self->pidfd_.reset(int(syscall(SYS_pidfd_open, pid, 0)));
@@ -231,6 +238,7 @@ void WorkerProcess::Kill() {
 void WorkerProcess::HandleReady(const WorkerReady& packet) {
   WorkerReady ready = packet;
   ready.text[sizeof(ready.text) - 1] = '\0';
+  ready.sandbox[sizeof(ready.sandbox) - 1] = '\0';
   if (state_ != State::kStarting) return;
   loop_.Cancel(timer_);
   if (ready.failed != 0) {
@@ -239,6 +247,15 @@ void WorkerProcess::HandleReady(const WorkerReady& packet) {
     state_ = State::kReady;
   }
   listener_.OnReady(*this, ready);
+}
+
+// Once: it comes before the worker has seen anything of its guest.
+void WorkerProcess::HandleConfined(UniqueFd listener) {
+  if (state_ != State::kAssigned || sandbox_ != nullptr || !listener) return;
+  sandbox_ = std::make_unique<SandboxWatch>(
+      loop_, std::move(listener), program_.sandbox != "enforce",
+      kind_ == SessionKind::kCuda ? "cuda" : "nvml",
+      [this](const RegionMapping& mapping) { return listener_.MayMap(*this, mapping); });
 }
 
 void WorkerProcess::OnControl(uint32_t) {
@@ -260,6 +277,8 @@ void WorkerProcess::OnControl(uint32_t) {
       SharingRequest request;
       std::memcpy(&request, packet, sizeof(request));
       listener_.OnSharing(*this, request, std::move(received));
+    } else if (bytes == ssize_t(sizeof(WorkerConfined))) {
+      HandleConfined(std::move(received));
     } else if (bytes == ssize_t(sizeof(WorkerQuery))) {
       listener_.OnQuery(*this);
     } else {
@@ -306,6 +325,7 @@ void WorkerProcess::OnPidfd() {
   }
   LogOutput(true);
   pid_t gone = pid_;
+  sandbox_.reset();
   loop_.Cancel(timer_);
   loop_.Unwatch(pidfd_watch_);
   bool orderly = false;

@@ -10,6 +10,7 @@
 
 #include "host_backend/daemon/event_loop.h"
 #include "host_backend/daemon/log.h"
+#include "host_backend/daemon/sandbox_watch.h"
 #include "host_backend/result.h"
 #include "host_backend/unique_fd.h"
 #include "host_backend/worker_control.h"
@@ -22,6 +23,7 @@ struct WorkerProgram {
   std::string driver_library;
   std::string nvml_library;
   bool nvml_shows_all = false;
+  std::string sandbox = "enforce";  // host_backend/sandbox/filter.h
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
 };
@@ -46,6 +48,8 @@ class WorkerProcess {
     virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
     // To be answered by AnswerSharing.
     virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) = 0;
+    // Whether it may map that part of its session's region; asked while the calling thread waits.
+    virtual bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) = 0;
     // It asks who else belongs to its tenant: SendPeers answers.
     virtual void OnQuery(WorkerProcess& worker) = 0;
     // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
@@ -76,17 +80,19 @@ class WorkerProcess {
   Clock::time_point started() const { return started_; }
 
  private:
-  WorkerProcess(EventLoop& loop, const WorkerProgram& program, Listener& listener);
+  WorkerProcess(EventLoop& loop, const WorkerProgram& program, SessionKind kind, Listener& listener);
   void Wind();  // closes the control socket and sets the limit
   void OnControl(uint32_t events);
   void OnOutput();
   void OnPidfd();
   void HandleReady(const WorkerReady& packet);
+  void HandleConfined(UniqueFd listener);
   void LogOutput(bool all);
 
   EventLoop& loop_;
   Listener& listener_;
   const WorkerProgram program_;
+  const SessionKind kind_;
   const Clock::time_point started_ = Clock::now();
   pid_t pid_ = -1;
   State state_ = State::kStarting;
@@ -97,6 +103,7 @@ class WorkerProcess {
   UniqueFd pidfd_;
   UniqueFd control_;
   UniqueFd output_;
+  std::unique_ptr<SandboxWatch> sandbox_;
   EventLoop::WatchId pidfd_watch_ = 0;
   EventLoop::WatchId control_watch_ = 0;
   EventLoop::WatchId output_watch_ = 0;

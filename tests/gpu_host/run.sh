@@ -11,6 +11,9 @@
 #               frameworks PyTorch, transformers, Triton, JAX, CuPy, Numba, NCCL, natively and through the local transport
 #               nvml       nvidia-smi and NVML natively and through Causeway's libnvidia-ml.so.1, where the build has one
 #               hostile    guests that attack their worker (tests/hostile), over the local transport and TCP
+#               sandbox    the conformance suite and nvidia-smi once more, with workers whose sandbox lets everything pass and
+#                          reports it; the profiles of this host's driver made of that, and what the built-in ones lack
+#                          (only where --parts names it)
 #               vm         the referee programs in a VM (packed)
 #               vm-frameworks  PyTorch, CuPy and programs on NVIDIA's libraries in a VM that mounts this host's root
 #               bench      `causeway bench`, alone, after everything else: bench.txt, bench.json, copies.svg
@@ -47,6 +50,7 @@ pack=${places[2]:-}
 [ -z "$pack" ] || pack=$(cd "$pack" && pwd)
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
+all+=,sandbox
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -130,6 +134,29 @@ part_hostile() {
   return "$failed"
 }
 
+# Two runs: one with no profile at all, of which a profile is made, and one that reports what the built-in profile lacks.
+part_sandbox() {
+  local mode kind version status=0
+  version=$(cat /sys/module/nvidia/version 2> /dev/null || echo unknown)
+  for mode in learn report; do
+    CAUSEWAY_SANDBOX=$mode timeout -k 5 "$(at_most 240)" python3 "$here/../driver/compare_ways.py" --programs "$build/driver_tests" \
+      ${only[@]:+--only "${only[@]}"} --jobs "$jobs" --timeout 120 --limit "$(at_most 230)" \
+      --way "local=$run --daemon-log $1/$mode.log --" --markdown "$1/$mode.driver" || true
+    [ ! -e "$build/guest_lib/libnvidia-ml.so.1" ] || CAUSEWAY_SANDBOX=$mode timeout -k 5 "$(at_most 60)" python3 \
+      "$here/compare_smi.py" --output "$1" --way "native=$native" --way "local=$run --daemon-log $1/$mode.log --" > "$1/$mode.smi" || true
+  done
+  for kind in cuda nvml; do
+    python3 "$here/make_profile.py" --driver nvidia --kind "$kind" --version "$version" "$1/learn.log" \
+      > "$1/nvidia-$kind-$version.profile" || status=1
+    { echo "What the built-in $kind profile lacks here:"; echo '```'
+      grep -ho "sandbox report ($kind): .*" "$1/report.log" | sort -u; echo '```'; } >> "$1/sandbox.md"
+  done
+  grep -h "workers are confined" "$1/report.log" | sed 's/.*workers/workers/' | sort -u | head -3 >> "$1/sandbox.md"
+  cat "$1/sandbox.md"
+  cp "$1"/*.profile "$final"
+  return "$status"
+}
+
 # shellcheck source=tests/gpu_host/vm_parts.sh
 . "$here/vm_parts.sh"
 
@@ -180,6 +207,7 @@ part frameworks &
 frameworks_job=$!
 part tcp
 part libraries
+part sandbox
 wait "$vm_job" "$vm_frameworks_job" "$frameworks_job"
 part bench
 kill "$publisher"

@@ -246,3 +246,6 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attrib, CUdev
 }
 
 }  // extern "C"
+
+// Tells the host's side whose profile of the sandbox is meant (host_backend/sandbox/profile.h).
+extern "C" __attribute__((visibility("default"), used)) const char causeway_software_gpu[] = "cuda";

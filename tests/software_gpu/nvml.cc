@@ -18,6 +18,9 @@
 
 #define NVML extern "C" __attribute__((visibility("default"))) uint32_t
 
+// Tells the host's side whose profile of the sandbox is meant (host_backend/sandbox/profile.h).
+extern "C" __attribute__((visibility("default"), used)) const char causeway_software_gpu[] = "nvml";
+
 namespace {
 
 using causeway::nvml::DeviceHandle;

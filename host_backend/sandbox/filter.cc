@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/sandbox/filter.h"
+
+#include <errno.h>
+#include <linux/seccomp.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "host_backend/unique_fd.h"
+
+#ifndef SECCOMP_FILTER_FLAG_TSYNC_ESRCH
+#define SECCOMP_FILTER_FLAG_TSYNC_ESRCH (1UL << 4)
+#endif
+
+namespace causeway::sandbox {
+namespace {
+
+using Condition = scmp_arg_cmp;
+using Conditions = std::vector<Condition>;
+
+// The kernel looks at the lower half of arguments that are int.
+constexpr uint64_t kInt = 0xffff'ffff;
+constexpr uint64_t kNoDescriptor = 0xffff'ffff;  // -1: anonymous memory, or a mistake that the kernel answers
+constexpr uint64_t kWorkingFolder = 0xffff'ff9c;  // AT_FDCWD
+
+Condition Is(unsigned argument, uint64_t value) {
+  return {argument, SCMP_CMP_MASKED_EQ, kInt, value & kInt};
+}
+Condition Below(unsigned argument, uint64_t value) {
+  return {argument, SCMP_CMP_LT, value, 0};
+}
+
+class Builder {
+ public:
+  Builder(const FilterOptions& options, uint32_t otherwise)
+      : options_(options), otherwise_(otherwise), context_(seccomp_init(otherwise), &seccomp_release) {
+    if (context_ == nullptr) {
+      failure_ = ENOMEM;
+      return;
+    }
+    seccomp_attr_set(context_.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+    // Calls are looked up in a tree instead of one after the other.
+    seccomp_attr_set(context_.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2);
+  }
+
+  void Allow(const AllowedCall& allowed) {
+    const SystemCall& call = *allowed.call;
+    Conditions conditions;
+    switch (call.number) {
+      case SCMP_SYS(mmap):
+        return AllowMapping(*allowed.value);
+      case SCMP_SYS(kill):
+      case SCMP_SYS(tgkill):
+        return Add(SCMP_ACT_ALLOW, call.number, {Is(0, uint64_t(options_.process))});
+      case SCMP_SYS(prlimit64):
+        Add(SCMP_ACT_ALLOW, call.number, {Is(0, uint64_t(options_.process))});
+        return Add(SCMP_ACT_ALLOW, call.number, {Is(0, 0)});
+      default:
+        break;
+    }
+    if (allowed.value) conditions.push_back(Is(unsigned(call.judged), *allowed.value));
+    AllowDescriptors(call, 0, conditions);
+  }
+
+  void Refuse(int number, int error) { Add(SCMP_ACT_ERRNO(uint32_t(error)), number, {}); }
+
+  Result<Program> Finish() {
+    const UniqueFd file(memfd_create("causeway-filter", MFD_CLOEXEC));
+    if (failure_ == 0) failure_ = -seccomp_export_bpf(context_.get(), file.get());
+    if (failure_ != 0) return Error{"The system call filter cannot be built: " + ErrnoText(failure_) + "."};
+    const off_t bytes = lseek(file.get(), 0, SEEK_END);
+    Program program(size_t(bytes) / sizeof(sock_filter));
+    if (program.empty() || pread(file.get(), program.data(), size_t(bytes), 0) != bytes)
+      return Error{"The system call filter cannot be read back: " + ErrnoText() + "."};
+    return program;
+  }
+
+ private:
+  void Add(uint32_t action, int number, const Conditions& conditions) {
+    if (failure_ != 0 || action == otherwise_) return;
+    const int result = seccomp_rule_add_array(context_.get(), action, number, unsigned(conditions.size()),
+                                              conditions.data());
+    if (result != 0 && result != -EEXIST) failure_ = -result;
+  }
+
+  // Every descriptor but the region's: there is none above it.
+  void AllowDescriptors(const SystemCall& call, unsigned from, Conditions& conditions) {
+    unsigned argument = from;
+    while (argument < 6 && (call.descriptors >> argument & 1) == 0) ++argument;
+    if (argument == 6) return Add(SCMP_ACT_ALLOW, call.number, conditions);
+    for (const Condition& each :
+         {Below(argument, kRegionDescriptor), Is(argument, kNoDescriptor), Is(argument, kWorkingFolder)}) {
+      conditions.push_back(each);
+      AllowDescriptors(call, argument + 1, conditions);
+      conditions.pop_back();
+    }
+  }
+
+  void AllowMapping(uint32_t protection) {
+    constexpr unsigned kProtection = 2, kDescriptor = 4;
+    const auto add = [&](uint32_t action, const Condition& descriptor) {
+      Add(action, SCMP_SYS(mmap), {Is(kProtection, protection), descriptor});
+    };
+    add(SCMP_ACT_ALLOW, Below(kDescriptor, kRegionDescriptor));
+    add(SCMP_ACT_ALLOW, Is(kDescriptor, kNoDescriptor));
+    if ((protection & ~uint32_t(PROT_READ | PROT_WRITE)) != 0) return;
+    add(options_.region_is_asked ? SCMP_ACT_NOTIFY : SCMP_ACT_ALLOW, Is(kDescriptor, kRegionDescriptor));
+  }
+
+  const FilterOptions options_;
+  const uint32_t otherwise_;
+  const std::unique_ptr<void, decltype(&seccomp_release)> context_;
+  int failure_ = 0;
+};
+
+}  // namespace
+
+Mode ModeOf(const std::string& text) {
+  if (text == "report") return Mode::kReport;
+  return text == "learn" ? Mode::kLearn : Mode::kEnforce;
+}
+
+const char* NameOf(Mode mode) {
+  if (mode == Mode::kEnforce) return "enforce";
+  return mode == Mode::kReport ? "report" : "learn";
+}
+
+Result<Program> BuildFilter(const Profile& driver, const FilterOptions& options) {
+  Builder builder(options, options.mode == Mode::kEnforce ? SCMP_ACT_KILL_PROCESS : SCMP_ACT_NOTIFY);
+  const Profile* base = BaseProfile();
+  for (const AllowedCall& call : base->calls) builder.Allow(call);
+  if (options.mode != Mode::kLearn) {
+    for (const AllowedCall& call : driver.calls) builder.Allow(call);
+  }
+  // glibc makes threads by clone where this is not there; its flags lie in memory, where no filter looks.
+  builder.Refuse(SCMP_SYS(clone3), ENOSYS);
+  // A mapping that grows would reach parts of the region that nobody lent; realloc copies instead.
+  builder.Refuse(SCMP_SYS(mremap), ENOMEM);
+  return builder.Finish();
+}
+
+bool CanNotify() {
+  seccomp_notif_sizes sizes{};
+  const uint32_t action = SECCOMP_RET_USER_NOTIF;
+  if (syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) != 0) return false;
+  if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) != 0) return false;
+  // Unknown flags are EINVAL, known ones without a program EFAULT. TSYNC_ESRCH came after CONTINUE.
+  errno = 0;
+  syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+          SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_TSYNC_ESRCH,
+          nullptr);
+  return errno == EFAULT;
+}
+
+std::string InstallFilter(const Program& program, bool with_listener, int* listener) {
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return "no_new_privs cannot be set: " + ErrnoText();
+  sock_fprog filter{static_cast<unsigned short>(program.size()), const_cast<sock_filter*>(program.data())};
+  // What the filter itself costs in speculation is not worth what the mitigation costs the driver's threads
+  // on kernels before 5.16; later ones leave it off by themselves.
+  unsigned long flags = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+  if (with_listener) flags |= SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_TSYNC_ESRCH;
+  const long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
+  if (result < 0 || (!with_listener && result != 0)) {
+    return "the system call filter cannot be installed: " +
+           (result > 0 ? "a thread has another one" : ErrnoText());
+  }
+  if (with_listener) *listener = int(result);
+  return {};
+}
+
+}  // namespace causeway::sandbox

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's system call filter: built while it waits for a session, installed in all of its threads when
+// it gets one. docs/sandbox.md says why it is as it is.
+#pragma once
+#include <linux/filter.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "host_backend/result.h"
+#include "host_backend/sandbox/profile.h"
+
+namespace causeway::sandbox {
+
+// The number of the region's descriptor in every worker, and the highest that a worker can have:
+// RLIMIT_NOFILE is one more. No call but mmap takes it, and that goes to the daemon.
+inline constexpr int kRegionDescriptor = 4095;
+
+enum class Mode {
+  kEnforce,  // what is not allowed ends the process
+  kReport,   // the daemon logs it, and it goes on
+  kLearn,    // likewise, without any driver's profile: what it logs is a profile
+};
+
+// The argument --sandbox of a worker; an unknown text is kEnforce.
+Mode ModeOf(const std::string& text);
+const char* NameOf(Mode mode);
+
+struct FilterOptions {
+  Mode mode = Mode::kEnforce;
+  pid_t process = 0;            // the only one that signals may go to
+  bool region_is_asked = true;  // mmap of the region goes to the daemon; false: kernels before 5.7
+};
+
+using Program = std::vector<sock_filter>;
+
+Result<Program> BuildFilter(const Profile& driver, const FilterOptions& options);
+
+// Whether the kernel has what region_is_asked and the modes other than kEnforce need.
+bool CanNotify();
+
+// Installs it in all threads, which have no_new_privs from then on. *listener: the descriptor that is asked,
+// where `with_listener`. "" or what went wrong.
+std::string InstallFilter(const Program& program, bool with_listener, int* listener);
+
+}  // namespace causeway::sandbox

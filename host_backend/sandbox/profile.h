@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a driver library needs of the kernel once it has started: a profile for each version of it, kept as
+// text in host_backend/sandbox/profiles and compiled in. tests/gpu_host/make_profile.py makes one anew.
+//
+//   # comment
+//   openat                 the call, whatever its arguments
+//   ioctl 0xc020462a       with this value of the argument that is judged (system_calls.h)
+//
+// A file is called DRIVER-KIND-VERSION.profile, such as nvidia-cuda-580.159.04.profile.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "host_backend/result.h"
+#include "host_backend/sandbox/system_calls.h"
+
+namespace causeway::sandbox {
+
+struct AllowedCall {
+  const SystemCall* call = nullptr;
+  std::optional<uint32_t> value;  // of its judged argument; none: any
+};
+
+struct Profile {
+  std::string name;  // of its file, without the ending
+  std::vector<AllowedCall> calls;
+};
+
+enum class Kind { kCuda, kManagement };
+
+// Which library does the work: "nvidia" and its version, or "software" for the tests' stand-in.
+struct DriverIdentity {
+  std::string driver;
+  std::string version;  // empty: unknown
+};
+
+// `address`: of any function of the library.
+DriverIdentity IdentifyDriver(void* library, const void* address);
+
+// An error names the line.
+Result<Profile> ParseProfile(const std::string& name, std::string_view text);
+
+struct ChosenProfile {
+  Profile profile;
+  bool exact = false;  // made for just this version; otherwise the nearest that there is
+};
+
+// There is always one.
+ChosenProfile ChooseProfile(const DriverIdentity& identity, Kind kind);
+
+// What the worker's own code, the C++ library and libc need with any driver.
+const Profile* BaseProfile();
+
+// All that are compiled in; the base profile is called "worker".
+struct ProfileText {
+  const char* name;
+  const char* text;
+};
+extern const ProfileText kProfiles[];
+extern const unsigned kProfileCount;
+
+}  // namespace causeway::sandbox

@@ -1,0 +1,4 @@
+# The software GPU, which stands in for a driver in the tests.
+fcntl 37          # F_OFD_SETLK: its places for contexts
+fallocate
+getdents64
