@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 
 #include "host_backend/account_page.h"
@@ -109,11 +110,12 @@ void ServeTcp(const Received& received) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5 || std::strcmp(argv[1], "--control-fd") != 0) return 4;
-  const bool management = std::strcmp(argv[3], "--management") == 0;
-  if (!management && std::strcmp(argv[3], "--driver") != 0) return 4;
-  const int control = std::atoi(argv[2]);
-  const std::string mode = argv[4];
+  std::map<std::string, std::string> options;  // each has a value
+  for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+  const bool management = options.contains("--management");
+  if (!options.contains("--control-fd") || management == options.contains("--driver")) return 4;
+  const int control = std::atoi(options["--control-fd"].c_str());
+  const std::string mode = options[management ? "--management" : "--driver"];
   if (mode == "crash") {
     std::fprintf(stderr, "the fake worker crashes on purpose\n");
     return 3;
