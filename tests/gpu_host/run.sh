@@ -18,6 +18,9 @@
 #               vm-frameworks  PyTorch, CuPy and programs on NVIDIA's libraries in a VM that mounts this host's root
 #               bench      `causeway bench`, alone, after everything else: bench.txt, bench.json, copies.svg
 #               (default: all)
+#               hostile_beside  hostile guests beside a victim, and natively the same load beside it (tests/hostile/beside.py);
+#                          as root, alone, only where it is named: --parts hostile_beside [--minutes N] [--seed N]
+#   --minutes N how long hostile_beside goes on (default 8; the native load takes 45 s more)    --seed N  of its attackers
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
 #   --jobs N    programs of the conformance suite, or framework scripts, at a time (default: half of the processors)
 #   --only      scripts of `frameworks`, or programs of `driver`, instead of all
@@ -28,10 +31,12 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 usage() { sed -n '4,/^set -uo/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-places=() parts='' limit_s=580 jobs=$((($(nproc) + 1) / 2)) only=() few_files=''
+places=() parts='' minutes=8 seed='' limit_s=580 jobs=$((($(nproc) + 1) / 2)) only=() few_files=''
 while [ $# -gt 0 ]; do
   case "$1" in
     --parts) parts=${2:?}; shift 2 ;;
+    --minutes) minutes=${2:?}; shift 2 ;;
+    --seed) seed=${2:?}; shift 2 ;;
     --limit) limit_s=${2:?}; shift 2 ;;
     --jobs) jobs=${2:?}; shift 2 ;;
     --only) shift; while [ $# -gt 0 ] && [[ $1 != --* ]]; do only+=("$1"); shift; done ;;
@@ -50,6 +55,7 @@ pack=${places[2]:-}
 [ -z "$pack" ] || pack=$(cd "$pack" && pwd)
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
+all+=,hostile_beside
 all+=,sandbox
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
@@ -173,6 +179,11 @@ part_bench() {
   return "$status"
 }
 
+part_hostile_beside() {
+  python3 "$here/../hostile/beside.py" "$build" "$1" --seconds "$(awk "BEGIN { print 60 * $minutes }")" ${seed:+--seed "$seed"} \
+    ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER"}
+}
+
 # publish: what there is by now; each file appears whole.
 publish() {
   local part file
@@ -210,6 +221,7 @@ part libraries
 part sandbox
 wait "$vm_job" "$vm_frameworks_job" "$frameworks_job"
 part bench
+part hostile_beside
 kill "$publisher"
 wait "$publisher" 2> /dev/null
 publish

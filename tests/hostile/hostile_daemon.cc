@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <thread>
 
@@ -114,19 +115,35 @@ size_t WorkerView::Threads() const {
   return count;
 }
 
+void HostileDaemon::Adopt(const char* socket) {
+  socket_ = socket;
+  const char* log = getenv("CAUSEWAY_TEST_LOG");
+  log_ = log != nullptr ? log : "";
+  pid_ = std::numeric_limits<pid_t>::max();  // no process has it: a case that kills its daemon kills nobody
+  const std::string tcp = command::StatusValue(Status(), "", "tcp");
+  tcp_port_ = uint16_t(std::strtoul(tcp.substr(tcp.rfind(':') + 1).c_str(), nullptr, 10));
+}
+
 HostileDaemon::HostileDaemon(const HostileDaemonOptions& options) {
+  const char* others = getenv("CAUSEWAY_TEST_SOCKET");
+  if (others != nullptr && *others != '\0') {
+    Adopt(others);
+    return;
+  }
   char pattern[] = "/tmp/causeway-hostile-XXXXXX";
   if (mkdtemp(pattern) == nullptr) {
     ADD_FAILURE() << "no temporary folder";
     return;
   }
   folder_ = pattern;
+  socket_ = folder_ + "/socket";
+  log_ = folder_ + "/log";
   std::ofstream(folder_ + "/config.toml")
       << "socket = \"" << socket() << "\"\nsocket_mode = \"0600\"\nlog_level = \"debug\"\n"
       << "driver_library = \"" << DriverLibrary() << "\"\nlocal_region_mib = " << options.region_mib << "\n"
       << options.more << "\n"
       << (options.tcp ? "[tcp]\nlisten = \"127.0.0.1:0\"\n" : "");
-  pid_ = SpawnDaemon(BuildFolder() + "/host_backend/causewayd", folder_ + "/config.toml", folder_ + "/log",
+  pid_ = SpawnDaemon(BuildFolder() + "/host_backend/causewayd", folder_ + "/config.toml", log_,
                      options.environment);
   const bool served = WaitFor([&] {
     return waitpid(pid_, nullptr, WNOHANG) == pid_ || Log().find("accepts sessions at") != std::string::npos;
@@ -148,7 +165,8 @@ HostileDaemon::~HostileDaemon() {
       waitpid(pid_, nullptr, 0);
     }
   }
-  if (::testing::Test::HasFailure()) fprintf(stderr, "log of the daemon:\n%s\n", Log().c_str());
+  if (::testing::Test::HasFailure() && !folder_.empty())
+    fprintf(stderr, "log of the daemon:\n%s\n", Log().c_str());
   if (!folder_.empty()) std::filesystem::remove_all(folder_);
 }
 
@@ -157,7 +175,7 @@ bool HostileDaemon::Serves() const {
 }
 
 std::string HostileDaemon::Log() const {
-  return ReadAll(folder_ + "/log");
+  return ReadAll(log_);
 }
 
 size_t HostileDaemon::CountInLog(const std::string& text) const {

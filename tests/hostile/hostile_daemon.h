@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A causewayd of a test's own with real workers, and what a privileged observer can say of those. The
 // programs are found beside the test (BUILD/hostile_tests/..), so that a packed build runs on a GPU host as
-// well. CAUSEWAY_TEST_DRIVER names the driver library; without it the build's software GPU is used.
+// well. CAUSEWAY_TEST_DRIVER names the driver library; without it the build's software GPU is used. With
+// CAUSEWAY_TEST_SOCKET (and CAUSEWAY_TEST_LOG) the cases go to that daemon, which others use at the same
+// time, and start none: tests/hostile/beside.py has them as attackers there and does not ask for their
+// results.
 #pragma once
 #include <gtest/gtest.h>
 #include <sys/types.h>
@@ -67,9 +70,11 @@ class HostileDaemon {
   HostileDaemon& operator=(const HostileDaemon&) = delete;
 
   bool Serves() const;
+  bool IsOthers() const { return folder_.empty(); }
+  // Of a daemon that is not this object's: a number that no process has.
   pid_t pid() const { return pid_; }
   const std::string& folder() const { return folder_; }
-  std::string socket() const { return folder_ + "/socket"; }
+  std::string socket() const { return socket_; }
   uint16_t tcp_port() const { return tcp_port_; }
   std::string Log() const;
   // Lines of the log that contain the text.
@@ -81,7 +86,9 @@ class HostileDaemon {
   std::vector<pid_t> Workers() const;
 
  private:
-  std::string folder_;
+  void Adopt(const char* socket);
+
+  std::string folder_, socket_, log_;
   pid_t pid_ = -1;
   uint16_t tcp_port_ = 0;
 };

@@ -52,7 +52,7 @@ void HostileGuest::Close() {
 }
 
 bool HostileGuest::Open(const Options& options) {
-  const std::vector<pid_t> before = daemon_.Workers();
+  const std::vector<pid_t> before = daemon_.IsOthers() ? std::vector<pid_t>() : daemon_.Workers();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   daemon_.socket().copy(address.sun_path, sizeof address.sun_path - 1);
@@ -81,7 +81,7 @@ bool HostileGuest::Open(const Options& options) {
   StoreRelease(guest_page().slot[0], SlotWord(1, uint32_t(SlotGuestState::kOpen)));
   if (send(socket_.get(), &kLocalReady, 1, MSG_NOSIGNAL) != 1) return false;
   if (options.asked) options.asked();
-  if (!AwaitServing()) return false;
+  if (base_ == nullptr || !AwaitServing()) return false;
   RingClientOptions ring;
   ring.slot = base_ + SlotOffset(0);
   ring.futex = true;
@@ -92,7 +92,7 @@ bool HostileGuest::Open(const Options& options) {
 }
 
 bool HostileGuest::OpenTcp(const Options& options) {
-  const std::vector<pid_t> before = daemon_.Workers();
+  const std::vector<pid_t> before = daemon_.IsOthers() ? std::vector<pid_t>() : daemon_.Workers();
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -135,6 +135,7 @@ bool HostileGuest::AwaitServing() {
 
 // The status names it once the session has one.
 void HostileGuest::FindWorker(const std::vector<pid_t>& before) {
+  if (daemon_.IsOthers()) return;  // whose sessions come and go meanwhile
   WaitFor([&] {
     for (const pid_t pid : daemon_.Workers()) {
       if (std::find(before.begin(), before.end(), pid) == before.end()) worker_ = WorkerView(pid);

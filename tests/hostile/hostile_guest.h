@@ -13,6 +13,8 @@
 //
 // Threads: as a ClientTransport: one thread to a channel, one to the main link.
 #pragma once
+#include <sys/socket.h>
+
 #include <array>
 #include <cstring>
 #include <functional>
@@ -94,6 +96,10 @@ class HostileGuest {
   bool OpenTcp(const Options& options);
   // As a process that dies.
   void Close();
+  // Any packet on the session's socket, without waiting.
+  void SendToDaemon(const void* bytes, size_t count) {
+    send(socket_.get(), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
   const std::string& refusal() const { return refusal_; }
 
   // Sends without waiting / waits / both.
