@@ -49,7 +49,18 @@ fetch nvidia-cuda-runtime-cu12 12.6.77 a84d15d5e1da416dd4774cb42edf5e954a3e60cc9
 fetch nvidia-cuda-runtime-cu12 12.8.90 adade8dcbd0edf427b7204d480d6066d33902cab2a4707dcfc48a2d0fd44ab90
 fetch nvidia-cuda-runtime-cu12 12.9.79 25bba2dfb01d48a9b59ca474a1ac43c6ebf7011f1b0b8cc44f54eb6ac48a96c3
 
-# Debian's packages, verified by apt with Debian's own key, from a list of sources of our own.
+# The archive that this machine's own apt sources take Debian 12 from; FETCH_DEBIAN_FROM names another one.
+debian_12() {
+  if [ -n "${FETCH_DEBIAN_FROM:-}" ]; then
+    echo "$FETCH_DEBIAN_FROM"
+    return
+  fi
+  # shellcheck disable=SC2016  # apt-get fills these in
+  apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Identifier: Packages' | awk '$1 == "bookworm" { print $2; exit }'
+}
+
+# Debian's packages, verified by apt with Debian's own key, from a list of sources of our own: those of this machine
+# rarely have the section non-free.
 fetch_toolkit() {
   to=$folder/toolkit-11.8
   apt=$download/apt
@@ -57,9 +68,14 @@ fetch_toolkit() {
   if [ -d "$to" ]; then
     return
   fi
+  archive=$(debian_12)
+  if [ -z "$archive" ]; then
+    echo "fetch_old_runtimes.sh: this machine's apt sources have no Debian 12 (bookworm); name an archive that has it:" \
+      "FETCH_DEBIAN_FROM=URL." >&2
+    exit 1
+  fi
   mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/files"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm non-free" \
-    > "$apt/sources.list"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive bookworm non-free" > "$apt/sources.list"
   set -- -q -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$apt/lists" \
     -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=
   apt-get "$@" update
