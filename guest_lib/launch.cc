@@ -304,8 +304,9 @@ CUresult LaunchOne(CUfunction handle, const Shape3& shape, CUstream stream, void
 CUresult PackLaunches(const CUDA_LAUNCH_PARAMS* list, unsigned count, unsigned flags,
                       std::vector<std::byte>* packed) {
   const auto append = [packed](const void* bytes, size_t size) {
-    const auto* from = static_cast<const std::byte*>(bytes);
-    packed->insert(packed->end(), from, from + size);
+    const size_t at = packed->size();
+    packed->resize(at + size);
+    if (size != 0) std::memcpy(packed->data() + at, bytes, size);
   };
   append(&count, sizeof count);
   append(&flags, sizeof flags);
