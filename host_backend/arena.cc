@@ -110,12 +110,12 @@ CUresult Session::RestoreRegistrations() {
 
 // What cannot be had is no error: callbacks have another way.
 void Session::RegisterCallbackWords() {
+  if (words_arena_.context != nullptr) return;
+  CallbackWords* words = CallbackWordsOfSlot();
   CUdeviceptr address = 0;
-  if (words_arena_.context != nullptr ||
-      RegisterAt(CallbackWordsOfSlot(), &words_arena_, &address) != CUDA_SUCCESS) {
-    return;
-  }
-  if (address != 0) TheHostNodes().Use(CallbackWordsOfSlot(), address);
+  if (RegisterAt(words, &words_arena_, &address) != CUDA_SUCCESS) return;
+  HostNodes& nodes = TheHostNodes();
+  if (address != 0) nodes.Use(words, address);
   callback_words_ready_.store(words_arena_.context != nullptr, std::memory_order_release);
 }
 

@@ -3,7 +3,8 @@
 # Everything in one command, without a GPU: installs what is missing, builds, runs the demo VM, then all tests.
 # usage: run_all.sh [--sanitizers] [--build DIR]
 #   --sanitizers  afterwards tests of ring and lanes and the soak program under TSan, and these, protocol and fuzz tests
-#                 under ASan + UBSan
+#                 under ASan + UBSan; before them the product as Release and by clang, which only has to build, and the
+#                 quick unit tests of the Release build
 #   --build DIR   the build folder (default: build beside this folder; the sanitizers' are DIR-thread and DIR-address)
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
@@ -13,7 +14,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --sanitizers) sanitizers=yes; shift ;;
     --build) [ $# -ge 2 ] || { echo "run_all.sh: --build needs a folder" >&2; exit 2; }; build=$2; shift 2 ;;
-    -h | --help) sed -n '3,8s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,9s/^# //p' "$0"; exit 0 ;;
     *) echo "run_all.sh: unknown option $1; see --help" >&2; exit 2 ;;
   esac
 done
@@ -70,6 +71,34 @@ sanitize() {
   run_tests "$build-$kind" -R "$tests"
 }
 
+# compile NAME cmake-options...: builds the product in another way, where only that it builds is asked; 1: it does not.
+compile() {
+  local name=$1
+  shift
+  step "building as $name"
+  if cmake -S "$root" -B "$build-$name" -G Ninja "$@" > "$build/configure-$name.log" 2>&1 &&
+    cmake --build "$build-$name" --target causewayd causeway causeway-worker guest_libcuda guest_libnvml; then
+    passed=$((passed + 1))
+    return 0
+  fi
+  tail -n 20 "$build/configure-$name.log" >&2
+  failed=$((failed + 1))
+  return 1
+}
+
+other_builds() {
+  local quick="layout_test ring_test waiter_test handles_test fatbin_test"
+  if compile release -DCMAKE_BUILD_TYPE=Release; then
+    # shellcheck disable=SC2086
+    if cmake --build "$build-release" --target $quick; then
+      run_tests "$build-release" -R "^(${quick// /|})$"
+    else
+      failed=$((failed + 1))
+    fi
+  fi
+  compile clang -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || true
+}
+
 step "install, build and demo VM"
 if "$root/vm_configs/demo.sh" "$build" < /dev/null; then
   passed=$((passed + 1))
@@ -84,6 +113,7 @@ step "tests"
 run_tests "$build" -j 2 -E '^vm\.demo$'
 
 if [ "$sanitizers" = yes ]; then
+  other_builds
   sanitize thread '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|soak)$'
   sanitize address '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|soak|protocol|fuzz_.*)$'
 fi
