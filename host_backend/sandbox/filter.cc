@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <bit>
 #include <memory>
 
 #include "host_backend/unique_fd.h"
@@ -64,7 +65,7 @@ class Builder {
         break;
     }
     if (allowed.value) conditions.push_back(Is(unsigned(call.judged), *allowed.value));
-    AllowDescriptors(call, 0, conditions);
+    AllowDescriptors(call, conditions);
   }
 
   void Refuse(int number, int error) { Add(SCMP_ACT_ERRNO(uint32_t(error)), number, {}); }
@@ -88,16 +89,22 @@ class Builder {
     if (result != 0 && result != -EEXIST) failure_ = -result;
   }
 
-  // Every descriptor but the region's: there is none above it.
-  void AllowDescriptors(const SystemCall& call, unsigned from, Conditions& conditions) {
-    unsigned argument = from;
-    while (argument < 6 && (call.descriptors >> argument & 1) == 0) ++argument;
-    if (argument == 6) return Add(SCMP_ACT_ALLOW, call.number, conditions);
-    for (const Condition& each :
-         {Below(argument, kRegionDescriptor), Is(argument, kNoDescriptor), Is(argument, kWorkingFolder)}) {
-      conditions.push_back(each);
-      AllowDescriptors(call, argument + 1, conditions);
-      conditions.pop_back();
+  // Every descriptor but the region's: there is none above it. A call with two of them has one rule for both
+  // being descriptors and one for both being the working folder: with a rule for each pair of forms
+  // libseccomp 2.5 builds its tree without end.
+  void AllowDescriptors(const SystemCall& call, const Conditions& conditions) {
+    const auto with = [&](auto condition) {
+      Conditions all = conditions;
+      for (unsigned argument = 0; argument < 6; ++argument) {
+        if ((call.descriptors >> argument & 1) != 0) all.push_back(condition(argument));
+      }
+      Add(SCMP_ACT_ALLOW, call.number, all);
+    };
+    with([](unsigned argument) { return Below(argument, kRegionDescriptor); });
+    if (call.descriptors == 0) return;
+    with([](unsigned argument) { return Is(argument, kWorkingFolder); });
+    if (std::has_single_bit(call.descriptors)) {
+      with([](unsigned argument) { return Is(argument, kNoDescriptor); });
     }
   }
 

@@ -46,3 +46,8 @@ sched_get_priority_max
 sched_get_priority_min
 sched_getaffinity
 dup
+# Seen by make_profile.py in the conformance suite and nvidia-smi on an H100 host, beyond the above.
+faccessat2
+ioctl 0x27
+readlinkat
+sched_setaffinity
