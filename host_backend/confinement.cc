@@ -2,14 +2,21 @@
 #include "host_backend/confinement.h"
 
 #include <dlfcn.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <span>
 
 #include "host_backend/packet.h"
+#include "host_backend/result.h"
+#include "host_backend/sandbox/file_rules.h"
 #include "host_backend/unique_fd.h"
 
 namespace causeway::host {
@@ -32,12 +39,32 @@ void Limit(__rlimit_resource resource, rlim_t most) {
   setrlimit(resource, &limit);
 }
 
+std::string NamespaceText(const std::string& letters) {
+  if (letters.find('n') == std::string::npos) return "; no namespaces of their own, which this host forbids";
+  return letters.find('s') != std::string::npos ? ", own namespaces" : ", own namespaces, but no /dev/shm";
+}
+
+// Of this thread; setresuid has taken them from all others as well.
+bool HasCapabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  if (syscall(SYS_capget, &header, data) != 0) return true;
+  return (data[0].permitted | data[1].permitted | data[0].effective | data[1].effective) != 0;
+}
+
 }  // namespace
 
-void Confinement::BeforeDriver() {
+void Confinement::BeforeDriver(const std::string& library) {
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   Limit(RLIMIT_NOFILE, kDescriptors);
   Limit(RLIMIT_CORE, 0);
+  if (kSanitized) return;
+  sandbox::FileRules rules = sandbox::WorkerRules(library);
+  if (!options_.cache.empty()) rules.writable.push_back(options_.cache);
+  // Only where it is the workers' own folder: the host's has the regions.
+  if (options_.namespaces.find('s') != std::string::npos) rules.writable.emplace_back("/dev/shm");
+  if (const char* places = getenv("SOFTWARE_GPU_CONTEXT_PLACES")) rules.devices.emplace_back(places);
+  files_ = sandbox::ApplyFileRules(rules);
 }
 
 std::string Confinement::AfterDriver(void* address, sandbox::Kind kind, WorkerReady* ready) {
@@ -47,23 +74,47 @@ std::string Confinement::AfterDriver(void* address, sandbox::Kind kind, WorkerRe
   if (library != nullptr) dlclose(library);
   const sandbox::ChosenProfile chosen = sandbox::ChooseProfile(identity, kind);
   notifies_ = sandbox::CanNotify();
-  const bool can_filter = !kSanitized && (notifies_ || mode_ == sandbox::Mode::kEnforce);
+  const bool can_filter = !kSanitized && (notifies_ || options_.mode == sandbox::Mode::kEnforce);
   std::string text = can_filter ? "system calls by profile " + chosen.profile.name : "no system call filter";
   if (can_filter && !chosen.exact)
     text += " (the nearest to " + identity.driver + " " + identity.version + ")";
   if (kSanitized) text += ": built with a sanitizer";
   if (!notifies_) text += "; this kernel is too old (before 5.7) to ask the daemon about mappings";
-  if (mode_ != sandbox::Mode::kEnforce)
-    text += std::string("; calls outside of it are reported (") + NameOf(mode_) + ")";
+  if (options_.mode != sandbox::Mode::kEnforce)
+    text += std::string("; calls outside of it are reported (") + NameOf(options_.mode) + ")";
+  if (!kSanitized)
+    text +=
+        files_ != 0 ? ", files by Landlock" : "; this kernel has no Landlock, so files are a matter of users";
+  text += NamespaceText(options_.namespaces);
   snprintf(ready->sandbox, sizeof ready->sandbox, "%s", text.c_str());
   if (!can_filter) return {};
-  auto program = sandbox::BuildFilter(chosen.profile, {mode_, getpid(), notifies_});
+  auto program = sandbox::BuildFilter(chosen.profile, {options_.mode, getpid(), notifies_});
   if (!program.ok()) return program.error();
   filter_ = std::move(program.value());
   return {};
 }
 
-std::string Confinement::Enter(int control, const WorkerAssignment&) {
+// libc does it in all threads.
+std::string Confinement::BecomeUser(const WorkerAssignment& assignment) const {
+  const uid_t user = assignment.user;
+  if (user == 0) return {};
+  const pid_t parent = getppid();
+  const gid_t group = assignment.group;
+  if (setgroups(group != 0 ? 1 : 0, &group) != 0 || setresgid(user, user, user) != 0 ||
+      setresuid(user, user, user) != 0) {
+    return "cannot become user " + std::to_string(user) + ": " + ErrnoText();
+  }
+  // The kernel forgets it with the user.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(0);
+  if (HasCapabilities()) return "capabilities are left after becoming user " + std::to_string(user);
+  return {};
+}
+
+std::string Confinement::Enter(int control, const WorkerAssignment& assignment) {
+  if (std::string problem = BecomeUser(assignment); !problem.empty()) return problem;
+  // Not to be traced or read by others of the same user.
+  prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   if (filter_.empty()) return {};
   int listener = -1;
   const std::string problem = sandbox::InstallFilter(filter_, notifies_, &listener);

@@ -2,18 +2,25 @@
 // How a worker gives up what it does not need, in the order in which it can: docs/sandbox.md.
 #pragma once
 #include <string>
+#include <utility>
 
 #include "host_backend/sandbox/filter.h"
 #include "host_backend/worker_control.h"
 
 namespace causeway::host {
 
+struct ConfinementOptions {
+  sandbox::Mode mode = sandbox::Mode::kEnforce;
+  std::string namespaces;  // host_backend/launcher/worker_child.h
+  std::string cache;       // folder below which the driver may keep compiled kernels; empty: nowhere
+};
+
 class Confinement {
  public:
-  explicit Confinement(sandbox::Mode mode) : mode_(mode) {}
+  explicit Confinement(ConfinementOptions options) : options_(std::move(options)) {}
 
-  // First of all, with one thread: what threads inherit.
-  void BeforeDriver();
+  // First of all, with one thread: what threads inherit. `library`: the driver's, as configured.
+  void BeforeDriver(const std::string& library);
   // Once the library is open and started: chooses the profile and builds the filter. `address`: of any of its
   // functions. ready->sandbox says what there is.
   std::string AfterDriver(void* address, sandbox::Kind kind, WorkerReady* ready);
@@ -22,7 +29,10 @@ class Confinement {
   std::string Enter(int control, const WorkerAssignment& assignment);
 
  private:
-  const sandbox::Mode mode_;
+  std::string BecomeUser(const WorkerAssignment& assignment) const;
+
+  const ConfinementOptions options_;
+  int files_ = 0;  // version of the interface that confines them
   sandbox::Program filter_;
   bool notifies_ = false;
 };

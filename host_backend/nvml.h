@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "host_backend/account_page.h"
-#include "host_backend/sandbox/filter.h"
+#include "host_backend/confinement.h"
 #include "host_backend/worker_control.h"
 #include "ivshmem_ring/nvml_call.h"
 
@@ -80,6 +80,7 @@ class NvmlHost {
 std::vector<size_t> VisibleDevices(const char* value, const std::vector<std::string>& uuids);
 
 // The worker's whole life where its session is one of management.
-int RunManagementWorker(int control, const std::string& library, bool all_devices, sandbox::Mode mode);
+int RunManagementWorker(int control, const std::string& library, bool all_devices,
+                        const ConfinementOptions& options);
 
 }  // namespace causeway::host

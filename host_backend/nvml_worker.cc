@@ -153,11 +153,12 @@ std::string ServeRequests(ServerTransport& transport, NvmlHost& host, ControlLin
 
 }  // namespace
 
-int RunManagementWorker(int control, const std::string& path, bool all_devices, sandbox::Mode mode) {
+int RunManagementWorker(int control, const std::string& path, bool all_devices,
+                        const ConfinementOptions& options) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
-  Confinement confinement(mode);
-  confinement.BeforeDriver();
+  Confinement confinement(options);
+  confinement.BeforeDriver(path);
   static NvmlLibrary library;
   std::unique_ptr<ControlLink> daemon;  // made with the session; the host asks it then
   NvmlHost host(library, [&daemon] { return daemon->Peers(); });
@@ -188,7 +189,7 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices, 
   host.SetAccount(page);
   if (error.empty()) {
     const std::unique_ptr<ServerTransport> transport = MakeTransport(received, view, flight);
-    const int client = received.assignment.has_client_socket != 0 ? received.fds[1] : -1;
+    const int client = ClientSocket(received);
     daemon = std::make_unique<ControlLink>(control, client);
     std::thread([&daemon] { daemon->Watch(); }).detach();
     host.SetLocal(client >= 0);

@@ -9,7 +9,7 @@
 
 namespace causeway {
 
-inline constexpr size_t kMaxPacketDescriptors = 4;
+inline constexpr size_t kMaxPacketDescriptors = 5;
 
 inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<const int> descriptors) {
   if (descriptors.size() > kMaxPacketDescriptors) return false;

@@ -36,9 +36,14 @@ AccountPage* MapAccount(ReceivedAssignment* received, std::string* error) {
   return nullptr;
 }
 
+int ClientSocket(const ReceivedAssignment& received) {
+  return received.assignment.has_client_socket != 0 ? received.fds[2] : -1;
+}
+
 FlightImage* MapFlight(const ReceivedAssignment& received) {
   if (received.assignment.has_flight == 0) return nullptr;
-  const int fd = received.fds[received.assignment.has_client_socket != 0 ? 2 : 1];
+  const bool region = received.assignment.kind == AssignmentKind::kRegion;
+  const int fd = received.fds[!region ? 1 : received.assignment.has_client_socket != 0 ? 3 : 2];
   void* image = mmap(nullptr, sizeof(FlightImage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   return image != MAP_FAILED ? static_cast<FlightImage*>(image) : nullptr;
@@ -56,13 +61,19 @@ bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string
     *error = "the region file is smaller than the session that was assigned";
     return false;
   }
-  const uint64_t mapped_bytes = FirstSliceOffset(SlotCount(view->bytes));
-  void* base = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, view->fd, 0);
-  if (base == MAP_FAILED) {
+  // Other slots' addresses are taken and hold nothing.
+  const uint64_t reserved_bytes = FirstSliceOffset(SlotCount(view->bytes));
+  void* base = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base != MAP_FAILED) view->base = static_cast<std::byte*>(base);
+  const uint64_t own = SlotOffset(view->slot);
+  if (view->base == nullptr ||
+      mmap(base, kGranuleBytes, PROT_READ, MAP_SHARED | MAP_FIXED, received.fds[1], 0) == MAP_FAILED ||
+      mmap(view->base + own, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, view->fd,
+           static_cast<off_t>(own)) == MAP_FAILED) {
     *error = std::string("cannot map the region: ") + strerror(errno);
     return false;
   }
-  view->base = static_cast<std::byte*>(base);
+  close(received.fds[1]);
   OpenBlock open;
   const auto* guest =
       reinterpret_cast<const GuestControl*>(view->base + SlotOffset(view->slot) + kGuestControlOffset);

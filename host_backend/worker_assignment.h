@@ -11,7 +11,7 @@ namespace causeway::host {
 
 struct ReceivedAssignment {
   WorkerAssignment assignment{};
-  int fds[3] = {-1, -1, -1};  // of the session
+  int fds[4] = {-1, -1, -1, -1};  // of the session
   int account_fd = -1;
 };
 
@@ -21,10 +21,14 @@ bool ReceiveAssignment(int control, ReceivedAssignment* received);
 // The page that the session's memory is counted on.
 AccountPage* MapAccount(ReceivedAssignment* received, std::string* error);
 
+// The socket to the guest process, or -1.
+int ClientSocket(const ReceivedAssignment& received);
+
 // Where the host's side of the flight record goes; null: nowhere. Mapped for as long as the process lives.
 FlightImage* MapFlight(const ReceivedAssignment& received);
 
-// Maps granule 0 and the slot; slices are mapped one arena at a time (host_backend/arena.cc).
+// Maps granule 0, which this process can never write, and its own slot; slices are mapped one arena at a time
+// (host_backend/arena.cc), and only those that were lent (host_backend/sandbox/filter.h).
 bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error);
 
 }  // namespace causeway::host

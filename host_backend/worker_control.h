@@ -6,8 +6,10 @@
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
-//   daemon -> worker  WorkerAssignment  + descriptors (account page, region, client socket) or (account page,
-//                                       tcp socket), and the session's FlightImage where has_flight
+//   daemon -> worker  WorkerAssignment  + descriptors (account page, region, region to be read only, client
+//   socket)
+//                                       or (account page, tcp socket), and the session's FlightImage where
+//                                       has_flight
 //   worker -> daemon  WorkerConfined    + a descriptor if has_listener; before it looks at any byte of the
 //   guest worker -> daemon  WorkerUsage       at most every 500 ms while serving, and only after calls worker
 //   -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by daemon -> worker  SharingReply
@@ -49,9 +51,11 @@ struct WorkerAssignment {
   uint64_t region_bytes;
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
   uint32_t account_cell;    // the worker's own, of host_backend/account_page.h
-  uint32_t has_flight;      // the last descriptor is the file for the host's FlightImage (layout.h)
+  uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
+  uint32_t user;            // and group: what the worker becomes before it looks at its guest; 0: it stays
+  uint32_t group;           // that may open the GPUs' device nodes where not everybody may; 0: none
 };
-static_assert(sizeof(WorkerAssignment) == 40);
+static_assert(sizeof(WorkerAssignment) == 48);
 
 struct WorkerUsage {
   uint64_t calls;       // records executed

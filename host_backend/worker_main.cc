@@ -200,11 +200,11 @@ class AccountKeeper {
   }
 }
 
-int Run(int control, const std::string& driver_path, sandbox::Mode mode) {
+int Run(int control, const std::string& driver_path, const ConfinementOptions& options) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
-  Confinement confinement(mode);
-  confinement.BeforeDriver();
+  Confinement confinement(options);
+  confinement.BeforeDriver(driver_path);
   WorkerReady ready{};
   std::string error = Output::Redirect() ? StartDriverWithLateTimers(driver_path, &ready)
                                          : "cannot catch the driver's output";
@@ -231,7 +231,7 @@ int Run(int control, const std::string& driver_path, sandbox::Mode mode) {
   DaemonLink link(control);
   session->set_daemon(&link);
   session->OpenChannel(0);
-  const int client = received.assignment.has_client_socket != 0 ? received.fds[1] : -1;
+  const int client = ClientSocket(received);
   static auto& accounts = *new AccountKeeper;  // its thread uses it to the end
   std::thread([] { accounts.Run(); }).detach();
   std::thread(Supervise, control, client, session.get(), &link, &accounts).detach();
@@ -252,12 +252,16 @@ int main(int argc, char** argv) {
   std::string management;
   app.add_option("--management", management, "NVML library: serve a session of it, without the driver");
   bool all_devices = false;
+  causeway::host::ConfinementOptions options;
   std::string sandbox = "enforce";
+  app.add_option("--namespaces", options.namespaces, "what the parent has made this process's own");
+  app.add_option("--cache", options.cache, "folder below which the driver may keep compiled kernels");
   app.add_option("--sandbox", sandbox,
                  "enforce, report or learn: what becomes of calls outside of the profile");
   app.add_flag("--all-devices", all_devices, "NVML also shows what CUDA_VISIBLE_DEVICES hides");
   CLI11_PARSE(app, argc, argv);
-  const causeway::sandbox::Mode mode = causeway::sandbox::ModeOf(sandbox);
-  if (!management.empty()) return causeway::host::RunManagementWorker(control, management, all_devices, mode);
-  return causeway::host::Run(control, driver, mode);
+  options.mode = causeway::sandbox::ModeOf(sandbox);
+  if (!management.empty())
+    return causeway::host::RunManagementWorker(control, management, all_devices, options);
+  return causeway::host::Run(control, driver, options);
 }

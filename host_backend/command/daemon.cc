@@ -113,6 +113,7 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
   if (mkdtemp(pattern.data()) == nullptr)
     return "A temporary folder " + pattern + " cannot be made: " + ErrnoText() + ".";
   folder_ = pattern;
+  chmod(folder_.c_str(), 0711);  // workers are other users, and have names of their own below
   socket_ = folder_ + "/socket";
   log_ = options.log_file.empty() ? folder_ + "/log" : options.log_file;
 

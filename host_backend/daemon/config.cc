@@ -144,6 +144,20 @@ GpuShare ReadShare(TableReader& reader, const std::string& prefix) {
   return share;
 }
 
+std::pair<uint32_t, uint32_t> ReadWorkerUsers(TableReader& reader, std::pair<uint32_t, uint32_t> otherwise) {
+  constexpr std::string_view kKey = "worker_users";
+  const toml::node* node = reader.Take(kKey);
+  if (node == nullptr) return otherwise;
+  const toml::array* list = node->as_array();
+  const auto* first = list != nullptr && list->size() == 2 ? list->get(0)->as_integer() : nullptr;
+  const auto* count = first != nullptr ? list->get(1)->as_integer() : nullptr;
+  constexpr int64_t kLeast = 1000, kEnd = int64_t{1} << 31;
+  if (count == nullptr || first->get() < kLeast || count->get() < 0 || count->get() > kEnd - first->get())
+    reader.Fail(*node, kKey,
+                "must be the first user id, from 1000, and how many, such as [2000000000, 65536]");
+  return {uint32_t(first->get()), uint32_t(count->get())};
+}
+
 VmConfig ReadVm(const toml::table& table) {
   TableReader reader(table, "[[vm]] ");
   VmConfig vm;
@@ -260,6 +274,7 @@ Config ReadConfig(const toml::table& table) {
   config.max_sessions =
       uint32_t(reader.Number("max_sessions", 1, kMaxSessions).value_or(config.max_sessions));
   config.local_share = ReadShare(reader, "local_");
+  config.worker_users = ReadWorkerUsers(reader, config.worker_users);
   if (auto level = reader.String("log_level")) config.log_level = Level(reader, "log_level", *level);
   config.log_file = reader.String("log_file").value_or("");
   ReadVms(reader, config);

@@ -5,7 +5,8 @@
 //   worker = "/usr/libexec/causeway/causeway-worker"                driver_library = "libcuda.so.1"
 //   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false
 //   spare_workers = 1    local_region_mib = 4096    max_sessions = 64    image_cache_mib = 256
-//   log_level = "info"   log_file = "/var/log/causeway.log"
+//   worker_users = [2000000000, 65536]    ids that workers become, one for each VM, user or peer; count 0:
+//   none log_level = "info"   log_file = "/var/log/causeway.log"
 //   [[vm]]
 //   name = "guest1"   region_file = "/dev/shm/causeway-guest1"   region_mib = 1024
 //   region_group = "libvirt-qemu"   max_sessions = 32   device_memory_mib = 16384   gpus = ["GPU-..."]
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "host_backend/daemon/log.h"
+#include "host_backend/daemon/scope_users.h"
 #include "host_backend/result.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/local_protocol.h"
@@ -66,7 +68,8 @@ struct Config {
   uint64_t local_region_mib = 4096;
   uint64_t image_cache_mib = 256;  // of each VM, local user or TCP peer; 0: none
   uint32_t max_sessions = 64;
-  GpuShare local_share;  // of each local user
+  std::pair<uint32_t, uint32_t> worker_users{kFirstWorkerUser, kWorkerUsers};  // first id and how many
+  GpuShare local_share;                                                        // of each local user
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;
   std::vector<VmConfig> vms;

@@ -29,7 +29,7 @@ Daemon::Daemon(const Config& config)
       pool_(loop_,
             WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library,
                           config_.nvml_shows_all, SandboxMode()},
-            config_.spare_workers, config_.image_cache_mib * kMib),
+            config_.spare_workers, config_.image_cache_mib * kMib, config_.worker_users),
       services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash()} {}
 
 Daemon::~Daemon() {
@@ -51,6 +51,8 @@ std::string Daemon::Start() {
   auto local = LocalServer::Start(services_, [this] { return StatusText(); });
   if (!local.ok()) return local.error();
   local_ = std::move(local.value());
+  folders_ = std::make_unique<WorkerFolders>(config_.socket, pool_.workers_change_users());
+  pool_.UseFolders(folders_.get());
   for (const VmConfig& vm : config_.vms) {
     auto server = VmServer::Start(services_, vm);
     if (!server.ok()) return server.error();

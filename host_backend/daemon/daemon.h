@@ -41,6 +41,7 @@ class Daemon {
   EventLoop::WatchId signal_watch_ = 0;
   bool stopping_ = false;
   // Destroyed in reverse order: servers and their sessions before the pool.
+  std::unique_ptr<WorkerFolders> folders_;
   std::vector<std::unique_ptr<VmServer>> vms_;
   std::unique_ptr<TcpServer> tcp_;
   std::unique_ptr<LocalServer> local_;

@@ -107,6 +107,7 @@ RegionIdentity NewIdentity(uint64_t api_hash) {
 
 Region::Region(UniqueFd fd, uint64_t bytes, std::byte* base, size_t mapped_bytes)
     : fd_(std::move(fd)),
+      reading_fd_(open(("/proc/self/fd/" + std::to_string(fd_.get())).c_str(), O_RDONLY | O_CLOEXEC)),
       bytes_(bytes),
       base_(base),
       mapped_bytes_(mapped_bytes),

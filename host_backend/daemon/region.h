@@ -41,6 +41,8 @@ class Region {
   ~Region();
 
   int fd() const { return fd_.get(); }
+  // The same file, through which nothing can ever be written; -1 where it cannot be had.
+  int reading_fd() const { return reading_fd_.get(); }
   uint64_t bytes() const { return bytes_; }
   uint32_t slot_count() const { return SlotCount(bytes_); }
   uint32_t granule_count() const { return GranuleCount(bytes_); }
@@ -99,6 +101,7 @@ class Region {
   GuestControl& guest_control(uint32_t slot) const;
 
   UniqueFd fd_;
+  const UniqueFd reading_fd_;
   const uint64_t bytes_;
   std::byte* const base_;
   const size_t mapped_bytes_;

@@ -102,7 +102,7 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   assignment.has_client_socket = origin_.client_socket >= 0 ? 1 : 0;
   assignment.region_bytes = region_->bytes();
   assignment.window_address = window_address_;
-  std::vector<int> descriptors = {region_->fd()};
+  std::vector<int> descriptors = {region_->fd(), region_->reading_fd()};
   if (origin_.client_socket >= 0) descriptors.push_back(origin_.client_socket);
   flight_ = FlightFile::Make();
   assignment.has_flight = flight_ != nullptr ? 1 : 0;

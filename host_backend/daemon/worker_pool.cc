@@ -29,12 +29,13 @@ size_t RoomForShared() {
 }  // namespace
 
 WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers,
-                       uint64_t image_cache_bytes)
+                       uint64_t image_cache_bytes, std::pair<uint32_t, uint32_t> worker_users)
     : loop_(loop),
       program_(std::move(program)),
       spare_workers_(spare_workers),
       shared_(RoomForShared()),
-      images_(image_cache_bytes, RoomForShared() / 4) {}
+      images_(image_cache_bytes, RoomForShared() / 4),
+      users_(worker_users.first, worker_users.second) {}
 
 WorkerPool::~WorkerPool() {
   loop_.Cancel(retry_timer_);
@@ -137,7 +138,7 @@ bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
     return false;
   }
   LogDebug("worker " + std::to_string(worker.value()->pid()) + " started");
-  workers_.push_back({std::move(worker.value()), client, !wish.any(), wish.kind, next_number_++, "", {}});
+  workers_.push_back({std::move(worker.value()), client, !wish.any(), wish.kind, next_number_++, "", {}, ""});
   return true;
 }
 
@@ -155,7 +156,7 @@ void WorkerPool::ServeFromSpares() {
   }
 }
 
-// A session that cannot be counted is none.
+// A session that cannot be counted, or has no user of its own where others have one, is none.
 void WorkerPool::HandOver(Entry& entry) {
   const SessionPeer peer = entry.client->Peer();
   auto seat = accounts_.Join(peer.scope, peer.device_memory_mib << 20);
@@ -166,6 +167,15 @@ void WorkerPool::HandOver(Entry& entry) {
     return;
   }
   entry.seat = seat.value();
+  auto user = users_.Join(peer.scope);
+  if (!user.ok()) {
+    WorkerClient* client = std::exchange(entry.client, nullptr);
+    entry.process->End();
+    client->OnNoWorker(user.error());
+    return;
+  }
+  entry.user_scope = peer.scope;
+  entry.process->SetScope(peer.scope, user.value());
   entry.process->SetAccount(entry.seat.descriptor, entry.seat.cell);
   entry.client->OnWorker(*entry.process);
 }
@@ -242,7 +252,8 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
   LogDebug("worker " + std::to_string(worker.pid()) + " is ready");
   if (entry->kind == SessionKind::kCuda && sandbox_ != ready.sandbox) {
     sandbox_ = ready.sandbox;
-    LogInfo("workers are confined: " + sandbox_);
+    LogInfo("workers are confined: " + sandbox_ +
+            (users_.possible() ? "" : "; all have one user: " + users_.problem()));
   }
   if (!entry->own) {
     if (!failure_.empty()) LogInfo("workers can serve again");
@@ -357,6 +368,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   LogDebug("worker " + how);
   EndSharing(*entry);
   accounts_.Leave(std::exchange(entry->seat, {}));
+  if (!entry->user_scope.empty()) users_.Leave(std::exchange(entry->user_scope, {}));
   WorkerClient* client = entry->client;
   entry->client = nullptr;
   const bool own = entry->own;

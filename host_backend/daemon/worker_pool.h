@@ -8,6 +8,7 @@
 
 #include "host_backend/daemon/accounts.h"
 #include "host_backend/daemon/image_cache.h"
+#include "host_backend/daemon/scope_users.h"
 #include "host_backend/daemon/shared_objects.h"
 #include "host_backend/daemon/worker_process.h"
 
@@ -41,8 +42,13 @@ class WorkerPool final : public WorkerProcess::Listener {
   static constexpr size_t kMaxStarting = 4;  // at once: driver start-up is heavy on CPU and memory
 
   // `image_cache_bytes`: of each scope.
-  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers, uint64_t image_cache_bytes);
+  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers, uint64_t image_cache_bytes,
+             std::pair<uint32_t, uint32_t> worker_users = {kFirstWorkerUser, kWorkerUsers});
   ~WorkerPool() override;
+
+  // Where workers write; before Start, and there until the pool is gone.
+  void UseFolders(WorkerFolders* folders) { program_.folders = folders; }
+  bool workers_change_users() const { return users_.possible(); }
 
   // Starts the first spares.
   void Start() { Pump(); }
@@ -83,9 +89,10 @@ class WorkerPool final : public WorkerProcess::Listener {
     WorkerClient* client = nullptr;
     bool own = false;  // started for its client, never a spare
     SessionKind kind = SessionKind::kCuda;
-    uint64_t number = 0;  // never reused, as its session's in shared_
-    std::string scope;    // once it has shared or asked for something
-    Accounts::Seat seat;  // from its assignment on
+    uint64_t number = 0;     // never reused, as its session's in shared_
+    std::string scope;       // once it has shared or asked for something
+    Accounts::Seat seat;     // from its assignment on
+    std::string user_scope;  // whose user it is; empty: of none
   };
   struct Waiting {
     WorkerClient* client;
@@ -108,7 +115,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   void SpareFailed(const std::string& sentence);
 
   EventLoop& loop_;
-  const WorkerProgram program_;
+  WorkerProgram program_;
   const uint32_t spare_workers_;
   std::list<Entry> workers_;
   std::list<Waiting> waiting_;
@@ -126,6 +133,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   SharedObjects shared_;
   ImageCache images_;
   Accounts accounts_;
+  ScopeUsers users_;
 };
 
 }  // namespace causeway::daemon

@@ -5,15 +5,15 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/personality.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <span>
 
+#include "host_backend/launcher/worker_child.h"
 #include "host_backend/packet.h"
 
 extern char** environ;
@@ -22,7 +22,7 @@ namespace causeway::daemon {
 namespace {
 
 constexpr size_t kMaxOutputLine = 1024;
-constexpr int kExecFailed = 127;
+using launcher::kExecFailed;
 
 // Variables of the daemon that would change which library the worker loads, or make it a guest of itself.
 bool KeptFromWorker(const std::string& entry) {
@@ -52,34 +52,28 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-struct ChildPlan {
-  const char* path;
-  char* const* arguments;
-  char* const* environment;
-  int null_fd;
-  int output_fd;
-  int control_fd;
-  pid_t parent;
-};
+// The group of the GPUs' device nodes where not everybody may open them; 0: everybody may, or there are none.
+uint32_t DeviceGroup() {
+  struct stat node {};
+  return stat("/dev/nvidiactl", &node) == 0 && (node.st_mode & 0006) != 0006 ? node.st_gid : 0;
+}
 
-// Between fork and exec: only calls that are safe there.
-[[noreturn]] void RunChild(const ChildPlan& plan) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(kExecFailed);  // the daemon died before the line above
-    // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
-#ifndef __SANITIZE_THREAD__  // TSan does not start with that layout
-  personality(ADDR_COMPAT_LAYOUT);
-#endif
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
-  dup2(plan.null_fd, STDIN_FILENO);
-  dup2(plan.output_fd, STDOUT_FILENO);
-  dup2(plan.output_fd, STDERR_FILENO);
-  fcntl(plan.control_fd, F_SETFD, 0);
-  execve(plan.path, plan.arguments, plan.environment);
-  _exit(kExecFailed);
+constexpr size_t kNamespacesArgument = 6;  // of the following
+
+std::vector<std::string> WorkerArguments(const WorkerProgram& program, const WorkerWish& wish, int control) {
+  const bool cuda = wish.kind == SessionKind::kCuda;
+  std::vector<std::string> arguments = {program.path,
+                                        "--control-fd",
+                                        std::to_string(control),
+                                        "--sandbox",
+                                        program.sandbox,
+                                        "--namespaces",
+                                        launcher::kNoNamespaces,
+                                        cuda ? "--driver" : "--management",
+                                        cuda ? program.driver_library : program.nvml_library};
+  // A VM with GPUs of its own is shown no others.
+  if (!cuda && program.nvml_shows_all && wish.environment.empty()) arguments.push_back("--all-devices");
+  return arguments;
 }
 
 std::string DescribeExit(int status, bool& orderly) {
@@ -120,33 +114,34 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   fcntl(own_control.get(), F_SETFL, O_NONBLOCK);
   fcntl(own_output.get(), F_SETFL, O_NONBLOCK);
 
-  const bool cuda = wish.kind == SessionKind::kCuda;
-  std::vector<std::string> arguments = {program.path,
-                                        "--control-fd",
-                                        std::to_string(child_control.get()),
-                                        "--sandbox",
-                                        program.sandbox,
-                                        cuda ? "--driver" : "--management",
-                                        cuda ? program.driver_library : program.nvml_library};
-  // A VM with GPUs of its own is shown no others.
-  if (!cuda && program.nvml_shows_all && wish.environment.empty()) arguments.push_back("--all-devices");
-  std::vector<std::string> variables = WorkerEnvironment(wish.environment);
+  WorkerFolders* const folders = program.folders;
+  const bool caches = wish.kind == SessionKind::kCuda && folders != nullptr && !folders->cache().empty();
+  const std::string cache_link = caches ? folders->NewLink() : "";
+  std::vector<std::string> wanted = wish.environment;
+  if (!cache_link.empty()) wanted.push_back("CUDA_CACHE_PATH=" + cache_link);
+  std::vector<std::string> arguments = WorkerArguments(program, wish, child_control.get());
+  if (caches) arguments.insert(arguments.end(), {"--cache", folders->cache()});
+  std::vector<std::string> variables = WorkerEnvironment(wanted);
   const std::vector<char*> argument_pointers = Pointers(arguments);
   const std::vector<char*> variable_pointers = Pointers(variables);
-  const ChildPlan plan{program.path.c_str(),
-                       argument_pointers.data(),
-                       variable_pointers.data(),
-                       null.get(),
-                       child_output.get(),
-                       child_control.get(),
-                       getpid()};
+  const launcher::ChildPlan plan{
+      program.path.c_str(),
+      argument_pointers.data(),
+      variable_pointers.data(),
+      null.get(),
+      child_output.get(),
+      child_control.get(),
+      getpid(),
+      argument_pointers[kNamespacesArgument],
+      folders != nullptr && !folders->shm().empty() ? folders->shm().c_str() : nullptr};
   const pid_t pid = fork();
   if (pid < 0) return Error{"A worker process cannot be started: " + ErrnoText() + "."};
-  if (pid == 0) RunChild(plan);
+  if (pid == 0) launcher::BecomeWorker(plan);
 
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, wish.kind, listener));
   WorkerProcess* self = worker.get();
   self->pid_ = pid;
+  self->cache_link_ = cache_link;
   self->pidfd_.reset(int(syscall(SYS_pidfd_open, pid, 0)));
   if (!self->pidfd_) return Error{"A worker process cannot be watched: " + ErrnoText() + "."};
   self->control_ = std::move(own_control);
@@ -173,6 +168,7 @@ WorkerProcess::~WorkerProcess() {
   loop_.Unwatch(control_watch_);
   loop_.Unwatch(output_watch_);
   loop_.Unwatch(pidfd_watch_);
+  if (program_.folders != nullptr) program_.folders->Drop(cache_link_);
   if (pid_ > 0) {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
@@ -184,10 +180,17 @@ void WorkerProcess::SetAccount(int descriptor, uint32_t cell) {
   account_cell_ = cell;
 }
 
+void WorkerProcess::SetScope(const std::string& scope, uint32_t user) {
+  user_ = user;
+  if (program_.folders != nullptr) program_.folders->Point(cache_link_, scope, user);
+}
+
 bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors) {
   if (state_ != State::kReady) return false;
   WorkerAssignment complete = assignment;
   complete.account_cell = account_cell_;
+  complete.user = user_;
+  complete.group = user_ != 0 ? DeviceGroup() : 0;
   std::vector<int> all = {account_};
   all.insert(all.end(), descriptors.begin(), descriptors.end());
   if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;

@@ -11,6 +11,7 @@
 #include "host_backend/daemon/event_loop.h"
 #include "host_backend/daemon/log.h"
 #include "host_backend/daemon/sandbox_watch.h"
+#include "host_backend/daemon/worker_folders.h"
 #include "host_backend/result.h"
 #include "host_backend/unique_fd.h"
 #include "host_backend/worker_control.h"
@@ -24,6 +25,7 @@ struct WorkerProgram {
   std::string nvml_library;
   bool nvml_shows_all = false;
   std::string sandbox = "enforce";  // host_backend/sandbox/filter.h
+  WorkerFolders* folders = nullptr;
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
 };
@@ -64,6 +66,9 @@ class WorkerProcess {
 
   // What the session's memory is counted on. Before Assign.
   void SetAccount(int descriptor, uint32_t cell);
+  // The scope that it will serve, and the user that it becomes for that (0: it stays what it is). Before
+  // Assign.
+  void SetScope(const std::string& scope, uint32_t user);
   // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
   bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
   // `descriptor` is duplicated to the worker if it is not -1.
@@ -99,6 +104,8 @@ class WorkerProcess {
   bool assigned_ = false;
   int account_ = -1;  // the daemon's own
   uint32_t account_cell_ = 0;
+  uint32_t user_ = 0;
+  std::string cache_link_;
   bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
   UniqueFd pidfd_;
   UniqueFd control_;

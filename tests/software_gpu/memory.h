@@ -65,8 +65,8 @@ CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t byt
 
 // Makes pages addressable that were mapped as device memory; whoever mapped them unmaps them.
 AllocationRef AdoptMemory(const ContextRef& context, uintptr_t base, size_t bytes, CUdevice device);
-// The memory file that holds an allocation of cuMemAlloc, and where in it.
-bool ArenaFile(const Allocation& allocation, int* file, size_t* offset);
+// The device whose memory file (shared_names.h) holds an allocation of cuMemAlloc, and where in it.
+bool ArenaPlace(const Allocation& allocation, int* device, size_t* offset);
 
 // Takes the allocation out of the address space and returns its pages. Does not wait for the device.
 void ReleaseMemory(const AllocationRef& allocation);

@@ -14,6 +14,7 @@
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/mempool.h"
+#include "tests/software_gpu/shared_names.h"
 #include "tests/software_gpu/texture.h"
 
 namespace causeway::software_gpu {
@@ -71,7 +72,7 @@ bool PrepareArena(MemoryMap& map, CUdevice device) {
   void* const wanted =
       first != 0 ? reinterpret_cast<void*>(first + static_cast<uintptr_t>(device) * bytes) : nullptr;
 #endif
-  arena.file = memfd_create("software-gpu", MFD_CLOEXEC);
+  arena.file = MakeSharedFile(device);
   if (arena.file < 0 || ftruncate(arena.file, static_cast<off_t>(bytes)) != 0) return false;
   void* address = mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.file, 0);
   if (address == MAP_FAILED) return false;
@@ -289,11 +290,11 @@ AllocationRef AdoptMemory(const ContextRef& context, uintptr_t base, size_t byte
   return allocation;
 }
 
-bool ArenaFile(const Allocation& allocation, int* file, size_t* offset) {
+bool ArenaPlace(const Allocation& allocation, int* device, size_t* offset) {
   std::shared_lock lock(Map().mutex);
   if (Map().arenas.empty()) return false;
   const Arena& arena = Map().arenas[static_cast<size_t>(allocation.device)];
-  *file = arena.file;
+  *device = allocation.device;
   *offset = allocation.base - arena.base;
   return arena.file >= 0;
 }

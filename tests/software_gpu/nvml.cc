@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "ivshmem_ring/nvml_api.h"
+#include "tests/software_gpu/shared_names.h"
 
 #define NVML extern "C" __attribute__((visibility("default"))) uint32_t
 
@@ -118,9 +120,23 @@ uint32_t DeviceText(DeviceHandle device, std::string Gpu::*text, char* to, uint3
   return gpu != nullptr ? Text(gpu->*text, to, bytes) : why;
 }
 
+// Those that have memory of it, by its names (shared_names.h): the only way where /proc is closed.
+std::vector<uint32_t> ConfinedUsers() {
+  std::vector<uint32_t> users;
+  DIR* folder = opendir(causeway::software_gpu::kSharedFolder);
+  const std::string prefix = causeway::software_gpu::kSharedPrefix;
+  while (const dirent* entry = folder != nullptr ? readdir(folder) : nullptr) {
+    if (prefix.compare(0, prefix.size(), entry->d_name, prefix.size()) != 0) continue;
+    const auto pid = static_cast<uint32_t>(strtoul(entry->d_name + prefix.size(), nullptr, 10));
+    if (std::find(users.begin(), users.end(), pid) == users.end()) users.push_back(pid);
+  }
+  if (folder != nullptr) closedir(folder);
+  return users;
+}
+
 // Processes that have the software GPU's library loaded.
 std::vector<uint32_t> Users() {
-  std::vector<uint32_t> users;
+  std::vector<uint32_t> users = ConfinedUsers();
   DIR* folder = opendir("/proc");
   if (folder == nullptr) return users;
   while (const dirent* entry = readdir(folder)) {
@@ -130,7 +146,7 @@ std::vector<uint32_t> Users() {
       if (line.size() < driver_path.size() ||
           line.compare(line.size() - driver_path.size(), std::string::npos, driver_path) != 0)
         continue;
-      users.push_back(pid);
+      if (std::find(users.begin(), users.end(), pid) == users.end()) users.push_back(pid);
       break;
     }
   }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tests/software_gpu/memory.h"
+#include "tests/software_gpu/shared_names.h"
 #include "tests/software_gpu/stream.h"
 
 namespace causeway::software_gpu {
@@ -47,7 +48,7 @@ struct Opened {
 struct IpcName {
   char magic[8];
   int32_t pid;
-  int32_t file;
+  int32_t device;
   uint64_t offset;
   uint64_t bytes;
   uint64_t id;
@@ -357,7 +358,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr ptr) {
     IpcName name{};
     size_t offset = 0;
     if (handle == nullptr || allocation == nullptr || allocation->kind != MemoryKind::kDevice ||
-        !ArenaFile(*allocation, &name.file, &offset)) {
+        !ArenaPlace(*allocation, &name.device, &offset)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     std::memcpy(name.magic, kIpcMagic, sizeof name.magic);
@@ -384,7 +385,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* ptr, CUipcMemHandle handle, unsigned
     std::lock_guard lock(table.mutex);
     Opened& opened = table.opened[std::string(reinterpret_cast<const char*>(&handle), sizeof handle)];
     if (opened.count == 0) {
-      const std::string path = "/proc/" + std::to_string(name.pid) + "/fd/" + std::to_string(name.file);
+      const std::string path = SharedPath(name.pid, name.device);
       const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
       if (file < 0) return CUDA_ERROR_INVALID_VALUE;
       const size_t inside = name.offset % kPage;

@@ -27,7 +27,7 @@ using namespace causeway;
 
 struct Received {
   WorkerAssignment assignment{};
-  int descriptors[kMaxPacketDescriptors] = {-1, -1, -1, -1};  // account page, then the session's
+  int descriptors[kMaxPacketDescriptors] = {-1, -1, -1, -1, -1};  // account page, then the session's
   int session(int index) const { return descriptors[1 + index]; }
 };
 
@@ -56,8 +56,10 @@ void SendUsage(int control, const Received& received, const std::string& mode) {
   if (page == nullptr) std::exit(2);
   const uint32_t cell = received.assignment.account_cell;
   const bool compatible = (personality(0xffffffff) & ADDR_COMPAT_LAYOUT) != 0;
+  // Another folder than the daemon's own choice would be the guest's.
+  const char* cache = std::getenv("CUDA_CACHE_PATH");
   const bool told =
-      std::getenv("CUDA_CACHE_PATH") != nullptr || std::getenv("CUDA_MODULE_LOADING") != nullptr;
+      (cache != nullptr && std::strcmp(cache, "/etc") == 0) || std::getenv("CUDA_MODULE_LOADING") != nullptr;
   page->Add(cell, MemoryKind::kDevice, page->PlaceOf("0123456789abcde"), compatible ? 1 : 0);
   page->Add(cell, MemoryKind::kPinned, kNoDevice, told ? 1 : 0);
   const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -94,7 +96,7 @@ void ServeRegion(int control, const Received& received, const std::string& mode)
   // Pages that must be given back when the session ends.
   if (mode == "fill") std::memset(base + FirstSliceOffset(SlotCount(assignment.region_bytes)), 0x5a, 8 << 20);
   std::atomic_ref<uint64_t>(host->ready.value).store(1, std::memory_order_release);
-  pollfd ends[2] = {{control, POLLIN, 0}, {received.session(1), POLLIN | POLLRDHUP, 0}};
+  pollfd ends[2] = {{control, POLLIN, 0}, {received.session(2), POLLIN | POLLRDHUP, 0}};
   while (poll(ends, assignment.has_client_socket != 0 ? 2 : 1, -1) <= 0) {
   }
 }

@@ -2,3 +2,6 @@
 fcntl 37          # F_OFD_SETLK: its places for contexts
 fallocate
 getdents64
+statfs            # its shared memory files
+fchmod
+unlink

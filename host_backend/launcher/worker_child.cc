@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/launcher/worker_child.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace causeway::launcher {
+namespace {
+
+constexpr int kNamespaces = CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS;
+
+bool WriteFile(const char* path, const char* text) {
+  const int file = open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool written = write(file, text, strlen(text)) == ssize_t(strlen(text));
+  close(file);
+  return written;
+}
+
+// Without privileges a user namespace gives the right to make the others. Its one user is the caller.
+bool EnterNamespaces() {
+  if (unshare(kNamespaces) == 0) return true;
+  const unsigned uid = geteuid(), gid = getegid();
+  if (unshare(CLONE_NEWUSER | kNamespaces) != 0) return false;
+  char map[64];
+  WriteFile("/proc/self/setgroups", "deny");
+  snprintf(map, sizeof map, "%u %u 1", gid, gid);
+  WriteFile("/proc/self/gid_map", map);
+  snprintf(map, sizeof map, "%u %u 1", uid, uid);
+  return WriteFile("/proc/self/uid_map", map);
+}
+
+// What the driver shares there with other workers lies in their folder; the host's own /dev/shm has the
+// regions.
+bool ReplaceSharedMemory(const char* folder) {
+  return folder != nullptr && mount(folder, "/dev/shm", nullptr, MS_BIND, nullptr) == 0 &&
+         mount(nullptr, "/dev/shm", nullptr, MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+               nullptr) == 0;
+}
+
+// All but what it takes to become the user of a session's scope.
+void KeepFewCapabilities() {
+  for (int capability = 0; capability < 64; ++capability) {
+    if (capability != CAP_SETUID && capability != CAP_SETGID) prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+  }
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+}
+
+}  // namespace
+
+void BecomeWorker(const ChildPlan& plan) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(kExecFailed);  // the daemon died before the line above
+  if (EnterNamespaces()) {
+    memcpy(plan.namespaces, "niu", 3);
+    if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0) {
+      plan.namespaces[3] = 'm';
+      if (ReplaceSharedMemory(plan.shm)) plan.namespaces[4] = 's';
+    }
+  }
+  KeepFewCapabilities();
+  // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
+#ifndef __SANITIZE_THREAD__  // TSan does not start with that layout
+  personality(ADDR_COMPAT_LAYOUT);
+#endif
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  dup2(plan.null_fd, STDIN_FILENO);
+  dup2(plan.output_fd, STDOUT_FILENO);
+  dup2(plan.output_fd, STDERR_FILENO);
+  fcntl(plan.control_fd, F_SETFD, 0);
+  execve(plan.path, plan.arguments, plan.environment);
+  _exit(kExecFailed);
+}
+
+}  // namespace causeway::launcher

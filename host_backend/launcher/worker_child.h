@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a new process does before it becomes a worker: namespaces of its own, capabilities that are left, and
+// then the worker's program. docs/sandbox.md says why.
+#pragma once
+#include <sys/types.h>
+
+namespace causeway::launcher {
+
+// What the worker is told of its namespaces, as --namespaces: one letter each, filled in by the child.
+//   n network, i System V IPC and u host name of its own, m mounts of its own, s /dev/shm is the workers'
+//   folder
+inline constexpr char kNoNamespaces[] = "-----";
+
+struct ChildPlan {
+  const char* path;
+  char* const* arguments;
+  char* const* environment;
+  int null_fd;
+  int output_fd;
+  int control_fd;
+  pid_t parent;
+  char* namespaces;  // in `arguments`; as long as kNoNamespaces
+  const char* shm;   // the folder that becomes /dev/shm; null: none
+};
+
+// Between fork and exec: only calls that are safe there.
+[[noreturn]] void BecomeWorker(const ChildPlan& plan);
+
+inline constexpr int kExecFailed = 127;
+
+}  // namespace causeway::launcher

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which files a worker can open, by Landlock: docs/sandbox.md has the table. For the calling thread and all
+// that it starts from then on.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace causeway::sandbox {
+
+struct FileRules {
+  std::vector<std::string> readable;  // with all that lies below
+  std::vector<std::string> writable;  // files can be made and removed below
+  std::vector<std::string> devices;   // read, written, ioctl
+};
+
+// What every worker may: system libraries, /proc of its own, /sys, NVIDIA's device nodes. `library`: as
+// configured.
+FileRules WorkerRules(const std::string& library);
+
+// The version of Landlock's interface, 0: this kernel has none, or the rules were not accepted. What does not
+// exist is passed over. Also keeps the process from signalling others where the version is 6 or higher.
+int ApplyFileRules(const FileRules& rules);
+
+}  // namespace causeway::sandbox
