@@ -102,7 +102,8 @@ CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
   if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
   if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   const Object* context = CurrentContextObject();
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {context != nullptr ? ContextOf(context).device : 0}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = context != nullptr ? ContextOf(context).device : 0;
   const CUresult result = Wait<Op::cuMemPoolCreate>(pool, &properties);
   if (result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(all.mutex);

@@ -15,11 +15,11 @@ fail() {
 
 # Prints the packages for this distribution, one a line; the kernel's packages have other names on Ubuntu.
 packages() {
-  printf '%s\n' g++ make cmake ninja-build ccache pkg-config git clang clang-format clang-tidy libclang-rt-dev \
+  printf '%s\n' g++ make cmake ninja-build ccache git clang clang-format libclang-rt-dev \
     universal-ctags python3 python3-pip ca-certificates \
     libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev libzstd-dev liblz4-dev libseccomp-dev libssl-dev \
     libgtest-dev libbenchmark-dev \
-    qemu-system-x86 ovmf busybox-static cpio kmod zstd dkms libvirt-clients libxml2-utils
+    qemu-system-x86 ovmf busybox-static cpio kmod zstd libvirt-clients libxml2-utils
   case "$1" in
     debian) printf '%s\n' linux-image-amd64 linux-headers-amd64 ;;
     ubuntu) printf '%s\n' linux-image-generic linux-headers-generic ;;
