@@ -181,16 +181,16 @@ class Storm:
                 self.one_daemon(number)
                 if (number + 1) % 50 == 0:
                     print(f"{number + 1} daemons killed", flush=True)
-            left = [name for name in sorted(os.listdir("/dev/shm")) if "causeway" in name and name not in shared]
-            if left:
-                raise Trouble(f"killed daemons have left in /dev/shm: {left}")
             # And who comes after them finds a host that works.
             self.tenants.start_daemon(SETTINGS)
             last = self.tenants.spawn(VICTIM, ["startup"])
             text = self.tenants.result(last)
             if last.returncode != 0:
                 raise Trouble(f"a program after {self.given.daemons} killed daemons: {text}")
-            self.tenants.stop_daemon()
+            self.tenants.stop_daemon()  # which clears up after those before it
+            left = [name for name in sorted(os.listdir("/dev/shm")) if "causeway" in name and name not in shared]
+            if left:
+                raise Trouble(f"killed daemons have left in /dev/shm: {left}")
             self.expect_unharmed(victim)
         finally:
             others.end()
