@@ -3,8 +3,7 @@
 // driver shall place nothing because the guest process has something there.
 #include "ivshmem_ring/address_windows.h"
 
-#include <sys/mman.h>
-
+#include "host_backend/guest_addresses.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/registration.h"
 
@@ -13,26 +12,42 @@ namespace {
 
 bool IsPlausible(uint64_t window, const RegionView& region) {
   return window % kGranuleBytes == 0 && window >= (uint64_t{1} << 32) &&
-         window <= (uint64_t{1} << 47) - region.bytes && !InDeviceWindow(window) &&
-         !InDeviceWindow(window + region.bytes - 1);
+         region.bytes <= (uint64_t{1} << 47) && window <= (uint64_t{1} << 47) - region.bytes &&
+         !OverlapsDeviceWindow({window, window + region.bytes});
 }
+
+// A guest library tries a few; each that is refused tells a little of where this process has something.
+constexpr uint32_t kMostRefusedWindows = 64;
 
 }  // namespace
 
 CUresult Session::ReserveWindow(uint64_t address) {
   if (!shares_memory()) return CUDA_SUCCESS;
-  const std::lock_guard change(memory_change_mutex_);
-  if (!IsPlausible(address, region_) || window_reserved_ || !arenas_.empty()) {
-    violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
+  bool probes = false;
+  {
+    const std::lock_guard change(memory_change_mutex_);
+    if (!IsPlausible(address, region_) || agreed_.load(std::memory_order_relaxed)) {
+      violations.fetch_add(1);
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (TakeWindow(address)) return CUDA_SUCCESS;
+    probes = ++refused_windows_ > kMostRefusedWindows;
   }
+  if (probes) Violation("it asks for its shared memory at one address after the other");
+  return CUDA_ERROR_MAP_FAILED;
+}
+
+bool Session::TakeWindow(uint64_t address) {
 #ifndef __SANITIZE_THREAD__  // TSan's own ranges leave no room for it
-  if (!ReserveAll({address, address + region_.bytes})) return CUDA_ERROR_MAP_FAILED;
-  window_reserved_ = true;
+  if (TheGuestAddresses().Claim({address, address + region_.bytes}) != GuestAddresses::Claimed::kYes)
+    return false;
 #endif
-  const std::unique_lock lock(arenas_mutex_);
-  region_.window_address = address;
-  return CUDA_SUCCESS;
+  {
+    const std::unique_lock lock(arenas_mutex_);
+    region_.window_address = address;
+  }
+  agreed_.store(true, std::memory_order_release);
+  return true;
 }
 
 CUresult Serve_kAgreeOnAddresses(Session& session, Request& request) {

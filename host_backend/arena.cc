@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "host_backend/accounting.h"
+#include "host_backend/guest_addresses.h"
 #include "host_backend/host_nodes.h"
 #include "host_backend/populate.h"
 #include "host_backend/session.h"
@@ -28,6 +29,10 @@ bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes) {
 
 CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
   if (!shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!agreed_.load(std::memory_order_acquire)) {
+    Violation("it maps memory before it has agreed on addresses");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const uint64_t first_slice = FirstSliceOffset(SlotCount(region_.bytes));
   if (bytes == 0 || offset % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || offset < first_slice ||
       offset > region_.bytes || bytes > region_.bytes - offset || !OwnsGranules(region_, offset, bytes)) {
@@ -40,19 +45,17 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
   if (next != arenas_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > offset) {
     return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
-  auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
-  const int place = window_reserved_ ? MAP_FIXED : MAP_FIXED_NOREPLACE;
-  void* mapped = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | place, region_.fd,
-                      static_cast<off_t>(offset));
-  if (mapped != address) {
-    if (mapped != MAP_FAILED) munmap(mapped, bytes);
+  const Window range = SlicesAt(offset, bytes);
+  // Claimed with the whole window, but not where that cannot be reserved (TSan).
+  if (TheGuestAddresses().Claim(range) != GuestAddresses::Claimed::kYes ||
+      !TheGuestAddresses().Map(range, PROT_READ | PROT_WRITE, region_.fd, offset)) {
     return CUDA_ERROR_MAP_FAILED;
   }
-  Populate(address, bytes);
+  Populate(reinterpret_cast<std::byte*>(range.begin), bytes);
   Arena arena{bytes, nullptr};
   const CUresult result = Register(offset, &arena);
   if (result != CUDA_SUCCESS) {
-    UnmapSlices(offset, bytes);
+    TheGuestAddresses().Retire(range);
     return result;
   }
   // The first arena is added when the session opens: nothing runs for which registering would wait.
@@ -61,16 +64,6 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
   arenas_[offset] = arena;
   TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
   return CUDA_SUCCESS;
-}
-
-// The addresses stay the session's.
-void Session::UnmapSlices(uint64_t offset, uint64_t bytes) {
-  auto* address = reinterpret_cast<void*>(region_.window_address + offset);
-  if (window_reserved_) {
-    mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  } else {
-    munmap(address, bytes);
-  }
 }
 
 // Needs a context: the caller's, or any that there is. Without one it waits for the next.
@@ -164,16 +157,37 @@ CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
     found->second.leaving = true;
     registered = found->second.context != nullptr;
   }
-  CUresult result = registered ? TheDriver().cuMemHostUnregister(address) : CUDA_SUCCESS;
-  if (result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) result = CUDA_SUCCESS;  // its context has just ended
+  const CUresult result = registered ? UnregisterArena(address) : CUDA_SUCCESS;
   const std::lock_guard change(memory_change_mutex_);
   {
     const std::unique_lock lock(arenas_mutex_);
     arenas_.erase(offset);
   }
-  UnmapSlices(offset, bytes);
+  // Requests, copies and graphs may still name it.
+  TheGuestAddresses().Retire(SlicesAt(offset, bytes));
   TheAccounting().Take(ChargeSpace::kArena, offset);
   return result;
+}
+
+// Without a context of the caller's, in any that there is: the GPU must not go on using slices that others
+// get.
+CUresult Session::UnregisterArena(void* address) {
+  Driver& driver = TheDriver();
+  CUresult result = driver.cuMemHostUnregister(address);
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    CUcontext current = nullptr, used = nullptr;
+    {
+      const std::lock_guard change(memory_change_mutex_);
+      used = contexts_.empty() ? warm_context.load() : contexts_.back();
+    }
+    driver.cuCtxGetCurrent(&current);
+    if (used != nullptr && driver.cuCtxSetCurrent(used) == CUDA_SUCCESS) {
+      result = driver.cuMemHostUnregister(address);
+      driver.cuCtxSetCurrent(current);
+    }
+  }
+  // Its context has just ended.
+  return result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ? CUDA_SUCCESS : result;
 }
 
 namespace {
@@ -188,18 +202,19 @@ bool Holds(const auto& ranges, uint64_t at, uint64_t bytes) {
 
 }  // namespace
 
-std::byte* Session::ResolveOffset(uint64_t offset, uint64_t bytes) const {
+HostSpan Session::ResolveOffset(uint64_t offset, uint64_t bytes) const {
   const std::shared_lock lock(arenas_mutex_);
-  return Holds(arenas_, offset, bytes) ? reinterpret_cast<std::byte*>(region_.window_address + offset)
-                                       : nullptr;
+  if (!Holds(arenas_, offset, bytes)) return {};
+  return {reinterpret_cast<std::byte*>(region_.window_address + offset), bytes};
 }
 
-std::byte* Session::ResolveAddress(uint64_t address, uint64_t bytes) const {
+HostSpan Session::ResolveAddress(uint64_t address, uint64_t bytes) const {
   const std::shared_lock lock(arenas_mutex_);
   const uint64_t offset = address - region_.window_address;
   const bool held =
       offset < region_.bytes ? Holds(arenas_, offset, bytes) : Holds(host_ranges_, address, bytes);
-  return held ? reinterpret_cast<std::byte*>(address) : nullptr;
+  if (!held) return {};
+  return {reinterpret_cast<std::byte*>(address), bytes};
 }
 
 // The guest's own word, which decides under which name the bytes are shown and nothing else.

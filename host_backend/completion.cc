@@ -8,13 +8,13 @@ namespace causeway::host {
 // A driver or device that cannot, or a context that is lost, leaves the word as it is: the guest then asks.
 CUresult WriteMark(Session& session, const Request& request, CUstream stream, uint64_t offset) {
   if (request.channel != kChannelCount) return CUDA_SUCCESS;  // its guest has the answer
-  std::byte* word = session.ResolveOffset(offset, sizeof(uint64_t));
-  if (word == nullptr || offset % sizeof(uint64_t) != 0) {
+  const HostSpan word = session.ResolveOffset(offset, sizeof(uint64_t));
+  if (!word || offset % sizeof(uint64_t) != 0) {
     session.violations.fetch_add(1);
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (TheDriver().cuStreamWriteValue64_v2 != nullptr) {
-    TheDriver().cuStreamWriteValue64_v2(stream, reinterpret_cast<CUdeviceptr>(word),
+    TheDriver().cuStreamWriteValue64_v2(stream, reinterpret_cast<CUdeviceptr>(word.data()),
                                         request.header.sequence + 1, CU_STREAM_WRITE_VALUE_DEFAULT);
   }
   return CUDA_SUCCESS;

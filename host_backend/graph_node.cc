@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "host_backend/box_copy.h"
 #include "host_backend/callbacks.h"
 #include "host_backend/function.h"
 #include "host_backend/host_nodes.h"
@@ -33,23 +34,6 @@ void ToWire(Session& session, T* handle) {
   std::memcpy(handle, &wire, sizeof wire);
 }
 
-// Bytes from the base of a copy's host side to its end; 0 if that is none that memory could have.
-uint64_t HostSpan(const CUDA_MEMCPY3D& box, bool source) {
-  constexpr uint64_t kLimit = uint64_t{1} << 40;
-  const size_t x = source ? box.srcXInBytes : box.dstXInBytes, y = source ? box.srcY : box.dstY;
-  const size_t z = source ? box.srcZ : box.dstZ;
-  size_t pitch = source ? box.srcPitch : box.dstPitch, rows = source ? box.srcHeight : box.dstHeight;
-  for (const uint64_t value : {x, y, z, pitch, rows, box.WidthInBytes, box.Height, box.Depth}) {
-    if (value > kLimit) return 0;
-  }
-  if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0) return 0;
-  if (pitch < x + box.WidthInBytes) pitch = x + box.WidthInBytes;
-  if (rows < y + box.Height) rows = y + box.Height;
-  const auto last_row = (static_cast<unsigned __int128>(z) + box.Depth - 1) * rows + y + box.Height - 1;
-  const unsigned __int128 bytes = last_row * pitch + x + box.WidthInBytes;
-  return bytes > kLimit ? 0 : static_cast<uint64_t>(bytes);
-}
-
 // A node's parameters for one driver call, with all that they point to.
 class NodeParameters {
  public:
@@ -62,7 +46,6 @@ class NodeParameters {
  private:
   CUresult TakeKernel(Session& session, const NodeBody& body, Reader& in);
   CUresult TakeCopy(Session& session, Reader& in);
-  CUresult TakeCopySide(Session& session, bool source, Reader& in);
   template <class T>
   bool TakeArray(uint64_t count, uint64_t most, std::vector<T>* array, Reader& in) {
     if (count > most || count * sizeof(T) > in.left()) return false;
@@ -110,32 +93,17 @@ CUresult NodeParameters::TakeKernel(Session& session, const NodeBody& body, Read
   return CUDA_SUCCESS;
 }
 
-CUresult NodeParameters::TakeCopySide(Session& session, bool source, Reader& in) {
-  CUDA_MEMCPY3D& box = params_.memcpy.copyParams;
-  const CUmemorytype type = source ? box.srcMemoryType : box.dstMemoryType;
-  if (type == CU_MEMORYTYPE_UNIFIED) return CUDA_ERROR_INVALID_VALUE;  // the guest resolves these
-  ToDriver(session, source ? &box.srcArray : &box.dstArray, in);
-  const auto address = reinterpret_cast<uint64_t>(source ? box.srcHost : box.dstHost);
-  std::byte* host = nullptr;
-  if (type == CU_MEMORYTYPE_HOST) {
-    const uint64_t span = HostSpan(box, source);
-    host = span != 0 ? session.ResolveAddress(address, span) : nullptr;
-    if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (source) {
-    box.srcHost = host;
-    box.reserved0 = nullptr;
-  } else {
-    box.dstHost = host;
-    box.reserved1 = nullptr;
-  }
-  return in.error();
-}
-
+// Its host sides may be used at any launch from now on, which is what the addresses of a CheckedBox are for.
 CUresult NodeParameters::TakeCopy(Session& session, Reader& in) {
+  CUDA_MEMCPY3D& box = params_.memcpy.copyParams;
   ToDriver(session, &params_.memcpy.copyCtx, in);
-  const CUresult source = TakeCopySide(session, true, in);
-  return source != CUDA_SUCCESS ? source : TakeCopySide(session, false, in);
+  ToDriver(session, &box.srcArray, in);
+  ToDriver(session, &box.dstArray, in);
+  if (!in.ok()) return in.error();
+  CheckedBox checked;
+  if (const CUresult result = CheckedBox::Check(session, box, BulkSide::kNone, {}, &checked)) return result;
+  box = checked.get();
+  return CUDA_SUCCESS;
 }
 
 CUresult NodeParameters::Take(Session& session, const NodeBody& body, Reader& in) {
@@ -349,8 +317,8 @@ CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
   ToWire(session, &box.srcArray);
   ToWire(session, &box.dstArray);
   // The worker's own addresses mean nothing to the guest.
-  if (session.ResolveAddress(reinterpret_cast<uint64_t>(box.srcHost), 0) == nullptr) box.srcHost = nullptr;
-  if (session.ResolveAddress(reinterpret_cast<uint64_t>(box.dstHost), 0) == nullptr) box.dstHost = nullptr;
+  if (!session.ResolveAddress(reinterpret_cast<uint64_t>(box.srcHost), 0)) box.srcHost = nullptr;
+  if (!session.ResolveAddress(reinterpret_cast<uint64_t>(box.dstHost), 0)) box.dstHost = nullptr;
   out.Put(params);
   out.Put(NodePayload{});
   return out.error();

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the guest process that it has registered. The guest puts region pages in the place of its own;
 // here the same pages are mapped at the guest's own address, so that the driver registers them under it and
-// host pointer and device pointer are one. The guest chooses the address: it must be free, and nothing of the
-// driver's or ours is ever replaced.
-#include <stdio.h>
+// host pointer and device pointer are one. The guest chooses the address: it must be free, nothing of the
+// driver's or ours is ever replaced, and from then on it is the guest's (host_backend/guest_addresses.h). A
+// guest library has the addresses of the driver and of most of what a worker maps reserved, so that nothing
+// of its program lies there; the rest, the worker's program, heap and main stack, lies somewhere in a
+// tebibyte. A guest that registers there looks for them, and loses its session before it has learned where
+// they are.
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "host_backend/accounting.h"
+#include "host_backend/guest_addresses.h"
 #include "host_backend/populate.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/registration.h"
@@ -27,6 +30,10 @@ bool IsPlausible(const RegisterBody& body, const RegionView& region) {
          (body.flags & ~kFlags) == 0;
 }
 
+Window PagesOf(const RegisterBody& body) {
+  return {PageFloor(body.address), PageCeiling(body.address + body.bytes)};
+}
+
 bool IsOwnBacking(const RegionView& region, uint64_t offset, uint64_t bytes) {
   return offset % kPageBytes == 0 && offset >= FirstSliceOffset(SlotCount(region.bytes)) &&
          offset <= region.bytes && bytes <= region.bytes - offset && OwnsGranules(region, offset, bytes);
@@ -34,35 +41,47 @@ bool IsOwnBacking(const RegionView& region, uint64_t offset, uint64_t bytes) {
 
 }  // namespace
 
+bool Session::MayRegister(const RegisterBody& body) {
+  if (!agreed_.load(std::memory_order_acquire)) {
+    Violation("it registers memory before it has agreed on addresses");
+    return false;
+  }
+  const Window pages = IsPlausible(body, region_) ? PagesOf(body) : Window{0, 0};
+  const Window slices = SlicesAt(0, region_.bytes);
+  if (pages.end != 0 && (pages.end <= slices.begin || pages.begin >= slices.end)) return true;
+  violations.fetch_add(1);
+  return false;
+}
+
 CUresult Session::RegisterHost(const RegisterBody& body, uint64_t* device_address) {
   if (!shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!IsPlausible(body, region_)) {
-    violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!MayRegister(body)) return CUDA_ERROR_INVALID_VALUE;
+  if (OverlapsDeviceWindow(PagesOf(body))) return CUDA_ERROR_NOT_SUPPORTED;  // free or not
 #ifdef __SANITIZE_THREAD__
   return CUDA_ERROR_NOT_SUPPORTED;  // TSan ends a program that maps memory at the guest's addresses
 #endif
-  const std::lock_guard change(host_change_mutex_);
+  std::unique_lock change(host_change_mutex_);
   if (OverlapsAny(host_ranges_, body.address, body.bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   const PageRange pages = OwnPages(host_ranges_, body.address, body.bytes);
   if (host_ranges_.size() >= kMaxHostRanges || pages.bytes() > region_.bytes - host_range_bytes_)
     return CUDA_ERROR_OUT_OF_MEMORY;
+  const Window range{pages.begin, pages.end};
   auto* at = reinterpret_cast<void*>(pages.begin);
   if (pages.bytes() != 0) {
     if (!IsOwnBacking(region_, body.offset, pages.bytes())) {
       violations.fetch_add(1);
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const int protection = body.writable != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
-    void* mapped = mmap(at, pages.bytes(), protection, MAP_SHARED | MAP_FIXED_NOREPLACE, region_.fd,
-                        static_cast<off_t>(body.offset));
-    if (mapped != at) {
-      if (mapped != MAP_FAILED) munmap(mapped, pages.bytes());
-      dprintf(Output::LogFd(),
-              "causeway-worker[%d]: memory of the guest process at %p cannot be registered: %s\n", getpid(),
-              at, "this process has something else there");
+    const GuestAddresses::Claimed claimed = TheGuestAddresses().Claim(range);
+    if (claimed == GuestAddresses::Claimed::kTaken) {
+      change.unlock();
+      Violation("it registers memory at addresses of the worker's own");
       return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    const int protection = body.writable != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (claimed != GuestAddresses::Claimed::kYes ||
+        !TheGuestAddresses().Map(range, protection, region_.fd, body.offset)) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
     }
     Populate(static_cast<std::byte*>(at), pages.bytes());
   }
@@ -75,9 +94,12 @@ CUresult Session::RegisterHost(const RegisterBody& body, uint64_t* device_addres
       driver.cuMemHostGetDevicePointer_v2(&device, start, 0);
     *device_address = device;
   } else {
-    if (pages.bytes() != 0) munmap(at, pages.bytes());
+    if (pages.bytes() != 0) TheGuestAddresses().Retire(range);
     return result;
   }
+  // The driver has judged what the guest process may do there. The pages are the guest's in any case, and a
+  // copy that writes them must not end this process.
+  if (pages.bytes() != 0 && body.writable == 0) mprotect(at, pages.bytes(), PROT_READ | PROT_WRITE);
   {
     const std::unique_lock lock(arenas_mutex_);
     host_ranges_[body.address] = {body.bytes};
@@ -100,9 +122,8 @@ CUresult Session::UnregisterHost(uint64_t address) {
     host_ranges_.erase(found);
   }
   if (pages.bytes() != 0) {
-    auto* at = reinterpret_cast<std::byte*>(pages.begin);
-    Depopulate(at, pages.bytes());
-    munmap(at, pages.bytes());
+    Depopulate(reinterpret_cast<std::byte*>(pages.begin), pages.bytes());
+    TheGuestAddresses().Retire({pages.begin, pages.end});  // copies and graphs may still name it
   }
   host_range_bytes_ -= pages.bytes();
   TheAccounting().Return(MemoryKind::kPinned, kNoDevice, pages.bytes());

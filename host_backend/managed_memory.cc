@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Managed memory of the driver's: bytes to and from the pages that the guest has at the same addresses. They
 // are copied by the driver on a stream of the guest's, so a copy neither waits for other work nor moves pages
-// that the device uses. Variables may be looked at before there is a context to copy in: the worker reads and
-// writes those as a program would, with its own loads and stores; only what the driver said is managed is
-// ever touched so.
-#include <cstring>
+// that the device uses. Variables may be looked at before there is a context to copy in: those are copied on
+// a stream of the worker's own, in the primary context if the guest has none. This process never touches such
+// an address itself: the block or module may end at any moment, and the address may then be the worker's. The
+// driver's typed copies look it up and refuse what is not wholly the driver's.
+#include <optional>
 
 #include "host_backend/session.h"
 #include "ivshmem_ring/managed_messages.h"
@@ -73,12 +74,37 @@ CUresult TakeCopy(Session& session, Request& request, Copy* copy) {
   return request.in.error();
 }
 
-// Whatever was queued is done when this returns, also after an error: the buffer is the guest's again.
-CUresult Settle(const Copy& copy, CUresult result) {
-  if (!copy.by_driver) return result;
-  const CUresult settled = TheDriver().cuStreamSynchronize(copy.stream);
-  return result != CUDA_SUCCESS ? result : settled;
-}
+// The stream that a message names, or one that waits for nothing, for as long as this lives.
+class CopyStream {
+ public:
+  explicit CopyStream(const Copy& copy) : stream_(copy.stream) {
+    if (copy.by_driver) return;
+    context_.emplace();
+    Driver& driver = TheDriver();
+    if (driver.cuStreamCreate == nullptr || driver.cuStreamDestroy_v2 == nullptr) return;
+    result_ = driver.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING);
+    stream_ = own_;
+  }
+  ~CopyStream() {
+    if (own_ != nullptr) TheDriver().cuStreamDestroy_v2(own_);
+  }
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
+
+  CUresult result() const { return result_; }
+  CUstream get() const { return stream_; }
+  // Whatever was queued is done when this returns, also after an error: the buffer is the guest's again.
+  CUresult Settle(CUresult result) const {
+    if (result_ != CUDA_SUCCESS) return result_;
+    const CUresult settled = TheDriver().cuStreamSynchronize(stream_);
+    return result != CUDA_SUCCESS ? result : settled;
+  }
+
+ private:
+  CUstream stream_ = nullptr, own_ = nullptr;
+  CUresult result_ = CUDA_SUCCESS;
+  std::optional<SomeContext> context_;
+};
 
 }  // namespace
 
@@ -93,36 +119,34 @@ CUresult Serve_kWriteManaged(Session& session, Request& request) {
   Copy copy;
   CUresult result = TakeCopy(session, request, &copy);
   if (result != CUDA_SUCCESS) return result;
+  const CopyStream stream(copy);
+  result = stream.result();
   const std::byte* from = request.bulk.data();
   for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
     const ManagedPiece& piece = copy.piece[i];
-    if (copy.by_driver) {
-      result = TheDriver().cuMemcpyHtoDAsync_v2(piece.address, from, piece.bytes, copy.stream);
-    } else if (IsManaged(piece)) {  // else it went with its module, as the program's write would have
-      std::memcpy(reinterpret_cast<void*>(piece.address), from, piece.bytes);
-    }
+    // A variable that is not there went with its module, as the program's write would have.
+    if (copy.by_driver || IsManaged(piece))
+      result = TheDriver().cuMemcpyHtoDAsync_v2(piece.address, from, piece.bytes, stream.get());
     from += piece.bytes;
   }
-  return Settle(copy, result);
+  return stream.Settle(result);
 }
 
 CUresult Serve_kReadManaged(Session& session, Request& request) {
   Copy copy;
   CUresult result = TakeCopy(session, request, &copy);
   if (result != CUDA_SUCCESS) return result;
+  const CopyStream stream(copy);
+  result = stream.result();
   std::byte* to = request.bulk.data();
   for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
     const ManagedPiece& piece = copy.piece[i];
-    if (copy.by_driver) {
-      result = TheDriver().cuMemcpyDtoHAsync_v2(to, piece.address, piece.bytes, copy.stream);
-    } else if (IsManaged(piece)) {
-      std::memcpy(to, reinterpret_cast<const void*>(piece.address), piece.bytes);
-    } else {
-      result = CUDA_ERROR_INVALID_VALUE;
-    }
+    result = copy.by_driver || IsManaged(piece)
+                 ? TheDriver().cuMemcpyDtoHAsync_v2(to, piece.address, piece.bytes, stream.get())
+                 : CUDA_ERROR_INVALID_VALUE;
     to += piece.bytes;
   }
-  result = Settle(copy, result);
+  result = stream.Settle(result);
   if (result == CUDA_SUCCESS) request.bulk_written = static_cast<uint32_t>(to - request.bulk.data());
   return result;
 }

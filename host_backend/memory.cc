@@ -4,6 +4,8 @@
 // the message.
 #include <cstring>
 
+#include "host_backend/box_copy.h"
+#include "host_backend/captured_bytes.h"
 #include "host_backend/completion.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/copy_messages.h"
@@ -11,9 +13,18 @@
 namespace causeway::host {
 namespace {
 
-// The host side must be the session's own pinned memory; the device side is for the driver to judge.
-CUresult CheckPinned(Session& session, uint64_t host, uint64_t bytes) {
-  if (session.ResolveAddress(host, bytes) != nullptr) return CUDA_SUCCESS;
+CUresult ToDevice(CUdeviceptr device, const HostSpan& host, CUstream stream) {
+  return TheDriver().cuMemcpyHtoDAsync_v2(device, host.data(), host.bytes(), stream);
+}
+CUresult ToHost(const HostSpan& host, CUdeviceptr device, CUstream stream) {
+  return TheDriver().cuMemcpyDtoHAsync_v2(host.data(), device, host.bytes(), stream);
+}
+
+// The host side must be the session's own pinned memory; the device side is for the driver to judge, whose
+// typed calls refuse addresses of ordinary memory of this process (docs/hostile_rows.md).
+CUresult FindPinned(Session& session, uint64_t host, uint64_t bytes, HostSpan* span) {
+  *span = session.ResolveAddress(host, bytes);
+  if (*span) return CUDA_SUCCESS;
   session.violations.fetch_add(1);
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -22,10 +33,9 @@ CUresult CopyPinned(Session& session, Request& request, bool to_device) {
   const auto body = request.in.Get<PinnedBody>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
   if (!request.in.ok()) return request.in.error();
-  if (const CUresult result = CheckPinned(session, body.host, body.bytes)) return result;
-  auto* host = reinterpret_cast<void*>(body.host);
-  const CUresult result = to_device ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, host, body.bytes, stream)
-                                    : TheDriver().cuMemcpyDtoHAsync_v2(host, body.device, body.bytes, stream);
+  HostSpan host;
+  if (const CUresult result = FindPinned(session, body.host, body.bytes, &host)) return result;
+  const CUresult result = to_device ? ToDevice(body.device, host, stream) : ToHost(host, body.device, stream);
   return result == CUDA_SUCCESS && body.mark != 0 ? WriteMark(session, request, stream, body.mark) : result;
 }
 
@@ -35,19 +45,23 @@ struct Addresses {
   uint64_t bytes;
 };
 
-CUresult TakeAddresses(Session& session, Request& request, Addresses* addresses) {
-  *addresses = request.in.Get<Addresses>();
+CUresult TakeAddresses(Session& session, Request& request, uint64_t* device, HostSpan* host) {
+  const auto addresses = request.in.Get<Addresses>();
   if (!request.in.ok()) return request.in.error();
-  return CheckPinned(session, addresses->host, addresses->bytes);
+  *device = addresses.device;
+  return FindPinned(session, addresses.host, addresses.bytes, host);
 }
 
 // The source of an asynchronous pageable copy may change as soon as the call has returned, so the driver must
-// capture it: it does so for memory that is not registered, as a message, and a copy of a bulk buffer.
-CUresult CopyCaptured(const CopyBody& body, const std::byte* from, CUstream stream) {
-  thread_local std::vector<std::byte> captured;
+// capture it: it does so for memory that is not registered. A posted record lies in such memory, which holds
+// nothing but records of the guest's for as long as the session lives; all else is copied to where that holds
+// as well.
+CUresult CopyCaptured(Session& session, const Request& request, const CopyBody& body, const std::byte* from,
+                      CUstream stream) {
   const bool in_region = body.in_message == 0 || body.in_message == kBytesLent;
-  if (in_region) captured.assign(from, from + body.bytes);
-  const void* source = in_region ? captured.data() : from;
+  const bool in_ring = !in_region && request.channel == kChannelCount && session.shares_memory();
+  const std::byte* source = in_ring ? from : KeepCaptured(from, body.bytes);
+  if (source == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   return TheDriver().cuMemcpyHtoDAsync_v2(body.device, source, body.bytes, stream);
 }
 
@@ -64,13 +78,13 @@ CUresult CopyMarked(Session& session, Request& request, const CopyBody& body, co
                     CUstream stream, uint64_t mark) {
   if (body.synchronous == 1) stream = nullptr;
   OrderPosted(session, request, false);
-  const CUresult result = CopyCaptured(body, from, stream);
+  const CUresult result = CopyCaptured(session, request, body, from, stream);
   return result == CUDA_SUCCESS ? WriteMark(session, request, stream, mark) : result;
 }
 
-// Where the guest has lent the bytes of a copy. Null: nowhere.
-std::byte* LentBytes(Session& session, const CopyBody& body, const LentBody& lent) {
-  return body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : nullptr;
+// Where the guest has lent the bytes of a copy. None: nowhere.
+HostSpan LentBytes(Session& session, const CopyBody& body, const LentBody& lent) {
+  return body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : HostSpan();
 }
 
 // A posted copy whose bytes lie where the guest has lent them; it leaves them alone until the mark behind the
@@ -78,16 +92,15 @@ std::byte* LentBytes(Session& session, const CopyBody& body, const LentBody& len
 CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUstream stream, bool to_device) {
   const auto lent = request.in.Get<LentBody>();
   if (!request.in.ok()) return request.in.error();
-  std::byte* bytes = LentBytes(session, body, lent);
-  if (bytes == nullptr) {
+  const HostSpan bytes = LentBytes(session, body, lent);
+  if (!bytes) {
     session.violations.fetch_add(1);
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (body.synchronous == 1) stream = nullptr;
   OrderPosted(session, request, to_device && body.synchronous == 1);
-  const CUresult result = to_device
-                              ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, bytes, body.bytes, stream)
-                              : TheDriver().cuMemcpyDtoHAsync_v2(bytes, body.device, body.bytes, stream);
+  const CUresult result =
+      to_device ? ToDevice(body.device, bytes, stream) : ToHost(bytes, body.device, stream);
   return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark) : result;
 }
 
@@ -111,7 +124,7 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   const std::byte* from = nullptr;
   const uint64_t mark = body.in_message == kBytesMarked ? request.in.Get<uint64_t>() : 0;
   if (body.in_message == kBytesLent) {
-    from = LentBytes(session, body, request.in.Get<LentBody>());
+    from = LentBytes(session, body, request.in.Get<LentBody>()).data();
   } else if (body.in_message != 0) {
     from = request.in.Take(body.bytes);
   } else if (body.bytes <= request.bulk.size()) {
@@ -125,10 +138,12 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   }
   if (posted && mark != 0) return CopyMarked(session, request, body, from, stream, mark);
   if (posted) OrderPosted(session, request, body.synchronous == 1);
-  if (request.unsettled) return CopyCaptured(body, from, nullptr);
+  if (request.unsettled) return CopyCaptured(session, request, body, from, nullptr);
   if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
-  if (body.synchronous == 0) return CopyCaptured(body, from, stream);
-  const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
+  if (body.synchronous == 0) return CopyCaptured(session, request, body, from, stream);
+  const bool in_region = body.in_message == 0 || body.in_message == kBytesLent;
+  const CUresult result = in_region ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream)
+                                    : CopyCaptured(session, request, body, from, stream);
   return result != CUDA_SUCCESS ? result : TheDriver().cuStreamSynchronize(stream);
 }
 
@@ -140,7 +155,7 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
     return CopyLent(session, request, body, stream, false);
   std::byte* to = nullptr;
   if (body.in_message == kBytesLent) {
-    to = LentBytes(session, body, request.in.Get<LentBody>());
+    to = LentBytes(session, body, request.in.Get<LentBody>()).data();
   } else if (body.in_message != 0) {
     to = body.bytes <= kMaxChannelCopyBytes ? request.out.Reserve(body.bytes) : nullptr;
   } else if (body.bytes <= request.bulk.size()) {
@@ -148,23 +163,26 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
     request.bulk_written = static_cast<uint32_t>(body.bytes);
   }
   if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (body.synchronous == 1 && !request.staged)
-    return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
+  // Bytes that come in the reply are there before it is sent.
+  const bool staged = request.staged && (body.in_message == 0 || body.in_message == kBytesLent);
+  if (body.synchronous == 1 && !staged) return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
   const CUresult result = TheDriver().cuMemcpyDtoHAsync_v2(to, body.device, body.bytes, stream);
   if (result != CUDA_SUCCESS) return result;
-  return request.staged ? AnswerWhenDone(request, stream) : TheDriver().cuStreamSynchronize(stream);
+  return staged ? AnswerWhenDone(request, stream) : TheDriver().cuStreamSynchronize(stream);
 }
 
 CUresult Serve_cuMemcpyHtoD_v2(Session& session, Request& request) {
-  Addresses at;
-  if (const CUresult result = TakeAddresses(session, request, &at)) return result;
-  return TheDriver().cuMemcpyHtoD_v2(at.device, reinterpret_cast<void*>(at.host), at.bytes);
+  uint64_t device = 0;
+  HostSpan host;
+  if (const CUresult result = TakeAddresses(session, request, &device, &host)) return result;
+  return TheDriver().cuMemcpyHtoD_v2(device, host.data(), host.bytes());
 }
 
 CUresult Serve_cuMemcpyDtoH_v2(Session& session, Request& request) {
-  Addresses at;
-  if (const CUresult result = TakeAddresses(session, request, &at)) return result;
-  return TheDriver().cuMemcpyDtoH_v2(reinterpret_cast<void*>(at.host), at.device, at.bytes);
+  uint64_t device = 0;
+  HostSpan host;
+  if (const CUresult result = TakeAddresses(session, request, &device, &host)) return result;
+  return TheDriver().cuMemcpyDtoH_v2(host.data(), device, host.bytes());
 }
 
 CUresult Serve_cuMemcpyHtoDAsync_v2(Session& session, Request& request) {
@@ -175,82 +193,11 @@ CUresult Serve_cuMemcpyDtoHAsync_v2(Session& session, Request& request) {
   return CopyPinned(session, request, false);
 }
 
-// Boxes: CUDA_MEMCPY3D with handles as wire handles; a host side either names pinned memory or lies packed in
-// the bulk buffer (its pitch and height then describe the packed box).
 namespace {
 
-CUresult ResolveHostSide(Session& session, Request& request, bool in_bulk, uint64_t span_bytes,
-                         const void* named, void** resolved) {
-  if (in_bulk) {
-    if (span_bytes > request.bulk.size()) return CUDA_ERROR_INVALID_VALUE;
-    *resolved = request.bulk.data();
-    return CUDA_SUCCESS;
-  }
-  *resolved = session.ResolveAddress(reinterpret_cast<uint64_t>(named), span_bytes);
-  return *resolved != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-// Bytes from a host side's base to the end of the box; false if it overflows what any region could hold.
-bool BoxSpan(size_t x, size_t y, size_t z, size_t width, size_t height, size_t depth, size_t pitch,
-             size_t rows, uint64_t* span) {
-  constexpr uint64_t kLimit = uint64_t{1} << 40;
-  if (width == 0 || height == 0 || depth == 0 || pitch > kLimit || rows > kLimit || x > kLimit ||
-      y > kLimit || z > kLimit || width > kLimit || height > kLimit || depth > kLimit) {
-    return false;
-  }
-  const auto last_row = (static_cast<unsigned __int128>(z) + depth - 1) * rows + y + height - 1;
-  const unsigned __int128 bytes = last_row * pitch + x + width;
-  if (bytes > kLimit) return false;
-  *span = static_cast<uint64_t>(bytes);
-  return true;
-}
-
-CUresult ResolveBox(Session& session, Request& request, BoxBody* message) {
-  CUDA_MEMCPY3D& box = message->box;
-  uint64_t span = 0;
-  if (box.srcMemoryType == CU_MEMORYTYPE_UNIFIED || box.dstMemoryType == CU_MEMORYTYPE_UNIFIED) {
-    return CUDA_ERROR_INVALID_VALUE;  // the guest resolves these before it sends
-  }
-  if (box.srcMemoryType == CU_MEMORYTYPE_HOST) {
-    void* base = nullptr;
-    if (!BoxSpan(box.srcXInBytes, box.srcY, box.srcZ, box.WidthInBytes, box.Height, box.Depth, box.srcPitch,
-                 box.srcHeight, &span)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (const CUresult result =
-            ResolveHostSide(session, request, message->bulk_side == 1, span, box.srcHost, &base)) {
-      return result;
-    }
-    box.srcHost = base;
-  }
-  if (box.dstMemoryType == CU_MEMORYTYPE_HOST) {
-    void* base = nullptr;
-    if (!BoxSpan(box.dstXInBytes, box.dstY, box.dstZ, box.WidthInBytes, box.Height, box.Depth, box.dstPitch,
-                 box.dstHeight, &span)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (const CUresult result =
-            ResolveHostSide(session, request, message->bulk_side == 2, span, box.dstHost, &base)) {
-      return result;
-    }
-    box.dstHost = base;
-    if (message->bulk_side == 2) request.bulk_written = static_cast<uint32_t>(span);
-  }
-  box.srcArray =
-      static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message->source_array, request.in));
-  box.dstArray =
-      static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message->destination_array, request.in));
-  box.reserved0 = nullptr;
-  box.reserved1 = nullptr;
-  return request.in.error();
-}
-
-}  // namespace
-
-namespace {
-
-CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& message, CUstream stream) {
-  const CUDA_MEMCPY3D& box = message.box;
+CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& message,
+                             const CheckedBox& checked, CUstream stream) {
+  const CUDA_MEMCPY3D& box = checked.get();
   CUDA_MEMCPY3D_PEER peer{};
   peer.srcXInBytes = box.srcXInBytes;
   peer.srcY = box.srcY;
@@ -286,6 +233,21 @@ CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& 
                                    : TheDriver().cuMemcpy3DPeerAsync(&peer, stream);
 }
 
+// Handles inside the box travel beside it; a host side either names pinned memory or lies packed in the bulk
+// buffer (its pitch and height then describe the packed box).
+CUresult TakeBox(Session& session, Request& request, const BoxBody& message, CheckedBox* checked) {
+  CUDA_MEMCPY3D box = message.box;
+  box.srcArray = static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message.source_array, request.in));
+  box.dstArray =
+      static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message.destination_array, request.in));
+  if (!request.in.ok()) return request.in.error();
+  const auto bulk_side = static_cast<BulkSide>(message.bulk_side);
+  if (const CUresult result = CheckedBox::Check(session, box, bulk_side, request.bulk, checked))
+    return result;
+  if (checked->bulk_written() != 0) request.bulk_written = static_cast<uint32_t>(checked->bulk_written());
+  return CUDA_SUCCESS;
+}
+
 // Linear memory that the driver is to read or write by itself must be known to it: anything else could be
 // this process's own.
 bool IsDriverMemory(uint64_t address) {
@@ -297,17 +259,18 @@ bool IsDriverMemory(uint64_t address) {
 }  // namespace
 
 CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
-  auto message = request.in.Get<BoxBody>();
+  const auto message = request.in.Get<BoxBody>();
   if (!request.in.ok()) return request.in.error();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, message.stream, request.in));
-  if (const CUresult result = ResolveBox(session, request, &message)) return result;
+  CheckedBox checked;
+  if (const CUresult result = TakeBox(session, request, message, &checked)) return result;
   CUresult result;
   if (message.source_context != 0 || message.destination_context != 0) {
-    result = CopyBetweenContexts(session, request, message, stream);
+    result = CopyBetweenContexts(session, request, message, checked, stream);
   } else if (message.asynchronous == 0 && !request.staged) {
-    result = TheDriver().cuMemcpy3D_v2(&message.box);
+    result = TheDriver().cuMemcpy3D_v2(&checked.get());
   } else {
-    result = TheDriver().cuMemcpy3DAsync_v2(&message.box, stream);
+    result = TheDriver().cuMemcpy3DAsync_v2(&checked.get(), stream);
   }
   if (result != CUDA_SUCCESS) return result;
   if (request.staged) return AnswerWhenDone(request, stream);

@@ -35,7 +35,7 @@ void Drop(const CopyQueue& queue) {
 
 struct Enqueued {
   QueuedPiece piece;
-  std::byte* bytes;
+  HostSpan bytes;
 };
 
 // One piece of a record. False: it makes no sense.
@@ -43,7 +43,7 @@ bool TakePiece(Session& session, Request& request, Enqueued* each) {
   const QueuedPiece& piece = each->piece = request.in.Get<QueuedPiece>();
   if (!request.in.ok() || piece.bytes == 0 || piece.bytes > kBulkBytes) return false;
   each->bytes = session.ResolveOffset(piece.offset, piece.bytes);
-  return each->bytes != nullptr && piece.place < kQueuedPlaces && piece.stream < kQueueStreams;
+  return each->bytes && piece.place < kQueuedPlaces && piece.stream < kQueueStreams;
 }
 
 // All of them, before the driver has any.
@@ -71,8 +71,10 @@ CUresult Enqueue(const Enqueued& each, CUdeviceptr device, bool to_device, CUdev
   if (piece.turn != 0) {
     if (const CUresult result = WaitForTurn(place, piece.turn, stream)) return result;
   }
-  const CUresult result = to_device ? driver.cuMemcpyHtoDAsync_v2(device, each.bytes, piece.bytes, stream)
-                                    : driver.cuMemcpyDtoHAsync_v2(each.bytes, device, piece.bytes, stream);
+  const HostSpan& bytes = each.bytes;
+  const CUresult result = to_device
+                              ? driver.cuMemcpyHtoDAsync_v2(device, bytes.data(), bytes.bytes(), stream)
+                              : driver.cuMemcpyDtoHAsync_v2(bytes.data(), device, bytes.bytes(), stream);
   if (result != CUDA_SUCCESS) return result;
   return driver.cuStreamWriteValue64_v2(stream, place + offsetof(QueuedPlace, done), piece.done,
                                         CU_STREAM_WRITE_VALUE_DEFAULT);

@@ -259,7 +259,9 @@ bool Session::AnswerPieces(uint32_t channel, StagedPieces& pieces, bool all) {
 }
 
 void Session::ServeChannel(uint32_t channel) {
-  std::vector<std::byte> body(kMaxChannelRecordBytes - sizeof(RecordHeader));
+  // Not gone with this thread: a copy into it may still be under way when the session ends.
+  std::vector<std::byte>& body = reply_bodies_[channel];
+  body.resize(kMaxChannelRecordBytes - sizeof(RecordHeader));
   LargeBody large;
   StagedPieces pieces;
   for (;;) {

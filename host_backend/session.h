@@ -21,11 +21,13 @@
 #include "host_backend/device_resources.h"
 #include "host_backend/driver.h"
 #include "host_backend/handles.h"
+#include "host_backend/host_span.h"
 #include "host_backend/lanes.h"
 #include "host_backend/logs.h"
 #include "host_backend/output.h"
 #include "host_backend/queued_copy.h"
 #include "host_backend/staged_copy.h"
+#include "ivshmem_ring/address_windows.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/session_messages.h"
 #include "ivshmem_ring/transport.h"
@@ -95,7 +97,7 @@ class Session {
   void NoteContextChange() { context_changes_.fetch_add(1, std::memory_order_release); }
   void* Find(HandleKind kind, WireHandle wire) const { return handles_.Find(kind, wire); }
 
-  // Once, before the first arena: from now on slices lie there, and nothing else will.
+  // Once, before anything is mapped for the guest: from now on slices lie there, and nothing else will.
   CUresult ReserveWindow(uint64_t address);
   // Region memory of the session (host_backend/arena.cc).
   CUresult AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind);
@@ -113,10 +115,10 @@ class Session {
   // Memory of the guest process itself, backed by region pages (host_backend/host_register.cc).
   CUresult RegisterHost(const RegisterBody& body, uint64_t* device_address);
   CUresult UnregisterHost(uint64_t address);
-  // The mapped bytes of [offset, offset + bytes), or null unless one arena holds them all.
-  std::byte* ResolveOffset(uint64_t offset, uint64_t bytes) const;
+  // The mapped bytes of [offset, offset + bytes), or none unless one arena holds them all.
+  HostSpan ResolveOffset(uint64_t offset, uint64_t bytes) const;
   // The same for an address, as messages name pinned memory: in the window, or inside one registration.
-  std::byte* ResolveAddress(uint64_t address, uint64_t bytes) const;
+  HostSpan ResolveAddress(uint64_t address, uint64_t bytes) const;
 
   // Blobs belong to the channel that sends them.
   std::vector<std::byte>& blob(uint32_t channel) { return blobs_[channel]; }
@@ -160,6 +162,10 @@ class Session {
   void EndUserObject(uint64_t callback);
   bool shares_memory() const { return transport_->shares_memory(); }
 
+  // What no guest library does: counted, named in the log, and the end of the session. Not under a lock of
+  // Session's.
+  void Violation(const std::string& what);
+
   CallCounter calls;
   std::atomic<uint64_t> violations{0};
 
@@ -178,7 +184,6 @@ class Session {
   void NoteText(RecordHeader* reply);
   CUresult Execute(Request& request);
   bool WaitForMain(const RecordHeader& request);
-  void Violation(const std::string& what);
   void LogFailedPost(uint16_t op, CUresult result);
   // Keeps the failure of a posted record whose caller will ask for it. False: nobody will.
   bool KeepPostedResult(const RecordHeader& header, CUresult result);
@@ -203,6 +208,7 @@ class Session {
   std::map<WireHandle, uint32_t> more_references_;
   std::vector<std::byte> blobs_[kChannelCount];
   std::vector<std::byte> left_blobs_[kChannelCount];
+  std::vector<std::byte> reply_bodies_[kChannelCount];  // of one channel's thread each
   std::atomic<uint64_t> blob_bytes_{0};
   std::atomic<uint64_t> context_changes_{0};
   WireHandle OwnerOf(HandleKind kind) const;
@@ -231,10 +237,16 @@ class Session {
     CUcontext context;  // in which it is registered; null: in none
     bool leaving = false;
   };
-  bool window_reserved_ = false;                      // guarded by memory_change_mutex_
-  void UnmapSlices(uint64_t offset, uint64_t bytes);  // the caller holds memory_change_mutex_
-  CUresult RestoreRegistrations();                    // the caller holds memory_change_mutex_
-  std::vector<CUcontext> contexts_;                   // alive; guarded by memory_change_mutex_
+  std::atomic<bool> agreed_{false};   // on the window; set under memory_change_mutex_
+  uint32_t refused_windows_ = 0;      // guarded by memory_change_mutex_
+  bool TakeWindow(uint64_t address);  // the caller holds memory_change_mutex_
+  Window SlicesAt(uint64_t offset, uint64_t bytes) const {
+    return {region_.window_address + offset, region_.window_address + offset + bytes};
+  }
+  CUresult UnregisterArena(void* address);
+  bool MayRegister(const RegisterBody& body);
+  CUresult RestoreRegistrations();   // the caller holds memory_change_mutex_
+  std::vector<CUcontext> contexts_;  // alive; guarded by memory_change_mutex_
   CUresult Register(uint64_t offset, Arena* arena);
   std::map<uint64_t, Arena> arenas_;  // by offset
   std::mutex kept_mutex_;

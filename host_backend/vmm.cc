@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations of virtual memory management that come by address or from another process.
+// Allocations of virtual memory management that come by address or from another process, and where addresses
+// may be wished for.
+#include "host_backend/guest_addresses.h"
 #include "host_backend/sharing.h"
+#include "ivshmem_ring/address_windows.h"
 
 namespace causeway::host {
 namespace {
@@ -13,7 +16,23 @@ CUresult ReplyAllocation(Session& session, Request& request, WireHandle fresh,
   return request.out.error();
 }
 
+decltype(&::cuMemAddressReserve) drivers_reserve = nullptr;
+
+// A wish is granted where nothing is, and so would tell a guest where this process has its program, heap and
+// stack. Those lie in none of the device windows, where every wish of a guest library lies.
+CUresult Reserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wish,
+                 unsigned long long flags) {
+  return drivers_reserve(address, bytes, alignment, InDeviceWindow(wish, bytes) ? wish : 0, flags);
+}
+
 }  // namespace
+
+void KeepWishesInWindows(Driver& driver) {
+  auto& row = driver.row[static_cast<size_t>(Op::cuMemAddressReserve)];
+  if (row == nullptr) return;
+  drivers_reserve = reinterpret_cast<decltype(drivers_reserve)>(row);
+  row = reinterpret_cast<void (*)()>(&Reserve);
+}
 
 CUresult Serve_cuMemRetainAllocationHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareAddressBody>();

@@ -74,11 +74,8 @@ bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string
     return false;
   }
   close(received.fds[1]);
-  OpenBlock open;
-  const auto* guest =
-      reinterpret_cast<const GuestControl*>(view->base + SlotOffset(view->slot) + kGuestControlOffset);
-  std::memcpy(&open, &guest->open, sizeof open);  // one copy; the daemon has judged version and hash
-  view->window_address = open.window_address;
+  // As the daemon has checked it: the guest may have written another into its OpenBlock since.
+  view->window_address = received.assignment.window_address;
   if (view->window_address % kGranuleBytes != 0 || view->window_address < (uint64_t{1} << 32) ||
       view->window_address > (uint64_t{1} << 47) - view->bytes) {
     *error = "the guest asks for an impossible address window";

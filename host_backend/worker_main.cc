@@ -110,7 +110,7 @@ std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, const R
   options.watched = !options.futex;
   options.flight = flight;
   options.resolve = [holder](uint64_t offset, uint64_t bytes) {
-    return (*holder)->ResolveOffset(offset, bytes);
+    return (*holder)->ResolveOffset(offset, bytes).data();
   };
   auto session = std::make_unique<Session>(std::make_unique<RingServer>(std::move(options)), view);
   *holder = session.get();

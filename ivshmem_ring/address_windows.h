@@ -31,6 +31,14 @@ constexpr bool InDeviceWindow(uint64_t address, uint64_t bytes = 1) {
   return false;
 }
 
+// Any byte of the range in one of the windows.
+constexpr bool OverlapsDeviceWindow(Window range) {
+  for (const Window& window : kDeviceWindows) {
+    if (range.begin < window.end && range.end > window.begin) return true;
+  }
+  return false;
+}
+
 // Reserves what is free of [begin, end), whole pages, so that nothing new lands there; returns what is not,
 // in order. Reservations of kHugeReservation and more are no memory but somebody's arithmetic, as a
 // sanitizer's shadow, and are not listed.

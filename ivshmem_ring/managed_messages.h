@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ivshmem_ring/callback_messages.h"
+#include "ivshmem_ring/record.h"
 
 namespace causeway {
 
@@ -25,7 +26,7 @@ struct ManagedPiece {
 // Op::kReadManaged, kWriteManaged: this, then `count` ManagedPiece. The bulk buffer holds their bytes, one
 // piece after the other; they are written in this order. Done when the reply comes.
 struct ManagedCopyBody {
-  WireHandle stream;  // the driver copies on it; 0: the worker reads and writes variables by itself
+  WireHandle stream;  // the driver copies on it; 0: variables; on one of its own
   uint32_t count;
   uint32_t reserved;
 };

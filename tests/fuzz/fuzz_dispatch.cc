@@ -507,6 +507,7 @@ void ServeQueuedCopies(Session& session, Input& input) {
   Bytes body;
   Put(body, &primary, sizeof primary);
   ServePosted(session, Op::cuDevicePrimaryCtxRetain, 0, body);
+  session.ReserveWindow(kWindow);
   session.AddArena(8 * kGranuleBytes, 8 * kGranuleBytes, MemoryKind::kStaging);
   for (int records = 1 + input.Byte() % 4; records > 0; --records) {
     Bytes pieces;
