@@ -89,7 +89,8 @@ TEST(HostileFetch, TheOpenBlockMayChangeAtAnyMoment) {
   HostileDaemon daemon;
   for (int attempt = 0; attempt < 40; ++attempt) {
     HostileGuest guest(daemon);
-    std::unique_ptr<Flipper<uint32_t>> sizes, kinds;
+    std::unique_ptr<Flipper<uint32_t>> sizes;
+    std::unique_ptr<Flipper<SessionKind>> kinds;
     HostileGuest::Options options;
     options.environment = std::string("CUDA_DEVICE_ORDER=PCI_BUS_ID") + '\0';
     options.agree = false;
@@ -97,7 +98,7 @@ TEST(HostileFetch, TheOpenBlockMayChangeAtAnyMoment) {
       OpenBlock& block = guest.open_block();
       sizes = std::make_unique<Flipper<uint32_t>>(block.environment_bytes,
                                                   uint32_t(options.environment.size()), ~0u);
-      kinds = std::make_unique<Flipper<uint32_t>>(reinterpret_cast<uint32_t&>(block.kind), 0, 7);
+      kinds = std::make_unique<Flipper<SessionKind>>(block.kind, SessionKind::kCuda, SessionKind(7));
     };
     guest.Open(options);
     sizes.reset();

@@ -111,8 +111,8 @@ class HostileGuest {
   // Waits until everything posted so far was executed: a request that comes after it.
   Answer AwaitPosted();
   // The newest failure of a posted record, 0 if none.
-  uint64_t AsyncError() const { return transport_->AsyncError(); }
-  uint64_t posted() const { return transport_->main_sequence(); }
+  uint64_t AsyncError() const { return transport_ != nullptr ? transport_->AsyncError() : 0; }
+  uint64_t posted() const { return transport_ != nullptr ? transport_->main_sequence() : 0; }
   Answer OpenChannel(uint32_t channel);
 
   // The calls that nearly every case begins with. They fail the test if they fail.
