@@ -17,6 +17,7 @@
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
+#include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/stream.h"
 #include "tests/software_gpu/stream_handles.h"
@@ -32,6 +33,7 @@ struct LinearCopy {
   size_t bytes = 0;
   RangeClass to_class = RangeClass::kInvalid;
   RangeClass from_class = RangeClass::kInvalid;
+  bool to_managed = false, from_managed = false;
 
   bool HasPageableSide() const {
     return to_class == RangeClass::kPageable || from_class == RangeClass::kPageable;
@@ -73,6 +75,14 @@ void PassLink(bool to_device, size_t bytes, Clock::time_point asked) {
   std::this_thread::sleep_until(end);
 }
 
+// Managed blocks may have been freed since the copy was asked for.
+void CopyWhatIsThere(const LinearCopy& copy, const void* from) {
+  const std::shared_lock kept(KeptMapped());
+  if ((copy.to_managed && !IsManagedMemory(copy.to)) || (copy.from_managed && !IsManagedMemory(copy.from)))
+    return;
+  std::memmove(reinterpret_cast<void*>(copy.to), from, copy.bytes);
+}
+
 void RunCopy(const LinearCopy& copy, Clock::time_point asked) {
   const bool to_device = copy.to_class == RangeClass::kDevice;
   constexpr size_t kSmall = 64u << 10;
@@ -80,7 +90,7 @@ void RunCopy(const LinearCopy& copy, Clock::time_point asked) {
     PassLink(to_device, copy.bytes, asked);
     if (copy.bytes > kSmall) return;
   }
-  std::memmove(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.bytes);
+  CopyWhatIsThere(copy, reinterpret_cast<const void*>(copy.from));
 }
 
 // What a 1D copy node's GetParams answers.
@@ -111,9 +121,7 @@ CUresult CopyAsync(const StreamRef& stream, const LinearCopy& copy) {
     const auto* source = reinterpret_cast<const std::byte*>(copy.from);
     std::vector<std::byte> captured(source, source + copy.bytes);
     return Submit(stream, {CU_GRAPH_NODE_TYPE_MEMCPY,
-                           [to = copy.to, captured = std::move(captured)] {
-                             std::memcpy(reinterpret_cast<void*>(to), captured.data(), captured.size());
-                           },
+                           [copy, captured = std::move(captured)] { CopyWhatIsThere(copy, captured.data()); },
                            nullptr});
   }
   CompletionRef done;
@@ -137,6 +145,8 @@ CUresult Prepare(uint64_t to, Side to_side, uint64_t from, Side from_side, size_
   copy->to = to;
   copy->from = from;
   copy->bytes = bytes;
+  copy->to_managed = IsManagedMemory(to);
+  copy->from_managed = IsManagedMemory(from);
   bool ok =
       Classify(to, bytes, to_side, &copy->to_class) && Classify(from, bytes, from_side, &copy->from_class);
   return ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

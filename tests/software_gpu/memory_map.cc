@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tests/software_gpu/config.h"
+#include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/mempool.h"
 #include "tests/software_gpu/shared_names.h"
@@ -314,13 +315,23 @@ void ReleaseMemory(const AllocationRef& allocation) {
                     allocation->mapped_bytes);
       break;
     case MemoryKind::kHost:
-    case MemoryKind::kManaged:
       munmap(allocation->address(), allocation->mapped_bytes);
       break;
+    case MemoryKind::kManaged: {
+      lock.unlock();  // it is in the map no more, and nobody else gets the addresses yet
+      const std::unique_lock alone(KeptMapped());
+      munmap(allocation->address(), allocation->mapped_bytes);
+      break;
+    }
     case MemoryKind::kRegistered:
     case MemoryKind::kMapped:
       break;
   }
+}
+
+std::shared_mutex& KeptMapped() {
+  static std::shared_mutex& mutex = *new std::shared_mutex;
+  return mutex;
 }
 
 AllocationRef FindAllocation(uint64_t address) {
