@@ -15,7 +15,7 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
 
 TOP_LEVEL = {
-    "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", "docs", "guest_lib", "host_backend", "ivshmem_ring",
+    "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "docs", "guest_lib", "host_backend", "ivshmem_ring",
     "kernel_module", "tests", "vm_configs",
 }
 

@@ -119,11 +119,8 @@ class Watch(threading.Thread):
 
 def find_lateness(status, before):
     """The largest lateness of the event loop that the status tells, in milliseconds; None where it tells none."""
-    loop = status.get("loop", {})
-    for key, factor in (("most_late_ms", 1), ("most_late_us", 1e-3)):
-        if key in loop:
-            return max(loop[key] * factor, before or 0)
-    return before
+    late = status.get("loop_late", {}).get("max_ms")
+    return before if late is None else max(late, before or 0)
 
 
 class Run:
