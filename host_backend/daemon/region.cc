@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -63,7 +64,9 @@ UniqueFd HugePageFile(uint64_t bytes) {
 UniqueFd SealedFile(uint64_t bytes) {
   UniqueFd file(memfd_create("causeway-region", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file || ftruncate(file.get(), off_t(bytes)) != 0 ||
-      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+      // Its worker becomes another user, and cannot open it again by /proc.
+      fchmod(file.get(), 0600) != 0) {
     return {};
   }
   return file;

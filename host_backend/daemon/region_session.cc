@@ -2,6 +2,8 @@
 // Opening, serving and closing a slot.
 #include "host_backend/daemon/region_session.h"
 
+#include <sys/stat.h>
+
 #include <utility>
 
 #include "host_backend/daemon/idle_watch.h"
@@ -193,6 +195,13 @@ bool RegionSession::MayMap(const RegionMapping& mapping) {
   LogWarning(Name() + ": its worker may not map " + std::to_string(mapping.bytes) + " bytes at " +
              std::to_string(mapping.offset) + " of the region, which are not lent to it");
   return false;
+}
+
+bool RegionSession::IsOwnRegion(int descriptor) const {
+  struct stat own {};
+  struct stat given {};
+  return fstat(region_->fd(), &own) != 0 || fstat(descriptor, &given) != 0 ||
+         (own.st_dev == given.st_dev && own.st_ino == given.st_ino);
 }
 
 FlightCopy RegionSession::CopyFlight(bool with_images) const {

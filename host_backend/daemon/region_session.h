@@ -48,6 +48,7 @@ class RegionSession final : public WorkerClient {
   void OnWorkerExit(const std::string& how, bool orderly) override;
   SessionPeer Peer() const override;
   bool MayMap(const RegionMapping& mapping) override;
+  bool IsOwnRegion(int descriptor) const override;
 
  private:
   void Close(bool kill_now);

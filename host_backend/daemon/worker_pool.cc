@@ -3,6 +3,7 @@
 #include "host_backend/daemon/worker_pool.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -24,6 +25,13 @@ size_t RoomForShared() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
   return std::min<size_t>(limit.rlim_cur / 2, 16384);
+}
+
+// What drivers give out: their device nodes, or files in memory that have no name.
+bool IsOfDriver(int descriptor) {
+  struct stat info {};
+  if (fstat(descriptor, &info) != 0) return false;
+  return S_ISCHR(info.st_mode) || (S_ISREG(info.st_mode) && info.st_nlink == 0);
 }
 
 }  // namespace
@@ -289,6 +297,10 @@ void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request,
   std::copy(std::begin(request.bytes), std::end(request.bytes), bytes.begin());
   switch (request.action) {
     case SharingAction::kPut:
+      if (descriptor && (!IsOfDriver(descriptor.get()) || entry->client->IsOwnRegion(descriptor.get()))) {
+        reply.result = SharingResult::kForbidden;
+        break;
+      }
       reply.result =
           shared_.Put(entry->scope, entry->number, request.kind, bytes, std::move(descriptor), &token);
       break;

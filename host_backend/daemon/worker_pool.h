@@ -35,6 +35,8 @@ class WorkerClient {
   virtual SessionPeer Peer() const = 0;
   // Whether that part of its region has been lent to it. A session without a region has none.
   virtual bool MayMap(const RegionMapping&) { return false; }
+  // Whether that descriptor, which its worker wants others to have, is another file than its region.
+  virtual bool IsOwnRegion(int) const { return false; }
 };
 
 class WorkerPool final : public WorkerProcess::Listener {

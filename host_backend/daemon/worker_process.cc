@@ -79,7 +79,7 @@ std::vector<std::string> WorkerArguments(const WorkerProgram& program, const Wor
 std::string DescribeExit(int status, bool& orderly) {
   orderly = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
-    return "made a system call that its sandbox forbids and was ended (the kernel's log names the call)";
+    return "was killed by its sandbox at a forbidden system call, which the kernel's log names";
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
     return "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";

@@ -13,6 +13,7 @@
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/module.h"
+#include "tests/software_gpu/shared_names.h"
 #include "tests/software_gpu/stream.h"
 #include "tests/software_gpu/texture.h"
 
@@ -54,6 +55,7 @@ bool TakePlace(Context& context) {
 
 bool StartContext(Context& context, unsigned flags) {
   if (!TakePlace(context)) return false;
+  NoteUse();
   static std::atomic<uint64_t> next_id{1};
   context.id.store(next_id.fetch_add(1));
   context.flags.store(flags);

@@ -30,11 +30,32 @@ void RemoveForsaken() {
   for (const auto& path : forsaken) unlink(path.c_str());
 }
 
+std::string UsePath() {
+  return std::string(kSharedFolder) + "/" + kSharedPrefix + std::to_string(getpid()) + ".use";
+}
+
 void RemoveOwn() {
+  unlink(UsePath().c_str());
   for (int device = 0; device < 16; ++device) unlink(SharedPath(getpid(), device).c_str());
 }
 
+void RemoveAtEnd() {
+  [[maybe_unused]] static const bool at_end = atexit(RemoveOwn) == 0;
+}
+
 }  // namespace
+
+void NoteUse() {
+  static const bool noted = [] {
+    RemoveForsaken();
+    const int file = open(UsePath().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) return false;
+    close(file);
+    RemoveAtEnd();
+    return true;
+  }();
+  (void)noted;
+}
 
 std::string SharedPath(pid_t pid, int device) {
   return std::string(kSharedFolder) + "/" + kSharedPrefix + std::to_string(pid) + "." +
@@ -50,8 +71,7 @@ int MakeSharedFile(int device) {
     return memfd_create("software-gpu", MFD_CLOEXEC);
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return memfd_create("software-gpu", MFD_CLOEXEC);
-  static const bool at_end = atexit(RemoveOwn) == 0;
-  (void)at_end;
+  RemoveAtEnd();
   fchmod(file, 0666);  // a process may have become another user since it began
   return file;
 }

@@ -18,4 +18,7 @@ std::string SharedPath(pid_t pid, int device);
 // left that are gone.
 int MakeSharedFile(int device);
 
+// This process has a context from now on.
+void NoteUse();
+
 }  // namespace causeway::software_gpu

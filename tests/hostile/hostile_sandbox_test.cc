@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a taken worker can do: each attack of attacks.def from inside of a real worker, and the filter that is
+// installed in one, read back from the kernel.
+#include <elf.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+#include "host_backend/sandbox/filter.h"
+#include "host_backend/sandbox/profile.h"
+#include "tests/hostile/attacks.h"
+#include "tests/hostile/hostile_guest.h"
+
+namespace causeway::test {
+namespace {
+
+enum class Outcome { Ends, Refused };
+struct NamedAttack {
+  const char* name;
+  Outcome outcome;
+};
+constexpr NamedAttack kAttacks[] = {
+#define ATTACK(name, outcome) {#name, Outcome::outcome},
+#include "tests/hostile/attacks.def"
+};
+
+class Bait {
+ public:
+  Bait() {
+    const int file = open(kBait, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    fchmod(file, 0666);
+    close(file);
+  }
+  ~Bait() { unlink(kBait); }
+};
+
+// CAUSEWAY_TEST_DRIVER for as long as it lives.
+class ChosenDriver {
+ public:
+  explicit ChosenDriver(const std::string& path) { setenv("CAUSEWAY_TEST_DRIVER", path.c_str(), 1); }
+  ~ChosenDriver() { unsetenv("CAUSEWAY_TEST_DRIVER"); }
+};
+
+TEST(HostileSandbox, ATakenWorkerGainsNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "own users need root";
+  if (getenv("CAUSEWAY_TEST_DRIVER") != nullptr) GTEST_SKIP() << "the attacker stands in for the driver";
+  const Bait bait;
+  const ChosenDriver driver(BuildFolder() + "/software_gpu/libattacker.so");
+  // Its configuration and log lie there; anybody may read the first on the host.
+  const std::string bait_of_folder = "/etc/hostname";
+  HostileDaemon daemon({.environment = {{"SOFTWARE_GPU_ATTACKED_FILE", bait_of_folder}}});
+  for (size_t i = 0; i < std::size(kAttacks); ++i) {
+    const NamedAttack& attack = kAttacks[i];
+    SCOPED_TRACE(attack.name);
+    HostileGuest guest(daemon);
+    ASSERT_TRUE(guest.Open()) << guest.refusal();
+    guest.RetainPrimary();
+    // The first slice stays its own; all others are nobody's.
+    for (uint64_t granule = guest.first_slice() / kGranuleBytes + 1;
+         granule * kGranuleBytes < guest.region_bytes(); ++granule)
+      guest.owners()[granule] = kOwnerFree;
+    const uint64_t bytes = kAttackBytes + i;
+    const auto* which = reinterpret_cast<const std::byte*>(&bytes);
+    const Answer answer = guest.Call(Op::cuMemAlloc_v2, Bytes(which, which + sizeof bytes));
+    if (attack.outcome == Outcome::Ends) {
+      EXPECT_TRUE(answer.lost) << "the worker lives; result " << answer.result;
+      EXPECT_EQ(EndOf(daemon, guest.worker()),
+                "was killed by its sandbox at a forbidden system call, which the kernel's log names");
+    } else {
+      EXPECT_FALSE(answer.lost) << EndOf(daemon, guest.worker());
+      EXPECT_EQ(answer.result, uint32_t(CUDA_ERROR_NOT_PERMITTED)) << (answer.result == 0 ? "it worked" : "");
+    }
+    std::printf("%-34s %s\n", attack.name, answer.lost ? "ended by the kernel" : "refused");
+  }
+  EXPECT_TRUE(daemon.Serves());
+}
+
+// A filter of one thread, as the kernel runs it.
+class InstalledFilter {
+ public:
+  // Of the thread, which must be stopped by this tracer.
+  explicit InstalledFilter(pid_t thread) {
+    const long count = ptrace(PTRACE_SECCOMP_GET_FILTER, thread, 0, nullptr);
+    if (count <= 0) return;
+    program_.resize(size_t(count));
+    if (ptrace(PTRACE_SECCOMP_GET_FILTER, thread, 0, program_.data()) != count) program_.clear();
+  }
+  bool Known() const { return !program_.empty(); }
+  size_t size() const { return program_.size(); }
+
+  // What seccomp does with that call. Of the machine's language what seccomp allows is used.
+  uint32_t Run(const seccomp_data& data) const {
+    uint32_t a = 0, x = 0, memory[BPF_MEMWORDS] = {};
+    for (size_t at = 0; at < program_.size(); ++at) {
+      const sock_filter& code = program_[at];
+      const uint32_t operand = (code.code & BPF_X) != 0 ? x : code.k;
+      switch (code.code) {
+        case BPF_LD | BPF_W | BPF_ABS:
+          std::memcpy(&a, reinterpret_cast<const char*>(&data) + code.k, sizeof a);
+          break;
+        case BPF_LD | BPF_MEM:
+          a = memory[code.k];
+          break;
+        case BPF_ST:
+          memory[code.k] = a;
+          break;
+        case BPF_MISC | BPF_TAX:
+          x = a;
+          break;
+        case BPF_MISC | BPF_TXA:
+          a = x;
+          break;
+        case BPF_ALU | BPF_AND | BPF_K:
+          a &= operand;
+          break;
+        case BPF_JMP | BPF_JA:
+          at += code.k;
+          break;
+        case BPF_JMP | BPF_JEQ | BPF_K:
+          at += a == operand ? code.jt : code.jf;
+          break;
+        case BPF_JMP | BPF_JGT | BPF_K:
+          at += a > operand ? code.jt : code.jf;
+          break;
+        case BPF_JMP | BPF_JGE | BPF_K:
+          at += a >= operand ? code.jt : code.jf;
+          break;
+        case BPF_JMP | BPF_JSET | BPF_K:
+          at += (a & operand) != 0 ? code.jt : code.jf;
+          break;
+        case BPF_RET | BPF_K:
+          return code.k;
+        case BPF_RET | BPF_A:
+          return a;
+        default:
+          ADD_FAILURE() << "instruction " << code.code << " is not known here";
+          return 0;
+      }
+    }
+    return SECCOMP_RET_KILL_PROCESS;
+  }
+
+ private:
+  std::vector<sock_filter> program_;
+};
+
+constexpr uint32_t kX86_64 = 0xc000003e;  // AUDIT_ARCH_X86_64
+
+seccomp_data Call(int number, int argument = 0, uint64_t value = 0) {
+  seccomp_data data{};
+  data.nr = number;
+  data.arch = kX86_64;
+  data.args[argument] = value;
+  return data;
+}
+
+TEST(HostileSandbox, TheFilterThatIsInstalledIsTheProfile) {
+  if (geteuid() != 0) GTEST_SKIP() << "reading a filter back needs root";
+  if (!OnSoftwareGpu()) GTEST_SKIP() << "compares with the software GPU's profile";
+  HostileDaemon daemon;
+  HostileGuest guest(daemon);
+  ASSERT_TRUE(guest.Open()) << guest.refusal();
+  guest.RetainPrimary();
+  const pid_t worker = guest.worker().pid();
+  ASSERT_EQ(ptrace(PTRACE_SEIZE, worker, 0, 0), 0) << strerror(errno);
+  ASSERT_EQ(ptrace(PTRACE_INTERRUPT, worker, 0, 0), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(worker, &status, __WALL), worker);
+  const InstalledFilter filter(worker);
+  const int problem = errno;
+  ptrace(PTRACE_DETACH, worker, 0, 0);
+  if (!filter.Known() && (problem == EIO || problem == EINVAL || problem == EOPNOTSUPP))
+    GTEST_SKIP() << "this kernel does not show filters";
+  ASSERT_TRUE(filter.Known()) << strerror(problem);
+
+  const sandbox::Profile software = sandbox::ChooseProfile({"software", ""}, sandbox::Kind::kCuda).profile;
+  std::set<int> allowed;
+  for (const auto* profile : {sandbox::BaseProfile(), &software}) {
+    for (const auto& call : profile->calls) allowed.insert(call.call->number);
+  }
+  ASSERT_GT(allowed.size(), 40u);
+  std::set<std::string> kept;
+  for (int number = 0; number <= 470; ++number) {
+    if (allowed.contains(number)) continue;
+    for (const uint64_t value :
+         {uint64_t{0}, uint64_t{1}, uint64_t{3}, ~uint64_t{0}, uint64_t{0x100000000}}) {
+      for (int argument = 0; argument < 6; ++argument) {
+        const uint32_t action = filter.Run(Call(number, argument, value));
+        if ((action & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_ERRNO) {
+          kept.insert(sandbox::NameOfSystemCall(number));
+        } else {
+          EXPECT_EQ(action, SECCOMP_RET_KILL_PROCESS) << sandbox::NameOfSystemCall(number);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(kept, (std::set<std::string>{"clone3", "mremap"}));
+  // Arguments: what the profiles state passes, its neighbours do not, and no call takes the region's
+  // descriptor.
+  for (const int number : allowed) {
+    const sandbox::SystemCall* call = sandbox::FindSystemCall(number);
+    seccomp_data data = Call(number);
+    for (int argument = 0; argument < 6; ++argument) {
+      if ((call->descriptors >> argument & 1) == 0) continue;
+      data.args[argument] = sandbox::kRegionDescriptor;
+      EXPECT_EQ(filter.Run(data), SECCOMP_RET_KILL_PROCESS) << call->name;
+      data.args[argument] |= uint64_t{1} << 32;
+      EXPECT_EQ(filter.Run(data), SECCOMP_RET_KILL_PROCESS) << call->name;
+      data.args[argument] = 3;
+    }
+    if (call->judged == sandbox::kNoArgument) continue;
+    data.args[call->judged] = 0xdead;
+    EXPECT_EQ(filter.Run(data), SECCOMP_RET_KILL_PROCESS) << call->name;
+  }
+  seccomp_data mapping = Call(9);
+  mapping.args[2] = 3;
+  mapping.args[4] = sandbox::kRegionDescriptor;
+  EXPECT_EQ(filter.Run(mapping), SECCOMP_RET_USER_NOTIF);
+  mapping.args[2] = 7;
+  EXPECT_EQ(filter.Run(mapping), SECCOMP_RET_KILL_PROCESS);
+  seccomp_data other = Call(39);  // getpid
+  EXPECT_EQ(filter.Run(other), SECCOMP_RET_ALLOW);
+  other.arch = 0x40000003;  // AUDIT_ARCH_I386
+  EXPECT_EQ(filter.Run(other), SECCOMP_RET_KILL_PROCESS);
+  std::printf("%zu instructions, %zu calls\n", filter.size(), allowed.size());
+}
+
+}  // namespace
+}  // namespace causeway::test
