@@ -17,6 +17,7 @@ import os
 import pathlib
 import random
 import signal
+import subprocess
 import sys
 import time
 
@@ -26,6 +27,7 @@ from tenants import FIRST_STRANGER, VICTIM, Trouble, alive, wait_for
 KINDS = ["launches", "memory", "compile", "copies", "objects", "images", "hold", "once"]
 MEMORY_MIB = 64  # that one guest holds at most, so that all have room
 LONGEST_S = 0.8
+OWN_SHM = "CAUSEWAY_STORM_SHM"
 SETTINGS = "spare_workers = 2\nmax_sessions = 64\nlocal_region_mib = 256\n"
 
 
@@ -60,6 +62,21 @@ def memory_files(pids):
     return len(found)
 
 
+def take_own_shm():
+    """Begins again with a /dev/shm of its own, where this host allows that: others' programs come and go in the common one."""
+    if os.environ.get(OWN_SHM) == "wanted":
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)
+        os.environ[OWN_SHM] = "there"
+    elif OWN_SHM not in os.environ and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0:
+        os.environ[OWN_SHM] = "wanted"
+        os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
+
+
+def shared_files():
+    """Names in /dev/shm, where they are this storm's alone."""
+    return sorted(name for name in os.listdir("/dev/shm") if "causeway" in name) if os.environ.get(OWN_SHM) == "there" else []
+
+
 class Storm:
     def __init__(self, given, seed):
         self.given = given
@@ -82,7 +99,7 @@ class Storm:
                 "descriptors of the daemon": self.tenants.descriptors(),
                 "memory files": memory_files(ours | {self.tenants.daemon.pid}),
                 "processes on the device": len(self.tenants.device_processes()),
-                "files in /dev/shm": sorted(name for name in os.listdir("/dev/shm") if "causeway" in name)}
+                "files in /dev/shm": shared_files()}
 
     def await_state(self, wanted):
         now = {}
@@ -176,7 +193,7 @@ class Storm:
         try:
             others.start_daemon(SETTINGS)
             victim = tenants.Victim(others, self.random.randrange(1000), words=4096)
-            shared = sorted(os.listdir("/dev/shm"))
+            shared = shared_files()
             for number in range(self.given.daemons):
                 self.one_daemon(number)
                 if (number + 1) % 50 == 0:
@@ -188,7 +205,7 @@ class Storm:
             if last.returncode != 0:
                 raise Trouble(f"a program after {self.given.daemons} killed daemons: {text}")
             self.tenants.stop_daemon()  # which clears up after those before it
-            left = [name for name in sorted(os.listdir("/dev/shm")) if "causeway" in name and name not in shared]
+            left = [name for name in shared_files() if name not in shared]
             if left:
                 raise Trouble(f"killed daemons have left in /dev/shm: {left}")
             self.expect_unharmed(victim)
@@ -230,6 +247,7 @@ def main():
     if os.geteuid() != 0:
         print("kill_storm.py: left out: it needs root, to be several users")
         return 77
+    take_own_shm()
     storm = Storm(given, tenants.seed_of(given.seed))
     begun = time.monotonic()
     try:
