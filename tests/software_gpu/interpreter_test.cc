@@ -2,6 +2,7 @@
 // The PTX interpreter runs nvcc's code for ordinary kernels; results are compared with the host's.
 #include "tests/software_gpu/interpreter_test.h"
 
+#include <algorithm>
 #include <random>
 
 namespace causeway::software_gpu::test {
