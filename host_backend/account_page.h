@@ -67,7 +67,7 @@ class AccountPage {
   std::atomic<uint64_t> places_[kAccountDevices];  // 64 bits of the UUID's hash; 0: free
   std::atomic<uint32_t> reserving_;                // cell + 1; 0: nobody
   std::atomic<uint32_t> cell_count_;               // cells from here on were never opened
-  uint64_t padding_[6];
+  [[maybe_unused]] uint64_t padding_[6];
   AccountCell cells_[kAccountCells];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
