@@ -17,6 +17,7 @@
 #include "ivshmem_ring/record.h"
 #include "ivshmem_ring/ring.h"
 #include "ivshmem_ring/ring_transport.h"
+#include "ivshmem_ring/waiter.h"
 
 namespace causeway::test {
 namespace {
@@ -85,7 +86,7 @@ bool HostileGuest::Open(const Options& options) {
   RingClientOptions ring;
   ring.slot = base_ + SlotOffset(0);
   ring.futex = true;
-  ring.loss = [this] { return Lives() ? std::string() : std::string("the session is over"); };
+  ring.loss = [this] { return Lives() && !IsOverdue() ? std::string() : std::string("the session is over"); };
   transport_ = std::make_unique<RingClient>(std::move(ring));
   FindWorker(before);
   return !options.agree || AgreeOnAddresses(window_) == CUDA_SUCCESS;
@@ -164,7 +165,11 @@ Answer HostileGuest::Await(uint32_t channel) {
   Answer answer;
   RecordHeader header;
   std::span<const std::byte> reply;
+  awaited_since_us_[channel] = NowUs();
   if (transport_ != nullptr) reply = transport_->AwaitReply(channel);
+  EXPECT_FALSE(IsOverdue()) << "no answer on channel " << channel << " in " << kAnswerLimitUs / 1'000'000
+                            << " s";
+  awaited_since_us_[channel] = 0;
   if (reply.size() < sizeof header) {
     answer.lost = true;
     return answer;
@@ -226,6 +231,14 @@ uint64_t HostileGuest::AllocateDevice(uint64_t bytes) {
   const Answer answer = Call(Op::cuMemAlloc_v2, Pack(bytes));
   EXPECT_TRUE(answer.ok()) << "device memory: " << answer.result;
   return answer.Get<uint64_t>();
+}
+
+bool HostileGuest::IsOverdue() const {
+  const uint64_t now = NowUs();
+  for (const auto& since : awaited_since_us_) {
+    if (since != 0 && now - since > kAnswerLimitUs) return true;
+  }
+  return false;
 }
 
 bool HostileGuest::Lives() {

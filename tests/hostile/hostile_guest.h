@@ -15,7 +15,7 @@
 #pragma once
 #include <sys/socket.h>
 
-#include <array>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -165,6 +165,11 @@ class HostileGuest {
   TcpClient* tcp_ = nullptr;
   WorkerView worker_;
   std::string refusal_;
+  // No answer is waited for longer over shared memory: a worker that hangs is a failure, not a test that
+  // does.
+  static constexpr uint64_t kAnswerLimitUs = 60'000'000;
+  std::atomic<uint64_t> awaited_since_us_[kChannelCount] = {};
+  bool IsOverdue() const;
 };
 
 }  // namespace causeway::test

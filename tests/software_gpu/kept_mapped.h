@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory is unmapped when it is freed, while a copy that was checked before may only be about to touch it.
+// Managed memory is unmapped when it is freed, while a copy that was checked before may only be about to
+// touch it.
 #pragma once
 #include <shared_mutex>
 
