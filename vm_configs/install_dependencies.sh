@@ -19,7 +19,7 @@ packages() {
     universal-ctags python3 python3-pip ca-certificates \
     libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev libzstd-dev liblz4-dev libseccomp-dev libssl-dev \
     libgtest-dev libbenchmark-dev \
-    qemu-system-x86 ovmf busybox-static cpio kmod zstd libvirt-clients libxml2-utils
+    qemu-system-x86 ovmf busybox-static cpio kmod zstd systemd libvirt-clients libxml2-utils
   case "$1" in
     debian) printf '%s\n' linux-image-amd64 linux-headers-amd64 ;;
     ubuntu) printf '%s\n' linux-image-generic linux-headers-generic ;;

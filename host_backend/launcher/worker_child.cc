@@ -5,6 +5,7 @@
 #include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -47,12 +48,28 @@ bool ReplaceSharedMemory(const char* folder) {
                nullptr) == 0;
 }
 
-// All but what it takes to become the user of a session's scope.
+// All but what it takes to become the user of a session's scope. Until then it is root without root's rights,
+// because the kernel takes the rights from all threads of a process that ceases to be root.
 void KeepFewCapabilities() {
+  if (geteuid() != 0) {
+    // Where the daemon is no root, but has the right to make others any user. Where not, nothing happens.
+    [[maybe_unused]] const long group = syscall(SYS_setresgid, 0, 0, 0);
+    [[maybe_unused]] const long user = syscall(SYS_setresuid, 0, 0, 0);
+  }
   for (int capability = 0; capability < 64; ++capability) {
     if (capability != CAP_SETUID && capability != CAP_SETGID) prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
   }
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  // With no_new_privs the program gets no more than is left here.
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  if (syscall(SYS_capget, &header, data) == 0) {
+    const uint32_t kept = data[0].permitted & (1u << CAP_SETUID | 1u << CAP_SETGID);
+    data[0] = {kept, kept, 0};
+    data[1] = {};
+    syscall(SYS_capset, &header, data);
+  }
 }
 
 }  // namespace
@@ -68,6 +85,9 @@ void BecomeWorker(const ChildPlan& plan) {
     }
   }
   KeepFewCapabilities();
+  // The kernel forgets this with the user.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(kExecFailed);
   // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
 #ifndef __SANITIZE_THREAD__  // TSan does not start with that layout
   personality(ADDR_COMPAT_LAYOUT);
