@@ -88,7 +88,7 @@ void BecomeWorker(const ChildPlan& plan) {
   // The kernel forgets this with the user.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(kExecFailed);
-  // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
+    // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
 #ifndef __SANITIZE_THREAD__  // TSan does not start with that layout
   personality(ADDR_COMPAT_LAYOUT);
 #endif
