@@ -40,6 +40,7 @@ struct causeway_slot {
 	enum causeway_slot_state state;
 	u32 session; /* of the newest open(); 24 bits, never 0 */
 	u32 granules; /* owned, whether in use or freed */
+	kuid_t user; /* of the newest open() */
 };
 
 struct causeway {

@@ -20,6 +20,10 @@ static unsigned int slot_quota_percent = 100;
 module_param(slot_quota_percent, uint, 0644);
 MODULE_PARM_DESC(slot_quota_percent, "Most of the region's slices that one process may own, in percent (default 100)");
 
+static unsigned int user_slot_percent = 90;
+module_param(user_slot_percent, uint, 0644);
+MODULE_PARM_DESC(user_slot_percent, "Most of the region's slots that processes of one user may have at once, in percent; below 100 one slot at least is left to others, and root may have all (default 90)");
+
 static u32 causeway_next_session(u32 session)
 {
 	session = (session + 1) & 0xffffff;
@@ -122,9 +126,37 @@ void causeway_begin_life(struct causeway *cw)
 	smp_store_release(&guest->epoch, cw->guest_epoch);
 }
 
+/*
+ * `lock` held. 0, or -EBUSY: the caller's user has as many slots as one user may, so that others find one. -EAGAIN:
+ * some of them are dying. The uid is the file system's of the opening process, which is what may open the device.
+ */
+static int causeway_check_user(const struct causeway *cw, kuid_t user)
+{
+	u32 percent = min(READ_ONCE(user_slot_percent), 100U);
+	u32 most = cw->slot_count * percent / 100, used = 0, slot;
+	bool dying = false;
+
+	if (percent == 100 || uid_eq(user, GLOBAL_ROOT_UID))
+		return 0;
+	most = clamp(most, 1U, max(cw->slot_count - 1, 1U));
+	for (slot = 0; slot < cw->slot_count; slot++) {
+		const struct causeway_slot *s = &cw->slot[slot];
+
+		if (s->state == CAUSEWAY_SLOT_FREE || !uid_eq(s->user, user))
+			continue;
+		used++;
+		dying = dying || s->state == CAUSEWAY_SLOT_DYING;
+	}
+	if (used < most)
+		return 0;
+	return dying ? -EAGAIN : -EBUSY;
+}
+
 /* `lock` held. -EAGAIN: waiting may help. */
 static int causeway_try_reserve(struct causeway *cw, struct causeway_file *cf)
 {
+	kuid_t user = current_fsuid();
+	int error;
 	u32 slot;
 
 	if (cw->gone)
@@ -140,11 +172,15 @@ static int causeway_try_reserve(struct causeway *cw, struct causeway_file *cf)
 		cw->acknowledged = true;
 	}
 	causeway_reclaim_closed(cw);
+	error = causeway_check_user(cw, user);
+	if (error)
+		return error;
 	for (slot = 0; slot < cw->slot_count; slot++) {
 		struct causeway_slot *s = &cw->slot[slot];
 
 		if (s->state != CAUSEWAY_SLOT_FREE)
 			continue;
+		s->user = user;
 		s->state = CAUSEWAY_SLOT_RESERVED;
 		s->session = causeway_next_session(s->session);
 		cf->slot = slot;

@@ -88,6 +88,7 @@ void TestStress();
 void TestSpeed();
 void TestUnbindStorm();
 void TestQuota();
+void TestUserSlots();
 void TestUnbind();
 void TestRefusals();
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "tests/vm/module_device.h"
@@ -156,6 +159,59 @@ void TestQuota() {
     Check(second.AllocSlices(half, &first) == 0, "another process has a quota of its own");
   }
   Check(WriteFile(kQuota, "100"), "reset the quota");
+}
+
+// A process of user `uid` that holds as many slots as it gets until `end` is written to; it tells how many.
+int HoldSlots(uint32_t uid, volatile int* got, volatile bool* end) {
+  return InChild([=] {
+    Check(setuid(uid) == 0, "become another user");
+    std::vector<std::unique_ptr<Device>> devices;
+    do {
+      devices.push_back(std::make_unique<Device>(O_NONBLOCK));
+    } while (devices.back()->ok());
+    Check(devices.back()->open_errno() == EBUSY, "no further slot is EBUSY");
+    *got = static_cast<int>(devices.size()) - 1;
+    while (!*end) SleepMs(10);
+  });
+}
+
+// One user cannot keep the others out, and root can use what is left.
+void TestUserSlots() {
+  constexpr char kPercent[] = "/sys/module/causeway/parameters/user_slot_percent";
+  constexpr uint32_t kGpu1 = 1001, kGpu2 = 1002;
+  struct Shared {
+    volatile int first = -1, second = -1;
+    volatile bool end = false;
+  };
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  Check(page != MAP_FAILED, "a shared page");
+  auto* shared = new (page) Shared;
+  uint32_t slots = 0;
+  SleepMs(1000);  // what earlier tests left is closed by then
+  {
+    Device device;
+    slots = device.info().slot_count;
+  }
+  Check(slots >= 4, "a region of some slots");
+  Check(chmod("/dev/causeway", 0666) == 0, "open the device to both users");
+  Check(WriteFile(kPercent, "50"), "set the user's part");
+  const int first = HoldSlots(kGpu1, &shared->first, &shared->end);
+  while (shared->first < 0 && kill(first, 0) == 0) SleepMs(10);
+  const int second = HoldSlots(kGpu2, &shared->second, &shared->end);
+  while (shared->second < 0 && kill(second, 0) == 0) SleepMs(10);
+  Check(shared->first == static_cast<int>(slots / 2), "half of the slots: " + std::to_string(shared->first));
+  Check(shared->second == static_cast<int>(slots / 2), "the other half: " + std::to_string(shared->second));
+  shared->end = true;
+  Join(first);
+  Join(second);
+  Check(WriteFile(kPercent, "90"), "reset the user's part");
+  {
+    std::vector<std::unique_ptr<Device>> all;
+    for (uint32_t i = 0; i < slots; ++i) all.push_back(std::make_unique<Device>());
+    Check(all.back()->ok(), "root may have all slots");
+  }
+  Check(chmod("/dev/causeway", 0660) == 0, "close the device again");
+  munmap(page, 4096);
 }
 
 void TestRefusals() {

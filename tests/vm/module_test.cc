@@ -15,11 +15,22 @@ struct Test {
 };
 
 constexpr Test kTests[] = {
-    {"mappings", TestMappings}, {"slices", TestSlices},        {"two_processes", TestTwoProcesses},
-    {"fork", TestFork},         {"killed", TestKilledProcess}, {"quarantine", TestQuarantine},
-    {"slots", TestAllSlots},    {"remap", TestRemap},          {"wipe", TestWipe},
-    {"stress", TestStress},     {"speed", TestSpeed},          {"unbind", TestUnbind},
-    {"refusals", TestRefusals}, {"quota", TestQuota},          {"unbind_storm", TestUnbindStorm},
+    {"mappings", TestMappings},
+    {"slices", TestSlices},
+    {"two_processes", TestTwoProcesses},
+    {"fork", TestFork},
+    {"killed", TestKilledProcess},
+    {"quarantine", TestQuarantine},
+    {"slots", TestAllSlots},
+    {"remap", TestRemap},
+    {"wipe", TestWipe},
+    {"stress", TestStress},
+    {"speed", TestSpeed},
+    {"unbind", TestUnbind},
+    {"refusals", TestRefusals},
+    {"quota", TestQuota},
+    {"unbind_storm", TestUnbindStorm},
+    {"user_slots", TestUserSlots},
 };
 
 }  // namespace
