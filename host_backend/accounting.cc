@@ -119,6 +119,11 @@ void Accounting::DropRange(ChargeSpace space, uint64_t first, uint64_t count) {
   holdings_.erase(begin, end);
 }
 
+uint64_t Accounting::OwnOnDevice(int device) const {
+  const int place = Place(device);
+  return place < 0 ? 0 : page_->cell(cell_).on_device[place].load(std::memory_order_relaxed);
+}
+
 void Accounting::ContextBegins(CUcontext context) {
   const std::lock_guard lock(mutex_);
   contexts_.insert(context);

@@ -38,7 +38,17 @@ class Charge {
 using ChargeRef = std::shared_ptr<const Charge>;
 
 // What a charge is held for; values of different spaces may be equal.
-enum class ChargeSpace : uint32_t { kAddress, kArray, kAllocation, kMapping, kImage, kArena };
+enum class ChargeSpace : uint32_t {
+  kAddress,
+  kArray,
+  kAllocation,
+  kMapping,
+  kImage,
+  kArena,
+  kModule,   // what a module or library takes beyond its image
+  kContext,  // what a context that the program made takes
+  kLimit,    // stacks and heaps of a context: its address and the limit's number
+};
 
 // One thing that holds memory. It ends with `context`, or with the primary context of `device`, unless that
 // is kNoDevice.
@@ -101,6 +111,9 @@ class Accounting {
   // Takes over what pools and graphs hold now.
   void Refresh();
 
+  // What this session holds on the device, of all that is counted.
+  uint64_t OwnOnDevice(int device) const;
+
   // What the VM may know of a device's memory.
   void LimitInfo(CUdevice device, size_t* free, size_t* total);
   uint64_t TotalBytes(uint64_t bytes) const;
@@ -161,6 +174,16 @@ Accounting& TheAccounting();
 
 // Counts what the driver's rows take and give.
 void AccountMemory(Driver& driver);
+// host_backend/accounting_driver.cc: memory that no argument tells of, under a limit. Loads a module, and
+// counts in *charge what it takes beyond its image, if that is more than a little; CUDA_ERROR_OUT_OF_MEMORY,
+// and nothing is loaded, where that is over the limit. `undo` takes back what `load` has done.
+CUresult LoadMeasured(uint64_t image_bytes, const std::function<CUresult()>& load,
+                      const std::function<void()>& undo, ChargeRef* charge);
+// The same of a context on `device`, which is current afterwards.
+CUresult CreateMeasured(CUdevice device, const std::function<CUresult()>& create,
+                        const std::function<void()>& undo, ChargeRef* charge);
+// cuCtxSetLimit counts what the driver may take for it.
+void AccountLimits(Driver& driver);
 // The driver's own function of a row; null where it has none.
 void (*UncountedRow(Op op))();
 

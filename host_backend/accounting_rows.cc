@@ -301,7 +301,11 @@ CUresult GraphMemTrim(CUdevice device) {
 // ---- modules ----
 
 CUresult ModuleUnload(CUmodule module) {
-  return GiveBack(ChargeSpace::kImage, KeyOf(module), [&] { return ORIGINAL(cuModuleUnload)(module); });
+  const Holding memory = TheAccounting().Take(ChargeSpace::kModule, KeyOf(module));
+  const CUresult result =
+      GiveBack(ChargeSpace::kImage, KeyOf(module), [&] { return ORIGINAL(cuModuleUnload)(module); });
+  if (result != CUDA_SUCCESS) TheAccounting().PutBack(ChargeSpace::kModule, KeyOf(module), memory);
+  return result;
 }
 
 // ---- what the program is told ----
@@ -356,6 +360,7 @@ void AccountMemory(Driver& driver) {
   count(Op::cuDeviceGraphMemTrim, &GraphMemTrim);
   count(Op::cuModuleUnload, &ModuleUnload);
   count(Op::cuMemGetInfo_v2, &GetInfo);
+  AccountLimits(driver);
 }
 
 }  // namespace causeway::host

@@ -98,8 +98,18 @@ CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
   CUcontext context = nullptr, previous = nullptr;
   Driver& driver = TheDriver();
   driver.cuCtxGetCurrent(&previous);
-  if (const CUresult result = Create(body, affinities, &context)) return result;
+  ChargeRef charge;
+  const CUresult created = CreateMeasured(
+      body.device, [&] { return Create(body, affinities, &context); },
+      [&] { driver.cuCtxDestroy_v2(context); }, &charge);
+  if (created != CUDA_SUCCESS) {
+    driver.cuCtxSetCurrent(previous);
+    return created;
+  }
   TheAccounting().ContextBegins(context);
+  // It ends with the context, which is current.
+  if (charge != nullptr)
+    TheAccounting().Hold(ChargeSpace::kContext, reinterpret_cast<uint64_t>(context), std::move(charge), true);
   driver.cuCtxSetCurrent(previous);  // each message brings its own current context
   session.Bind(HandleKind::kContext, body.context, context, request.out);
   if (const CUresult restored = session.ContextBegins(context)) return restored;

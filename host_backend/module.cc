@@ -27,6 +27,7 @@ struct Image {
   ImageBytes bytes;                 // of options and image, unless
   std::unique_ptr<KeptImage> kept;  // the image lies here
   uint64_t own_bytes = 0;           // that this session sent
+  uint64_t total_bytes = 0;         // whoever sent it
   std::vector<const void*> parts;
   FatbinWrapper wrapper;
 
@@ -40,6 +41,7 @@ struct Image {
 // The image in `bytes`, whose parts stay where they are.
 CUresult TakeImage(Session& session, std::span<const std::byte> bytes, Image* image) {
   const std::byte* at = bytes.data();
+  image->total_bytes = bytes.size();
   ImageHeader header;
   if (bytes.size() < sizeof header) return CUDA_ERROR_INVALID_IMAGE;
   std::memcpy(&header, at, sizeof header);
@@ -101,6 +103,12 @@ void ReplyOutputs(Session& session, Request& request, const JitOptions& options)
   request.out.Put(LoadReply{left.size(), ImageAnswer::kLoaded, 0});
 }
 
+// Of one that is in no account yet.
+void Unload(CUmodule module) {
+  if (auto* unload = reinterpret_cast<decltype(&::cuModuleUnload)>(UncountedRow(Op::cuModuleUnload)))
+    unload(module);
+}
+
 // The bytes that were sent to be loaded, not those that another session did; what the driver makes of them on
 // the device it does not say.
 void CountImage(void* loaded, const Image& image, bool in_context) {
@@ -117,12 +125,20 @@ CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
   if (const CUresult result = TakeLoad(session, request, &body, &options, &image)) return result;
   CUmodule module = nullptr;
   options.Mark();
-  const CUresult result = TheDriver().cuModuleLoadDataEx(&module, image.driver_view(), options.count(),
-                                                         options.options(), options.values());
+  ChargeRef charge;
+  const CUresult result = LoadMeasured(
+      image.total_bytes,
+      [&] {
+        return TheDriver().cuModuleLoadDataEx(&module, image.driver_view(), options.count(),
+                                              options.options(), options.values());
+      },
+      [&] { Unload(module); }, &charge);
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
   session.Bind(HandleKind::kModule, body.handle, module, request.out);
   CountImage(module, image, true);
+  if (charge != nullptr)
+    TheAccounting().Hold(ChargeSpace::kModule, reinterpret_cast<uint64_t>(module), std::move(charge), true);
   return request.out.error();
 }
 
@@ -137,13 +153,20 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
   void* yes = reinterpret_cast<void*>(uintptr_t{1});
   CUlibrary library = nullptr;
   options.Mark();
-  const CUresult result =
-      TheDriver().cuLibraryLoadData(&library, image->driver_view(), options.options(), options.values(),
-                                    options.count(), &preserved, &yes, 1);
+  ChargeRef charge;
+  const CUresult result = LoadMeasured(
+      image->total_bytes,
+      [&] {
+        return TheDriver().cuLibraryLoadData(&library, image->driver_view(), options.options(),
+                                             options.values(), options.count(), &preserved, &yes, 1);
+      },
+      [&] { TheDriver().cuLibraryUnload(library); }, &charge);
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
   session.Bind(HandleKind::kLibrary, body.handle, library, request.out);
   CountImage(library, *image, false);
+  if (charge != nullptr)
+    TheAccounting().Hold(ChargeSpace::kModule, reinterpret_cast<uint64_t>(library), std::move(charge), false);
   session.Keep(body.handle, image);
   return request.out.error();
 }
@@ -157,6 +180,7 @@ CUresult Serve_cuLibraryUnload(Session& session, Request& request) {
     session.Unbind(wire);
     session.Drop(wire);
     TheAccounting().Take(ChargeSpace::kImage, reinterpret_cast<uint64_t>(library));
+    TheAccounting().Take(ChargeSpace::kModule, reinterpret_cast<uint64_t>(library));
   }
   return result;
 }

@@ -33,6 +33,8 @@ struct NvmlLibrary {
 
   // Opens and initialises it. "" or one sentence.
   std::string Open(const std::string& path);
+  // All of the host; empty where they cannot be had.
+  std::vector<nvml::ProcessV2> ProcessesOf(nvml::DeviceHandle device, nvml::ProcessMode mode) const;
 
  private:
   void FindPrivateTable(void* library);
@@ -78,6 +80,12 @@ class NvmlHost {
 
 // Which of `uuids` a value of CUDA_VISIBLE_DEVICES leaves, as positions in their order; null leaves all.
 std::vector<size_t> VisibleDevices(const char* value, const std::vector<std::string>& uuids);
+
+// The whole life of the worker that watches memory for the daemon (WorkerMemoryUse); it has no session.
+int RunMemoryWatch(int control, const std::string& library);
+
+// "GPU-" and 16 bytes in hexadecimal, with hyphens between some. False: it is something else.
+bool ReadUuid(const char* text, char bytes[16]);
 
 // The worker's whole life where its session is one of management.
 int RunManagementWorker(int control, const std::string& library, bool all_devices,

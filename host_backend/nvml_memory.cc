@@ -12,9 +12,6 @@ namespace causeway::host {
 using nvml::ProcessMode;
 using nvml::Return;
 
-namespace {
-
-// "GPU-" and 16 bytes in hexadecimal, with hyphens between some.
 bool ReadUuid(const char* text, char bytes[16]) {
   int digits = 0;
   for (const char* at = std::strchr(text, '-'); at != nullptr && *at != '\0'; ++at) {
@@ -30,10 +27,8 @@ bool ReadUuid(const char* text, char bytes[16]) {
   return digits == 32;
 }
 
-}  // namespace
-
-std::vector<nvml::ProcessV1> NvmlHost::TenantsProcesses(nvml::DeviceHandle device, ProcessMode mode) {
-  auto* const list = library_.processes[static_cast<size_t>(mode)];
+std::vector<nvml::ProcessV2> NvmlLibrary::ProcessesOf(nvml::DeviceHandle device, ProcessMode mode) const {
+  auto* const list = processes[static_cast<size_t>(mode)];
   if (list == nullptr) return {};
   std::vector<nvml::ProcessV2> all(256);
   for (int tries = 0; tries < 4; ++tries) {
@@ -44,8 +39,13 @@ std::vector<nvml::ProcessV1> NvmlHost::TenantsProcesses(nvml::DeviceHandle devic
       continue;
     }
     all.resize(result == Return::kSuccess ? std::min<size_t>(count, all.size()) : 0);
-    break;
+    return all;
   }
+  return {};
+}
+
+std::vector<nvml::ProcessV1> NvmlHost::TenantsProcesses(nvml::DeviceHandle device, ProcessMode mode) {
+  const std::vector<nvml::ProcessV2> all = library_.ProcessesOf(device, mode);
   std::vector<nvml::ProcessV1> own;
   for (const WorkerPeer& peer : peers_()) {
     const auto found = std::find_if(all.begin(), all.end(), [&](const nvml::ProcessV2& process) {

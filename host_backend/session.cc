@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ivshmem_ring/op_name.h"
@@ -387,10 +388,14 @@ void Session::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
   if (!handles_.Bind(kind, wire, value, OwnerOf(kind))) w.Fail(InvalidHandleError(kind));
 }
 
+// A session keeps as much of what it sent in pieces as its VM has given of its memory, 1 GiB at least:
+// NVIDIA's largest library is 0.7 GiB.
 bool Session::TakeBlobRoom(uint64_t bytes) {
+  constexpr uint64_t kLeast = uint64_t{1} << 30;
+  const uint64_t most = std::clamp(region_.bytes, kLeast, kMaxBlobBytes);
   uint64_t taken = blob_bytes_.load();
   do {
-    if (bytes > kMaxBlobBytes - taken) return false;
+    if (taken > most || bytes > most - taken) return false;
   } while (!blob_bytes_.compare_exchange_weak(taken, taken + bytes));
   return true;
 }

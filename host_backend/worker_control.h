@@ -31,6 +31,16 @@ struct WorkerReady {
 };
 static_assert(sizeof(WorkerReady) == 768);
 
+// Of a worker that was started with --watch-memory, several times a second: what NVML says that a process of
+// this host holds on one device, and after the last of a round pid 0 with the number of them in `bytes`.
+struct WorkerMemoryUse {
+  uint32_t pid;
+  uint32_t reserved;
+  uint64_t bytes;
+  uint8_t uuid[16];
+};
+static_assert(sizeof(WorkerMemoryUse) == 32);
+
 // The worker has given up what it had. With the descriptor on which the kernel asks about calls (seccomp's
 // listener), where there is one.
 struct WorkerConfined {

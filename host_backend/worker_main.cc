@@ -258,9 +258,12 @@ int main(int argc, char** argv) {
   app.add_option("--cache", options.cache, "folder below which the driver may keep compiled kernels");
   app.add_option("--sandbox", sandbox,
                  "enforce, report or learn: what becomes of calls outside of the profile");
+  bool watch_memory = false;
+  app.add_flag("--watch-memory", watch_memory, "with --management: tell the daemon what each process holds");
   app.add_flag("--all-devices", all_devices, "NVML also shows what CUDA_VISIBLE_DEVICES hides");
   CLI11_PARSE(app, argc, argv);
   options.mode = causeway::sandbox::ModeOf(sandbox);
+  if (watch_memory) return causeway::host::RunMemoryWatch(control, management);
   if (!management.empty())
     return causeway::host::RunManagementWorker(control, management, all_devices, options);
   return causeway::host::Run(control, driver, options);

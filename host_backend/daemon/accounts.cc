@@ -24,6 +24,7 @@ Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_b
     if (page == nullptr) return Error{"The session cannot be counted: " + error + "."};
     page->Begin(limit_bytes);
     found = accounts_.try_emplace(scope, std::move(memory), page).first;
+    found->second.limit_bytes = limit_bytes;
   }
   Account& account = found->second;
   const auto free = std::find(account.taken.begin(), account.taken.end(), false);
@@ -54,10 +55,24 @@ MemoryBytes Accounts::Held(const Seat& seat) const {
   return bytes;
 }
 
+uint64_t Accounts::OnDevice(const Seat& seat, const std::array<uint8_t, 16>& uuid) const {
+  const auto found = accounts_.find(seat.scope);
+  if (!seat.taken() || found == accounts_.end()) return 0;
+  char bytes[16];
+  std::copy(uuid.begin(), uuid.end(), bytes);
+  const int place = found->second.page->PlaceOf(bytes);
+  return place < 0 ? 0 : found->second.page->cell(seat.cell).on_device[place].load();
+}
+
+uint64_t Accounts::LimitOf(const Seat& seat) const {
+  const auto found = accounts_.find(seat.scope);
+  return seat.taken() && found != accounts_.end() ? found->second.limit_bytes : 0;
+}
+
 std::vector<AccountStatus> Accounts::Status() const {
   std::vector<AccountStatus> all;
   for (const auto& [scope, account] : accounts_) {
-    AccountStatus status{scope, account.sessions, account.page->limit_bytes(), {}, 0, 0};
+    AccountStatus status{scope, account.sessions, account.limit_bytes, {}, 0, 0};
     for (uint32_t kind = 0; kind < kMemoryKinds; ++kind)
       status.bytes[kind] = account.page->OfKind(MemoryKind(kind));
     for (uint32_t place = 0; place < kAccountDevices; ++place)

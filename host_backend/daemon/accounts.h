@@ -41,6 +41,9 @@ class Accounts {
   void Leave(const Seat& seat);
 
   MemoryBytes Held(const Seat& seat) const;
+  // On the GPU with that UUID; the scope's limit on each GPU, 0: none.
+  uint64_t OnDevice(const Seat& seat, const std::array<uint8_t, 16>& uuid) const;
+  uint64_t LimitOf(const Seat& seat) const;
   std::vector<AccountStatus> Status() const;
 
  private:
@@ -50,7 +53,8 @@ class Accounts {
     ~Account();
     UniqueFd descriptor;
     AccountPage* page;
-    std::vector<bool> taken;  // cells
+    std::vector<bool> taken;   // cells
+    uint64_t limit_bytes = 0;  // the page's own is for the workers, who can write it
     uint32_t sessions = 0;
   };
   std::map<std::string, Account> accounts_;

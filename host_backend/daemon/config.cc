@@ -18,6 +18,10 @@ namespace causeway::daemon {
 namespace {
 
 constexpr size_t kMaxSocketPathBytes = 107;
+constexpr uint32_t kNotConfigured = ~uint32_t{0};
+// Where the configuration does not say otherwise.
+constexpr uint32_t kDefaultGuarantee = 2;  // sessions of a VM
+constexpr uint32_t kReservedPart = 8;      // of max_sessions: one in so many is for users and peers
 
 struct BadValue {
   toml::source_position where;
@@ -118,10 +122,15 @@ LogLevel Level(TableReader& reader, std::string_view key, const std::string& tex
   reader.Fail(*reader.Take(key), key, "must be debug, info, warning or error, but is \"" + text + "\"");
 }
 
-// The keys `prefix`device_memory_mib and `prefix`gpus.
+// The keys `prefix`device_memory_mib, `prefix`gpus and those of HostShare.
 GpuShare ReadShare(TableReader& reader, const std::string& prefix) {
   GpuShare share;
   share.device_memory_mib = reader.Number(prefix + "device_memory_mib", 1, kMaxDeviceMemoryMib).value_or(0);
+  HostShare& host = share.host;
+  host.memory_mib = reader.Number(prefix + "host_memory_mib", 64, kMaxDeviceMemoryMib).value_or(0);
+  host.threads = uint32_t(reader.Number(prefix + "max_threads", 16, 1u << 22).value_or(host.threads));
+  host.cpu_weight = uint32_t(reader.Number(prefix + "cpu_weight", 1, 10'000).value_or(host.cpu_weight));
+  host.cpu_percent = uint32_t(reader.Number(prefix + "cpu_percent", 1, 1'000'000).value_or(0));
   const std::string key = prefix + "gpus";
   const toml::node* node = reader.Take(key);
   if (node == nullptr) return share;
@@ -174,6 +183,9 @@ VmConfig ReadVm(const toml::table& table) {
   CheckRegionMib(reader, "region_mib", vm.region_mib);
   vm.region_group = reader.String("region_group").value_or("");
   vm.max_sessions = uint32_t(reader.Number("max_sessions", 1, kMaxSlots).value_or(vm.max_sessions));
+  // Without the key ShareOutSessions decides.
+  vm.guaranteed_sessions =
+      uint32_t(reader.Number("guaranteed_sessions", 0, vm.max_sessions).value_or(kNotConfigured));
   vm.share = ReadShare(reader, "");
   reader.RefuseUnknownKeys();
   return vm;
@@ -236,8 +248,42 @@ void ReadTcp(TableReader& outer, Config& config) {
                 "is not a loopback address: the connection is neither encrypted nor authenticated; "
                 "use 127.0.0.1, or set allow_plaintext_remote = true on a network that you trust");
   }
-  config.tcp = {address, uint16_t(std::stoul(port)), ReadShare(reader, "")};
+  config.tcp = {address, uint16_t(std::stoul(port)),
+                uint32_t(reader.Number("max_sessions", 1, kMaxSessions).value_or(config.max_sessions)),
+                ReadShare(reader, "")};
   reader.RefuseUnknownKeys();
+}
+
+// Every configured VM can start, whatever the others do; so what is guaranteed is at most what there is.
+void ShareOutSessions(TableReader& reader, Config& config) {
+  const auto reserved = reader.Number("reserved_sessions", 0, config.max_sessions);
+  uint64_t demanded = 0;
+  uint32_t silent = 0;
+  for (const VmConfig& vm : config.vms) {
+    if (vm.guaranteed_sessions == kNotConfigured) {
+      ++silent;
+    } else {
+      demanded += vm.guaranteed_sessions;
+    }
+  }
+  demanded += reserved.value_or(0);
+  if (demanded > config.max_sessions) {
+    const toml::node* node = reader.Take("vm");
+    reader.Fail(node != nullptr ? *node : *reader.Take("reserved_sessions"), "guaranteed_sessions",
+                "and reserved_sessions are " + std::to_string(demanded) + " together, more than the " +
+                    std::to_string(config.max_sessions) + " of max_sessions; raise max_sessions");
+  }
+  const auto free = uint32_t(config.max_sessions - demanded);
+  for (VmConfig& vm : config.vms) {
+    if (vm.guaranteed_sessions == kNotConfigured)
+      vm.guaranteed_sessions = std::min({kDefaultGuarantee, free / (silent + 1), vm.max_sessions});
+  }
+  config.reserved_sessions =
+      reserved.value_or(std::min(config.max_sessions / kReservedPart, free / (silent + 1)));
+  config.local_max_sessions =
+      uint32_t(reader.Number("local_max_sessions", 1, kMaxSessions).value_or(config.max_sessions));
+  config.guaranteed_spares = uint32_t(
+      reader.Number("guaranteed_spares", 0, kMaxSpareWorkers).value_or(config.vms.size() >= 2 ? 1 : 0));
 }
 
 // A driver library that is named by its path has its management library in the same folder.
@@ -277,7 +323,9 @@ Config ReadConfig(const toml::table& table) {
   config.worker_users = ReadWorkerUsers(reader, config.worker_users);
   if (auto level = reader.String("log_level")) config.log_level = Level(reader, "log_level", *level);
   config.log_file = reader.String("log_file").value_or("");
+  config.admin_group = reader.String("admin_group").value_or("");
   ReadVms(reader, config);
+  ShareOutSessions(reader, config);
   ReadTcp(reader, config);
   reader.RefuseUnknownKeys();
   return config;

@@ -29,11 +29,15 @@ Daemon::Daemon(const Config& config)
       pool_(loop_,
             WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library,
                           config_.nvml_shows_all, SandboxMode()},
-            config_.spare_workers, config_.image_cache_mib * kMib, config_.worker_users),
-      services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash()} {}
+            config_.spare_workers, config_.guaranteed_spares, config_.image_cache_mib * kMib,
+            config_.worker_users),
+      scopes_(config_),
+      zeroing_(loop_),
+      services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash(), scopes_, zeroing_} {}
 
 Daemon::~Daemon() {
   loop_.Unwatch(signal_watch_);
+  loop_.Cancel(minute_);
 }
 
 std::string Daemon::Start() {
@@ -48,7 +52,7 @@ std::string Daemon::Start() {
   signal_watch_ = loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignal(); });
 
   // The socket's lock comes first: of two daemons on one configuration, the second touches nothing.
-  auto local = LocalServer::Start(services_, [this] { return StatusText(); });
+  auto local = LocalServer::Start(services_, [this](const std::string& scope) { return StatusText(scope); });
   if (!local.ok()) return local.error();
   local_ = std::move(local.value());
   folders_ = std::make_unique<WorkerFolders>(config_.socket, pool_.workers_change_users());
@@ -63,7 +67,9 @@ std::string Daemon::Start() {
     if (!tcp.ok()) return tcp.error();
     tcp_ = std::move(tcp.value());
   }
+  if (const std::string why = pool_.UseCgroups(); !why.empty()) LogWarning(why);
   pool_.Start();
+  EveryMinute();
   LogInfo("causewayd " CAUSEWAY_VERSION " accepts sessions at " + config_.socket);
   return {};
 }
@@ -71,6 +77,11 @@ std::string Daemon::Start() {
 void Daemon::Run() {
   loop_.Run([this] { return stopping_ && pool_.empty(); });
   LogInfo("causewayd has stopped");
+}
+
+void Daemon::EveryMinute() {
+  scopes_.FlushLogs();
+  minute_ = loop_.After(std::chrono::minutes(1), [this] { EveryMinute(); });
 }
 
 void Daemon::OnSignal() {
@@ -88,7 +99,7 @@ void Daemon::Stop() {
   pool_.Stop();
 }
 
-std::string Daemon::StatusText() const {
+std::string Daemon::StatusText(const std::string& scope) const {
   StatusReport report;
   report.uptime = Clock::now() - started_;
   report.socket = config_.socket;
@@ -97,17 +108,20 @@ std::string Daemon::StatusText() const {
   report.driver = pool_.driver();
   report.driver_version = pool_.driver_version();
   report.device_count = pool_.device_count();
-  report.spare_wanted = config_.spare_workers;
+  report.spare_wanted = config_.spare_workers + config_.guaranteed_spares;
   report.spare_ready = pool_.ready_spares();
   report.starting = pool_.starting();
   report.workers = pool_.worker_count();
   report.worker_problem = pool_.failure();
   report.images = pool_.images();
+  report.late = loop_.late().Of(Clock::now());
+  report.busy = loop_.busy().Of(Clock::now());
   report.counters = counters_;
   report.accounts = pool_.AccountsStatus();
   for (const auto& vm : vms_) vm->AppendStatus(report.sessions, report.regions);
   local_->AppendStatus(report.sessions);
   if (tcp_) tcp_->AppendStatus(report.sessions);
+  if (!scope.empty()) KeepScope(report, scope);
   return StatusJson(report);
 }
 

@@ -27,18 +27,22 @@ class Daemon {
  private:
   void OnSignal();
   void Stop();
-  std::string StatusText() const;
+  std::string StatusText(const std::string& scope) const;
+  void EveryMinute();
 
   const Config config_;
   const Clock::time_point started_ = Clock::now();
   EventLoop loop_;
   WorkerPool pool_;
   Counters counters_;
+  Scopes scopes_;
+  Zeroing zeroing_;
   FlightStore flights_;
   IdleWatch idle_watch_;
   Services services_;
   UniqueFd signals_;
   EventLoop::WatchId signal_watch_ = 0;
+  EventLoop::TimerId minute_ = 0;
   bool stopping_ = false;
   // Destroyed in reverse order: servers and their sessions before the pool.
   std::unique_ptr<WorkerFolders> folders_;

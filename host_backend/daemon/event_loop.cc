@@ -3,7 +3,9 @@
 #include "host_backend/daemon/event_loop.h"
 
 #include <sys/epoll.h>
+#include <time.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,6 +17,13 @@ namespace {
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "causewayd: %s failed: %s\n", what, ErrnoText().c_str());
   std::abort();
+}
+
+// Of this thread.
+std::chrono::nanoseconds ProcessorTime() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
 }  // namespace
@@ -71,8 +80,14 @@ int EventLoop::TimeoutMs() const {
 
 void EventLoop::RunTimers() {
   const auto now = Clock::now();
-  while (!timers_.empty() && timers_.begin()->first <= now) {
-    auto timer = timers_.extract(timers_.begin());
+  timer_late_ = Clock::duration{0};
+  // Those that a handler adds wait for the next round: events come in between.
+  const TimerId first_new = next_id_;
+  for (auto at = timers_.begin(); at != timers_.end() && at->first <= now; at = timers_.begin()) {
+    while (at != timers_.end() && at->first <= now && at->second.id >= first_new) ++at;
+    if (at == timers_.end() || at->first > now) break;
+    auto timer = timers_.extract(at);
+    timer_late_ = std::max(timer_late_, now - timer.key());
     timer.mapped().handler();
   }
 }
@@ -90,6 +105,8 @@ void EventLoop::Run(const std::function<bool()>& done) {
     epoll_event events[64];
     const int count = epoll_wait(epoll_.get(), events, 64, TimeoutMs());
     if (count < 0 && errno != EINTR) Die("epoll_wait");
+    const auto begin = Clock::now();
+    const auto busy = ProcessorTime();
     for (int i = 0; i < count; ++i) {
       // A handler that ran before may have ended this watch; the copy keeps a handler alive that ends itself.
       const auto found = watches_.find(events[i].data.u64);
@@ -99,6 +116,9 @@ void EventLoop::Run(const std::function<bool()>& done) {
     }
     RunTimers();
     RunLater();
+    const auto end = Clock::now();
+    late_.Note(std::max(end - begin, timer_late_), end);
+    busy_.Note(ProcessorTime() - busy, end);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "host_backend/daemon/lateness.h"
 #include "host_backend/unique_fd.h"
 
 namespace causeway::daemon {
@@ -37,6 +38,11 @@ class EventLoop {
   // Runs until `done()`, which is asked after every round.
   void Run(const std::function<bool()>& done);
 
+  // How long whoever comes waits for others: how long the rounds took, and how late timers were. The second,
+  // the processor time of the rounds alone, says what of it was the daemon's own work.
+  const Lateness& late() const { return late_; }
+  const Lateness& busy() const { return busy_; }
+
  private:
   struct Timer {
     TimerId id;
@@ -53,6 +59,8 @@ class EventLoop {
   std::unordered_map<WatchId, int> fds_;
   std::multimap<Clock::time_point, Timer> timers_;
   std::vector<std::function<void()>> later_;
+  Clock::duration timer_late_{0};  // the largest of this round
+  Lateness late_, busy_;
 };
 
 }  // namespace causeway::daemon

@@ -9,8 +9,8 @@
 namespace causeway::daemon {
 namespace {
 
-bool MayRead(const SessionStatus& status, uint32_t uid) {
-  return uid == 0 || uid == geteuid() || (std::string_view(status.kind) == "local" && status.uid == uid);
+bool MayRead(const SessionStatus& status, const std::string& scope) {
+  return scope.empty() || status.scope == scope;
 }
 
 void WriteEntry(JsonWriter& json, const FlightCopy& copy, bool ended) {
@@ -56,14 +56,14 @@ void FlightStore::End(uint64_t number) {
   if (ended_.size() > kEnded) ended_.pop_front();
 }
 
-Result<std::string> FlightStore::Answer(uint64_t wanted, uint32_t uid) const {
+Result<std::string> FlightStore::Answer(uint64_t wanted, const std::string& scope) const {
   std::map<uint64_t, FlightCopy> all;  // without images, in the order of their numbers
   for (const FlightCopy& copy : ended_) {
-    if (MayRead(copy.status, uid)) all[copy.status.number] = {copy.status, copy.end, "", ""};
+    if (MayRead(copy.status, scope)) all[copy.status.number] = {copy.status, copy.end, "", ""};
   }
   for (const auto& [number, copier] : live_) {
     FlightCopy copy = copier(false);
-    if (MayRead(copy.status, uid)) all[number] = std::move(copy);
+    if (MayRead(copy.status, scope)) all[number] = std::move(copy);
   }
   if (wanted == kTraceLast && !all.empty()) wanted = all.rbegin()->first;
   if (wanted != kTraceList && !all.contains(wanted)) {

@@ -51,10 +51,9 @@ class FlightStore {
   // 0: never began.
   void End(uint64_t number);
 
-  // For a LocalTraceRequest of user `uid`: the list as JSON, and behind a NUL both images of the session that
-  // was asked for. An error is one sentence. Users see their own local sessions; root and the daemon's user
-  // see all.
-  Result<std::string> Answer(uint64_t wanted, uint32_t uid) const;
+  // For a LocalTraceRequest of that scope, which sees its own sessions ("": all): the list as JSON, and
+  // behind a NUL both images of the session that was asked for. An error is one sentence.
+  Result<std::string> Answer(uint64_t wanted, const std::string& scope) const;
 
  private:
   uint64_t last_number_ = 0;

@@ -3,6 +3,7 @@
 // in the host's kernel. One thread looks at the rings of all such sessions, so that none of theirs has to.
 #pragma once
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -32,7 +33,9 @@ class IdleWatch {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  bool Look();  // `mutex_` held; whether anybody was woken
   std::vector<Watched> watched_;
+  std::map<const Region*, uint32_t> debts_;  // vain wakes, of regions that have any
   bool stop_ = false;
   std::thread thread_;
 };

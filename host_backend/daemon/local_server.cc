@@ -5,14 +5,15 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <algorithm>
 
 #include "host_backend/daemon/file_lock.h"
 #include "host_backend/daemon/flight_store.h"
+#include "host_backend/daemon/local_peer.h"
 #include "host_backend/daemon/region_file.h"
+#include "host_backend/daemon/trusted_file.h"
 #include "ivshmem_ring/local_protocol.h"
 
 namespace causeway::daemon {
@@ -60,14 +61,23 @@ struct LocalServer::Connection {
   enum class Stage { kRequest, kWaitReady, kSession, kStatus, kGone };
   explicit Connection(EventLoop& l) : loop(l) {}
   ~Connection() {
+    Idle(false);
     loop.Unwatch(watch);
     loop.Unwatch(pidfd_watch);
     loop.Cancel(timer);
   }
+  // Whether it counts as one without a session.
+  void Idle(bool idle) {
+    if (idle == counted) return;
+    counted = idle;
+    scope->connections += idle ? 1 : -1;
+  }
   EventLoop& loop;
   UniqueFd socket;
-  UniqueFd pidfd;
-  ucred peer{};
+  LocalPeer peer;
+  ScopeRef scope;
+  bool counted = false;
+  SessionSeat seat;  // from its request to the session's begin
   Stage stage = Stage::kRequest;
   EventLoop::WatchId watch = 0;
   EventLoop::WatchId pidfd_watch = 0;
@@ -78,11 +88,11 @@ struct LocalServer::Connection {
   size_t status_sent = 0;
 };
 
-LocalServer::LocalServer(Services& services, std::function<std::string()> status)
+LocalServer::LocalServer(Services& services, std::function<std::string(const std::string&)> status)
     : services_(services), status_(std::move(status)) {}
 
-Result<std::unique_ptr<LocalServer>> LocalServer::Start(Services& services,
-                                                        std::function<std::string()> status) {
+Result<std::unique_ptr<LocalServer>> LocalServer::Start(
+    Services& services, std::function<std::string(const std::string&)> status) {
   std::unique_ptr<LocalServer> server(new LocalServer(services, std::move(status)));
   if (std::string text = server->Bind(); !text.empty()) return Error{text};
   server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN,
@@ -101,6 +111,13 @@ std::string LocalServer::Bind() {
   if (!lock_) {
     return intro + "cannot be made: its lock file " + lock_path + " cannot be opened: " + ErrnoText() +
            "; run causewayd as a user that may write there or correct `socket`.";
+  }
+  struct stat found {};
+  const bool examined = fstat(lock_.get(), &found) == 0;
+  if (const std::string text =
+          examined ? WhyNotTrusted(lock_.get(), found, lock_path) : "cannot be examined.";
+      !text.empty()) {
+    return intro + "cannot be made: its lock file " + lock_path + " " + text;
   }
   if (!LockExclusively(lock_.get())) {
     return intro + "is in use by another causewayd; stop that one or give this one another `socket`.";
@@ -124,6 +141,11 @@ std::string LocalServer::Bind() {
   if (!bound)
     return intro + "cannot be made: " + ErrnoText(bind_error) +
            "; correct `socket` or its folder's permissions.";
+  if (!config.admin_group.empty()) {
+    const auto group = GroupId(config.admin_group, "admin_group");
+    if (!group.ok()) return group.error();
+    admin_group_ = group.value();
+  }
   if (!config.socket_group.empty()) {
     const auto group = GroupId(config.socket_group, "socket_group");
     if (!group.ok()) return group.error();
@@ -159,16 +181,33 @@ void LocalServer::Stop() {
 void LocalServer::OnAccept() {
   UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
-  if (connections_.size() >= services_.config.max_sessions + kMaxIdleConnections) {
+  // What has asked for nothing yet makes room, the oldest first: many users together cannot keep others away.
+  const auto silent = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
+    return connection->stage == Connection::Stage::kRequest;
+  });
+  const bool full = connections_.size() >= services_.config.max_sessions + kMaxIdleConnections;
+  if (full && silent != connections_.end()) {
+    OnClientGone(**silent);
+  } else if (full) {
     SendReply(socket.get(), Reply(false, 0, "The host daemon has too many connections; try again later."),
               -1);
+    return;
+  }
+  auto peer = IdentifyPeer(socket.get(), admin_group_);
+  if (!peer) return;  // it is gone already
+  const ScopeRef scope = services_.scopes.OfUser(peer->scope);
+  if (!services_.scopes.MayConnect(*scope)) {
+    const std::string text = scope->who + " has too many connections to the host daemon; try again later.";
+    scope->log->Write(LogLevel::kWarning, text);
+    SendReply(socket.get(), Reply(false, 0, text), -1);
     return;
   }
   auto connection = std::make_unique<Connection>(services_.loop);
   Connection* raw = connection.get();
   raw->socket = std::move(socket);
-  socklen_t length = sizeof(raw->peer);
-  getsockopt(raw->socket.get(), SOL_SOCKET, SO_PEERCRED, &raw->peer, &length);
+  raw->peer = std::move(*peer);
+  raw->scope = scope;
+  raw->Idle(true);
   raw->watch = services_.loop.Watch(raw->socket.get(), EPOLLIN | EPOLLRDHUP,
                                     [this, raw](uint32_t events) { OnPacket(*raw, events); });
   SetLimit(*raw, kRequestLimit);
@@ -202,8 +241,9 @@ void LocalServer::OnPacket(Connection& connection, uint32_t events) {
       break;
   }
   ++services_.counters.violations;
-  log_.Write(LogLevel::kWarning, "pid " + std::to_string(connection.peer.pid) +
-                                     " sent a packet that has no place here; it is disconnected");
+  connection.scope->log->Write(LogLevel::kWarning,
+                               "pid " + std::to_string(connection.peer.pid) +
+                                   " sent a packet that has no place here; it is disconnected");
   OnClientGone(connection);
 }
 
@@ -221,9 +261,11 @@ void LocalServer::OnRequest(Connection& connection, const void* packet, size_t b
                                   "; install the same Causeway release on both sides.");
   }
   if (request.kind == LocalRequestKind::kOpenSession) return OpenSession(connection);
-  if (request.kind == LocalRequestKind::kStatus) return SendText(connection, status_());
+  if (request.kind == LocalRequestKind::kStatus)
+    return SendText(connection, status_(connection.peer.sees_all ? "" : connection.scope->name));
   if (request.kind == LocalRequestKind::kTrace) {
-    auto text = services_.flights.Answer(trace.session, connection.peer.uid);
+    auto text =
+        services_.flights.Answer(trace.session, connection.peer.sees_all ? "" : connection.scope->name);
     if (!text.ok()) return Refuse(connection, text.error());
     return SendText(connection, std::move(text.value()));
   }
@@ -241,18 +283,18 @@ void LocalServer::SendText(Connection& connection, std::string text) {
 
 void LocalServer::Refuse(Connection& connection, const std::string& sentence) {
   ++services_.counters.refused;
-  log_.Write(LogLevel::kWarning,
-             "local client (pid " + std::to_string(connection.peer.pid) + ") is refused: " + sentence);
+  connection.scope->log->Write(
+      LogLevel::kWarning,
+      "local client (pid " + std::to_string(connection.peer.pid) + ") is refused: " + sentence);
   SendReply(connection.socket.get(), Reply(false, 0, sentence), -1);
   OnClientGone(connection);
 }
 
 void LocalServer::OpenSession(Connection& connection) {
-  if (services_.live_sessions >= services_.config.max_sessions) {
-    return Refuse(connection, "The host serves " + std::to_string(services_.live_sessions) +
-                                  " sessions, as many as max_sessions in the configuration of causewayd "
-                                  "allows; try again later or raise it.");
-  }
+  auto seat = services_.scopes.TakeSession(connection.scope);
+  if (!seat.ok()) return Refuse(connection, seat.error());
+  connection.seat = std::move(seat.value());
+  connection.Idle(false);
   auto region = Region::Create(services_.config.local_region_mib * kMib);
   if (!region.ok()) return Refuse(connection, region.error());
   connection.region = std::move(region.value());
@@ -266,9 +308,8 @@ void LocalServer::OpenSession(Connection& connection) {
   connection.stage = Connection::Stage::kWaitReady;
   SetLimit(connection, kReadyLimit);
   // The socket alone is not proof of life: a forked child may hold it. A pid of another pid namespace is 0.
-  if (connection.peer.pid > 0) connection.pidfd.reset(int(syscall(SYS_pidfd_open, connection.peer.pid, 0)));
-  if (connection.pidfd) {
-    connection.pidfd_watch = services_.loop.Watch(connection.pidfd.get(), EPOLLIN,
+  if (connection.peer.pidfd) {
+    connection.pidfd_watch = services_.loop.Watch(connection.peer.pidfd.get(), EPOLLIN,
                                                   [this, c = &connection](uint32_t) { OnClientGone(*c); });
   }
   if (beat_timer_ == 0) Beat();
@@ -280,10 +321,10 @@ void LocalServer::BeginSession(Connection& connection) {
   Connection* raw = &connection;
   connection.session = std::make_unique<RegionSession>(
       services_, connection.region, kLocalSlot, kLocalSession,
-      RegionSession::Origin{"", uint32_t(connection.peer.pid), connection.peer.uid, connection.socket.get(),
-                            &services_.config.local_share},
+      RegionSession::Origin{connection.scope, "", uint32_t(connection.peer.pid), connection.peer.uid,
+                            connection.socket.get(), &services_.config.local_share},
       [this, raw] { Destroy(*raw); });
-  connection.session->Open("");
+  connection.session->Open(std::move(connection.seat));
 }
 
 void LocalServer::SendStatus(Connection& connection) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "host_backend/daemon/region_session.h"
@@ -12,9 +13,10 @@ namespace causeway::daemon {
 
 class LocalServer {
  public:
-  // `status` makes the JSON text. Errors: the folder is missing, permission denied, another daemon holds the
-  // socket.
-  static Result<std::unique_ptr<LocalServer>> Start(Services& services, std::function<std::string()> status);
+  // `status` makes the JSON text of what one scope may see, or with "" of everything. Errors: the folder is
+  // missing, permission denied, another daemon holds the socket.
+  static Result<std::unique_ptr<LocalServer>> Start(Services& services,
+                                                    std::function<std::string(const std::string&)> status);
   ~LocalServer();
 
   // No further connections; the sessions' processes learn that the daemon stops.
@@ -23,7 +25,7 @@ class LocalServer {
 
  private:
   struct Connection;
-  LocalServer(Services& services, std::function<std::string()> status);
+  LocalServer(Services& services, std::function<std::string(const std::string&)> status);
 
   std::string Bind();
   void OnAccept();
@@ -40,13 +42,13 @@ class LocalServer {
   void Beat();
 
   Services& services_;
-  const std::function<std::string()> status_;
+  const std::function<std::string(const std::string&)> status_;
   UniqueFd lock_;
   UniqueFd listener_;
   EventLoop::WatchId watch_ = 0;
   EventLoop::TimerId beat_timer_ = 0;
   std::list<std::unique_ptr<Connection>> connections_;
-  LimitedLog log_;
+  std::optional<gid_t> admin_group_;
 };
 
 }  // namespace causeway::daemon

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's log: one line an event, bounded in rate where a guest can cause lines.
 #pragma once
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -27,17 +29,31 @@ inline void LogError(std::string_view line) {
   Log(LogLevel::kError, line);
 }
 
-// A source of lines that somebody else controls: at most `kLinesPerSecond`, then a count of what was left
-// out.
+// A source of lines that somebody else controls: in no second more than kLinesPerSecond, and once a minute
+// how many were left out. What is only told (info and less) cannot use up the lines of what went wrong.
 class LimitedLog {
  public:
-  static constexpr int kLinesPerSecond = 20;
-  void Write(LogLevel level, std::string_view line);
+  static constexpr size_t kTold = 9, kWrong = 10;
+  static constexpr size_t kLinesPerSecond = kTold + kWrong + 1;  // and the count of those left out
+  using Time = std::chrono::steady_clock::time_point;
+
+  void Write(LogLevel level, std::string_view line) {
+    WriteAt(std::chrono::steady_clock::now(), level, line);
+  }
+  // Says what was left out, if anything and if a minute has passed since it was last said.
+  void Flush(std::string_view source) { FlushAt(std::chrono::steady_clock::now(), source); }
+  bool idle() const { return dropped_ == 0; }
+
+  void WriteAt(Time now, LogLevel level, std::string_view line);
+  void FlushAt(Time now, std::string_view source);
+  uint64_t dropped() const { return dropped_; }  // since it was last said
 
  private:
-  std::chrono::steady_clock::time_point second_{};
-  int lines_ = 0;
+  std::array<Time, kTold> told_{};  // when each of the last lines was written; the oldest is replaced
+  std::array<Time, kWrong> wrong_{};
+  size_t next_told_ = 0, next_wrong_ = 0;
   uint64_t dropped_ = 0;
+  Time said_{};
 };
 
 }  // namespace causeway::daemon

@@ -252,12 +252,12 @@ void Region::ClearHostControl(uint32_t slot) {
   std::memset(&host_control(slot), 0, sizeof(HostControl));
 }
 
-// What a hostile guest writes here costs one system call a link and look, and wakes its own worker at most.
-bool Region::WakeSleepers(uint32_t slot) const {
-  bool any = false;
-  const auto wake = [&any](HotWord& tail, HotWord& head, HotWord& waiting) {
+Region::Wakes Region::WakeSleepers(uint32_t slot) const {
+  Wakes wakes;
+  const auto wake = [&wakes](HotWord& tail, HotWord& head, HotWord& waiting) {
     if (LoadAcquire(waiting.value) == 0 || LoadAcquire(tail.value) == LoadAcquire(head.value)) return;
-    any |= syscall(SYS_futex, &tail.value, FUTEX_WAKE, 1, nullptr, nullptr, 0) > 0;
+    const bool any = syscall(SYS_futex, &tail.value, FUTEX_WAKE, 1, nullptr, nullptr, 0) > 0;
+    ++(any ? wakes.woken : wakes.vain);
   };
   GuestControl& guest = guest_control(slot);
   HostControl& host = host_control(slot);
@@ -266,7 +266,7 @@ bool Region::WakeSleepers(uint32_t slot) const {
     const int i = std::countr_zero(open);
     wake(guest.channel[i].request_tail, host.channel[i].request_head, host.channel[i].waiting);
   }
-  return any;
+  return wakes;
 }
 
 void Region::WriteRefusal(uint32_t slot, std::string_view sentence) {
@@ -311,8 +311,8 @@ bool Region::ZeroGranules(uint32_t first, uint32_t count) {
   return true;
 }
 
-bool Region::ZeroSlotMemory(uint32_t slot, const OwnerTable& owners) {
-  bool good = ZeroGranules(1 + slot, 1);
+std::vector<GranuleRange> Region::SlotMemory(uint32_t slot, const OwnerTable& owners) const {
+  std::vector<GranuleRange> ranges{{1 + slot, 1}};
   const uint32_t first_slice = 1 + slot_count();
   for (uint32_t granule = first_slice; granule < owners.size();) {
     if (owners[granule] != slot + 1) {
@@ -321,10 +321,10 @@ bool Region::ZeroSlotMemory(uint32_t slot, const OwnerTable& owners) {
     }
     uint32_t end = granule + 1;
     while (end < owners.size() && owners[end] == slot + 1) ++end;
-    good = ZeroGranules(granule, end - granule) && good;
+    ranges.push_back({granule, end - granule});
     granule = end;
   }
-  return good;
+  return ranges;
 }
 
 }  // namespace causeway::daemon

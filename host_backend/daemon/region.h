@@ -32,6 +32,11 @@ RegionIdentity NewIdentity(uint64_t api_hash);
 // Who owns each granule, as copied out at one moment.
 using OwnerTable = std::vector<uint16_t>;
 
+struct GranuleRange {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
 class Region {
  public:
   // Maps the control part of a region of `region_bytes` (already checked). `name` appears in error sentences.
@@ -75,8 +80,12 @@ class Region {
   // The guest's side of the flight record, as bytes.
   std::string CopyFlight(uint32_t slot) const;
   void ClearHostControl(uint32_t slot);
-  // Wakes the worker's threads that sleep while their ring holds something, if any. From any thread.
-  bool WakeSleepers(uint32_t slot) const;
+  // Wakes the worker's threads that sleep while their ring holds something. From any thread.
+  struct Wakes {
+    uint32_t woken = 0;
+    uint32_t vain = 0;  // words that claimed a sleeper, but none was there: a guest can write them
+  };
+  Wakes WakeSleepers(uint32_t slot) const;
   // Cut to the field's size.
   void WriteRefusal(uint32_t slot, std::string_view sentence);
   // Keeps what a worker wrote there before it died: it knew the cause better.
@@ -88,10 +97,10 @@ class Region {
   bool IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const;
   // Gives the memory of `count` granules back to the system; they read as zero afterwards.
   bool ZeroGranules(uint32_t first, uint32_t count);
-  // The slot's granule and every slice that `owners` gives to it. False when some memory could not be zeroed.
-  bool ZeroSlotMemory(uint32_t slot, const OwnerTable& owners);
+  // The slot's granule and every slice that `owners` gives to it.
+  std::vector<GranuleRange> SlotMemory(uint32_t slot, const OwnerTable& owners) const;
   // All slots and slices.
-  bool ZeroAllMemory() { return ZeroGranules(1, granule_count() - 1); }
+  std::vector<GranuleRange> AllMemory() const { return {{1, granule_count() - 1}}; }
 
  private:
   Region(UniqueFd fd, uint64_t bytes, std::byte* base, size_t mapped_bytes);

@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <unistd.h>
 
 #include "host_backend/daemon/file_lock.h"
+#include "host_backend/daemon/trusted_file.h"
 
 namespace causeway::daemon {
 namespace {
@@ -20,13 +22,11 @@ struct Opened {
 };
 
 Result<Opened> OpenOrCreate(const VmConfig& vm, const std::string& intro) {
-  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   Opened opened;
-  opened.fd.reset(open(vm.region_file.c_str(), kFlags));
-  if (!opened.fd && errno == ENOENT) {
-    opened.fd.reset(open(vm.region_file.c_str(), kFlags | O_CREAT | O_EXCL, 0600));
-    opened.created = bool(opened.fd);
-  }
+  opened.fd.reset(open(vm.region_file.c_str(), kFlags | O_CREAT | O_EXCL, 0600));
+  opened.created = bool(opened.fd);
+  if (!opened.fd && errno == EEXIST) opened.fd.reset(open(vm.region_file.c_str(), kFlags));
   if (opened.fd) return opened;
   switch (errno) {
     case ENOENT:
@@ -70,13 +70,29 @@ std::string Prepare(const Opened& opened, const VmConfig& vm, const std::string&
   return {};
 }
 
-std::string CheckExisting(const struct stat& found, const VmConfig& vm, const std::string& intro) {
+// Nothing that another user could have made, or may open, is adopted.
+std::string CheckExisting(int fd, const struct stat& found, const VmConfig& vm, const std::string& intro) {
   if (!S_ISREG(found.st_mode)) return intro + "is not a regular file; name another in region_file.";
-  if ((found.st_mode & 0007) != 0) {
-    char mode[8];
-    std::snprintf(mode, sizeof(mode), "%04o", found.st_mode & 07777u);
+  const uint32_t bits = found.st_mode & 07777u;
+  char mode[8];
+  std::snprintf(mode, sizeof(mode), "%04o", bits);
+  if ((bits & 0007) != 0) {
     return intro + "is accessible to every user of this host (mode " + mode + "); run `chmod 0660 " +
            vm.region_file + "` and give it to the group that QEMU runs as.";
+  }
+  if (bits != 0660 && bits != 0600)
+    return intro + "has mode " + mode + " instead of 0660; run `chmod 0660 " + vm.region_file + "`.";
+  if (std::string text = WhyNotTrusted(fd, found, vm.region_file); !text.empty()) return intro + text;
+  gid_t group = getegid();
+  if (!vm.region_group.empty()) {
+    const auto id = GroupId(vm.region_group, "region_group");
+    if (!id.ok()) return id.error();
+    group = id.value();
+  }
+  if (bits == 0660 && found.st_gid != group) {
+    return intro + "is accessible to group " + std::to_string(found.st_gid) + " instead of " +
+           std::to_string(group) +
+           "; name its group in region_group, or delete it so that it is created anew.";
   }
   const uint64_t wanted = vm.region_mib * kMib;
   if (found.st_size != 0 && uint64_t(found.st_size) != wanted) {
@@ -111,10 +127,15 @@ Result<std::unique_ptr<RegionFile>> RegionFile::Open(const VmConfig& vm) {
   if (fstat(opened.value().fd.get(), &found) != 0)
     return fail(intro + "cannot be examined: " + ErrnoText() + ".");
   if (!opened.value().created) {
-    if (std::string text = CheckExisting(found, vm, intro); !text.empty()) return Error{text};
+    if (std::string text = CheckExisting(opened.value().fd.get(), found, vm, intro); !text.empty())
+      return Error{text};
   }
   // The lock comes first: another daemon may be serving this file right now.
-  UniqueFd lock(open(vm.region_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd lock(open(vm.region_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat locked {};
+  if (lock &&
+      (fstat(lock.get(), &locked) != 0 || locked.st_ino != found.st_ino || locked.st_dev != found.st_dev))
+    return Error{intro + "was replaced while it was opened; start causewayd again."};
   if (!lock || !LockExclusively(lock.get())) {
     return fail(intro +
                 "is in use by another causewayd; stop that one, or give this VM a region_file of its own.");

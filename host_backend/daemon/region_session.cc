@@ -42,10 +42,10 @@ RegionSession::RegionSession(Services& services, std::shared_ptr<Region> region,
       on_closed_(std::move(on_closed)) {}
 
 RegionSession::~RegionSession() {
+  services_.zeroing.Cancel(zeroing_);
   services_.idle_watch.Remove(*region_, slot_);
   services_.flights.End(number_);
   services_.pool.Withdraw(*this);
-  ReleaseLive();
 }
 
 std::string RegionSession::Name() const {
@@ -59,15 +59,18 @@ void RegionSession::StoreWord(SlotHostState state) {
   region_->StoreHostWord(slot_, SlotWord(session_, uint32_t(state)));
 }
 
-void RegionSession::ReleaseLive() {
-  if (std::exchange(live_, false)) --services_.live_sessions;
+void RegionSession::Say(LogLevel level, const std::string& text) const {
+  origin_.scope->log->Write(level, Name() + text);
 }
 
-void RegionSession::Open(const std::string& limit) {
+void RegionSession::Open(SessionSeat seat) {
   region_->ClearHostControl(slot_);
-  if (!limit.empty()) return Refuse(limit);
-  if (std::string text = TakeSession(services_); !text.empty()) return Refuse(text);
-  live_ = true;
+  seat_ = std::move(seat);
+  if (seat_ == nullptr) {
+    auto taken = services_.scopes.TakeSession(origin_.scope);
+    if (!taken.ok()) return Refuse(taken.error());
+    seat_ = std::move(taken.value());
+  }
   const OpenBlock block = region_->CopyOpenBlock(slot_);
   auto request = CheckOpenBlock(block, services_.api_hash, region_->bytes(), origin_.share->gpus);
   if (!request.ok()) {
@@ -80,16 +83,16 @@ void RegionSession::Open(const std::string& limit) {
 
 void RegionSession::Refuse(const std::string& sentence) {
   ++services_.counters.refused;
-  ReleaseLive();
-  LogWarning(Name() + " is refused: " + sentence);
+  seat_.reset();
+  Say(LogLevel::kWarning, " is refused: " + sentence);
   region_->WriteRefusal(slot_, sentence);
   state_ = State::kRefused;
   StoreWord(SlotHostState::kRefused);
 }
 
 void RegionSession::SetFatal(const std::string& sentence) {
-  ReleaseLive();
-  LogWarning(Name() + " ends: " + sentence);
+  seat_.reset();
+  Say(LogLevel::kWarning, " ends: " + sentence);
   region_->WriteRefusalIfEmpty(slot_, sentence);
   state_ = State::kFatal;
   StoreWord(SlotHostState::kFatal);
@@ -115,7 +118,7 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   }
   ++services_.counters.sessions;
   number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
-  LogInfo(Name() + " is served by worker " + std::to_string(worker_pid_));
+  Say(LogLevel::kInfo, " is served by worker " + std::to_string(worker_pid_));
   state_ = State::kServing;
   if (!origin_.vm.empty()) services_.idle_watch.Add(region_, slot_);
   StoreWord(SlotHostState::kServing);
@@ -149,8 +152,7 @@ void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
 void RegionSession::Close(bool kill_now) {
   if (state_ == State::kClosed) return;
   if (state_ == State::kClosing) {
-    // Without a worker it is stuck on memory that could not be zeroed, which a reset does for the whole
-    // region.
+    // Without a worker its memory is being zeroed, or could not be, which a reset does for the whole region.
     if (kill_now && !services_.pool.End(*this, true)) Finish();
     return;
   }
@@ -172,28 +174,37 @@ void RegionSession::Abandon(const std::string& sentence) {
 }
 
 void RegionSession::Finish() {
-  ReleaseLive();
+  seat_.reset();
   services_.flights.End(number_);
-  if (!reset_ && !region_->broken() && !region_->ZeroSlotMemory(slot_, region_->CopyOwnerTable())) {
-    LogError(Name() + ": its memory cannot be zeroed, so its slot stays closed to others: " + ErrnoText());
-    return;
-  }
-  LogInfo(Name() + " is closed");
+  services_.zeroing.Cancel(zeroing_);
+  if (reset_ || region_->broken()) return FinishClosed();
+  zeroing_ = services_.zeroing.Begin(
+      region_, region_->SlotMemory(slot_, region_->CopyOwnerTable()), [this](bool good) {
+        zeroing_ = 0;
+        if (good || region_->broken()) return FinishClosed();
+        Say(LogLevel::kError,
+            ": its memory cannot be zeroed, so its slot stays closed to others: " + ErrnoText());
+      });
+}
+
+void RegionSession::FinishClosed() {
+  Say(LogLevel::kInfo, " is closed");
   state_ = State::kClosed;
   StoreWord(SlotHostState::kClosed);
   on_closed_();
 }
 
 SessionPeer RegionSession::Peer() const {
-  const std::string scope = origin_.vm.empty() ? "uid:" + std::to_string(origin_.uid) : "vm:" + origin_.vm;
-  return {scope, origin_.pid, origin_.uid, origin_.pid, origin_.share->device_memory_mib};
+  return {
+      origin_.scope->name, origin_.pid,         origin_.uid, origin_.pid, origin_.share->device_memory_mib,
+      origin_.scope->log,  &origin_.share->host};
 }
 
 bool RegionSession::MayMap(const RegionMapping& mapping) {
   if (region_->IsLent(slot_, mapping.offset, mapping.bytes)) return true;
   if (std::exchange(mapped_wrongly_, true)) return false;
-  LogWarning(Name() + ": its worker may not map " + std::to_string(mapping.bytes) + " bytes at " +
-             std::to_string(mapping.offset) + " of the region, which are not lent to it");
+  Say(LogLevel::kWarning, ": its worker may not map " + std::to_string(mapping.bytes) + " bytes at " +
+                              std::to_string(mapping.offset) + " of the region, which are not lent to it");
   return false;
 }
 
@@ -217,6 +228,7 @@ SessionStatus RegionSession::Status() const {
   SessionStatus status;
   status.number = number_;
   status.kind = origin_.vm.empty() ? "local" : "vm";
+  status.scope = origin_.scope->name;
   status.vm = origin_.vm;
   status.slot = slot_;
   status.session = session_;

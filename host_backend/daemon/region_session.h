@@ -16,6 +16,7 @@ class RegionSession final : public WorkerClient {
   enum class State { kOpening, kServing, kRefused, kFatal, kClosing, kClosed };
 
   struct Origin {
+    ScopeRef scope;
     std::string vm;  // empty: local
     uint32_t pid = 0;
     uint32_t uid = 0;
@@ -29,8 +30,8 @@ class RegionSession final : public WorkerClient {
                 Origin origin, std::function<void()> on_closed);
   ~RegionSession() override;
 
-  // Checks the OpenBlock and asks for a worker; `limit` is a reason to refuse found by the owner, or empty.
-  void Open(const std::string& limit);
+  // Checks the OpenBlock and asks for a worker. `seat`: where the owner has taken one already.
+  void Open(SessionSeat seat = {});
   // The guest process is done or gone.
   void End() { Close(false); }
   // Its VM was reset or its file is gone: the worker is killed at once. Memory is zeroed by the owner.
@@ -53,10 +54,11 @@ class RegionSession final : public WorkerClient {
  private:
   void Close(bool kill_now);
   void Finish();
+  void FinishClosed();
   void Refuse(const std::string& sentence);
   void SetFatal(const std::string& sentence);
   void StoreWord(SlotHostState state);
-  void ReleaseLive();
+  void Say(LogLevel level, const std::string& text) const;
   std::string Name() const;
   FlightCopy CopyFlight(bool with_images) const;
 
@@ -68,7 +70,8 @@ class RegionSession final : public WorkerClient {
   const std::function<void()> on_closed_;
   const Clock::time_point opened_ = Clock::now();
   State state_ = State::kOpening;
-  bool live_ = false;
+  Zeroing::JobId zeroing_ = 0;
+  SessionSeat seat_;  // while it opens or is served
   bool reset_ = false;
   uint64_t window_address_ = 0;
   pid_t worker_pid_ = 0;

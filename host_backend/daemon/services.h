@@ -6,7 +6,9 @@
 
 #include "host_backend/daemon/config.h"
 #include "host_backend/daemon/event_loop.h"
+#include "host_backend/daemon/scopes.h"
 #include "host_backend/daemon/worker_pool.h"
+#include "host_backend/daemon/zeroing.h"
 
 namespace causeway::daemon {
 
@@ -28,23 +30,14 @@ struct Services {
   FlightStore& flights;
   IdleWatch& idle_watch;
   const uint64_t api_hash;
-  uint32_t live_sessions = 0;  // opening or served, of all kinds
+  Scopes& scopes;
+  Zeroing& zeroing;
 };
-
-// "", or why one more session cannot be had. Counts it as live otherwise; the holder returns it when it ends.
-inline std::string TakeSession(Services& services) {
-  if (services.live_sessions >= services.config.max_sessions) {
-    return "The host serves " + std::to_string(services.live_sessions) +
-           " sessions, as many as max_sessions in the configuration of causewayd allows; try again later or "
-           "raise it.";
-  }
-  ++services.live_sessions;
-  return {};
-}
 
 struct SessionStatus {
   uint64_t number = 0;    // of all that this daemon has served; 0: not yet
   const char* kind = "";  // "vm", "local", "tcp"
+  std::string scope;
   std::string vm;
   int64_t slot = -1;
   uint32_t session = 0;

@@ -53,7 +53,33 @@ void WriteWorkers(JsonWriter& json, const StatusReport& report) {
   json.Key("problem").String(report.worker_problem).Close('}');
 }
 
+void WriteLateness(JsonWriter& json, const char* name, const Lateness::Summary& late) {
+  const auto ms = [](Lateness::Duration time) { return 1e3 * std::chrono::duration<double>(time).count(); };
+  json.Key(name).Open('{').Key("rounds").Number(late.count);
+  json.Key("p99_ms").Real(ms(late.p99)).Key("max_ms").Real(ms(late.max)).Close('}');
+}
+
+// Sums over all scopes.
+void WriteTotals(JsonWriter& json, const StatusReport& report) {
+  WriteLateness(json, "loop_late", report.late);
+  WriteLateness(json, "loop_busy", report.busy);
+  json.Key("images").Open('{');
+  json.Key("kept").Number(report.images.images).Key("bytes").Number(report.images.bytes);
+  json.Key("found").Number(report.images.found).Key("not_found").Number(report.images.not_found).Close('}');
+  json.Key("counters").Open('{');
+  json.Key("sessions").Number(report.counters.sessions).Key("refused").Number(report.counters.refused);
+  json.Key("worker_deaths").Number(report.counters.worker_deaths);
+  json.Key("violations").Number(report.counters.violations).Close('}');
+}
+
 }  // namespace
+
+void KeepScope(StatusReport& report, const std::string& scope) {
+  report.of_all = false;
+  report.regions.clear();
+  std::erase_if(report.sessions, [&](const SessionStatus& session) { return session.scope != scope; });
+  std::erase_if(report.accounts, [&](const AccountStatus& account) { return account.scope != scope; });
+}
 
 std::string StatusJson(const StatusReport& report) {
   JsonWriter json;
@@ -64,13 +90,8 @@ std::string StatusJson(const StatusReport& report) {
   json.Key("loaded").String(report.driver).Key("version").Number(report.driver_version);
   json.Key("devices").Number(report.device_count).Close('}');
   WriteWorkers(json, report);
-  json.Key("images").Open('{');
-  json.Key("kept").Number(report.images.images).Key("bytes").Number(report.images.bytes);
-  json.Key("found").Number(report.images.found).Key("not_found").Number(report.images.not_found).Close('}');
-  json.Key("counters").Open('{');
-  json.Key("sessions").Number(report.counters.sessions).Key("refused").Number(report.counters.refused);
-  json.Key("worker_deaths").Number(report.counters.worker_deaths);
-  json.Key("violations").Number(report.counters.violations).Close('}');
+  json.Key("of_all").Bool(report.of_all);
+  if (report.of_all) WriteTotals(json, report);
   json.Key("regions").Open('[');
   for (const RegionStatus& region : report.regions) WriteRegion(json, region);
   json.Close(']').Key("accounts").Open('[');

@@ -23,11 +23,16 @@ struct StatusReport {
   size_t workers = 0;
   std::string worker_problem;
   ImageCacheStatus images;
+  Lateness::Summary late, busy;  // of the event loop
   Counters counters;
   std::vector<SessionStatus> sessions;
   std::vector<RegionStatus> regions;
   std::vector<AccountStatus> accounts;
+  bool of_all = true;  // false: of one scope only
 };
+
+// Leaves what a client that may see only its own scope is told.
+void KeepScope(StatusReport& report, const std::string& scope);
 
 std::string StatusJson(const StatusReport& report);
 

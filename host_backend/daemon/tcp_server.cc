@@ -8,10 +8,13 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "host_backend/daemon/flight_store.h"
 #include "host_backend/daemon/open_block.h"
+#include "host_backend/daemon/tcp_peer.h"
 #include "ivshmem_ring/local_protocol.h"
 
 namespace causeway::daemon {
@@ -56,7 +59,15 @@ class TcpServer::Session final : public WorkerClient {
                                : &reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr;
       inet_ntop(address.ss_family, number, text, sizeof(text));
     }
-    peer_ = text;
+    // Over the loopback interface each user is a peer of its own, held to the UNIX socket's permissions.
+    std::string name = text;
+    if (IsLoopbackConnection(socket_.get())) {
+      user_ = LoopbackPeer(socket_.get());
+      name += user_ ? ":uid" + std::to_string(*user_) : ":unknown";
+      stranger_ = !user_ || !MayUseSocket(*user_, services_.config);
+    }
+    scope_ = services_.scopes.OfPeer(name);
+    ++scope_->connections;
     timer_ = services_.loop.After(kOpenLimit, [this] {
       timer_ = 0;
       Refuse("The opening message did not arrive within 5 s.");
@@ -68,13 +79,29 @@ class TcpServer::Session final : public WorkerClient {
     services_.loop.Unwatch(watch_);
     services_.loop.Cancel(timer_);
     services_.pool.Withdraw(*this);
-    ReleaseLive();
+    EndConnection();
+  }
+
+  bool crowded() const { return !services_.scopes.MayConnect(*scope_); }
+  bool silent() const { return received_ < sizeof(block_) && !left_; }
+
+  // Its connection is over; destroyed later. Repeatable.
+  void Leave() {
+    if (std::exchange(left_, true)) return;
+    services_.loop.Unwatch(watch_);
+    services_.loop.Cancel(timer_);
+    services_.flights.End(number_);
+    seat_.reset();
+    EndConnection();
+    server_.Destroy(*this);
   }
 
   SessionStatus Status() const {
     SessionStatus status;
     status.number = number_;
     status.kind = "tcp";
+    status.scope = scope_->name;
+    status.uid = user_.value_or(0);
     status.pid = block_.pid;
     status.state = worker_pid_ != 0 ? "serving" : "opening";
     status.opened = opened_;
@@ -103,8 +130,8 @@ class TcpServer::Session final : public WorkerClient {
     worker_pid_ = last_worker_pid_ = worker.pid();
     number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
     ++services_.counters.sessions;
-    LogInfo("TCP session of pid " + std::to_string(block_.pid) + " is served by worker " +
-            std::to_string(worker_pid_));
+    scope_->log->Write(LogLevel::kInfo, "TCP session of pid " + std::to_string(block_.pid) +
+                                            " is served by worker " + std::to_string(worker_pid_));
     socket_.reset();  // the worker's copy is the only one: the client sees its end
   }
 
@@ -113,7 +140,13 @@ class TcpServer::Session final : public WorkerClient {
   // One machine may hold many users: what its processes share only their tokens protect from each other. What
   // a process says of its number is not checked, so nobody may control it.
   SessionPeer Peer() const override {
-    return {"tcp:" + peer_, 0, 0, block_.pid, services_.config.tcp.share.device_memory_mib};
+    return {scope_->name,
+            0,
+            0,
+            block_.pid,
+            services_.config.tcp.share.device_memory_mib,
+            scope_->log,
+            &services_.config.tcp.share.host};
   }
 
   void OnWorkerUsage(const WorkerUsage& usage) override {
@@ -125,8 +158,8 @@ class TcpServer::Session final : public WorkerClient {
   void OnWorkerExit(const std::string& how, bool orderly) override {
     if (!orderly) ++services_.counters.worker_deaths;
     if (!orderly) worker_end_ = how;
-    Log(orderly ? LogLevel::kInfo : LogLevel::kWarning,
-        "TCP session of pid " + std::to_string(block_.pid) + " ended: its worker " + how);
+    scope_->log->Write(orderly ? LogLevel::kInfo : LogLevel::kWarning,
+                       "TCP session of pid " + std::to_string(block_.pid) + " ended: its worker " + how);
     worker_pid_ = 0;
     Leave();
   }
@@ -140,8 +173,9 @@ class TcpServer::Session final : public WorkerClient {
     return reply;
   }
 
-  void ReleaseLive() {
-    if (std::exchange(live_, false)) --services_.live_sessions;
+  // From now on it counts as a session, or not at all.
+  void EndConnection() {
+    if (std::exchange(connecting_, false)) --scope_->connections;
   }
 
   // The guest's side stays with the guest: only the host's times are here.
@@ -152,19 +186,10 @@ class TcpServer::Session final : public WorkerClient {
     return copy;
   }
 
-  void Leave() {
-    if (std::exchange(left_, true)) return;
-    services_.loop.Unwatch(watch_);
-    services_.loop.Cancel(timer_);
-    services_.flights.End(number_);
-    ReleaseLive();
-    server_.Destroy(*this);
-  }
-
   void Refuse(const std::string& sentence) {
     if (left_) return;
     ++services_.counters.refused;
-    server_.log_.Write(LogLevel::kWarning, "TCP client is refused: " + sentence);
+    scope_->log->Write(LogLevel::kWarning, scope_->who + ": TCP client is refused: " + sentence);
     const LocalReply reply = Reply(false, sentence);
     if (socket_) send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL);
     Leave();
@@ -186,6 +211,11 @@ class TcpServer::Session final : public WorkerClient {
   }
 
   void Open() {
+    if (stranger_) {
+      return Refuse(
+          "This user may not use the host's GPUs: its connection over the loopback interface is held to "
+          "socket_mode and socket_group in the configuration of causewayd; become a member of that group.");
+    }
     services_.loop.Cancel(timer_);
     services_.loop.Unwatch(watch_);
     watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, [this](uint32_t events) { OnSocket(events); });
@@ -194,8 +224,10 @@ class TcpServer::Session final : public WorkerClient {
       if (block_.magic != kRegionMagic) ++services_.counters.violations;
       return Refuse(request.error());
     }
-    if (std::string text = TakeSession(services_); !text.empty()) return Refuse(text);
-    live_ = true;
+    auto seat = services_.scopes.TakeSession(scope_);
+    if (!seat.ok()) return Refuse(seat.error());
+    seat_ = std::move(seat.value());
+    EndConnection();
     services_.pool.Request(*this, {std::move(request.value().environment), block_.kind});
   }
 
@@ -206,9 +238,12 @@ class TcpServer::Session final : public WorkerClient {
   EventLoop::TimerId timer_ = 0;
   OpenBlock block_{};
   size_t received_ = 0;
-  std::string peer_;
+  std::optional<uid_t> user_;  // of this host, where the connection does not leave it
+  bool stranger_ = false;      // whom the UNIX socket would not let in
+  ScopeRef scope_;
+  SessionSeat seat_;
   const Clock::time_point opened_ = Clock::now();
-  bool live_ = false;
+  bool connecting_ = true;
   bool left_ = false;
   pid_t worker_pid_ = 0;
   pid_t last_worker_pid_ = 0;
@@ -262,10 +297,19 @@ void TcpServer::Stop() {
 
 void TcpServer::OnAccept() {
   UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket || sessions_.size() >= services_.config.max_sessions + kMaxIdleConnections) return;
+  if (!socket) return;
+  if (sessions_.size() >= services_.config.max_sessions + kMaxIdleConnections) {
+    // What has not said who it is makes room, the oldest first.
+    const auto silent =
+        std::find_if(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry->silent(); });
+    if (silent == sessions_.end()) return;
+    (*silent)->Leave();
+  }
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  sessions_.push_back(std::make_unique<Session>(*this, std::move(socket)));
+  auto session = std::make_unique<Session>(*this, std::move(socket));
+  if (session->crowded()) return;
+  sessions_.push_back(std::move(session));
 }
 
 void TcpServer::Destroy(Session& session) {

@@ -31,7 +31,6 @@ class TcpServer {
   EventLoop::WatchId watch_ = 0;
   std::string address_;
   std::list<std::unique_ptr<Session>> sessions_;
-  LimitedLog log_;
 };
 
 }  // namespace causeway::daemon

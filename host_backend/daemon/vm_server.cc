@@ -22,6 +22,9 @@ constexpr uint32_t kBeatsPerFileCheck = 10;
 // violation.
 constexpr uint32_t kMaxChangesPerTick = 16;
 constexpr std::chrono::seconds kPenalty{1};
+constexpr double kChangesPerMs = 1;
+constexpr double kMaxChangesAtOnce = kMaxSlots;  // after a pause
+constexpr std::chrono::seconds kFindAgain{10};   // after no process of the VM was found
 constexpr uint32_t kNothingSeen = ~uint32_t{0};
 
 // Sessions are 24 bits that grow and wrap.
@@ -37,6 +40,7 @@ Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmCo
   if (!file.ok()) return Error{file.error()};
   std::unique_ptr<VmServer> server(new VmServer(services, vm));
   server->Adopt(std::move(file.value()));
+  if (server->starting_) server->ZeroAtOnce();
   server->Beat();
   server->Tick();
   return server;
@@ -44,6 +48,7 @@ Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmCo
 
 VmServer::~VmServer() {
   if (vm_process_) services_.loop.Unwatch(vm_process_watch_);
+  services_.zeroing.Cancel(zeroing_);
   services_.loop.Cancel(tick_timer_);
   services_.loop.Cancel(beat_timer_);
 }
@@ -53,24 +58,64 @@ void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
   problem_.clear();
   Region& region = file_->region();
   const bool known = region.IsOurs();
-  if (!known) {
-    // Nothing in it means anything to this version; a guest that still runs starts again from its module.
-    region.ClearGuestPart();
-    if (!region.ZeroAllMemory())
-      LogError("VM " + vm_.name + ": the region's old content cannot be zeroed: " + ErrnoText());
-  }
+  // Nothing in it means anything to this version; a guest that still runs starts again from its module.
+  if (!known) region.ClearGuestPart();
   const RegionIdentity identity = NewIdentity(services_.api_hash);
   region.Format(identity, known);
   guest_epoch_ = region.LoadGuestEpoch();
   seen_words_.fill(kNothingSeen);
   any_session_.fill(true);
   resetting_ = false;
-  if (known) EndEarlierSessions();
+  if (known) {
+    EndEarlierSessions();
+    StartServing();
+  } else {
+    starting_ = true;
+    ZeroRegion();
+  }
+}
+
+void VmServer::StartServing() {
+  Region& region = file_->region();
+  starting_ = false;
   region.StoreResetAcknowledged(guest_epoch_);
   region.SetState(HostState::kRunning);
   last_change_ = Clock::now();
-  LogInfo("VM " + vm_.name + ": region " + vm_.region_file + " of " + std::to_string(vm_.region_mib) +
-          " MiB with " + std::to_string(region.slot_count()) + " slots is ready");
+  scope_->log->Write(LogLevel::kInfo, "VM " + vm_.name + ": region " + vm_.region_file + " of " +
+                                          std::to_string(vm_.region_mib) + " MiB with " +
+                                          std::to_string(region.slot_count()) + " slots is ready");
+}
+
+// While the daemon starts it has nobody else to serve, and its regions are ready once it answers.
+void VmServer::ZeroAtOnce() {
+  services_.zeroing.Cancel(zeroing_);
+  Region& region = file_->region();
+  bool good = true;
+  for (const GranuleRange& range : region.AllMemory())
+    good = region.ZeroGranules(range.first, range.count) && good;
+  if (!good) {
+    scope_->log->Write(LogLevel::kError,
+                       "VM " + vm_.name + ": memory of before cannot be zeroed: " + ErrnoText());
+  }
+  StartServing();
+}
+
+// Goes on in StartServing or FinishReset.
+void VmServer::ZeroRegion() {
+  if (zeroing_ != 0) return;
+  zeroing_ = services_.zeroing.Begin(file_->shared_region(), file_->region().AllMemory(), [this](bool good) {
+    zeroing_ = 0;
+    if (!good) {
+      scope_->log->Write(LogLevel::kError,
+                         "VM " + vm_.name + ": memory of before cannot be zeroed: " + ErrnoText());
+    }
+    if (!file_) return;
+    if (starting_) {
+      StartServing();
+    } else if (good && resetting_) {
+      FinishReset();
+    }
+  });
 }
 
 // Guest processes that a former daemon served: their workers are gone. One that opened its slot since then is
@@ -90,10 +135,11 @@ void VmServer::EndEarlierSessions() {
 
 RegionSession& VmServer::MakeSession(uint32_t slot, uint32_t number) {
   const Region& region = file_->region();
-  sessions_[slot] = std::make_unique<RegionSession>(
-      services_, file_->shared_region(), slot, number,
-      RegionSession::Origin{vm_.name, region.LoadGuestPid(slot), region.LoadGuestUid(slot), -1, &vm_.share},
-      [this, slot] { OnClosed(slot); });
+  sessions_[slot] =
+      std::make_unique<RegionSession>(services_, file_->shared_region(), slot, number,
+                                      RegionSession::Origin{scope_, vm_.name, region.LoadGuestPid(slot),
+                                                            region.LoadGuestUid(slot), -1, &vm_.share},
+                                      [this, slot] { OnClosed(slot); });
   return *sessions_[slot];
 }
 
@@ -108,6 +154,7 @@ void VmServer::Stop() {
 }
 
 void VmServer::Beat() {
+  FoundVmProcess();
   if (++beats_ % kBeatsPerFileCheck == 0) CheckFile();
   if (file_) file_->region().Beat();
   beat_timer_ = services_.loop.After(kBeat, [this] { Beat(); });
@@ -127,7 +174,7 @@ void VmServer::CheckFile() {
       const std::string text =
           "the region file " + vm_.region_file +
           " was deleted; sessions go on, but before the VM starts again causewayd must be restarted";
-      if (problem_ != text) LogWarning("VM " + vm_.name + ": " + text);
+      if (problem_ != text) scope_->log->Write(LogLevel::kWarning, "VM " + vm_.name + ": " + text);
       problem_ = text;
       return;
     }
@@ -141,12 +188,14 @@ void VmServer::CheckFile() {
 }
 
 void VmServer::Lose(const std::string& why) {
-  LogError("VM " + vm_.name + ": " + why);
+  scope_->log->Write(LogLevel::kError, "VM " + vm_.name + ": " + why);
   problem_ = why;
   file_->region().SetState(HostState::kStopped);
   for (auto& session : sessions_) {
     if (session) session->Reset();
   }
+  services_.zeroing.Cancel(zeroing_);
+  starting_ = false;
   file_.reset();  // sessions hold the region until their workers are gone
 }
 
@@ -154,7 +203,7 @@ bool VmServer::TryReopen() {
   if (AnySession()) return false;
   auto file = RegionFile::Open(vm_);
   if (!file.ok()) {
-    if (problem_ != file.error()) LogError(file.error());
+    if (problem_ != file.error()) scope_->log->Write(LogLevel::kError, file.error());
     problem_ = file.error();
     return false;
   }
@@ -166,16 +215,9 @@ bool VmServer::AnySession() const {
   return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& session) { return bool(session); });
 }
 
-uint32_t VmServer::LiveSessions() const {
-  return uint32_t(std::count_if(sessions_.begin(), sessions_.end(), [](const auto& session) {
-    return session && (session->state() == RegionSession::State::kOpening ||
-                       session->state() == RegionSession::State::kServing);
-  }));
-}
-
 void VmServer::Tick() {
   bool changed = false;
-  if (file_) {
+  if (file_ && !starting_) {
     changed = ScanEpoch();
     if (!resetting_) changed = ScanSlots() || changed;
     if (file_->region().broken())
@@ -193,16 +235,26 @@ bool VmServer::ScanEpoch() {
     BeginReset(epoch);
     return true;
   }
-  if (resetting_ && !AnySession()) FinishReset();
+  // All workers of the old guest are gone: nothing writes into the region any more.
+  if (resetting_ && !AnySession()) ZeroRegion();
   return resetting_;
 }
 
 void VmServer::WatchVmProcess() {
-  if (vm_process_) return;
-  struct stat info;
-  if (stat(vm_.region_file.c_str(), &info) != 0) return;
-  vm_process_ = FindVmProcess(info.st_dev, info.st_ino);
-  if (!vm_process_) return;
+  if (vm_process_ || finding_.valid() || Clock::now() - found_none_ < kFindAgain) return;
+  struct stat info {};
+  if (fstat(file_->region().fd(), &info) != 0) return;
+  finding_ = std::async(std::launch::async,
+                        [device = info.st_dev, inode = info.st_ino] { return FindVmProcess(device, inode); });
+}
+
+void VmServer::FoundVmProcess() {
+  if (!finding_.valid() || finding_.wait_for(milliseconds(0)) != std::future_status::ready) return;
+  vm_process_ = finding_.get();
+  if (!vm_process_) {
+    found_none_ = Clock::now();
+    return;
+  }
   vm_process_watch_ = services_.loop.Watch(vm_process_.get(), EPOLLIN, [this](uint32_t) { OnVmExit(); });
 }
 
@@ -210,7 +262,7 @@ void VmServer::WatchVmProcess() {
 void VmServer::OnVmExit() {
   services_.loop.Unwatch(vm_process_watch_);
   vm_process_.reset();
-  log_.Write(LogLevel::kInfo, "VM " + vm_.name + ": its process has ended; its sessions end");
+  scope_->log->Write(LogLevel::kInfo, "VM " + vm_.name + ": its process has ended; its sessions end");
   if (!file_) return;
   BeginReset(guest_epoch_);
   vm_gone_ = true;
@@ -221,19 +273,15 @@ void VmServer::BeginReset(uint64_t epoch) {
   vm_gone_ = false;
   resetting_ = true;
   if (AnySession())
-    log_.Write(LogLevel::kInfo, "VM " + vm_.name + ": its guest is gone or new; earlier sessions end");
+    scope_->log->Write(LogLevel::kInfo,
+                       "VM " + vm_.name + ": its guest is gone or new; earlier sessions end");
   for (auto& session : sessions_) {
     if (session) session->Reset();
   }
 }
 
-// All workers of the old guest are gone: nothing writes into the region any more.
 void VmServer::FinishReset() {
   Region& region = file_->region();
-  if (!region.ZeroAllMemory()) {
-    log_.Write(LogLevel::kError, "VM " + vm_.name + ": memory of before cannot be zeroed: " + ErrnoText());
-    return;
-  }
   if (vm_gone_) region.ClearGuestPart();  // its only writer is gone
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
     // What a guest left behind when it was powered off is no request.
@@ -253,7 +301,12 @@ bool VmServer::ScanSlots() {
   uint32_t changes = 0;
   Region& region = file_->region();
   const uint32_t count = region.slot_count();
-  for (uint32_t looked = 0; looked < count && changes < kMaxChangesPerTick; ++looked) {
+  const auto now = Clock::now();
+  const std::chrono::duration<double, std::milli> passed = now - changes_at_;
+  changes_at_ = now;
+  changes_left_ = std::min(kMaxChangesAtOnce, changes_left_ + kChangesPerMs * passed.count());
+  const auto most = std::min(kMaxChangesPerTick, uint32_t(changes_left_));
+  for (uint32_t looked = 0; looked < count && changes < most; ++looked) {
     const uint32_t slot = next_slot_++ % count;
     const uint32_t word = region.LoadGuestWord(slot);
     if (word == seen_words_[slot]) continue;
@@ -261,6 +314,7 @@ bool VmServer::ScanSlots() {
     if (sessions_[slot] && sessions_[slot]->state() == RegionSession::State::kClosing) continue;
     seen_words_[slot] = word;
     ++changes;
+    changes_left_ -= 1;
     OnGuestWord(slot, word);
   }
   return changes != 0;
@@ -269,7 +323,7 @@ bool VmServer::ScanSlots() {
 void VmServer::Violation(uint32_t slot, const std::string& text) {
   ++services_.counters.violations;
   last_violation_ = Clock::now();
-  log_.Write(LogLevel::kWarning, "VM " + vm_.name + " slot " + std::to_string(slot) + ": " + text);
+  scope_->log->Write(LogLevel::kWarning, "VM " + vm_.name + " slot " + std::to_string(slot) + ": " + text);
 }
 
 void VmServer::OnGuestWord(uint32_t slot, uint32_t word) {
@@ -316,15 +370,9 @@ void VmServer::OnGuestWord(uint32_t slot, uint32_t word) {
 }
 
 void VmServer::OpenSlot(uint32_t slot, uint32_t number) {
-  std::string limit;
-  if (LiveSessions() >= vm_.max_sessions) {
-    limit = "VM " + vm_.name + " has " + std::to_string(vm_.max_sessions) +
-            " sessions, as many as its max_sessions in the configuration of causewayd allows; try again "
-            "later or raise it.";
-  }
   any_session_[slot] = false;
   WatchVmProcess();
-  MakeSession(slot, number).Open(limit);
+  MakeSession(slot, number).Open();
 }
 
 void VmServer::OnClosed(uint32_t slot) {

@@ -2,6 +2,7 @@
 // Serves one VM's region: watches the words that the guest's kernel module writes.
 #pragma once
 #include <array>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -21,7 +22,8 @@ class VmServer {
   void AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const;
 
  private:
-  VmServer(Services& services, const VmConfig& vm) : services_(services), vm_(vm) {}
+  VmServer(Services& services, const VmConfig& vm)
+      : services_(services), vm_(vm), scope_(services.scopes.OfVm(vm)) {}
   void Adopt(std::unique_ptr<RegionFile> file);
   void EndEarlierSessions();
   void Tick();
@@ -38,13 +40,17 @@ class VmServer {
   void WatchVmProcess();
   void OnVmExit();
   void BeginReset(uint64_t epoch);
+  void ZeroAtOnce();
+  void ZeroRegion();
   void FinishReset();
+  void StartServing();
+  void FoundVmProcess();
   void Violation(uint32_t slot, const std::string& text);
   bool AnySession() const;
-  uint32_t LiveSessions() const;
 
   Services& services_;
   const VmConfig vm_;
+  const ScopeRef scope_;
   std::unique_ptr<RegionFile> file_;  // null while the region is lost
   std::string problem_;
   std::array<std::unique_ptr<RegionSession>, kMaxSlots> sessions_;
@@ -55,13 +61,18 @@ class VmServer {
   bool vm_gone_ = false;  // powered off: its words mean nothing until a new guest starts
   uint64_t guest_epoch_ = 0;
   bool resetting_ = false;
+  bool starting_ = false;  // the region's old content is being zeroed; nothing is served yet
+  Zeroing::JobId zeroing_ = 0;
+  std::future<UniqueFd> finding_;  // of the VM's process: a walk over all processes, in a thread
+  Clock::time_point found_none_{};
+  double changes_left_ = 0;  // that may be handled now, of guest words
+  Clock::time_point changes_at_{};
   Clock::time_point last_change_{};
   Clock::time_point last_violation_{};
   uint32_t next_slot_ = 0;
   EventLoop::TimerId tick_timer_ = 0;
   EventLoop::TimerId beat_timer_ = 0;
   uint32_t beats_ = 0;
-  LimitedLog log_;
 };
 
 }  // namespace causeway::daemon

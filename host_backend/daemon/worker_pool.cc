@@ -17,6 +17,7 @@ constexpr milliseconds kFirstBackOff{1'000};
 constexpr milliseconds kLongestBackOff{60'000};
 // A failure this fresh answers a request; an older one is tried again for it.
 constexpr milliseconds kFreshFailure{1'000};
+constexpr std::chrono::minutes kSayFailure{1};
 // A spare that was ready this long and then died is replaced at once.
 constexpr std::chrono::seconds kStableSpare{10};
 
@@ -37,13 +38,16 @@ bool IsOfDriver(int descriptor) {
 }  // namespace
 
 WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers,
-                       uint64_t image_cache_bytes, std::pair<uint32_t, uint32_t> worker_users)
+                       uint32_t guaranteed_spares, uint64_t image_cache_bytes,
+                       std::pair<uint32_t, uint32_t> worker_users)
     : loop_(loop),
       program_(std::move(program)),
       spare_workers_(spare_workers),
+      guaranteed_spares_(guaranteed_spares),
       shared_(RoomForShared()),
       images_(image_cache_bytes, RoomForShared() / 4),
-      users_(worker_users.first, worker_users.second) {}
+      users_(worker_users.first, worker_users.second),
+      memory_watch_(loop, program_, [this](const MemoryRound& round) { OnMemoryRound(round); }) {}
 
 WorkerPool::~WorkerPool() {
   loop_.Cancel(retry_timer_);
@@ -90,9 +94,11 @@ size_t WorkerPool::Spares() const {
   }));
 }
 
-size_t WorkerPool::WaitingForSpare() const {
-  return size_t(std::count_if(waiting_.begin(), waiting_.end(),
-                              [](const Waiting& request) { return request.wish.any(); }));
+size_t WorkerPool::StartingFor(const std::string& scope) const {
+  return size_t(std::count_if(workers_.begin(), workers_.end(), [&](const Entry& entry) {
+    return entry.own && entry.process->state() == WorkerProcess::State::kStarting &&
+           (scope.empty() || entry.scope == scope);
+  }));
 }
 
 void WorkerPool::Request(WorkerClient& client, WorkerWish wish) {
@@ -103,12 +109,12 @@ void WorkerPool::Request(WorkerClient& client, WorkerWish wish) {
   // Frameworks ask for what has been the default since CUDA 12.2: where spares do it anyway, one of them will
   // do.
   if (spares_load_lazily_) std::erase(wish.environment, "CUDA_MODULE_LOADING=LAZY");
-  waiting_.push_back({&client, std::move(wish)});
+  waiting_.Add({&client, std::move(wish), client.Peer().scope});
   Pump();
 }
 
 void WorkerPool::Withdraw(WorkerClient& client) {
-  waiting_.remove_if([&](const Waiting& request) { return request.client == &client; });
+  waiting_.Remove(client);
   if (Entry* entry = Find(client)) {
     entry->client = nullptr;
     entry->process->Kill();
@@ -129,10 +135,10 @@ bool WorkerPool::End(WorkerClient& client, bool kill_now) {
 void WorkerPool::Stop() {
   stopping_ = true;
   loop_.Cancel(retry_timer_);
-  auto refused = std::move(waiting_);
-  waiting_.clear();
-  for (const Waiting& request : refused) request.client->OnNoWorker("The host daemon is being stopped.");
+  while (const auto refused = waiting_.Next([](const auto&) { return true; }))
+    refused->client->OnNoWorker("The host daemon is being stopped.");
   for (Entry& entry : workers_) entry.process->End();
+  WantMemoryWatch();
 }
 
 bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
@@ -145,21 +151,30 @@ bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
     }
     return false;
   }
-  LogDebug("worker " + std::to_string(worker.value()->pid()) + " started");
-  workers_.push_back({std::move(worker.value()), client, !wish.any(), wish.kind, next_number_++, "", {}, ""});
+  log_.Write(LogLevel::kDebug, "worker " + std::to_string(worker.value()->pid()) + " started");
+  cgroups_.AddSpare(worker.value()->pid());
+  workers_.push_back({std::move(worker.value()),
+                      client,
+                      !wish.any(),
+                      wish.kind,
+                      next_number_++,
+                      client != nullptr ? client->Peer().scope : "",
+                      {}});
   return true;
 }
 
 void WorkerPool::ServeFromSpares() {
-  for (auto request = waiting_.begin(); request != waiting_.end();) {
-    Entry* spare = request->wish.any() ? ReadySpare() : nullptr;
-    if (spare == nullptr) {
-      ++request;
-      continue;
-    }
-    WorkerClient* client = request->client;
-    request = waiting_.erase(request);
-    spare->client = client;
+  for (size_t ready = ready_spares(); ready != 0; --ready) {
+    const auto now = Clock::now();
+    const auto request = waiting_.Next([&](const WorkerQueue::Waiting& waiting) {
+      return waiting.wish.any() &&
+             (ready > guaranteed_spares_ || spare_use_.MayTakeGuaranteed(waiting.scope, now));
+    });
+    if (!request) return;
+    spare_use_.Note(request->scope, now);
+    Entry* spare = ReadySpare();
+    spare->client = request->client;
+    spare->scope = request->scope;
     HandOver(*spare);
   }
 }
@@ -167,13 +182,17 @@ void WorkerPool::ServeFromSpares() {
 // A session that cannot be counted, or has no user of its own where others have one, is none.
 void WorkerPool::HandOver(Entry& entry) {
   const SessionPeer peer = entry.client->Peer();
-  auto seat = accounts_.Join(peer.scope, peer.device_memory_mib << 20);
+  const std::string bound =
+      peer.host != nullptr ? cgroups_.Assign(entry.process->pid(), peer.scope, *peer.host) : "";
+  entry.in_cgroup = bound.empty() && peer.host != nullptr;
+  auto seat = bound.empty() ? accounts_.Join(peer.scope, peer.device_memory_mib << 20) : Error{bound};
   if (!seat.ok()) {
     WorkerClient* client = std::exchange(entry.client, nullptr);
     entry.process->End();
     client->OnNoWorker(seat.error());
     return;
   }
+  entry.oom_kills = cgroups_.OutOfMemory(peer.scope);
   entry.seat = seat.value();
   auto user = users_.Join(peer.scope);
   if (!user.ok()) {
@@ -184,8 +203,10 @@ void WorkerPool::HandOver(Entry& entry) {
   }
   entry.user_scope = peer.scope;
   entry.process->SetScope(peer.scope, user.value());
+  entry.process->SetLog(peer.log);
   entry.process->SetAccount(entry.seat.descriptor, entry.seat.cell);
   entry.client->OnWorker(*entry.process);
+  WantMemoryWatch();
 }
 
 MemoryBytes WorkerPool::MemoryOf(const WorkerClient& client) const {
@@ -195,23 +216,22 @@ MemoryBytes WorkerPool::MemoryOf(const WorkerClient& client) const {
   return {};
 }
 
+// One scope cannot take all places of those that start, and a spare always finds one.
 void WorkerPool::StartOwn() {
-  for (auto request = waiting_.begin(); request != waiting_.end() && starting() < kMaxStarting;) {
-    if (request->wish.any()) {
-      ++request;
-      continue;
-    }
-    const Waiting taken = std::move(*request);
-    request = waiting_.erase(request);
-    StartWorker(taken.client, taken.wish);
+  while (starting() < kMaxStarting && StartingFor("") < kMaxStartingOwn) {
+    const auto request = waiting_.Next([this](const WorkerQueue::Waiting& waiting) {
+      return !waiting.wish.any() && StartingFor(waiting.scope) < kMaxStartingOfScope;
+    });
+    if (!request) return;
+    StartWorker(request->client, request->wish);
   }
 }
 
 void WorkerPool::StartSpares() {
-  while (!stopping_ && starting() < kMaxStarting && Spares() < WaitingForSpare() + spare_workers_) {
+  while (!stopping_ && starting() < kMaxStarting && Spares() < SparesWanted()) {
     const auto age = Clock::now() - last_failure_;
     const bool may_start =
-        failure_.empty() || age >= back_off_ || (WaitingForSpare() != 0 && age >= kFreshFailure);
+        failure_.empty() || age >= back_off_ || (waiting_.any_wishes() != 0 && age >= kFreshFailure);
     if (!may_start || !StartWorker(nullptr, {})) return;
     if (!failure_.empty()) return;  // one attempt tells whether the cause is gone
   }
@@ -224,17 +244,17 @@ void WorkerPool::Pump() {
   StartSpares();
   if (failure_.empty() || starting() != 0) return;
   // Nobody waits for a worker that will not come.
-  std::vector<WorkerClient*> refused;
-  for (auto request = waiting_.begin(); request != waiting_.end();) {
-    if (request->wish.any()) refused.push_back(request->client);
-    request = request->wish.any() ? waiting_.erase(request) : std::next(request);
-  }
   const std::string sentence = failure_;
-  for (WorkerClient* client : refused) client->OnNoWorker(sentence);
+  while (const auto refused = waiting_.Next([](const auto& waiting) { return waiting.wish.any(); }))
+    refused->client->OnNoWorker(sentence);
 }
 
 void WorkerPool::SpareFailed(const std::string& sentence) {
-  if (failure_ != sentence) LogError("no worker can serve: " + sentence);
+  // Once a minute at most, while it goes on.
+  if (Clock::now() - failure_said_ >= kSayFailure) {
+    LogError("no worker can serve: " + sentence);
+    failure_said_ = Clock::now();
+  }
   failure_ = sentence;
   last_failure_ = Clock::now();
   back_off_ = std::clamp(back_off_ * 2, kFirstBackOff, kLongestBackOff);
@@ -257,14 +277,14 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     Pump();
     return;
   }
-  LogDebug("worker " + std::to_string(worker.pid()) + " is ready");
+  log_.Write(LogLevel::kDebug, "worker " + std::to_string(worker.pid()) + " is ready");
   if (entry->kind == SessionKind::kCuda && sandbox_ != ready.sandbox) {
     sandbox_ = ready.sandbox;
-    LogInfo("workers are confined: " + sandbox_ +
-            (users_.possible() ? "" : "; all have one user: " + users_.problem()));
+    log_.Write(LogLevel::kInfo, "workers are confined: " + sandbox_ +
+                                    (users_.possible() ? "" : "; all have one user: " + users_.problem()));
   }
   if (!entry->own) {
-    if (!failure_.empty()) LogInfo("workers can serve again");
+    if (!failure_.empty()) log_.Write(LogLevel::kInfo, "workers can serve again");
     failure_.clear();
     back_off_ = milliseconds{0};
     driver_ = ready.text;
@@ -288,7 +308,6 @@ void WorkerPool::OnUsage(WorkerProcess& worker, const WorkerUsage& usage) {
 void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) {
   Entry* entry = Find(worker);
   if (entry == nullptr || entry->client == nullptr) return;
-  entry->scope = entry->client->Peer().scope;
   SharingReply reply{};
   UniqueFd found;
   Token token;
@@ -377,12 +396,22 @@ bool WorkerPool::MayMap(WorkerProcess& worker, const RegionMapping& mapping) {
 void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orderly) {
   Entry* entry = Find(worker);
   if (entry == nullptr) return;
-  LogDebug("worker " + how);
+  log_.Write(LogLevel::kDebug, "worker " + how);
   EndSharing(*entry);
   accounts_.Leave(std::exchange(entry->seat, {}));
   if (!entry->user_scope.empty()) users_.Leave(std::exchange(entry->user_scope, {}));
+  std::string end =
+      entry->end_reason.empty() ? how : "(pid " + std::to_string(worker.pid()) + ") " + entry->end_reason;
+  if (entry->in_cgroup) {
+    if (!orderly && cgroups_.OutOfMemory(entry->scope) > entry->oom_kills)
+      end +=
+          ", because the processes of its scope had used up the host's memory that host_memory_mib gives "
+          "them";
+    cgroups_.Leave(entry->scope);
+  }
   WorkerClient* client = entry->client;
   entry->client = nullptr;
+  WantMemoryWatch();
   const bool own = entry->own;
   const bool was_assigned = client != nullptr && worker.assigned();
   const bool asked_to_end = worker.asked_to_end();
@@ -392,7 +421,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
     Pump();
   });
   if (was_assigned) {
-    client->OnWorkerExit(how, orderly);
+    client->OnWorkerExit(end, orderly);
   } else if (client != nullptr) {
     client->OnNoWorker("The worker " + how +
                        " before it could serve this session; see the log of causewayd.");

@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "host_backend/daemon/accounts.h"
+#include "host_backend/daemon/cgroups.h"
 #include "host_backend/daemon/image_cache.h"
+#include "host_backend/daemon/memory_watch.h"
 #include "host_backend/daemon/scope_users.h"
 #include "host_backend/daemon/shared_objects.h"
 #include "host_backend/daemon/worker_process.h"
+#include "host_backend/daemon/worker_queue.h"
 
 namespace causeway::daemon {
 
@@ -19,8 +22,10 @@ struct SessionPeer {
   std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
   uint32_t guest_pid = 0;  // 0: not known for sure
   uint32_t uid = 0;
-  uint32_t stated_pid = 0;         // the guest's own word, to be shown and no more
-  uint64_t device_memory_mib = 0;  // the scope's limit on each GPU; 0: none
+  uint32_t stated_pid = 0;          // the guest's own word, to be shown and no more
+  uint64_t device_memory_mib = 0;   // the scope's limit on each GPU; 0: none
+  std::shared_ptr<LimitedLog> log;  // the scope's
+  const HostShare* host = nullptr;  // of the configuration
 };
 
 // A session, as the pool sees it. After Request(): OnWorker or OnNoWorker, once; after OnWorker:
@@ -42,9 +47,12 @@ class WorkerClient {
 class WorkerPool final : public WorkerProcess::Listener {
  public:
   static constexpr size_t kMaxStarting = 4;  // at once: driver start-up is heavy on CPU and memory
+  // Of these, workers that are no spares, of all scopes and of one.
+  static constexpr size_t kMaxStartingOwn = 3, kMaxStartingOfScope = 2;
 
-  // `image_cache_bytes`: of each scope.
-  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers, uint64_t image_cache_bytes,
+  // `guaranteed_spares`, beyond the others, are for scopes that take few. `image_cache_bytes`: of each scope.
+  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers, uint32_t guaranteed_spares,
+             uint64_t image_cache_bytes,
              std::pair<uint32_t, uint32_t> worker_users = {kFirstWorkerUser, kWorkerUsers});
   ~WorkerPool() override;
 
@@ -68,6 +76,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   size_t ready_spares() const;
   size_t starting() const;
   const ImageCacheStatus& images() const { return images_.status(); }
+  // After which scopes' workers have cgroups. "" or one sentence.
+  std::string UseCgroups() { return cgroups_.Start(); }
   size_t worker_count() const { return workers_.size(); }
   // What its session holds.
   MemoryBytes MemoryOf(const WorkerClient& client) const;
@@ -91,21 +101,21 @@ class WorkerPool final : public WorkerProcess::Listener {
     WorkerClient* client = nullptr;
     bool own = false;  // started for its client, never a spare
     SessionKind kind = SessionKind::kCuda;
-    uint64_t number = 0;     // never reused, as its session's in shared_
-    std::string scope;       // once it has shared or asked for something
-    Accounts::Seat seat;     // from its assignment on
-    std::string user_scope;  // whose user it is; empty: of none
-  };
-  struct Waiting {
-    WorkerClient* client;
-    WorkerWish wish;
+    uint64_t number = 0;                           // never reused, as its session's in shared_
+    std::string scope;                             // whom it serves, or is started for
+    Accounts::Seat seat;                           // from its assignment on
+    std::string user_scope{};                      // whose user it is; empty: of none
+    bool in_cgroup = false;                        // of its scope
+    uint64_t oom_kills = 0;                        // of its scope, before it
+    std::map<DeviceUuid, uint64_t> start_bytes{};  // of GPU memory, when it had no session
+    std::string end_reason{};                      // why the daemon ends it; empty: it does not
   };
 
   Entry* Find(const WorkerProcess& worker);
   Entry* Find(const WorkerClient& client);
   Entry* ReadySpare();
   size_t Spares() const;  // ready or starting, for anybody
-  size_t WaitingForSpare() const;
+  size_t SparesWanted() const { return waiting_.any_wishes() + spare_workers_ + guaranteed_spares_; }
   SharingReply FindWorker(const Entry& asker, uint32_t guest_pid) const;
   void EndSharing(const Entry& ended);
   void HandOver(Entry& entry);
@@ -114,13 +124,22 @@ class WorkerPool final : public WorkerProcess::Listener {
   void ServeFromSpares();
   void StartOwn();
   void StartSpares();
+  // host_backend/daemon/worker_memory.cc
+  bool WatchesMemory(const Entry& entry) const;
+  void WantMemoryWatch();
+  void OnMemoryRound(const MemoryRound& round);
+  void EndForMemory(Entry& entry, uint64_t held, uint64_t unasked, uint64_t limit);
+  size_t StartingFor(const std::string& scope) const;
   void SpareFailed(const std::string& sentence);
 
   EventLoop& loop_;
   WorkerProgram program_;
   const uint32_t spare_workers_;
+  const uint32_t guaranteed_spares_;
   std::list<Entry> workers_;
-  std::list<Waiting> waiting_;
+  WorkerQueue waiting_;
+  SpareUse spare_use_;
+  LimitedLog log_;  // of what concerns no scope, or not yet
   std::string failure_;
   std::string driver_;
   std::string sandbox_;  // of the last worker that said what confines it
@@ -129,6 +148,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   bool spares_load_lazily_ = false;
   std::chrono::milliseconds back_off_{0};
   Clock::time_point last_failure_{};
+  Clock::time_point failure_said_ = Clock::now() - std::chrono::hours(1);
   EventLoop::TimerId retry_timer_ = 0;
   bool stopping_ = false;
   uint64_t next_number_ = 1;
@@ -136,6 +156,11 @@ class WorkerPool final : public WorkerProcess::Listener {
   ImageCache images_;
   Accounts accounts_;
   ScopeUsers users_;
+  Cgroups cgroups_;
+  MemoryWatch memory_watch_;
+  std::map<DeviceUuid, uint64_t> start_bytes_;  // what a spare holds
+  uint32_t unlisted_rounds_ = 0;
+  bool said_unlisted_ = false;
 };
 
 }  // namespace causeway::daemon

@@ -71,6 +71,7 @@ std::vector<std::string> WorkerArguments(const WorkerProgram& program, const Wor
                                         launcher::kNoNamespaces,
                                         cuda ? "--driver" : "--management",
                                         cuda ? program.driver_library : program.nvml_library};
+  if (wish.watch_memory) arguments.push_back("--watch-memory");
   // A VM with GPUs of its own is shown no others.
   if (!cuda && program.nvml_shows_all && wish.environment.empty()) arguments.push_back("--all-devices");
   return arguments;
@@ -227,7 +228,8 @@ void WorkerProcess::Wind() {
   loop_.Cancel(timer_);
   timer_ = loop_.After(program_.end_limit, [this] {
     timer_ = 0;
-    LogWarning("worker " + std::to_string(pid_) + " did not end when asked; it is killed");
+    log_->Write(LogLevel::kWarning,
+                "worker " + std::to_string(pid_) + " did not end when asked; it is killed");
     Kill();
   });
 }
@@ -262,7 +264,9 @@ void WorkerProcess::HandleConfined(UniqueFd listener) {
 }
 
 void WorkerProcess::OnControl(uint32_t) {
-  while (control_) {
+  // One that sends without end waits until others have been served.
+  constexpr int kMaxPackets = 32;
+  for (int packets = 0; control_ && packets < kMaxPackets; ++packets) {
     alignas(8) char packet[sizeof(WorkerReady)];
     int descriptor = -1;
     const ssize_t bytes = ReceivePacket(control_.get(), packet, sizeof(packet), std::span(&descriptor, 1));
@@ -282,6 +286,10 @@ void WorkerProcess::OnControl(uint32_t) {
       listener_.OnSharing(*this, request, std::move(received));
     } else if (bytes == ssize_t(sizeof(WorkerConfined))) {
       HandleConfined(std::move(received));
+    } else if (bytes == ssize_t(sizeof(WorkerMemoryUse))) {
+      WorkerMemoryUse use;
+      std::memcpy(&use, packet, sizeof(use));
+      listener_.OnMemoryUse(*this, use);
     } else if (bytes == ssize_t(sizeof(WorkerQuery))) {
       listener_.OnQuery(*this);
     } else {
@@ -296,7 +304,7 @@ void WorkerProcess::LogOutput(bool all) {
   while ((newline = pending_output_.find('\n')) != std::string::npos ||
          pending_output_.size() > kMaxOutputLine || (all && !pending_output_.empty())) {
     const size_t length = std::min({newline, pending_output_.size(), kMaxOutputLine});
-    log_.Write(LogLevel::kInfo, "worker " + std::to_string(pid_) + ": " + pending_output_.substr(0, length));
+    log_->Write(LogLevel::kInfo, "worker " + std::to_string(pid_) + ": " + pending_output_.substr(0, length));
     pending_output_.erase(0, length == newline ? length + 1 : length);
   }
 }

@@ -34,6 +34,7 @@ struct WorkerProgram {
 struct WorkerWish {
   std::vector<std::string> environment;  // NAME=VALUE, instead of the daemon's own
   SessionKind kind = SessionKind::kCuda;
+  bool watch_memory = false;  // no session: OnMemoryUse
   // A worker started ahead of time will do.
   bool any() const { return environment.empty() && kind == SessionKind::kCuda; }
 };
@@ -52,6 +53,7 @@ class WorkerProcess {
     virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) = 0;
     // Whether it may map that part of its session's region; asked while the calling thread waits.
     virtual bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) = 0;
+    virtual void OnMemoryUse(WorkerProcess&, const WorkerMemoryUse&) {}
     // It asks who else belongs to its tenant: SendPeers answers.
     virtual void OnQuery(WorkerProcess& worker) = 0;
     // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
@@ -64,6 +66,8 @@ class WorkerProcess {
   // Kills it if it still runs.
   ~WorkerProcess();
 
+  // Where what it says is written: it is the session's guest that makes it say it. Before Assign.
+  void SetLog(std::shared_ptr<LimitedLog> log) { log_ = std::move(log); }
   // What the session's memory is counted on. Before Assign.
   void SetAccount(int descriptor, uint32_t cell);
   // The scope that it will serve, and the user that it becomes for that (0: it stays what it is). Before
@@ -116,7 +120,7 @@ class WorkerProcess {
   EventLoop::WatchId output_watch_ = 0;
   EventLoop::TimerId timer_ = 0;
   std::string pending_output_;
-  LimitedLog log_;
+  std::shared_ptr<LimitedLog> log_ = std::make_shared<LimitedLog>();
 };
 
 }  // namespace causeway::daemon

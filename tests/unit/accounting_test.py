@@ -9,6 +9,8 @@ CAUSEWAY_TEST_ROUNDS and CAUSEWAY_TEST_OPERATIONS make it longer.
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -109,7 +111,7 @@ class Accounting(sessions.Sessions):
         self.assertEqual(free, LIMIT * MIB)
         self.assertGreater(refusals, 0)
         self.assertEqual(self.held()["device"], 0)
-        self.assertEqual(self.account()["scope"], "tcp:127.0.0.1")
+        self.assertEqual(self.account()["scope"], f"tcp:127.0.0.1:uid{os.getuid()}")
 
     def devices(self, **environment):
         out, err, code = self.client_with(**environment).result()
@@ -161,6 +163,78 @@ class Accounting(sessions.Sessions):
         neighbour.end()
         self.wait_idle()
         self.assertEqual(self.status()["accounts"], [])
+
+    def guest(self, script):
+        """What a guest process prints that has the library as `cuda` and a primary context."""
+        begin = ("import ctypes, sys, time\n"
+                 "cuda = ctypes.CDLL('libcuda.so.1')\n"
+                 "context, handle, address = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()\n"
+                 "MIB = 1 << 20\n"
+                 "def say(name, result): print(name, result, flush=True)\n"
+                 "say('init', cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)\n"
+                 "    or cuda.cuCtxSetCurrent(context))\n")
+        process = subprocess.Popen([sys.executable, "-c", begin + script], stdout=subprocess.PIPE, text=True,
+                                   env=dict(os.environ, CAUSEWAY=self.address))
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "init 0\n")
+        return process
+
+    def test_memory_that_no_size_tells_of(self):
+        self.start(more=f"local_device_memory_mib = {LIMIT}\n")
+        process = self.guest(f"""
+def module(mib):
+    ptx = f'.version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .global .align 8 .b8 big[{{mib * MIB}}];\\n'
+    ptx += '.visible .entry k()\\n{{{{\\nret;\\n}}}}\\n'.replace('{{{{', '{{').replace('}}}}', '}}')
+    return cuda.cuModuleLoadData(ctypes.byref(handle), ctypes.c_char_p(ptx.encode()))
+say('large', module({2 * LIMIT}))
+say('half', module({LIMIT // 2}))
+say('again', module({LIMIT // 2 + 8}))
+say('unload', cuda.cuModuleUnload(handle))
+say('all', cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t({LIMIT - 8} * MIB)))
+say('free', cuda.cuMemFree_v2(address))
+stack, heap = 0, 2
+say('stack', cuda.cuCtxSetLimit(stack, ctypes.c_size_t(128 << 10)))
+say('heap', cuda.cuCtxSetLimit(heap, ctypes.c_size_t({2 * LIMIT} * MIB)))
+say('small', cuda.cuCtxSetLimit(heap, ctypes.c_size_t(24 * MIB)))
+say('rest', cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t({LIMIT - 8} * MIB)))
+say('back', cuda.cuCtxSetLimit(heap, ctypes.c_size_t(8 * MIB)))
+say('rest', cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t({LIMIT - 8} * MIB)))
+""")
+        answers = [line.split() for line in process.stdout.read().splitlines()]
+        self.assertEqual(answers, [["large", "2"], ["half", "0"], ["again", "2"], ["unload", "0"], ["all", "0"],
+                                   ["free", "0"], ["stack", "2"], ["heap", "2"], ["small", "0"], ["rest", "2"],
+                                   ["back", "0"], ["rest", "0"]], self.log_text())
+
+    def test_memory_that_only_nvml_sees(self):
+        taken = self.folder + "/taken"
+        os.mkdir(taken)
+        self.start(more=f"local_device_memory_mib = {LIMIT}\n", SOFTWARE_GPU_TAKEN=taken)
+        process = self.guest("""
+while cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(MIB)) == 0 and cuda.cuMemFree_v2(address) == 0:
+    time.sleep(0.02)
+say('ended', cuda.cuCtxSynchronize())
+""")
+        neighbour = self.guest("time.sleep(600)\n")
+        sessions_now = self.status()["sessions"]
+        worker = [s["worker_pid"] for s in sessions_now if s["pid"] == process.pid][0]
+        # As much as the limit and what is forgiven: nothing happens in several rounds.
+        with open(f"{taken}/{worker}", "w", encoding="ascii") as file:
+            file.write(str((LIMIT + 48) * MIB))
+        time.sleep(1.5)
+        self.assertTrue(alive(worker), self.log_text())
+        with open(f"{taken}/{worker}", "w", encoding="ascii") as file:
+            file.write(str(4 * LIMIT * MIB))
+        line = process.stdout.readline().split()
+        self.assertEqual(line[0], "ended", self.log_text())
+        self.assertNotEqual(line[1], "0")
+        self.assertIn("more than the 96 MiB of device_memory_mib", self.log_text())
+        self.assertEqual([s["pid"] for s in self.status()["sessions"] if s["state"] == "serving"], [neighbour.pid])
+        for one in (process, neighbour):
+            one.kill()
+            one.wait()
+        self.wait_idle()
 
     def settled_descriptors(self):
         """What the daemon has open when nothing happens: what has just ended may take a moment to be closed."""

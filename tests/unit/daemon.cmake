@@ -2,8 +2,8 @@
 add_executable(daemon_test_worker fake_worker.cc)
 target_link_libraries(daemon_test_worker PRIVATE causeway_account)
 
-add_executable(daemon_test daemon_config_test.cc daemon_local_test.cc daemon_vm_test.cc command_test.cc
-  daemon_fixture.cc)
+add_executable(daemon_test daemon_config_test.cc daemon_local_test.cc daemon_vm_test.cc daemon_scopes_test.cc
+  command_test.cc daemon_fixture.cc)
 target_compile_definitions(daemon_test PRIVATE
   CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>"
   CAUSEWAY_PATH="$<TARGET_FILE:causeway>")
@@ -11,6 +11,12 @@ target_link_libraries(daemon_test PRIVATE causeway_daemon causeway_command GTest
 add_dependencies(daemon_test causeway causewayd daemon_test_worker)
 add_test(NAME daemon_test COMMAND daemon_test)
 set_tests_properties(daemon_test PROPERTIES TIMEOUT 300)
+
+# What is bounded for each scope, and guaranteed to it.
+add_executable(scopes_test scopes_test.cc)
+target_link_libraries(scopes_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME daemon_scopes COMMAND scopes_test)
+set_tests_properties(daemon_scopes PROPERTIES LABELS unit TIMEOUT 60)
 
 # What the daemon keeps for processes that share something.
 add_executable(image_cache_test image_cache_test.cc)

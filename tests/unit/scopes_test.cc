@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each scope has for sure: sessions, turns, spares, lines of the log; and the measure of the loop's
+// lateness.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "host_backend/daemon/lateness.h"
+#include "host_backend/daemon/scopes.h"
+#include "host_backend/daemon/worker_queue.h"
+
+namespace causeway::daemon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Config SmallHost() {
+  Config config;
+  config.max_sessions = 10;
+  config.reserved_sessions = 2;
+  config.local_max_sessions = config.tcp.max_sessions = 10;
+  for (const char* name : {"a", "b"}) {
+    VmConfig vm;
+    vm.name = name;
+    vm.guaranteed_sessions = 3;
+    config.vms.push_back(vm);
+  }
+  return config;
+}
+
+// As many sessions as the scope gets.
+std::vector<SessionSeat> TakeAll(Scopes& scopes, const ScopeRef& scope) {
+  std::vector<SessionSeat> seats;
+  for (auto seat = scopes.TakeSession(scope); seat.ok(); seat = scopes.TakeSession(scope))
+    seats.push_back(std::move(seat.value()));
+  return seats;
+}
+
+TEST(ScopesTest, NoScopeTakesWhatIsGuaranteedToOthers) {
+  const Config config = SmallHost();
+  Scopes scopes(config);
+  const ScopeRef a = scopes.OfVm(config.vms[0]), b = scopes.OfVm(config.vms[1]);
+  const ScopeRef user = scopes.OfUser("uid:1000"), other = scopes.OfUser("uid:1001");
+  auto of_a = TakeAll(scopes, a);
+  EXPECT_EQ(of_a.size(), 5u) << "10, less 3 of b and 2 of users that have none";
+  const auto refused = scopes.TakeSession(a);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().find("serves 5 sessions and keeps 5 for others"), std::string::npos)
+      << refused.error();
+  const auto of_user = TakeAll(scopes, user);
+  EXPECT_EQ(of_user.size(), 1u) << "one user's first comes out of the reserve, a second does not";
+  EXPECT_EQ(TakeAll(scopes, other).size(), 1u) << "and the next user has the same";
+  const auto of_b = TakeAll(scopes, b);
+  EXPECT_EQ(of_b.size(), 3u) << "its own; what the other user gave back is kept for users";
+  of_a.clear();
+  EXPECT_TRUE(scopes.TakeSession(a).ok());
+}
+
+TEST(ScopesTest, AUserFillsTheHostOnlyUpToWhatIsKept) {
+  const Config config = SmallHost();
+  Scopes scopes(config);
+  scopes.OfVm(config.vms[0]);
+  scopes.OfVm(config.vms[1]);
+  const auto of_user = TakeAll(scopes, scopes.OfUser("uid:1000"));
+  EXPECT_EQ(of_user.size(), 3u) << "10, less twice 3 and 1 for the next user";
+  const auto of_peer = TakeAll(scopes, scopes.OfPeer("::1"));
+  EXPECT_EQ(of_peer.size(), 1u);
+  EXPECT_EQ(scopes.live_sessions(), 4u);
+}
+
+TEST(ScopesTest, ALimitOfItsOwn) {
+  Config config = SmallHost();
+  config.vms[0].max_sessions = 2;
+  Scopes scopes(config);
+  const ScopeRef a = scopes.OfVm(config.vms[0]);
+  const auto seats = TakeAll(scopes, a);
+  EXPECT_EQ(seats.size(), 2u);
+  EXPECT_NE(scopes.TakeSession(a).error().find("VM a has 2 sessions, as many as its max_sessions"),
+            std::string::npos);
+}
+
+TEST(ScopesTest, MoreScopesThanAreRememberedShareOne) {
+  const Config config = SmallHost();
+  Scopes scopes(config);
+  std::vector<ScopeRef> held;
+  for (int i = 0; i < 5000; ++i) held.push_back(scopes.OfPeer("10.0.0." + std::to_string(i)));
+  EXPECT_EQ(held[4999], held[4998]);
+  EXPECT_NE(held[0], held[1]);
+  held.clear();
+  EXPECT_NE(scopes.OfPeer("a"), scopes.OfPeer("b")) << "what nobody uses is forgotten";
+}
+
+WorkerClient* Client(uintptr_t number) {
+  return reinterpret_cast<WorkerClient*>(number);
+}
+
+TEST(WorkerQueueTest, ScopesAreServedInTurn) {
+  WorkerQueue queue;
+  for (uintptr_t i = 1; i <= 5; ++i) queue.Add({Client(i), {}, "hog"});
+  queue.Add({Client(100), {}, "quiet"});
+  queue.Add({Client(6), {}, "hog"});
+  EXPECT_EQ(queue.any_wishes(), 7u);
+  queue.Remove(*Client(3));
+  std::vector<uintptr_t> order;
+  while (const auto next = queue.Next([](const auto&) { return true; }))
+    order.push_back(reinterpret_cast<uintptr_t>(next->client));
+  EXPECT_EQ(order, (std::vector<uintptr_t>{1, 100, 2, 4, 5, 6}));
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(WorkerQueueTest, WhatMayNotBeServedDoesNotHoldOthersUp) {
+  WorkerQueue queue;
+  queue.Add({Client(1), {}, "hog"});
+  queue.Add({Client(2), {{"CUDA_LAUNCH_BLOCKING=1"}}, "hog"});
+  queue.Add({Client(3), {}, "quiet"});
+  const auto next = queue.Next([](const auto& waiting) { return waiting.scope != "hog"; });
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->client, Client(3));
+  const auto own = queue.Next([](const auto& waiting) { return !waiting.wish.any(); });
+  ASSERT_TRUE(own);
+  EXPECT_EQ(own->client, Client(2));
+}
+
+TEST(SpareUseTest, GuaranteedSparesAreNotForThoseThatTakeMost) {
+  SpareUse use;
+  const SpareUse::Time begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(use.MayTakeGuaranteed("hog", begin));
+  for (int i = 0; i < 100; ++i) use.Note("hog", begin + milliseconds(100 * i));
+  const auto now = begin + seconds(10);
+  EXPECT_FALSE(use.MayTakeGuaranteed("hog", now));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(use.MayTakeGuaranteed("quiet", now)) << i;
+    use.Note("quiet", now);
+  }
+  EXPECT_TRUE(use.MayTakeGuaranteed("hog", now + seconds(60))) << "after a minute of rest";
+}
+
+TEST(LimitedLogTest, AtMostTwentyLinesInAnySecond) {
+  LimitedLog log;
+  const LimitedLog::Time begin{seconds(1000)};
+  for (int i = 0; i < 3000; ++i) {
+    log.WriteAt(begin + milliseconds(i), LogLevel::kDebug, "told");
+    log.WriteAt(begin + milliseconds(i), LogLevel::kDebug, "told");
+  }
+  EXPECT_EQ(log.dropped(), 6000u - 3 * LimitedLog::kTold);
+  // What went wrong has lines of its own.
+  const uint64_t before = log.dropped();
+  for (size_t i = 0; i < LimitedLog::kWrong; ++i)
+    log.WriteAt(begin + milliseconds(3000), LogLevel::kWarning, "wrong");
+  EXPECT_EQ(log.dropped(), before);
+  log.WriteAt(begin + milliseconds(3000), LogLevel::kError, "wrong");
+  EXPECT_EQ(log.dropped(), before + 1);
+  log.FlushAt(begin + seconds(4), "VM a");
+  EXPECT_EQ(log.dropped(), 0u);
+  log.WriteAt(begin + seconds(4), LogLevel::kError, "wrong");
+  for (int i = 0; i < 20; ++i) log.WriteAt(begin + seconds(4), LogLevel::kError, "wrong");
+  log.FlushAt(begin + seconds(30), "VM a");
+  EXPECT_NE(log.dropped(), 0u) << "it is said once a minute";
+}
+
+TEST(LatenessTest, LargestAndPercentileOfTheLastMinutes) {
+  Lateness late;
+  const Lateness::Time begin{std::chrono::hours(1)};
+  EXPECT_EQ(late.Of(begin).count, 0u);
+  for (int i = 0; i < 1000; ++i) late.Note(milliseconds(1), begin + milliseconds(i));
+  late.Note(milliseconds(50), begin + seconds(2));
+  const auto summary = late.Of(begin + seconds(2));
+  EXPECT_EQ(summary.count, 1001u);
+  EXPECT_EQ(summary.max, milliseconds(50));
+  EXPECT_GE(summary.p99, milliseconds(1));
+  EXPECT_LE(summary.p99, std::chrono::microseconds(1300));
+  for (int i = 0; i < 50; ++i) late.Note(milliseconds(50), begin + seconds(3));
+  EXPECT_EQ(late.Of(begin + seconds(3)).p99, milliseconds(50));
+  late.Note(milliseconds(1), begin + std::chrono::minutes(5));
+  EXPECT_EQ(late.Of(begin + std::chrono::minutes(5)).max, milliseconds(1)) << "what is long ago is forgotten";
+}
+
+}  // namespace
+}  // namespace causeway::daemon
