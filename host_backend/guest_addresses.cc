@@ -60,10 +60,10 @@ GuestAddresses::Claimed GuestAddresses::Claim(Window range) {
   std::vector<Window> gaps;
   auto next = owned_.upper_bound(range.begin);
   uint64_t at = next != owned_.begin() ? std::max(range.begin, std::prev(next)->second) : range.begin;
-  for (; at < range.end; ++next) {
+  while (at < range.end) {
     const uint64_t end = next != owned_.end() ? std::min(range.end, next->first) : range.end;
     if (at < end) gaps.push_back({at, end});
-    at = next != owned_.end() ? next->second : range.end;
+    at = next != owned_.end() ? next++->second : range.end;
   }
   for (size_t i = 0; i < gaps.size(); ++i) {
     if (ReserveAll(gaps[i])) continue;
