@@ -14,12 +14,22 @@
 
 namespace causeway::host {
 
-// A page of its own until there is a session.
-Accounting::Accounting() {
+namespace {
+
+AccountPage* MapOwnPage() {
   void* mapped =
       mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) std::abort();
-  page_ = static_cast<AccountPage*>(mapped);
+  return static_cast<AccountPage*>(mapped);
+}
+
+}  // namespace
+
+void Accounting::Unmap::operator()(AccountPage* page) const {
+  munmap(page, sizeof *page);
+}
+
+Accounting::Accounting() : own_page_(MapOwnPage()), page_(own_page_.get()) {
   page_->Open(0);
   for (uint32_t device = 0; device < kAccountDevices; ++device) places_[device] = static_cast<int>(device);
 }

@@ -145,6 +145,10 @@ class Accounting {
   Reservoir* FindPool(CUmemoryPool* pool, int device);
   CUresult LaunchLimited(GraphMemory& memory, const std::function<CUresult()>& launch);
 
+  struct Unmap {
+    void operator()(AccountPage* page) const;
+  };
+  const std::unique_ptr<AccountPage, Unmap> own_page_;  // before there is a session
   AccountPage* page_;
   uint32_t cell_ = 0;
   int places_[kAccountDevices];

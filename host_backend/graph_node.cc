@@ -50,8 +50,8 @@ class NodeParameters {
   bool TakeArray(uint64_t count, uint64_t most, std::vector<T>* array, Reader& in) {
     if (count > most || count * sizeof(T) > in.left()) return false;
     array->resize(count);
-    if (const std::byte* from = in.Take(count * sizeof(T)))
-      std::memcpy(array->data(), from, count * sizeof(T));
+    const std::byte* from = in.Take(count * sizeof(T));
+    if (from != nullptr && count != 0) std::memcpy(array->data(), from, count * sizeof(T));
     return in.ok();
   }
 

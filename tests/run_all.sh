@@ -99,6 +99,18 @@ other_builds() {
   compile clang -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || true
 }
 
+# The fuzzers as libFuzzer's, each for a fixed number of executions over its corpus, with a seed that the log names.
+guided_fuzzing() {
+  step "building the fuzzers"
+  if cmake -S "$root" -B "$build-fuzz" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCAUSEWAY_FUZZ=ON \
+    > "$build/configure-fuzz.log" 2>&1 && cmake --build "$build-fuzz" --target fuzzers; then
+    run_tests "$build-fuzz" -V -L fuzz
+  else
+    tail -n 20 "$build/configure-fuzz.log" >&2
+    failed=$((failed + 1))
+  fi
+}
+
 step "install, build and demo VM"
 if "$root/vm_configs/demo.sh" "$build" < /dev/null; then
   passed=$((passed + 1))
@@ -114,6 +126,7 @@ run_tests "$build" -j 2 -E '^vm\.demo$'
 
 if [ "$sanitizers" = yes ]; then
   other_builds
+  guided_fuzzing
   sanitize thread '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|soak)$'
   sanitize address '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|soak|protocol|fuzz_.*)$'
 fi

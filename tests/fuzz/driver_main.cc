@@ -1,19 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzzer without libFuzzer: seeded, so that a run can be repeated; it mutates a pool of its own
-// inputs. Usage: fuzz_x [executions] [seed]. An input that ends the process is printed by its number: run
-// again with the same seed and that many executions.
+// Runs a fuzzer without libFuzzer: mutates a pool of inputs, by the fuzzer's own mutator if it has one.
+// usage: fuzz_x [executions] [--seed N] [folder or file of inputs]...
+// The seed is random unless given, and printed. Inputs that are named come first, each as it is; with 0
+// executions nothing else is run. The input that ends the process is printed in base64 and left in a file.
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include <string>
 #include <vector>
 
 #include "tests/fuzz/fuzz_input.h"
 
+extern "C" __attribute__((weak)) size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                                                unsigned seed);
+extern "C" __attribute__((weak)) size_t LLVMFuzzerCustomCrossOver(const uint8_t* first, size_t first_size,
+                                                                  const uint8_t* second, size_t second_size,
+                                                                  uint8_t* out, size_t most, unsigned seed);
+
 namespace {
 
 constexpr size_t kMaxInputBytes = 2048;
-constexpr unsigned kHangSeconds = 60;  // of one execution, which takes far less than a millisecond
+constexpr size_t kMaxScriptBytes = 16u << 10;  // for a mutator of its own
+constexpr unsigned kHangSeconds = 60;          // of one execution, which takes far less than a millisecond
 constexpr size_t kPoolInputs = 256;
 constexpr uint64_t kInteresting[] = {0,         1,    47,         48,         49,         63,
                                      64,        65,   4096,       4097,       8192,       1 << 20,
@@ -29,7 +41,7 @@ uint64_t Next() {
 
 using Bytes = std::vector<uint8_t>;
 
-void Mutate(Bytes& input, const Bytes& other) {
+void MutateBytes(Bytes& input, const Bytes& other) {
   for (uint64_t edits = 1 + Next() % 6; edits > 0; --edits) {
     const size_t at = input.empty() ? 0 : Next() % input.size();
     switch (Next() % 6) {
@@ -69,42 +81,130 @@ void Mutate(Bytes& input, const Bytes& other) {
   if (input.size() > kMaxInputBytes) input.resize(kMaxInputBytes);
 }
 
-unsigned long execution;
+void Mutate(Bytes& input, const Bytes& other) {
+  if (LLVMFuzzerCustomMutator == nullptr) return MutateBytes(input, other);
+  const size_t size = std::min(input.size(), kMaxScriptBytes);
+  Bytes space(kMaxScriptBytes);
+  std::copy_n(input.begin(), size, space.begin());
+  const auto seed = static_cast<unsigned>(Next());
+  if (Next() % 4 == 0 && LLVMFuzzerCustomCrossOver != nullptr) {
+    input.resize(kMaxScriptBytes);
+    input.resize(LLVMFuzzerCustomCrossOver(space.data(), size, other.data(), other.size(), input.data(),
+                                           kMaxScriptBytes, seed));
+  } else {
+    space.resize(LLVMFuzzerCustomMutator(space.data(), size, kMaxScriptBytes, seed));
+    input = std::move(space);
+  }
+}
 
+unsigned long execution;
+uint64_t seed;
+const Bytes* running;
+
+void Put(int file, const void* bytes, size_t count) {
+  if (write(file, bytes, count) < 0) _exit(2);
+}
+
+// Async-signal-safe.
 void Report(int signal_number) {
-  char text[80];
-  const int size = snprintf(text, sizeof text, "execution %lu ended the process\n", execution);
-  if (write(STDERR_FILENO, text, static_cast<size_t>(size)) < 0) _exit(2);
+  char text[128];
+  Put(STDERR_FILENO, text,
+      static_cast<size_t>(snprintf(text, sizeof text,
+                                   "seed %lu, execution %lu ended the process; the input:\n",
+                                   static_cast<unsigned long>(seed), execution)));
+  if (running != nullptr) {
+    constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t at = 0; at < running->size(); at += 3) {
+      const size_t count = std::min<size_t>(3, running->size() - at);
+      uint32_t bits = 0;
+      for (size_t i = 0; i < 3; ++i) bits = bits << 8 | (i < count ? (*running)[at + i] : 0);
+      char digits[4];
+      for (size_t i = 0; i < 4; ++i) digits[i] = i <= count ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
+      Put(STDERR_FILENO, digits, sizeof digits);
+    }
+    snprintf(text, sizeof text, "crash-%lu-%lu", static_cast<unsigned long>(seed), execution);
+    const int file = open(text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (file >= 0) Put(file, running->data(), running->size());
+    Put(STDERR_FILENO, "\nalso in ", 9);
+    Put(STDERR_FILENO, text, std::string::traits_type::length(text));
+    Put(STDERR_FILENO, "\n", 1);
+  }
   signal(signal_number, SIG_DFL);
   raise(signal_number);
+}
+
+void Run(const Bytes& input) {
+  alarm(kHangSeconds);
+  ++execution;
+  // A copy of the exact size: a sanitizer then sees a read beyond the input.
+  const Bytes exact(input.begin(), input.end());
+  running = &exact;
+  LLVMFuzzerTestOneInput(exact.data(), exact.size());
+  running = nullptr;
+}
+
+// False: there is no such file.
+bool ReadFile(const std::string& path, std::vector<Bytes>* inputs) {
+  FILE* file = fopen(path.c_str(), "re");
+  if (file == nullptr) return false;
+  Bytes bytes;
+  uint8_t piece[4096];
+  for (size_t got; (got = fread(piece, 1, sizeof piece, file)) > 0;)
+    bytes.insert(bytes.end(), piece, piece + got);
+  fclose(file);
+  inputs->push_back(std::move(bytes));
+  return true;
+}
+
+bool ReadInputs(const std::string& path, std::vector<Bytes>* inputs) {
+  DIR* folder = opendir(path.c_str());
+  if (folder == nullptr) return ReadFile(path, inputs);
+  while (const dirent* entry = readdir(folder)) {
+    if (entry->d_name[0] != '.') ReadFile(path + "/" + entry->d_name, inputs);
+  }
+  closedir(folder);
+  return true;
+}
+
+Bytes RandomBytes(size_t most) {
+  Bytes bytes(1 + Next() % most);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(Next());
+  return bytes;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const unsigned long executions = argc > 1 ? strtoul(argv[1], nullptr, 10) : 20'000;
-  random_state = (argc > 2 ? strtoull(argv[2], nullptr, 10) : 1) * 0x9e3779b97f4a7c15 + 1;
-  signal(SIGABRT, Report);
-  signal(SIGALRM, Report);
-  std::vector<Bytes> pool(kPoolInputs);
-  for (Bytes& input : pool) {
-    input.resize(Next() % 512);
-    for (uint8_t& byte : input) byte = static_cast<uint8_t>(Next());
-  }
-  for (execution = 1; execution <= executions; ++execution) {
-    alarm(kHangSeconds);
-    Bytes input = pool[Next() % kPoolInputs];
-    Mutate(input, pool[Next() % kPoolInputs]);
-    // A copy of the exact size: a sanitizer then sees a read beyond the input.
-    const Bytes exact(input.begin(), input.end());
-    LLVMFuzzerTestOneInput(exact.data(), exact.size());
-    if (Next() % 8 == 0) pool[Next() % kPoolInputs] = std::move(input);
-    if (Next() % 1024 == 0) {
-      Bytes& fresh = pool[Next() % kPoolInputs];
-      fresh.resize(1 + Next() % 512);
-      for (uint8_t& byte : fresh) byte = static_cast<uint8_t>(Next());
+  unsigned long executions = 20'000;
+  if (getrandom(&seed, sizeof seed, 0) != sizeof seed) return 2;
+  seed >>= 32;
+  std::vector<Bytes> inputs;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--seed" && i + 1 < argc) {
+      seed = strtoull(argv[++i], nullptr, 10);
+    } else if (argument.find_first_not_of("0123456789") == std::string::npos) {
+      executions = strtoul(argv[i], nullptr, 10);
+    } else if (!ReadInputs(argument, &inputs)) {
+      fprintf(stderr, "%s: cannot read %s\n", argv[0], argv[i]);
+      return 2;
     }
   }
-  printf("%lu executions\n", executions);
+  printf("seed %lu, %zu inputs\n", static_cast<unsigned long>(seed), inputs.size());
+  fflush(stdout);
+  random_state = seed * 0x9e3779b97f4a7c15 + 1;
+  for (const int number : {SIGABRT, SIGALRM, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) signal(number, Report);
+  for (const Bytes& input : inputs) Run(input);
+  std::vector<Bytes> pool(kPoolInputs);
+  for (Bytes& input : pool) input = inputs.empty() ? RandomBytes(512) : inputs[Next() % inputs.size()];
+  while (execution < executions) {
+    Bytes input = pool[Next() % kPoolInputs];
+    Mutate(input, pool[Next() % kPoolInputs]);
+    Run(input);
+    if (Next() % 8 == 0) pool[Next() % kPoolInputs] = std::move(input);
+    if (Next() % 256 == 0)
+      pool[Next() % kPoolInputs] = inputs.empty() ? RandomBytes(512) : inputs[Next() % inputs.size()];
+  }
+  printf("%lu executions\n", execution);
   return 0;
 }

@@ -6,10 +6,15 @@
 #include <stdio.h>
 
 #include <cstring>
-#include <map>
 #include <type_traits>
+#include <unordered_map>
+#include <vector>
 
+#include "host_backend/accounting.h"
 #include "host_backend/driver.h"
+#include "host_backend/host_nodes.h"
+#include "host_backend/legacy_launch.h"
+#include "tests/fuzz/fake_objects.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {
@@ -19,12 +24,14 @@ struct Object {
   HandleKind kind;
   uintptr_t parent;
 };
-std::map<uintptr_t, Object> objects;  // by value; values are never used twice
+std::unordered_map<uintptr_t, Object> objects;  // by value; values are never used twice
 uintptr_t last_object = 0x1000;
 uint64_t random_state = 1;
 uint64_t calls = 0;
 uintptr_t current_context = 0;
 volatile uint8_t sink;
+constexpr CUdeviceptr kFirstAddress = 0x7a0000000000;
+CUdeviceptr last_address = kFirstAddress;
 
 uint64_t Random() {
   random_state = random_state * 6364136223846793005 + 1442695040888963407;
@@ -37,15 +44,13 @@ uintptr_t Create(HandleKind kind, uintptr_t parent) {
 }
 
 void Destroy(uintptr_t object) {
-  objects.erase(object);
-  for (bool again = true; again;) {
-    again = false;
+  std::vector<uintptr_t> ended{object};
+  while (!ended.empty()) {
+    const uintptr_t parent = ended.back();
+    ended.pop_back();
+    objects.erase(parent);
     for (const auto& [value, child] : objects) {
-      if (child.parent != 0 && !objects.contains(child.parent)) {
-        objects.erase(value);
-        again = true;
-        break;
-      }
+      if (child.parent == parent && parent != 0) ended.push_back(value);
     }
   }
 }
@@ -60,6 +65,33 @@ void RequireLive(const char* function, HandleKind kind, uintptr_t value) {
           found == objects.end() ? "a dead" : "the wrong kind of", static_cast<int>(kind));
   Require(false);
 }
+
+}  // namespace
+
+uintptr_t MakeFakeObject(HandleKind kind, uintptr_t parent) {
+  return Create(kind, parent);
+}
+void RequireFakeObject(const char* function, HandleKind kind, const void* object) {
+  RequireLive(function, kind, reinterpret_cast<uintptr_t>(object));
+}
+uintptr_t CurrentFakeContext() {
+  return current_context;
+}
+bool IsFakeDeviceMemory(CUdeviceptr address) {
+  return address >= kFirstAddress && address < last_address + (1u << 20);
+}
+bool ByChance(uint64_t once_in) {
+  return Random() % once_in == 0;
+}
+CUresult SomeError() {
+  constexpr CUresult kErrors[] = {
+      CUDA_ERROR_INVALID_VALUE,   CUDA_ERROR_OUT_OF_MEMORY,  CUDA_ERROR_NOT_READY,
+      CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED,  CUDA_ERROR_NOT_SUPPORTED,
+      CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_UNKNOWN};
+  return kErrors[Random() % std::size(kErrors)];
+}
+
+namespace {
 
 // What ends with what: an object's owner among a call's arguments, else the context where the driver says so.
 uintptr_t OwnerOf(HandleKind kind, uintptr_t argument) {
@@ -114,6 +146,8 @@ void Answer(P argument, uintptr_t owner) {
       if (argument != nullptr) *argument = '\0';
     } else if constexpr (std::is_same_v<T, int> || std::is_same_v<T, unsigned>) {
       if (argument != nullptr) *argument = static_cast<T>(Random() % 4);
+    } else if constexpr (std::is_same_v<T, unsigned long long>) {  // an address, where it is one
+      if (argument != nullptr) *argument = last_address += 1u << 20;
     } else if constexpr (std::is_same_v<T, size_t>) {  // also a room to stay within
       if (argument != nullptr && *argument != ~size_t{0}) *argument = Random() % (*argument + 1);
     }
@@ -128,7 +162,7 @@ struct Fake<Name, kDrops, CUresult (*)(P...)> {
     ++calls;
     uintptr_t owner = 0;
     (Look(Name::Text(), arguments, &owner), ...);
-    if (Random() % 16 == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (ByChance(24)) return SomeError();
     if constexpr (kDrops) Destroy(owner);
     (Answer(arguments, owner), ...);
     return CUDA_SUCCESS;
@@ -136,57 +170,10 @@ struct Fake<Name, kDrops, CUresult (*)(P...)> {
 };
 
 void Touch(const void* bytes, size_t count) {
-  if (count == 0) return;
-  sink = static_cast<const volatile uint8_t*>(bytes)[0];
-  sink = static_cast<const volatile uint8_t*>(bytes)[count - 1];
+  if (count != 0) sink = static_cast<const volatile uint8_t*>(bytes)[count - 1];
 }
 void Fill(void* bytes, size_t count) {
-  if (count == 0) return;
-  static_cast<volatile uint8_t*>(bytes)[0] = 1;
-  static_cast<volatile uint8_t*>(bytes)[count - 1] = 1;
-}
-
-// Nothing is managed memory, which the worker would read and write by itself.
-CUresult AnswerNo(void* value, CUpointer_attribute, CUdeviceptr) {
-  const int no = 0;
-  std::memcpy(value, &no, sizeof no);
-  return CUDA_SUCCESS;
-}
-
-CUresult CopyIn(CUdeviceptr, const void* from, size_t bytes) {
-  Touch(from, bytes);
-  return CUDA_SUCCESS;
-}
-CUresult CopyInAsync(CUdeviceptr, const void* from, size_t bytes, CUstream stream) {
-  RequireLive("cuMemcpyHtoDAsync", HandleKind::kStream, reinterpret_cast<uintptr_t>(stream));
-  return CopyIn(0, from, bytes);
-}
-CUresult CopyOut(void* to, CUdeviceptr, size_t bytes) {
-  Fill(to, bytes);
-  return CUDA_SUCCESS;
-}
-CUresult CopyOutAsync(void* to, CUdeviceptr, size_t bytes, CUstream stream) {
-  RequireLive("cuMemcpyDtoHAsync", HandleKind::kStream, reinterpret_cast<uintptr_t>(stream));
-  return CopyOut(to, 0, bytes);
-}
-
-// The last byte of the box that lies furthest: everything before it is inside the same buffer.
-CUresult CopyBox(const CUDA_MEMCPY3D* box) {
-  const auto last = [&](size_t x, size_t y, size_t z, size_t pitch, size_t rows) {
-    return ((z + box->Depth - 1) * rows + y + box->Height - 1) * pitch + x + box->WidthInBytes;
-  };
-  Require(box->srcMemoryType != CU_MEMORYTYPE_UNIFIED && box->dstMemoryType != CU_MEMORYTYPE_UNIFIED);
-  RequireLive("cuMemcpy3D", HandleKind::kArray, reinterpret_cast<uintptr_t>(box->srcArray));
-  RequireLive("cuMemcpy3D", HandleKind::kArray, reinterpret_cast<uintptr_t>(box->dstArray));
-  if (box->srcMemoryType == CU_MEMORYTYPE_HOST)
-    Touch(box->srcHost, last(box->srcXInBytes, box->srcY, box->srcZ, box->srcPitch, box->srcHeight));
-  if (box->dstMemoryType == CU_MEMORYTYPE_HOST)
-    Fill(box->dstHost, last(box->dstXInBytes, box->dstY, box->dstZ, box->dstPitch, box->dstHeight));
-  return CUDA_SUCCESS;
-}
-CUresult CopyBoxAsync(const CUDA_MEMCPY3D* box, CUstream stream) {
-  RequireLive("cuMemcpy3DAsync", HandleKind::kStream, reinterpret_cast<uintptr_t>(stream));
-  return CopyBox(box);
+  if (count != 0) std::memset(bytes, 1, count);
 }
 
 CUresult SetCurrent(CUcontext context) {
@@ -208,17 +195,6 @@ CUresult DestroyContext(CUcontext context) {
 CUresult UnloadLibrary(CUlibrary library) {
   RequireLive("cuLibraryUnload", HandleKind::kLibrary, reinterpret_cast<uintptr_t>(library));
   Destroy(reinterpret_cast<uintptr_t>(library));
-  return CUDA_SUCCESS;
-}
-CUresult LoadModule(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
-  Touch(image, 1);
-  *module = reinterpret_cast<CUmodule>(Create(HandleKind::kModule, current_context));
-  return CUDA_SUCCESS;
-}
-CUresult LoadLibrary(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned, CUlibraryOption*,
-                     void**, unsigned) {
-  Touch(image, 1);
-  *library = reinterpret_cast<CUlibrary>(Create(HandleKind::kLibrary, 0));
   return CUDA_SUCCESS;
 }
 template <class Function>
@@ -303,6 +279,32 @@ CUresult SetCoredump(CUcoredumpSettings attribute, void* value, size_t* size) {
   return CUDA_SUCCESS;
 }
 
+// Their destructors run when their last reference goes.
+struct UserObject {
+  void* data;
+  CUhostFn destroy;
+  unsigned references;
+};
+std::unordered_map<uintptr_t, UserObject> user_objects;
+CUresult CreateUserObject(CUuserObject* object, void* data, CUhostFn destroy, unsigned references, unsigned) {
+  if (references == 0 || ByChance(16)) return SomeError();
+  const uintptr_t value = Create(HandleKind::kUserObject, 0);
+  user_objects[value] = {data, destroy, references};
+  *object = reinterpret_cast<CUuserObject>(value);
+  return CUDA_SUCCESS;
+}
+CUresult ReleaseUserObject(CUuserObject object, unsigned count) {
+  RequireLive("cuUserObjectRelease", HandleKind::kUserObject, reinterpret_cast<uintptr_t>(object));
+  const auto found = user_objects.find(reinterpret_cast<uintptr_t>(object));
+  if (found == user_objects.end() || count > found->second.references) return CUDA_ERROR_INVALID_VALUE;
+  if ((found->second.references -= count) != 0) return CUDA_SUCCESS;
+  const UserObject ended = found->second;
+  user_objects.erase(found);
+  objects.erase(reinterpret_cast<uintptr_t>(object));
+  ended.destroy(ended.data);
+  return CUDA_SUCCESS;
+}
+
 void InstallResources(host::Driver& driver) {
   auto install = [&](Op op, auto* function) {
     driver.row[static_cast<size_t>(op)] = reinterpret_cast<void (*)()>(function);
@@ -314,6 +316,9 @@ void InstallResources(host::Driver& driver) {
   install(Op::cuDevResourceGenerateDesc, &DescribeResources);
   install(Op::cuCoredumpGetAttribute, &GetCoredump);
   install(Op::cuCoredumpSetAttribute, &SetCoredump);
+  install(Op::cuUserObjectRelease, &ReleaseUserObject);
+  driver.cuUserObjectCreate = CreateUserObject;
+  driver.cuUserObjectRelease = ReleaseUserObject;
 }
 
 }  // namespace
@@ -321,7 +326,6 @@ void InstallResources(host::Driver& driver) {
 void InstallFakeDriver() {
   host::Driver& driver = host::TheDriver();
   InstallRows(driver);
-  InstallResources(driver);
 #define INSTALL(fn)                                        \
   {                                                        \
     struct Name {                                          \
@@ -330,30 +334,37 @@ void InstallFakeDriver() {
     driver.fn = &Fake<Name, false, decltype(&::fn)>::Call; \
   }
   CAUSEWAY_WORKER_FUNCTIONS(INSTALL)
+  CAUSEWAY_GRAPH_FUNCTIONS(INSTALL)
 #undef INSTALL
+  InstallResources(driver);
+  InstallFakeMemory();
   driver.cuCtxSetCurrent = SetCurrent;
   driver.cuCtxGetCurrent = GetCurrent;
   driver.cuCtxDestroy_v2 = DestroyContext;
-  driver.cuPointerGetAttribute = AnswerNo;
-  driver.cuMemcpyHtoD_v2 = CopyIn;
-  driver.cuMemcpyHtoDAsync_v2 = CopyInAsync;
-  driver.cuMemcpyDtoH_v2 = CopyOut;
-  driver.cuMemcpyDtoHAsync_v2 = CopyOutAsync;
-  driver.cuMemcpy3D_v2 = CopyBox;
-  driver.cuMemcpy3DAsync_v2 = CopyBoxAsync;
-  driver.cuModuleLoadDataEx = LoadModule;
-  driver.cuLibraryLoadData = LoadLibrary;
   driver.cuLibraryUnload = UnloadLibrary;
   driver.cuFuncGetParamInfo = ParameterInfo<CUfunction>;
   driver.cuKernelGetParamInfo = ParameterInfo<CUkernel>;
   driver.cuModuleEnumerateFunctions = Enumerate<CUfunction, CUmodule>;
   driver.cuLibraryEnumerateKernels = Enumerate<CUkernel, CUlibrary>;
+  // As Driver::Open does.
+  host::GuardLegacyLaunches(driver);
+  host::AccountMemory(driver);
+  host::HideHostNodes(driver);
 }
 
 void ResetFakeDriver(uint64_t seed) {
   objects.clear();
   current_context = 0;
   random_state = seed;
+  last_object = 0x1000;
+  last_address = kFirstAddress;
+}
+
+void EndFakeObjects() {
+  for (const auto& [value, object] : std::unordered_map(std::move(user_objects))) object.destroy(object.data);
+  user_objects.clear();
+  objects.clear();
+  ResetFakeMemory();
 }
 
 uint64_t FakeDriverCalls() {

@@ -10,6 +10,8 @@ namespace causeway::fuzz {
 
 // Fills TheDriver(): once per process.
 void InstallFakeDriver();
+// Ends all objects, with the destructors of user objects.
+void EndFakeObjects();
 // All objects end; errors and counts follow the seed from here on.
 void ResetFakeDriver(uint64_t seed);
 uint64_t FakeDriverCalls();

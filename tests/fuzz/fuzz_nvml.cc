@@ -13,9 +13,13 @@ using nvml::Op;
 char devices[3];
 uint32_t answer;
 
-uint32_t AnyCall() {
-  return answer;
-}
+// Of every row's own type.
+template <class Row>
+struct AnyCall;
+template <class... D>
+struct AnyCall<nvml::Shape<D...>> {
+  static uint32_t Call(typename D::P...) { return answer; }
+};
 uint32_t Init() {
   return 0;
 }
@@ -42,7 +46,7 @@ uint32_t Utilization(DeviceHandle, nvml::ProcessSample* samples, uint32_t* count
   return answer;
 }
 // A list whose length comes out larger than there was room for.
-uint32_t LongList(DeviceHandle, uint32_t* count, uint32_t*) {
+uint32_t LongList(DeviceHandle, uint32_t* count, void*) {
   *count = 0xffffffff;
   return answer;
 }
@@ -56,9 +60,14 @@ const host::NvmlLibrary& Library() {
     made.memory = Memory;
     made.processes[0] = Processes;
     made.utilization = Utilization;
-    for (auto& row : made.row) row = reinterpret_cast<void (*)()>(AnyCall);
-    made.row[static_cast<size_t>(Op::nvmlDeviceGetSupportedMemoryClocks) -
-             static_cast<size_t>(Op::kFirstRow)] = reinterpret_cast<void (*)()>(LongList);
+    const auto put = [&made](Op op, auto* function) {
+      made.row[static_cast<size_t>(op) - static_cast<size_t>(Op::kFirstRow)] =
+          reinterpret_cast<void (*)()>(function);
+    };
+#define NVML_CALL(fn, ...) put(Op::fn, &AnyCall<nvml::RowShape<Op::fn>>::Call);
+#define NVML_GUEST NVML_CALL
+#include "ivshmem_ring/nvml_calls.def"
+    put(Op::nvmlDeviceGetSupportedMemoryClocks, LongList);
     return made;
   }();
   return library;

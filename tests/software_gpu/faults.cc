@@ -125,3 +125,9 @@ CUresult EnterCall(const char* function, Needs needs, ContextRef* context) {
 }
 
 }  // namespace causeway::software_gpu
+
+// Not the driver's: for a process that stands for many workers, one after the other
+// (tests/fuzz/fuzz_worker.cc). The device is well again; nothing may run on it meanwhile.
+extern "C" __attribute__((visibility("default"))) void cuSoftwareGpuForgetFault() {
+  causeway::software_gpu::sticky_error.store(0, std::memory_order_release);
+}

@@ -102,7 +102,7 @@ template <class... T>
 uint32_t Tell(DeviceHandle device, std::pair<T*, T>... values) {
   uint32_t why = 0;
   if (Find(device, &why) == nullptr) return why;
-  if (((values.first == nullptr) || ...)) return kInvalid;
+  if (((values.first == nullptr) || ... || false)) return kInvalid;
   ((*values.first = values.second), ...);
   return kOk;
 }

@@ -343,7 +343,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     memory->bytes = size_t(info.st_size);
     memory->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     memory->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    memory->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    memory->properties.location = {};
+    memory->properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     Table& table = TheTable();
     std::lock_guard lock(table.mutex);
     *handle = table.next += 16;

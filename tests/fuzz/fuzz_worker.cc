@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole worker under a hostile guest: a session with its dispatcher, lanes and two channels, each on its
+// thread, on the software GPU (CAUSEWAY_FUZZ_DRIVER, else the one of this build). The input is a script
+// (script.h), whose first messages go one after the other, the others as the threads get at them. Memory is
+// shared as in a VM: arenas are pages of a region that the guest keeps writing to.
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "host_backend/accounting.h"
+#include "host_backend/host_nodes.h"
+#include "host_backend/session.h"
+#include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_region.h"
+#include "tests/fuzz/script.h"
+
+namespace causeway::fuzz {
+namespace {
+
+constexpr auto kForAMessage = std::chrono::seconds(2);  // then the session is stopped; what keeps it after
+                                                        // that is a hang, which -timeout finds
+constexpr uint32_t kLinks = kScriptChannels + 1;
+
+bool LeftOut(const Message& message) {
+  switch (static_cast<Op>(message.head.op)) {
+    case Op::kOpenChannel:    // no more threads than the two
+    case Op::kAwaitCallback:  // a guest's own thread waits there as long as it likes
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Delivers a script's messages to the session's threads, and takes their replies.
+class ScriptTransport : public ServerTransport {
+ public:
+  ScriptTransport(const std::vector<Message>& script, const ScriptPrefix& prefix, Places& places)
+      : prefix_(prefix), places_(places) {
+    for (size_t i = 0; i < script.size(); ++i) {
+      const Message& message = script[i];
+      if (LeftOut(message)) continue;
+      order_.push_back(message.head.link);
+      links_[message.head.link].waiting.push_back(&message);
+    }
+  }
+
+  // Until the session has served all of it, or stopped. False: it took too long.
+  bool AwaitEnd() {
+    std::unique_lock lock(mutex_);
+    size_t seen = served_;
+    while (!stopped_ && served_ < order_.size()) {
+      if (changed_.wait_for(lock, kForAMessage) == std::cv_status::timeout && seen == served_) return false;
+      seen = served_;
+    }
+    return true;
+  }
+
+  ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override {
+    return Receive(kMainScriptLink, record);
+  }
+  void DoneMain() override { Served(); }
+  void HandedMain() override { Served(); }
+  void ExecutedMain(uint64_t) override {}
+  bool MainReady() override { return Ready(kMainScriptLink); }
+  ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override {
+    return Receive(static_cast<uint8_t>(channel + 1), record);
+  }
+  bool RequestReady(uint32_t channel) override { return Ready(static_cast<uint8_t>(channel + 1)); }
+  void DoneRequest(uint32_t) override { Served(); }
+  std::byte* ReserveReply(uint32_t channel, size_t bytes) override {
+    Link& link = links_[channel + 1];
+    Require(bytes >= sizeof(RecordHeader) && bytes <= kMaxChannelRecordBytes);
+    link.reply.assign(bytes, std::byte{0});
+    link.reply.shrink_to_fit();
+    return link.reply.data();
+  }
+  void PublishReply(uint32_t channel, size_t bytes) override {
+    Link& link = links_[channel + 1];
+    Require(bytes <= link.reply.size());
+    RecordHeader reply;
+    std::memcpy(&reply, link.reply.data(), sizeof reply);
+    NoteAnswer(reply.op, reply.result);
+    Require(!link.lent.empty() &&
+            reply.bulk_bytes <= link.lent.front());  // replies come in the requests' order
+    link.lent.pop_front();
+    if (reply.result != CUDA_SUCCESS || link.current == nullptr) return;
+    const std::lock_guard lock(mutex_);
+    places_.Take(link.current->head.place, std::span(link.reply).first(bytes).subspan(sizeof reply));
+  }
+  void PostAsyncError(uint32_t) override {}
+  std::span<std::byte> BulkOf(uint32_t channel, const RecordHeader&) override {
+    return links_[channel + 1].bulks.back();
+  }
+  bool shares_memory() const override { return prefix_.over_tcp != 1; }
+  void Stop() override {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  const char* CorruptReason() const override { return "none"; }
+
+ private:
+  struct Link {
+    std::vector<const Message*> waiting;
+    size_t next = 0;
+    const Message* current = nullptr;
+    std::vector<std::byte> record, reply;
+    std::deque<std::vector<std::byte>> bulks;  // pieces of copies use theirs until they are answered
+    std::deque<size_t> lent;                   // of requests without a reply
+  };
+
+  bool Ready(uint8_t index) {
+    const std::lock_guard lock(mutex_);
+    return stopped_ || IsDue(index);
+  }
+  // The caller holds the mutex.
+  bool IsDue(uint8_t index) const {
+    if (links_[index].next >= links_[index].waiting.size()) return false;
+    const bool in_order = given_ < prefix_.in_order;
+    return !in_order || (served_ == given_ && given_ < order_.size() && order_[given_] == index);
+  }
+
+  ReceiveStatus Receive(uint8_t index, std::span<const std::byte>* record) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopped_ || IsDue(index); });
+    if (stopped_) return ReceiveStatus::kStopped;
+    Link& link = links_[index];
+    const Message& message = *link.waiting[link.next++];
+    ++given_;
+    const bool posted = index == kMainScriptLink;
+    RecordHeader header{};
+    header.bytes = static_cast<uint32_t>(sizeof header + message.body.size());
+    header.op = message.head.op;
+    header.flags = message.head.flags;
+    header.sequence = link.next - 1;
+    header.context = message.head.context;
+    // A request comes after what was posted before it, unless the input lets them race.
+    header.main_sequence = posted ? message.head.stream : given_ <= prefix_.in_order ? links_[0].next : 0;
+    header.bulk_offset = posted ? message.head.event : 0;
+    header.bulk_bytes = message.head.bulk_bytes;
+    header.result = message.head.thread;
+    link.current = &message;
+    link.record.resize(header.bytes);
+    link.record.shrink_to_fit();  // a sanitizer sees what is read behind it
+    std::memcpy(link.record.data(), &header, sizeof header);
+    std::copy(message.body.begin(), message.body.end(), link.record.begin() + sizeof header);
+    places_.Fill(std::span(link.record).subspan(sizeof header));
+    auto& bulk = link.bulks.emplace_back(message.head.bulk_bytes);
+    std::copy(message.bulk.begin(), message.bulk.end(), bulk.begin());
+    places_.Fill(std::span(bulk).first(message.bulk.size()));
+    link.lent.push_back(bulk.size());
+    *record = link.record;
+    changed_.notify_all();
+    return ReceiveStatus::kRecord;
+  }
+  void Served() {
+    const std::lock_guard lock(mutex_);
+    ++served_;
+    changed_.notify_all();
+  }
+
+  const ScriptPrefix prefix_;
+  Places& places_;
+  std::vector<uint8_t> order_;
+  Link links_[kLinks];
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t given_ = 0, served_ = 0;
+  bool stopped_ = false;
+};
+
+const char* DriverPath() {
+  const char* path = getenv("CAUSEWAY_FUZZ_DRIVER");
+  return path != nullptr ? path : CAUSEWAY_FUZZ_DRIVER_PATH;
+}
+
+void OpenDriver() {
+  std::string error;
+  host::Driver& driver = host::TheDriver();
+  if (!driver.Open(DriverPath(), &error) || driver.cuInit(0) != CUDA_SUCCESS) {
+    fprintf(stderr, "fuzz_worker: %s\n", error.c_str());
+    exit(2);
+  }
+}
+
+// Everything on the GPU ends: what a worker's end does.
+void EndContexts() {
+  host::Driver& driver = host::TheDriver();
+  static const auto forget_fault = reinterpret_cast<void (*)()>(
+      dlsym(dlopen(DriverPath(), RTLD_NOW | RTLD_NOLOAD), "cuSoftwareGpuForgetFault"));
+  Require(forget_fault != nullptr);
+  driver.cuCtxSetCurrent(nullptr);
+  for (int rounds = 0; rounds < 2; ++rounds) {  // a device with a fault ends nothing
+    forget_fault();
+    driver.cuDevicePrimaryCtxReset_v2(0);
+  }
+}
+
+// What a worker has one of, as new.
+template <class T>
+void Renew(T& whole) {
+  whole.~T();
+  new (&whole) T;
+}
+
+}  // namespace
+}  // namespace causeway::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace causeway::fuzz;
+  static const bool opened = (OpenDriver(), true);
+  Require(opened);
+  const ScriptPrefix prefix = ReadPrefix({data, size});
+  const auto script = ParseScript({data, size});
+  Places places;
+  CUcontext warm = nullptr;
+  if (causeway::host::TheDriver().cuDevicePrimaryCtxRetain(&warm, 0) != CUDA_SUCCESS) {
+    EndContexts();  // something of the last input's was still running, and has ended with a fault
+    return 0;
+  }
+  causeway::host::warm_context.store(warm);
+  {
+    auto owned = std::make_unique<ScriptTransport>(script, prefix, places);
+    ScriptTransport& transport = *owned;
+    causeway::host::Session session(std::move(owned), TheRegion().view());
+    session.OpenChannel(0);
+    session.OpenChannel(1);
+    std::thread dispatcher([&] { session.Serve(); });
+    transport.AwaitEnd();
+    session.Stop();
+    dispatcher.join();
+  }
+  EndContexts();
+  Renew(causeway::host::TheHostNodes());
+  Renew(causeway::host::TheAccounting());
+  TheRegion().EndInput();
+  return 0;
+}

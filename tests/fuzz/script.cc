@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/script.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "ivshmem_ring/call.h"
+#include "ivshmem_ring/op_name.h"
+
+namespace causeway::fuzz {
+
+ScriptPrefix ReadPrefix(std::span<const uint8_t> input) {
+  ScriptPrefix prefix{};
+  if (!input.empty()) std::memcpy(&prefix, input.data(), std::min(input.size(), sizeof prefix));
+  return prefix;
+}
+
+std::vector<Message> ParseScript(std::span<const uint8_t> input) {
+  std::vector<Message> script;
+  input = input.subspan(std::min(input.size(), kScriptPrefix));
+  while (input.size() >= sizeof(MessageHead) && script.size() < kMostMessages) {
+    Message message;
+    std::memcpy(&message.head, input.data(), sizeof message.head);
+    input = input.subspan(sizeof message.head);
+    MessageHead& head = message.head;
+    head.link %= kScriptChannels + 1;
+    const size_t most = head.link == kMainScriptLink ? kMaxMainRecordBytes : kMaxChannelRecordBytes;
+    head.body_bytes =
+        static_cast<uint16_t>(std::min({size_t{head.body_bytes}, most - sizeof(RecordHeader), input.size()}));
+    const auto* bytes = reinterpret_cast<const std::byte*>(input.data());
+    message.body.assign(bytes, bytes + head.body_bytes);
+    input = input.subspan(head.body_bytes);
+    if (head.link == kMainScriptLink) head.bulk_bytes = 0;
+    head.bulk_bytes = std::min(head.bulk_bytes, kMostScriptBulk);
+    head.bulk_given =
+        static_cast<uint16_t>(std::min<size_t>({head.bulk_given, head.bulk_bytes, input.size()}));
+    bytes = reinterpret_cast<const std::byte*>(input.data());
+    message.bulk.assign(bytes, bytes + head.bulk_given);
+    input = input.subspan(head.bulk_given);
+    script.push_back(std::move(message));
+  }
+  return script;
+}
+
+std::vector<uint8_t> WriteScript(const ScriptPrefix& prefix, std::span<const Message> script,
+                                 size_t most_bytes) {
+  const auto* begin = reinterpret_cast<const uint8_t*>(&prefix);
+  std::vector<uint8_t> bytes(begin, begin + sizeof prefix);
+  for (const Message& message : script) {
+    MessageHead head = message.head;
+    head.body_bytes = static_cast<uint16_t>(std::min<size_t>(message.body.size(), UINT16_MAX));
+    head.bulk_given = static_cast<uint16_t>(std::min<size_t>(message.bulk.size(), UINT16_MAX));
+    if (bytes.size() + sizeof head + head.body_bytes + head.bulk_given > most_bytes) break;
+    const auto put = [&bytes](const void* from, size_t count) {
+      const auto* first = static_cast<const uint8_t*>(from);
+      bytes.insert(bytes.end(), first, first + count);
+    };
+    put(&head, sizeof head);
+    put(message.body.data(), head.body_bytes);
+    put(message.bulk.data(), head.bulk_given);
+  }
+  return bytes;
+}
+
+void Places::Take(uint8_t place, std::span<const std::byte> reply) {
+  if (place == 0) return;
+  for (size_t at = 0; at + 8 <= reply.size() && at < 64; at += 8) {
+    uint64_t word;
+    std::memcpy(&word, reply.data() + at, sizeof word);
+    if (word >> 32 != 0 && word >> 48 == 0) values_[place++] = word;
+  }
+}
+
+void Places::Fill(std::span<std::byte> bytes) const {
+  constexpr std::byte kTop{kPlaceMark >> 16};
+  const std::byte* from = bytes.data();
+  const std::byte* const end = from + bytes.size();
+  while (from < end) {
+    const auto* top = static_cast<const std::byte*>(
+        std::memchr(from, static_cast<int>(kTop), static_cast<size_t>(end - from)));
+    if (top == nullptr) return;
+    from = top + 1;
+    const ptrdiff_t at = top - bytes.data() - 7;
+    if (at < 0) continue;
+    uint64_t word;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    if (word >> 40 != kPlaceMark) continue;
+    word = values_[word >> 32 & 0xff] + static_cast<uint32_t>(word);
+    std::memcpy(bytes.data() + at, &word, sizeof word);
+  }
+}
+
+namespace {
+
+class Table {
+ public:
+  explicit Table(const char* path) : path_(path) {}
+  ~Table() {
+    FILE* file = path_ != nullptr ? fopen(path_, "a") : nullptr;
+    if (file == nullptr) return;
+    for (uint16_t op = 0; op < static_cast<uint16_t>(Op::kCount); ++op) {
+      if (answered[op] != 0)
+        fprintf(file, "%s %lu %lu\n", OpName(op), answered[op].load(), succeeded[op].load());
+    }
+    fclose(file);
+  }
+  std::atomic<uint64_t> answered[static_cast<size_t>(Op::kCount)] = {};
+  std::atomic<uint64_t> succeeded[static_cast<size_t>(Op::kCount)] = {};
+
+ private:
+  const char* path_;
+};
+
+}  // namespace
+
+void NoteAnswer(uint16_t op, uint32_t result) {
+  static Table table(getenv("CAUSEWAY_FUZZ_TABLE"));
+  if (op >= static_cast<uint16_t>(Op::kCount)) return;
+  table.answered[op].fetch_add(1, std::memory_order_relaxed);
+  if (result == 0) table.succeeded[op].fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace causeway::fuzz

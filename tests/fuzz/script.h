@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inputs of the worker's fuzzers: the messages of a session, one after the other. They come from real clients
+// (tests/fuzz/record_corpus.py), from message_maker.h, and from script_mutator.cc, which knows their form.
+//
+// A message is a MessageHead, its body and the bytes that its bulk buffer holds at first. Numbers of handles
+// are the guest's own choice, so they stand in the bodies as they are. What the host chooses, such as
+// addresses of device memory, stands there as a place: the eight bytes of PlaceWord(place, offset), in any
+// body or bulk buffer, become what an earlier reply has left in that place, plus the offset.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ivshmem_ring/record.h"
+
+namespace causeway::fuzz {
+
+// In front of the messages.
+struct ScriptPrefix {
+  uint64_t seed;     // of what the fake driver decides by chance, and of threads' order
+  uint8_t over_tcp;  // 1: no memory is shared
+  uint8_t
+      in_order;  // so many messages are served one after the other before threads serve at once (fuzz_worker)
+  uint8_t reserved[6];
+};
+inline constexpr size_t kScriptPrefix = sizeof(ScriptPrefix);
+static_assert(kScriptPrefix == 16);
+
+struct MessageHead {
+  uint16_t op;
+  uint16_t flags;
+  uint8_t link;         // kMainScriptLink: posted; else a channel
+  uint8_t place;        // the reply's addresses go to this place and those behind it; 0: nowhere
+  uint16_t thread;      // posted: RecordHeader::result
+  uint16_t body_bytes;  // that follow
+  uint16_t bulk_given;  // that follow; the rest of the bulk buffer is zero
+  uint32_t bulk_bytes;  // lent
+  uint64_t context;
+  uint64_t stream;  // posted: RecordHeader::main_sequence
+  uint64_t event;   // posted: RecordHeader::bulk_offset
+};
+static_assert(sizeof(MessageHead) == 40);
+
+inline constexpr uint8_t kMainScriptLink = 0;
+inline constexpr uint8_t kScriptChannels = 2;
+inline constexpr size_t kMostMessages = 96;
+inline constexpr uint32_t kMostScriptBulk = 64u << 10;  // more only takes time
+
+// Zeros where the input is too short.
+ScriptPrefix ReadPrefix(std::span<const uint8_t> input);
+
+struct Message {
+  MessageHead head{};
+  std::vector<std::byte> body;
+  std::vector<std::byte> bulk;  // at most head.bulk_bytes
+};
+
+// The messages behind the prefix. Any bytes are a script: sizes are cut to what is there and what a guest can
+// send.
+std::vector<Message> ParseScript(std::span<const uint8_t> input);
+std::vector<uint8_t> WriteScript(const ScriptPrefix& prefix, std::span<const Message> script,
+                                 size_t most_bytes);
+
+// ---- places
+
+inline constexpr uint64_t kPlaceMark = 0x5107a0;  // the upper three bytes of the word
+inline constexpr size_t kPlaces = 256;
+constexpr uint64_t PlaceWord(uint8_t place, uint32_t offset) {
+  return kPlaceMark << 40 | uint64_t{place} << 32 | offset;
+}
+
+class Places {
+ public:
+  // Takes the words of a reply that look like addresses.
+  void Take(uint8_t place, std::span<const std::byte> reply);
+  // Puts the values in, wherever a place stands.
+  void Fill(std::span<std::byte> bytes) const;
+
+ private:
+  uint64_t values_[kPlaces] = {};
+};
+
+// ---- what was reached
+
+// Counts messages that were answered with success; with CAUSEWAY_FUZZ_TABLE=FILE the process adds its counts
+// to that file when it ends, one line "name answered succeeded" for each operation.
+void NoteAnswer(uint16_t op, uint32_t result);
+
+}  // namespace causeway::fuzz
