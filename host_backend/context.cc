@@ -2,6 +2,7 @@
 // Contexts. The guest counts its references to primary contexts and sends only the first and the last.
 #include "host_backend/accounting.h"
 #include "host_backend/session.h"
+#include "ivshmem_ring/admit.h"
 #include "ivshmem_ring/sharing_messages.h"
 
 namespace causeway::host {
@@ -91,9 +92,13 @@ CUresult Serve_cuDevicePrimaryCtxReset_v2(Session& session, Request& request) {
 CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
   const auto body = request.in.Get<CreateContextBody>();
   if (!request.in.ok()) return request.in.error();
-  if (body.affinities > kMaxExecAffinities) return CUDA_ERROR_INVALID_VALUE;
+  if (body.affinities > kMaxExecAffinities || !OnlyFlags(body.flags, kContextFlags))
+    return CUDA_ERROR_INVALID_VALUE;
   CUexecAffinityParam affinities[kMaxExecAffinities] = {};
-  for (uint32_t i = 0; i < body.affinities; ++i) affinities[i] = request.in.Get<CUexecAffinityParam>();
+  for (uint32_t i = 0; i < body.affinities; ++i) {
+    affinities[i] = request.in.Get<CUexecAffinityParam>();
+    if (const CUresult result = Admit(affinities[i])) return result;
+  }
   if (!request.in.ok()) return request.in.error();
   CUcontext context = nullptr, previous = nullptr;
   Driver& driver = TheDriver();

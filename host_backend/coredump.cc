@@ -8,21 +8,24 @@
 #include <cstring>
 
 #include "host_backend/sharing.h"
+#include "ivshmem_ring/known_values.h"
 
 namespace causeway::host {
 namespace {
 
-using Value = std::array<std::byte, kMaxCoredumpValueBytes>;
+// With room behind it: the driver ends a file's name with a zero beyond the size that it was given.
+using Value = std::array<std::byte, kMaxCoredumpValueBytes + 64>;
 
 CUresult ServeGet(Request& request, CUresult (*get)(CUcoredumpSettings, void*, size_t*)) {
   const auto body = request.in.Get<CoredumpBody>();
   if (!request.in.ok()) return request.in.error();
   if (get == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUcoredumpSettings attribute;
+  if (const CUresult result = TakeKnown(body.attribute, &attribute)) return result;
   alignas(8) Value value{};
-  size_t size = std::min<uint64_t>(body.size, value.size());
+  size_t size = std::min(body.size, kMaxCoredumpValueBytes);
   const size_t room = size;
-  const CUresult result = get(static_cast<CUcoredumpSettings>(body.attribute),
-                              body.wants_value != 0 ? value.data() : nullptr, &size);
+  const CUresult result = get(attribute, body.wants_value != 0 ? value.data() : nullptr, &size);
   if (result != CUDA_SUCCESS) return result;
   request.out.Put(uint64_t{size});
   if (body.wants_value != 0) request.out.PutBytes(value.data(), std::min(size, room));
@@ -36,10 +39,12 @@ CUresult ServeSet(Request& request, CUresult (*set)(CUcoredumpSettings, void*, s
   alignas(8) Value value{};
   size_t size = body.size;
   const bool has_value = body.wants_value != 0;
-  const std::byte* from = size <= value.size() && has_value ? request.in.Take(size) : nullptr;
-  if (size > value.size() || (has_value && from == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  const std::byte* from = size <= kMaxCoredumpValueBytes && has_value ? request.in.Take(size) : nullptr;
+  if (size > kMaxCoredumpValueBytes || (has_value && from == nullptr)) return CUDA_ERROR_INVALID_VALUE;
   if (has_value) std::memcpy(value.data(), from, size);
-  switch (body.attribute) {
+  CUcoredumpSettings attribute;
+  if (const CUresult result = TakeKnown(body.attribute, &attribute)) return result;
+  switch (attribute) {
     case CU_COREDUMP_ENABLE_ON_EXCEPTION:
     case CU_COREDUMP_ENABLE_USER_TRIGGER:
       if (!has_value || size == 0 || value[0] != std::byte{0}) return CUDA_ERROR_NOT_SUPPORTED;
@@ -47,10 +52,17 @@ CUresult ServeSet(Request& request, CUresult (*set)(CUcoredumpSettings, void*, s
     case CU_COREDUMP_FILE:
     case CU_COREDUMP_PIPE:
       return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_COREDUMP_GENERATION_FLAGS: {
+      uint32_t flags = 0;
+      std::memcpy(&flags, value.data(), sizeof flags);
+      constexpr uint64_t kKnown = CU_COREDUMP_LIGHTWEIGHT_FLAGS | CU_COREDUMP_SKIP_ABORT;
+      if (has_value && !OnlyFlags(flags, kKnown)) return CUDA_ERROR_INVALID_VALUE;
+      break;
+    }
     default:
       break;
   }
-  return set(static_cast<CUcoredumpSettings>(body.attribute), has_value ? value.data() : nullptr, &size);
+  return set(attribute, has_value ? value.data() : nullptr, &size);
 }
 
 }  // namespace

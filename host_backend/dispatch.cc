@@ -55,8 +55,7 @@ constexpr HandlerTable kHandlers;
 CUresult ServeRecord(Session& session, Request& request) {
   const size_t op = request.header.op;
   if (op >= static_cast<size_t>(Op::kCount) || kHandlers.at[op] == nullptr) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_NOT_SUPPORTED;
+    return session.Breach("a message has no meaning: opcode " + std::to_string(op));
   }
   return kHandlers.at[op](session, request);
 }

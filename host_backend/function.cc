@@ -154,8 +154,7 @@ CUresult Enumerate(Session& session, Request& request, HandleKind kind,
   if (!request.in.ok()) return request.in.error();
   if (body.count > kMaxEnumerated || body.first > body.count || body.here > body.count - body.first ||
       body.here != request.in.left() / sizeof(WireHandle)) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
+    return session.Breach("a list of functions is asked for in pieces that make no sense");
   }
   std::vector<T> found(body.count);
   if (const CUresult result = enumerate(found.data(), body.count, owner)) return result;

@@ -11,7 +11,9 @@
 
 #include "host_backend/accounting.h"
 #include "host_backend/host_nodes.h"
+#include "host_backend/private_text.h"
 #include "ivshmem_ring/graph_messages.h"
+#include "ivshmem_ring/known_values.h"
 
 namespace causeway::host {
 namespace {
@@ -156,6 +158,7 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
     }
     return CUDA_ERROR_INVALID_VALUE;
   };
+  if (!OnlyFlags(body.flags, kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
   InstantiateReply reply{};
   const CUresult result = TheHostNodes().Instantiate(graph, exec, &reply.announced, instantiate);
   reply.result = parameters.result_out;
@@ -203,7 +206,9 @@ CUresult Serve_cuGraphDebugDotPrint(Session& session, Request& request) {
   if (!request.in.ok()) return request.in.error();
   thread_local std::string text;  // of the channel's last description: a long one is fetched in pieces
   if (body.first == 0) {
-    if (const CUresult result = PrintToText(graph, body.flags, &text)) return result;
+    // The driver passes over the flags that it does not know.
+    if (const CUresult result = PrintToText(graph, body.flags & kDotFlags, &text)) return result;
+    text = WithoutAddresses(text, Keep::kDriversMemory);
   }
   if (body.first > text.size()) return CUDA_ERROR_INVALID_VALUE;
   constexpr size_t kPiece = kBulkBytes - 64;

@@ -10,6 +10,7 @@
 #include "host_backend/function.h"
 #include "host_backend/host_nodes.h"
 #include "host_backend/session.h"
+#include "ivshmem_ring/admit.h"
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/graph_messages.h"
 
@@ -32,6 +33,13 @@ template <class T>
 void ToWire(Session& session, T* handle) {
   const WireHandle wire = *handle != nullptr ? session.Known(kKindOf<T>, *handle) : 0;
   std::memcpy(handle, &wire, sizeof wire);
+}
+
+// The same struct as CUDA_MEMSET_NODE_PARAMS with a context behind it.
+CUresult AdmitMemset(const CUDA_MEMSET_NODE_PARAMS_v2& given) {
+  CUDA_MEMSET_NODE_PARAMS memset{given.dst,         given.pitch, given.value,
+                                 given.elementSize, given.width, given.height};
+  return Admit(memset);
 }
 
 // A node's parameters for one driver call, with all that they point to.
@@ -116,7 +124,7 @@ CUresult NodeParameters::Take(Session& session, const NodeBody& body, Reader& in
       return TakeCopy(session, in);
     case CU_GRAPH_NODE_TYPE_MEMSET:
       ToDriver(session, &params_.memset.ctx, in);
-      return in.error();
+      return in.ok() ? AdmitMemset(params_.memset) : in.error();
     case CU_GRAPH_NODE_TYPE_HOST:
       params_.host.fn = &RunHostFunction;
       params_.host.userData = CallbackUserData(CallbackId(params_.host.userData));
@@ -124,7 +132,7 @@ CUresult NodeParameters::Take(Session& session, const NodeBody& body, Reader& in
     case CU_GRAPH_NODE_TYPE_GRAPH:
       std::memcpy(&child_, &params_.graph.graph, sizeof child_);
       ToDriver(session, &params_.graph.graph, in);
-      return in.error();
+      return in.ok() ? Admit(params_.graph.ownership) : in.error();
     case CU_GRAPH_NODE_TYPE_EMPTY:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       return CUDA_SUCCESS;
@@ -137,18 +145,28 @@ CUresult NodeParameters::Take(Session& session, const NodeBody& body, Reader& in
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
       if (!TakeArray(params_.alloc.accessDescCount, kMaxDevices * 4, &access_, in))
         return CUDA_ERROR_INVALID_VALUE;
+      for (CUmemAccessDesc& access : access_) {
+        if (const CUresult result = Admit(access)) return result;
+      }
       params_.alloc.accessDescs = access_.empty() ? nullptr : access_.data();
       return Admit(params_.alloc.poolProps);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       ToDriver(session, &params_.memOp.ctx, in);
       if (!in.ok()) return in.error();
-      if (!TakeArray(params_.memOp.count, kMaxMemOps, &operations_, in)) return CUDA_ERROR_INVALID_VALUE;
+      if (!TakeArray(params_.memOp.count, kMaxMemOps, &operations_, in) ||
+          !OnlyFlags(params_.memOp.flags, kNoFlags)) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      for (CUstreamBatchMemOpParams& operation : operations_) {
+        if (const CUresult result = Admit(operation)) return result;
+      }
       params_.memOp.paramArray = operations_.empty() ? nullptr : operations_.data();
       return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       ToDriver(session, &params_.conditional.ctx, in);
       params_.conditional.phGraph_out = nullptr;
       if (!in.ok()) return in.error();
+      if (const CUresult result = Admit(params_.conditional.type)) return result;
       if (body.verb == NodeVerb::kAdd &&
           !TakeArray(params_.conditional.size, kMaxConditionalBodies, &bodies_, in)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -319,6 +337,7 @@ CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
   // The worker's own addresses mean nothing to the guest.
   if (!session.ResolveAddress(reinterpret_cast<uint64_t>(box.srcHost), 0)) box.srcHost = nullptr;
   if (!session.ResolveAddress(reinterpret_cast<uint64_t>(box.dstHost), 0)) box.dstHost = nullptr;
+  box.reserved0 = box.reserved1 = nullptr;
   out.Put(params);
   out.Put(NodePayload{});
   return out.error();
@@ -346,6 +365,7 @@ CUresult GetAllocation(CUgraphNode node, Writer& out) {
   const CUmemAccessDesc* access = alloc.accessDescs;
   if (access == nullptr || alloc.accessDescCount > kMaxDevices * 4) alloc.accessDescCount = 0;
   alloc.accessDescs = nullptr;
+  Conceal(alloc.poolProps);
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
   std::memcpy(&params.alloc, &alloc, sizeof alloc);
@@ -398,7 +418,10 @@ CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
     dependency = static_cast<CUgraphNode>(session.ToDriver(HandleKind::kGraphNode, in.Get<WireHandle>(), in));
   }
   std::vector<CUgraphEdgeData> edges(body.has_edges != 0 ? body.dependency_count : 0);
-  for (CUgraphEdgeData& edge : edges) edge = in.Get<CUgraphEdgeData>();
+  for (CUgraphEdgeData& edge : edges) {
+    edge = in.Get<CUgraphEdgeData>();
+    if (const CUresult result = Admit(edge)) return result;
+  }
   if (!in.ok()) return in.error();
   NodeParameters parameters;
   if (const CUresult result = parameters.Take(session, body, in)) return result;
@@ -449,6 +472,7 @@ CUresult Serve_cuGraphKernelNodeGetParams_v2(Session& session, Request& request)
 CUresult Serve_cuUserObjectCreate(Session& session, Request& request) {
   const auto body = request.in.Get<UserObjectBody>();
   if (!request.in.ok()) return request.in.error();
+  if (!OnlyFlags(body.flags, kUserObjectFlags)) return CUDA_ERROR_INVALID_VALUE;
   CUuserObject object = nullptr;
   const CUresult result = Ask(TheDriver().cuUserObjectCreate, &object, CallbackUserData(body.id),
                               &AnnounceDestructor, body.references, body.flags);

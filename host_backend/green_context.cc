@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "host_backend/sharing.h"
+#include "ivshmem_ring/known_values.h"
 
 namespace causeway::host {
 namespace {
@@ -15,7 +16,10 @@ bool PutResource(Session& session, Request& request, const CUdevResource& resour
   DevResourceReply reply{};
   if (!session.resources().Keep(resource, &reply.number)) return false;
   reply.type = resource.type;
-  std::memcpy(reply.sm, &resource.sm, sizeof reply.sm);
+  // The numbers that a program can read stand first; what the driver keeps behind them stays here.
+  constexpr size_t kVisibleBytes = 4 * sizeof(uint32_t);
+  static_assert(kVisibleBytes >= sizeof(CUdevSmResource) && kVisibleBytes <= sizeof reply.sm);
+  std::memcpy(reply.sm, &resource.sm, kVisibleBytes);
   request.out.Put(reply);
   return request.out.ok();
 }
@@ -47,8 +51,10 @@ template <class Get>
 CUresult ServeGet(Session& session, Request& request, Get get) {
   const auto body = request.in.Get<GetDevResourceBody>();
   if (!request.in.ok()) return request.in.error();
+  CUdevResourceType type;
+  if (const CUresult result = TakeKnown(body.type, &type)) return result;
   CUdevResource resource{};
-  if (const CUresult result = get(body, &resource, static_cast<CUdevResourceType>(body.type))) return result;
+  if (const CUresult result = get(body, &resource, type)) return result;
   return PutResource(session, request, resource) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -96,8 +102,9 @@ CUresult Serve_cuDevSmResourceSplitByCount(Session& session, Request& request) {
     return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUdevResource> groups(body.wants_groups != 0 ? std::max(body.groups, 1u) : 0);
   unsigned count = body.groups;
-  const CUresult result = split(body.wants_groups != 0 ? groups.data() : nullptr, &count, &input,
-                                body.wants_rest != 0 ? &rest : nullptr, body.flags, body.minimum);
+  const CUresult result =
+      split(body.wants_groups != 0 ? groups.data() : nullptr, &count, &input,
+            body.wants_rest != 0 ? &rest : nullptr, body.flags & kSplitFlags, body.minimum);
   if (result != CUDA_SUCCESS) return result;
   request.out.Put(static_cast<uint32_t>(count));
   for (size_t i = 0; i < groups.size() && i < count; ++i) {

@@ -3,6 +3,7 @@
 // (ivshmem_ring/sharing_messages.h). What one worker opens another worker has made; in its own the driver
 // refuses it, as natively in the process that made it.
 #include "host_backend/sharing.h"
+#include "ivshmem_ring/known_values.h"
 
 namespace causeway::host {
 
@@ -19,6 +20,7 @@ CUresult Serve_cuIpcGetMemHandle(Session& session, Request& request) {
 CUresult Serve_cuIpcOpenMemHandle_v2(Session& session, Request& request) {
   const auto body = request.in.Get<OpenSharedBody>();
   if (!request.in.ok()) return request.in.error();
+  if (!OnlyFlags(body.flags, kOpenMemoryFlags)) return CUDA_ERROR_INVALID_VALUE;
   const auto open = DRIVER_FUNCTION(cuIpcOpenMemHandle_v2);
   if (open == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUipcMemHandle handle{};

@@ -5,21 +5,22 @@
 
 #include "host_backend/function.h"
 #include "host_backend/session.h"
+#include "ivshmem_ring/admit.h"
 #include "ivshmem_ring/code_messages.h"
 
 namespace causeway::host {
 namespace {
 
 // Attribute values that name events carry a wire handle in the event's place. What later drivers may know is
-// refused: it could hold an address.
+// refused: it could hold an address (ivshmem_ring/admit.h).
 bool ResolveAttribute(Session& session, CUlaunchAttribute* attribute, Reader& r) {
   auto resolve = [&](CUevent* event) {
     WireHandle wire;
     std::memcpy(&wire, event, sizeof wire);
     *event = static_cast<CUevent>(session.ToDriver(HandleKind::kEvent, wire, r));
   };
-  if (attribute->id < 0 || attribute->id > CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING)
-    r.Fail(CUDA_ERROR_INVALID_VALUE);
+  const CUresult refusal = AdmitLaunchAttribute(attribute->id, attribute->value);
+  if (refusal != CUDA_SUCCESS) r.Fail(refusal);
   if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
     resolve(&attribute->value.programmaticEvent.event);
   if (attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
@@ -46,8 +47,7 @@ CUresult TakeBody(Session& session, Reader& in, Launch* launch) {
   if (launch->function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (launch->body.attribute_count > kMaxLaunchAttributes ||
       launch->body.parameter_bytes > kMaxLaunchParameterBytes) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
+    return session.Breach("a launch is larger than any can be");
   }
   for (uint32_t i = 0; i < launch->body.attribute_count; ++i) {
     launch->attributes[i] = in.Get<CUlaunchAttribute>();
@@ -157,7 +157,8 @@ CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& r
   Reader in({blob->data(), bytes});
   const auto count = in.Get<uint32_t>();
   const auto flags = in.Get<uint32_t>();
-  if (!in.ok() || count > kMaxDeviceLaunches) return CUDA_ERROR_INVALID_VALUE;
+  if (!in.ok() || count > kMaxDeviceLaunches || !OnlyFlags(flags, kMultiDeviceFlags))
+    return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUDA_LAUNCH_PARAMS> list(count);
   std::vector<std::vector<void*>> pointers(count);
   for (uint32_t i = 0; i < count; ++i) {

@@ -2,10 +2,13 @@
 // The run-time linker. A link's log buffers and option values live here as long as it does, because the
 // driver writes to them until cuLinkDestroy; each reply carries what a call changed.
 #include <cstring>
+#include <mutex>
 
+#include "host_backend/image_check.h"
 #include "host_backend/jit_options.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
+#include "ivshmem_ring/known_values.h"
 
 namespace causeway::host {
 namespace {
@@ -29,20 +32,17 @@ CUresult Take(Session& session, Request& request, Call* call) {
       body.option_bytes <= blob_bytes && body.name_bytes <= blob_bytes && body.data_bytes <= blob_bytes;
   const uint64_t name_at = sizes_fit ? ImageAligned(body.option_bytes) : 0;
   const uint64_t data_at = ImageAligned(name_at + (sizes_fit ? body.name_bytes : 0));
-  if (!sizes_fit || data_at > blob_bytes || body.data_bytes != blob_bytes - data_at) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!sizes_fit || data_at > blob_bytes || body.data_bytes != blob_bytes - data_at)
+    return session.Breach("a call of the linker names more bytes than it sends");
   std::byte* at = call->blob->data();
   Reader in({at, body.option_bytes});
   if (body.name_bytes != 0) call->name = reinterpret_cast<const char*>(at + name_at);
   call->data = at + data_at;
-  if (call->options.Take(in, body.option_count) != CUDA_SUCCESS ||
-      (call->name != nullptr && call->name[body.name_bytes - 1] != '\0')) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
+  const CUresult options = call->options.Take(in, body.option_count);
+  if (!in.ok()) return session.Breach("the options of a call of the linker are cut");
+  if (call->name != nullptr && call->name[body.name_bytes - 1] != '\0')
+    return session.Breach("a name for the linker does not end");
+  return options;
 }
 
 void Reply(Session& session, Request& request, const JitOptions* call, const JitOptions* link,
@@ -60,46 +60,70 @@ void Reply(Session& session, Request& request, const JitOptions* call, const Jit
   request.out.Put(reply);
 }
 
+// What lives as long as a link: the call that made it, and those whose logs the driver may still write to.
+struct Link {
+  Call made;
+  std::mutex mutex;  // kept
+  std::vector<std::shared_ptr<Call>> kept;
+};
+constexpr size_t kMostKept = 256;
+
 // The link that a call names, with the options it was made with.
 CUresult FindLink(Session& session, Request& request, WireHandle wire, CUlinkState* state,
-                  std::shared_ptr<JitOptions>* options) {
+                  std::shared_ptr<Link>* link) {
   *state = static_cast<CUlinkState>(session.ToDriver(HandleKind::kLink, wire, request.in));
-  *options = std::static_pointer_cast<JitOptions>(session.Kept(wire));
-  if (*state == nullptr || *options == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  (*options)->Mark();
+  *link = std::static_pointer_cast<Link>(session.Kept(wire));
+  if (*state == nullptr || *link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  (*link)->made.options.Mark();
   return CUDA_SUCCESS;
+}
+
+// False: the link has too many already.
+bool KeepLogs(Link& link, const std::shared_ptr<Call>& call) {
+  if (!call->options.is_written_to()) return true;
+  const std::lock_guard lock(link.mutex);
+  if (link.kept.size() >= kMostKept) return false;
+  link.kept.push_back(call);
+  return true;
 }
 
 }  // namespace
 
 CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
   // The call's options become the link's.
-  auto call = std::make_shared<Call>();
-  if (const CUresult result = Take(session, request, call.get())) return result;
-  const std::shared_ptr<JitOptions> options(call, &call->options);
+  auto link = std::make_shared<Link>();
+  if (const CUresult result = Take(session, request, &link->made)) return result;
+  JitOptions* options = &link->made.options;
   if (TheDriver().cuLinkCreate_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUlinkState state = nullptr;
   options->Mark();
   const CUresult result =
       TheDriver().cuLinkCreate_v2(options->count(), options->options(), options->values(), &state);
-  Reply(session, request, options.get(), nullptr);
+  Reply(session, request, options, nullptr);
   if (result != CUDA_SUCCESS) return result;
-  session.Bind(HandleKind::kLink, call->body.link, state, request.out);
-  session.Keep(call->body.link, options);
+  session.Bind(HandleKind::kLink, link->made.body.link, state, request.out);
+  session.Keep(link->made.body.link, link);
   return request.out.error();
 }
 
 CUresult Serve_cuLinkAddData_v2(Session& session, Request& request) {
-  Call call;
-  if (const CUresult result = Take(session, request, &call)) return result;
+  const auto call = std::make_shared<Call>();
+  if (const CUresult result = Take(session, request, call.get())) return result;
   CUlinkState state;
-  std::shared_ptr<JitOptions> options;
-  if (const CUresult result = FindLink(session, request, call.body.link, &state, &options)) return result;
-  call.options.Mark();
-  const CUresult result = TheDriver().cuLinkAddData_v2(
-      state, static_cast<CUjitInputType>(call.body.input_type), call.data, call.body.data_bytes, call.name,
-      call.options.count(), call.options.options(), call.options.values());
-  Reply(session, request, &call.options, options.get());
+  std::shared_ptr<Link> link;
+  const LinkBody& body = call->body;
+  if (const CUresult result = FindLink(session, request, body.link, &state, &link)) return result;
+  CUjitInputType type;
+  if (const CUresult result = TakeKnown(body.input_type, &type)) return result;
+  JitOptions& options = call->options;
+  options.Mark();
+  CUresult result = type == CU_JIT_INPUT_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+  if (IsLinkInput(type, {static_cast<const std::byte*>(call->data), body.data_bytes})) {
+    if (!KeepLogs(*link, call)) return CUDA_ERROR_OUT_OF_MEMORY;
+    result = TheDriver().cuLinkAddData_v2(state, type, call->data, body.data_bytes, call->name,
+                                          options.count(), options.options(), options.values());
+  }
+  Reply(session, request, &options, &link->made.options);
   return result;
 }
 
@@ -107,13 +131,13 @@ CUresult Serve_cuLinkComplete(Session& session, Request& request) {
   Call call;
   if (const CUresult result = Take(session, request, &call)) return result;
   CUlinkState state;
-  std::shared_ptr<JitOptions> options;
-  if (const CUresult result = FindLink(session, request, call.body.link, &state, &options)) return result;
+  std::shared_ptr<Link> link;
+  if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
   void* cubin = nullptr;
   size_t bytes = 0;
   const CUresult result = TheDriver().cuLinkComplete(state, &cubin, &bytes);
   if (result != CUDA_SUCCESS) cubin = nullptr;
-  Reply(session, request, nullptr, options.get(), cubin, bytes);
+  Reply(session, request, nullptr, &link->made.options, cubin, bytes);
   return result;
 }
 
@@ -121,10 +145,10 @@ CUresult Serve_cuLinkDestroy(Session& session, Request& request) {
   Call call;
   if (const CUresult result = Take(session, request, &call)) return result;
   CUlinkState state;
-  std::shared_ptr<JitOptions> options;
-  if (const CUresult result = FindLink(session, request, call.body.link, &state, &options)) return result;
+  std::shared_ptr<Link> link;
+  if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
   const CUresult result = TheDriver().cuLinkDestroy(state);
-  Reply(session, request, nullptr, options.get());
+  Reply(session, request, nullptr, &link->made.options);
   if (result != CUDA_SUCCESS) return result;
   session.Unbind(call.body.link);
   session.Drop(call.body.link);

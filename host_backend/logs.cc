@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/private_text.h"
 #include "host_backend/session.h"
+#include "ivshmem_ring/known_values.h"
 
 namespace causeway::host {
 namespace {
@@ -19,8 +21,8 @@ void CUDA_CB Logs::Collect(void* user_data, CUlogLevel level, char* message, siz
   auto* logs = static_cast<Logs*>(user_data);
   const std::lock_guard lock(logs->mutex_);
   if (logs->lines_.size() >= kMostLines) logs->lines_.pop_front();
-  logs->lines_.push_back(
-      {static_cast<uint32_t>(level), std::string(message, std::min(bytes, kMostLineBytes))});
+  logs->lines_.push_back({static_cast<uint32_t>(level),
+                          WithoutAddresses({message, std::min(bytes, kMostLineBytes)}, Keep::kNothing)});
   logs->pending_.store(true, std::memory_order_release);
 }
 
@@ -76,7 +78,8 @@ CUresult Serve_cuLogsDumpToMemory(Session&, Request& request) {
   const auto body = request.in.Get<LogDumpBody>();
   if (!request.in.ok()) return request.in.error();
   if (TheDriver().cuLogsDumpToMemory == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  if (body.bytes == 0 || body.bytes > request.bulk.size()) return CUDA_ERROR_INVALID_VALUE;
+  if (body.bytes == 0 || body.bytes > request.bulk.size() || !OnlyFlags(body.flags, kNoFlags))
+    return CUDA_ERROR_INVALID_VALUE;
   // The driver writes into memory that the guest cannot change meanwhile.
   std::string text(body.bytes, '\0');
   size_t bytes = body.bytes;
@@ -84,6 +87,8 @@ CUresult Serve_cuLogsDumpToMemory(Session&, Request& request) {
   const CUresult result = TheDriver().cuLogsDumpToMemory(body.has_iterator != 0 ? &iterator : nullptr,
                                                          text.data(), &bytes, body.flags);
   const size_t filled = std::min(bytes, text.size());
+  text.resize(filled);
+  text = WithoutAddresses(text, Keep::kNothing);  // as long as before
   std::memcpy(request.bulk.data(), text.data(), filled);
   request.bulk_written = static_cast<uint32_t>(filled);
   request.out.Put(LogDumpReply{bytes, iterator, 0});

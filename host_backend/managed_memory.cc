@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "host_backend/session.h"
+#include "ivshmem_ring/known_values.h"
 #include "ivshmem_ring/managed_messages.h"
 
 namespace causeway::host {
@@ -154,11 +155,9 @@ CUresult Serve_kReadManaged(Session& session, Request& request) {
 namespace {
 
 // Any location will do: the guest reaches managed memory wherever it is.
-CUmemLocation LocationOf(const ManagedHintBody& body) {
-  CUmemLocation location{};
-  location.type = static_cast<CUmemLocationType>(body.location_type);
-  location.id = body.location_id;
-  return location;
+CUresult TakeLocation(const ManagedHintBody& body, CUmemLocation* location) {
+  location->id = body.location_id;
+  return TakeKnown(body.location_type, &location->type);
 }
 
 }  // namespace
@@ -168,15 +167,20 @@ CUresult Serve_cuMemPrefetchAsync_v2(Session& session, Request& request) {
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
   if (!request.in.ok()) return request.in.error();
   if (TheDriver().cuMemPrefetchAsync_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return TheDriver().cuMemPrefetchAsync_v2(body.address, body.bytes, LocationOf(body), 0, stream);
+  CUmemLocation location{};
+  if (const CUresult result = TakeLocation(body, &location)) return result;
+  return TheDriver().cuMemPrefetchAsync_v2(body.address, body.bytes, location, 0, stream);
 }
 
 CUresult Serve_cuMemAdvise_v2(Session&, Request& request) {
   const auto body = request.in.Get<ManagedHintBody>();
   if (!request.in.ok()) return request.in.error();
   if (TheDriver().cuMemAdvise_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return TheDriver().cuMemAdvise_v2(body.address, body.bytes, static_cast<CUmem_advise>(body.advice),
-                                    LocationOf(body));
+  CUmemLocation location{};
+  CUmem_advise advice;
+  if (const CUresult result = TakeKnown(body.advice, &advice)) return result;
+  if (const CUresult result = TakeLocation(body, &location)) return result;
+  return TheDriver().cuMemAdvise_v2(body.address, body.bytes, advice, location);
 }
 
 CUresult Serve_cuMemRangeGetAttribute(Session&, Request& request) {
@@ -184,9 +188,11 @@ CUresult Serve_cuMemRangeGetAttribute(Session&, Request& request) {
   if (!request.in.ok()) return request.in.error();
   if (body.data_bytes == 0 || body.data_bytes > kMaxRangeAttributeBytes) return CUDA_ERROR_INVALID_VALUE;
   if (TheDriver().cuMemRangeGetAttribute == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  std::byte data[kMaxRangeAttributeBytes] = {};
-  const CUresult result = TheDriver().cuMemRangeGetAttribute(
-      data, body.data_bytes, static_cast<CUmem_range_attribute>(body.attribute), body.address, body.bytes);
+  CUmem_range_attribute attribute;
+  if (const CUresult result = TakeKnown(body.attribute, &attribute)) return result;
+  alignas(8) std::byte data[kMaxRangeAttributeBytes] = {};
+  const CUresult result =
+      TheDriver().cuMemRangeGetAttribute(data, body.data_bytes, attribute, body.address, body.bytes);
   if (result == CUDA_SUCCESS) request.out.PutBytes(data, body.data_bytes);
   return result != CUDA_SUCCESS ? result : request.out.error();
 }

@@ -8,6 +8,7 @@
 #include "host_backend/captured_bytes.h"
 #include "host_backend/completion.h"
 #include "host_backend/session.h"
+#include "ivshmem_ring/admit.h"
 #include "ivshmem_ring/copy_messages.h"
 
 namespace causeway::host {
@@ -285,9 +286,12 @@ CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
   CUmemDecompressParams parameters[kMaxDecompressions];
   for (uint32_t i = 0; i < body.count; ++i) {
     const std::byte* from = request.in.Take(sizeof parameters[i]);
-    if (from != nullptr) std::memcpy(&parameters[i], from, sizeof parameters[i]);
+    if (from == nullptr) return request.in.error();
+    std::memcpy(&parameters[i], from, sizeof parameters[i]);
+    if (const CUresult result = Admit(parameters[i].algo)) return result;
   }
   if (!request.in.ok()) return request.in.error();
+  if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   if (TheDriver().cuMemBatchDecompressAsync == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   size_t index = SIZE_MAX;
   CUresult result = CUDA_SUCCESS;

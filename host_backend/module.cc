@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Module images, modules, libraries. An image is parsed by the driver alone, from the worker's own
-// copy.
+// Module images, modules, libraries. An image is parsed by the driver alone, from the worker's own copy, and
+// only what is one (host_backend/image_check.h).
 #include <algorithm>
 #include <cstring>
 
 #include "host_backend/accounting.h"
+#include "host_backend/image_check.h"
 #include "host_backend/jit_options.h"
 #include "host_backend/kept_image.h"
 #include "host_backend/session.h"
@@ -28,12 +29,21 @@ struct Image {
   std::unique_ptr<KeptImage> kept;  // the image lies here
   uint64_t own_bytes = 0;           // that this session sent
   uint64_t total_bytes = 0;         // whoever sent it
-  std::vector<const void*> parts;
+  std::vector<std::span<const std::byte>> parts;
+  std::vector<const void*> linked;  // the parts, for the wrapper
   FatbinWrapper wrapper;
+  JitOptions options;  // a library may be compiled, and its logs written, when it is first used
 
+  // What the driver gets; null for what is no image.
   const void* driver_view() {
-    if (parts.size() == 1) return parts[0];
-    wrapper = {0x466243B1, 2, parts[0], parts.data() + 1};
+    if (parts.size() == 1) return IsImage(parts[0]) ? parts[0].data() : nullptr;
+    linked.clear();
+    for (const auto& part : parts) {
+      if (FormatOf(part) != ImageFormat::kFatbin) return nullptr;
+      linked.push_back(part.data());
+    }
+    linked.push_back(nullptr);
+    wrapper = {0x466243B1, 2, linked[0], linked.data() + 1};
     return &wrapper;
   }
 };
@@ -47,26 +57,23 @@ CUresult TakeImage(Session& session, std::span<const std::byte> bytes, Image* im
   std::memcpy(&header, at, sizeof header);
   if (header.magic != kImageMagic || header.part_count == 0 || header.part_count > kMaxImageParts ||
       bytes.size() < sizeof header + 8ull * header.part_count) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_IMAGE;
+    return session.Breach("the header of an image makes no sense");
   }
   uint64_t offset = sizeof header + 8ull * header.part_count;
   for (uint32_t i = 0; i < header.part_count; ++i) {
     uint64_t part;
     std::memcpy(&part, at + sizeof header + 8ull * i, sizeof part);
     offset = ImageAligned(offset);
-    if (offset > bytes.size() || part > bytes.size() - offset) {
-      session.violations.fetch_add(1);
-      return CUDA_ERROR_INVALID_IMAGE;
-    }
-    image->parts.push_back(at + offset);
+    if (offset > bytes.size() || part > bytes.size() - offset)
+      return session.Breach("a part of an image lies outside of it");
+    image->parts.push_back(bytes.subspan(offset, part));
+    if (IsFatbinWrapper(image->parts.back())) return session.Breach("an image holds addresses");
     offset += part;
   }
-  if (header.part_count > 1) image->parts.push_back(nullptr);  // ends the wrapper's array
   return CUDA_SUCCESS;
 }
 
-CUresult TakeLoad(Session& session, Request& request, LoadBody* body, JitOptions* options, Image* image) {
+CUresult TakeLoad(Session& session, Request& request, LoadBody* body, Image* image) {
   *body = request.in.Get<LoadBody>();
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   uint64_t blob_bytes = 0;
@@ -75,10 +82,10 @@ CUresult TakeLoad(Session& session, Request& request, LoadBody* body, JitOptions
   Reader in(blob.first(std::min(body->option_bytes, blob_bytes)));
   const uint64_t image_at =
       body->option_bytes <= blob_bytes ? ImageAligned(body->option_bytes) : blob_bytes + 1;
-  if (image_at > blob_bytes || options->Take(in, body->option_count) != CUDA_SUCCESS) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (image_at > blob_bytes) return session.Breach("a load names more bytes than it sends");
+  const CUresult options = image->options.Take(in, body->option_count);
+  if (!in.ok()) return session.Breach("the options of a load are cut");
+  if (options != CUDA_SUCCESS) return options;
   if (body->known_bytes != 0) {
     ImageHash hash;
     std::copy(std::begin(body->known_hash), std::end(body->known_hash), hash.begin());
@@ -120,19 +127,20 @@ void CountImage(void* loaded, const Image& image, bool in_context) {
 
 CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
   LoadBody body;
-  JitOptions options;
   Image image;
-  if (const CUresult result = TakeLoad(session, request, &body, &options, &image)) return result;
+  if (const CUresult result = TakeLoad(session, request, &body, &image)) return result;
+  JitOptions& options = image.options;
+  const void* view = image.driver_view();
   CUmodule module = nullptr;
   options.Mark();
   ChargeRef charge;
-  const CUresult result = LoadMeasured(
-      image.total_bytes,
-      [&] {
-        return TheDriver().cuModuleLoadDataEx(&module, image.driver_view(), options.count(),
-                                              options.options(), options.values());
-      },
-      [&] { Unload(module); }, &charge);
+  const auto load = [&] {
+    return TheDriver().cuModuleLoadDataEx(&module, view, options.count(), options.options(),
+                                          options.values());
+  };
+  const CUresult result = view == nullptr ? CUDA_ERROR_INVALID_IMAGE
+                                          : LoadMeasured(
+                                                image.total_bytes, load, [&] { Unload(module); }, &charge);
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
   session.Bind(HandleKind::kModule, body.handle, module, request.out);
@@ -144,10 +152,14 @@ CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
 
 CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
   LoadBody body;
-  JitOptions options;
   auto image = std::make_shared<Image>();
-  if (const CUresult result = TakeLoad(session, request, &body, &options, image.get())) return result;
+  if (const CUresult result = TakeLoad(session, request, &body, image.get())) return result;
   if (TheDriver().cuLibraryLoadData == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  JitOptions& options = image->options;
+  // A driver that loads lazily takes any bytes and says later that they are no image: it does so of these.
+  static constexpr char kNoImage[kImageAlign] = {1};
+  const void* view = image->driver_view();
+  if (view == nullptr) view = kNoImage;
   // The guest may drop its image once the call returns; ours stays, so the driver need not copy it.
   CUlibraryOption preserved = CU_LIBRARY_BINARY_IS_PRESERVED;
   void* yes = reinterpret_cast<void*>(uintptr_t{1});
@@ -157,8 +169,8 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
   const CUresult result = LoadMeasured(
       image->total_bytes,
       [&] {
-        return TheDriver().cuLibraryLoadData(&library, image->driver_view(), options.options(),
-                                             options.values(), options.count(), &preserved, &yes, 1);
+        return TheDriver().cuLibraryLoadData(&library, view, options.options(), options.values(),
+                                             options.count(), &preserved, &yes, 1);
       },
       [&] { TheDriver().cuLibraryUnload(library); }, &charge);
   ReplyOutputs(session, request, options);

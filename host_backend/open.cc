@@ -95,8 +95,7 @@ CUresult Serve_kFetchBlob(Session& session, Request& request) {
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   auto& left = session.left_blob(request.channel);
   if (body.offset > left.size() || request.bulk.size() > left.size() - body.offset) {
-    session.violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
+    return session.Breach("a result is fetched beyond its end");
   }
   std::copy_n(left.begin() + static_cast<ptrdiff_t>(body.offset), request.bulk.size(), request.bulk.begin());
   request.bulk_written = static_cast<uint32_t>(request.bulk.size());

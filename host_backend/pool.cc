@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory pools that processes share, and pointers into them.
 #include "host_backend/sharing.h"
+#include "ivshmem_ring/known_values.h"
 
 namespace causeway::host {
 
@@ -8,6 +9,7 @@ CUresult Serve_cuMemPoolExportToShareableHandle(Session& session, Request& reque
   const auto body = request.in.Get<ShareableBody>();
   auto pool = static_cast<CUmemoryPool>(session.ToDriver(HandleKind::kMemoryPool, body.object, request.in));
   if (!request.in.ok()) return request.in.error();
+  if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   const auto export_to = DRIVER_FUNCTION(cuMemPoolExportToShareableHandle);
   if (export_to == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return ShareHandle(session, request, body.type, true, [&](void* handle) {
@@ -18,6 +20,7 @@ CUresult Serve_cuMemPoolExportToShareableHandle(Session& session, Request& reque
 CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareableBody>();
   if (!request.in.ok()) return request.in.error();
+  if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   const auto import_from = DRIVER_FUNCTION(cuMemPoolImportFromShareableHandle);
   if (import_from == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemoryPool pool = nullptr;

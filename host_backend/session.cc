@@ -57,7 +57,7 @@ void Session::Dispatch() {
     std::span<const std::byte> record;
     if (unsettled_ != 0) Settle(unsettled_ < kMostUnsettled);
     const ReceiveStatus status = transport_->ReceiveMain(&record);
-    if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
+    if (status == ReceiveStatus::kCorrupt) Breach(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
     RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
@@ -190,8 +190,8 @@ bool Session::WaitForMain(const RecordHeader& request) {
   const uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Dispatch
   if (dispatched >= sequence) return lanes_.Await(sequence);
   if (sequence - dispatched > kMostInFlight) {
-    Violation("a request waits for posted record " + std::to_string(sequence) + " of " +
-              std::to_string(dispatched));
+    Breach("a request waits for posted record " + std::to_string(sequence) + " of " +
+           std::to_string(dispatched));
     return false;
   }
   WaitPolicy policy = OrderPolicy();
@@ -269,7 +269,7 @@ void Session::ServeChannel(uint32_t channel) {
     std::span<const std::byte> record;
     if (!pieces.empty() && !AnswerPieces(channel, pieces, false)) return;
     const ReceiveStatus status = transport_->ReceiveRequest(channel, &record);
-    if (status == ReceiveStatus::kCorrupt) Violation(transport_->CorruptReason());
+    if (status == ReceiveStatus::kCorrupt) Breach(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
     RecordHeader header;
     std::memcpy(&header, record.data(), sizeof header);
@@ -282,7 +282,10 @@ void Session::ServeChannel(uint32_t channel) {
     const std::span<std::byte> lent = bulk;
     const bool large_reply = (header.flags & kLargeReply) != 0;
     if ((header.flags & kLargeRequest) != 0) {
-      if (!large.Take(in, lent)) return Violation("a request names more bytes than it lends");
+      if (!large.Take(in, lent)) {
+        Breach("a request names more bytes than it lends");
+        return;
+      }
       in = Reader(large.request);
       bulk = {};
     }

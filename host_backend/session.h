@@ -165,6 +165,11 @@ class Session {
   // What no guest library does: counted, named in the log, and the end of the session. Not under a lock of
   // Session's.
   void Violation(const std::string& what);
+  // The same, as what a handler returns.
+  CUresult Breach(const std::string& what) {
+    Violation(what);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
 
   CallCounter calls;
   std::atomic<uint64_t> violations{0};

@@ -4,6 +4,7 @@
 #include "host_backend/guest_addresses.h"
 #include "host_backend/sharing.h"
 #include "ivshmem_ring/address_windows.h"
+#include "ivshmem_ring/known_values.h"
 
 namespace causeway::host {
 namespace {
@@ -49,6 +50,7 @@ CUresult Serve_cuMemExportToShareableHandle(Session& session, Request& request) 
   const auto allocation = reinterpret_cast<CUmemGenericAllocationHandle>(
       session.ToDriver(HandleKind::kAllocation, body.object, request.in));
   if (!request.in.ok()) return request.in.error();
+  if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   const auto export_to = DRIVER_FUNCTION(cuMemExportToShareableHandle);
   if (export_to == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return ShareHandle(session, request, body.type, false, [&](void* handle) {

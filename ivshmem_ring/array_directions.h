@@ -23,7 +23,10 @@ struct InFixed : NoReply {
     static void Receive(auto&, Reader&, P, const auto&) {}
     static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) {
-      for (T& value : values) value = r.Get<T>();
+      for (T& value : values) {
+        value = r.Get<T>();
+        if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
+      }
     }
     P Arg(Writer&, const auto&) { return values.data(); }
     void Reply(auto&, Writer&) {}
@@ -135,6 +138,10 @@ struct InArrayMaps : NoReply {
       for (CUarrayMapInfo& map : values) {
         map = r.Get<CUarrayMapInfo>();
         map.resource = {};
+        std::fill(std::begin(map.reserved), std::end(map.reserved), 0);
+        const CUresult refusal = AdmitAll(map.subresourceType, map.memOperationType, map.memHandleType);
+        if (refusal != CUDA_SUCCESS) return r.Fail(refusal);
+        if (!OnlyFlags(map.flags, kNoFlags)) return r.Fail(CUDA_ERROR_INVALID_VALUE);
         const auto resource = r.Get<WireHandle>();
         if (map.resourceType == CU_RESOURCE_TYPE_ARRAY) {
           map.resource.array = reinterpret_cast<CUarray>(host.ToDriver(HandleKind::kArray, resource, r));

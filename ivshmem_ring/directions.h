@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "ivshmem_ring/admit.h"
 #include "ivshmem_ring/flat.h"
 #include "ivshmem_ring/handle.h"
 #include "ivshmem_ring/wire.h"
@@ -48,6 +49,25 @@ struct In : NoReply {
         value = r.Get<P>();
         if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
       }
+    }
+    P Arg(Writer&, const auto&) { return value; }
+    void Reply(auto&, Writer&) {}
+  };
+};
+
+// A word of flags of which only the bits in `known` may reach the driver (ivshmem_ring/known_values.h).
+template <uint64_t known>
+struct Flags : NoReply {
+  template <class P>
+  struct Held {
+    static_assert(std::is_integral_v<P>, "Flags is for words of flags");
+    P value{};
+    static void Send(auto&, Writer& w, P p, const auto&) { w.Put(p); }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto&, Reader& r) {
+      value = r.Get<P>();
+      if (!OnlyFlags(value, known)) r.Fail(CUDA_ERROR_INVALID_VALUE);
     }
     P Arg(Writer&, const auto&) { return value; }
     void Reply(auto&, Writer&) {}
@@ -139,7 +159,10 @@ struct Out : Replies {
     static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader&) {}
     P Arg(Writer&, const auto&) { return &value; }
-    void Reply(auto&, Writer& w) { w.Put(value); }
+    void Reply(auto&, Writer& w) {
+      Conceal(value);
+      w.Put(value);
+    }
   };
 };
 
@@ -160,6 +183,7 @@ struct OutOrNull : Replies {
     void Load(auto&, Reader& r) { wanted = r.Get<uint8_t>() == 1; }
     P Arg(Writer&, const auto&) { return wanted ? &value : nullptr; }
     void Reply(auto&, Writer& w) {
+      Conceal(value);
       if (wanted) w.Put(value);
     }
   };
@@ -179,9 +203,15 @@ struct InOut : Replies {
     }
     static void Receive(auto&, Reader& r, P p, const auto&) { *p = r.Get<T>(); }
     static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader& r) { value = r.Get<T>(); }
+    void Load(auto&, Reader& r) {
+      value = r.Get<T>();
+      if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
+    }
     P Arg(Writer&, const auto&) { return &value; }
-    void Reply(auto&, Writer& w) { w.Put(value); }
+    void Reply(auto&, Writer& w) {
+      Conceal(value);
+      w.Put(value);
+    }
   };
 };
 
@@ -282,6 +312,7 @@ struct InArray : NoReply {
           value = reinterpret_cast<T>(host.ToDriver(kKindOf<T>, r.Get<WireHandle>(), r));
         } else {
           value = r.Get<T>();
+          if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
         }
       }
     }

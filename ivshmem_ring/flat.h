@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which types may cross as bytes. A struct is listed only when someone has read its declaration in cuda.h and
 // found neither a pointer nor a handle inside; the two exceptions carry a pointer for Windows, which Admit
-// clears.
+// and Conceal clear.
 #pragma once
 #include <type_traits>
 
@@ -45,31 +45,15 @@ inline constexpr bool kFlat<CUmemAllocationProp> = true;  // win32HandleMetaData
 template <>
 inline constexpr bool kFlat<CUmemPoolProps> = true;  // win32SecurityAttributes
 
-// The host's look at a value that came from the guest, before the driver sees it: it may change the value or
-// say why it is refused. Most values need none. Memory that the CPU shares with the GPU is refused because
-// the guest could not touch it at the address that the driver returns.
+// A pointer that only Windows uses comes back as null: what a driver leaves there would be an address of the
+// worker's.
 template <class T>
-CUresult Admit(T&) {
-  return CUDA_SUCCESS;
-}
-inline CUresult Admit(CUmemAllocationType& type) {
-  return type == CU_MEM_ALLOCATION_TYPE_MANAGED ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
-}
-inline CUresult Admit(CUmemLocation& location) {
-  const bool on_host = location.type == CU_MEM_LOCATION_TYPE_HOST ||
-                       location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
-                       location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
-  return on_host ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
-}
-inline CUresult Admit(CUmemAllocationProp& prop) {
+void Conceal(T&) {}
+inline void Conceal(CUmemAllocationProp& prop) {
   prop.win32HandleMetaData = nullptr;
-  const CUresult type = Admit(prop.type);
-  return type == CUDA_SUCCESS ? Admit(prop.location) : type;
 }
-inline CUresult Admit(CUmemPoolProps& props) {
+inline void Conceal(CUmemPoolProps& props) {
   props.win32SecurityAttributes = nullptr;
-  const CUresult type = Admit(props.allocType);
-  return type == CUDA_SUCCESS ? Admit(props.location) : type;
 }
 
 }  // namespace causeway

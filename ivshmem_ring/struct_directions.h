@@ -174,7 +174,7 @@ constexpr size_t AttributeBytes(CUmemPool_attribute attribute) {
   return 0;
 }
 constexpr size_t AttributeBytes(CUgraphMem_attribute attribute) {
-  return attribute <= CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH ? sizeof(cuuint64_t) : 0;
+  return IsKnown(attribute) ? sizeof(cuuint64_t) : 0;
 }
 // The tokens of the nv-p2p interface are of no use outside the host, and handles are the guest's own.
 constexpr size_t AttributeBytes(CUpointer_attribute attribute) {
@@ -206,6 +206,15 @@ constexpr size_t AttributeBytes(CUpointer_attribute attribute) {
   }
 }
 inline constexpr size_t kMaxAttributeBytes = sizeof(uint64_t);
+
+// Attributes whose value is a handle: the driver's is an address of the worker's. It becomes 1 where there is
+// one, which is all that the guest asks of it.
+constexpr bool IsHandle(CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_CONTEXT || attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
+}
+constexpr bool IsHandle(auto) {
+  return false;
+}
 
 // const void* to the value of the attribute in parameter I.
 template <size_t I>
@@ -244,6 +253,7 @@ struct OutAttribute : Replies {
     static_assert(std::is_same_v<P, void*>, "OutAttribute needs void*");
     alignas(kMaxAttributeBytes) std::array<std::byte, kMaxAttributeBytes> value{};
     size_t bytes = 0;
+    bool is_handle = false;
     static void Send(auto&, Writer& w, P p, const auto& args) {
       if (p == nullptr || AttributeBytes(std::get<I>(args)) == 0) w.Fail(CUDA_ERROR_INVALID_VALUE);
     }
@@ -255,10 +265,19 @@ struct OutAttribute : Replies {
     void Load(auto&, Reader&) {}
     P Arg(Writer& w, const auto& held) {
       bytes = AttributeBytes(std::get<I>(held).value);
+      is_handle = IsHandle(std::get<I>(held).value);
       if (bytes == 0) w.Fail(CUDA_ERROR_INVALID_VALUE);
       return value.data();
     }
-    void Reply(auto&, Writer& w) { w.PutBytes(value.data(), bytes); }
+    void Reply(auto&, Writer& w) {
+      if (is_handle) {
+        uint64_t handle = 0;
+        std::memcpy(&handle, value.data(), sizeof handle);
+        handle = handle != 0 ? 1 : 0;
+        std::memcpy(value.data(), &handle, sizeof handle);
+      }
+      w.PutBytes(value.data(), bytes);
+    }
   };
 };
 
@@ -284,7 +303,9 @@ struct InLaunchAttribute : NoReply {
     static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) { value = r.Get<CUlaunchAttributeValue>(); }
     P Arg(Writer& w, const auto& held) {
-      if (!LaunchAttributeIsFlat(std::get<I>(held).value)) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+      const CUlaunchAttributeID id = std::get<I>(held).value;
+      if (!LaunchAttributeIsFlat(id)) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+      if (const CUresult refusal = AdmitLaunchAttribute(id, value); refusal != CUDA_SUCCESS) w.Fail(refusal);
       return &value;
     }
     void Reply(auto&, Writer&) {}
@@ -355,6 +376,8 @@ struct InOccupancyConfig : NoReply {
         attribute.id = r.Get<CUlaunchAttributeID>();
         attribute.value = r.Get<CUlaunchAttributeValue>();
         if (!LaunchAttributeIsFlat(attribute.id)) return r.Fail(CUDA_ERROR_NOT_SUPPORTED);
+        const CUresult refusal = AdmitLaunchAttribute(attribute.id, attribute.value);
+        if (refusal != CUDA_SUCCESS) return r.Fail(refusal);
       }
     }
     P Arg(Writer&, const auto&) {
@@ -393,6 +416,10 @@ struct InResource : NoReply {
     void Load(auto& host, Reader& r) {
       value.resType = r.Get<CUresourcetype>();
       value.flags = r.Get<unsigned>();
+      if (!OnlyFlags(value.flags, kNoFlags)) r.Fail(CUDA_ERROR_INVALID_VALUE);
+      const auto admit = [&r](CUarray_format& format) {
+        if (const CUresult refusal = Admit(format); refusal != CUDA_SUCCESS) r.Fail(refusal);
+      };
       switch (value.resType) {
         case CU_RESOURCE_TYPE_ARRAY:
           value.res.array.hArray =
@@ -404,10 +431,10 @@ struct InResource : NoReply {
           return;
         case CU_RESOURCE_TYPE_LINEAR:
           value.res.linear = r.Get<decltype(value.res.linear)>();
-          return;
+          return admit(value.res.linear.format);
         case CU_RESOURCE_TYPE_PITCH2D:
           value.res.pitch2D = r.Get<decltype(value.res.pitch2D)>();
-          return;
+          return admit(value.res.pitch2D.format);
       }
       r.Fail(CUDA_ERROR_INVALID_VALUE);
     }

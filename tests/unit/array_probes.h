@@ -63,6 +63,7 @@ struct Probe<InArrayMaps<I>> : NoOutputs {
         maps[i].resource.mipmap = bench.LiveHandle<CUmipmappedArray>();
       }
       bench.Randomise(maps[i].subresource.sparseLevel.extentWidth);
+      bench.Randomise(maps[i].memOperationType);
       bench.Randomise(maps[i].offset);
       maps[i].memHandle.memHandle =
           reinterpret_cast<CUmemGenericAllocationHandle>(bench.LiveHandle<Allocation>());

@@ -52,7 +52,13 @@ class Bench {
     if constexpr (Handle<T>) {
       value = LiveHandle<T>();
     } else if constexpr (std::is_enum_v<T>) {
-      value = static_cast<T>(Below(2));
+      if constexpr (requires { KnownValues<T>::kAll; }) {
+        do {
+          value = KnownValues<T>::kAll[Below(std::size(KnownValues<T>::kAll))];
+        } while (Admit(value) != CUDA_SUCCESS);
+      } else {
+        value = static_cast<T>(Below(2));  // only ever an answer
+      }
     } else {
       for (auto* at = reinterpret_cast<std::byte*>(&value); at != reinterpret_cast<std::byte*>(&value + 1);
            ++at) {
@@ -102,16 +108,67 @@ class Bench {
  private:
   template <class T>
   static void Tame(T&) {}
-  static void Tame(CUmemLocation& location) { location.type = CU_MEM_LOCATION_TYPE_DEVICE; }
-  static void Tame(CUmemAllocationProp& prop) {
+  // Random bytes become a value that may travel. What Admit changes is changed here, so that the driver sees
+  // what the program gave.
+  template <class E>
+  void Pick(E& value) {
+    Randomise(value);
+  }
+  void Tame(CUmemLocation& location) { location.type = CU_MEM_LOCATION_TYPE_DEVICE; }
+  void Tame(CUmemAccessDesc& access) {
+    Tame(access.location);
+    Pick(access.flags);
+  }
+  void Tame(CUmemAllocationProp& prop) {
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.win32HandleMetaData = nullptr;
     Tame(prop.location);
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+    prop.allocFlags = {};
+    prop.allocFlags.gpuDirectRDMACapable = 1;
   }
-  static void Tame(CUmemPoolProps& props) {
+  void Tame(CUmemPoolProps& props) {
+    const size_t bytes = props.maxSize;
+    props = {};
+    props.maxSize = bytes;
     props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    props.win32SecurityAttributes = nullptr;
+    props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     Tame(props.location);
+  }
+  void Tame(CUmulticastObjectProp& prop) {
+    prop.handleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+    prop.flags = 0;
+  }
+  void Tame(CUexecAffinityParam& param) { Pick(param.type); }
+  void Tame(CUDA_ARRAY_DESCRIPTOR& array) { Pick(array.Format); }
+  void Tame(CUDA_ARRAY3D_DESCRIPTOR& array) {
+    Pick(array.Format);
+    array.Flags &= kArrayFlags;
+  }
+  void Tame(CUDA_TEXTURE_DESC& texture) {
+    for (CUaddress_mode& mode : texture.addressMode) Pick(mode);
+    Pick(texture.filterMode);
+    Pick(texture.mipmapFilterMode);
+    texture.flags &= kTextureFlags;
+    std::fill(std::begin(texture.reserved), std::end(texture.reserved), 0);
+  }
+  void Tame(CUDA_RESOURCE_VIEW_DESC& view) {
+    Pick(view.format);
+    std::fill(std::begin(view.reserved), std::end(view.reserved), 0);
+  }
+  void Tame(CUDA_MEMSET_NODE_PARAMS& memset) { memset.elementSize = 1u << Below(3); }
+  void Tame(CUgraphEdgeData& edge) {
+    edge = {};
+    edge.from_port = static_cast<unsigned char>(Below(3));
+    edge.type = static_cast<unsigned char>(Below(2));
+  }
+  void Tame(CUstreamBatchMemOpParams& operation) {
+    const uint64_t address = operation.writeValue.address, value = operation.writeValue.value64;
+    operation = {};
+    operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    operation.writeValue.address = address;
+    operation.writeValue.value64 = value;
+    operation.writeValue.flags = static_cast<unsigned>(Below(2));
   }
 
   MockGuest& guest_;
@@ -156,6 +213,14 @@ struct Probe<In> : NoOutputs {
     if (!bench.IsDecided(Index)) bench.Randomise(p);
   }
   static void Inputs(Bytes& to, auto p, const auto&, const View& view) { AppendElement(to, p, view); }
+};
+template <uint64_t known>
+struct Probe<Flags<known>> : NoOutputs {
+  template <size_t Index, class P>
+  static void Make(Bench& bench, P& p, auto&) {
+    p = static_cast<P>(bench.Number() & known);
+  }
+  static void Inputs(Bytes& to, auto p, const auto&, const View&) { AppendValue(to, p); }
 };
 template <>
 struct Probe<Drop> : Probe<In> {};
@@ -376,9 +441,26 @@ struct Probe<OutAttribute<I>> : NoInputs {
   }
 };
 template <size_t I>
-struct Probe<InLaunchAttribute<I>> : Probe<InOne> {};
+struct Probe<InLaunchAttribute<I>> : Probe<InOne> {
+  template <size_t Index, class P>
+  static void Make(Bench& bench, P& p, auto& args) {
+    std::get<I>(args) = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    bench.Decide(I);
+    auto* value = MutablePointer(bench, p, 1);
+    *value = {};
+    bench.Randomise(value->clusterDim.x);
+    bench.Randomise(value->clusterDim.z);
+  }
+};
 template <size_t I>
-struct Probe<OutLaunchAttribute<I>> : Probe<Out> {};
+struct Probe<OutLaunchAttribute<I>> : Probe<Out> {
+  template <size_t Index, class P>
+  static void Make(Bench& bench, P& p, auto& args) {
+    std::get<I>(args) = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    bench.Decide(I);
+    MutablePointer(bench, p, 1);
+  }
+};
 
 template <>
 struct Probe<InOccupancyConfig> : NoOutputs {
@@ -394,7 +476,8 @@ struct Probe<InOccupancyConfig> : NoOutputs {
     config->attrs = bench.Allocate<CUlaunchAttribute>(config->numAttrs);
     for (unsigned i = 0; i < config->numAttrs; ++i) {
       config->attrs[i].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-      bench.Randomise(config->attrs[i].value);
+      config->attrs[i].value = {};
+      bench.Randomise(config->attrs[i].value.clusterDim.y);
     }
   }
   static void Inputs(Bytes& to, const CUlaunchConfig* p, const auto&, const View& view) {
@@ -416,13 +499,18 @@ struct Probe<InResource> : NoOutputs {
     CUDA_RESOURCE_DESC* desc = MutablePointer(bench, p, 1);
     std::memset(desc, 0, sizeof *desc);
     desc->resType = static_cast<CUresourcetype>(bench.Below(4));
-    bench.Randomise(desc->flags);
     if (desc->resType == CU_RESOURCE_TYPE_ARRAY) desc->res.array.hArray = bench.LiveHandle<CUarray>();
     if (desc->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) {
       desc->res.mipmap.hMipmappedArray = bench.LiveHandle<CUmipmappedArray>();
     }
-    if (desc->resType == CU_RESOURCE_TYPE_LINEAR) bench.Randomise(desc->res.linear.sizeInBytes);
-    if (desc->resType == CU_RESOURCE_TYPE_PITCH2D) bench.Randomise(desc->res.pitch2D.pitchInBytes);
+    if (desc->resType == CU_RESOURCE_TYPE_LINEAR) {
+      bench.Randomise(desc->res.linear.format);
+      bench.Randomise(desc->res.linear.sizeInBytes);
+    }
+    if (desc->resType == CU_RESOURCE_TYPE_PITCH2D) {
+      bench.Randomise(desc->res.pitch2D.format);
+      bench.Randomise(desc->res.pitch2D.pitchInBytes);
+    }
   }
   static void Inputs(Bytes& to, const CUDA_RESOURCE_DESC* p, const auto&, const View& view) {
     AppendValue(to, p->resType);
