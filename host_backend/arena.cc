@@ -36,8 +36,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
   const uint64_t first_slice = FirstSliceOffset(SlotCount(region_.bytes));
   if (bytes == 0 || offset % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || offset < first_slice ||
       offset > region_.bytes || bytes > region_.bytes - offset || !OwnsGranules(region_, offset, bytes)) {
-    violations.fetch_add(1);
-    return CUDA_ERROR_INVALID_VALUE;
+    return Breach("an arena is not the session's own memory");
   }
   const std::lock_guard change(memory_change_mutex_);
   const auto next = arenas_.lower_bound(offset);

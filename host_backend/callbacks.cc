@@ -124,7 +124,7 @@ namespace {
 
 bool IsWordOrNone(Session& session, uint32_t word) {
   if (word < kCallbackWords || word == kNoCallbackWord || word == kGraphCallbackWord) return true;
-  session.violations.fetch_add(1);
+  session.Breach("a callback names a word that does not exist");
   return false;
 }
 

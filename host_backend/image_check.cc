@@ -55,9 +55,8 @@ bool IsElf(std::span<const std::byte> bytes) {
   }
   for (uint64_t i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
-    if (!Read(bytes, header.e_phoff + i * sizeof segment, &segment) ||
-        !Holds(bytes, segment.p_offset, segment.p_filesz))
-      return false;
+    if (!Read(bytes, header.e_phoff + i * sizeof segment, &segment)) return false;
+    if (segment.p_filesz != 0 && !Holds(bytes, segment.p_offset, segment.p_filesz)) return false;
   }
   for (uint64_t i = 0; i < header.e_shnum; ++i) {
     Elf64_Shdr section;

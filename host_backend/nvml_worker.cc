@@ -140,7 +140,10 @@ std::string ServeRequests(ServerTransport& transport, NvmlHost& host, ControlLin
     reply.op = header.op;
     reply.result = static_cast<uint32_t>(host.Serve(header.op, in, out, &known));
     daemon.calls.Note();
-    if (!known) daemon.violations.fetch_add(1);
+    if (!known) {
+      daemon.violations.fetch_add(1);
+      return "the guest broke the protocol: a message has no meaning: opcode " + std::to_string(header.op);
+    }
     const size_t bytes = out.ok() ? out.size() : 0;
     std::byte* space = transport.ReserveReply(kChannel, sizeof reply + bytes);
     if (space == nullptr) return {};

@@ -10,23 +10,25 @@ CUresult Serve_cuMemPoolExportToShareableHandle(Session& session, Request& reque
   auto pool = static_cast<CUmemoryPool>(session.ToDriver(HandleKind::kMemoryPool, body.object, request.in));
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
+  CUmemAllocationHandleType type;
+  if (const CUresult result = TakeKnown(body.type, &type)) return result;
   const auto export_to = DRIVER_FUNCTION(cuMemPoolExportToShareableHandle);
   if (export_to == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return ShareHandle(session, request, body.type, true, [&](void* handle) {
-    return export_to(handle, pool, static_cast<CUmemAllocationHandleType>(body.type), body.flags);
-  });
+  return ShareHandle(session, request, body.type, true,
+                     [&](void* handle) { return export_to(handle, pool, type, body.flags); });
 }
 
 CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareableBody>();
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
+  CUmemAllocationHandleType type;
+  if (const CUresult result = TakeKnown(body.type, &type)) return result;
   const auto import_from = DRIVER_FUNCTION(cuMemPoolImportFromShareableHandle);
   if (import_from == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemoryPool pool = nullptr;
-  const CUresult result = OpenHandle(session, body, true, [&](void* handle) {
-    return import_from(&pool, handle, static_cast<CUmemAllocationHandleType>(body.type), body.flags);
-  });
+  const CUresult result = OpenHandle(
+      session, body, true, [&](void* handle) { return import_from(&pool, handle, type, body.flags); });
   if (result != CUDA_SUCCESS) return result;
   request.out.Put(session.BindOrKnown(HandleKind::kMemoryPool, body.object, pool, request.out));
   return request.out.error();

@@ -50,7 +50,7 @@ bool TakePiece(Session& session, Request& request, Enqueued* each) {
 bool Take(Session& session, Request& request, uint32_t count, Enqueued (&pieces)[kMostQueued]) {
   bool ok = count <= kMostQueued;
   for (uint32_t i = 0; i < count && ok; ++i) ok = TakePiece(session, request, &pieces[i]);
-  if (!ok) session.violations.fetch_add(1);
+  if (!ok) session.Breach("a piece of a queued copy lies outside of the session's memory");
   return ok;
 }
 

@@ -322,7 +322,9 @@ void Session::ServeChannel(uint32_t channel) {
 CUresult Session::Execute(Request& request) {
   calls.Note();
   if (const CUresult result = EnterCallerState(*this, request.header)) return result;
-  return ServeRecord(*this, request);
+  const CUresult result = ServeRecord(*this, request);
+  if (request.in.is_cut()) return Breach("a message is cut: " + std::string(OpName(request.header.op)));
+  return result;
 }
 
 void Session::OpenChannel(uint32_t channel) {

@@ -51,22 +51,24 @@ CUresult Serve_cuMemExportToShareableHandle(Session& session, Request& request) 
       session.ToDriver(HandleKind::kAllocation, body.object, request.in));
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
+  CUmemAllocationHandleType type;
+  if (const CUresult result = TakeKnown(body.type, &type)) return result;
   const auto export_to = DRIVER_FUNCTION(cuMemExportToShareableHandle);
   if (export_to == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return ShareHandle(session, request, body.type, false, [&](void* handle) {
-    return export_to(handle, allocation, static_cast<CUmemAllocationHandleType>(body.type), body.flags);
-  });
+  return ShareHandle(session, request, body.type, false,
+                     [&](void* handle) { return export_to(handle, allocation, type, body.flags); });
 }
 
 CUresult Serve_cuMemImportFromShareableHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareableBody>();
   if (!request.in.ok()) return request.in.error();
+  CUmemAllocationHandleType type;
+  if (const CUresult result = TakeKnown(body.type, &type)) return result;
   const auto import_from = DRIVER_FUNCTION(cuMemImportFromShareableHandle);
   if (import_from == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemGenericAllocationHandle allocation = 0;
-  const CUresult result = OpenHandle(session, body, false, [&](void* handle) {
-    return import_from(&allocation, handle, static_cast<CUmemAllocationHandleType>(body.type));
-  });
+  const CUresult result =
+      OpenHandle(session, body, false, [&](void* handle) { return import_from(&allocation, handle, type); });
   return result != CUDA_SUCCESS ? result : ReplyAllocation(session, request, body.object, allocation);
 }
 

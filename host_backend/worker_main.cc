@@ -32,6 +32,7 @@
 #include "host_backend/daemon_link.h"
 #include "host_backend/nvml.h"
 #include "host_backend/packet.h"
+#include "host_backend/pageable_access.h"
 #include "host_backend/session.h"
 #include "host_backend/worker_assignment.h"
 #include "host_backend/worker_control.h"
@@ -46,7 +47,7 @@ void Log(const std::string& sentence) {
 }
 
 // Everything a session would otherwise wait for at its first call.
-std::string StartDriver(const std::string& path, WorkerReady* ready) {
+std::string StartDriver(const std::string& path, bool allow_pageable_access, WorkerReady* ready) {
   Driver& driver = TheDriver();
   std::string error;
   if (!driver.Open(path, &error)) return error;
@@ -58,6 +59,8 @@ std::string StartDriver(const std::string& path, WorkerReady* ready) {
     if (result != CUDA_SUCCESS && driver.cuGetErrorName != nullptr) driver.cuGetErrorName(result, &name);
     return "the driver library '" + path + "' finds no GPU (" + name + "): check nvidia-smi on this host";
   }
+  if (const std::string refusal = PageableAccessRefusal(count); !refusal.empty() && !allow_pageable_access)
+    return refusal;
   driver.cuDriverGetVersion(&version);
   CUcontext context = nullptr;
   result = driver.cuDevicePrimaryCtxRetain(&context, 0);
@@ -80,10 +83,11 @@ std::string StartDriver(const std::string& path, WorkerReady* ready) {
 // for nothing, which was nearly all that idle sessions cost. What its descriptors tell it comes as ever.
 // Threads inherit the slack of who starts them; ours come later, with bounded sleeps of 20 us that should not
 // become 70.
-std::string StartDriverWithLateTimers(const std::string& path, WorkerReady* ready) {
+std::string StartDriverWithLateTimers(const std::string& path, bool allow_pageable_access,
+                                      WorkerReady* ready) {
   constexpr unsigned long kDriversSlackNs = 700'000'000, kOurSlackNs = 1000;
   prctl(PR_SET_TIMERSLACK, kDriversSlackNs);
-  std::string error = StartDriver(path, ready);
+  std::string error = StartDriver(path, allow_pageable_access, ready);
   prctl(PR_SET_TIMERSLACK, kOurSlackNs);
   return error;
 }
@@ -200,14 +204,16 @@ class AccountKeeper {
   }
 }
 
-int Run(int control, const std::string& driver_path, const ConfinementOptions& options) {
+int Run(int control, const std::string& driver_path, const ConfinementOptions& options,
+        bool allow_pageable_access) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
   Confinement confinement(options);
   confinement.BeforeDriver(driver_path);
   WorkerReady ready{};
-  std::string error = Output::Redirect() ? StartDriverWithLateTimers(driver_path, &ready)
-                                         : "cannot catch the driver's output";
+  std::string error = Output::Redirect()
+                          ? StartDriverWithLateTimers(driver_path, allow_pageable_access, &ready)
+                          : "cannot catch the driver's output";
   if (error.empty())
     error =
         confinement.AfterDriver(reinterpret_cast<void*>(TheDriver().cuInit), sandbox::Kind::kCuda, &ready);
@@ -261,10 +267,13 @@ int main(int argc, char** argv) {
   bool watch_memory = false;
   app.add_flag("--watch-memory", watch_memory, "with --management: tell the daemon what each process holds");
   app.add_flag("--all-devices", all_devices, "NVML also shows what CUDA_VISIBLE_DEVICES hides");
+  bool allow_pageable_access = false;
+  app.add_flag("--allow-pageable-access", allow_pageable_access,
+               "serve devices whose kernels can access all memory of this process");
   CLI11_PARSE(app, argc, argv);
   options.mode = causeway::sandbox::ModeOf(sandbox);
   if (watch_memory) return causeway::host::RunMemoryWatch(control, management);
   if (!management.empty())
     return causeway::host::RunManagementWorker(control, management, all_devices, options);
-  return causeway::host::Run(control, driver, options);
+  return causeway::host::Run(control, driver, options, allow_pageable_access);
 }

@@ -2,7 +2,7 @@
 // Which values of an enum, and which bits of a word of flags, may reach the driver: those that CUDA 13.0's
 // cuda.h names. A driver trusts what it does not know in ways that nobody here has read; what a later one
 // adds may hold an address. An enum without a list here is none that a row, a struct or a handler can take
-// from the guest: it does not compile. tests/unit/known_values_test.cc holds the lists against the header.
+// from the guest: it does not compile. tests/unit/known_values_test.py holds the lists against the header.
 #pragma once
 #include <cstdint>
 #include <type_traits>

@@ -64,6 +64,7 @@ class Reader {
 
   const std::byte* Take(size_t bytes) {
     if (error_ != CUDA_SUCCESS || bytes > static_cast<size_t>(end_ - at_)) {
+      is_cut_ = is_cut_ || error_ == CUDA_SUCCESS;
       Fail(CUDA_ERROR_INVALID_VALUE);
       return nullptr;
     }
@@ -83,12 +84,15 @@ class Reader {
   }
   bool ok() const { return error_ == CUDA_SUCCESS; }
   CUresult error() const { return error_; }
+  // It failed because the message ends before its meaning does, which no library of ours would send.
+  bool is_cut() const { return is_cut_; }
   size_t left() const { return static_cast<size_t>(end_ - at_); }
 
  private:
   const std::byte* at_ = nullptr;
   const std::byte* end_ = nullptr;
   CUresult error_ = CUDA_SUCCESS;
+  bool is_cut_ = false;
 };
 
 }  // namespace causeway

@@ -310,6 +310,7 @@ Config ReadConfig(const toml::table& table) {
   config.driver_library = reader.String("driver_library").value_or(config.driver_library);
   config.nvml_library = reader.String("nvml_library").value_or(LibraryBeside(config.driver_library));
   config.nvml_shows_all = reader.Bool("nvml_shows_all").value_or(config.nvml_shows_all);
+  config.allow_pageable_access = reader.Bool("allow_pageable_access").value_or(config.allow_pageable_access);
   config.spare_workers =
       uint32_t(reader.Number("spare_workers", 0, kMaxSpareWorkers).value_or(config.spare_workers));
   config.local_region_mib =

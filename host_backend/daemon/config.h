@@ -3,7 +3,7 @@
 //
 //   socket = "/run/causeway/causeway.sock"   socket_mode = "0660"   socket_group = "render"
 //   worker = "/usr/libexec/causeway/causeway-worker"                driver_library = "libcuda.so.1"
-//   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false
+//   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false    allow_pageable_access = false
 //   spare_workers = 1    guaranteed_spares = 0    local_region_mib = 4096    image_cache_mib = 256
 //   max_sessions = 64    reserved_sessions = 8    local_max_sessions = 64    admin_group = "causeway-admin"
 //   worker_users = [2000000000, 65536]    ids that workers become, one for each VM, user or peer; count 0:
@@ -79,6 +79,7 @@ struct Config {
   std::string driver_library = "libcuda.so.1";
   std::string nvml_library;  // as configured, or where the driver library is
   bool nvml_shows_all = false;
+  bool allow_pageable_access = false;  // of GPUs whose kernels reach all memory of their process (HMM, ATS)
   uint32_t spare_workers = 1;
   uint64_t local_region_mib = 4096;
   uint64_t image_cache_mib = 256;   // of each VM, local user or TCP peer; 0: none

@@ -28,7 +28,7 @@ Daemon::Daemon(const Config& config)
     : config_(config),
       pool_(loop_,
             WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library,
-                          config_.nvml_shows_all, SandboxMode()},
+                          config_.nvml_shows_all, SandboxMode(), config_.allow_pageable_access},
             config_.spare_workers, config_.guaranteed_spares, config_.image_cache_mib * kMib,
             config_.worker_users),
       scopes_(config_),
@@ -70,6 +70,12 @@ std::string Daemon::Start() {
   if (const std::string why = pool_.UseCgroups(); !why.empty()) LogWarning(why);
   pool_.Start();
   EveryMinute();
+  if (config_.allow_pageable_access) {
+    LogWarning(
+        "allow_pageable_access is set: where a GPU can access pageable memory (HMM, ATS), a guest's kernels "
+        "read and write all "
+        "memory of their worker");
+  }
   LogInfo("causewayd " CAUSEWAY_VERSION " accepts sessions at " + config_.socket);
   return {};
 }

@@ -74,6 +74,7 @@ std::vector<std::string> WorkerArguments(const WorkerProgram& program, const Wor
   if (wish.watch_memory) arguments.push_back("--watch-memory");
   // A VM with GPUs of its own is shown no others.
   if (!cuda && program.nvml_shows_all && wish.environment.empty()) arguments.push_back("--all-devices");
+  if (cuda && program.allow_pageable_access) arguments.push_back("--allow-pageable-access");
   return arguments;
 }
 

@@ -25,6 +25,7 @@ struct WorkerProgram {
   std::string nvml_library;
   bool nvml_shows_all = false;
   std::string sandbox = "enforce";  // host_backend/sandbox/filter.h
+  bool allow_pageable_access = false;
   WorkerFolders* folders = nullptr;
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL

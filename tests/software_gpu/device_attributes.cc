@@ -3,6 +3,10 @@
 // PCI address is not in this list, as it differs between devices.
 #include "tests/software_gpu/device_attributes.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
 namespace causeway::software_gpu {
 namespace {
 
@@ -158,9 +162,24 @@ constexpr AttributeValue kAttributes[] = {
     {CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED, 0},
 };
 
+// SOFTWARE_GPU_PAGEABLE_ACCESS: what the devices say of memory that nobody registered. They cannot reach it.
+int PageableAccess() {
+  const char* text = std::getenv("SOFTWARE_GPU_PAGEABLE_ACCESS");
+  const std::string_view wish = text != nullptr ? text : "";
+  if (wish.empty() || wish == "0") return 0;
+  if (wish == "1") return 1;
+  if (wish == "2") return 2;
+  std::fprintf(stderr, "software GPU: SOFTWARE_GPU_PAGEABLE_ACCESS is '%s'; expected 0, 1 or 2.\n", text);
+  std::abort();
+}
+
 }  // namespace
 
 bool FindDeviceAttribute(CUdevice_attribute attribute, int* value) {
+  static const int pageable = PageableAccess();
+  if (pageable != 0 && attribute == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) return *value = 1, true;
+  if (pageable == 2 && attribute == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES)
+    return *value = 1, true;
   for (const AttributeValue& row : kAttributes) {
     if (row.attribute != attribute) continue;
     *value = row.value;

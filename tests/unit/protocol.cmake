@@ -7,3 +7,5 @@ add_test(NAME protocol COMMAND protocol_test)
 
 add_test(NAME rows COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/rows_test.py
   ${PROJECT_SOURCE_DIR} ${stub_argument})
+add_test(NAME known_values COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/known_values_test.py
+  ${PROJECT_SOURCE_DIR} ${CAUSEWAY_CUDA_INCLUDE}/cuda.h)

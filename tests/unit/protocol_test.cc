@@ -35,6 +35,10 @@ class Trial {
   virtual Bytes Outputs() const = 0;
   virtual void ClearArguments() = 0;
   virtual bool drops() const = 0;
+  // How many of the parameters are enums or flags from the guest; one of them gets a value, chosen by
+  // `which`, that cuda.h does not name.
+  virtual size_t Listed() const = 0;
+  virtual void MakeUnknown(size_t listed, uint64_t which) = 0;
 
   MockHost host;
   MockGuest guest;
@@ -58,6 +62,10 @@ class RowTrial<Shape<CUresult (*)(P...), D...>> final : public Trial {
   Bytes Inputs() const override { return Inputs(std::index_sequence_for<P...>{}); }
   Bytes Outputs() const override { return Outputs(std::index_sequence_for<P...>{}); }
   void ClearArguments() override { args_ = Args{}; }
+  size_t Listed() const override { return Listed(std::index_sequence_for<P...>{}); }
+  void MakeUnknown(size_t listed, uint64_t which) override {
+    MakeUnknown(listed, which, std::index_sequence_for<P...>{});
+  }
   bool drops() const override {
     return ((std::is_same_v<D, Drop> || std::is_same_v<D, DropAllocation>) || ...);
   }
@@ -72,6 +80,48 @@ class RowTrial<Shape<CUresult (*)(P...), D...>> final : public Trial {
     (Probe<D>::Fill(*g_log->bench, p, args), ...);
     (Probe<D>::Outputs(g_log->outputs, p, args, View{}), ...);
     return CUDA_SUCCESS;
+  }
+  template <class T, class Direction>
+  struct IsFlags : std::false_type {};
+  template <class T, uint64_t known>
+  struct IsFlags<T, Flags<known>> : std::true_type {
+    static constexpr uint64_t kKnown = known;
+  };
+  template <size_t I>
+  using DirectionOf = std::tuple_element_t<I, std::tuple<D...>>;
+  template <size_t I>
+  static constexpr bool IsListed() {
+    using T = std::tuple_element_t<I, Args>;
+    return IsFlags<T, DirectionOf<I>>::value || (std::is_enum_v<T> && std::is_same_v<DirectionOf<I>, In>);
+  }
+  template <size_t... I>
+  size_t Listed(std::index_sequence<I...>) const {
+    return (size_t{0} + ... + (IsListed<I>() ? 1 : 0));
+  }
+  template <size_t I>
+  void MakeOneUnknown(uint64_t which) {
+    using T = std::tuple_element_t<I, Args>;
+    using F = IsFlags<T, DirectionOf<I>>;
+    T& value = std::get<I>(args_);
+    if constexpr (F::value) {
+      uint64_t bit = 0;
+      for (bit = which % (8 * sizeof(T)); (F::kKnown >> bit & 1) != 0;) bit = (bit + 1) % (8 * sizeof(T));
+      value = static_cast<T>(value | T{1} << bit);
+    } else if constexpr (IsListed<I>()) {
+      uint32_t number = which == 0 ? 0xffffffff : which == 1 ? 0x7fffffff : static_cast<uint32_t>(which - 2);
+      T known;
+      while (TakeKnown(number, &known) == CUDA_SUCCESS) ++number;
+      std::memcpy(&value, &number, sizeof value);
+    }
+  }
+  template <size_t... I>
+  void MakeUnknown(size_t listed, uint64_t which, std::index_sequence<I...>) {
+    size_t at = 0;
+    (
+        [&] {
+          if (IsListed<I>() && at++ == listed) MakeOneUnknown<I>(which);
+        }(),
+        ...);
   }
   template <size_t... I>
   void MakeAll(std::index_sequence<I...>) {
@@ -208,6 +258,25 @@ TEST(Protocol, PoisonedRequestsDoNoHarm) {
       (void)ServeBytes(*trial, poisoned);  // refused or passed on; ASan and the driver double judge
     }
   }
+}
+
+// A driver gets no value that cuda.h does not name, whatever the guest's side of the row thinks of it.
+TEST(Protocol, UnknownValuesNeverReachTheDriver) {
+  size_t tried = 0;
+  for (const Row& row : kRows) {
+    SCOPED_TRACE(row.name);
+    const size_t listed = row.make(1)->Listed();
+    for (size_t parameter = 0; parameter < listed; ++parameter) {
+      for (uint64_t which = 0; which < 66; ++which) {
+        const auto trial = row.make(which + 1);
+        trial->MakeUnknown(parameter, which);
+        EXPECT_NE(row.Run(*trial), CUDA_SUCCESS) << "parameter " << parameter << ", value " << which;
+        EXPECT_EQ(trial->log.calls, 0);
+        ++tried;
+      }
+    }
+  }
+  EXPECT_GT(tried, 80 * 66u);
 }
 
 TEST(Protocol, CutRepliesAreNoticed) {
