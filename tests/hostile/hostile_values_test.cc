@@ -11,8 +11,8 @@
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/copy_messages.h"
 #include "ivshmem_ring/graph_messages.h"
-#include "ivshmem_ring/record.h"  // first: the next one needs it
 #include "ivshmem_ring/managed_messages.h"
+#include "ivshmem_ring/record.h"  // first: the next one needs it
 #include "ivshmem_ring/sharing_messages.h"
 #include "tests/hostile/hostile_guest.h"
 
@@ -229,7 +229,7 @@ TEST(HostileValues, UnknownNumbersAreRefused) {
     refused(Op::cuTensorMapEncodeTiled, Pack(map));
     CreateContextBody create{};
     create.context = MakeWireHandle(HandleKind::kContext, 1, 50);
-    create.flags = unknown;
+    create.flags = unknown | 0x100;  // beyond CU_CTX_FLAGS_MASK
     refused(Op::cuCtxCreate_v2, Pack(create));
     const Answer added = guest.Link(Op::cuLinkAddData_v2, link, unknown, {}, 0, AsBytes(kPtx));
     EXPECT_EQ(added.result, CUDA_ERROR_INVALID_VALUE);
@@ -245,7 +245,7 @@ TEST(HostileValues, UnknownLaunchAttributesAreRefused) {
   image.push_back(std::byte{0});
   ASSERT_TRUE(guest.Load(Op::cuModuleLoadDataEx, {}, 0, image).ok());
   const WireHandle module = MakeWireHandle(HandleKind::kModule, 1, 101);
-  const WireHandle function = MakeWireHandle(HandleKind::kFunction, 1, 1);
+  const WireHandle function = MakeWireHandle(HandleKind::kFunction, 1, 60);
   const Answer found =
       guest.Call(Op::cuModuleGetFunction, Pack(GetFunctionBody{module, function, 2}, 'f', '\0'));
   ASSERT_TRUE(found.ok());

@@ -115,8 +115,9 @@ class RowTrial<Shape<CUresult (*)(P...), D...>> final : public Trial {
     }
   }
   template <size_t... I>
-  void MakeUnknown(size_t listed, uint64_t which, std::index_sequence<I...>) {
-    size_t at = 0;
+  void MakeUnknown([[maybe_unused]] size_t listed, [[maybe_unused]] uint64_t which,
+                   std::index_sequence<I...>) {
+    [[maybe_unused]] size_t at = 0;
     (
         [&] {
           if (IsListed<I>() && at++ == listed) MakeOneUnknown<I>(which);
@@ -276,7 +277,7 @@ TEST(Protocol, UnknownValuesNeverReachTheDriver) {
       }
     }
   }
-  EXPECT_GT(tried, 80 * 66u);
+  EXPECT_GE(tried, 77 * 66u);  // as many parameters, and none forgotten by a change of the rows
 }
 
 TEST(Protocol, CutRepliesAreNoticed) {
