@@ -261,6 +261,7 @@ class Session {
   };
   std::map<uint64_t, HostRange> host_ranges_;  // by the guest's address; guarded by arenas_mutex_
   uint64_t host_range_bytes_ = 0;              // mapped for them
+  uint32_t host_collisions_ = 0;               // refused because of the worker's own; by host_change_mutex_
 
   CallbackWords* CallbackWordsOfSlot() const {
     return reinterpret_cast<CallbackWords*>(region_.base + SlotOffset(region_.slot) + kCallbackWordsOffset);
