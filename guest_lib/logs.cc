@@ -112,6 +112,11 @@ CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle) {
   return Listen(Op::cuLogsUnregisterCallback);
 }
 
+// The driver does not look at these flags.
+CUresult cuLogsCurrent(CUlogIterator* iterator, unsigned int) {
+  return Wait<Op::cuLogsCurrent>(iterator, 0u);
+}
+
 CUresult cuLogsDumpToMemory(CUlogIterator* iterator, char* buffer, size_t* bytes, unsigned int flags) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (buffer == nullptr || bytes == nullptr || *bytes == 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;

@@ -120,7 +120,11 @@ void Look(const char* function, P argument, uintptr_t* owner) {
   if constexpr (Handle<P>) {
     const auto value = reinterpret_cast<uintptr_t>(argument);
     RequireLive(function, kKindOf<P>, value);
-    if (*owner == 0) *owner = value;
+    // A node that is found in a clone is the clone's.
+    const auto first = objects.find(*owner);
+    const bool of_graph = kKindOf<P> == HandleKind::kGraph && first != objects.end() &&
+                          first->second.kind == HandleKind::kGraphNode;
+    if (*owner == 0 || of_graph) *owner = value;
   } else if constexpr (std::is_same_v<P, const char*>) {
     if (argument != nullptr) sink = static_cast<uint8_t>(strlen(argument));
   } else if constexpr (std::is_pointer_v<P> && std::is_const_v<std::remove_pointer_t<P>>) {

@@ -120,11 +120,14 @@ TEST(HostileFetch, OwnersMayChangeAtAnyMoment) {
     const Flipper<uint16_t> flipper(guest.owners()[first / kGranuleBytes + 1], 1, 2);
     for (int round = 0; round < 200; ++round) {
       const Bytes body = Pack(ArenaBody{first, 8 * kMib, ArenaUse::kPinned, 0});
-      if (!guest.Call(Op::kAddArena, body).ok()) continue;
-      EXPECT_TRUE(guest.Call(Op::kDropArena, body).ok());
+      const Answer added = guest.Call(Op::kAddArena, body);
+      if (added.lost) break;  // it asked for slices that are another slot's
+      if (added.ok()) {
+        EXPECT_TRUE(guest.Call(Op::kDropArena, body).ok());
+      }
     }
   }
-  EXPECT_EQ(guest.HowItEnded(), "");
+  guest.ExpectNoCrash();
 }
 
 // Requests whose bulk buffer, a body that lies in it (kLargeRequest) and size change while they are served.

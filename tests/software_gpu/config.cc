@@ -108,6 +108,7 @@ Config* ReadConfig() {
   config->abort_at_launch = NumberFromEnvironment("SOFTWARE_GPU_ABORT_AT_LAUNCH", 0);
   config->call_delay_us = NumberFromEnvironment("SOFTWARE_GPU_CALL_DELAY_US", 0);
   config->launch_delay_us = NumberFromEnvironment("SOFTWARE_GPU_LAUNCH_DELAY_US", 0);
+  config->launch_turns = NumberFromEnvironment("SOFTWARE_GPU_LAUNCH_TURNS", 0);
   config->link_mb_per_s = NumberFromEnvironment("SOFTWARE_GPU_LINK_MB_PER_S", 0);
   config->map_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MAP_AT_GIB", 0);
   config->memory_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MEMORY_AT_GIB", 0);

@@ -91,12 +91,16 @@ void BlockRunner::Start(Dim3 index) {
 
 Turn BlockRunner::RunTurn() {
   bool ran = false;
+  if (launch_.launch->most_turns != 0 && ++turns_ > launch_.launch->most_turns)
+    return End(702, "the block took more turns than SOFTWARE_GPU_LAUNCH_TURNS allows");
   for (uint32_t warp = 0; warp < warps_; ++warp) {
     ran |= RunWarp(warp);
     if (faulted_) return Turn::kFault;
   }
   if (block_.live == 0) return Turn::kFinished;
-  return ran ? Turn::kMore : ReportDeadlock();
+  if (ran) return Turn::kMore;
+  // Natively such a block hangs; here every thread waits for one that cannot come.
+  return End(702, "the block is deadlocked: this thread waits for threads that never arrive");
 }
 
 // False when no thread of the warp could run.
@@ -128,12 +132,11 @@ bool BlockRunner::RunWarp(uint32_t warp) {
   }
 }
 
-// Natively such a block hangs; here every thread waits for one that cannot come.
-Turn BlockRunner::ReportDeadlock() {
+// A fault of the first thread that still runs.
+Turn BlockRunner::End(int error, const char* why) {
   for (Thread& thread : block_.threads) {
     if (thread.state == ThreadState::kExited) continue;
-    RaiseFault(thread, thread.pc[-1], 702,
-               "the block is deadlocked: this thread waits for threads that never arrive");
+    RaiseFault(thread, thread.pc[-1], error, why);
     return Turn::kFault;
   }
   return Turn::kFinished;

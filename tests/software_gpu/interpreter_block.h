@@ -27,12 +27,13 @@ class BlockRunner {
 
  private:
   bool RunWarp(uint32_t warp);
-  Turn ReportDeadlock();
+  Turn End(int error, const char* why);
 
   LaunchState& launch_;
   Block block_;
   uint32_t warps_ = 0;
   bool faulted_ = false;
+  uint64_t turns_ = 0;  // of the block
   std::unique_ptr<std::byte[]> shared_, local_;
 };
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tests/software_gpu/config.h"
 #include "tests/software_gpu/event.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
@@ -151,6 +152,7 @@ CUresult MakeKernelOperation(const ContextRef& context, CUfunction hfunc, Launch
   node->module = std::move(module);
   node->function = std::move(function);
   node->launch = launch;
+  node->launch.most_turns = GetConfig().launch_turns;
   node->launch.parameters = node->parameters.data();
   operation->type = CU_GRAPH_NODE_TYPE_KERNEL;
   operation->run = [node] { RunKernel(node->module, *node->function->kernel, node->launch); };
