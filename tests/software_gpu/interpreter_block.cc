@@ -69,6 +69,7 @@ BlockRunner::BlockRunner(LaunchState& launch) : launch_(launch) {
 }
 
 void BlockRunner::Start(Dim3 index) {
+  turns_ = 0;
   const FunctionCode& entry = *launch_.entry;
   block_.index = index;
   if (launch_.reserved_shared) std::memset(block_.shared + block_.reserved_offset, 0, kReservedSharedBytes);
@@ -92,7 +93,7 @@ void BlockRunner::Start(Dim3 index) {
 Turn BlockRunner::RunTurn() {
   bool ran = false;
   if (launch_.launch->most_turns != 0 && ++turns_ > launch_.launch->most_turns)
-    return End(702, "the block took more turns than SOFTWARE_GPU_LAUNCH_TURNS allows");
+    return End(0, "the block took more turns than SOFTWARE_GPU_LAUNCH_TURNS allows");
   for (uint32_t warp = 0; warp < warps_; ++warp) {
     ran |= RunWarp(warp);
     if (faulted_) return Turn::kFault;
@@ -100,7 +101,7 @@ Turn BlockRunner::RunTurn() {
   if (block_.live == 0) return Turn::kFinished;
   if (ran) return Turn::kMore;
   // Natively such a block hangs; here every thread waits for one that cannot come.
-  return End(702, "the block is deadlocked: this thread waits for threads that never arrive");
+  return End(-1, "the block is deadlocked: this thread waits for threads that never arrive");
 }
 
 // False when no thread of the warp could run.
@@ -132,11 +133,12 @@ bool BlockRunner::RunWarp(uint32_t warp) {
   }
 }
 
-// A fault of the first thread that still runs.
-Turn BlockRunner::End(int error, const char* why) {
+// Error 702 of the first thread that still runs, at its next instruction (0) or at the one that it waits in
+// (-1).
+Turn BlockRunner::End(int instruction, const char* why) {
   for (Thread& thread : block_.threads) {
     if (thread.state == ThreadState::kExited) continue;
-    RaiseFault(thread, thread.pc[-1], error, why);
+    RaiseFault(thread, thread.pc[instruction], 702, why);
     return Turn::kFault;
   }
   return Turn::kFinished;

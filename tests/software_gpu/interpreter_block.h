@@ -27,7 +27,7 @@ class BlockRunner {
 
  private:
   bool RunWarp(uint32_t warp);
-  Turn End(int error, const char* why);
+  Turn End(int instruction, const char* why);
 
   LaunchState& launch_;
   Block block_;
