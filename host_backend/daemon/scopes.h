@@ -57,7 +57,6 @@ class Scopes {
 
   const Config& config_;
   uint32_t live_ = 0;
-  uint32_t vm_guarantee_ = 0;
   std::map<std::string, ScopeRef> scopes_;
   ScopeRef others_;  // for what comes when there are too many scopes to remember
 };
