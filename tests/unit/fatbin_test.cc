@@ -27,7 +27,8 @@ struct Fatbin {
     entry.architecture = architecture;
     entry.flags = flags;
     const size_t at = bytes.size();
-    bytes.resize(at + header_bytes + payload, static_cast<std::byte>(name));
+    bytes.resize(at + header_bytes + payload);
+    std::memset(bytes.data() + at, name, header_bytes + payload);
     std::memcpy(bytes.data() + at, &entry, sizeof entry);
   }
   // The names that are chosen for the devices; "all" if the fatbin travels as it is.
