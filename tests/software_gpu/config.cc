@@ -3,6 +3,8 @@
 // that misspells its wish must not pass because nothing happened.
 #include "tests/software_gpu/config.h"
 
+#include <fcntl.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -111,6 +113,9 @@ Config* ReadConfig() {
   config->memory_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MEMORY_AT_GIB", 0);
   config->outline_cubins = NumberFromEnvironment("SOFTWARE_GPU_CUBINS", 0) != 0;
   config->event_thread = NumberFromEnvironment("SOFTWARE_GPU_EVENT_THREAD", 0) != 0;
+  config->strict_handles = NumberFromEnvironment("SOFTWARE_GPU_STRICT_HANDLES", 0) != 0;
+  if (const char* file = std::getenv("SOFTWARE_GPU_MISUSE_FILE"))
+    config->misuse_file = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (const char* places = std::getenv("SOFTWARE_GPU_CONTEXT_PLACES")) config->context_places = places;
   if (const char* failures = std::getenv("SOFTWARE_GPU_FAIL")) ParseFailures(failures, config);
   return config;

@@ -35,6 +35,8 @@ struct Config {
   uint64_t memory_at_gib = 0;  // 0 = anywhere
   bool outline_cubins = false;
   bool event_thread = false;
+  bool strict_handles = false;
+  int misuse_file = -1;        // stderr
   std::string context_places;  // a file; empty = no limit
 };
 

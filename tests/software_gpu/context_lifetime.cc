@@ -118,6 +118,8 @@ void EndContext(const ContextRef& context) {
   FlushDeviceOutput();
   DestroyStorage(context);
   context->alive.store(false, std::memory_order_release);
+  const bool is_primary = PrimaryContext(context->device) == context;
+  (is_primary ? &NoteContentsEnd : &NoteEnd)(reinterpret_cast<uint64_t>(context->handle));
   CloseStreamsOf(*context);
   DestroyEventsOf(*context);
   UnloadModulesOf(*context);

@@ -17,6 +17,8 @@
 #include <new>
 #include <string_view>
 
+#include "tests/software_gpu/strict_handles.h"
+
 namespace causeway::software_gpu {
 
 struct Context;
@@ -51,24 +53,28 @@ CUresult Guarded(const Body& body) {
 // The exported functions' bodies, by what they need. `function` is the exported name (__func__).
 template <typename Body>
 CUresult Always(const char* function, const Body& body) {
+  const CallScope scope(function);
   CUresult result = EnterCall(function, Needs::kNothing, nullptr);
   return Logged(function, result != CUDA_SUCCESS ? result : Guarded(body));
 }
 
 template <typename Body>
 CUresult Initialised(const char* function, const Body& body) {
+  const CallScope scope(function);
   CUresult result = EnterCall(function, Needs::kInit, nullptr);
   return Logged(function, result != CUDA_SUCCESS ? result : Guarded(body));
 }
 
 template <typename Body>
 CUresult OnDevice(const char* function, const Body& body) {
+  const CallScope scope(function);
   CUresult result = EnterCall(function, Needs::kDevice, nullptr);
   return Logged(function, result != CUDA_SUCCESS ? result : Guarded(body));
 }
 
 template <typename Body>
 CUresult InContext(const char* function, const Body& body) {
+  const CallScope scope(function);
   ContextRef context;
   CUresult result = EnterCall(function, Needs::kContext, &context);
   return Logged(function, result != CUDA_SUCCESS ? result : Guarded([&] { return body(context); }));

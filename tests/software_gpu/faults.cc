@@ -121,6 +121,7 @@ CUresult EnterCall(const char* function, Needs needs, ContextRef* context) {
   *context = CurrentContext();
   if (*context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (!(*context)->alive.load(std::memory_order_acquire)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  NoteUse(reinterpret_cast<uint64_t>((*context)->handle), false);
   return CUDA_SUCCESS;
 }
 

@@ -7,7 +7,7 @@
 namespace causeway::software_gpu {
 
 Registry<CUgraph, Graph>& Graphs() {
-  static auto* graphs = new Registry<CUgraph, Graph>;
+  static auto* graphs = new Registry<CUgraph, Graph>(true);
   return *graphs;
 }
 
@@ -17,17 +17,17 @@ Registry<CUgraphNode, Node>& Nodes() {
 }
 
 Registry<CUgraphExec, GraphExec>& GraphExecs() {
-  static auto* execs = new Registry<CUgraphExec, GraphExec>;
+  static auto* execs = new Registry<CUgraphExec, GraphExec>(true);
   return *execs;
 }
 
 Node::~Node() {
-  if (child != nullptr) Graphs().Remove(child->handle);
+  if (child != nullptr) Graphs().Remove(child->handle, false);
 }
 
 Graph::~Graph() {
   for (const AllocationRef& allocation : allocations) ReleaseMemory(allocation);
-  for (const NodeRef& node : nodes) Nodes().Remove(node->handle);
+  for (const NodeRef& node : nodes) Nodes().Remove(node->handle, false);
 }
 
 GraphRef MakeGraph() {

@@ -18,6 +18,12 @@ struct GraphExec {
   CompletionRef last_launch;
 };
 
+template <>
+inline uint64_t ExclusiveOwner(const Node& node) {
+  const GraphRef graph = node.graph.lock();
+  return graph != nullptr ? reinterpret_cast<uint64_t>(graph->handle) : 0;
+}
+
 Registry<CUgraph, Graph>& Graphs();
 Registry<CUgraphNode, Node>& Nodes();
 Registry<CUgraphExec, GraphExec>& GraphExecs();

@@ -21,7 +21,7 @@ struct Link {
 };
 
 Registry<CUlinkState, Link>& Links() {
-  static auto* links = new Registry<CUlinkState, Link>;
+  static auto* links = new Registry<CUlinkState, Link>(true);
   return *links;
 }
 

@@ -132,8 +132,8 @@ CUresult MakeModule(const ContextRef& context, std::unique_ptr<Program> program,
 }
 
 void UnloadModule(const ModuleRef& module) {
-  Modules().Remove(module->handle);
-  for (const FunctionRef& function : module->functions) Functions().Remove(function->handle);
+  Modules().Remove(module->handle, false);
+  for (const FunctionRef& function : module->functions) Functions().Remove(function->handle, false);
 }
 
 ModuleRef FindModule(CUmodule handle) {

@@ -225,7 +225,7 @@ void CloseStreamsOf(Context& context) {
     context.all_streams.clear();
   }
   for (const StreamRef& stream : closing) {
-    Streams().Remove(stream->handle);
+    Streams().Remove(stream->handle, false);
     stream->Close();
   }
 }
