@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include "host_backend/accounting.h"
+#include "host_backend/capture.h"
 #include "host_backend/guest_addresses.h"
 #include "host_backend/host_nodes.h"
 #include "host_backend/legacy_launch.h"
@@ -31,6 +32,7 @@ bool Driver::Open(const std::string& path, std::string* error) {
   AccountMemory(*this);
   HideHostNodes(*this);
   KeepWishesInWindows(*this);
+  WatchCaptures(*this);
   for (const void* needed :
        {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),
         reinterpret_cast<void*>(cuDevicePrimaryCtxRetain), reinterpret_cast<void*>(cuCtxSetCurrent),

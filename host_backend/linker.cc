@@ -66,6 +66,7 @@ CUresult FindLink(Session& session, Request& request, WireHandle wire, CUlinkSta
   *state = static_cast<CUlinkState>(session.ToDriver(HandleKind::kLink, wire, request.in));
   *options = std::static_pointer_cast<JitOptions>(session.Kept(wire));
   if (*state == nullptr || *options == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult result = session.Prepare()) return result;
   (*options)->Mark();
   return CUDA_SUCCESS;
 }
@@ -84,8 +85,8 @@ CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
       TheDriver().cuLinkCreate_v2(options->count(), options->options(), options->values(), &state);
   Reply(session, request, options.get(), nullptr);
   if (result != CUDA_SUCCESS) return result;
-  session.Bind(HandleKind::kLink, call->body.link, state, request.out);
   session.Keep(call->body.link, options);
+  session.Bind(HandleKind::kLink, call->body.link, state, request.out);
   return request.out.error();
 }
 
@@ -123,12 +124,14 @@ CUresult Serve_cuLinkDestroy(Session& session, Request& request) {
   CUlinkState state;
   std::shared_ptr<JitOptions> options;
   if (const CUresult result = FindLink(session, request, call.body.link, &state, &options)) return result;
-  const CUresult result = TheDriver().cuLinkDestroy(state);
+  const CUresult result = session.End(HandleKind::kLink, call.body.link, state,
+                                      [&session, state, options, wire = call.body.link] {
+                                        const CUresult ended = TheDriver().cuLinkDestroy(state);
+                                        if (ended == CUDA_SUCCESS) session.Drop(wire, options);
+                                        return ended;
+                                      });
   Reply(session, request, nullptr, options.get());
-  if (result != CUDA_SUCCESS) return result;
-  session.Unbind(call.body.link);
-  session.Drop(call.body.link);
-  return CUDA_SUCCESS;
+  return result;
 }
 
 }  // namespace causeway::host

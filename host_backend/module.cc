@@ -121,8 +121,8 @@ CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
                                                          options.options(), options.values());
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
-  session.Bind(HandleKind::kModule, body.handle, module, request.out);
   CountImage(module, image, true);
+  session.Bind(HandleKind::kModule, body.handle, module, request.out);
   return request.out.error();
 }
 
@@ -142,23 +142,28 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
                                     options.count(), &preserved, &yes, 1);
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
-  session.Bind(HandleKind::kLibrary, body.handle, library, request.out);
   CountImage(library, *image, false);
   session.Keep(body.handle, image);
+  session.Bind(HandleKind::kLibrary, body.handle, library, request.out);
   return request.out.error();
 }
 
 CUresult Serve_cuLibraryUnload(Session& session, Request& request) {
   const auto wire = request.in.Get<WireHandle>();
-  auto library = static_cast<CUlibrary>(session.ToDriver(HandleKind::kLibrary, wire, request.in));
+  auto library = static_cast<CUlibrary>(session.ToEnd(HandleKind::kLibrary, wire, request.in));
   if (!request.in.ok()) return request.in.error();
-  const CUresult result = TheDriver().cuLibraryUnload(library);
-  if (result == CUDA_SUCCESS) {
-    session.Unbind(wire);
-    session.Drop(wire);
-    TheAccounting().Take(ChargeSpace::kImage, reinterpret_cast<uint64_t>(library));
-  }
-  return result;
+  return session.End(HandleKind::kLibrary, wire, library,
+                     [&session, kept = session.Kept(wire), wire, library] {
+                       const auto key = reinterpret_cast<uint64_t>(library);
+                       Holding holding = TheAccounting().Take(ChargeSpace::kImage, key);
+                       const CUresult result = TheDriver().cuLibraryUnload(library);
+                       if (result == CUDA_SUCCESS) {
+                         session.Drop(wire, kept);
+                       } else {
+                         TheAccounting().PutBack(ChargeSpace::kImage, key, std::move(holding));
+                       }
+                       return result;
+                     });
 }
 
 }  // namespace causeway::host

@@ -25,7 +25,9 @@ CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& req
     return import_from(&pool, handle, static_cast<CUmemAllocationHandleType>(body.type), body.flags);
   });
   if (result != CUDA_SUCCESS) return result;
-  request.out.Put(session.BindOrKnown(HandleKind::kMemoryPool, body.object, pool, request.out));
+  WireHandle known = session.Known(HandleKind::kMemoryPool, pool);
+  if (known == 0) session.Bind(HandleKind::kMemoryPool, known = body.object, pool, request.out);
+  request.out.Put(known);
   return request.out.error();
 }
 

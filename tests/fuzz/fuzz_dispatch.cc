@@ -480,7 +480,8 @@ void ServeOne(Session& session, Input& input, bool posted) {
                   .out = out,
                   .channel = posted ? kChannelCount : input.Byte() % 2u,
                   .bulk = bulk};
-  if (host::EnterCallerState(session, header) == CUDA_SUCCESS) host::ServeRecord(session, request);
+  session.Execute(request);
+  session.EndRequest();
   Require(request.bulk_written <= bulk.size());
 }
 
@@ -491,8 +492,9 @@ CUresult ServePosted(Session& session, Op op, WireHandle context, const Bytes& b
   Reader in(body);
   Writer nothing({});
   Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
-  if (const CUresult result = host::EnterCallerState(session, header)) return result;
-  return host::ServeRecord(session, request);
+  const CUresult result = session.Execute(request);
+  session.EndRequest();
+  return result;
 }
 
 // Pieces of copies, in a session that has what they need: a context and memory.
