@@ -7,31 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "ivshmem_ring/fatbin_format.h"
+
 namespace causeway::guest {
-
-inline constexpr uint32_t kFatbinMagic = 0xBA55ED50;
-
-struct FatbinHeader {
-  uint32_t magic;
-  uint16_t version;
-  uint16_t header_bytes;
-  uint64_t entries_bytes;
-};
-static_assert(sizeof(FatbinHeader) == 16);
-
-// In front of each entry's payload.
-struct FatbinEntry {
-  uint16_t kind;
-  uint16_t version;
-  uint32_t header_bytes;   // with what follows this struct: a name, options
-  uint64_t payload_bytes;  // padded, compressed if it is
-  uint8_t not_needed[12];
-  uint32_t architecture;  // 90: compute capability 9.0
-  uint8_t name[8];
-  uint64_t flags;
-  uint8_t sizes[16];
-};
-static_assert(sizeof(FatbinEntry) == 64);
 
 struct Capability {
   int major, minor;

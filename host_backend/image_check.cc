@@ -7,29 +7,13 @@
 #include <cstring>
 #include <string_view>
 
+#include "ivshmem_ring/fatbin_format.h"
+
 namespace causeway::host {
 namespace {
 
-struct FatbinHeader {
-  uint32_t magic;
-  uint16_t version;
-  uint16_t header_bytes;
-  uint64_t entries_bytes;
-};
-static_assert(sizeof(FatbinHeader) == 16);
-
-struct FatbinEntry {  // the beginning of its header
-  uint16_t kind;
-  uint16_t version;
-  uint32_t header_bytes;
-  uint64_t payload_bytes;
-};
-static_assert(sizeof(FatbinEntry) == 16);
-
-constexpr uint32_t kFatbinMagic = 0xBA55ED50;
 constexpr uint32_t kNvvmMagic = 0x7F4E43ED, kBitcodeMagic = 0xDEC04342;
 constexpr std::string_view kArchiveMagic = "!<arch>\n";
-constexpr size_t kLeastEntryHeader = 64;
 
 // A copy of what lies at `offset`. False: it is not all inside.
 template <class T>
@@ -76,7 +60,7 @@ bool IsFatbin(std::span<const std::byte> bytes) {
   auto rest = bytes.subspan(header.header_bytes, header.entries_bytes);
   while (!rest.empty()) {
     FatbinEntry entry;
-    if (!Read(rest, 0, &entry) || entry.header_bytes < kLeastEntryHeader ||
+    if (!Read(rest, 0, &entry) || entry.header_bytes < sizeof entry ||
         !Holds(rest, entry.header_bytes, entry.payload_bytes))
       return false;
     rest = rest.subspan(entry.header_bytes + entry.payload_bytes);

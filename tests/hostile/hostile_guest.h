@@ -151,6 +151,7 @@ class HostileGuest {
   void ExpectNoCrash();
 
  private:
+  RecordHeader HeaderOf(Op op, const Wire& wire) const;
   bool AwaitServing();
   void FindWorker(const std::vector<pid_t>& before);
 
