@@ -29,6 +29,12 @@ target_link_libraries(shared_objects_test PRIVATE causeway_daemon GTest::gtest_m
 add_test(NAME shared_objects COMMAND shared_objects_test)
 set_tests_properties(shared_objects PROPERTIES LABELS unit TIMEOUT 60)
 
+# What a worker says on its control socket.
+add_executable(worker_messages_test worker_messages_test.cc)
+target_link_libraries(worker_messages_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME worker_messages COMMAND worker_messages_test)
+set_tests_properties(worker_messages PROPERTIES LABELS unit TIMEOUT 60)
+
 # What sessions hold, on the page that the daemon and its workers share.
 add_executable(account_page_test account_page_test.cc)
 target_link_libraries(account_page_test PRIVATE causeway_daemon GTest::gtest_main)

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker may say when, and with which fields (host_backend/daemon/worker_messages.h).
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "host_backend/daemon/worker_messages.h"
+
+namespace causeway::daemon {
+namespace {
+
+template <class Message>
+std::span<const std::byte> Bytes(const Message& message) {
+  return std::as_bytes(std::span(&message, 1));
+}
+
+bool Fails(const WorkerMessage& message) {
+  return std::holds_alternative<WorkerViolation>(message);
+}
+
+WorkerReady GoodReady() {
+  WorkerReady ready{};
+  ready.device_count = 1;
+  return ready;
+}
+
+WorkerDialogue Serving(WorkerKind kind = WorkerKind::kCuda) {
+  WorkerDialogue dialogue(kind);
+  EXPECT_FALSE(Fails(dialogue.Read(Bytes(GoodReady()), 0)));
+  dialogue.Assigned();
+  return dialogue;
+}
+
+SharingRequest Asking(SharingAction action, SharedKind kind = SharedKind{0}, uint32_t descriptors = 0) {
+  SharingRequest request{};
+  request.action = action;
+  request.kind = kind;
+  request.has_descriptor = descriptors;
+  return request;
+}
+
+TEST(WorkerDialogue, EverySizeThatNoMessageHasEndsIt) {
+  const std::vector<std::byte> packet(kWorkerPacketRoom);
+  for (size_t bytes = 1; bytes <= packet.size(); ++bytes) {
+    WorkerDialogue dialogue = Serving();
+    const WorkerMessage message = dialogue.Read(std::span(packet).first(bytes), 0);
+    EXPECT_TRUE(Fails(message) || bytes == sizeof(WorkerUsage)) << bytes;
+  }
+}
+
+TEST(WorkerDialogue, BeforeItsSessionAWorkerSaysOnlyThatItIsReady) {
+  for (const bool ready : {false, true}) {
+    const auto fresh = [&] {
+      WorkerDialogue dialogue(WorkerKind::kCuda);
+      if (ready) dialogue.Read(Bytes(GoodReady()), 0);
+      return dialogue;
+    };
+    EXPECT_TRUE(Fails(fresh().Read(Bytes(WorkerUsage{}), 0)));
+    EXPECT_TRUE(Fails(fresh().Read(Bytes(WorkerConfined{1, 0, {}}), 0)));
+    EXPECT_TRUE(Fails(fresh().Read(Bytes(Asking(SharingAction::kDrop)), 0)));
+    EXPECT_TRUE(Fails(fresh().Read(Bytes(WorkerQuery{WorkerQuery::kPeers}), 0)));
+    EXPECT_EQ(Fails(fresh().Read(Bytes(GoodReady()), 0)), ready);
+  }
+}
+
+TEST(WorkerDialogue, AStartHasTextsThatEndAndPossibleNumbers) {
+  const auto fails = [](auto change) {
+    WorkerReady ready = GoodReady();
+    change(ready);
+    return Fails(WorkerDialogue(WorkerKind::kCuda).Read(Bytes(ready), 0));
+  };
+  EXPECT_FALSE(fails([](WorkerReady&) {}));
+  EXPECT_TRUE(fails([](WorkerReady& ready) { std::memset(ready.text, 'x', sizeof ready.text); }));
+  EXPECT_TRUE(fails([](WorkerReady& ready) { std::memset(ready.sandbox, 'x', sizeof ready.sandbox); }));
+  EXPECT_TRUE(fails([](WorkerReady& ready) { ready.failed = 2; }));
+  EXPECT_TRUE(fails([](WorkerReady& ready) { ready.loads_lazily = UINT32_MAX; }));
+  EXPECT_TRUE(fails([](WorkerReady& ready) { ready.device_count = UINT32_MAX; }));
+}
+
+TEST(WorkerDialogue, ConfinedIsTheFirstWordOfASessionAndTheOnlyOne) {
+  const WorkerConfined confined{100, 1, {}};
+  WorkerDialogue dialogue = Serving();
+  EXPECT_FALSE(Fails(dialogue.Read(Bytes(confined), 1)));
+  EXPECT_TRUE(Fails(dialogue.Read(Bytes(confined), 1))) << "a second listener";
+  WorkerDialogue late = Serving();
+  EXPECT_FALSE(Fails(late.Read(Bytes(WorkerUsage{1, 0}), 0)));
+  EXPECT_TRUE(Fails(late.Read(Bytes(confined), 1))) << "after the guest could have spoken";
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(confined), 0)));
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(confined), 2)));
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(WorkerConfined{100, 2, {}}), 2)));
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(WorkerConfined{UINT32_MAX, 0, {}}), 0)));
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(WorkerConfined{100, 0, {0, 1}}), 0)));
+}
+
+TEST(WorkerDialogue, FiguresNeverFallAndViolationsAreBounded) {
+  WorkerDialogue dialogue = Serving();
+  const auto read = [&](WorkerUsage usage) { return std::get<WorkerUsage>(dialogue.Read(Bytes(usage), 0)); };
+  EXPECT_EQ(read({UINT64_MAX, UINT64_MAX}).violations, WorkerDialogue::kMaxViolations);
+  EXPECT_EQ(read({0, 0}).calls, UINT64_MAX);
+  EXPECT_EQ(read({0, 0}).violations, WorkerDialogue::kMaxViolations);
+}
+
+TEST(WorkerDialogue, RequestsAreOfTheirListsAndHaveTheirDescriptors) {
+  for (uint32_t action = 0; action < 12; ++action) {
+    for (uint32_t kind = 0; kind < 10; ++kind) {
+      for (uint32_t descriptors = 0; descriptors < 3; ++descriptors) {
+        const bool put = action == 1, get = action == 2, of_list = kind >= 1 && kind <= 7;
+        const bool known = (put || get) ? of_list : action >= 3 && action <= 6;
+        const uint32_t wanted = (put && (kind == 3 || kind == 5)) || action == 5 ? 1 : 0;
+        const SharingRequest request = Asking(SharingAction{action}, SharedKind{kind}, descriptors);
+        EXPECT_EQ(Fails(Serving().Read(Bytes(request), descriptors)), !known || descriptors != wanted)
+            << action << ' ' << kind << ' ' << descriptors;
+        EXPECT_TRUE(Fails(Serving().Read(Bytes(request), descriptors + 1)));
+      }
+    }
+  }
+}
+
+TEST(WorkerDialogue, EachKindOfWorkerHasItsOwnMessages) {
+  const WorkerMemoryUse use{1, 0, UINT64_MAX, {}};
+  const WorkerQuery query{WorkerQuery::kPeers};
+  const SharingRequest request = Asking(SharingAction::kDrop);
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(use), 0)));
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(query), 0)));
+  EXPECT_FALSE(Fails(Serving().Read(Bytes(request), 0)));
+  EXPECT_FALSE(Fails(Serving(WorkerKind::kManagement).Read(Bytes(query), 0)));
+  EXPECT_TRUE(Fails(Serving(WorkerKind::kManagement).Read(Bytes(WorkerQuery{2}), 0)));
+  EXPECT_TRUE(Fails(Serving(WorkerKind::kManagement).Read(Bytes(request), 0)));
+  WorkerDialogue watch(WorkerKind::kMemoryWatch);
+  EXPECT_TRUE(Fails(WorkerDialogue(watch).Read(Bytes(use), 0))) << "before it is ready";
+  EXPECT_FALSE(Fails(watch.Read(Bytes(GoodReady()), 0)));
+  EXPECT_FALSE(Fails(watch.Read(Bytes(use), 0)));
+  EXPECT_TRUE(Fails(watch.Read(Bytes(use), 1)));
+  EXPECT_TRUE(Fails(watch.Read(Bytes(WorkerUsage{}), 0)));
+}
+
+}  // namespace
+}  // namespace causeway::daemon
