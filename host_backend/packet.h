@@ -10,6 +10,8 @@
 namespace causeway {
 
 inline constexpr size_t kMaxPacketDescriptors = 5;
+// As many as the kernel carries in one packet (SCM_MAX_FD): room for whatever a peer sends.
+inline constexpr size_t kMostDescriptors = 253;
 
 inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<const int> descriptors) {
   if (descriptors.size() > kMaxPacketDescriptors) return false;
@@ -31,18 +33,19 @@ inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<co
 }
 
 // What recvmsg answers. Descriptors beyond those that are expected are closed by the kernel; missing ones
-// stay -1.
-inline ssize_t ReceivePacket(int socket, void* bytes, size_t room, std::span<int> descriptors,
-                             int flags = 0) {
+// stay -1. *got_flags, where it is given: of recvmsg, MSG_TRUNC and MSG_CTRUNC among them.
+inline ssize_t ReceivePacket(int socket, void* bytes, size_t room, std::span<int> descriptors, int flags = 0,
+                             int* got_flags = nullptr) {
   std::fill(descriptors.begin(), descriptors.end(), -1);
   iovec part{bytes, room};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kMaxPacketDescriptors)] = {};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kMostDescriptors)];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = space;
-  message.msg_controllen = CMSG_LEN(std::min(descriptors.size(), kMaxPacketDescriptors) * sizeof(int));
+  message.msg_controllen = CMSG_LEN(std::min(descriptors.size(), kMostDescriptors) * sizeof(int));
   const ssize_t got = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+  if (got_flags != nullptr) *got_flags = message.msg_flags;
   if (got < 0) return got;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;

@@ -33,11 +33,17 @@ EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
 }
 
 EventLoop::WatchId EventLoop::Watch(int fd, uint32_t events, std::function<void(uint32_t)> handler) {
+  const WatchId id = TryWatch(fd, events, std::move(handler));
+  if (id == 0) Die("epoll_ctl");
+  return id;
+}
+
+EventLoop::WatchId EventLoop::TryWatch(int fd, uint32_t events, std::function<void(uint32_t)> handler) {
   const WatchId id = next_id_++;
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) Die("epoll_ctl");
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return 0;
   watches_[id] = std::make_shared<std::function<void(uint32_t)>>(std::move(handler));
   fds_[id] = fd;
   return id;

@@ -5,50 +5,65 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <iterator>
+#include <tuple>
 
 namespace causeway::daemon {
-namespace {
 
-// Whoever maps it reads `bytes` that never change.
-bool IsSealed(int file, uint64_t bytes) {
+bool IsSealedImage(int file, uint64_t bytes) {
   constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
   struct stat found {};
   return (fcntl(file, F_GET_SEALS) & kSeals) == kSeals && fstat(file, &found) == 0 &&
          uint64_t(found.st_size) == bytes + kImagePadding;
 }
 
-}  // namespace
+SharingResult ImageCache::MayPut(uint64_t bytes) const {
+  if (scope_bytes_ == 0) return SharingResult::kForbidden;
+  return bytes == 0 || bytes > scope_bytes_ ? SharingResult::kFull : SharingResult::kOk;
+}
 
-void ImageCache::Erase(Place place) {
-  const auto scope = bytes_.find(place->scope);
-  scope->second -= place->bytes;
-  if (scope->second == 0) bytes_.erase(scope);
+bool ImageCache::Has(const std::string& scope, const ImageHash& hash) const {
+  const auto found = scopes_.find(scope);
+  return found != scopes_.end() && found->second.places.contains(hash);
+}
+
+void ImageCache::EraseOldest(Scope scope) {
+  OfScope& own = scope->second;
+  const Kept& oldest = own.kept.back();
+  own.bytes -= oldest.bytes;
+  status_.bytes -= oldest.bytes;
   --status_.images;
-  status_.bytes -= place->bytes;
-  places_.erase({place->scope, place->hash});
-  kept_.erase(place);
+  own.places.erase(oldest.hash);
+  own.kept.pop_back();
+  if (own.kept.empty()) scopes_.erase(scope);
+}
+
+ImageCache::Scope ImageCache::Largest(bool by_bytes) {
+  const auto size = [by_bytes](Scope scope) {
+    const OfScope& own = scope->second;
+    return std::tuple(by_bytes ? own.bytes : own.kept.size(), ~own.kept.back().used);
+  };
+  Scope largest = scopes_.begin();
+  for (Scope at = scopes_.begin(); at != scopes_.end(); ++at) {
+    if (size(at) > size(largest)) largest = at;
+  }
+  return largest;
 }
 
 SharingResult ImageCache::Put(const std::string& scope, const ImageHash& hash, uint64_t bytes,
-                              UniqueFd file) {
-  if (scope_bytes_ == 0) return SharingResult::kForbidden;
-  if (bytes == 0 || bytes > scope_bytes_) return SharingResult::kFull;
-  if (!file || !IsSealed(file.get(), bytes)) return SharingResult::kForbidden;
-  if (places_.contains({scope, hash})) return SharingResult::kOk;
-  for (auto at = kept_.end();
-       at != kept_.begin() && bytes_.contains(scope) && bytes_[scope] + bytes > scope_bytes_;) {
-    const auto oldest = std::prev(at);
-    if (oldest->scope == scope) {
-      Erase(oldest);  // `at`, behind it, stays
-    } else {
-      at = oldest;
-    }
+                              WorkerFd file) {
+  if (const SharingResult result = MayPut(bytes); result != SharingResult::kOk) return result;
+  if (!file || !IsSealedImage(file.get(), bytes)) return SharingResult::kForbidden;
+  if (Has(scope, hash)) return SharingResult::kOk;
+  for (auto own = scopes_.find(scope); own != scopes_.end() && own->second.bytes + bytes > scope_bytes_;) {
+    EraseOldest(own);
+    own = scopes_.find(scope);
   }
-  if (status_.images >= max_images_ && !kept_.empty()) Erase(std::prev(kept_.end()));
-  kept_.push_front({scope, hash, bytes, std::move(file)});
-  places_[{scope, hash}] = kept_.begin();
-  bytes_[scope] += bytes;
+  while (!scopes_.empty() && status_.images >= max_images_) EraseOldest(Largest(false));
+  while (!scopes_.empty() && status_.bytes + bytes > kFullScopes * scope_bytes_) EraseOldest(Largest(true));
+  OfScope& own = scopes_[scope];
+  own.kept.push_front({hash, bytes, ++uses_, std::move(file)});
+  own.places[hash] = own.kept.begin();
+  own.bytes += bytes;
   ++status_.images;
   status_.bytes += bytes;
   return SharingResult::kOk;
@@ -57,13 +72,17 @@ SharingResult ImageCache::Put(const std::string& scope, const ImageHash& hash, u
 SharingResult ImageCache::Get(const std::string& scope, const ImageHash& hash, uint64_t bytes,
                               UniqueFd* file) {
   if (scope_bytes_ == 0) return SharingResult::kForbidden;
-  const auto found = places_.find({scope, hash});
-  if (found == places_.end() || found->second->bytes != bytes) {
+  const auto of_scope = scopes_.find(scope);
+  if (of_scope == scopes_.end() || !of_scope->second.places.contains(hash) ||
+      of_scope->second.places[hash]->bytes != bytes) {
     ++status_.not_found;
     return SharingResult::kUnknown;
   }
-  kept_.splice(kept_.begin(), kept_, found->second);
-  file->reset(fcntl(found->second->file.get(), F_DUPFD_CLOEXEC, 0));
+  OfScope& own = of_scope->second;
+  const auto found = own.places[hash];
+  own.kept.splice(own.kept.begin(), own.kept, found);
+  found->used = ++uses_;
+  file->reset(fcntl(found->file.get(), F_DUPFD_CLOEXEC, 0));
   ++status_.found;
   return *file ? SharingResult::kOk : SharingResult::kFull;
 }

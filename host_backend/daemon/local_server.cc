@@ -52,7 +52,7 @@ bool SendReply(int socket, const LocalReply& reply, int descriptor) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
   }
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == ssize_t(sizeof(reply));
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof(reply));
 }
 
 }  // namespace
@@ -228,7 +228,8 @@ void LocalServer::OnPacket(Connection& connection, uint32_t events) {
     return SendStatus(connection);
   }
   char packet[256];
-  const ssize_t bytes = recv(connection.socket.get(), packet, sizeof(packet), MSG_TRUNC);
+  // Never waits, whatever its worker, which has the same socket, has made of its flags and read of it.
+  const ssize_t bytes = recv(connection.socket.get(), packet, sizeof(packet), MSG_TRUNC | MSG_DONTWAIT);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (bytes <= 0) return OnClientGone(connection);
   switch (connection.stage) {
@@ -330,8 +331,8 @@ void LocalServer::BeginSession(Connection& connection) {
 void LocalServer::SendStatus(Connection& connection) {
   while (connection.status_sent < connection.status.size()) {
     const size_t bytes = std::min(kStatusPacketBytes, connection.status.size() - connection.status_sent);
-    const ssize_t sent =
-        send(connection.socket.get(), connection.status.data() + connection.status_sent, bytes, MSG_NOSIGNAL);
+    const ssize_t sent = send(connection.socket.get(), connection.status.data() + connection.status_sent,
+                              bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (sent < 0) break;
     connection.status_sent += size_t(sent);

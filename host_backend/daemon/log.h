@@ -42,6 +42,8 @@ class LimitedLog {
   }
   // Says what was left out, if anything and if a minute has passed since it was last said.
   void Flush(std::string_view source) { FlushAt(std::chrono::steady_clock::now(), source); }
+  // So many lines that nobody has looked at.
+  void LeaveOut(uint64_t lines) { dropped_ += lines; }
   bool idle() const { return dropped_ == 0; }
 
   void WriteAt(Time now, LogLevel level, std::string_view line);

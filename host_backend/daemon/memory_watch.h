@@ -28,7 +28,7 @@ class MemoryWatch final : public WorkerProcess::Listener {
 
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
   void OnUsage(WorkerProcess&, const WorkerUsage&) override {}
-  void OnSharing(WorkerProcess&, const SharingRequest&, UniqueFd) override {}
+  void OnSharing(WorkerProcess&, const SharingRequest&, WorkerFd) override {}
   bool MayMap(WorkerProcess&, const RegionMapping&) override { return false; }
   void OnMemoryUse(WorkerProcess& worker, const WorkerMemoryUse& use) override;
   void OnQuery(WorkerProcess&) override {}

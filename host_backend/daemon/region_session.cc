@@ -138,6 +138,10 @@ void RegionSession::OnWorkerUsage(const WorkerUsage& usage) {
   usage_ = usage;
 }
 
+void RegionSession::OnWorkerViolation() {
+  ++services_.counters.violations;
+}
+
 void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
   worker_pid_ = 0;
   services_.idle_watch.Remove(*region_, slot_);
@@ -195,9 +199,14 @@ void RegionSession::FinishClosed() {
 }
 
 SessionPeer RegionSession::Peer() const {
-  return {
-      origin_.scope->name, origin_.pid,         origin_.uid, origin_.pid, origin_.share->device_memory_mib,
-      origin_.scope->log,  &origin_.share->host};
+  return {origin_.scope->name,
+          origin_.pid,
+          origin_.uid,
+          origin_.pid,
+          origin_.share->device_memory_mib,
+          origin_.scope->log,
+          origin_.scope->pace,
+          &origin_.share->host};
 }
 
 bool RegionSession::MayMap(const RegionMapping& mapping) {

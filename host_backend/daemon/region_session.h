@@ -46,6 +46,7 @@ class RegionSession final : public WorkerClient {
   void OnWorker(WorkerProcess& worker) override;
   void OnNoWorker(const std::string& sentence) override;
   void OnWorkerUsage(const WorkerUsage& usage) override;
+  void OnWorkerViolation() override;
   void OnWorkerExit(const std::string& how, bool orderly) override;
   SessionPeer Peer() const override;
   bool MayMap(const RegionMapping& mapping) override;

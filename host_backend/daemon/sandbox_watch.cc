@@ -7,10 +7,12 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "host_backend/daemon/log.h"
@@ -49,7 +51,9 @@ void Report(const std::string& kind, const seccomp_data& data) {
   const sandbox::SystemCall* call = sandbox::FindSystemCall(data.nr);
   const bool judged = call != nullptr && call->judged != sandbox::kNoArgument;
   const uint32_t value = judged ? uint32_t(data.args[call->judged]) : 0;
-  if (!reported.emplace(kind, data.nr, value).second) return;
+  // The value is a worker's own: more than any program has would be one that fills the log.
+  constexpr size_t kMostReported = 4096;
+  if (reported.size() >= kMostReported || !reported.emplace(kind, data.nr, value).second) return;
   char argument[16] = "";
   if (judged) std::snprintf(argument, sizeof argument, " 0x%x", value);
   LogWarning("sandbox report (" + kind + "): " + sandbox::NameOfSystemCall(data.nr) + argument +
@@ -58,13 +62,20 @@ void Report(const std::string& kind, const seccomp_data& data) {
 
 }  // namespace
 
-SandboxWatch::SandboxWatch(EventLoop& loop, UniqueFd listener, bool report, std::string kind, Judge judge)
+SandboxWatch::SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, Judge judge)
     : loop_(loop),
       listener_(std::move(listener)),
       report_(report),
       kind_(std::move(kind)),
       judge_(std::move(judge)) {
-  watch_ = loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t events) { OnQuestion(events); });
+  watch_ = loop_.TryWatch(listener_.get(), EPOLLIN, [this](uint32_t events) { OnQuestion(events); });
+}
+
+bool SandboxWatch::IsListener(int descriptor) {
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  char name[64];
+  const ssize_t bytes = readlink(link.c_str(), name, sizeof name);
+  return bytes > 0 && std::string_view(name, size_t(bytes)) == "anon_inode:seccomp notify";
 }
 
 SandboxWatch::~SandboxWatch() {
@@ -76,8 +87,11 @@ void SandboxWatch::OnQuestion(uint32_t events) {
   // One for each event: asking for more than there is would wait.
   Roomy<seccomp_notif> question;
   std::memset(&question, 0, sizeof question);
-  // ENOENT: the thread was killed meanwhile.
-  if (ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_RECV, &question) != 0) return;
+  if (ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_RECV, &question) != 0) {
+    // ENOENT: the thread was killed meanwhile. Anything else would come again and again.
+    if (errno != ENOENT && errno != EINTR) loop_.Unwatch(watch_);
+    return;
+  }
   const seccomp_data& data = question.value.data;
   bool allowed = report_;
   if (IsRegionMapping(data)) {

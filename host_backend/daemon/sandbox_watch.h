@@ -7,7 +7,7 @@
 #include <string>
 
 #include "host_backend/daemon/event_loop.h"
-#include "host_backend/unique_fd.h"
+#include "host_backend/daemon/worker_fd.h"
 
 namespace causeway::daemon {
 
@@ -22,8 +22,10 @@ class SandboxWatch {
   using Judge = std::function<bool(const RegionMapping&)>;
 
   // `report`: calls outside of the filter may go on. `kind` names them in the log: "cuda" or "nvml".
-  SandboxWatch(EventLoop& loop, UniqueFd listener, bool report, std::string kind, Judge judge);
+  SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, Judge judge);
   ~SandboxWatch();
+  // Whether the kernel asks about calls on that descriptor: a worker may send any.
+  static bool IsListener(int descriptor);
   SandboxWatch(const SandboxWatch&) = delete;
   SandboxWatch& operator=(const SandboxWatch&) = delete;
 
@@ -31,7 +33,7 @@ class SandboxWatch {
   void OnQuestion(uint32_t events);
 
   EventLoop& loop_;
-  const UniqueFd listener_;
+  const WorkerFd listener_;
   const bool report_;
   const std::string kind_;
   const Judge judge_;

@@ -9,6 +9,7 @@
 
 #include "host_backend/daemon/config.h"
 #include "host_backend/daemon/log.h"
+#include "host_backend/daemon/pace.h"
 #include "host_backend/result.h"
 
 namespace causeway::daemon {
@@ -23,6 +24,7 @@ struct Scope {
   uint32_t sessions = 0;      // opening or served
   uint32_t connections = 0;   // that have no session yet
   const std::shared_ptr<LimitedLog> log = std::make_shared<LimitedLog>();  // all lines that its guests cause
+  const std::shared_ptr<Pace> pace = std::make_shared<WorkerPace>();       // of what its workers say
 };
 using ScopeRef = std::shared_ptr<Scope>;
 

@@ -8,7 +8,7 @@
 namespace causeway::daemon {
 
 SharingResult SharedObjects::Put(const std::string& scope, uint64_t session, SharedKind kind,
-                                 const SharedBytes& bytes, UniqueFd descriptor, Token* token) {
+                                 const SharedBytes& bytes, WorkerFd descriptor, Token* token) {
   Scope& place = scopes_[scope];
   Own& own = place.own[session];
   if (!descriptor) {
@@ -17,14 +17,16 @@ SharingResult SharedObjects::Put(const std::string& scope, uint64_t session, Sha
       *token = known->second;
       return SharingResult::kOk;
     }
-  } else if (own.descriptors >= kMaxDescriptorsPerSession || descriptors_ >= max_descriptors_) {
+  } else if (own.descriptors >= kMaxDescriptorsPerSession ||
+             place.descriptors >= (max_descriptors_ - (descriptors_ - place.descriptors) + 1) / 2) {
     return SharingResult::kFull;
   }
-  if (own.objects >= kMaxPerSession) return SharingResult::kFull;
+  if (own.objects >= kMaxPerSession || place.objects.size() >= kMaxPerScope) return SharingResult::kFull;
   if (getrandom(token->data(), token->size(), 0) != ssize_t(token->size())) return SharingResult::kFull;
   ++own.objects;
   if (descriptor) {
     ++own.descriptors;
+    ++place.descriptors;
     ++descriptors_;
   } else {
     own.bytes.emplace(std::pair(kind, bytes), *token);
@@ -50,7 +52,10 @@ SharingResult SharedObjects::Get(const std::string& scope, SharedKind kind, cons
 void SharedObjects::Erase(Scope& scope, const Token& token) {
   const auto found = scope.objects.find(token);
   const Object& object = found->second;
-  if (object.descriptor) --descriptors_;
+  if (object.descriptor) {
+    --descriptors_;
+    --scope.descriptors;
+  }
   if (const auto own = scope.own.find(object.session); own != scope.own.end()) {
     --own->second.objects;
     if (object.descriptor) {
@@ -82,7 +87,7 @@ void SharedObjects::EndSession(const std::string& scope, uint64_t session, bool 
     ended.own.erase(own);
   }
   if (!last) return;
-  for (const auto& [token, object] : ended.objects) descriptors_ -= object.descriptor ? 1 : 0;
+  descriptors_ -= ended.descriptors;
   scopes_.erase(place);
 }
 

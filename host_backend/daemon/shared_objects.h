@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "host_backend/unique_fd.h"
+#include "host_backend/daemon/worker_fd.h"
 #include "host_backend/worker_control.h"
 
 namespace causeway::daemon {
@@ -25,11 +25,13 @@ class SharedObjects {
  public:
   static constexpr size_t kMaxPerSession = 16384;
   static constexpr size_t kMaxDescriptorsPerSession = 1024;
+  static constexpr size_t kMaxPerScope = 4 * kMaxPerSession;  // with those of sessions that have ended
   explicit SharedObjects(size_t max_descriptors) : max_descriptors_(max_descriptors) {}
 
+  // A scope has at most half of the descriptors that others leave: it cannot take all.
   // `session` is a number of the caller's. The same bytes of the same session get the same token again.
   SharingResult Put(const std::string& scope, uint64_t session, SharedKind kind, const SharedBytes& bytes,
-                    UniqueFd descriptor, Token* token);
+                    WorkerFd descriptor, Token* token);
   // *descriptor is a new one.
   SharingResult Get(const std::string& scope, SharedKind kind, const Token& token, SharedBytes* bytes,
                     UniqueFd* descriptor) const;
@@ -45,7 +47,7 @@ class SharedObjects {
     uint64_t session;
     SharedKind kind;
     SharedBytes bytes;
-    UniqueFd descriptor;
+    WorkerFd descriptor;
   };
   struct Own {  // of one session
     std::map<std::pair<SharedKind, SharedBytes>, Token> bytes;
@@ -54,6 +56,7 @@ class SharedObjects {
   struct Scope {
     std::map<Token, Object> objects;
     std::map<uint64_t, Own> own;
+    size_t descriptors = 0;
   };
   void Erase(Scope& scope, const Token& token);
 

@@ -118,7 +118,8 @@ class TcpServer::Session final : public WorkerClient {
     assignment.kind = AssignmentKind::kTcp;
     // The reply goes first: from the assignment on, only the worker writes to the connection.
     fcntl(socket_.get(), F_SETFL, 0);  // workers expect a blocking connection
-    const bool replied = send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL) == ssize_t(sizeof(reply));
+    const bool replied =
+        send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof(reply));
     std::vector<int> descriptors = {socket_.get()};
     flight_ = FlightFile::Make();
     assignment.has_flight = flight_ != nullptr ? 1 : 0;
@@ -146,6 +147,7 @@ class TcpServer::Session final : public WorkerClient {
             block_.pid,
             services_.config.tcp.share.device_memory_mib,
             scope_->log,
+            scope_->pace,
             &services_.config.tcp.share.host};
   }
 
@@ -154,6 +156,8 @@ class TcpServer::Session final : public WorkerClient {
       services_.counters.violations += usage.violations - usage_.violations;
     usage_ = usage;
   }
+
+  void OnWorkerViolation() override { ++services_.counters.violations; }
 
   void OnWorkerExit(const std::string& how, bool orderly) override {
     if (!orderly) ++services_.counters.worker_deaths;

@@ -35,6 +35,12 @@ bool IsOfDriver(int descriptor) {
   return S_ISCHR(info.st_mode) || (S_ISREG(info.st_mode) && info.st_nlink == 0);
 }
 
+ImageHash HashOf(const ImageRequest& request) {
+  ImageHash hash;
+  std::copy(std::begin(request.hash), std::end(request.hash), hash.begin());
+  return hash;
+}
+
 }  // namespace
 
 WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers,
@@ -46,6 +52,8 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_wo
       guaranteed_spares_(guaranteed_spares),
       shared_(RoomForShared()),
       images_(image_cache_bytes, RoomForShared() / 4),
+      hashing_(loop, image_cache_bytes,
+               [this](ImageToHash image, bool true_hash) { OnHashed(std::move(image), true_hash); }),
       users_(worker_users.first, worker_users.second),
       memory_watch_(loop, program_, [this](const MemoryRound& round) { OnMemoryRound(round); }) {}
 
@@ -204,6 +212,7 @@ void WorkerPool::HandOver(Entry& entry) {
   entry.user_scope = peer.scope;
   entry.process->SetScope(peer.scope, user.value());
   entry.process->SetLog(peer.log);
+  entry.process->SetPace(peer.pace);
   entry.process->SetAccount(entry.seat.descriptor, entry.seat.cell);
   entry.client->OnWorker(*entry.process);
   WantMemoryWatch();
@@ -305,7 +314,12 @@ void WorkerPool::OnUsage(WorkerProcess& worker, const WorkerUsage& usage) {
   if (entry != nullptr && entry->client != nullptr) entry->client->OnWorkerUsage(usage);
 }
 
-void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) {
+void WorkerPool::OnViolation(WorkerProcess& worker) {
+  Entry* entry = Find(worker);
+  if (entry != nullptr && entry->client != nullptr) entry->client->OnWorkerViolation();
+}
+
+void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) {
   Entry* entry = Find(worker);
   if (entry == nullptr || entry->client == nullptr) return;
   SharingReply reply{};
@@ -333,14 +347,12 @@ void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request,
       reply = FindWorker(*entry, request.guest_pid);
       break;
     case SharingAction::kPutImage:
+      reply = PutImage(*entry, request, std::move(descriptor));
+      break;
     case SharingAction::kGetImage: {
       ImageRequest image;
       std::memcpy(&image, request.bytes, sizeof image);
-      ImageHash hash;
-      std::copy(std::begin(image.hash), std::end(image.hash), hash.begin());
-      reply.result = request.action == SharingAction::kPutImage
-                         ? images_.Put(entry->scope, hash, image.bytes, std::move(descriptor))
-                         : images_.Get(entry->scope, hash, image.bytes, &found);
+      reply.result = images_.Get(entry->scope, HashOf(image), image.bytes, &found);
       break;
     }
     default:
@@ -349,6 +361,32 @@ void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request,
   std::copy(token.begin(), token.end(), reply.token);
   std::copy(bytes.begin(), bytes.end(), reply.bytes);
   worker.AnswerSharing(reply, found.get());
+}
+
+// Answered before its hash is known: whoever sent it has it, and others find it when the daemon has seen that
+// it is what its name says.
+SharingReply WorkerPool::PutImage(const Entry& entry, const SharingRequest& request, WorkerFd file) {
+  ImageRequest image;
+  std::memcpy(&image, request.bytes, sizeof image);
+  SharingReply reply{};
+  reply.result = images_.MayPut(image.bytes);
+  if (reply.result != SharingResult::kOk || images_.Has(entry.scope, HashOf(image))) return reply;
+  if (!IsSealedImage(file.get(), image.bytes)) {
+    reply.result = SharingResult::kForbidden;
+  } else if (!hashing_.Add({entry.scope, entry.number, HashOf(image), image.bytes, std::move(file)})) {
+    reply.result = SharingResult::kFull;
+  }
+  return reply;
+}
+
+void WorkerPool::OnHashed(ImageToHash image, bool true_hash) {
+  if (true_hash) {
+    images_.Put(image.scope, image.stated, image.bytes, std::move(image.file));
+    return;
+  }
+  for (Entry& entry : workers_) {
+    if (entry.number == image.session) entry.process->Violate("an image of another hash than it says");
+  }
 }
 
 // A process may be controlled by its own user and by root of the same scope, as a debugger may.

@@ -9,6 +9,7 @@
 #include "host_backend/daemon/accounts.h"
 #include "host_backend/daemon/cgroups.h"
 #include "host_backend/daemon/image_cache.h"
+#include "host_backend/daemon/image_hashing.h"
 #include "host_backend/daemon/memory_watch.h"
 #include "host_backend/daemon/scope_users.h"
 #include "host_backend/daemon/shared_objects.h"
@@ -25,6 +26,7 @@ struct SessionPeer {
   uint32_t stated_pid = 0;          // the guest's own word, to be shown and no more
   uint64_t device_memory_mib = 0;   // the scope's limit on each GPU; 0: none
   std::shared_ptr<LimitedLog> log;  // the scope's
+  std::shared_ptr<Pace> pace;       // the scope's
   const HostShare* host = nullptr;  // of the configuration
 };
 
@@ -36,6 +38,8 @@ class WorkerClient {
   virtual void OnWorker(WorkerProcess& worker) = 0;
   virtual void OnNoWorker(const std::string& sentence) = 0;
   virtual void OnWorkerUsage(const WorkerUsage& usage) = 0;
+  // It said what no worker says; OnWorkerExit follows.
+  virtual void OnWorkerViolation() = 0;
   virtual void OnWorkerExit(const std::string& how, bool orderly) = 0;
   virtual SessionPeer Peer() const = 0;
   // Whether that part of its region has been lent to it. A session without a region has none.
@@ -90,7 +94,8 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
   void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
-  void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) override;
+  void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) override;
+  void OnViolation(WorkerProcess& worker) override;
   void OnQuery(WorkerProcess& worker) override;
   bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) override;
   void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) override;
@@ -117,6 +122,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   size_t Spares() const;  // ready or starting, for anybody
   size_t SparesWanted() const { return waiting_.any_wishes() + spare_workers_ + guaranteed_spares_; }
   SharingReply FindWorker(const Entry& asker, uint32_t guest_pid) const;
+  SharingReply PutImage(const Entry& entry, const SharingRequest& request, WorkerFd file);
+  void OnHashed(ImageToHash image, bool true_hash);
   void EndSharing(const Entry& ended);
   void HandOver(Entry& entry);
   bool StartWorker(WorkerClient* client, const WorkerWish& wish);
@@ -154,6 +161,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   uint64_t next_number_ = 1;
   SharedObjects shared_;
   ImageCache images_;
+  ImageHashing hashing_;
   Accounts accounts_;
   ScopeUsers users_;
   Cgroups cgroups_;

@@ -21,7 +21,6 @@ extern char** environ;
 namespace causeway::daemon {
 namespace {
 
-constexpr size_t kMaxOutputLine = 1024;
 using launcher::kExecFailed;
 
 // Variables of the daemon that would change which library the worker loads, or make it a guest of itself.
@@ -78,6 +77,11 @@ std::vector<std::string> WorkerArguments(const WorkerProgram& program, const Wor
   return arguments;
 }
 
+WorkerKind KindOf(const WorkerWish& wish) {
+  if (wish.watch_memory) return WorkerKind::kMemoryWatch;
+  return wish.kind == SessionKind::kCuda ? WorkerKind::kCuda : WorkerKind::kManagement;
+}
+
 std::string DescribeExit(int status, bool& orderly) {
   orderly = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
@@ -92,9 +96,9 @@ std::string DescribeExit(int status, bool& orderly) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(EventLoop& loop, const WorkerProgram& program, SessionKind kind,
+WorkerProcess::WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind,
                              Listener& listener)
-    : loop_(loop), listener_(listener), program_(program), kind_(kind) {}
+    : loop_(loop), listener_(listener), program_(program), kind_(kind), dialogue_(kind) {}
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, const WorkerProgram& program,
                                                             const WorkerWish& wish, Listener& listener) {
@@ -140,7 +144,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   if (pid < 0) return Error{"A worker process cannot be started: " + ErrnoText() + "."};
   if (pid == 0) launcher::BecomeWorker(plan);
 
-  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, wish.kind, listener));
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, KindOf(wish), listener));
   WorkerProcess* self = worker.get();
   self->pid_ = pid;
   self->cache_link_ = cache_link;
@@ -148,9 +152,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   if (!self->pidfd_) return Error{"A worker process cannot be watched: " + ErrnoText() + "."};
   self->control_ = std::move(own_control);
   self->output_ = std::move(own_output);
-  self->control_watch_ =
-      loop.Watch(self->control_.get(), EPOLLIN, [self](uint32_t events) { self->OnControl(events); });
-  self->output_watch_ = loop.Watch(self->output_.get(), EPOLLIN, [self](uint32_t) { self->OnOutput(); });
+  self->WatchControl();
+  self->WatchOutput();
   self->pidfd_watch_ = loop.Watch(self->pidfd_.get(), EPOLLIN, [self](uint32_t) { self->OnPidfd(); });
   self->timer_ = loop.After(program.ready_limit, [self] {
     self->timer_ = 0;
@@ -167,6 +170,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
 
 WorkerProcess::~WorkerProcess() {
   loop_.Cancel(timer_);
+  loop_.Cancel(control_pause_);
+  loop_.Cancel(output_pause_);
   loop_.Unwatch(control_watch_);
   loop_.Unwatch(output_watch_);
   loop_.Unwatch(pidfd_watch_);
@@ -197,6 +202,7 @@ bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector
   all.insert(all.end(), descriptors.begin(), descriptors.end());
   if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;
   state_ = State::kAssigned;
+  dialogue_.Assigned();
   assigned_ = true;
   return true;
 }
@@ -225,7 +231,8 @@ void WorkerProcess::Wind() {
   if (state_ == State::kEnding) return;
   state_ = State::kEnding;
   loop_.Unwatch(control_watch_);
-  control_.reset();
+  loop_.Cancel(control_pause_);
+  CloseAside(std::move(control_));  // with whatever it has sent and nobody has read
   loop_.Cancel(timer_);
   timer_ = loop_.After(program_.end_limit, [this] {
     timer_ = 0;
@@ -238,110 +245,28 @@ void WorkerProcess::Wind() {
 void WorkerProcess::Kill() {
   End();
   loop_.Cancel(timer_);
-  if (pid_ > 0) kill(pid_, SIGKILL);
-}
-
-void WorkerProcess::HandleReady(const WorkerReady& packet) {
-  WorkerReady ready = packet;
-  ready.text[sizeof(ready.text) - 1] = '\0';
-  ready.sandbox[sizeof(ready.sandbox) - 1] = '\0';
-  if (state_ != State::kStarting) return;
-  loop_.Cancel(timer_);
-  if (ready.failed != 0) {
-    End();
-  } else {
-    state_ = State::kReady;
-  }
-  listener_.OnReady(*this, ready);
-}
-
-// Once: it comes before the worker has seen anything of its guest.
-void WorkerProcess::HandleConfined(UniqueFd listener) {
-  if (state_ != State::kAssigned || sandbox_ != nullptr || !listener) return;
-  sandbox_ = std::make_unique<SandboxWatch>(
-      loop_, std::move(listener), program_.sandbox != "enforce",
-      kind_ == SessionKind::kCuda ? "cuda" : "nvml",
-      [this](const RegionMapping& mapping) { return listener_.MayMap(*this, mapping); });
-}
-
-void WorkerProcess::OnControl(uint32_t) {
-  // One that sends without end waits until others have been served.
-  constexpr int kMaxPackets = 32;
-  for (int packets = 0; control_ && packets < kMaxPackets; ++packets) {
-    alignas(8) char packet[sizeof(WorkerReady)];
-    int descriptor = -1;
-    const ssize_t bytes = ReceivePacket(control_.get(), packet, sizeof(packet), std::span(&descriptor, 1));
-    UniqueFd received(descriptor);
-    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (bytes == ssize_t(sizeof(WorkerReady))) {
-      WorkerReady ready;
-      std::memcpy(&ready, packet, sizeof(ready));
-      HandleReady(ready);
-    } else if (bytes == ssize_t(sizeof(WorkerUsage))) {
-      WorkerUsage usage;
-      std::memcpy(&usage, packet, sizeof(usage));
-      listener_.OnUsage(*this, usage);
-    } else if (bytes == ssize_t(sizeof(SharingRequest))) {
-      SharingRequest request;
-      std::memcpy(&request, packet, sizeof(request));
-      listener_.OnSharing(*this, request, std::move(received));
-    } else if (bytes == ssize_t(sizeof(WorkerConfined))) {
-      HandleConfined(std::move(received));
-    } else if (bytes == ssize_t(sizeof(WorkerMemoryUse))) {
-      WorkerMemoryUse use;
-      std::memcpy(&use, packet, sizeof(use));
-      listener_.OnMemoryUse(*this, use);
-    } else if (bytes == ssize_t(sizeof(WorkerQuery))) {
-      listener_.OnQuery(*this);
-    } else {
-      // It closed its end (or speaks another protocol): it is ending; the pidfd tells when.
-      Wind();
-    }
-  }
-}
-
-void WorkerProcess::LogOutput(bool all) {
-  size_t newline = 0;
-  while ((newline = pending_output_.find('\n')) != std::string::npos ||
-         pending_output_.size() > kMaxOutputLine || (all && !pending_output_.empty())) {
-    const size_t length = std::min({newline, pending_output_.size(), kMaxOutputLine});
-    log_->Write(LogLevel::kInfo, "worker " + std::to_string(pid_) + ": " + pending_output_.substr(0, length));
-    pending_output_.erase(0, length == newline ? length + 1 : length);
-  }
-}
-
-void WorkerProcess::OnOutput() {
-  char buffer[4096];
-  const ssize_t bytes = read(output_.get(), buffer, sizeof(buffer));
-  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (bytes <= 0) {
-    loop_.Unwatch(output_watch_);
-    LogOutput(true);
-    return;
-  }
-  pending_output_.append(buffer, size_t(bytes));
-  LogOutput(false);
+  // By the descriptor: of one that has been reaped the number may be another's.
+  if (pidfd_) syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
 }
 
 void WorkerProcess::OnPidfd() {
   int status = 0;
   if (waitpid(pid_, &status, WNOHANG) != pid_) return;
   // What it said last, in this order: its reason to fail, then its output.
-  if (control_) OnControl(0);
-  for (int reads = 0; output_watch_ != 0 && reads < 64; ++reads) {
-    char buffer[4096];
-    const ssize_t bytes = read(output_.get(), buffer, sizeof(buffer));
-    if (bytes <= 0) break;
-    pending_output_.append(buffer, size_t(bytes));
-    LogOutput(false);
-  }
-  LogOutput(true);
+  if (control_) OnControl(false);
+  OnOutput(false);
   pid_t gone = pid_;
   sandbox_.reset();
   loop_.Cancel(timer_);
+  loop_.Cancel(control_pause_);
+  loop_.Cancel(output_pause_);
   loop_.Unwatch(pidfd_watch_);
   bool orderly = false;
-  const std::string how = "(pid " + std::to_string(gone) + ") " + DescribeExit(status, orderly);
+  std::string how = "(pid " + std::to_string(gone) + ") " + DescribeExit(status, orderly);
+  if (!violation_.empty()) {
+    orderly = false;
+    how = "(pid " + std::to_string(gone) + ") was ended, because it sent " + violation_;
+  }
   state_ = State::kEnding;
   listener_.OnExit(*this, how, orderly);
   pid_ = -1;  // reaped: the number may already be somebody else's

@@ -10,8 +10,11 @@
 
 #include "host_backend/daemon/event_loop.h"
 #include "host_backend/daemon/log.h"
+#include "host_backend/daemon/pace.h"
 #include "host_backend/daemon/sandbox_watch.h"
+#include "host_backend/daemon/worker_fd.h"
 #include "host_backend/daemon/worker_folders.h"
+#include "host_backend/daemon/worker_messages.h"
 #include "host_backend/result.h"
 #include "host_backend/unique_fd.h"
 #include "host_backend/worker_control.h"
@@ -51,12 +54,14 @@ class WorkerProcess {
     virtual void OnReady(WorkerProcess& worker, const WorkerReady& ready) = 0;
     virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
     // To be answered by AnswerSharing.
-    virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, UniqueFd descriptor) = 0;
+    virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) = 0;
     // Whether it may map that part of its session's region; asked while the calling thread waits.
     virtual bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) = 0;
     virtual void OnMemoryUse(WorkerProcess&, const WorkerMemoryUse&) {}
     // It asks who else belongs to its tenant: SendPeers answers.
     virtual void OnQuery(WorkerProcess& worker) = 0;
+    // It broke the protocol of its control socket, which the log has been told; it is being killed.
+    virtual void OnViolation(WorkerProcess&) {}
     // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
     // call.
     virtual void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) = 0;
@@ -69,6 +74,8 @@ class WorkerProcess {
 
   // Where what it says is written: it is the session's guest that makes it say it. Before Assign.
   void SetLog(std::shared_ptr<LimitedLog> log) { log_ = std::move(log); }
+  // How often it may have the daemon work, together with others of its scope. Before Assign.
+  void SetPace(std::shared_ptr<Pace> pace) { pace_ = std::move(pace); }
   // What the session's memory is counted on. Before Assign.
   void SetAccount(int descriptor, uint32_t cell);
   // The scope that it will serve, and the user that it becomes for that (0: it stays what it is). Before
@@ -82,6 +89,8 @@ class WorkerProcess {
   // Asks it to end; after the limit it is killed.
   void End();
   void Kill();
+  // What it sent no worker sends: the log is told, it is killed, and OnViolation follows.
+  void Violate(const std::string& what);
 
   pid_t pid() const { return pid_; }
   State state() const { return state_; }
@@ -90,19 +99,26 @@ class WorkerProcess {
   Clock::time_point started() const { return started_; }
 
  private:
-  WorkerProcess(EventLoop& loop, const WorkerProgram& program, SessionKind kind, Listener& listener);
+  WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind, Listener& listener);
   void Wind();  // closes the control socket and sets the limit
-  void OnControl(uint32_t events);
-  void OnOutput();
   void OnPidfd();
-  void HandleReady(const WorkerReady& packet);
-  void HandleConfined(UniqueFd listener);
+  // host_backend/daemon/worker_reading.cc: all that it says.
+  void OnControl(bool at_its_pace);
+  bool ReadPacket();
+  void Handle(const WorkerMessage& message, std::vector<WorkerFd>& descriptors);
+  void HandleReady(const WorkerReady& ready);
+  void HandleConfined(const WorkerConfined& confined, std::vector<WorkerFd>& descriptors);
+  void WatchControl();
+  void WatchOutput();
+  void OnOutput(bool at_its_pace);
+  ssize_t ReadOutput();
   void LogOutput(bool all);
 
   EventLoop& loop_;
   Listener& listener_;
   const WorkerProgram program_;
-  const SessionKind kind_;
+  const WorkerKind kind_;
+  WorkerDialogue dialogue_;
   const Clock::time_point started_ = Clock::now();
   pid_t pid_ = -1;
   State state_ = State::kStarting;
@@ -111,6 +127,7 @@ class WorkerProcess {
   uint32_t account_cell_ = 0;
   uint32_t user_ = 0;
   std::string cache_link_;
+  std::string violation_;      // what it sent that no worker sends
   bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
   UniqueFd pidfd_;
   UniqueFd control_;
@@ -120,8 +137,10 @@ class WorkerProcess {
   EventLoop::WatchId control_watch_ = 0;
   EventLoop::WatchId output_watch_ = 0;
   EventLoop::TimerId timer_ = 0;
+  EventLoop::TimerId control_pause_ = 0, output_pause_ = 0;  // until it is listened to again
   std::string pending_output_;
   std::shared_ptr<LimitedLog> log_ = std::make_shared<LimitedLog>();
+  std::shared_ptr<Pace> pace_ = std::make_shared<WorkerPace>();
 };
 
 }  // namespace causeway::daemon

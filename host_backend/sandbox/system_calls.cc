@@ -56,7 +56,7 @@ constexpr SystemCall kCalls[] = {
     {"recvfrom", SCMP_SYS(recvfrom), kNo, kFirst},
     {"shutdown", SCMP_SYS(shutdown), kNo, kFirst},
     {"getsockopt", SCMP_SYS(getsockopt), kNo, kFirst},
-    {"setsockopt", SCMP_SYS(setsockopt), kNo, kFirst},
+    {"setsockopt", SCMP_SYS(setsockopt), 2, kFirst},
     // Files by name: what Landlock, the uid and the namespaces leave.
     {"open", SCMP_SYS(open)},
     {"openat", SCMP_SYS(openat), kNo, kFirst},

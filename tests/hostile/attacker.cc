@@ -259,6 +259,10 @@ bool ExecuteADescriptor() {
 bool OpenASocket() {
   return Works(SYS_socket, AF_INET, SOCK_STREAM, 0);
 }
+bool HaveASocketWaitAtItsEnd() {
+  const linger wait{1, 3600};
+  return Works(SYS_setsockopt, ControlSocket(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
+}
 bool OpenASocketPair() {
   int ends[2];
   return Works(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, ends);

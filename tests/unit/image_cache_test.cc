@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module images that the daemon keeps: each scope its own, bounded, and nothing that could change.
 #include "host_backend/daemon/image_cache.h"
+#include "host_backend/daemon/image_hashing.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,8 +12,8 @@ namespace {
 
 constexpr int kAllSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 
-UniqueFd File(uint64_t bytes, int seals = kAllSeals) {
-  UniqueFd file(memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+WorkerFd File(uint64_t bytes, int seals = kAllSeals) {
+  WorkerFd file(memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes + kImagePadding)), 0);
   EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, seals), 0);
   return file;
@@ -53,7 +54,7 @@ TEST(ImageCacheTest, RefusesWhatMayChange) {
   }
   EXPECT_EQ(cache.Put("vm:one", Hash(1), 100, File(101)), SharingResult::kForbidden);
   EXPECT_EQ(cache.Put("vm:one", Hash(1), 100, {}), SharingResult::kForbidden);
-  EXPECT_EQ(cache.Put("vm:one", Hash(1), 100, UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC))),
+  EXPECT_EQ(cache.Put("vm:one", Hash(1), 100, WorkerFd(open("/dev/null", O_RDONLY | O_CLOEXEC))),
             SharingResult::kForbidden);
   EXPECT_EQ(cache.Put("vm:one", Hash(1), ~uint64_t{0}, File(1)), SharingResult::kFull);
   EXPECT_EQ(cache.Put("vm:one", Hash(1), 0, File(0)), SharingResult::kFull);
@@ -84,6 +85,71 @@ TEST(ImageCacheTest, DescriptorsAreBoundedForAll) {
   EXPECT_EQ(cache.status().images, 3u);
   EXPECT_FALSE(Has(cache, "vm:2", 2, 10));
   EXPECT_TRUE(Has(cache, "vm:5", 5, 10));
+}
+
+TEST(ImageCacheTest, WhoeverHasMostGivesWayToOthers) {
+  ImageCache few(1000, 8);
+  EXPECT_EQ(few.Put("vm:quiet", Hash(1), 10, File(10)), SharingResult::kOk);
+  for (uint8_t hash = 1; hash <= 50; ++hash)
+    EXPECT_EQ(few.Put("vm:loud", Hash(hash), 1, File(1)), SharingResult::kOk);
+  EXPECT_TRUE(Has(few, "vm:quiet", 1, 10)) << "by number";
+  EXPECT_EQ(few.status().images, 8u);
+  ImageCache small(100, 4096);
+  EXPECT_EQ(small.Put("vm:quiet", Hash(1), 50, File(50)), SharingResult::kOk);
+  for (int user = 0; user < 40; ++user)
+    EXPECT_EQ(small.Put("uid:" + std::to_string(user), Hash(1), 100, File(100)), SharingResult::kOk);
+  EXPECT_TRUE(Has(small, "vm:quiet", 1, 50)) << "by bytes";
+  EXPECT_LE(small.status().bytes, ImageCache::kFullScopes * 100);
+}
+
+// Runs the loop until so many results have come.
+std::map<uint64_t, bool> Hashed(std::vector<ImageToHash> images, uint64_t scope_bytes, size_t* refused) {
+  EventLoop loop;
+  std::map<uint64_t, bool> results;
+  ImageHashing hashing(loop, scope_bytes,
+                       [&](const ImageToHash& image, bool true_hash) { results[image.session] = true_hash; });
+  size_t taken = 0;
+  for (ImageToHash& image : images) taken += hashing.Add(std::move(image)) ? 1 : 0;
+  *refused = images.size() - taken;
+  loop.Run([&] { return results.size() == taken; });
+  return results;
+}
+
+ImageToHash Stated(uint64_t session, std::string bytes, std::string padding, const std::string& scope) {
+  ImageHasher hasher;
+  hasher.Add(bytes.data(), bytes.size());
+  ImageToHash image{scope, session, hasher.Finish(), bytes.size(), {}};
+  image.file = WorkerFd(memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  padding.resize(kImagePadding);
+  const std::string all = bytes + padding;
+  EXPECT_EQ(write(image.file.get(), all.data(), all.size()), ssize_t(all.size()));
+  return image;
+}
+
+TEST(ImageHashingTest, OnlyWhatHasTheHashThatItSaysIsTrue) {
+  std::vector<ImageToHash> images;
+  images.push_back(Stated(1, "an image", "", "vm:one"));
+  images.push_back(Stated(2, std::string(3 << 20, 'x'), "", "vm:one"));
+  images.push_back(Stated(3, "an image", "", "vm:two"));
+  images.back().stated[31] ^= 1;
+  images.push_back(Stated(4, "an image", std::string(kImagePadding - 1, '\0') + "x", "vm:two"));
+  images.push_back(Stated(5, "an image", "", "vm:two"));
+  images.back().bytes += kImagePadding;  // than the file has
+  size_t refused = 0;
+  const auto results = Hashed(std::move(images), 64 << 20, &refused);
+  EXPECT_EQ(refused, 0u);
+  EXPECT_EQ(results, (std::map<uint64_t, bool>{{1, true}, {2, true}, {3, false}, {4, false}, {5, false}}));
+}
+
+TEST(ImageHashingTest, WhatWaitsOfOneScopeIsBounded) {
+  std::vector<ImageToHash> images;
+  for (uint64_t i = 0; i < 2 * ImageHashing::kMostOfScope; ++i)
+    images.push_back(Stated(i, std::string(8 << 20, char('a' + i % 26)), "", "vm:loud"));
+  images.push_back(Stated(1000, "an image", "", "vm:quiet"));
+  size_t refused = 0;
+  const auto results = Hashed(std::move(images), 64 << 20, &refused);
+  EXPECT_GE(refused, 2 * ImageHashing::kMostOfScope - 16) << "of bytes";
+  EXPECT_TRUE(results.at(1000));
 }
 
 TEST(ImageCacheTest, NothingIsKeptWithoutRoom) {

@@ -14,8 +14,8 @@ SharedBytes Bytes(uint8_t first) {
   return bytes;
 }
 
-UniqueFd SomeDescriptor() {
-  return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+WorkerFd SomeDescriptor() {
+  return WorkerFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
 TEST(SharedObjectsTest, ATokenOpensInItsScopeOnly) {
@@ -81,12 +81,14 @@ TEST(SharedObjectsTest, OnlyItsSessionDropsAnObject) {
 TEST(SharedObjectsTest, Bounds) {
   SharedObjects objects(3);
   Token token{};
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(objects.Put("vm:one", 1, SharedKind::kMemory, {}, SomeDescriptor(), &token),
-              SharingResult::kOk);
-  }
-  EXPECT_EQ(objects.Put("vm:two", 2, SharedKind::kMemory, {}, SomeDescriptor(), &token),
-            SharingResult::kFull);
+  const auto put = [&](const char* scope, uint64_t session) {
+    return objects.Put(scope, session, SharedKind::kMemory, {}, SomeDescriptor(), &token);
+  };
+  EXPECT_EQ(put("vm:one", 1), SharingResult::kOk);
+  EXPECT_EQ(put("vm:one", 1), SharingResult::kOk);
+  EXPECT_EQ(put("vm:one", 3), SharingResult::kFull) << "half of what others leave";
+  EXPECT_EQ(put("vm:two", 2), SharingResult::kOk);
+  EXPECT_EQ(put("vm:two", 2), SharingResult::kFull);
   SharedBytes bytes{};
   SharingResult last = SharingResult::kOk;
   size_t kept = 0;
@@ -97,7 +99,16 @@ TEST(SharedObjectsTest, Bounds) {
     kept += last == SharingResult::kOk ? 1 : 0;
   }
   EXPECT_EQ(last, SharingResult::kFull);
-  EXPECT_EQ(kept, SharedObjects::kMaxPerSession);
+  EXPECT_EQ(kept + 1, SharedObjects::kMaxPerSession) << "with the descriptor";
+  for (uint64_t session = 4; session < 9; ++session) {
+    for (size_t i = 0; i < SharedObjects::kMaxPerSession; ++i) {
+      bytes[1] = uint8_t(i);
+      bytes[2] = uint8_t(i >> 8);
+      last = objects.Put("vm:two", session, SharedKind::kIpcMemory, bytes, {}, &token);
+    }
+  }
+  EXPECT_EQ(last, SharingResult::kFull);
+  EXPECT_LE(objects.size(), 2 + SharedObjects::kMaxPerScope) << "of all of its sessions";
 }
 
 }  // namespace

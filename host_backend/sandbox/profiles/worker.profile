@@ -28,7 +28,13 @@ recvmsg
 sendto
 recvfrom
 shutdown
-setsockopt
+# By option, at any level. Not SO_LINGER: whoever closes such a socket last may wait for its peer.
+setsockopt 1      # TCP_NODELAY
+setsockopt 4      # TCP_KEEPIDLE
+setsockopt 5      # TCP_KEEPINTVL
+setsockopt 6      # TCP_KEEPCNT
+setsockopt 9      # SO_KEEPALIVE
+setsockopt 20     # SO_RCVTIMEO
 getsockopt
 openat            # modules of the driver, /proc; what can be opened is Landlock's and the uid's matter
 access

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often somebody may have the event loop work for it: so many times at once, and so many each millisecond
+// from then on. What comes faster waits where it is, with the sender.
+#pragma once
+#include <algorithm>
+#include <chrono>
+
+namespace causeway::daemon {
+
+class Pace {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  Pace(double at_once, double per_ms) : at_once_(at_once), per_ms_(per_ms), left_(at_once) {}
+
+  // False: not now.
+  bool Take(Time now) {
+    const std::chrono::duration<double, std::milli> passed = now - looked_;
+    looked_ = now;
+    left_ = std::min(at_once_, left_ + per_ms_ * std::max(passed.count(), 0.0));
+    if (left_ < 1) return false;
+    left_ -= 1;
+    return true;
+  }
+
+ private:
+  const double at_once_, per_ms_;
+  double left_;
+  Time looked_ = std::chrono::steady_clock::now();
+};
+
+// Of the workers of one scope together: packets on their control sockets, and reads of what they print.
+struct WorkerPace : Pace {
+  static constexpr double kAtOnce = 512, kPerMs = 4;
+  WorkerPace() : Pace(kAtOnce, kPerMs) {}
+};
+
+}  // namespace causeway::daemon
