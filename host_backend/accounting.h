@@ -27,6 +27,7 @@ class Charge {
   ~Charge() { page_->Return(cell_, kind_, place_, bytes_); }
   Charge(const Charge&) = delete;
   Charge& operator=(const Charge&) = delete;
+  MemoryKind kind() const { return kind_; }
 
  private:
   AccountPage* const page_;

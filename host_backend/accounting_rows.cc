@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "host_backend/accounting.h"
+#include "host_backend/managed_copies.h"
 
 namespace causeway::host {
 namespace {
@@ -73,6 +74,9 @@ CUresult AllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t he
 
 CUresult Free(CUdeviceptr address) {
   TheAccounting().FreedFromPool(address);
+  std::unique_lock copies(ManagedCopies(), std::defer_lock);
+  const ChargeRef charge = TheAccounting().Find(ChargeSpace::kAddress, address);
+  if (charge != nullptr && charge->kind() == MemoryKind::kManaged) copies.lock();
   return GiveBack(ChargeSpace::kAddress, address, [&] { return ORIGINAL(cuMemFree_v2)(address); });
 }
 
@@ -301,6 +305,7 @@ CUresult GraphMemTrim(CUdevice device) {
 // ---- modules ----
 
 CUresult ModuleUnload(CUmodule module) {
+  const std::lock_guard copies(ManagedCopies());  // of its managed variables
   const Holding memory = TheAccounting().Take(ChargeSpace::kModule, KeyOf(module));
   const CUresult result =
       GiveBack(ChargeSpace::kImage, KeyOf(module), [&] { return ORIGINAL(cuModuleUnload)(module); });

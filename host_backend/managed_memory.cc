@@ -7,6 +7,7 @@
 // driver's typed copies look it up and refuse what is not wholly the driver's.
 #include <optional>
 
+#include "host_backend/managed_copies.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/known_values.h"
 #include "ivshmem_ring/managed_messages.h"
@@ -120,6 +121,7 @@ CUresult Serve_kWriteManaged(Session& session, Request& request) {
   Copy copy;
   CUresult result = TakeCopy(session, request, &copy);
   if (result != CUDA_SUCCESS) return result;
+  const std::shared_lock copies(ManagedCopies());
   const CopyStream stream(copy);
   result = stream.result();
   const std::byte* from = request.bulk.data();
@@ -137,6 +139,7 @@ CUresult Serve_kReadManaged(Session& session, Request& request) {
   Copy copy;
   CUresult result = TakeCopy(session, request, &copy);
   if (result != CUDA_SUCCESS) return result;
+  const std::shared_lock copies(ManagedCopies());
   const CopyStream stream(copy);
   result = stream.result();
   std::byte* to = request.bulk.data();

@@ -21,7 +21,7 @@ for file in host_backend/causeway host_backend/causewayd host_backend/causeway-w
   fi
 done
 cp -rL "$build/programs" "$work/build/"
-for folder in driver_tests hostile_tests; do
+for folder in driver_tests hostile_tests hostile_programs; do
   [ ! -d "$build/$folder" ] || cp -rL "$build/$folder" "$work/build/"
 done
 find "$work/build" -type f -perm -u+x -exec strip --strip-unneeded {} + 2> /dev/null || true

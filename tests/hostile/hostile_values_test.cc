@@ -266,10 +266,12 @@ TEST(HostileValues, UnknownLaunchAttributesAreRefused) {
 }
 
 // Whether a number is an address of the worker's: mapped there, and neither device memory nor the window.
+// Where nobody can read or write, nothing lies: the driver keeps such space for addresses of devices.
 bool IsPrivate(HostileGuest& guest, uint64_t number, uint64_t device, uint64_t device_bytes) {
   if (number < 4096 || number - device < device_bytes || number - guest.window() < guest.region_bytes())
     return false;
-  return guest.worker().MapAt(number).end != 0;
+  const Mapping mapping = guest.worker().MapAt(number);
+  return mapping.end != 0 && !mapping.permissions.starts_with("---");
 }
 
 TEST(HostileValues, AnswersHoldNoAddressOfTheWorker) {
@@ -297,7 +299,9 @@ TEST(HostileValues, AnswersHoldNoAddressOfTheWorker) {
   for (const Answer& answer : answers) {
     for (size_t at = 0; at + 8 <= answer.body.size(); ++at) {
       const auto number = answer.Get<uint64_t>(at);
-      EXPECT_FALSE(IsPrivate(guest, number, device, kBytes)) << std::hex << number;
+      EXPECT_FALSE(IsPrivate(guest, number, device, kBytes))
+          << std::hex << number << ' ' << guest.worker().MapAt(number).permissions << ' '
+          << guest.worker().MapAt(number).name;
     }
   }
   // Text: every hexadecimal number in it.
