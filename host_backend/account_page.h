@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processes of one VM (or one local user, or one TCP peer) hold, on a page that the daemon and its
-// workers share and no guest sees. Each worker has a cell that it alone writes; what the VM holds is the sum
-// of the cells, so a worker that dies in the middle of anything leaves nothing behind but its cell, which the
-// daemon clears. Only reserving must be alone, or two workers could share the last bytes: `reserving` names
-// the cell whose worker is at it, and the daemon opens it for one that died.
+// What the processes of one VM (or one local user, or one TCP peer) hold, on pages that the daemon and its
+// workers share and no guest sees. Each worker has a cell, a page of its own, that it alone can write: it
+// maps all others, and the daemon's page before them, through a descriptor that was opened for reading. So a
+// worker that was taken can say anything of itself and nothing of others. What the VM holds is the sum of the
+// cells, none of which counts for more than kMostOfCell, so that no sum overflows; a worker that dies leaves
+// nothing but its cell, which the daemon clears.
+//
+// Whether there is room is found out without a lock: a worker says in its cell what it asks for, then looks
+// at all others. Where there is room for all that is asked, it takes; where not, lower cells go first. A
+// worker that asks for ever keeps others of its VM from the last bytes below the limit, as one that takes
+// them does.
 #pragma once
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -25,18 +33,23 @@ inline constexpr uint32_t kAccountDevices = 16;  // different GPUs on one page
 inline constexpr uint32_t kAccountCells = 4096;  // sessions of one VM at once
 inline constexpr int kNoDevice = -1;             // memory of the host: not limited here
 
-struct AccountCell {
-  std::atomic<uint64_t> on_device[kAccountDevices];  // of all kinds; by place in AccountPage::device
+inline constexpr uint64_t kMostOfCell = uint64_t{1} << 44;
+inline constexpr size_t kAccountPageBytes = 4096;
+
+// Written by one worker, read by all of its VM as what an attacker may have written.
+struct alignas(kAccountPageBytes) AccountCell {
+  std::atomic<uint64_t> device[kAccountDevices];  // which device has this place: of its UUID's hash; 0: none
+  std::atomic<uint64_t> on_device[kAccountDevices];  // of all kinds
+  std::atomic<uint64_t> asked[kAccountDevices];      // and not taken yet
   std::atomic<uint64_t> by_kind[kMemoryKinds];
   std::atomic<uint64_t> refused;  // calls over the limit
-  uint64_t reserved[2];
 };
-static_assert(sizeof(AccountCell) == 192);
+static_assert(sizeof(AccountCell) == kAccountPageBytes);
 
 class AccountPage {
  public:
-  // A place for the device with that UUID, made on first use; kNoDevice when all are taken.
-  int PlaceOf(const char uuid[16]);
+  // The cell's place for the device with that UUID, made on first use; kNoDevice when all are taken.
+  int PlaceOf(uint32_t cell, const char uuid[16]);
 
   // False: the VM would hold more than its limit on that device. Partner: Return, of the same amounts.
   bool Take(uint32_t cell, MemoryKind kind, int place, uint64_t bytes);
@@ -47,9 +60,16 @@ class AccountPage {
   // A call of the session was refused for the limit.
   void CountRefusal(uint32_t cell) { cells_[cell].refused.fetch_add(1, std::memory_order_relaxed); }
 
-  // Of all cells.
-  uint64_t OnDevice(int place) const;
+  // Of all cells: on the device that has that place in `cell`, or that UUID; of that kind.
+  uint64_t OnDevice(uint32_t cell, int place) const;
+  uint64_t OnDevice(const char uuid[16]) const;
   uint64_t OfKind(MemoryKind kind) const;
+  uint64_t OnAllDevices() const;
+  uint64_t Refused() const;
+  // Of one.
+  uint64_t OfCell(uint32_t cell, const char uuid[16]) const;
+  uint64_t OfCell(uint32_t cell, MemoryKind kind) const;
+  uint64_t OfCell(uint32_t cell, int place) const;
 
   // The daemon's part.
   void Begin(uint64_t limit_bytes) { limit_bytes_.store(limit_bytes); }
@@ -61,18 +81,25 @@ class AccountPage {
   uint64_t limit_bytes() const { return limit_bytes_.load(std::memory_order_relaxed); }  // 0: none
 
  private:
-  bool BeginReserving(uint32_t cell);
+  struct Claims {
+    uint64_t held = 0;          // of all cells
+    uint64_t asked = 0;         // of other cells
+    uint64_t asked_before = 0;  // of lower ones
+  };
+  Claims ClaimsOn(uint64_t device, uint32_t cell) const;
+  uint32_t cell_count() const { return std::min(cell_count_.load(), kAccountCells); }
 
-  std::atomic<uint64_t> limit_bytes_;              // for each device
-  std::atomic<uint64_t> places_[kAccountDevices];  // 64 bits of the UUID's hash; 0: free
-  std::atomic<uint32_t> reserving_;                // cell + 1; 0: nobody
-  std::atomic<uint32_t> cell_count_;               // cells from here on were never opened
-  [[maybe_unused]] uint64_t padding_[6];
+  alignas(kAccountPageBytes) std::atomic<uint64_t> limit_bytes_;  // for each device
+  std::atomic<uint32_t> cell_count_;                              // cells from here on were never opened
   AccountCell cells_[kAccountCells];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(AccountPage) == (1 + kAccountCells) * kAccountPageBytes);
 
-// Maps the page behind a descriptor; null and *error where that fails. It stays mapped.
+// All of it, for the daemon, which can write everything. Null and *error where that fails. It stays mapped.
 AccountPage* MapAccountPage(int descriptor, std::string* error);
+// For a worker: all through `reading`, which was opened for nothing else, and its own cell through
+// `descriptor`.
+AccountPage* MapAccountPage(int descriptor, int reading, uint32_t cell, std::string* error);
 
 }  // namespace causeway

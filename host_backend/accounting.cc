@@ -17,8 +17,8 @@ namespace causeway::host {
 namespace {
 
 AccountPage* MapOwnPage() {
-  void* mapped =
-      mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* mapped = mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) std::abort();
   return static_cast<AccountPage*>(mapped);
 }
@@ -42,7 +42,8 @@ void Accounting::Attach(AccountPage* page, uint32_t cell) {
     CUuuid uuid{};
     const auto ask =
         driver.cuDeviceGetUuid_v2 != nullptr ? driver.cuDeviceGetUuid_v2 : driver.cuDeviceGetUuid;
-    if (ask != nullptr && ask(&uuid, device) == CUDA_SUCCESS) places_[device] = page->PlaceOf(uuid.bytes);
+    if (ask == nullptr || ask(&uuid, device) != CUDA_SUCCESS) uuid.bytes[0] = static_cast<char>(1 + device);
+    places_[device] = page->PlaceOf(cell, uuid.bytes);
   }
   page_ = page;
   cell_ = cell;
@@ -77,7 +78,7 @@ void Accounting::Refuse(int device, uint64_t bytes) {
       "(%llu MiB are held): the call gets CUDA_ERROR_OUT_OF_MEMORY; raise it in causewayd's configuration\n",
       getpid(), static_cast<unsigned long long>(bytes), device,
       static_cast<unsigned long long>(limit_bytes() >> 20),
-      static_cast<unsigned long long>(page_->OnDevice(Place(device)) >> 20));
+      static_cast<unsigned long long>(page_->OnDevice(cell_, Place(device)) >> 20));
 }
 
 void Accounting::Hold(ChargeSpace space, uint64_t key, ChargeRef charge, bool in_context) {
@@ -131,7 +132,7 @@ void Accounting::DropRange(ChargeSpace space, uint64_t first, uint64_t count) {
 
 uint64_t Accounting::OwnOnDevice(int device) const {
   const int place = Place(device);
-  return place < 0 ? 0 : page_->cell(cell_).on_device[place].load(std::memory_order_relaxed);
+  return page_->OfCell(cell_, place);
 }
 
 void Accounting::ContextBegins(CUcontext context) {
@@ -162,7 +163,7 @@ void Accounting::LimitInfo(CUdevice device, size_t* free, size_t* total) {
   const uint64_t limit = limit_bytes();
   if (limit == 0) return;
   Refresh();
-  const uint64_t held = page_->OnDevice(Place(device));
+  const uint64_t held = page_->OnDevice(cell_, Place(device));
   if (free != nullptr) *free = std::min<uint64_t>(*free, held < limit ? limit - held : 0);
   if (total != nullptr) *total = TotalBytes(*total);
 }

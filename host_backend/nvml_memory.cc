@@ -64,7 +64,7 @@ void NvmlHost::LimitMemory(nvml::DeviceHandle device, nvml::MemoryV2* memory) {
     return;
   char uuid[16];
   if (!ReadUuid(text, uuid)) return;
-  const uint64_t held = account_->OnDevice(account_->PlaceOf(uuid));
+  const uint64_t held = account_->OnDevice(uuid);
   memory->total = std::min<uint64_t>(memory->total, limit);
   memory->reserved = 0;
   memory->free = std::min<uint64_t>(memory->free, held < memory->total ? memory->total - held : 0);

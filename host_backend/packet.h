@@ -9,7 +9,7 @@
 
 namespace causeway {
 
-inline constexpr size_t kMaxPacketDescriptors = 5;
+inline constexpr size_t kMaxPacketDescriptors = 6;
 // As many as the kernel carries in one packet (SCM_MAX_FD): room for whatever a peer sends.
 inline constexpr size_t kMostDescriptors = 253;
 

@@ -24,16 +24,18 @@ bool ReceiveAssignment(int control, ReceivedAssignment* received) {
   } while (got < 0 && errno == EINTR);
   if (got != static_cast<ssize_t>(sizeof received->assignment)) return false;
   received->account_fd = fds[0];
-  std::copy(fds + 1, std::end(fds), received->fds);
-  return received->account_fd >= 0 && received->fds[0] >= 0;
+  received->account_reading_fd = fds[1];
+  std::copy(fds + 2, std::end(fds), received->fds);
+  return received->account_fd >= 0 && received->account_reading_fd >= 0 && received->fds[0] >= 0;
 }
 
 AccountPage* MapAccount(ReceivedAssignment* received, std::string* error) {
-  AccountPage* page = MapAccountPage(received->account_fd, error);
+  AccountPage* page = MapAccountPage(received->account_fd, received->account_reading_fd,
+                                     received->assignment.account_cell, error);
+  // Before the guest is looked at: with the first of them a worker could map the cells of others.
   close(std::exchange(received->account_fd, -1));
-  if (page == nullptr || received->assignment.account_cell < kAccountCells) return page;
-  *error = "the session was assigned an impossible cell of what its VM holds";
-  return nullptr;
+  close(std::exchange(received->account_reading_fd, -1));
+  return page;
 }
 
 int ClientSocket(const ReceivedAssignment& received) {

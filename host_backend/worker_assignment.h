@@ -12,7 +12,7 @@ namespace causeway::host {
 struct ReceivedAssignment {
   WorkerAssignment assignment{};
   int fds[4] = {-1, -1, -1, -1};  // of the session
-  int account_fd = -1;
+  int account_fd = -1, account_reading_fd = -1;
 };
 
 // False when the daemon has closed the control socket.

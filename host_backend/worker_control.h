@@ -6,10 +6,10 @@
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
-//   daemon -> worker  WorkerAssignment  + descriptors (account page, region, region to be read only, client
-//   socket)
-//                                       or (account page, tcp socket), and the session's FlightImage where
-//                                       has_flight
+//   daemon -> worker  WorkerAssignment  + descriptors (account page, the same to be read only, region, region
+//   to be read only, client socket)
+//                                       or (both of the account page, tcp socket), and the session's
+//                                       FlightImage where has_flight
 //   worker -> daemon  WorkerConfined    + a descriptor if has_listener; before it looks at any byte of the
 //   guest worker -> daemon  WorkerUsage       at most every 500 ms while serving, and only after calls worker
 //   -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by daemon -> worker  SharingReply

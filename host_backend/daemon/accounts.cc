@@ -2,6 +2,7 @@
 // Pages and cells.
 #include "host_backend/daemon/accounts.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,8 +23,14 @@ Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_b
     if (memory && ftruncate(memory.get(), sizeof(AccountPage)) == 0)
       page = MapAccountPage(memory.get(), &error);
     if (page == nullptr) return Error{"The session cannot be counted: " + error + "."};
+    const std::string path = "/proc/self/fd/" + std::to_string(memory.get());
+    UniqueFd reading(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!reading) {
+      munmap(page, sizeof(AccountPage));
+      return Error{"The session cannot be counted: " + error + "."};
+    }
     page->Begin(limit_bytes);
-    found = accounts_.try_emplace(scope, std::move(memory), page).first;
+    found = accounts_.try_emplace(scope, std::move(memory), std::move(reading), page).first;
     found->second.limit_bytes = limit_bytes;
   }
   Account& account = found->second;
@@ -34,7 +41,7 @@ Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_b
   account.taken[cell] = true;
   account.page->Open(cell);
   ++account.sessions;
-  return Seat{scope, cell, account.descriptor.get()};
+  return Seat{scope, cell, account.descriptor.get(), account.reading.get()};
 }
 
 void Accounts::Leave(const Seat& seat) {
@@ -50,8 +57,8 @@ MemoryBytes Accounts::Held(const Seat& seat) const {
   MemoryBytes bytes{};
   const auto found = accounts_.find(seat.scope);
   if (!seat.taken() || found == accounts_.end()) return bytes;
-  const AccountCell& cell = found->second.page->cell(seat.cell);
-  for (uint32_t kind = 0; kind < kMemoryKinds; ++kind) bytes[kind] = cell.by_kind[kind].load();
+  for (uint32_t kind = 0; kind < kMemoryKinds; ++kind)
+    bytes[kind] = found->second.page->OfCell(seat.cell, MemoryKind(kind));
   return bytes;
 }
 
@@ -60,8 +67,7 @@ uint64_t Accounts::OnDevice(const Seat& seat, const std::array<uint8_t, 16>& uui
   if (!seat.taken() || found == accounts_.end()) return 0;
   char bytes[16];
   std::copy(uuid.begin(), uuid.end(), bytes);
-  const int place = found->second.page->PlaceOf(bytes);
-  return place < 0 ? 0 : found->second.page->cell(seat.cell).on_device[place].load();
+  return found->second.page->OfCell(seat.cell, bytes);
 }
 
 uint64_t Accounts::LimitOf(const Seat& seat) const {
@@ -75,10 +81,8 @@ std::vector<AccountStatus> Accounts::Status() const {
     AccountStatus status{scope, account.sessions, account.limit_bytes, {}, 0, 0};
     for (uint32_t kind = 0; kind < kMemoryKinds; ++kind)
       status.bytes[kind] = account.page->OfKind(MemoryKind(kind));
-    for (uint32_t place = 0; place < kAccountDevices; ++place)
-      status.gpu_bytes += account.page->OnDevice(int(place));
-    for (uint32_t cell = 0; cell < account.taken.size(); ++cell)
-      status.refused += account.page->cell(cell).refused.load();
+    status.gpu_bytes = account.page->OnAllDevices();
+    status.refused = account.page->Refused();
     all.push_back(std::move(status));
   }
   return all;

@@ -27,11 +27,12 @@ struct AccountStatus {
 
 class Accounts {
  public:
-  // A worker's place; the descriptor stays this object's.
+  // A worker's place; the descriptors stay this object's.
   struct Seat {
     std::string scope;
     uint32_t cell = 0;
     int descriptor = -1;
+    int reading = -1;  // the same file, opened for nothing else
     bool taken() const { return descriptor >= 0; }
   };
 
@@ -48,13 +49,15 @@ class Accounts {
 
  private:
   struct Account {
-    Account(UniqueFd memory, AccountPage* mapped) : descriptor(std::move(memory)), page(mapped) {}
+    Account(UniqueFd memory, UniqueFd read, AccountPage* mapped)
+        : descriptor(std::move(memory)), reading(std::move(read)), page(mapped) {}
     Account(Account&&) = delete;
     ~Account();
     UniqueFd descriptor;
+    UniqueFd reading;
     AccountPage* page;
-    std::vector<bool> taken;   // cells
-    uint64_t limit_bytes = 0;  // the page's own is for the workers, who can write it
+    std::vector<bool> taken;  // cells
+    uint64_t limit_bytes = 0;
     uint32_t sessions = 0;
   };
   std::map<std::string, Account> accounts_;

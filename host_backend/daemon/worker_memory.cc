@@ -31,6 +31,7 @@ void WorkerPool::OnMemoryRound(const MemoryRound& round) {
     uint64_t bytes = 0;
     Entry* largest = nullptr;  // of what no call asked for by size
     uint64_t unasked = 0;
+    bool lies = false;
   };
   std::map<std::pair<std::string, DeviceUuid>, Held> scopes;
   bool any = false, listed = false;
@@ -57,9 +58,13 @@ void WorkerPool::OnMemoryRound(const MemoryRound& round) {
       const uint64_t counted = accounts_.OnDevice(entry.seat, device);
       const uint64_t taken = at->second > start ? at->second - start : 0;
       Held& held = scopes[{entry.scope, device}];
-      held.bytes += std::max(taken, counted);
-      const uint64_t unasked = taken > counted ? taken - counted : 0;
-      if (held.largest != nullptr && unasked <= held.unasked) continue;
+      // What it holds is NVML's word; what it says of itself decides at most which session of its scope ends,
+      // and one that says more than its scope may hold has said it of itself.
+      held.bytes += taken;
+      const bool lies = counted > accounts_.LimitOf(entry.seat);
+      const uint64_t unasked = lies ? taken : taken - std::min(taken, counted);
+      if (held.largest != nullptr && std::pair(held.lies, held.unasked) >= std::pair(lies, unasked)) continue;
+      held.lies = lies;
       held.largest = &entry;
       held.unasked = unasked;
     }

@@ -213,7 +213,7 @@ void WorkerPool::HandOver(Entry& entry) {
   entry.process->SetScope(peer.scope, user.value());
   entry.process->SetLog(peer.log);
   entry.process->SetPace(peer.pace);
-  entry.process->SetAccount(entry.seat.descriptor, entry.seat.cell);
+  entry.process->SetAccount(entry.seat.descriptor, entry.seat.reading, entry.seat.cell);
   entry.client->OnWorker(*entry.process);
   WantMemoryWatch();
 }

@@ -182,8 +182,9 @@ WorkerProcess::~WorkerProcess() {
   }
 }
 
-void WorkerProcess::SetAccount(int descriptor, uint32_t cell) {
+void WorkerProcess::SetAccount(int descriptor, int reading, uint32_t cell) {
   account_ = descriptor;
+  account_reading_ = reading;
   account_cell_ = cell;
 }
 
@@ -198,7 +199,7 @@ bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector
   complete.account_cell = account_cell_;
   complete.user = user_;
   complete.group = user_ != 0 ? DeviceGroup() : 0;
-  std::vector<int> all = {account_};
+  std::vector<int> all = {account_, account_reading_};
   all.insert(all.end(), descriptors.begin(), descriptors.end());
   if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;
   state_ = State::kAssigned;

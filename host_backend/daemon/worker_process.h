@@ -77,7 +77,7 @@ class WorkerProcess {
   // How often it may have the daemon work, together with others of its scope. Before Assign.
   void SetPace(std::shared_ptr<Pace> pace) { pace_ = std::move(pace); }
   // What the session's memory is counted on. Before Assign.
-  void SetAccount(int descriptor, uint32_t cell);
+  void SetAccount(int descriptor, int reading, uint32_t cell);
   // The scope that it will serve, and the user that it becomes for that (0: it stays what it is). Before
   // Assign.
   void SetScope(const std::string& scope, uint32_t user);
@@ -123,7 +123,7 @@ class WorkerProcess {
   pid_t pid_ = -1;
   State state_ = State::kStarting;
   bool assigned_ = false;
-  int account_ = -1;  // the daemon's own
+  int account_ = -1, account_reading_ = -1;  // the daemon's own
   uint32_t account_cell_ = 0;
   uint32_t user_ = 0;
   std::string cache_link_;

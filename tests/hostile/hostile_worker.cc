@@ -312,16 +312,16 @@ int Serve(int control) {
   if (ReceivePacket(control, &assignment, sizeof assignment, descriptors) != ssize_t(sizeof assignment))
     return 0;
   auto* base = static_cast<char*>(
-      mmap(nullptr, assignment.region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptors[1], 0));
+      mmap(nullptr, assignment.region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptors[2], 0));
   if (base == MAP_FAILED) return 2;
   auto* host = reinterpret_cast<HostControl*>(base + SlotOffset(assignment.slot) + kHostControlOffset);
   std::atomic_ref<uint64_t>(host->ready.value).store(1, std::memory_order_release);
   auto* page = reinterpret_cast<WordsPage*>(base + FirstSliceOffset(SlotCount(assignment.region_bytes)));
   const bool hostile = page->words != Words::kNone;
-  HostileWorker(control, descriptors[3], page).Say();
+  HostileWorker(control, descriptors[4], page).Say();
   std::atomic_ref<uint32_t>(page->ended).store(1, std::memory_order_release);
   while (hostile) pause();
-  pollfd ends[2] = {{control, POLLIN, 0}, {descriptors[3], POLLIN | POLLRDHUP, 0}};
+  pollfd ends[2] = {{control, POLLIN, 0}, {descriptors[4], POLLIN | POLLRDHUP, 0}};
   poll(ends, 2, -1);
   return 0;
 }

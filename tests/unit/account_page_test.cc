@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <random>
 #include <thread>
 #include <vector>
@@ -26,7 +27,7 @@ class AccountPageTest : public ::testing::Test {
   AccountPageTest()
       : page_(static_cast<AccountPage*>(
             mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
-    place_ = page_->PlaceOf(kGpu);
+    for (uint32_t cell = 0; cell < 8; ++cell) place_ = page_->PlaceOf(cell, kGpu);
   }
   ~AccountPageTest() override { munmap(page_, sizeof(AccountPage)); }
 
@@ -54,14 +55,14 @@ class AccountPageTest : public ::testing::Test {
 };
 
 TEST_F(AccountPageTest, DevicesHaveOnePlaceEach) {
-  EXPECT_EQ(page_->PlaceOf(kGpu), place_);
+  EXPECT_EQ(page_->PlaceOf(0, kGpu), place_);
   char other[16] = {};
   for (uint32_t i = 1; i < kAccountDevices; ++i) {
     other[3] = static_cast<char>(i);
-    EXPECT_EQ(page_->PlaceOf(other), static_cast<int>(i));
+    EXPECT_EQ(page_->PlaceOf(0, other), static_cast<int>(i));
   }
   other[3] = 99;
-  EXPECT_EQ(page_->PlaceOf(other), kNoDevice);
+  EXPECT_EQ(page_->PlaceOf(0, other), kNoDevice);
 }
 
 TEST_F(AccountPageTest, TheLimitIsReachedAndNotPassed) {
@@ -84,7 +85,7 @@ TEST_F(AccountPageTest, ExactAfterAMillionOperationsOfManyThreads) {
   std::atomic<bool> stop{false};
   std::thread watcher([&] {
     while (!stop) {
-      EXPECT_LE(page_->OnDevice(place_), 64 * kMib);
+      EXPECT_LE(page_->OnDevice(0, place_), 64 * kMib);
       usleep(50);
     }
   });
@@ -94,7 +95,7 @@ TEST_F(AccountPageTest, ExactAfterAMillionOperationsOfManyThreads) {
   for (auto& thread : threads) thread.join();
   stop = true;
   watcher.join();
-  EXPECT_EQ(page_->OnDevice(place_), 0u);
+  EXPECT_EQ(page_->OnDevice(0, place_), 0u);
   EXPECT_EQ(Sum(), 0u);
 }
 
@@ -113,7 +114,8 @@ TEST_F(AccountPageTest, KilledWorkersLeaveNothing) {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     page_->Close(1);
-    EXPECT_EQ(page_->OnDevice(place_), 0u);
+    page_->PlaceOf(1, kGpu);
+    EXPECT_EQ(page_->OnDevice(0, place_), 0u);
     EXPECT_EQ(Sum(), 0u);
     ASSERT_TRUE(page_->Take(0, MemoryKind::kDevice, place_, 64 * kMib)) << "round " << round;
     page_->Return(0, MemoryKind::kDevice, place_, 64 * kMib);
@@ -128,23 +130,75 @@ TEST(AccountsTest, SeatsAreTakenAndGivenBack) {
   EXPECT_EQ(first.value().descriptor, second.value().descriptor);
   EXPECT_NE(first.value().descriptor, other.value().descriptor);
   EXPECT_NE(first.value().cell, second.value().cell);
-  std::string error;
-  AccountPage* page = MapAccountPage(first.value().descriptor, &error);  // as a worker
-  ASSERT_NE(page, nullptr) << error;
-  const int place = page->PlaceOf(kGpu);
-  EXPECT_TRUE(page->Take(first.value().cell, MemoryKind::kDevice, place, 5 * kMib));
-  EXPECT_FALSE(page->Take(second.value().cell, MemoryKind::kDevice, place, 5 * kMib));
-  page->CountRefusal(second.value().cell);
+  const auto map = [](const daemon::Accounts::Seat& seat) {  // as its worker
+    std::string error;
+    AccountPage* page = MapAccountPage(seat.descriptor, seat.reading, seat.cell, &error);
+    EXPECT_NE(page, nullptr) << error;
+    return page;
+  };
+  AccountPage* one = map(first.value());
+  AccountPage* two = map(second.value());
+  const uint32_t one_cell = first.value().cell, two_cell = second.value().cell;
+  const int place = one->PlaceOf(one_cell, kGpu);
+  two->PlaceOf(two_cell, "another GPU....");
+  const int other_place = two->PlaceOf(two_cell, kGpu);
+  EXPECT_NE(place, other_place) << "each has places of its own";
+  EXPECT_TRUE(one->Take(one_cell, MemoryKind::kDevice, place, 5 * kMib));
+  EXPECT_FALSE(two->Take(two_cell, MemoryKind::kDevice, other_place, 5 * kMib));
+  two->CountRefusal(two_cell);
   EXPECT_EQ(accounts.Held(first.value())[0], 5 * kMib);
   EXPECT_EQ(accounts.Status().size(), 2u);
   EXPECT_EQ(accounts.Status()[0].bytes[0], 5 * kMib);
   EXPECT_EQ(accounts.Status()[0].refused, 1u);
   accounts.Leave(first.value());
-  EXPECT_TRUE(page->Take(second.value().cell, MemoryKind::kDevice, place, 5 * kMib));
+  EXPECT_TRUE(two->Take(two_cell, MemoryKind::kDevice, other_place, 5 * kMib));
   accounts.Leave(second.value());
   accounts.Leave(other.value());
   EXPECT_TRUE(accounts.Status().empty());
-  munmap(page, sizeof(AccountPage));
+  munmap(one, sizeof(AccountPage));
+  munmap(two, sizeof(AccountPage));
+}
+
+// What a taken worker writes into its cell, which is all that it can write.
+TEST(AccountsTest, ACellSaysNothingOfOthers) {
+  constexpr uint64_t kLimit = 8 * kMib;
+  daemon::Accounts accounts;
+  const auto honest = accounts.Join("vm:a", kLimit), taken = accounts.Join("vm:a", kLimit);
+  const auto other = accounts.Join("vm:b", kLimit);
+  std::string error;
+  AccountPage* own =
+      MapAccountPage(taken.value().descriptor, taken.value().reading, taken.value().cell, &error);
+  AccountPage* sibling =
+      MapAccountPage(honest.value().descriptor, honest.value().reading, honest.value().cell, &error);
+  const uint32_t cell = honest.value().cell;
+  const int place = sibling->PlaceOf(cell, kGpu);
+  ASSERT_TRUE(sibling->Take(cell, MemoryKind::kDevice, place, kMib));
+  const size_t own_at = (1 + taken.value().cell) * kAccountPageBytes;
+  for (size_t at = 0; at < 8 * kAccountPageBytes; at += kAccountPageBytes) {
+    char* page = reinterpret_cast<char*>(own) + at;
+    EXPECT_EQ(mprotect(page, kAccountPageBytes, PROT_READ | PROT_WRITE) == 0, at == own_at) << at;
+  }
+  for (const int value : {0x00, 0x7f, 0x80, 0xff}) {
+    std::memset(static_cast<void*>(reinterpret_cast<char*>(own) + own_at), value, kAccountPageBytes);
+    own->PlaceOf(taken.value().cell, kGpu);
+    const daemon::AccountStatus status = accounts.Status()[0];
+    EXPECT_GE(status.bytes[0], kMib);
+    EXPECT_LE(status.bytes[0], kMib + kMostOfCell);
+    EXPECT_LE(status.gpu_bytes, kMib + kAccountDevices * kMostOfCell);
+    EXPECT_EQ(status.limit_bytes, kLimit);
+    EXPECT_EQ(sibling->limit_bytes(), kLimit);
+    EXPECT_EQ(accounts.Held(honest.value())[0], kMib);
+    EXPECT_EQ(accounts.Status()[1].gpu_bytes, 0u) << "another scope";
+  }
+  // It claims all that is left: others get what they would if it held that.
+  std::memset(static_cast<void*>(reinterpret_cast<char*>(own) + own_at), 0, kAccountPageBytes);
+  const int its_place = own->PlaceOf(taken.value().cell, kGpu);
+  EXPECT_TRUE(own->Take(taken.value().cell, MemoryKind::kDevice, its_place, 7 * kMib));
+  EXPECT_FALSE(sibling->Take(cell, MemoryKind::kDevice, place, 1));
+  own->Return(taken.value().cell, MemoryKind::kDevice, its_place, 7 * kMib);
+  EXPECT_TRUE(sibling->Take(cell, MemoryKind::kDevice, place, 7 * kMib));
+  munmap(own, sizeof(AccountPage));
+  munmap(sibling, sizeof(AccountPage));
 }
 
 }  // namespace

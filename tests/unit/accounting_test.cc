@@ -153,7 +153,7 @@ class AccountingTest : public ::testing::Test {
     page_->Open(3);
     TheAccounting().Attach(page_, 3);
   }
-  uint64_t Held() const { return page_->OnDevice(0); }
+  uint64_t Held() const { return page_->OnDevice(3, 0); }
 
   AccountPage* page_;  // stays: what one test leaves to be counted is the next one's no more
 };

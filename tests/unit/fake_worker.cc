@@ -27,8 +27,9 @@ using namespace causeway;
 
 struct Received {
   WorkerAssignment assignment{};
-  int descriptors[kMaxPacketDescriptors] = {-1, -1, -1, -1, -1};  // account page, then the session's
-  int session(int index) const { return descriptors[1 + index]; }
+  int descriptors[kMaxPacketDescriptors] = {-1, -1, -1,
+                                            -1, -1, -1};  // two of the account page, the session's
+  int session(int index) const { return descriptors[2 + index]; }
 };
 
 bool Receive(int control, Received& received) {
@@ -52,15 +53,15 @@ void SendReady(int control, const std::string& mode) {
 // page.
 void SendUsage(int control, const Received& received, const std::string& mode) {
   std::string error;
-  AccountPage* page = MapAccountPage(received.descriptors[0], &error);
-  if (page == nullptr) std::exit(2);
   const uint32_t cell = received.assignment.account_cell;
+  AccountPage* page = MapAccountPage(received.descriptors[0], received.descriptors[1], cell, &error);
+  if (page == nullptr) std::exit(2);
   const bool compatible = (personality(0xffffffff) & ADDR_COMPAT_LAYOUT) != 0;
   // Another folder than the daemon's own choice would be the guest's.
   const char* cache = std::getenv("CUDA_CACHE_PATH");
   const bool told =
       (cache != nullptr && std::strcmp(cache, "/etc") == 0) || std::getenv("CUDA_MODULE_LOADING") != nullptr;
-  page->Add(cell, MemoryKind::kDevice, page->PlaceOf("0123456789abcde"), compatible ? 1 : 0);
+  page->Add(cell, MemoryKind::kDevice, page->PlaceOf(cell, "0123456789abcde"), compatible ? 1 : 0);
   page->Add(cell, MemoryKind::kPinned, kNoDevice, told ? 1 : 0);
   const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   WorkerUsage usage{};
