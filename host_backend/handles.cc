@@ -2,19 +2,28 @@
 // Handle table of a worker.
 #include "host_backend/handles.h"
 
+#include <cstdlib>
+#include <new>
+
 namespace causeway::host {
 
 HandleTable::HandleTable() = default;
 
 HandleTable::~HandleTable() {
-  for (auto& chunk : chunks_) delete[] chunk.load();
+  for (auto& chunk : chunks_) {
+    if (Entry* entries = chunk.load()) std::free(entries);  // most are not there
+  }
 }
 
 bool HandleTable::Bind(HandleKind kind, WireHandle wire, void* value, WireHandle parent) {
   if (WireKind(wire) != kind || kind >= HandleKind::kCount || WireIndex(wire) >= kMaxHandles) return false;
   const std::lock_guard lock(mutex_);
   auto& chunk = chunks_[WireIndex(wire) / kChunk];
-  if (chunk.load() == nullptr) chunk.store(new Entry[kChunk], std::memory_order_release);
+  if (chunk.load() == nullptr) {
+    void* zeros = std::calloc(kChunk, sizeof(Entry));  // as good as entries that are bound to nothing
+    if (zeros == nullptr) throw std::bad_alloc();
+    chunk.store(static_cast<Entry*>(zeros), std::memory_order_release);
+  }
   Entry* entry = At(WireIndex(wire));
   if (const WireHandle old = entry->wire.load()) UnbindLocked(old);
   entry->value.store(value, std::memory_order_relaxed);

@@ -47,7 +47,7 @@ class HandleTable {
     std::atomic<WireHandle> wire{0};
     std::atomic<void*> value{nullptr};
   };
-  static constexpr uint32_t kChunk = 4096;
+  static constexpr uint32_t kChunk = 1024;
   static constexpr uint32_t kChunks = kMaxHandles / kChunk;
   Entry* At(uint32_t index) const {
     if (index >= kMaxHandles) return nullptr;

@@ -5,8 +5,11 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +42,17 @@ struct FrameHeader {
   FrameKind kind;
 };
 static_assert(sizeof(FrameHeader) == 16);
+
+// One of kBulkBuffers, all zero; of those pages that are never touched there is no memory.
+struct FreeBulk {
+  void operator()(std::byte* bytes) const { std::free(bytes); }
+};
+using BulkMemory = std::unique_ptr<std::byte[], FreeBulk>;
+inline BulkMemory MakeBulk() {
+  BulkMemory bulk(static_cast<std::byte*>(std::calloc(1, kBulkBytes)));
+  if (bulk == nullptr) throw std::bad_alloc();
+  return bulk;
+}
 
 // One stream socket. Any thread may send; one thread reads.
 class TcpConnection {

@@ -245,7 +245,7 @@ bool TcpServer::ReadBulk(const FrameHeader& frame, const RecordHeader& header, M
     std::this_thread::yield();  // partner: PublishReply()
   if (bulk_state_[index].exchange(BulkState::kLent) != BulkState::kFree)
     return Corrupt("bulk buffer lent twice");
-  if (bulk_[index] == nullptr) bulk_[index] = std::make_unique<std::byte[]>(kBulkBytes);
+  if (bulk_[index] == nullptr) bulk_[index] = MakeBulk();
   message->has_bulk = true;
   message->bulk_index = index;
   message->bulk_bytes = header.bulk_bytes;

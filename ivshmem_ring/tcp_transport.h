@@ -72,7 +72,7 @@ class TcpClient final : public ClientTransport {
   std::atomic<uint64_t> async_error_{0};
   std::unique_ptr<Channel> channels_[kChannelCount];
   std::mutex bulk_mutex_;
-  std::unique_ptr<std::byte[]> bulk_[kBulkBuffers];
+  BulkMemory bulk_[kBulkBuffers];
   std::atomic<bool> lost_{false};
   std::mutex loss_mutex_;
   std::string loss_;
@@ -121,7 +121,7 @@ class TcpServer final : public ServerTransport {
   FlightRecorder flight_;
   std::unique_ptr<Link> main_;
   std::unique_ptr<Link> channels_[kChannelCount];
-  std::unique_ptr<std::byte[]> bulk_[kBulkBuffers];
+  BulkMemory bulk_[kBulkBuffers];
   // A buffer goes free -> lent (the reader) -> replying (the link's thread) -> free, when its reply is sent.
   enum class BulkState { kFree, kLent, kReplying };
   std::atomic<BulkState> bulk_state_[kBulkBuffers]{};

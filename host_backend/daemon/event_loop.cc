@@ -115,7 +115,8 @@ void EventLoop::Run(const std::function<bool()>& done) {
     const auto busy = ProcessorTime();
     for (int i = 0; i < count; ++i) {
       // A handler that ran before may have ended this watch; the copy keeps a handler alive that ends itself.
-      const auto found = watches_.find(events[i].data.u64);
+      const WatchId id = events[i].data.u64;  // a copy: the kernel's structure is packed
+      const auto found = watches_.find(id);
       if (found == watches_.end()) continue;
       const auto handler = found->second;
       (*handler)(events[i].events);

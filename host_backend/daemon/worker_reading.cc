@@ -28,6 +28,8 @@ template <class... Readers>
 struct Overloaded : Readers... {
   using Readers::operator()...;
 };
+template <class... Functions>
+Overloaded(Functions...) -> Overloaded<Functions...>;  // for clang before 17
 
 // Letters of other languages have no place in what a worker prints, and some bytes command terminals.
 std::string Printable(std::string_view text) {
