@@ -37,6 +37,9 @@ Registry<CUuserObject, UserHandle>& UserHandles() {
 bool IsCount(unsigned count) {
   return count != 0 && count <= INT_MAX;
 }
+// References are kept one by one here: of so many at once the real driver has no trouble, this one would take
+// all memory.
+constexpr unsigned kMostAtOnce = 1u << 20;
 
 // Takes `count` of the references away; they end with *taken.
 bool Take(std::vector<std::shared_ptr<UserObject>>* from, const std::shared_ptr<UserObject>& object,
@@ -81,6 +84,7 @@ CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destro
         !IsCount(initialRefcount)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    if (initialRefcount > kMostAtOnce) return CUDA_ERROR_OUT_OF_MEMORY;
     auto object = std::make_shared<UserObject>();
     object->destroy = destroy;
     object->data = ptr;
@@ -94,6 +98,7 @@ CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destro
 
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
   return OnUserObject(__func__, object, count, [&](UserHandle& handle, const auto& found, auto*) -> CUresult {
+    if (count > kMostAtOnce) return CUDA_ERROR_OUT_OF_MEMORY;
     handle.owned.insert(handle.owned.end(), count, found);
     return CUDA_SUCCESS;
   });

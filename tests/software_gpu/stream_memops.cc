@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/software_gpu/config.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/graph_operations.h"
@@ -36,9 +37,14 @@ bool IsSatisfied(Word seen, Word wanted, unsigned condition) {
 template <typename Word>
 void WaitForWord(uint64_t address, Word wanted, unsigned condition) {
   auto* word = reinterpret_cast<Word*>(address);
+  const uint64_t most_ms = GetConfig().word_wait_ms;
+  const auto begin = std::chrono::steady_clock::now();
   // A fault elsewhere ends the wait: nobody may be left who would write the word.
   while (!IsSatisfied(std::atomic_ref<Word>(*word).load(std::memory_order_acquire), wanted, condition)) {
     if (StickyError() != CUDA_SUCCESS) return;
+    if (most_ms != 0 && std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(most_ms))
+      return RaiseFault(CUDA_ERROR_LAUNCH_TIMEOUT,
+                        "a wait for a word took longer than SOFTWARE_GPU_WORD_WAIT_MS allows");
     std::this_thread::sleep_for(kPollInterval);
   }
 }
