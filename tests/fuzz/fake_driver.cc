@@ -5,9 +5,11 @@
 
 #include <stdio.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "host_backend/accounting.h"
@@ -25,6 +27,13 @@ struct Object {
   uintptr_t parent;
 };
 std::unordered_map<uintptr_t, Object> objects;  // by value; values are never used twice
+// A table that one input has made large would be cleared whole after each that follows.
+void ClearObjects() {
+  constexpr size_t kLarge = 256;
+  if (objects.bucket_count() > kLarge)
+    std::unordered_map<uintptr_t, Object>().swap(objects);  // = {} would keep it
+  if (!objects.empty()) objects.clear();
+}
 uintptr_t last_object = 0x1000;
 uint64_t random_state = 1;
 uint64_t calls = 0;
@@ -213,7 +222,8 @@ template <class T, class Owner>
 CUresult Enumerate(T* list, unsigned count, Owner owner) {
   RequireLive("enumerate", kKindOf<Owner>, reinterpret_cast<uintptr_t>(owner));
   const auto value = reinterpret_cast<uintptr_t>(owner);
-  for (unsigned i = 0; i < count; ++i)
+  constexpr unsigned kFunctions = 48;  // that it has
+  for (unsigned i = 0; i < std::min(count, kFunctions); ++i)
     list[i] = reinterpret_cast<T>(Create(HandleKind::kFunction, OwnerOf(HandleKind::kFunction, value)));
   return CUDA_SUCCESS;
 }
@@ -357,7 +367,7 @@ void InstallFakeDriver() {
 }
 
 void ResetFakeDriver(uint64_t seed) {
-  objects.clear();
+  ClearObjects();
   current_context = 0;
   random_state = seed;
   last_object = 0x1000;
@@ -365,9 +375,10 @@ void ResetFakeDriver(uint64_t seed) {
 }
 
 void EndFakeObjects() {
-  for (const auto& [value, object] : std::unordered_map(std::move(user_objects))) object.destroy(object.data);
-  user_objects.clear();
-  objects.clear();
+  if (!user_objects.empty()) {
+    for (const auto& [value, object] : std::exchange(user_objects, {})) object.destroy(object.data);
+  }
+  ClearObjects();
   ResetFakeMemory();
 }
 

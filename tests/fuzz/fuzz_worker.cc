@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -24,12 +25,13 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
 #include "tests/fuzz/script.h"
+#include "tests/fuzz/thread_pool.h"
 
 namespace causeway::fuzz {
 namespace {
 
-constexpr auto kForAMessage = std::chrono::seconds(2);  // then the session is stopped; what keeps it after
-                                                        // that is a hang, which -timeout finds
+constexpr auto kForAMessage = std::chrono::milliseconds(100);  // then the session is stopped; what keeps it
+                                                               // after that is a hang, which -timeout finds
 constexpr uint32_t kLinks = kScriptChannels + 1;
 
 bool LeftOut(const Message& message) {
@@ -58,12 +60,11 @@ class ScriptTransport : public ServerTransport {
   // Until the session has served all of it, or stopped. False: it took too long.
   bool AwaitEnd() {
     std::unique_lock lock(mutex_);
-    size_t seen = served_;
-    while (!stopped_ && served_ < order_.size()) {
-      if (changed_.wait_for(lock, kForAMessage) == std::cv_status::timeout && seen == served_) return false;
-      seen = served_;
+    for (size_t seen = 0;; seen = served_) {
+      if (changed_.wait_for(lock, kForAMessage, [&] { return stopped_ || served_ >= order_.size(); }))
+        return true;
+      if (seen == served_) return false;
     }
-    return true;
   }
 
   ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override {
@@ -107,11 +108,13 @@ class ScriptTransport : public ServerTransport {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
     changed_.notify_all();
+    for (Link& link : links_) link.due.notify_all();
   }
   const char* CorruptReason() const override { return "none"; }
 
  private:
   struct Link {
+    std::condition_variable due;  // its next message; one thread waits
     std::vector<const Message*> waiting;
     size_t next = 0;
     const Message* current = nullptr;
@@ -133,9 +136,9 @@ class ScriptTransport : public ServerTransport {
 
   ReceiveStatus Receive(uint8_t index, std::span<const std::byte>* record) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopped_ || IsDue(index); });
-    if (stopped_) return ReceiveStatus::kStopped;
     Link& link = links_[index];
+    link.due.wait(lock, [&] { return stopped_ || IsDue(index); });
+    if (stopped_) return ReceiveStatus::kStopped;
     const Message& message = *link.waiting[link.next++];
     ++given_;
     const bool posted = index == kMainScriptLink;
@@ -161,13 +164,23 @@ class ScriptTransport : public ServerTransport {
     places_.Fill(std::span(bulk).first(message.bulk.size()));
     link.lent.push_back(bulk.size());
     *record = link.record;
-    changed_.notify_all();
+    WakeNext();
     return ReceiveStatus::kRecord;
   }
   void Served() {
     const std::lock_guard lock(mutex_);
     ++served_;
-    changed_.notify_all();
+    if (served_ == order_.size()) changed_.notify_all();
+    WakeNext();
+  }
+  // Whose turn it is now; waking all of them each time is most of an execution. The caller holds the mutex.
+  void WakeNext() {
+    if (given_ < prefix_.in_order && given_ < order_.size()) {
+      if (served_ == given_) links_[order_[given_]].due.notify_one();
+    } else if (given_ >= prefix_.in_order && !racing_) {
+      racing_ = true;
+      for (Link& link : links_) link.due.notify_one();
+    }
   }
 
   const ScriptPrefix prefix_;
@@ -175,8 +188,9 @@ class ScriptTransport : public ServerTransport {
   std::vector<uint8_t> order_;
   Link links_[kLinks];
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // all served, or stopped
   size_t given_ = 0, served_ = 0;
+  bool racing_ = false;  // the links' threads wait for none of the others
   bool stopped_ = false;
 };
 
@@ -185,9 +199,22 @@ const char* DriverPath() {
   return path != nullptr ? path : CAUSEWAY_FUZZ_DRIVER_PATH;
 }
 
-// Kernels of the corpus wait for words that nobody may write here.
+// A new thread has no context.
+std::atomic<host::Session*> session_of_threads{nullptr};
+[[maybe_unused]] void ThreadBegins() {
+  host::Session* session = session_of_threads.load();
+  if (session != nullptr) host::EnterCallerState(*session, RecordHeader{});
+}
+
+// Kernels and streams of the corpus wait for words that nobody may write here. The end of a worker's process
+// ends such waits; here they end by themselves.
 void OpenDriver() {
   setenv("SOFTWARE_GPU_LAUNCH_TURNS", "20", 0);
+  setenv("SOFTWARE_GPU_WORD_WAIT_MS", "3", 0);
+  setenv("CAUSEWAY_LANES", "4", 0);  // also where there are few processors
+#ifdef CAUSEWAY_KEPT_THREADS
+  SetThreadBegins(ThreadBegins);
+#endif
   std::string error;
   host::Driver& driver = host::TheDriver();
   if (!driver.Open(DriverPath(), &error) || driver.cuInit(0) != CUDA_SUCCESS) {
@@ -236,12 +263,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto owned = std::make_unique<ScriptTransport>(script, prefix, places);
     ScriptTransport& transport = *owned;
     causeway::host::Session session(std::move(owned), TheRegion().view());
+    session_of_threads.store(&session);
     session.OpenChannel(0);
     session.OpenChannel(1);
     std::thread dispatcher([&] { session.Serve(); });
     transport.AwaitEnd();
     session.Stop();
     dispatcher.join();
+    session_of_threads.store(nullptr);
   }
   EndContexts();
   Renew(causeway::host::TheHostNodes());

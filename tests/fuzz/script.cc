@@ -21,6 +21,7 @@ ScriptPrefix ReadPrefix(std::span<const uint8_t> input) {
 
 std::vector<Message> ParseScript(std::span<const uint8_t> input) {
   std::vector<Message> script;
+  script.reserve(16);
   input = input.subspan(std::min(input.size(), kScriptPrefix));
   while (input.size() >= sizeof(MessageHead) && script.size() < kMostMessages) {
     Message message;
@@ -38,6 +39,7 @@ std::vector<Message> ParseScript(std::span<const uint8_t> input) {
     head.bulk_bytes = std::min(head.bulk_bytes, kMostScriptBulk);
     head.bulk_given =
         static_cast<uint16_t>(std::min<size_t>({head.bulk_given, head.bulk_bytes, input.size()}));
+    head.bulk_bytes = std::min(head.bulk_bytes, head.bulk_given + kMostScriptZeros);
     bytes = reinterpret_cast<const std::byte*>(input.data());
     message.bulk.assign(bytes, bytes + head.bulk_given);
     input = input.subspan(head.bulk_given);

@@ -45,7 +45,8 @@ static_assert(sizeof(MessageHead) == 40);
 inline constexpr uint8_t kMainScriptLink = 0;
 inline constexpr uint8_t kScriptChannels = 2;
 inline constexpr size_t kMostMessages = 96;
-inline constexpr uint32_t kMostScriptBulk = 64u << 10;  // more only takes time
+inline constexpr uint32_t kMostScriptBulk = 64u << 10;  // more only takes time,
+inline constexpr uint32_t kMostScriptZeros = 4u << 10;  // as do zeros behind what is given
 
 // Zeros where the input is too short.
 ScriptPrefix ReadPrefix(std::span<const uint8_t> input);
