@@ -24,6 +24,7 @@ cp -rL "$build/programs" "$work/build/"
 for folder in driver_tests hostile_tests hostile_programs; do
   [ ! -d "$build/$folder" ] || cp -rL "$build/$folder" "$work/build/"
 done
+if [ -e "$build/tests/bench/startup" ]; then mkdir -p "$work/build/tests/bench"; cp "$build/tests/bench/startup" "$work/build/tests/bench/"; fi
 find "$work/build" -type f -perm -u+x -exec strip --strip-unneeded {} + 2> /dev/null || true
 (cd "$work" && strip --strip-unneeded build/guest_lib/*.so.1)
 if [ "${3:-}" != --no-vm ]; then
