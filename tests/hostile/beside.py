@@ -30,6 +30,7 @@ FLOODS = [(0, "launches"), (0, "launches"), (0, "memory"), (1, "compile"), (1, "
           (2, "sessions")]
 HOSTILE_USER = FIRST_STRANGER + 3
 START_EVERY_S = 1.0
+TELL_EVERY_S = 60
 ROUND_S = 10  # how long an attacker goes on before it is started again with another seed
 SETTINGS = ("spare_workers = 2\nmax_sessions = 128\nlocal_region_mib = 1024\nlog_level = \"info\"\n"
             "local_device_memory_mib = {memory_mib}\n[tcp]\nlisten = \"127.0.0.1:0\"\n")
@@ -144,6 +145,12 @@ class Run:
                 found.append(Repeater(self, uid, words, program, variables))
         return found
 
+    def tell(self, seconds, helpers):
+        """What is known so far, for a reader of a run that does not come to its end."""
+        print(f"{'native' if self.native else 'Causeway'} after {seconds} s: {len(helpers[0].ms)} starts, p99 "
+              f"{percentile(helpers[0].ms, 0.99):.1f} ms, {len(helpers[0].failures)} failed" +
+              ("" if self.native else f"; loop at most {helpers[1].lateness_ms} ms late"), flush=True)
+
     def go(self, seconds):
         """The victim's report, with what the others saw."""
         victim = tenants.Victim(self.tenants, self.seed % 1000 + 1, self.native)
@@ -151,9 +158,12 @@ class Run:
         attackers = self.attackers()
         for each in helpers + attackers:
             each.start()
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and victim.process.poll() is None:
+        begun, told = time.monotonic(), 0
+        while time.monotonic() < begun + seconds and victim.process.poll() is None:
             time.sleep(0.2)
+            if time.monotonic() > begun + told + TELL_EVERY_S:
+                told += TELL_EVERY_S
+                self.tell(told, helpers)
         report = victim.finish()
         self.over.set()
         for each in helpers + attackers:
