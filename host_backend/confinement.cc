@@ -59,10 +59,11 @@ void Confinement::BeforeDriver(const std::string& library) {
   Limit(RLIMIT_NOFILE, kDescriptors);
   Limit(RLIMIT_CORE, 0);
   if (kSanitized) return;
-  sandbox::FileRules rules = sandbox::WorkerRules(library);
+  sandbox::FileRules rules = sandbox::WorkerRules(library, options_.gpus);
+  nodes_ = rules.gpus;
   if (!options_.cache.empty()) rules.writable.push_back(options_.cache);
   // Only where it is the workers' own folder: the host's has the regions.
-  if (options_.namespaces.find('s') != std::string::npos) rules.writable.emplace_back("/dev/shm");
+  if (options_.namespaces.find('s') != std::string::npos) rules.flat.emplace_back("/dev/shm");
   if (const char* places = getenv("SOFTWARE_GPU_CONTEXT_PLACES")) rules.devices.emplace_back(places);
   files_ = sandbox::ApplyFileRules(rules);
 }
@@ -85,7 +86,7 @@ std::string Confinement::AfterDriver(void* address, sandbox::Kind kind, WorkerRe
   if (!kSanitized)
     text +=
         files_ != 0 ? ", files by Landlock" : "; this kernel has no Landlock, so files are a matter of users";
-  text += NamespaceText(options_.namespaces);
+  text += NamespaceText(options_.namespaces) + nodes_;
   snprintf(ready->sandbox, sizeof ready->sandbox, "%s", text.c_str());
   if (!can_filter) return {};
   auto program = sandbox::BuildFilter(chosen.profile, {options_.mode, getpid(), notifies_});
@@ -97,9 +98,11 @@ std::string Confinement::AfterDriver(void* address, sandbox::Kind kind, WorkerRe
 // libc does it in all threads.
 std::string Confinement::BecomeUser(const WorkerAssignment& assignment) const {
   const uid_t user = assignment.user;
-  if (user == 0) return {};
+  if (options_.user_count == 0 && user == 0) return {};
+  if (user < options_.first_user || user - options_.first_user >= options_.user_count)
+    return "was told to become user " + std::to_string(user) + ", which is none of its users";
   const pid_t parent = getppid();
-  const gid_t group = assignment.group;
+  const gid_t group = options_.device_group;
   if (setgroups(group != 0 ? 1 : 0, &group) != 0 || setresgid(user, user, user) != 0 ||
       setresuid(user, user, user) != 0) {
     return "cannot become user " + std::to_string(user) + ": " + ErrnoText();

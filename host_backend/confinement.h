@@ -13,6 +13,11 @@ struct ConfinementOptions {
   sandbox::Mode mode = sandbox::Mode::kEnforce;
   std::string namespaces;  // host_backend/launcher/worker_child.h
   std::string cache;       // folder below which the driver may keep compiled kernels; empty: nowhere
+  // From the launcher, and never from the daemon, which may have been taken: the users that this process may
+  // become (count 0: it stays what it is), and the group that opens GPUs where not everybody may (0: none).
+  uint32_t first_user = 0, user_count = 0;
+  uint32_t device_group = 0;
+  std::string gpus;  // UUIDs with commas between them: those whose device nodes it may open; empty: all
 };
 
 class Confinement {
@@ -33,6 +38,7 @@ class Confinement {
 
   const ConfinementOptions options_;
   int files_ = 0;  // version of the interface that confines them
+  std::string nodes_;
   sandbox::Program filter_;
   bool notifies_ = false;
 };

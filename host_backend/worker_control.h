@@ -62,8 +62,8 @@ struct WorkerAssignment {
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
   uint32_t account_cell;    // the worker's own, of host_backend/account_page.h
   uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
-  uint32_t user;            // and group: what the worker becomes before it looks at its guest; 0: it stays
-  uint32_t group;           // that may open the GPUs' device nodes where not everybody may; 0: none
+  uint32_t user;            // what the worker becomes before it looks at its guest, of --users; 0: it stays
+  uint32_t reserved;
 };
 static_assert(sizeof(WorkerAssignment) == 48);
 

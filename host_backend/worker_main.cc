@@ -261,6 +261,10 @@ int main(int argc, char** argv) {
   causeway::host::ConfinementOptions options;
   std::string sandbox = "enforce";
   app.add_option("--namespaces", options.namespaces, "what the parent has made this process's own");
+  std::string users;
+  app.add_option("--users", users, "FIRST,COUNT: the users that it may become");
+  app.add_option("--device-group", options.device_group, "the group that opens GPUs where not everybody may");
+  app.add_option("--gpus", options.gpus, "UUIDs of the GPUs whose device nodes it may open; default: all");
   app.add_option("--cache", options.cache, "folder below which the driver may keep compiled kernels");
   app.add_option("--sandbox", sandbox,
                  "enforce, report or learn: what becomes of calls outside of the profile");
@@ -272,6 +276,8 @@ int main(int argc, char** argv) {
                "serve devices whose kernels can access all memory of this process");
   CLI11_PARSE(app, argc, argv);
   options.mode = causeway::sandbox::ModeOf(sandbox);
+  if (!users.empty() && std::sscanf(users.c_str(), "%u,%u", &options.first_user, &options.user_count) != 2)
+    return 1;
   if (watch_memory) return causeway::host::RunMemoryWatch(control, management);
   if (!management.empty())
     return causeway::host::RunManagementWorker(control, management, all_devices, options);

@@ -107,8 +107,10 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
 
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   // A UNIX socket's path is short: a long runtime folder is not used.
-  std::string pattern =
-      runtime != nullptr && *runtime == '/' && std::string(runtime).size() < 64 ? runtime : "/tmp";
+  // Neither is one of another user's, such as sudo keeps: the daemon has no right to pass through it.
+  struct stat found {};
+  const bool own = runtime != nullptr && stat(runtime, &found) == 0 && found.st_uid == geteuid();
+  std::string pattern = own && *runtime == '/' && std::string(runtime).size() < 64 ? runtime : "/tmp";
   pattern += "/causeway-XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr)
     return "A temporary folder " + pattern + " cannot be made: " + ErrnoText() + ".";

@@ -86,7 +86,7 @@ bool OnlyOwnProcesses(const std::string& folder) {
 
 }  // namespace
 
-std::string Cgroups::Start() {
+std::string Cgroups::Start(pid_t launcher) {
   const std::string none =
       "VMs and users have no cgroups of their own, so their use of the host's memory, threads and "
       "processor is not bounded: ";
@@ -106,8 +106,10 @@ std::string Cgroups::Start() {
   if (!Make(own + "/daemon") || !Make(own + "/spare"))
     return none + own + " cannot be written (" + ErrnoText() +
            "); set Delegate=yes in causewayd's systemd unit";
-  const bool moved =
-      is_root ? Write(own + "/daemon/cgroup.procs", std::to_string(getpid())) : MoveAll(own, own + "/daemon");
+  const std::string procs = own + "/daemon/cgroup.procs";
+  const bool moved = is_root
+                         ? Write(procs, std::to_string(getpid())) && Write(procs, std::to_string(launcher))
+                         : MoveAll(own, own + "/daemon");
   if (!moved || !Write(own + "/cgroup.subtree_control", kControllers)) {
     const std::string why = ErrnoText();
     MoveAll(own + "/daemon", is_root ? kMount : own);

@@ -26,7 +26,8 @@ class Cgroups {
   Cgroups& operator=(const Cgroups&) = delete;
 
   // "", or one sentence that says why there are none; all else then does nothing.
-  std::string Start();
+  // `launcher`: of this process, whose workers begin where it is.
+  std::string Start(pid_t launcher);
   bool used() const { return !base_.empty(); }
 
   // A new worker, before it has a session.

@@ -26,11 +26,8 @@ std::string SandboxMode() {
 
 Daemon::Daemon(const Config& config)
     : config_(config),
-      pool_(loop_,
-            WorkerProgram{config_.worker, config_.driver_library, config_.nvml_library,
-                          config_.nvml_shows_all, SandboxMode(), config_.allow_pageable_access},
-            config_.spare_workers, config_.guaranteed_spares, config_.image_cache_mib * kMib,
-            config_.worker_users),
+      pool_(loop_, WorkerProgram{config_.worker, SandboxMode()}, config_.spare_workers,
+            config_.guaranteed_spares, config_.image_cache_mib * kMib, config_.worker_users),
       scopes_(config_),
       zeroing_(loop_),
       services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash(), scopes_, zeroing_} {}
@@ -55,8 +52,7 @@ std::string Daemon::Start() {
   auto local = LocalServer::Start(services_, [this](const std::string& scope) { return StatusText(scope); });
   if (!local.ok()) return local.error();
   local_ = std::move(local.value());
-  folders_ = std::make_unique<WorkerFolders>(config_.socket, pool_.workers_change_users());
-  pool_.UseFolders(folders_.get());
+  if (const std::string problem = StartLauncher(); !problem.empty()) return problem;
   for (const VmConfig& vm : config_.vms) {
     auto server = VmServer::Start(services_, vm);
     if (!server.ok()) return server.error();
@@ -80,9 +76,43 @@ std::string Daemon::Start() {
   return {};
 }
 
-void Daemon::Run() {
-  loop_.Run([this] { return stopping_ && pool_.empty(); });
+// The launcher gets what takes rights; from then on this process has none.
+std::string Daemon::StartLauncher() {
+  const bool users = pool_.workers_change_users();
+  folders_ = std::make_unique<WorkerFolders>(config_.socket, users);
+  LauncherPlan plan;
+  plan.worker = config_.worker;
+  plan.driver = config_.driver_library;
+  plan.management = config_.nvml_library;
+  plan.sandbox = SandboxMode();
+  plan.nvml_shows_all = config_.nvml_shows_all;
+  plan.allow_pageable_access = config_.allow_pageable_access;
+  if (users) plan.users = config_.worker_users;
+  plan.shm = folders_->shm();
+  plan.links = folders_->links();
+  plan.cache = folders_->cache();
+  for (const VmConfig& vm : config_.vms) {
+    // One that does not exist is told of where it is used.
+    if (const auto group = GroupId(vm.region_group, "region_group"); !vm.region_group.empty() && group.ok())
+      plan.groups.push_back(group.value());
+  }
+  auto started = LauncherLink::Start(loop_, ProgramFolder() + "/causeway-launcher", plan,
+                                     [this](const std::string& how) {
+                                       lost_ = true;
+                                       LogError(how + "; all workers end with it, and so does causewayd");
+                                       if (!stopping_) Stop();
+                                     });
+  if (!started.ok()) return started.error();
+  launcher_ = std::move(started.value());
+  folders_->UseLauncher(launcher_.get());
+  pool_.Use(launcher_.get(), folders_.get());
+  return DropCapabilities();
+}
+
+bool Daemon::Run() {
+  loop_.Run([this] { return lost_ || (stopping_ && pool_.empty()); });
   LogInfo("causewayd has stopped");
+  return !lost_;
 }
 
 void Daemon::EveryMinute() {

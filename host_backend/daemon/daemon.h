@@ -22,17 +22,22 @@ class Daemon {
   // Opens sockets and regions and starts the first workers. Returns "" or one sentence.
   std::string Start();
   // Until SIGTERM or SIGINT; then all workers are gone.
-  void Run();
+  // False where it had to give up, which the log has said.
+  bool Run();
 
  private:
   void OnSignal();
   void Stop();
+  std::string StartLauncher();
   std::string StatusText(const std::string& scope) const;
   void EveryMinute();
 
   const Config config_;
   const Clock::time_point started_ = Clock::now();
   EventLoop loop_;
+  // Both there longer than any worker.
+  std::unique_ptr<WorkerFolders> folders_;
+  std::unique_ptr<LauncherLink> launcher_;
   WorkerPool pool_;
   Counters counters_;
   Scopes scopes_;
@@ -44,8 +49,8 @@ class Daemon {
   EventLoop::WatchId signal_watch_ = 0;
   EventLoop::TimerId minute_ = 0;
   bool stopping_ = false;
+  bool lost_ = false;  // the launcher, and with it every worker
   // Destroyed in reverse order: servers and their sessions before the pool.
-  std::unique_ptr<WorkerFolders> folders_;
   std::vector<std::unique_ptr<VmServer>> vms_;
   std::unique_ptr<TcpServer> tcp_;
   std::unique_ptr<LocalServer> local_;

@@ -40,6 +40,5 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "causewayd: %s\n", text.c_str());
     return 1;
   }
-  daemon.Run();
-  return 0;
+  return daemon.Run() ? 0 : 1;
 }

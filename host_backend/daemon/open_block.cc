@@ -6,30 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "host_backend/driver_variables.h"
+
 namespace causeway::daemon {
 namespace {
-
-constexpr const char* kVisibleDevices = "CUDA_VISIBLE_DEVICES";
-constexpr const char* kDriverVariables[] = {
-    "CUDA_AUTO_BOOST",
-    "CUDA_CACHE_DISABLE",
-    "CUDA_CACHE_MAXSIZE",
-    "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_DISABLE_JIT",
-    "CUDA_DISABLE_PTX_JIT",
-    "CUDA_FORCE_JIT",
-    "CUDA_FORCE_PTX_JIT",
-    "CUDA_GRAPHS_USE_NODE_PRIORITY",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MANAGED_FORCE_DEVICE_ALLOC",
-    "CUDA_MODULE_DATA_LOADING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_SCALE_LAUNCH_QUEUES",
-    kVisibleDevices,
-};
 
 // The window lies above the driver's own mappings (which grow upwards from 0x2aaa00000000) and below the
 // stacks.
@@ -115,11 +95,6 @@ Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block,
 }
 
 }  // namespace
-
-bool MayReachDriver(const std::string& name) {
-  return std::any_of(std::begin(kDriverVariables), std::end(kDriverVariables),
-                     [&](const char* known) { return name == known; });
-}
 
 Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes,
                                    const std::vector<std::string>& gpus) {

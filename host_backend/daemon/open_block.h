@@ -21,8 +21,4 @@ struct OpenRequest {
 Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes,
                                    const std::vector<std::string>& gpus);
 
-// True for the variables that a guest process may set for its worker. Others are ignored: several name files
-// or libraries (CUDA_CACHE_PATH, CUDA_INJECTION64_PATH), which a guest must not choose on the host.
-bool MayReachDriver(const std::string& name);
-
 }  // namespace causeway::daemon

@@ -38,8 +38,8 @@ Result<Opened> OpenOrCreate(const VmConfig& vm, const std::string& intro) {
       return Error{
           intro +
           "cannot be opened: permission denied; run causewayd as a user that may write it, or have it "
-          "created with `install -m 0660 -o root -g libvirt-qemu /dev/null " +
-          vm.region_file + "`."};
+          "created with `install -m 0660 -o " +
+          std::to_string(geteuid()) + " -g libvirt-qemu /dev/null " + vm.region_file + "`."};
     case ELOOP:
       return Error{intro + "is a symbolic link; name the file itself in region_file."};
     case EISDIR:
@@ -50,17 +50,19 @@ Result<Opened> OpenOrCreate(const VmConfig& vm, const std::string& intro) {
 }
 
 // Size and mode of a file that this start created or found empty.
-std::string Prepare(const Opened& opened, const VmConfig& vm, const std::string& intro, bool empty) {
+std::string Prepare(const Opened& opened, const VmConfig& vm, LauncherLink& launcher,
+                    const std::string& intro, bool empty) {
   if (opened.created) {
-    gid_t group = gid_t(-1);
+    int problem = 0;
     if (!vm.region_group.empty()) {
       const auto id = GroupId(vm.region_group, "region_group");
       if (!id.ok()) return id.error();
-      group = id.value();
+      problem = launcher.GiveToGroup(opened.fd.get(), id.value());
     }
-    if (fchown(opened.fd.get(), uid_t(-1), group) != 0 || fchmod(opened.fd.get(), 0660) != 0) {
-      return intro + "cannot be given to group " + vm.region_group + ": " + ErrnoText() +
-             "; run causewayd as root or correct region_group.";
+    if (problem == 0 && fchmod(opened.fd.get(), 0660) != 0) problem = errno;
+    if (problem != 0) {
+      return intro + "cannot be given to group " + vm.region_group + ": " + ErrnoText(problem) +
+             "; run causewayd by its systemd unit or as root, or correct region_group.";
     }
   }
   if (empty && ftruncate(opened.fd.get(), off_t(vm.region_mib * kMib)) != 0) {
@@ -114,7 +116,7 @@ Result<gid_t> GroupId(const std::string& group, const std::string& key) {
   return found->gr_gid;
 }
 
-Result<std::unique_ptr<RegionFile>> RegionFile::Open(const VmConfig& vm) {
+Result<std::unique_ptr<RegionFile>> RegionFile::Open(const VmConfig& vm, LauncherLink& launcher) {
   const std::string intro = "The region file " + vm.region_file + " of VM " + vm.name + " ";
   auto opened = OpenOrCreate(vm, intro);
   if (!opened.ok()) return Error{opened.error()};
@@ -140,7 +142,7 @@ Result<std::unique_ptr<RegionFile>> RegionFile::Open(const VmConfig& vm) {
     return fail(intro +
                 "is in use by another causewayd; stop that one, or give this VM a region_file of its own.");
   }
-  if (std::string text = Prepare(opened.value(), vm, intro, found.st_size == 0); !text.empty())
+  if (std::string text = Prepare(opened.value(), vm, launcher, intro, found.st_size == 0); !text.empty())
     return fail(text);
   fstat(opened.value().fd.get(), &found);
 

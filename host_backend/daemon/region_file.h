@@ -8,15 +8,16 @@
 #include <string>
 
 #include "host_backend/daemon/config.h"
+#include "host_backend/daemon/launcher_link.h"
 #include "host_backend/daemon/region.h"
 
 namespace causeway::daemon {
 
 class RegionFile {
  public:
-  // Creates or checks the file, locks and maps it. It is not formatted yet. Errors are sentences that say
-  // what to do.
-  static Result<std::unique_ptr<RegionFile>> Open(const VmConfig& vm);
+  // Creates or checks the file, locks and maps it. The launcher gives it to the VMs' group. It is not
+  // formatted yet. Errors are sentences that say what to do.
+  static Result<std::unique_ptr<RegionFile>> Open(const VmConfig& vm, LauncherLink& launcher);
 
   Region& region() { return *region_; }
   std::shared_ptr<Region> shared_region() { return region_; }

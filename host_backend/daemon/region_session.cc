@@ -78,7 +78,8 @@ void RegionSession::Open(SessionSeat seat) {
     return Refuse(request.error());
   }
   window_address_ = request.value().window_address;
-  services_.pool.Request(*this, {std::move(request.value().environment), request.value().kind});
+  services_.pool.Request(*this,
+                         {std::move(request.value().environment), origin_.share->gpus, request.value().kind});
 }
 
 void RegionSession::Refuse(const std::string& sentence) {

@@ -232,7 +232,8 @@ class TcpServer::Session final : public WorkerClient {
     if (!seat.ok()) return Refuse(seat.error());
     seat_ = std::move(seat.value());
     EndConnection();
-    services_.pool.Request(*this, {std::move(request.value().environment), block_.kind});
+    services_.pool.Request(
+        *this, {std::move(request.value().environment), services_.config.tcp.share.gpus, block_.kind});
   }
 
   TcpServer& server_;

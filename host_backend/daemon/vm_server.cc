@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "host_backend/daemon/vm_process.h"
+#include "host_backend/packet.h"
 
 namespace causeway::daemon {
 namespace {
@@ -36,7 +36,7 @@ bool IsNewer(uint32_t session, uint32_t than) {
 }  // namespace
 
 Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmConfig& vm) {
-  auto file = RegionFile::Open(vm);
+  auto file = RegionFile::Open(vm, services.pool.launcher());
   if (!file.ok()) return Error{file.error()};
   std::unique_ptr<VmServer> server(new VmServer(services, vm));
   server->Adopt(std::move(file.value()));
@@ -47,7 +47,8 @@ Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmCo
 }
 
 VmServer::~VmServer() {
-  if (vm_process_) services_.loop.Unwatch(vm_process_watch_);
+  services_.loop.Unwatch(finding_watch_);
+  services_.loop.Unwatch(vm_process_watch_);
   services_.zeroing.Cancel(zeroing_);
   services_.loop.Cancel(tick_timer_);
   services_.loop.Cancel(beat_timer_);
@@ -154,7 +155,6 @@ void VmServer::Stop() {
 }
 
 void VmServer::Beat() {
-  FoundVmProcess();
   if (++beats_ % kBeatsPerFileCheck == 0) CheckFile();
   if (file_) file_->region().Beat();
   beat_timer_ = services_.loop.After(kBeat, [this] { Beat(); });
@@ -201,7 +201,7 @@ void VmServer::Lose(const std::string& why) {
 
 bool VmServer::TryReopen() {
   if (AnySession()) return false;
-  auto file = RegionFile::Open(vm_);
+  auto file = RegionFile::Open(vm_, services_.pool.launcher());
   if (!file.ok()) {
     if (problem_ != file.error()) scope_->log->Write(LogLevel::kError, file.error());
     problem_ = file.error();
@@ -241,16 +241,23 @@ bool VmServer::ScanEpoch() {
 }
 
 void VmServer::WatchVmProcess() {
-  if (vm_process_ || finding_.valid() || Clock::now() - found_none_ < kFindAgain) return;
-  struct stat info {};
-  if (fstat(file_->region().fd(), &info) != 0) return;
-  finding_ = std::async(std::launch::async,
-                        [device = info.st_dev, inode = info.st_ino] { return FindVmProcess(device, inode); });
+  if (vm_process_ || finding_ || Clock::now() - found_none_ < kFindAgain) return;
+  finding_ = services_.pool.launcher().FindVm(file_->region().fd());
+  if (!finding_) {
+    found_none_ = Clock::now();
+    return;
+  }
+  finding_watch_ = services_.loop.Watch(finding_.get(), EPOLLIN, [this](uint32_t) { FoundVmProcess(); });
 }
 
 void VmServer::FoundVmProcess() {
-  if (!finding_.valid() || finding_.wait_for(milliseconds(0)) != std::future_status::ready) return;
-  vm_process_ = finding_.get();
+  launcher::VmProcess found{};
+  int process = -1;
+  const ssize_t bytes = ReceivePacket(finding_.get(), &found, sizeof found, std::span(&process, 1));
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  vm_process_.reset(process);
+  services_.loop.Unwatch(finding_watch_);
+  finding_.reset();
   if (!vm_process_) {
     found_none_ = Clock::now();
     return;

@@ -2,7 +2,6 @@
 // Serves one VM's region: watches the words that the guest's kernel module writes.
 #pragma once
 #include <array>
-#include <future>
 #include <memory>
 #include <vector>
 
@@ -63,7 +62,8 @@ class VmServer {
   bool resetting_ = false;
   bool starting_ = false;  // the region's old content is being zeroed; nothing is served yet
   Zeroing::JobId zeroing_ = 0;
-  std::future<UniqueFd> finding_;  // of the VM's process: a walk over all processes, in a thread
+  UniqueFd finding_;  // the launcher looks for the VM's process, and answers here
+  EventLoop::WatchId finding_watch_ = 0;
   Clock::time_point found_none_{};
   double changes_left_ = 0;  // that may be handled now, of guest words
   Clock::time_point changes_at_{};

@@ -60,8 +60,12 @@ class WorkerPool final : public WorkerProcess::Listener {
              std::pair<uint32_t, uint32_t> worker_users = {kFirstWorkerUser, kWorkerUsers});
   ~WorkerPool() override;
 
-  // Where workers write; before Start, and there until the pool is gone.
-  void UseFolders(WorkerFolders* folders) { program_.folders = folders; }
+  // Who starts workers, and where these write; before Start, and there until the pool is gone.
+  void Use(LauncherLink* launcher, WorkerFolders* folders) {
+    program_.launcher = launcher;
+    program_.folders = folders;
+  }
+  LauncherLink& launcher() const { return *program_.launcher; }
   bool workers_change_users() const { return users_.possible(); }
 
   // Starts the first spares.
@@ -81,7 +85,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   size_t starting() const;
   const ImageCacheStatus& images() const { return images_.status(); }
   // After which scopes' workers have cgroups. "" or one sentence.
-  std::string UseCgroups() { return cgroups_.Start(); }
+  std::string UseCgroups() { return cgroups_.Start(program_.launcher->pid()); }
   size_t worker_count() const { return workers_.size(); }
   // What its session holds.
   MemoryBytes MemoryOf(const WorkerClient& client) const;

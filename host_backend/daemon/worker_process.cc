@@ -16,65 +16,14 @@
 #include "host_backend/launcher/worker_child.h"
 #include "host_backend/packet.h"
 
-extern char** environ;
-
 namespace causeway::daemon {
 namespace {
 
 using launcher::kExecFailed;
 
-// Variables of the daemon that would change which library the worker loads, or make it a guest of itself.
-bool KeptFromWorker(const std::string& entry) {
-  return entry.rfind("LD_PRELOAD=", 0) == 0 || entry.rfind("LD_AUDIT=", 0) == 0 ||
-         (entry.rfind("CAUSEWAY", 0) == 0 && entry.rfind("CAUSEWAY_LANES=", 0) != 0);
-}
-
-std::string NameOf(const std::string& entry) {
-  return entry.substr(0, entry.find('='));
-}
-
-std::vector<std::string> WorkerEnvironment(const std::vector<std::string>& overrides) {
-  std::vector<std::string> result = overrides;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string entry(*at);
-    const bool overridden = std::any_of(overrides.begin(), overrides.end(),
-                                        [&](const std::string& o) { return NameOf(o) == NameOf(entry); });
-    if (!overridden && !KeptFromWorker(entry)) result.push_back(entry);
-  }
-  return result;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (auto& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// The group of the GPUs' device nodes where not everybody may open them; 0: everybody may, or there are none.
-uint32_t DeviceGroup() {
-  struct stat node {};
-  return stat("/dev/nvidiactl", &node) == 0 && (node.st_mode & 0006) != 0006 ? node.st_gid : 0;
-}
-
-constexpr size_t kNamespacesArgument = 6;  // of the following
-
-std::vector<std::string> WorkerArguments(const WorkerProgram& program, const WorkerWish& wish, int control) {
-  const bool cuda = wish.kind == SessionKind::kCuda;
-  std::vector<std::string> arguments = {program.path,
-                                        "--control-fd",
-                                        std::to_string(control),
-                                        "--sandbox",
-                                        program.sandbox,
-                                        "--namespaces",
-                                        launcher::kNoNamespaces,
-                                        cuda ? "--driver" : "--management",
-                                        cuda ? program.driver_library : program.nvml_library};
-  if (wish.watch_memory) arguments.push_back("--watch-memory");
-  // A VM with GPUs of its own is shown no others.
-  if (!cuda && program.nvml_shows_all && wish.environment.empty()) arguments.push_back("--all-devices");
-  if (cuda && program.allow_pageable_access) arguments.push_back("--allow-pageable-access");
-  return arguments;
+launcher::WorkerKind ProgramOf(const WorkerWish& wish) {
+  if (wish.watch_memory) return launcher::WorkerKind::kMemoryWatch;
+  return wish.kind == SessionKind::kCuda ? launcher::WorkerKind::kCuda : launcher::WorkerKind::kManagement;
 }
 
 WorkerKind KindOf(const WorkerWish& wish) {
@@ -108,10 +57,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   }
   int control[2];
   int output[2];
-  UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!null || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) {
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0)
     return Error{"No control socket for a worker: " + ErrnoText() + "."};
-  }
   UniqueFd own_control(control[0]);
   UniqueFd child_control(control[1]);
   if (pipe2(output, O_CLOEXEC) != 0) return Error{"No output pipe for a worker: " + ErrnoText() + "."};
@@ -120,36 +67,16 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   fcntl(own_control.get(), F_SETFL, O_NONBLOCK);
   fcntl(own_output.get(), F_SETFL, O_NONBLOCK);
 
-  WorkerFolders* const folders = program.folders;
-  const bool caches = wish.kind == SessionKind::kCuda && folders != nullptr && !folders->cache().empty();
-  const std::string cache_link = caches ? folders->NewLink() : "";
-  std::vector<std::string> wanted = wish.environment;
-  if (!cache_link.empty()) wanted.push_back("CUDA_CACHE_PATH=" + cache_link);
-  std::vector<std::string> arguments = WorkerArguments(program, wish, child_control.get());
-  if (caches) arguments.insert(arguments.end(), {"--cache", folders->cache()});
-  std::vector<std::string> variables = WorkerEnvironment(wanted);
-  const std::vector<char*> argument_pointers = Pointers(arguments);
-  const std::vector<char*> variable_pointers = Pointers(variables);
-  const launcher::ChildPlan plan{
-      program.path.c_str(),
-      argument_pointers.data(),
-      variable_pointers.data(),
-      null.get(),
-      child_output.get(),
-      child_control.get(),
-      getpid(),
-      argument_pointers[kNamespacesArgument],
-      folders != nullptr && !folders->shm().empty() ? folders->shm().c_str() : nullptr};
-  const pid_t pid = fork();
-  if (pid < 0) return Error{"A worker process cannot be started: " + ErrnoText() + "."};
-  if (pid == 0) launcher::BecomeWorker(plan);
+  LauncherLink::Wish asked{ProgramOf(wish), 0, wish.gpus, wish.environment};
+  if (wish.kind == SessionKind::kCuda) asked.link = program.folders->NewLink();
+  auto started = program.launcher->StartWorker(asked, child_output.get(), child_control.get());
+  if (!started.ok()) return Error{started.error()};
 
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, KindOf(wish), listener));
   WorkerProcess* self = worker.get();
-  self->pid_ = pid;
-  self->cache_link_ = cache_link;
-  self->pidfd_.reset(int(syscall(SYS_pidfd_open, pid, 0)));
-  if (!self->pidfd_) return Error{"A worker process cannot be watched: " + ErrnoText() + "."};
+  self->pid_ = started.value().pid;
+  self->cache_link_ = asked.link;
+  self->pidfd_ = std::move(started.value().pidfd);
   self->control_ = std::move(own_control);
   self->output_ = std::move(own_output);
   self->WatchControl();
@@ -175,11 +102,8 @@ WorkerProcess::~WorkerProcess() {
   loop_.Unwatch(control_watch_);
   loop_.Unwatch(output_watch_);
   loop_.Unwatch(pidfd_watch_);
-  if (program_.folders != nullptr) program_.folders->Drop(cache_link_);
-  if (pid_ > 0) {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
+  program_.folders->Drop(cache_link_);
+  if (!reaped_) program_.launcher->Abandon(pid_);
 }
 
 void WorkerProcess::SetAccount(int descriptor, int reading, uint32_t cell) {
@@ -190,7 +114,7 @@ void WorkerProcess::SetAccount(int descriptor, int reading, uint32_t cell) {
 
 void WorkerProcess::SetScope(const std::string& scope, uint32_t user) {
   user_ = user;
-  if (program_.folders != nullptr) program_.folders->Point(cache_link_, scope, user);
+  program_.folders->Point(cache_link_, scope, user);
 }
 
 bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors) {
@@ -198,7 +122,6 @@ bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector
   WorkerAssignment complete = assignment;
   complete.account_cell = account_cell_;
   complete.user = user_;
-  complete.group = user_ != 0 ? DeviceGroup() : 0;
   std::vector<int> all = {account_, account_reading_};
   all.insert(all.end(), descriptors.begin(), descriptors.end());
   if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;
@@ -246,13 +169,14 @@ void WorkerProcess::Wind() {
 void WorkerProcess::Kill() {
   End();
   loop_.Cancel(timer_);
-  // By the descriptor: of one that has been reaped the number may be another's.
-  if (pidfd_) syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  // Of one that has been reaped the number may be another's.
+  if (!reaped_) program_.launcher->Kill(pid_);
 }
 
 void WorkerProcess::OnPidfd() {
   int status = 0;
-  if (waitpid(pid_, &status, WNOHANG) != pid_) return;
+  if (!program_.launcher->Reap(pid_, &status)) return;
+  reaped_ = true;
   // What it said last, in this order: its reason to fail, then its output.
   if (control_) OnControl(false);
   OnOutput(false);

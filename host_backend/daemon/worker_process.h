@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host_backend/daemon/event_loop.h"
+#include "host_backend/daemon/launcher_link.h"
 #include "host_backend/daemon/log.h"
 #include "host_backend/daemon/pace.h"
 #include "host_backend/daemon/sandbox_watch.h"
@@ -24,11 +25,8 @@ namespace causeway::daemon {
 
 struct WorkerProgram {
   std::string path;
-  std::string driver_library;
-  std::string nvml_library;
-  bool nvml_shows_all = false;
-  std::string sandbox = "enforce";  // host_backend/sandbox/filter.h
-  bool allow_pageable_access = false;
+  std::string sandbox = "enforce";   // host_backend/sandbox/filter.h
+  LauncherLink* launcher = nullptr;  // there as long as any worker
   WorkerFolders* folders = nullptr;
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
@@ -37,10 +35,11 @@ struct WorkerProgram {
 // What a session needs of its worker.
 struct WorkerWish {
   std::vector<std::string> environment;  // NAME=VALUE, instead of the daemon's own
+  std::vector<std::string> gpus{};       // UUIDs of those that it may open; empty: all
   SessionKind kind = SessionKind::kCuda;
   bool watch_memory = false;  // no session: OnMemoryUse
   // A worker started ahead of time will do.
-  bool any() const { return environment.empty() && kind == SessionKind::kCuda; }
+  bool any() const { return environment.empty() && gpus.empty() && kind == SessionKind::kCuda; }
 };
 
 class WorkerProcess {
@@ -126,8 +125,9 @@ class WorkerProcess {
   int account_ = -1, account_reading_ = -1;  // the daemon's own
   uint32_t account_cell_ = 0;
   uint32_t user_ = 0;
-  std::string cache_link_;
-  std::string violation_;      // what it sent that no worker sends
+  uint64_t cache_link_ = 0;
+  std::string violation_;  // what it sent that no worker sends
+  bool reaped_ = false;
   bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
   UniqueFd pidfd_;
   UniqueFd control_;

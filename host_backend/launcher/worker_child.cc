@@ -17,8 +17,6 @@
 namespace causeway::launcher {
 namespace {
 
-constexpr int kNamespaces = CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS;
-
 bool WriteFile(const char* path, const char* text) {
   const int file = open(path, O_WRONLY | O_CLOEXEC);
   if (file < 0) return false;
@@ -43,16 +41,15 @@ bool EnterNamespaces() {
 // What the driver shares there with other workers lies in their folder; the host's own /dev/shm has the
 // regions.
 bool ReplaceSharedMemory(const char* folder) {
-  return folder != nullptr && mount(folder, "/dev/shm", nullptr, MS_BIND, nullptr) == 0 &&
-         mount(nullptr, "/dev/shm", nullptr, MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC,
-               nullptr) == 0;
+  return folder != nullptr && mount(folder, "/dev/shm", nullptr, kBind, nullptr) == 0 &&
+         mount(nullptr, "/dev/shm", nullptr, kBindSafely, nullptr) == 0;
 }
 
 // All but what it takes to become the user of a session's scope. Until then it is root without root's rights,
 // because the kernel takes the rights from all threads of a process that ceases to be root.
 void KeepFewCapabilities() {
   if (geteuid() != 0) {
-    // Where the daemon is no root, but has the right to make others any user. Where not, nothing happens.
+    // Where the launcher is no root, but has the right to make others any user. Where not, nothing happens.
     [[maybe_unused]] const long group = syscall(SYS_setresgid, 0, 0, 0);
     [[maybe_unused]] const long user = syscall(SYS_setresuid, 0, 0, 0);
   }
@@ -76,10 +73,10 @@ void KeepFewCapabilities() {
 
 void BecomeWorker(const ChildPlan& plan) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(kExecFailed);  // the daemon died before the line above
+  if (getppid() != plan.parent) _exit(kExecFailed);  // the launcher died before the line above
   if (EnterNamespaces()) {
     memcpy(plan.namespaces, "niu", 3);
-    if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0) {
+    if (mount(nullptr, "/", nullptr, kMakePrivate, nullptr) == 0) {
       plan.namespaces[3] = 'm';
       if (ReplaceSharedMemory(plan.shm)) plan.namespaces[4] = 's';
     }
@@ -96,7 +93,6 @@ void BecomeWorker(const ChildPlan& plan) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
-  dup2(plan.null_fd, STDIN_FILENO);
   dup2(plan.output_fd, STDOUT_FILENO);
   dup2(plan.output_fd, STDERR_FILENO);
   fcntl(plan.control_fd, F_SETFD, 0);

@@ -2,9 +2,16 @@
 // What a new process does before it becomes a worker: namespaces of its own, capabilities that are left, and
 // then the worker's program. docs/sandbox.md says why.
 #pragma once
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/types.h>
 
 namespace causeway::launcher {
+
+// The only ones that the launcher's filter lets through.
+inline constexpr int kNamespaces = CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS;
+inline constexpr unsigned long kMakePrivate = MS_REC | MS_PRIVATE, kBind = MS_BIND,
+                               kBindSafely = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC;
 
 // What the worker is told of its namespaces, as --namespaces: one letter each, filled in by the child.
 //   n network, i System V IPC and u host name of its own, m mounts of its own, s /dev/shm is the workers'
@@ -15,8 +22,7 @@ struct ChildPlan {
   const char* path;
   char* const* arguments;
   char* const* environment;
-  int null_fd;
-  int output_fd;
+  int output_fd;  // standard input is the launcher's: /dev/null
   int control_fd;
   pid_t parent;
   char* namespaces;  // in `arguments`; as long as kNoNamespaces

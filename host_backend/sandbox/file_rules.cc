@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <set>
 #include <sstream>
 
 #include "host_backend/unique_fd.h"
@@ -68,7 +70,32 @@ void AddFolderOf(const std::string& file, std::vector<std::string>* folders) {
 
 }  // namespace
 
-FileRules WorkerRules(const std::string& library) {
+namespace {
+
+// The minor numbers of those GPUs, as nodes are named, by /proc/driver/nvidia/gpus/ADDRESS/information.
+std::set<std::string> MinorsOf(const std::string& gpus) {
+  std::set<std::string> minors;
+  constexpr char kGpus[] = "/proc/driver/nvidia/gpus";
+  DIR* addresses = opendir(kGpus);
+  if (addresses == nullptr) return minors;
+  while (const dirent* address = readdir(addresses)) {
+    std::ifstream information(std::string(kGpus) + "/" + address->d_name + "/information");
+    std::string uuid, minor;
+    for (std::string line; std::getline(information, line);) {
+      const size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
+      if (value == std::string::npos) continue;
+      if (line.starts_with("GPU UUID:")) uuid = line.substr(value);
+      if (line.starts_with("Device Minor:")) minor = line.substr(value);
+    }
+    if (!uuid.empty() && ("," + gpus + ",").find("," + uuid + ",") != std::string::npos) minors.insert(minor);
+  }
+  closedir(addresses);
+  return minors;
+}
+
+}  // namespace
+
+FileRules WorkerRules(const std::string& library, const std::string& gpus) {
   FileRules rules;
   rules.readable = {"/usr",
                     "/lib",
@@ -94,12 +121,17 @@ FileRules WorkerRules(const std::string& library) {
   }
   rules.devices = {"/dev/null",   "/dev/zero",        "/dev/urandom",
                    "/dev/random", "/dev/nvidia-caps", "/dev/nvidia-caps-imex-channels"};
+  // Which GPU a MIG device is of is not known before the driver runs; its own nodes are nvidia-caps.
+  const bool parts = gpus.find("MIG-") != std::string::npos;
+  const std::set<std::string> minors = gpus.empty() || parts ? std::set<std::string>() : MinorsOf(gpus);
+  if (parts) rules.gpus = "; device nodes of all GPUs, because `gpus` names MIG devices";
   if (DIR* nodes = opendir("/dev")) {
     while (const dirent* node = readdir(nodes)) {
       const std::string name = node->d_name;
       const bool gpu = name.rfind("nvidia", 0) == 0 && name.size() > 6 &&
                        name.find_first_not_of("0123456789", 6) == std::string::npos;
-      if (gpu || name == "nvidiactl" || name == "nvidia-uvm" || name == "nvidia-uvm-tools")
+      const bool lent = gpu && (gpus.empty() || parts || minors.contains(name.substr(6)));
+      if (lent || name == "nvidiactl" || name == "nvidia-uvm" || name == "nvidia-uvm-tools")
         rules.devices.push_back("/dev/" + name);
     }
     closedir(nodes);
@@ -126,6 +158,9 @@ int ApplyFileRules(const FileRules& rules) {
   const uint64_t handled = attributes.files;
   for (const auto& path : rules.readable) Allow(ruleset.get(), path, kRead & handled);
   for (const auto& path : rules.writable) Allow(ruleset.get(), path, (kRead | kWrite) & handled);
+  constexpr uint64_t kFolders =
+      LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REFER;
+  for (const auto& path : rules.flat) Allow(ruleset.get(), path, (kRead | kWrite) & ~kFolders & handled);
   for (const auto& path : rules.devices) Allow(ruleset.get(), path, kDevice & handled);
   // /proc of this process is found by its directory entry, which must not be forgotten meanwhile.
   static const int own = open(("/proc/" + std::to_string(getpid())).c_str(), O_PATH | O_CLOEXEC);

@@ -34,7 +34,7 @@ def worker_of_parent():
     def spent(pid):
         return sum(used for _, _, used in look([("worker", pid)]).values())
 
-    return max(children(daemons[0]), key=spent)  # the others are spare
+    return max((pid for launcher in children(daemons[0]) for pid in children(launcher)), key=spent)  # the others are spare
 
 
 def ask(probe, line):

@@ -153,14 +153,16 @@ def main():
     daemons = [pid for pid in children(os.getppid()) if name_of(pid) == "causewayd"]
     if len(daemons) != 1:
         sys.exit("run this by `causeway run`")
-    processes = [("daemon", daemons[0])] + [("worker", pid) for pid in children(daemons[0])]
+    launchers = children(daemons[0])
+    processes = [("daemon", daemons[0])] + [("launcher", pid) for pid in launchers]
+    processes += [("worker", pid) for launcher in launchers for pid in children(launcher)]
     processes += [("guest", process.pid) for process in guests]
     if options.slack:
         return check_slack(pid for kind, pid in processes if kind == "worker")
     end = time.monotonic() + LIMIT_S
     while True:
         rows = sample(processes, 1 if options.most is not None else options.seconds)
-        of_sessions = sum(row[1] for (kind, _), row in rows.items() if kind != "daemon") / options.sessions
+        of_sessions = sum(row[1] for (kind, _), row in rows.items() if kind not in ("daemon", "launcher")) / options.sessions
         good = options.most is None or of_sessions <= options.most
         if good or time.monotonic() > end:
             break

@@ -208,8 +208,12 @@ bool MakeADeviceNode() {
   return Works(SYS_mknod, "/dev/shm/attack", S_IFCHR | 0666, makedev(1, 1));
 }
 
-// Without a call that would end the worker before the attack does.
+// The daemon says who it is to all that it starts, in the test's environment.
 pid_t Daemon() {
+  return pid_t(atoi(getenv("SOFTWARE_GPU_DAEMON")));
+}
+// The parent, without a call that would end the worker before the attack does.
+pid_t Launcher() {
   std::ifstream status("/proc/self/status");
   pid_t parent = 0;
   for (std::string line; std::getline(status, line);) {
@@ -243,6 +247,25 @@ bool SignalByQueue() {
 }
 bool TakeTheDaemonsDescriptor() {
   return Works(SYS_pidfd_open, Daemon(), 0);
+}
+bool TraceTheLauncher() {
+  return Works(SYS_ptrace, PTRACE_ATTACH, Launcher(), 0, 0);
+}
+bool ReadTheLaunchersMemory() {
+  return Opens("/proc/" + std::to_string(Launcher()) + "/mem", O_RDONLY);
+}
+bool SignalTheLauncher() {
+  return Works(SYS_kill, Launcher(), SIGTERM);
+}
+// The control socket and the guest's are all that it has.
+bool HasAnotherSocket() {
+  int sockets = 0;
+  for (int fd = 0; fd < kRegion; ++fd) {
+    int type = 0;
+    socklen_t bytes = sizeof type;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0) ++sockets;
+  }
+  return sockets > 2;
 }
 bool LimitTheDaemon() {
   const uint64_t none[2] = {1, 1};

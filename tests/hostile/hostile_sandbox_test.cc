@@ -5,8 +5,11 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,12 +106,13 @@ TEST(HostileSandbox, ATakenWorkerGainsNothing) {
 // A filter of one thread, as the kernel runs it.
 class InstalledFilter {
  public:
-  // Of the thread, which must be stopped by this tracer.
-  explicit InstalledFilter(pid_t thread) {
-    const long count = ptrace(PTRACE_SECCOMP_GET_FILTER, thread, 0, nullptr);
+  // Of the thread, which must be stopped by this tracer; the first that it got is number 0.
+  explicit InstalledFilter(pid_t thread, int number) {
+    const auto which = reinterpret_cast<void*>(intptr_t{number});
+    const long count = ptrace(PTRACE_SECCOMP_GET_FILTER, thread, which, nullptr);
     if (count <= 0) return;
     program_.resize(size_t(count));
-    if (ptrace(PTRACE_SECCOMP_GET_FILTER, thread, 0, program_.data()) != count) program_.clear();
+    if (ptrace(PTRACE_SECCOMP_GET_FILTER, thread, which, program_.data()) != count) program_.clear();
   }
   bool Known() const { return !program_.empty(); }
   size_t size() const { return program_.size(); }
@@ -169,6 +173,9 @@ class InstalledFilter {
   std::vector<sock_filter> program_;
 };
 
+// Of configurations that do not name others.
+constexpr uint32_t kFirstUser = 2'000'000'000, kUsers = 65'536;
+
 constexpr uint32_t kX86_64 = 0xc000003e;  // AUDIT_ARCH_X86_64
 
 seccomp_data Call(int number, int argument = 0, uint64_t value = 0) {
@@ -177,6 +184,31 @@ seccomp_data Call(int number, int argument = 0, uint64_t value = 0) {
   data.arch = kX86_64;
   data.args[argument] = value;
   return data;
+}
+
+// The one that the launcher and all that it starts have, before the driver comes.
+void ExpectTheLaunchers(const InstalledFilter& inherited) {
+  ASSERT_TRUE(inherited.Known());
+  constexpr uint32_t kRefused = SECCOMP_RET_ERRNO | EPERM;
+  for (const int number :
+       {SYS_ptrace, SYS_bpf, SYS_setns, SYS_finit_module, SYS_setuid, SYS_setfsuid, SYS_mknod})
+    EXPECT_EQ(inherited.Run(Call(number)), kRefused) << sandbox::NameOfSystemCall(number);
+  EXPECT_EQ(inherited.Run(Call(SYS_clone3)) & SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ERRNO);
+  for (const int number : {SYS_setresuid, SYS_setresgid}) {
+    for (int argument = 0; argument < 3; ++argument) {
+      for (const uint32_t id : {1u, 1000u, kFirstUser - 1, kFirstUser + kUsers, ~0u})
+        EXPECT_EQ(inherited.Run(Call(number, argument, id)), kRefused) << id;
+      for (const uint32_t id : {0u, kFirstUser, kFirstUser + kUsers - 1})
+        EXPECT_EQ(inherited.Run(Call(number, argument, id)), SECCOMP_RET_ALLOW) << id;
+    }
+  }
+  EXPECT_EQ(inherited.Run(Call(SYS_unshare, 0, CLONE_NEWUSER)), kRefused);
+  EXPECT_EQ(inherited.Run(Call(SYS_unshare, 0, CLONE_NEWPID)), kRefused);
+  EXPECT_EQ(inherited.Run(Call(SYS_clone, 0, CLONE_NEWUSER)), kRefused);
+  EXPECT_EQ(inherited.Run(Call(SYS_clone, 0, SIGCHLD)), SECCOMP_RET_ALLOW);
+  EXPECT_EQ(inherited.Run(Call(SYS_mount, 3, 0)), kRefused);
+  EXPECT_EQ(inherited.Run(Call(SYS_personality, 0, 0)), kRefused);
+  EXPECT_EQ(inherited.Run(Call(SYS_openat)), SECCOMP_RET_ALLOW);
 }
 
 TEST(HostileSandbox, TheFilterThatIsInstalledIsTheProfile) {
@@ -192,8 +224,9 @@ TEST(HostileSandbox, TheFilterThatIsInstalledIsTheProfile) {
   ASSERT_EQ(ptrace(PTRACE_INTERRUPT, worker, 0, 0), 0);
   int status = 0;
   ASSERT_EQ(waitpid(worker, &status, __WALL), worker);
-  const InstalledFilter filter(worker);
+  const InstalledFilter filter(worker, 1);
   const int problem = errno;
+  const InstalledFilter inherited(worker, 0);
   ptrace(PTRACE_DETACH, worker, 0, 0);
   if (!filter.Known() && (problem == EIO || problem == EINVAL || problem == EOPNOTSUPP))
     GTEST_SKIP() << "this kernel does not show filters";
@@ -249,6 +282,7 @@ TEST(HostileSandbox, TheFilterThatIsInstalledIsTheProfile) {
   other.arch = 0x40000003;  // AUDIT_ARCH_I386
   EXPECT_EQ(filter.Run(other), SECCOMP_RET_KILL_PROCESS);
   std::printf("%zu instructions, %zu calls\n", filter.size(), allowed.size());
+  ExpectTheLaunchers(inherited);
 }
 
 }  // namespace

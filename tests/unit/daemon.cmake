@@ -12,6 +12,15 @@ add_dependencies(daemon_test causeway causewayd daemon_test_worker)
 add_test(NAME daemon_test COMMAND daemon_test)
 set_tests_properties(daemon_test PROPERTIES TIMEOUT 300)
 
+# The launcher, with a hostile daemon in front.
+add_executable(launcher_test launcher_test.cc daemon_fixture.cc)
+target_compile_definitions(launcher_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
+  LAUNCHER_PATH="$<TARGET_FILE:causeway-launcher>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+target_link_libraries(launcher_test PRIVATE causeway_daemon causeway_command GTest::gtest_main)
+add_dependencies(launcher_test causewayd causeway-launcher daemon_test_worker)
+add_test(NAME launcher_test COMMAND launcher_test)
+set_tests_properties(launcher_test PROPERTIES LABELS unit TIMEOUT 120)
+
 # What is bounded for each scope, and guaranteed to it.
 add_executable(scopes_test scopes_test.cc)
 target_link_libraries(scopes_test PRIVATE causeway_daemon GTest::gtest_main)

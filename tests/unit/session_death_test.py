@@ -15,7 +15,7 @@ import subprocess
 import time
 
 import sessions
-from sessions import LIMIT_S, Client, alive, children
+from sessions import LIMIT_S, Client, alive, children, workers_of
 
 OWNER_TABLE, SLICE_BYTES, ARENA_SLICES = 0x10000, 2 << 20, 16  # ivshmem_ring/layout.h, guest_lib/region_memory.cc
 LOST = 911  # CUDA_ERROR_EXTERNAL_DEVICE
@@ -325,16 +325,71 @@ class Deaths(sessions.Sessions):
         client = Client(self, self.address, "lose", "idle")
         client.started()
         self.wait("the spare", lambda: self.status()["workers"]["spare_ready"] == 1)
-        workers = children(self.daemon.pid)
+        workers = workers_of(self.daemon.pid)
         self.assertEqual(len(workers), 2)
+        launchers = children(self.daemon.pid)
         self.daemon.kill()
         self.daemon.wait()
-        self.wait("the dead daemon's workers to end", lambda: not any(alive(worker) for worker in workers))
+        self.wait("the dead daemon's processes to end", lambda: not any(alive(each) for each in workers | launchers))
         self.start()
         time.sleep(0.1)  # what is known to be done is answered for some 20 ms without asking
         self.expect_lost(client, "go\n")
         self.expect_working()
         self.wait_idle()
+
+    def test_daemon_has_no_rights(self):
+        """No capability in any thread, and no way to get one: only the launcher has some."""
+        self.start()
+        client = Client(self, self.address, "lose", "idle")
+        client.started()
+        for task in pathlib.Path(f"/proc/{self.daemon.pid}/task").iterdir():
+            status = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
+            for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+                self.assertEqual(int(status[name], 16), 0, name)
+            self.assertEqual(status["NoNewPrivs"].strip(), "1")
+        if os.geteuid() == 0:
+            # CHOWN, KILL, SETGID, SETUID, SETPCAP, SYS_PTRACE, SYS_ADMIN
+            kept = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 19 | 1 << 21
+            (launcher,) = children(self.daemon.pid)
+            status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{launcher}/status").read_text().splitlines())
+            for name in ("CapPrm", "CapEff", "CapBnd"):
+                self.assertEqual(int(status[name], 16), kept, name)
+            self.assertEqual(int(status["Seccomp"]), 2)
+            # As the daemon's next program would have it, which root's would otherwise be given all.
+            bounding = dict(line.split(":", 1) for line in
+                            pathlib.Path(f"/proc/{self.daemon.pid}/status").read_text().splitlines())["CapBnd"]
+            self.assertEqual(int(bounding, 16), 0)
+
+    def test_launcher_killed(self):
+        """The daemon says so, ends and leaves nothing: who started it starts it again, as systemd does."""
+        for _ in range(3):
+            self.start()
+            client = Client(self, self.address, "lose", "idle")
+            client.started()
+            self.wait("the spare", lambda: self.status()["workers"]["spare_ready"] == 1)
+            workers, (launcher,) = workers_of(self.daemon.pid), children(self.daemon.pid)
+            self.assertEqual(len(workers), 2)
+            os.kill(launcher, signal.SIGKILL)
+            self.assertEqual(self.daemon.wait(timeout=LIMIT_S), 1)
+            self.wait("the dead launcher's workers to end", lambda: not any(alive(worker) for worker in workers))
+            self.assertIn("the launcher was killed by signal 9; all workers end with it, and so does causewayd", self.log_text())
+            time.sleep(0.1)  # what is known to be done is answered for some 20 ms without asking
+            self.expect_lost(client, "go\n")
+        self.start()
+        self.expect_working()
+        self.wait_idle()
+
+    def test_launcher_killed_at_any_moment(self):
+        """While it starts workers, while they start, while sessions begin and end: never a hang, never a worker left."""
+        for delay_ms in (0, 1, 2, 3, 5, 8, 13, 21, 34):
+            self.start(serving=False)
+            self.wait("the launcher", lambda: children(self.daemon.pid) or self.daemon.poll() is not None)
+            launcher = min(children(self.daemon.pid), default=None)
+            time.sleep(delay_ms / 1000)
+            workers = workers_of(self.daemon.pid)
+            os.kill(launcher, signal.SIGKILL)
+            self.assertEqual(self.daemon.wait(timeout=LIMIT_S), 1)
+            self.wait("its workers to end", lambda: not any(alive(worker) for worker in workers))
 
     # ---- no way in ---------------------------------------------------------------------------------------------
 

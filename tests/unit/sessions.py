@@ -55,6 +55,11 @@ def children(pid):
     return answer
 
 
+def workers_of(daemon):
+    """The daemon's one child is its launcher, whose children they are."""
+    return {worker for launcher in children(daemon) for worker in children(launcher)}
+
+
 class Client:
     """A guest process."""
 
@@ -98,7 +103,7 @@ class Sessions(unittest.TestCase):
         self.address = "local:" + self.socket
         self.addCleanup(self.stop)
 
-    def start(self, driver=None, region_mib=256, mode="0600", more="", **environment):
+    def start(self, driver=None, region_mib=256, mode="0600", more="", serving=True, **environment):
         config = pathlib.Path(self.folder, "config.toml")
         config.write_text(f'socket = "{self.socket}"\nsocket_mode = "{mode}"\ndriver_library = "{driver or DRIVER}"\n'
                           f"local_region_mib = {region_mib}\n{more}")
@@ -108,6 +113,8 @@ class Sessions(unittest.TestCase):
         self.addCleanup(self.log.close)
         self.daemon = subprocess.Popen([BACKEND + "/causewayd", "--config", str(config)], stderr=self.log,
                                        stdout=self.log, env=dict(os.environ, **environment))
+        if not serving:
+            return
         self.wait("the daemon to serve", lambda: "accepts sessions at" in self.log_text())
 
     def log_text(self):
@@ -151,13 +158,14 @@ class Sessions(unittest.TestCase):
         return len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
 
     def wait_idle(self):
-        """No session, nothing in any account, one spare worker and no other child, no region memory held by the daemon."""
+        """No session, nothing in any account, the launcher and one spare worker, no region memory held by any of them."""
         def idle():
             status = self.status()
             return (not status["sessions"] and not status["accounts"] and status["workers"]["spare_ready"] == 1
-                    and status["workers"]["all"] == 1 and len(children(self.daemon.pid)) == 1)
+                    and status["workers"]["all"] == 1 and len(children(self.daemon.pid)) == 1
+                    and len(workers_of(self.daemon.pid)) == 1)
         self.wait("the daemon to be idle", idle)
-        for holder in {self.daemon.pid} | children(self.daemon.pid):
+        for holder in {self.daemon.pid} | children(self.daemon.pid) | workers_of(self.daemon.pid):
             links = [os.readlink(link) for link in glob.glob(f"/proc/{holder}/fd/*") if os.path.lexists(link)]
             regions = [link for link in links if "memfd" in link
                        and not re.search("causeway-(std|image)", link)]  # output; images are kept for the next

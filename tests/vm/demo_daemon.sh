@@ -3,7 +3,7 @@
 # Sourced, after vm_begin.sh, by the tests that need causewayd with one VM. They set: driver (folder of the host's
 # libcuda.so.1), region_mib and, if what the test leaves is to stay, keep (a folder). This sets: work, which like the
 # daemon goes with the test; region, daemon_pid.
-for file in host_backend/causewayd host_backend/causeway host_backend/causeway-worker guest_lib/libcuda.so.1 \
+for file in host_backend/causewayd host_backend/causeway host_backend/causeway-launcher host_backend/causeway-worker guest_lib/libcuda.so.1 \
   programs/programs.txt; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build everything first."
 done

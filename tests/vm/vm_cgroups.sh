@@ -7,7 +7,7 @@
 set -euo pipefail
 # shellcheck source=tests/vm/vm_begin.sh
 . "$(dirname "$0")/vm_begin.sh" "$1"
-for file in host_backend/causewayd host_backend/causeway-worker host_backend/causeway software_gpu/libcuda.so.1 \
+for file in host_backend/causewayd host_backend/causeway-launcher host_backend/causeway-worker host_backend/causeway software_gpu/libcuda.so.1 \
   guest_lib/libcuda.so.1 tests/vm/cgroup_client; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build it first."
 done
@@ -43,7 +43,7 @@ cat > "$work/stop.sh" <<'TEXT'
 #!/bin/sh
 kill $(pidof causewayd)
 for i in $(seq 100); do pidof causewayd > /dev/null || break; sleep 0.1; done
-! pidof causewayd causeway-worker
+! pidof causewayd causeway-launcher causeway-worker
 TEXT
 chmod +x "$work"/*.sh
 cp "$build/software_gpu/libcuda.so.1" "$work/software_gpu.so"
@@ -60,7 +60,7 @@ wait
 left:root sleep 1; ls -d /sys/fs/cgroup/causeway/scope-* 2> /dev/null; grep -c 'host_memory_mib gives' /tmp/causewayd.log; sh /programs/stop.sh
 TEXT
 options=()
-for file in host_backend/causewayd host_backend/causeway-worker tests/vm/cgroup_client; do
+for file in host_backend/causewayd host_backend/causeway-launcher host_backend/causeway-worker tests/vm/cgroup_client; do
   options+=(--program "$build/$file")
 done
 for file in config.sh serve.sh stop.sh software_gpu.so; do options+=(--program "$work/$file"); done

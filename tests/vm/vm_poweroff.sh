@@ -14,10 +14,10 @@ driver=$build/software_gpu region_mib=128
 . "$here/demo_daemon.sh"
 start_daemon
 
-# Prints "sessions workers slots-in-use slices-in-use" of the daemon; workers as the kernel counts its children.
+# Prints "sessions workers slots-in-use slices-in-use" of the daemon; workers as the kernel counts its launcher's children.
 usage() {
   local workers
-  workers=$(pgrep -c -P "$daemon_pid" || true)
+  workers=$(pgrep -c -P "$(pgrep -P "$daemon_pid")" || true)
   daemon_status | python3 -c '
 import json, sys
 status = json.load(sys.stdin)

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for a file's other user in /proc/PID/maps.
-#include "host_backend/daemon/vm_process.h"
-
+// Which process runs the VM of a region: ivshmem-plain tells nobody when its VM is powered off, the kernel
+// does. Looks for the file's other user in /proc/PID/maps, which for another user's process takes a right
+// that the daemon does not have.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include <memory>
-#include <string>
 
-namespace causeway::daemon {
+#include "host_backend/launcher/launcher.h"
+
+namespace causeway::launcher {
 namespace {
 
 using File = std::unique_ptr<FILE, int (*)(FILE*)>;
 
 File Open(pid_t pid, const char* name) {
-  return {fopen(("/proc/" + std::to_string(pid) + "/" + name).c_str(), "re"), &fclose};
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+  return {fopen(path, "re"), &fclose};
 }
 
 pid_t ParentOf(pid_t pid) {
@@ -47,14 +48,16 @@ bool Maps(pid_t pid, dev_t device, ino_t inode) {
 
 }  // namespace
 
-UniqueFd FindVmProcess(dev_t device, ino_t inode) {
+pid_t FindMapper(dev_t device, ino_t inode, pid_t launcher, pid_t daemon) {
   const std::unique_ptr<DIR, int (*)(DIR*)> processes(opendir("/proc"), &closedir);
   while (const dirent* entry = processes ? readdir(processes.get()) : nullptr) {
     const pid_t pid = atoi(entry->d_name);
-    if (pid <= 0 || pid == getpid() || !Maps(pid, device, inode) || ParentOf(pid) == getpid()) continue;
-    return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0)));
+    if (pid <= 0 || pid == launcher || pid == daemon || !Maps(pid, device, inode) ||
+        ParentOf(pid) == launcher)
+      continue;
+    return pid;
   }
-  return UniqueFd();
+  return 0;
 }
 
-}  // namespace causeway::daemon
+}  // namespace causeway::launcher

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/launcher/cache_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host_backend/unique_fd.h"
+
+namespace causeway::launcher {
+namespace {
+
+constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+constexpr int kDeepest = 32;  // a driver's cache has three levels
+
+bool IsOwn(int folder) {
+  struct stat info {};
+  return fstat(folder, &info) == 0 && info.st_uid == geteuid();
+}
+
+void Empty(int folder, int depth) {
+  DIR* entries = depth < kDeepest ? fdopendir(dup(folder)) : nullptr;
+  if (entries == nullptr) return;
+  while (const dirent* entry = readdir(entries)) {
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    if (unlinkat(folder, entry->d_name, 0) == 0) continue;
+    if (const UniqueFd below(openat(folder, entry->d_name, kFolder)); below) Empty(below.get(), depth + 1);
+    unlinkat(folder, entry->d_name, AT_REMOVEDIR);
+  }
+  closedir(entries);
+}
+
+}  // namespace
+
+int MakeCacheFolder(int cache, uint32_t user) {
+  char name[16];
+  snprintf(name, sizeof name, "%u", user);
+  const UniqueFd outer(openat(cache, name, kFolder));
+  if (!outer) return errno;
+  if (!IsOwn(outer.get())) return EPERM;
+  if (mkdirat(outer.get(), kKernels, 0700) != 0) return errno;
+  const UniqueFd made(openat(outer.get(), kKernels, kFolder));
+  if (!made) return errno;
+  if (!IsOwn(made.get())) return EPERM;
+  return fchown(made.get(), user, user) == 0 ? 0 : errno;
+}
+
+void EmptyDiscarded(int cache, uint32_t user, uint32_t number) {
+  char name[64];
+  snprintf(name, sizeof name, "%s/%u-%u", kDiscarded, user, number);
+  const UniqueFd outer(openat(cache, name, kFolder));
+  if (!outer || !IsOwn(outer.get()) || setgroups(0, nullptr) != 0 || setresgid(user, user, user) != 0 ||
+      setresuid(user, user, user) != 0) {
+    return;
+  }
+  const UniqueFd kernels(openat(outer.get(), kKernels, kFolder));
+  if (kernels) Empty(kernels.get(), 0);
+}
+
+}  // namespace causeway::launcher

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every request is checked here, by what the launcher knows itself.
+#include "host_backend/launcher/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "host_backend/driver_variables.h"
+#include "host_backend/launcher/cache_folder.h"
+#include "host_backend/launcher/worker_child.h"
+#include "host_backend/packet.h"
+
+extern char** environ;
+
+namespace causeway::launcher {
+namespace {
+
+constexpr size_t kMaxVariables = std::size(kDriverVariables) + 1;  // of a request, and the cache's place
+
+// Variables of the daemon that would change which library the worker loads, or make it a guest of itself.
+bool IsKeptFromWorkers(std::string_view entry) {
+  return entry.starts_with("LD_PRELOAD=") || entry.starts_with("LD_AUDIT=") ||
+         (entry.starts_with("CAUSEWAY") && !entry.starts_with("CAUSEWAY_LANES="));
+}
+
+std::string_view NameOf(std::string_view entry) {
+  return entry.substr(0, entry.find('='));
+}
+
+// The group of the GPUs' device nodes where not everybody may open them; 0: everybody may, or there are none.
+gid_t DeviceGroup() {
+  struct stat node {};
+  return stat("/dev/nvidiactl", &node) == 0 && (node.st_mode & 0006) != 0006 ? node.st_gid : 0;
+}
+
+bool IsPipe(int file) {
+  struct stat info {};
+  return fstat(file, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+bool IsPacketSocket(int file) {
+  int type = 0, domain = 0;
+  socklen_t bytes = sizeof type;
+  return getsockopt(file, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_SEQPACKET &&
+         getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX;
+}
+
+// Fields of a request, as bits: which of them an action uses.
+enum : unsigned { kWorker = 1, kPid = 2, kGroup = 4, kUser = 8, kNumber = 16, kLink = 32, kTexts = 64 };
+
+struct Shape {
+  unsigned fields;
+  size_t descriptors;
+};
+
+Shape ShapeOf(Action action) {
+  switch (action) {
+    case Action::kStart:
+      return {kWorker | kLink | kTexts, 2};
+    case Action::kKill:
+    case Action::kReap:
+    case Action::kAbandon:
+      return {kPid, 0};
+    case Action::kGiveToGroup:
+      return {kGroup, 1};
+    case Action::kFindVm:
+      return {0, 2};
+    case Action::kMakeCache:
+      return {kUser, 0};
+    case Action::kClearCache:
+      return {kUser | kNumber, 0};
+  }
+  return {0, kMaxDescriptors + 1};  // no request has so many
+}
+
+bool HasOnly(const Request& request, unsigned fields) {
+  const auto fits = [&](unsigned field, bool zero) { return (fields & field) != 0 || zero; };
+  const bool texts = request.environment_bytes == 0 && request.gpus[0] == '\0';
+  return request.reserved == 0 && fits(kWorker, request.worker == WorkerKind::kNone) &&
+         fits(kPid, request.pid == 0) && fits(kGroup, request.group == 0) && fits(kUser, request.user == 0) &&
+         fits(kNumber, request.number == 0) && fits(kLink, request.link == 0) && fits(kTexts, texts);
+}
+
+}  // namespace
+
+bool IsGpuList(const char (&text)[kGpuListBytes]) {
+  const size_t length = strnlen(text, kGpuListBytes);
+  if (length == kGpuListBytes) return false;
+  return std::string_view(text, length).find_first_not_of("-,0123456789abcdefABCDEFGPUMI") ==
+         std::string_view::npos;
+}
+
+bool IsEnvironment(const char (&text)[kEnvironmentBytes], uint32_t bytes) {
+  if (bytes > kEnvironmentBytes || (bytes != 0 && text[bytes - 1] != '\0')) return false;
+  bool seen[std::size(kDriverVariables)] = {};
+  for (uint32_t at = 0; at < bytes;) {
+    const std::string_view entry(text + at);
+    at += uint32_t(entry.size()) + 1;
+    if (entry.find('=') == std::string_view::npos) return false;
+    const auto* known = std::find(std::begin(kDriverVariables), std::end(kDriverVariables), NameOf(entry));
+    if (known == std::end(kDriverVariables) || std::exchange(seen[known - kDriverVariables], true))
+      return false;
+  }
+  return true;
+}
+
+Launcher::Launcher(Settings settings) : settings_(std::move(settings)) {
+  if (!settings_.cache.empty())
+    cache_.reset(open(settings_.cache.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  for (char** at = environ; *at != nullptr; ++at) {
+    if (!IsKeptFromWorkers(*at)) environment_.push_back(*at);
+  }
+  own_variables_ = environment_.size();
+  environment_.resize(own_variables_ + kMaxVariables + 1);
+}
+
+Launcher::~Launcher() {
+  for (const Child& child : children_) {
+    if (child.pid > 0) kill(child.pid, SIGKILL);
+  }
+}
+
+size_t Launcher::workers() const {
+  return size_t(
+      std::count_if(children_.begin(), children_.end(), [](const Child& child) { return child.pid > 0; }));
+}
+
+Launcher::Child* Launcher::Find(pid_t pid) {
+  if (pid <= 0) return nullptr;
+  for (Child& child : children_) {
+    if (child.pid == pid && !child.abandoned) return &child;
+  }
+  return nullptr;
+}
+
+Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd> descriptors,
+                        UniqueFd* descriptor) {
+  Answer answer{};
+  const auto refused = [&](int error) {
+    answer.error = error;
+    return answer;
+  };
+  if (bytes != sizeof request) return refused(EINVAL);
+  const Shape shape = ShapeOf(request.action);
+  if (descriptors.size() != shape.descriptors || !HasOnly(request, shape.fields)) return refused(EINVAL);
+  switch (request.action) {
+    case Action::kStart:
+      return refused(Start(request, descriptors, &answer, descriptor));
+    case Action::kKill:
+    case Action::kAbandon: {
+      Child* child = Find(request.pid);
+      if (child == nullptr) return refused(ESRCH);
+      kill(child->pid, SIGKILL);
+      child->abandoned = request.action == Action::kAbandon;
+      if (child->abandoned) ReapHelpers();
+      return answer;
+    }
+    case Action::kReap:
+      return refused(Reap(request, &answer));
+    case Action::kGiveToGroup:
+      return refused(GiveToGroup(request, descriptors[0].get()));
+    case Action::kFindVm:
+      return refused(FindVm(descriptors[0].get(), descriptors[1].get()));
+    case Action::kMakeCache:
+      return refused(MakeCache(request.user));
+    case Action::kClearCache:
+      return refused(ClearCache(request.user, request.number));
+  }
+  return refused(EINVAL);
+}
+
+// What a worker's program is told. Lives until the child has executed it.
+struct Launcher::CommandLine {
+  CommandLine(const Settings& settings, const Request& request, int control_fd) {
+    const bool cuda = request.worker == WorkerKind::kCuda;
+    snprintf(control, sizeof control, "%d", control_fd);
+    snprintf(users, sizeof users, "%u,%u", settings.users.first, settings.users.count);
+    snprintf(group, sizeof group, "%u", DeviceGroup());
+    Add(settings.worker.c_str());
+    Add("--control-fd", control);
+    Add("--sandbox", settings.sandbox.c_str());
+    Add("--namespaces", namespaces);
+    Add(cuda ? "--driver" : "--management", cuda ? settings.driver.c_str() : settings.management.c_str());
+    Add("--users", users);
+    Add("--device-group", group);
+    if (request.gpus[0] != '\0') Add("--gpus", request.gpus);
+    if (cuda && !settings.cache.empty()) Add("--cache", settings.cache.c_str());
+    if (request.worker == WorkerKind::kMemoryWatch) Add("--watch-memory");
+    // A VM with GPUs of its own is shown no others.
+    if (!cuda && settings.shows_all && request.environment_bytes == 0) Add("--all-devices");
+    if (cuda && settings.allow_pageable_access) Add("--allow-pageable-access");
+  }
+
+  void Add(const char* argument, const char* value = nullptr) {
+    for (const char* each : {argument, value}) {
+      // execve takes what it does not change as changeable.
+      if (each != nullptr && count + 1 < std::size(arguments)) arguments[count++] = const_cast<char*>(each);
+    }
+  }
+
+  char control[16], users[32], group[16];
+  char namespaces[sizeof kNoNamespaces] = {};
+  char* arguments[24] = {};
+  size_t count = 0;
+};
+
+// In the child's copy alone: what the request says comes in place of what the launcher has.
+void Launcher::SetEnvironment(const Request& request, char* link) {
+  std::array<char*, kMaxVariables> wanted{};
+  size_t variables = 0;
+  for (uint32_t at = 0; at < request.environment_bytes; at += uint32_t(strlen(request.environment + at)) + 1)
+    wanted[variables++] = const_cast<char*>(request.environment + at);
+  if (request.link != 0) wanted[variables++] = link;
+  const auto wanted_end = wanted.begin() + ptrdiff_t(variables);
+  const auto own_end = environment_.begin() + ptrdiff_t(own_variables_);
+  const auto kept = std::remove_if(environment_.begin(), own_end, [&](const char* own) {
+    return std::any_of(wanted.begin(), wanted_end,
+                       [&](const char* entry) { return NameOf(entry) == NameOf(own); });
+  });
+  *std::copy(wanted.begin(), wanted_end, kept) = nullptr;
+}
+
+int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer,
+                    UniqueFd* descriptor) {
+  const bool cuda = request.worker == WorkerKind::kCuda;
+  if (!cuda && request.worker != WorkerKind::kManagement && request.worker != WorkerKind::kMemoryWatch)
+    return EINVAL;
+  if (!IsGpuList(request.gpus) || !IsEnvironment(request.environment, request.environment_bytes) ||
+      (request.link != 0 && (!cuda || settings_.links.empty())) || !IsPipe(descriptors[0].get()) ||
+      !IsPacketSocket(descriptors[1].get())) {
+    return EINVAL;
+  }
+  auto* free = std::find_if(children_.begin(), children_.end(), [](const Child& c) { return c.pid == 0; });
+  if (free == children_.end()) return EAGAIN;
+
+  char link[4096];
+  snprintf(link, sizeof link, "CUDA_CACHE_PATH=%s/cache-%llu", settings_.links.c_str(),
+           static_cast<unsigned long long>(request.link));
+  CommandLine command(settings_, request, descriptors[1].get());
+  memcpy(command.namespaces, kNoNamespaces, sizeof command.namespaces);
+  const ChildPlan plan{settings_.worker.c_str(), command.arguments,
+                       environment_.data(),      descriptors[0].get(),
+                       descriptors[1].get(),     getpid(),
+                       command.namespaces,       settings_.shm.empty() ? nullptr : settings_.shm.c_str()};
+  const pid_t pid = fork();
+  if (pid < 0) return errno;
+  if (pid == 0) {
+    SetEnvironment(request, link);
+    BecomeWorker(plan);
+  }
+  *free = {pid, false};
+  descriptor->reset(int(syscall(SYS_pidfd_open, pid, 0)));
+  if (!*descriptor) {
+    const int error = errno;
+    kill(pid, SIGKILL);
+    free->abandoned = true;
+    return error;
+  }
+  answer->pid = pid;
+  return 0;
+}
+
+int Launcher::Reap(const Request& request, Answer* answer) {
+  Child* child = Find(request.pid);
+  if (child == nullptr) return ESRCH;
+  const pid_t reaped = waitpid(child->pid, &answer->status, WNOHANG);
+  if (reaped == 0) return EAGAIN;
+  answer->pid = child->pid;
+  *child = {};
+  return reaped < 0 ? errno : 0;
+}
+
+void Launcher::ReapHelpers() {
+  for (pid_t& helper : helpers_) {
+    if (helper != 0 && waitpid(helper, nullptr, WNOHANG) == helper) helper = 0;
+  }
+  for (Child& child : children_) {
+    if (child.pid != 0 && child.abandoned && waitpid(child.pid, nullptr, WNOHANG) == child.pid) child = {};
+  }
+}
+
+pid_t Launcher::ForkHelper() {
+  const pid_t self = getpid();
+  auto* free = std::find(helpers_.begin(), helpers_.end(), 0);
+  if (free == helpers_.end()) {
+    errno = EBUSY;
+    return -1;
+  }
+  const pid_t pid = fork();
+  if (pid > 0) *free = pid;
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != self) _exit(0);
+  }
+  return pid;
+}
+
+// What the daemon could as well change itself, so that nobody else's file is touched or asked about.
+bool Launcher::IsOwnFile(int file, bool writable) const {
+  struct stat info {};
+  const int flags = fcntl(file, F_GETFL);
+  return flags >= 0 && (flags & O_PATH) == 0 && (!writable || (flags & O_ACCMODE) == O_RDWR) &&
+         fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1;
+}
+
+int Launcher::GiveToGroup(const Request& request, int file) const {
+  if (std::find(settings_.groups.begin(), settings_.groups.end(), request.group) == settings_.groups.end() ||
+      !IsOwnFile(file, true)) {
+    return EINVAL;
+  }
+  return fchown(file, uid_t(-1), request.group) == 0 ? 0 : errno;
+}
+
+int Launcher::FindVm(int file, int socket) {
+  struct stat info {};
+  if (!IsOwnFile(file, true) || !IsPacketSocket(socket) || fstat(file, &info) != 0) return EINVAL;
+  const pid_t self = getpid();
+  const pid_t helper = ForkHelper();
+  if (helper < 0) return errno;
+  if (helper > 0) return 0;
+  VmProcess found{FindMapper(info.st_dev, info.st_ino, self, daemon_), 0};
+  const int descriptor = found.pid != 0 ? int(syscall(SYS_pidfd_open, found.pid, 0)) : -1;
+  if (descriptor < 0) found.pid = 0;
+  fcntl(socket, F_SETFL, O_NONBLOCK);
+  SendPacket(socket, &found, sizeof found, std::span(&descriptor, descriptor >= 0 ? 1 : 0));
+  _exit(0);
+}
+
+int Launcher::MakeCache(uint32_t user) const {
+  if (!cache_ || !settings_.users.Has(user)) return EINVAL;
+  return MakeCacheFolder(cache_.get(), user);
+}
+
+int Launcher::ClearCache(uint32_t user, uint32_t number) {
+  if (!cache_ || !settings_.users.Has(user)) return EINVAL;
+  const pid_t helper = ForkHelper();
+  if (helper < 0) return errno;
+  if (helper > 0) return 0;
+  EmptyDiscarded(cache_.get(), user, number);
+  _exit(0);
+}
+
+}  // namespace causeway::launcher

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// What causeway-launcher does for causewayd, a request at a time: protocol.h has the list. Single-threaded.
+// No request makes it allocate: it has room for all workers and the longest environment from the start.
+#pragma once
+#include <sys/types.h>
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "host_backend/launcher/filter.h"
+#include "host_backend/launcher/protocol.h"
+#include "host_backend/unique_fd.h"
+
+namespace causeway::launcher {
+
+inline constexpr size_t kMaxWorkers = 8192;
+inline constexpr size_t kMaxHelpers = 16;
+inline constexpr uint32_t kMaxDescriptors = 2;  // of a request
+
+// From the command line, which comes from the daemon before it has looked at anything of a guest.
+struct Settings {
+  std::string worker, driver, management;
+  std::string sandbox = "enforce";
+  bool shows_all = false;  // NVML
+  bool allow_pageable_access = false;
+  UserRange users;
+  std::string shm;    // the folder that becomes /dev/shm; empty: none
+  std::string links;  // folder of the workers' links to their caches; empty: none
+  std::string cache;  // folder of all caches; empty: none
+  std::vector<gid_t> groups;
+};
+
+class Launcher {
+ public:
+  explicit Launcher(Settings settings);
+  // Kills what it has started.
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  // `bytes` of a packet that claims to be a Request, with so many descriptors. *descriptor: what goes with
+  // the answer, or none.
+  Answer Handle(const Request& request, size_t bytes, std::span<UniqueFd> descriptors, UniqueFd* descriptor);
+  // After SIGCHLD: reaps what nobody asks for.
+  void ReapHelpers();
+  size_t workers() const;
+
+ private:
+  struct Child {
+    pid_t pid = 0;  // 0: free
+    bool abandoned = false;
+  };
+
+  struct CommandLine;
+  void SetEnvironment(const Request& request, char* link);
+  int Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer, UniqueFd* descriptor);
+  int Reap(const Request& request, Answer* answer);
+  int GiveToGroup(const Request& request, int file) const;
+  int FindVm(int file, int socket);
+  int MakeCache(uint32_t user) const;
+  int ClearCache(uint32_t user, uint32_t number);
+  Child* Find(pid_t pid);
+  bool IsOwnFile(int file, bool writable) const;
+  // The child's part returns 0 here; it may only do what is safe after fork and must end by _exit.
+  pid_t ForkHelper();
+
+  const Settings settings_;
+  const pid_t daemon_ = getppid();
+  UniqueFd cache_;
+  std::vector<char*> environment_;  // the launcher's own that workers may have, and room
+  size_t own_variables_ = 0;
+  std::array<Child, kMaxWorkers> children_{};
+  std::array<pid_t, kMaxHelpers> helpers_{};
+};
+
+// Whether the text is a list of UUIDs as nvidia-smi shows them.
+bool IsGpuList(const char (&text)[kGpuListBytes]);
+// Whether each entry is a variable that a guest may set, and none comes twice.
+bool IsEnvironment(const char (&text)[kEnvironmentBytes], uint32_t bytes);
+
+// Which process maps the file and is none of those, nor a child of the launcher; 0: none.
+pid_t FindMapper(dev_t device, ino_t inode, pid_t launcher, pid_t daemon);
+
+}  // namespace causeway::launcher
