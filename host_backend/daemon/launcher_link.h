@@ -33,6 +33,8 @@ class LauncherLink {
   static Result<std::unique_ptr<LauncherLink>> Start(EventLoop& loop, const std::string& program,
                                                      const LauncherPlan& plan,
                                                      std::function<void(const std::string&)> on_end);
+  // Nobody behind it: every request fails.
+  explicit LauncherLink(EventLoop& loop) : loop_(loop) {}
   // The launcher ends, and what it has started.
   ~LauncherLink();
   LauncherLink(const LauncherLink&) = delete;

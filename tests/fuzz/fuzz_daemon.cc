@@ -99,6 +99,7 @@ class Host {
  public:
   Host() {
     signal(SIGPIPE, SIG_IGN);
+    pool_.Use(&launcher_, nullptr);
     Require(daemon::StartLog("", daemon::LogLevel::kError, false).empty());
     auto local = daemon::LocalServer::Start(services_, [this](const std::string&) { return Status(); });
     auto vm = daemon::VmServer::Start(services_, config_.vms[0]);
@@ -156,8 +157,8 @@ class Host {
   const std::string folder_ = MakeFolder();
   const daemon::Config config_ = MakeConfig(folder_);
   daemon::EventLoop loop_;
-  daemon::WorkerPool pool_{loop_, daemon::WorkerProgram{config_.worker, "none", "none"}, 0, 0, 1 << 20,
-                           {0, 0}};
+  daemon::LauncherLink launcher_{loop_};  // there is no worker to be had
+  daemon::WorkerPool pool_{loop_, daemon::WorkerProgram{config_.worker, "enforce"}, 0, 0, 1 << 20, {0, 0}};
   daemon::Scopes scopes_{config_};
   daemon::Zeroing zeroing_{loop_};
   daemon::Counters counters_;
