@@ -22,6 +22,7 @@ namespace {
 
 constexpr char kShared[] = "/dev/shm/causeway-workers-";  // and 16 digits
 constexpr char kScopeFile[] = "/scope";                   // in a cache: whose kernels they are
+constexpr char kNowhere[] = "/nowhere";  // where links lead before the scope is known: nobody may write there
 
 // Of the daemon's own, and open to those who know a name inside.
 constexpr mode_t kPassable = 0711;
@@ -114,8 +115,19 @@ WorkerFolders::WorkerFolders(const std::string& socket, bool users)
   const std::string cache = base + "/scopes";
   if (MakeFolder(cache, kPassable) && MakeFolder(cache + "/" + launcher::kDiscarded, 0700)) {
     cache_ = cache;
+    MakeLinks(base + "/links-" + FolderName(socket));
   } else {
     LogWarning("compiled kernels are not kept: " + cache + " cannot be made: " + ErrnoText());
+  }
+}
+
+// Beside the caches and not beside the socket, whose folder may let nobody through.
+void WorkerFolders::MakeLinks(const std::string& path) {
+  Remove(path);  // of a daemon that was killed; the socket's lock says that none lives
+  if (MakeFolder(path, kPassable) && MakeFolder(path + kNowhere, 0555)) {
+    links_ = path;
+  } else {
+    LogWarning("compiled kernels are not kept: " + path + " cannot be made: " + ErrnoText());
   }
 }
 
@@ -137,6 +149,7 @@ void WorkerFolders::MakeShared(const std::string& path) {
 WorkerFolders::~WorkerFolders() {
   if (!folder_.empty()) Remove(folder_);
   if (!shm_.empty()) Remove(shm_);
+  if (!links_.empty()) Remove(links_);
 }
 
 void WorkerFolders::UseLauncher(LauncherLink* launcher) {
@@ -153,7 +166,13 @@ void WorkerFolders::UseLauncher(LauncherLink* launcher) {
 }
 
 uint64_t WorkerFolders::NewLink() {
-  return links().empty() ? 0 : next_++;
+  if (links_.empty()) return 0;
+  if (symlink((links_ + kNowhere).c_str(), LinkPath(next_).c_str()) != 0) {
+    LogWarning("a worker keeps no compiled kernels: the link " + LinkPath(next_) +
+               " cannot be made: " + ErrnoText());
+    return 0;
+  }
+  return next_++;
 }
 
 void WorkerFolders::Discard(const std::string& outer, uint32_t user) {

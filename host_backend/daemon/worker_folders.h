@@ -29,10 +29,12 @@ class WorkerFolders {
   // What a worker may write below; "" : none.
   const std::string& cache() const { return cache_; }
   // Where the links of NewLink lie, as cache-NUMBER; "" : there are none.
-  std::string links() const { return users_ && !cache_.empty() ? folder_ : ""; }
+  const std::string& links() const { return links_; }
 
   // A worker's own name for its cache, which is told to the driver before the scope is known; 0: the
-  // driver's own place is used.
+  // driver's own place is used. It exists from now on: NVIDIA's driver (580.159) makes the folder of that
+  // name when it starts, and keeps no kernels at all where that fails for another reason than that there is
+  // one.
   uint64_t NewLink();
   // From now on it leads to the folder of that user, which had no other scope's kernels in it.
   void Point(uint64_t link, const std::string& scope, uint32_t user);
@@ -40,9 +42,10 @@ class WorkerFolders {
 
  private:
   void MakeShared(const std::string& path);
+  void MakeLinks(const std::string& path);
   bool Prepare(const std::string& outer, const std::string& scope, uint32_t user);
   void Discard(const std::string& outer, uint32_t user);
-  std::string LinkPath(uint64_t link) const { return folder_ + "/cache-" + std::to_string(link); }
+  std::string LinkPath(uint64_t link) const { return links_ + "/cache-" + std::to_string(link); }
 
   const bool users_;
   LauncherLink* launcher_ = nullptr;
@@ -50,6 +53,7 @@ class WorkerFolders {
   std::string shm_;
   UniqueFd shm_lock_;  // held for as long as this daemon lives: others remove what nobody holds
   std::string cache_;
+  std::string links_;
   uint64_t next_ = 1;
   uint32_t next_discarded_ = 1;
 };

@@ -195,6 +195,13 @@ bool ListAllCaches() {
   const std::string own(place, bytes > 0 ? size_t(bytes) : 0);
   return Opens(own.substr(0, own.rfind('/')), O_RDONLY | O_DIRECTORY);
 }
+// As NVIDIA's driver: it makes the folder when it starts, and keeps no kernels if that fails otherwise than
+// by EEXIST.
+const int kCacheAtStart = mkdir(getenv("CUDA_CACHE_PATH"), 0700) == 0 ? 0 : errno;
+bool KeepACompiledKernel() {
+  const std::string cache = getenv("CUDA_CACHE_PATH");
+  return kCacheAtStart == EEXIST && Opens(cache + "/kernel", O_WRONLY | O_CREAT);
+}
 bool OpenPhysicalMemory() {
   return Opens("/dev/mem", O_RDWR) || Opens("/dev/kmsg", O_RDONLY);
 }
