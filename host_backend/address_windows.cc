@@ -23,15 +23,16 @@ constexpr uint32_t kMostRefusedWindows = 64;
 
 CUresult Session::ReserveWindow(uint64_t address) {
   if (!shares_memory()) return CUDA_SUCCESS;
-  bool probes = false;
+  bool probes = false, never_sent = false;
   {
     const std::lock_guard change(memory_change_mutex_);
-    if (!IsPlausible(address, region_) || agreed_.load(std::memory_order_relaxed)) {
-      violations.fetch_add(1);
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (TakeWindow(address)) return CUDA_SUCCESS;
+    never_sent = !IsPlausible(address, region_) || agreed_.load(std::memory_order_relaxed);
+    if (!never_sent && TakeWindow(address)) return CUDA_SUCCESS;
     probes = ++refused_windows_ > kMostRefusedWindows;
+  }
+  if (never_sent) {
+    Violation("it agrees on addresses a second time, or on impossible ones");
+    return CUDA_ERROR_INVALID_VALUE;
   }
   if (probes) Violation("it asks for its shared memory at one address after the other");
   return CUDA_ERROR_MAP_FAILED;
@@ -59,7 +60,7 @@ CUresult Serve_kAgreeOnAddresses(Session& session, Request& request) {
     const bool good = taken[i].begin < taken[i].end && taken[i].begin % kPageBytes == 0 &&
                       taken[i].end % kPageBytes == 0 &&
                       InDeviceWindow(taken[i].begin, taken[i].end - taken[i].begin);
-    if (request.in.ok() && !good) session.violations.fetch_add(1);
+    if (request.in.ok() && !good) session.Violation("it names taken addresses outside of the device's");
     if (!request.in.ok() || !good) return CUDA_ERROR_INVALID_VALUE;
   }
   if (const CUresult result = session.ReserveWindow(body.window_address)) return result;

@@ -10,7 +10,7 @@ CUresult WriteMark(Session& session, const Request& request, CUstream stream, ui
   if (request.channel != kChannelCount) return CUDA_SUCCESS;  // its guest has the answer
   const HostSpan word = session.ResolveOffset(offset, sizeof(uint64_t));
   if (!word || offset % sizeof(uint64_t) != 0) {
-    session.violations.fetch_add(1);
+    session.Violation("it wants a mark where it has no word");
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (TheDriver().cuStreamWriteValue64_v2 != nullptr) {

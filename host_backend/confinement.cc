@@ -2,6 +2,7 @@
 #include "host_backend/confinement.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <signal.h>
@@ -14,8 +15,10 @@
 #include <cstdlib>
 #include <span>
 
+#include "host_backend/output.h"
 #include "host_backend/packet.h"
 #include "host_backend/result.h"
+#include "host_backend/sandbox/cache_quota.h"
 #include "host_backend/sandbox/file_rules.h"
 #include "host_backend/unique_fd.h"
 
@@ -114,8 +117,27 @@ std::string Confinement::BecomeUser(const WorkerAssignment& assignment) const {
   return {};
 }
 
+// As the scope's user, and while this process is nobody's: where there is no user, the folder is somebody
+// else's.
+void Confinement::HoldCache(const WorkerAssignment& assignment) const {
+  const char* path = getenv("CUDA_CACHE_PATH");
+  if (assignment.user == 0 || assignment.cache_bytes == 0 || options_.cache.empty() || path == nullptr)
+    return;
+  const UniqueFd folder(open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC));
+  if (!folder) return;
+  const sandbox::CacheUse use = sandbox::HoldToQuota(folder.get(), assignment.cache_bytes);
+  if (!use.emptied) return;
+  dprintf(Output::LogFd(),
+          "causeway-worker[%d]: the compiled kernels of this VM or user were removed, because they were %llu "
+          "MiB in "
+          "%llu files; compiled_kernels_mib in causewayd's configuration is how much they may be\n",
+          getpid(), static_cast<unsigned long long>(use.bytes >> 20),
+          static_cast<unsigned long long>(use.files));
+}
+
 std::string Confinement::Enter(int control, const WorkerAssignment& assignment) {
   if (std::string problem = BecomeUser(assignment); !problem.empty()) return problem;
+  HoldCache(assignment);
   // Not to be traced or read by others of the same user.
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   if (filter_.empty()) return {};

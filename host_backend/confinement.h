@@ -35,6 +35,7 @@ class Confinement {
 
  private:
   std::string BecomeUser(const WorkerAssignment& assignment) const;
+  void HoldCache(const WorkerAssignment& assignment) const;
 
   const ConfinementOptions options_;
   int files_ = 0;  // version of the interface that confines them

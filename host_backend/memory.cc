@@ -21,12 +21,17 @@ CUresult ToHost(const HostSpan& host, CUdeviceptr device, CUstream stream) {
   return TheDriver().cuMemcpyDtoHAsync_v2(host.data(), device, host.bytes(), stream);
 }
 
-// The host side must be the session's own pinned memory; the device side is for the driver to judge, whose
-// typed calls refuse addresses of ordinary memory of this process (docs/hostile_rows.md).
+// Addresses of user space end here; a library knows pinned memory by ranges below.
+constexpr uint64_t kEndOfAddresses = uint64_t{1} << 47;
+
+// The host side must be the session's own pinned memory; a program that frees it meanwhile gets an error. the
+// device side is for the driver to judge, whose typed calls refuse addresses of ordinary memory of this
+// process (docs/hostile_rows.md).
 CUresult FindPinned(Session& session, uint64_t host, uint64_t bytes, HostSpan* span) {
   *span = session.ResolveAddress(host, bytes);
   if (*span) return CUDA_SUCCESS;
-  session.violations.fetch_add(1);
+  if (host >= kEndOfAddresses || bytes > kEndOfAddresses - host)
+    session.Violation("it copies at an address that no process has");
   return CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -95,7 +100,7 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
   if (!request.in.ok()) return request.in.error();
   const HostSpan bytes = LentBytes(session, body, lent);
   if (!bytes) {
-    session.violations.fetch_add(1);
+    session.Violation("it lends bytes that are not its own");
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (body.synchronous == 1) stream = nullptr;

@@ -64,8 +64,9 @@ struct WorkerAssignment {
   uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
   uint32_t user;            // what the worker becomes before it looks at its guest, of --users; 0: it stays
   uint32_t reserved;
+  uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels
 };
-static_assert(sizeof(WorkerAssignment) == 48);
+static_assert(sizeof(WorkerAssignment) == 56);
 
 struct WorkerUsage {
   uint64_t calls;       // records executed

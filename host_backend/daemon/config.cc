@@ -326,6 +326,8 @@ Config ReadConfig(const toml::table& table) {
   config.local_region_mib =
       reader.Number("local_region_mib", kMinRegionMib, kMaxRegionMib).value_or(config.local_region_mib);
   CheckRegionMib(reader, "local_region_mib", config.local_region_mib);
+  config.compiled_kernels_mib =
+      reader.Number("compiled_kernels_mib", 1, kMaxCompiledKernelsMib).value_or(config.compiled_kernels_mib);
   config.image_cache_mib =
       reader.Number("image_cache_mib", 0, kMaxImageCacheMib).value_or(config.image_cache_mib);
   config.max_sessions =

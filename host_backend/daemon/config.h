@@ -5,6 +5,7 @@
 //   worker = "/usr/libexec/causeway/causeway-worker"                driver_library = "libcuda.so.1"
 //   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false    allow_pageable_access = false
 //   spare_workers = 1    guaranteed_spares = 0    local_region_mib = 4096    image_cache_mib = 256
+//   compiled_kernels_mib = 1024
 //   max_sessions = 64    reserved_sessions = 8    local_max_sessions = 64    admin_group = "causeway-admin"
 //   worker_users = [2000000000, 65536]    ids that workers become, one for each VM, user or peer; count 0:
 //   none log_level = "info"   log_file = "/var/log/causeway.log"
@@ -35,6 +36,7 @@ inline constexpr uint64_t kMinRegionMib = kMinRegionBytes / kMib;
 inline constexpr uint64_t kMaxRegionMib = kMaxGranules * kGranuleBytes / kMib;
 inline constexpr uint32_t kMaxSpareWorkers = 64;
 inline constexpr uint64_t kMaxImageCacheMib = 1u << 16;
+inline constexpr uint64_t kMaxCompiledKernelsMib = 1u << 20;
 inline constexpr uint32_t kMaxSessions = 4096;
 inline constexpr uint64_t kMaxDeviceMemoryMib = uint64_t{1} << 24;  // 16 TiB
 inline constexpr size_t kMaxGpus = 16;
@@ -82,12 +84,13 @@ struct Config {
   bool allow_pageable_access = false;  // of GPUs whose kernels reach all memory of their process (HMM, ATS)
   uint32_t spare_workers = 1;
   uint64_t local_region_mib = 4096;
-  uint64_t image_cache_mib = 256;   // of each VM, local user or TCP peer; 0: none
-  uint32_t max_sessions = 64;       // of all scopes
-  uint32_t reserved_sessions = 0;   // for local users and TCP peers that have none yet
-  uint32_t local_max_sessions = 0;  // of each local user
-  uint32_t guaranteed_spares = 0;   // beyond spare_workers: not for scopes that start more than others
-  std::string admin_group;          // sees all sessions, as root and the daemon's user do; empty: none
+  uint64_t image_cache_mib = 256;        // of each VM, local user or TCP peer; 0: none
+  uint64_t compiled_kernels_mib = 1024;  // of each, where workers have users of their own
+  uint32_t max_sessions = 64;            // of all scopes
+  uint32_t reserved_sessions = 0;        // for local users and TCP peers that have none yet
+  uint32_t local_max_sessions = 0;       // of each local user
+  uint32_t guaranteed_spares = 0;        // beyond spare_workers: not for scopes that start more than others
+  std::string admin_group;               // sees all sessions, as root and the daemon's user do; empty: none
   std::pair<uint32_t, uint32_t> worker_users{kFirstWorkerUser, kWorkerUsers};  // first id and how many
   GpuShare local_share;                                                        // of each local user
   LogLevel log_level = LogLevel::kInfo;

@@ -53,6 +53,7 @@ std::string Daemon::Start() {
   if (!local.ok()) return local.error();
   local_ = std::move(local.value());
   if (const std::string problem = StartLauncher(); !problem.empty()) return problem;
+  pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
   for (const VmConfig& vm : config_.vms) {
     auto server = VmServer::Start(services_, vm);
     if (!server.ok()) return server.error();

@@ -187,6 +187,14 @@ void WorkerPool::ServeFromSpares() {
   }
 }
 
+// Its next worker looks, as its user and before it is its guest's; not at each start of a session.
+uint64_t WorkerPool::CacheBytesToHold(const std::string& scope) {
+  constexpr std::chrono::seconds kPause{60};
+  const auto now = Clock::now();
+  std::erase_if(cache_held_, [&](const auto& held) { return now - held.second >= kPause; });
+  return cache_held_.emplace(scope, now).second ? cache_bytes_ : 0;
+}
+
 // A session that cannot be counted, or has no user of its own where others have one, is none.
 void WorkerPool::HandOver(Entry& entry) {
   const SessionPeer peer = entry.client->Peer();
@@ -211,6 +219,7 @@ void WorkerPool::HandOver(Entry& entry) {
   }
   entry.user_scope = peer.scope;
   entry.process->SetScope(peer.scope, user.value());
+  if (user.value() != 0) entry.process->HoldCache(CacheBytesToHold(peer.scope));
   entry.process->SetLog(peer.log);
   entry.process->SetPace(peer.pace);
   entry.process->SetAccount(entry.seat.descriptor, entry.seat.reading, entry.seat.cell);

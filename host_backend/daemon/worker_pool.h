@@ -66,6 +66,8 @@ class WorkerPool final : public WorkerProcess::Listener {
     program_.folders = folders;
   }
   LauncherLink& launcher() const { return *program_.launcher; }
+  // Of what it keeps of each scope. Before Start.
+  void HoldCaches(uint64_t bytes) { cache_bytes_ = bytes; }
   bool workers_change_users() const { return users_.possible(); }
 
   // Starts the first spares.
@@ -130,6 +132,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   void OnHashed(ImageToHash image, bool true_hash);
   void EndSharing(const Entry& ended);
   void HandOver(Entry& entry);
+  uint64_t CacheBytesToHold(const std::string& scope);
   bool StartWorker(WorkerClient* client, const WorkerWish& wish);
   void Pump();
   void ServeFromSpares();
@@ -168,6 +171,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   ImageHashing hashing_;
   Accounts accounts_;
   ScopeUsers users_;
+  uint64_t cache_bytes_ = 0;
+  std::map<std::string, Clock::time_point> cache_held_;  // when a scope's was last looked at
   Cgroups cgroups_;
   MemoryWatch memory_watch_;
   std::map<DeviceUuid, uint64_t> start_bytes_;  // what a spare holds

@@ -122,6 +122,7 @@ bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector
   WorkerAssignment complete = assignment;
   complete.account_cell = account_cell_;
   complete.user = user_;
+  complete.cache_bytes = cache_bytes_;
   std::vector<int> all = {account_, account_reading_};
   all.insert(all.end(), descriptors.begin(), descriptors.end());
   if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;

@@ -80,6 +80,8 @@ class WorkerProcess {
   // The scope that it will serve, and the user that it becomes for that (0: it stays what it is). Before
   // Assign.
   void SetScope(const std::string& scope, uint32_t user);
+  // It looks whether its scope's compiled kernels are more than that. Before Assign.
+  void HoldCache(uint64_t bytes) { cache_bytes_ = bytes; }
   // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
   bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
   // `descriptor` is duplicated to the worker if it is not -1.
@@ -125,6 +127,7 @@ class WorkerProcess {
   int account_ = -1, account_reading_ = -1;  // the daemon's own
   uint32_t account_cell_ = 0;
   uint32_t user_ = 0;
+  uint64_t cache_bytes_ = 0;
   uint64_t cache_link_ = 0;
   std::string violation_;  // what it sent that no worker sends
   bool reaped_ = false;

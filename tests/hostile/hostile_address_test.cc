@@ -294,10 +294,8 @@ TEST_F(HostileAddress, CopiesBeyondTheirMemoryAreRefused) {
                       {window + arena() - 1, 2},
                       {kFree, (64 << 10) + 1},
                       {kFree - 1, 2},
-                      {kFree + 4096, ~uint64_t{0} - 4096},
                       {window, 4096},
-                      {0, 4096},
-                      {~uint64_t{0} - 4095, 4096}};
+                      {0, 4096}};  // beyond all addresses: hostile_caps_test.cc
   for (const auto& [host, bytes] : ranges) {
     EXPECT_EQ(guest_.Call(Op::cuMemcpyDtoH_v2, Pack(device, host, bytes)).result, CUDA_ERROR_INVALID_VALUE)
         << host << " " << bytes;

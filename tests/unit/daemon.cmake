@@ -44,6 +44,12 @@ target_link_libraries(worker_messages_test PRIVATE causeway_daemon GTest::gtest_
 add_test(NAME worker_messages COMMAND worker_messages_test)
 set_tests_properties(worker_messages PROPERTIES LABELS unit TIMEOUT 60)
 
+# How much a scope's folder of compiled kernels holds.
+add_executable(cache_quota_test cache_quota_test.cc)
+target_link_libraries(cache_quota_test PRIVATE causeway_sandbox GTest::gtest_main)
+add_test(NAME cache_quota COMMAND cache_quota_test)
+set_tests_properties(cache_quota PROPERTIES LABELS unit TIMEOUT 60)
+
 # What sessions hold, on the page that the daemon and its workers share.
 add_executable(account_page_test account_page_test.cc)
 target_link_libraries(account_page_test PRIVATE causeway_daemon GTest::gtest_main)

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session may make its worker hold, and messages that no library sends, which end it with one line.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "ivshmem_ring/address_windows.h"
+#include "ivshmem_ring/copy_messages.h"
+#include "ivshmem_ring/sharing_messages.h"
+#include "tests/hostile/hostile_guest.h"
+
+namespace causeway::test {
+namespace {
+
+constexpr uint64_t kMib = 1 << 20;
+
+class HostileCaps : public ::testing::Test {
+ protected:
+  void Open() {
+    ASSERT_TRUE(guest_.Open()) << guest_.refusal();
+    guest_.RetainPrimary();
+  }
+  void ExpectViolation(const std::string& why) {
+    EXPECT_EQ(EndOf(daemon_, guest_.worker()), "ended with exit status 3");
+    EXPECT_EQ(daemon_.CountInLog("the guest broke the protocol: " + why), 1u) << daemon_.Log();
+  }
+  HostileDaemon daemon_;
+  HostileGuest guest_{daemon_};
+};
+
+TEST_F(HostileCaps, ThreadsAreTheChannelsAndAFew) {
+  Open();
+  const size_t before = guest_.worker().Threads();
+  for (int again = 0; again < 3; ++again) {
+    for (uint32_t channel = 1; channel < kChannelCount; ++channel) {
+      if (guest_.OpenChannel(channel).lost) return;
+    }
+  }
+  EXPECT_LE(guest_.worker().Threads(), before + kChannelCount);
+  EXPECT_EQ(guest_.HowItEnded(), "");
+}
+
+TEST_F(HostileCaps, DescriptorsAreLimited) {
+  Open();
+  std::ifstream limits("/proc/" + std::to_string(guest_.worker().pid()) + "/limits");
+  std::string text;
+  for (std::string line; std::getline(limits, line);) {
+    if (line.rfind("Max open files", 0) == 0) text = line;
+  }
+  EXPECT_NE(text.find("4096                 4096"), std::string::npos) << text;
+}
+
+TEST_F(HostileCaps, AMarkElsewhereEndsTheSession) {
+  Open();
+  guest_.Post(Op::kMark, Pack(MarkBody{0, guest_.region_bytes() - 4}));
+  guest_.AwaitPosted();
+  ExpectViolation("it wants a mark where it has no word");
+}
+
+TEST_F(HostileCaps, LentBytesElsewhereEndTheSession) {
+  Open();
+  const uint64_t device = guest_.AllocateDevice(4096);
+  guest_.Post(Op::kCopyToDevice, Pack(CopyBody{device, 4096, 0, 1, kBytesLent},
+                                      LentBody{guest_.region_bytes() - 4096, guest_.first_slice()}));
+  guest_.AwaitPosted();
+  ExpectViolation("it lends bytes that are not its own");
+}
+
+TEST_F(HostileCaps, AnAddressThatNobodyHasEndsTheSession) {
+  Open();
+  const uint64_t device = guest_.AllocateDevice(4096);
+  guest_.Call(Op::cuMemcpyHtoD_v2, Pack(device, ~uint64_t{0} - 100, uint64_t{4096}));
+  ExpectViolation("it copies at an address that no process has");
+}
+
+TEST_F(HostileCaps, MemoryThatIsNoLongerPinnedIsAnError) {
+  Open();
+  const uint64_t device = guest_.AllocateDevice(4096);
+  const Answer answer =
+      guest_.Call(Op::cuMemcpyHtoD_v2, Pack(device, guest_.window() + guest_.first_slice(), uint64_t{4096}));
+  EXPECT_FALSE(answer.lost);
+  EXPECT_EQ(answer.result, uint32_t(CUDA_ERROR_INVALID_VALUE));
+  EXPECT_EQ(guest_.HowItEnded(), "");
+}
+
+TEST_F(HostileCaps, AgreeingTwiceEndsTheSession) {
+  Open();
+  guest_.Call(Op::kAgreeOnAddresses, Pack(AddressBody{guest_.window(), 0, 0}));
+  ExpectViolation("it agrees on addresses a second time");
+}
+
+TEST_F(HostileCaps, TakenRangesElsewhereEndTheSession) {
+  Open();
+  guest_.Call(Op::kAgreeOnAddresses, Pack(AddressBody{guest_.window(), 1, 0}, TakenRange{4096, 8192}));
+  ExpectViolation("it names taken addresses outside of the device's");
+}
+
+// A worker looks when it becomes its scope's user.
+TEST(CompiledKernels, AFolderBeyondItsQuotaIsEmptied) {
+  if (geteuid() != 0) GTEST_SKIP() << "own users need root";
+  if (getenv("CAUSEWAY_TEST_SOCKET") != nullptr) GTEST_SKIP() << "another's daemon has another's folder";
+  char pattern[] = "/tmp/causeway-test-XXXXXX";
+  const std::string base = mkdtemp(pattern);
+  chmod(base.c_str(), 0755);
+  const HostileDaemonOptions options{.more = "compiled_kernels_mib = 1\n",
+                                     .environment = {{"CUDA_CACHE_PATH", base}}};
+  std::string folder;
+  for (const size_t mib : {0, 4}) {
+    if (mib != 0) {
+      struct stat owner {};
+      ASSERT_EQ(stat(folder.c_str(), &owner), 0);
+      std::ofstream(folder + "/kernel") << std::string(mib * kMib, 'k');
+      ASSERT_EQ(chown((folder + "/kernel").c_str(), owner.st_uid, owner.st_gid), 0);
+    }
+    const HostileDaemon daemon(options);
+    chmod(daemon.folder().c_str(), 0711);  // its links to the folders are there, and workers are other users
+    HostileGuest guest(daemon);
+    ASSERT_TRUE(guest.Open()) << guest.refusal();
+    // The folder that belongs to the worker's user.
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(base)) {
+      struct stat owner {};
+      if (entry.is_directory() && stat(entry.path().c_str(), &owner) == 0 && owner.st_uid != 0 &&
+          folder.empty())
+        folder = entry.path();
+    }
+    ASSERT_NE(folder, "");
+    EXPECT_EQ(daemon.CountInLog("compiled kernels of this VM or user were removed"), mib == 0 ? 0u : 1u);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder + "/kernel"));
+  std::filesystem::remove_all(base);
+}
+
+}  // namespace
+}  // namespace causeway::test
