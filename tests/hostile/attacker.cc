@@ -173,6 +173,10 @@ bool SendTheDescriptorAndGetItBack() {
 bool OpenAFileOfSharedMemory() {
   return Opens(causeway::test::kBait, O_RDONLY);
 }
+// By the name that it has on the host.
+bool OpenTheVmsRegion() {
+  return Opens(causeway::test::kVmRegion, O_RDWR);
+}
 bool OpenTheConfiguration() {
   return Opens(getenv("SOFTWARE_GPU_ATTACKED_FILE"), O_RDONLY);
 }
@@ -412,6 +416,10 @@ extern "C" __attribute__((visibility("default"))) CUresult cuMemAlloc_v2(CUdevic
   constexpr size_t kCount = sizeof kAttacks / sizeof kAttacks[0];
   if (bytes >= causeway::test::kAttackBytes && bytes - causeway::test::kAttackBytes < kCount)
     return kAttacks[bytes - causeway::test::kAttackBytes]() ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+  if (bytes >= causeway::test::kNodeBytes && bytes - causeway::test::kNodeBytes < causeway::test::kNodes) {
+    const std::string node = "/dev/nvidia" + std::to_string(bytes - causeway::test::kNodeBytes);
+    return Opens(node, O_RDWR) ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+  }
   using Function = CUresult (*)(CUdeviceptr*, size_t);
   static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "cuMemAlloc_v2"));
   return real(address, bytes);

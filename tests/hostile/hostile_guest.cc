@@ -2,10 +2,12 @@
 #include "tests/hostile/hostile_guest.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -76,18 +78,58 @@ bool HostileGuest::Open(const Options& options) {
   void* mapped = mmap(nullptr, region_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (mapped == MAP_FAILED) return false;
   base_ = static_cast<std::byte*>(mapped);
+  PutBlock(options);
+  StoreRelease(guest_page().slot[0], SlotWord(1, uint32_t(SlotGuestState::kOpen)));
+  if (send(socket_.get(), &kLocalReady, 1, MSG_NOSIGNAL) != 1) return false;
+  if (!Serve(options, true)) return false;
+  FindWorker(before);
+  return !options.agree || AgreeOnAddresses(window_) == CUDA_SUCCESS;
+}
+
+// All slices are slot 0's.
+void HostileGuest::PutBlock(const Options& options) {
   for (uint64_t granule = first_slice() / kGranuleBytes; granule < region_bytes_ / kGranuleBytes; ++granule)
     owners()[granule] = 1;
   open_block() = GoodBlock(window_, options);
-  StoreRelease(guest_page().slot[0], SlotWord(1, uint32_t(SlotGuestState::kOpen)));
-  if (send(socket_.get(), &kLocalReady, 1, MSG_NOSIGNAL) != 1) return false;
+}
+
+bool HostileGuest::Serve(const Options& options, bool futex) {
   if (options.asked) options.asked();
   if (base_ == nullptr || !AwaitServing()) return false;
   RingClientOptions ring;
   ring.slot = base_ + SlotOffset(0);
-  ring.futex = true;
+  ring.futex = futex;
   ring.loss = [this] { return Lives() && !IsOverdue() ? std::string() : std::string("the session is over"); };
   transport_ = std::make_unique<RingClient>(std::move(ring));
+  return true;
+}
+
+bool HostileGuest::OpenVm(const std::string& region_file, const Options& options) {
+  const std::vector<pid_t> before = daemon_.IsOthers() ? std::vector<pid_t>() : daemon_.Workers();
+  region_fd_.reset(open(region_file.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat info {};
+  if (!region_fd_ || fstat(region_fd_.get(), &info) != 0) {
+    refusal_ = "there is no region " + region_file;
+    return false;
+  }
+  region_bytes_ = uint64_t(info.st_size);
+  void* mapped =
+      mmap(nullptr, region_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, region_fd_.get(), 0);
+  if (mapped == MAP_FAILED) return false;
+  base_ = static_cast<std::byte*>(mapped);
+  // A new kernel: what the one before had is gone once the host says so.
+  const uint64_t epoch = __atomic_load_n(&guest_page().epoch, __ATOMIC_ACQUIRE) + 1;
+  StoreRelease(guest_page().slot[0], SlotWord(uint32_t(epoch), uint32_t(SlotGuestState::kFree)));
+  __atomic_store_n(&guest_page().epoch, epoch, __ATOMIC_RELEASE);
+  if (!WaitFor([&] { return __atomic_load_n(&host_page().reset_acknowledged, __ATOMIC_ACQUIRE) == epoch; })) {
+    refusal_ = "the host does not see the VM's new kernel";
+    return false;
+  }
+  PutBlock(options);
+  guest_page().pid[0] = uint32_t(getpid());
+  StoreRelease(guest_page().slot[0], SlotWord(uint32_t(epoch), uint32_t(SlotGuestState::kOpen)));
+  vm_ = true;
+  if (!Serve(options, false)) return false;
   FindWorker(before);
   return !options.agree || AgreeOnAddresses(window_) == CUDA_SUCCESS;
 }
@@ -244,6 +286,9 @@ bool HostileGuest::Lives() {
   if (base_ != nullptr && SlotState(LoadAcquire(host_page().slot[0])) == uint32_t(SlotHostState::kFatal))
     return false;
   if (tcp_ != nullptr) return tcp_->LossReason().empty();
+  if (vm_)
+    return base_ != nullptr &&
+           SlotState(LoadAcquire(host_page().slot[0])) == uint32_t(SlotHostState::kServing);
   char byte;
   return socket_ && recv(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) != 0;
 }

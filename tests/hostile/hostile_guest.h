@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A guest process that speaks the ring protocol itself, over the local transport or TCP: it sends what no
-// library of this project would send, at any moment, and writes any byte that a guest can write. Everything
-// it does is what a stranger's process could do with this project's headers; what only the test may know
-// comes from HostileDaemon and WorkerView.
+// A guest process that speaks the ring protocol itself, over the local transport, a VM's region or TCP: it
+// sends what no library of this project would send, at any moment, and writes any byte that a guest can
+// write. Everything it does is what a stranger's process could do with this project's headers; what only the
+// test may know comes from HostileDaemon and WorkerView.
 //
 //   HostileDaemon daemon;
 //   HostileGuest guest(daemon);
@@ -91,6 +91,10 @@ class HostileGuest {
   // A session over the local transport. False: refused, and refusal() says why.
   bool Open() { return Open(Options{}); }
   bool Open(const Options& options);
+  // The same as process of a VM, with this test in the place of the VM's kernel: slot 0 of its region. A
+  // guest before it in that region has ended with its session.
+  bool OpenVm(const std::string& region_file) { return OpenVm(region_file, Options{}); }
+  bool OpenVm(const std::string& region_file, const Options& options);
   // The same over TCP, for which the daemon must have been started.
   bool OpenTcp() { return OpenTcp(Options{}); }
   bool OpenTcp(const Options& options);
@@ -152,6 +156,8 @@ class HostileGuest {
 
  private:
   RecordHeader HeaderOf(Op op, const Wire& wire) const;
+  void PutBlock(const Options& options);
+  bool Serve(const Options& options, bool futex);
   bool AwaitServing();
   void FindWorker(const std::vector<pid_t>& before);
 
@@ -164,6 +170,7 @@ class HostileGuest {
   std::mutex main_mutex_;
   std::unique_ptr<ClientTransport> transport_;
   TcpClient* tcp_ = nullptr;
+  bool vm_ = false;
   WorkerView worker_;
   std::string refusal_;
   // No answer is waited for longer over shared memory: a worker that hangs is a failure, not a test that

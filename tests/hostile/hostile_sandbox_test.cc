@@ -7,15 +7,19 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
 
@@ -60,15 +64,42 @@ class ChosenDriver {
   ~ChosenDriver() { unsetenv("CAUSEWAY_TEST_DRIVER"); }
 };
 
-TEST(HostileSandbox, ATakenWorkerGainsNothing) {
-  if (kSanitized) GTEST_SKIP() << "workers of sanitized builds have no filter";
-  if (geteuid() != 0) GTEST_SKIP() << "own users need root";
-  if (getenv("CAUSEWAY_TEST_DRIVER") != nullptr) GTEST_SKIP() << "the attacker stands in for the driver";
+// What each taken worker is asked to do, as its guest's next allocation.
+Answer Attack(HostileGuest& guest, uint64_t bytes) {
+  const auto* which = reinterpret_cast<const std::byte*>(&bytes);
+  return guest.Call(Op::cuMemAlloc_v2, Bytes(which, which + sizeof bytes));
+}
+
+// Its configuration and log lie in /tmp; anybody may read this file on the host.
+constexpr char kReadable[] = "/etc/hostname";
+
+std::string VmOf(const std::string& more = "") {
+  return std::string("[[vm]]\nname = \"attacked\"\nregion_file = \"") + kVmRegion + "\"\nregion_mib = 256\n" +
+         more;
+}
+
+class TakenWorker : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "workers of sanitized builds have no filter";
+    if (geteuid() != 0) GTEST_SKIP() << "own users need root";
+    if (getenv("CAUSEWAY_TEST_DRIVER") != nullptr) GTEST_SKIP() << "the attacker stands in for the driver";
+    unlink(kVmRegion);
+    driver_ = std::make_unique<ChosenDriver>(BuildFolder() + "/software_gpu/libattacker.so");
+  }
+  void TearDown() override { unlink(kVmRegion); }
+  // Of a local process, or of a VM's.
+  static bool Open(HostileGuest& guest, bool vm) { return vm ? guest.OpenVm(kVmRegion) : guest.Open(); }
+
+  std::unique_ptr<ChosenDriver> driver_;
+};
+
+class Attacks : public TakenWorker, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(Attacks, ATakenWorkerGainsNothing) {
   const Bait bait;
-  const ChosenDriver driver(BuildFolder() + "/software_gpu/libattacker.so");
-  // Its configuration and log lie there; anybody may read the first on the host.
-  const std::string bait_of_folder = "/etc/hostname";
-  const HostileDaemonOptions options{.environment = {{"SOFTWARE_GPU_ATTACKED_FILE", bait_of_folder}}};
+  const HostileDaemonOptions options{.more = VmOf(),
+                                     .environment = {{"SOFTWARE_GPU_ATTACKED_FILE", kReadable}}};
   std::unique_ptr<HostileDaemon> own;
   for (size_t i = 0; i < std::size(kAttacks); ++i) {
     const NamedAttack& attack = kAttacks[i];
@@ -81,15 +112,13 @@ TEST(HostileSandbox, ATakenWorkerGainsNothing) {
     }
     HostileDaemon& daemon = *own;
     HostileGuest guest(daemon);
-    ASSERT_TRUE(guest.Open()) << guest.refusal();
+    ASSERT_TRUE(Open(guest, GetParam())) << guest.refusal();
     guest.RetainPrimary();
     // The first slice stays its own; all others are nobody's.
     for (uint64_t granule = guest.first_slice() / kGranuleBytes + 1;
          granule * kGranuleBytes < guest.region_bytes(); ++granule)
       guest.owners()[granule] = kOwnerFree;
-    const uint64_t bytes = kAttackBytes + i;
-    const auto* which = reinterpret_cast<const std::byte*>(&bytes);
-    const Answer answer = guest.Call(Op::cuMemAlloc_v2, Bytes(which, which + sizeof bytes));
+    const Answer answer = Attack(guest, kAttackBytes + i);
     if (attack.outcome == Outcome::Ends) {
       EXPECT_TRUE(answer.lost) << "the worker lives; result " << answer.result;
       EXPECT_EQ(EndOf(daemon, guest.worker()),
@@ -106,6 +135,59 @@ TEST(HostileSandbox, ATakenWorkerGainsNothing) {
                                      : "refused");
   }
   EXPECT_TRUE(own->Serves());
+}
+
+INSTANTIATE_TEST_SUITE_P(HostileSandbox, Attacks, ::testing::Bool(),
+                         [](const auto& kind) { return kind.param ? "OfAVm" : "OfALocalProcess"; });
+
+// A /dev and a /proc/driver of this process and its children alone, with two GPUs. Empty devices stand in for
+// their nodes.
+bool ShowTwoGpus(const char* first, const char* second) {
+  namespace fs = std::filesystem;
+  if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    return false;
+  char before[] = "/tmp/causeway-dev-XXXXXX";
+  if (mkdtemp(before) == nullptr || mount("/dev", before, nullptr, MS_BIND | MS_REC, nullptr) != 0 ||
+      mount("tmpfs", "/dev", "tmpfs", 0, nullptr) != 0 ||
+      mount("tmpfs", "/proc/driver", "tmpfs", 0, nullptr) != 0)
+    return false;
+  for (const char* node : {"null", "zero", "random", "urandom", "tty", "ptmx"}) {
+    const std::string to = std::string("/dev/") + node, from = std::string(before) + "/" + node;
+    std::ofstream(to).close();
+    if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND, nullptr) != 0) return false;
+  }
+  fs::create_directory("/dev/shm");
+  if (mount((std::string(before) + "/shm").c_str(), "/dev/shm", nullptr, MS_BIND, nullptr) != 0) return false;
+  umount2(before, MNT_DETACH);
+  rmdir(before);
+  for (const auto& [number, uuid] : {std::pair(0, first), std::pair(1, second)}) {
+    const std::string node = "/dev/nvidia" + std::to_string(number);
+    if (mknod(node.c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0 || chmod(node.c_str(), 0666) != 0)
+      return false;
+    const std::string place = "/proc/driver/nvidia/gpus/0000:0" + std::to_string(number) + ":00.0";
+    fs::create_directories(place);
+    std::ofstream(place + "/information") << "Model: \t\t NVIDIA\nIRQ:   \t\t 11\nGPU UUID: \t " << uuid
+                                          << "\nVideo BIOS: \t 1\nDevice Minor: \t " << number << "\n";
+  }
+  return true;
+}
+
+TEST_F(TakenWorker, OpensTheNodesOfItsGpusAlone) {
+  // The software GPU's.
+  const char* first = "GPU-63617573-6577-6179-2d73-776770750000";
+  const char* second = "GPU-63617573-6577-6179-2d73-776770750001";
+  if (!ShowTwoGpus(first, second)) GTEST_SKIP() << "no mounts of its own: " << strerror(errno);
+  HostileDaemon daemon({.more = VmOf(std::string("gpus = [\"") + second + "\"]\n"),
+                        .environment = {{"SOFTWARE_GPU_DEVICES", "2"}}});
+  for (const bool vm : {false, true}) {
+    HostileGuest guest(daemon);
+    ASSERT_TRUE(Open(guest, vm)) << guest.refusal();
+    guest.RetainPrimary();
+    // The first is another's for the VM. A local user has all, so that the node can be opened as such.
+    EXPECT_EQ(Attack(guest, kNodeBytes + 0).result, uint32_t(vm ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS));
+    EXPECT_EQ(Attack(guest, kNodeBytes + 1).result, uint32_t(CUDA_SUCCESS));
+    EXPECT_EQ(Attack(guest, kNodeBytes + 2).result, uint32_t(CUDA_ERROR_NOT_PERMITTED)) << "there is none";
+  }
 }
 
 // A filter of one thread, as the kernel runs it.

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`kill -9` at random moments: guest processes, workers, daemons. Others are unharmed, nothing hangs, nothing is left.
+"""`kill -9` at random moments: guest processes, workers, daemons, launchers. Others are unharmed, nothing hangs, nothing is left.
 
 usage: kill_storm.py BUILD [--driver LIBRARY] [--guests N] [--daemons N] [--seed N] [--at-once N] [--batch N]
 
 Guest processes flood a daemon with random work (flood.cc); each, or its worker, is killed at a random moment. Beside them
 a victim verifies its bytes all the time. After each batch: no session, account, worker, descriptor of the daemon, memory
-file, process on the device or file in /dev/shm more than before. Then daemons are killed, with guests, while the victim's
-daemon goes on: their guests and workers end, and the next daemon serves at the same socket. Runs as root; `--driver`
-defaults to the software GPU of BUILD; `--driver nvidia` is the host's own.
+file, process on the device or file in /dev/shm more than before. Then daemons, or their launchers, are killed, with
+guests, while the victim's daemon goes on: their guests and workers end, and the next daemon serves at the same socket.
+Runs as root; `--driver` defaults to the software GPU of BUILD; `--driver nvidia` is the host's own.
 """
 
 import argparse
@@ -45,6 +45,18 @@ def descendants(pid):
         found |= more
         more = {child for child, parent in parents.items() if parent in more} - found
     return found - {pid}
+
+
+def launcher_of(daemon):
+    """0: it has none yet."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, fields = stat.read_text(encoding="utf-8", errors="replace").rsplit(")", 1)
+        except OSError:
+            continue
+        if int(fields.split()[1]) == daemon and name.endswith("(causeway-launch"):  # 15 characters, says the kernel
+            return int(stat.parent.name)
+    return 0
 
 
 def memory_files(pids):
@@ -221,9 +233,17 @@ class Storm:
         guests = [self.spawn(number + i) for i in range(self.random.randrange(4))]
         time.sleep(LONGEST_S * self.random.random() ** 2)
         theirs = descendants(tenants_.daemon.pid)
-        tenants_.daemon.kill()
-        tenants_.daemon.wait()
-        self.killed["daemons"] += 1
+        launcher = launcher_of(tenants_.daemon.pid) if self.random.random() < 0.3 else 0
+        if launcher:
+            os.kill(launcher, signal.SIGKILL)  # the daemon cannot go on without it, and says so
+            self.killed["launchers"] += 1
+            wait_for("the daemon to end after its launcher", lambda: tenants_.daemon.poll() is not None)
+            if tenants_.daemon.returncode != 1:
+                raise Trouble(f"the daemon ended with {tenants_.daemon.returncode} after its launcher:\n{tenants_.log_text()[-3000:]}")
+        else:
+            tenants_.daemon.kill()
+            tenants_.daemon.wait()
+            self.killed["daemons"] += 1
         wait_for("the dead daemon's processes to end", lambda: not any(alive(pid) for pid in theirs))
         for guest in guests:
             tenants_.result(guest)  # with an error, not by our hand

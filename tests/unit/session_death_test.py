@@ -337,6 +337,33 @@ class Deaths(sessions.Sessions):
         self.expect_working()
         self.wait_idle()
 
+    def test_folders_of_dead_daemons(self):
+        """In /dev/shm: the next daemon removes those of the dead, whatever their sockets were, and no other's."""
+        def folder():
+            number = 0xcbf29ce484222325
+            for byte in self.socket.encode():
+                number = (number ^ byte) * 0x100000001b3 % (1 << 64)
+            return pathlib.Path(f"/dev/shm/causeway-workers-{number:016x}")
+        self.start()
+        dead = folder()
+        (dead / "left").write_text("by a worker", encoding="utf-8")
+        self.daemon.kill()
+        self.daemon.wait()
+        self.assertTrue(dead.exists())
+        self.socket = self.folder + "/living"
+        self.start()
+        living, first = folder(), self.daemon
+        self.addCleanup(first.wait)
+        self.addCleanup(first.terminate)
+        self.assertFalse(dead.exists())
+        self.assertTrue(living.exists())
+        self.socket = self.folder + "/third"
+        self.start()
+        self.assertTrue(living.exists() and folder().exists())
+        self.stop()
+        self.assertFalse(folder().exists())
+        self.assertTrue(living.exists())
+
     def test_daemon_has_no_rights(self):
         """No capability in any thread, and no way to get one: only the launcher has some."""
         self.start()
