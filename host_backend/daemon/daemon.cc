@@ -64,7 +64,6 @@ std::string Daemon::Start() {
     if (!tcp.ok()) return tcp.error();
     tcp_ = std::move(tcp.value());
   }
-  if (const std::string why = pool_.UseCgroups(); !why.empty()) LogWarning(why);
   pool_.Start();
   EveryMinute();
   if (config_.allow_pageable_access) {
@@ -107,6 +106,8 @@ std::string Daemon::StartLauncher() {
   launcher_ = std::move(started.value());
   folders_->UseLauncher(launcher_.get());
   pool_.Use(launcher_.get(), folders_.get());
+  // The root of the hierarchy is closed to root itself without its rights.
+  if (const std::string why = pool_.UseCgroups(); !why.empty()) LogWarning(why);
   return DropCapabilities();
 }
 
