@@ -52,8 +52,9 @@ std::string Join(const std::vector<std::string>& items) {
 // Where a guest has a list of devices, or the daemon itself runs with one, a guest chooses among those and
 // gets no other: its numbers count in that list, names must stand in it. As for the driver, the list ends at
 // the first item that names no device.
-std::string VisibleDevices(const std::string& wanted, const std::vector<std::string>& gpus) {
-  const char* own = std::getenv("CUDA_VISIBLE_DEVICES");
+std::string VisibleDevices(const std::string& wanted, const std::vector<std::string>& gpus,
+                           bool shares_environment) {
+  const char* own = shares_environment ? nullptr : std::getenv("CUDA_VISIBLE_DEVICES");
   if (own == nullptr && gpus.empty()) return wanted;
   const std::vector<std::string> allowed = gpus.empty() ? Split(own) : gpus;
   std::string result;
@@ -70,7 +71,8 @@ std::string VisibleDevices(const std::string& wanted, const std::vector<std::str
 }
 
 Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block,
-                                                  const std::vector<std::string>& gpus) {
+                                                  const std::vector<std::string>& gpus,
+                                                  bool shares_environment) {
   if (block.environment_bytes > kOpenTextBytes ||
       (block.environment_bytes != 0 && block.environment[block.environment_bytes - 1] != '\0')) {
     return Error{
@@ -85,7 +87,7 @@ Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block,
     if (equals == 0 || equals == std::string::npos) continue;
     const std::string name = entry.substr(0, equals);
     if (name == kVisibleDevices) {
-      entry = name + "=" + VisibleDevices(entry.substr(equals + 1), gpus);
+      entry = name + "=" + VisibleDevices(entry.substr(equals + 1), gpus, shares_environment);
       chosen = true;
     }
     if (MayReachDriver(name) && !AlreadySet(name, entry.substr(equals + 1))) variables.push_back(entry);
@@ -97,7 +99,7 @@ Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block,
 }  // namespace
 
 Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes,
-                                   const std::vector<std::string>& gpus) {
+                                   const std::vector<std::string>& gpus, bool shares_environment) {
   if (block.magic != kRegionMagic) {
     return Error{"The guest process's opening message has the wrong magic " + Hex(block.magic) +
                  "; its library is not Causeway's or is damaged."};
@@ -127,7 +129,7 @@ Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, ui
     return Error{"The guest library asks for a session of kind " + std::to_string(uint32_t(block.kind)) +
                  ", which this host does not know; install the same Causeway release on both sides."};
   }
-  auto environment = CheckEnvironment(block, gpus);
+  auto environment = CheckEnvironment(block, gpus, shares_environment);
   if (!environment.ok()) return Error{environment.error()};
   return OpenRequest{block.pid, block.kind, region_bytes == 0 ? 0 : block.window_address,
                      std::move(environment.value())};

@@ -72,7 +72,8 @@ void RegionSession::Open(SessionSeat seat) {
     seat_ = std::move(taken.value());
   }
   const OpenBlock block = region_->CopyOpenBlock(slot_);
-  auto request = CheckOpenBlock(block, services_.api_hash, region_->bytes(), origin_.share->gpus);
+  auto request = CheckOpenBlock(block, services_.api_hash, region_->bytes(), origin_.share->gpus,
+                                services_.config.nvml_shows_all);
   if (!request.ok()) {
     if (block.magic != kRegionMagic) ++services_.counters.violations;
     return Refuse(request.error());

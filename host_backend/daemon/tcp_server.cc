@@ -223,7 +223,8 @@ class TcpServer::Session final : public WorkerClient {
     services_.loop.Cancel(timer_);
     services_.loop.Unwatch(watch_);
     watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, [this](uint32_t events) { OnSocket(events); });
-    auto request = CheckOpenBlock(block_, services_.api_hash, 0, services_.config.tcp.share.gpus);
+    auto request = CheckOpenBlock(block_, services_.api_hash, 0, services_.config.tcp.share.gpus,
+                                  services_.config.nvml_shows_all);
     if (!request.ok()) {
       if (block_.magic != kRegionMagic) ++services_.counters.violations;
       return Refuse(request.error());

@@ -253,6 +253,13 @@ class Deaths(sessions.Sessions):
             trace = json.loads(pathlib.Path(self.folder, name).read_text())
             self.assertGreater(trace["otherData"]["guest_messages"], 5)
 
+    def test_a_command_has_the_devices_that_its_environment_names(self):
+        variables = dict(os.environ, SOFTWARE_GPU_DEVICES="2", CUDA_VISIBLE_DEVICES="1")
+        done = subprocess.run([sessions.BACKEND + "/causeway", "run", "--driver", sessions.DRIVER, "--", sessions.CLIENT,
+                               sessions.LIBRARY, "compute"],
+                              env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_worker_killed_idle(self):
         self.lose_worker("idle", "go\n")
         self.expect_working()
