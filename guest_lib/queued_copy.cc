@@ -94,7 +94,7 @@ class QueuedCopy final : public CopyJob {
   bool MayPost() const { return taken() + (copy_.to_device ? 0 : std::min(places_, kAhead)) >= posted_; }
   void PostNext();
   CUresult Post(uint64_t end, uint32_t flags);
-  bool Turned(uint64_t end) const;
+  bool AllAreDone() const;
   template <class Ready>
   bool Await(Ready ready);
   bool IsDone(uint64_t index) const;
@@ -124,6 +124,7 @@ class QueuedCopy final : public CopyJob {
   bool left_ = false;  // the program's stream waits for the pieces
   CUresult result_ = CUDA_SUCCESS;
   std::atomic<bool> failed_{false};              // no word will come any more
+  std::atomic<uint64_t> finished_{0};            // pieces that threads are done with
   std::atomic<uint64_t> known_done_{0};          // pieces, whatever their words say
   std::atomic<uint64_t> dropped_{~uint64_t{0}};  // from here on pieces are never posted
 };
@@ -181,7 +182,8 @@ void QueuedCopy::Do(uint64_t index) {
   const bool waits = !copy_.to_device || index >= places_;
   if ((!waits || AwaitDone(copy_.to_device ? index - places_ : index)) && !IsDropped(index))
     copy_.to_device ? CopyPastCaches(packed, own, piece.bytes) : CopyPastCaches(own, packed, piece.bytes);
-  StoreRelease(WordsAt(index).turn, UseOf(index));  // partner: the GPU's wait
+  StoreRelease(WordsAt(index).turn, UseOf(index));    // partner: the GPU's wait
+  finished_.fetch_add(1, std::memory_order_release);  // partner: AllAreDone
 }
 
 // Pieces to the device are offered before they are posted: places are free before the worker wakes up.
@@ -242,12 +244,10 @@ CUresult QueuedCopy::Post(uint64_t end, uint32_t flags) {
   return CUDA_SUCCESS;
 }
 
-// Whether threads are done with all pieces up to there.
-bool QueuedCopy::Turned(uint64_t end) const {
-  for (uint64_t i = FirstOfLast(end); i < end; ++i) {
-    if (LoadAcquire(WordsAt(i).turn) < UseOf(i)) return false;  // partner: Do
-  }
-  return true;
+// Whether threads are done with all pieces that they were offered. Their words do not tell: when no word
+// comes any more two pieces of one place may be done in any order, and the earlier one's number then stays.
+bool QueuedCopy::AllAreDone() const {
+  return finished_.load(std::memory_order_acquire) == (copy_.to_device ? cut_pieces_ : posted_);
 }
 
 // Only the owner asks the host what keeps the GPU. False: it will never be.
@@ -326,7 +326,7 @@ void QueuedCopy::AskHost() {
 CUresult QueuedCopy::Run(uint64_t* moved) {
   Join(PipelineThreadCount() - 1);
   PostNext();
-  while (!ends_ || !Turned(posted_)) {
+  while (!ends_ || !AllAreDone()) {
     if (!ends_ && MayPost()) {
       if (session_.IsBulkAwaited() || CopyUnderWay::Count() != 1 || AnyCapture()) {
         ends_ = true;
@@ -334,7 +334,7 @@ CUresult QueuedCopy::Run(uint64_t* moved) {
         PostNext();
       }
     } else if (!DoOne()) {
-      Await([&] { return ends_ ? Turned(posted_) : MayPost(); });
+      Await([&] { return ends_ ? AllAreDone() : MayPost(); });
     }
   }
   CopyJob::Leave();

@@ -145,7 +145,14 @@ class Deaths(sessions.Sessions):
                 self.kill_guests_that("managed", CAUSEWAY_MANAGED=form, CAUSEWAY_MANAGED_FAULTS=faults)
 
     def images(self):
-        """How many images the daemon says that it keeps, and how many it has."""
+        """How many images the daemon says that it keeps, and how many it has: more while it hashes what it has got."""
+        def count():
+            counts = self.count_images()
+            return counts[0] == counts[1]
+        self.wait("the daemon to have hashed all images", count)
+        return self.count_images()
+
+    def count_images(self):
         files = [os.readlink(link) for link in pathlib.Path(f"/proc/{self.daemon.pid}/fd").iterdir() if os.path.lexists(link)]
         return self.status()["images"]["kept"], sum("causeway-image" in file for file in files)
 
