@@ -14,6 +14,7 @@
 
 #include <fstream>
 #include <set>
+#include <cstdint>
 #include <sstream>
 
 #include "host_backend/unique_fd.h"
