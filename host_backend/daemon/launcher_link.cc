@@ -227,6 +227,13 @@ int LauncherLink::MakeCache(uint32_t user) {
   return Call(request, {}).error;
 }
 
+int LauncherLink::HoldCache(uint32_t user, uint32_t mib) {
+  Request request = Of(Action::kHoldCache);
+  request.user = user;
+  request.number = mib;
+  return Call(request, {}).error;
+}
+
 int LauncherLink::ClearCache(uint32_t user, uint32_t number) {
   Request request = Of(Action::kClearCache);
   request.user = user;

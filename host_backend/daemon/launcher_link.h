@@ -63,6 +63,7 @@ class LauncherLink {
   // A socket on which a launcher::VmProcess comes, with a pidfd where there is one; or none.
   UniqueFd FindVm(int region);
   int MakeCache(uint32_t user);
+  int HoldCache(uint32_t user, uint32_t mib);
   int ClearCache(uint32_t user, uint32_t number);
 
  private:

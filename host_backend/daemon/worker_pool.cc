@@ -59,6 +59,7 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_wo
 
 WorkerPool::~WorkerPool() {
   loop_.Cancel(retry_timer_);
+  loop_.Cancel(hold_timer_);
 }
 
 WorkerPool::Entry* WorkerPool::Find(const WorkerProcess& worker) {
@@ -195,6 +196,30 @@ uint64_t WorkerPool::CacheBytesToHold(const std::string& scope) {
   return cache_held_.emplace(scope, now).second ? cache_bytes_ : 0;
 }
 
+// One at a time, so that the loop never waits for many; the launcher has it done by a process of that user.
+void WorkerPool::HoldNextCache() {
+  constexpr std::chrono::milliseconds kBetween{100};
+  constexpr std::chrono::seconds kAgain{5};
+  hold_timer_ = 0;
+  const auto now = Clock::now();
+  std::map<uint32_t, Clock::time_point> live;
+  for (const Entry& entry : workers_) {
+    if (entry.client == nullptr || entry.user == 0) continue;
+    const auto held = folders_held_.find(entry.user);
+    live[entry.user] = held != folders_held_.end() ? held->second : Clock::time_point{};
+  }
+  folders_held_ = std::move(live);
+  if (folders_held_.empty()) return;
+  const auto next =
+      std::min_element(folders_held_.begin(), folders_held_.end(),
+                       [](const auto& one, const auto& other) { return one.second < other.second; });
+  if (now - next->second >= kAgain) {
+    next->second = now;
+    launcher().HoldCache(next->first, uint32_t(cache_bytes_ >> 20));
+  }
+  hold_timer_ = loop_.After(kBetween, [this] { HoldNextCache(); });
+}
+
 // A session that cannot be counted, or has no user of its own where others have one, is none.
 void WorkerPool::HandOver(Entry& entry) {
   const SessionPeer peer = entry.client->Peer();
@@ -218,6 +243,8 @@ void WorkerPool::HandOver(Entry& entry) {
     return;
   }
   entry.user_scope = peer.scope;
+  entry.user = user.value();
+  if (entry.user != 0 && cache_bytes_ != 0 && hold_timer_ == 0) HoldNextCache();
   entry.process->SetScope(peer.scope, user.value());
   if (user.value() != 0) entry.process->HoldCache(CacheBytesToHold(peer.scope));
   entry.process->SetLog(peer.log);

@@ -112,10 +112,11 @@ class WorkerPool final : public WorkerProcess::Listener {
     WorkerClient* client = nullptr;
     bool own = false;  // started for its client, never a spare
     SessionKind kind = SessionKind::kCuda;
-    uint64_t number = 0;                           // never reused, as its session's in shared_
-    std::string scope;                             // whom it serves, or is started for
-    Accounts::Seat seat;                           // from its assignment on
-    std::string user_scope{};                      // whose user it is; empty: of none
+    uint64_t number = 0;       // never reused, as its session's in shared_
+    std::string scope;         // whom it serves, or is started for
+    Accounts::Seat seat;       // from its assignment on
+    std::string user_scope{};  // whose user it is; empty: of none
+    uint32_t user = 0;
     bool in_cgroup = false;                        // of its scope
     uint64_t oom_kills = 0;                        // of its scope, before it
     std::map<DeviceUuid, uint64_t> start_bytes{};  // of GPU memory, when it had no session
@@ -133,6 +134,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   void EndSharing(const Entry& ended);
   void HandOver(Entry& entry);
   uint64_t CacheBytesToHold(const std::string& scope);
+  void HoldNextCache();
   bool StartWorker(WorkerClient* client, const WorkerWish& wish);
   void Pump();
   void ServeFromSpares();
@@ -172,7 +174,10 @@ class WorkerPool final : public WorkerProcess::Listener {
   Accounts accounts_;
   ScopeUsers users_;
   uint64_t cache_bytes_ = 0;
-  std::map<std::string, Clock::time_point> cache_held_;  // when a scope's was last looked at
+  std::map<std::string, Clock::time_point> cache_held_;  // when a scope's worker looked last
+  std::map<uint32_t, Clock::time_point>
+      folders_held_;  // when a user's folder was looked at, of those with workers
+  EventLoop::TimerId hold_timer_ = 0;
   Cgroups cgroups_;
   MemoryWatch memory_watch_;
   std::map<DeviceUuid, uint64_t> start_bytes_;  // what a spare holds

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host_backend/sandbox/cache_quota.h"
 #include "host_backend/unique_fd.h"
 
 namespace causeway::launcher {
@@ -35,6 +36,10 @@ void Empty(int folder, int depth) {
   closedir(entries);
 }
 
+bool BecomeUser(uint32_t user) {
+  return setgroups(0, nullptr) == 0 && setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0;
+}
+
 }  // namespace
 
 int MakeCacheFolder(int cache, uint32_t user) {
@@ -50,14 +55,20 @@ int MakeCacheFolder(int cache, uint32_t user) {
   return fchown(made.get(), user, user) == 0 ? 0 : errno;
 }
 
+void HoldCacheFolder(int cache, uint32_t user, uint32_t mib) {
+  char name[16];
+  snprintf(name, sizeof name, "%u", user);
+  const UniqueFd outer(openat(cache, name, kFolder));
+  if (!outer || !IsOwn(outer.get()) || !BecomeUser(user)) return;
+  const UniqueFd kernels(openat(outer.get(), kKernels, kFolder));
+  if (kernels) sandbox::HoldToQuota(kernels.get(), uint64_t{mib} << 20);
+}
+
 void EmptyDiscarded(int cache, uint32_t user, uint32_t number) {
   char name[64];
   snprintf(name, sizeof name, "%s/%u-%u", kDiscarded, user, number);
   const UniqueFd outer(openat(cache, name, kFolder));
-  if (!outer || !IsOwn(outer.get()) || setgroups(0, nullptr) != 0 || setresgid(user, user, user) != 0 ||
-      setresuid(user, user, user) != 0) {
-    return;
-  }
+  if (!outer || !IsOwn(outer.get()) || !BecomeUser(user)) return;
   const UniqueFd kernels(openat(outer.get(), kKernels, kFolder));
   if (kernels) Empty(kernels.get(), 0);
 }

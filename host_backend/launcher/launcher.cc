@@ -78,6 +78,7 @@ Shape ShapeOf(Action action) {
       return {0, 2};
     case Action::kMakeCache:
       return {kUser, 0};
+    case Action::kHoldCache:
     case Action::kClearCache:
       return {kUser | kNumber, 0};
   }
@@ -174,6 +175,8 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
       return refused(FindVm(descriptors[0].get(), descriptors[1].get()));
     case Action::kMakeCache:
       return refused(MakeCache(request.user));
+    case Action::kHoldCache:
+      return refused(HoldCache(request.user, request.number));
     case Action::kClearCache:
       return refused(ClearCache(request.user, request.number));
   }
@@ -340,6 +343,15 @@ int Launcher::FindVm(int file, int socket) {
 int Launcher::MakeCache(uint32_t user) const {
   if (!cache_ || !settings_.users.Has(user)) return EINVAL;
   return MakeCacheFolder(cache_.get(), user);
+}
+
+int Launcher::HoldCache(uint32_t user, uint32_t mib) {
+  if (!cache_ || !settings_.users.Has(user)) return EINVAL;
+  const pid_t helper = ForkHelper();
+  if (helper < 0) return errno;
+  if (helper > 0) return 0;
+  HoldCacheFolder(cache_.get(), user, mib);
+  _exit(0);
 }
 
 int Launcher::ClearCache(uint32_t user, uint32_t number) {

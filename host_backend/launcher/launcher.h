@@ -60,6 +60,7 @@ class Launcher {
   int GiveToGroup(const Request& request, int file) const;
   int FindVm(int file, int socket);
   int MakeCache(uint32_t user) const;
+  int HoldCache(uint32_t user, uint32_t mib);
   int ClearCache(uint32_t user, uint32_t number);
   Child* Find(pid_t pid);
   bool IsOwnFile(int file, bool writable) const;

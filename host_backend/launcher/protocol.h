@@ -24,6 +24,7 @@ enum class Action : uint32_t {
   // which the answer comes later: a VmProcess with a pidfd, or none.
   kFindVm,
   kMakeCache,   // `user`: its folder of compiled kernels, in CACHE/USER, which is the daemon's and there
+  kHoldCache,   // `user`, `number`: empties CACHE/USER/kernels by that user's own rights if it holds more MiB
   kClearCache,  // `user`, `number`: empties CACHE/discarded/USER-NUMBER by that user's own rights
 };
 

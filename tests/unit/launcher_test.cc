@@ -254,6 +254,7 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
                                                  {Action::kGiveToGroup, "group"},
                                                  {Action::kFindVm, ""},
                                                  {Action::kMakeCache, "user"},
+                                                 {Action::kHoldCache, "user number"},
                                                  {Action::kClearCache, "user number"}};
   Pipe output;
   Pair control;
@@ -359,7 +360,7 @@ TEST_F(LauncherTest, OnlyTheDaemonsOwnFilesGetAGroupAndOnlyNamedOnes) {
 TEST_F(LauncherTest, CachesBelongToUsersOfTheRangeAlone) {
   if (geteuid() != 0) GTEST_SKIP() << "own users need root";
   for (const uint32_t user : {0u, 1u, 1000u, kFirstUser - 1, kFirstUser + kUsers, ~0u}) {
-    for (const Action action : {Action::kMakeCache, Action::kClearCache}) {
+    for (const Action action : {Action::kMakeCache, Action::kHoldCache, Action::kClearCache}) {
       Request request = Good(action);
       request.user = user;
       EXPECT_EQ(Ask(request), EINVAL) << user;
@@ -381,6 +382,18 @@ TEST_F(LauncherTest, CachesBelongToUsersOfTheRangeAlone) {
   EXPECT_EQ(info.st_uid, make.user);
   EXPECT_EQ(info.st_mode & 07777u, 0700u);
   EXPECT_EQ(Ask(make), EEXIST);
+
+  // More than its quota is removed, less is not.
+  std::ofstream(outer + "/kernels/kernel") << std::string(3 << 20, 'k');
+  Request hold = Good(Action::kHoldCache);
+  hold.user = make.user;
+  hold.number = 4;
+  EXPECT_EQ(Ask(hold), 0);
+  EXPECT_TRUE(HasNoChildren());
+  EXPECT_TRUE(std::filesystem::exists(outer + "/kernels/kernel"));
+  hold.number = 1;
+  EXPECT_EQ(Ask(hold), 0);
+  EXPECT_TRUE(WaitFor([&] { return !std::filesystem::exists(outer + "/kernels/kernel"); }));
 
   // Emptied by the rights of its user: what is another's stays, and links are not followed.
   const std::string kernels = outer + "/kernels", kept = folder_.path() + "/kept";
