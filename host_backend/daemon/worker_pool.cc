@@ -18,6 +18,9 @@ constexpr milliseconds kLongestBackOff{60'000};
 // A failure this fresh answers a request; an older one is tried again for it.
 constexpr milliseconds kFreshFailure{1'000};
 constexpr std::chrono::minutes kSayFailure{1};
+// So long after a worker of a scope's own failed to start none is started for that scope: on a full GPU a
+// scope could otherwise have drivers start without end, which costs all others processors.
+constexpr milliseconds kOwnPause{1'000};
 // A spare that was ready this long and then died is replaced at once.
 constexpr std::chrono::seconds kStableSpare{10};
 
@@ -265,11 +268,20 @@ MemoryBytes WorkerPool::MemoryOf(const WorkerClient& client) const {
 void WorkerPool::StartOwn() {
   while (starting() < kMaxStarting && StartingFor("") < kMaxStartingOwn) {
     const auto request = waiting_.Next([this](const WorkerQueue::Waiting& waiting) {
-      return !waiting.wish.any() && StartingFor(waiting.scope) < kMaxStartingOfScope;
+      return !waiting.wish.any() && StartingFor(waiting.scope) < kMaxStartingOfScope &&
+             !own_failed_.contains(waiting.scope);
     });
     if (!request) return;
     StartWorker(request->client, request->wish);
   }
+}
+
+void WorkerPool::OwnFailed(const std::string& scope) {
+  if (stopping_ || !own_failed_.insert(scope).second) return;
+  loop_.After(kOwnPause, [this, scope] {
+    own_failed_.erase(scope);
+    Pump();
+  });
 }
 
 void WorkerPool::StartSpares() {
@@ -317,6 +329,7 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     WorkerClient* client = entry->client;
     entry->client = nullptr;
     const bool own = entry->own;
+    if (own) OwnFailed(entry->scope);
     if (client != nullptr) client->OnNoWorker(ready.text);
     if (!own) SpareFailed(ready.text);
     Pump();
@@ -497,6 +510,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   if (was_assigned) {
     client->OnWorkerExit(end, orderly);
   } else if (client != nullptr) {
+    if (own) OwnFailed(entry->scope);
     client->OnNoWorker("The worker " + how +
                        " before it could serve this session; see the log of causewayd.");
   } else if (!own && !asked_to_end && !stopping_ && Clock::now() - worker.started() < kStableSpare) {

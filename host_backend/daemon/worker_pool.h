@@ -3,6 +3,7 @@
 #pragma once
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -146,6 +147,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   void OnMemoryRound(const MemoryRound& round);
   void EndForMemory(Entry& entry, uint64_t held, uint64_t unasked, uint64_t limit);
   size_t StartingFor(const std::string& scope) const;
+  void OwnFailed(const std::string& scope);
   void SpareFailed(const std::string& sentence);
 
   EventLoop& loop_;
@@ -162,6 +164,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   uint32_t driver_version_ = 0;
   uint32_t device_count_ = 0;
   bool spares_load_lazily_ = false;
+  std::set<std::string> own_failed_;  // scopes whose worker, no spare, has just failed to start
   std::chrono::milliseconds back_off_{0};
   Clock::time_point last_failure_{};
   Clock::time_point failure_said_ = Clock::now() - std::chrono::hours(1);

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstring>
+#include <list>
 
 #include "host_backend/command/command.h"
 #include "host_backend/daemon/api_hash.h"
@@ -317,6 +319,28 @@ TEST_F(LocalTest, MissingDriverRefusesEachSessionWithTheReason) {
   const std::string line = "no worker can serve: The driver library";
   ASSERT_NE(log.find(line), std::string::npos);
   EXPECT_EQ(log.find(line, log.find(line) + 1), std::string::npos) << "the reason is logged once";
+}
+
+// On a full GPU no driver starts: a scope that asks for workers of its own all the same has few starts, and
+// all are refused in the end.
+TEST_F(LocalTest, WorkersThatFailAreStartedAtAPace) {
+  StartDaemon("fail");
+  const auto begin = std::chrono::steady_clock::now();
+  std::list<LocalClient> clients;
+  for (int i = 0; i < 6; ++i) {
+    LocalClient& client = clients.emplace_back(socket());
+    ASSERT_EQ(client.RequestSession().accepted, 1u);
+    OpenBlock block = client.region().GoodOpenBlock();
+    constexpr char kVariables[] = "CUDA_DEVICE_MAX_CONNECTIONS=17";
+    std::memcpy(block.environment, kVariables, sizeof(kVariables));
+    block.environment_bytes = sizeof(kVariables);
+    client.region().Open(0, 1, block);
+    ASSERT_TRUE(client.SendReady());
+  }
+  for (LocalClient& client : clients)
+    EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kRefused));
+  // Two at once, and a second after each.
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1'900));
 }
 
 TEST_F(LocalTest, CrashingWorkersRefuseAndBackOff) {
