@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "host_backend/json_writer.h"
 
 namespace causeway::daemon {
@@ -53,7 +55,15 @@ void FlightStore::End(uint64_t number) {
   if (found == live_.end()) return;
   ended_.push_back(found->second(true));
   live_.erase(found);
-  if (ended_.size() > kEnded) ended_.pop_front();
+  if (ended_.size() <= kEnded) return;
+  // The oldest of the scope that has most: none can have others' forgotten.
+  std::map<std::string, size_t> sessions;
+  for (const FlightCopy& copy : ended_) ++sessions[copy.status.scope];
+  const auto most =
+      std::max_element(sessions.begin(), sessions.end(),
+                       [](const auto& one, const auto& other) { return one.second < other.second; });
+  ended_.erase(std::find_if(ended_.begin(), ended_.end(),
+                            [&](const FlightCopy& copy) { return copy.status.scope == most->first; }));
 }
 
 Result<std::string> FlightStore::Answer(uint64_t wanted, const std::string& scope) const {

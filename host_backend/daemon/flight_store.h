@@ -41,7 +41,7 @@ struct FlightCopy {
 
 class FlightStore {
  public:
-  static constexpr size_t kEnded = 16;  // of 96 KiB each
+  static constexpr size_t kEnded = 16;  // of 96 KiB each; of the scope that has most the oldest goes
 
   // Without images: what a list needs.
   using Copier = std::function<FlightCopy(bool with_images)>;

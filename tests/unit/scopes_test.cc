@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "host_backend/daemon/flight_store.h"
 #include "host_backend/daemon/lateness.h"
 #include "host_backend/daemon/scopes.h"
 #include "host_backend/daemon/worker_queue.h"
@@ -174,6 +175,26 @@ TEST(LatenessTest, LargestAndPercentileOfTheLastMinutes) {
   EXPECT_EQ(late.Of(begin + seconds(3)).p99, milliseconds(50));
   late.Note(milliseconds(1), begin + std::chrono::minutes(5));
   EXPECT_EQ(late.Of(begin + std::chrono::minutes(5)).max, milliseconds(1)) << "what is long ago is forgotten";
+}
+
+TEST(FlightStoreTest, AScopeForgetsItsOwnEndedSessions) {
+  FlightStore store;
+  const auto end = [&](const std::string& scope) {
+    auto number = std::make_shared<uint64_t>(0);
+    *number = store.Begin([scope, number](bool) {
+      FlightCopy copy;
+      copy.status.scope = scope;
+      copy.status.number = *number;
+      return copy;
+    });
+    store.End(*number);
+    return *number;
+  };
+  const uint64_t quiet = end("vm:quiet");
+  for (size_t i = 0; i < 5 * FlightStore::kEnded; ++i) end("vm:loud");
+  EXPECT_TRUE(store.Answer(quiet, "vm:quiet").ok());
+  EXPECT_FALSE(store.Answer(quiet + 1, "vm:loud").ok()) << "its own oldest";
+  EXPECT_FALSE(store.Answer(quiet, "vm:loud").ok()) << "another scope's";
 }
 
 }  // namespace
