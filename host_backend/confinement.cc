@@ -67,7 +67,9 @@ void Confinement::BeforeDriver(const std::string& library) {
   if (!options_.cache.empty()) rules.writable.push_back(options_.cache);
   // Only where it is the workers' own folder: the host's has the regions.
   if (options_.namespaces.find('s') != std::string::npos) rules.flat.emplace_back("/dev/shm");
-  if (const char* places = getenv("SOFTWARE_GPU_CONTEXT_PLACES")) rules.devices.emplace_back(places);
+  for (const char* name : {"SOFTWARE_GPU_CONTEXT_PLACES", "SOFTWARE_GPU_MISUSE_FILE"}) {
+    if (const char* file = getenv(name)) rules.devices.emplace_back(file);
+  }
   files_ = sandbox::ApplyFileRules(rules);
 }
 

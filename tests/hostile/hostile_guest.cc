@@ -277,7 +277,8 @@ uint64_t HostileGuest::AllocateDevice(uint64_t bytes) {
 bool HostileGuest::IsOverdue() const {
   const uint64_t now = NowUs();
   for (const auto& since : awaited_since_us_) {
-    if (since != 0 && now - since > kAnswerLimitUs) return true;
+    const uint64_t begun = since;  // other threads begin to wait meanwhile
+    if (begun != 0 && now > begun + kAnswerLimitUs) return true;
   }
   return false;
 }

@@ -116,8 +116,12 @@ Config* ReadConfig() {
   config->outline_cubins = NumberFromEnvironment("SOFTWARE_GPU_CUBINS", 0) != 0;
   config->event_thread = NumberFromEnvironment("SOFTWARE_GPU_EVENT_THREAD", 0) != 0;
   config->strict_handles = NumberFromEnvironment("SOFTWARE_GPU_STRICT_HANDLES", 0) != 0;
-  if (const char* file = std::getenv("SOFTWARE_GPU_MISUSE_FILE"))
-    config->misuse_file = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  // It exists where this process is another user's: such a one may not create files in a shared folder.
+  if (const char* file = std::getenv("SOFTWARE_GPU_MISUSE_FILE")) {
+    config->misuse_file = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (config->misuse_file < 0)
+      config->misuse_file = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  }
   if (const char* places = std::getenv("SOFTWARE_GPU_CONTEXT_PLACES")) config->context_places = places;
   if (const char* failures = std::getenv("SOFTWARE_GPU_FAIL")) ParseFailures(failures, config);
   return config;

@@ -13,12 +13,8 @@ namespace causeway::software_gpu {
 struct UserObject {
   CUhostFn destroy = nullptr;
   void* data = nullptr;
-  ~UserObject() {
-    std::thread([destroy = destroy, data = data] {
-      ScopedHostFunction scope;
-      destroy(data);
-    }).detach();
-  }
+  CUuserObject handle = nullptr;
+  ~UserObject();
 };
 
 namespace {
@@ -33,6 +29,18 @@ Registry<CUuserObject, UserHandle>& UserHandles() {
   static auto* handles = new Registry<CUuserObject, UserHandle>;
   return *handles;
 }
+
+}  // namespace
+
+UserObject::~UserObject() {
+  UserHandles().Remove(handle, false);
+  std::thread([destroy = destroy, data = data] {
+    ScopedHostFunction scope;
+    destroy(data);
+  }).detach();
+}
+
+namespace {
 
 bool IsCount(unsigned count) {
   return count != 0 && count <= INT_MAX;
@@ -91,7 +99,7 @@ CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destro
     auto handle = std::make_shared<UserHandle>();
     handle->object = object;
     handle->owned.assign(initialRefcount, object);
-    *object_out = UserHandles().Add(handle);
+    *object_out = object->handle = UserHandles().Add(handle);
     return CUDA_SUCCESS;
   });
 }
@@ -124,11 +132,20 @@ CUresult cuGraphRetainUserObject(CUgraph hGraph, CUuserObject object, unsigned i
       });
 }
 
+// The object is looked for among what the graph holds, and is no more named than that.
 CUresult cuGraphReleaseUserObject(CUgraph hGraph, CUuserObject object, unsigned int count) {
-  return OnUserObject(__func__, object, count, [&](UserHandle&, const auto& found, auto* ended) -> CUresult {
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    std::vector<std::shared_ptr<UserObject>> ended;  // destroyed behind the lock
+    std::lock_guard lock(GraphLock());
     GraphRef graph = Graphs().Find(hGraph);
-    if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return Take(&graph->user_objects, found, count, ended) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (graph == nullptr || !IsCount(count)) return CUDA_ERROR_INVALID_VALUE;
+    const auto held = std::find_if(graph->user_objects.begin(), graph->user_objects.end(),
+                                   [object](const auto& each) { return each->handle == object; });
+    if (held == graph->user_objects.end()) return CUDA_ERROR_INVALID_VALUE;
+    const std::shared_ptr<UserObject> found = *held;
+    const bool taken = Take(&graph->user_objects, found, count, &ended);
+    ended.push_back(found);
+    return taken ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
 
