@@ -98,7 +98,8 @@ class Accounting {
   // Pools and graphs take and give back by themselves, so the driver is asked
   // (host_backend/accounting_pools.cc).
   void KnowPool(CUmemoryPool pool, MemoryKind kind, int device);
-  void ForgetPool(CUmemoryPool pool);
+  // `destroy` ends the pool. Nobody asks about it meanwhile, nor knows another one by its pointer.
+  CUresult EndPool(CUmemoryPool pool, const std::function<CUresult()>& destroy);
   // `allocate` takes from the pool and sets *address, `undo` gives that back. Null: the caller's device's
   // current pool.
   CUresult AllocateFromPool(CUmemoryPool pool, const CUdeviceptr* address, uint64_t bytes,
@@ -106,7 +107,8 @@ class Accounting {
   void FreedFromPool(CUdeviceptr address);
   // An executable graph whose launches take memory, and its launch.
   void KnowGraph(CUgraphExec exec, CUgraph graph);
-  void ForgetGraph(CUgraphExec exec);
+  // `destroy` ends it: afterwards its pointer may be another's.
+  CUresult EndGraph(CUgraphExec exec, const std::function<CUresult()>& destroy);
   CUresult LaunchGraph(CUgraphExec exec, const std::function<CUresult()>& launch);
   void GraphsTrimmed();
   // Takes over what pools and graphs hold now.

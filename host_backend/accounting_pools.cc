@@ -118,10 +118,11 @@ void Accounting::KnowPool(CUmemoryPool pool, MemoryKind kind, int device) {
   pools_.emplace(pool, Reservoir{kind, device, 0});
 }
 
-void Accounting::ForgetPool(CUmemoryPool pool) {
+CUresult Accounting::EndPool(CUmemoryPool pool, const std::function<CUresult()>& destroy) {
   const std::lock_guard lock(reservoirs_mutex_);
+  const CUresult result = destroy();
   const auto found = pools_.find(pool);
-  if (found == pools_.end()) return;
+  if (result != CUDA_SUCCESS || found == pools_.end()) return result;
   const Reservoir ended = found->second;
   pools_.erase(found);
   // What still lives in it keeps its memory until it is freed.
@@ -135,6 +136,7 @@ void Accounting::ForgetPool(CUmemoryPool pool) {
     return true;
   });
   page_->Return(cell_, ended.kind, Place(ended.device), ended.counted - kept);
+  return result;
 }
 
 void Accounting::FreedFromPool(CUdeviceptr address) {
@@ -217,11 +219,19 @@ void Accounting::KnowGraph(CUgraphExec exec, CUgraph graph) {
   any_graphs_.store(true);
 }
 
-void Accounting::ForgetGraph(CUgraphExec exec) {
-  if (!any_graphs_.load()) return;
-  const std::lock_guard lock(reservoirs_mutex_);
-  execs_.erase(exec);
-  RefreshLocked();
+CUresult Accounting::EndGraph(CUgraphExec exec, const std::function<CUresult()>& destroy) {
+  if (!any_graphs_.load()) return destroy();
+  std::unique_lock lock(reservoirs_mutex_);
+  auto known = execs_.extract(exec);
+  lock.unlock();  // the driver may wait for a launch
+  const CUresult result = destroy();
+  lock.lock();
+  if (result == CUDA_SUCCESS) {
+    RefreshLocked();
+  } else if (!known.empty()) {
+    execs_.insert(std::move(known));
+  }
+  return result;
 }
 
 void Accounting::GraphsTrimmed() {

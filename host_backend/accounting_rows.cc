@@ -257,9 +257,7 @@ CUresult GetPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationTyp
 }
 
 CUresult PoolDestroy(CUmemoryPool pool) {
-  const CUresult result = ORIGINAL(cuMemPoolDestroy)(pool);
-  if (result == CUDA_SUCCESS) TheAccounting().ForgetPool(pool);
-  return result;
+  return TheAccounting().EndPool(pool, [&] { return ORIGINAL(cuMemPoolDestroy)(pool); });
 }
 
 CUresult PoolTrimTo(CUmemoryPool pool, size_t keep) {
@@ -291,9 +289,7 @@ CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {
 }
 
 CUresult GraphExecDestroy(CUgraphExec exec) {
-  const CUresult result = ORIGINAL(cuGraphExecDestroy)(exec);
-  if (result == CUDA_SUCCESS) TheAccounting().ForgetGraph(exec);
-  return result;
+  return TheAccounting().EndGraph(exec, [&] { return ORIGINAL(cuGraphExecDestroy)(exec); });
 }
 
 CUresult GraphMemTrim(CUdevice device) {

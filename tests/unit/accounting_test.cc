@@ -346,7 +346,7 @@ TEST_F(AccountingTest, GraphsAreLaunchedWithinTheLimit) {
   EXPECT_EQ(Held(), 6 * kMib);
   ASSERT_EQ(ROW(cuMemFree_v2)(memory), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 0u);
-  TheAccounting().ForgetGraph(kExec);
+  TheAccounting().EndGraph(kExec, [] { return CUDA_SUCCESS; });
 }
 
 TEST_F(AccountingTest, TheProgramSeesADeviceOfTheLimit) {
