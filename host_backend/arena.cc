@@ -75,7 +75,7 @@ CUresult Session::RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device
   CUcontext current = nullptr;
   driver.cuCtxGetCurrent(&current);
   CUcontext used = current;
-  if (used == nullptr) used = contexts_.empty() ? warm_context.load() : contexts_.back();
+  if (used == nullptr) used = AnyContext();
   if (used == nullptr) return CUDA_SUCCESS;
   if (used != current) {
     if (const CUresult result = driver.cuCtxSetCurrent(used)) return result;
@@ -125,15 +125,28 @@ void Session::ReleaseCallbackWords() const {
   for (uint64_t word = 0; word < end && word < kGraphWords; ++word) release(words.graph.done[word]);
 }
 
-CUresult Session::ContextBegins(CUcontext context) {
+CUresult Session::ContextBegins(CUcontext context, WireHandle wire) {
   const std::lock_guard change(memory_change_mutex_);
-  if (std::find(contexts_.begin(), contexts_.end(), context) == contexts_.end()) contexts_.push_back(context);
+  std::erase_if(contexts_, [&](const KnownContext& known) { return known.context == context; });
+  contexts_.push_back({context, wire});
   return RestoreRegistrations();
+}
+
+bool Session::TakeWarmContext() {
+  const std::lock_guard change(memory_change_mutex_);  // nobody registers in it now
+  return warm_context.exchange(nullptr) != nullptr;
+}
+
+CUcontext Session::AnyContext() {
+  for (auto known = contexts_.rbegin(); known != contexts_.rend(); ++known) {
+    if (Find(HandleKind::kContext, known->wire) == known->context) return known->context;
+  }
+  return warm_context.load();
 }
 
 void Session::ContextEnds(CUcontext context) {
   const std::lock_guard change(memory_change_mutex_);
-  std::erase(contexts_, context);
+  std::erase_if(contexts_, [&](const KnownContext& known) { return known.context == context; });
   copy_queues_.ContextEnds(context);
   for (auto& [offset, arena] : arenas_) {
     if (arena.context == context) arena.context = nullptr;
@@ -174,11 +187,11 @@ CUresult Session::UnregisterArena(void* address) {
   Driver& driver = TheDriver();
   CUresult result = driver.cuMemHostUnregister(address);
   if (result == CUDA_ERROR_INVALID_CONTEXT) {
-    CUcontext current = nullptr, used = nullptr;
-    {
-      const std::lock_guard change(memory_change_mutex_);
-      used = contexts_.empty() ? warm_context.load() : contexts_.back();
-    }
+    CUcontext current = nullptr;
+    std::unique_lock change(memory_change_mutex_);
+    CUcontext used = AnyContext();
+    // Nobody takes the worker's own meanwhile, in which nothing runs. Others stay until the request ends.
+    if (used != warm_context.load()) change.unlock();
     driver.cuCtxGetCurrent(&current);
     if (used != nullptr && driver.cuCtxSetCurrent(used) == CUDA_SUCCESS) {
       result = driver.cuMemHostUnregister(address);

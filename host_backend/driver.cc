@@ -5,9 +5,11 @@
 #include <dlfcn.h>
 
 #include "host_backend/accounting.h"
+#include "host_backend/capture.h"
 #include "host_backend/guest_addresses.h"
 #include "host_backend/host_nodes.h"
 #include "host_backend/legacy_launch.h"
+#include "host_backend/user_objects.h"
 
 namespace causeway::host {
 
@@ -31,6 +33,8 @@ bool Driver::Open(const std::string& path, std::string* error) {
   AccountMemory(*this);
   HideHostNodes(*this);
   KeepWishesInWindows(*this);
+  WatchCaptures(*this);
+  CountUserObjects(*this);
   for (const void* needed :
        {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),
         reinterpret_cast<void*>(cuDevicePrimaryCtxRetain), reinterpret_cast<void*>(cuCtxSetCurrent),

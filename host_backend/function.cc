@@ -23,6 +23,7 @@ bool ParametersOf(CUfunction function, CUkernel kernel, std::vector<ParameterLay
            driver.cuKernelGetParamInfo(either, index, offset, bytes) == CUDA_SUCCESS;
   };
   layout->clear();
+  if (function == nullptr && kernel == nullptr) return false;
   size_t offset = 0, bytes = 0;
   while (ask(layout->size(), &offset, &bytes)) {
     if (layout->size() == kMaxNodeParameters) return false;
@@ -67,7 +68,8 @@ void Describe(CUfunction function, bool is_kernel, uint32_t first, Writer& out) 
 
 CUresult ReplyFunction(Session& session, Request& request, WireHandle fresh, CUfunction function,
                        bool is_kernel) {
-  request.out.Put(session.BindOrKnown(HandleKind::kFunction, fresh, function, request.out));
+  const HandleKind kind = is_kernel ? HandleKind::kKernel : HandleKind::kFunction;
+  request.out.Put(session.BindOrKnown(kind, fresh, function, request.out));
   Describe(function, is_kernel, 0, request.out);
   return request.out.error();
 }
@@ -112,7 +114,7 @@ CUresult Serve_cuLibraryGetKernel(Session& session, Request& request) {
 
 CUresult Serve_cuKernelGetFunction(Session& session, Request& request) {
   const auto body = request.in.Get<GetFunctionBody>();
-  auto kernel = static_cast<CUkernel>(session.ToDriver(HandleKind::kFunction, body.owner, request.in));
+  auto kernel = static_cast<CUkernel>(session.ToDriver(HandleKind::kKernel, body.owner, request.in));
   if (!request.in.ok()) return request.in.error();
   CUfunction function = nullptr;
   if (const CUresult result = TheDriver().cuKernelGetFunction(&function, kernel)) return result;
@@ -121,7 +123,8 @@ CUresult Serve_cuKernelGetFunction(Session& session, Request& request) {
 
 CUresult Serve_kDescribeFunction(Session& session, Request& request) {
   const auto body = request.in.Get<DescribeFunctionBody>();
-  auto function = static_cast<CUfunction>(session.ToDriver(HandleKind::kFunction, body.function, request.in));
+  const HandleKind kind = body.is_kernel != 0 ? HandleKind::kKernel : HandleKind::kFunction;
+  auto function = static_cast<CUfunction>(session.ToDriver(kind, body.function, request.in));
   if (!request.in.ok() || function == nullptr || request.channel >= kChannelCount)
     return CUDA_ERROR_INVALID_HANDLE;
   const char* name = "";
@@ -147,7 +150,7 @@ namespace {
 
 // Asks for all, hands on a page of them.
 template <class Owner, class T>
-CUresult Enumerate(Session& session, Request& request, HandleKind kind,
+CUresult Enumerate(Session& session, Request& request, HandleKind kind, HandleKind found_kind,
                    CUresult (*enumerate)(T*, unsigned, Owner)) {
   const auto body = request.in.Get<EnumerateBody>();
   auto owner = static_cast<Owner>(session.ToDriver(kind, body.owner, request.in));
@@ -160,7 +163,7 @@ CUresult Enumerate(Session& session, Request& request, HandleKind kind,
   if (const CUresult result = enumerate(found.data(), body.count, owner)) return result;
   for (uint32_t i = 0; i < body.here; ++i) {
     const auto fresh = request.in.Get<WireHandle>();
-    request.out.Put(session.BindOrKnown(HandleKind::kFunction, fresh, found[body.first + i], request.out));
+    request.out.Put(session.BindOrKnown(found_kind, fresh, found[body.first + i], request.out));
   }
   return request.out.error();
 }
@@ -168,11 +171,13 @@ CUresult Enumerate(Session& session, Request& request, HandleKind kind,
 }  // namespace
 
 CUresult Serve_cuModuleEnumerateFunctions(Session& session, Request& request) {
-  return Enumerate(session, request, HandleKind::kModule, TheDriver().cuModuleEnumerateFunctions);
+  return Enumerate(session, request, HandleKind::kModule, HandleKind::kFunction,
+                   TheDriver().cuModuleEnumerateFunctions);
 }
 
 CUresult Serve_cuLibraryEnumerateKernels(Session& session, Request& request) {
-  return Enumerate(session, request, HandleKind::kLibrary, TheDriver().cuLibraryEnumerateKernels);
+  return Enumerate(session, request, HandleKind::kLibrary, HandleKind::kKernel,
+                   TheDriver().cuLibraryEnumerateKernels);
 }
 
 }  // namespace causeway::host

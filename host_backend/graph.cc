@@ -10,8 +10,10 @@
 #include <cstring>
 
 #include "host_backend/accounting.h"
+#include "host_backend/capture.h"
 #include "host_backend/host_nodes.h"
 #include "host_backend/private_text.h"
+#include "host_backend/user_objects.h"
 #include "ivshmem_ring/graph_messages.h"
 #include "ivshmem_ring/known_values.h"
 
@@ -95,6 +97,22 @@ bool MayRefuseLaunch(CUgraph graph) {
   return !open.empty();
 }
 
+// The handle of a node that an error is about. One that was never named must lie in the graph itself: what
+// ends a node of a graph further down is not known here, and the driver may remember one that is gone.
+WireHandle ErrorNode(Session& session, WireHandle of, CUgraph graph, CUgraphNode node, WireHandle fresh,
+                     Writer& out) {
+  if (const WireHandle known = session.Known(HandleKind::kGraphNode, node); known != 0 || node == nullptr)
+    return known;
+  size_t count = 0;
+  if (Ask(TheDriver().cuGraphGetNodes, graph, static_cast<CUgraphNode*>(nullptr), &count) != CUDA_SUCCESS)
+    return 0;
+  std::vector<CUgraphNode> nodes(count + 1);
+  if (TheDriver().cuGraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return 0;
+  nodes.resize(std::min(count, nodes.size()));
+  if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) return 0;
+  return session.BindOrKnownTo({of, graph}, HandleKind::kGraphNode, fresh, node, out);
+}
+
 // What the driver writes into a file, taken from a file in memory.
 CUresult PrintToText(CUgraph graph, unsigned flags, std::string* text) {
   text->clear();
@@ -120,6 +138,7 @@ CUresult Serve_cuGraphGetNodes(Session& session, Request& request) {
   void* subject = session.ToDriver(of_node ? HandleKind::kGraphNode : HandleKind::kGraph, body.subject, in);
   if (!in.ok()) return in.error();
   if (body.room > kListPage || body.first > kMaxHandles * kListPage) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = session.Prepare()) return result;
   Listed listed;
   if (const CUresult result = TakeList(body, subject, &listed)) return result;
   Writer& out = request.out;
@@ -160,15 +179,16 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
   };
   if (!OnlyFlags(body.flags, kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
   InstantiateReply reply{};
+  if (const CUresult result = session.Prepare()) return result;
   const CUresult result = TheHostNodes().Instantiate(graph, exec, &reply.announced, instantiate);
   reply.result = parameters.result_out;
   if (result == CUDA_SUCCESS) {
-    session.Bind(HandleKind::kGraphExec, body.exec, exec, request.out);
     reply.may_refuse = MayRefuseLaunch(graph) ? 1 : 0;
     if (reply.may_refuse != 0) TheAccounting().KnowGraph(exec, graph);
+    session.Bind(HandleKind::kGraphExec, body.exec, exec, request.out);
   } else {
     reply.error_node =
-        session.BindOrKnown(HandleKind::kGraphNode, body.error_node, parameters.hErrNode_out, request.out);
+        ErrorNode(session, body.graph, graph, parameters.hErrNode_out, body.error_node, request.out);
   }
   request.out.Put(reply);
   request.out.PutBytes(log.data(), strnlen(log.data(), log.size() - 1));
@@ -183,6 +203,7 @@ CUresult Serve_cuGraphExecUpdate_v2(Session& session, Request& request) {
   if (!in.ok()) return in.error();
   const Driver& driver = TheDriver();
   CUgraphExecUpdateResultInfo info{};
+  if (const CUresult result = session.Prepare()) return result;
   const CUresult result = TheHostNodes().Update(exec, graph, [&] {
     return body.first_form != 0 && driver.cuGraphExecUpdate != nullptr
                ? driver.cuGraphExecUpdate(exec, graph, &info.errorNode, &info.result)
@@ -191,10 +212,9 @@ CUresult Serve_cuGraphExecUpdate_v2(Session& session, Request& request) {
   UpdateReply reply{};
   reply.result = info.result;
   if (result != CUDA_SUCCESS) {
-    reply.error_node =
-        session.BindOrKnown(HandleKind::kGraphNode, body.error_node, info.errorNode, request.out);
+    reply.error_node = ErrorNode(session, body.graph, graph, info.errorNode, body.error_node, request.out);
     reply.error_from_node =
-        session.BindOrKnown(HandleKind::kGraphNode, body.error_from_node, info.errorFromNode, request.out);
+        ErrorNode(session, body.graph, graph, info.errorFromNode, body.error_from_node, request.out);
   }
   request.out.Put(reply);
   return request.out.ok() ? result : request.out.error();
@@ -206,6 +226,7 @@ CUresult Serve_cuGraphDebugDotPrint(Session& session, Request& request) {
   if (!request.in.ok()) return request.in.error();
   thread_local std::string text;  // of the channel's last description: a long one is fetched in pieces
   if (body.first == 0) {
+    if (const CUresult result = session.Prepare()) return result;
     // The driver passes over the flags that it does not know.
     if (const CUresult result = PrintToText(graph, body.flags & kDotFlags, &text)) return result;
     text = WithoutAddresses(text, Keep::kDriversMemory);
@@ -229,6 +250,8 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   const CUgraphNode* nodes = nullptr;
   const CUgraphEdgeData* edges = nullptr;
   size_t count = 0;
+  session.NameCapture();
+  if (const CUresult result = session.Prepare()) return result;
   const CUresult result = body.form == 3 ? Ask(driver.cuStreamGetCaptureInfo_v3, stream, &status, &id, &graph,
                                                body.wants_dependencies != 0 ? &nodes : nullptr,
                                                body.wants_edges != 0 ? &edges : nullptr, &count)
@@ -240,17 +263,26 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   Writer& out = request.out;
   if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     reply.id = id;
-    reply.graph = session.BindOrKnown(HandleKind::kGraph, body.graph, graph, out);
+    reply.graph = session.BindCaptured(body.graph, graph, out);
     reply.dependency_count = count;
   }
   out.Put(reply);
   for (size_t i = 0;
        nodes != nullptr && reply.graph != 0 && i < std::min<size_t>(body.room, count) && in.ok(); ++i) {
     const auto fresh = in.Get<WireHandle>();
-    out.Put(session.BindOrKnownTo(reply.graph, HandleKind::kGraphNode, fresh, nodes[i], out));
+    out.Put(session.BindOrKnownTo({reply.graph, graph}, HandleKind::kGraphNode, fresh, nodes[i], out));
     if (body.wants_edges != 0) out.Put(edges != nullptr ? edges[i] : CUgraphEdgeData{});
   }
   return in.ok() ? out.error() : in.error();
+}
+
+// The graph that ends with a capture that fails, if it has a number because that was asked for: the request
+// has it to itself from here.
+CUresult NameCaptured(Session& session, CUstream stream, WireHandle* captured, Reader& in) {
+  session.NameCapture();
+  *captured = session.Known(HandleKind::kGraph, TheCaptures().GraphOf(stream));
+  if (*captured != 0) session.ToDriver(HandleKind::kGraph, *captured, in);
+  return in.ok() ? session.Prepare() : in.error();
 }
 
 // A capture that fails takes its graph with it, unless that was there before.
@@ -258,20 +290,26 @@ CUresult Serve_cuStreamEndCapture(Session& session, Request& request) {
   struct Body {
     WireHandle stream;
     WireHandle graph;       // fresh
-    WireHandle seen_graph;  // that the guest has seen of this capture and that ends with it; 0: none
+    WireHandle seen_graph;  // what the guest takes for the graph that ends if this fails; known here as well
   };
   const auto body = request.in.Get<Body>();
   auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
   if (!request.in.ok()) return request.in.error();
   CUgraph graph = nullptr;
+  WireHandle captured = 0;
+  if (const CUresult named = NameCaptured(session, stream, &captured, request.in)) return named;
+  // It may end with this; afterwards there is no telling.
+  if (captured != 0) TheUserObjects().GraphEnds(TheCaptures().GraphOf(stream));
   const CUresult result = Ask(TheDriver().cuStreamEndCapture, stream, &graph);
   if (result != CUDA_SUCCESS) {
     const bool ended =
         result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    if (ended && WireKind(body.seen_graph) == HandleKind::kGraph) session.Unbind(body.seen_graph);
+    if (ended && captured != 0) session.Unbind(captured);
+    if (ended) session.CaptureEnds(stream);
     return result;
   }
-  request.out.Put(session.BindOrKnown(HandleKind::kGraph, body.graph, graph, request.out));
+  request.out.Put(session.ReleaseCaptured(body.graph, graph, request.out));
+  session.CaptureEnds(stream);
   return request.out.error();
 }
 

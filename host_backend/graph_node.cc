@@ -10,6 +10,7 @@
 #include "host_backend/function.h"
 #include "host_backend/host_nodes.h"
 #include "host_backend/session.h"
+#include "host_backend/user_objects.h"
 #include "ivshmem_ring/admit.h"
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/graph_messages.h"
@@ -27,11 +28,11 @@ template <class T>
 void ToDriver(Session& session, T* handle, Reader& r) {
   WireHandle wire;
   std::memcpy(&wire, handle, sizeof wire);
-  *handle = static_cast<T>(session.ToDriver(kKindOf<T>, wire, r));
+  *handle = static_cast<T>(session.ToDriver(kTakenKind<T>, wire, r));
 }
 template <class T>
 void ToWire(Session& session, T* handle) {
-  const WireHandle wire = *handle != nullptr ? session.Known(kKindOf<T>, *handle) : 0;
+  const WireHandle wire = *handle != nullptr ? session.Known(kTakenKind<T>, *handle) : 0;
   std::memcpy(handle, &wire, sizeof wire);
 }
 
@@ -259,28 +260,60 @@ CUresult Answer(Session& session, const NodeBody& body, CUgraphNode node, NodePa
   out.Put(AddedNode{allocates ? params.alloc.dptr : 0});
   if (params.type == CU_GRAPH_NODE_TYPE_GRAPH && body.form == NodeForm::kGeneric &&
       params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
-    session.Adopt(parameters.child(), body.node);
+    session.Adopt({parameters.child(), params.graph.graph}, {body.node, node});
   }
   if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     const CUgraph* graphs = params.conditional.phGraph_out;
     for (size_t i = 0; graphs != nullptr && i < parameters.bodies().size(); ++i) {
-      out.Put(session.BindOrKnownTo(body.node, HandleKind::kGraph, parameters.bodies()[i], graphs[i], out));
+      out.Put(session.BindOrKnownTo({body.node, node}, HandleKind::kGraph, parameters.bodies()[i], graphs[i],
+                                    out));
     }
   }
   return out.error();
+}
+
+// What ends a function or kernel that the guest never asked for: the module, or the library whose module it
+// is or whose kernel. What is dead is found nowhere: only those that live are asked for theirs.
+Found OwnerOfCode(Session& session, const void* code) {
+  const Driver& driver = TheDriver();
+  const auto has = [code]<class Item, class Owner>(CUresult (*count_of)(unsigned*, Owner),
+                                                   CUresult (*list)(Item*, unsigned, Owner), Owner owner) {
+    unsigned count = 0;
+    if (count_of == nullptr || list == nullptr || owner == nullptr ||
+        count_of(&count, owner) != CUDA_SUCCESS || count == 0)
+      return false;
+    std::vector<Item> all(count);
+    if (list(all.data(), count, owner) != CUDA_SUCCESS) return false;
+    return std::any_of(all.begin(), all.end(),
+                       [code](Item item) { return static_cast<const void*>(item) == code; });
+  };
+  for (const WireHandle wire : session.All(HandleKind::kModule)) {
+    auto module = static_cast<CUmodule>(session.Find(HandleKind::kModule, wire));
+    if (!has(driver.cuModuleGetFunctionCount, driver.cuModuleEnumerateFunctions, module)) continue;
+    const Found library = session.ParentOf({wire, module});
+    return WireKind(library.wire) == HandleKind::kLibrary ? library : Found{wire, module};
+  }
+  for (const WireHandle wire : session.All(HandleKind::kLibrary)) {
+    auto library = static_cast<CUlibrary>(session.Find(HandleKind::kLibrary, wire));
+    CUmodule module = nullptr;
+    if (has(driver.cuLibraryGetKernelCount, driver.cuLibraryEnumerateKernels, library))
+      return {wire, library};
+    if (library != nullptr && driver.cuLibraryGetModule != nullptr &&
+        driver.cuLibraryGetModule(&module, library) == CUDA_SUCCESS &&
+        has(driver.cuModuleGetFunctionCount, driver.cuModuleEnumerateFunctions, module))
+      return {wire, library};
+  }
+  return {};
 }
 
 // The function of a node, which the guest may never have asked for.
 template <class T>
 void FunctionToWire(Session& session, T* function, WireHandle fresh, Writer& out) {
   if (*function == nullptr) return;
-  WireHandle parent = 0;
-  CUmodule module = nullptr;
-  if (session.Known(HandleKind::kFunction, *function) == 0 && TheDriver().cuFuncGetModule != nullptr &&
-      TheDriver().cuFuncGetModule(&module, reinterpret_cast<CUfunction>(*function)) == CUDA_SUCCESS) {
-    parent = session.Known(HandleKind::kModule, module);
-  }
-  const WireHandle wire = session.BindOrKnownTo(parent, HandleKind::kFunction, fresh, *function, out);
+  WireHandle wire = session.Known(kTakenKind<T>, *function);
+  // One that nobody can say what ends it with gets no number.
+  if (const Found owner = wire == 0 ? OwnerOfCode(session, *function) : Found{}; owner.wire != 0)
+    wire = session.BindOrKnownTo(owner, kTakenKind<T>, fresh, *function, out);
   std::memcpy(function, &wire, sizeof wire);
 }
 
@@ -291,7 +324,13 @@ CUresult GetKernel(Session& session, const GetNodeBody& body, CUgraphNode node, 
   std::vector<std::byte> bytes;
   NodePayload payload{};
   auto end_of = [](const ParameterLayout& at) { return uint64_t{at.offset} + at.bytes; };
-  const bool is_laid_out = ParametersOf(kernel.func, kernel.kern, &layout);
+  // The node remembers them when their module is gone: the driver is asked about those that live alone.
+  CUfunction function = kernel.func;
+  CUkernel code = kernel.kern;
+  FunctionToWire(session, &function, body.fresh_function, out);
+  FunctionToWire(session, &code, body.fresh_kernel, out);
+  const bool is_laid_out = ParametersOf(function != nullptr ? kernel.func : nullptr,
+                                        code != nullptr ? kernel.kern : nullptr, &layout);
   if (kernel.kernelParams != nullptr && is_laid_out) {
     payload.packing = KernelPacking::kPointers;
     for (size_t i = 0; i < layout.size(); ++i) {
@@ -312,8 +351,8 @@ CUresult GetKernel(Session& session, const GetNodeBody& body, CUgraphNode node, 
   }
   kernel.kernelParams = nullptr;
   kernel.extra = nullptr;
-  FunctionToWire(session, &kernel.func, body.fresh_function, out);
-  FunctionToWire(session, &kernel.kern, body.fresh_kernel, out);
+  kernel.func = function;
+  kernel.kern = code;
   ToWire(session, &kernel.ctx);
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_KERNEL;
@@ -425,6 +464,7 @@ CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
   if (!in.ok()) return in.error();
   NodeParameters parameters;
   if (const CUresult result = parameters.Take(session, body, in)) return result;
+  if (const CUresult result = session.Prepare()) return result;
   if (adds) {
     CUgraphNodeParams& params = parameters.get();
     CUgraphNodeParams by_word;
@@ -453,6 +493,7 @@ CUresult Serve_cuGraphKernelNodeGetParams_v2(Session& session, Request& request)
   const auto body = request.in.Get<GetNodeBody>();
   auto node = static_cast<CUgraphNode>(session.ToDriver(HandleKind::kGraphNode, body.node, request.in));
   if (!request.in.ok()) return request.in.error();
+  if (const CUresult result = session.Prepare()) return result;
   switch (body.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       return GetKernel(session, body, node, request.out);
@@ -477,6 +518,7 @@ CUresult Serve_cuUserObjectCreate(Session& session, Request& request) {
   const CUresult result = Ask(TheDriver().cuUserObjectCreate, &object, CallbackUserData(body.id),
                               &AnnounceDestructor, body.references, body.flags);
   if (result != CUDA_SUCCESS) return result;
+  TheUserObjects().Begin(object, body.references);
   session.Bind(HandleKind::kUserObject, body.object, object, request.out);
   session.NoteUserObject(body.id, body.object);
   return request.out.error();

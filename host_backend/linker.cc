@@ -74,6 +74,7 @@ CUresult FindLink(Session& session, Request& request, WireHandle wire, CUlinkSta
   *state = static_cast<CUlinkState>(session.ToDriver(HandleKind::kLink, wire, request.in));
   *link = std::static_pointer_cast<Link>(session.Kept(wire));
   if (*state == nullptr || *link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult result = session.Prepare()) return result;
   (*link)->made.options.Mark();
   return CUDA_SUCCESS;
 }
@@ -101,8 +102,8 @@ CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
       TheDriver().cuLinkCreate_v2(options->count(), options->options(), options->values(), &state);
   Reply(session, request, options, nullptr);
   if (result != CUDA_SUCCESS) return result;
-  session.Bind(HandleKind::kLink, link->made.body.link, state, request.out);
   session.Keep(link->made.body.link, link);
+  session.Bind(HandleKind::kLink, link->made.body.link, state, request.out);
   return request.out.error();
 }
 
@@ -147,12 +148,14 @@ CUresult Serve_cuLinkDestroy(Session& session, Request& request) {
   CUlinkState state;
   std::shared_ptr<Link> link;
   if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
-  const CUresult result = TheDriver().cuLinkDestroy(state);
+  const CUresult result =
+      session.End(HandleKind::kLink, call.body.link, state, [&session, state, link, wire = call.body.link] {
+        const CUresult ended = TheDriver().cuLinkDestroy(state);
+        if (ended == CUDA_SUCCESS) session.Drop(wire, link);
+        return ended;
+      });
   Reply(session, request, nullptr, &link->made.options);
-  if (result != CUDA_SUCCESS) return result;
-  session.Unbind(call.body.link);
-  session.Drop(call.body.link);
-  return CUDA_SUCCESS;
+  return result;
 }
 
 }  // namespace causeway::host

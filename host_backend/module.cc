@@ -143,10 +143,10 @@ CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
                                                 image.total_bytes, load, [&] { Unload(module); }, &charge);
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
-  session.Bind(HandleKind::kModule, body.handle, module, request.out);
   CountImage(module, image, true);
   if (charge != nullptr)
     TheAccounting().Hold(ChargeSpace::kModule, reinterpret_cast<uint64_t>(module), std::move(charge), true);
+  session.Bind(HandleKind::kModule, body.handle, module, request.out);
   return request.out.error();
 }
 
@@ -175,26 +175,33 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
       [&] { TheDriver().cuLibraryUnload(library); }, &charge);
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
-  session.Bind(HandleKind::kLibrary, body.handle, library, request.out);
   CountImage(library, *image, false);
   if (charge != nullptr)
     TheAccounting().Hold(ChargeSpace::kModule, reinterpret_cast<uint64_t>(library), std::move(charge), false);
   session.Keep(body.handle, image);
+  session.Bind(HandleKind::kLibrary, body.handle, library, request.out);
   return request.out.error();
 }
 
 CUresult Serve_cuLibraryUnload(Session& session, Request& request) {
   const auto wire = request.in.Get<WireHandle>();
-  auto library = static_cast<CUlibrary>(session.ToDriver(HandleKind::kLibrary, wire, request.in));
+  auto library = static_cast<CUlibrary>(session.ToEnd(HandleKind::kLibrary, wire, request.in));
   if (!request.in.ok()) return request.in.error();
-  const CUresult result = TheDriver().cuLibraryUnload(library);
-  if (result == CUDA_SUCCESS) {
-    session.Unbind(wire);
-    session.Drop(wire);
-    TheAccounting().Take(ChargeSpace::kImage, reinterpret_cast<uint64_t>(library));
-    TheAccounting().Take(ChargeSpace::kModule, reinterpret_cast<uint64_t>(library));
-  }
-  return result;
+  return session.End(HandleKind::kLibrary, wire, library,
+                     [&session, kept = session.Kept(wire), wire, library] {
+                       const auto key = reinterpret_cast<uint64_t>(library);
+                       // Before the call: the driver may give the pointer again at once.
+                       Holding image = TheAccounting().Take(ChargeSpace::kImage, key);
+                       Holding code = TheAccounting().Take(ChargeSpace::kModule, key);
+                       const CUresult result = TheDriver().cuLibraryUnload(library);
+                       if (result == CUDA_SUCCESS) {
+                         session.Drop(wire, kept);
+                       } else {
+                         TheAccounting().PutBack(ChargeSpace::kImage, key, std::move(image));
+                         TheAccounting().PutBack(ChargeSpace::kModule, key, std::move(code));
+                       }
+                       return result;
+                     });
 }
 
 }  // namespace causeway::host

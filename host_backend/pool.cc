@@ -30,7 +30,9 @@ CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& req
   const CUresult result = OpenHandle(
       session, body, true, [&](void* handle) { return import_from(&pool, handle, type, body.flags); });
   if (result != CUDA_SUCCESS) return result;
-  request.out.Put(session.BindOrKnown(HandleKind::kMemoryPool, body.object, pool, request.out));
+  WireHandle known = session.Known(HandleKind::kMemoryPool, pool);
+  if (known == 0) session.Bind(HandleKind::kMemoryPool, known = body.object, pool, request.out);
+  request.out.Put(known);
   return request.out.error();
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/user_objects.h"
 #include "ivshmem_ring/op_name.h"
 #include "ivshmem_ring/waiter.h"
 
@@ -18,6 +19,9 @@ Session::Session(std::unique_ptr<ServerTransport> transport, RegionView region)
       region_(region),
       lanes_(LaneCount(), [this](std::span<const std::byte> record) { ExecuteInLane(record); }) {
   SetCurrentCallbacks(callbacks_);
+  handles_.try_exclusive = [this](WireHandle wire) { return exclusive_.TryTake(wire); };
+  handles_.note_graph_ends = [](void* graph) { TheUserObjects().GraphEnds(static_cast<CUgraph>(graph)); };
+  handles_.end_exclusive = [this](WireHandle wire) { exclusive_.Return({&wire, 1}); };
 }
 
 Session::~Session() {
@@ -32,6 +36,7 @@ void Session::Stop() {
   stop_.store(true, std::memory_order_release);
   transport_->Stop();
   lanes_.Stop();
+  exclusive_.Stop();
   ReleaseCallbackWords();
   callbacks_->Stop();  // last: what it releases meets a session that takes no more requests
 }
@@ -56,6 +61,7 @@ void Session::Dispatch() {
   for (;;) {
     std::span<const std::byte> record;
     if (unsettled_ != 0) Settle(unsettled_ < kMostUnsettled);
+    if (unsettled_ == 0) EndRequest();  // what copies are under way in must stay
     const ReceiveStatus status = transport_->ReceiveMain(&record);
     if (status == ReceiveStatus::kCorrupt) Breach(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
@@ -79,6 +85,7 @@ void Session::Dispatch() {
       dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitForMain
     }
     transport_->DoneMain();
+    if (unsettled_ == 0) EndRequest();
   }
 }
 
@@ -135,6 +142,7 @@ void Session::ExecuteInLane(std::span<const std::byte> record) {
   const CUresult result = Execute(request);
   if (result != CUDA_SUCCESS) NoteFailedPost(header, result);
   transport_->ExecutedMain(header.sequence);
+  EndRequest();
 }
 
 // Several copies one after the other are waited for together: before anything else that might rely on them.
@@ -267,7 +275,8 @@ void Session::ServeChannel(uint32_t channel) {
   StagedPieces pieces;
   for (;;) {
     std::span<const std::byte> record;
-    if (!pieces.empty() && !AnswerPieces(channel, pieces, false)) return;
+    if (!pieces.empty() && !AnswerPieces(channel, pieces, handles_.UsesMany())) return;
+    if (pieces.empty()) EndRequest();  // their events must stay
     const ReceiveStatus status = transport_->ReceiveRequest(channel, &record);
     if (status == ReceiveStatus::kCorrupt) Breach(transport_->CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
@@ -316,15 +325,8 @@ void Session::ServeChannel(uint32_t channel) {
     if (!PutReply(channel, reply, {body.data(), bytes})) return;
     transport_->PublishReply(channel, sizeof reply + bytes);  // first: somebody waits for it
     transport_->DoneRequest(channel);
+    EndRequest();
   }
-}
-
-CUresult Session::Execute(Request& request) {
-  calls.Note();
-  if (const CUresult result = EnterCallerState(*this, request.header)) return result;
-  const CUresult result = ServeRecord(*this, request);
-  if (request.in.is_cut()) return Breach("a message is cut: " + std::string(OpName(request.header.op)));
-  return result;
 }
 
 void Session::OpenChannel(uint32_t channel) {
@@ -333,64 +335,6 @@ void Session::OpenChannel(uint32_t channel) {
   if (opened_channels_ >> channel & 1) return;
   opened_channels_ |= uint64_t{1} << channel;
   threads_.emplace_back([this, channel] { ServeChannel(channel); });
-}
-
-namespace {
-
-// The objects that the message being served has named, as far as they may own what it makes.
-struct Named {
-  WireHandle context = 0, code = 0, graph = 0, node = 0, array = 0, green = 0;
-};
-thread_local Named named;
-
-}  // namespace
-
-void* Session::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
-  if (wire == 0) return nullptr;
-  if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
-  void* value = handles_.Find(kind, wire);
-  if (value == nullptr) r.Fail(InvalidHandleError(kind));
-  auto first = [wire](WireHandle& place) { place = place != 0 ? place : wire; };
-  if (kind == HandleKind::kModule || kind == HandleKind::kLibrary || kind == HandleKind::kFunction)
-    first(named.code);
-  if (kind == HandleKind::kGraph) first(named.graph);
-  if (kind == HandleKind::kGreenContext) first(named.green);
-  if (kind == HandleKind::kGraphNode) first(named.node);
-  if (kind == HandleKind::kArray || kind == HandleKind::kMipmappedArray) first(named.array);
-  return value;
-}
-
-// What the driver ends a new object with.
-WireHandle Session::OwnerOf(HandleKind kind) const {
-  const HandleKind code = WireKind(named.code);
-  switch (kind) {
-    case HandleKind::kFunction:
-      return code == HandleKind::kFunction ? handles_.Parent(named.code) : named.code;
-    case HandleKind::kGraphNode:
-      return named.graph != 0 ? named.graph : handles_.Parent(named.node);
-    case HandleKind::kGraph:
-      return named.graph == 0 ? named.node : 0;  // a node's own graph
-    case HandleKind::kContext:
-      return named.green;  // the context that stands for a green one
-    case HandleKind::kModule:
-      return code == HandleKind::kLibrary ? named.code : named.context;
-    case HandleKind::kTextureReference:
-    case HandleKind::kSurfaceReference:
-      return code == HandleKind::kModule ? named.code : named.context;
-    case HandleKind::kArray:  // a level or a plane of another, or one of its own
-      return named.array != 0 ? named.array : named.context;
-    case HandleKind::kMipmappedArray:
-    case HandleKind::kStream:
-    case HandleKind::kEvent:
-    case HandleKind::kGreenContext:
-      return named.context;
-    default:
-      return 0;
-  }
-}
-
-void Session::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
-  if (!handles_.Bind(kind, wire, value, OwnerOf(kind))) w.Fail(InvalidHandleError(kind));
 }
 
 // A session keeps as much of what it sent in pieces as its VM has given of its memory, 1 GiB at least:
@@ -405,17 +349,6 @@ bool Session::TakeBlobRoom(uint64_t bytes) {
   return true;
 }
 
-void Session::Unbind(WireHandle wire) {
-  if (WireKind(wire) == HandleKind::kAllocation) {
-    const std::lock_guard lock(allocations_mutex_);
-    if (const auto found = more_references_.find(wire); found != more_references_.end()) {
-      if (--found->second == 0) more_references_.erase(found);
-      return;
-    }
-  }
-  handles_.Unbind(wire);
-}
-
 void Session::NoteUserObject(uint64_t callback, WireHandle object) {
   const std::lock_guard lock(user_objects_mutex_);
   user_objects_[callback] = object;
@@ -427,27 +360,6 @@ void Session::EndUserObject(uint64_t callback) {
   if (found == user_objects_.end()) return;
   Unbind(found->second);
   user_objects_.erase(found);
-}
-
-WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {
-  if (value == nullptr) return 0;
-  const WireHandle known = handles_.Reverse(kind, value);
-  if (known != 0 && kind == HandleKind::kAllocation) {
-    const std::lock_guard lock(allocations_mutex_);
-    ++more_references_[known];
-  }
-  if (known != 0) return known;
-  Bind(kind, fresh, value, w);
-  return fresh;
-}
-
-WireHandle Session::BindOrKnownTo(WireHandle parent, HandleKind kind, WireHandle fresh, void* value,
-                                  Writer& w) {
-  if (value == nullptr) return 0;
-  const WireHandle known = handles_.Reverse(kind, value);
-  if (known != 0) return known;
-  if (!handles_.Bind(kind, fresh, value, parent)) w.Fail(InvalidHandleError(kind));
-  return fresh;
 }
 
 std::shared_ptr<std::vector<std::byte>> Session::TakeBlob(const Request& request, uint64_t* bytes) {
@@ -467,49 +379,20 @@ std::shared_ptr<std::vector<std::byte>> Session::TakeBlob(const Request& request
 
 void Session::Keep(WireHandle object, std::shared_ptr<void> what) {
   const std::lock_guard lock(kept_mutex_);
-  kept_[object] = std::move(what);
+  kept_.emplace(object, std::move(what));
 }
 
 std::shared_ptr<void> Session::Kept(WireHandle object) {
   const std::lock_guard lock(kept_mutex_);
-  const auto found = kept_.find(object);
-  return found == kept_.end() ? nullptr : found->second;
+  const auto end = kept_.upper_bound(object);
+  return end == kept_.begin() || std::prev(end)->first != object ? nullptr : std::prev(end)->second;
 }
 
-void Session::Drop(WireHandle object) {
+void Session::Drop(WireHandle object, const std::shared_ptr<void>& what) {
   const std::lock_guard lock(kept_mutex_);
-  kept_.erase(object);
-}
-
-CUresult EnterCallerState(const Session& session, const RecordHeader& header) {
-  named = {.context = header.context};
-  thread_local CUcontext current = nullptr;
-  thread_local uint64_t changes = 0;
-  thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  void* context = nullptr;
-  if (header.context != 0) {
-    context = session.Find(HandleKind::kContext, header.context);
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  }
-  Driver& driver = TheDriver();
-  // The driver may have taken the context from this thread, or given its address to a new one.
-  const uint64_t seen = session.context_changes();
-  if (context != current || changes != seen) {
-    if (const CUresult result = driver.cuCtxSetCurrent(static_cast<CUcontext>(context))) return result;
-    current = static_cast<CUcontext>(context);
-    changes = seen;
-  }
-  // Asking for the events of a copy's pieces must not end another thread's capture.
-  const auto wanted = (header.flags & kStaged) != 0
-                          ? CU_STREAM_CAPTURE_MODE_RELAXED
-                          : static_cast<CUstreamCaptureMode>(header.flags & kCaptureModeMask);
-  if (wanted != mode && wanted <= CU_STREAM_CAPTURE_MODE_RELAXED &&
-      driver.cuThreadExchangeStreamCaptureMode != nullptr) {
-    CUstreamCaptureMode exchanged = wanted;
-    if (const CUresult result = driver.cuThreadExchangeStreamCaptureMode(&exchanged)) return result;
-    mode = wanted;
-  }
-  return CUDA_SUCCESS;
+  const auto [begin, end] = kept_.equal_range(object);
+  const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second == what; });
+  if (found != end) kept_.erase(found);
 }
 
 }  // namespace causeway::host

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "host_backend/callbacks.h"
 #include "host_backend/device_resources.h"
 #include "host_backend/driver.h"
+#include "host_backend/exclusive.h"
 #include "host_backend/handles.h"
 #include "host_backend/host_span.h"
 #include "host_backend/lanes.h"
@@ -63,6 +65,14 @@ struct RegionView {
 // Whether every granule of the range is the slot's by the owner table, each entry read once.
 bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes);
 
+// The primary contexts that the guest holds, by device: one at a time is made or ended, and each has one
+// number as long as the session lasts.
+struct Primaries {
+  std::mutex mutex;
+  std::map<CUdevice, CUcontext> held;
+  std::map<CUdevice, WireHandle> numbers;
+};
+
 class Session {
  public:
   Session(std::unique_ptr<ServerTransport> transport, RegionView region);
@@ -72,8 +82,21 @@ class Session {
   std::string Serve();
   void Stop();
 
-  // The policy that Shape::Serve needs.
+  // Executes the request on the calling thread. What it uses stays until EndRequest, which comes when its
+  // caller has the answer; before that more requests may be executed.
+  CUresult Execute(Request& request);
+  void EndRequest() { handles_.EndRequest(); }
+
+  // The policy that Shape::Serve needs. What a request names stays until it ends.
   void* ToDriver(HandleKind kind, WireHandle wire, Reader& r);
+  // The same for an object that the call ends.
+  void* ToEnd(HandleKind kind, WireHandle wire, Reader& r);
+  // After all that a request names, before the driver's call: what of it the driver lets one thread use at a
+  // time is the request's alone from here until it is executed.
+  CUresult Prepare();
+  // Ends the object, named by ToDriver before, with the driver's `call` (HandleTable::EndObject). Whatever
+  // `call` refers to must outlive the request.
+  CUresult End(HandleKind kind, WireHandle wire, const void* value, HandleTable::Call call);
   // The handle that the driver's object has; 0 if none.
   WireHandle Known(HandleKind kind, void* value) const {
     return value != nullptr ? handles_.Reverse(kind, value) : 0;
@@ -82,20 +105,33 @@ class Session {
   WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w);
   void Bind(HandleKind kind, WireHandle wire, void* value, Writer& w);
   // The same for an object whose owner is no argument of the call.
-  WireHandle BindOrKnownTo(WireHandle parent, HandleKind kind, WireHandle fresh, void* value, Writer& w);
+  WireHandle BindOrKnownTo(Found parent, HandleKind kind, WireHandle fresh, void* value, Writer& w);
   // The handle that the driver's object has; 0 if none.
   WireHandle Known(HandleKind kind, const void* value) const {
     return handles_.Reverse(kind, const_cast<void*>(value));
   }
   // From now on the object ends with `parent`.
-  void Adopt(WireHandle wire, WireHandle parent) { handles_.Adopt(wire, parent); }
-  void Unbind(WireHandle wire);
+  void Adopt(Found object, Found parent) { handles_.Adopt(object, parent); }
+  // Of an object that the driver has ended by itself.
+  void Unbind(WireHandle wire) { handles_.Unbind(wire); }
   // A primary context that was released or reset lives on as a number, what was in it does not.
-  void UnbindContents(WireHandle context) { handles_.UnbindChildren(context); }
+  CUresult EndContents(WireHandle context, const HandleTable::Call& call);
+  // The request asks for the graph of a capture, or ends one: one at a time does.
+  void NameCapture();
+  // The number of a graph that is being captured: it ends with the stream where that began, unless it was
+  // there before and has one.
+  WireHandle BindCaptured(WireHandle fresh, CUgraph graph, Writer& w);
+  // The same of one that was captured: from now on it ends with nothing.
+  WireHandle ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w);
+  // The stream's capture is over; what it made remembers what was used meanwhile.
+  void CaptureEnds(CUstream stream);
+  Found ParentOf(Found object) const { return handles_.ParentOf(object); }
+  std::vector<WireHandle> All(HandleKind kind) const { return handles_.All(kind); }
   // Threads remember which context they set; a change here makes them set it again.
   uint64_t context_changes() const { return context_changes_.load(std::memory_order_acquire); }
   void NoteContextChange() { context_changes_.fetch_add(1, std::memory_order_release); }
-  void* Find(HandleKind kind, WireHandle wire) const { return handles_.Find(kind, wire); }
+  // Null if not alive; else it stays until the request ends.
+  void* Find(HandleKind kind, WireHandle wire) { return handles_.Use(kind, wire); }
 
   // Once, before anything is mapped for the guest: from now on slices lie there, and nothing else will.
   CUresult ReserveWindow(uint64_t address);
@@ -104,7 +140,9 @@ class Session {
   CUresult DropArena(uint64_t offset, uint64_t bytes);
   // Registrations end with the context that made them. They are made again in another one, at once or as soon
   // as there is one.
-  CUresult ContextBegins(CUcontext context);
+  CUresult ContextBegins(CUcontext context, WireHandle wire);
+  // The guest takes over from the worker. False: nothing was left to take.
+  bool TakeWarmContext();
   void ContextEnds(CUcontext context);
   // The slot's words for callbacks; null unless the GPU can read and write them.
   CallbackWords* callback_words() const {
@@ -133,9 +171,12 @@ class Session {
   std::vector<std::byte>& left_blob(uint32_t channel) { return left_blobs_[channel]; }
 
   // What must live as long as an object of the driver's: the image of a library, the log buffers of a link.
+  // Before the object is bound, so that who finds it finds this. What its number had before lives on: the
+  // object may, too.
   void Keep(WireHandle object, std::shared_ptr<void> what);
   std::shared_ptr<void> Kept(WireHandle object);
-  void Drop(WireHandle object);
+  // Of a number that has meanwhile become another object's, only what was this one's.
+  void Drop(WireHandle object, const std::shared_ptr<void>& what);
 
   // The result of the posted record of that sequence, told once.
   CUresult TakePostedResult(uint64_t sequence);
@@ -147,6 +188,7 @@ class Session {
   void OpenChannel(uint32_t channel);
   Output& output() { return output_; }
   Callbacks& callbacks() { return *callbacks_; }
+  Primaries& primaries() { return primaries_; }
   DeviceResources& resources() { return resources_; }
   CopyQueues& copy_queues() { return copy_queues_; }
   // Null where nothing is shared with other processes: in tests.
@@ -187,7 +229,6 @@ class Session {
   bool AnswerPieces(uint32_t channel, StagedPieces& pieces, bool all);
   bool PutReply(uint32_t channel, const RecordHeader& reply, std::span<const std::byte> body);
   void NoteText(RecordHeader* reply);
-  CUresult Execute(Request& request);
   bool WaitForMain(const RecordHeader& request);
   void LogFailedPost(uint16_t op, CUresult result);
   // Keeps the failure of a posted record whose caller will ask for it. False: nobody will.
@@ -199,24 +240,26 @@ class Session {
   std::unique_ptr<ServerTransport> transport_;
   RegionView region_;
   HandleTable handles_;
+  ExclusiveUses exclusive_;
   Output output_;
   Logs logs_;
   std::mutex user_objects_mutex_;
   std::map<uint64_t, WireHandle> user_objects_;  // by the number of their destructor
   const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
+  Primaries primaries_;
+  std::mutex pools_mutex_;
+  std::set<void*> made_pools_;  // by the guest: the driver's own never end
   DeviceResources resources_;
   CopyQueues copy_queues_;
   DaemonLink* daemon_ = nullptr;
-  // The driver gives one handle several times for an allocation that is looked up or imported; each is
-  // released on its own. What is counted here are the releases that do not end it.
-  std::mutex allocations_mutex_;
-  std::map<WireHandle, uint32_t> more_references_;
   std::vector<std::byte> blobs_[kChannelCount];
   std::vector<std::byte> left_blobs_[kChannelCount];
   std::vector<std::byte> reply_bodies_[kChannelCount];  // of one channel's thread each
   std::atomic<uint64_t> blob_bytes_{0};
   std::atomic<uint64_t> context_changes_{0};
-  WireHandle OwnerOf(HandleKind kind) const;
+  Found OwnerOf(HandleKind kind) const;
+  Found OwnerOfPart(Found part) const;
+  void Remember();
 
   // Main records that were executed or handed to a lane; released in Dispatch, acquired in WaitForMain. On a
   // line of its own: it changes while other threads look at the rest.
@@ -250,12 +293,17 @@ class Session {
   }
   CUresult UnregisterArena(void* address);
   bool MayRegister(const RegisterBody& body);
-  CUresult RestoreRegistrations();   // the caller holds memory_change_mutex_
-  std::vector<CUcontext> contexts_;  // alive; guarded by memory_change_mutex_
+  CUresult RestoreRegistrations();  // the caller holds memory_change_mutex_
+  struct KnownContext {
+    CUcontext context;
+    WireHandle wire;
+  };
+  std::vector<KnownContext> contexts_;  // guarded by memory_change_mutex_; each may be ending
+  CUcontext AnyContext();               // that stays until the request ends; null: there is none
   CUresult Register(uint64_t offset, Arena* arena);
   std::map<uint64_t, Arena> arenas_;  // by offset
   std::mutex kept_mutex_;
-  std::map<WireHandle, std::shared_ptr<void>> kept_;
+  std::multimap<WireHandle, std::shared_ptr<void>> kept_;
   struct HostRange {
     uint64_t bytes;
   };
@@ -279,7 +327,7 @@ class Session {
 extern std::atomic<CUcontext> warm_context;
 
 // The context and capture mode of the calling thread follow the message. 0, or the error that the call gets.
-CUresult EnterCallerState(const Session& session, const RecordHeader& header);
+CUresult EnterCallerState(Session& session, const RecordHeader& header);
 
 // Runs the handler of an opcode (host_backend/dispatch.cc).
 CUresult ServeRecord(Session& session, Request& request);

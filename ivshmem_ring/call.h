@@ -132,7 +132,25 @@ struct Shape<CUresult (*)(P...), Directions...> {
     if (driver == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const std::tuple<P...> args{std::get<I>(held).Arg(w, held)...};
     if (!w.ok()) return w.error();
-    const CUresult result = reinterpret_cast<CUresult (*)(P...)>(driver)(std::get<I>(args)...);
+    const auto call = [driver, args] {
+      return std::apply(reinterpret_cast<CUresult (*)(P...)>(driver), args);
+    };
+    if constexpr ((Ends<Directions> || ...)) {
+      // By value: the host may call after this returns.
+      static_assert(((Ends<Directions> || std::is_same_v<Directions, In>)&&...));
+      CUresult result = CUDA_SUCCESS;
+      const auto end = [&](const auto& ended) {
+        result = host.End(ended.kKind, ended.wire, ended.value, call);
+      };
+      (
+          [&] {
+            if constexpr (Ends<Directions>) end(std::get<I>(held));
+          }(),
+          ...);
+      return result;
+    }
+    CUresult result = host.Prepare();
+    if (result == CUDA_SUCCESS) result = call();
     if (result != CUDA_SUCCESS) return result;
     (std::get<I>(held).Reply(host, w), ...);
     return w.error();

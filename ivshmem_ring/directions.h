@@ -44,7 +44,7 @@ struct In : NoReply {
     static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       if constexpr (Handle<P>) {
-        value = reinterpret_cast<P>(host.ToDriver(kKindOf<P>, r.Get<WireHandle>(), r));
+        value = reinterpret_cast<P>(host.ToDriver(kTakenKind<P>, r.Get<WireHandle>(), r));
       } else {
         value = r.Get<P>();
         if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
@@ -74,11 +74,14 @@ struct Flags : NoReply {
   };
 };
 
-// A handle that the call ends: forgotten on both sides once the driver has said yes.
+// A handle that the call ends: forgotten on both sides once the driver has said yes. On the host the call is
+// the object's last user's (Shape::Serve).
 struct Drop : NoReply {
+  static constexpr bool kEnds = true;
   template <class P>
   struct Held {
     static_assert(Handle<P>, "Drop is for handles");
+    static constexpr HandleKind kKind = kKindOf<P>;
     P value{};
     WireHandle wire = 0;
     static void Send(auto& guest, Writer& w, P p, const auto&) { w.Put(guest.ToWire(p, w)); }
@@ -86,11 +89,15 @@ struct Drop : NoReply {
     static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       wire = r.Get<WireHandle>();
-      value = reinterpret_cast<P>(host.ToDriver(kKindOf<P>, wire, r));
+      value = reinterpret_cast<P>(host.ToEnd(kKindOf<P>, wire, r));
     }
     P Arg(Writer&, const auto&) { return value; }
-    void Reply(auto& host, Writer&) { host.Unbind(wire); }
+    void Reply(auto&, Writer&) {}
   };
+};
+template <class Direction>
+concept Ends = requires {
+  Direction::kEnds;
 };
 
 // T* through which the driver returns a new object; the guest makes the handle, so the call can be posted.
@@ -309,7 +316,7 @@ struct InArray : NoReply {
       values.resize(count);
       for (T& value : values) {
         if constexpr (Handle<T>) {
-          value = reinterpret_cast<T>(host.ToDriver(kKindOf<T>, r.Get<WireHandle>(), r));
+          value = reinterpret_cast<T>(host.ToDriver(kTakenKind<T>, r.Get<WireHandle>(), r));
         } else {
           value = r.Get<T>();
           if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);

@@ -13,7 +13,7 @@ enum class HandleKind : uint8_t {
   kNone = 0,
   kContext,
   kModule,
-  kFunction,  // CUfunction and CUkernel share one space: the driver takes either where it takes one
+  kFunction,  // CUfunction and CUkernel share one space of numbers: launches take either
   kLibrary,
   kStream,
   kEvent,
@@ -35,6 +35,7 @@ enum class HandleKind : uint8_t {
   kTextureReference,
   kSurfaceReference,
   kAllocation,
+  kKernel,  // a CUkernel, where nothing else will do; its number is a kFunction's
   kCount
 };
 
@@ -90,6 +91,14 @@ using Allocation = struct AllocationObject*;
 template <>
 inline constexpr HandleKind kKindOf<Allocation> = HandleKind::kAllocation;
 
+// What the host takes for a parameter of that type. NVIDIA's driver (580.159) takes a CUkernel as a
+// CUfunction in launches, occupancy queries and nodes, answers 400 for it elsewhere, and never takes a
+// CUfunction as a CUkernel.
+template <class T>
+inline constexpr HandleKind kTakenKind = kKindOf<T>;
+template <>
+inline constexpr HandleKind kTakenKind<CUkernel> = HandleKind::kKernel;
+
 template <class T>
 concept Handle = kKindOf<T>
 != HandleKind::kNone;
@@ -114,6 +123,11 @@ constexpr uint32_t WireGeneration(WireHandle wire) {
 }
 constexpr uint32_t WireIndex(WireHandle wire) {
   return static_cast<uint32_t>(wire);
+}
+
+// The kind that its number says.
+constexpr HandleKind NumberKind(HandleKind kind) {
+  return kind == HandleKind::kKernel ? HandleKind::kFunction : kind;
 }
 
 // What the driver answers for a handle of that kind which is not alive.

@@ -461,6 +461,7 @@ struct InAllocation : NoReply {
 
 // One that the call releases.
 struct DropAllocation : NoReply {
+  static constexpr bool kEnds = true;
   template <class P>
   struct Held : Drop::Held<Allocation> {
     static_assert(std::is_same_v<P, CUmemGenericAllocationHandle>);

@@ -13,8 +13,10 @@
 #include <new>
 
 #include "host_backend/accounting.h"
+#include "host_backend/capture.h"
 #include "host_backend/host_nodes.h"
 #include "host_backend/session.h"
+#include "host_backend/user_objects.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
@@ -103,13 +105,13 @@ class Server {
         .bulk = (head.flags & (kLargeRequest | kLargeReply)) != 0 ? std::span<std::byte>{} : bulk};
     request.staged = !posted && host::IsStaged(session_, header);
     const size_t lent = request.bulk.size();
-    CUresult result = host::EnterCallerState(session_, header);
-    if (result == CUDA_SUCCESS) result = host::ServeRecord(session_, request);
+    const CUresult result = session_.Execute(request);
     NoteAnswer(head.op, result);
     Require(request.bulk_written <= lent);
     if (result == CUDA_SUCCESS) places_.Take(head.place, reply.first(out.size()));
     if (posted) session_.Settle();
     if (request.staged && request.done != nullptr) AwaitPiece(header, request.done);
+    session_.EndRequest();
   }
 
  private:
@@ -164,6 +166,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   EndFakeObjects();
   Renew(causeway::host::TheHostNodes());
+  Renew(causeway::host::TheCaptures());
+  Renew(causeway::host::TheUserObjects());
   Renew(causeway::host::TheAccounting());
   TheRegion().EndInput();
   return 0;

@@ -1,6 +1,8 @@
 # The worker's handle table.
-add_executable(handles_test handles_test.cc)
-target_link_libraries(handles_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)
+add_executable(handles_test handles_test.cc ${PROJECT_SOURCE_DIR}/host_backend/handles.cc
+  ${PROJECT_SOURCE_DIR}/host_backend/handle_endings.cc)
+target_link_libraries(handles_test PRIVATE causeway_ring causeway_options causeway_cuda_headers GTest::gtest_main)
+target_include_directories(handles_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME handles COMMAND handles_test)
 set_tests_properties(handles PROPERTIES LABELS unit TIMEOUT 60)
 

@@ -18,12 +18,13 @@ class MockHost {
   void* ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
     if (wire == 0) return nullptr;
     const auto found = table.find(wire);
-    if (found == table.end() || WireKind(wire) != kind) {
+    if (found == table.end() || WireKind(wire) != NumberKind(kind)) {
       r.Fail(InvalidHandleError(kind));
       return nullptr;
     }
     return found->second;
   }
+  void* ToEnd(HandleKind kind, WireHandle wire, Reader& r) { return ToDriver(kind, wire, r); }
   void Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
     if (WireKind(wire) != kind) return w.Fail(CUDA_ERROR_INVALID_VALUE);
     table[wire] = value;
@@ -42,7 +43,12 @@ class MockHost {
     }
     return 0;
   }
-  void Unbind(WireHandle wire) { table.erase(wire); }
+  CUresult Prepare() { return CUDA_SUCCESS; }
+  CUresult End(HandleKind, WireHandle wire, const void*, const std::function<CUresult()>& call) {
+    const CUresult result = call();
+    if (result == CUDA_SUCCESS) table.erase(wire);
+    return result;
+  }
 
   std::map<WireHandle, void*> table;
 };
