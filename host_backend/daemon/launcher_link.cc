@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "host_backend/packet.h"
 
@@ -121,7 +122,22 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const
 LauncherLink::~LauncherLink() {
   loop_.Unwatch(watch_);
   socket_.reset();
-  if (pid_ > 0) waitpid(pid_, nullptr, 0);  // it ends with its socket
+  AwaitEnd();
+}
+
+// It ends with its socket. One that does not, because somebody has stopped it, is ended.
+int LauncherLink::AwaitEnd() {
+  constexpr int kLooks = 200;
+  constexpr useconds_t kPauseMicroseconds = 10'000;
+  int status = 0;
+  const pid_t pid = std::exchange(pid_, -1);
+  if (pid < 0) return status;
+  for (int looks = 0; looks < kLooks; ++looks, usleep(kPauseMicroseconds)) {
+    if (waitpid(pid, &status, WNOHANG) != 0) return status;
+  }
+  kill(pid, SIGKILL);
+  waitpid(pid, &status, 0);
+  return status;
 }
 
 bool LauncherLink::Receive(Answer* answer, UniqueFd* descriptor) {
@@ -134,15 +150,11 @@ bool LauncherLink::Receive(Answer* answer, UniqueFd* descriptor) {
   return bytes == ssize_t(sizeof *answer);
 }
 
-// Its socket is closed, so that it ends; or it hangs, and is ended.
 void LauncherLink::Lost(bool hangs) {
   if (!socket_) return;
   loop_.Unwatch(watch_);
   socket_.reset();
-  if (hangs) kill(pid_, SIGKILL);
-  int status = 0;
-  waitpid(pid_, &status, 0);
-  pid_ = -1;
+  const int status = AwaitEnd();
   std::string text = "the launcher ended with exit status " + std::to_string(WEXITSTATUS(status));
   if (WIFSIGNALED(status)) text = "the launcher was killed by signal " + std::to_string(WTERMSIG(status));
   if (hangs) text = "the launcher did not answer";

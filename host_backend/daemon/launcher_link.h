@@ -73,6 +73,7 @@ class LauncherLink {
                         UniqueFd* descriptor = nullptr);
   bool Receive(launcher::Answer* answer, UniqueFd* descriptor);
   void Lost(bool hangs);
+  int AwaitEnd();  // as of waitpid
 
   EventLoop& loop_;
   std::function<void(const std::string&)> on_end_;

@@ -420,6 +420,16 @@ class Deaths(sessions.Sessions):
         self.expect_working()
         self.wait_idle()
 
+    def test_launcher_stopped(self):
+        """A daemon that is asked to end does so, though its launcher does not answer."""
+        self.start()
+        self.wait("the spare", lambda: self.status()["workers"]["spare_ready"] == 1)
+        (launcher,) = children(self.daemon.pid)
+        os.kill(launcher, signal.SIGSTOP)
+        self.daemon.terminate()
+        self.daemon.wait(timeout=LIMIT_S)
+        self.assertFalse(alive(launcher))
+
     def test_launcher_killed_at_any_moment(self):
         """While it starts workers, while they start, while sessions begin and end: never a hang, never a worker left."""
         for delay_ms in (0, 1, 2, 3, 5, 8, 13, 21, 34):
