@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -35,7 +36,7 @@ class HostileWorkerTest : public DaemonFixture {
     }
     ASSERT_TRUE(WaitForNoSession());
     ASSERT_TRUE(WaitFor([&] { return SparesAreReady(); }));
-    descriptors_ = OpenDescriptors();
+    descriptors_ = SettledDescriptors();
     victim_ = std::make_unique<LocalClient>(socket());
     Open(*victim_, Words::kNone, 0);
     ASSERT_TRUE(WaitFor([&] { return Lives(*victim_); }));
@@ -126,6 +127,17 @@ class HostileWorkerTest : public DaemonFixture {
   size_t OpenDescriptors() const {
     const std::filesystem::directory_iterator entries("/proc/" + std::to_string(daemon_pid()) + "/fd");
     return size_t(std::distance(begin(entries), end(entries)));
+  }
+  // Those of the first session's worker are closed by another thread, soon after.
+  size_t SettledDescriptors() const {
+    size_t last = OpenDescriptors();
+    for (int same = 0; same < 10;) {
+      usleep(20'000);
+      const size_t now = OpenDescriptors();
+      same = now == last ? same + 1 : 0;
+      last = now;
+    }
+    return last;
   }
   uint64_t ResidentKib() const {
     std::ifstream status("/proc/" + std::to_string(daemon_pid()) + "/status");
