@@ -4,6 +4,7 @@
 #include "tests/fuzz/fake_driver.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -293,6 +294,19 @@ CUresult SetCoredump(CUcoredumpSettings attribute, void* value, size_t* size) {
   return CUDA_SUCCESS;
 }
 
+// A descriptor is the caller's; of another kind 64 bytes.
+template <class Object>
+CUresult Export(void* handle, Object, CUmemAllocationHandleType type, unsigned long long) {
+  if (ByChance(16)) return SomeError();
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    const int descriptor = dup(2);
+    std::memcpy(handle, &descriptor, sizeof descriptor);
+  } else {
+    Fill(handle, sizeof(CUmemFabricHandle));
+  }
+  return CUDA_SUCCESS;
+}
+
 // Their destructors run when their last reference goes.
 struct UserObject {
   void* data;
@@ -331,6 +345,8 @@ void InstallResources(host::Driver& driver) {
   install(Op::cuCoredumpGetAttribute, &GetCoredump);
   install(Op::cuCoredumpSetAttribute, &SetCoredump);
   install(Op::cuUserObjectRelease, &ReleaseUserObject);
+  install(Op::cuMemExportToShareableHandle, &Export<CUmemGenericAllocationHandle>);
+  install(Op::cuMemPoolExportToShareableHandle, &Export<CUmemoryPool>);
   driver.cuUserObjectCreate = CreateUserObject;
   driver.cuUserObjectRelease = ReleaseUserObject;
 }

@@ -10,26 +10,16 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <new>
 
-#include "host_backend/accounting.h"
-#include "host_backend/capture.h"
-#include "host_backend/host_nodes.h"
 #include "host_backend/session.h"
-#include "host_backend/user_objects.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
 #include "tests/fuzz/guarded_buffer.h"
 #include "tests/fuzz/script.h"
+#include "tests/fuzz/worker_setup.h"
 
 namespace causeway::fuzz {
-
-// In place of host::Populate (tests/fuzz/CMakeLists.txt): that is half of an execution, and changes nothing
-// but time.
-void DoNotPopulate(std::byte*, uint64_t) asm("__wrap__ZN8causeway4host8PopulateEPSt4bytem");
-void DoNotPopulate(std::byte*, uint64_t) {}
-
 namespace {
 
 using host::Request;
@@ -135,13 +125,6 @@ class Server {
   uint64_t sequence_ = 0;
 };
 
-// What a worker has one of, as new: a worker ends with its session.
-template <class T>
-void Renew(T& whole) {
-  whole.~T();
-  new (&whole) T;
-}
-
 }  // namespace
 }  // namespace causeway::fuzz
 
@@ -155,9 +138,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto script = ParseScript({data, size});
   causeway::host::warm_context.store(nullptr);
   ResetFakeDriver(prefix.seed);
+  ResetFakeDaemon(1);
+  const OneWorker worker(prefix);
   {
     causeway::host::Session session(std::make_unique<SilentTransport>(prefix.over_tcp != 1),
                                     TheRegion().view());
+    session.set_daemon(&TheFakeDaemon());
     causeway::RecordHeader none{};
     causeway::host::EnterCallerState(session, none);  // this thread may hold the last input's context
     Places places;
@@ -165,10 +151,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const Message& message : script) server.Serve(message);
   }
   EndFakeObjects();
-  Renew(causeway::host::TheHostNodes());
-  Renew(causeway::host::TheCaptures());
-  Renew(causeway::host::TheUserObjects());
-  Renew(causeway::host::TheAccounting());
-  TheRegion().EndInput();
   return 0;
 }

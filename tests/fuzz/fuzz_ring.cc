@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 
 #include "ivshmem_ring/ring_transport.h"
@@ -230,6 +232,58 @@ void WholeSlot(Input& input) {
   Require(server.ReceiveMain(&record) != ReceiveStatus::kRecord);
 }
 
+// Our client over a slot that a host has written: any bytes answer it, and each wait ends with a sound reply
+// or a reason.
+void WholeClient(Input& input) {
+  static Slot slot;
+  slot.Clear();
+  auto& host = *reinterpret_cast<HostControl*>(slot.memory() + kHostControlOffset);
+  for (uint32_t channel = 0; channel < Slot::kChannels; ++channel) {
+    std::byte* const replies = slot.ring(channel) + kChannelRingBytes;
+    uint64_t at = 0;
+    for (uint64_t sequence = 0; sequence < 6 && !input.empty(); ++sequence) {
+      RecordHeader header{};
+      const uint8_t odd = input.Byte();
+      header.bytes = odd % 16 == 0 ? static_cast<uint32_t>(input.Word())
+                                   : static_cast<uint32_t>(sizeof header + input.Byte() * 4u);
+      header.op = odd % 16 == 1 ? kPadOp : 3;
+      header.sequence = odd % 16 == 2 ? input.Word() : sequence;
+      std::memcpy(replies + at, &header, sizeof header);
+      at += (uint64_t{header.bytes} + kRecordAlign - 1) & ~(kRecordAlign - 1);
+      if (at > kChannelRingBytes - 2 * kRecordAlign) break;
+    }
+    // Behind the last reply something that is none, so that no wait lasts.
+    StoreRelease(host.channel[channel].reply_tail,
+                 input.Byte() % 8 == 0 ? input.Word() | 1 : at + kRecordAlign);
+    StoreRelease(host.channel[channel].waiting, input.Byte() % 2);
+  }
+  StoreRelease(host.async_error, input.Word());
+  RingClient client(
+      {.slot = slot.memory(), .futex = false, .loss = [] { return std::string("it is gone"); }});
+  std::mutex main;
+  for (uint32_t round = 0; round < 8; ++round) {
+    std::unique_lock lock(main);
+    if (std::byte* record = client.ReserveMain(sizeof(RecordHeader) + round, lock)) {
+      PutHeader(record, {});
+      client.PublishMain(sizeof(RecordHeader) + round);
+    }
+    lock.unlock();
+    const uint32_t channel = round % Slot::kChannels;
+    if (std::byte* record = client.ReserveRequest(channel, sizeof(RecordHeader))) {
+      PutHeader(record, {});
+      client.PublishRequest(channel, sizeof(RecordHeader));
+    }
+    (void)client.ReplyReady(channel);
+    const auto reply = client.AwaitReply(channel, {.kind = round, .blocking = input.Byte() % 4 == 0});
+    if (reply.empty()) {
+      Require(!client.LossReason().empty());
+    } else {
+      RequireSound(reply, kMaxChannelRecordBytes);
+    }
+  }
+  (void)client.AsyncError();
+}
+
 // Writes headers and tails of a slot without pause while told to. Whole words, as a processor writes them.
 class Mutator {
  public:
@@ -297,8 +351,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t choice = input.Byte();
   if (choice < 150) {
     causeway::Consumer(input);
-  } else if (choice < 220) {
+  } else if (choice < 205) {
     causeway::Producer(input);
+  } else if (choice < 220) {
+    causeway::WholeClient(input);
   } else {
     // One that changes is never twice the same: all would go into a corpus, and be most of it before long.
     constexpr uint32_t kOneIn = 256;

@@ -131,7 +131,8 @@ void Server(Input& input, uint8_t link) {
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   Fill(pair[0], stream);
   {
-    TcpServer server(pair[1]);
+    static auto& flight = *new FlightImage{};
+    TcpServer server(pair[1], &flight);
     const bool main = link % 5 == 4;
     const uint32_t channel = link % 5;
     ReceiveStatus status;

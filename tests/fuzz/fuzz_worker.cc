@@ -15,17 +15,15 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <thread>
 
-#include "host_backend/accounting.h"
-#include "host_backend/host_nodes.h"
 #include "host_backend/session.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
 #include "tests/fuzz/script.h"
 #include "tests/fuzz/thread_pool.h"
+#include "tests/fuzz/worker_setup.h"
 
 namespace causeway::fuzz {
 namespace {
@@ -236,13 +234,6 @@ void EndContexts() {
   }
 }
 
-// What a worker has one of, as new.
-template <class T>
-void Renew(T& whole) {
-  whole.~T();
-  new (&whole) T;
-}
-
 }  // namespace
 }  // namespace causeway::fuzz
 
@@ -259,10 +250,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   causeway::host::warm_context.store(warm);
+  ResetFakeDaemon(0);  // the software GPU would checkpoint this process itself
+  const OneWorker worker(prefix);
   {
     auto owned = std::make_unique<ScriptTransport>(script, prefix, places);
     ScriptTransport& transport = *owned;
     causeway::host::Session session(std::move(owned), TheRegion().view());
+    session.set_daemon(&TheFakeDaemon());
     session_of_threads.store(&session);
     session.OpenChannel(0);
     session.OpenChannel(1);
@@ -273,8 +267,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     session_of_threads.store(nullptr);
   }
   EndContexts();
-  Renew(causeway::host::TheHostNodes());
-  Renew(causeway::host::TheAccounting());
-  TheRegion().EndInput();
   return 0;
 }

@@ -22,7 +22,8 @@ struct ScriptPrefix {
   uint8_t over_tcp;  // 1: no memory is shared
   uint8_t
       in_order;  // so many messages are served one after the other before threads serve at once (fuzz_worker)
-  uint8_t reserved[6];
+  uint8_t limited;  // MiB that the VM may hold on each device; 0: no limit
+  uint8_t reserved[5];
 };
 inline constexpr size_t kScriptPrefix = sizeof(ScriptPrefix);
 static_assert(kScriptPrefix == 16);

@@ -166,6 +166,7 @@ void Change(ScriptPrefix& prefix, Script& script, Random& random) {
     case 0:
       prefix.seed = random();
       prefix.over_tcp = random() % 16 == 0;
+      prefix.limited = random() % 4 == 0 ? static_cast<uint8_t>(random() % 64) : 0;
       prefix.in_order = static_cast<uint8_t>(random() % 3 == 0 ? 255 : random() % kMostMessages);
       break;
     case 1:

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/worker_setup.h"
+
+#include <sys/mman.h>
+
+#include <new>
+
+#include "host_backend/accounting.h"
+#include "host_backend/capture.h"
+#include "host_backend/host_nodes.h"
+#include "host_backend/user_objects.h"
+#include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/fuzz_region.h"
+
+namespace causeway::fuzz {
+
+// In place of host::Populate (tests/fuzz/CMakeLists.txt): that is half of an execution, and changes nothing
+// but time.
+void DoNotPopulate(std::byte*, uint64_t) asm("__wrap__ZN8causeway4host8PopulateEPSt4bytem");
+void DoNotPopulate(std::byte*, uint64_t) {}
+
+namespace {
+
+template <class T>
+void Renew(T& whole) {
+  whole.~T();
+  new (&whole) T;
+}
+
+constexpr uint32_t kOwnCell = 0, kOtherCell = 1;
+
+// Of the whole VM: this worker's cell and another's.
+AccountPage& ThePage() {
+  static AccountPage& page = [&]() -> AccountPage& {
+    void* mapped = mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    Require(mapped != MAP_FAILED);
+    auto& made = *static_cast<AccountPage*>(mapped);
+    made.Open(kOwnCell);
+    made.Open(kOtherCell);
+    return made;
+  }();
+  return page;
+}
+
+}  // namespace
+
+OneWorker::OneWorker(const ScriptPrefix& prefix) {
+  if (prefix.limited == 0) return;
+  // One in some VMs has a limit, which another worker's memory has nearly reached or not.
+  AccountPage& page = ThePage();
+  page.Begin(uint64_t{prefix.limited} << 20);
+  host::TheAccounting().Attach(&page, kOwnCell);
+  if (prefix.limited % 2 == 0) page.Add(kOtherCell, MemoryKind::kDevice, 0, uint64_t{prefix.limited} << 19);
+}
+
+OneWorker::~OneWorker() {
+  Renew(host::TheHostNodes());
+  Renew(host::TheCaptures());
+  Renew(host::TheUserObjects());
+  Renew(host::TheAccounting());
+  ThePage().Close(kOwnCell);
+  ThePage().Close(kOtherCell);
+  TheRegion().EndInput();
+}
+
+}  // namespace causeway::fuzz

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker has one of, for fuzzers whose process stands for many workers, one after the other: as new
+// for each input.
+#pragma once
+#include "host_backend/daemon_link.h"
+#include "host_backend/session.h"
+#include "tests/fuzz/script.h"
+
+namespace causeway::fuzz {
+
+// While one lives, this process is a worker that serves a session of `prefix`'s kind.
+class OneWorker {
+ public:
+  explicit OneWorker(const ScriptPrefix& prefix);
+  ~OneWorker();
+  OneWorker(const OneWorker&) = delete;
+  OneWorker& operator=(const OneWorker&) = delete;
+};
+
+// The daemon, for what processes share and for images that are kept (fake_daemon.cc, in place of the worker's
+// questions on its control socket). A token means what was shared last of its kind, so that recorded ones
+// mean something.
+host::DaemonLink& TheFakeDaemon();
+// Everything that it keeps is forgotten. `worker_pid`: of whatever process is asked for; 0: none is known.
+void ResetFakeDaemon(int worker_pid);
+
+}  // namespace causeway::fuzz
