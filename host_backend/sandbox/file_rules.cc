@@ -12,9 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <fstream>
 #include <set>
-#include <cstdint>
 #include <sstream>
 
 #include "host_backend/unique_fd.h"
