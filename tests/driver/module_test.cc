@@ -117,7 +117,14 @@ TEST_F(ModuleTest, LargeImagesAreSentOnce) {
   std::string text = LargeText(getpid());
   CUmodule first, second, other;
   RepliesToLoad(&first, text);
-  EXPECT_LE(RepliesToLoad(&second, text), 1u);
+  // Its host keeps it as soon as it has looked at all of it.
+  auto replies = RepliesToLoad(&second, text);
+  for (int tries = 0; replies > 1 && tries < 300; ++tries) {
+    OK(cuModuleUnload(second));
+    usleep(20'000);
+    replies = RepliesToLoad(&second, text);
+  }
+  EXPECT_LE(replies, 1u);
   ExpectAdds(second);
   OK(cuModuleUnload(second));
   EXPECT_LE(RunChild("Child.DISABLED_LoadsAsItsParentDid"), 1);
