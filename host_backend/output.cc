@@ -52,6 +52,12 @@ int Output::LogFd() {
   return log_fd;
 }
 
+size_t Output::LastError(char* text, size_t bytes) {
+  const off_t size = Size(caught[1]), begin = std::max<off_t>(0, size - static_cast<off_t>(bytes));
+  const ssize_t got = size > begin ? pread(caught[1].fd, text, static_cast<size_t>(size - begin), begin) : 0;
+  return got > 0 ? static_cast<size_t>(got) : 0;
+}
+
 bool Output::IsLookDue() {
   constexpr uint64_t kTicks = 50'000'000;  // of a time stamp counter of some GHz
   static std::atomic<uint64_t> next{0};

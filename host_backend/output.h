@@ -21,6 +21,8 @@ class Output {
   bool Pending();
   // Copies unread text: pieces of {u32 stream (1 or 2), u32 bytes, text}; returns bytes used, 0 when drained.
   size_t Take(std::span<std::byte> space);
+  // The end of what stderr got; bytes used. Safe in a signal handler.
+  static size_t LastError(char* text, size_t bytes);
 };
 
 }  // namespace causeway::host

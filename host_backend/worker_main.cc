@@ -29,6 +29,7 @@
 
 #include "host_backend/accounting.h"
 #include "host_backend/confinement.h"
+#include "host_backend/crash_note.h"
 #include "host_backend/daemon_link.h"
 #include "host_backend/nvml.h"
 #include "host_backend/packet.h"
@@ -211,9 +212,10 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   Confinement confinement(options);
   confinement.BeforeDriver(driver_path);
   WorkerReady ready{};
-  std::string error = Output::Redirect()
-                          ? StartDriverWithLateTimers(driver_path, allow_pageable_access, &ready)
-                          : "cannot catch the driver's output";
+  const bool caught = Output::Redirect();
+  NoteCrashes();
+  std::string error = caught ? StartDriverWithLateTimers(driver_path, allow_pageable_access, &ready)
+                             : "cannot catch the driver's output";
   if (error.empty())
     error =
         confinement.AfterDriver(reinterpret_cast<void*>(TheDriver().cuInit), sandbox::Kind::kCuda, &ready);

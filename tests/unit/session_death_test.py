@@ -209,13 +209,13 @@ class Deaths(sessions.Sessions):
 
     # ---- the worker dies ---------------------------------------------------------------------------------------
 
-    def lose_worker(self, how, text="", **environment):
+    def lose_worker(self, how, text="", by=signal.SIGKILL, **environment):
         self.start(**environment)
         client = Client(self, self.address, "lose", how)
         client.started()
         worker = self.worker_of(client)
         time.sleep(0.1)
-        os.kill(worker, signal.SIGKILL)
+        os.kill(worker, by)
         if text:
             self.wait("the worker's death", lambda: not alive(worker))
             time.sleep(0.1)
@@ -266,6 +266,13 @@ class Deaths(sessions.Sessions):
                                sessions.LIBRARY, "compute"],
                               env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_worker_that_crashes_says_where(self):
+        self.lose_worker("idle", "go\n", by=signal.SIGABRT)
+        line = next(line for line in self.log_text().splitlines() if "ends by signal 6 in " in line)
+        self.assertRegex(line, r" libc\.so\.6\+0x[0-9a-f]+ ")
+        self.assertRegex(line, r" (worker|causeway-worker)\+0x[0-9a-f]+")
+        self.assertNotRegex(line, r"0x[0-9a-f]{9}")  # no address
 
     def test_worker_killed_idle(self):
         self.lose_worker("idle", "go\n")
