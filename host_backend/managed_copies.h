@@ -4,6 +4,7 @@
 // cuMemFree waits for it. Natively cuMemFree waits for all work on the block as well, so an honest program
 // sees no difference.
 #pragma once
+#include <mutex>
 #include <shared_mutex>
 
 namespace causeway::host {
@@ -14,6 +15,13 @@ namespace causeway::host {
 inline std::shared_mutex& ManagedCopies() {
   static std::shared_mutex mutex;
   return mutex;
+}
+
+// A call of the driver that may end managed memory.
+template <class Call>
+auto WithoutManagedCopies(Call call) {
+  const std::lock_guard copies(ManagedCopies());
+  return call();
 }
 
 }  // namespace causeway::host
