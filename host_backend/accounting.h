@@ -28,6 +28,7 @@ class Charge {
   Charge(const Charge&) = delete;
   Charge& operator=(const Charge&) = delete;
   MemoryKind kind() const { return kind_; }
+  uint64_t bytes() const { return bytes_; }
 
  private:
   AccountPage* const page_;

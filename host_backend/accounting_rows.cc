@@ -3,6 +3,7 @@
 // and has its answers, but for CUDA_ERROR_OUT_OF_MEMORY over the VM's limit. Memory that was imported counts
 // in the process that made it.
 #include <algorithm>
+#include <optional>
 
 #include "host_backend/accounting.h"
 #include "host_backend/managed_copies.h"
@@ -74,9 +75,9 @@ CUresult AllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t he
 
 CUresult Free(CUdeviceptr address) {
   TheAccounting().FreedFromPool(address);
-  std::unique_lock copies(ManagedCopies(), std::defer_lock);
+  std::optional<ManagedFree> waits;
   const ChargeRef charge = TheAccounting().Find(ChargeSpace::kAddress, address);
-  if (charge != nullptr && charge->kind() == MemoryKind::kManaged) copies.lock();
+  if (charge != nullptr && charge->kind() == MemoryKind::kManaged) waits.emplace(address, charge->bytes());
   return GiveBack(ChargeSpace::kAddress, address, [&] { return ORIGINAL(cuMemFree_v2)(address); });
 }
 
@@ -301,7 +302,6 @@ CUresult GraphMemTrim(CUdevice device) {
 // ---- modules ----
 
 CUresult ModuleUnload(CUmodule module) {
-  const std::lock_guard copies(ManagedCopies());  // of its managed variables
   const Holding memory = TheAccounting().Take(ChargeSpace::kModule, KeyOf(module));
   const CUresult result =
       GiveBack(ChargeSpace::kImage, KeyOf(module), [&] { return ORIGINAL(cuModuleUnload)(module); });

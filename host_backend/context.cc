@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts. The guest counts its references to primary contexts and sends only the first and the last.
 #include "host_backend/accounting.h"
-#include "host_backend/managed_copies.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/admit.h"
 #include "ivshmem_ring/sharing_messages.h"
@@ -31,10 +30,8 @@ CUresult EndPrimary(Session& session, const PrimaryBody& body, bool resets) {
   if (session.Find(HandleKind::kContext, body.context) != context) return CUDA_ERROR_INVALID_CONTEXT;
   Driver& driver = TheDriver();
   const CUresult result = session.EndContents(body.context, [&] {
-    const CUresult ended = WithoutManagedCopies([&] {
-      return resets ? driver.cuDevicePrimaryCtxReset_v2(body.device)
-                    : driver.cuDevicePrimaryCtxRelease_v2(body.device);
-    });
+    const CUresult ended = resets ? driver.cuDevicePrimaryCtxReset_v2(body.device)
+                                  : driver.cuDevicePrimaryCtxRelease_v2(body.device);
     if (ended != CUDA_SUCCESS) return ended;
     unsigned flags = 0;
     int active = 0;
@@ -156,7 +153,7 @@ CUresult Serve_cuCtxDestroy_v2(Session& session, Request& request) {
   auto context = static_cast<CUcontext>(session.ToEnd(HandleKind::kContext, wire, request.in));
   if (!request.in.ok()) return request.in.error();
   return session.End(HandleKind::kContext, wire, context, [&session, context] {
-    const CUresult result = WithoutManagedCopies([&] { return TheDriver().cuCtxDestroy_v2(context); });
+    const CUresult result = TheDriver().cuCtxDestroy_v2(context);
     session.NoteContextChange();
     if (result == CUDA_SUCCESS) {
       session.ContextEnds(context);

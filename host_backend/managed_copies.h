@@ -1,27 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory does not end while this worker copies to or from it. NVIDIA's driver (580.159) never ends a
-// copy of a block that is freed while the copy is queued: its thread spins in cuStreamSynchronize, and
-// cuMemFree waits for it. Natively cuMemFree waits for all work on the block as well, so an honest program
-// sees no difference.
+// A managed block does not end while this worker copies to or from it. NVIDIA's driver (580.159) never ends a
+// copy whose block is freed while the copy is queued: its thread spins in cuStreamSynchronize, and cuMemFree
+// waits for it. Natively cuMemFree waits for all work on the block as well, so an honest program sees no
+// difference. Blocks alone are looked at: copies of others go on during a free, because what a free waits for
+// may be a host function that needs them.
 #pragma once
-#include <mutex>
-#include <shared_mutex>
+#include <cstdint>
+#include <span>
+
+#include "ivshmem_ring/managed_messages.h"
 
 namespace causeway::host {
 
-// Held shared from before a copy is checked until it is done, and alone by what ends managed memory. A leaf:
-// its holder takes the driver's locks and no other of the worker's. A free waits for copies that have begun,
-// each of which ends with the stream's earlier work.
-inline std::shared_mutex& ManagedCopies() {
-  static std::shared_mutex mutex;
-  return mutex;
-}
+// While it lives the pieces are copied. Threads: any; the list's mutex is a leaf.
+class ManagedCopy {
+ public:
+  explicit ManagedCopy(std::span<const ManagedPiece> pieces);
+  ~ManagedCopy();
+  ManagedCopy(const ManagedCopy&) = delete;
+  ManagedCopy& operator=(const ManagedCopy&) = delete;
+  // False: one of them is being freed, and nothing may be copied.
+  bool may_begin() const { return may_begin_; }
 
-// A call of the driver that may end managed memory.
-template <class Call>
-auto WithoutManagedCopies(Call call) {
-  const std::lock_guard copies(ManagedCopies());
-  return call();
-}
+ private:
+  const std::span<const ManagedPiece> pieces_;
+  bool may_begin_ = false;
+};
+
+// While it lives the range is freed. Made, it has waited for the copies that had begun; each ends with the
+// earlier work of its stream.
+class ManagedFree {
+ public:
+  ManagedFree(uint64_t address, uint64_t bytes);
+  ~ManagedFree();
+  ManagedFree(const ManagedFree&) = delete;
+  ManagedFree& operator=(const ManagedFree&) = delete;
+
+ private:
+  const ManagedPiece range_;
+};
 
 }  // namespace causeway::host

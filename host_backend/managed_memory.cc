@@ -121,7 +121,8 @@ CUresult Serve_kWriteManaged(Session& session, Request& request) {
   Copy copy;
   CUresult result = TakeCopy(session, request, &copy);
   if (result != CUDA_SUCCESS) return result;
-  const std::shared_lock copies(ManagedCopies());
+  const ManagedCopy copied(std::span(copy.piece, copy.count));
+  if (!copied.may_begin()) return CUDA_ERROR_INVALID_VALUE;
   const CopyStream stream(copy);
   result = stream.result();
   const std::byte* from = request.bulk.data();
@@ -139,7 +140,8 @@ CUresult Serve_kReadManaged(Session& session, Request& request) {
   Copy copy;
   CUresult result = TakeCopy(session, request, &copy);
   if (result != CUDA_SUCCESS) return result;
-  const std::shared_lock copies(ManagedCopies());
+  const ManagedCopy copied(std::span(copy.piece, copy.count));
+  if (!copied.may_begin()) return CUDA_ERROR_INVALID_VALUE;
   const CopyStream stream(copy);
   result = stream.result();
   std::byte* to = request.bulk.data();

@@ -8,7 +8,6 @@
 #include "host_backend/image_check.h"
 #include "host_backend/jit_options.h"
 #include "host_backend/kept_image.h"
-#include "host_backend/managed_copies.h"
 #include "host_backend/session.h"
 #include "ivshmem_ring/code_messages.h"
 
@@ -188,21 +187,21 @@ CUresult Serve_cuLibraryUnload(Session& session, Request& request) {
   const auto wire = request.in.Get<WireHandle>();
   auto library = static_cast<CUlibrary>(session.ToEnd(HandleKind::kLibrary, wire, request.in));
   if (!request.in.ok()) return request.in.error();
-  return session.End(
-      HandleKind::kLibrary, wire, library, [&session, kept = session.Kept(wire), wire, library] {
-        const auto key = reinterpret_cast<uint64_t>(library);
-        // Before the call: the driver may give the pointer again at once.
-        Holding image = TheAccounting().Take(ChargeSpace::kImage, key);
-        Holding code = TheAccounting().Take(ChargeSpace::kModule, key);
-        const CUresult result = WithoutManagedCopies([&] { return TheDriver().cuLibraryUnload(library); });
-        if (result == CUDA_SUCCESS) {
-          session.Drop(wire, kept);
-        } else {
-          TheAccounting().PutBack(ChargeSpace::kImage, key, std::move(image));
-          TheAccounting().PutBack(ChargeSpace::kModule, key, std::move(code));
-        }
-        return result;
-      });
+  return session.End(HandleKind::kLibrary, wire, library,
+                     [&session, kept = session.Kept(wire), wire, library] {
+                       const auto key = reinterpret_cast<uint64_t>(library);
+                       // Before the call: the driver may give the pointer again at once.
+                       Holding image = TheAccounting().Take(ChargeSpace::kImage, key);
+                       Holding code = TheAccounting().Take(ChargeSpace::kModule, key);
+                       const CUresult result = TheDriver().cuLibraryUnload(library);
+                       if (result == CUDA_SUCCESS) {
+                         session.Drop(wire, kept);
+                       } else {
+                         TheAccounting().PutBack(ChargeSpace::kImage, key, std::move(image));
+                         TheAccounting().PutBack(ChargeSpace::kModule, key, std::move(code));
+                       }
+                       return result;
+                     });
 }
 
 }  // namespace causeway::host
