@@ -17,7 +17,7 @@ struct ConfinementOptions {
   // become (count 0: it stays what it is), and the group that opens GPUs where not everybody may (0: none).
   uint32_t first_user = 0, user_count = 0;
   uint32_t device_group = 0;
-  std::string gpus;  // UUIDs with commas between them: those whose device nodes it may open; empty: all
+  std::string gpus;  // UUIDs of the GPUs whose device nodes it may open, with commas between them; empty: all
 };
 
 class Confinement {

@@ -26,7 +26,7 @@ class Cgroups {
   Cgroups& operator=(const Cgroups&) = delete;
 
   // "", or one sentence that says why there are none; all else then does nothing.
-  // `launcher`: of this process, whose workers begin where it is.
+  // `launcher`: the process that starts the workers; each begins in the launcher's group.
   std::string Start(pid_t launcher);
   bool used() const { return !base_.empty(); }
 

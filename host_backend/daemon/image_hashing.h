@@ -60,7 +60,7 @@ class ImageHashing {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Waiting> waiting_;
-  std::string last_;  // whose turn was last
+  std::string last_;  // the scope whose image was hashed last
   std::vector<std::pair<ImageToHash, bool>> results_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // from the first image on

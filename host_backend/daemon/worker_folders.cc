@@ -21,7 +21,7 @@ namespace causeway::daemon {
 namespace {
 
 constexpr char kShared[] = "/dev/shm/causeway-workers-";  // and 16 digits
-constexpr char kScopeFile[] = "/scope";                   // in a cache: whose kernels they are
+constexpr char kScopeFile[] = "/scope";  // in a cache: the name of the scope that it belongs to
 constexpr char kNowhere[] = "/nowhere";  // where links lead before the scope is known: nobody may write there
 
 // Of the daemon's own, and open to those who know a name inside.

@@ -199,6 +199,17 @@ RingServerOptions Options(Slot& slot) {
   return options;
 }
 
+// A record's header, which the input makes wrong now and then.
+RecordHeader MostlySoundHeader(Input& input, uint64_t sequence) {
+  RecordHeader header{};
+  const uint8_t odd = input.Byte();
+  header.bytes = odd % 16 == 0 ? static_cast<uint32_t>(input.Word())
+                               : static_cast<uint32_t>(sizeof header + input.Byte() * 4u);
+  header.op = odd % 16 == 1 ? kPadOp : 3;
+  header.sequence = odd % 16 == 2 ? input.Word() : sequence;
+  return header;
+}
+
 // A server over a slot that the input has written.
 void WholeSlot(Input& input) {
   static Slot slot;
@@ -206,12 +217,7 @@ void WholeSlot(Input& input) {
   for (uint32_t link = 0; link <= Slot::kChannels; ++link) {
     uint64_t at = 0;
     for (uint64_t sequence = 0; sequence < 8 && !input.empty(); ++sequence) {
-      RecordHeader header{};
-      const uint8_t odd = input.Byte();
-      header.bytes = odd % 16 == 0 ? static_cast<uint32_t>(input.Word())
-                                   : static_cast<uint32_t>(sizeof header + input.Byte() * 4u);
-      header.op = odd % 16 == 1 ? kPadOp : 3;
-      header.sequence = odd % 16 == 2 ? input.Word() : sequence;
+      RecordHeader header = MostlySoundHeader(input, sequence);
       header.bulk_offset = input.Word();
       header.bulk_bytes = static_cast<uint32_t>(input.Word());
       std::memcpy(slot.ring(link) + at, &header, sizeof header);
@@ -242,12 +248,7 @@ void WholeClient(Input& input) {
     std::byte* const replies = slot.ring(channel) + kChannelRingBytes;
     uint64_t at = 0;
     for (uint64_t sequence = 0; sequence < 6 && !input.empty(); ++sequence) {
-      RecordHeader header{};
-      const uint8_t odd = input.Byte();
-      header.bytes = odd % 16 == 0 ? static_cast<uint32_t>(input.Word())
-                                   : static_cast<uint32_t>(sizeof header + input.Byte() * 4u);
-      header.op = odd % 16 == 1 ? kPadOp : 3;
-      header.sequence = odd % 16 == 2 ? input.Word() : sequence;
+      RecordHeader header = MostlySoundHeader(input, sequence);
       std::memcpy(replies + at, &header, sizeof header);
       at += (uint64_t{header.bytes} + kRecordAlign - 1) & ~(kRecordAlign - 1);
       if (at > kChannelRingBytes - 2 * kRecordAlign) break;
