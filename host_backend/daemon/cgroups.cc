@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "host_backend/daemon/loop_work.h"
 #include "host_backend/unique_fd.h"
 
 namespace causeway::daemon {
@@ -133,11 +134,13 @@ std::string Cgroups::Folder(const std::string& scope) const {
 }
 
 void Cgroups::AddSpare(pid_t worker) {
+  const LoopPart part("cgroup: spare");
   if (used()) Write(base_ + "/spare/cgroup.procs", std::to_string(worker));
 }
 
 std::string Cgroups::Assign(pid_t worker, const std::string& scope, const HostShare& share) {
   if (!used()) return {};
+  const LoopPart part("cgroup: assign");
   const std::string folder = Folder(scope);
   const auto number = [](uint64_t value) { return std::to_string(value); };
   bool good = Make(folder);
@@ -170,11 +173,13 @@ void Cgroups::Leave(const std::string& scope) {
   const auto found = workers_.find(scope);
   if (found == workers_.end() || --found->second != 0) return;
   workers_.erase(found);
+  const LoopPart part("cgroup: end");
   rmdir(Folder(scope).c_str());  // where it is still busy, the next session of the scope takes it over
 }
 
 uint64_t Cgroups::OutOfMemory(const std::string& scope) const {
   if (!used()) return 0;
+  const LoopPart part("cgroup: memory events");
   std::istringstream events(Read(Folder(scope) + "/memory.events"));
   std::string name;
   uint64_t count = 0;

@@ -46,7 +46,7 @@ std::string Daemon::Start() {
   sigprocmask(SIG_BLOCK, &set, nullptr);
   signals_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return "Signals cannot be received: " + ErrnoText() + ".";
-  signal_watch_ = loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignal(); });
+  signal_watch_ = loop_.Watch(signals_.get(), EPOLLIN, "a signal", [this](uint32_t) { OnSignal(); });
 
   // The socket's lock comes first: of two daemons on one configuration, the second touches nothing.
   auto local = LocalServer::Start(services_, [this](const std::string& scope) { return StatusText(scope); });
@@ -119,7 +119,7 @@ bool Daemon::Run() {
 
 void Daemon::EveryMinute() {
   scopes_.FlushLogs();
-  minute_ = loop_.After(std::chrono::minutes(1), [this] { EveryMinute(); });
+  minute_ = loop_.After(std::chrono::minutes(1), "the look each minute", [this] { EveryMinute(); });
 }
 
 void Daemon::OnSignal() {
@@ -138,6 +138,7 @@ void Daemon::Stop() {
 }
 
 std::string Daemon::StatusText(const std::string& scope) const {
+  const LoopPart part("status text");
   StatusReport report;
   report.uptime = Clock::now() - started_;
   report.socket = config_.socket;
@@ -154,6 +155,10 @@ std::string Daemon::StatusText(const std::string& scope) const {
   report.images = pool_.images();
   report.late = loop_.late().Of(Clock::now());
   report.busy = loop_.busy().Of(Clock::now());
+  report.unscheduled = loop_.unscheduled().Of(Clock::now());
+  report.tells_unscheduled = loop_.tells_unscheduled();
+  constexpr size_t kKindsOfWork = 16;
+  report.longest_work = loop_.work().Longest(kKindsOfWork, Clock::now());
   report.counters = counters_;
   report.accounts = pool_.AccountsStatus();
   for (const auto& vm : vms_) vm->AppendStatus(report.sessions, report.regions);

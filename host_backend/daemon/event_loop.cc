@@ -3,7 +3,6 @@
 #include "host_backend/daemon/event_loop.h"
 
 #include <sys/epoll.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -19,32 +18,27 @@ namespace {
   std::abort();
 }
 
-// Of this thread.
-std::chrono::nanoseconds ProcessorTime() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-}
-
 }  // namespace
 
 EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) Die("epoll_create1");
 }
 
-EventLoop::WatchId EventLoop::Watch(int fd, uint32_t events, std::function<void(uint32_t)> handler) {
-  const WatchId id = TryWatch(fd, events, std::move(handler));
+EventLoop::WatchId EventLoop::Watch(int fd, uint32_t events, std::string_view what,
+                                    std::function<void(uint32_t)> handler) {
+  const WatchId id = TryWatch(fd, events, what, std::move(handler));
   if (id == 0) Die("epoll_ctl");
   return id;
 }
 
-EventLoop::WatchId EventLoop::TryWatch(int fd, uint32_t events, std::function<void(uint32_t)> handler) {
+EventLoop::WatchId EventLoop::TryWatch(int fd, uint32_t events, std::string_view what,
+                                       std::function<void(uint32_t)> handler) {
   const WatchId id = next_id_++;
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return 0;
-  watches_[id] = std::make_shared<std::function<void(uint32_t)>>(std::move(handler));
+  watches_[id] = std::make_shared<Handler>(Handler{what, std::move(handler)});
   fds_[id] = fd;
   return id;
 }
@@ -58,9 +52,10 @@ void EventLoop::Unwatch(WatchId& id) {
   id = 0;
 }
 
-EventLoop::TimerId EventLoop::After(std::chrono::nanoseconds delay, std::function<void()> handler) {
+EventLoop::TimerId EventLoop::After(std::chrono::nanoseconds delay, std::string_view what,
+                                    std::function<void()> handler) {
   const TimerId id = next_id_++;
-  timers_.emplace(Clock::now() + delay, Timer{id, std::move(handler)});
+  timers_.emplace(Clock::now() + delay, Timer{id, what, std::move(handler)});
   return id;
 }
 
@@ -73,8 +68,8 @@ void EventLoop::Cancel(TimerId& id) {
   id = 0;
 }
 
-void EventLoop::Later(std::function<void()> work) {
-  later_.push_back(std::move(work));
+void EventLoop::Later(std::string_view what, std::function<void()> work) {
+  later_.push_back({what, std::move(work)});
 }
 
 int EventLoop::TimeoutMs() const {
@@ -95,38 +90,57 @@ void EventLoop::RunTimers() {
     auto timer = timers_.extract(at);
     timer_late_ = std::max(timer_late_, now - timer.key());
     timer.mapped().handler();
+    Done(timer.mapped().what);
   }
 }
 
 void EventLoop::RunLater() {
   while (!later_.empty()) {
-    std::vector<std::function<void()>> work;
+    std::vector<Work> work;
     work.swap(later_);
-    for (auto& item : work) item();
+    for (auto& item : work) {
+      item.call();
+      Done(item.what);
+    }
   }
 }
 
+void EventLoop::Done(std::string_view what) {
+  const auto now = work_.clock().Read();
+  const auto piece = LoopWork::Between(last_, now, tells_unscheduled());
+  work_.Note(what, piece, now.now);
+  round_busy_ += piece.busy;
+  last_ = now;
+}
+
 void EventLoop::Run(const std::function<bool()>& done) {
+  LoopPart::SetWork(&work_);
+  last_ = work_.clock().Read();
   while (!done()) {
     epoll_event events[64];
+    const auto before = last_;
     const int count = epoll_wait(epoll_.get(), events, 64, TimeoutMs());
     if (count < 0 && errno != EINTR) Die("epoll_wait");
-    const auto begin = Clock::now();
-    const auto busy = ProcessorTime();
+    const auto begin = work_.clock().Read();
+    last_ = begin;
+    round_busy_ = Clock::duration{0};
     for (int i = 0; i < count; ++i) {
       // A handler that ran before may have ended this watch; the copy keeps a handler alive that ends itself.
       const WatchId id = events[i].data.u64;  // a copy: the kernel's structure is packed
       const auto found = watches_.find(id);
       if (found == watches_.end()) continue;
       const auto handler = found->second;
-      (*handler)(events[i].events);
+      handler->call(events[i].events);
+      Done(handler->what);
     }
     RunTimers();
     RunLater();
-    const auto end = Clock::now();
-    late_.Note(std::max(end - begin, timer_late_), end);
-    busy_.Note(ProcessorTime() - busy, end);
+    const auto woken_late = begin.unscheduled - before.unscheduled;
+    late_.Note(std::max(woken_late + (last_.now - begin.now), timer_late_), last_.now);
+    busy_.Note(round_busy_, last_.now);
+    unscheduled_.Note(last_.unscheduled - before.unscheduled, last_.now);
   }
+  LoopPart::SetWork(nullptr);
 }
 
 }  // namespace causeway::daemon

@@ -46,7 +46,7 @@ ImageHashing::ImageHashing(EventLoop& loop, uint64_t scope_bytes, Done done)
       scope_bytes_(scope_bytes),
       done_(std::move(done)),
       hashed_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  watch_ = loop_.Watch(hashed_.get(), EPOLLIN, [this](uint32_t) { OnHashed(); });
+  watch_ = loop_.Watch(hashed_.get(), EPOLLIN, "a hashed image", [this](uint32_t) { OnHashed(); });
 }
 
 ImageHashing::~ImageHashing() {

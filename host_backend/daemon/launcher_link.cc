@@ -39,6 +39,31 @@ Request Of(Action action, pid_t worker) {
   return request;
 }
 
+// In the daemon's status.
+std::string_view NameOf(Action action) {
+  switch (action) {
+    case Action::kStart:
+      return "launcher: start";
+    case Action::kKill:
+      return "launcher: kill";
+    case Action::kReap:
+      return "launcher: reap";
+    case Action::kAbandon:
+      return "launcher: abandon";
+    case Action::kGiveToGroup:
+      return "launcher: give to group";
+    case Action::kFindVm:
+      return "launcher: find VM";
+    case Action::kMakeCache:
+      return "launcher: make cache";
+    case Action::kHoldCache:
+      return "launcher: hold cache";
+    case Action::kClearCache:
+      return "launcher: clear cache";
+  }
+  return "launcher";
+}
+
 std::vector<std::string> Arguments(const std::string& program, const LauncherPlan& plan) {
   std::vector<std::string> arguments = {
       program,
@@ -115,7 +140,8 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const
   UniqueFd none;
   if (!self->Receive(&ready, &none))
     return Error{"The launcher " + program + " does not start; its output is the daemon's."};
-  self->watch_ = loop.Watch(self->socket_.get(), EPOLLIN, [self](uint32_t) { self->Lost(false); });
+  self->watch_ =
+      loop.Watch(self->socket_.get(), EPOLLIN, "the launcher", [self](uint32_t) { self->Lost(false); });
   return link;
 }
 
@@ -158,10 +184,11 @@ void LauncherLink::Lost(bool hangs) {
   std::string text = "the launcher ended with exit status " + std::to_string(WEXITSTATUS(status));
   if (WIFSIGNALED(status)) text = "the launcher was killed by signal " + std::to_string(WTERMSIG(status));
   if (hangs) text = "the launcher did not answer";
-  loop_.Later([this, text] { on_end_(text); });
+  loop_.Later("the launcher's end", [this, text] { on_end_(text); });
 }
 
 Answer LauncherLink::Call(const Request& request, const std::vector<int>& descriptors, UniqueFd* descriptor) {
+  const LoopPart part(NameOf(request.action));
   Answer answer{};
   answer.error = EPIPE;
   if (!socket_) return answer;

@@ -95,7 +95,7 @@ Result<std::unique_ptr<LocalServer>> LocalServer::Start(
     Services& services, std::function<std::string(const std::string&)> status) {
   std::unique_ptr<LocalServer> server(new LocalServer(services, std::move(status)));
   if (std::string text = server->Bind(); !text.empty()) return Error{text};
-  server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN,
+  server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN, "a new local connection",
                                        [self = server.get()](uint32_t) { self->OnAccept(); });
   return server;
 }
@@ -208,7 +208,7 @@ void LocalServer::OnAccept() {
   raw->peer = std::move(*peer);
   raw->scope = scope;
   raw->Idle(true);
-  raw->watch = services_.loop.Watch(raw->socket.get(), EPOLLIN | EPOLLRDHUP,
+  raw->watch = services_.loop.Watch(raw->socket.get(), EPOLLIN | EPOLLRDHUP, "a local client's packet",
                                     [this, raw](uint32_t events) { OnPacket(*raw, events); });
   SetLimit(*raw, kRequestLimit);
   connections_.push_back(std::move(connection));
@@ -216,7 +216,7 @@ void LocalServer::OnAccept() {
 
 void LocalServer::SetLimit(Connection& connection, milliseconds limit) {
   services_.loop.Cancel(connection.timer);
-  connection.timer = services_.loop.After(limit, [this, &connection] {
+  connection.timer = services_.loop.After(limit, "a local client's time limit", [this, &connection] {
     connection.timer = 0;
     OnClientGone(connection);
   });
@@ -278,7 +278,7 @@ void LocalServer::SendText(Connection& connection, std::string text) {
   connection.status = std::move(text);
   connection.stage = Connection::Stage::kStatus;
   services_.loop.Unwatch(connection.watch);
-  connection.watch = services_.loop.Watch(connection.socket.get(), EPOLLOUT,
+  connection.watch = services_.loop.Watch(connection.socket.get(), EPOLLOUT, "an answer to a local client",
                                           [this, c = &connection](uint32_t events) { OnPacket(*c, events); });
 }
 
@@ -310,8 +310,9 @@ void LocalServer::OpenSession(Connection& connection) {
   SetLimit(connection, kReadyLimit);
   // The socket alone is not proof of life: a forked child may hold it. A pid of another pid namespace is 0.
   if (connection.peer.pidfd) {
-    connection.pidfd_watch = services_.loop.Watch(connection.peer.pidfd.get(), EPOLLIN,
-                                                  [this, c = &connection](uint32_t) { OnClientGone(*c); });
+    connection.pidfd_watch =
+        services_.loop.Watch(connection.peer.pidfd.get(), EPOLLIN, "the end of a local client",
+                             [this, c = &connection](uint32_t) { OnClientGone(*c); });
   }
   if (beat_timer_ == 0) Beat();
 }
@@ -357,7 +358,7 @@ void LocalServer::Destroy(Connection& connection) {
   services_.loop.Unwatch(connection.watch);
   services_.loop.Unwatch(connection.pidfd_watch);
   services_.loop.Cancel(connection.timer);
-  services_.loop.Later([this, raw = &connection] {
+  services_.loop.Later("the end of a local client", [this, raw = &connection] {
     connections_.remove_if([raw](const auto& connection_entry) { return connection_entry.get() == raw; });
   });
 }
@@ -370,7 +371,7 @@ void LocalServer::Beat() {
     connection->region->Beat();
     any = true;
   }
-  if (any) beat_timer_ = services_.loop.After(kBeat, [this] { Beat(); });
+  if (any) beat_timer_ = services_.loop.After(kBeat, "the heartbeat of local regions", [this] { Beat(); });
 }
 
 void LocalServer::AppendStatus(std::vector<SessionStatus>& sessions) const {

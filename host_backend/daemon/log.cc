@@ -10,6 +10,7 @@
 
 #include <memory>
 
+#include "host_backend/daemon/loop_work.h"
 #include "host_backend/daemon/trusted_file.h"
 
 namespace causeway::daemon {
@@ -65,6 +66,7 @@ void Log(LogLevel level, std::string_view line) {
   for (char& c : clean) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
+  const LoopPart part("log line");
   spdlog::default_logger_raw()->log(Level(level), spdlog::string_view_t(clean.data(), clean.size()));
 }
 

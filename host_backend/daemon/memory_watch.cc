@@ -45,7 +45,7 @@ void MemoryWatch::Failed(const std::string& why) {
         why);
   }
   if (!wanted_ || retry_ != 0) return;
-  retry_ = loop_.After(kRetry, [this] {
+  retry_ = loop_.After(kRetry, "the process that reads NVML", [this] {
     retry_ = 0;
     if (wanted_ && process_ == nullptr) Start();
   });
@@ -69,7 +69,7 @@ void MemoryWatch::OnMemoryUse(WorkerProcess&, const WorkerMemoryUse& use) {
 void MemoryWatch::OnExit(WorkerProcess&, const std::string& how, bool) {
   // Destroyed once its own handler has returned.
   auto gone = std::make_shared<std::unique_ptr<WorkerProcess>>(std::move(process_));
-  loop_.Later([this, gone, how] {
+  loop_.Later("the process that reads NVML", [this, gone, how] {
     gone->reset();
     if (wanted_ && process_ == nullptr && retry_ == 0) Failed("the process that reads NVML " + how + ".");
   });

@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "host_backend/daemon/idle_watch.h"
@@ -120,7 +121,10 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   }
   ++services_.counters.sessions;
   number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
-  Say(LogLevel::kInfo, " is served by worker " + std::to_string(worker_pid_));
+  char waited[32];
+  std::snprintf(waited, sizeof waited, "%.1f",
+                std::chrono::duration<double, std::milli>(Clock::now() - opened_).count());
+  Say(LogLevel::kInfo, " is served by worker " + std::to_string(worker_pid_) + " after " + waited + " ms");
   state_ = State::kServing;
   if (!origin_.vm.empty()) services_.idle_watch.Add(region_, slot_);
   StoreWord(SlotHostState::kServing);

@@ -68,7 +68,8 @@ SandboxWatch::SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std:
       report_(report),
       kind_(std::move(kind)),
       judge_(std::move(judge)) {
-  watch_ = loop_.TryWatch(listener_.get(), EPOLLIN, [this](uint32_t events) { OnQuestion(events); });
+  watch_ = loop_.TryWatch(listener_.get(), EPOLLIN, "a question about a worker's mapping",
+                          [this](uint32_t events) { OnQuestion(events); });
 }
 
 bool SandboxWatch::IsListener(int descriptor) {

@@ -53,16 +53,32 @@ void WriteWorkers(JsonWriter& json, const StatusReport& report) {
   json.Key("problem").String(report.worker_problem).Close('}');
 }
 
+double Milliseconds(Lateness::Duration time) {
+  return 1e3 * std::chrono::duration<double>(time).count();
+}
+
 void WriteLateness(JsonWriter& json, const char* name, const Lateness::Summary& late) {
-  const auto ms = [](Lateness::Duration time) { return 1e3 * std::chrono::duration<double>(time).count(); };
   json.Key(name).Open('{').Key("rounds").Number(late.count);
-  json.Key("p99_ms").Real(ms(late.p99)).Key("max_ms").Real(ms(late.max)).Close('}');
+  json.Key("p99_ms").Real(Milliseconds(late.p99)).Key("max_ms").Real(Milliseconds(late.max)).Close('}');
+}
+
+void WriteLoop(JsonWriter& json, const StatusReport& report) {
+  WriteLateness(json, "loop_late", report.late);
+  WriteLateness(json, "loop_busy", report.busy);
+  // Absent where the kernel does not tell.
+  if (report.tells_unscheduled) WriteLateness(json, "loop_unscheduled", report.unscheduled);
+  json.Key("loop_work").Open('[');
+  for (const LoopWork::Kind& kind : report.longest_work) {
+    json.Open('{').Key("what").String(std::string(kind.what)).Key("times").Number(kind.times);
+    json.Key("sum_ms").Real(Milliseconds(kind.sum)).Key("max_ms").Real(Milliseconds(kind.longest.busy));
+    json.Key("max_processor_ms").Real(Milliseconds(kind.longest.processor)).Close('}');
+  }
+  json.Close(']');
 }
 
 // Sums over all scopes.
 void WriteTotals(JsonWriter& json, const StatusReport& report) {
-  WriteLateness(json, "loop_late", report.late);
-  WriteLateness(json, "loop_busy", report.busy);
+  WriteLoop(json, report);
   json.Key("images").Open('{');
   json.Key("kept").Number(report.images.images).Key("bytes").Number(report.images.bytes);
   json.Key("found").Number(report.images.found).Key("not_found").Number(report.images.not_found).Close('}');

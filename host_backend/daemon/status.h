@@ -23,7 +23,9 @@ struct StatusReport {
   size_t workers = 0;
   std::string worker_problem;
   ImageCacheStatus images;
-  Lateness::Summary late, busy;  // of the event loop
+  Lateness::Summary late, busy, unscheduled;  // of the event loop
+  bool tells_unscheduled = false;
+  std::vector<LoopWork::Kind> longest_work;
   Counters counters;
   std::vector<SessionStatus> sessions;
   std::vector<RegionStatus> regions;

@@ -48,7 +48,7 @@ class TcpServer::Session final : public WorkerClient {
  public:
   Session(TcpServer& server, UniqueFd socket)
       : server_(server), services_(server.services_), socket_(std::move(socket)) {
-    watch_ = services_.loop.Watch(socket_.get(), EPOLLIN | EPOLLRDHUP,
+    watch_ = services_.loop.Watch(socket_.get(), EPOLLIN | EPOLLRDHUP, "a TCP client's packet",
                                   [this](uint32_t events) { OnSocket(events); });
     sockaddr_storage address{};
     socklen_t length = sizeof(address);
@@ -68,7 +68,7 @@ class TcpServer::Session final : public WorkerClient {
     }
     scope_ = services_.scopes.OfPeer(name);
     ++scope_->connections;
-    timer_ = services_.loop.After(kOpenLimit, [this] {
+    timer_ = services_.loop.After(kOpenLimit, "a TCP client's time limit", [this] {
       timer_ = 0;
       Refuse("The opening message did not arrive within 5 s.");
     });
@@ -222,7 +222,8 @@ class TcpServer::Session final : public WorkerClient {
     }
     services_.loop.Cancel(timer_);
     services_.loop.Unwatch(watch_);
-    watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, [this](uint32_t events) { OnSocket(events); });
+    watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a TCP client",
+                                  [this](uint32_t events) { OnSocket(events); });
     auto request = CheckOpenBlock(block_, services_.api_hash, 0, services_.config.tcp.share.gpus,
                                   services_.config.nvml_shows_all);
     if (!request.ok()) {
@@ -264,7 +265,7 @@ TcpServer::TcpServer(Services& services) : services_(services) {}
 Result<std::unique_ptr<TcpServer>> TcpServer::Start(Services& services) {
   std::unique_ptr<TcpServer> server(new TcpServer(services));
   if (std::string text = server->Bind(); !text.empty()) return Error{text};
-  server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN,
+  server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN, "a new TCP connection",
                                        [self = server.get()](uint32_t) { self->OnAccept(); });
   return server;
 }
@@ -319,7 +320,7 @@ void TcpServer::OnAccept() {
 }
 
 void TcpServer::Destroy(Session& session) {
-  services_.loop.Later([this, raw = &session] {
+  services_.loop.Later("the end of a TCP client", [this, raw = &session] {
     sessions_.remove_if([raw](const auto& entry) { return entry.get() == raw; });
   });
 }

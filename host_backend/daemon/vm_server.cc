@@ -157,7 +157,7 @@ void VmServer::Stop() {
 void VmServer::Beat() {
   if (++beats_ % kBeatsPerFileCheck == 0) CheckFile();
   if (file_) file_->region().Beat();
-  beat_timer_ = services_.loop.After(kBeat, [this] { Beat(); });
+  beat_timer_ = services_.loop.After(kBeat, "the heartbeat of a VM", [this] { Beat(); });
 }
 
 void VmServer::CheckFile() {
@@ -226,7 +226,8 @@ void VmServer::Tick() {
   const auto now = Clock::now();
   if (changed) last_change_ = now;
   const bool busy = now - last_change_ < kBusyTime && now - last_violation_ > kPenalty;
-  tick_timer_ = services_.loop.After(busy ? kBusyPoll : kIdlePoll, [this] { Tick(); });
+  tick_timer_ =
+      services_.loop.After(busy ? kBusyPoll : kIdlePoll, "a look at a VM's slots", [this] { Tick(); });
 }
 
 bool VmServer::ScanEpoch() {
@@ -247,7 +248,8 @@ void VmServer::WatchVmProcess() {
     found_none_ = Clock::now();
     return;
   }
-  finding_watch_ = services_.loop.Watch(finding_.get(), EPOLLIN, [this](uint32_t) { FoundVmProcess(); });
+  finding_watch_ = services_.loop.Watch(finding_.get(), EPOLLIN, "the search for a VM's process",
+                                        [this](uint32_t) { FoundVmProcess(); });
 }
 
 void VmServer::FoundVmProcess() {
@@ -262,7 +264,8 @@ void VmServer::FoundVmProcess() {
     found_none_ = Clock::now();
     return;
   }
-  vm_process_watch_ = services_.loop.Watch(vm_process_.get(), EPOLLIN, [this](uint32_t) { OnVmExit(); });
+  vm_process_watch_ = services_.loop.Watch(vm_process_.get(), EPOLLIN, "the end of a VM's process",
+                                           [this](uint32_t) { OnVmExit(); });
 }
 
 // Powered off, or its process was killed: no word of the guest will say so.
@@ -386,7 +389,7 @@ void VmServer::OnClosed(uint32_t slot) {
   last_change_ = Clock::now();
   // The guest's word may have moved on meanwhile, and the caller is the session itself.
   auto session = std::make_shared<std::unique_ptr<RegionSession>>(std::move(sessions_[slot]));
-  services_.loop.Later([session] { session->reset(); });
+  services_.loop.Later("the end of a VM's session", [session] { session->reset(); });
 }
 
 void VmServer::AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const {

@@ -14,6 +14,7 @@
 #include "host_backend/daemon/file_lock.h"
 #include "host_backend/daemon/launcher_link.h"
 #include "host_backend/daemon/log.h"
+#include "host_backend/daemon/loop_work.h"
 #include "host_backend/launcher/cache_folder.h"
 #include "host_backend/result.h"
 
@@ -166,6 +167,7 @@ void WorkerFolders::UseLauncher(LauncherLink* launcher) {
 }
 
 uint64_t WorkerFolders::NewLink() {
+  const LoopPart part("folders: new link");
   if (links_.empty()) return 0;
   if (symlink((links_ + kNowhere).c_str(), LinkPath(next_).c_str()) != 0) {
     LogWarning("a worker keeps no compiled kernels: the link " + LinkPath(next_) +
@@ -207,6 +209,7 @@ bool WorkerFolders::Prepare(const std::string& outer, const std::string& scope, 
 }
 
 void WorkerFolders::Point(uint64_t link, const std::string& scope, uint32_t user) {
+  const LoopPart part("folders: point");
   if (link == 0) return;
   const std::string outer = cache_ + "/" + std::to_string(user), path = LinkPath(link);
   if (!Prepare(outer, scope, user)) return;
@@ -216,6 +219,7 @@ void WorkerFolders::Point(uint64_t link, const std::string& scope, uint32_t user
 }
 
 void WorkerFolders::Drop(uint64_t link) {
+  const LoopPart part("folders: drop link");
   if (link != 0) unlink(LinkPath(link).c_str());
 }
 

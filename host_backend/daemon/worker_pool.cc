@@ -154,6 +154,7 @@ void WorkerPool::Stop() {
 }
 
 bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
+  const LoopPart part("starting a worker");
   auto worker = WorkerProcess::Start(loop_, program_, wish, *this);
   if (!worker.ok()) {
     if (client != nullptr) {
@@ -220,11 +221,12 @@ void WorkerPool::HoldNextCache() {
     next->second = now;
     launcher().HoldCache(next->first, uint32_t(cache_bytes_ >> 20));
   }
-  hold_timer_ = loop_.After(kBetween, [this] { HoldNextCache(); });
+  hold_timer_ = loop_.After(kBetween, "the look at caches", [this] { HoldNextCache(); });
 }
 
 // A session that cannot be counted, or has no user of its own where others have one, is none.
 void WorkerPool::HandOver(Entry& entry) {
+  const LoopPart part("handing over a worker");
   const SessionPeer peer = entry.client->Peer();
   const std::string bound =
       peer.host != nullptr ? cgroups_.Assign(entry.process->pid(), peer.scope, *peer.host) : "";
@@ -278,7 +280,7 @@ void WorkerPool::StartOwn() {
 
 void WorkerPool::OwnFailed(const std::string& scope) {
   if (stopping_ || !own_failed_.insert(scope).second) return;
-  loop_.After(kOwnPause, [this, scope] {
+  loop_.After(kOwnPause, "a pause of starts", [this, scope] {
     own_failed_.erase(scope);
     Pump();
   });
@@ -316,7 +318,7 @@ void WorkerPool::SpareFailed(const std::string& sentence) {
   last_failure_ = Clock::now();
   back_off_ = std::clamp(back_off_ * 2, kFirstBackOff, kLongestBackOff);
   loop_.Cancel(retry_timer_);
-  retry_timer_ = loop_.After(back_off_, [this] {
+  retry_timer_ = loop_.After(back_off_, "a pause of starts", [this] {
     retry_timer_ = 0;
     Pump();
   });
@@ -503,7 +505,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   const bool was_assigned = client != nullptr && worker.assigned();
   const bool asked_to_end = worker.asked_to_end();
   // Destroyed once this worker's own handler has returned.
-  loop_.Later([this, &worker] {
+  loop_.Later("a worker's end", [this, &worker] {
     workers_.remove_if([&](const Entry& e) { return e.process.get() == &worker; });
     Pump();
   });

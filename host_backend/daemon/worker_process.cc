@@ -81,8 +81,9 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   self->output_ = std::move(own_output);
   self->WatchControl();
   self->WatchOutput();
-  self->pidfd_watch_ = loop.Watch(self->pidfd_.get(), EPOLLIN, [self](uint32_t) { self->OnPidfd(); });
-  self->timer_ = loop.After(program.ready_limit, [self] {
+  self->pidfd_watch_ =
+      loop.Watch(self->pidfd_.get(), EPOLLIN, "a worker's exit", [self](uint32_t) { self->OnPidfd(); });
+  self->timer_ = loop.After(program.ready_limit, "a worker's time limit", [self] {
     self->timer_ = 0;
     WorkerReady late{};
     late.failed = 1;
@@ -159,7 +160,7 @@ void WorkerProcess::Wind() {
   loop_.Cancel(control_pause_);
   CloseAside(std::move(control_));  // with whatever it has sent and nobody has read
   loop_.Cancel(timer_);
-  timer_ = loop_.After(program_.end_limit, [this] {
+  timer_ = loop_.After(program_.end_limit, "a worker's time limit", [this] {
     timer_ = 0;
     log_->Write(LogLevel::kWarning,
                 "worker " + std::to_string(pid_) + " did not end when asked; it is killed");

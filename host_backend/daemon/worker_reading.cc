@@ -43,11 +43,13 @@ std::string Printable(std::string_view text) {
 }  // namespace
 
 void WorkerProcess::WatchControl() {
-  control_watch_ = loop_.Watch(control_.get(), EPOLLIN, [this](uint32_t) { OnControl(true); });
+  control_watch_ =
+      loop_.Watch(control_.get(), EPOLLIN, "a worker's message", [this](uint32_t) { OnControl(true); });
 }
 
 void WorkerProcess::WatchOutput() {
-  output_watch_ = loop_.Watch(output_.get(), EPOLLIN, [this](uint32_t) { OnOutput(true); });
+  output_watch_ =
+      loop_.Watch(output_.get(), EPOLLIN, "a worker's output", [this](uint32_t) { OnOutput(true); });
 }
 
 void WorkerProcess::OnControl(bool at_its_pace) {
@@ -55,7 +57,7 @@ void WorkerProcess::OnControl(bool at_its_pace) {
   for (int packets = 0; control_ && packets < most; ++packets) {
     if (at_its_pace && !pace_->Take(Clock::now())) {
       loop_.Unwatch(control_watch_);
-      control_pause_ = loop_.After(kPause, [this] {
+      control_pause_ = loop_.After(kPause, "a pause of a worker's reading", [this] {
         control_pause_ = 0;
         if (control_) WatchControl();
       });
@@ -171,7 +173,7 @@ void WorkerProcess::OnOutput(bool at_its_pace) {
   }
   if (!pace_->Take(Clock::now())) {
     loop_.Unwatch(output_watch_);
-    output_pause_ = loop_.After(kPause, [this] {
+    output_pause_ = loop_.After(kPause, "a pause of a worker's reading", [this] {
       output_pause_ = 0;
       WatchOutput();
     });

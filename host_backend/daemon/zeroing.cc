@@ -27,7 +27,7 @@ void Zeroing::Cancel(JobId& job) {
 
 void Zeroing::Schedule() {
   if (timer_ != 0 || jobs_.empty()) return;
-  timer_ = loop_.After(std::chrono::nanoseconds(0), [this] {
+  timer_ = loop_.After(std::chrono::nanoseconds(0), "zeroing", [this] {
     timer_ = 0;
     Piece();
   });

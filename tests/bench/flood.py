@@ -197,6 +197,9 @@ def measure(build, driver, name, seconds):
         print(f"{name:12s} {len(starts):5d} {refused:8d} {percentile(starts, 0.5):9.1f} {percentile(starts, 0.99):9.1f} "
               f"{status['loop_late']['p99_ms']:9.2f} {status['loop_late']['max_ms']:9.2f} "
               f"{status['loop_busy']['p99_ms']:9.3f} {status['loop_busy']['max_ms']:9.2f} {lines / took_s:9.1f}", flush=True)
+        for work in status["loop_work"][:5]:
+            print(f"    {work['what']}: {work['times']} times, longest {work['max_ms']:.2f} ms, of which "
+                  f"{work['max_processor_ms']:.2f} ms on a processor", flush=True)
     finally:
         daemon.stop()
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest program with a result from a kernel, for tests/bench/startup.py. It prints the nanoseconds
-// from STARTUP_BEGIN (CLOCK_MONOTONIC, when it was spawned) to its main function and to the result, and how
-// many replies of the host its thread has waited for: Causeway's own figure, 0 with any other library.
+// from STARTUP_BEGIN (CLOCK_MONOTONIC, when it was spawned) to its main function and to the result, how many
+// replies of the host its thread has waited for (Causeway's own figure, 0 with any other library), and the
+// nanoseconds to the driver's first answer and to the first memory, which takes a context.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -37,8 +38,11 @@ int main() {
   const int64_t entered = Now();
   const char* begin = std::getenv("STARTUP_BEGIN");
   const int64_t spawned = begin != nullptr ? std::atoll(begin) : entered;
-  int *device = nullptr, value = 0;
-  cudaError_t error = cudaMalloc(&device, sizeof value);
+  int *device = nullptr, value = 0, count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  const int64_t answered = Now();
+  if (error == cudaSuccess) error = cudaMalloc(&device, sizeof value);
+  const int64_t allocated = Now();
   Answer<<<1, 1>>>(device);
   if (error == cudaSuccess) error = cudaGetLastError();
   if (error == cudaSuccess) error = cudaMemcpy(&value, device, sizeof value, cudaMemcpyDeviceToHost);
@@ -47,7 +51,8 @@ int main() {
     std::fprintf(stderr, "startup: %s, the result is %d\n", cudaGetErrorString(error), value);
     return 1;
   }
-  std::printf("%lld %lld %llu\n", static_cast<long long>(entered - spawned),
-              static_cast<long long>(finished - spawned), static_cast<unsigned long long>(RepliesAwaited()));
+  std::printf("%lld %lld %llu %lld %lld\n", static_cast<long long>(entered - spawned),
+              static_cast<long long>(finished - spawned), static_cast<unsigned long long>(RepliesAwaited()),
+              static_cast<long long>(answered - spawned), static_cast<long long>(allocated - spawned));
   return 0;
 }

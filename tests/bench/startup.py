@@ -27,7 +27,7 @@ def run(program, environment):
     done = subprocess.run([program], env=own, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode != 0:
         sys.exit(f"startup.py: {program} failed with {environment}: {done.stderr.strip()}")
-    entered, finished, replies = (int(word) for word in done.stdout.split())
+    entered, finished, replies = (int(word) for word in done.stdout.split()[:3])
     return entered / 1e6, (finished - entered) / 1e6, replies
 
 

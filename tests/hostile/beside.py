@@ -7,8 +7,11 @@ usage: beside.py BUILD OUT [--seconds S] [--native-seconds S] [--seed N] [--driv
 A victim (victim.cu) checks every byte that it gets back and times launches; a second program of the same user starts
 a session a second. Beside them, as other users: floods of launches, memory, compilations, copies, objects, images and
 sessions (flood.cc), and with Causeway the hostile programs of this folder as well, over and over, each with another
-seed. Runs as root on any host with an NVIDIA GPU, or with `--driver` on the software GPU, whose times say nothing.
-Writes OUT/beside.md and OUT/beside.json; exits 1 if the victim was harmed, something is left over, or a goal is missed.
+seed. Those speak to the daemon, which is not there natively: there an ordinary program takes each one's place, which
+starts sessions over and over as they do. Runs as root on any host with an NVIDIA GPU, or with `--driver` on the software
+GPU, whose times say nothing. A session's start is the time from its main function to its first kernel's result; what
+it took to start the process is told beside it. Writes OUT/beside.md and OUT/beside.json; exits 1 if the victim was
+harmed, something is left over, or a goal is missed.
 """
 
 import argparse
@@ -29,7 +32,9 @@ from tenants import FIRST_STRANGER, VICTIM, Trouble, wait_for
 FLOODS = [(0, "launches"), (0, "launches"), (0, "memory"), (1, "compile"), (1, "copies"), (1, "images"), (2, "objects"),
           (2, "sessions")]
 HOSTILE_USER = FIRST_STRANGER + 3
+STAND_IN = "once"  # natively in the place of a hostile program
 START_EVERY_S = 1.0
+CLEAR_UP_S = 30  # until all is gone when the attackers are
 TELL_EVERY_S = 60
 ROUND_S = 10  # how long an attacker goes on before it is started again with another seed
 SETTINGS = ("spare_workers = 2\nguaranteed_spares = 2\nmax_sessions = 128\nlocal_region_mib = 1024\nlog_level = \"info\"\n"
@@ -74,15 +79,19 @@ class Repeater(threading.Thread):
 
 
 class Starts(threading.Thread):
-    """Starts a session a second and keeps the milliseconds to its first kernel's result.
+    """Starts a session a second and keeps the milliseconds of its stages, from the spawning of its process on.
 
     With Causeway each start is from a spare worker: it begins when one is ready, and how long that took is kept as well.
-    A spare takes as long as the driver's own start, which beside this load is seconds.
+    A spare takes as long as the driver's own start, which beside this load is seconds. A start that is under way when the
+    run ends is ended and does not count.
     """
+
+    STAGES = ("process", "session", "context", "result")  # each of them up to: main, first answer, first memory, the end
 
     def __init__(self, run):
         super().__init__(daemon=True)
         self.run_ = run
+        self.stages_ms = {stage: [] for stage in self.STAGES}
         self.ms, self.failures, self.waited_ms = [], [], []
         self.trouble = None
 
@@ -95,30 +104,45 @@ class Starts(threading.Thread):
         self.waited_ms.append((time.monotonic() - begin) * 1e3)
         return True
 
+    def one(self):
+        begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        process = self.run_.tenants.spawn(VICTIM, ["startup"], self.run_.native, STARTUP_BEGIN=str(begin))
+        end = time.monotonic() + tenants.PATIENCE_S
+        while process.poll() is None and not self.run_.over.is_set():
+            if time.monotonic() > end:
+                raise Trouble(f"a session of the victim's user does not start within {tenants.PATIENCE_S} s")
+            time.sleep(0.02)
+        if process.poll() is None:
+            return self.run_.tenants.kill(process)
+        text = self.run_.tenants.result(process)
+        if process.returncode != 0 or len(text.split()) != 5:
+            return self.failures.append(text.strip()[-300:])
+        entered, finished, _, answered, allocated = (int(word) / 1e6 for word in text.split())
+        for stage, ms in zip(self.STAGES, (entered, answered - entered, allocated - answered, finished - allocated)):
+            self.stages_ms[stage].append(ms)
+        self.ms.append(finished - entered)
+
     def run(self):
         try:
             while not self.run_.over.wait(START_EVERY_S):
                 if not self.run_.native and not self.await_spare():
                     break
-                begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-                process = self.run_.tenants.spawn(VICTIM, ["startup"], self.run_.native, STARTUP_BEGIN=str(begin))
-                text = self.run_.tenants.result(process)
-                words = text.split()
-                if process.returncode == 0 and len(words) == 3:
-                    self.ms.append(int(words[1]) / 1e6)
-                else:
-                    self.failures.append(text.strip()[-300:])
+                self.one()
         except Trouble as trouble:
             self.trouble = trouble
 
 
 class Watch(threading.Thread):
-    """Asks the daemon for its status twice a second: how long that takes, and how late its loop says that it was."""
+    """Asks the daemon for its status twice a second: how long that takes, and what it says of its event loop."""
+
+    LOOP = ("loop_late", "loop_busy", "loop_unscheduled")
 
     def __init__(self, run):
         super().__init__(daemon=True)
         self.run_ = run
-        self.answer_ms, self.lateness_ms, self.most_sessions = [], None, 0
+        self.answer_ms, self.most_sessions = [], 0
+        self.loop_ms = {}  # {figure: (largest, largest 99th percentile of a minute or two)}
+        self.work = {}     # {kind of work: its longest piece}
         self.trouble = None
 
     def run(self):
@@ -128,15 +152,21 @@ class Watch(threading.Thread):
                 status = self.run_.tenants.status()
                 self.answer_ms.append((time.monotonic() - begin) * 1e3)
                 self.most_sessions = max(self.most_sessions, len(status["sessions"]))
-                self.lateness_ms = find_lateness(status, self.lateness_ms)
+                self.note(status)
         except Trouble as trouble:
             self.trouble = trouble
 
+    def note(self, status):
+        for figure in self.LOOP:
+            if figure in status:
+                most, p99 = self.loop_ms.get(figure, (0, 0))
+                self.loop_ms[figure] = max(most, status[figure]["max_ms"]), max(p99, status[figure]["p99_ms"])
+        for work in status.get("loop_work", []):
+            if work["max_ms"] >= self.work.get(work["what"], work)["max_ms"]:
+                self.work[work["what"]] = work
 
-def find_lateness(status, before):
-    """The largest lateness of the event loop that the status tells, in milliseconds; None where it tells none."""
-    late = status.get("loop_late", {}).get("max_ms")
-    return before if late is None else max(late, before or 0)
+    def longest_work(self):
+        return sorted(self.work.values(), key=lambda work: -work["max_ms"])
 
 
 class Run:
@@ -155,16 +185,18 @@ class Run:
             mib = [self.memory_mib // 2] if self.native and kind == "memory" else []
             found.append(Repeater(self, FIRST_STRANGER + user, lambda seed, kind=kind, mib=mib:
                                   ["flood", kind, ROUND_S, seed, *mib]))
-        if not self.native:
-            for uid, program, variables, words in hostile_programs(self.tenants):
-                found.append(Repeater(self, uid, words, program, variables))
+        for uid, program, variables, words in hostile_programs(self.tenants):
+            found.append(Repeater(self, uid, lambda seed: ["flood", STAND_IN, ROUND_S, seed]) if self.native
+                         else Repeater(self, uid, words, program, variables))
         return found
 
     def tell(self, seconds, helpers):
         """What is known so far, for a reader of a run that does not come to its end."""
         print(f"{'native' if self.native else 'Causeway'} after {seconds} s: {len(helpers[0].ms)} starts, p99 "
               f"{percentile(helpers[0].ms, 0.99):.1f} ms, {len(helpers[0].failures)} failed" +
-              ("" if self.native else f"; loop at most {helpers[1].lateness_ms} ms late"), flush=True)
+              ("" if self.native else f"; loop (most, p99) {helpers[1].loop_ms}"), flush=True)
+        for work in [] if self.native else helpers[1].longest_work()[:3]:
+            print(f"  {work['what']}: {work['max_ms']:.2f} ms, of which {work['max_processor_ms']:.2f} on a processor", flush=True)
 
     def go(self, seconds):
         """The victim's report, with what the others saw."""
@@ -188,12 +220,13 @@ class Run:
             if each.trouble:
                 raise each.trouble
         report["starts_ms"], report["start_failures"] = helpers[0].ms, helpers[0].failures
-        report["spare_waits_ms"] = helpers[0].waited_ms
+        report["spare_waits_ms"], report["stages_ms"] = helpers[0].waited_ms, helpers[0].stages_ms
         report["attackers"] = [{"words": each.words_of(0)[:2], "program": str(each.program or ""), "rounds": each.rounds,
                                 "ends": dict(each.ends)} for each in attackers]
         if not self.native:
             watch = helpers[1]
-            report.update(answer_ms=watch.answer_ms, lateness_ms=watch.lateness_ms, most_sessions=watch.most_sessions)
+            report.update(answer_ms=watch.answer_ms, loop_ms=watch.loop_ms, most_sessions=watch.most_sessions,
+                          work=watch.longest_work())
         return report
 
 
@@ -234,6 +267,11 @@ def log_rates(text):
     return {scope: (sum(counts.values()), max(counts.values())) for scope, counts in seconds.items()}
 
 
+def worker_waits(text, begin):
+    """Milliseconds until each of the victim's sessions had its worker, as the daemon's log says from that character on."""
+    return [float(ms) for ms in re.findall(rf"uid {VICTIM}\) is served by worker \d+ after ([\d.]+) ms", text[begin:])]
+
+
 def await_idle(all_tenants):
     """Until the daemon has nothing but its spare workers."""
     def idle():
@@ -241,7 +279,7 @@ def await_idle(all_tenants):
         workers = status["workers"]
         return (not status["sessions"] and not status["accounts"] and workers["starting"] == 0
                 and workers["all"] == workers["spare_ready"] == workers["spare_wanted"])
-    wait_for("sessions, workers and accounts to be gone", idle)
+    wait_for("sessions, workers and accounts to be gone", idle, CLEAR_UP_S)
 
 
 def left_over(all_tenants, before):
@@ -249,7 +287,7 @@ def left_over(all_tenants, before):
     try:
         await_idle(all_tenants)
         wait_for("the daemon's descriptors", lambda: all(
-            count <= before.get(what, 0) for what, count in all_tenants.descriptors().items()))
+            count <= before.get(what, 0) for what, count in all_tenants.descriptors().items()), CLEAR_UP_S / 3)
     except Trouble as trouble:
         now, status = all_tenants.descriptors(), all_tenants.status()
         more = {what: (before.get(what, 0), count) for what, count in now.items() if count > before.get(what, 0)}
@@ -258,42 +296,68 @@ def left_over(all_tenants, before):
     return []
 
 
+def both(values):
+    return f"{percentile(values, 0.5):.1f} / {percentile(values, 0.99):.1f}"
+
+
+def start_rows(native, guest):
+    p99 = percentile(guest["starts_ms"], 0.99)
+    table = [[f"session start, p50, ms (native: of {len(native['starts_ms'])})", round(percentile(native["starts_ms"], 0.5), 1),
+              round(percentile(guest["starts_ms"], 0.5), 1), "", True],
+             [f"session start, p99 of {len(guest['starts_ms'])}, ms", round(percentile(native["starts_ms"], 0.99), 1),
+              round(p99, 1), "<= 100", p99 <= 100]]
+    for stage, name in zip(Starts.STAGES, ("process, before the session begins", "until the driver's first answer",
+                                           "then until the first memory", "then until a kernel's result")):
+        table.append([f"{name}, p50 / p99, ms", both(native["stages_ms"][stage]), both(guest["stages_ms"][stage]), "", True])
+    table.append(["in the daemon until it has its worker, p50 / p99, ms", "", both(guest["worker_waits_ms"]), "", True])
+    table.append(["a spare is ready after, p50 / p99, ms", "", both(guest["spare_waits_ms"]), "", True])
+    return table
+
+
+def loop_rows(guest):
+    """How late the daemon's loop was; of that what it did itself, waits included, and what the kernel ran in its place."""
+    table = []
+    for figure, name, goal in (("loop_late", "most late", 10), ("loop_busy", "longest busy itself", 10),
+                               ("loop_unscheduled", "longest not scheduled", None)):
+        most, p99 = guest["loop_ms"].get(figure, (None, None))
+        said = "not told" if most is None else f"{most:.2f} (p99 {p99:.2f})"
+        table.append([f"daemon's loop: {name}, ms", "", said, f"<= {goal}" if goal else "",
+                      goal is None or (most is not None and most <= goal)])
+    return table
+
+
 def rows(native, guest, log, seconds):
     """[figure, native, Causeway, goal, kept]"""
     ratio = {key: guest["launch_us"][key] / max(native["launch_us"][key], 1e-9) for key in ("p50", "p99")}
-    start_p99 = percentile(guest["starts_ms"], 0.99)
     table = [["victim: rounds", native["rounds"], guest["rounds"], "", True],
              ["victim: errors", native["errors"], guest["errors"], "0", guest["errors"] == 0],
              ["victim: wrong bytes", native["wrong_bytes"], guest["wrong_bytes"], "0", guest["wrong_bytes"] == 0]]
     for key in ("p50", "p99"):
         table.append([f"launch and wait, {key}, µs", round(native["launch_us"][key], 1),
                       f"{guest['launch_us'][key]:.1f} ({ratio[key]:.2f} x)", "<= 2 x native", ratio[key] <= 2])
-    table.append(["session start, p50, ms", round(percentile(native["starts_ms"], 0.5), 1),
-                  round(percentile(guest["starts_ms"], 0.5), 1), "", True])
-    table.append([f"session start, p99 of {len(guest['starts_ms'])}, ms", round(percentile(native["starts_ms"], 0.99), 1),
-                  round(start_p99, 1), "<= 100", start_p99 <= 100])
-    table.append(["a spare is ready after, p50 / p99, ms", "", f"{percentile(guest['spare_waits_ms'], 0.5):.0f} / "
-                  f"{percentile(guest['spare_waits_ms'], 0.99):.0f}", "", True])
+    table += start_rows(native, guest)
     table.append(["sessions that did not start", len(native["start_failures"]), len(guest["start_failures"]), "0",
                   not guest["start_failures"]])
     for scope, (lines, most) in sorted(log.items()):
+        # What is nobody's has no limit of its own, and a second of ours may hold parts of two of the daemon's.
         table.append([f"log lines a second, {scope}", "", f"{lines / seconds:.1f} (busiest second {most})", "<= 20",
-                      lines / seconds <= 20])
-    late = guest["lateness_ms"]
-    table.append(["daemon's loop, most late, ms", "", "not told" if late is None else round(late, 2), "<= 10",
-                  late is None or late <= 10])
+                      (lines / seconds if scope == "nobody's" else most) <= 20])
+    table += loop_rows(guest)
     table.append(["`causeway status` answers, p50 / p99, ms", "",
                   f"{percentile(guest['answer_ms'], 0.5):.1f} / {percentile(guest['answer_ms'], 0.99):.1f}", "", True])
     table.append(["sessions at once, most", "", guest["most_sessions"], "", True])
     return table
 
 
-def markdown(table, title, attackers):
+def markdown(table, title, guest):
     lines = [title, "", "| figure | native | Causeway | goal | |", "|---|---:|---:|---|---|"]
-    for name, native, guest, goal, kept in table:
-        lines.append(f"| {name} | {native} | {guest} | {goal} | {'' if not goal else 'ok' if kept else 'MISSED'} |")
+    for name, native, causeway, goal, kept in table:
+        lines.append(f"| {name} | {native} | {causeway} | {goal} | {'' if not goal else 'ok' if kept else 'MISSED'} |")
+    lines += ["", "| longest work of the daemon's loop | times | ms | of which on a processor |", "|---|---:|---:|---:|"]
+    for work in guest["work"][:12]:
+        lines.append(f"| {work['what']} | {work['times']} | {work['max_ms']:.2f} | {work['max_processor_ms']:.2f} |")
     lines += ["", "| attacker | rounds | ends |", "|---|---:|---|"]
-    for each in attackers:
+    for each in guest["attackers"]:
         ends = ", ".join(f"{count} {how}" for how, count in sorted(each["ends"].items()))
         lines.append(f"| {' '.join(str(word) for word in each['words'])} | {each['rounds']} | {ends} |")
     return "\n".join(lines) + "\n"
@@ -304,7 +368,7 @@ def arguments():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=480)
-    parser.add_argument("--native-seconds", type=float, default=45)
+    parser.add_argument("--native-seconds", type=float, default=40)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--driver")
     parser.add_argument("--memory-mib", type=int, default=0, help="of the device for each user; default 8192, or 512")
@@ -324,10 +388,11 @@ def main():
         everyone.await_spares()
         everyone.result(everyone.spawn(VICTIM, ["startup"]))  # what the daemon opens once
         await_idle(everyone)
-        before = everyone.descriptors()
+        before, logged = everyone.descriptors(), len(everyone.log_text())
         guest = Run(everyone, seed, False, memory_mib).go(given.seconds)
         left = left_over(everyone, before)
         everyone.stop_daemon()
+        guest["worker_waits_ms"] = worker_waits(everyone.log_text(), logged)
         table = rows(native, guest, log_rates(everyone.log_text()), given.seconds)
         table.append(["left when all are gone", "", "; ".join(left) or "nothing", "nothing", not left])
     except Trouble as trouble:
@@ -336,7 +401,7 @@ def main():
     finally:
         (given.out / "causewayd.log").write_text(everyone.log_text(), encoding="utf-8")
         everyone.end()
-    text = markdown(table, f"Seed {seed}, {given.seconds:.0f} s, natively {given.native_seconds:.0f} s.", guest["attackers"])
+    text = markdown(table, f"Seed {seed}, {given.seconds:.0f} s, natively {given.native_seconds:.0f} s.", guest)
     (given.out / "beside.md").write_text(text, encoding="utf-8")
     (given.out / "beside.json").write_text(json.dumps({"seed": seed, "native": native, "causeway": guest}), encoding="utf-8")
     print(text)

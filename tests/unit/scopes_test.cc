@@ -3,8 +3,10 @@
 // lateness.
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
+#include "host_backend/daemon/event_loop.h"
 #include "host_backend/daemon/flight_store.h"
 #include "host_backend/daemon/lateness.h"
 #include "host_backend/daemon/scopes.h"
@@ -175,6 +177,57 @@ TEST(LatenessTest, LargestAndPercentileOfTheLastMinutes) {
   EXPECT_EQ(late.Of(begin + seconds(3)).p99, milliseconds(50));
   late.Note(milliseconds(1), begin + std::chrono::minutes(5));
   EXPECT_EQ(late.Of(begin + std::chrono::minutes(5)).max, milliseconds(1)) << "what is long ago is forgotten";
+}
+
+TEST(LoopWorkTest, TimeThatTheThreadWasNotScheduledIsNotItsOwn) {
+  using Reading = LoopWork::Reading;
+  const Reading begin{LoopWork::Reading{}.now + seconds(1), milliseconds(5), milliseconds(100)};
+  const Reading end{begin.now + milliseconds(30), milliseconds(8), milliseconds(120)};
+  const auto told = LoopWork::Between(begin, end, true);
+  EXPECT_EQ(told.busy, milliseconds(10)) << "3 ms on a processor and 7 ms of waiting for something";
+  EXPECT_EQ(told.processor, milliseconds(3));
+  EXPECT_EQ(LoopWork::Between(begin, end, false).busy, milliseconds(3));
+}
+
+TEST(LoopWorkTest, TheLongestOfEachKindInTheLastMinutes) {
+  LoopWork work;
+  const Lateness::Time begin{std::chrono::hours(1)};
+  work.Note("short", {milliseconds(1), milliseconds(1)}, begin);
+  work.Note("long", {milliseconds(9), milliseconds(2)}, begin);
+  work.Note("long", {milliseconds(4), milliseconds(4)}, begin + seconds(61));
+  const auto longest = work.Longest(10, begin + seconds(62));
+  ASSERT_EQ(longest.size(), 2u);
+  EXPECT_EQ(longest[0].what, "long");
+  EXPECT_EQ(longest[0].times, 2u);
+  EXPECT_EQ(longest[0].longest.busy, milliseconds(9));
+  EXPECT_EQ(longest[0].longest.processor, milliseconds(2));
+  EXPECT_EQ(longest[0].sum, milliseconds(13));
+  EXPECT_EQ(longest[1].what, "short");
+  EXPECT_EQ(work.Longest(1, begin + seconds(62)).size(), 1u);
+  EXPECT_TRUE(work.Longest(10, begin + std::chrono::minutes(9)).empty()) << "what is long ago is forgotten";
+}
+
+// What a handler waits for keeps all others waiting, whether or not it takes a processor.
+TEST(LoopWorkTest, AHandlerThatWaitsKeepsTheLoopBusy) {
+  EventLoop loop;
+  if (!loop.tells_unscheduled()) GTEST_SKIP() << "this kernel has no schedstat";
+  bool over = false;
+  loop.After(milliseconds(1), "a pause", [&] {
+    const LoopPart part("its part");
+    std::this_thread::sleep_for(milliseconds(30));
+    over = true;
+  });
+  loop.Run([&] { return over; });
+  // Up to a millisecond of the pause may be told as waiting for a processor.
+  const auto least = milliseconds(20);
+  EXPECT_GE(loop.busy().Of(Clock::now()).max, least);
+  EXPECT_GE(loop.late().Of(Clock::now()).max, least);
+  const auto longest = loop.work().Longest(2, Clock::now());
+  ASSERT_EQ(longest.size(), 2u);
+  EXPECT_EQ(longest[0].what, "a pause");
+  EXPECT_EQ(longest[1].what, "its part");
+  EXPECT_GE(longest[1].longest.busy, least);
+  EXPECT_LT(longest[1].longest.processor, longest[1].longest.busy);
 }
 
 TEST(FlightStoreTest, AScopeForgetsItsOwnEndedSessions) {
