@@ -108,6 +108,8 @@ std::string Daemon::StartLauncher() {
   pool_.Use(launcher_.get(), folders_.get());
   // The root of the hierarchy is closed to root itself without its rights.
   if (const std::string why = pool_.UseCgroups(); !why.empty()) LogWarning(why);
+  // The launcher and its workers are processes by now, and stay what they are.
+  EventLoop::Prefer();
   return DropCapabilities();
 }
 

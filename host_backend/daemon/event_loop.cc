@@ -3,6 +3,9 @@
 #include "host_backend/daemon/event_loop.h"
 
 #include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -105,9 +108,15 @@ void EventLoop::RunLater() {
   }
 }
 
+void EventLoop::Prefer() {
+  constexpr int kNice = -10;
+  const auto self = id_t(syscall(SYS_gettid));
+  if (getpriority(PRIO_PROCESS, self) > kNice) setpriority(PRIO_PROCESS, self, kNice);
+}
+
 void EventLoop::Done(std::string_view what) {
   const auto now = work_.clock().Read();
-  const auto piece = LoopWork::Between(last_, now, tells_unscheduled());
+  const auto piece = LoopWork::Between(last_, now);
   work_.Note(what, piece, now.now);
   round_busy_ += piece.busy;
   last_ = now;
@@ -136,9 +145,10 @@ void EventLoop::Run(const std::function<bool()>& done) {
     RunTimers();
     RunLater();
     const auto woken_late = begin.unscheduled - before.unscheduled;
-    late_.Note(std::max(woken_late + (last_.now - begin.now), timer_late_), last_.now);
+    const auto round = last_.now - begin.now;
+    late_.Note(std::max(woken_late + round, timer_late_), last_.now);
     busy_.Note(round_busy_, last_.now);
-    unscheduled_.Note(last_.unscheduled - before.unscheduled, last_.now);
+    unscheduled_.Note(woken_late + round - round_busy_, last_.now);
   }
   LoopPart::SetWork(nullptr);
 }

@@ -40,6 +40,12 @@ class EventLoop {
   // Runs `work` after the handlers of the current round: the place to destroy what is still on the stack.
   void Later(std::string_view what, std::function<void()> work);
 
+  // Has the kernel prefer the calling thread, which is to Run, to others of its cgroup where it may: as root,
+  // or by RLIMIT_NICE. Threads that it starts later begin with the same nice value, processes that were
+  // started before keep theirs. No real-time class: strangers decide how much the loop has to do, and the
+  // nice value still leaves the others their share.
+  static void Prefer();
+
   // Runs until `done()`, which is asked after every round.
   void Run(const std::function<bool()>& done);
 

@@ -25,7 +25,10 @@ using launcher::Answer;
 using launcher::Request;
 
 // An answer takes some hundred microseconds. One that hangs this long is as good as dead.
-constexpr timeval kPatience{10, 0};
+constexpr std::chrono::seconds kPatience{10};
+constexpr timeval kCallPatience{kPatience.count(), 0};
+// On their way at once: these fit into the socket, so that sending never waits.
+constexpr size_t kMostAsked = 4;
 
 Request Of(Action action) {
   Request request{};
@@ -62,6 +65,12 @@ std::string_view NameOf(Action action) {
       return "launcher: clear cache";
   }
   return "launcher";
+}
+
+std::vector<UniqueFd> CopyOf(int file) {
+  std::vector<UniqueFd> copies;
+  copies.emplace_back(fcntl(file, F_DUPFD_CLOEXEC, 0));
+  return copies;
 }
 
 std::vector<std::string> Arguments(const std::string& program, const LauncherPlan& plan) {
@@ -122,8 +131,8 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const
   if (!null || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return Error{"No socket for the launcher: " + ErrnoText() + "."};
   UniqueFd own(ends[0]), other(ends[1]);
-  setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
-  setsockopt(own.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
+  setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &kCallPatience, sizeof kCallPatience);
+  setsockopt(own.get(), SOL_SOCKET, SO_SNDTIMEO, &kCallPatience, sizeof kCallPatience);
   std::vector<std::string> arguments = Arguments(program, plan);
   std::vector<char*> pointers;
   for (auto& argument : arguments) pointers.push_back(argument.data());
@@ -141,11 +150,12 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const
   if (!self->Receive(&ready, &none))
     return Error{"The launcher " + program + " does not start; its output is the daemon's."};
   self->watch_ =
-      loop.Watch(self->socket_.get(), EPOLLIN, "the launcher", [self](uint32_t) { self->Lost(false); });
+      loop.Watch(self->socket_.get(), EPOLLIN, "the launcher", [self](uint32_t) { self->OnAnswer(); });
   return link;
 }
 
 LauncherLink::~LauncherLink() {
+  loop_.Cancel(patience_);
   loop_.Unwatch(watch_);
   socket_.reset();
   AwaitEnd();
@@ -166,51 +176,133 @@ int LauncherLink::AwaitEnd() {
   return status;
 }
 
-bool LauncherLink::Receive(Answer* answer, UniqueFd* descriptor) {
+bool LauncherLink::Receive(Answer* answer, UniqueFd* descriptor, int flags) {
   int received = -1;
   ssize_t bytes = 0;
   do {
-    bytes = ReceivePacket(socket_.get(), answer, sizeof *answer, std::span(&received, 1));
+    bytes = ReceivePacket(socket_.get(), answer, sizeof *answer, std::span(&received, 1), flags);
   } while (bytes < 0 && errno == EINTR);
   descriptor->reset(received);
+  if (bytes >= 0) errno = 0;
   return bytes == ssize_t(sizeof *answer);
 }
 
 void LauncherLink::Lost(bool hangs) {
   if (!socket_) return;
   loop_.Unwatch(watch_);
+  loop_.Cancel(patience_);
   socket_.reset();
   const int status = AwaitEnd();
   std::string text = "the launcher ended with exit status " + std::to_string(WEXITSTATUS(status));
   if (WIFSIGNALED(status)) text = "the launcher was killed by signal " + std::to_string(WTERMSIG(status));
   if (hangs) text = "the launcher did not answer";
+  Answer none{};
+  none.error = EPIPE;
+  while (!asked_.empty()) Take(none, {}, false);
+  for (Unsent& unsent : std::exchange(unsent_, {})) {
+    asked_.push_back(std::move(unsent.asked));
+    Take(none, {}, false);
+  }
   loop_.Later("the launcher's end", [this, text] { on_end_(text); });
 }
 
-Answer LauncherLink::Call(const Request& request, const std::vector<int>& descriptors, UniqueFd* descriptor) {
-  const LoopPart part(NameOf(request.action));
-  Answer answer{};
-  answer.error = EPIPE;
-  if (!socket_) return answer;
-  UniqueFd received;
-  errno = 0;
-  if (!SendPacket(socket_.get(), &request, sizeof request, descriptors) || !Receive(&answer, &received)) {
-    Lost(errno == EAGAIN);
-    answer = {};
-    answer.error = EPIPE;
-    return answer;
-  }
-  if (descriptor != nullptr) *descriptor = std::move(received);
-  return answer;
+// The oldest answer that is to come.
+void LauncherLink::LimitWait() {
+  loop_.Cancel(patience_);
+  if (asked_.empty() || !socket_) return;
+  patience_ = loop_.After(kPatience, "the launcher's silence", [this] {
+    patience_ = 0;
+    Lost(true);
+  });
 }
 
-Result<LauncherLink::Started> LauncherLink::StartWorker(const Wish& wish, int output, int control) {
+void LauncherLink::Send(const Request& request, const std::vector<UniqueFd>& descriptors, Asked asked) {
+  std::vector<int> numbers;
+  for (const UniqueFd& each : descriptors) numbers.push_back(each.get());
+  asked_.push_back(std::move(asked));
+  if (!SendPacket(socket_.get(), &request, sizeof request, numbers)) return Lost(errno == EAGAIN);
+  if (asked_.size() == 1) LimitWait();
+}
+
+void LauncherLink::Ask(const Request& request, std::vector<UniqueFd> descriptors, Asked asked) {
+  const LoopPart part(NameOf(request.action));
+  if (!socket_) {
+    asked_.push_back(std::move(asked));
+    Answer none{};
+    none.error = EPIPE;
+    return Take(none, {}, false);
+  }
+  if (unsent_.empty() && asked_.size() < kMostAsked) return Send(request, descriptors, std::move(asked));
+  unsent_.push_back({std::make_unique<Request>(request), std::move(descriptors), std::move(asked)});
+}
+
+void LauncherLink::SendUnsent() {
+  while (socket_ && !unsent_.empty() && asked_.size() < kMostAsked) {
+    Unsent next = std::move(unsent_.front());
+    unsent_.pop_front();
+    Send(*next.request, next.descriptors, std::move(next.asked));
+  }
+}
+
+// `waiting`: a caller waits for its own answer, and nobody else is to be called meanwhile.
+void LauncherLink::Take(const Answer& answer, UniqueFd descriptor, bool waiting) {
+  const Asked asked = std::move(asked_.front());
+  asked_.pop_front();
+  if (!asked.done) return;
+  if (asked.at_once) return asked.done(answer, std::move(descriptor));
+  if (!waiting && socket_) return asked.done(answer, std::move(descriptor));
+  const auto kept = std::make_shared<UniqueFd>(std::move(descriptor));
+  loop_.Later("an answer of the launcher",
+              [done = asked.done, answer, kept] { done(answer, std::move(*kept)); });
+}
+
+void LauncherLink::OnAnswer() {
+  while (socket_) {
+    Answer answer{};
+    UniqueFd descriptor;
+    if (!Receive(&answer, &descriptor, MSG_DONTWAIT)) {
+      if (errno != EAGAIN) Lost(false);
+      return;
+    }
+    if (asked_.empty()) return Lost(false);  // an answer that nobody has asked for
+    Take(answer, std::move(descriptor), false);
+    LimitWait();
+    SendUnsent();
+  }
+}
+
+Answer LauncherLink::Call(const Request& request, std::vector<UniqueFd> descriptors) {
+  const LoopPart part("the launcher's answer");
+  Answer result{};
+  bool answered = false;
+  Ask(request, std::move(descriptors),
+      {[&](const Answer& answer, UniqueFd) {
+         result = answer;
+         answered = true;
+       },
+       true});
+  while (!answered) {  // Lost answers for the launcher
+    Answer answer{};
+    UniqueFd descriptor;
+    if (!Receive(&answer, &descriptor)) {
+      Lost(errno == EAGAIN);
+      continue;
+    }
+    Take(answer, std::move(descriptor), true);
+    LimitWait();
+    SendUnsent();
+  }
+  return result;
+}
+
+std::string LauncherLink::StartWorker(const Wish& wish, UniqueFd output, UniqueFd control,
+                                      std::function<void(Result<Started>)> done) {
   Request request = Of(Action::kStart);
   request.worker = wish.kind;
   request.link = wish.link;
   std::string gpus;
   for (const std::string& gpu : wish.gpus) gpus += (gpus.empty() ? "" : ",") + gpu;
-  if (gpus.size() >= sizeof request.gpus) return Error{"`gpus` is too long a list."};
+  if (gpus.size() >= sizeof request.gpus) return "`gpus` is too long a list.";
   gpus.copy(request.gpus, sizeof request.gpus - 1);
   std::vector<std::string> names;
   for (const std::string& entry : wish.environment) {
@@ -219,45 +311,50 @@ Result<LauncherLink::Started> LauncherLink::StartWorker(const Wish& wish, int ou
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     names.push_back(name);
     if (entry.size() + 1 > sizeof request.environment - request.environment_bytes)
-      return Error{"The CUDA_ variables of this process are longer than the " +
-                   std::to_string(sizeof request.environment) +
-                   " bytes that a worker can have; shorten them."};
+      return "The CUDA_ variables of this process are longer than the " +
+             std::to_string(sizeof request.environment) + " bytes that a worker can have; shorten them.";
     entry.copy(request.environment + request.environment_bytes, entry.size());
     request.environment_bytes += uint32_t(entry.size()) + 1;
   }
-  Started started;
-  const Answer answer = Call(request, {output, control}, &started.pidfd);
-  if (answer.error != 0) return Error{"A worker process cannot be started: " + ErrnoText(answer.error) + "."};
-  started.pid = answer.pid;
-  return started;
+  std::vector<UniqueFd> descriptors;
+  descriptors.push_back(std::move(output));
+  descriptors.push_back(std::move(control));
+  Ask(request, std::move(descriptors), {[done = std::move(done)](const Answer& answer, UniqueFd pidfd) {
+        if (answer.error != 0)
+          return done(Error{"A worker process cannot be started: " + ErrnoText(answer.error) + "."});
+        done(Started{answer.pid, std::move(pidfd)});
+      }});
+  return {};
 }
 
 void LauncherLink::Kill(pid_t worker) {
-  Call(Of(Action::kKill, worker), {});
+  Ask(Of(Action::kKill, worker), {}, {});
 }
 
-bool LauncherLink::Reap(pid_t worker, int* status) {
-  const Answer answer = Call(Of(Action::kReap, worker), {});
-  *status = answer.status;
-  return answer.error == 0;
+void LauncherLink::Reap(pid_t worker, std::function<void(int error, int status)> done) {
+  Ask(Of(Action::kReap, worker), {},
+      {[done = std::move(done)](const Answer& answer, UniqueFd) { done(answer.error, answer.status); }});
 }
 
 void LauncherLink::Abandon(pid_t worker) {
-  Call(Of(Action::kAbandon, worker), {});
+  Ask(Of(Action::kAbandon, worker), {}, {});
 }
 
 int LauncherLink::GiveToGroup(int file, gid_t group) {
   Request request = Of(Action::kGiveToGroup);
   request.group = group;
-  return Call(request, {file}).error;
+  return Call(request, CopyOf(file)).error;
 }
 
 UniqueFd LauncherLink::FindVm(int region) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
   UniqueFd own(ends[0]);
-  const UniqueFd other(ends[1]);
-  return Call(Of(Action::kFindVm), {region, other.get()}).error == 0 ? std::move(own) : UniqueFd();
+  std::vector<UniqueFd> descriptors = CopyOf(region);
+  descriptors.emplace_back(ends[1]);
+  // Where it is refused the other end is closed without a word.
+  Ask(Of(Action::kFindVm), std::move(descriptors), {});
+  return own;
 }
 
 int LauncherLink::MakeCache(uint32_t user) {
@@ -266,18 +363,18 @@ int LauncherLink::MakeCache(uint32_t user) {
   return Call(request, {}).error;
 }
 
-int LauncherLink::HoldCache(uint32_t user, uint32_t mib) {
+void LauncherLink::HoldCache(uint32_t user, uint32_t mib) {
   Request request = Of(Action::kHoldCache);
   request.user = user;
   request.number = mib;
-  return Call(request, {}).error;
+  Ask(request, {}, {});
 }
 
-int LauncherLink::ClearCache(uint32_t user, uint32_t number) {
+void LauncherLink::ClearCache(uint32_t user, uint32_t number) {
   Request request = Of(Action::kClearCache);
   request.user = user;
   request.number = number;
-  return Call(request, {}).error;
+  Ask(request, {}, {});
 }
 
 std::string DropCapabilities() {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's side of causeway-launcher, which does what the daemon has no right to any more: workers and
-// other users' files (host_backend/launcher/protocol.h). One request at a time, answered at once.
+// other users' files (host_backend/launcher/protocol.h). Requests are answered in their order. The event loop
+// does not wait for the answers: on a busy host the launcher's turn on a processor may be far off.
 #pragma once
 #include <sys/types.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -52,26 +54,47 @@ class LauncherLink {
     std::vector<std::string> gpus;         // UUIDs; empty: all
     std::vector<std::string> environment;  // NAME=VALUE of a guest
   };
-  Result<Started> StartWorker(const Wish& wish, int output, int control);
+  // `done` comes from the loop, never inside these calls, and not when this link ends before.
+  // "", or one sentence where the wish cannot be asked for; then `done` does not come.
+  std::string StartWorker(const Wish& wish, UniqueFd output, UniqueFd control,
+                          std::function<void(Result<Started>)> done);
+  // 0: it has ended, with a status as of waitpid, and its number may be another's from now on; or errno,
+  // EAGAIN while it runs.
+  void Reap(pid_t worker, std::function<void(int error, int status)> done);
+  // Nobody waits for these.
   void Kill(pid_t worker);
-  // True: it has ended, and its number may be another's from now on.
-  bool Reap(pid_t worker, int* status);
   // It is killed, and nobody asks for it any more.
   void Abandon(pid_t worker);
-  // 0 or errno.
-  int GiveToGroup(int file, gid_t group);
+  void HoldCache(uint32_t user, uint32_t mib);
+  void ClearCache(uint32_t user, uint32_t number);
   // A socket on which a launcher::VmProcess comes, with a pidfd where there is one; or none.
   UniqueFd FindVm(int region);
+
+  // These wait for the answer: 0 or errno.
+  int GiveToGroup(int file, gid_t group);
   int MakeCache(uint32_t user);
-  int HoldCache(uint32_t user, uint32_t mib);
-  int ClearCache(uint32_t user, uint32_t number);
 
  private:
   LauncherLink(EventLoop& loop, std::function<void(const std::string&)> on_end)
       : loop_(loop), on_end_(std::move(on_end)) {}
-  launcher::Answer Call(const launcher::Request& request, const std::vector<int>& descriptors,
-                        UniqueFd* descriptor = nullptr);
-  bool Receive(launcher::Answer* answer, UniqueFd* descriptor);
+  using Answered = std::function<void(const launcher::Answer&, UniqueFd)>;
+  struct Asked {
+    Answered done;         // may be empty
+    bool at_once = false;  // its caller waits; others' come from the loop
+  };
+  struct Unsent {
+    std::unique_ptr<launcher::Request> request;
+    std::vector<UniqueFd> descriptors;
+    Asked asked;
+  };
+  void Ask(const launcher::Request& request, std::vector<UniqueFd> descriptors, Asked asked);
+  void Send(const launcher::Request& request, const std::vector<UniqueFd>& descriptors, Asked asked);
+  void SendUnsent();
+  launcher::Answer Call(const launcher::Request& request, std::vector<UniqueFd> descriptors);
+  void OnAnswer();
+  void Take(const launcher::Answer& answer, UniqueFd descriptor, bool waiting);
+  bool Receive(launcher::Answer* answer, UniqueFd* descriptor, int flags = 0);
+  void LimitWait();
   void Lost(bool hangs);
   int AwaitEnd();  // as of waitpid
 
@@ -79,6 +102,9 @@ class LauncherLink {
   std::function<void(const std::string&)> on_end_;
   UniqueFd socket_;  // empty: it is gone
   EventLoop::WatchId watch_ = 0;
+  std::deque<Asked> asked_;    // whose answers are to come, the first first
+  std::deque<Unsent> unsent_;  // behind them
+  EventLoop::TimerId patience_ = 0;
   pid_t pid_ = -1;
 };
 

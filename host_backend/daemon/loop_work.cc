@@ -2,6 +2,7 @@
 #include "host_backend/daemon/loop_work.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,15 +39,18 @@ ThreadClock::Reading ThreadClock::Read() const {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &processor);
   reading.processor = std::chrono::seconds(processor.tv_sec) + std::chrono::nanoseconds(processor.tv_nsec);
   if (schedstat_) ReadUnscheduled(schedstat_.get(), &reading.unscheduled);
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  reading.sleeps = uint64_t(usage.ru_nvcsw);
   reading.now = std::chrono::steady_clock::now();
   return reading;
 }
 
-LoopWork::Piece LoopWork::Between(const Reading& begin, const Reading& end, bool tells_unscheduled) {
+LoopWork::Piece LoopWork::Between(const Reading& begin, const Reading& end) {
   Piece piece;
   piece.processor = end.processor - begin.processor;
   const Duration kept = end.now - begin.now - (end.unscheduled - begin.unscheduled);
-  piece.busy = tells_unscheduled ? std::max(piece.processor, kept) : piece.processor;
+  piece.busy = end.sleeps != begin.sleeps ? std::max(piece.processor, kept) : piece.processor;
   return piece;
 }
 

@@ -23,6 +23,7 @@ class ThreadClock {
     Lateness::Time now{};
     Duration processor{0};
     Duration unscheduled{0};  // ready to run, but not running
+    uint64_t sleeps = 0;      // how often it began to wait for something
   };
 
   ThreadClock();
@@ -40,14 +41,14 @@ class LoopWork {
   using Reading = ThreadClock::Reading;
 
   // One piece of work: how long it kept the thread (`busy`), of which the thread ran on a processor for
-  // `processor` and waited for something for the rest.
+  // `processor` and waited for something for the rest. A thread that did not wait, but neither ran, gave way
+  // to others, or to other machines on the same processors. Where the kernel does not tell how long it gave
+  // way, that is counted as waiting if there was any.
   struct Piece {
     Duration busy{0};
     Duration processor{0};
   };
-  // Where the kernel tells how long the thread was not scheduled; else its processor time is all that is
-  // known.
-  static Piece Between(const Reading& begin, const Reading& end, bool tells_unscheduled);
+  static Piece Between(const Reading& begin, const Reading& end);
 
   // A kind of work in the last one to two minutes.
   struct Kind {
@@ -61,7 +62,7 @@ class LoopWork {
   // `what`: a literal.
   void Note(std::string_view what, const Piece& piece, Lateness::Time now);
   void Note(std::string_view what, const Reading& begin, const Reading& end) {
-    Note(what, Between(begin, end, clock_.tells_unscheduled()), end.now);
+    Note(what, Between(begin, end), end.now);
   }
   // Those that took longest, the longest first.
   std::vector<Kind> Longest(size_t most, Lateness::Time now) const;

@@ -17,6 +17,9 @@
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
+
+#include "host_backend/daemon/worker_fd.h"
 
 namespace causeway::daemon {
 namespace {
@@ -117,7 +120,11 @@ Region::Region(UniqueFd fd, uint64_t bytes, std::byte* base, size_t mapped_bytes
       guard_(base, mapped_bytes) {}
 
 Region::~Region() {
+  // Before its file is closed, which is what frees the memory where nobody else has it: many GiB take a
+  // while.
   munmap(base_, mapped_bytes_);
+  CloseAside(std::move(fd_));
+  CloseAside(std::move(reading_fd_));
 }
 
 Result<std::unique_ptr<Region>> Region::Map(UniqueFd fd, uint64_t region_bytes, const std::string& name) {

@@ -110,7 +110,7 @@ class Region {
   GuestControl& guest_control(uint32_t slot) const;
 
   UniqueFd fd_;
-  const UniqueFd reading_fd_;
+  UniqueFd reading_fd_;
   const uint64_t bytes_;
   std::byte* const base_;
   const size_t mapped_bytes_;

@@ -2,6 +2,7 @@
 // The daemon's state as JSON.
 #include "host_backend/daemon/status.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "host_backend/json_writer.h"
@@ -67,6 +68,7 @@ void WriteLoop(JsonWriter& json, const StatusReport& report) {
   WriteLateness(json, "loop_busy", report.busy);
   // Absent where the kernel does not tell.
   if (report.tells_unscheduled) WriteLateness(json, "loop_unscheduled", report.unscheduled);
+  json.Key("loop_nice").Signed(getpriority(PRIO_PROCESS, 0));
   json.Key("loop_work").Open('[');
   for (const LoopWork::Kind& kind : report.longest_work) {
     json.Open('{').Key("what").String(std::string(kind.what)).Key("times").Number(kind.times);

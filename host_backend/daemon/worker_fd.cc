@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/worker_fd.h"
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -22,6 +26,8 @@ class Closer {
 
  private:
   [[noreturn]] void Run() {
+    // The event loop's own may be a better one (event_loop.h); what others left is not urgent.
+    setpriority(PRIO_PROCESS, id_t(syscall(SYS_gettid)), 0);
     for (;;) {
       std::vector<UniqueFd> taken;
       std::unique_lock lock(mutex_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors that came from workers. The last close of one may take as long as its kind likes: a driver's
-// frees the memory of a GPU with it, a memory file gives back its pages. A thread of its own closes them, so
-// that the event loop does not wait.
+// Descriptors whose last close may take as long as their kind likes: a driver's frees the memory of a GPU
+// with it, a memory file gives back its pages. A thread of its own closes them, so that the event loop does
+// not wait. Those that came from workers are of any kind.
 #pragma once
 #include <utility>
 

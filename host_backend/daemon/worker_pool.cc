@@ -164,8 +164,6 @@ bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
     }
     return false;
   }
-  log_.Write(LogLevel::kDebug, "worker " + std::to_string(worker.value()->pid()) + " started");
-  cgroups_.AddSpare(worker.value()->pid());
   workers_.push_back({std::move(worker.value()),
                       client,
                       !wish.any(),
@@ -322,6 +320,11 @@ void WorkerPool::SpareFailed(const std::string& sentence) {
     retry_timer_ = 0;
     Pump();
   });
+}
+
+void WorkerPool::OnStarted(WorkerProcess& worker) {
+  log_.Write(LogLevel::kDebug, "worker " + std::to_string(worker.pid()) + " started");
+  cgroups_.AddSpare(worker.pid());
 }
 
 void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {

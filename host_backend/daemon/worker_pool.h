@@ -99,6 +99,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   uint32_t driver_version() const { return driver_version_; }
   uint32_t device_count() const { return device_count_; }
 
+  void OnStarted(WorkerProcess& worker) override;
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
   void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
   void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) override;

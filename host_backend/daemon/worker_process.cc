@@ -21,6 +21,8 @@ namespace {
 
 using launcher::kExecFailed;
 
+constexpr std::chrono::milliseconds kReapAgain{2};
+
 launcher::WorkerKind ProgramOf(const WorkerWish& wish) {
   if (wish.watch_memory) return launcher::WorkerKind::kMemoryWatch;
   return wish.kind == SessionKind::kCuda ? launcher::WorkerKind::kCuda : launcher::WorkerKind::kManagement;
@@ -69,20 +71,21 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
 
   LauncherLink::Wish asked{ProgramOf(wish), 0, wish.gpus, wish.environment};
   if (wish.kind == SessionKind::kCuda) asked.link = program.folders->NewLink();
-  auto started = program.launcher->StartWorker(asked, child_output.get(), child_control.get());
-  if (!started.ok()) return Error{started.error()};
-
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, KindOf(wish), listener));
   WorkerProcess* self = worker.get();
-  self->pid_ = started.value().pid;
   self->cache_link_ = asked.link;
-  self->pidfd_ = std::move(started.value().pidfd);
   self->control_ = std::move(own_control);
   self->output_ = std::move(own_output);
-  self->WatchControl();
-  self->WatchOutput();
-  self->pidfd_watch_ =
-      loop.Watch(self->pidfd_.get(), EPOLLIN, "a worker's exit", [self](uint32_t) { self->OnPidfd(); });
+  const std::string why = program.launcher->StartWorker(
+      asked, std::move(child_output), std::move(child_control),
+      [found = self->self_, launcher = program.launcher](Result<LauncherLink::Started> started) {
+        if (*found != nullptr) {
+          (*found)->OnLaunched(std::move(started));
+        } else if (started.ok()) {
+          launcher->Abandon(started.value().pid);
+        }
+      });
+  if (!why.empty()) return Error{why};
   self->timer_ = loop.After(program.ready_limit, "a worker's time limit", [self] {
     self->timer_ = 0;
     WorkerReady late{};
@@ -104,7 +107,31 @@ WorkerProcess::~WorkerProcess() {
   loop_.Unwatch(output_watch_);
   loop_.Unwatch(pidfd_watch_);
   program_.folders->Drop(cache_link_);
-  if (!reaped_) program_.launcher->Abandon(pid_);
+  *self_ = nullptr;
+  if (!reaped_ && pid_ > 0) program_.launcher->Abandon(pid_);
+}
+
+void WorkerProcess::OnLaunched(Result<LauncherLink::Started> started) {
+  if (!started.ok()) {
+    reaped_ = true;
+    WorkerReady failed{};
+    failed.failed = 1;
+    started.error().copy(failed.text, sizeof failed.text - 1);
+    if (state_ == State::kStarting) {
+      End();
+      listener_.OnReady(*this, failed);
+    }
+    loop_.Cancel(timer_);
+    return listener_.OnExit(*this, "could not be started", false);
+  }
+  pid_ = started.value().pid;
+  pidfd_ = std::move(started.value().pidfd);
+  listener_.OnStarted(*this);
+  // Its limit may have come meanwhile, or its session may have gone: then it finds its socket closed.
+  if (control_) WatchControl();
+  WatchOutput();
+  pidfd_watch_ = loop_.Watch(pidfd_.get(), EPOLLIN, "a worker's exit", [this](uint32_t) { OnPidfd(); });
+  if (kill_wanted_) program_.launcher->Kill(pid_);
 }
 
 void WorkerProcess::SetAccount(int descriptor, int reading, uint32_t cell) {
@@ -172,12 +199,25 @@ void WorkerProcess::Kill() {
   End();
   loop_.Cancel(timer_);
   // Of one that has been reaped the number may be another's.
-  if (!reaped_) program_.launcher->Kill(pid_);
+  kill_wanted_ = true;
+  if (!reaped_ && pid_ > 0) program_.launcher->Kill(pid_);
 }
 
 void WorkerProcess::OnPidfd() {
-  int status = 0;
-  if (!program_.launcher->Reap(pid_, &status)) return;
+  loop_.Unwatch(pidfd_watch_);
+  program_.launcher->Reap(pid_, [this, found = self_](int error, int status) {
+    if (*found == nullptr) return;
+    if (error == 0) return OnReaped(status);
+    if (error != EAGAIN) return;  // the launcher is gone, and the daemon ends with it
+    loop_.Cancel(timer_);
+    timer_ = loop_.After(kReapAgain, "a worker's exit", [this] {
+      timer_ = 0;
+      OnPidfd();
+    });
+  });
+}
+
+void WorkerProcess::OnReaped(int status) {
   reaped_ = true;
   // What it said last, in this order: its reason to fail, then its output.
   if (control_) OnControl(false);
@@ -187,7 +227,6 @@ void WorkerProcess::OnPidfd() {
   loop_.Cancel(timer_);
   loop_.Cancel(control_pause_);
   loop_.Cancel(output_pause_);
-  loop_.Unwatch(pidfd_watch_);
   bool orderly = false;
   std::string how = "(pid " + std::to_string(gone) + ") " + DescribeExit(status, orderly);
   if (!violation_.empty()) {

@@ -49,6 +49,9 @@ class WorkerProcess {
   class Listener {
    public:
     virtual ~Listener() = default;
+    // It is a process now, with a pid. Before anything else of it; one that cannot be started gets OnReady
+    // (failed) and OnExit instead.
+    virtual void OnStarted(WorkerProcess&) {}
     // The worker said that it can serve, or that it cannot (failed); then it is already being ended.
     virtual void OnReady(WorkerProcess& worker, const WorkerReady& ready) = 0;
     virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
@@ -66,6 +69,7 @@ class WorkerProcess {
     virtual void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) = 0;
   };
 
+  // The process is being started when this returns; what is wrong with that comes later.
   static Result<std::unique_ptr<WorkerProcess>> Start(EventLoop& loop, const WorkerProgram& program,
                                                       const WorkerWish& wish, Listener& listener);
   // Kills it if it still runs.
@@ -93,7 +97,7 @@ class WorkerProcess {
   // What it sent no worker sends: the log is told, it is killed, and OnViolation follows.
   void Violate(const std::string& what);
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return pid_; }  // -1: it is none yet
   State state() const { return state_; }
   bool assigned() const { return assigned_; }
   bool asked_to_end() const { return asked_to_end_; }
@@ -102,7 +106,9 @@ class WorkerProcess {
  private:
   WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind, Listener& listener);
   void Wind();  // closes the control socket and sets the limit
+  void OnLaunched(Result<LauncherLink::Started> started);
   void OnPidfd();
+  void OnReaped(int status);
   // host_backend/daemon/worker_reading.cc: all that it says.
   void OnControl(bool at_its_pace);
   bool ReadPacket();
@@ -129,8 +135,11 @@ class WorkerProcess {
   uint32_t user_ = 0;
   uint64_t cache_bytes_ = 0;
   uint64_t cache_link_ = 0;
-  std::string violation_;  // what it sent that no worker sends
-  bool reaped_ = false;
+  std::string violation_;     // what it sent that no worker sends
+  bool kill_wanted_ = false;  // once it is a process
+  bool reaped_ = false;       // or never started
+  // What the launcher's answers find of this worker: null when it is gone.
+  std::shared_ptr<WorkerProcess*> self_ = std::make_shared<WorkerProcess*>(this);
   bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
   UniqueFd pidfd_;
   UniqueFd control_;

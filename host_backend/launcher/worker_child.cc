@@ -11,6 +11,7 @@
 #include <sys/mount.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -82,6 +83,9 @@ void BecomeWorker(const ChildPlan& plan) {
     }
   }
   KeepFewCapabilities();
+  // The daemon may be preferred by this limit; a worker may not.
+  const rlimit no_nice{0, 0};
+  setrlimit(RLIMIT_NICE, &no_nice);
   // The kernel forgets this with the user.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(kExecFailed);
