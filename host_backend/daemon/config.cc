@@ -20,6 +20,7 @@
 #include <bit>
 #include <climits>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -197,6 +198,7 @@ VmConfig ReadVm(const toml::table& table) {
   vm.guaranteed_sessions =
       uint32_t(reader.Number("guaranteed_sessions", 0, vm.max_sessions).value_or(kNotConfigured));
   vm.share = ReadShare(reader, "");
+  vm.own_spares = uint32_t(reader.Number("own_spares", 0, kMaxSpareWorkers).value_or(0));
   reader.RefuseUnknownKeys();
   return vm;
 }
@@ -218,6 +220,35 @@ void ReadVms(TableReader& reader, Config& config) {
                   "region_file \"" + vm.region_file + "\" is used twice; regions are never shared");
     }
   }
+}
+
+void ReadUsers(TableReader& outer, Config& config) {
+  const toml::node* node = outer.Take("user");
+  if (node == nullptr) return;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || !list->is_homogeneous<toml::table>())
+    outer.Fail(*node, "user", "must be tables that begin with [[user]]");
+  for (const auto& entry : *list) {
+    TableReader reader(*entry.as_table(), "[[user]] ");
+    const auto uid = reader.Number("uid", 0, std::numeric_limits<uint32_t>::max() - 1);
+    if (!uid) reader.Missing("uid");
+    const auto spares = uint32_t(reader.Number("own_spares", 0, kMaxSpareWorkers).value_or(0));
+    reader.RefuseUnknownKeys();
+    if (!config.own_spares.emplace("uid:" + std::to_string(*uid), spares).second)
+      outer.Fail(entry, "user", "uid " + std::to_string(*uid) + " is used twice");
+  }
+}
+
+// Those of scopes, which all start when the daemon does.
+void AddOwnSpares(TableReader& reader, Config& config) {
+  for (const VmConfig& vm : config.vms) config.own_spares["vm:" + vm.name] = vm.own_spares;
+  std::erase_if(config.own_spares, [](const auto& own) { return own.second == 0; });
+  uint64_t total = 0;
+  for (const auto& [scope, count] : config.own_spares) total += count;
+  if (total <= kMaxSpareWorkers) return;
+  const toml::node* node = reader.Take("vm");
+  reader.Fail(node != nullptr ? *node : *reader.Take("user"), "own_spares",
+              "are " + std::to_string(total) + " together, more than " + std::to_string(kMaxSpareWorkers));
 }
 
 bool IsLoopback(const std::string& address) {
@@ -340,6 +371,8 @@ Config ReadConfig(const toml::table& table) {
   ReadVms(reader, config);
   ShareOutSessions(reader, config);
   ReadTcp(reader, config);
+  ReadUsers(reader, config);
+  AddOwnSpares(reader, config);
   reader.RefuseUnknownKeys();
   return config;
 }

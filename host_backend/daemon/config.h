@@ -20,6 +20,7 @@
 //   local_ before them at the top: of each local user
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct VmConfig {
   std::string region_group;  // empty: the daemon's own
   uint32_t max_sessions = kMaxSlots;
   uint32_t guaranteed_sessions = 0;  // no other scope can take them
+  uint32_t own_spares = 0;           // nor these
   GpuShare share;
 };
 
@@ -95,6 +97,7 @@ struct Config {
   GpuShare local_share;                                                        // of each local user
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;
+  std::map<std::string, uint32_t> own_spares;  // of scopes (SessionPeer) that have any
   std::vector<VmConfig> vms;
   TcpConfig tcp;
 };

@@ -53,6 +53,7 @@ std::string Daemon::Start() {
   if (!local.ok()) return local.error();
   local_ = std::move(local.value());
   if (const std::string problem = StartLauncher(); !problem.empty()) return problem;
+  pool_.KeepSpares(config_.own_spares);
   pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
   for (const VmConfig& vm : config_.vms) {
     auto server = VmServer::Start(services_, vm);
@@ -150,6 +151,8 @@ std::string Daemon::StatusText(const std::string& scope) const {
   report.driver_version = pool_.driver_version();
   report.device_count = pool_.device_count();
   report.spare_wanted = config_.spare_workers + config_.guaranteed_spares;
+  report.own_spares = pool_.OwnSparesStatus();
+  for (const auto& own : report.own_spares) report.spare_wanted += own.wanted;
   report.spare_ready = pool_.ready_spares();
   report.starting = pool_.starting();
   report.workers = pool_.worker_count();

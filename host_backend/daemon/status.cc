@@ -51,7 +51,12 @@ void WriteWorkers(JsonWriter& json, const StatusReport& report) {
   json.Key("workers").Open('{');
   json.Key("spare_wanted").Number(report.spare_wanted).Key("spare_ready").Number(report.spare_ready);
   json.Key("starting").Number(report.starting).Key("all").Number(report.workers);
-  json.Key("problem").String(report.worker_problem).Close('}');
+  json.Key("own_spares").Open('[');
+  for (const auto& own : report.own_spares) {
+    json.Open('{').Key("scope").String(own.scope).Key("wanted").Number(own.wanted);
+    json.Key("ready").Number(own.ready).Close('}');
+  }
+  json.Close(']').Key("problem").String(report.worker_problem).Close('}');
 }
 
 double Milliseconds(Lateness::Duration time) {
@@ -96,6 +101,7 @@ void KeepScope(StatusReport& report, const std::string& scope) {
   report.of_all = false;
   report.regions.clear();
   std::erase_if(report.sessions, [&](const SessionStatus& session) { return session.scope != scope; });
+  std::erase_if(report.own_spares, [&](const auto& own) { return own.scope != scope; });
   std::erase_if(report.accounts, [&](const AccountStatus& account) { return account.scope != scope; });
 }
 

@@ -19,6 +19,7 @@ struct StatusReport {
   uint32_t device_count = 0;
   uint32_t spare_wanted = 0;
   size_t spare_ready = 0;
+  std::vector<WorkerPool::OwnSpareStatus> own_spares;
   size_t starting = 0;
   size_t workers = 0;
   std::string worker_problem;

@@ -62,6 +62,7 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_wo
 
 WorkerPool::~WorkerPool() {
   loop_.Cancel(retry_timer_);
+  loop_.Cancel(surplus_timer_);
   loop_.Cancel(hold_timer_);
 }
 
@@ -79,11 +80,29 @@ WorkerPool::Entry* WorkerPool::Find(const WorkerClient& client) {
   return nullptr;
 }
 
-WorkerPool::Entry* WorkerPool::ReadySpare() {
+WorkerPool::Entry* WorkerPool::ReadySpare(const std::string& kept_for) {
   for (Entry& entry : workers_) {
-    if (entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady) return &entry;
+    if (entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady &&
+        entry.kept_for == kept_for)
+      return &entry;
   }
   return nullptr;
+}
+
+OwnSpares::Counts WorkerPool::KeptSpares() const {
+  OwnSpares::Counts ready;
+  for (const Entry& entry : workers_) {
+    if (entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady)
+      ++ready[entry.kept_for];
+  }
+  return ready;
+}
+
+std::vector<WorkerPool::OwnSpareStatus> WorkerPool::OwnSparesStatus() const {
+  OwnSpares::Counts ready = KeptSpares();
+  std::vector<OwnSpareStatus> all;
+  for (const auto& [scope, count] : own_spares_->wanted()) all.push_back({scope, count, ready[scope]});
+  return all;
 }
 
 size_t WorkerPool::ready_spares() const {
@@ -147,6 +166,7 @@ bool WorkerPool::End(WorkerClient& client, bool kill_now) {
 void WorkerPool::Stop() {
   stopping_ = true;
   loop_.Cancel(retry_timer_);
+  loop_.Cancel(surplus_timer_);
   while (const auto refused = waiting_.Next([](const auto&) { return true; }))
     refused->client->OnNoWorker("The host daemon is being stopped.");
   for (Entry& entry : workers_) entry.process->End();
@@ -174,19 +194,42 @@ bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
   return true;
 }
 
+void WorkerPool::ServeFrom(const std::string& kept_for, const WorkerQueue::Waiting& request) {
+  spare_use_.Note(request.scope, Clock::now());
+  Entry* spare = ReadySpare(kept_for);
+  spare->client = request.client;
+  spare->scope = request.scope;
+  spare->kept_for.clear();
+  HandOver(*spare);
+}
+
 void WorkerPool::ServeFromSpares() {
-  for (size_t ready = ready_spares(); ready != 0; --ready) {
+  OwnSpares::Counts ready = KeptSpares();
+  size_t left = ready[""];
+  ready.erase("");
+  while (!ready.empty()) {
+    const auto request = waiting_.Next([&](const WorkerQueue::Waiting& waiting) {
+      return waiting.wish.any() && ready.contains(waiting.scope);
+    });
+    if (!request) break;
+    if (--ready[request->scope] == 0) ready.erase(request->scope);
+    ServeFrom(request->scope, *request);
+  }
+  for (; left != 0; --left) {
     const auto now = Clock::now();
     const auto request = waiting_.Next([&](const WorkerQueue::Waiting& waiting) {
       return waiting.wish.any() &&
-             (ready > guaranteed_spares_ || spare_use_.MayTakeGuaranteed(waiting.scope, now));
+             (left > guaranteed_spares_ || spare_use_.MayTakeGuaranteed(waiting.scope, now));
     });
-    if (!request) return;
-    spare_use_.Note(request->scope, now);
-    Entry* spare = ReadySpare();
-    spare->client = request->client;
-    spare->scope = request->scope;
-    HandOver(*spare);
+    if (!request) break;
+    ServeFrom("", *request);
+  }
+  // Nobody waits for those that are left beyond the guaranteed ones.
+  for (; left > guaranteed_spares_; --left) {
+    const std::string scope = own_spares_->Lacking(KeptSpares(), spare_use_, Clock::now());
+    Entry* spare = scope.empty() ? nullptr : ReadySpare("");
+    if (spare == nullptr) break;
+    spare->kept_for = scope;
   }
 }
 
@@ -294,8 +337,26 @@ void WorkerPool::StartSpares() {
   }
 }
 
+// Sessions that gave up while workers started for them leave more spares than are wanted, and each holds
+// memory of every GPU. A flood makes them and takes them again: those that nobody has taken for a while end.
+void WorkerPool::EndSurplus() {
+  constexpr std::chrono::seconds kUntaken{5};
+  if (Spares() <= SparesWanted()) return loop_.Cancel(surplus_timer_);
+  if (surplus_timer_ != 0) return;
+  surplus_timer_ = loop_.After(kUntaken, "surplus spares", [this] {
+    surplus_timer_ = 0;
+    for (size_t spares = Spares(); spares > SparesWanted(); --spares) {
+      Entry* spare = ReadySpare("");
+      if (spare == nullptr) break;
+      spare->process->End();
+    }
+    EndSurplus();
+  });
+}
+
 void WorkerPool::Pump() {
   if (stopping_) return;
+  EndSurplus();
   ServeFromSpares();
   StartOwn();
   StartSpares();
@@ -355,6 +416,9 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     device_count_ = ready.device_count;
     spares_load_lazily_ = ready.loads_lazily != 0;
   }
+  if (!entry->own && entry->client == nullptr)
+    entry->kept_for =
+        own_spares_->ForReady(KeptSpares(), waiting_.any_wishes() != 0, spare_use_, Clock::now());
   if (entry->client != nullptr) {
     HandOver(*entry);
   } else if (entry->own) {

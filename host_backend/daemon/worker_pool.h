@@ -3,6 +3,7 @@
 #pragma once
 #include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "host_backend/daemon/image_cache.h"
 #include "host_backend/daemon/image_hashing.h"
 #include "host_backend/daemon/memory_watch.h"
+#include "host_backend/daemon/own_spares.h"
 #include "host_backend/daemon/scope_users.h"
 #include "host_backend/daemon/shared_objects.h"
 #include "host_backend/daemon/worker_process.h"
@@ -69,6 +71,14 @@ class WorkerPool final : public WorkerProcess::Listener {
   LauncherLink& launcher() const { return *program_.launcher; }
   // Of what it keeps of each scope. Before Start.
   void HoldCaches(uint64_t bytes) { cache_bytes_ = bytes; }
+  // Spares of single scopes, beyond all others. Before Start.
+  void KeepSpares(OwnSpares::Counts wanted) { own_spares_.emplace(std::move(wanted)); }
+  struct OwnSpareStatus {
+    std::string scope;
+    uint32_t wanted = 0;
+    uint32_t ready = 0;
+  };
+  std::vector<OwnSpareStatus> OwnSparesStatus() const;
   bool workers_change_users() const { return users_.possible(); }
 
   // Starts the first spares.
@@ -117,6 +127,7 @@ class WorkerPool final : public WorkerProcess::Listener {
     uint64_t number = 0;       // never reused, as its session's in shared_
     std::string scope;         // whom it serves, or is started for
     Accounts::Seat seat;       // from its assignment on
+    std::string kept_for{};    // of a ready spare: the scope that alone may have it; empty: any
     std::string user_scope{};  // whose user it is; empty: of none
     uint32_t user = 0;
     bool in_cgroup = false;                        // of its scope
@@ -127,9 +138,13 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   Entry* Find(const WorkerProcess& worker);
   Entry* Find(const WorkerClient& client);
-  Entry* ReadySpare();
-  size_t Spares() const;  // ready or starting, for anybody
-  size_t SparesWanted() const { return waiting_.any_wishes() + spare_workers_ + guaranteed_spares_; }
+  // Kept for that scope; "": for any.
+  Entry* ReadySpare(const std::string& kept_for);
+  OwnSpares::Counts KeptSpares() const;  // ready ones of each scope; "": those for any
+  size_t Spares() const;                 // ready or starting, for anybody
+  size_t SparesWanted() const {
+    return waiting_.any_wishes() + spare_workers_ + guaranteed_spares_ + own_spares_->total();
+  }
   SharingReply FindWorker(const Entry& asker, uint32_t guest_pid) const;
   SharingReply PutImage(const Entry& entry, const SharingRequest& request, WorkerFd file);
   void OnHashed(ImageToHash image, bool true_hash);
@@ -140,8 +155,10 @@ class WorkerPool final : public WorkerProcess::Listener {
   bool StartWorker(WorkerClient* client, const WorkerWish& wish);
   void Pump();
   void ServeFromSpares();
+  void ServeFrom(const std::string& kept_for, const WorkerQueue::Waiting& request);
   void StartOwn();
   void StartSpares();
+  void EndSurplus();
   // host_backend/daemon/worker_memory.cc
   bool WatchesMemory(const Entry& entry) const;
   void WantMemoryWatch();
@@ -158,6 +175,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   std::list<Entry> workers_;
   WorkerQueue waiting_;
   SpareUse spare_use_;
+  std::optional<OwnSpares> own_spares_{OwnSpares()};
   LimitedLog log_;  // of what concerns no scope, or not yet
   std::string failure_;
   std::string driver_;
@@ -170,6 +188,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   Clock::time_point last_failure_{};
   Clock::time_point failure_said_ = Clock::now() - std::chrono::hours(1);
   EventLoop::TimerId retry_timer_ = 0;
+  EventLoop::TimerId surplus_timer_ = 0;
   bool stopping_ = false;
   uint64_t next_number_ = 1;
   SharedObjects shared_;

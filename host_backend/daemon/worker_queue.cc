@@ -64,9 +64,13 @@ void SpareUse::Note(const std::string& scope, Time now) {
   use = {At(use, now) + 1, now};
 }
 
-bool SpareUse::MayTakeGuaranteed(const std::string& scope, Time now) const {
+double SpareUse::Taken(const std::string& scope, Time now) const {
   const auto own = uses_.find(scope);
-  const double taken = own != uses_.end() ? At(own->second, now) : 0;
+  return own != uses_.end() ? At(own->second, now) : 0;
+}
+
+bool SpareUse::MayTakeGuaranteed(const std::string& scope, Time now) const {
+  const double taken = Taken(scope, now);
   if (taken < kFew) return true;
   return std::any_of(uses_.begin(), uses_.end(), [&](const auto& other) {
     return other.first != scope && taken < At(other.second, now) / 2;

@@ -46,6 +46,8 @@ class SpareUse {
   using Time = std::chrono::steady_clock::time_point;
 
   void Note(const std::string& scope, Time now);
+  // How many it was given lately; what is long ago counts less.
+  double Taken(const std::string& scope, Time now) const;
   // True for a scope that was given few, or less than half of what another one was.
   bool MayTakeGuaranteed(const std::string& scope, Time now) const;
 

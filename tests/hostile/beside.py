@@ -37,8 +37,9 @@ START_EVERY_S = 1.0
 CLEAR_UP_S = 30  # until all is gone when the attackers are
 TELL_EVERY_S = 60
 ROUND_S = 10  # how long an attacker goes on before it is started again with another seed
-SETTINGS = ("spare_workers = 2\nguaranteed_spares = 2\nmax_sessions = 128\nlocal_region_mib = 1024\nlog_level = \"info\"\n"
-            "local_device_memory_mib = {memory_mib}\n[tcp]\nlisten = \"127.0.0.1:0\"\n")
+SETTINGS = ("spare_workers = 2\nmax_sessions = 128\nlocal_region_mib = 1024\nlog_level = \"info\"\n"
+            f"local_device_memory_mib = {{memory_mib}}\n[[user]]\nuid = {VICTIM}\nown_spares = 1\n"
+            "[tcp]\nlisten = \"127.0.0.1:0\"\n")
 
 
 def percentile(values, part):
@@ -81,8 +82,8 @@ class Repeater(threading.Thread):
 class Starts(threading.Thread):
     """Starts a session a second and keeps the milliseconds of its stages, from the spawning of its process on.
 
-    With Causeway each start is from a spare worker: it begins when one is ready, and how long that took is kept as well.
-    A spare takes as long as the driver's own start, which beside this load is seconds. A start that is under way when the
+    With Causeway each start is from the spare worker that is kept for this user: it begins when that one is ready, and how
+    long that took is kept as well. A spare takes as long as the driver's own start, which beside this load is seconds. A start that is under way when the
     run ends is ended and does not count.
     """
 
@@ -98,7 +99,7 @@ class Starts(threading.Thread):
     def await_spare(self):
         """False: the run is over."""
         begin = time.monotonic()
-        while self.run_.tenants.status()["workers"]["spare_ready"] == 0:
+        while self.run_.tenants.status()["workers"]["own_spares"][0]["ready"] == 0:
             if self.run_.over.wait(0.02):
                 return False
         self.waited_ms.append((time.monotonic() - begin) * 1e3)
@@ -310,7 +311,7 @@ def start_rows(native, guest):
                                            "then until the first memory", "then until a kernel's result")):
         table.append([f"{name}, p50 / p99, ms", both(native["stages_ms"][stage]), both(guest["stages_ms"][stage]), "", True])
     table.append(["in the daemon until it has its worker, p50 / p99, ms", "", both(guest["worker_waits_ms"]), "", True])
-    table.append(["a spare is ready after, p50 / p99, ms", "", both(guest["spare_waits_ms"]), "", True])
+    table.append(["its own spare is ready again after, p50 / p99, ms", "", both(guest["spare_waits_ms"]), "", True])
     return table
 
 

@@ -139,9 +139,9 @@ class Tenants:
     # ---- processes of users --------------------------------------------------------------------------------------
 
     def environment(self, native):
-        own = {key: value for key, value in os.environ.items() if not key.startswith("CAUSEWAY")}
-        own["HOME"] = str(self.folder)  # no cache of compiled code is shared or kept
-        own["CUDA_CACHE_DISABLE"] = "1"
+        # With a variable of the driver's a session gets a worker that is started for it, and none of the spares.
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("CAUSEWAY", "CUDA_"))}
+        own["HOME"] = str(self.folder)  # where no user may write: natively no cache of compiled code is shared or kept
         if not native:
             own.update(LD_LIBRARY_PATH=str(self.folder / "guest"), CAUSEWAY=f"local:{self.socket}", CAUSEWAY_LOG="off")
         elif self.driver:

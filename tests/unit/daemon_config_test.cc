@@ -59,6 +59,10 @@ TEST(ConfigTest, EachMistakeNamesItsLine) {
       {"[tcp]\nlisten = \"127.0.0.1:70000\"", "c.toml:2: [tcp] listen must be a numeric address and a port"},
       {"[tcp]\nlisten = \"0.0.0.0:7470\"",
        "c.toml:2: [tcp] listen is not a loopback address: the connection is neither"},
+      {"[[user]]\nown_spares = 1", "c.toml:1: [[user]] uid is missing."},
+      {"[[user]]\nuid = 5\n[[user]]\nuid = 5", "c.toml:3: user uid 5 is used twice."},
+      {"[[user]]\nuid = 1\nown_spares = 40\n[[user]]\nuid = 2\nown_spares = 40",
+       "c.toml:1: own_spares are 80 together, more than 64."},
       {"[tcp]\nport = 3", "c.toml:1: [tcp] listen is missing."},
   };
   for (const auto& [text, wanted] : cases) {
@@ -71,8 +75,10 @@ TEST(ConfigTest, GoodValuesArrive) {
   const std::string path = folder.path() + "/c.toml";
   std::ofstream(path)
       << "socket = \"/run/x\"\nsocket_mode = \"0600\"\nspare_workers = 3\n[[vm]]\nname = \"a\"\n"
-         "region_file = \"/dev/shm/a\"\nregion_mib = 256\ndevice_memory_mib = 77\ngpus = [\"GPU-b\", "
+         "region_file = \"/dev/shm/a\"\nregion_mib = 256\nown_spares = 2\ndevice_memory_mib = 77\ngpus = "
+         "[\"GPU-b\", "
          "\"GPU-a\"]\n"
+         "[[user]]\nuid = 1000\nown_spares = 1\n[[user]]\nuid = 1001\n"
          "[tcp]\nlisten = \"0.0.0.0:1\"\nallow_plaintext_remote = true\ndevice_memory_mib = 9\n";
   const auto config = LoadConfig(path);
   ASSERT_TRUE(config.ok()) << config.error();
@@ -85,6 +91,7 @@ TEST(ConfigTest, GoodValuesArrive) {
   EXPECT_EQ(config.value().vms[0].share.gpus, (std::vector<std::string>{"GPU-b", "GPU-a"}));
   EXPECT_EQ(config.value().tcp.share.device_memory_mib, 9u);
   EXPECT_EQ(config.value().local_share.device_memory_mib, 0u);
+  EXPECT_EQ(config.value().own_spares, (std::map<std::string, uint32_t>{{"uid:1000", 1}, {"vm:a", 2}}));
   EXPECT_EQ(config.value().tcp.address, "0.0.0.0");
   EXPECT_EQ(config.value().tcp.port, 1);
   EXPECT_EQ(LoadConfig("/nowhere/c.toml").error(),

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <list>
 
 #include "host_backend/command/command.h"
 #include "host_backend/daemon/api_hash.h"
@@ -74,6 +75,42 @@ TEST_F(ScopeTest, AUserLeavesSessionsToTheNext) {
               return Serve(client) ? 0 : 1;
             }),
             0);
+}
+
+TEST_F(ScopeTest, NobodyElseIsServedByAUsersOwnSpare) {
+  StartDaemon("ok", "socket_mode = \"0666\"\nspare_workers = 0\n[[user]]\nuid = 65534\nown_spares = 1\n");
+  const std::string ready = R"("own_spares":[{"scope":"uid:65534","wanted":1,"ready":1}])";
+  ASSERT_TRUE(WaitFor([&] { return Status().find(ready) != std::string::npos; })) << Status();
+  const std::string log = LogText();
+  const size_t end = log.find(" is ready\n");
+  ASSERT_NE(end, std::string::npos);
+  const std::string spare = log.substr(log.rfind(' ', end - 1) + 1, end - log.rfind(' ', end - 1) - 1);
+  std::list<LocalClient> others;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(Serve(others.emplace_back(socket())));
+  EXPECT_NE(Status().find(ready), std::string::npos) << Status();
+  EXPECT_EQ(LogText().find("is served by worker " + spare + " "), std::string::npos) << LogText();
+  EXPECT_EQ(AsNobody([this] {
+              LocalClient client(socket());
+              return Serve(client) ? 0 : 1;
+            }),
+            0);
+  EXPECT_NE(LogText().find("uid 65534) is served by worker " + spare + " "), std::string::npos) << LogText();
+  EXPECT_TRUE(WaitFor([&] { return Status().find(ready) != std::string::npos; })) << "and it is replaced";
+}
+
+TEST_F(ScopeTest, SparesThatNobodyWantsAnyMoreEnd) {
+  StartDaemon("slow", "spare_workers = 0\n");
+  LocalClient client(socket());
+  ASSERT_EQ(client.RequestSession().accepted, 1u);
+  client.region().Open(0, 1);
+  ASSERT_TRUE(client.SendReady());
+  const auto says = [this](const char* text) {
+    return WaitFor([&] { return Status().find(text) != std::string::npos; });
+  };
+  ASSERT_TRUE(says(R"("starting":1)")) << Status();
+  client.Close();
+  EXPECT_TRUE(says(R"("spare_ready":1)")) << Status();
+  EXPECT_TRUE(says(R"("starting":0,"all":0)")) << Status();
 }
 
 TEST_F(ScopeTest, AUserHoldsOnlySoManyIdleConnections) {

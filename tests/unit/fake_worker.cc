@@ -2,7 +2,7 @@
 // Stands in for causeway-worker in the daemon's tests: no driver, and a behaviour chosen by the --driver
 // argument.
 //   ok, stubborn (ignores the end), fail (no driver), crash (before ready), silent (never ready), violation,
-//   fill
+//   fill, slow (ready after two seconds)
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
@@ -38,6 +38,7 @@ bool Receive(int control, Received& received) {
 }
 
 void SendReady(int control, const std::string& mode) {
+  if (mode == "slow") sleep(2);
   WorkerReady ready{};
   ready.failed = mode == "fail" ? 1 : 0;
   ready.driver_version = 13000;

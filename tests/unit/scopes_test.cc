@@ -9,6 +9,7 @@
 #include "host_backend/daemon/event_loop.h"
 #include "host_backend/daemon/flight_store.h"
 #include "host_backend/daemon/lateness.h"
+#include "host_backend/daemon/own_spares.h"
 #include "host_backend/daemon/scopes.h"
 #include "host_backend/daemon/worker_queue.h"
 
@@ -137,6 +138,39 @@ TEST(SpareUseTest, GuaranteedSparesAreNotForThoseThatTakeMost) {
     use.Note("quiet", now);
   }
   EXPECT_TRUE(use.MayTakeGuaranteed("hog", now + seconds(60))) << "after a minute of rest";
+}
+
+// Who gets each of the spares that become ready, while sessions of "flood" wait for every one that they can
+// get.
+TEST(OwnSparesTest, TheQuietComeFirstAndAFloodGetsEverySecond) {
+  OwnSpares own({{"flood", 1}, {"quiet", 1}, {"idle", 2}});
+  EXPECT_EQ(own.total(), 4u);
+  SpareUse use;
+  OwnSpares::Counts ready;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 50; ++i) use.Note("flood", begin);
+  use.Note("quiet", begin);
+  std::vector<std::string> order;
+  for (int i = 0; i < 10; ++i) {
+    const std::string scope = own.ForReady(ready, true, use, begin);
+    order.push_back(scope);
+    // Its own spare serves the flood at once; the others keep theirs.
+    if (!scope.empty() && scope != "flood") ++ready[scope];
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"idle", "", "idle", "", "quiet", "", "flood", "", "flood", ""}));
+  --ready["quiet"];
+  EXPECT_EQ(own.ForReady(ready, true, use, begin), "quiet") << "before the flood's own";
+}
+
+TEST(OwnSparesTest, WhenNobodyWaitsTheyAreMadeFirst) {
+  OwnSpares own({{"a", 1}, {"b", 1}});
+  SpareUse use;
+  OwnSpares::Counts ready;
+  const auto now = std::chrono::steady_clock::now();
+  for (int i = 0; i < 2; ++i) ++ready[own.ForReady(ready, false, use, now)];
+  EXPECT_EQ(ready, (OwnSpares::Counts{{"a", 1}, {"b", 1}}));
+  EXPECT_EQ(own.ForReady(ready, false, use, now), "");
+  EXPECT_EQ(OwnSpares().ForReady({}, true, use, now), "") << "nobody has any";
 }
 
 TEST(LimitedLogTest, AtMostTwentyLinesInAnySecond) {
