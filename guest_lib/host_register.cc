@@ -71,7 +71,7 @@ PageRange WholePages(const HostAllocation& range) {
 
 // Private memory in the place of the region's: the pages that wait at `aside`, or fresh ones if that is null.
 // False: there is none, and the region's pages stay, with the right bytes.
-bool PutAnonymousBack(const Mapping& mapping, PageRange own, std::byte* aside) {
+bool PutAnonymousBack(Connection& connection, const Mapping& mapping, PageRange own, std::byte* aside) {
   const uint64_t bytes = mapping.end - mapping.begin;
   if (aside != nullptr) StopWaiting(aside, bytes);
   const bool there = aside != nullptr && AreThere(aside, bytes);
@@ -81,8 +81,9 @@ bool PutAnonymousBack(const Mapping& mapping, PageRange own, std::byte* aside) {
   }
   std::byte* pages = aside != nullptr ? aside : FreshLike(mapping.begin, bytes);
   if (pages == nullptr) return false;
-  // What is little is unmapped on the way.
-  std::byte* old = bytes >= kAlignedRunBytes ? ReserveLike(mapping.begin, bytes) : nullptr;
+  // What is little is unmapped on the way, and what no mremap moves aside.
+  const bool moves = bytes >= kAlignedRunBytes && connection.HasOrdinaryPages();
+  std::byte* old = moves ? ReserveLike(mapping.begin, bytes) : nullptr;
   const Replacements replacements{.pages = pages,
                                   .zeroed = aside == nullptr,
                                   .source = there ? PageSource::kThere : PageSource::kMade,
@@ -110,7 +111,7 @@ bool PutFileBack(const Mapping& mapping, PageRange own, const Run& run, std::byt
 }
 
 // Ordinary pages for those of the region's that the program has moved elsewhere (mremap, as realloc does).
-bool PutMovedBack(uint64_t device, uint64_t inode, const Run& run) {
+bool PutMovedBack(Connection& connection, uint64_t device, uint64_t inode, const Run& run) {
   constexpr uint64_t kAddressSpace = uint64_t{1} << 47;
   std::vector<Mapping> mappings;
   ReadMappings(0, kAddressSpace, &mappings);
@@ -124,7 +125,7 @@ bool PutMovedBack(uint64_t device, uint64_t inode, const Run& run) {
     mapping.offset = from;
     const PageRange own{0, kAddressSpace};
     const bool back = run.alias != nullptr ? PutFileBack(mapping, own, run, run.alias + (from - run.offset))
-                                           : PutAnonymousBack(mapping, own, nullptr);
+                                           : PutAnonymousBack(connection, mapping, own, nullptr);
     all = all && back;
   }
   return all;
@@ -148,16 +149,17 @@ bool PutBack(Connection& connection, PageRange own, uint64_t begin, const Run& r
     drop_aside(mapping.begin);
     at = mapping.end;
     in_place += mapping.end - mapping.begin;
-    const bool back = run.alias != nullptr
-                          ? PutFileBack(mapping, own, run, run.alias + skip)
-                          : PutAnonymousBack(mapping, own, run.aside != nullptr ? run.aside + skip : nullptr);
+    const bool back =
+        run.alias != nullptr
+            ? PutFileBack(mapping, own, run, run.alias + skip)
+            : PutAnonymousBack(connection, mapping, own, run.aside != nullptr ? run.aside + skip : nullptr);
     // A shared mapping is locked still: it was only elsewhere.
     if (back && run.locked && run.alias == nullptr)
       mlock(reinterpret_cast<void*>(mapping.begin), mapping.end - mapping.begin);
     all = all && back;
   }
   drop_aside(begin + run.bytes);
-  if (in_place < run.bytes && inode != 0) all = PutMovedBack(device, inode, run) && all;
+  if (in_place < run.bytes && inode != 0) all = PutMovedBack(connection, device, inode, run) && all;
   return all;
 }
 
@@ -168,6 +170,16 @@ void WarnOfSharedMemory() {
         "shared memory is registered: until it no longer is, other processes do not see what this one "
         "writes, and what they write is lost");
   });
+}
+
+// What replaces `mapping` a second time, if its pieces would stay several; null too if there is no room.
+std::byte* MapWhole(Replacement& job, const Mapping& mapping, uint64_t offset) {
+  if (job.connection.HasOrdinaryPages() || ExchangesAtOnce(mapping, job.own)) return nullptr;
+  const uint64_t bytes = mapping.end - mapping.begin;
+  std::byte* whole = ReserveLike(mapping.begin, bytes);
+  if (whole == nullptr || job.connection.MapPages(whole, offset, bytes)) return whole;
+  munmap(whole, bytes);
+  return nullptr;
 }
 
 bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
@@ -187,14 +199,14 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
   std::byte* fresh = ReserveLike(mapping.begin, bytes);
   run.aside = ReserveAside(mapping);
   uint64_t done = 0;
+  const bool mapped = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes);
   const Replacements pages{.pages = fresh,
                            .zeroed = job.zeroed,
                            .source = PageSource::kMapped,
                            .own = job.own,
-                           .aside = run.aside};
-  const bool ok = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes) &&
-                  ExchangePages(mapping, pages, &done);
-  if (ok) {
+                           .aside = run.aside,
+                           .whole = mapped ? MapWhole(job, mapping, run.offset) : nullptr};
+  if (mapped && ExchangePages(mapping, pages, &done)) {
     if (run.aside != nullptr) KeepAside(run.aside, bytes);
     job.made.emplace_back(mapping.begin, run);
     return true;

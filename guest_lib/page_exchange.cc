@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -72,6 +72,10 @@ void* Pointer(uint64_t address) {
   return reinterpret_cast<void*>(address);
 }
 
+uint64_t StepBytes() {
+  return kStepPerThread * CopyThreadCount();
+}
+
 off_t PageMapOffset(uint64_t address) {
   return static_cast<off_t>(address / kPageBytes * sizeof(uint64_t));
 }
@@ -125,7 +129,7 @@ class Exchange final : public CopyJob {
         page_map_(page_map),
         base_(range.begin - range.begin % kHugePage),
         past_caches_(range.bytes() > kManyBytes),
-        step_bytes_(kStepPerThread * CopyThreadCount()),
+        step_bytes_(StepBytes()),
         touched_((range.end - base_ + kHugePage - 1) / kHugePage) {}
   ~Exchange() override { Leave(); }
   // False: only the first *done bytes are replaced.
@@ -314,6 +318,23 @@ bool Exchange::Run(uint64_t* done) {
   return ok;
 }
 
+// The page before the program's own ones, those, and the one after them.
+std::array<PageRange, 3> Ranges(const Mapping& piece, PageRange own) {
+  const uint64_t first = std::clamp(own.begin, piece.begin, piece.end);
+  const uint64_t last = std::clamp(own.end, first, piece.end);
+  return {{{piece.begin, first}, {first, last}, {last, piece.end}}};
+}
+
+// The same pages as one mapping. Nobody sees this: the kernel changes it under the lock that faults wait for.
+void MakeOne(const Mapping& piece, std::byte* whole, bool exchanged) {
+  const uint64_t bytes = piece.end - piece.begin;
+  void* at = Pointer(piece.begin);
+  if (!exchanged ||
+      (piece.protection != (PROT_READ | PROT_WRITE) && mprotect(whole, bytes, piece.protection) != 0) ||
+      mremap(whole, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != at)
+    munmap(whole, bytes);
+}
+
 struct Job {
   void (*work)(void*);
   void* argument;
@@ -347,16 +368,23 @@ std::byte* FreshLike(uint64_t address, uint64_t bytes) {
   return nullptr;
 }
 
+bool ExchangesAtOnce(const Mapping& piece, PageRange own) {
+  uint64_t steps = 0;
+  for (const PageRange range : Ranges(piece, own)) {
+    const uint64_t base = range.begin - range.begin % kHugePage;
+    if (range.bytes() != 0) steps += (range.end - base + StepBytes() - 1) / StepBytes();
+  }
+  return steps <= 1;
+}
+
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done) {
   const std::lock_guard lock(exchange_mutex);
   InstallFaultHandler(FaultOwner::kPageExchange, ClaimFault);
   const int page_map = OpenPageMap(piece);
-  const uint64_t first = std::clamp(fresh.own.begin, piece.begin, piece.end);
-  const uint64_t last = std::clamp(fresh.own.end, first, piece.end);
-  const PageRange ranges[] = {{piece.begin, first}, {first, last}, {last, piece.end}};
+  const auto ranges = Ranges(piece, fresh.own);
   bool ok = true;
   *done = 0;
-  for (size_t i = 0; i < std::size(ranges) && ok; ++i) {
+  for (size_t i = 0; i < ranges.size() && ok; ++i) {
     if (ranges[i].bytes() == 0) continue;
     // Others' bytes are for others to read at any moment.
     Replacements pages = fresh;
@@ -366,6 +394,7 @@ bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* do
     *done += moved;
   }
   if (page_map >= 0) close(page_map);
+  if (fresh.whole != nullptr) MakeOne(piece, fresh.whole, ok);
   return ok;
 }
 

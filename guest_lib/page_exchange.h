@@ -42,10 +42,18 @@ struct Replacements {
   // and shared mappings. Anonymous pages can be had back from there, inaccessible and with any bytes; those
   // outside of `own` do not go there.
   std::byte* aside = nullptr;
+  // A second mapping of the same pages, reserved as `pages` was, which becomes ours. Pieces that were moved
+  // one by one lie side by side and stay mappings of their own where the kernel does not merge them (a
+  // device's: VM_PFNMAP), and mremap refuses what spans two; so this one takes the place of all of them.
+  // Null: the kernel merges, or ExchangesAtOnce().
+  std::byte* whole = nullptr;
 };
 
-// Moves the replacements to `piece`, with the piece's bytes and protection. False: the first `*done` bytes
-// are replaced, the others as before.
+// Whether all of `piece` is moved by one mremap.
+bool ExchangesAtOnce(const Mapping& piece, PageRange own);
+
+// Moves the replacements to `piece`, with the piece's bytes and protection. True: it is one mapping then.
+// False: the first `*done` bytes are replaced, the others as before.
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done);
 
 // munmap, most of it by several threads and not under the lock that all of them need.

@@ -33,6 +33,9 @@ struct Connection {
   // Maps pages of slices of ours over what is reserved at `at`, for good. A forked child inherits them where
   // the way in allows it.
   virtual bool MapPages(std::byte* /*at*/, uint64_t /*offset*/, uint64_t /*bytes*/) { return false; }
+  // Whether the kernel does with these mappings what it does with a file's: makes one of two that lie side by
+  // side, in memory and in the region, and moves pages aside (MREMAP_DONTUNMAP).
+  virtual bool HasOrdinaryPages() const { return true; }
   // The session's words for callbacks; null over TCP.
   virtual CallbackWords* callback_words() { return nullptr; }
   // The file that region memory is mapped from, as /proc/self/maps names it.

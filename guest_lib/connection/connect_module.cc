@@ -34,6 +34,7 @@ class ModuleConnection : public RegionConnection {
     return true;
   }
 
+  bool HasOrdinaryPages() const override { return false; }  // the module's mappings are VM_PFNMAP
   bool AllocateSlices(uint64_t bytes, uint64_t* offset, bool* zeroed) override {
     *zeroed = false;  // they may have been ours before
     causeway_slices slices{0, static_cast<uint32_t>((bytes + kGranuleBytes - 1) / kGranuleBytes)};

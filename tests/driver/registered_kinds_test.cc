@@ -190,26 +190,29 @@ TEST_F(RegisteredKindsTest, LockedMemoryStaysLocked) {
   }
 }
 
-// What realloc does, with memory that is registered still: nobody else gets its pages afterwards.
+// What realloc does, with memory that is registered still: nobody else gets its pages afterwards. It is large
+// enough that several steps replace it, and once others have bytes on its first and its last page.
 TEST_F(RegisteredKindsTest, MovedMeanwhile) {
-  constexpr size_t kBytes = 3 << 20;
-  for (const int kind : {MAP_PRIVATE, MAP_SHARED}) {
-    char *memory = Map(kBytes, kind | MAP_ANONYMOUS), *place = Map(kBytes), *other = Map(kBytes);
-    std::memset(memory, 'a', kBytes);
-    std::memset(other, 'o', kBytes);
-    OK(cuMemHostRegister(memory, kBytes, 0));
-    memory[kBytes - 1] = 'b';
-    char* moved = static_cast<char*>(mremap(memory, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, place));
-    ASSERT_EQ(moved, place);
-    moved[5] = 'c';
-    OK(cuMemHostUnregister(memory));
-    RegisterAndUse(other, kBytes, 'x');
-    EXPECT_EQ(moved[5], 'c');
-    EXPECT_EQ(moved[kBytes - 1], 'b');
-    EXPECT_EQ(std::count(moved, moved + kBytes, 'a'), static_cast<std::ptrdiff_t>(kBytes - 2));
-    RegisterAndUse(moved, kBytes, 'y');
-    munmap(moved, kBytes);
-    munmap(other, kBytes);
+  constexpr size_t kBytes = 20 << 20;
+  for (const size_t margin : {size_t{0}, size_t{100}}) {
+    for (const int kind : {MAP_PRIVATE, MAP_SHARED}) {
+      char *memory = Map(kBytes, kind | MAP_ANONYMOUS), *place = Map(kBytes), *other = Map(kBytes);
+      std::memset(memory, 'a', kBytes);
+      std::memset(other, 'o', kBytes);
+      OK(cuMemHostRegister(memory + margin, kBytes - 2 * margin, 0));
+      memory[kBytes - 1] = 'b';
+      char* moved = static_cast<char*>(mremap(memory, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, place));
+      ASSERT_EQ(moved, place) << std::strerror(errno);
+      moved[5] = 'c';
+      OK(cuMemHostUnregister(memory + margin));
+      RegisterAndUse(other, kBytes, 'x');
+      EXPECT_EQ(moved[5], 'c');
+      EXPECT_EQ(moved[kBytes - 1], 'b');
+      EXPECT_EQ(std::count(moved, moved + kBytes, 'a'), static_cast<std::ptrdiff_t>(kBytes - 2));
+      RegisterAndUse(moved, kBytes, 'y');
+      munmap(moved, kBytes);
+      munmap(other, kBytes);
+    }
   }
 }
 

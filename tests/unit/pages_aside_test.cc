@@ -2,7 +2,10 @@
 // Pages that change under a program, and the old ones that wait for the way back.
 #include "guest_lib/pages_aside.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -128,6 +131,56 @@ TEST_F(PagesAsideTest, TheKernelMayTakeThem) {
   std::memset(memory_, 'b', kBytes);
   MoveBack(aside);
   EXPECT_TRUE(IsFilled('b'));
+}
+
+// Where the kernel does not merge what was moved piece by piece: a device's pages, here those of a
+// userfaultfd, whose mappings are each marked until they have been moved. mremap takes one mapping only.
+TEST_F(PagesAsideTest, PiecesBecomeOneMapping) {
+  const auto faults =
+      static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+  if (faults < 0) GTEST_SKIP() << "no userfaultfd for this user";
+  uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+  ASSERT_EQ(ioctl(faults, UFFDIO_API, &api), 0);
+  ASSERT_EQ(posix_fallocate(file_, 0, kBytes), 0);
+  const PageRange own{address() + 4096,
+                      address() + kBytes - 4096};  // three pieces at least, on any number of processors
+  const auto map_file = [this] {
+    std::byte* at = ReserveLike(address(), kBytes);
+    EXPECT_EQ(mmap(at, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_, 0), at);
+    return at;
+  };
+  for (const bool joined : {false, true}) {
+    ASSERT_NE(mmap(memory_, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+              MAP_FAILED);
+    std::memset(memory_, joined ? 'b' : 'a', kBytes);
+    EXPECT_FALSE(ExchangesAtOnce(TheMapping(), own));
+    std::byte* fresh = map_file();
+    uffdio_register marked{.range = {reinterpret_cast<uint64_t>(fresh), kBytes},
+                           .mode = UFFDIO_REGISTER_MODE_MISSING,
+                           .ioctls = 0};
+    ASSERT_EQ(ioctl(faults, UFFDIO_REGISTER, &marked), 0);
+    const Replacements pages{.pages = fresh,
+                             .zeroed = false,
+                             .source = PageSource::kMapped,
+                             .own = own,
+                             .whole = joined ? map_file() : nullptr};
+    uint64_t done = 0;
+    ASSERT_TRUE(ExchangePages(TheMapping(), pages, &done));
+    std::vector<Mapping> mappings;
+    EXPECT_TRUE(ReadMappings(address(), address() + kBytes, &mappings));
+    EXPECT_EQ(mappings.size() == 1, joined) << mappings.size();
+    EXPECT_TRUE(IsFilled(joined ? 'b' : 'a'));
+    void* place = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* moved = mremap(memory_, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+    if (joined) {
+      ASSERT_EQ(moved, place);
+      memory_ = static_cast<std::byte*>(moved);
+      EXPECT_TRUE(IsFilled('b'));
+    } else {
+      munmap(place, kBytes);  // newer kernels move several at once
+    }
+  }
+  close(faults);
 }
 
 // One page that may not change any more (mseal): what comes before it is moved, the rest is as it was.
