@@ -39,13 +39,17 @@ int Memory(size_t mib) {
   return 0;
 }
 
-// Each thread has a channel of its own, for which the worker has a thread.
+// Each thread has a channel of its own, for which the worker has a thread from its first message on. So each
+// sends one that no thread of the guest can answer by itself (cuCtxSynchronize can, once the context is known
+// to be idle), and keeps its channel until all have.
 int Threads(int count, void* context) {
   std::atomic<int> failed{0}, done{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) {
     threads.emplace_back([&] {
-      if (Call("cuCtxSetCurrent", context) != 0 || Call("cuCtxSynchronize") != 0) failed.fetch_add(1);
+      unsigned long long address = 0;
+      if (Call("cuCtxSetCurrent", context) != 0 || Call("cuMemAlloc_v2", &address, size_t{1} << 20) != 0)
+        failed.fetch_add(1);
       done.fetch_add(1);
       while (done.load() < count) usleep(10'000);
     });

@@ -51,13 +51,13 @@ cat > "$work/commands" <<'TEXT'
 without:root sh /programs/serve.sh; grep -c 'have no cgroups of their own' /tmp/causewayd.log; sh /programs/stop.sh && rm /tmp/causewayd.log
 mount:root mount -t cgroup2 none /sys/fs/cgroup && sh /programs/serve.sh && ! grep 'have no cgroups' /tmp/causewayd.log
 & victim:gpu2 CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client stay 12
-ready:root sleep 3; cat /sys/fs/cgroup/causeway/scope-uid_3a1002/pids.max /sys/fs/cgroup/causeway/scope-uid_3a1002/memory.max
+ready:root for i in $(seq 300); do grep -q begins /run/victim.out && break; sleep 0.1; done; cat /sys/fs/cgroup/causeway/scope-uid_3a1002/pids.max /sys/fs/cgroup/causeway/scope-uid_3a1002/memory.max
 small:gpu1 CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client memory 32
 hog:gpu1 ! CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client memory 512
 threads:gpu1 ! CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client threads 60
 again:gpu1 CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client memory 32
 wait
-left:root sleep 1; ls -d /sys/fs/cgroup/causeway/scope-* 2> /dev/null; grep -c 'host_memory_mib gives' /tmp/causewayd.log; sh /programs/stop.sh
+left:root for i in $(seq 300); do ls -d /sys/fs/cgroup/causeway/scope-* > /dev/null 2>&1 || break; sleep 0.1; done; ls -d /sys/fs/cgroup/causeway/scope-* 2> /dev/null; grep -c 'host_memory_mib gives' /tmp/causewayd.log; sh /programs/stop.sh
 TEXT
 options=()
 for file in host_backend/causewayd host_backend/causeway-launcher host_backend/causeway-worker tests/vm/cgroup_client; do
