@@ -120,10 +120,12 @@ std::string Cgroups::Start(pid_t launcher) {
   }
   Write(own + "/daemon/cpu.weight", "1000");  // it serves everybody, with little to do
   base_ = own;
+  aside_ = std::make_unique<Aside>(loop_);
   return {};
 }
 
 Cgroups::~Cgroups() {
+  aside_.reset();
   if (!used()) return;
   for (const auto& [scope, count] : workers_) rmdir(Folder(scope).c_str());
   rmdir((base_ + "/spare").c_str());
@@ -134,13 +136,22 @@ std::string Cgroups::Folder(const std::string& scope) const {
 }
 
 void Cgroups::AddSpare(pid_t worker) {
-  const LoopPart part("cgroup: spare");
-  if (used()) Write(base_ + "/spare/cgroup.procs", std::to_string(worker));
+  if (used()) aside_->Do([this, worker] { Write(base_ + "/spare/cgroup.procs", std::to_string(worker)); });
 }
 
-std::string Cgroups::Assign(pid_t worker, const std::string& scope, const HostShare& share) {
-  if (!used()) return {};
-  const LoopPart part("cgroup: assign");
+void Cgroups::Assign(pid_t worker, const std::string& scope, const HostShare& share,
+                     std::function<void(const Joined&)> done) {
+  if (!used()) return done({});
+  auto joined = std::make_shared<Joined>();
+  aside_->Do(
+      [this, worker, scope, share, joined] {
+        joined->problem = Join(worker, scope, share);
+        joined->oom_kills = OutOfMemory(scope);
+      },
+      [joined, done = std::move(done)] { done(*joined); });
+}
+
+std::string Cgroups::Join(pid_t worker, const std::string& scope, const HostShare& share) {
   const std::string folder = Folder(scope);
   const auto number = [](uint64_t value) { return std::to_string(value); };
   bool good = Make(folder);
@@ -170,10 +181,18 @@ std::string Cgroups::Assign(pid_t worker, const std::string& scope, const HostSh
 }
 
 void Cgroups::Leave(const std::string& scope) {
+  if (used()) aside_->Do([this, scope] { End(scope); });
+}
+
+void Cgroups::WhenDone(std::function<void()> done) {
+  if (!used()) return done();
+  aside_->Do([] {}, std::move(done));
+}
+
+void Cgroups::End(const std::string& scope) {
   const auto found = workers_.find(scope);
   if (found == workers_.end() || --found->second != 0) return;
   workers_.erase(found);
-  const LoopPart part("cgroup: end");
   rmdir(Folder(scope).c_str());  // where it is still busy, the next session of the scope takes it over
 }
 

@@ -31,25 +31,32 @@ IdleWatch::~IdleWatch() {
 
 void IdleWatch::Add(std::shared_ptr<Region> region, uint32_t slot) {
   const std::lock_guard lock(mutex_);
-  watched_.push_back({std::move(region), slot});
+  auto watched = std::make_shared<List>(*watched_);
+  watched->push_back({std::move(region), slot});
+  watched_ = std::move(watched);
   if (!thread_.joinable()) thread_ = std::thread([this] { Watch(); });
   changed_.notify_all();
 }
 
 void IdleWatch::Remove(const Region& region, uint32_t slot) {
+  std::shared_ptr<const List> before;  // the end of the last one to know a region is not the lock's matter
   const std::lock_guard lock(mutex_);
-  std::erase_if(watched_, [&](const Watched& watched) {
+  const auto is = [&](const Watched& watched) {
     return watched.region.get() == &region && watched.slot == slot;
-  });
+  };
+  if (std::none_of(watched_->begin(), watched_->end(), is)) return;
+  auto watched = std::make_shared<List>(*watched_);
+  std::erase_if(*watched, is);
+  before = std::exchange(watched_, std::move(watched));
 }
 
 // Words that claim a sleeper where none is cost a system call each. A region whose words do so again and
 // again is passed over until its debt is paid off, which is one call a look.
-bool IdleWatch::Look() {
+bool IdleWatch::Look(const List& all) {
   bool any = false;
   for (auto debt = debts_.begin(); debt != debts_.end();)
     debt = --debt->second == 0 ? debts_.erase(debt) : ++debt;
-  for (const Watched& watched : watched_) {
+  for (const Watched& watched : all) {
     const auto debt = debts_.find(watched.region.get());
     if (debt != debts_.end() && debt->second > kMaxDebt) continue;
     const Region::Wakes wakes = watched.region->WakeSleepers(watched.slot);
@@ -64,10 +71,13 @@ void IdleWatch::Watch() {
   uint32_t quiet_looks = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !watched_.empty(); });
+    changed_.wait(lock, [this] { return stop_ || !watched_->empty(); });
     if (stop_) return;
-    quiet_looks = Look() ? 0 : std::min(quiet_looks + 1, kQuietLooks);
+    // This thread may lose its processor while it looks: the event loop is not to wait for it then.
+    std::shared_ptr<const List> watched = watched_;
     lock.unlock();
+    quiet_looks = Look(*watched) ? 0 : std::min(quiet_looks + 1, kQuietLooks);
+    watched.reset();
     nanosleep(quiet_looks < kQuietLooks ? &kBusyPause : &kQuietPause, nullptr);
     lock.lock();
   }

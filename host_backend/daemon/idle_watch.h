@@ -20,7 +20,8 @@ class IdleWatch {
   IdleWatch(const IdleWatch&) = delete;
   IdleWatch& operator=(const IdleWatch&) = delete;
 
-  // From now on until Remove, which is repeatable. The first call starts the thread.
+  // From now on until Remove, which is repeatable; a look that has begun goes on. The first call starts the
+  // thread. Neither call waits for a look.
   void Add(std::shared_ptr<Region> region, uint32_t slot);
   void Remove(const Region& region, uint32_t slot);
 
@@ -29,13 +30,14 @@ class IdleWatch {
     std::shared_ptr<Region> region;
     uint32_t slot;
   };
+  using List = std::vector<Watched>;
   void Watch();
+  bool Look(const List& watched);  // whether anybody was woken
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool Look();  // `mutex_` held; whether anybody was woken
-  std::vector<Watched> watched_;
-  std::map<const Region*, uint32_t> debts_;  // vain wakes, of regions that have any
+  std::shared_ptr<const List> watched_ = std::make_shared<List>();  // replaced, never changed
+  std::map<const Region*, uint32_t> debts_;                         // vain wakes, of regions that have any
   bool stop_ = false;
   std::thread thread_;
 };

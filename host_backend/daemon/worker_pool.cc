@@ -58,7 +58,9 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_wo
       hashing_(loop, image_cache_bytes,
                [this](ImageToHash image, bool true_hash) { OnHashed(std::move(image), true_hash); }),
       users_(worker_users.first, worker_users.second),
-      memory_watch_(loop, program_, [this](const MemoryRound& round) { OnMemoryRound(round); }) {}
+      memory_watch_(loop, program_, [this](const MemoryRound& round) { OnMemoryRound(round); }) {
+  program_.forget = [this](std::function<void()> done) { cgroups_.WhenDone(std::move(done)); };
+}
 
 WorkerPool::~WorkerPool() {
   loop_.Cancel(retry_timer_);
@@ -76,6 +78,13 @@ WorkerPool::Entry* WorkerPool::Find(const WorkerProcess& worker) {
 WorkerPool::Entry* WorkerPool::Find(const WorkerClient& client) {
   for (Entry& entry : workers_) {
     if (entry.client == &client) return &entry;
+  }
+  return nullptr;
+}
+
+WorkerPool::Entry* WorkerPool::Find(uint64_t number) {
+  for (Entry& entry : workers_) {
+    if (entry.number == number) return &entry;
   }
   return nullptr;
 }
@@ -231,73 +240,6 @@ void WorkerPool::ServeFromSpares() {
     if (spare == nullptr) break;
     spare->kept_for = scope;
   }
-}
-
-// Its next worker looks, as its user and before it is its guest's; not at each start of a session.
-uint64_t WorkerPool::CacheBytesToHold(const std::string& scope) {
-  constexpr std::chrono::seconds kPause{60};
-  const auto now = Clock::now();
-  std::erase_if(cache_held_, [&](const auto& held) { return now - held.second >= kPause; });
-  return cache_held_.emplace(scope, now).second ? cache_bytes_ : 0;
-}
-
-// One at a time, so that the loop never waits for many; the launcher has it done by a process of that user.
-void WorkerPool::HoldNextCache() {
-  constexpr std::chrono::milliseconds kBetween{100};
-  constexpr std::chrono::seconds kAgain{5};
-  hold_timer_ = 0;
-  const auto now = Clock::now();
-  std::map<uint32_t, Clock::time_point> live;
-  for (const Entry& entry : workers_) {
-    if (entry.client == nullptr || entry.user == 0) continue;
-    const auto held = folders_held_.find(entry.user);
-    live[entry.user] = held != folders_held_.end() ? held->second : Clock::time_point{};
-  }
-  folders_held_ = std::move(live);
-  if (folders_held_.empty()) return;
-  const auto next =
-      std::min_element(folders_held_.begin(), folders_held_.end(),
-                       [](const auto& one, const auto& other) { return one.second < other.second; });
-  if (now - next->second >= kAgain) {
-    next->second = now;
-    launcher().HoldCache(next->first, uint32_t(cache_bytes_ >> 20));
-  }
-  hold_timer_ = loop_.After(kBetween, "the look at caches", [this] { HoldNextCache(); });
-}
-
-// A session that cannot be counted, or has no user of its own where others have one, is none.
-void WorkerPool::HandOver(Entry& entry) {
-  const LoopPart part("handing over a worker");
-  const SessionPeer peer = entry.client->Peer();
-  const std::string bound =
-      peer.host != nullptr ? cgroups_.Assign(entry.process->pid(), peer.scope, *peer.host) : "";
-  entry.in_cgroup = bound.empty() && peer.host != nullptr;
-  auto seat = bound.empty() ? accounts_.Join(peer.scope, peer.device_memory_mib << 20) : Error{bound};
-  if (!seat.ok()) {
-    WorkerClient* client = std::exchange(entry.client, nullptr);
-    entry.process->End();
-    client->OnNoWorker(seat.error());
-    return;
-  }
-  entry.oom_kills = cgroups_.OutOfMemory(peer.scope);
-  entry.seat = seat.value();
-  auto user = users_.Join(peer.scope);
-  if (!user.ok()) {
-    WorkerClient* client = std::exchange(entry.client, nullptr);
-    entry.process->End();
-    client->OnNoWorker(user.error());
-    return;
-  }
-  entry.user_scope = peer.scope;
-  entry.user = user.value();
-  if (entry.user != 0 && cache_bytes_ != 0 && hold_timer_ == 0) HoldNextCache();
-  entry.process->SetScope(peer.scope, user.value());
-  if (user.value() != 0) entry.process->HoldCache(CacheBytesToHold(peer.scope));
-  entry.process->SetLog(peer.log);
-  entry.process->SetPace(peer.pace);
-  entry.process->SetAccount(entry.seat.descriptor, entry.seat.reading, entry.seat.cell);
-  entry.client->OnWorker(*entry.process);
-  WantMemoryWatch();
 }
 
 MemoryBytes WorkerPool::MemoryOf(const WorkerClient& client) const {
@@ -553,6 +495,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   Entry* entry = Find(worker);
   if (entry == nullptr) return;
   log_.Write(LogLevel::kDebug, "worker " + how);
+  entry->exited = true;
   EndSharing(*entry);
   accounts_.Leave(std::exchange(entry->seat, {}));
   if (!entry->user_scope.empty()) users_.Leave(std::exchange(entry->user_scope, {}));

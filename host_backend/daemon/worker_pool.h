@@ -130,6 +130,7 @@ class WorkerPool final : public WorkerProcess::Listener {
     std::string kept_for{};    // of a ready spare: the scope that alone may have it; empty: any
     std::string user_scope{};  // whose user it is; empty: of none
     uint32_t user = 0;
+    bool exited = false;
     bool in_cgroup = false;                        // of its scope
     uint64_t oom_kills = 0;                        // of its scope, before it
     std::map<DeviceUuid, uint64_t> start_bytes{};  // of GPU memory, when it had no session
@@ -138,6 +139,7 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   Entry* Find(const WorkerProcess& worker);
   Entry* Find(const WorkerClient& client);
+  Entry* Find(uint64_t number);
   // Kept for that scope; "": for any.
   Entry* ReadySpare(const std::string& kept_for);
   OwnSpares::Counts KeptSpares() const;  // ready ones of each scope; "": those for any
@@ -150,6 +152,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   void OnHashed(ImageToHash image, bool true_hash);
   void EndSharing(const Entry& ended);
   void HandOver(Entry& entry);
+  void OnJoined(uint64_t number, const std::string& scope, const Cgroups::Joined& joined);
+  void HandOverNow(Entry& entry, const std::string& problem);
   uint64_t CacheBytesToHold(const std::string& scope);
   void HoldNextCache();
   bool StartWorker(WorkerClient* client, const WorkerWish& wish);
@@ -201,7 +205,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   std::map<uint32_t, Clock::time_point>
       folders_held_;  // when a user's folder was looked at, of those with workers
   EventLoop::TimerId hold_timer_ = 0;
-  Cgroups cgroups_;
+  Cgroups cgroups_{loop_};
   MemoryWatch memory_watch_;
   std::map<DeviceUuid, uint64_t> start_bytes_;  // what a spare holds
   uint32_t unlisted_rounds_ = 0;

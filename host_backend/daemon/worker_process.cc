@@ -205,6 +205,12 @@ void WorkerProcess::Kill() {
 
 void WorkerProcess::OnPidfd() {
   loop_.Unwatch(pidfd_watch_);
+  program_.forget([found = self_] {
+    if (*found != nullptr) (*found)->AskToReap();
+  });
+}
+
+void WorkerProcess::AskToReap() {
   program_.launcher->Reap(pid_, [this, found = self_](int error, int status) {
     if (*found == nullptr) return;
     if (error == 0) return OnReaped(status);
@@ -212,7 +218,7 @@ void WorkerProcess::OnPidfd() {
     loop_.Cancel(timer_);
     timer_ = loop_.After(kReapAgain, "a worker's exit", [this] {
       timer_ = 0;
-      OnPidfd();
+      AskToReap();
     });
   });
 }

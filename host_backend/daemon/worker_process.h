@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct WorkerProgram {
   std::string sandbox = "enforce";   // host_backend/sandbox/filter.h
   LauncherLink* launcher = nullptr;  // there as long as any worker
   WorkerFolders* folders = nullptr;
+  // Calls back when nobody uses a number that was a worker's any more: only then it may become another's.
+  std::function<void(std::function<void()> done)> forget = [](const std::function<void()>& done) { done(); };
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
 };
@@ -108,6 +111,7 @@ class WorkerProcess {
   void Wind();  // closes the control socket and sets the limit
   void OnLaunched(Result<LauncherLink::Started> started);
   void OnPidfd();
+  void AskToReap();
   void OnReaped(int status);
   // host_backend/daemon/worker_reading.cc: all that it says.
   void OnControl(bool at_its_pace);

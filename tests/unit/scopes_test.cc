@@ -3,9 +3,12 @@
 // lateness.
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <set>
 #include <thread>
 #include <vector>
 
+#include "host_backend/daemon/aside.h"
 #include "host_backend/daemon/event_loop.h"
 #include "host_backend/daemon/flight_store.h"
 #include "host_backend/daemon/lateness.h"
@@ -263,6 +266,35 @@ TEST(LoopWorkTest, AHandlerThatWaitsKeepsTheLoopBusy) {
   EXPECT_EQ(longest[1].what, "its part");
   EXPECT_GE(longest[1].longest.busy, least);
   EXPECT_LT(longest[1].longest.processor, longest[1].longest.busy);
+}
+
+TEST(AsideTest, WorkIsDoneInItsOrderAndToldByTheLoop) {
+  EventLoop loop;
+  std::vector<int> worked, told;
+  std::set<std::thread::id> workers;
+  {
+    Aside aside(loop);
+    for (int i = 0; i < 100; ++i) {
+      aside.Do(
+          [&, i] {
+            worked.push_back(i);
+            workers.insert(std::this_thread::get_id());
+          },
+          [&, i] {
+            EXPECT_EQ(workers.count(std::this_thread::get_id()), 0u);
+            told.push_back(i);
+          });
+    }
+    EXPECT_TRUE(told.empty()) << "never inside Do";
+    loop.Run([&] { return told.size() == 100; });
+    // What was asked for last is done, but nobody is told any more.
+    aside.Do([&] { worked.push_back(100); }, [&] { told.push_back(100); });
+  }
+  std::vector<int> all(101);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(worked, all);
+  EXPECT_EQ(told, std::vector<int>(all.begin(), all.end() - 1));
+  EXPECT_EQ(workers.size(), 1u);
 }
 
 TEST(FlightStoreTest, AScopeForgetsItsOwnEndedSessions) {
