@@ -21,6 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kRequestLimit{5'000};
+constexpr milliseconds kRequestPause{5};
 constexpr milliseconds kReadyLimit{60'000};
 constexpr milliseconds kBeat{1000};
 constexpr size_t kStatusPacketBytes = 64u << 10;
@@ -208,10 +209,15 @@ void LocalServer::OnAccept() {
   raw->peer = std::move(*peer);
   raw->scope = scope;
   raw->Idle(true);
-  raw->watch = services_.loop.Watch(raw->socket.get(), EPOLLIN | EPOLLRDHUP, "a local client's packet",
-                                    [this, raw](uint32_t events) { OnPacket(*raw, events); });
+  Watch(*raw);
   SetLimit(*raw, kRequestLimit);
   connections_.push_back(std::move(connection));
+}
+
+void LocalServer::Watch(Connection& connection) {
+  connection.watch =
+      services_.loop.Watch(connection.socket.get(), EPOLLIN | EPOLLRDHUP, "a local client's packet",
+                           [this, &connection](uint32_t events) { OnPacket(connection, events); });
 }
 
 void LocalServer::SetLimit(Connection& connection, milliseconds limit) {
@@ -260,6 +266,19 @@ void LocalServer::OnRequest(Connection& connection, const void* packet, size_t b
                                   std::to_string(request.abi_minor) + " and this host " +
                                   std::to_string(kAbiMajor) + "." + std::to_string(kAbiMinor) +
                                   "; install the same Causeway release on both sides.");
+  }
+  if (!connection.scope->requests.Take(Clock::now())) {
+    // Others come first; its turn comes before the limit of a request that was never made.
+    services_.loop.Unwatch(connection.watch);
+    services_.loop.Cancel(connection.timer);
+    connection.timer =
+        services_.loop.After(kRequestPause, "a local client's packet", [this, c = &connection, trace, bytes] {
+          c->timer = 0;
+          Watch(*c);
+          SetLimit(*c, kRequestLimit);
+          OnRequest(*c, &trace, bytes);
+        });
+    return;
   }
   if (request.kind == LocalRequestKind::kOpenSession) return OpenSession(connection);
   if (request.kind == LocalRequestKind::kStatus)

@@ -29,6 +29,7 @@ class LocalServer {
 
   std::string Bind();
   void OnAccept();
+  void Watch(Connection& connection);
   void OnPacket(Connection& connection, uint32_t events);
   void OnRequest(Connection& connection, const void* packet, size_t bytes);
   void OpenSession(Connection& connection);

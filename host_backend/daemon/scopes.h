@@ -25,6 +25,7 @@ struct Scope {
   uint32_t connections = 0;   // that have no session yet
   const std::shared_ptr<LimitedLog> log = std::make_shared<LimitedLog>();  // all lines that its guests cause
   const std::shared_ptr<Pace> pace = std::make_shared<WorkerPace>();       // of what its workers say
+  Pace requests{4, 0.5};  // of its local clients: a session or a text takes some tenths of a millisecond
 };
 using ScopeRef = std::shared_ptr<Scope>;
 

@@ -99,9 +99,27 @@ def flood_requests(daemon, stop):
             time.sleep(0.001)
 
 
+def flood_bursts(daemon, stop):
+    """As many requests at one moment as a user may have connections: its status, sessions' records, and sessions."""
+    chance = random.Random(2)
+    head = struct.Struct("<QHHI")
+    requests = [head.pack(MAGIC, *ABI, 2), head.pack(MAGIC, *ABI, 3) + bytes(8), head.pack(MAGIC, *ABI, 1)]
+    while not stop.is_set():
+        try:
+            burst = [connect(daemon) for _ in range(30)]
+            request = chance.choice(requests)
+            for one in burst:
+                one.send(request)
+            for one in burst:
+                one.recv(1024)
+                one.close()
+        except OSError:
+            time.sleep(0.001)
+
+
 def flood_sessions(daemon, stop):
     """Sessions without an end, each asked for and left as soon as it is granted."""
-    request = struct.pack("<QHHI", 0x314C595745534143, *ABI, 1)
+    request = struct.pack("<QHHI", MAGIC, *ABI, 1)
     while not stop.is_set():
         try:
             with connect(daemon) as one:
@@ -132,9 +150,10 @@ def flood_slots(daemon, stop):
     words_of(daemon, stop, lambda number, slot: ((number // 64) & 0xFFFFFF) << 8 | (1 if number % 64 < 32 else 2))
 
 
-FLOODS = {"none": None, "connections": flood_connections, "requests": flood_requests, "sessions": flood_sessions,
+FLOODS = {"none": None, "connections": flood_connections, "requests": flood_requests, "bursts": flood_bursts, "sessions": flood_sessions,
           "words": flood_words, "slots": flood_slots}
 ABI = (0, 0)
+MAGIC = 0x314C595745534143  # of a local request
 SLOT_WORDS = 0
 
 

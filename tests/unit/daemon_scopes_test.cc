@@ -98,6 +98,29 @@ TEST_F(ScopeTest, NobodyElseIsServedByAUsersOwnSpare) {
   EXPECT_TRUE(WaitFor([&] { return Status().find(ready) != std::string::npos; })) << "and it is replaced";
 }
 
+TEST_F(ScopeTest, ABurstOfRequestsIsAnsweredAtItsPace) {
+  StartDaemon("ok", "socket_mode = \"0666\"\n");
+  constexpr int kClients = 40;
+  EXPECT_EQ(
+      AsNobody([this] {
+        std::vector<std::unique_ptr<LocalClient>> clients;
+        for (int i = 0; i < kClients; ++i) {
+          clients.push_back(std::make_unique<LocalClient>(socket()));
+          const LocalRequest request{kLocalMagic, kAbiMajor, kAbiMinor, LocalRequestKind::kStatus};
+          if (!clients.back()->connected() || !clients.back()->Send(&request, sizeof request)) return 1;
+        }
+        for (const auto& client : clients) {
+          LocalReply reply{};
+          if (recv(client->fd(), &reply, sizeof(reply), 0) != ssize_t(sizeof(reply)) || reply.accepted != 1)
+            return 2;
+        }
+        return 0;
+      }),
+      0);
+  LocalClient client(socket());
+  EXPECT_TRUE(Serve(client));
+}
+
 TEST_F(ScopeTest, SparesThatNobodyWantsAnyMoreEnd) {
   StartDaemon("slow", "spare_workers = 0\n");
   LocalClient client(socket());
