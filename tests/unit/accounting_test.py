@@ -116,6 +116,7 @@ class Accounting(sessions.Sessions):
     def devices(self, **environment):
         out, err, code = self.client_with(**environment).result()
         self.assertEqual((err, code), ([], 0), out)
+        self.wait_idle()  # what it held counts for the next one until its worker has ended
         return out
 
     def test_gpus_and_memory_of_the_limit(self):
