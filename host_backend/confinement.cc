@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -80,6 +81,7 @@ std::string Confinement::AfterDriver(void* address, sandbox::Kind kind, WorkerRe
   if (library != nullptr) dlclose(library);
   const sandbox::ChosenProfile chosen = sandbox::ChooseProfile(identity, kind);
   notifies_ = sandbox::CanNotify();
+  if (kind == sandbox::Kind::kCuda) OpenPipes();
   const bool can_filter = !kSanitized && (notifies_ || options_.mode == sandbox::Mode::kEnforce);
   std::string text = can_filter ? "system calls by profile " + chosen.profile.name : "no system call filter";
   if (can_filter && !chosen.exact)
@@ -135,6 +137,19 @@ void Confinement::HoldCache(const WorkerAssignment& assignment) const {
           "%llu files; compiled_kernels_mib in causewayd's configuration is how much they may be\n",
           getpid(), static_cast<unsigned long long>(use.bytes >> 20),
           static_cast<unsigned long long>(use.files));
+}
+
+// A checkpointer opens the driver's pipes by /proc, as the user that this process becomes. Whoever can look
+// into this process's /proc entry is asked first, so that the file's own rights may be anybody's.
+void Confinement::OpenPipes() const {
+  constexpr int kDriversDescriptors = 1024;  // it has some forty
+  for (int each = STDERR_FILENO + 1; each < kDriversDescriptors; ++each) {
+    struct stat info {};
+    if (fstat(each, &info) == 0 && S_ISFIFO(info.st_mode) && info.st_uid == geteuid() &&
+        each != Output::LogFd()) {
+      fchmod(each, 0666);
+    }
+  }
 }
 
 std::string Confinement::Enter(int control, const WorkerAssignment& assignment) {

@@ -34,6 +34,7 @@ class Confinement {
   std::string Enter(int control, const WorkerAssignment& assignment);
 
  private:
+  void OpenPipes() const;
   std::string BecomeUser(const WorkerAssignment& assignment) const;
   void HoldCache(const WorkerAssignment& assignment) const;
 

@@ -53,7 +53,7 @@ void DaemonLink::Deliver(const SharingReply& reply, UniqueFd descriptor) {
   reply_ = reply;
   received_ = std::move(descriptor);
   arrived_ = true;
-  answered_.notify_one();
+  answered_.notify_all();
 }
 
 CUresult DaemonLink::Put(SharedKind kind, const void* bytes, int descriptor, SharedToken* token) {
@@ -113,14 +113,21 @@ CUresult DaemonLink::GetImage(const ImageHash& hash, uint64_t bytes, UniqueFd* f
   return Ask(ImageMessage(SharingAction::kGetImage, hash, bytes), -1, &reply, file);
 }
 
-CUresult DaemonLink::FindWorker(uint32_t guest_pid, int* worker_pid) {
-  SharingRequest request{};
-  request.action = SharingAction::kFindWorker;
-  request.guest_pid = guest_pid;
-  SharingReply reply{};
-  const CUresult result = Ask(request, -1, &reply, nullptr);
-  *worker_pid = static_cast<int>(reply.worker_pid);
-  return result;
+// No limit: the daemon has one, and this process ends with the daemon.
+CUresult DaemonLink::Checkpoint(const CheckpointOrder& order, uint32_t* state) {
+  const std::lock_guard one(checkpointing_);
+  std::unique_lock lock(mutex_);
+  checkpoint_.reset();
+  if (!SendPacket(control_, &order, sizeof order, {})) return CUDA_ERROR_OPERATING_SYSTEM;
+  answered_.wait(lock, [this] { return checkpoint_.has_value(); });
+  *state = checkpoint_->state;
+  return static_cast<CUresult>(checkpoint_->result);
+}
+
+void DaemonLink::Deliver(const CheckpointAnswer& answer) {
+  const std::lock_guard lock(mutex_);
+  checkpoint_ = answer;
+  answered_.notify_all();
 }
 
 }  // namespace causeway::host

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "host_backend/unique_fd.h"
 #include "host_backend/worker_control.h"
@@ -26,10 +27,12 @@ class DaemonLink {
   // Module images by hash; CUDA_ERROR_NOT_PERMITTED: the daemon keeps none.
   CUresult PutImage(const ImageHash& hash, uint64_t bytes, int file);
   CUresult GetImage(const ImageHash& hash, uint64_t bytes, UniqueFd* file);
-  // The worker that serves a process of this VM.
-  CUresult FindWorker(uint32_t guest_pid, int* worker_pid);
+  // A call about another process of this VM, as the driver answered it; it takes as long as the call does.
+  // *state where the action is kGetState.
+  CUresult Checkpoint(const CheckpointOrder& order, uint32_t* state);
 
   void Deliver(const SharingReply& reply, UniqueFd descriptor);
+  void Deliver(const CheckpointAnswer& answer);
 
  private:
   CUresult Ask(const SharingRequest& request, int descriptor, SharingReply* reply, UniqueFd* received);
@@ -42,6 +45,8 @@ class DaemonLink {
   bool arrived_ = false;
   SharingReply reply_{};
   UniqueFd received_;
+  std::mutex checkpointing_;  // one at a time; before mutex_
+  std::optional<CheckpointAnswer> checkpoint_;
 };
 
 }  // namespace causeway::host

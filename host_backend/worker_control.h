@@ -13,9 +13,11 @@
 //   worker -> daemon  WorkerConfined    + a descriptor if has_listener; before it looks at any byte of the
 //   guest worker -> daemon  WorkerUsage       at most every 500 ms while serving, and only after calls worker
 //   -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by daemon -> worker  SharingReply
-//   + a descriptor if has_descriptor; one request at a time worker -> daemon  WorkerQuery       of a
-//   management session; daemon -> worker: WorkerPeers either side closes: the other ends (the worker also has
-//   PR_SET_PDEATHSIG)
+//   + a descriptor if has_descriptor; one request at a time
+//   worker -> daemon  CheckpointOrder   answered by daemon -> worker  CheckpointAnswer; one at a time
+//   worker -> daemon  WorkerQuery       of a management session; daemon -> worker: WorkerPeers
+//                                       either side closes: the other ends (the worker also has
+//                                       PR_SET_PDEATHSIG)
 #pragma once
 #include <cstdint>
 
@@ -85,10 +87,9 @@ enum class SharedKind : uint32_t {
   kPoolPointer
 };
 enum class SharingAction : uint32_t {
-  kPut = 1,     // kind, bytes or descriptor -> token
-  kGet,         // kind, token -> bytes or descriptor
-  kDrop,        // kind, token of the worker's own: nobody can ask for it any more
-  kFindWorker,  // guest_pid -> worker_pid, of a session that the caller's user may control
+  kPut = 1,  // kind, bytes or descriptor -> token
+  kGet,      // kind, token -> bytes or descriptor
+  kDrop,     // kind, token of the worker's own: nobody can ask for it any more
   // Images (host_backend/daemon/image_cache.h); `bytes` is an ImageRequest. kForbidden: none are kept.
   kPutImage,  // descriptor of a sealed memory file: the image and kImagePadding zeros
   kGetImage,  // -> descriptor
@@ -101,7 +102,7 @@ inline constexpr uint32_t kSharedBytes = 64;  // what the driver's handles for o
 struct SharingRequest {
   SharingAction action;
   SharedKind kind;
-  uint32_t guest_pid;
+  uint32_t reserved;
   uint32_t has_descriptor;
   uint8_t token[kTokenBytes];
   uint8_t bytes[kSharedBytes];
@@ -117,13 +118,58 @@ inline constexpr uint64_t kImagePadding = 64;
 
 struct SharingReply {
   SharingResult result;
-  uint32_t worker_pid;
   uint32_t has_descriptor;
-  uint32_t reserved;
+  uint64_t reserved;
   uint8_t token[kTokenBytes];
   uint8_t bytes[kSharedBytes];
 };
 static_assert(sizeof(SharingReply) == 96);
+
+// cuCheckpointProcess* of another process of the worker's scope. The worker reaches no other process, so the
+// daemon has each call made by a checkpointer, a process that makes it and ends:
+//   causeway-worker --control-fd N --checkpoint PID --driver LIBRARY
+//   daemon -> target        WorkerReach
+//   daemon -> checkpointer  CheckpointOrder, with 0 in the place of guest_pid
+//   checkpointer -> daemon  CheckpointAnswer
+enum class CheckpointAction : uint32_t { kGetState = 1, kLock, kCheckpoint, kRestore, kUnlock };
+inline constexpr uint32_t kMaxGpuPairs = 64;
+
+struct GpuPair {
+  uint8_t from[16], to[16];
+};
+
+// What an action does not use is zero.
+struct CheckpointOrder {
+  CheckpointAction action;
+  uint32_t guest_pid;
+  uint32_t timeout_ms;  // kLock; 0: none
+  uint32_t pairs;       // kRestore
+  uint64_t reserved;
+  GpuPair pair[kMaxGpuPairs];
+};
+static_assert(sizeof(CheckpointOrder) == 24 + 32 * kMaxGpuPairs);
+
+struct CheckpointAnswer {
+  uint32_t result;  // CUresult
+  uint32_t state;   // kGetState: CUprocessState
+  uint64_t reserved;
+};
+static_assert(sizeof(CheckpointAnswer) == 16);
+
+// daemon -> worker: whether processes of its own user may look at it now, which a checkpointer must. At other
+// times none may, so that a checkpointer reaches its target alone. Where they may, the worker says
+// WorkerReachable with the same number as soon as it is so.
+struct WorkerReach {
+  uint32_t number;  // 0: they may not
+  uint32_t reserved;
+};
+static_assert(sizeof(WorkerReach) == 8);
+struct WorkerReachable {
+  uint32_t number;
+  uint32_t reserved[2];
+};
+static_assert(sizeof(WorkerReachable) == 12);
+
 struct WorkerQuery {
   static constexpr uint64_t kPeers = 1;
   uint64_t what;

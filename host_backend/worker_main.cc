@@ -28,6 +28,7 @@
 #endif
 
 #include "host_backend/accounting.h"
+#include "host_backend/checkpointer.h"
 #include "host_backend/confinement.h"
 #include "host_backend/crash_note.h"
 #include "host_backend/daemon_link.h"
@@ -147,10 +148,23 @@ WorkerUsage UsageOf(const Session& session) {
 // False when the daemon has closed the control socket.
 bool ReadAnswer(int control, DaemonLink* link) {
   SharingReply reply;
+  CheckpointAnswer answer;
+  WorkerReach reach;
+  static_assert(sizeof answer < sizeof reply && sizeof reach < sizeof reply);
   int descriptor = -1;
   const ssize_t got = ReceivePacket(control, &reply, sizeof reply, std::span(&descriptor, 1), MSG_DONTWAIT);
   UniqueFd received(descriptor);
   if (got == static_cast<ssize_t>(sizeof reply)) link->Deliver(reply, std::move(received));
+  if (got == static_cast<ssize_t>(sizeof answer)) {
+    std::memcpy(&answer, &reply, sizeof answer);
+    link->Deliver(answer);
+  }
+  if (got == static_cast<ssize_t>(sizeof reach)) {
+    std::memcpy(&reach, &reply, sizeof reach);
+    prctl(PR_SET_DUMPABLE, reach.number != 0 ? 1 : 0, 0, 0, 0);
+    const WorkerReachable reachable{reach.number, {}};
+    if (reach.number != 0) send(control, &reachable, sizeof reachable, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
   return got != 0;
 }
 
@@ -276,8 +290,11 @@ int main(int argc, char** argv) {
   bool allow_pageable_access = false;
   app.add_flag("--allow-pageable-access", allow_pageable_access,
                "serve devices whose kernels can access all memory of this process");
+  int target = 0;
+  app.add_option("--checkpoint", target, "serve no session: make one checkpoint call about that process");
   CLI11_PARSE(app, argc, argv);
   options.mode = causeway::sandbox::ModeOf(sandbox);
+  if (target != 0) return causeway::host::RunCheckpointer(control, target, driver, options.mode);
   if (!users.empty() && std::sscanf(users.c_str(), "%u,%u", &options.first_user, &options.user_count) != 2)
     return 1;
   if (watch_memory) return causeway::host::RunMemoryWatch(control, management);

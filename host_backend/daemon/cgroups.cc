@@ -180,6 +180,13 @@ std::string Cgroups::Join(pid_t worker, const std::string& scope, const HostShar
   return {};
 }
 
+void Cgroups::Add(pid_t process, const std::string& scope) {
+  if (!used()) return;
+  aside_->Do([this, process, scope] {
+    if (workers_.contains(scope)) Write(Folder(scope) + "/cgroup.procs", std::to_string(process));
+  });
+}
+
 void Cgroups::Leave(const std::string& scope) {
   if (used()) aside_->Do([this, scope] { End(scope); });
 }

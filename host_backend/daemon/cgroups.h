@@ -45,6 +45,8 @@ class Cgroups {
   // worker that has joined needs a Leave.
   void Assign(pid_t worker, const std::string& scope, const HostShare& share,
               std::function<void(const Joined&)> done);
+  // A process that works for a session of the scope, which does not end before it.
+  void Add(pid_t process, const std::string& scope);
   // A worker of the scope is gone; of the last one, the group too.
   void Leave(const std::string& scope);
   // When all that was asked for so far has been done: from the loop, or at once where there are no groups. A

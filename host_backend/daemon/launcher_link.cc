@@ -63,6 +63,8 @@ std::string_view NameOf(Action action) {
       return "launcher: hold cache";
     case Action::kClearCache:
       return "launcher: clear cache";
+    case Action::kCheckpoint:
+      return "launcher: checkpoint";
   }
   return "launcher";
 }
@@ -325,6 +327,16 @@ std::string LauncherLink::StartWorker(const Wish& wish, UniqueFd output, UniqueF
         done(Started{answer.pid, std::move(pidfd)});
       }});
   return {};
+}
+
+void LauncherLink::StartCheckpointer(pid_t target, uint32_t user, UniqueFd control,
+                                     std::function<void(int error, pid_t checkpointer)> done) {
+  Request request = Of(Action::kCheckpoint, target);
+  request.user = user;
+  std::vector<UniqueFd> descriptors;
+  descriptors.push_back(std::move(control));
+  Ask(request, std::move(descriptors),
+      {[done = std::move(done)](const Answer& answer, UniqueFd) { done(answer.error, answer.pid); }});
 }
 
 void LauncherLink::Kill(pid_t worker) {

@@ -61,6 +61,10 @@ class LauncherLink {
   // 0: it has ended, with a status as of waitpid, and its number may be another's from now on; or errno,
   // EAGAIN while it runs.
   void Reap(pid_t worker, std::function<void(int error, int status)> done);
+  // A process that makes one call about that worker for the daemon (host_backend/worker_control.h). Kill and
+  // Abandon end it. 0, with its number, or errno.
+  void StartCheckpointer(pid_t target, uint32_t user, UniqueFd control,
+                         std::function<void(int error, pid_t checkpointer)> done);
   // Nobody waits for these.
   void Kill(pid_t worker);
   // It is killed, and nobody asks for it any more.

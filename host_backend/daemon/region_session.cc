@@ -212,7 +212,8 @@ SessionPeer RegionSession::Peer() const {
           origin_.share->device_memory_mib,
           origin_.scope->log,
           origin_.scope->pace,
-          &origin_.share->host};
+          &origin_.share->host,
+          &origin_.share->gpus};
 }
 
 bool RegionSession::MayMap(const RegionMapping& mapping) {

@@ -148,7 +148,8 @@ class TcpServer::Session final : public WorkerClient {
             services_.config.tcp.share.device_memory_mib,
             scope_->log,
             scope_->pace,
-            &services_.config.tcp.share.host};
+            &services_.config.tcp.share.host,
+            &services_.config.tcp.share.gpus};
   }
 
   void OnWorkerUsage(const WorkerUsage& usage) override {

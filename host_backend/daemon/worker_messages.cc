@@ -8,8 +8,9 @@ namespace causeway::daemon {
 namespace {
 
 // Messages are told apart by their sizes alone.
-constexpr size_t kSizes[] = {sizeof(WorkerReady),    sizeof(WorkerConfined),  sizeof(WorkerUsage),
-                             sizeof(SharingRequest), sizeof(WorkerMemoryUse), sizeof(WorkerQuery)};
+constexpr size_t kSizes[] = {sizeof(WorkerReady),     sizeof(WorkerConfined),  sizeof(WorkerUsage),
+                             sizeof(SharingRequest),  sizeof(CheckpointOrder), sizeof(WorkerMemoryUse),
+                             sizeof(WorkerReachable), sizeof(WorkerQuery)};
 constexpr bool AllDiffer() {
   for (const size_t& one : kSizes) {
     for (const size_t& other : kSizes) {
@@ -47,6 +48,7 @@ bool IsByDescriptor(SharedKind kind) {
 }
 
 constexpr uint32_t kMostDevices = 1024;
+constexpr uint32_t kMostPid = 0x7fffffff;
 constexpr uint32_t kMostInstructions = 4096;  // the kernel's own limit
 
 }  // namespace
@@ -60,6 +62,10 @@ WorkerMessage WorkerDialogue::Read(std::span<const std::byte> packet, size_t des
       return without(CopyOf<WorkerReady>(packet), &WorkerDialogue::ReadReady);
     case sizeof(WorkerUsage):
       return without(CopyOf<WorkerUsage>(packet), &WorkerDialogue::ReadUsage);
+    case sizeof(CheckpointOrder):
+      return without(CopyOf<CheckpointOrder>(packet), &WorkerDialogue::ReadCheckpoint);
+    case sizeof(WorkerReachable):
+      return without(CopyOf<WorkerReachable>(packet), &WorkerDialogue::ReadReachable);
     case sizeof(WorkerMemoryUse):
       return without(CopyOf<WorkerMemoryUse>(packet), &WorkerDialogue::ReadMemoryUse);
     case sizeof(WorkerQuery):
@@ -129,7 +135,6 @@ WorkerMessage WorkerDialogue::ReadSharing(const SharingRequest& request) {
       wants_descriptor = true;
       break;
     case SharingAction::kDrop:
-    case SharingAction::kFindWorker:
     case SharingAction::kGetImage:
       break;
     default:
@@ -138,6 +143,34 @@ WorkerMessage WorkerDialogue::ReadSharing(const SharingRequest& request) {
   if (wants_descriptor != (request.has_descriptor != 0))
     return Wrong("a request with a descriptor too many or few");
   return request;
+}
+
+// What comes out has only what its action uses.
+WorkerMessage WorkerDialogue::ReadCheckpoint(const CheckpointOrder& order) {
+  if (kind_ != WorkerKind::kCuda || !Serves()) return Wrong("a request for a session that it has not");
+  if (has_order_) return Wrong("a checkpoint before the last was answered");
+  const bool locks = order.action == CheckpointAction::kLock;
+  const bool restores = order.action == CheckpointAction::kRestore;
+  const bool known = order.action >= CheckpointAction::kGetState && order.action <= CheckpointAction::kUnlock;
+  if (!known || order.guest_pid == 0 || order.guest_pid > kMostPid || order.reserved != 0 ||
+      order.pairs > kMaxGpuPairs || (order.timeout_ms != 0 && !locks) || (order.pairs != 0 && !restores)) {
+    return Wrong("an impossible checkpoint");
+  }
+  const auto* unused = reinterpret_cast<const std::byte*>(order.pair + order.pairs);
+  const auto* end = reinterpret_cast<const std::byte*>(order.pair + kMaxGpuPairs);
+  if (std::any_of(unused, end, [](std::byte each) { return each != std::byte{0}; }))
+    return Wrong("an impossible checkpoint");
+  has_order_ = true;
+  return order;
+}
+
+WorkerMessage WorkerDialogue::ReadReachable(const WorkerReachable& reachable) {
+  if (kind_ != WorkerKind::kCuda || !Serves() || reach_asked_ == 0 || reachable.reserved[0] != 0 ||
+      reachable.reserved[1] != 0) {
+    return Wrong("that it can be reached, which it was not asked");
+  }
+  --reach_asked_;
+  return reachable;
 }
 
 WorkerMessage WorkerDialogue::ReadMemoryUse(const WorkerMemoryUse& use) {

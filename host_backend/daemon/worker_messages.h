@@ -26,7 +26,7 @@ struct WorkerViolation {
 };
 
 using WorkerMessage = std::variant<WorkerViolation, WorkerReady, WorkerConfined, WorkerUsage, SharingRequest,
-                                   WorkerMemoryUse, WorkerQuery>;
+                                   CheckpointOrder, WorkerReachable, WorkerMemoryUse, WorkerQuery>;
 
 // One worker's side of the conversation. Touches nothing outside of itself; of one thread.
 class WorkerDialogue {
@@ -39,6 +39,11 @@ class WorkerDialogue {
   // The daemon has handed a session to it; from now on what it says may be its guest's.
   void Assigned() { stage_ = Stage::kAssigned; }
 
+  // It is to say that it can be reached, once more.
+  void AskedToBeReached() { ++reach_asked_; }
+  // Its checkpoint order was answered: it may send the next.
+  void Answered() { has_order_ = false; }
+
   // `packet` in any alignment, as long as it was sent or, where it was longer, longer than every message;
   // `descriptors` came with it. The answer says the same of the same packets in the same order.
   WorkerMessage Read(std::span<const std::byte> packet, size_t descriptors);
@@ -50,6 +55,8 @@ class WorkerDialogue {
   WorkerMessage ReadConfined(const WorkerConfined& confined);
   WorkerMessage ReadUsage(const WorkerUsage& usage);
   WorkerMessage ReadSharing(const SharingRequest& request);
+  WorkerMessage ReadCheckpoint(const CheckpointOrder& order);
+  WorkerMessage ReadReachable(const WorkerReachable& reachable);
   WorkerMessage ReadMemoryUse(const WorkerMemoryUse& use);
   WorkerMessage ReadQuery(const WorkerQuery& query);
   // Every message of a served session but WorkerConfined, which can only be the first.
@@ -58,9 +65,11 @@ class WorkerDialogue {
   const WorkerKind kind_;
   Stage stage_ = Stage::kStarting;
   WorkerUsage last_usage_{};
+  bool has_order_ = false;
+  uint64_t reach_asked_ = 0;
 };
 
 // Longer than every message: what a receiver needs to see that a packet is too long.
-inline constexpr size_t kWorkerPacketRoom = sizeof(WorkerReady) + 8;
+inline constexpr size_t kWorkerPacketRoom = sizeof(CheckpointOrder) + 8;
 
 }  // namespace causeway::daemon

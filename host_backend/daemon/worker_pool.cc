@@ -58,6 +58,10 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_wo
       hashing_(loop, image_cache_bytes,
                [this](ImageToHash image, bool true_hash) { OnHashed(std::move(image), true_hash); }),
       users_(worker_users.first, worker_users.second),
+      checkpoints_({loop, [this](uint64_t target, uint32_t number) { Reach(target, number); },
+                    [this](pid_t process, const std::string& scope) { cgroups_.Add(process, scope); },
+                    [this](uint64_t asker, const CheckpointAnswer& answer) { OnCheckpointed(asker, answer); },
+                    [this](std::function<void()> done) { cgroups_.WhenDone(std::move(done)); }}),
       memory_watch_(loop, program_, [this](const MemoryRound& round) { OnMemoryRound(round); }) {
   program_.forget = [this](std::function<void()> done) { cgroups_.WhenDone(std::move(done)); };
 }
@@ -403,9 +407,6 @@ void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request,
     case SharingAction::kDrop:
       reply.result = shared_.Drop(entry->scope, entry->number, token);
       break;
-    case SharingAction::kFindWorker:
-      reply = FindWorker(*entry, request.guest_pid);
-      break;
     case SharingAction::kPutImage:
       reply = PutImage(*entry, request, std::move(descriptor));
       break;
@@ -449,22 +450,6 @@ void WorkerPool::OnHashed(ImageToHash image, bool true_hash) {
   }
 }
 
-// A process may be controlled by its own user and by root of the same scope, as a debugger may.
-SharingReply WorkerPool::FindWorker(const Entry& asker, uint32_t guest_pid) const {
-  SharingReply reply{};
-  const SessionPeer caller = asker.client->Peer();
-  reply.result = SharingResult::kUnknown;
-  for (const Entry& entry : workers_) {
-    if (entry.client == nullptr || !entry.process->assigned()) continue;
-    const SessionPeer peer = entry.client->Peer();
-    if (peer.scope != caller.scope || peer.guest_pid == 0 || peer.guest_pid != guest_pid) continue;
-    reply.result = caller.uid == 0 || caller.uid == peer.uid ? SharingResult::kOk : SharingResult::kForbidden;
-    if (reply.result == SharingResult::kOk) reply.worker_pid = uint32_t(entry.process->pid());
-    break;
-  }
-  return reply;
-}
-
 void WorkerPool::EndSharing(const Entry& ended) {
   if (ended.scope.empty()) return;
   const bool last = std::none_of(workers_.begin(), workers_.end(), [&](const Entry& entry) {
@@ -497,6 +482,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   log_.Write(LogLevel::kDebug, "worker " + how);
   entry->exited = true;
   EndSharing(*entry);
+  checkpoints_.WorkerEnded(entry->number);
   accounts_.Leave(std::exchange(entry->seat, {}));
   if (!entry->user_scope.empty()) users_.Leave(std::exchange(entry->user_scope, {}));
   std::string end =

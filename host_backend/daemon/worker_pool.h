@@ -10,6 +10,7 @@
 
 #include "host_backend/daemon/accounts.h"
 #include "host_backend/daemon/cgroups.h"
+#include "host_backend/daemon/checkpoints.h"
 #include "host_backend/daemon/image_cache.h"
 #include "host_backend/daemon/image_hashing.h"
 #include "host_backend/daemon/memory_watch.h"
@@ -18,6 +19,7 @@
 #include "host_backend/daemon/shared_objects.h"
 #include "host_backend/daemon/worker_process.h"
 #include "host_backend/daemon/worker_queue.h"
+#include "ivshmem_ring/driver_api.h"
 
 namespace causeway::daemon {
 
@@ -26,11 +28,12 @@ struct SessionPeer {
   std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
   uint32_t guest_pid = 0;  // 0: not known for sure
   uint32_t uid = 0;
-  uint32_t stated_pid = 0;          // the guest's own word, to be shown and no more
-  uint64_t device_memory_mib = 0;   // the scope's limit on each GPU; 0: none
-  std::shared_ptr<LimitedLog> log;  // the scope's
-  std::shared_ptr<Pace> pace;       // the scope's
-  const HostShare* host = nullptr;  // of the configuration
+  uint32_t stated_pid = 0;                         // the guest's own word, to be shown and no more
+  uint64_t device_memory_mib = 0;                  // the scope's limit on each GPU; 0: none
+  std::shared_ptr<LimitedLog> log;                 // the scope's
+  std::shared_ptr<Pace> pace;                      // the scope's
+  const HostShare* host = nullptr;                 // of the configuration, as the next
+  const std::vector<std::string>* gpus = nullptr;  // UUIDs of those that it may open; empty: all
 };
 
 // A session, as the pool sees it. After Request(): OnWorker or OnNoWorker, once; after OnWorker:
@@ -66,6 +69,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   // Who starts workers, and where these write; before Start, and there until the pool is gone.
   void Use(LauncherLink* launcher, WorkerFolders* folders) {
     program_.launcher = launcher;
+    checkpoints_.Use(launcher);
     program_.folders = folders;
   }
   LauncherLink& launcher() const { return *program_.launcher; }
@@ -113,6 +117,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
   void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
   void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) override;
+  void OnCheckpoint(WorkerProcess& worker, const CheckpointOrder& order) override;
+  void OnReachable(WorkerProcess& worker, uint32_t number) override;
   void OnViolation(WorkerProcess& worker) override;
   void OnQuery(WorkerProcess& worker) override;
   bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) override;
@@ -147,7 +153,10 @@ class WorkerPool final : public WorkerProcess::Listener {
   size_t SparesWanted() const {
     return waiting_.any_wishes() + spare_workers_ + guaranteed_spares_ + own_spares_->total();
   }
-  SharingReply FindWorker(const Entry& asker, uint32_t guest_pid) const;
+  // host_backend/daemon/worker_checkpoints.cc
+  CUresult FindProcess(const SessionPeer& caller, uint32_t guest_pid, const Entry** found) const;
+  void Reach(uint64_t target, uint32_t number);
+  void OnCheckpointed(uint64_t asker, const CheckpointAnswer& answer);
   SharingReply PutImage(const Entry& entry, const SharingRequest& request, WorkerFd file);
   void OnHashed(ImageToHash image, bool true_hash);
   void EndSharing(const Entry& ended);
@@ -206,6 +215,7 @@ class WorkerPool final : public WorkerProcess::Listener {
       folders_held_;  // when a user's folder was looked at, of those with workers
   EventLoop::TimerId hold_timer_ = 0;
   Cgroups cgroups_{loop_};
+  Checkpoints checkpoints_;
   MemoryWatch memory_watch_;
   std::map<DeviceUuid, uint64_t> start_bytes_;  // what a spare holds
   uint32_t unlisted_rounds_ = 0;

@@ -167,6 +167,17 @@ void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {
   SendPacket(control_.get(), &copy, sizeof(copy), std::span(&descriptor, descriptor >= 0 ? 1 : 0));
 }
 
+void WorkerProcess::Reach(uint32_t number) {
+  if (number != 0) dialogue_.AskedToBeReached();
+  const WorkerReach reach{number, 0};
+  if (control_) send(control_.get(), &reach, sizeof reach, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void WorkerProcess::AnswerCheckpoint(const CheckpointAnswer& answer) {
+  dialogue_.Answered();
+  if (control_) send(control_.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void WorkerProcess::SendPeers(const std::vector<WorkerPeer>& peers) {
   WorkerPeers answer{};
   answer.count = uint32_t(std::min<size_t>(peers.size(), kMaxPeers));

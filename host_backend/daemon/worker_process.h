@@ -60,6 +60,10 @@ class WorkerProcess {
     virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
     // To be answered by AnswerSharing.
     virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) = 0;
+    // To be answered by AnswerCheckpoint.
+    virtual void OnCheckpoint(WorkerProcess&, const CheckpointOrder&) {}
+    // As Reach has asked.
+    virtual void OnReachable(WorkerProcess&, uint32_t) {}
     // Whether it may map that part of its session's region; asked while the calling thread waits.
     virtual bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) = 0;
     virtual void OnMemoryUse(WorkerProcess&, const WorkerMemoryUse&) {}
@@ -93,6 +97,9 @@ class WorkerProcess {
   bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
   // `descriptor` is duplicated to the worker if it is not -1.
   void AnswerSharing(const SharingReply& reply, int descriptor);
+  // Whether processes of its user may look at it: not with 0, otherwise OnReachable(number) follows.
+  void Reach(uint32_t number);
+  void AnswerCheckpoint(const CheckpointAnswer& answer);
   void SendPeers(const std::vector<WorkerPeer>& peers);
   // Asks it to end; after the limit it is killed.
   void End();

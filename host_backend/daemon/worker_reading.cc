@@ -104,6 +104,8 @@ void WorkerProcess::Handle(const WorkerMessage& message, std::vector<WorkerFd>& 
                    listener_.OnSharing(*this, request,
                                        descriptors.empty() ? WorkerFd() : std::move(descriptors.front()));
                  },
+                 [&](const CheckpointOrder& order) { listener_.OnCheckpoint(*this, order); },
+                 [&](const WorkerReachable& reachable) { listener_.OnReachable(*this, reachable.number); },
                  [&](const WorkerMemoryUse& use) { listener_.OnMemoryUse(*this, use); },
                  [&](const WorkerQuery&) { listener_.OnQuery(*this); },
              },

@@ -81,6 +81,8 @@ Shape ShapeOf(Action action) {
     case Action::kHoldCache:
     case Action::kClearCache:
       return {kUser | kNumber, 0};
+    case Action::kCheckpoint:
+      return {kPid | kUser, 1};
   }
   return {0, kMaxDescriptors + 1};  // no request has so many
 }
@@ -179,6 +181,8 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
       return refused(HoldCache(request.user, request.number));
     case Action::kClearCache:
       return refused(ClearCache(request.user, request.number));
+    case Action::kCheckpoint:
+      return refused(Checkpoint(request, descriptors[0].get(), &answer));
   }
   return refused(EINVAL);
 }
@@ -262,7 +266,7 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
     SetEnvironment(request, link);
     BecomeWorker(plan);
   }
-  *free = {pid, false};
+  *free = {pid, false, 0};
   descriptor->reset(int(syscall(SYS_pidfd_open, pid, 0)));
   if (!*descriptor) {
     const int error = errno;
@@ -274,9 +278,58 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
   return 0;
 }
 
+void Launcher::EndCheckpointersOf(pid_t worker) {
+  for (Child& child : children_) {
+    if (child.pid == 0 || child.target != worker) continue;
+    kill(child.pid, SIGKILL);
+    child.abandoned = true;
+  }
+}
+
+// It gets the variables of the launcher, none of a guest's.
+int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
+  const Child* target = Find(request.pid);
+  if (target == nullptr || target->target != 0) return ESRCH;
+  const bool changes = settings_.users.count != 0;
+  if (!IsPacketSocket(control) || (changes ? !settings_.users.Has(request.user) : request.user != 0))
+    return EINVAL;
+  auto* free = std::find_if(children_.begin(), children_.end(), [](const Child& c) { return c.pid == 0; });
+  if (free == children_.end()) return EAGAIN;
+  char control_text[16], target_text[16];
+  snprintf(control_text, sizeof control_text, "%d", control);
+  snprintf(target_text, sizeof target_text, "%d", target->pid);
+  const char* const arguments[] = {settings_.worker.c_str(),
+                                   "--control-fd",
+                                   control_text,
+                                   "--sandbox",
+                                   settings_.sandbox.c_str(),
+                                   "--driver",
+                                   settings_.driver.c_str(),
+                                   "--checkpoint",
+                                   target_text,
+                                   nullptr};
+  CheckpointerPlan plan{settings_.worker.c_str(),
+                        const_cast<char**>(arguments),
+                        environment_.data(),
+                        control,
+                        getpid(),
+                        request.user,
+                        DeviceGroup()};
+  const pid_t pid = fork();
+  if (pid < 0) return errno;
+  if (pid == 0) {
+    environment_[own_variables_] = nullptr;
+    BecomeCheckpointer(plan);
+  }
+  *free = {pid, false, target->pid};
+  answer->pid = pid;
+  return 0;
+}
+
 int Launcher::Reap(const Request& request, Answer* answer) {
   Child* child = Find(request.pid);
   if (child == nullptr) return ESRCH;
+  EndCheckpointersOf(child->pid);
   const pid_t reaped = waitpid(child->pid, &answer->status, WNOHANG);
   if (reaped == 0) return EAGAIN;
   answer->pid = child->pid;
@@ -289,7 +342,9 @@ void Launcher::ReapHelpers() {
     if (helper != 0 && waitpid(helper, nullptr, WNOHANG) == helper) helper = 0;
   }
   for (Child& child : children_) {
-    if (child.pid != 0 && child.abandoned && waitpid(child.pid, nullptr, WNOHANG) == child.pid) child = {};
+    if (child.pid == 0 || !child.abandoned) continue;
+    EndCheckpointersOf(child.pid);
+    if (waitpid(child.pid, nullptr, WNOHANG) == child.pid) child = {};
   }
 }
 

@@ -51,11 +51,15 @@ class Launcher {
   struct Child {
     pid_t pid = 0;  // 0: free
     bool abandoned = false;
+    pid_t target = 0;  // of a checkpointer: the worker
   };
 
   struct CommandLine;
   void SetEnvironment(const Request& request, char* link);
   int Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer, UniqueFd* descriptor);
+  int Checkpoint(const Request& request, int control, Answer* answer);
+  // Before the worker's number becomes free: nothing is done to another process of that number.
+  void EndCheckpointersOf(pid_t worker);
   int Reap(const Request& request, Answer* answer);
   int GiveToGroup(const Request& request, int file) const;
   int FindVm(int file, int socket);

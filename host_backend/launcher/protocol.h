@@ -26,6 +26,10 @@ enum class Action : uint32_t {
   kMakeCache,   // `user`: its folder of compiled kernels, in CACHE/USER, which is the daemon's and there
   kHoldCache,   // `user`, `number`: empties CACHE/USER/kernels by that user's own rights if it holds more MiB
   kClearCache,  // `user`, `number`: empties CACHE/discarded/USER-NUMBER by that user's own rights
+  // `pid`, a worker that was not reaped, and `user`, which it is by now: a checkpointer of that user, which
+  // makes one call about that worker, with its control socket (host_backend/worker_control.h). Answer: pid,
+  // which kAbandon takes. It ends with the worker.
+  kCheckpoint,
 };
 
 enum class WorkerKind : uint32_t { kNone = 0, kCuda, kManagement, kMemoryWatch };

@@ -104,4 +104,33 @@ void BecomeWorker(const ChildPlan& plan) {
   _exit(kExecFailed);
 }
 
+// A process of the scope's user without any right: what it may look at is what that user may, which its
+// worker lets it for as long as this runs.
+void BecomeCheckpointer(const CheckpointerPlan& plan) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(kExecFailed);
+  // Not in a user namespace of its own: to its worker's it would be a stranger.
+  if (unshare(kNamespaces) == 0) mount(nullptr, "/", nullptr, kMakePrivate, nullptr);
+  KeepFewCapabilities();
+  if (plan.user != 0) {
+    const gid_t group = plan.device_group;
+    const gid_t user = plan.user;
+    if (syscall(SYS_setgroups, group != 0 ? 1 : 0, &group) != 0 ||
+        syscall(SYS_setresgid, user, user, user) != 0 || syscall(SYS_setresuid, user, user, user) != 0) {
+      _exit(kExecFailed);
+    }
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(kExecFailed);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // As its input, which is nothing: what a library prints here nobody reads.
+  dup2(STDIN_FILENO, STDOUT_FILENO);
+  dup2(STDIN_FILENO, STDERR_FILENO);
+  fcntl(plan.control_fd, F_SETFD, 0);
+  execve(plan.path, plan.arguments, plan.environment);
+  _exit(kExecFailed);
+}
+
 }  // namespace causeway::launcher

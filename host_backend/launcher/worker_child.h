@@ -32,6 +32,17 @@ struct ChildPlan {
 // Between fork and exec: only calls that are safe there.
 [[noreturn]] void BecomeWorker(const ChildPlan& plan);
 
+struct CheckpointerPlan {
+  const char* path;
+  char* const* arguments;
+  char* const* environment;
+  int control_fd;
+  pid_t parent;
+  uid_t user;  // 0: the launcher's
+  gid_t device_group;
+};
+[[noreturn]] void BecomeCheckpointer(const CheckpointerPlan& plan);
+
 inline constexpr int kExecFailed = 127;
 
 }  // namespace causeway::launcher

@@ -11,7 +11,6 @@ using CheckpointPeer = CheckpointTest;
 constexpr int kNobody = 0x3fffffff;  // above every process number
 
 TEST_F(CheckpointTest, NoSuchProcess) {
-  NEEDS_HARDWARE("checkpoints");
   CUprocessState state{};
   EXPECT_NE(cuCheckpointProcessGetState(kNobody, &state), CUDA_SUCCESS);
   EXPECT_NE(cuCheckpointProcessLock(kNobody, nullptr), CUDA_SUCCESS);
@@ -25,34 +24,93 @@ TEST_F(CheckpointTest, NoSuchProcess) {
   EXPECT_NE(cuCheckpointProcessGetState(1, &state), CUDA_SUCCESS);
 }
 
+CUprocessState StateOf(pid_t pid) {
+  CUprocessState state = CU_PROCESS_STATE_FAILED;
+  EXPECT_EQ(cuCheckpointProcessGetState(pid, &state), CUDA_SUCCESS);
+  return state;
+}
+
+void Lock(pid_t pid) {
+  CUcheckpointLockArgs lock{};
+  lock.timeoutMs = 5000;
+  OK(cuCheckpointProcessLock(pid, &lock));
+}
+
 TEST_F(CheckpointTest, AnotherProcess) {
-  NEEDS_HARDWARE("checkpoints");
   NEEDS_SHARED_MEMORY();
   Peer peer("CheckpointPeer.DISABLED_Works");
   ASSERT_TRUE(peer.there());
   int step = 0;
   ASSERT_TRUE(peer.Receive(&step));  // it runs
-  CUprocessState state{};
-  OK(cuCheckpointProcessGetState(peer.pid(), &state));
-  EXPECT_EQ(state, CU_PROCESS_STATE_RUNNING);
-  CUcheckpointLockArgs lock{};
-  lock.timeoutMs = 5000;
-  OK(cuCheckpointProcessLock(peer.pid(), &lock));
-  OK(cuCheckpointProcessGetState(peer.pid(), &state));
-  EXPECT_EQ(state, CU_PROCESS_STATE_LOCKED);
+  EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_RUNNING);
+  Lock(peer.pid());
+  EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_LOCKED);
   OK(cuCheckpointProcessUnlock(peer.pid(), nullptr));
-  OK(cuCheckpointProcessGetState(peer.pid(), &state));
-  EXPECT_EQ(state, CU_PROCESS_STATE_RUNNING);
+  EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_RUNNING);
+  peer.Send(step);
+}
+
+// Its memory goes to the host and comes back.
+TEST_F(CheckpointTest, ThereAndBack) {
+  NEEDS_SHARED_MEMORY();
+  Peer peer("CheckpointPeer.DISABLED_Works");
+  ASSERT_TRUE(peer.there());
+  int step = 0;
+  ASSERT_TRUE(peer.Receive(&step));
+  Lock(peer.pid());
+  OK(cuCheckpointProcessCheckpoint(peer.pid(), nullptr));
+  EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_CHECKPOINTED);
+  OK(cuCheckpointProcessRestore(peer.pid(), nullptr));
+  EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_LOCKED);
+  OK(cuCheckpointProcessUnlock(peer.pid(), nullptr));
+  EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_RUNNING);
+  peer.Send(step);
+}
+
+// What a locked process asks of its GPU waits until it is unlocked.
+TEST_F(CheckpointTest, ALockedProcessWaits) {
+  NEEDS_SHARED_MEMORY();
+  Peer peer("CheckpointPeer.DISABLED_Works");
+  ASSERT_TRUE(peer.there());
+  int step = 0;
+  ASSERT_TRUE(peer.Receive(&step));
+  Lock(peer.pid());
+  peer.Send(step);  // it goes on
+  EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_LOCKED);
+  OK(cuCheckpointProcessUnlock(peer.pid(), nullptr));
+}
+
+TEST_F(CheckpointTest, StepsOutOfTurn) {
+  NEEDS_SHARED_MEMORY();
+  Peer peer("CheckpointPeer.DISABLED_Works");
+  ASSERT_TRUE(peer.there());
+  int step = 0;
+  ASSERT_TRUE(peer.Receive(&step));
+  EXPECT_NE(cuCheckpointProcessCheckpoint(peer.pid(), nullptr), CUDA_SUCCESS);
+  EXPECT_NE(cuCheckpointProcessRestore(peer.pid(), nullptr), CUDA_SUCCESS);
+  EXPECT_NE(cuCheckpointProcessUnlock(peer.pid(), nullptr), CUDA_SUCCESS);
+  Lock(peer.pid());
+  EXPECT_NE(cuCheckpointProcessLock(peer.pid(), nullptr), CUDA_SUCCESS);
+  EXPECT_NE(cuCheckpointProcessRestore(peer.pid(), nullptr), CUDA_SUCCESS);
+  OK(cuCheckpointProcessUnlock(peer.pid(), nullptr));
+  EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_RUNNING);
   peer.Send(step);
 }
 
 TEST_F(CheckpointPeer, DISABLED_Works) {
   Peer peer;
+  constexpr unsigned kWord = 0x5eed0001;
+  constexpr size_t kWords = 1024;
   CUdeviceptr address = 0;
-  OK(cuMemAlloc(&address, 4096));
+  OK(cuMemAlloc(&address, kWords * 4));
+  OK(cuMemsetD32(address, kWord, kWords));
+  OK(cuCtxSynchronize());
   int step = 1;
   peer.Send(step);
   ASSERT_TRUE(peer.Receive(&step));
+  std::vector<unsigned> words(kWords);
+  OK(cuMemcpyDtoH(words.data(), address, kWords * 4));
+  EXPECT_EQ(words, std::vector<unsigned>(kWords, kWord));
   OK(cuMemsetD32(address, 1, 16));
   OK(cuCtxSynchronize());
   OK(cuMemFree(address));

@@ -3,6 +3,7 @@
 // those of a library.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -22,7 +23,6 @@ struct Daemon {
   std::map<SharedKind, Shared> shared;
   std::map<ImageHash, UniqueFd> images;
   uint64_t last_token = 0;
-  int worker_pid = 0;
 };
 Daemon& TheDaemon() {
   static auto& daemon = *new Daemon;
@@ -36,12 +36,11 @@ host::DaemonLink& TheFakeDaemon() {
   return link;
 }
 
-void ResetFakeDaemon(int worker_pid) {
+void ResetFakeDaemon() {
   Daemon& daemon = TheDaemon();
   daemon.shared.clear();
   daemon.images.clear();
   daemon.last_token = 0;
-  daemon.worker_pid = worker_pid;
 }
 
 }  // namespace causeway::fuzz
@@ -94,12 +93,17 @@ CUresult DaemonLink::GetImage(const ImageHash& hash, uint64_t, UniqueFd* file) {
   return CUDA_SUCCESS;
 }
 
-CUresult DaemonLink::FindWorker(uint32_t, int* worker_pid) {
-  const std::lock_guard lock(TheDaemon().mutex);
-  *worker_pid = TheDaemon().worker_pid;
-  return *worker_pid != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+// What another process would have answered is the daemon's to tell: any state.
+CUresult DaemonLink::Checkpoint(const CheckpointOrder& order, uint32_t* state) {
+  if (order.action < CheckpointAction::kGetState || order.action > CheckpointAction::kUnlock ||
+      order.guest_pid == 0 || order.pairs > kMaxGpuPairs) {
+    std::abort();  // the daemon would end the session
+  }
+  *state = order.guest_pid % 4;
+  return order.guest_pid % 2 != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 void DaemonLink::Deliver(const SharingReply&, UniqueFd) {}
+void DaemonLink::Deliver(const CheckpointAnswer&) {}
 
 }  // namespace causeway::host

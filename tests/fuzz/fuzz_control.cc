@@ -42,6 +42,16 @@ struct Check {
     Require(assigned && descriptors == request.has_descriptor);
     Require(request.action >= SharingAction::kPut && request.action <= SharingAction::kGetImage);
   }
+  void operator()(const CheckpointOrder& order) const {
+    Require(assigned && descriptors == 0 && order.reserved == 0);
+    Require(order.action >= CheckpointAction::kGetState && order.action <= CheckpointAction::kUnlock);
+    Require(order.guest_pid != 0 && order.guest_pid <= 0x7fffffff && order.pairs <= kMaxGpuPairs);
+    Require(order.action == CheckpointAction::kLock || order.timeout_ms == 0);
+    Require(order.action == CheckpointAction::kRestore || order.pairs == 0);
+  }
+  void operator()(const WorkerReachable& reachable) const {
+    Require(assigned && descriptors == 0 && reachable.reserved[0] == 0 && reachable.reserved[1] == 0);
+  }
   void operator()(const WorkerMemoryUse&) const { Require(!assigned && descriptors == 0); }
   void operator()(const WorkerQuery& query) const { Require(assigned && query.what == WorkerQuery::kPeers); }
 };
@@ -58,7 +68,7 @@ std::vector<std::byte> SomePacket(Input& input) {
   const auto small = [&] {
     return input.Byte() < 250 ? input.Byte() % 10u : static_cast<uint32_t>(input.Word());
   };
-  switch (input.Byte() % 8) {
+  switch (input.Byte() % 10) {
     case 0: {
       WorkerReady ready{};
       ready.failed = input.Byte() % 3;
@@ -81,7 +91,6 @@ std::vector<std::byte> SomePacket(Input& input) {
       SharingRequest request{};
       request.action = static_cast<SharingAction>(small());
       request.kind = static_cast<SharedKind>(small());
-      request.guest_pid = small();
       request.has_descriptor = input.Byte() % 3;
       Append(packet, request);
       break;
@@ -92,8 +101,22 @@ std::vector<std::byte> SomePacket(Input& input) {
     case 6:
       Append(packet, WorkerQuery{small()});
       break;
+    case 8:
+      Append(packet, WorkerReachable{small(), {input.Byte() / 250u, 0}});
+      break;
+    case 7: {
+      CheckpointOrder order{};
+      order.action = static_cast<CheckpointAction>(small());
+      order.guest_pid = small();
+      order.timeout_ms = input.Byte() < 200 ? 0 : small();
+      order.pairs = input.Byte() < 200 ? 0 : small();
+      for (uint32_t i = 0; i < order.pairs % (kMaxGpuPairs + 1); ++i) order.pair[i].to[i % 16] = input.Byte();
+      order.reserved = input.Byte() / 250u;
+      Append(packet, order);
+      break;
+    }
     default: {
-      const auto bytes = input.Bytes(input.Byte() * 4u);
+      const auto bytes = input.Bytes(input.Byte() * 9u);
       packet.resize(bytes.size());
       if (!bytes.empty()) std::memcpy(packet.data(), bytes.data(), bytes.size());
     }
@@ -120,6 +143,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       dialogue.Assigned();
     }
     const auto packet = SomePacket(input);
+    if (input.Byte() % 2 == 0) dialogue.Answered();
+    if (input.Byte() % 4 == 0) dialogue.AskedToBeReached();
     const size_t descriptors = input.Byte() < 200 ? input.Byte() % 2 : input.Byte() % 6;
     const auto message = dialogue.Read(packet, descriptors);
     std::visit(Check{assigned, descriptors, last}, message);

@@ -138,7 +138,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto script = ParseScript({data, size});
   causeway::host::warm_context.store(nullptr);
   ResetFakeDriver(prefix.seed);
-  ResetFakeDaemon(1);
+  ResetFakeDaemon();
   const OneWorker worker(prefix);
   {
     causeway::host::Session session(std::make_unique<SilentTransport>(prefix.over_tcp != 1),

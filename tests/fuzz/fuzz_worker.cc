@@ -250,7 +250,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   causeway::host::warm_context.store(warm);
-  ResetFakeDaemon(0);  // the software GPU would checkpoint this process itself
+  ResetFakeDaemon();
   const OneWorker worker(prefix);
   {
     auto owned = std::make_unique<ScriptTransport>(script, prefix, places);

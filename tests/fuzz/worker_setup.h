@@ -21,7 +21,7 @@ class OneWorker {
 // questions on its control socket). A token means what was shared last of its kind, so that recorded ones
 // mean something.
 host::DaemonLink& TheFakeDaemon();
-// Everything that it keeps is forgotten. `worker_pid`: of whatever process is asked for; 0: none is known.
-void ResetFakeDaemon(int worker_pid);
+// Everything that it keeps is forgotten.
+void ResetFakeDaemon();
 
 }  // namespace causeway::fuzz

@@ -42,6 +42,13 @@ SharingRequest Request(SharingAction action, SharedKind kind = SharedKind::kIpcE
   return request;
 }
 
+CheckpointOrder Order(CheckpointAction action, uint32_t process = 0x3fffffff) {
+  CheckpointOrder order{};
+  order.action = action;
+  order.guest_pid = process;
+  return order;
+}
+
 // One of each, as good as it can be.
 std::vector<Bytes> GoodMessages() {
   WorkerReady ready{};
@@ -53,6 +60,8 @@ std::vector<Bytes> GoodMessages() {
           Packet(Request(SharingAction::kGet)),
           Packet(Request(SharingAction::kDrop)),
           Packet(Request(SharingAction::kGetImage)),
+          Packet(Order(CheckpointAction::kGetState)),
+          Packet(WorkerReachable{1, {}}),
           Packet(WorkerMemoryUse{1, 0, 1, {}}),
           Packet(WorkerQuery{WorkerQuery::kPeers})};
 }
@@ -94,6 +103,8 @@ class HostileWorker {
       case Words::kImages:
         for (uint32_t i = 0; i < 400; ++i) Image(i, false);
         return;
+      case Words::kCheckpoints:
+        return Checkpoints();
       case Words::kBlockingClient:
         return Steal();
       case Words::kNone:
@@ -166,7 +177,7 @@ class HostileWorker {
   }
 
   void Sizes() {
-    for (size_t size = 0; size < sizeof(WorkerReady) + 40; size += size < 128 ? 1 : 13) {
+    for (size_t size = 0; size < sizeof(CheckpointOrder) + 40; size += size < 128 ? 1 : 13) {
       if (!Turn()) continue;
       Send(Bytes(size, '\1'));
       WaitUntilRead();
@@ -239,6 +250,7 @@ class HostileWorker {
       const bool sent = kind == 0   ? Send(Packet(WorkerUsage{number, number}))
                         : kind == 1 ? Send(Packet(get))
                         : kind == 2 ? Send(Packet(put), {memory})
+                        : kind == 4 ? Send(Packet(Order(CheckpointAction::kLock)))
                                     : Send(Packet(bytes));
       if (!sent) pause();
       ++page_->sent;
@@ -286,6 +298,19 @@ class HostileWorker {
     ++page_->sent;
   }
 
+  // Of a session that serves, by checkpointers that lie (Lie below). Each is answered once.
+  void Checkpoints() {
+    for (uint32_t lie = 0; lie <= kLastLie; ++lie) {
+      CheckpointOrder order = Order(CheckpointAction::kLock, page_->step);
+      order.timeout_ms = lie + 1;
+      Send(Packet(order));
+      CheckpointAnswer answer{};
+      if (recv(control_, &answer, sizeof answer, 0) != ssize_t(sizeof answer)) pause();
+      if (answer.result == 0) _exit(3);
+      ++page_->sent;
+    }
+  }
+
   void Steal() {
     for (;;) {
       fcntl(client_, F_SETFL, 0);
@@ -300,6 +325,37 @@ class HostileWorker {
   uint32_t next_ = 0;
   uint64_t probes_ = uint64_t{1} << 63;
 };
+
+// As checkpointer: the answer of the lie that the order's time limit names.
+int Lie(int control) {
+  CheckpointOrder order{};
+  if (recv(control, &order, sizeof order, 0) != ssize_t(sizeof order)) return 1;
+  const std::vector<char> bytes(1 << 16, '\x7f');
+  switch (order.timeout_ms) {
+    case 1:
+      return 0;  // none
+    case 2:
+      send(control, bytes.data(), 0, 0);
+      break;
+    case 3:
+      send(control, bytes.data(), sizeof(CheckpointAnswer) - 1, 0);
+      break;
+    case 4:
+      send(control, bytes.data(), bytes.size(), 0);
+      break;
+    case 5:
+      for (int i = 0; i < 100; ++i) send(control, bytes.data(), sizeof(CheckpointAnswer), MSG_DONTWAIT);
+      break;
+    case 6:
+      shutdown(control, SHUT_WR);
+      break;
+    default: {
+      const int parcel = eventfd(1, 0);
+      SendPacket(control, bytes.data(), sizeof(CheckpointAnswer), std::span(&parcel, 1));
+    }
+  }
+  for (;;) pause();
+}
 
 int Serve(int control) {
   WorkerReady ready{};
@@ -322,8 +378,15 @@ int Serve(int control) {
   std::atomic_ref<uint32_t>(page->ended).store(1, std::memory_order_release);
   while (hostile) pause();
   pollfd ends[2] = {{control, POLLIN, 0}, {descriptors[4], POLLIN | POLLRDHUP, 0}};
-  poll(ends, 2, -1);
-  return 0;
+  for (;;) {
+    poll(ends, 2, -1);
+    WorkerReach reach{};
+    const ssize_t bytes = recv(control, &reach, sizeof reach, MSG_DONTWAIT);
+    if (ends[1].revents != 0 || bytes == 0) return 0;
+    const WorkerReachable reachable{reach.number, {}};
+    if (bytes == ssize_t(sizeof reach) && reach.number != 0)
+      send(control, &reachable, sizeof reachable, MSG_NOSIGNAL);
+  }
 }
 
 }  // namespace
@@ -331,8 +394,13 @@ int Serve(int control) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  bool lies = false;
+  for (int i = 1; i < argc; ++i) lies = lies || std::strcmp(argv[i], "--checkpoint") == 0;
   for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], "--control-fd") == 0) return causeway::test::Serve(std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--control-fd") == 0) {
+      const int control = std::atoi(argv[i + 1]);
+      return lies ? causeway::test::Lie(control) : causeway::test::Serve(control);
+    }
   }
   return 4;
 }

@@ -189,7 +189,7 @@ TEST_F(HostileWorkerTest, SomethingElseThanTheKernelsQuestions) {
 TEST_F(HostileWorkerTest, FloodsAreTakenAtTheirPace) {
   // What lies unread in the socket's buffer.
   constexpr uint64_t kUnderway = 1024;
-  for (const uint32_t kind : {0, 1, 2, 3}) ExpectBounded(Words::kFlood, kind, 1, kUnderway);
+  for (const uint32_t kind : {0, 1, 2, 3, 4}) ExpectBounded(Words::kFlood, kind, 1, kUnderway);
 }
 
 TEST_F(HostileWorkerTest, AnswersThatNobodyReadsArePassedOver) {
@@ -232,6 +232,15 @@ TEST_F(HostileWorkerTest, ImagesWithoutEndTakeTheirScopesPart) {
   // What is kept outlives its session.
   EXPECT_TRUE(WaitFor([&] { return command::JsonObjects(Status(), "sessions").size() == 1; }));
   descriptors_ += std::stoull(StatusValue(Status(), "images", "kept"));
+}
+
+TEST_F(HostileWorkerTest, CheckpointersThatLieAreBelievedNothing) {
+  LocalClient client(socket());
+  Open(client, Words::kCheckpoints, uint32_t(getpid()));
+  std::atomic_ref<uint32_t> ended(PageOf(client).ended);
+  EXPECT_TRUE(WaitFor([&] { return ended.load() != 0; })) << LogText();
+  EXPECT_EQ(PageOf(client).sent, kLastLie + 1);
+  EXPECT_TRUE(Lives(client));
 }
 
 TEST_F(HostileWorkerTest, TheSharedSocketNeverMakesTheDaemonWait) {

@@ -22,9 +22,12 @@ enum class Words : uint32_t {
   kListener,        // descriptors that the daemon is to take for the kernel's questions
   kFalseImage,      // an image under another image's name
   kImages,          // images without end
+  kCheckpoints,     // checkpoints of the process `step` by checkpointers that lie
   kBlockingClient,  // makes the socket that it shares with the daemon one that waits, and reads what is the
                     // daemon's
 };
+
+constexpr uint32_t kLastLie = 6;
 
 struct WordsPage {
   Words words;

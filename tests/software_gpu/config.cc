@@ -109,6 +109,7 @@ Config* ReadConfig() {
   config->call_delay_us = NumberFromEnvironment("SOFTWARE_GPU_CALL_DELAY_US", 0);
   config->launch_delay_us = NumberFromEnvironment("SOFTWARE_GPU_LAUNCH_DELAY_US", 0);
   config->launch_turns = NumberFromEnvironment("SOFTWARE_GPU_LAUNCH_TURNS", 0);
+  config->checkpoint_delay_ms = NumberFromEnvironment("SOFTWARE_GPU_CHECKPOINT_DELAY_MS", 0);
   config->word_wait_ms = NumberFromEnvironment("SOFTWARE_GPU_WORD_WAIT_MS", 0);
   config->link_mb_per_s = NumberFromEnvironment("SOFTWARE_GPU_LINK_MB_PER_S", 0);
   config->map_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MAP_AT_GIB", 0);

@@ -30,11 +30,12 @@ struct Config {
   uint64_t abort_at_launch = 0;             // 0 = never
   uint64_t call_delay_us = 0;
   uint64_t launch_delay_us = 0;
-  uint64_t launch_turns = 0;   // 0 = no limit
-  uint64_t word_wait_ms = 0;   // of a stream for a word; 0 = no limit
-  uint64_t link_mb_per_s = 0;  // 0 = as fast as memory is copied
-  uint64_t map_at_gib = 0;     // 0 = nowhere
-  uint64_t memory_at_gib = 0;  // 0 = anywhere
+  uint64_t launch_turns = 0;         // 0 = no limit
+  uint64_t checkpoint_delay_ms = 0;  // before each answer to another process
+  uint64_t word_wait_ms = 0;         // of a stream for a word; 0 = no limit
+  uint64_t link_mb_per_s = 0;        // 0 = as fast as memory is copied
+  uint64_t map_at_gib = 0;           // 0 = nowhere
+  uint64_t memory_at_gib = 0;        // 0 = anywhere
   bool outline_cubins = false;
   bool event_thread = false;
   bool strict_handles = false;

@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/software_gpu/checkpoint.h"
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/context.h"
 #include "tests/software_gpu/device_attributes.h"
@@ -88,6 +89,7 @@ CUresult cuInit(unsigned int Flags) {
            -1, 0);
     }
     if (GetConfig().event_thread) StartEventThread();
+    ListenForCheckpoints();
     MarkInitialised();
     return CUDA_SUCCESS;
   });

@@ -90,6 +90,10 @@ bool IsAddressable(uint64_t address, size_t bytes);
 
 void FreeMemoryOf(Context& context);
 
+// All devices' memory goes to the host, and comes back at its addresses; no call and no work runs meanwhile.
+void SaveDeviceMemory();
+void LoadDeviceMemory();
+
 size_t DeviceMemoryInUse(CUdevice device);
 size_t DeviceMemoryFree(CUdevice device);
 

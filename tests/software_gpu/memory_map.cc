@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -45,9 +46,10 @@ struct Arena {
 
 struct MemoryMap {
   mutable std::shared_mutex mutex;
-  std::map<uintptr_t, AllocationRef> allocations;  // by base
-  std::vector<Arena> arenas;                       // by device
-  std::shared_ptr<const RangeTable> table;         // of generation `table_generation`
+  std::map<uintptr_t, AllocationRef> allocations;                       // by base
+  std::vector<Arena> arenas;                                            // by device
+  std::vector<std::pair<AllocationRef, std::vector<std::byte>>> saved;  // SaveDeviceMemory
+  std::shared_ptr<const RangeTable> table;                              // of generation `table_generation`
   uint64_t table_generation = 0;
   // Changes with every change of `allocations`; read without the lock by running kernels.
   std::atomic<uint64_t> generation{1};
@@ -361,6 +363,25 @@ void FreeMemoryOf(Context& context) {
     }
   }
   for (const AllocationRef& allocation : owned) ReleaseMemory(allocation);
+}
+
+void SaveDeviceMemory() {
+  MemoryMap& map = Map();
+  const std::unique_lock lock(map.mutex);
+  for (const auto& [base, allocation] : map.allocations) {
+    if (allocation->kind != MemoryKind::kDevice && allocation->kind != MemoryKind::kPool) continue;
+    const auto* bytes = static_cast<const std::byte*>(allocation->address());
+    map.saved.emplace_back(allocation, std::vector(bytes, bytes + allocation->bytes));
+    std::memset(allocation->address(), 0, allocation->bytes);
+  }
+}
+
+void LoadDeviceMemory() {
+  MemoryMap& map = Map();
+  const std::unique_lock lock(map.mutex);
+  for (const auto& [allocation, bytes] : map.saved)
+    std::memcpy(allocation->address(), bytes.data(), bytes.size());
+  map.saved.clear();
 }
 
 size_t DeviceMemoryInUse(CUdevice device) {

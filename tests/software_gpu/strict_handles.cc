@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "tests/software_gpu/call_gate.h"
 #include "tests/software_gpu/config.h"
 
 namespace causeway::software_gpu {
@@ -97,11 +98,15 @@ void NoteContentsEnd(uint64_t handle) {
 }
 
 CallScope::CallScope(const char* function) {
+  CallGate::Enter();
   if (!HasStrictHandles()) return;
   if (caller.depth++ == 0) caller.function = function;
 }
 
 CallScope::~CallScope() {
+  struct Left {
+    ~Left() { CallGate::Leave(); }
+  } const left;
   if (!HasStrictHandles() || --caller.depth != 0) return;
   const std::lock_guard lock(TheState().mutex);
   for (auto entry = TheState().uses.begin(); entry != TheState().uses.end();) {

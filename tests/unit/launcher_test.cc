@@ -255,7 +255,8 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
                                                  {Action::kFindVm, ""},
                                                  {Action::kMakeCache, "user"},
                                                  {Action::kHoldCache, "user number"},
-                                                 {Action::kClearCache, "user number"}};
+                                                 {Action::kClearCache, "user number"},
+                                                 {Action::kCheckpoint, "pid user"}};
   Pipe output;
   Pair control;
   const std::string path = folder_.path() + "/file";
@@ -264,6 +265,7 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
     std::vector<int> descriptors;
     if (action == Action::kStart) descriptors = {output.in.get(), control.other.get()};
     if (action == Action::kGiveToGroup) descriptors = {file.get()};
+    if (action == Action::kCheckpoint) descriptors = {control.other.get()};
     if (action == Action::kFindVm) descriptors = {file.get(), control.other.get()};
     for (const auto& [name, set] : fields) {
       if (names.find(name) != std::string::npos) continue;
@@ -272,7 +274,7 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
       EXPECT_EQ(Ask(request, descriptors), EINVAL) << uint32_t(action) << " " << name;
     }
   }
-  for (const uint32_t action : {0u, 9u, 100u, ~0u}) EXPECT_EQ(Ask(Good(Action(action))), EINVAL) << action;
+  for (const uint32_t action : {0u, 11u, 100u, ~0u}) EXPECT_EQ(Ask(Good(Action(action))), EINVAL) << action;
   EXPECT_TRUE(HasNoChildren());
 }
 
@@ -326,6 +328,56 @@ TEST_F(LauncherTest, OnlyItsOwnWorkersAreSignalledOrReaped) {
   Request again = Good(Action::kKill);
   again.pid = worker;
   EXPECT_EQ(Ask(again), ESRCH);
+}
+
+TEST_F(LauncherTest, ACheckpointerIsOfAWorkerAndOfAUserOfTheRange) {
+  const uint32_t user = geteuid() == 0 ? kFirstUser + 3 : 0;
+  const pid_t worker = Start();
+  ASSERT_GT(worker, 0);
+  Pair pair, stream(SOCK_STREAM);
+  Pipe pipe;
+  Request request = Good(Action::kCheckpoint);
+  request.user = user;
+  const auto ask = [&](pid_t pid) {
+    request.pid = pid;
+    Answer answer{};
+    const int error = Ask(request, {pair.other.get()}, &answer);
+    EXPECT_EQ(error == 0, answer.pid != 0);
+    return answer.pid != 0 ? answer.pid : -answer.error;
+  };
+  for (const pid_t pid : {0, -1, 1, bystander_, launcher_, getpid(), -worker})
+    EXPECT_EQ(ask(pid), -ESRCH) << pid;
+  request.pid = worker;
+  for (const int wrong : {stream.other.get(), pipe.in.get()}) EXPECT_EQ(Ask(request, {wrong}), EINVAL);
+  for (const uint32_t other : {1u, 1000u, kFirstUser - 1, kFirstUser + kUsers, ~0u}) {
+    request.user = other;
+    EXPECT_EQ(ask(worker), -EINVAL) << other;
+  }
+  request.user = user;
+  const pid_t checkpointer = ask(worker);
+  ASSERT_GT(checkpointer, 0);
+  char ready[1024];
+  ASSERT_GT(recv(pair.own.get(), ready, sizeof ready, 0), 0) << "the fake worker says that it is ready";
+  const std::string place = "/proc/" + std::to_string(checkpointer);
+  EXPECT_EQ(std::filesystem::read_symlink(place + "/exe").string(), FAKE_WORKER_PATH);
+  const std::string arguments = Text(place + "/cmdline"), status = Text(place + "/status");
+  EXPECT_NE(arguments.find(std::string("--checkpoint\0", 13) + std::to_string(worker)), std::string::npos);
+  EXPECT_EQ(Entries(place + "/fd"), 4u);
+  if (user != 0) {
+    const std::string id = std::to_string(user), all = "\t" + id + "\t" + id + "\t" + id + "\t" + id + "\n";
+    EXPECT_NE(status.find("Uid:" + all), std::string::npos) << status;
+    EXPECT_NE(status.find("Gid:" + all), std::string::npos) << status;
+    for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+      EXPECT_NE(status.find(set + std::string(":\t0000000000000000\n")), std::string::npos) << set;
+  }
+  EXPECT_NE(status.find("NoNewPrivs:\t1\n"), std::string::npos);
+  EXPECT_EQ(ask(checkpointer), -ESRCH) << "it is no worker";
+  // It ends before its target's number is free.
+  Request end = Good(Action::kKill), reap = Good(Action::kReap);
+  end.pid = reap.pid = worker;
+  EXPECT_EQ(Ask(end), 0);
+  EXPECT_TRUE(WaitFor([&] { return Ask(reap) == 0; }));
+  EXPECT_TRUE(HasNoChildren());
 }
 
 TEST_F(LauncherTest, OnlyTheDaemonsOwnFilesGetAGroupAndOnlyNamedOnes) {

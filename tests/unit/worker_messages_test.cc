@@ -39,6 +39,66 @@ SharingRequest Asking(SharingAction action, SharedKind kind = SharedKind{0}, uin
   return request;
 }
 
+CheckpointOrder Ordering(CheckpointAction action) {
+  CheckpointOrder order{};
+  order.action = action;
+  order.guest_pid = 1234;
+  return order;
+}
+
+TEST(WorkerDialogue, ACheckpointHasNothingThatItsActionDoesNotUse) {
+  const auto fails = [](CheckpointAction action, auto change) {
+    CheckpointOrder order = Ordering(action);
+    change(order);
+    WorkerDialogue dialogue = Serving();
+    return Fails(dialogue.Read(Bytes(order), 0));
+  };
+  const auto nothing = [](CheckpointOrder&) {};
+  for (uint32_t action = 0; action < 8; ++action)
+    EXPECT_EQ(fails(CheckpointAction(action), nothing), action == 0 || action > 5) << action;
+  for (uint32_t number = 1; number <= 5; ++number) {
+    const auto action = CheckpointAction(number);
+    EXPECT_EQ(fails(action, [](CheckpointOrder& order) { order.timeout_ms = 1; }),
+              action != CheckpointAction::kLock);
+    EXPECT_EQ(fails(action, [](CheckpointOrder& order) { order.pairs = kMaxGpuPairs; }),
+              action != CheckpointAction::kRestore);
+    EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.pairs = kMaxGpuPairs + 1; }));
+    EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.pairs = UINT32_MAX; }));
+    EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.reserved = 1; }));
+    EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.guest_pid = 0; }));
+    EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.guest_pid = 0x80000000; }));
+    EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.pair[kMaxGpuPairs - 1].to[15] = 1; }));
+  }
+  const auto second_pair = [](CheckpointOrder& order) {
+    order.pairs = 1;
+    order.pair[1].from[0] = 1;
+  };
+  EXPECT_TRUE(fails(CheckpointAction::kRestore, second_pair));
+}
+
+TEST(WorkerDialogue, OneCheckpointAtATimeAndOfASessionOfCudaAlone) {
+  const CheckpointOrder order = Ordering(CheckpointAction::kGetState);
+  WorkerDialogue dialogue = Serving();
+  EXPECT_FALSE(Fails(dialogue.Read(Bytes(order), 0)));
+  dialogue.Answered();
+  EXPECT_FALSE(Fails(dialogue.Read(Bytes(order), 0)));
+  EXPECT_TRUE(Fails(dialogue.Read(Bytes(order), 0)));
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(order), 1)));
+  EXPECT_TRUE(Fails(Serving(WorkerKind::kManagement).Read(Bytes(order), 0)));
+  WorkerDialogue early(WorkerKind::kCuda);
+  EXPECT_TRUE(Fails(early.Read(Bytes(order), 0)));
+}
+
+TEST(WorkerDialogue, ThatItCanBeReachedItSaysAsOftenAsItWasAsked) {
+  const WorkerReachable reachable{7, {}};
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(reachable), 0)));
+  WorkerDialogue dialogue = Serving();
+  dialogue.AskedToBeReached();
+  EXPECT_TRUE(Fails(dialogue.Read(Bytes(WorkerReachable{7, {0, 1}}), 0)));
+  EXPECT_FALSE(Fails(dialogue.Read(Bytes(reachable), 0)));
+  EXPECT_TRUE(Fails(dialogue.Read(Bytes(reachable), 0)));
+}
+
 TEST(WorkerDialogue, EverySizeThatNoMessageHasEndsIt) {
   const std::vector<std::byte> packet(kWorkerPacketRoom);
   for (size_t bytes = 1; bytes <= packet.size(); ++bytes) {
@@ -105,8 +165,8 @@ TEST(WorkerDialogue, RequestsAreOfTheirListsAndHaveTheirDescriptors) {
     for (uint32_t kind = 0; kind < 10; ++kind) {
       for (uint32_t descriptors = 0; descriptors < 3; ++descriptors) {
         const bool put = action == 1, get = action == 2, of_list = kind >= 1 && kind <= 7;
-        const bool known = (put || get) ? of_list : action >= 3 && action <= 6;
-        const uint32_t wanted = (put && (kind == 3 || kind == 5)) || action == 5 ? 1 : 0;
+        const bool known = (put || get) ? of_list : action >= 3 && action <= 5;
+        const uint32_t wanted = (put && (kind == 3 || kind == 5)) || action == 4 ? 1 : 0;
         const SharingRequest request = Asking(SharingAction{action}, SharedKind{kind}, descriptors);
         EXPECT_EQ(Fails(Serving().Read(Bytes(request), descriptors)), !known || descriptors != wanted)
             << action << ' ' << kind << ' ' << descriptors;

@@ -2,6 +2,7 @@
 fcntl 37          # F_OFD_SETLK: its places for contexts
 fallocate
 getdents64
+flock             # of a checkpointer: one at a time
 statfs            # its shared memory files
 fchmod
 unlink

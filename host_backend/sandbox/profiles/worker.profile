@@ -79,6 +79,7 @@ getuid
 geteuid
 getgid
 getegid
+prctl 4           # PR_SET_DUMPABLE: while a checkpointer of its user looks at it
 prctl 15          # PR_SET_NAME
 prctl 16          # PR_GET_NAME
 prctl 29          # PR_SET_TIMERSLACK
