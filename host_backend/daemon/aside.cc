@@ -14,48 +14,35 @@ Aside::Aside(EventLoop& loop) : loop_(loop), event_(eventfd(0, EFD_CLOEXEC | EFD
 }
 
 Aside::~Aside() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-    changed_.notify_one();
+  if (thread_.joinable()) {
+    jobs_.Put({{}, {}, true});
+    thread_.join();
   }
-  if (thread_.joinable()) thread_.join();
   loop_.Unwatch(watch_);
 }
 
 void Aside::Do(std::function<void()> work, std::function<void()> done) {
-  const std::lock_guard lock(mutex_);
-  jobs_.push_back({std::move(work), std::move(done)});
+  jobs_.Put({std::move(work), std::move(done)});
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
-  changed_.notify_one();
 }
 
 void Aside::Run() {
-  std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    job.work();
-    lock.lock();
-    if (!job.done) continue;
-    done_.push_back(std::move(job.done));
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t told = write(event_.get(), &one, sizeof one);
+    for (Job& job : jobs_.AwaitAll()) {
+      if (job.last) return;
+      job.work();
+      if (!job.done) continue;
+      done_.Put(std::move(job.done));
+      const uint64_t one = 1;
+      [[maybe_unused]] const ssize_t told = write(event_.get(), &one, sizeof one);
+    }
   }
 }
 
 void Aside::OnDone() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(event_.get(), &count, sizeof count);
-  std::vector<std::function<void()>> done;
-  {
-    const std::lock_guard lock(mutex_);
-    done.swap(done_);
-  }
-  for (auto& each : done) each();
+  for (auto& done : done_.TakeAll()) done();
 }
 
 }  // namespace causeway::daemon

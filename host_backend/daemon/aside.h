@@ -2,14 +2,11 @@
 // Work that may wait for the kernel or for other processes, done in its order by a thread of its own, so that
 // the event loop does not wait for it.
 #pragma once
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
-#include <vector>
 
 #include "host_backend/daemon/event_loop.h"
+#include "host_backend/daemon/hand_off.h"
 #include "host_backend/unique_fd.h"
 
 namespace causeway::daemon {
@@ -28,6 +25,7 @@ class Aside {
  private:
   struct Job {
     std::function<void()> work, done;
+    bool last = false;  // the thread ends
   };
   void Run();
   void OnDone();
@@ -35,11 +33,8 @@ class Aside {
   EventLoop& loop_;
   UniqueFd event_;
   EventLoop::WatchId watch_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;
-  std::vector<std::function<void()>> done_;
-  bool stop_ = false;
+  HandOff<Job> jobs_;
+  HandOff<std::function<void()>> done_;
   std::thread thread_;
 };
 

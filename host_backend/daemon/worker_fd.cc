@@ -5,10 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
-#include <vector>
+
+#include "host_backend/daemon/hand_off.h"
 
 namespace causeway::daemon {
 namespace {
@@ -18,28 +17,16 @@ class Closer {
   Closer() {
     std::thread([this] { Run(); }).detach();
   }
-  void Add(UniqueFd descriptor) {
-    const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(descriptor));
-    changed_.notify_one();
-  }
+  void Add(UniqueFd descriptor) { waiting_.Put(std::move(descriptor)); }
 
  private:
   [[noreturn]] void Run() {
     // The event loop's own may be a better one (event_loop.h); what others left is not urgent.
     setpriority(PRIO_PROCESS, id_t(syscall(SYS_gettid)), 0);
-    for (;;) {
-      std::vector<UniqueFd> taken;
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return !waiting_.empty(); });
-      taken.swap(waiting_);
-      lock.unlock();
-    }
+    for (;;) waiting_.AwaitAll();  // and closes them
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<UniqueFd> waiting_;  // at most what the process may have open
+  HandOff<UniqueFd> waiting_;  // at most what the process may have open
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "host_backend/daemon/aside.h"
 #include "host_backend/daemon/event_loop.h"
 #include "host_backend/daemon/flight_store.h"
+#include "host_backend/daemon/hand_off.h"
 #include "host_backend/daemon/lateness.h"
 #include "host_backend/daemon/own_spares.h"
 #include "host_backend/daemon/scopes.h"
@@ -295,6 +296,26 @@ TEST(AsideTest, WorkIsDoneInItsOrderAndToldByTheLoop) {
   EXPECT_EQ(worked, all);
   EXPECT_EQ(told, std::vector<int>(all.begin(), all.end() - 1));
   EXPECT_EQ(workers.size(), 1u);
+}
+
+TEST(HandOffTest, NothingIsLostOrDisordered) {
+  constexpr int kThreads = 4, kEach = 5000;
+  HandOff<std::pair<int, int>> hand_off;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < kEach; ++i) hand_off.Put({thread, i});
+    });
+  }
+  std::vector<int> next(kThreads);
+  for (int got = 0; got < kThreads * kEach;) {
+    for (const auto& [thread, i] : hand_off.AwaitAll()) {
+      ASSERT_EQ(i, next[size_t(thread)]++);
+      ++got;
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(hand_off.TakeAll().empty());
 }
 
 TEST(FlightStoreTest, AScopeForgetsItsOwnEndedSessions) {
