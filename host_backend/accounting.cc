@@ -29,7 +29,11 @@ void Accounting::Unmap::operator()(AccountPage* page) const {
   munmap(page, sizeof *page);
 }
 
-Accounting::Accounting() : own_page_(MapOwnPage()), page_(own_page_.get()) {
+Accounting::Accounting() : Accounting(MapOwnPage()) {
+  own_page_.reset(page_);
+}
+
+Accounting::Accounting(AccountPage* page) : page_(page) {
   page_->Open(0);
   for (uint32_t device = 0; device < kAccountDevices; ++device) places_[device] = static_cast<int>(device);
 }

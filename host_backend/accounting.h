@@ -64,6 +64,8 @@ struct Holding {
 class Accounting {
  public:
   Accounting();
+  // With a page of the caller's instead of one of its own, which stays the caller's; cell 0 is used.
+  explicit Accounting(AccountPage* page);
 
   // From now on on that page, with the devices that the driver shows.
   void Attach(AccountPage* page, uint32_t cell);
@@ -152,7 +154,7 @@ class Accounting {
   struct Unmap {
     void operator()(AccountPage* page) const;
   };
-  const std::unique_ptr<AccountPage, Unmap> own_page_;  // before there is a session
+  std::unique_ptr<AccountPage, Unmap> own_page_;  // before there is a session
   AccountPage* page_;
   uint32_t cell_ = 0;
   int places_[kAccountDevices];

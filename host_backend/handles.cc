@@ -32,9 +32,7 @@ bool CanFenceOthers() {
 HandleTable::HandleTable() : id_(tables.fetch_add(1) + 1), is_asymmetric_(CanFenceOthers()) {}
 
 HandleTable::~HandleTable() {
-  for (auto& chunk : chunks_) {
-    if (Entry* entries = chunk.load()) std::free(entries);  // most are not there
-  }
+  for (uint32_t i = 0; i < chunk_end_; ++i) std::free(chunks_[i].load());
   for (std::unique_ptr<Record> record = std::move(records_); record != nullptr;
        record = std::move(record->next)) {
     for (MoreUses* more = record->more.load(); more != nullptr;)
@@ -252,6 +250,7 @@ bool HandleTable::BindLocked(HandleKind kind, WireHandle wire, void* value, Foun
     void* zeros = std::calloc(kChunk, sizeof(Entry));  // as good as entries that are bound to nothing
     if (zeros == nullptr) throw std::bad_alloc();
     chunk.store(static_cast<Entry*>(zeros), std::memory_order_release);
+    chunk_end_ = std::max(chunk_end_, WireIndex(wire) / kChunk + 1);
   }
   Entry* entry = At(WireIndex(wire));
   if (entry->ending != 0) return false;

@@ -295,6 +295,7 @@ class HandleTable {
   std::atomic<Entry*> chunks_[kChunks] = {};
 
   mutable std::mutex mutex_;  // serialises all changes, the reverse map, the families, the list of records
+  uint32_t chunk_end_ = 0;    // none of chunks_ from here on is there; guarded by mutex_
   std::condition_variable ended_;
   std::unique_ptr<Record> records_;
   std::vector<EndingRef> endings_;  // running, or left to users

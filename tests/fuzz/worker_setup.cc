@@ -21,25 +21,31 @@ void DoNotPopulate(std::byte*, uint64_t) {}
 
 namespace {
 
-template <class T>
-void Renew(T& whole) {
+template <class T, class... Arguments>
+void Renew(T& whole, Arguments... arguments) {
   whole.~T();
-  new (&whole) T;
+  new (&whole) T(arguments...);
 }
 
 constexpr uint32_t kOwnCell = 0, kOtherCell = 1;
 
+AccountPage& MakePage() {
+  void* mapped = mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  Require(mapped != MAP_FAILED);
+  auto& made = *static_cast<AccountPage*>(mapped);
+  made.Open(kOwnCell);
+  made.Open(kOtherCell);
+  return made;
+}
 // Of the whole VM: this worker's cell and another's.
 AccountPage& ThePage() {
-  static AccountPage& page = [&]() -> AccountPage& {
-    void* mapped = mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    Require(mapped != MAP_FAILED);
-    auto& made = *static_cast<AccountPage*>(mapped);
-    made.Open(kOwnCell);
-    made.Open(kOtherCell);
-    return made;
-  }();
+  static AccountPage& page = MakePage();
+  return page;
+}
+// What a worker counts on while it has no session: to map one for each input took a tenth of it.
+AccountPage& ThePageOfNoSession() {
+  static AccountPage& page = MakePage();
   return page;
 }
 
@@ -58,9 +64,10 @@ OneWorker::~OneWorker() {
   Renew(host::TheHostNodes());
   Renew(host::TheCaptures());
   Renew(host::TheUserObjects());
-  Renew(host::TheAccounting());
+  Renew(host::TheAccounting(), &ThePageOfNoSession());
   ThePage().Close(kOwnCell);
   ThePage().Close(kOtherCell);
+  ThePageOfNoSession().Close(kOwnCell);
   TheRegion().EndInput();
 }
 
