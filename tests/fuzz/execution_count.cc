@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts executions where a run that is cut loses nothing: CAUSEWAY_FUZZ_COUNT names a file whose eight bytes are
-// the number of inputs that this process has executed, mapped and so kept however the process ends.
+// Counts executions where a run that is cut loses nothing: CAUSEWAY_FUZZ_COUNT names a file whose eight bytes
+// are the number of inputs that this process has executed, mapped and so kept however the process ends.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -27,6 +27,7 @@
 #include "host_backend/daemon/flight_store.h"
 #include "host_backend/daemon/idle_watch.h"
 #include "host_backend/daemon/local_server.h"
+#include "host_backend/daemon/loop_work.h"
 #include "host_backend/daemon/status.h"
 #include "host_backend/daemon/tcp_server.h"
 #include "host_backend/daemon/vm_server.h"
@@ -43,9 +44,18 @@ int64_t now_ns = 3'600'000'000'000;
 
 #define STEADY_NOW "_ZNSt6chrono3_V212steady_clock3nowEv"
 #define FIND_VM "_ZN8causeway6daemon13FindVmProcessEmm"
+#define THREAD_READ "_ZNK8causeway6daemon11ThreadClock4ReadEv"
 std::chrono::steady_clock::time_point FuzzedNow() asm("__wrap_" STEADY_NOW);
 std::chrono::steady_clock::time_point FuzzedNow() {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(now_ns));
+}
+// What the thread has used decides nothing, and to ask for it twice for each piece of work was half of an
+// execution.
+daemon::ThreadClock::Reading ReadNow(const daemon::ThreadClock*) asm("__wrap_" THREAD_READ);
+daemon::ThreadClock::Reading ReadNow(const daemon::ThreadClock*) {
+  daemon::ThreadClock::Reading reading;
+  reading.now = FuzzedNow();
+  return reading;
 }
 // A walk over all processes of the machine, in a thread.
 UniqueFd FoundNone(dev_t, ino_t) asm("__wrap_" FIND_VM);

@@ -223,15 +223,14 @@ void OpenDriver() {
 
 // Everything on the GPU ends: what a worker's end does.
 void EndContexts() {
-  host::Driver& driver = host::TheDriver();
-  static const auto forget_fault = reinterpret_cast<void (*)()>(
-      dlsym(dlopen(DriverPath(), RTLD_NOW | RTLD_NOLOAD), "cuSoftwareGpuForgetFault"));
-  Require(forget_fault != nullptr);
-  driver.cuCtxSetCurrent(nullptr);
-  for (int rounds = 0; rounds < 2; ++rounds) {  // a device with a fault ends nothing
-    forget_fault();
-    driver.cuDevicePrimaryCtxReset_v2(0);
-  }
+  static void* const gpu = dlopen(DriverPath(), RTLD_NOW | RTLD_NOLOAD);
+  static const auto forget_fault = reinterpret_cast<void (*)()>(dlsym(gpu, "cuSoftwareGpuForgetFault"));
+  static const auto end_contexts = reinterpret_cast<void (*)()>(dlsym(gpu, "cuSoftwareGpuEndContexts"));
+  Require(forget_fault != nullptr && end_contexts != nullptr);
+  forget_fault();
+  host::TheDriver().cuCtxSetCurrent(nullptr);
+  end_contexts();
+  forget_fault();  // what ran until now may have met one
 }
 
 }  // namespace

@@ -76,7 +76,21 @@ def read_raw(path):
             if kind == REQUEST:
                 waiting[channel].append(message)
             messages.append(message)
-    return messages
+    return as_executed(messages)
+
+
+def as_executed(messages):
+    """A channel's thread takes a request before it waits for what was posted ahead of it, and so do the recordings."""
+    posted = collections.deque(message for message in messages if message.kind == POSTED)
+    executed, count = [], 0
+    for message in messages:
+        due = message.main_sequence if message.kind == REQUEST else message.sequence + 1
+        while posted and count < due:
+            executed.append(posted.popleft())
+            count += 1
+        if message.kind == REQUEST:
+            executed.append(message)
+    return executed
 
 
 def is_handle(word):

@@ -11,6 +11,7 @@
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/event.h"
 #include "tests/software_gpu/faults.h"
+#include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/module.h"
 #include "tests/software_gpu/shared_names.h"
@@ -120,6 +121,7 @@ void EndContext(const ContextRef& context) {
   context->alive.store(false, std::memory_order_release);
   const bool is_primary = PrimaryContext(context->device) == context;
   (is_primary ? &NoteContentsEnd : &NoteEnd)(reinterpret_cast<uint64_t>(context->handle));
+  EndCapturesOf(*context);
   CloseStreamsOf(*context);
   DestroyEventsOf(*context);
   UnloadModulesOf(*context);
@@ -134,6 +136,18 @@ void EndContext(const ContextRef& context) {
 using namespace causeway::software_gpu;
 
 extern "C" {
+
+// For a process that stands for many, one after the other (tests/fuzz): all contexts end, as with a process.
+__attribute__((visibility("default"))) void cuSoftwareGpuEndContexts() {
+  ForEachLiveContext([](const ContextRef& context) {
+    if (context->primary) {
+      ReleasePrimary(context->device, true);
+    } else {
+      EndContext(context);
+    }
+  });
+  AwaitUserObjects();
+}
 
 CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
   return OnDevice(__func__, [&] { return CreateContext(pctx, flags, dev); });

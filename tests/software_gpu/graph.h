@@ -87,6 +87,12 @@ CUresult RefuseWhileCapturing();
 // 900 when the stream takes part in a capture; 0 otherwise.
 CUresult RefuseWhileStreamCaptures(const StreamRef& stream);
 
+// Waits for the destructors of user objects that have begun.
+void AwaitUserObjects();
+
+// The captures of a context that ends are over.
+void EndCapturesOf(const Context& context);
+
 // 900 when any stream of the context takes part in a capture; 0 otherwise.
 CUresult RefuseWhileContextCaptures(const Context& context);
 

@@ -211,6 +211,16 @@ CUresult RefuseWhileContextCaptures(const Context& context) {
   return result;
 }
 
+void EndCapturesOf(const Context& context) {
+  if (NoCaptures()) return;
+  std::lock_guard lock(GraphLock());
+  for (const CaptureRef& capture : std::vector(All().active)) {
+    if (capture->context.get() != &context) continue;
+    EndSequence(capture);
+    Graphs().Remove(capture->graph->handle);
+  }
+}
+
 bool RecordInCapture(const StreamRef& stream, Event& event, CUresult* result) {
   if (NoCaptures()) return false;
   std::lock_guard lock(GraphLock());

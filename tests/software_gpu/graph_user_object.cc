@@ -2,6 +2,7 @@
 // User objects: counted references of the program and of graphs; the last one that goes calls the destructor,
 // in a thread of its own.
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <thread>
 
@@ -32,12 +33,24 @@ Registry<CUuserObject, UserHandle>& UserHandles() {
 
 }  // namespace
 
+namespace {
+std::atomic<uint32_t> running_destructors{0};
+}
+
 UserObject::~UserObject() {
   UserHandles().Remove(handle, false);
+  running_destructors.fetch_add(1);
   std::thread([destroy = destroy, data = data] {
-    ScopedHostFunction scope;
-    destroy(data);
+    {
+      ScopedHostFunction scope;
+      destroy(data);
+    }
+    if (running_destructors.fetch_sub(1) == 1) running_destructors.notify_all();
   }).detach();
+}
+
+void AwaitUserObjects() {
+  while (const uint32_t running = running_destructors.load()) running_destructors.wait(running);
 }
 
 namespace {
