@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `kill -9` at random moments, in the numbers that docs/measurements.md tells: guest processes and workers, daemons, VMs.
+# `kill -9` at random moments, in the numbers that docs/gpu_results.md tells: guest processes and workers, daemons, VMs.
 # usage: storm.sh BUILD_DIR [--guests N] [--daemons N] [--vms N] [--seed N] [--driver LIBRARY|nvidia] [--at-once N]
 #   --guests   guest processes and workers, about half of each (default 9000)
 #   --daemons  daemons, each with up to three guests (default 900)
