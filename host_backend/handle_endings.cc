@@ -275,6 +275,11 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
       wire == 0 || entry->value.load() != value)
     return InvalidHandleError(kind);  // another thread was first
   if (references_.contains(wire)) return EndReference(wire, call, lock);
+  // The graph within a node is the node's and ends with it: NVIDIA's driver crashes when such a node is
+  // cloned after its graph was destroyed.
+  if (const auto owner = parents_.find(wire); kind == HandleKind::kGraph && owner != parents_.end() &&
+                                              WireKind(owner->second) == HandleKind::kGraphNode)
+    return CUDA_ERROR_INVALID_VALUE;
   if (endings_.size() + held_.size() >= kMostDeferred) return CUDA_ERROR_OUT_OF_MEMORY;
   const EndingRef ending = Suspend(kind, wire);
   if (const auto parent = parents_.find(wire);

@@ -332,6 +332,16 @@ WireHandle HandleTable::RootLocked(WireHandle wire) const {
   return wire;
 }
 
+bool HandleTable::IsWithin(WireHandle graph, WireHandle other) const {
+  const std::lock_guard lock(mutex_);
+  for (WireHandle above = graph; above != 0;) {
+    if (above == other) return true;
+    const auto next = parents_.find(above);
+    above = next == parents_.end() ? 0 : next->second;
+  }
+  return false;
+}
+
 void HandleTable::Adopt(Found object, Found parent) {
   const std::lock_guard lock(mutex_);
   if (!IsAlive(object) || (parent.wire != 0 && !IsAlive(parent))) return;

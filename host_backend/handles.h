@@ -109,6 +109,8 @@ class HandleTable {
   Found ParentOf(Found object) const;
   // The topmost graph above a graph or node; of all else the object itself.
   WireHandle Root(WireHandle wire) const;
+  // Whether a graph is another one, or lies in one of its nodes at any depth.
+  bool IsWithin(WireHandle graph, WireHandle other) const;
   // Gives the object another parent, or none; nothing happens unless both are alive as they were found.
   void Adopt(Found object, Found parent);
   // The number bound to a driver pointer; 0 if none.

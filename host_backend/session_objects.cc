@@ -71,6 +71,17 @@ bool IsGraphPart(HandleKind kind) {
   return kind == HandleKind::kGraph || kind == HandleKind::kGraphNode;
 }
 
+// A message with two graphs adds the second to the first. NVIDIA's driver (580.159) crashes when the first is
+// the second or lies within it; a second that is a node's own it refuses as stated here.
+CUresult CheckNesting(const HandleTable& handles) {
+  const auto is_graph = [](const Found& part) { return WireKind(part.wire) == HandleKind::kGraph; };
+  const auto first = std::find_if(parts.begin(), parts.end(), is_graph);
+  if (first == parts.end()) return CUDA_SUCCESS;
+  const auto second = std::find_if(first + 1, parts.end(), is_graph);
+  if (second == parts.end() || !handles.IsWithin(first->wire, second->wire)) return CUDA_SUCCESS;
+  return handles.Root(second->wire) != second->wire ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+}
+
 }  // namespace
 
 CUresult EnterCallerState(Session& session, const RecordHeader& header) {
@@ -221,7 +232,7 @@ CUresult Session::Prepare() {
     if (handles_.Find(WireKind(part.wire), part.wire) != part.value)
       return InvalidHandleError(WireKind(part.wire));
   }
-  return CUDA_SUCCESS;
+  return CheckNesting(handles_);
 }
 
 CUresult Session::End(HandleKind kind, WireHandle wire, const void* value, HandleTable::Call call) {

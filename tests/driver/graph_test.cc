@@ -184,6 +184,27 @@ TEST_F(GraphTest, ChildGraphs) {
   OK(cuGraphDestroy(child));
 }
 
+// It can be cloned and changed, and ends with its node alone.
+TEST_F(GraphTest, AGraphWithinANodeStaysThere) {
+  CUgraph child = nullptr, other = nullptr, held = nullptr, clone = nullptr;
+  CUgraphNode node = nullptr, refused = nullptr;
+  OK(cuGraphCreate(&child, 0));
+  OK(cuGraphCreate(&other, 0));
+  AddKernel(child, 5);
+  OK(cuGraphAddChildGraphNode(&node, graph_, nullptr, 0, child));
+  OK(cuGraphChildGraphNodeGetGraph(node, &held));
+  EXPECT_EQ(cuGraphDestroy(held), CUDA_ERROR_INVALID_VALUE);
+  for (CUgraph to : {graph_, other, held})
+    EXPECT_EQ(cuGraphAddChildGraphNode(&refused, to, nullptr, 0, held), CUDA_ERROR_NOT_SUPPORTED);
+  OK(cuGraphClone(&clone, held));
+  OK(cuGraphAddChildGraphNode(&refused, other, nullptr, 0, clone));
+  Run(graph_);
+  EXPECT_EQ(Word(), 5u);
+  Run(other);
+  EXPECT_EQ(Word(), 10u);
+  for (CUgraph each : {child, other, clone}) OK(cuGraphDestroy(each));
+}
+
 TEST_F(GraphTest, MovedChildGraph) {
   NEEDS_HARDWARE("child graphs that are moved");
   CUgraph child = nullptr, held = nullptr;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Building graphs by hand: adding nodes and changing their parameters.
+#include <algorithm>
+
 #include "tests/software_gpu/copy_box.h"
 #include "tests/software_gpu/event.h"
 #include "tests/software_gpu/faults.h"
@@ -31,21 +33,34 @@ CUresult Add(const char* function, CUgraphNode* handle, CUgraph hgraph, const CU
 }
 
 // Adds a node with a copy of the child graph.
+// Whether a graph is another one, or lies in one of its nodes at any depth.
+bool IsWithin(const GraphRef& graph, const GraphRef& other) {
+  return graph == other || std::any_of(other->nodes.begin(), other->nodes.end(), [&](const NodeRef& node) {
+           return node->child != nullptr && IsWithin(graph, node->child);
+         });
+}
+
+// As NVIDIA's driver (580.159): a graph within a node cannot be another node's, and one that is put into
+// itself crashes the process.
 CUresult AddChild(const char* function, CUgraphNode* handle, CUgraph hgraph, const CUgraphNode* dependencies,
                   size_t count, CUgraph hchild) {
   GraphRef copy;
-  CUresult result = Add(function, handle, hgraph, dependencies, count,
-                        [&](const ContextRef&, Operation* operation) -> CUresult {
-                          GraphRef child = Graphs().Find(hchild);
-                          if (child == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-                          std::lock_guard lock(GraphLock());
-                          copy = CloneGraph(child);
-                          if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                          copy->embedded = true;
-                          operation->type = CU_GRAPH_NODE_TYPE_GRAPH;
-                          operation->run = [] {};
-                          return CUDA_SUCCESS;
-                        });
+  CUresult result =
+      Add(function, handle, hgraph, dependencies, count,
+          [&](const ContextRef&, Operation* operation) -> CUresult {
+            GraphRef child = Graphs().Find(hchild);
+            if (child == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+            if (child->embedded) return CUDA_ERROR_NOT_SUPPORTED;
+            std::lock_guard lock(GraphLock());
+            if (const GraphRef graph = Graphs().Find(hgraph); graph != nullptr && IsWithin(graph, child))
+              NoteGraphIntoItself(reinterpret_cast<uint64_t>(hchild));
+            copy = CloneGraph(child);
+            if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+            copy->embedded = true;
+            operation->type = CU_GRAPH_NODE_TYPE_GRAPH;
+            operation->run = [] {};
+            return CUDA_SUCCESS;
+          });
   if (result == CUDA_SUCCESS) Nodes().Find(*handle)->child = copy;
   return result;
 }

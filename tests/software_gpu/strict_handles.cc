@@ -72,6 +72,10 @@ void NoteUse(uint64_t handle, bool exclusive) {
   uses.push_back({&caller, caller.function, exclusive});
 }
 
+void NoteGraphIntoItself(uint64_t handle) {
+  if (HasStrictHandles()) Abort("puts into itself the graph", handle, {});
+}
+
 void NoteMissed(uint64_t handle) {
   if (!HasStrictHandles() || caller.depth == 0) return;
   const std::lock_guard lock(TheState().mutex);
