@@ -77,6 +77,8 @@ fsync
 getdents64
 pipe2
 dup
+dup2               # and below: the device nodes, opened again when a checkpointed process is restored
+dup3
 mlock
 munlock
 mbind
