@@ -109,7 +109,8 @@ if [ -n "$commands" ]; then
   } > "$work/initramfs"
 fi
 cat "$initramfs" >> "$work/initramfs"
-words="console=ttyS0 quiet loglevel=3 panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on"
+# no_timer_check: on a busy host an emulated timer may be late, which the kernel takes for a broken one and panics.
+words="console=ttyS0 no_timer_check quiet loglevel=3 panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on"
 words+=" causeway.timeout_s=${program_timeout_s:-$timeout_s}"
 [ -z "$append" ] || words+=" $append"
 [ -z "$module_options" ] || words+=" causeway.module_options=$module_options"

@@ -18,6 +18,7 @@ import ctypes
 import glob
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -126,6 +127,8 @@ def check_slack(workers):
             except PermissionError:
                 print("the kernel does not show timer slack: not checked")
                 return
+            if re.fullmatch(r"(cuda|swgpu)[0-9a-f]{10,11}", name):
+                continue  # waits for other processes' questions (checkpoints), and never for a time
             of_driver = name == "cuda-EvtHandlr"
             driver_threads += of_driver
             if slack_ms < 500 if of_driver else slack_ms > 0.05:
