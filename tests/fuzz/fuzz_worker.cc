@@ -197,11 +197,16 @@ const char* DriverPath() {
   return path != nullptr ? path : CAUSEWAY_FUZZ_DRIVER_PATH;
 }
 
-// A new thread has no context.
-std::atomic<host::Session*> session_of_threads{nullptr};
+// A new thread has no context. The session lives while the mutex is held and it is named here.
+std::mutex session_of_threads_mutex;
+host::Session* session_of_threads = nullptr;
 [[maybe_unused]] void ThreadBegins() {
-  host::Session* session = session_of_threads.load();
-  if (session != nullptr) host::EnterCallerState(*session, RecordHeader{});
+  const std::lock_guard lock(session_of_threads_mutex);
+  if (session_of_threads != nullptr) host::EnterCallerState(*session_of_threads, RecordHeader{});
+}
+void SetSessionOfThreads(host::Session* session) {
+  const std::lock_guard lock(session_of_threads_mutex);
+  session_of_threads = session;
 }
 
 // Kernels and streams of the corpus wait for words that nobody may write here. The end of a worker's process
@@ -256,14 +261,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ScriptTransport& transport = *owned;
     causeway::host::Session session(std::move(owned), TheRegion().view());
     session.set_daemon(&TheFakeDaemon());
-    session_of_threads.store(&session);
+    SetSessionOfThreads(&session);
     session.OpenChannel(0);
     session.OpenChannel(1);
     std::thread dispatcher([&] { session.Serve(); });
     transport.AwaitEnd();
     session.Stop();
     dispatcher.join();
-    session_of_threads.store(nullptr);
+    SetSessionOfThreads(nullptr);
   }
   EndContexts();
   return 0;
