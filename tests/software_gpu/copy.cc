@@ -33,7 +33,6 @@ struct LinearCopy {
   size_t bytes = 0;
   RangeClass to_class = RangeClass::kInvalid;
   RangeClass from_class = RangeClass::kInvalid;
-  bool to_managed = false, from_managed = false;
 
   bool HasPageableSide() const {
     return to_class == RangeClass::kPageable || from_class == RangeClass::kPageable;
@@ -75,12 +74,11 @@ void PassLink(bool to_device, size_t bytes, Clock::time_point asked) {
   std::this_thread::sleep_until(end);
 }
 
-// Managed blocks may have been freed since the copy was asked for.
-void CopyWhatIsThere(const LinearCopy& copy, const void* from) {
-  const std::shared_lock kept(KeptMapped());
-  if ((copy.to_managed && !IsManagedMemory(copy.to)) || (copy.from_managed && !IsManagedMemory(copy.from)))
-    return;
-  std::memmove(reinterpret_cast<void*>(copy.to), from, copy.bytes);
+Touched Target(const LinearCopy& copy) {
+  return {copy.to, copy.bytes, true, copy.to_class == RangeClass::kPageable};
+}
+Touched Source(const LinearCopy& copy) {
+  return {copy.from, copy.bytes, false, copy.from_class == RangeClass::kPageable};
 }
 
 void RunCopy(const LinearCopy& copy, Clock::time_point asked) {
@@ -90,7 +88,9 @@ void RunCopy(const LinearCopy& copy, Clock::time_point asked) {
     PassLink(to_device, copy.bytes, asked);
     if (copy.bytes > kSmall) return;
   }
-  CopyWhatIsThere(copy, reinterpret_cast<const void*>(copy.from));
+  Touch({Target(copy), Source(copy)}, [&] {
+    std::memmove(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.bytes);
+  });
 }
 
 // What a 1D copy node's GetParams answers.
@@ -121,7 +121,11 @@ CUresult CopyAsync(const StreamRef& stream, const LinearCopy& copy) {
     const auto* source = reinterpret_cast<const std::byte*>(copy.from);
     std::vector<std::byte> captured(source, source + copy.bytes);
     return Submit(stream, {CU_GRAPH_NODE_TYPE_MEMCPY,
-                           [copy, captured = std::move(captured)] { CopyWhatIsThere(copy, captured.data()); },
+                           [copy, captured = std::move(captured)] {
+                             Touch({Target(copy)}, [&] {
+                               std::memcpy(reinterpret_cast<void*>(copy.to), captured.data(), copy.bytes);
+                             });
+                           },
                            nullptr});
   }
   CompletionRef done;
@@ -145,8 +149,6 @@ CUresult Prepare(uint64_t to, Side to_side, uint64_t from, Side from_side, size_
   copy->to = to;
   copy->from = from;
   copy->bytes = bytes;
-  copy->to_managed = IsManagedMemory(to);
-  copy->from_managed = IsManagedMemory(from);
   bool ok =
       Classify(to, bytes, to_side, &copy->to_class) && Classify(from, bytes, from_side, &copy->from_class);
   return ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

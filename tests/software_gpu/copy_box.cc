@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/software_gpu/faults.h"
+#include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/stream.h"
 
@@ -20,6 +21,10 @@ struct SideDescription {
   size_t x_bytes, y, z;
 };
 
+size_t Extent(const BoxCopy& box, const BoxSide& side) {
+  return (box.slices - 1) * side.slice_pitch + (box.rows - 1) * side.row_pitch + box.row_bytes;
+}
+
 CUresult DescribeArray(const SideDescription& side, const BoxCopy& box, BoxSide* described) {
   ArrayRef array = FindArray(side.array);
   if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -32,6 +37,7 @@ CUresult DescribeArray(const SideDescription& side, const BoxCopy& box, BoxSide*
   described->slice_pitch = array->SliceBytes();
   described->first =
       array->memory->base + side.x_bytes + side.y * described->row_pitch + side.z * described->slice_pitch;
+  described->extent = Extent(box, *described);
   described->array = std::move(array);
   return CUDA_SUCCESS;
 }
@@ -51,9 +57,8 @@ CUresult DescribeSide(const SideDescription& side, const BoxCopy& box, BoxSide* 
   if (box.slices > 1 && side.y + box.rows > rows_per_slice) return CUDA_ERROR_INVALID_VALUE;
   described->slice_pitch = described->row_pitch * rows_per_slice;
   described->first = base + side.x_bytes + side.y * described->row_pitch + side.z * described->slice_pitch;
-  size_t extent =
-      (box.slices - 1) * described->slice_pitch + (box.rows - 1) * described->row_pitch + box.row_bytes;
-  RangeClass range_class = ClassifyRange(described->first, extent);
+  described->extent = Extent(box, *described);
+  RangeClass range_class = ClassifyRange(described->first, described->extent);
   if (range_class == RangeClass::kInvalid) return CUDA_ERROR_INVALID_VALUE;
   if (range_class == RangeClass::kPageable && side.type == CU_MEMORYTYPE_DEVICE)
     return CUDA_ERROR_INVALID_VALUE;
@@ -62,7 +67,7 @@ CUresult DescribeSide(const SideDescription& side, const BoxCopy& box, BoxSide* 
   return CUDA_SUCCESS;
 }
 
-void RunBox(const BoxCopy& box) {
+void CopyRows(const BoxCopy& box) {
   for (size_t slice = 0; slice < box.slices; ++slice) {
     for (size_t row = 0; row < box.rows; ++row) {
       auto* to = reinterpret_cast<void*>(box.to.first + slice * box.to.slice_pitch + row * box.to.row_pitch);
@@ -71,6 +76,12 @@ void RunBox(const BoxCopy& box) {
       std::memmove(to, from, box.row_bytes);
     }
   }
+}
+
+void RunBox(const BoxCopy& box) {
+  Touch({{box.to.first, box.to.extent, true, box.to.pageable},
+         {box.from.first, box.from.extent, false, box.from.pageable}},
+        [&] { CopyRows(box); });
 }
 
 CUDA_MEMCPY3D AsThreeDimensional(const CUDA_MEMCPY2D& copy) {

@@ -11,6 +11,7 @@ struct BoxSide {
   uint64_t first = 0;  // address of the box's first byte
   size_t row_pitch = 0;
   size_t slice_pitch = 0;
+  size_t extent = 0;  // bytes from the first to the last
   bool pageable = false;
   bool host = false;
   ArrayRef array;  // kept for the copy's time; null for linear memory

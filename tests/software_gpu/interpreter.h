@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,12 +38,16 @@ struct SurfaceAccess {
   uint32_t bytes = 0;
 };
 
+enum class Access { kRead, kWrite };
+
 // What a kernel may touch. Contains() is asked once per access to generic or global memory, so
-// implementations answer without locks; an access outside ends the launch with error 700.
+// implementations answer without locks; an access outside ends the launch with error 700. What it answered
+// holds for as long as the caller keeps what Keep() gave, which blocks do for a turn.
 class AddressSpace {
  public:
   virtual ~AddressSpace() = default;
-  virtual bool Contains(uint64_t address, size_t bytes) const = 0;
+  virtual bool Contains(uint64_t address, size_t bytes, Access access) const = 0;
+  virtual std::shared_lock<std::shared_mutex> Keep() const { return {}; }
   // Four channels: floats' bits or integers, as the texture says. False when there is no such texture.
   virtual bool ReadTexture(const TextureRead&, uint32_t*) const { return false; }
   // Null outside, or when there is no such surface.

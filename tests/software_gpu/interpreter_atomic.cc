@@ -13,9 +13,10 @@ enum AtomicSpace : uint8_t { kGenericSpace, kGlobalSpace, kSharedSpace };
 
 std::byte* AtomicMemory(Thread& thread, const Op& op, uint32_t bytes) {
   const auto offset = static_cast<uint64_t>(op.imm);
-  if (op.mode == kGlobalSpace) return GlobalMemory(thread, op, thread.regs[op.a] + offset, bytes);
+  if (op.mode == kGlobalSpace)
+    return GlobalMemory(thread, op, thread.regs[op.a] + offset, bytes, Access::kWrite);
   if (op.mode == kSharedSpace) return SharedMemory(thread, op, Read<uint32_t>(thread, op.a) + offset, bytes);
-  return GenericMemory(thread, op, thread.regs[op.a] + offset, bytes);
+  return GenericMemory(thread, op, thread.regs[op.a] + offset, bytes, Access::kWrite);
 }
 
 // Op::b is the operand; the old value goes to Op::d. F maps (old, operand) to new, as bits of U.

@@ -91,6 +91,7 @@ void BlockRunner::Start(Dim3 index) {
 }
 
 Turn BlockRunner::RunTurn() {
+  const auto kept = launch_.memory->Keep();
   bool ran = false;
   if (launch_.launch->most_turns != 0 && ++turns_ > launch_.launch->most_turns)
     return End(0, "the block took more turns than SOFTWARE_GPU_LAUNCH_TURNS allows");

@@ -209,8 +209,8 @@ Step RaiseFault(Thread& thread, const Op& op, int cuda_error, const std::string&
 
 // Addresses of memory that the thread may access with `bytes` bytes, a power of two; null after a fault
 // was raised. `address` is relative to the window for shared and local memory, else absolute.
-std::byte* GenericMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes);
-std::byte* GlobalMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes);
+std::byte* GenericMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes, Access access);
+std::byte* GlobalMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes, Access access);
 std::byte* SharedMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes);
 std::byte* LocalMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes);
 

@@ -38,19 +38,19 @@ bool InLaunch(LaunchState& launch, uint64_t address, uint32_t bytes) {
 enum class Place { kGeneric, kGlobal, kShared, kLocal, kFrame, kParameter };
 
 template <Place kPlace>
-std::byte* Locate(Thread& thread, const Op& op, uint32_t bytes) {
+std::byte* Locate(Thread& thread, const Op& op, uint32_t bytes, Access access) {
   if constexpr (kPlace == Place::kFrame) {
     return reinterpret_cast<std::byte*>(thread.regs) + op.imm;
   } else if constexpr (kPlace == Place::kParameter) {
     return thread.block->launch->parameters.data() + op.imm;
   } else {
     const uint64_t address = thread.regs[op.a] + static_cast<uint64_t>(op.imm);
-    if constexpr (kPlace == Place::kGlobal) return GlobalMemory(thread, op, address, bytes);
+    if constexpr (kPlace == Place::kGlobal) return GlobalMemory(thread, op, address, bytes, access);
     if constexpr (kPlace == Place::kLocal) return LocalMemory(thread, op, address, bytes);
     if constexpr (kPlace == Place::kShared) {
       return SharedMemory(thread, op, Read<uint32_t>(thread, op.a) + static_cast<uint64_t>(op.imm), bytes);
     }
-    return GenericMemory(thread, op, address, bytes);
+    return GenericMemory(thread, op, address, bytes, access);
   }
 }
 
@@ -58,7 +58,7 @@ std::byte* Locate(Thread& thread, const Op& op, uint32_t bytes) {
 // that poll see them whole; acquire and release cost nothing extra on the hosts this runs on.
 template <Place kPlace, class T>
 Step Load(Thread& thread, const Op& op) {
-  const std::byte* from = Locate<kPlace>(thread, op, sizeof(T));
+  const std::byte* from = Locate<kPlace>(thread, op, sizeof(T), Access::kRead);
   if (from == nullptr) return Step::kFault;
   T value;
   if constexpr (kPlace == Place::kFrame || kPlace == Place::kParameter) {
@@ -72,7 +72,7 @@ Step Load(Thread& thread, const Op& op) {
 
 template <Place kPlace, class T>
 Step Store(Thread& thread, const Op& op) {
-  std::byte* to = Locate<kPlace>(thread, op, sizeof(T));
+  std::byte* to = Locate<kPlace>(thread, op, sizeof(T), Access::kWrite);
   if (to == nullptr) return Step::kFault;
   const T value = Read<T>(thread, op.b);
   if constexpr (kPlace == Place::kFrame || kPlace == Place::kParameter) {
@@ -86,7 +86,8 @@ Step Store(Thread& thread, const Op& op) {
 template <Place kPlace, class T>
 Step LoadVector(Thread& thread, const Op& op) {
   const SlotList& slots = *static_cast<const SlotList*>(op.extra);
-  const std::byte* from = Locate<kPlace>(thread, op, static_cast<uint32_t>(slots.size() * sizeof(T)));
+  const std::byte* from =
+      Locate<kPlace>(thread, op, static_cast<uint32_t>(slots.size() * sizeof(T)), Access::kRead);
   if (from == nullptr) return Step::kFault;
   // Copied first: an element may overwrite the register that holds the address.
   T values[8];
@@ -98,7 +99,7 @@ Step LoadVector(Thread& thread, const Op& op) {
 template <Place kPlace, class T>
 Step StoreVector(Thread& thread, const Op& op) {
   const SlotList& slots = *static_cast<const SlotList*>(op.extra);
-  std::byte* to = Locate<kPlace>(thread, op, static_cast<uint32_t>(slots.size() * sizeof(T)));
+  std::byte* to = Locate<kPlace>(thread, op, static_cast<uint32_t>(slots.size() * sizeof(T)), Access::kWrite);
   if (to == nullptr) return Step::kFault;
   T values[8];
   for (size_t i = 0; i < slots.size(); ++i) values[i] = Read<T>(thread, slots[i]);
@@ -107,7 +108,7 @@ Step StoreVector(Thread& thread, const Op& op) {
 }
 
 template <Place kPlace, class T>
-Handler Access(bool store, bool vector) {
+Handler HandlerOf(bool store, bool vector) {
   if (store) return vector ? &StoreVector<kPlace, T> : &Store<kPlace, T>;
   return vector ? &LoadVector<kPlace, T> : &Load<kPlace, T>;
 }
@@ -117,13 +118,13 @@ Handler AccessOfType(Type type, bool store, bool vector) {
   const bool extend = ptx::IsSigned(type);
   switch (ptx::Bytes(type)) {
     case 1:
-      return extend ? Access<kPlace, int8_t>(store, vector) : Access<kPlace, uint8_t>(store, vector);
+      return extend ? HandlerOf<kPlace, int8_t>(store, vector) : HandlerOf<kPlace, uint8_t>(store, vector);
     case 2:
-      return extend ? Access<kPlace, int16_t>(store, vector) : Access<kPlace, uint16_t>(store, vector);
+      return extend ? HandlerOf<kPlace, int16_t>(store, vector) : HandlerOf<kPlace, uint16_t>(store, vector);
     case 4:
-      return extend ? Access<kPlace, int32_t>(store, vector) : Access<kPlace, uint32_t>(store, vector);
+      return extend ? HandlerOf<kPlace, int32_t>(store, vector) : HandlerOf<kPlace, uint32_t>(store, vector);
     case 8:
-      return Access<kPlace, uint64_t>(store, vector);
+      return HandlerOf<kPlace, uint64_t>(store, vector);
     default:
       return nullptr;
   }
@@ -308,7 +309,7 @@ Step CopyAsync(Thread& thread, const Op& op) {
   std::memset(to, 0, op.mode);
   if (wanted == 0) return Step::kNext;
   const std::byte* from =
-      GlobalMemory(thread, op, thread.regs[op.a] + static_cast<uint64_t>(op.imm), op.mode);
+      GlobalMemory(thread, op, thread.regs[op.a] + static_cast<uint64_t>(op.imm), op.mode, Access::kRead);
   if (from == nullptr) return Step::kFault;
   std::memcpy(to, from, wanted);
   return Step::kNext;
@@ -354,10 +355,10 @@ void LowerDiscard(Lowering& lowering) {
 
 }  // namespace
 
-std::byte* GlobalMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes) {
+std::byte* GlobalMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes, Access access) {
   if ((address & (bytes - 1)) != 0) return Misaligned(thread, op, address, bytes);
   LaunchState& launch = *thread.block->launch;
-  if (launch.memory->Contains(address, bytes) || InLaunch(launch, address, bytes)) {
+  if (launch.memory->Contains(address, bytes, access) || InLaunch(launch, address, bytes)) {
     return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(address));
   }
   return Outside(thread, op, "global", address, bytes);
@@ -377,12 +378,12 @@ std::byte* LocalMemory(Thread& thread, const Op& op, uint64_t address, uint32_t 
   return Outside(thread, op, "local", address, bytes);
 }
 
-std::byte* GenericMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes) {
+std::byte* GenericMemory(Thread& thread, const Op& op, uint64_t address, uint32_t bytes, Access access) {
   const uint64_t in_shared = address - reinterpret_cast<uintptr_t>(thread.block->shared);
   if (in_shared < thread.block->shared_bytes) return SharedMemory(thread, op, in_shared, bytes);
   const uint64_t in_local = address - reinterpret_cast<uintptr_t>(thread.local);
   if (in_local < thread.local_window) return LocalMemory(thread, op, in_local, bytes);
-  return GlobalMemory(thread, op, address, bytes);
+  return GlobalMemory(thread, op, address, bytes, access);
 }
 
 void AddMemoryInstructions(LowerTable& table) {

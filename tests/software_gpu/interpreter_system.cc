@@ -22,7 +22,7 @@ T Argument(const std::byte* from) {
 // A zero-terminated string of device memory; false after a fault.
 bool ReadString(Thread& thread, const Op& op, uint64_t address, std::string* text) {
   while (text->size() < kMaxStringBytes) {
-    const std::byte* byte = GenericMemory(thread, op, address++, 1);
+    const std::byte* byte = GenericMemory(thread, op, address++, 1, Access::kRead);
     if (byte == nullptr) return false;
     if (*byte == std::byte{0}) return true;
     text->push_back(static_cast<char>(*byte));
@@ -57,7 +57,7 @@ class Formatter {
   template <class T>
   bool Next(T* value) {
     next_ = (next_ + sizeof(T) - 1) / sizeof(T) * sizeof(T);
-    const std::byte* from = GenericMemory(thread_, op_, next_, sizeof(T));
+    const std::byte* from = GenericMemory(thread_, op_, next_, sizeof(T), Access::kRead);
     if (from == nullptr) return false;
     std::memcpy(value, from, sizeof(T));
     next_ += sizeof(T);

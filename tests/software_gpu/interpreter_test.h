@@ -27,7 +27,7 @@ inline std::string ReadKernelFile(const std::string& name) {
 class Ranges : public AddressSpace {
  public:
   void Add(const void* start, size_t bytes) { ranges_[reinterpret_cast<uintptr_t>(start)] = bytes; }
-  bool Contains(uint64_t address, size_t bytes) const override {
+  bool Contains(uint64_t address, size_t bytes, Access) const override {
     auto range = ranges_.upper_bound(address);
     if (range == ranges_.begin()) return false;
     --range;

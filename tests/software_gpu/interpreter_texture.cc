@@ -51,15 +51,19 @@ SlotList TakeCoordinates(Lowering& lowering, size_t index, Type type, Op* op) {
   return slots;
 }
 
-uint64_t ObjectOf(const Thread& thread, const Op& op) {
-  const uint64_t value = thread.regs[op.a];
-  return (op.mode & kReference) != 0 ? *reinterpret_cast<const uint64_t*>(value) : value;
+// False after a fault.
+bool ObjectOf(Thread& thread, const Op& op, uint64_t* object) {
+  *object = thread.regs[op.a];
+  if ((op.mode & kReference) == 0) return true;
+  const std::byte* from = GenericMemory(thread, op, *object, sizeof *object, Access::kRead);
+  if (from != nullptr) std::memcpy(object, from, sizeof *object);
+  return from != nullptr;
 }
 
 Step ReadTexture(Thread& thread, const Op& op) {
   const SlotList& slots = *static_cast<const SlotList*>(op.extra);
   TextureRead read;
-  read.texture = ObjectOf(thread, op);
+  if (!ObjectOf(thread, op, &read.texture)) return Step::kFault;
   read.dimensions = op.mode & 3u;
   read.layered = (op.mode & kLayered) != 0;
   read.integers = (op.mode & kIntegers) != 0;
@@ -75,7 +79,7 @@ Step ReadTexture(Thread& thread, const Op& op) {
   if (op.e != kNoSlot) read.level = Read<float>(thread, op.e);
   std::array<uint32_t, 4> texel{};
   if (!thread.block->launch->memory->ReadTexture(read, texel.data())) {
-    return RaiseFault(thread, op, 719, "the texture object is not alive");
+    return RaiseFault(thread, op, 719, "the texture object or its memory is not alive");
   }
   for (size_t i = 0; i < 4; ++i) {
     const bool sign = op.imm != 0 && (texel[i] & 0x80000000u) != 0;
@@ -114,7 +118,8 @@ std::byte* SurfaceElement(Thread& thread, const Op& op, uint32_t count, bool* tr
   const SlotList& slots = *static_cast<const SlotList*>(op.extra);
   const bool traps = op.imm < 0;
   SurfaceAccess access;
-  access.surface = ObjectOf(thread, op);
+  *trapped = !ObjectOf(thread, op, &access.surface);
+  if (*trapped) return nullptr;
   access.dimensions = op.mode & 3u;
   access.layered = (op.mode & kLayered) != 0;
   access.bytes = static_cast<uint32_t>(traps ? -op.imm : op.imm) * count;

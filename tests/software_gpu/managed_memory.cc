@@ -24,6 +24,7 @@ std::mutex hints_mutex;
 template <class Visit>
 void ForEachPage(CUdeviceptr address, size_t bytes, Visit visit) {
   AllocationRef allocation = FindAllocation(address);
+  if (allocation == nullptr) return;  // freed since the caller looked
   const std::lock_guard lock(hints_mutex);
   for (uint64_t page = address / kHintPage; page <= (address + bytes - 1) / kHintPage; ++page)
     visit(allocation->hints[page]);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -46,6 +47,7 @@ struct Allocation {
   CUdevice device = 0;
   std::weak_ptr<Context> context;
   unsigned flags = 0;                    // the allocating call's
+  std::atomic<bool> read_only{false};    // for the device
   uint64_t id = 0;                       // CU_POINTER_ATTRIBUTE_BUFFER_ID
   bool internal = false;                 // a module's variable: not freed by cuMemFree
   std::atomic<bool> free_queued{false};  // cuMemFreeAsync was called
@@ -63,13 +65,18 @@ AllocationRef AllocateHostMemory(const ContextRef& context, size_t bytes, Memory
 // Makes the caller's own pages addressable; 712 when they overlap what already is.
 CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t bytes, unsigned flags);
 
-// Makes pages addressable that were mapped as device memory; whoever mapped them unmaps them.
-AllocationRef AdoptMemory(const ContextRef& context, uintptr_t base, size_t bytes, CUdevice device);
+// Makes pages addressable that were mapped as device memory; the caller unmaps them, in ReleaseMemory.
+AllocationRef AdoptMemory(const ContextRef& context, uintptr_t base, size_t bytes, CUdevice device,
+                          bool read_only = false);
+// Of adopted memory; calls `protect` while no work touches any memory.
+void ChangeAccess(const AllocationRef& allocation, bool read_only, const std::function<void()>& protect);
 // The device whose memory file (shared_names.h) holds an allocation of cuMemAlloc, and where in it.
 bool ArenaPlace(const Allocation& allocation, int* device, size_t* offset);
 
-// Takes the allocation out of the address space and returns its pages. Does not wait for the device.
-void ReleaseMemory(const AllocationRef& allocation);
+// Takes the allocation out of the address space and returns its pages. Does not wait for the device, but for
+// work that is just touching pages that are going to be unmapped, here or by the caller when this returns.
+// `unmap`, if any, is called while no work touches memory, also where the allocation was taken out before.
+void ReleaseMemory(const AllocationRef& allocation, const std::function<void()>& unmap = nullptr);
 
 // The allocation that holds the address; null when there is none.
 AllocationRef FindAllocation(uint64_t address);

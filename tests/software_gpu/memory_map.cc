@@ -13,6 +13,7 @@
 #include <string>
 
 #include "tests/software_gpu/config.h"
+#include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/mempool.h"
@@ -32,6 +33,7 @@ size_t RoundUp(size_t bytes, size_t multiple) {
 struct Range {
   uintptr_t begin = 0;
   uintptr_t end = 0;
+  bool read_only = false;
 };
 using RangeTable = std::vector<Range>;  // sorted, without overlaps
 
@@ -147,7 +149,8 @@ std::shared_ptr<const RangeTable> CurrentTable(uint64_t* generation) {
     auto table = std::make_shared<RangeTable>();
     table->reserve(map.allocations.size());
     for (const auto& entry : map.allocations) {
-      table->push_back({entry.second->base, entry.second->base + entry.second->mapped_bytes});
+      const Allocation& allocation = *entry.second;
+      table->push_back({allocation.base, allocation.base + allocation.mapped_bytes, allocation.read_only});
     }
     map.table = std::move(table);
     map.table_generation = *generation;
@@ -156,30 +159,37 @@ std::shared_ptr<const RangeTable> CurrentTable(uint64_t* generation) {
 }
 
 // A snapshot of the map. What was allocated after the launch began is seen too: a miss looks again if the map
-// has changed. What is freed meanwhile stays addressable until the launch ends, as frees wait for the device.
+// has changed. What is freed meanwhile stays mapped and addressable for the turn that is under way.
 class LaunchAddressSpace : public AddressSpace {
  public:
   LaunchAddressSpace() : table_(CurrentTable(&generation_)) {}
 
-  bool Contains(uint64_t address, size_t bytes) const override {
-    if (address >= last_.begin && address < last_.end) return bytes <= last_.end - address;
-    if (Search(address, bytes)) return true;
-    return Refresh() && Search(address, bytes);
+  bool Contains(uint64_t address, size_t bytes, Access access) const override {
+    if (address >= last_.begin && address < last_.end)
+      return bytes <= last_.end - address && (!last_.read_only || access == Access::kRead);
+    if (Search(address, bytes, access)) return true;
+    return Refresh() && Search(address, bytes, access);
+  }
+  std::shared_lock<std::shared_mutex> Keep() const override {
+    std::shared_lock kept(KeptMapped());
+    if (Refresh()) last_ = {};
+    return kept;
   }
   bool ReadTexture(const TextureRead& read, uint32_t* texel) const override {
-    return ReadTextureObject(read, texel);
+    return ReadTextureObject(*this, read, texel);
   }
   std::byte* FindSurfaceElement(const SurfaceAccess& access) const override {
-    return FindInSurfaceObject(access);
+    return FindInSurfaceObject(*this, access);
   }
 
  private:
-  bool Search(uint64_t address, size_t bytes) const {
+  bool Search(uint64_t address, size_t bytes, Access access) const {
     auto next = std::upper_bound(table_->begin(), table_->end(), address,
                                  [](uint64_t value, const Range& range) { return value < range.begin; });
     if (next == table_->begin()) return false;
     const Range& range = *std::prev(next);
     if (address >= range.end || bytes > range.end - address) return false;
+    if (range.read_only && access == Access::kWrite) return false;
     last_ = range;
     return true;
   }
@@ -265,6 +275,7 @@ CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t byt
   allocation->device = context->device;
   allocation->context = context;
   allocation->flags = flags;
+  allocation->read_only = read_only;
   MemoryMap& map = Map();
   std::unique_lock lock(map.mutex);
   auto next = map.allocations.upper_bound(allocation->base);
@@ -279,12 +290,14 @@ CUresult RegisterHostMemory(const ContextRef& context, void* address, size_t byt
   return CUDA_SUCCESS;
 }
 
-AllocationRef AdoptMemory(const ContextRef& context, uintptr_t base, size_t bytes, CUdevice device) {
+AllocationRef AdoptMemory(const ContextRef& context, uintptr_t base, size_t bytes, CUdevice device,
+                          bool read_only) {
   auto allocation = std::make_shared<Allocation>();
   allocation->base = base;
   allocation->bytes = bytes;
   allocation->mapped_bytes = bytes;
   allocation->kind = MemoryKind::kMapped;
+  allocation->read_only = read_only;
   allocation->device = device;
   allocation->context = context;
   MemoryMap& map = Map();
@@ -302,38 +315,64 @@ bool ArenaPlace(const Allocation& allocation, int* device, size_t* offset) {
   return arena.file >= 0;
 }
 
-void ReleaseMemory(const AllocationRef& allocation) {
+namespace {
+
+// Nobody finds it any more. Its pages are returned where they stay mapped. False: it was taken out before.
+bool TakeOut(const AllocationRef& allocation) {
   MemoryMap& map = Map();
-  std::unique_lock lock(map.mutex);
+  const std::unique_lock lock(map.mutex);
   auto found = map.allocations.find(allocation->base);
-  if (found == map.allocations.end() || found->second != allocation) return;
+  if (found == map.allocations.end() || found->second != allocation) return false;
   map.allocations.erase(found);
   map.generation.fetch_add(1, std::memory_order_release);
   if (allocation->pool != nullptr) allocation->pool->DropUse(allocation->mapped_bytes);
-  switch (allocation->kind) {
-    case MemoryKind::kDevice:
-    case MemoryKind::kPool:
-      ReturnToArena(map.arenas[static_cast<size_t>(allocation->device)], allocation->base,
-                    allocation->mapped_bytes);
-      break;
-    case MemoryKind::kHost:
-      munmap(allocation->address(), allocation->mapped_bytes);
-      break;
-    case MemoryKind::kManaged: {
-      lock.unlock();  // it is in the map no more, and nobody else gets the addresses yet
-      const std::unique_lock alone(KeptMapped());
-      munmap(allocation->address(), allocation->mapped_bytes);
-      break;
-    }
-    case MemoryKind::kRegistered:
-    case MemoryKind::kMapped:
-      break;
-  }
+  if (allocation->kind == MemoryKind::kDevice || allocation->kind == MemoryKind::kPool)
+    ReturnToArena(map.arenas[static_cast<size_t>(allocation->device)], allocation->base,
+                  allocation->mapped_bytes);
+  return true;
+}
+
+}  // namespace
+
+void ReleaseMemory(const AllocationRef& allocation, const std::function<void()>& unmap) {
+  const bool was_there = TakeOut(allocation);
+  if (allocation->kind == MemoryKind::kDevice || allocation->kind == MemoryKind::kPool) return;
+  const std::unique_lock alone(KeptMapped());
+  const bool own = allocation->kind == MemoryKind::kHost || allocation->kind == MemoryKind::kManaged;
+  if (was_there && own) munmap(allocation->address(), allocation->mapped_bytes);
+  if (unmap) unmap();
+}
+
+void ChangeAccess(const AllocationRef& allocation, bool read_only, const std::function<void()>& protect) {
+  const std::unique_lock alone(KeptMapped());
+  allocation->read_only = read_only;
+  Map().generation.fetch_add(1, std::memory_order_release);
+  protect();
 }
 
 std::shared_mutex& KeptMapped() {
   static std::shared_mutex& mutex = *new std::shared_mutex;
   return mutex;
+}
+
+bool MayTouch(const Touched& range) {
+  if (range.pageable) return true;
+  const AllocationRef allocation = FindAllocation(range.address);
+  return allocation != nullptr && range.bytes <= allocation->bytes - (range.address - allocation->base) &&
+         !(range.written && allocation->read_only);
+}
+
+bool MayTouchOrFault(std::initializer_list<Touched> ranges) {
+  for (const Touched& range : ranges) {
+    if (MayTouch(range)) continue;
+    char what[160];
+    const char* const done = range.written ? "written" : "read";
+    std::snprintf(what, sizeof what, "%zu bytes at 0x%llx are %s by queued work and may not be (any more)",
+                  range.bytes, static_cast<unsigned long long>(range.address), done);
+    RaiseFault(CUDA_ERROR_ILLEGAL_ADDRESS, what);
+    return false;
+  }
+  return true;
 }
 
 AllocationRef FindAllocation(uint64_t address) {

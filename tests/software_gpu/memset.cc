@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tests/software_gpu/graph.h"
+#include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/memset_node.h"
 #include "tests/software_gpu/stream.h"
@@ -75,7 +76,7 @@ CUresult MakeMemsetOperation(const CUDA_MEMSET_NODE_PARAMS& fill, Operation* ope
   if (overflow || (fill.height > 1 && fill.pitch < row_bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (!IsAddressable(fill.dst, total_bytes)) return CUDA_ERROR_INVALID_VALUE;
   operation->type = CU_GRAPH_NODE_TYPE_MEMSET;
-  operation->run = [fill] { RunFill(fill); };
+  operation->run = [fill, total_bytes] { Touch({{fill.dst, total_bytes, true}}, [&] { RunFill(fill); }); };
   operation->parameters = std::make_shared<CUDA_MEMSET_NODE_PARAMS>(fill);
   return CUDA_SUCCESS;
 }

@@ -13,6 +13,7 @@
 #include "tests/software_gpu/fatbin.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/handles.h"
+#include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/stream.h"
 
 namespace causeway::software_gpu {
@@ -42,6 +43,13 @@ unsigned TargetOf(const std::string& ptx) {
   return name == ptx.npos ? 0 : static_cast<unsigned>(std::strtoul(ptx.c_str() + name + 3, nullptr, 10));
 }
 
+// The context may end, and its memory with it, while another thread loads a module there.
+template <typename Write>
+void WriteIfThere(uintptr_t address, size_t bytes, const Write& write) {
+  const std::shared_lock kept(KeptMapped());
+  if (MayTouch({address, bytes, true})) write();
+}
+
 CUresult PlaceVariables(const ContextRef& context, Module& module, ManagedVariables* managed) {
   for (Variable& variable : module.program->variables()) {
     const size_t bytes = std::max<size_t>(variable.bytes, 1);
@@ -52,7 +60,7 @@ CUresult PlaceVariables(const ContextRef& context, Module& module, ManagedVariab
                                 : AllocateDeviceMemory(context, bytes, MemoryKind::kDevice);
       if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
       memory->internal = true;
-      std::memset(memory->address(), 0, variable.bytes);
+      WriteIfThere(memory->base, variable.bytes, [&] { std::memset(memory->address(), 0, variable.bytes); });
       module.fresh.push_back(&variable);
       if (shared) (*managed)[variable.name] = memory;
     }
@@ -64,8 +72,9 @@ CUresult PlaceVariables(const ContextRef& context, Module& module, ManagedVariab
 
 void WriteInitialValues(Module& module) {
   for (const Variable* variable : module.fresh) {
-    if (!variable->initial.empty())
-      std::memcpy(variable->address, variable->initial.data(), variable->initial.size());
+    if (variable->initial.empty()) continue;
+    WriteIfThere(reinterpret_cast<uintptr_t>(variable->address), variable->initial.size(),
+                 [&] { std::memcpy(variable->address, variable->initial.data(), variable->initial.size()); });
   }
   module.fresh.clear();
 }

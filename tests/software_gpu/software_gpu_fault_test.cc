@@ -111,6 +111,200 @@ TEST_F(FaultTest, FreedMemoryIsNotAddressable) {
       ::testing::ExitedWithCode(0), "");
 }
 
+// Two blocks of mapped memory, whose access is taken away without a wait for the device; a stream that begins
+// when the gate opens.
+class WorkThatWaits : public Device {
+ public:
+  WorkThatWaits() {
+    Check(CU(cuMemAddressReserve)(&memory_, 2 * kBlock, 0, 0, 0) == CUDA_SUCCESS, __LINE__);
+    for (CUdeviceptr block : {memory_, other()}) {
+      CUmemAllocationProp properties{};
+      properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+      properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+      CUmemGenericAllocationHandle handle = 0;
+      Check(CU(cuMemCreate)(&handle, kBlock, &properties, 0) == CUDA_SUCCESS, __LINE__);
+      Check(CU(cuMemMap)(block, kBlock, 0, handle, 0) == CUDA_SUCCESS, __LINE__);
+      SetAccess(block, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    }
+    void* gate = nullptr;
+    Check(CU(cuMemHostAlloc)(&gate, 4096, CU_MEMHOSTALLOC_DEVICEMAP) == CUDA_SUCCESS, __LINE__);
+    gate_ = static_cast<unsigned*>(gate);
+    *gate_ = 0;
+    Check(CU(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS, __LINE__);
+    Check(CU(cuStreamWaitValue32_v2)(stream_, reinterpret_cast<CUdeviceptr>(gate), 1,
+                                     CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS,
+          __LINE__);
+  }
+
+  CUdeviceptr memory() const { return memory_; }
+  CUdeviceptr other() const { return memory_ + kBlock; }
+  CUstream stream() const { return stream_; }
+
+  void SetAccess(CUdeviceptr block, CUmemAccess_flags access) {
+    CUmemAccessDesc wanted{};
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    wanted.flags = access;
+    Check(CU(cuMemSetAccess)(block, kBlock, &wanted, 1) == CUDA_SUCCESS, __LINE__);
+  }
+  CUresult OpenGate() {
+    __atomic_store_n(gate_, 1u, __ATOMIC_RELEASE);
+    return CU(cuStreamSynchronize)(stream_);
+  }
+  [[noreturn]] void ExpectFault() {
+    Check(OpenGate() == CUDA_ERROR_ILLEGAL_ADDRESS, __LINE__);
+    Check(CU(cuCtxSynchronize)() == CUDA_ERROR_ILLEGAL_ADDRESS, __LINE__);
+    std::exit(0);
+  }
+
+ private:
+  static constexpr size_t kBlock = 2u << 20;
+  CUdeviceptr memory_ = 0;
+  CUstream stream_ = nullptr;
+  unsigned* gate_ = nullptr;
+};
+
+// `ask` asks for work; then the memory can be read at most (`written`), or not be touched any more.
+template <typename Ask>
+void ExpectFaultOfWork(const Ask& ask, bool written) {
+  EXPECT_EXIT(
+      {
+        WorkThatWaits work;
+        Check(ask(work) == CUDA_SUCCESS, __LINE__);
+        work.SetAccess(work.memory(),
+                       written ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        work.ExpectFault();
+      },
+      ::testing::ExitedWithCode(0), IsOtherLibrary() ? "" : "device fault 700");
+}
+
+CUDA_MEMCPY2D Plane(CUdeviceptr to, CUdeviceptr from) {
+  CUDA_MEMCPY2D plane{};
+  plane.dstMemoryType = plane.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  plane.dstDevice = to;
+  plane.srcDevice = from;
+  plane.dstPitch = plane.srcPitch = 512;
+  plane.WidthInBytes = 64;
+  plane.Height = 100;
+  return plane;
+}
+
+TEST_F(FaultTest, QueuedFillOfMemoryThatWasTakenAway) {
+  for (bool written : {false, true})
+    ExpectFaultOfWork(
+        [](WorkThatWaits& work) { return CU(cuMemsetD32Async)(work.memory(), 7, 64, work.stream()); },
+        written);
+}
+
+TEST_F(FaultTest, QueuedCopyToMemoryThatWasTakenAway) {
+  for (bool written : {false, true})
+    ExpectFaultOfWork(
+        [](WorkThatWaits& work) {
+          return CU(cuMemcpyDtoDAsync_v2)(work.memory(), work.other(), 4096, work.stream());
+        },
+        written);
+}
+
+TEST_F(FaultTest, QueuedCopyFromMemoryThatWasTakenAway) {
+  ExpectFaultOfWork(
+      [](WorkThatWaits& work) {
+        return CU(cuMemcpyDtoDAsync_v2)(work.other(), work.memory(), 4096, work.stream());
+      },
+      false);
+}
+
+TEST_F(FaultTest, QueuedCopyOfTheProgramsMemoryToWhatWasTakenAway) {
+  ExpectFaultOfWork(
+      [](WorkThatWaits& work) {
+        const char bytes[100] = "the source is captured";
+        return CU(cuMemcpyHtoDAsync_v2)(work.memory(), bytes, sizeof bytes, work.stream());
+      },
+      true);
+}
+
+TEST_F(FaultTest, QueuedPlaneToAndFromMemoryThatWasTakenAway) {
+  ExpectFaultOfWork(
+      [](WorkThatWaits& work) {
+        const CUDA_MEMCPY2D plane = Plane(work.memory(), work.other());
+        return CU(cuMemcpy2DAsync_v2)(&plane, work.stream());
+      },
+      true);
+  ExpectFaultOfWork(
+      [](WorkThatWaits& work) {
+        const CUDA_MEMCPY2D plane = Plane(work.other(), work.memory());
+        return CU(cuMemcpy2DAsync_v2)(&plane, work.stream());
+      },
+      false);
+}
+
+TEST_F(FaultTest, QueuedWordsInMemoryThatWasTakenAway) {
+  ExpectFaultOfWork(
+      [](WorkThatWaits& work) { return CU(cuStreamWriteValue32_v2)(work.stream(), work.memory(), 1, 0); },
+      true);
+  ExpectFaultOfWork(
+      [](WorkThatWaits& work) {
+        return CU(cuStreamWaitValue64_v2)(work.stream(), work.memory(), 1, CU_STREAM_WAIT_VALUE_GEQ);
+      },
+      false);
+}
+
+TEST_F(FaultTest, KernelStoresToMemoryThatMayBeRead) {
+  ExpectFaultOfWork(
+      [](WorkThatWaits& work) {
+        CUfunction store = nullptr;
+        CUdeviceptr address = work.memory();
+        unsigned value = 7;
+        void* parameters[] = {&address, &value};
+        Check(CU(cuModuleGetFunction)(&store, work.module, "store") == CUDA_SUCCESS, __LINE__);
+        return CU(cuLaunchKernel)(store, 1, 1, 1, 1, 1, 1, 0, work.stream(), parameters, nullptr);
+      },
+      true);
+}
+
+TEST_F(FaultTest, ReadingMemoryThatMayBeReadIsNoFault) {
+  EXPECT_EXIT(
+      {
+        WorkThatWaits work;
+        Check(CU(cuMemcpyDtoDAsync_v2)(work.other(), work.memory(), 4096, work.stream()) == CUDA_SUCCESS,
+              __LINE__);
+        work.SetAccess(work.memory(), CU_MEM_ACCESS_FLAGS_PROT_READ);
+        Check(work.OpenGate() == CUDA_SUCCESS, __LINE__);
+        work.SetAccess(work.memory(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        Check(CU(cuMemsetD8_v2)(work.memory(), 1, 4096) == CUDA_SUCCESS, __LINE__);
+        Check(CU(cuCtxSynchronize)() == CUDA_SUCCESS, __LINE__);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+// Nodes are checked when they are made, and run when their memory may have been freed for long.
+void FillFreedMemoryByGraph(bool managed) {
+  Device device;
+  CUdeviceptr memory = 0;
+  void* pinned = nullptr;
+  const CUresult made = managed ? CU(cuMemAllocManaged)(&memory, 1u << 20, CU_MEM_ATTACH_GLOBAL)
+                                : CU(cuMemHostAlloc)(&pinned, 1u << 20, CU_MEMHOSTALLOC_DEVICEMAP);
+  Check(made == CUDA_SUCCESS, __LINE__);
+  if (!managed) memory = reinterpret_cast<CUdeviceptr>(pinned);
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec exec = nullptr;
+  const CUDA_MEMSET_NODE_PARAMS fill{memory, 0, 7, 4, 1000, 1};
+  Check(CU(cuGraphCreate)(&graph, 0) == CUDA_SUCCESS, __LINE__);
+  Check(CU(cuGraphAddMemsetNode)(&node, graph, nullptr, 0, &fill, device.context) == CUDA_SUCCESS, __LINE__);
+  Check(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0) == CUDA_SUCCESS, __LINE__);
+  Check(CU(cuGraphLaunch)(exec, nullptr) == CUDA_SUCCESS, __LINE__);
+  Check(CU(cuCtxSynchronize)() == CUDA_SUCCESS, __LINE__);
+  Check((managed ? CU(cuMemFree_v2)(memory) : CU(cuMemFreeHost)(pinned)) == CUDA_SUCCESS, __LINE__);
+  Check(CU(cuGraphLaunch)(exec, nullptr) == CUDA_SUCCESS, __LINE__);
+  Check(CU(cuCtxSynchronize)() == CUDA_ERROR_ILLEGAL_ADDRESS, __LINE__);
+  std::exit(0);
+}
+
+TEST_F(FaultTest, GraphFillsFreedMemory) {
+  EXPECT_EXIT(FillFreedMemoryByGraph(true), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(FillFreedMemoryByGraph(false), ::testing::ExitedWithCode(0), "");
+}
+
 TEST_F(FaultTest, InjectedFailureHitsTheNthCall) {
   setenv("SOFTWARE_GPU_FAIL", "cuMemAlloc_v2:3:2,cuStreamCreate:1:999", 1);
   EXPECT_EXIT(

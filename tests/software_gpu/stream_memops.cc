@@ -10,6 +10,7 @@
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/graph_operations.h"
+#include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/memory.h"
 #include "tests/software_gpu/stream.h"
 
@@ -40,7 +41,10 @@ void WaitForWord(uint64_t address, Word wanted, unsigned condition) {
   const uint64_t most_ms = GetConfig().word_wait_ms;
   const auto begin = std::chrono::steady_clock::now();
   // A fault elsewhere ends the wait: nobody may be left who would write the word.
-  while (!IsSatisfied(std::atomic_ref<Word>(*word).load(std::memory_order_acquire), wanted, condition)) {
+  for (Word seen = 0;;) {
+    const bool there = Touch({{address, sizeof(Word)}},
+                             [&] { seen = std::atomic_ref<Word>(*word).load(std::memory_order_acquire); });
+    if (!there || IsSatisfied(seen, wanted, condition)) return;
     if (StickyError() != CUDA_SUCCESS) return;
     if (most_ms != 0 && std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(most_ms))
       return RaiseFault(CUDA_ERROR_LAUNCH_TIMEOUT,
@@ -52,7 +56,9 @@ void WaitForWord(uint64_t address, Word wanted, unsigned condition) {
 template <typename Word>
 void WriteWord(uint64_t address, Word value) {
   if (StickyError() != CUDA_SUCCESS) return;  // behind a fault nothing happens any more
-  std::atomic_ref<Word>(*reinterpret_cast<Word*>(address)).store(value, std::memory_order_release);
+  Touch({{address, sizeof(Word), true}}, [&] {
+    std::atomic_ref<Word>(*reinterpret_cast<Word*>(address)).store(value, std::memory_order_release);
+  });
 }
 
 bool IsUsableWord(CUdeviceptr address, size_t bytes) {

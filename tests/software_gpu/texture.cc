@@ -70,7 +70,10 @@ CUresult Hold(const CUDA_RESOURCE_DESC& resource, TextureObject* object) {
     case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: {
       MipmappedArrayRef array = FindMipmappedArray(resource.res.mipmap.hMipmappedArray);
       if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-      for (CUarray level : array->levels) object->levels.push_back(FindArray(level));
+      for (CUarray level : array->levels) {
+        object->levels.push_back(FindArray(level));
+        if (object->levels.back() == nullptr) return CUDA_ERROR_INVALID_HANDLE;  // it ends meanwhile
+      }
       return CUDA_SUCCESS;
     }
     case CU_RESOURCE_TYPE_LINEAR: {
@@ -148,6 +151,20 @@ RawTexel SampleLevels(const TextureObject& object, const TextureRead& read) {
   return std::bit_cast<RawTexel>(mixed);
 }
 
+// What an object reads may have been freed after it was made.
+bool IsThere(const AddressSpace& memory, const TextureObject& object) {
+  for (const ArrayRef& level : object.levels) {
+    if (!memory.Contains(level->memory->base, level->memory->bytes, Access::kRead)) return false;
+  }
+  if (!object.levels.empty()) return true;
+  const auto& linear = object.resource.res.linear;
+  const auto& plane = object.resource.res.pitch2D;
+  if (object.resource.resType == CU_RESOURCE_TYPE_LINEAR)
+    return memory.Contains(linear.devPtr, linear.sizeInBytes, Access::kRead);
+  const size_t row = plane.width * ElementBytes(plane.format, plane.numChannels);
+  return memory.Contains(plane.devPtr, plane.pitchInBytes * (plane.height - 1) + row, Access::kRead);
+}
+
 CUresult Describe(CUDA_RESOURCE_DESC* resource, uint64_t handle, bool surface) {
   TextureRef object = Find(handle, surface);
   if (resource == nullptr || object == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -157,9 +174,9 @@ CUresult Describe(CUDA_RESOURCE_DESC* resource, uint64_t handle, bool surface) {
 
 }  // namespace
 
-bool ReadTextureObject(const TextureRead& read, uint32_t* texel) {
+bool ReadTextureObject(const AddressSpace& memory, const TextureRead& read, uint32_t* texel) {
   TextureRef object = Find(read.texture, false);
-  if (object == nullptr) return false;
+  if (object == nullptr || !IsThere(memory, *object)) return false;
   RawTexel raw{};
   if (!object->levels.empty()) {
     raw = SampleLevels(*object, read);
@@ -175,9 +192,9 @@ bool ReadTextureObject(const TextureRead& read, uint32_t* texel) {
   return true;
 }
 
-std::byte* FindInSurfaceObject(const SurfaceAccess& access) {
+std::byte* FindInSurfaceObject(const AddressSpace& memory, const SurfaceAccess& access) {
   TextureRef object = Find(access.surface, true);
-  if (object == nullptr) return nullptr;
+  if (object == nullptr || !IsThere(memory, *object)) return nullptr;
   const Array& array = *object->levels[0];
   const int64_t x = access.index[0], y = access.dimensions > 1 ? access.index[1] : 0;
   const int64_t z = access.layered          ? static_cast<int64_t>(access.layer)

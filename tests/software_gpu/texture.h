@@ -7,11 +7,11 @@
 
 namespace causeway::software_gpu {
 
-// False when the object is not alive.
-bool ReadTextureObject(const TextureRead& read, uint32_t* texel);
+// False when the object or its memory is not alive.
+bool ReadTextureObject(const AddressSpace& memory, const TextureRead& read, uint32_t* texel);
 
-// Null when the object is not alive or the element lies outside.
-std::byte* FindInSurfaceObject(const SurfaceAccess& access);
+// Null when the object or its memory is not alive, or the element lies outside.
+std::byte* FindInSurfaceObject(const AddressSpace& memory, const SurfaceAccess& access);
 
 void DestroyTexturesOf(Context& context);
 

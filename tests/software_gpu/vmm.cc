@@ -100,13 +100,19 @@ CUresult SetAccess(const ContextRef& context, uint64_t base, Mapping& mapping, C
   const int protection = access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
                          : access == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
                                                                       : PROT_NONE;
-  mprotect(reinterpret_cast<void*>(base), mapping.bytes, protection);
+  const auto protect = [&] { mprotect(reinterpret_cast<void*>(base), mapping.bytes, protection); };
+  const bool read_only = access == CU_MEM_ACCESS_FLAGS_PROT_READ;
   mapping.access = access;
-  if (protection == PROT_NONE && mapping.allocation != nullptr) {
-    ReleaseMemory(mapping.allocation);
+  if (mapping.allocation == nullptr) {
+    protect();
+    if (protection != PROT_NONE)
+      mapping.allocation =
+          AdoptMemory(context, base, mapping.bytes, mapping.memory->properties.location.id, read_only);
+  } else if (protection == PROT_NONE) {
+    ReleaseMemory(mapping.allocation, protect);
     mapping.allocation = nullptr;
-  } else if (protection != PROT_NONE && mapping.allocation == nullptr) {
-    mapping.allocation = AdoptMemory(context, base, mapping.bytes, mapping.memory->properties.location.id);
+  } else {
+    ChangeAccess(mapping.allocation, read_only, protect);
   }
   return CUDA_SUCCESS;
 }
@@ -236,8 +242,12 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     auto mapping = table.mappings.find(ptr);
     if (mapping == table.mappings.end() || size % kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
     while (mapping != table.mappings.end() && mapping->first - ptr < size) {
-      if (mapping->second.allocation != nullptr) ReleaseMemory(mapping->second.allocation);
-      Keep(mapping->first, mapping->second.bytes);
+      const auto keep = [&] { Keep(mapping->first, mapping->second.bytes); };
+      if (mapping->second.allocation != nullptr) {
+        ReleaseMemory(mapping->second.allocation, keep);
+      } else {
+        keep();
+      }
       mapping = table.mappings.erase(mapping);
     }
     return CUDA_SUCCESS;
@@ -413,11 +423,11 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr ptr) {
     SynchronizeDevice();
     Table& table = TheTable();
     std::lock_guard lock(table.mutex);
-    for (auto& [name, opened] : table.opened) {
+    for (auto& [name, found] : table.opened) {
+      Opened& opened = found;
       if (opened.count == 0 || opened.allocation->base != ptr) continue;
       if (--opened.count != 0) return CUDA_SUCCESS;
-      ReleaseMemory(opened.allocation);
-      munmap(opened.start, opened.mapped);
+      ReleaseMemory(opened.allocation, [&] { munmap(opened.start, opened.mapped); });
       table.opened.erase(name);
       return CUDA_SUCCESS;
     }
