@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The floors on which the folders stand, for structure.py: what may use what.
+
+Each tree is a list of floors, the lowest first. What lies in a folder may use its own folder, lower floors of its tree, and
+ivshmem_ring. Folders of one floor may use each other in one direction, so long as no cycle comes of it.
+"""
+
+FLOORS = {
+    "ivshmem_ring": [
+        ["ivshmem_ring", "ivshmem_ring/nvml", "ivshmem_ring/calls"],
+    ],
+    "guest_lib": [
+        ["guest_lib/process"],
+        ["guest_lib/connection"],
+        ["guest_lib/session"],
+        ["guest_lib/stream"],
+        ["guest_lib/addresses"],
+        ["guest_lib/memory"],
+        ["guest_lib/managed", "guest_lib/host_register"],
+        ["guest_lib/staging"],
+        ["guest_lib/copy"],
+        ["guest_lib/code", "guest_lib/device"],
+        ["guest_lib/graph"],
+        ["guest_lib"],
+        ["guest_lib/runtime"],
+        ["guest_lib/api", "guest_lib/nvml"],
+    ],
+    "host_backend": [
+        ["host_backend/common"],
+        ["host_backend/sandbox"],
+        ["host_backend/launcher"],
+        ["host_backend/worker/process", "host_backend/daemon/loop"],
+        ["host_backend/worker/driver", "host_backend/daemon/process"],
+        ["host_backend/worker/accounting", "host_backend/daemon/scopes", "host_backend/daemon/region"],
+        ["host_backend/worker/session", "host_backend/daemon/workers", "host_backend/daemon/sharing"],
+        ["host_backend/worker/stream", "host_backend/worker/addresses", "host_backend/daemon/pool"],
+        ["host_backend/worker/memory", "host_backend/worker/managed", "host_backend/worker/host_register",
+         "host_backend/daemon/servers"],
+        ["host_backend/worker/staging"],
+        ["host_backend/worker/copy"],
+        ["host_backend/worker/code", "host_backend/worker/device"],
+        ["host_backend/worker/graph"],
+        ["host_backend/worker/api"],
+        ["host_backend/worker/start"],
+        ["host_backend/worker/nvml"],
+        ["host_backend", "host_backend/worker", "host_backend/daemon"],
+        ["host_backend/command"],
+        ["host_backend/bench"],
+    ],
+}
+
+# Parts that know nothing of each other, in neither direction; a part is a folder with all below it.
+APART = [
+    ("guest_lib", "host_backend"),
+    ("host_backend/worker", "host_backend/daemon"),
+    ("host_backend/worker", "host_backend/command"),
+    ("host_backend/worker", "host_backend/launcher"),
+    ("host_backend/daemon", "host_backend/command"),
+    ("host_backend/launcher", "host_backend/command"),
+]
+
+# Not counted among the product's lines, wherever it lies.
+BENCHMARK = ("host_backend/bench", "tools/bench")
+
+# A folder shows at a glance what is in it: .h and .cc files, each counted.
+MAX_FILES = 15
