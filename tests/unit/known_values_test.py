@@ -78,7 +78,7 @@ def check_flags(repository, header):
 
 def check_casts(repository):
     problems = []
-    for path in sorted((repository / "host_backend").glob("*.cc")):
+    for path in sorted((repository / "host_backend").rglob("*.cc")):
         if path.name in CASTS:
             continue
         for match in re.finditer(r"static_cast<(CU(?!deviceptr)\w+)>\((body|message|request)\.[^)]*\)", path.read_text()):
