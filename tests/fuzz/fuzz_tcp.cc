@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The TCP transport's server against any bytes on its connection, and its client against any host.
 //
-// Input: byte 0 chooses the side and the link that is served, then a script of frames.
+// Input: byte 0 chooses the side and the link that has a thread of its own, then a script of frames.
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ivshmem_ring/tcp_transport.h"
@@ -17,7 +18,8 @@ namespace {
 using fuzz::Input;
 using fuzz::Require;
 
-constexpr size_t kMaxStreamBytes = 6u << 10;  // what the queues hold, so that nobody need drain them
+constexpr size_t kMaxStreamBytes = 6u
+                                   << 10;  // the replies fit into the socket, so that nobody need read them
 
 // Frames from a script. `valid`: none of them breaks a rule.
 struct Stream {
@@ -125,7 +127,50 @@ void Fill(int far, const Stream& stream) {
   shutdown(far, SHUT_WR);
 }
 
-void Server(Input& input, uint8_t link) {
+constexpr uint32_t kMain = kChannelCount;  // as a link
+
+// Serves the link's next message. What it was when there is none.
+ReceiveStatus ServeOne(TcpServer& server, uint32_t link) {
+  std::span<const std::byte> record;
+  const ReceiveStatus status =
+      link == kMain ? server.ReceiveMain(&record) : server.ReceiveRequest(link, &record);
+  if (status != ReceiveStatus::kRecord) return status;
+  RecordHeader header;
+  Require(record.size() >= sizeof header && record.size() <= kMaxMainRecordBytes);
+  std::memcpy(&header, record.data(), sizeof header);
+  Require(header.bytes == record.size());
+  if (link == kMain) {
+    server.DoneMain();
+    return status;
+  }
+  const std::span<std::byte> bulk = server.BulkOf(link, header);
+  Require(bulk.size() == header.bulk_bytes);
+  std::fill(bulk.begin(), bulk.end(), std::byte{1});
+  std::byte* reply = server.ReserveReply(link);
+  if (reply == nullptr) return status;
+  RecordHeader answer{};
+  answer.bulk_bytes = header.bulk_bytes;
+  std::memcpy(reply, &answer, sizeof answer);
+  server.DoneRequest(link);
+  server.PublishReply(link, sizeof answer);
+  return status;
+}
+
+// All links but one, in turn. A worker has a thread for each that is in use; the reader waits where one's
+// queue is full.
+void ServeOthers(TcpServer& server, uint32_t left_out) {
+  for (;;) {
+    bool served = false;
+    for (uint32_t link = 0; link <= kMain; ++link) {
+      if (link == left_out || !(link == kMain ? server.MainReady() : server.RequestReady(link))) continue;
+      if (ServeOne(server, link) != ReceiveStatus::kRecord) return;
+      served = true;
+    }
+    if (!served) std::this_thread::yield();
+  }
+}
+
+void Server(Input& input, uint8_t choice) {
   const Stream stream = GuestStream(input);
   int pair[2];
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
@@ -133,31 +178,12 @@ void Server(Input& input, uint8_t link) {
   {
     static auto& flight = *new FlightImage{};
     TcpServer server(pair[1], &flight);
-    const bool main = link % 5 == 4;
-    const uint32_t channel = link % 5;
+    const uint32_t link = choice % 5 == 4 ? kMain : choice % 5;
+    std::thread others([&] { ServeOthers(server, link); });
     ReceiveStatus status;
-    std::span<const std::byte> record;
-    while ((status = main ? server.ReceiveMain(&record) : server.ReceiveRequest(channel, &record)) ==
-           ReceiveStatus::kRecord) {
-      RecordHeader header;
-      Require(record.size() >= sizeof header && record.size() <= kMaxMainRecordBytes);
-      std::memcpy(&header, record.data(), sizeof header);
-      Require(header.bytes == record.size());
-      if (main) {
-        server.DoneMain();
-        continue;
-      }
-      const std::span<std::byte> bulk = server.BulkOf(channel, header);
-      Require(bulk.size() == header.bulk_bytes);
-      std::fill(bulk.begin(), bulk.end(), std::byte{1});
-      std::byte* reply = server.ReserveReply(channel);
-      if (reply == nullptr) continue;
-      RecordHeader answer{};
-      answer.bulk_bytes = header.bulk_bytes;
-      std::memcpy(reply, &answer, sizeof answer);
-      server.DoneRequest(channel);
-      server.PublishReply(channel, sizeof answer);
+    while ((status = ServeOne(server, link)) == ReceiveStatus::kRecord) {
     }
+    others.join();
     Require((status == ReceiveStatus::kCorrupt) == (*server.CorruptReason() != '\0'));
     if (stream.valid) Require(status == ReceiveStatus::kStopped);
   }
