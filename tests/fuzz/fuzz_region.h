@@ -7,7 +7,7 @@ namespace causeway::fuzz {
 
 inline constexpr uint64_t kFuzzWindow = 0x200000000000;      // as record_corpus.py has it
 inline constexpr uint64_t kFuzzRegionBytes = 256u << 20;     // as recorded
-inline constexpr uint64_t kFuzzHostMemory = 0x300000000000;  // where registered memory of the guest lies
+inline constexpr uint64_t kFuzzHostMemory = 0x400000000000;  // where registered memory of the guest lies
 
 class FuzzRegion {
  public:
