@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/copy.h"
 #include "guest_lib/graph_copy.h"
 #include "guest_lib/memory.h"

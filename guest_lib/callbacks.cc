@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "guest_lib/callback_words.h"
+#include "guest_lib/captures.h"
 #include "guest_lib/log.h"
 #include "guest_lib/managed/pager.h"
 #include "guest_lib/own_thread.h"

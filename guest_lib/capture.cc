@@ -1,38 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream capture: beginning and ending it, and what can be asked about it.
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/graph_node.h"
 #include "guest_lib/graph_objects.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
 namespace {
-
-// Captures begun and not ended. While there is none, no stream of this process is capturing.
-std::atomic<size_t> captures{0};
-std::mutex origins_mutex;
-struct Origin {
-  Object* stream;
-  uint64_t id;
-};
-auto& origins = *new std::vector<Origin>;  // the streams they began in; never destroyed
-
-// Streams that were destroyed have taken their captures along.
-void SetOrigins(Object* stream, bool begins) {
-  const std::lock_guard lock(origins_mutex);
-  std::erase_if(origins, [&](const Origin& origin) {
-    return origin.stream == stream || origin.stream->id != origin.id ||
-           FindObject(HandleKind::kStream, origin.stream) == nullptr;
-  });
-  if (begins) origins.push_back({stream, stream->id});
-  captures.store(origins.size(), std::memory_order_release);
-}
 
 // What the program has been told of a capturing stream: the arrays are lent until the next call on the
 // stream.
@@ -102,7 +82,7 @@ CUresult AskOnce(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edg
 
 CUresult Ask(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, CaptureInfo* info) {
   if (const CUresult result = NeedGraphContext()) return result;
-  if (captures.load(std::memory_order_acquire) == 0) {
+  if (!AnyCapture()) {
     Writer check{{}};
     Remote{}.ToWire(stream, check);
     return check.error();
@@ -162,7 +142,7 @@ void ForgetTold(const Object* stream, bool all_captures) {
 
 CUresult Begin(CUstream stream, CUresult begun, CUgraph given) {
   if (begun != CUDA_SUCCESS) return begun;
-  SetOrigins(ObjectOfStream(stream), true);
+  NoteCapture(ObjectOfStream(stream), true);
   if (given == nullptr) return CUDA_SUCCESS;
   AllTold& all = TheTold();
   const std::lock_guard lock(all.mutex);
@@ -185,16 +165,6 @@ CUresult SendEnd(CUstream stream, CUgraph seen, CUgraph* graph) {
 }
 
 }  // namespace
-
-bool AnyCapture() {
-  return captures.load(std::memory_order_acquire) != 0;
-}
-
-CUresult CheckUnsafeCall() {
-  if (!AnyCapture()) return CUDA_SUCCESS;
-  PendingCall call(Op::kUnsafeCall);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
-}
 
 }  // namespace causeway::guest
 
@@ -245,7 +215,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
       result != CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
     return result;
   }
-  SetOrigins(object, false);
+  NoteCapture(object, false);
   ForgetTold(object, !AnyCapture());
   if (result != CUDA_SUCCESS && seen != nullptr) {
     EndContents(seen);
@@ -258,7 +228,7 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   const WithContextOf scope(stream);
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = NeedGraphContext()) return result;
-  if (captures.load(std::memory_order_acquire) != 0) return Wait<Op::cuStreamIsCapturing>(stream, status);
+  if (AnyCapture()) return Wait<Op::cuStreamIsCapturing>(stream, status);
   Writer check{{}};
   Remote{}.ToWire(stream, check);
   *status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
-#include "guest_lib/relaxed_captures.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/ring.h"
 #include "ivshmem_ring/waiter.h"

@@ -110,10 +110,6 @@ void DescribeWhatHolds(DeviceDescription* device, bool shares_memory);
 
 // Makes the objects of the primary contexts; once, when the session opens.
 void MakePrimaryContexts(int device_count);
-// Whether any stream of this process captures: then what is posted else must be waited for (graph.cc).
-bool AnyCapture();
-// For calls that captures forbid and that are answered here: what the driver would say.
-CUresult CheckUnsafeCall();
 // A green context keeps the primary context active until it is dropped.
 CUresult HoldPrimary(CUdevice device);
 CUresult DropPrimary(CUdevice device);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/own_thread.h"
 #include "guest_lib/remote.h"
 

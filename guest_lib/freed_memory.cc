@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "guest_lib/callbacks.h"
+#include "guest_lib/captures.h"
 #include "guest_lib/graph_host.h"
 #include "guest_lib/graph_objects.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/region_memory.h"
-#include "guest_lib/relaxed_captures.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/log.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/region_memory.h"

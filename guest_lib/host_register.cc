@@ -14,6 +14,7 @@
 #include <string>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/captures.h"
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/freed_blocks.h"
 #include "guest_lib/log.h"
@@ -24,7 +25,6 @@
 #include "guest_lib/region_pages.h"
 #include "guest_lib/register_messages.h"
 #include "guest_lib/remote.h"
-#include "ivshmem_ring/registration.h"
 
 namespace causeway::guest {
 namespace {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "guest_lib/blob.h"
+#include "guest_lib/captures.h"
 #include "guest_lib/kernel_parameters.h"
 #include "guest_lib/remote.h"
 

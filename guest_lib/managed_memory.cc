@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/log.h"
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/pager.h"

@@ -7,6 +7,7 @@
 #include <shared_mutex>
 
 #include "guest_lib/address_windows.h"
+#include "guest_lib/captures.h"
 #include "guest_lib/completion.h"
 #include "guest_lib/freed_blocks.h"
 #include "guest_lib/freed_memory.h"

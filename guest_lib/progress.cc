@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/context.h"
 #include "guest_lib/freed_memory.h"
 #include "guest_lib/managed/work.h"

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <atomic>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
 #include "guest_lib/copy_past_caches.h"
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/posted_copy.h"
-#include "guest_lib/relaxed_captures.h"
 #include "guest_lib/remote.h"
 #include "guest_lib/staged_copy.h"
 #include "guest_lib/staging_places.h"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/completion.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/waiter.h"

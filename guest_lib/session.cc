@@ -12,6 +12,7 @@
 
 #include "guest_lib/address_windows.h"
 #include "guest_lib/callbacks.h"
+#include "guest_lib/captures.h"
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
 #include "guest_lib/freed_blocks.h"

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "guest_lib/captures.h"
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
 #include "guest_lib/copy_past_caches.h"
