@@ -29,8 +29,6 @@
 
 namespace causeway::guest {
 
-const SessionKind kSessionKind = SessionKind::kCuda;
-
 namespace {
 
 constexpr size_t kHeader = sizeof(RecordHeader);
@@ -131,7 +129,7 @@ CUresult Session::Open() {
 CUresult Session::Start() {
   std::string error;
   ReserveDeviceWindows();
-  connection_ = Connect(&error);
+  connection_ = Connect(SessionKind::kCuda, &error);
   if (connection_ == nullptr) {
     Complain(error);
     return CUDA_ERROR_NO_DEVICE;

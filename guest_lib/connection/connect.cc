@@ -35,19 +35,19 @@ std::string DriverEnvironment() {
   return result;
 }
 
-std::unique_ptr<Connection> Connect(std::string* error) {
+std::unique_ptr<Connection> Connect(SessionKind kind, std::string* error) {
   const char* chosen = getenv("CAUSEWAY");
   if (chosen != nullptr && *chosen != '\0') {
-    if (StartsWith(chosen, "local:")) return ConnectLocal(chosen + 6, error);
-    if (strcmp(chosen, "module") == 0) return ConnectModule(kDevice, error);
-    if (StartsWith(chosen, "module:")) return ConnectModule(chosen + 7, error);
-    if (StartsWith(chosen, "tcp://")) return ConnectTcp(chosen + 6, error);
+    if (StartsWith(chosen, "local:")) return ConnectLocal(chosen + 6, kind, error);
+    if (strcmp(chosen, "module") == 0) return ConnectModule(kDevice, kind, error);
+    if (StartsWith(chosen, "module:")) return ConnectModule(chosen + 7, kind, error);
+    if (StartsWith(chosen, "tcp://")) return ConnectTcp(chosen + 6, kind, error);
     *error = std::string("CAUSEWAY='") + chosen + "' is none of local:/path, module, tcp://host:port";
     return nullptr;
   }
   std::string local, module;
-  if (auto connection = ConnectLocal(kDefaultSocketPath, &local)) return connection;
-  if (auto connection = ConnectModule(kDevice, &module)) return connection;
+  if (auto connection = ConnectLocal(kDefaultSocketPath, kind, &local)) return connection;
+  if (auto connection = ConnectModule(kDevice, kind, &module)) return connection;
   *error = "no way to a host with a GPU: " + local + "; " + module +
            "; no tcp://host:port is set in the variable CAUSEWAY";
   return nullptr;

@@ -12,9 +12,6 @@
 
 namespace causeway::guest {
 
-// Which of the two libraries this is: libcuda.so.1 (session.cc) or libnvidia-ml.so.1 (nvml/nvml.cc).
-extern const SessionKind kSessionKind;
-
 struct Connection {
   virtual ~Connection() = default;
   std::unique_ptr<ClientTransport> transport;
@@ -49,7 +46,7 @@ struct Connection {
   virtual void End() { Abandon(); }
 };
 
-// Null, and one sentence in *error that names every step tried.
-std::unique_ptr<Connection> Connect(std::string* error);
+// A session of the library's kind. Null, and one sentence in *error that names every step tried.
+std::unique_ptr<Connection> Connect(SessionKind kind, std::string* error);
 
 }  // namespace causeway::guest

@@ -18,7 +18,8 @@ namespace {
 
 class LocalConnection : public RegionConnection {
  public:
-  LocalConnection(int region, int socket) : RegionConnection(region), socket_(socket) {}
+  LocalConnection(int region, SessionKind kind, int socket)
+      : RegionConnection(region, kind), socket_(socket) {}
   ~LocalConnection() override {
     if (socket_ >= 0) close(socket_);
   }
@@ -112,7 +113,7 @@ int ReceiveRegion(int socket, LocalReply* reply) {
 
 }  // namespace
 
-std::unique_ptr<Connection> ConnectLocal(const std::string& path, std::string* error) {
+std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind kind, std::string* error) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
@@ -141,7 +142,7 @@ std::unique_ptr<Connection> ConnectLocal(const std::string& path, std::string* e
     close(socket_fd);
     return nullptr;
   }
-  auto connection = std::make_unique<LocalConnection>(region, socket_fd);
+  auto connection = std::make_unique<LocalConnection>(region, kind, socket_fd);
   if (!connection->Enter(error)) return nullptr;
   return connection;
 }

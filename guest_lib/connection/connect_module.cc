@@ -14,7 +14,7 @@ namespace {
 
 class ModuleConnection : public RegionConnection {
  public:
-  explicit ModuleConnection(int fd) : RegionConnection(fd) {}
+  ModuleConnection(int fd, SessionKind kind) : RegionConnection(fd, kind) {}
 
   bool Enter(std::string* error) {
     causeway_info info{};
@@ -53,7 +53,7 @@ class ModuleConnection : public RegionConnection {
 
 }  // namespace
 
-std::unique_ptr<Connection> ConnectModule(const std::string& path, std::string* error) {
+std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) {
     *error = "cannot open " + path + ": " + strerror(errno);
@@ -63,7 +63,7 @@ std::unique_ptr<Connection> ConnectModule(const std::string& path, std::string* 
     if (errno == EBUSY) *error += " (every slot of the region is in use)";
     return nullptr;
   }
-  auto connection = std::make_unique<ModuleConnection>(fd);
+  auto connection = std::make_unique<ModuleConnection>(fd, kind);
   std::string reason;
   if (!connection->Enter(&reason)) {
     *error = path + ": " + reason;

@@ -67,7 +67,7 @@ int Dial(const std::string& host, const std::string& port, std::string* error) {
 
 }  // namespace
 
-std::unique_ptr<Connection> ConnectTcp(const std::string& address, std::string* error) {
+std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) {
     *error = "'" + address + "' is no host:port";
@@ -78,7 +78,7 @@ std::unique_ptr<Connection> ConnectTcp(const std::string& address, std::string* 
   const timeval patience{90, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   auto open = std::make_unique<OpenBlock>();
-  FillOpenBlockFields(open.get(), 0);
+  FillOpenBlockFields(open.get(), kind, 0);
   LocalReply reply{};
   if (!SendAll(fd, open.get(), sizeof *open) ||
       recv(fd, &reply, sizeof reply, MSG_WAITALL) != static_cast<ssize_t>(sizeof reply) ||

@@ -112,22 +112,22 @@ bool RegionConnection::MoveWindow() {
   return true;
 }
 
-void FillOpenBlockFields(OpenBlock* block, uint64_t window) {
+void FillOpenBlockFields(OpenBlock* block, SessionKind kind, uint64_t window) {
   // Management shows all of the VM's GPUs, whatever CUDA_VISIBLE_DEVICES says.
-  const std::string environment = kSessionKind == SessionKind::kCuda ? DriverEnvironment() : "";
+  const std::string environment = kind == SessionKind::kCuda ? DriverEnvironment() : "";
   block->magic = kRegionMagic;
   block->abi_major = kAbiMajor;
   block->abi_minor = kAbiMinor;
   block->pid = static_cast<uint32_t>(getpid());
   block->api_hash = kWireHash;
   block->window_address = window;
-  block->kind = kSessionKind;
+  block->kind = kind;
   block->environment_bytes = static_cast<uint32_t>(environment.size());
   memcpy(block->environment, environment.data(), environment.size());
 }
 
 void RegionConnection::FillOpenBlock() {
-  FillOpenBlockFields(&reinterpret_cast<GuestControl*>(slot_base_ + kGuestControlOffset)->open,
+  FillOpenBlockFields(&reinterpret_cast<GuestControl*>(slot_base_ + kGuestControlOffset)->open, kind_,
                       window_address);
 }
 

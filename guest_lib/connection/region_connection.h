@@ -23,7 +23,7 @@ class RegionConnection : public Connection {
   void Abandon() override;
 
  protected:
-  explicit RegionConnection(int fd) : fd_(fd) {}
+  RegionConnection(int fd, SessionKind kind) : fd_(fd), kind_(kind) {}
 
   // Maps granule 0 and the slot, checks the superblock, reserves the window. False: *error says why.
   bool Map(uint32_t slot, bool granule0_writable, std::string* error);
@@ -44,6 +44,7 @@ class RegionConnection : public Connection {
   }
 
   int fd_;
+  const SessionKind kind_;
   std::byte* granule0_ = nullptr;
   std::byte* slot_base_ = nullptr;
   uint32_t slot_ = 0;
@@ -55,11 +56,11 @@ class RegionConnection : public Connection {
   std::atomic<uint64_t> last_beat_change_ms_{0};
 };
 
-std::unique_ptr<Connection> ConnectLocal(const std::string& path, std::string* error);
-std::unique_ptr<Connection> ConnectModule(const std::string& path, std::string* error);
-std::unique_ptr<Connection> ConnectTcp(const std::string& address, std::string* error);
+std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind kind, std::string* error);
+std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error);
+std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error);
 // NAME=VALUE pairs of this process that NVIDIA's driver reads, NUL-terminated each, at most kOpenTextBytes.
 std::string DriverEnvironment();
-void FillOpenBlockFields(OpenBlock* block, uint64_t window_address);
+void FillOpenBlockFields(OpenBlock* block, SessionKind kind, uint64_t window_address);
 
 }  // namespace causeway::guest

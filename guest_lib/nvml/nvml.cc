@@ -13,8 +13,6 @@ namespace causeway::guest {
 using nvml::Op;
 using nvml::Return;
 
-const SessionKind kSessionKind = SessionKind::kManagement;
-
 namespace {
 
 constexpr uint32_t kChannel = 0;
@@ -67,7 +65,7 @@ bool NvmlSession::initialised() {
 Return NvmlSession::Connect() {
   if (connection_ != nullptr) return Return::kSuccess;
   std::string error;
-  connection_ = guest::Connect(&error);
+  connection_ = guest::Connect(SessionKind::kManagement, &error);
   if (connection_ == nullptr) {
     Complain("NVML: " + error);
     return Return::kDriverNotLoaded;
