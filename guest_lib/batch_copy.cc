@@ -85,7 +85,7 @@ CUresult CopyBatch(const Batch& batch, CUstream stream, size_t* failed) {
 // Bytes of one element; 0 if the array is none.
 CUresult ElementBytes(CUarray array, size_t* bytes) {
   CUDA_ARRAY3D_DESCRIPTOR description{};
-  if (const CUresult result = cuArray3DGetDescriptor_v2(&description, array)) return result;
+  if (const CUresult result = Wait<Op::cuArray3DGetDescriptor_v2>(&description, array)) return result;
   switch (description.Format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
     case CU_AD_FORMAT_SIGNED_INT8:

@@ -10,10 +10,6 @@
 #include "guest_lib/handles.h"
 #include "guest_lib/look_times.h"
 
-namespace causeway {
-struct DeviceDescription;
-}
-
 namespace causeway::guest {
 
 struct Context {
@@ -104,9 +100,6 @@ inline Context& ContextOf(const Object* object) {
 // The wire handle of the current context for a message: 0 without one. 709 while it is not active.
 CUresult CurrentContextWire(WireHandle* wire);
 CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire);
-
-// Corrects what holds on the host but not here, so that programs which ask are told the truth.
-void DescribeWhatHolds(DeviceDescription* device, bool shares_memory);
 
 // Makes the objects of the primary contexts; once, when the session opens.
 void MakePrimaryContexts(int device_count);

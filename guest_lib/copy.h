@@ -5,13 +5,9 @@
 
 #include <cstdint>
 
-namespace causeway::guest {
+#include "guest_lib/copy_form.h"
 
-enum class CopyForm : uint32_t {
-  kAsynchronous = 0,   // on the stream; pageable sources are captured, pageable destinations waited for
-  kSynchronous = 1,    // the plain call, ordered by the legacy stream
-  kStreamThenWait = 2  // on the stream, and done when the call returns (per-thread default stream)
-};
+namespace causeway::guest {
 
 CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form);
 CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);

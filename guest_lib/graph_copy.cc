@@ -256,7 +256,7 @@ CUresult SetStagedCopy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& 
   if (exec != nullptr) {
     CUgraph hidden = nullptr;
     if (const CUresult result = MakeHidden(box, context, &hidden)) return result;
-    const CUresult result = cuGraphExecChildGraphNodeSetParams(exec, node, hidden);
+    const CUresult result = Wait<Op::cuGraphExecChildGraphNodeSetParams>(exec, node, hidden);
     cuGraphDestroy(hidden);
     return result;
   }
@@ -302,7 +302,8 @@ CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured) 
   result = AddStagedCopy(&node, graph, {before.data(), count, plain ? nullptr : data.data()}, box,
                          reinterpret_cast<CUcontext>(CurrentContextObject()));
   if (result != CUDA_SUCCESS) return result;
-  return cuStreamUpdateCaptureDependencies(stream, &node, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+  return Wait<Op::cuStreamUpdateCaptureDependencies>(stream, &node, size_t{1},
+                                                     unsigned{CU_STREAM_SET_CAPTURE_DEPENDENCIES});
 }
 
 bool CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUresult* result) {

@@ -78,7 +78,7 @@ bool ReclaimFreedToHostPools() {
       kept.push_back(freed);
       continue;
     }
-    cuEventDestroy(freed.event);
+    cuEventDestroy_v2(freed.event);
     Release(freed.address);
   }
   const std::lock_guard lock(all.mutex);
@@ -212,7 +212,7 @@ bool FreeToHostPool(CUdeviceptr address, CUstream stream, CUresult* result) {
   *result = cuEventRecord(event, stream);
   if (*result == CUDA_SUCCESS && !TakeLive(address)) *result = CUDA_ERROR_INVALID_VALUE;
   if (*result != CUDA_SUCCESS) {
-    cuEventDestroy(event);
+    cuEventDestroy_v2(event);
     return true;
   }
   {

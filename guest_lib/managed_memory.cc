@@ -353,11 +353,8 @@ bool WantsMigrating() {
 
 // Whether the program may touch managed memory while the device uses some.
 bool IsConcurrent() {
-  int concurrent = 0;
-  const int device = ContextOf(CurrentContextObject()).device;
-  return cuDeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device) ==
-             CUDA_SUCCESS &&
-         concurrent != 0;
+  const auto device = static_cast<size_t>(ContextOf(CurrentContextObject()).device);
+  return Session::Made().devices()[device].attribute[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] != 0;
 }
 
 CUresult AllocateMigrating(CUdeviceptr* address, size_t bytes, unsigned flags) {

@@ -14,6 +14,7 @@
 #include "guest_lib/host_pool.h"
 #include "guest_lib/host_register.h"
 #include "guest_lib/managed/pager.h"
+#include "guest_lib/private_host.h"
 #include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
 

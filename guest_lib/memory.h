@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "guest_lib/handles.h"
+#include "guest_lib/host_allocation.h"
 
 namespace causeway::guest {
 
@@ -35,25 +36,6 @@ void ReturnAllocations(const std::vector<DeviceAllocation>& taken);
 // The allocation that holds the address; false if this process made none there.
 bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation);
 
-enum class HostKind {
-  kPinned,
-  kManaged,
-  kRegistered,
-  kPooled,   // guest_lib/host_pool.h: outlasts every context
-  kInternal  // of this library: outlasts every context
-};
-
-// Host memory that CUDA knows: cuMemHostAlloc, cuMemAllocManaged, cuMemHostRegister.
-struct HostAllocation {
-  uint64_t address = 0;
-  uint64_t bytes = 0;  // as asked for
-  HostKind kind = HostKind::kPinned;
-  uint32_t flags = 0;  // as given
-  Object* context = nullptr;
-  uint64_t id = 0;
-  uint64_t device_address = 0;  // equals `address`, unless the host's driver says otherwise
-  bool sync_memops = false;
-};
 // The allocation that holds the address; false if there is none.
 bool FindHost(uint64_t address, HostAllocation* allocation);
 // Whether other processes may look at device memory of this one, or this one at theirs: from the first handle
@@ -81,12 +63,6 @@ PointerKind KindOfPointer(uint64_t address);
 bool IsApart(CUdeviceptr device);
 // Managed memory that a copy names as the host's is named as the device's.
 void NameManagedAsDevice(CUDA_MEMCPY3D* box);
-
-// Pinned memory where none is shared (TCP): ordinary memory, copied like it.
-CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags);
-CUresult FreePrivateHost(void* address);
-bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
-void FreePrivateHostOf(const Object* context);
 
 // The managed memory that holds the address; false if none does.
 bool FindManaged(uint64_t address, HostAllocation* allocation);

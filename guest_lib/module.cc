@@ -219,7 +219,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count, C
   const Object* object = Find(module);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   unsigned most = 0;
-  if (const CUresult result = cuModuleGetFunctionCount(&most, module)) return result;
+  if (const CUresult result = Wait<Op::cuModuleGetFunctionCount>(&most, module)) return result;
   return EnumerateFunctions(Op::cuModuleEnumerateFunctions, functions, std::min(count, most), WireOf(object));
 }
 
@@ -286,7 +286,7 @@ CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int count, CUlibr
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (count == 0) return CUDA_SUCCESS;
   unsigned most = 0;
-  if (const CUresult result = cuLibraryGetKernelCount(&most, library)) return result;
+  if (const CUresult result = Wait<Op::cuLibraryGetKernelCount>(&most, library)) return result;
   return EnumerateFunctions(Op::cuLibraryEnumerateKernels, reinterpret_cast<CUfunction*>(kernels),
                             std::min(count, most), WireOf(object));
 }

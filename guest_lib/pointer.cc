@@ -81,7 +81,7 @@ CUmemoryPool PoolOf(const Pointer& pointer) {
   if (!pointer.from_pool) return nullptr;
   if (pointer.pool != nullptr) return reinterpret_cast<CUmemoryPool>(pointer.pool);
   CUmemoryPool pool = nullptr;
-  return cuDeviceGetMemPool(&pool, pointer.device) == CUDA_SUCCESS ? pool : nullptr;
+  return Wait<Op::cuDeviceGetMemPool>(&pool, pointer.device) == CUDA_SUCCESS ? pool : nullptr;
 }
 
 template <class T>

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "guest_lib/copy.h"
+#include "guest_lib/copy_form.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/record.h"
 #include "ivshmem_ring/session_messages.h"

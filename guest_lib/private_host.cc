@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host allocations over a transport that shares no memory: kernels cannot reach them, copies can.
+// Host allocations over a transport that shares no memory.
+#include "guest_lib/private_host.h"
+
 #include <sys/mman.h>
 
 #include <map>
 #include <mutex>
 
 #include "guest_lib/context.h"
-#include "guest_lib/memory.h"
+#include "guest_lib/handles.h"
 
 namespace causeway::guest {
 namespace {

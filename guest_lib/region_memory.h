@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "guest_lib/connection/connect.h"
-#include "guest_lib/memory.h"
+#include "guest_lib/host_allocation.h"
 #include "ivshmem_ring/session_messages.h"
 #include "ivshmem_ring/transport.h"
 

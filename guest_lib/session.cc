@@ -82,6 +82,26 @@ __attribute__((destructor)) void AtUnload() {
   session->connection().End();
 }
 
+// Corrects what holds on the host but not here, so that programs which ask are told the truth.
+void DescribeWhatHolds(DeviceDescription* device, bool shares_memory) {
+  // No device reaches this process's ordinary memory, whatever page tables it shares with the host's
+  // processes. Memory that cuMemCreate would place on the host is refused (Admit in ivshmem_ring/flat.h).
+  for (const CUdevice_attribute attribute :
+       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+        CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+        CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED}) {
+    device->attribute[attribute] = 0;
+  }
+  if (shares_memory) return;
+  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+                                             CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+                                             CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED}) {
+    device->attribute[attribute] = 0;
+  }
+}
+
 }  // namespace
 
 Session* Session::Get() {
@@ -174,6 +194,10 @@ CUresult Session::ReadDescription() {
   }
   ReleaseBulk(index);
   return result;
+}
+
+int DeviceCount() {
+  return static_cast<int>(Session::Made().devices().size());
 }
 
 CUresult Session::Lost() {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "guest_lib/copy.h"
+#include "guest_lib/copy_form.h"
 #include "guest_lib/session.h"
 
 namespace causeway::guest {

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "guest_lib/copy.h"
+#include "guest_lib/copy_form.h"
 
 namespace causeway::guest {
 

@@ -19,7 +19,7 @@
 #include "guest_lib/log.h"
 #include "guest_lib/managed/areas.h"
 #include "guest_lib/managed/page_watch.h"
-#include "guest_lib/managed/under_way.h"
+#include "guest_lib/managed/work.h"
 #include "guest_lib/own_thread.h"
 #include "ivshmem_ring/registration.h"
 

@@ -4,7 +4,9 @@
 // work starts, and kept for a short time only while there is any. Costs one load per message while the
 // process has no such pages.
 #pragma once
-#include "guest_lib/managed/under_way.h"
+#include <atomic>
+#include <cstdint>
+
 #include "ivshmem_ring/call.h"
 
 namespace causeway::guest {
@@ -12,6 +14,19 @@ namespace causeway::guest {
 struct Object;
 
 namespace work {
+
+// The number of the watch: not 0 while there are pages to care for, and another each time that there are some
+// again. Kept by the pager, from before the first pages come until the last are gone. Nobody can hand the
+// device memory of a watch before the call that made the memory has returned, so it may be looked at without
+// an order of its own.
+inline std::atomic<uint64_t> watch{0};
+inline bool IsWatched() {
+  return watch.load(std::memory_order_relaxed) != 0;
+}
+
+// Whether work that may touch them was sent and not waited for. Kept by MessageMark
+// during a watch; when one begins, anything may be.
+inline std::atomic<bool> under_way{true};
 
 // A watch begins: of what was sent before nothing is known. Pages may come from then on.
 void BeginWatch();
