@@ -353,8 +353,10 @@ bool WantsMigrating() {
 
 // Whether the program may touch managed memory while the device uses some.
 bool IsConcurrent() {
+  constexpr auto kWanted = CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
   const auto device = static_cast<size_t>(ContextOf(CurrentContextObject()).device);
-  return Session::Made().devices()[device].attribute[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] != 0;
+  const DeviceDescription& description = Session::Made().devices()[device];
+  return description.attribute_result[kWanted] == CUDA_SUCCESS && description.attribute[kWanted] != 0;
 }
 
 CUresult AllocateMigrating(CUdeviceptr* address, size_t bytes, unsigned flags) {

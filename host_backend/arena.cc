@@ -17,6 +17,8 @@
 
 namespace causeway::host {
 
+std::atomic<CUcontext> warm_context{nullptr};
+
 bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes) {
   const auto* owners = reinterpret_cast<const uint16_t*>(region.base + kOwnerTableOffset);
   const uint64_t end = (offset + bytes + kGranuleBytes - 1) / kGranuleBytes;

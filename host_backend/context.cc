@@ -7,8 +7,6 @@
 
 namespace causeway::host {
 
-std::atomic<CUcontext> warm_context{nullptr};
-
 namespace {
 
 struct PrimaryBody {

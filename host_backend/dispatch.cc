@@ -60,30 +60,4 @@ CUresult ServeRecord(Session& session, Request& request) {
   return kHandlers.at[op](session, request);
 }
 
-bool FlushesOutput(Op op) {
-  switch (op) {
-    case Op::kCopyToDevice:
-    case Op::kCopyToHost:
-    case Op::cuCtxSynchronize:
-    case Op::cuCtxSynchronize_v2:
-    case Op::cuStreamSynchronize:
-    case Op::cuEventSynchronize:
-    case Op::cuStreamQuery:
-    case Op::cuEventQuery:
-    case Op::cuMemcpyHtoD_v2:
-    case Op::cuMemcpyDtoH_v2:
-    case Op::cuMemFree_v2:
-    case Op::cuModuleLoadDataEx:
-    case Op::cuModuleUnload:
-    case Op::cuLibraryLoadData:
-    case Op::cuLibraryUnload:
-    case Op::cuCtxDestroy_v2:
-    case Op::cuDevicePrimaryCtxRelease_v2:
-    case Op::cuDevicePrimaryCtxReset_v2:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace causeway::host

@@ -4,16 +4,9 @@
 
 #include <dlfcn.h>
 
-#include "host_backend/accounting.h"
-#include "host_backend/capture.h"
-#include "host_backend/guest_addresses.h"
-#include "host_backend/host_nodes.h"
-#include "host_backend/legacy_launch.h"
-#include "host_backend/user_objects.h"
-
 namespace causeway::host {
 
-bool Driver::Open(const std::string& path, std::string* error) {
+bool Driver::Resolve(const std::string& path, std::string* error) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     *error = "cannot open the driver library '" + path + "' (" + dlerror() +
@@ -29,12 +22,6 @@ bool Driver::Open(const std::string& path, std::string* error) {
 #define GUEST CALL
 #define CUSTOM CALL
 #include "ivshmem_ring/calls.def"
-  GuardLegacyLaunches(*this);
-  AccountMemory(*this);
-  HideHostNodes(*this);
-  KeepWishesInWindows(*this);
-  WatchCaptures(*this);
-  CountUserObjects(*this);
   for (const void* needed :
        {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),
         reinterpret_cast<void*>(cuDevicePrimaryCtxRetain), reinterpret_cast<void*>(cuCtxSetCurrent),

@@ -164,8 +164,10 @@ struct Driver {
   // By opcode minus Op::kFirstRow; null where the library lacks the name.
   void (*row[static_cast<size_t>(Op::kCount)])() = {};
 
+ private:
+  friend bool OpenDriver(const std::string& path, std::string* error);  // guarded_driver.h
   // False and one sentence in *error if the library cannot be opened or lacks what nothing works without.
-  bool Open(const std::string& path, std::string* error);
+  bool Resolve(const std::string& path, std::string* error);
 };
 
 Driver& TheDriver();

@@ -119,6 +119,34 @@ bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
   }
 }
 
+// Whether the guest must fetch printed text after this call (it is one of the driver's synchronisation
+// points).
+bool FlushesOutput(Op op) {
+  switch (op) {
+    case Op::kCopyToDevice:
+    case Op::kCopyToHost:
+    case Op::cuCtxSynchronize:
+    case Op::cuCtxSynchronize_v2:
+    case Op::cuStreamSynchronize:
+    case Op::cuEventSynchronize:
+    case Op::cuStreamQuery:
+    case Op::cuEventQuery:
+    case Op::cuMemcpyHtoD_v2:
+    case Op::cuMemcpyDtoH_v2:
+    case Op::cuMemFree_v2:
+    case Op::cuModuleLoadDataEx:
+    case Op::cuModuleUnload:
+    case Op::cuLibraryLoadData:
+    case Op::cuLibraryUnload:
+    case Op::cuCtxDestroy_v2:
+    case Op::cuDevicePrimaryCtxRelease_v2:
+    case Op::cuDevicePrimaryCtxReset_v2:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Session::Handed Session::Hand(const RecordHeader& header, std::span<const std::byte> record) {

@@ -331,9 +331,6 @@ CUresult EnterCallerState(Session& session, const RecordHeader& header);
 
 // Runs the handler of an opcode (host_backend/dispatch.cc).
 CUresult ServeRecord(Session& session, Request& request);
-// Whether the guest must fetch printed text after this call (it is one of the driver's synchronisation
-// points).
-bool FlushesOutput(Op op);
 
 // Handlers written by hand: context.cc, memory.cc, module.cc, function.cc, linker.cc, launch.cc, graph.cc,
 // tensor_map.cc, open.cc.

@@ -32,6 +32,7 @@
 #include "host_backend/confinement.h"
 #include "host_backend/crash_note.h"
 #include "host_backend/daemon_link.h"
+#include "host_backend/guarded_driver.h"
 #include "host_backend/nvml.h"
 #include "host_backend/packet.h"
 #include "host_backend/pageable_access.h"
@@ -52,7 +53,7 @@ void Log(const std::string& sentence) {
 std::string StartDriver(const std::string& path, bool allow_pageable_access, WorkerReady* ready) {
   Driver& driver = TheDriver();
   std::string error;
-  if (!driver.Open(path, &error)) return error;
+  if (!OpenDriver(path, &error)) return error;
   int count = 0, version = 0;
   CUresult result = driver.cuInit(0);
   if (result == CUDA_SUCCESS) result = driver.cuDeviceGetCount(&count);

@@ -25,12 +25,16 @@
 #include <vector>
 
 #include "host_backend/daemon/log.h"
-#include "host_backend/daemon/scope_users.h"
 #include "host_backend/result.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/local_protocol.h"
 
 namespace causeway::daemon {
+
+// Of the users that workers become (scope_users.h): far above what distributions give to people, services,
+// containers and subordinate ids; below 2^31.
+inline constexpr uint32_t kFirstWorkerUser = 2'000'000'000;
+inline constexpr uint32_t kWorkerUsers = 65'536;
 
 inline constexpr uint64_t kMib = 1u << 20;
 inline constexpr uint64_t kMinRegionMib = kMinRegionBytes / kMib;

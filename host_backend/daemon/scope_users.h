@@ -11,10 +11,6 @@
 
 namespace causeway::daemon {
 
-// Far above what distributions give to people, services, containers and subordinate ids; below 2^31.
-inline constexpr uint32_t kFirstWorkerUser = 2'000'000'000;
-inline constexpr uint32_t kWorkerUsers = 65'536;
-
 class ScopeUsers {
  public:
   ScopeUsers(uint32_t first, uint32_t count);

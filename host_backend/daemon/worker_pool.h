@@ -11,6 +11,7 @@
 #include "host_backend/daemon/accounts.h"
 #include "host_backend/daemon/cgroups.h"
 #include "host_backend/daemon/checkpoints.h"
+#include "host_backend/daemon/config.h"
 #include "host_backend/daemon/image_cache.h"
 #include "host_backend/daemon/image_hashing.h"
 #include "host_backend/daemon/memory_watch.h"

@@ -376,7 +376,7 @@ void InstallFakeDriver() {
   driver.cuKernelGetParamInfo = ParameterInfo<CUkernel>;
   driver.cuModuleEnumerateFunctions = Enumerate<CUfunction, CUmodule>;
   driver.cuLibraryEnumerateKernels = Enumerate<CUkernel, CUlibrary>;
-  // As Driver::Open does.
+  // As OpenDriver does.
   host::GuardLegacyLaunches(driver);
   host::AccountMemory(driver);
   host::HideHostNodes(driver);

@@ -18,6 +18,7 @@
 #include <string>
 #include <thread>
 
+#include "host_backend/guarded_driver.h"
 #include "host_backend/session.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
@@ -220,7 +221,7 @@ void OpenDriver() {
 #endif
   std::string error;
   host::Driver& driver = host::TheDriver();
-  if (!driver.Open(DriverPath(), &error) || driver.cuInit(0) != CUDA_SUCCESS) {
+  if (!host::OpenDriver(DriverPath(), &error) || driver.cuInit(0) != CUDA_SUCCESS) {
     fprintf(stderr, "fuzz_worker: %s\n", error.c_str());
     exit(2);
   }
