@@ -20,14 +20,27 @@ bool IsManagedRange(CUdeviceptr address, size_t bytes) {
 constexpr uint64_t kHintPage = 4096;
 std::mutex hints_mutex;
 
-// Calls `visit` with the hints of every page of the range.
+// From here on another entry says what holds for the pages up to the next one, until now the same.
+void SplitAt(std::map<uint64_t, MemoryHints>& hints, uint64_t page) {
+  const auto next = hints.upper_bound(page);
+  if (next == hints.begin()) {
+    hints.emplace(page, MemoryHints{});
+  } else if (std::prev(next)->first != page) {
+    hints.emplace_hint(next, page, std::prev(next)->second);
+  }
+}
+
+// Calls `visit` with the hints of all pages of the range, once for each run of pages with the same: a range
+// may have terabytes.
 template <class Visit>
-void ForEachPage(CUdeviceptr address, size_t bytes, Visit visit) {
+void ForEachRun(CUdeviceptr address, size_t bytes, Visit visit) {
   AllocationRef allocation = FindAllocation(address);
   if (allocation == nullptr) return;  // freed since the caller looked
   const std::lock_guard lock(hints_mutex);
-  for (uint64_t page = address / kHintPage; page <= (address + bytes - 1) / kHintPage; ++page)
-    visit(allocation->hints[page]);
+  const uint64_t first = address / kHintPage, end = (address + bytes - 1) / kHintPage + 1;
+  SplitAt(allocation->hints, first);
+  SplitAt(allocation->hints, end);
+  for (auto run = allocation->hints.find(first); run->first != end; ++run) visit(run->second);
 }
 
 // Of the forms that know devices and the CPU only.
@@ -63,7 +76,7 @@ CUresult Prefetch(const ContextRef& context, CUdeviceptr address, size_t bytes, 
   if (CUresult result = Check(location); result != CUDA_SUCCESS) return result;
   if (FindStream(context, handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (!IsManagedRange(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  ForEachPage(address, bytes, [&](MemoryHints& hints) { hints.prefetched = PlaceOf(location); });
+  ForEachRun(address, bytes, [&](MemoryHints& hints) { hints.prefetched = PlaceOf(location); });
   return CUDA_SUCCESS;
 }
 
@@ -96,7 +109,7 @@ CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, const CU
   if (CUresult result = Check(location); names && result != CUDA_SUCCESS) return result;
   const bool accesses = names && advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
   if (accesses && PlaceOf(location).type == CU_MEM_LOCATION_TYPE_HOST_NUMA) return CUDA_ERROR_INVALID_VALUE;
-  ForEachPage(address, bytes, [&](MemoryHints& hints) { Apply(hints, advice, location); });
+  ForEachRun(address, bytes, [&](MemoryHints& hints) { Apply(hints, advice, location); });
   return CUDA_SUCCESS;
 }
 
@@ -104,7 +117,7 @@ CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, const CU
 MemoryHints Common(CUdeviceptr address, size_t bytes) {
   MemoryHints common;
   bool first = true;
-  ForEachPage(address, bytes, [&](const MemoryHints& hints) {
+  ForEachRun(address, bytes, [&](const MemoryHints& hints) {
     if (first) common = hints;
     first = false;
     common.read_mostly = common.read_mostly && hints.read_mostly;

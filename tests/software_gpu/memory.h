@@ -52,7 +52,7 @@ struct Allocation {
   bool internal = false;                 // a module's variable: not freed by cuMemFree
   std::atomic<bool> free_queued{false};  // cuMemFreeAsync was called
   std::shared_ptr<MemoryPool> pool;
-  std::map<uint64_t, MemoryHints> hints;  // by page; guarded in managed_memory.cc
+  std::map<uint64_t, MemoryHints> hints;  // by first page, up to the next; guarded in managed_memory.cc
   void* address() const { return reinterpret_cast<void*>(base); }
   bool IsHost() const { return kind == MemoryKind::kHost || kind == MemoryKind::kRegistered; }
 };

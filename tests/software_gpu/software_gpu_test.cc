@@ -219,5 +219,33 @@ TEST_F(DriverTest, PoolsCountWhatTheyGive) {
   EXPECT_EQ(CU(cuMemFreeAsync)(pointer, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
+// Hints of a range take no room for each of its pages.
+TEST_F(DriverTest, HintsHoldByRuns) {
+  constexpr size_t kBytes = size_t{1} << 40, kPage = 4096;
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(CU(cuMemAllocManaged)(&memory, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  const auto advise = [&](size_t at, size_t bytes, CUmem_advise advice) {
+    return CU(cuMemAdvise)(memory + at, bytes, advice, 0);
+  };
+  const auto read_mostly = [&](size_t at, size_t bytes) {
+    int value = -1;
+    EXPECT_EQ(CU(cuMemRangeGetAttribute)(&value, sizeof value, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY,
+                                         memory + at, bytes),
+              CUDA_SUCCESS);
+    return value;
+  };
+  EXPECT_EQ(read_mostly(0, kBytes), 0);
+  ASSERT_EQ(advise(0, kBytes, CU_MEM_ADVISE_SET_READ_MOSTLY), CUDA_SUCCESS);
+  EXPECT_EQ(read_mostly(0, kBytes), 1);
+  ASSERT_EQ(advise(8 * kPage, kPage, CU_MEM_ADVISE_UNSET_READ_MOSTLY), CUDA_SUCCESS);
+  EXPECT_EQ(read_mostly(0, kBytes), 0);
+  EXPECT_EQ(read_mostly(0, 8 * kPage), 1);
+  EXPECT_EQ(read_mostly(8 * kPage, 1), 0);
+  EXPECT_EQ(read_mostly(9 * kPage, kBytes - 9 * kPage), 1);
+  ASSERT_EQ(advise(8 * kPage + 5, 1, CU_MEM_ADVISE_SET_READ_MOSTLY), CUDA_SUCCESS);
+  EXPECT_EQ(read_mostly(0, kBytes), 1);
+  EXPECT_EQ(CU(cuMemFree_v2)(memory), CUDA_SUCCESS);
+}
+
 }  // namespace
 }  // namespace causeway::software_gpu_test
