@@ -38,8 +38,6 @@ bool AnnouncedInGraphs();
 // What was registered, for calls that ask a node what it runs. False: unknown, or of another kind.
 bool Find(uint64_t id, CUhostFn* function, void** user_data);
 
-// What InitialisedOrError answers outside of such functions.
-CUresult SessionOrError();
 // While one lives, a function without a number runs in this thread: it gets the driver's log.
 class Scope {
  public:

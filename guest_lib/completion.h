@@ -79,15 +79,6 @@ void NoteUselessWords();
 bool AreMarksWanted();
 // Shared memory for the words, registered with the driver before any work exists.
 void UseCompletionWords(HotWord* memory);
-// From now on kernels may print. Their text comes out when the program synchronises, so that no call is left
-// out any more, and the host looks for it (kMayPrint).
-inline std::atomic<bool> may_print{false};
-inline void NotePrintingKernels() {
-  may_print.store(true, std::memory_order_release);
-}
-inline bool MayKernelsPrint() {
-  return may_print.load(std::memory_order_acquire);
-}
 // Whether the legacy stream is all that contexts have.
 bool IsLegacyAlone();
 // A stream was made. Marks in the legacy stream would hold up one that orders with it, and none says anything

@@ -140,7 +140,9 @@ bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result) {
   return true;
 }
 
-void FreeAllBlocks() {
+namespace {
+
+void FreeAllHeldBlocks() {
   if (freeing || Session::Get() == nullptr) return;
   Table& table = TheTable();
   // Until all is sent: nobody may overtake it with a message that would see it held.
@@ -158,5 +160,11 @@ void FreeAllBlocks() {
   table.bytes = 0;
   Count(table);
 }
+
+[[gnu::constructor]] void SetHook() {
+  hooks.free_held_blocks = FreeAllHeldBlocks;
+}
+
+}  // namespace
 
 }  // namespace causeway::guest

@@ -10,7 +10,6 @@
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
-#include <atomic>
 #include <cstdint>
 
 #include "guest_lib/memory.h"
@@ -21,17 +20,6 @@ namespace causeway::guest {
 bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result);
 // Whether memory that is held serves; *result: what the call answers then.
 bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result);
-
-// Tells the host of all that is held. Whoever sends something looks first: with the main lock before a record
-// is posted, and after a call was counted (Activity::NoteCall) before it is sent.
-inline std::atomic<uint32_t> held_blocks{0};
-inline bool HoldsBlocks() {
-  return held_blocks.load() != 0;  // partner: HoldFreedBlock
-}
-void FreeAllBlocks();
-inline void FreeBlocks() {
-  if (HoldsBlocks()) FreeAllBlocks();
-}
 
 // A context of that number begins: with several of them nothing is held.
 void NoteContextBegins(const Object* context);

@@ -166,7 +166,9 @@ bool TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream s
   return true;
 }
 
-void FreeAllHeld() {
+namespace {
+
+void FreeAllHeldMemory() {
   if (freeing || Session::Get() == nullptr) return;
   Table& table = TheTable();
   // Until all is sent: nobody may overtake it with a message that would see it held.
@@ -178,6 +180,12 @@ void FreeAllHeld() {
   table.bytes = 0;
   held_frees.store(0, std::memory_order_release);
 }
+
+[[gnu::constructor]] void SetHook() {
+  hooks.free_held_memory = FreeAllHeldMemory;
+}
+
+}  // namespace
 
 bool WaitForLateFrees() {
   return freed_late.exchange(false) && Wait<Op::cuCtxSynchronize>() == CUDA_SUCCESS;

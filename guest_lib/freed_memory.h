@@ -9,7 +9,6 @@
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
-#include <atomic>
 #include <cstdint>
 
 #include "guest_lib/handles.h"
@@ -27,16 +26,6 @@ bool HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream st
 // Whether memory that is held serves; *result: what the call answers then.
 bool TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream, CUresult* result);
 
-// Tells the host of everything held. Before calls that wait (session.cc) and where something that it hangs on
-// ends.
-inline std::atomic<size_t> held_frees{0};
-inline bool AnyHeld() {
-  return held_frees.load(std::memory_order_acquire) != 0;
-}
-void FreeAllHeld();
-inline void FreeHeld() {
-  if (AnyHeld()) FreeAllHeld();
-}
 // An allocation failed. True if it may not have failed without this file: memory was freed here later in its
 // stream than the program did. Then that stream has been waited for, and it is worth another try.
 bool WaitForLateFrees();

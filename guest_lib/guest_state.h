@@ -26,6 +26,9 @@ bool IsInitialised();
 // CUDA_SUCCESS, or CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child. Called on hot paths: one
 // load.
 CUresult InitialisedOrError();
+// The same, also within functions of the program that the driver calls and in which CUDA calls are not
+// permitted.
+CUresult SessionOrError();
 
 // Number of visible devices, and the identity of one of them (0 <= device < DeviceCount()). Only after
 // cuInit.

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that get the driver's log, and the log in memory and files of the guest.
-#include "guest_lib/logs.h"
-
 #include <stdio.h>
 
 #include <algorithm>
@@ -65,6 +63,8 @@ CUresult Dump(CUlogIterator* iterator, char* buffer, size_t* bytes, unsigned fla
 
 }  // namespace
 
+namespace {
+
 void DeliverLog(uint32_t level, const char* text, size_t bytes) {
   std::vector<Listener> all;
   {
@@ -77,6 +77,12 @@ void DeliverLog(uint32_t level, const char* text, size_t bytes) {
     listener.function(listener.user_data, static_cast<CUlogLevel>(level), message.data(), message.size());
   }
 }
+
+[[gnu::constructor]] void SetHook() {
+  hooks.deliver_log = DeliverLog;
+}
+
+}  // namespace
 
 }  // namespace causeway::guest
 

@@ -62,6 +62,26 @@ void Fill(std::byte* to, const void* from, uint64_t bytes) {
   }
 }
 
+// Gives back to the session what the GPU is done with.
+void ReclaimLentBuffers(Session& session) {
+  Lent& lent = TheLent();
+  if (lent.count.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(lent.mutex);
+  for (uint32_t i = 0; i < kBulkBuffers; ++i) {
+    auto& awaited = lent.awaited[i];
+    if (awaited[0].value == 0 || !std::all_of(std::begin(awaited), std::end(awaited),
+                                              [](const AwaitedWord& each) { return IsBack(each); }))
+      continue;
+    std::fill(std::begin(awaited), std::end(awaited), AwaitedWord{});
+    lent.count.fetch_sub(1, std::memory_order_relaxed);
+    session.ReleaseBulk(i);
+  }
+}
+
+[[gnu::constructor]] void SetHook() {
+  hooks.reclaim_buffers = ReclaimLentBuffers;
+}
+
 }  // namespace
 
 bool MayLend(Session& session, CUstream stream) {
@@ -143,21 +163,6 @@ bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream s
 
 void UseLentWords(HotWord* memory) {
   TheLent().words = memory;
-}
-
-void ReclaimLentBuffers(Session& session) {
-  Lent& lent = TheLent();
-  if (lent.count.load(std::memory_order_relaxed) == 0) return;
-  const std::lock_guard lock(lent.mutex);
-  for (uint32_t i = 0; i < kBulkBuffers; ++i) {
-    auto& awaited = lent.awaited[i];
-    if (awaited[0].value == 0 || !std::all_of(std::begin(awaited), std::end(awaited),
-                                              [](const AwaitedWord& each) { return IsBack(each); }))
-      continue;
-    std::fill(std::begin(awaited), std::end(awaited), AwaitedWord{});
-    lent.count.fetch_sub(1, std::memory_order_relaxed);
-    session.ReleaseBulk(i);
-  }
 }
 
 }  // namespace causeway::guest

@@ -61,7 +61,5 @@ bool LeaveBuffer(Session& session, uint32_t index, std::span<const AwaitedWord> 
 // Shared memory for the words, one for each bulk buffer, registered with the driver.
 inline constexpr uint64_t kLentWordsBytes = kBulkBuffers * sizeof(HotWord);
 void UseLentWords(HotWord* memory);
-// Gives back to the session what the GPU is done with.
-void ReclaimLentBuffers(Session& session);
 
 }  // namespace causeway::guest

@@ -9,7 +9,6 @@
 
 #include "guest_lib/captures.h"
 #include "guest_lib/context.h"
-#include "guest_lib/freed_memory.h"
 #include "guest_lib/managed/work.h"
 #include "guest_lib/session.h"
 

@@ -11,15 +11,9 @@
 #include <cstring>
 
 #include "guest_lib/address_windows.h"
-#include "guest_lib/callbacks.h"
 #include "guest_lib/captures.h"
-#include "guest_lib/completion.h"
 #include "guest_lib/context.h"
-#include "guest_lib/freed_blocks.h"
-#include "guest_lib/freed_memory.h"
 #include "guest_lib/log.h"
-#include "guest_lib/logs.h"
-#include "guest_lib/posted_copy.h"
 #include "guest_lib/region_memory.h"
 #include "ivshmem_ring/callback_messages.h"
 #include "ivshmem_ring/flight_recorder.h"
@@ -122,10 +116,10 @@ bool IsInitialised() {
 
 CUresult InitialisedOrError() {
   if (this_thread != nullptr && this_thread->in_function) return CUDA_ERROR_NOT_PERMITTED;
-  return callbacks::SessionOrError();
+  return SessionOrError();
 }
 
-CUresult callbacks::SessionOrError() {
+CUresult SessionOrError() {
   if (Session::Get() != nullptr) return CUDA_SUCCESS;
   return state.load() == State::kEnded ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
 }
@@ -240,7 +234,7 @@ CUresult CheckSend() {
 }
 
 bool Session::TakeBulk(uint32_t* index) {
-  if (bulks_taken_.load(std::memory_order_relaxed) != 0) ReclaimLentBuffers(*this);
+  if (bulks_taken_.load(std::memory_order_relaxed) != 0) hooks.reclaim_buffers(*this);
   uint32_t taken = bulks_taken_.load(std::memory_order_relaxed);
   for (*index = 0; *index < kBulkBuffers; ++*index) {
     if ((taken >> *index & 1) == 0 && bulks_taken_.compare_exchange_strong(taken, taken | 1u << *index))
@@ -284,7 +278,7 @@ void Session::FetchOutput(uint32_t channel) {
       const std::byte* text = body.Take(bytes);
       if (text == nullptr) return;
       if (stream >= kLogStream) {
-        DeliverLog(stream - kLogStream, reinterpret_cast<const char*>(text), bytes);
+        hooks.deliver_log(stream - kLogStream, reinterpret_cast<const char*>(text), bytes);
       } else {
         fwrite(text, 1, bytes, stream == 2 ? stderr : stdout);
       }

@@ -26,7 +26,50 @@
 namespace causeway::guest {
 
 class RegionMemory;
+class Session;
 struct ThreadState;
+
+// What higher parts of the library have to do at moments that only the session sees. Each is set once, while
+// the library is loaded, by the file that does it; so it is there before any session, and reading it needs no
+// order.
+struct Hooks {
+  void (*free_held_memory)() = nullptr;  // freed_memory.cc
+  void (*free_held_blocks)() = nullptr;  // freed_blocks.cc
+  void (*reclaim_buffers)(Session&) =
+      nullptr;  // posted_copy.cc: before a bulk buffer is sought while some are taken
+  // logs.cc: a line of the driver's log, CUlogLevel `level`, has come.
+  void (*deliver_log)(uint32_t level, const char* text, size_t bytes) = nullptr;
+};
+inline constinit Hooks hooks;
+
+// Tells the host of all stream-ordered memory that the program has freed and that is held back
+// (freed_memory.h). Before calls that wait, and where something that it hangs on ends.
+inline std::atomic<size_t> held_frees{0};
+inline bool AnyHeld() {
+  return held_frees.load(std::memory_order_acquire) != 0;
+}
+inline void FreeHeld() {
+  if (AnyHeld()) hooks.free_held_memory();
+}
+// The same of memory of cuMemAlloc (freed_blocks.h). Whatever sends something looks first: with the main lock
+// before a record is posted, and after a call was counted (Activity::NoteCall) before it is sent.
+inline std::atomic<uint32_t> held_blocks{0};
+inline bool HoldsBlocks() {
+  return held_blocks.load() != 0;  // partner: HoldFreedBlock
+}
+inline void FreeBlocks() {
+  if (HoldsBlocks()) hooks.free_held_blocks();
+}
+
+// From now on kernels may print. Their text comes out when the program synchronises, so that no call is left
+// out any more, and the host looks for it (kMayPrint).
+inline std::atomic<bool> may_print{false};
+inline void NotePrintingKernels() {
+  may_print.store(true, std::memory_order_release);
+}
+inline bool MayKernelsPrint() {
+  return may_print.load(std::memory_order_acquire);
+}
 
 class Session {
  public:

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "guest_lib/callbacks.h"
 #include "guest_lib/guest_state.h"
 #include "guest_lib/runtime/export_tables.h"
 #include "guest_lib/runtime/integrity.h"
@@ -36,7 +35,7 @@ class ScopedContext {
 
 // CUDA_SUCCESS for a context that exists; null means the current one.
 CUresult CheckContext(CUcontext context) {
-  if (const CUresult result = callbacks::SessionOrError(); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = SessionOrError(); result != CUDA_SUCCESS) return result;
   if (context == nullptr) return CurrentContext() == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
   return IsContext(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -52,7 +51,7 @@ CUresult Ignore() {
 }
 
 CUresult PrimaryContext(CUcontext* context, CUdevice device) {
-  if (const CUresult result = callbacks::SessionOrError(); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = SessionOrError(); result != CUDA_SUCCESS) return result;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUcontext handle = PrimaryContextHandle(device);
   if (handle == nullptr) return CUDA_ERROR_INVALID_DEVICE;
@@ -80,7 +79,7 @@ CUresult ResourceFlags(int** flags, size_t* count) {
 }
 
 CUresult ThreadContext(CUcontext* context) {
-  if (const CUresult result = callbacks::SessionOrError(); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = SessionOrError(); result != CUDA_SUCCESS) return result;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *context = CurrentContext();
   return CUDA_SUCCESS;
@@ -94,7 +93,7 @@ CUresult ContextCheck(CUcontext context, int* redirected, CUcontext* /*other*/) 
 }
 
 CUresult Integrity(uint32_t version, uint64_t time_s, uint8_t value[16]) {
-  if (const CUresult result = callbacks::SessionOrError(); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = SessionOrError(); result != CUDA_SUCCESS) return result;
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::vector<DeviceIdentity> devices;
   for (int device = 0; device < DeviceCount(); ++device) devices.push_back(Identity(device));

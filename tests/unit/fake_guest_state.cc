@@ -4,8 +4,6 @@
 
 #include "tests/unit/fake_guest_state.h"
 
-#include "guest_lib/callbacks.h"
-
 #include <cstdio>
 
 namespace causeway::guest {
@@ -56,7 +54,7 @@ CUresult InitialisedOrError() {
   return Guest().initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-CUresult callbacks::SessionOrError() {
+CUresult SessionOrError() {
   return InitialisedOrError();
 }
 int DeviceCount() {
