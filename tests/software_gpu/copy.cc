@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/software_gpu/config.h"
+#include "tests/software_gpu/device_access.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/kept_mapped.h"
@@ -89,7 +90,8 @@ void RunCopy(const LinearCopy& copy, Clock::time_point asked) {
     if (copy.bytes > kSmall) return;
   }
   Touch({Target(copy), Source(copy)}, [&] {
-    std::memmove(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.bytes);
+    Move(reinterpret_cast<void*>(copy.to), to_device, reinterpret_cast<const void*>(copy.from),
+         copy.from_class == RangeClass::kDevice, copy.bytes);
   });
 }
 
@@ -123,7 +125,8 @@ CUresult CopyAsync(const StreamRef& stream, const LinearCopy& copy) {
     return Submit(stream, {CU_GRAPH_NODE_TYPE_MEMCPY,
                            [copy, captured = std::move(captured)] {
                              Touch({Target(copy)}, [&] {
-                               std::memcpy(reinterpret_cast<void*>(copy.to), captured.data(), copy.bytes);
+                               Move(reinterpret_cast<void*>(copy.to), copy.to_class == RangeClass::kDevice,
+                                    captured.data(), false, copy.bytes);
                              });
                            },
                            nullptr});

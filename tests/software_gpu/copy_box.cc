@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tests/software_gpu/device_access.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/memory.h"
@@ -63,6 +64,7 @@ CUresult DescribeSide(const SideDescription& side, const BoxCopy& box, BoxSide* 
   if (range_class == RangeClass::kPageable && side.type == CU_MEMORYTYPE_DEVICE)
     return CUDA_ERROR_INVALID_VALUE;
   described->pageable = range_class == RangeClass::kPageable;
+  described->device = range_class == RangeClass::kDevice;
   described->host = range_class != RangeClass::kDevice || IsManagedMemory(described->first);
   return CUDA_SUCCESS;
 }
@@ -73,7 +75,7 @@ void CopyRows(const BoxCopy& box) {
       auto* to = reinterpret_cast<void*>(box.to.first + slice * box.to.slice_pitch + row * box.to.row_pitch);
       auto* from = reinterpret_cast<const void*>(box.from.first + slice * box.from.slice_pitch +
                                                  row * box.from.row_pitch);
-      std::memmove(to, from, box.row_bytes);
+      Move(to, box.to.device, from, box.from.device, box.row_bytes);
     }
   }
 }

@@ -13,6 +13,7 @@ struct BoxSide {
   size_t slice_pitch = 0;
   size_t extent = 0;  // bytes from the first to the last
   bool pageable = false;
+  bool device = true;  // its memory; managed memory too
   bool host = false;
   ArrayRef array;  // kept for the copy's time; null for linear memory
 };

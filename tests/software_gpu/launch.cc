@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/software_gpu/config.h"
+#include "tests/software_gpu/device_access.h"
 #include "tests/software_gpu/event.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
@@ -112,7 +113,11 @@ CUresult ReadAttributes(const CUlaunchConfig& config, LaunchAttributes* attribut
 
 void RunKernel(const ModuleRef& module, const Kernel& kernel, const Launch& launch) {
   std::unique_ptr<AddressSpace> memory = MakeAddressSpace();
-  Fault fault = module->program->Run(kernel, launch, *memory, PrintFromDevice);
+  Fault fault;
+  {
+    const ScopedDeviceAccess access;
+    fault = module->program->Run(kernel, launch, *memory, PrintFromDevice);
+  }
   if (fault.cuda_error != 0) {
     RaiseFault(static_cast<CUresult>(fault.cuda_error), "kernel " + kernel.name + ": " + fault.message);
   }

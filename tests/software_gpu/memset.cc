@@ -3,6 +3,7 @@
 // memory.
 #include <cstring>
 
+#include "tests/software_gpu/device_access.h"
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/memory.h"
@@ -27,6 +28,7 @@ void FillRows(const CUDA_MEMSET_NODE_PARAMS& fill) {
 }
 
 void RunFill(const CUDA_MEMSET_NODE_PARAMS& fill) {
+  const ScopedDeviceAccess access;
   switch (fill.elementSize) {
     case 1:
       return FillRows<uint8_t>(fill);
