@@ -103,14 +103,8 @@ CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire);
 
 // Makes the objects of the primary contexts; once, when the session opens.
 void MakePrimaryContexts(int device_count);
-// A green context keeps the primary context active until it is dropped.
-CUresult HoldPrimary(CUdevice device);
-CUresult DropPrimary(CUdevice device);
-// Makes a context object of what stands for a green context, and ends it.
-void AdoptGreenContext(Object* object, Object* green, CUdevice device);
-void EndGreenContext(Object* object);
-// Successful calls that changed how the driver runs kernels of a context.
-uint64_t ContextSettings();
+// The object of a device that exists.
+Object* PrimaryContext(CUdevice device);
 // False for a device number that does not exist.
 bool IsDevice(CUdevice device);
 

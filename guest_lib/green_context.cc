@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "guest_lib/completion.h"
+#include "guest_lib/context_calls.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/sharing_messages.h"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guest_lib/context_calls.h"
 #include "guest_lib/function.h"
 #include "guest_lib/remote.h"
 

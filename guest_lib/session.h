@@ -2,8 +2,8 @@
 // This process's session with the host: made by cuInit, gone with the process. Everything that sends goes
 // through the classes below; generic rows use them through Remote (guest_lib/remote.h).
 //
-// Lock order: context lock (context.cc) > region memory > main lock. A channel belongs to one thread at a
-// time.
+// Lock order: context lock (context_calls.cc) > region memory > main lock. A channel belongs to one thread at
+// a time.
 #pragma once
 #include "ivshmem_ring/driver_api.h"
 
