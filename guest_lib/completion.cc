@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "guest_lib/captures.h"
-#include "guest_lib/freed_memory.h"
+#include "guest_lib/giving_back.h"
 #include "guest_lib/log.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/ring.h"

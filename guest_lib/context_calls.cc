@@ -7,7 +7,7 @@
 #include "guest_lib/completion.h"
 #include "guest_lib/context_storage.h"
 #include "guest_lib/freed_blocks.h"
-#include "guest_lib/freed_memory.h"
+#include "guest_lib/giving_back.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/sharing_messages.h"

@@ -7,18 +7,11 @@
 #include <vector>
 
 #include "guest_lib/captures.h"
+#include "guest_lib/giving_back.h"
 #include "guest_lib/remote.h"
 
 namespace causeway::guest {
 namespace {
-
-// A stream as long as it lives; the legacy stream of a context has no object.
-struct StreamKey {
-  Object* context = nullptr;
-  Object* stream = nullptr;
-  uint64_t id = 0;
-  bool operator==(const StreamKey&) const = default;
-};
 
 struct Held {
   CUdeviceptr address;
@@ -45,65 +38,6 @@ std::atomic<uint64_t> current_pools{1};  // changes of the devices' current pool
 std::atomic<bool> freed_late{false};
 thread_local bool freeing = false;  // what FreeHeld sends needs nothing freed before it
 
-bool IsAlive(const StreamKey& key) {
-  if (FindObject(HandleKind::kContext, key.context) == nullptr || !ContextOf(key.context).active.load())
-    return false;
-  return key.stream == nullptr
-             ? key.context->id == key.id
-             : FindObject(HandleKind::kStream, key.stream) != nullptr && key.stream->id == key.id;
-}
-
-// False for what only the host can judge: captures, streams of other contexts.
-bool KeyOf(CUstream stream, StreamKey* key) {
-  key->context = CurrentContextObject();
-  if (AnyCapture() || key->context == nullptr || !ContextOf(key->context).active.load()) return false;
-  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
-    key->id = key->context->id;
-    return true;
-  }
-  key->stream = Find(stream);
-  if (key->stream == nullptr || key->stream->context != key->context) return false;
-  key->id = key->stream->id;
-  return true;
-}
-
-// Frees that the host was told of and has not synchronised with since: the newest of each stream.
-struct Freed {
-  StreamKey stream;  // id 0: anywhere in the context
-  uint64_t number;
-};
-struct FreedOnHost {
-  std::mutex mutex;  // the innermost
-  std::vector<Freed> newest;
-  uint64_t number = 0;
-};
-FreedOnHost& TheFreed() {
-  static auto* freed = new FreedOnHost;
-  return *freed;
-}
-std::atomic<bool> any_freed{false};
-std::atomic<bool> not_followed{false};  // frees in more streams than are followed, or nobody knows where
-
-void NoteFreed(const StreamKey& stream) {
-  constexpr size_t kMostStreams = 64;
-  FreedOnHost& freed = TheFreed();
-  const std::lock_guard lock(freed.mutex);
-  ++freed.number;
-  any_freed.store(true, std::memory_order_release);
-  for (Freed& newest : freed.newest) {
-    if (newest.stream == stream) {
-      newest.number = freed.number;
-      return;
-    }
-  }
-  if (freed.newest.size() < kMostStreams) {
-    freed.newest.push_back({stream, freed.number});
-  } else {
-    not_followed.store(true, std::memory_order_release);
-  }
-}
-
 // In the stream's context, whatever is current.
 void FreeOnHost(const Held& held) {
   if (!IsAlive(held.stream)) return;
@@ -113,7 +47,7 @@ void FreeOnHost(const Held& held) {
   if (WorksOn(stream).stream == nullptr || held.stream.stream->progress.work.load() > held.posts)
     freed_late.store(true, std::memory_order_relaxed);
   PostWork<Op::cuMemFreeAsync>(WorksOn(stream), held.address, stream);  // fails where everything does
-  NoteFreed(held.stream);
+  NoteFreedOnHost(held.stream);
   context.swap(ThisThread().contexts);
 }
 
@@ -189,52 +123,6 @@ void FreeAllHeldMemory() {
 
 bool WaitForLateFrees() {
   return freed_late.exchange(false) && Wait<Op::cuCtxSynchronize>() == CUDA_SUCCESS;
-}
-
-void NoteFreedOnHost(CUstream stream) {
-  StreamKey key;
-  if (KeyOf(stream, &key)) {
-    NoteFreed(key);
-  } else {
-    not_followed.store(true, std::memory_order_release);
-  }
-}
-
-void NotePoolsKeepLess() {
-  if (Object* context = CurrentContextObject()) NoteFreed({.context = context});
-}
-
-bool MayGiveMemoryBack() {
-  return AnyHeld() || any_freed.load(std::memory_order_acquire) ||
-         not_followed.load(std::memory_order_acquire);
-}
-
-GivingBack::GivingBack(CUstream stream) : GivingBack() {
-  StreamKey key;
-  all_ = false;
-  if (any_freed.load(std::memory_order_relaxed) && KeyOf(stream, &key)) {
-    stream_ = key.stream;
-    id_ = key.id;
-  }
-}
-
-GivingBack::GivingBack() : context_(CurrentContextObject()), all_(true) {
-  FreeHeld();  // before it is counted what is there
-  FreedOnHost& freed = TheFreed();
-  const std::lock_guard lock(freed.mutex);
-  until_ = freed.number;
-}
-
-void GivingBack::Note(CUresult answer) const {
-  if (answer != CUDA_SUCCESS || context_ == nullptr || !any_freed.load(std::memory_order_relaxed)) return;
-  FreedOnHost& freed = TheFreed();
-  const std::lock_guard lock(freed.mutex);
-  std::erase_if(freed.newest, [this](const Freed& newest) {
-    const StreamKey& where = newest.stream;
-    if (where.context != context_) return !IsAlive({.context = where.context, .id = where.context->id});
-    return newest.number <= until_ && (all_ || where.id == 0 || (where.stream == stream_ && where.id == id_));
-  });
-  if (freed.newest.empty()) any_freed.store(false, std::memory_order_release);
 }
 
 }  // namespace causeway::guest

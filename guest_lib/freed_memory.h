@@ -30,27 +30,4 @@ bool TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream s
 // stream than the program did. Then that stream has been waited for, and it is worth another try.
 bool WaitForLateFrees();
 
-// Synchronising natively also gives back what was freed to pools. So it does more than wait from such a free
-// on (of which the host was told) until the host has synchronised with the stream of the free.
-// `stream`: where it was freed.
-void NoteFreedOnHost(CUstream stream);
-// The same, wherever: pools may keep less than before.
-void NotePoolsKeepLess();
-bool MayGiveMemoryBack();
-
-// Accompanies a synchronisation by the host: before it is sent until its answer has come.
-class GivingBack {
- public:
-  explicit GivingBack(CUstream stream);
-  GivingBack();  // of the current context
-  void Note(CUresult answer) const;
-
- private:
-  uint64_t until_;  // of the frees
-  Object* context_ = nullptr;
-  Object* stream_ = nullptr;
-  uint64_t id_ = 0;
-  bool all_;
-};
-
 }  // namespace causeway::guest

@@ -11,6 +11,7 @@
 #include "guest_lib/completion.h"
 #include "guest_lib/freed_blocks.h"
 #include "guest_lib/freed_memory.h"
+#include "guest_lib/giving_back.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/host_register.h"
 #include "guest_lib/managed/pager.h"

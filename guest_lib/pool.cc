@@ -2,6 +2,7 @@
 // Memory pools that processes share, and which pools lie on the host.
 #include "guest_lib/address_windows.h"
 #include "guest_lib/freed_memory.h"
+#include "guest_lib/giving_back.h"
 #include "guest_lib/host_pool.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/remote.h"

@@ -2,7 +2,7 @@
 // Streams and events. Creation, recording and waiting are posted; what a stream is, the guest knows by
 // itself.
 #include "guest_lib/completion.h"
-#include "guest_lib/freed_memory.h"
+#include "guest_lib/giving_back.h"
 #include "guest_lib/quiet_event.h"
 #include "guest_lib/remote.h"
 
