@@ -15,13 +15,17 @@ namespace causeway::host {
 bool OpenDriver(const std::string& path, std::string* error) {
   Driver& driver = TheDriver();
   if (!driver.Resolve(path, error)) return false;
+  GuardDriver(driver);
+  return true;
+}
+
+void GuardDriver(Driver& driver) {
   GuardLegacyLaunches(driver);
   AccountMemory(driver);
   HideHostNodes(driver);
   KeepWishesInWindows(driver);
   WatchCaptures(driver);
   CountUserObjects(driver);
-  return true;
 }
 
 }  // namespace causeway::host

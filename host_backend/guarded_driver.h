@@ -7,8 +7,13 @@
 
 namespace causeway::host {
 
+struct Driver;
+
 // Fills TheDriver(); once, before other threads use it. False and one sentence in *error if the library
 // cannot be opened or lacks what nothing works without.
 bool OpenDriver(const std::string& path, std::string* error);
+
+// OpenDriver's second half, for one that a test has filled itself (tests/fuzz/fake_driver.cc).
+void GuardDriver(Driver& driver);
 
 }  // namespace causeway::host

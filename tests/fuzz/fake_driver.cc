@@ -13,10 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "host_backend/accounting.h"
 #include "host_backend/driver.h"
-#include "host_backend/host_nodes.h"
-#include "host_backend/legacy_launch.h"
+#include "host_backend/guarded_driver.h"
 #include "tests/fuzz/fake_objects.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -333,6 +331,23 @@ CUresult ReleaseUserObject(CUuserObject object, unsigned count) {
   return CUDA_SUCCESS;
 }
 
+CUresult RetainUserObject(CUuserObject object, unsigned count) {
+  RequireLive("cuUserObjectRetain", HandleKind::kUserObject, reinterpret_cast<uintptr_t>(object));
+  if (count == 0 || ByChance(16)) return SomeError();
+  if (const auto kept = user_objects.find(reinterpret_cast<uintptr_t>(object)); kept != user_objects.end())
+    kept->second.references += count;
+  return CUDA_SUCCESS;
+}
+// What a graph holds it keeps: an object lives too long here rather than too short.
+CUresult RetainUserObjectByGraph(CUgraph graph, CUuserObject object, unsigned count, unsigned) {
+  RequireLive("cuGraphRetainUserObject", HandleKind::kGraph, reinterpret_cast<uintptr_t>(graph));
+  RequireLive("cuGraphRetainUserObject", HandleKind::kUserObject, reinterpret_cast<uintptr_t>(object));
+  if (count == 0 || ByChance(16)) return SomeError();
+  if (const auto kept = user_objects.find(reinterpret_cast<uintptr_t>(object)); kept != user_objects.end())
+    kept->second.references += count;
+  return CUDA_SUCCESS;
+}
+
 void InstallResources(host::Driver& driver) {
   auto install = [&](Op op, auto* function) {
     driver.row[static_cast<size_t>(op)] = reinterpret_cast<void (*)()>(function);
@@ -345,6 +360,8 @@ void InstallResources(host::Driver& driver) {
   install(Op::cuCoredumpGetAttribute, &GetCoredump);
   install(Op::cuCoredumpSetAttribute, &SetCoredump);
   install(Op::cuUserObjectRelease, &ReleaseUserObject);
+  install(Op::cuUserObjectRetain, &RetainUserObject);
+  install(Op::cuGraphRetainUserObject, &RetainUserObjectByGraph);
   install(Op::cuMemExportToShareableHandle, &Export<CUmemGenericAllocationHandle>);
   install(Op::cuMemPoolExportToShareableHandle, &Export<CUmemoryPool>);
   driver.cuUserObjectCreate = CreateUserObject;
@@ -376,10 +393,7 @@ void InstallFakeDriver() {
   driver.cuKernelGetParamInfo = ParameterInfo<CUkernel>;
   driver.cuModuleEnumerateFunctions = Enumerate<CUfunction, CUmodule>;
   driver.cuLibraryEnumerateKernels = Enumerate<CUkernel, CUlibrary>;
-  // As OpenDriver does.
-  host::GuardLegacyLaunches(driver);
-  host::AccountMemory(driver);
-  host::HideHostNodes(driver);
+  host::GuardDriver(driver);
 }
 
 void ResetFakeDriver(uint64_t seed) {

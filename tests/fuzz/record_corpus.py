@@ -260,6 +260,43 @@ def cut(raw, out, ops, each):
     return count, {op for op, _ in of_op}
 
 
+def bodies(script, ops, wanted):
+    """Heads and bodies of a script's messages of one operation."""
+    at, found = 16, []
+    while at + HEAD.size <= len(script):
+        head = HEAD.unpack_from(script, at)
+        at += HEAD.size
+        if head[0] == ops[wanted]:
+            found.append((head, script[at:at + head[5]]))
+        at += head[5] + head[6]
+    return found
+
+
+def derive(out, ops):
+    """Messages that the software GPU answers with an error, and the fuzzers' fake driver does not: appended to what has
+    made their handles. Returns how many."""
+    count = 0
+
+    def append(script, name, like, body):
+        nonlocal count
+        head = (ops[name], *like[1:5], len(body), 0, 0, *like[8:])
+        (out / f"{name}-{count}").write_bytes(script + HEAD.pack(*head) + body)
+        count += 1
+
+    for path in sorted(out.glob("cuMipmappedArrayGetLevel-*")):
+        script = path.read_bytes()
+        head, body = bodies(script, ops, "cuMipmappedArrayGetLevel")[-1]
+        level = int.from_bytes(body[:8], "little")
+        append(script, "cuArrayGetPlane", head, struct.pack("<QQI", level + 64, level, 0))
+    for path in sorted(out.glob("cuModuleGetFunction-*")):
+        script = path.read_bytes()
+        head, body = bodies(script, ops, "cuModuleGetFunction")[-1]
+        for _, texture in bodies(script, ops, "cuModuleGetTexRef"):
+            if texture[8:16] == body[:8]:
+                append(script, "cuParamSetTexRef", head, body[8:16] + struct.pack("<i", -1) + texture[:8])
+    return count
+
+
 def record(build, worker, raw, only):
     """Runs every program once through a daemon of its own."""
     programs = sorted(path for path in (build / "driver_tests").iterdir() if os.access(path, os.X_OK) and path.is_file())
@@ -313,6 +350,7 @@ def main():
         record(build, worker, raw, options.only)
     ops = op_numbers(pathlib.Path(__file__).resolve().parents[2])
     count, reached = cut(raw, options.out, ops, options.each)
+    count += derive(options.out, ops)
     missing = sorted(name for name, number in ops.items() if number not in reached)
     print(f"{count} scripts; {len(reached)} of {len(ops)} operations; not asked for by any program: {' '.join(missing)}")
     return 0 if count else 1
