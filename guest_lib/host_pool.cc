@@ -86,6 +86,12 @@ bool ReclaimFreedToHostPools() {
   return kept.size() != looked.size();
 }
 
+namespace {
+[[gnu::constructor]] void SetHook() {
+  region_hooks.reclaim_freed = ReclaimFreedToHostPools;
+}
+}  // namespace
+
 bool IsOnHost(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
          location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;

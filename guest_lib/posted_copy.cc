@@ -11,6 +11,7 @@
 #include "guest_lib/completion.h"
 #include "guest_lib/copy_threads.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/region_memory.h"
 #include "guest_lib/remote.h"
 #include "ivshmem_ring/ring.h"
 
@@ -78,8 +79,13 @@ void ReclaimLentBuffers(Session& session) {
   }
 }
 
-[[gnu::constructor]] void SetHook() {
+void UseLentWords(HotWord* memory) {
+  TheLent().words = memory;
+}
+
+[[gnu::constructor]] void SetHooks() {
   hooks.reclaim_buffers = ReclaimLentBuffers;
+  region_hooks.use_lent_words = UseLentWords;
 }
 
 }  // namespace
@@ -159,10 +165,6 @@ bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream s
       PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, stream, works, true, true, &buffer);
   Leave(lent, *session, buffer);
   return true;
-}
-
-void UseLentWords(HotWord* memory) {
-  TheLent().words = memory;
 }
 
 }  // namespace causeway::guest

@@ -58,8 +58,4 @@ struct AwaitedWord {
 inline constexpr uint32_t kMostAwaited = 2;
 bool LeaveBuffer(Session& session, uint32_t index, std::span<const AwaitedWord> awaited);
 
-// Shared memory for the words, one for each bulk buffer, registered with the driver.
-inline constexpr uint64_t kLentWordsBytes = kBulkBuffers * sizeof(HotWord);
-void UseLentWords(HotWord* memory);
-
 }  // namespace causeway::guest

@@ -7,9 +7,7 @@
 
 #include "guest_lib/completion.h"
 #include "guest_lib/context.h"
-#include "guest_lib/host_pool.h"
 #include "guest_lib/log.h"
-#include "guest_lib/posted_copy.h"
 #include "guest_lib/session.h"
 #include "ivshmem_ring/layout.h"
 #include "ivshmem_ring/registration.h"
@@ -63,7 +61,7 @@ CUresult RegionMemory::AddBulkArena(Bulk* bulks) {
   const CUresult result = AddArena(kBulkBuffers * kBulkBytes + kGranuleBytes, ArenaUse::kStaging, &offset);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t words = connection_.window_address + offset + kBulkBuffers * kBulkBytes;
-  UseLentWords(reinterpret_cast<HotWord*>(words));
+  region_hooks.use_lent_words(reinterpret_cast<HotWord*>(words));
   if (AreMarksWanted()) UseCompletionWords(reinterpret_cast<HotWord*>(words + kLentWordsBytes));
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
     const uint64_t at = offset + i * kBulkBytes;
@@ -145,7 +143,7 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
     lock.unlock();
     // Whoever allocates for this library itself may hold locks that asking for events needs.
-    if (kind == HostKind::kInternal || !ReclaimFreedToHostPools())
+    if (kind == HostKind::kInternal || !region_hooks.reclaim_freed())
       return RegionFull(connection_, bytes, what);
     lock.lock();
   }
