@@ -81,7 +81,7 @@ CUresult AskOnce(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edg
 }
 
 CUresult Ask(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, CaptureInfo* info) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (!AnyCapture()) {
     Writer check{{}};
     Remote{}.ToWire(stream, check);
@@ -183,7 +183,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   return Begin(stream, Wait<Op::cuStreamBeginCapture_v2>(stream, mode), nullptr);
 }
 
@@ -194,13 +194,13 @@ CUresult cuStreamBeginCapture(CUstream stream) {
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* dependencies,
                                      const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   return Begin(stream, Wait<Op::cuStreamBeginCaptureToGraph>(stream, graph, dependencies, edges, count, mode),
                graph);
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (graph == nullptr) {
     CUstreamCaptureStatus status;
     const CUresult result = cuStreamIsCapturing(stream, &status);
@@ -222,17 +222,6 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     FreeObject(Find(seen));
   }
   return result;
-}
-
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  const WithContextOf scope(stream);
-  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = NeedGraphContext()) return result;
-  if (AnyCapture()) return Wait<Op::cuStreamIsCapturing>(stream, status);
-  Writer check{{}};
-  Remote{}.ToWire(stream, check);
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return check.error();
 }
 
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id) {

@@ -65,6 +65,11 @@ CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire) {
   return CUDA_SUCCESS;
 }
 
+CUresult NeedContext() {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 bool IsDevice(CUdevice device) {
   return device >= 0 && device < DeviceCount();
 }

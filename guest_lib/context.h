@@ -103,6 +103,8 @@ CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire);
 
 // Makes the objects of the primary contexts; once, when the session opens.
 void MakePrimaryContexts(int device_count);
+// CUDA_SUCCESS when the process is initialised and the calling thread has a context.
+CUresult NeedContext();
 // The object of a device that exists.
 Object* PrimaryContext(CUdevice device);
 // False for a device number that does not exist.

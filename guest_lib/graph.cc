@@ -65,7 +65,7 @@ CUresult GetPage(const ListCall& what, Subject subject, uint64_t first, uint64_t
 
 template <class Subject>
 CUresult GetList(const ListCall& what, Subject subject, size_t* count) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool wants_any = what.first != nullptr || what.second != nullptr || what.edges != nullptr;
   const uint64_t whole = wants_any ? *count : 0;
@@ -112,7 +112,7 @@ struct Instantiation {
 };
 
 CUresult Instantiate(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto log_bytes =
       static_cast<uint32_t>(std::min<size_t>(how->log != nullptr ? how->log_room : 0, kMaxGraphLogBytes));
@@ -145,7 +145,7 @@ CUresult Instantiate(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
 }
 
 CUresult Update(CUgraphExec exec, CUgraph graph, bool first_form, CUgraphExecUpdateResultInfo* info) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   PendingCall call(Op::cuGraphExecUpdate_v2);
   Writer& w = call.writer();
   Remote remote;
@@ -179,7 +179,7 @@ CUresult FetchDot(CUgraph graph, unsigned flags, uint64_t first, std::string* te
 // Ends a graph or a node, and every handle that goes with it.
 template <class T>
 CUresult Destroy(Op op, T handle) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (Find(handle) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   PendingCall call(op);
   call.writer().Put(Remote{}.ToWire(handle, call.writer()));
@@ -194,7 +194,7 @@ CUresult Destroy(Op op, T handle) {
 template <Op op, class... P>
 CUresult AddByRow(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                   P... rest) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return AddInPieces(node, graph, {dependencies, count, nullptr}, [&](const Dependencies& first) {
     const CUresult result = Wait<op>(node, graph, first.nodes, first.count, rest...);
@@ -219,7 +219,7 @@ using namespace causeway::guest;
 extern "C" {
 
 CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   return flags == 0 ? Post<Op::cuGraphCreate>(graph, flags) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -369,7 +369,7 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_n
 }
 
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   const Object* object = Find(exec);
   if (object == nullptr && exec != nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const int32_t announced = object != nullptr ? object->number : 0;
@@ -382,7 +382,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char* path, unsigned int flags) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
   std::string text;
   uint64_t total = 0;

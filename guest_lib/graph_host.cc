@@ -50,7 +50,7 @@ CUresult TieToGraph(CUgraph graph, CUhostFn destroy, void* data, CUuserObject* o
 
 CUresult AddHostNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                      CUhostFn function, void* user_data, uint64_t* number) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   uint64_t id = 0;
   if (const CUresult result = Number(function, user_data, &id)) return result;
@@ -70,7 +70,7 @@ CUresult AddHostNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Depe
 
 // The number stays: what has been launched or instantiated may still want the old one and the new one.
 CUresult SetHostNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (params.host.fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
   uint64_t id = 0;
   if (const CUresult result = Number(params.host.fn, params.host.userData, &id)) return result;
@@ -124,7 +124,7 @@ CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* param
 
 CUresult cuUserObjectCreate(CUuserObject* object, void* data, CUhostFn destroy, unsigned int references,
                             unsigned int flags) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (object == nullptr || destroy == nullptr || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
     return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CountOrError(references)) return result;

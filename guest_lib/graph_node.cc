@@ -286,11 +286,6 @@ void Show(const NodeSnapshot& kept, CUgraphNodeParams* params) {
 
 }  // namespace
 
-CUresult NeedGraphContext() {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 CUresult AddInPieces(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                      const std::function<CUresult(const Dependencies&)>& add) {
   if (dependencies.count != 0 && dependencies.nodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -312,14 +307,14 @@ CUresult AddInPieces(CUgraphNode* node, CUgraph graph, const Dependencies& depen
 
 CUresult AddNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                  CUgraphNodeParams* params) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return AddInPieces(node, graph, dependencies,
                      [&](const Dependencies& first) { return AddOnce(form, node, graph, first, params); });
 }
 
 CUresult SetNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   Packed packed;
   if (const CUresult result = packed.Take(params)) return result;
   PendingCall call(Op::cuGraphAddNode_v2);
@@ -336,7 +331,7 @@ CUresult SetNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgrap
 }
 
 CUresult GetNode(CUgraphNode node, CUgraphNodeType type, CUgraphNodeParams* params) {
-  if (const CUresult result = NeedGraphContext()) return result;
+  if (const CUresult result = NeedContext()) return result;
   auto snapshot = std::make_unique<NodeSnapshot>();
   {
     PendingCall call(Op::cuGraphKernelNodeGetParams_v2, kBulkBytes);

@@ -31,6 +31,4 @@ CUresult AddInPieces(CUgraphNode* node, CUgraph graph, const Dependencies& depen
 // parameters.
 CUresult GetNode(CUgraphNode node, CUgraphNodeType type, CUgraphNodeParams* params);
 
-CUresult NeedGraphContext();
-
 }  // namespace causeway::guest

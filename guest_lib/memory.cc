@@ -96,11 +96,6 @@ CUresult DrainDevice() {
   return call.writer().ok() ? call.Finish() : call.writer().error();
 }
 
-CUresult NeedContext() {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool, uint64_t source) {
   const std::unique_lock lock(allocations_mutex);
   allocations[address] = {address, bytes, CurrentContextObject(), NextId(), from_pool, pool, false, source};

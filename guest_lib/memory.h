@@ -76,7 +76,4 @@ void FreeMemoryOf(const Object* context);
 // Waits as cuMemFree does: for the device, whatever other threads capture.
 CUresult DrainDevice();
 
-// CUDA_SUCCESS when the process is initialised and the calling thread has a context.
-CUresult NeedContext();
-
 }  // namespace causeway::guest

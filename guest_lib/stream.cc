@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events. Creation, recording and waiting are posted; what a stream is, the guest knows by
 // itself.
+#include "guest_lib/captures.h"
 #include "guest_lib/completion.h"
 #include "guest_lib/giving_back.h"
 #include "guest_lib/quiet_event.h"
@@ -19,11 +20,6 @@ CUresult Resolve(CUstream stream, Object** object) {
   }
   *object = Find(stream);
   return *object != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult NeedContext() {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 // Another process may ask for the event as soon as it hears of the record, so that must have reached the
@@ -254,6 +250,17 @@ CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) 
   if (milliseconds == nullptr || Find(start) == nullptr || Find(end) == nullptr)
     return CUDA_ERROR_INVALID_HANDLE;
   return Wait<Op::cuEventElapsedTime_v2>(milliseconds, start, end);
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  const WithContextOf scope(stream);
+  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = NeedContext()) return result;
+  if (AnyCapture()) return Wait<Op::cuStreamIsCapturing>(stream, status);
+  Writer check{{}};
+  Remote{}.ToWire(stream, check);
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return check.error();
 }
 
 }  // extern "C"
