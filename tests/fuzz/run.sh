@@ -103,14 +103,15 @@ prepare() {
 # one_process NAME LABEL END [deep]: until SECONDS is END; started again after a finding and every ten minutes, since
 # the software GPU keeps something of each input. Logs of processes that ended well are not kept.
 one_process() {
-  local name=$1 label=$2 end=$3 deep=${4:-} round=0 left seed limits="" corpus=$work/corpus/$1 begin log
-  case "$name" in
-    fuzz_worker | fuzz_dispatch) limits="-timeout=60 -max_len=1024" ;;
-    *) limits="-timeout=60 -max_len=2048" ;;
-  esac
-  [ -n "$deep" ] && limits="-timeout=60 -max_len=16384" corpus=$corpus.deep
+  local name=$1 label=$2 end=$3 deep=${4:-} round=0 left seed limits length corpus=$work/corpus/$1 begin log
+  [ -n "$deep" ] && corpus=$corpus.deep
   while left=$((end - SECONDS)) && [ "$left" -gt 0 ]; do
     seed=$((RANDOM * 32768 + RANDOM + 1))
+    # README.md says what was measured: short scripts for executions, one process in four with longer ones.
+    length=2048
+    case "$name" in fuzz_worker | fuzz_dispatch) length=$((RANDOM % 4 == 0 ? 4096 : 1024)) ;; esac
+    [ -n "$deep" ] && length=16384
+    limits="-timeout=60 -max_len=$length"
     [ "$left" -gt 600 ] && left=600
     log=$work/logs/$name.$label.$round
     begin=$SECONDS
