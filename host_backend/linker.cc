@@ -88,6 +88,16 @@ bool KeepLogs(Link& link, const std::shared_ptr<Call>& call) {
   return true;
 }
 
+// One call of the driver's linker at a time: that of 580.159.04 crashes when threads use it together,
+// natively too, although each has a link of its own.
+std::mutex linker_mutex;
+
+template <typename Function, typename... Arguments>
+CUresult AskLinker(Function function, Arguments... arguments) {
+  const std::lock_guard lock(linker_mutex);
+  return function(arguments...);
+}
+
 }  // namespace
 
 CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
@@ -99,7 +109,7 @@ CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
   CUlinkState state = nullptr;
   options->Mark();
   const CUresult result =
-      TheDriver().cuLinkCreate_v2(options->count(), options->options(), options->values(), &state);
+      AskLinker(TheDriver().cuLinkCreate_v2, options->count(), options->options(), options->values(), &state);
   Reply(session, request, options, nullptr);
   if (result != CUDA_SUCCESS) return result;
   session.Keep(link->made.body.link, link);
@@ -121,8 +131,8 @@ CUresult Serve_cuLinkAddData_v2(Session& session, Request& request) {
   CUresult result = type == CU_JIT_INPUT_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
   if (IsLinkInput(type, {static_cast<const std::byte*>(call->data), body.data_bytes})) {
     if (!KeepLogs(*link, call)) return CUDA_ERROR_OUT_OF_MEMORY;
-    result = TheDriver().cuLinkAddData_v2(state, type, call->data, body.data_bytes, call->name,
-                                          options.count(), options.options(), options.values());
+    result = AskLinker(TheDriver().cuLinkAddData_v2, state, type, call->data, body.data_bytes, call->name,
+                       options.count(), options.options(), options.values());
   }
   Reply(session, request, &options, &link->made.options);
   return result;
@@ -136,7 +146,7 @@ CUresult Serve_cuLinkComplete(Session& session, Request& request) {
   if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
   void* cubin = nullptr;
   size_t bytes = 0;
-  const CUresult result = TheDriver().cuLinkComplete(state, &cubin, &bytes);
+  const CUresult result = AskLinker(TheDriver().cuLinkComplete, state, &cubin, &bytes);
   if (result != CUDA_SUCCESS) cubin = nullptr;
   Reply(session, request, nullptr, &link->made.options, cubin, bytes);
   return result;
@@ -150,7 +160,7 @@ CUresult Serve_cuLinkDestroy(Session& session, Request& request) {
   if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
   const CUresult result =
       session.End(HandleKind::kLink, call.body.link, state, [&session, state, link, wire = call.body.link] {
-        const CUresult ended = TheDriver().cuLinkDestroy(state);
+        const CUresult ended = AskLinker(TheDriver().cuLinkDestroy, state);
         if (ended == CUDA_SUCCESS) session.Drop(wire, link);
         return ended;
       });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/user_objects.h"
 
-#include <algorithm>
 #include <type_traits>
 
 namespace causeway::host {
@@ -11,6 +10,7 @@ decltype(&::cuUserObjectRetain) retain = nullptr;
 decltype(&::cuUserObjectRelease) release = nullptr;
 decltype(&::cuGraphRetainUserObject) retain_by_graph = nullptr;
 decltype(&::cuGraphReleaseUserObject) release_by_graph = nullptr;
+decltype(&::cuGraphClone) clone = nullptr;
 
 CUresult CountedRetain(CUuserObject object, unsigned count) {
   return TheUserObjects().Retain(object, count);
@@ -23,6 +23,10 @@ CUresult CountedRetainByGraph(CUgraph graph, CUuserObject object, unsigned count
 }
 CUresult CountedReleaseByGraph(CUgraph graph, CUuserObject object, unsigned count) {
   return TheUserObjects().ReleaseByGraph(graph, object, count);
+}
+
+CUresult CountedClone(CUgraph* copy, CUgraph graph) {
+  return TheUserObjects().Clone(copy, graph);
 }
 
 }  // namespace
@@ -79,17 +83,30 @@ CUresult UserObjects::RetainByGraph(CUgraph graph, CUuserObject object, unsigned
   return result;
 }
 
-// One that a clone of a graph holds is not counted: the driver looks for it among what that graph holds.
+// No more than the graph was seen to get. The driver would be asked about an object that may be gone, and
+// what it does with a graph that holds fewer references is not known for each of its versions.
 CUresult UserObjects::ReleaseByGraph(CUgraph graph, CUuserObject object, unsigned count) {
   const std::lock_guard lock(mutex_);
-  const CUresult result = release_by_graph(graph, object, count);
   Counts* counts = Find(object);
-  if (result != CUDA_SUCCESS || counts == nullptr) return result;
+  if (counts == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto held = counts->by_graph.find(graph);
-  if (held == counts->by_graph.end()) return result;
-  held->second -= std::min<uint64_t>(held->second, count);
+  if (held == counts->by_graph.end() || held->second < count) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = release_by_graph(graph, object, count);
+  if (result != CUDA_SUCCESS) return result;
+  held->second -= count;
   if (held->second == 0) counts->by_graph.erase(held);
   ForgetIfGone(object);
+  return result;
+}
+
+CUresult UserObjects::Clone(CUgraph* copy, CUgraph graph) {
+  const std::lock_guard lock(mutex_);
+  const CUresult result = clone(copy, graph);
+  if (result != CUDA_SUCCESS) return result;
+  for (auto& [object, counts] : counts_) {
+    const auto held = counts.by_graph.find(graph);
+    if (held != counts.by_graph.end()) counts.by_graph[*copy] = held->second;
+  }
   return result;
 }
 
@@ -112,6 +129,7 @@ void CountUserObjects(Driver& driver) {
   count(Op::cuUserObjectRelease, &release, &CountedRelease);
   count(Op::cuGraphRetainUserObject, &retain_by_graph, &CountedRetainByGraph);
   count(Op::cuGraphReleaseUserObject, &release_by_graph, &CountedReleaseByGraph);
+  count(Op::cuGraphClone, &clone, &CountedClone);
 }
 
 }  // namespace causeway::host

@@ -10,9 +10,9 @@
 
 namespace causeway::host {
 
-// What is counted here the driver has at least: references that came with clones of graphs are its own
-// business, and an object that has no others can be released from its graphs and no more.
-// Threads: any. A change is made under one lock together with the driver's call.
+// What is counted here the driver has at least: a clone of a graph has what its original has, while a graph
+// within another's node and an executable graph hold references that only the driver knows, and nobody can
+// release. Threads: any. A change is made under one lock together with the driver's call.
 class UserObjects {
  public:
   // Calls the driver; CUDA_ERROR_INVALID_VALUE without that for an object that may be gone, or for more
@@ -21,6 +21,7 @@ class UserObjects {
   CUresult Release(CUuserObject object, unsigned count);
   CUresult RetainByGraph(CUgraph graph, CUuserObject object, unsigned count, unsigned flags);
   CUresult ReleaseByGraph(CUgraph graph, CUuserObject object, unsigned count);
+  CUresult Clone(CUgraph* copy, CUgraph graph);
   // The program made it, with so many references.
   void Begin(CUuserObject object, unsigned count);
   // Before the graph may end: what it holds is not relied on from here.
