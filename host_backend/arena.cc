@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
+#include <utility>
 
 #include "host_backend/accounting.h"
 #include "host_backend/guest_addresses.h"
@@ -40,7 +42,7 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
       offset > region_.bytes || bytes > region_.bytes - offset || !OwnsGranules(region_, offset, bytes)) {
     return Breach("an arena is not the session's own memory");
   }
-  const std::lock_guard change(memory_change_mutex_);
+  std::unique_lock change(memory_change_mutex_);
   const auto next = arenas_.lower_bound(offset);
   if (next != arenas_.end() && next->first < offset + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   if (next != arenas_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > offset) {
@@ -52,19 +54,44 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
       !TheGuestAddresses().Map(range, PROT_READ | PROT_WRITE, region_.fd, offset)) {
     return CUDA_ERROR_MAP_FAILED;
   }
-  Populate(reinterpret_cast<std::byte*>(range.begin), bytes);
   Arena arena{bytes, nullptr};
-  const CUresult result = Register(offset, &arena);
-  if (result != CUDA_SUCCESS) {
-    TheGuestAddresses().Retire(range);
-    return result;
+  const bool first = !std::exchange(has_arenas_, true);
+  if (!first) {
+    Populate(reinterpret_cast<std::byte*>(range.begin), bytes);
+    if (const CUresult result = Register(offset, &arena)) {
+      TheGuestAddresses().Retire(range);
+      return result;
+    }
+    RegisterCallbackWords();
   }
-  // The first arena is added when the session opens: nothing runs for which registering would wait.
-  RegisterCallbackWords();
-  const std::unique_lock lock(arenas_mutex_);
-  arenas_[offset] = arena;
-  TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
+  {
+    const std::unique_lock lock(arenas_mutex_);
+    arenas_[offset] = arena;
+    TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
+  }
+  change.unlock();
+  if (first) RegisterFirst(range);
   return CUDA_SUCCESS;
+}
+
+// The first arena is added when the session opens. Its pages and its registration take 10 ms on an idle host
+// and 200 beside many other processes of the driver, so the guest has its answer before. No work begins
+// meanwhile: all work needs a context, and whoever makes or takes one waits for the mutex that is held here
+// (registering would wait for work, and that perhaps for the guest). What fails here is tried again with the
+// context, whose call tells.
+void Session::RegisterFirst(Window range) {
+  std::promise<void> begun;
+  std::future<void> has_begun = begun.get_future();
+  const auto run = [this, range](std::promise<void> says) {
+    const std::lock_guard change(memory_change_mutex_);
+    says.set_value();
+    const uint64_t offset = range.begin - region_.window_address;
+    if (!arenas_.contains(offset)) return;  // dropped at once
+    Populate(reinterpret_cast<std::byte*>(range.begin), range.end - range.begin);
+    RestoreRegistrations();
+  };
+  first_registration_ = std::thread(run, std::move(begun));
+  has_begun.wait();
 }
 
 // Needs a context: the caller's, or any that there is. Without one it waits for the next.

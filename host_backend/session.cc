@@ -29,6 +29,7 @@ Session::~Session() {
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
+  if (first_registration_.joinable()) first_registration_.join();
   SetCurrentCallbacks(nullptr);
 }
 

@@ -267,6 +267,7 @@ class Session {
   alignas(kHotBytes) std::atomic<bool> stop_{false};
   std::mutex threads_mutex_;
   std::vector<std::thread> threads_;
+  std::thread first_registration_;  // of the first AddArena
   uint64_t opened_channels_ = 0;
   std::mutex reason_mutex_;
   std::string reason_;
@@ -293,6 +294,8 @@ class Session {
   }
   CUresult UnregisterArena(void* address);
   bool MayRegister(const RegisterBody& body);
+  bool has_arenas_ = false;  // or had; guarded by memory_change_mutex_
+  void RegisterFirst(Window range);
   CUresult RestoreRegistrations();  // the caller holds memory_change_mutex_
   struct KnownContext {
     CUcontext context;
