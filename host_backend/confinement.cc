@@ -58,10 +58,26 @@ bool HasCapabilities() {
 
 }  // namespace
 
+// The kernel makes a larger table of descriptors at once while there is one thread. With more it waits until
+// every processor has passed through the scheduler (an RCU grace period): 10 ms on an idle host, more on a
+// busy one. The table does not become smaller again.
+void Confinement::GrowDescriptorTable() const {
+  close(dup3(STDIN_FILENO, sandbox::kRegionDescriptor, O_CLOEXEC));
+}
+
+// With one thread: later each of the driver's would have to run for it.
+void Confinement::LeaveGroups() {
+  const gid_t group = options_.device_group;
+  if (options_.user_count != 0 && setgroups(group != 0 ? 1 : 0, &group) != 0)
+    problem_ = "cannot leave the groups of its parent: " + ErrnoText();
+}
+
 void Confinement::BeforeDriver(const std::string& library) {
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   Limit(RLIMIT_NOFILE, kDescriptors);
   Limit(RLIMIT_CORE, 0);
+  GrowDescriptorTable();
+  LeaveGroups();
   if (kSanitized) return;
   sandbox::FileRules rules = sandbox::WorkerRules(library, options_.gpus);
   nodes_ = rules.gpus;
@@ -103,15 +119,12 @@ std::string Confinement::AfterDriver(void* address, sandbox::Kind kind, WorkerRe
 }
 
 // libc does it in all threads.
-std::string Confinement::BecomeUser(const WorkerAssignment& assignment) const {
-  const uid_t user = assignment.user;
+std::string Confinement::BecomeUser(uint32_t user) const {
   if (options_.user_count == 0 && user == 0) return {};
   if (user < options_.first_user || user - options_.first_user >= options_.user_count)
     return "was told to become user " + std::to_string(user) + ", which is none of its users";
   const pid_t parent = getppid();
-  const gid_t group = options_.device_group;
-  if (setgroups(group != 0 ? 1 : 0, &group) != 0 || setresgid(user, user, user) != 0 ||
-      setresuid(user, user, user) != 0) {
+  if (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0) {
     return "cannot become user " + std::to_string(user) + ": " + ErrnoText();
   }
   // The kernel forgets it with the user.
@@ -123,13 +136,12 @@ std::string Confinement::BecomeUser(const WorkerAssignment& assignment) const {
 
 // As the scope's user, and while this process is nobody's: where there is no user, the folder is somebody
 // else's.
-void Confinement::HoldCache(const WorkerAssignment& assignment) const {
+void Confinement::HoldCache(const WorkerScope& scope) const {
   const char* path = getenv("CUDA_CACHE_PATH");
-  if (assignment.user == 0 || assignment.cache_bytes == 0 || options_.cache.empty() || path == nullptr)
-    return;
+  if (scope.user == 0 || scope.cache_bytes == 0 || options_.cache.empty() || path == nullptr) return;
   const UniqueFd folder(open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC));
   if (!folder) return;
-  const sandbox::CacheUse use = sandbox::HoldToQuota(folder.get(), assignment.cache_bytes);
+  const sandbox::CacheUse use = sandbox::HoldToQuota(folder.get(), scope.cache_bytes);
   if (!use.emptied) return;
   dprintf(Output::LogFd(),
           "causeway-worker[%d]: the compiled kernels of this VM or user were removed, because they were %llu "
@@ -152,9 +164,16 @@ void Confinement::OpenPipes() const {
   }
 }
 
+void Confinement::Belong(const WorkerScope& scope) {
+  if (problem_.empty() && (scope.user != user_ || user_ == 0)) problem_ = BecomeUser(scope.user);
+  if (!problem_.empty()) return;
+  user_ = scope.user;
+  HoldCache(scope);
+}
+
 std::string Confinement::Enter(int control, const WorkerAssignment& assignment) {
-  if (std::string problem = BecomeUser(assignment); !problem.empty()) return problem;
-  HoldCache(assignment);
+  Belong({assignment.user, 0, assignment.cache_bytes});
+  if (!problem_.empty()) return problem_;
   // Not to be traced or read by others of the same user.
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   if (filter_.empty()) return {};

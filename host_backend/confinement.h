@@ -29,17 +29,24 @@ class Confinement {
   // Once the library is open and started: chooses the profile and builds the filter. `address`: of any of its
   // functions. ready->sandbox says what there is.
   std::string AfterDriver(void* address, sandbox::Kind kind, WorkerReady* ready);
+  // Before the session, where its scope is known: becomes that scope's user, which on a busy host takes long,
+  // because each thread of the process has to run for it. Enter tells what fails.
+  void Belong(const WorkerScope& scope);
   // With the session's descriptors in hand and before a byte of the guest is looked at. From here on nothing
   // is mapped of the region unless the daemon agrees. "" or the reason why this worker must not serve.
   std::string Enter(int control, const WorkerAssignment& assignment);
 
  private:
   void OpenPipes() const;
-  std::string BecomeUser(const WorkerAssignment& assignment) const;
-  void HoldCache(const WorkerAssignment& assignment) const;
+  void GrowDescriptorTable() const;
+  void LeaveGroups();
+  std::string BecomeUser(uint32_t user) const;
+  void HoldCache(const WorkerScope& scope) const;
 
   const ConfinementOptions options_;
-  int files_ = 0;  // version of the interface that confines them
+  std::string problem_;  // found before the session
+  uint32_t user_ = 0;    // what it has become
+  int files_ = 0;        // version of the interface that confines them
   std::string nodes_;
   sandbox::Program filter_;
   bool notifies_ = false;

@@ -29,6 +29,10 @@ bool CanFenceOthers() {
 
 }  // namespace
 
+void HandleTable::PrepareFences() {
+  CanFenceOthers();
+}
+
 HandleTable::HandleTable() : id_(tables.fetch_add(1) + 1), is_asymmetric_(CanFenceOthers()) {}
 
 HandleTable::~HandleTable() {

@@ -44,6 +44,10 @@ struct Found {
 
 class HandleTable {
  public:
+  // Tells the kernel that this process will fence its threads. To be called while it has one: with more, the
+  // first table does it and waits for an RCU grace period, 10 ms on an idle host and more on a busy one.
+  static void PrepareFences();
+
   HandleTable();
   ~HandleTable();
   HandleTable(const HandleTable&) = delete;

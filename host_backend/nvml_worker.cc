@@ -182,7 +182,8 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices,
   if (send(control, &ready, sizeof ready, MSG_NOSIGNAL) < 0 || ready.failed != 0) return 1;
 
   ReceivedAssignment received;
-  if (!ReceiveAssignment(control, &received)) return 0;
+  const auto belong = [&](const WorkerScope& scope) { confinement.Belong(scope); };
+  if (!ReceiveAssignment(control, belong, &received)) return 0;
   AccountPage* const page = MapAccount(&received, &error);
   FlightImage* const flight = MapFlight(received);
   RegionView view;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening of a session: what the guest caches of host and devices, blobs, printed text.
+#include "host_backend/open.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "host_backend/accounting.h"
 #include "host_backend/session.h"
@@ -19,7 +22,7 @@ void Describe(CUdevice device, DeviceDescription* description) {
   if (driver.cuDeviceGetUuid_v2 != nullptr) driver.cuDeviceGetUuid_v2(&description->uuid_v2, device);
   size_t total = 0;
   if (driver.cuDeviceTotalMem_v2 != nullptr) driver.cuDeviceTotalMem_v2(&total, device);
-  description->total_bytes = TheAccounting().TotalBytes(total);
+  description->total_bytes = total;
   description->luid_result = CUDA_ERROR_NOT_SUPPORTED;
   if (driver.cuDeviceGetLuid != nullptr) {
     description->luid_result = driver.cuDeviceGetLuid(description->luid, &description->luid_mask, device);
@@ -35,28 +38,39 @@ void Describe(CUdevice device, DeviceDescription* description) {
 
 }  // namespace
 
+const std::vector<DeviceDescription>& Descriptions() {
+  static const std::vector<DeviceDescription> all = [] {
+    const Driver& driver = TheDriver();
+    int count = 0;
+    if (driver.cuDeviceGetCount(&count) != CUDA_SUCCESS) count = 0;
+    std::vector<DeviceDescription> described(static_cast<size_t>(std::clamp<int>(count, 0, kMaxDevices)));
+    for (size_t i = 0; i < described.size(); ++i) {
+      CUdevice device = 0;
+      if (driver.cuDeviceGet(&device, static_cast<int>(i)) == CUDA_SUCCESS) Describe(device, &described[i]);
+    }
+    return described;
+  }();
+  return all;
+}
+
 CUresult Serve_kOpen(Session&, Request& request) {
   Driver& driver = TheDriver();
   OpenReply reply{};
   reply.worker_pid = static_cast<uint32_t>(getpid());
   reply.init_result = driver.cuInit(0);
-  int count = 0;
-  if (reply.init_result == CUDA_SUCCESS) {
-    driver.cuDriverGetVersion(&reply.driver_version);
-    reply.init_result = driver.cuDeviceGetCount(&count);
-  }
-  reply.device_count = static_cast<uint32_t>(std::clamp<int>(count, 0, kMaxDevices));
+  if (reply.init_result == CUDA_SUCCESS) driver.cuDriverGetVersion(&reply.driver_version);
+  static const std::vector<DeviceDescription> kNone;
+  const auto& devices = reply.init_result == CUDA_SUCCESS ? Descriptions() : kNone;
+  reply.device_count = static_cast<uint32_t>(devices.size());
   CUmoduleLoadingMode mode{};
   reply.loading_result = driver.cuModuleGetLoadingMode != nullptr ? driver.cuModuleGetLoadingMode(&mode)
                                                                   : CUDA_ERROR_NOT_SUPPORTED;
   reply.loading_mode = mode;
   Writer w(request.bulk);
   w.Put(reply);
-  for (uint32_t i = 0; i < reply.device_count; ++i) {
+  for (DeviceDescription description : devices) {
     static_assert(std::is_trivially_copyable_v<DeviceDescription>);
-    DeviceDescription description{};
-    CUdevice device = 0;
-    if (driver.cuDeviceGet(&device, static_cast<int>(i)) == CUDA_SUCCESS) Describe(device, &description);
+    description.total_bytes = TheAccounting().TotalBytes(description.total_bytes);
     w.Put(description);
   }
   request.bulk_written = static_cast<uint32_t>(w.size());

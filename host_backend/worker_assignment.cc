@@ -16,12 +16,17 @@
 
 namespace causeway::host {
 
-bool ReceiveAssignment(int control, ReceivedAssignment* received) {
+bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)>& belong,
+                       ReceivedAssignment* received) {
   int fds[kMaxPacketDescriptors];
+  WorkerScope scope;
   ssize_t got;
   do {
     got = ReceivePacket(control, &received->assignment, sizeof received->assignment, fds);
-  } while (got < 0 && errno == EINTR);
+    if (got != static_cast<ssize_t>(sizeof scope)) continue;
+    std::memcpy(&scope, &received->assignment, sizeof scope);
+    belong(scope);
+  } while ((got < 0 && errno == EINTR) || got == static_cast<ssize_t>(sizeof scope));
   if (got != static_cast<ssize_t>(sizeof received->assignment)) return false;
   received->account_fd = fds[0];
   received->account_reading_fd = fds[1];

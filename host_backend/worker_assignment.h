@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the daemon hands to a worker: the session's descriptors, and the region they open.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "host_backend/account_page.h"
@@ -15,8 +16,10 @@ struct ReceivedAssignment {
   int account_fd = -1, account_reading_fd = -1;
 };
 
-// False when the daemon has closed the control socket.
-bool ReceiveAssignment(int control, ReceivedAssignment* received);
+// False when the daemon has closed the control socket. `belong`: called, before this returns, where the
+// daemon says whose session it will be.
+bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)>& belong,
+                       ReceivedAssignment* received);
 
 // The page that the session's memory is counted on.
 AccountPage* MapAccount(ReceivedAssignment* received, std::string* error);

@@ -6,6 +6,7 @@
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
 //   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
+//   daemon -> worker  WorkerScope       only to a spare that is kept for one scope; no answer
 //   daemon -> worker  WorkerAssignment  + descriptors (account page, the same to be read only, region, region
 //   to be read only, client socket)
 //                                       or (both of the account page, tcp socket), and the session's
@@ -52,6 +53,14 @@ struct WorkerConfined {
 };
 static_assert(sizeof(WorkerConfined) == 24);
 
+// Whose sessions a spare will serve, before any of them comes: its assignment names the same user.
+struct WorkerScope {
+  uint32_t user;  // what the worker becomes now, of --users
+  uint32_t reserved;
+  uint64_t cache_bytes;  // as in WorkerAssignment
+};
+static_assert(sizeof(WorkerScope) == 16);
+
 enum class AssignmentKind : uint32_t { kRegion = 1, kTcp = 2 };
 
 struct WorkerAssignment {
@@ -66,7 +75,7 @@ struct WorkerAssignment {
   uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
   uint32_t user;            // what the worker becomes before it looks at its guest, of --users; 0: it stays
   uint32_t reserved;
-  uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels
+  uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels; 0: it need not look now
 };
 static_assert(sizeof(WorkerAssignment) == 56);
 

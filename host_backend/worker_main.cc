@@ -34,6 +34,7 @@
 #include "host_backend/daemon_link.h"
 #include "host_backend/guarded_driver.h"
 #include "host_backend/nvml.h"
+#include "host_backend/open.h"
 #include "host_backend/packet.h"
 #include "host_backend/pageable_access.h"
 #include "host_backend/session.h"
@@ -65,6 +66,7 @@ std::string StartDriver(const std::string& path, bool allow_pageable_access, Wor
   if (const std::string refusal = PageableAccessRefusal(count); !refusal.empty() && !allow_pageable_access)
     return refusal;
   driver.cuDriverGetVersion(&version);
+  Descriptions();  // asked now, so that no session waits for the driver's answers
   CUcontext context = nullptr;
   result = driver.cuDevicePrimaryCtxRetain(&context, 0);
   if (result != CUDA_SUCCESS) {
@@ -226,6 +228,7 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   signal(SIGPIPE, SIG_IGN);
   Confinement confinement(options);
   confinement.BeforeDriver(driver_path);
+  HandleTable::PrepareFences();
   WorkerReady ready{};
   const bool caught = Output::Redirect();
   NoteCrashes();
@@ -239,7 +242,8 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   if (send(control, &ready, sizeof ready, MSG_NOSIGNAL) < 0 || ready.failed != 0) return 1;
 
   ReceivedAssignment received;
-  if (!ReceiveAssignment(control, &received)) return 0;
+  const auto belong = [&](const WorkerScope& scope) { confinement.Belong(scope); };
+  if (!ReceiveAssignment(control, belong, &received)) return 0;
   RegionView view;
   AccountPage* page = nullptr;
   FlightImage* flight = nullptr;

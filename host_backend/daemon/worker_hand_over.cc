@@ -39,6 +39,24 @@ void WorkerPool::HoldNextCache() {
   hold_timer_ = loop_.After(kBetween, "the look at caches", [this] { HoldNextCache(); });
 }
 
+// "" or why there is no user.
+std::string WorkerPool::JoinUser(Entry& entry, const std::string& scope) {
+  auto user = users_.Join(scope);
+  if (!user.ok()) return user.error();
+  entry.user_scope = scope;
+  entry.user = user.value();
+  entry.process->SetScope(scope, entry.user);
+  if (entry.user != 0) entry.process->HoldCache(CacheBytesToHold(scope));
+  return {};
+}
+
+// A spare for that scope alone: what takes long in becoming one of it is done before a session waits. Where
+// there is no user for it, its session is told.
+void WorkerPool::Keep(Entry& entry, const std::string& scope) {
+  entry.kept_for = scope;
+  if (!scope.empty() && JoinUser(entry, scope).empty() && entry.user != 0) entry.process->Belong();
+}
+
 void WorkerPool::HandOver(Entry& entry) {
   const SessionPeer peer = entry.client->Peer();
   if (peer.host == nullptr) return HandOverNow(entry, "");
@@ -74,18 +92,14 @@ void WorkerPool::HandOverNow(Entry& entry, const std::string& problem) {
     return;
   }
   entry.seat = seat.value();
-  auto user = users_.Join(peer.scope);
-  if (!user.ok()) {
+  const std::string no_user = entry.user_scope.empty() ? JoinUser(entry, peer.scope) : "";
+  if (!no_user.empty()) {
     WorkerClient* client = std::exchange(entry.client, nullptr);
     entry.process->End();
-    client->OnNoWorker(user.error());
+    client->OnNoWorker(no_user);
     return;
   }
-  entry.user_scope = peer.scope;
-  entry.user = user.value();
   if (entry.user != 0 && cache_bytes_ != 0 && hold_timer_ == 0) HoldNextCache();
-  entry.process->SetScope(peer.scope, user.value());
-  if (user.value() != 0) entry.process->HoldCache(CacheBytesToHold(peer.scope));
   entry.process->SetLog(peer.log);
   entry.process->SetPace(peer.pace);
   entry.process->SetAccount(entry.seat.descriptor, entry.seat.reading, entry.seat.cell);

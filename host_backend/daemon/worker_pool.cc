@@ -242,7 +242,7 @@ void WorkerPool::ServeFromSpares() {
     const std::string scope = own_spares_->Lacking(KeptSpares(), spare_use_, Clock::now());
     Entry* spare = scope.empty() ? nullptr : ReadySpare("");
     if (spare == nullptr) break;
-    spare->kept_for = scope;
+    Keep(*spare, scope);
   }
 }
 
@@ -363,8 +363,7 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     spares_load_lazily_ = ready.loads_lazily != 0;
   }
   if (!entry->own && entry->client == nullptr)
-    entry->kept_for =
-        own_spares_->ForReady(KeptSpares(), waiting_.any_wishes() != 0, spare_use_, Clock::now());
+    Keep(*entry, own_spares_->ForReady(KeptSpares(), waiting_.any_wishes() != 0, spare_use_, Clock::now()));
   if (entry->client != nullptr) {
     HandOver(*entry);
   } else if (entry->own) {

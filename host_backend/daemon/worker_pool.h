@@ -161,6 +161,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   SharingReply PutImage(const Entry& entry, const SharingRequest& request, WorkerFd file);
   void OnHashed(ImageToHash image, bool true_hash);
   void EndSharing(const Entry& ended);
+  std::string JoinUser(Entry& entry, const std::string& scope);
+  void Keep(Entry& entry, const std::string& scope);
   void HandOver(Entry& entry);
   void OnJoined(uint64_t number, const std::string& scope, const Cgroups::Joined& joined);
   void HandOverNow(Entry& entry, const std::string& problem);

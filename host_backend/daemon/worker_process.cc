@@ -145,6 +145,11 @@ void WorkerProcess::SetScope(const std::string& scope, uint32_t user) {
   program_.folders->Point(cache_link_, scope, user);
 }
 
+void WorkerProcess::Belong() {
+  const WorkerScope scope{user_, 0, std::exchange(cache_bytes_, 0)};
+  send(control_.get(), &scope, sizeof scope, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors) {
   if (state_ != State::kReady) return false;
   WorkerAssignment complete = assignment;

@@ -93,6 +93,9 @@ class WorkerProcess {
   void SetScope(const std::string& scope, uint32_t user);
   // It looks whether its scope's compiled kernels are more than that. Before Assign.
   void HoldCache(uint64_t bytes) { cache_bytes_ = bytes; }
+  // Makes a ready spare that user now, and has it look at the compiled kernels, so that its session need not
+  // wait for either. After SetScope and HoldCache.
+  void Belong();
   // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
   bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
   // `descriptor` is duplicated to the worker if it is not -1.

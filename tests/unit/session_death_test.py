@@ -408,6 +408,31 @@ class Deaths(sessions.Sessions):
                             pathlib.Path(f"/proc/{self.daemon.pid}/status").read_text().splitlines())["CapBnd"]
             self.assertEqual(int(bounding, 16), 0)
 
+    def test_spare_is_as_far_as_it_can_be(self):
+        """What takes long beside busy neighbours is behind a spare: the scope's user, where it is kept for one, and the table
+        for the region's descriptor (4095), for which the kernel has a process of many threads wait."""
+        def spare():
+            own = self.status()["workers"]["own_spares"][0]["ready"] == 1
+            workers = list(workers_of(self.daemon.pid))
+            return dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{workers[0]}/status").read_text().splitlines()
+                        ) if own and len(workers) == 1 else None
+
+        def users_of(status):
+            return set(status["Uid"].split())
+        uid = os.geteuid()
+        self.start(more=f"spare_workers = 0\n[[user]]\nuid = {uid}\nown_spares = 1\n")
+        self.wait("the kept spare", lambda: spare() is not None)
+        self.assertGreaterEqual(int(spare()["FDSize"]), 4096)
+        if uid == 0:  # only then workers become others
+            self.wait("the spare to be its scope's user", lambda: users_of(spare()) != {"0"})
+            self.assertEqual(spare()["Groups"].split(), [])
+            user = users_of(spare())
+            client = Client(self, self.address, "lose", "idle")
+            client.started()
+            worker = self.worker_of(client)
+            status = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{worker}/status").read_text().splitlines())
+            self.assertEqual(users_of(status), user)
+
     def test_launcher_killed(self):
         """The daemon says so, ends and leaves nothing: who started it starts it again, as systemd does."""
         for _ in range(3):
