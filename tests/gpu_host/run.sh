@@ -20,7 +20,7 @@
 #               (default: all)
 #               hostile_beside  hostile guests beside a victim, and natively the same load beside it (tests/hostile/beside.py);
 #                          as root, alone, only where it is named: --parts hostile_beside [--minutes N] [--seed N]
-#   --minutes N how long hostile_beside goes on (default 8; the native load takes 40 s more)    --seed N  of its attackers
+#   --minutes N how long hostile_beside goes on (default 8; the native load takes 4 more)    --seed N  of its attackers
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
 #   --jobs N    programs of the conformance suite, or framework scripts, at a time (default: half of the processors)
 #   --only      scripts of `frameworks`, or programs of `driver`, instead of all

@@ -17,6 +17,7 @@
 
 #include "ivshmem_ring/code_messages.h"
 #include "ivshmem_ring/graph_messages.h"
+#include "ivshmem_ring/op_name.h"
 #include "ivshmem_ring/sharing_messages.h"
 #include "tests/hostile/hostile_guest.h"
 
@@ -60,11 +61,19 @@ class Player {
     return Ask(op, body, static_cast<uint32_t>(blob.size()));
   }
   bool lost() const { return lost_; }
+  // What it asked for last, for a reader of a failure.
+  std::string Last() const {
+    std::string text = "channel " + std::to_string(channel_) + ":";
+    for (uint64_t i = asked_ > kKept ? asked_ - kKept : 0; i < asked_; ++i)
+      text += std::string(" ") + OpName(static_cast<uint16_t>(last_[i % kKept]));
+    return text + "\n";
+  }
   uint64_t succeeded() const { return succeeded_; }
   const Bytes& reply() const { return reply_; }
 
  private:
   CUresult Ask(Op op, const Bytes& body, uint32_t bulk_bytes) {
+    last_[asked_++ % kKept] = op;
     RecordHeader header{};
     header.op = static_cast<uint16_t>(op);
     header.context = context;
@@ -89,6 +98,9 @@ class Player {
   Bytes reply_;
   bool lost_ = false;
   uint64_t succeeded_ = 0;
+  static constexpr uint64_t kKept = 12;
+  Op last_[kKept]{};
+  uint64_t asked_ = 0;
 
  public:
   WireHandle context;  // of the next messages
@@ -113,7 +125,8 @@ class HostileHandles : public testing::Test {
     std::cout << "CAUSEWAY_HOSTILE_SEED=" << seed << "\n";
     std::vector<std::unique_ptr<Player>> players;
     std::vector<std::thread> threads;
-    for (uint32_t channel = 0; channel < kChannels; ++channel)
+    const uint64_t channels = FromEnvironment("CAUSEWAY_HOSTILE_CHANNELS", kChannels);
+    for (uint32_t channel = 0; channel < channels; ++channel)
       players.push_back(std::make_unique<Player>(guest_, channel, seed));
     // Contexts take NVIDIA's driver a second each: what is not made by then is left out.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -132,7 +145,9 @@ class HostileHandles : public testing::Test {
       succeeded += player->succeeded();
     }
     EXPECT_GT(succeeded, made / kChannels / 4);  // else nothing was tried
-    EXPECT_EQ(guest_.HowItEnded(), "") << daemon_.Log();
+    std::string last;
+    for (const auto& player : players) last += player->Last();
+    EXPECT_EQ(guest_.HowItEnded(), "") << last << daemon_.Log();
     std::ifstream misuse(misuse_);
     EXPECT_EQ(std::string(std::istreambuf_iterator<char>(misuse), {}), "");
     // What follows is served as ever.
