@@ -47,7 +47,7 @@ std::vector<std::pair<int, uint64_t>> AllocatedBy(CUgraph graph) {
       CUDA_MEM_ALLOC_NODE_PARAMS params{};
       CUgraph child = nullptr;
       driver.cuGraphNodeGetType(node, &type);
-      if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+      if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && driver.cuGraphMemAllocNodeGetParams != nullptr &&
           driver.cuGraphMemAllocNodeGetParams(node, &params) == CUDA_SUCCESS) {
         bytes[params.poolProps.location.id] += RoundUp(params.bytesize);
       } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
