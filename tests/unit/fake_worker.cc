@@ -32,9 +32,13 @@ struct Received {
   int session(int index) const { return descriptors[2 + index]; }
 };
 
+// What a kept spare is told of its scope before comes first.
 bool Receive(int control, Received& received) {
-  return ReceivePacket(control, &received.assignment, sizeof(received.assignment), received.descriptors) ==
-         ssize_t(sizeof(received.assignment));
+  ssize_t bytes = 0;
+  do {
+    bytes = ReceivePacket(control, &received.assignment, sizeof(received.assignment), received.descriptors);
+  } while (bytes == ssize_t(sizeof(WorkerScope)));
+  return bytes == ssize_t(sizeof(received.assignment));
 }
 
 void SendReady(int control, const std::string& mode) {
