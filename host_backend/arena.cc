@@ -90,8 +90,12 @@ void Session::RegisterFirst(Window range) {
     Populate(reinterpret_cast<std::byte*>(range.begin), range.end - range.begin);
     RestoreRegistrations();
   };
-  first_registration_ = std::thread(run, std::move(begun));
-  has_begun.wait();
+  try {
+    first_registration_ = std::thread(run, std::move(begun));
+    has_begun.wait();
+  } catch (const std::system_error&) {
+    run({});
+  }
 }
 
 // Needs a context: the caller's, or any that there is. Without one it waits for the next.

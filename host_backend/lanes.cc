@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -107,16 +108,22 @@ uint32_t Lanes::LeastUsed() {
       best = i;
   }
   if (count != 0 && (count == most_ || records[best] == 0)) return best;
-  MakeLane();
-  return count;
+  return MakeLane() ? count : best;
 }
 
-void Lanes::MakeLane() {
+bool Lanes::MakeLane() {
   const uint32_t made = count_.load(std::memory_order_relaxed);
   lanes_[made] = std::make_unique<Lane>();
   moved_[made] = ++moves_;
-  lanes_[made]->thread = std::thread([this, made] { Run(*lanes_[made]); });
+  try {
+    lanes_[made]->thread = std::thread([this, made] { Run(*lanes_[made]); });
+  } catch (const std::system_error&) {
+    lanes_[made] = nullptr;
+    most_ = made;
+    return false;
+  }
   count_.store(made + 1, std::memory_order_release);  // partner: Await
+  return true;
 }
 
 template <class Done>

@@ -57,7 +57,8 @@ class Lanes {
       since_change_ = 0;
       last_thread_ = thread;
     }
-    return ((crowded_ > 0 || MayBeBusy()) && more_ready()) || !IsIdle();
+    const bool wanted = ((crowded_ > 0 || MayBeBusy()) && more_ready()) || !IsIdle();
+    return wanted && (count_.load(std::memory_order_relaxed) != 0 || MakeLane());
   }
   // Copies the record and returns; waits while its lane is full. False: stopped.
   bool Hand(const Names& names, std::span<const std::byte> record);
@@ -125,12 +126,13 @@ class Lanes {
   Use* UseOf(std::span<Use> uses, uint64_t name);
   uint32_t Choose(const Use& thread, const Use& stream);
   uint32_t LeastUsed();
-  void MakeLane();
+  // False: no thread can be had, and no other will be asked for.
+  bool MakeLane();
   // False: stopped.
   template <class Done>
   bool WaitUntil(Done done);
 
-  const uint32_t most_;
+  uint32_t most_;  // the dispatcher's
   const Execute execute_;
   std::unique_ptr<Lane> lanes_[kMost];
   std::atomic<uint32_t> count_{0};  // released when a lane is made; acquired in Await

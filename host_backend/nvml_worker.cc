@@ -19,6 +19,7 @@
 #include "host_backend/call_counter.h"
 #include "host_backend/confinement.h"
 #include "host_backend/nvml.h"
+#include "host_backend/result.h"
 #include "host_backend/worker_assignment.h"
 #include "ivshmem_ring/ring_transport.h"
 #include "ivshmem_ring/tcp_transport.h"
@@ -195,9 +196,13 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices,
     const std::unique_ptr<ServerTransport> transport = MakeTransport(received, view, flight);
     const int client = ClientSocket(received);
     daemon = std::make_unique<ControlLink>(control, client);
-    std::thread([&daemon] { daemon->Watch(); }).detach();
     host.SetLocal(client >= 0);
-    error = ServeRequests(*transport, host, *daemon);
+    try {
+      std::thread([&daemon] { daemon->Watch(); }).detach();
+    } catch (const std::system_error& failure) {
+      error = NoThreadText(failure);
+    }
+    if (error.empty()) error = ServeRequests(*transport, host, *daemon);
   }
   if (!error.empty()) dprintf(STDERR_FILENO, "causeway-worker[%d]: %s\n", getpid(), error.c_str());
   _exit(error.empty() ? 0 : 3);  // no clean-up that could hang in the library

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -16,6 +17,12 @@ struct Error {
 // errno's meaning in words, for the middle of such a sentence.
 inline std::string ErrnoText(int error = errno) {
   return std::strerror(error);
+}
+
+// One sentence on a thread that this process needs and cannot have.
+inline std::string NoThreadText(const std::system_error& error) {
+  return std::string("no thread can be made (") + error.what() +
+         "): has its VM or user, or this host, as many as it may have?";
 }
 
 template <typename T>

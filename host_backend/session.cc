@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/result.h"
 #include "host_backend/user_objects.h"
 #include "ivshmem_ring/op_name.h"
 #include "ivshmem_ring/waiter.h"
@@ -50,9 +51,13 @@ std::string Session::Serve() {
 
 void Session::Violation(const std::string& what) {
   violations.fetch_add(1);
+  Fail("the guest broke the protocol: " + what);
+}
+
+void Session::Fail(const std::string& reason) {
   {
     const std::lock_guard lock(reason_mutex_);
-    if (reason_.empty()) reason_ = "the guest broke the protocol: " + what;
+    if (reason_.empty()) reason_ = reason;
   }
   Stop();
 }
@@ -363,7 +368,11 @@ void Session::OpenChannel(uint32_t channel) {
   const std::lock_guard lock(threads_mutex_);
   if (opened_channels_ >> channel & 1) return;
   opened_channels_ |= uint64_t{1} << channel;
-  threads_.emplace_back([this, channel] { ServeChannel(channel); });
+  try {
+    threads_.emplace_back([this, channel] { ServeChannel(channel); });
+  } catch (const std::system_error& error) {
+    Fail(NoThreadText(error));
+  }
 }
 
 // A session keeps as much of what it sent in pieces as its VM has given of its memory, 1 GiB at least:

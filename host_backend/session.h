@@ -207,6 +207,8 @@ class Session {
   // What no guest library does: counted, named in the log, and the end of the session. Not under a lock of
   // Session's.
   void Violation(const std::string& what);
+  // Ends the session for a reason that is not its guest's fault; the first reason counts.
+  void Fail(const std::string& reason);
   // The same, as what a handler returns.
   CUresult Breach(const std::string& what) {
     Violation(what);

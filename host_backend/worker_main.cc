@@ -37,6 +37,7 @@
 #include "host_backend/open.h"
 #include "host_backend/packet.h"
 #include "host_backend/pageable_access.h"
+#include "host_backend/result.h"
 #include "host_backend/session.h"
 #include "host_backend/worker_assignment.h"
 #include "host_backend/worker_control.h"
@@ -260,8 +261,13 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   session->OpenChannel(0);
   const int client = ClientSocket(received);
   static auto& accounts = *new AccountKeeper;  // its thread uses it to the end
-  std::thread([] { accounts.Run(); }).detach();
-  std::thread(Supervise, control, client, session.get(), &link, &accounts).detach();
+  try {
+    std::thread([] { accounts.Run(); }).detach();
+    std::thread(Supervise, control, client, session.get(), &link, &accounts).detach();
+  } catch (const std::system_error& failure) {
+    Log(NoThreadText(failure));
+    EndProcess(control, *session, 3);
+  }
   const std::string reason = session->Serve();
   if (!reason.empty()) Log(reason);
   EndProcess(control, *session, reason.empty() ? 0 : 3);

@@ -2,6 +2,8 @@
 // That the hostile guest of these tests is served at all: what it does when it behaves. A case that ends in
 // an error proves nothing where everything does.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "tests/hostile/hostile_guest.h"
 
@@ -58,6 +60,28 @@ TEST(HostileSession, SaysHowItsWorkerEnded) {
   guest.ExpectNoCrash();
   EXPECT_EQ(daemon.CountInLog("the guest broke the protocol"), 1u);
   EXPECT_TRUE(daemon.Serves());
+}
+
+// As in a cgroup that has as many as it may have: the session ends with a sentence, by no signal. The limit
+// is one of users, so the worker must be somebody's; its parents are root, for whom it does not count.
+TEST(HostileSession, EndsInOrderWhereNoThreadCanBeMade) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root has workers that are somebody's";
+  constexpr rlim_t kThreads = 24;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NPROC, &before), 0);
+  const rlimit few{kThreads, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NPROC, &few), 0);
+  HostileDaemon daemon;
+  setrlimit(RLIMIT_NPROC, &before);
+  if (daemon.IsOthers()) GTEST_SKIP() << "that daemon has no such limit";
+  HostileGuest guest(daemon);
+  ASSERT_TRUE(guest.Open()) << guest.refusal();
+  uint32_t channel = 1;
+  while (channel < kThreads && !guest.OpenChannel(channel).lost) ++channel;
+  EXPECT_LT(channel, kThreads);
+  EXPECT_EQ(EndOf(daemon, guest.worker()), "ended with exit status 3");
+  EXPECT_EQ(daemon.CountInLog("no thread can be made"), 1u);
+  EXPECT_EQ(daemon.CountInLog("broke the protocol"), 0u);
 }
 
 }  // namespace
