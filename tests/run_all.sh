@@ -6,6 +6,7 @@
 #                 under ASan + UBSan; before them the product as Release and by clang, which only has to build, and the
 #                 quick unit tests of the Release build
 #   --build DIR   the build folder (default: build beside this folder; the sanitizers' are DIR-thread and DIR-address)
+# What failed is named again at the end, with the last lines that it printed: the log is long.
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,7 +15,7 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --sanitizers) sanitizers=yes; shift ;;
     --build) [ $# -ge 2 ] || { echo "run_all.sh: --build needs a folder" >&2; exit 2; }; build=$2; shift 2 ;;
-    -h | --help) sed -n '3,9s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,10s/^# //p' "$0"; exit 0 ;;
     *) echo "run_all.sh: unknown option $1; see --help" >&2; exit 2 ;;
   esac
 done
@@ -22,25 +23,41 @@ mkdir -p "$build"
 build=$(cd "$build" && pwd)
 started=$SECONDS
 passed=0 failed=0 skipped=0
+failures=$build/failures.txt
+: > "$failures"
 step() { echo "==== $* ($((SECONDS - started)) s)"; }
 
+# fail WHAT: one more step that failed, which is no test of ctest's.
+fail() {
+  failed=$((failed + 1))
+  echo "---- failed: $1" >> "$failures"
+}
+
 finish() {
+  cat "$failures"
   echo "$passed passed, $failed failed, $skipped skipped"
   [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
   exit
 }
 
-# count_tests FILE: adds the results in ctest's JUnit file; a missing file counts as a failure.
+# count_tests FILE: adds the results in ctest's JUnit file and keeps the end of what failing tests printed; a missing
+# file counts as a failure.
 count_tests() {
   local counts
-  counts=$(python3 - "$1" <<'TEXT'
+  counts=$(python3 - "$1" "$failures" <<'TEXT'
 import sys, xml.etree.ElementTree as tree
 suite = tree.parse(sys.argv[1]).getroot()
+with open(sys.argv[2], "a", errors="replace") as failures:
+    for case in suite.iter("testcase"):
+        if case.get("status") == "fail":
+            lines = (case.findtext("system-out") or "").strip().splitlines()
+            print(f"---- failed: {case.get('name')} ({case.get('time')} s), the last lines of {sys.argv[1]}", file=failures)
+            print("\n".join(line[:300] for line in lines[-40:]), file=failures)
 ran, failed, left_out = (int(suite.get(name, "0")) for name in ("tests", "failures", "skipped"))
 left_out += int(suite.get("disabled", "0"))
 print(ran - failed - left_out, failed, left_out)
 TEXT
-  ) || counts="0 1 0"
+  ) || { counts="0 1 0"; echo "---- failed: no results in $1" >> "$failures"; }
   # shellcheck disable=SC2086
   set -- $counts
   passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
@@ -54,7 +71,7 @@ run_tests() {
   ctest --test-dir "$folder" --output-on-failure --no-tests=error --output-junit "$folder/results.xml" "$@" \
     < /dev/null || status=$?
   count_tests "$folder/results.xml"
-  if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then failed=$((failed + 1)); fi
+  if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then fail "ctest in $folder exited with $status"; fi
 }
 
 # sanitize KIND TESTS: builds only what tests/CMakeLists.txt lists for this sanitizer and runs the tests that match.
@@ -64,7 +81,7 @@ sanitize() {
   if ! cmake -S "$root" -B "$build-$kind" -G Ninja -DCAUSEWAY_SANITIZE="$kind" > "$build/configure-$kind.log" 2>&1 ||
     ! cmake --build "$build-$kind" --target "tests_under_$kind"; then
     tail -n 20 "$build/configure-$kind.log" >&2
-    failed=$((failed + 1))
+    fail "building with -DCAUSEWAY_SANITIZE=$kind"
     return
   fi
   step "testing with -DCAUSEWAY_SANITIZE=$kind"
@@ -82,7 +99,7 @@ compile() {
     return 0
   fi
   tail -n 20 "$build/configure-$name.log" >&2
-  failed=$((failed + 1))
+  fail "building as $name"
   return 1
 }
 
@@ -93,7 +110,7 @@ other_builds() {
     if cmake --build "$build-release" --target $quick; then
       run_tests "$build-release" -R "^(${quick// /|})$"
     else
-      failed=$((failed + 1))
+      fail "building the quick tests as release"
     fi
   fi
   compile clang -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || true
@@ -104,10 +121,10 @@ guided_fuzzing() {
   step "building the fuzzers"
   if cmake -S "$root" -B "$build-fuzz" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCAUSEWAY_FUZZ=ON \
     > "$build/configure-fuzz.log" 2>&1 && cmake --build "$build-fuzz" --target fuzzers; then
-    run_tests "$build-fuzz" -V -L fuzz
+    run_tests "$build-fuzz" -L fuzz
   else
     tail -n 20 "$build/configure-fuzz.log" >&2
-    failed=$((failed + 1))
+    fail "building the fuzzers"
   fi
 }
 
@@ -115,7 +132,7 @@ step "install, build and demo VM"
 if "$root/vm_configs/demo.sh" "$build" < /dev/null; then
   passed=$((passed + 1))
 else
-  failed=$((failed + 1))
+  fail "the demo"
   # Without a build there is nothing to test.
   [ -x "$build/host_backend/causeway" ] && cmake --build "$build" > /dev/null || finish
 fi
