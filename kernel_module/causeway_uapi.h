@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * What the causeway module offers to user space, and the part of the region that it writes.
- * The whole region is described in ivshmem_ring/layout.h; a test compares the two.
+ * The whole region is described in ivshmem_ring/transport/layout.h; a test compares the two.
  *
- * open("/dev/causeway") reserves a slot. mmap offsets are offsets in the region: a process can map, read-only,
- * granule 0, and, read-write, its own slot's granule and its own slices; everything else is -EPERM.
+ * open("/dev/causeway") reserves a slot. mmap offsets are offsets in the region: a process can map,
+ * read-only, granule 0, and, read-write, its own slot's granule and its own slices; everything else is
+ * -EPERM.
  */
 #ifndef CAUSEWAY_UAPI_H
 #define CAUSEWAY_UAPI_H
@@ -27,55 +28,55 @@
 #define CAUSEWAY_SLOT_WORD(session, state) ((__u32)(session) << 8 | (state))
 
 struct causeway_superblock {
-	__u64 magic;
-	__u16 abi_major;
-	__u16 abi_minor;
-	__u32 header_bytes;
-	__u64 region_bytes;
-	__u64 features;
-	__u64 host_epoch;
-	__u64 api_hash;
-	__u32 slot_count;
-	__u32 granule_bytes;
-	__u32 granule_count;
-	__u32 channel_count;
-	__u64 window_address;
-	__u8 uuid[16];
-	__u32 crc32;
-	__u32 reserved;
+  __u64 magic;
+  __u16 abi_major;
+  __u16 abi_minor;
+  __u32 header_bytes;
+  __u64 region_bytes;
+  __u64 features;
+  __u64 host_epoch;
+  __u64 api_hash;
+  __u32 slot_count;
+  __u32 granule_bytes;
+  __u32 granule_count;
+  __u32 channel_count;
+  __u64 window_address;
+  __u8 uuid[16];
+  __u32 crc32;
+  __u32 reserved;
 };
 
 struct causeway_host_page {
-	__u64 beat;
-	__u32 state;
-	__u32 reserved0;
-	__u64 reset_acknowledged;
-	__u8 reserved1[104];
-	__u32 slot[CAUSEWAY_MAX_SLOTS];
+  __u64 beat;
+  __u32 state;
+  __u32 reserved0;
+  __u64 reset_acknowledged;
+  __u8 reserved1[104];
+  __u32 slot[CAUSEWAY_MAX_SLOTS];
 };
 
 struct causeway_guest_page {
-	__u64 epoch;
-	__u64 features;
-	__u8 reserved[112];
-	__u32 slot[CAUSEWAY_MAX_SLOTS];
-	__u32 pid[CAUSEWAY_MAX_SLOTS];
-	__u32 uid[CAUSEWAY_MAX_SLOTS];
+  __u64 epoch;
+  __u64 features;
+  __u8 reserved[112];
+  __u32 slot[CAUSEWAY_MAX_SLOTS];
+  __u32 pid[CAUSEWAY_MAX_SLOTS];
+  __u32 uid[CAUSEWAY_MAX_SLOTS];
 };
 
 /* Filled by CAUSEWAY_IOC_INFO. */
 struct causeway_info {
-	__u64 region_bytes;
-	__u32 slot; /* this file's slot */
-	__u32 slot_count;
-	__u32 granule_count;
-	__u32 session; /* of this file; what the slot words carry */
+  __u64 region_bytes;
+  __u32 slot; /* this file's slot */
+  __u32 slot_count;
+  __u32 granule_count;
+  __u32 session; /* of this file; what the slot words carry */
 };
 
 /* Slices: a run of `count` neighbouring granules. ALLOC fills `first`; FREE takes both. */
 struct causeway_slices {
-	__u32 first; /* granule index in the region */
-	__u32 count;
+  __u32 first; /* granule index in the region */
+  __u32 count;
 };
 
 #define CAUSEWAY_IOC_INFO _IOR('K', 0x40, struct causeway_info)

@@ -19,8 +19,8 @@ GOOD = {
     "guest_lib/memory/memory.h": "#pragma once\nint Memory();\n",
     "guest_lib/memory/memory.cc": '#include "guest_lib/memory/memory.h"\n#include "guest_lib/session/session.h"\n'
                                   "// Memory() of a comment is no call.\nint Memory() { return Twice(); }\n",
-    "ivshmem_ring/ring.h": "#pragma once\n",
-    "host_backend/worker/main.cc": '#include "ivshmem_ring/ring.h"\nint main() {}\n',
+    "ivshmem_ring/transport/ring.h": "#pragma once\n",
+    "host_backend/worker/main.cc": '#include "ivshmem_ring/transport/ring.h"\nint main() {}\n',
 }
 # Calls without including: only the objects tell.
 UPWARD = {"guest_lib/session/session.cc": "int Memory();\nint Session() { return Memory(); }\n"}

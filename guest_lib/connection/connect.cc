@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "guest_lib/connection/region_connection.h"
-#include "ivshmem_ring/local_protocol.h"
+#include "ivshmem_ring/messages/local_protocol.h"
 
 extern char** environ;
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "ivshmem_ring/layout.h"
-#include "ivshmem_ring/transport.h"
+#include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/transport.h"
 
 namespace causeway::guest {
 

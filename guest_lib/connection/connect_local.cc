@@ -10,8 +10,8 @@
 
 #include "guest_lib/connection/local_slices.h"
 #include "guest_lib/connection/region_connection.h"
-#include "ivshmem_ring/local_protocol.h"
-#include "ivshmem_ring/ring.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/ring.h"
 
 namespace causeway::guest {
 namespace {

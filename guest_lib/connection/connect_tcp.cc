@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "guest_lib/connection/region_connection.h"
-#include "ivshmem_ring/local_protocol.h"
-#include "ivshmem_ring/tcp_transport.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/tcp/tcp_transport.h"
 
 namespace causeway::guest {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "guest_lib/own_thread.h"
-#include "ivshmem_ring/layout.h"
+#include "guest_lib/process/own_thread.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::guest {
 namespace {

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ivshmem_ring/api_hash.h"
-#include "ivshmem_ring/huge_pages.h"
-#include "ivshmem_ring/ring_transport.h"
-#include "ivshmem_ring/waiter.h"
+#include "ivshmem_ring/messages/api_hash.h"
+#include "ivshmem_ring/transport/huge_pages.h"
+#include "ivshmem_ring/transport/ring_transport.h"
+#include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway::guest {
 namespace {

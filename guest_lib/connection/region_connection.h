@@ -6,7 +6,7 @@
 #include <string>
 
 #include "guest_lib/connection/connect.h"
-#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::guest {
 

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <string>
 
-#include "guest_lib/address_windows.h"
-#include "guest_lib/log.h"
+#include "guest_lib/addresses/address_windows.h"
 #include "guest_lib/managed/pager.h"
-#include "ivshmem_ring/registration.h"
+#include "guest_lib/process/log.h"
+#include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
 namespace {

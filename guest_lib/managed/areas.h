@@ -30,9 +30,9 @@
 #include <memory>
 #include <vector>
 
-#include "guest_lib/fault_handler.h"
 #include "guest_lib/managed/link.h"
 #include "guest_lib/managed/page_watch.h"
+#include "guest_lib/process/fault_handler.h"
 
 namespace causeway::guest {
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "guest_lib/session.h"
-#include "ivshmem_ring/managed_messages.h"
+#include "guest_lib/session/session.h"
+#include "ivshmem_ring/messages/managed_messages.h"
 
 namespace causeway::guest {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "guest_lib/log.h"
+#include "guest_lib/process/log.h"
 
 namespace causeway::guest {
 namespace {

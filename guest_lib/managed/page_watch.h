@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "guest_lib/fault_handler.h"
+#include "guest_lib/process/fault_handler.h"
 
 namespace causeway::guest {
 

@@ -10,9 +10,9 @@
 #include <atomic>
 #include <string>
 
-#include "guest_lib/log.h"
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/parts.h"
+#include "guest_lib/process/log.h"
 
 namespace causeway::guest {
 namespace {

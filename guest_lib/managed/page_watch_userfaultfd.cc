@@ -18,10 +18,10 @@
 #include <atomic>
 #include <string>
 
-#include "guest_lib/log.h"
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/parts.h"
-#include "ivshmem_ring/registration.h"
+#include "guest_lib/process/log.h"
+#include "ivshmem_ring/messages/registration.h"
 
 // What the headers of older kernels lack.
 #ifndef USERFAULTFD_IOC_NEW

@@ -14,14 +14,14 @@
 #include <shared_mutex>
 #include <string>
 
-#include "guest_lib/address_windows.h"
-#include "guest_lib/context.h"
-#include "guest_lib/log.h"
+#include "guest_lib/addresses/address_windows.h"
 #include "guest_lib/managed/areas.h"
 #include "guest_lib/managed/page_watch.h"
-#include "guest_lib/managed/work.h"
-#include "guest_lib/own_thread.h"
-#include "ivshmem_ring/registration.h"
+#include "guest_lib/process/log.h"
+#include "guest_lib/process/own_thread.h"
+#include "guest_lib/session/context.h"
+#include "guest_lib/session/work.h"
+#include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
 namespace {

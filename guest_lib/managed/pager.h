@@ -6,7 +6,7 @@
 //
 // What this cannot hide is in docs/design.md.
 #pragma once
-#include "guest_lib/memory.h"
+#include "guest_lib/memory/memory.h"
 
 namespace causeway::guest {
 

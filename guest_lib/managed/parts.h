@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "guest_lib/copy_threads.h"
+#include "guest_lib/process/copy_threads.h"
 
 namespace causeway::guest {
 

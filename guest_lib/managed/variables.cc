@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/managed/variables.h"
 
-#include "guest_lib/address_windows.h"
-#include "guest_lib/context.h"
+#include "guest_lib/addresses/address_windows.h"
 #include "guest_lib/managed/pager.h"
-#include "guest_lib/session.h"
-#include "ivshmem_ring/managed_messages.h"
+#include "guest_lib/session/context.h"
+#include "guest_lib/session/session.h"
+#include "ivshmem_ring/messages/managed_messages.h"
 
 namespace causeway::guest {
 

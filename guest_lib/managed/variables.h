@@ -2,11 +2,11 @@
 // __managed__ variables: managed memory that the host's driver places when a module is loaded
 // (guest_lib/managed/pager.h).
 #pragma once
-#include "ivshmem_ring/driver_api.h"
+#include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
 
-#include "guest_lib/handles.h"
+#include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
 

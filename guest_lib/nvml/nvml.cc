@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "guest_lib/log.h"
-#include "ivshmem_ring/record.h"
+#include "guest_lib/process/log.h"
+#include "ivshmem_ring/transport/record.h"
 
 namespace causeway::guest {
 

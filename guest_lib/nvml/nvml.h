@@ -9,7 +9,7 @@
 #include <string>
 
 #include "guest_lib/connection/connect.h"
-#include "ivshmem_ring/nvml_call.h"
+#include "ivshmem_ring/protocol/nvml_call.h"
 
 namespace causeway::guest {
 

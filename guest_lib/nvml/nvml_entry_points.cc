@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exported management interface: every row that is not written by hand becomes a function here. How a
-// name becomes a jump to a template: guest_lib/entry_points.cc.
+// name becomes a jump to a template: guest_lib/api/entry_points.cc.
 #include "guest_lib/nvml/nvml.h"
 
 namespace causeway::guest {

@@ -15,8 +15,8 @@
 #include <span>
 #include <string>
 
-#include "ivshmem_ring/driver_api.h"
-#include "ivshmem_ring/image_hash.h"
+#include "ivshmem_ring/messages/image_hash.h"
+#include "ivshmem_ring/protocol/driver_api.h"
 
 namespace causeway::guest {
 

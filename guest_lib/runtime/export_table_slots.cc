@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "guest_lib/guest_state.h"
 #include "guest_lib/runtime/export_tables.h"
 #include "guest_lib/runtime/integrity.h"
+#include "guest_lib/session/guest_state.h"
 
 namespace causeway::guest::slots {
 namespace {

@@ -6,7 +6,7 @@
 // runtime, cuBLAS and cuFFT against the 580 driver.
 #pragma once
 
-#include "ivshmem_ring/driver_api.h"
+#include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstddef>
 #include <cstdint>

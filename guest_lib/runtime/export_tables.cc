@@ -13,7 +13,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "guest_lib/context_storage.h"
+#include "guest_lib/device/context_storage.h"
 #include "guest_lib/runtime/compile_cache.h"
 #include "guest_lib/runtime/export_table_slots.h"
 

@@ -2,7 +2,7 @@
 // The driver's private tables, by UUID: what cuGetExportTable hands out. All are served in the guest.
 #pragma once
 
-#include "ivshmem_ring/driver_api.h"
+#include "ivshmem_ring/protocol/driver_api.h"
 
 namespace causeway::guest {
 

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "guest_lib/guest_state.h"
 #include "guest_lib/runtime/md2.h"
+#include "guest_lib/session/guest_state.h"
 
 namespace causeway::guest {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 
-#include "guest_lib/fatbin.h"
+#include "guest_lib/code/fatbin.h"
 #include "guest_lib/runtime/export_table_slots.h"
 
 namespace causeway::guest::slots {

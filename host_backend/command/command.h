@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/result.h"
+#include "host_backend/common/result.h"
 
 namespace causeway::command {
 

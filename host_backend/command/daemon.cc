@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "host_backend/command/command.h"
-#include "host_backend/unique_fd.h"
+#include "host_backend/common/unique_fd.h"
 
 namespace causeway::command {
 namespace {

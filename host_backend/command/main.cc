@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "host_backend/command/command.h"
-#include "ivshmem_ring/local_protocol.h"
+#include "ivshmem_ring/messages/local_protocol.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "host_backend/command/command.h"
-#include "ivshmem_ring/local_protocol.h"
+#include "ivshmem_ring/messages/local_protocol.h"
 
 namespace causeway::command {
 namespace {

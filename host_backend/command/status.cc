@@ -7,11 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "host_backend/account_page.h"
 #include "host_backend/command/command.h"
-#include "host_backend/unique_fd.h"
-#include "ivshmem_ring/layout.h"
-#include "ivshmem_ring/local_protocol.h"
+#include "host_backend/common/account_page.h"
+#include "host_backend/common/unique_fd.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::command {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/command/trace_export.h"
-#include "ivshmem_ring/flight_recorder.h"
-#include "ivshmem_ring/local_protocol.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/flight_recorder.h"
 
 namespace causeway::command {
 namespace {

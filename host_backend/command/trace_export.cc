@@ -8,8 +8,8 @@
 #include <map>
 #include <memory>
 
-#include "host_backend/json_writer.h"
-#include "ivshmem_ring/op_name.h"
+#include "host_backend/common/json_writer.h"
+#include "ivshmem_ring/protocol/op_name.h"
 
 namespace causeway {
 namespace {

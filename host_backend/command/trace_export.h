@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the two flight records of a session (ivshmem_ring/layout.h) to the trace format that chrome://tracing
-// and ui.perfetto.dev read. Both records are taken for garbage: whatever they hold, the result is JSON.
+// From the two flight records of a session (ivshmem_ring/transport/layout.h) to the trace format that
+// chrome://tracing and ui.perfetto.dev read. Both records are taken for garbage: whatever they hold, the
+// result is JSON.
 #pragma once
 #include <string>
 #include <string_view>
 
-#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway {
 

@@ -2,7 +2,7 @@
 // The only file of the daemon that knows the API rows: they are large, and it needs no more than their hash.
 #include "host_backend/daemon/api_hash.h"
 
-#include "ivshmem_ring/api_hash.h"
+#include "ivshmem_ring/messages/api_hash.h"
 
 namespace causeway {
 

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/daemon/flight_store.h"
-#include "host_backend/daemon/idle_watch.h"
-#include "host_backend/daemon/local_server.h"
-#include "host_backend/daemon/services.h"
-#include "host_backend/daemon/tcp_server.h"
-#include "host_backend/daemon/vm_server.h"
+#include "host_backend/daemon/region/idle_watch.h"
+#include "host_backend/daemon/servers/flight_store.h"
+#include "host_backend/daemon/servers/local_server.h"
+#include "host_backend/daemon/servers/services.h"
+#include "host_backend/daemon/servers/tcp_server.h"
+#include "host_backend/daemon/servers/vm_server.h"
 
 namespace causeway::daemon {
 

@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "host_backend/json_writer.h"
+#include "host_backend/common/json_writer.h"
 
 namespace causeway::daemon {
 namespace {

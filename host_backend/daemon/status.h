@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/daemon/image_cache.h"
-#include "host_backend/daemon/services.h"
+#include "host_backend/daemon/servers/services.h"
+#include "host_backend/daemon/sharing/image_cache.h"
 
 namespace causeway::daemon {
 

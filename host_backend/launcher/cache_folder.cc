@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host_backend/common/unique_fd.h"
 #include "host_backend/sandbox/cache_quota.h"
-#include "host_backend/unique_fd.h"
 
 namespace causeway::launcher {
 namespace {

@@ -16,10 +16,10 @@
 
 #include <algorithm>
 
-#include "host_backend/driver_variables.h"
+#include "host_backend/common/driver_variables.h"
+#include "host_backend/common/packet.h"
 #include "host_backend/launcher/cache_folder.h"
 #include "host_backend/launcher/worker_child.h"
-#include "host_backend/packet.h"
 
 extern char** environ;
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/common/unique_fd.h"
 #include "host_backend/launcher/filter.h"
 #include "host_backend/launcher/protocol.h"
-#include "host_backend/unique_fd.h"
 
 namespace causeway::launcher {
 

@@ -27,7 +27,8 @@ enum class Action : uint32_t {
   kHoldCache,   // `user`, `number`: empties CACHE/USER/kernels by that user's own rights if it holds more MiB
   kClearCache,  // `user`, `number`: empties CACHE/discarded/USER-NUMBER by that user's own rights
   // `pid`, a worker that was not reaped, and `user`, which it is by now: a checkpointer of that user, which
-  // makes one call about that worker, with its control socket (host_backend/worker_control.h). Answer: pid,
+  // makes one call about that worker, with its control socket (host_backend/common/worker_control.h). Answer:
+  // pid,
   // which kAbandon takes. It ends with the worker.
   kCheckpoint,
 };

@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "host_backend/unique_fd.h"
+#include "host_backend/common/unique_fd.h"
 
 namespace causeway::sandbox {
 namespace {

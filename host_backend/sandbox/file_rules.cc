@@ -17,7 +17,7 @@
 #include <set>
 #include <sstream>
 
-#include "host_backend/unique_fd.h"
+#include "host_backend/common/unique_fd.h"
 
 // Newer than the headers of the oldest system that builds this.
 #ifndef LANDLOCK_ACCESS_FS_REFER

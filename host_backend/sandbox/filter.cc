@@ -12,7 +12,7 @@
 #include <bit>
 #include <memory>
 
-#include "host_backend/unique_fd.h"
+#include "host_backend/common/unique_fd.h"
 
 #ifndef SECCOMP_FILTER_FLAG_TSYNC_ESRCH
 #define SECCOMP_FILTER_FLAG_TSYNC_ESRCH (1UL << 4)

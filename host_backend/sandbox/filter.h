@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/result.h"
+#include "host_backend/common/result.h"
 #include "host_backend/sandbox/profile.h"
 
 namespace causeway::sandbox {

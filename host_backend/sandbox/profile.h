@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "host_backend/result.h"
+#include "host_backend/common/result.h"
 #include "host_backend/sandbox/system_calls.h"
 
 namespace causeway::sandbox {

@@ -161,7 +161,7 @@ def read_layout(build):
     """Version and place of the slot words, from the header that this daemon was built with."""
     source = r'''
 #include <cstdio>
-#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/transport/layout.h"
 int main() {
   using namespace causeway;
   std::printf("%u %u %zu\n", unsigned(kAbiMajor), unsigned(kAbiMinor), size_t(kGuestPageOffset) + offsetof(GuestPage, slot));

@@ -19,8 +19,8 @@
 #include <memory>
 #include <thread>
 
-#include "ivshmem_ring/ring_transport.h"
-#include "ivshmem_ring/tcp_transport.h"
+#include "ivshmem_ring/tcp/tcp_transport.h"
+#include "ivshmem_ring/transport/ring_transport.h"
 
 namespace causeway {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What staging costs on a host, by the driver alone: how fast the device reads and writes memory that
 // processors have just touched, and what threads reach that copy pieces through pinned buffers of their own.
-// From it the sizes and the copy loop of guest_lib/staged_copy.cc were chosen. Run it natively:
+// From it the sizes and the copy loop of guest_lib/staging/staged_copy.cc were chosen. Run it natively:
 //
 //   LD_LIBRARY_PATH=FOLDER_OF_LIBCUDA tests/bench/staging_bench [MOST_MIB]
 #include <cuda.h>
@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "guest_lib/copy_past_caches.h"
+#include "guest_lib/process/copy_past_caches.h"
 
 namespace {
 

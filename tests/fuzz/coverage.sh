@@ -27,11 +27,11 @@ for fuzzer in "$build"/tests/fuzz/fuzz_*; do
 done
 llvm-profdata merge -o "$build/all.profdata" "$build"/*.profraw
 # What is not fuzzed: README.md says why.
-left_out='/(tests|bench|command/(main|run|status|daemon)|guest_lib|launcher|sandbox)|/usr/|worker_main|nvml_worker'
-left_out+='|worker_assignment|daemon_link|confinement|output\.cc|host_backend/daemon/(main|daemon\.|cgroups|accounts|worker_|image_cache'
+left_out='/(tests|bench|command/(main|run|status|daemon)|guest_lib|launcher|sandbox)|/usr/|worker/main\.cc|nvml_worker'
+left_out+='|worker_assignment|daemon_link|confinement|output\.cc|host_backend/daemon/([a-z]+/)?(main|daemon\.|cgroups|accounts|worker_|image_cache'
 left_out+='|memory_watch|sandbox_watch|scope_users|shared_objects|vm_process|file_lock|log|trusted|idle_watch|sigbus|api_hash'
 left_out+='|lateness|image_hashing|flight_store|pace|tcp_peer|local_peer|region_file|zeroing|worker_)'
-left_out+='|ivshmem_ring/(address_windows|waiter|huge_pages)|host_backend/(nvml_memory|call_counter|driver|dispatch|populate|packet'
+left_out+='|ivshmem_ring/[a-z]+/(address_windows|waiter|huge_pages)|host_backend/([a-z]+/)*(nvml_memory|call_counter|driver|dispatch|populate|packet'
 left_out+='|pageable_access|checkpoint|memory_watch|daemon_link)\.'
 llvm-cov report "${objects[@]:1}" --instr-profile="$build/all.profdata" --show-branch-summary \
   --ignore-filename-regex="$left_out" > "$build/coverage.txt"

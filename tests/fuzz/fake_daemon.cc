@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of host::DaemonLink, in place of host_backend/daemon_link.cc: objects of a program come before
-// those of a library.
+// Members of host::DaemonLink, in place of host_backend/worker/process/daemon_link.cc: objects of a program
+// come before those of a library.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "host_backend/driver.h"
-#include "host_backend/guarded_driver.h"
+#include "host_backend/worker/api/guarded_driver.h"
+#include "host_backend/worker/driver/driver.h"
 #include "tests/fuzz/fake_objects.h"
 #include "tests/fuzz/fuzz_input.h"
 

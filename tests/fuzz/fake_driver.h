@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ivshmem_ring/handle.h"
+#include "ivshmem_ring/protocol/handle.h"
 
 namespace causeway::fuzz {
 

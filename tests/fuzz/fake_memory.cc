@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "host_backend/driver.h"
+#include "host_backend/worker/driver/driver.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fake_objects.h"
 #include "tests/fuzz/fuzz_input.h"

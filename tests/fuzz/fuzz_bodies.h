@@ -5,8 +5,8 @@
 #include <initializer_list>
 #include <vector>
 
-#include "ivshmem_ring/handle.h"
-#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/protocol/handle.h"
+#include "ivshmem_ring/transport/layout.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "host_backend/daemon/config.h"
+#include "host_backend/daemon/process/config.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {

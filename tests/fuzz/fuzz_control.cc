@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "host_backend/daemon/worker_messages.h"
+#include "host_backend/daemon/workers/worker_messages.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {

@@ -23,16 +23,16 @@
 #include <cstring>
 #include <string>
 
+#include "host_backend/common/packet.h"
 #include "host_backend/daemon/api_hash.h"
-#include "host_backend/daemon/flight_store.h"
-#include "host_backend/daemon/idle_watch.h"
-#include "host_backend/daemon/local_server.h"
-#include "host_backend/daemon/loop_work.h"
+#include "host_backend/daemon/loop/loop_work.h"
+#include "host_backend/daemon/region/idle_watch.h"
+#include "host_backend/daemon/servers/flight_store.h"
+#include "host_backend/daemon/servers/local_server.h"
+#include "host_backend/daemon/servers/tcp_server.h"
+#include "host_backend/daemon/servers/vm_server.h"
 #include "host_backend/daemon/status.h"
-#include "host_backend/daemon/tcp_server.h"
-#include "host_backend/daemon/vm_server.h"
-#include "host_backend/packet.h"
-#include "ivshmem_ring/local_protocol.h"
+#include "ivshmem_ring/messages/local_protocol.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <memory>
 
-#include "host_backend/session.h"
+#include "host_backend/worker/session/session.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"

@@ -3,8 +3,8 @@
 #pragma once
 #include <algorithm>
 
-#include "ivshmem_ring/call.h"
-#include "ivshmem_ring/graph_messages.h"
+#include "ivshmem_ring/messages/graph_messages.h"
+#include "ivshmem_ring/protocol/call.h"
 #include "tests/fuzz/fuzz_bodies.h"
 
 namespace causeway::fuzz {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The NVML half of a worker under a hostile guest: every opcode with bodies that are nearly valid. Behind it
 // a library whose answers are the input's choice, and whose counts may be larger than the room.
-#include "host_backend/nvml.h"
+#include "host_backend/worker/nvml/nvml.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The region of the worker's fuzzers, as the daemon makes one: slot 0 owns all slices but a few at the end.
 #pragma once
-#include "host_backend/session.h"
+#include "host_backend/worker/session/session.h"
 
 namespace causeway::fuzz {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "ivshmem_ring/ring_transport.h"
+#include "ivshmem_ring/transport/ring_transport.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway {

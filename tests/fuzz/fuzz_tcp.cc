@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "ivshmem_ring/tcp_transport.h"
+#include "ivshmem_ring/tcp/tcp_transport.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway {

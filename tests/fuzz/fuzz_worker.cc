@@ -18,8 +18,8 @@
 #include <string>
 #include <thread>
 
-#include "host_backend/guarded_driver.h"
-#include "host_backend/session.h"
+#include "host_backend/worker/api/guarded_driver.h"
+#include "host_backend/worker/session/session.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
 #include "tests/fuzz/script.h"

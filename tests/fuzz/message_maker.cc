@@ -3,10 +3,10 @@
 
 #include <array>
 
-#include "ivshmem_ring/code_messages.h"
-#include "ivshmem_ring/copy_messages.h"
-#include "ivshmem_ring/registration.h"
-#include "ivshmem_ring/sharing_messages.h"
+#include "ivshmem_ring/messages/code_messages.h"
+#include "ivshmem_ring/messages/copy_messages.h"
+#include "ivshmem_ring/messages/registration.h"
+#include "ivshmem_ring/messages/sharing_messages.h"
 #include "tests/fuzz/fuzz_graph.h"
 #include "tests/fuzz/fuzz_input.h"
 

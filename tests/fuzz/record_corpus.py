@@ -35,7 +35,7 @@ MOST_OF_A_SESSION = 4000
 
 def op_numbers(root):
     """Operations by name, in the order of calls.def, as Op numbers them."""
-    text = (root / "ivshmem_ring/call.h").read_text()
+    text = (root / "ivshmem_ring/protocol/call.h").read_text()
     names = re.findall(r"^  (k\w+),?(?: = 0,)?", text.split("enum class Op")[1].split("kFirstRow")[0], re.M)
     numbers = {name: number for number, name in enumerate(names)}
     number = 32

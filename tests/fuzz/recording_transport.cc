@@ -10,7 +10,7 @@
 #include <mutex>
 #include <string>
 
-#include "host_backend/session.h"
+#include "host_backend/worker/session/session.h"
 
 namespace causeway::fuzz {
 namespace {

@@ -8,10 +8,10 @@
 #include <atomic>
 #include <cstring>
 
-#include "ivshmem_ring/call.h"
-#include "ivshmem_ring/code_messages.h"
-#include "ivshmem_ring/op_name.h"
-#include "ivshmem_ring/session_messages.h"
+#include "ivshmem_ring/messages/code_messages.h"
+#include "ivshmem_ring/messages/session_messages.h"
+#include "ivshmem_ring/protocol/call.h"
+#include "ivshmem_ring/protocol/op_name.h"
 
 namespace causeway::fuzz {
 

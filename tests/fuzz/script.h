@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "ivshmem_ring/record.h"
+#include "ivshmem_ring/transport/record.h"
 
 namespace causeway::fuzz {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "ivshmem_ring/call.h"
+#include "ivshmem_ring/protocol/call.h"
 #include "tests/fuzz/fuzz_region.h"
 #include "tests/fuzz/message_maker.h"
 #include "tests/fuzz/script.h"

@@ -5,10 +5,10 @@
 
 #include <new>
 
-#include "host_backend/accounting.h"
-#include "host_backend/capture.h"
-#include "host_backend/host_nodes.h"
-#include "host_backend/user_objects.h"
+#include "host_backend/worker/accounting/accounting.h"
+#include "host_backend/worker/driver/capture.h"
+#include "host_backend/worker/driver/host_nodes.h"
+#include "host_backend/worker/driver/user_objects.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
 

@@ -2,8 +2,8 @@
 // What a worker has one of, for fuzzers whose process stands for many workers, one after the other: as new
 // for each input.
 #pragma once
-#include "host_backend/daemon_link.h"
-#include "host_backend/session.h"
+#include "host_backend/worker/process/daemon_link.h"
+#include "host_backend/worker/session/session.h"
 #include "tests/fuzz/script.h"
 
 namespace causeway::fuzz {

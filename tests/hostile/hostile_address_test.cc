@@ -6,11 +6,11 @@
 #include <atomic>
 #include <thread>
 
-#include "ivshmem_ring/address_windows.h"
-#include "ivshmem_ring/code_messages.h"
-#include "ivshmem_ring/copy_messages.h"
-#include "ivshmem_ring/graph_messages.h"
-#include "ivshmem_ring/sharing_messages.h"
+#include "ivshmem_ring/messages/address_windows.h"
+#include "ivshmem_ring/messages/code_messages.h"
+#include "ivshmem_ring/messages/copy_messages.h"
+#include "ivshmem_ring/messages/graph_messages.h"
+#include "ivshmem_ring/messages/sharing_messages.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

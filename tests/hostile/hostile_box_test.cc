@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "ivshmem_ring/code_messages.h"
-#include "ivshmem_ring/graph_messages.h"
+#include "ivshmem_ring/messages/code_messages.h"
+#include "ivshmem_ring/messages/graph_messages.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ivshmem_ring/address_windows.h"
-#include "ivshmem_ring/copy_messages.h"
-#include "ivshmem_ring/sharing_messages.h"
+#include "ivshmem_ring/messages/address_windows.h"
+#include "ivshmem_ring/messages/copy_messages.h"
+#include "ivshmem_ring/messages/sharing_messages.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

@@ -15,7 +15,7 @@
 #include <map>
 #include <sstream>
 
-#include "ivshmem_ring/sharing_messages.h"
+#include "ivshmem_ring/messages/sharing_messages.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "ivshmem_ring/code_messages.h"
-#include "ivshmem_ring/copy_messages.h"
-#include "ivshmem_ring/graph_messages.h"
-#include "ivshmem_ring/managed_messages.h"
+#include "ivshmem_ring/messages/code_messages.h"
+#include "ivshmem_ring/messages/copy_messages.h"
+#include "ivshmem_ring/messages/graph_messages.h"
+#include "ivshmem_ring/messages/managed_messages.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
-#include "ivshmem_ring/address_windows.h"
-#include "ivshmem_ring/ring.h"
+#include "ivshmem_ring/messages/address_windows.h"
+#include "ivshmem_ring/transport/ring.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

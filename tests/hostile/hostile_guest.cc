@@ -13,13 +13,13 @@
 
 #include <algorithm>
 
-#include "host_backend/packet.h"
-#include "ivshmem_ring/api_hash.h"
-#include "ivshmem_ring/local_protocol.h"
-#include "ivshmem_ring/record.h"
-#include "ivshmem_ring/ring.h"
-#include "ivshmem_ring/ring_transport.h"
-#include "ivshmem_ring/waiter.h"
+#include "host_backend/common/packet.h"
+#include "ivshmem_ring/messages/api_hash.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/record.h"
+#include "ivshmem_ring/transport/ring.h"
+#include "ivshmem_ring/transport/ring_transport.h"
+#include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway::test {
 namespace {

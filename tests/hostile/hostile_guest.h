@@ -23,12 +23,12 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/unique_fd.h"
-#include "ivshmem_ring/call.h"
-#include "ivshmem_ring/layout.h"
-#include "ivshmem_ring/session_messages.h"
-#include "ivshmem_ring/tcp_transport.h"
-#include "ivshmem_ring/transport.h"
+#include "host_backend/common/unique_fd.h"
+#include "ivshmem_ring/messages/session_messages.h"
+#include "ivshmem_ring/protocol/call.h"
+#include "ivshmem_ring/tcp/tcp_transport.h"
+#include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/transport.h"
 #include "tests/hostile/hostile_daemon.h"
 
 namespace causeway::test {

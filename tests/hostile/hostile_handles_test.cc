@@ -15,10 +15,10 @@
 #include <random>
 #include <thread>
 
-#include "ivshmem_ring/code_messages.h"
-#include "ivshmem_ring/graph_messages.h"
-#include "ivshmem_ring/op_name.h"
-#include "ivshmem_ring/sharing_messages.h"
+#include "ivshmem_ring/messages/code_messages.h"
+#include "ivshmem_ring/messages/graph_messages.h"
+#include "ivshmem_ring/messages/sharing_messages.h"
+#include "ivshmem_ring/protocol/op_name.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

@@ -22,8 +22,8 @@
 #include <string>
 #include <thread>
 
-#include "ivshmem_ring/local_protocol.h"
-#include "ivshmem_ring/ring.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/ring.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "ivshmem_ring/managed_messages.h"
+#include "ivshmem_ring/messages/managed_messages.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

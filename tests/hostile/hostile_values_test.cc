@@ -8,12 +8,12 @@
 #include <cctype>
 #include <cstring>
 
-#include "ivshmem_ring/code_messages.h"
-#include "ivshmem_ring/copy_messages.h"
-#include "ivshmem_ring/graph_messages.h"
-#include "ivshmem_ring/managed_messages.h"
-#include "ivshmem_ring/record.h"  // first: the next one needs it
-#include "ivshmem_ring/sharing_messages.h"
+#include "ivshmem_ring/messages/code_messages.h"
+#include "ivshmem_ring/messages/copy_messages.h"
+#include "ivshmem_ring/messages/graph_messages.h"
+#include "ivshmem_ring/messages/managed_messages.h"
+#include "ivshmem_ring/messages/sharing_messages.h"
+#include "ivshmem_ring/transport/record.h"  // first: the next one needs it
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/packet.h"
-#include "host_backend/worker_control.h"
-#include "ivshmem_ring/image_hash.h"
-#include "ivshmem_ring/layout.h"
+#include "host_backend/common/packet.h"
+#include "host_backend/common/worker_control.h"
+#include "ivshmem_ring/messages/image_hash.h"
+#include "ivshmem_ring/transport/layout.h"
 #include "tests/hostile/worker_words.h"
 
 namespace causeway::test {

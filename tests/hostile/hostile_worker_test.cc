@@ -13,8 +13,8 @@
 #include <sstream>
 
 #include "host_backend/command/command.h"
-#include "host_backend/daemon/log.h"
-#include "host_backend/daemon/pace.h"
+#include "host_backend/daemon/loop/pace.h"
+#include "host_backend/daemon/process/log.h"
 #include "tests/hostile/worker_words.h"
 #include "tests/unit/daemon_fixture.h"
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <type_traits>
 
-#include "ivshmem_ring/nvml_call.h"
+#include "ivshmem_ring/protocol/nvml_call.h"
 
 namespace causeway::nvml {
 namespace {

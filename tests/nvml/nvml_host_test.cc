@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "host_backend/nvml.h"
+#include "host_backend/worker/nvml/nvml.h"
 
 namespace causeway::host {
 namespace {

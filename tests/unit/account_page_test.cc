@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page that workers of one VM count on: exact after millions of operations, never over the limit, and
 // nothing left by a worker that was killed anywhere.
-#include "host_backend/account_page.h"
+#include "host_backend/common/account_page.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "host_backend/daemon/accounts.h"
+#include "host_backend/daemon/scopes/accounts.h"
 
 namespace causeway {
 namespace {

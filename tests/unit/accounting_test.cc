@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker's rows that take and give memory, with a driver that keeps its own books: what is counted is
 // what the driver holds, after millions of calls, and never more than the limit.
-#include "host_backend/accounting.h"
+#include "host_backend/worker/accounting/accounting.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "host_backend/unique_fd.h"
+#include "host_backend/common/unique_fd.h"
 
 namespace causeway::sandbox {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker's half of host callbacks: the driver's thread blocks as long as the guest's function runs, and
 // no longer than the session lives, whatever the guest says.
-#include "host_backend/callbacks.h"
+#include "host_backend/worker/stream/callbacks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Context-local storage: answers, order of destructors, and readers beside writers.
-#include "guest_lib/context_storage.h"
+#include "guest_lib/device/context_storage.h"
 
 #include <gtest/gtest.h>
 

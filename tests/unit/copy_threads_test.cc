@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The guest library's copy threads: every part runs once, jobs of several callers do not wait for each other,
 // a forked child works on.
-#include "guest_lib/copy_threads.h"
+#include "guest_lib/process/copy_threads.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "guest_lib/copy_past_caches.h"
+#include "guest_lib/process/copy_past_caches.h"
 
 namespace causeway::guest {
 namespace {

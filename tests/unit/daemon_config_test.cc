@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "host_backend/daemon/config.h"
-#include "host_backend/daemon/region.h"
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/region/region.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/unique_fd.h"
-#include "ivshmem_ring/layout.h"
-#include "ivshmem_ring/local_protocol.h"
+#include "host_backend/common/unique_fd.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::test {
 

@@ -14,7 +14,7 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/daemon/api_hash.h"
-#include "host_backend/daemon/region.h"
+#include "host_backend/daemon/region/region.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway::test {

@@ -14,7 +14,7 @@ VERSION_TOO_LOW, NAME_UNKNOWN = 2, 1
 
 def read_rows(repository):
     rows = []
-    for line in (repository / "guest_lib/proc_versions.def").read_text().splitlines():
+    for line in (repository / "guest_lib/api/proc_versions.def").read_text().splitlines():
         match = re.match(r"(ENTRY|PER_THREAD)\((.*)\)$", line)
         if match:
             fields = [field.strip() for field in match.group(2).split(",")]
@@ -67,7 +67,7 @@ def check_proc_address(rows, driver):
 
 
 def check_error_texts(repository, driver):
-    from_header = (repository / "guest_lib/error_names.def").read_text()
+    from_header = (repository / "guest_lib/api/error_names.def").read_text()
     texts = dict(re.findall(r'ERROR_TEXT\((\w+),\s*"(.*)"\)', from_header))
     problems, seen = [], set()
     for code in range(0, 1100):

@@ -29,7 +29,7 @@ def named_in_rows(repository):
 
 def named_with_versions(repository):
     names = set()
-    for line in (repository / "guest_lib/proc_versions.def").read_text().splitlines():
+    for line in (repository / "guest_lib/api/proc_versions.def").read_text().splitlines():
         match = re.match(r"(?:ENTRY|PER_THREAD)\(\w+, \d+, (\w+)(?:, \d+, (\w+))?\)$", line)
         if match:
             names.add(match.group(1))

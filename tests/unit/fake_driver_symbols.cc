@@ -11,4 +11,4 @@ constexpr int kNotSupported = 801;
   }
 #define ENTRY(name, version, symbol) DEFINE(symbol)
 #define PER_THREAD(name, version, symbol, per_thread_version, suffix) DEFINE(symbol) DEFINE(symbol##suffix)
-#include "guest_lib/proc_versions.def"
+#include "guest_lib/api/proc_versions.def"

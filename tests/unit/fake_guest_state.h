@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "guest_lib/guest_state.h"
-#include "ivshmem_ring/driver_api.h"
+#include "guest_lib/session/guest_state.h"
+#include "ivshmem_ring/protocol/driver_api.h"
 
 namespace causeway::guest::test {
 

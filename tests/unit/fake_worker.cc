@@ -16,10 +16,10 @@
 #include <map>
 #include <string>
 
-#include "host_backend/account_page.h"
-#include "host_backend/packet.h"
-#include "host_backend/worker_control.h"
-#include "ivshmem_ring/layout.h"
+#include "host_backend/common/account_page.h"
+#include "host_backend/common/packet.h"
+#include "host_backend/common/worker_control.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which entries of a fatbin travel.
-#include "guest_lib/fatbin.h"
+#include "guest_lib/code/fatbin.h"
 
 #include <gtest/gtest.h>
 

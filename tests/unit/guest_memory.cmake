@@ -1,7 +1,7 @@
 # The guest library's threads for large copies.
-add_executable(copy_threads_test copy_threads_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/copy_threads.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/copy_past_caches.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/own_thread.cc)
+add_executable(copy_threads_test copy_threads_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/copy_threads.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/process/copy_past_caches.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/process/own_thread.cc)
 target_link_libraries(copy_threads_test PRIVATE causeway_options causeway_ring GTest::gtest_main Threads::Threads ${CMAKE_DL_LIBS})
 add_test(NAME copy_threads_test COMMAND copy_threads_test)
 set_tests_properties(copy_threads_test PROPERTIES LABELS unit TIMEOUT 60)
@@ -13,32 +13,32 @@ add_test(NAME local_slices_test COMMAND local_slices_test)
 set_tests_properties(local_slices_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # Touches of managed memory, held up in both ways.
-add_executable(page_watch_test page_watch_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/fault_handler.cc
+add_executable(page_watch_test page_watch_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/fault_handler.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_signals.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_userfaultfd.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/copy_threads.cc ${CMAKE_SOURCE_DIR}/guest_lib/own_thread.cc)
+  ${CMAKE_SOURCE_DIR}/guest_lib/process/copy_threads.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/own_thread.cc)
 target_link_libraries(page_watch_test PRIVATE guest_connect causeway_options GTest::gtest_main)
 add_test(NAME page_watch_test COMMAND page_watch_test)
 set_tests_properties(page_watch_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # When work may touch managed memory.
-add_executable(managed_work_test managed_work_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/work.cc)
+add_executable(managed_work_test managed_work_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/session/work.cc)
 target_link_libraries(managed_work_test PRIVATE guest_connect causeway_options GTest::gtest_main)
 add_test(NAME managed_work_test COMMAND managed_work_test)
 set_tests_properties(managed_work_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # Pages that change under a program.
-add_executable(pages_aside_test pages_aside_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/pages_aside.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/page_exchange.cc ${CMAKE_SOURCE_DIR}/guest_lib/mappings.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/copy_past_caches.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/fault_handler.cc ${CMAKE_SOURCE_DIR}/guest_lib/copy_threads.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/own_thread.cc)
+add_executable(pages_aside_test pages_aside_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/host_register/pages_aside.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/host_register/page_exchange.cc ${CMAKE_SOURCE_DIR}/guest_lib/addresses/mappings.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/process/copy_past_caches.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/process/fault_handler.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/copy_threads.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/process/own_thread.cc)
 target_link_libraries(pages_aside_test PRIVATE causeway_options causeway_ring GTest::gtest_main Threads::Threads
   ${CMAKE_DL_LIBS})
 add_test(NAME pages_aside_test COMMAND pages_aside_test)
 set_tests_properties(pages_aside_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # When a thread that nobody wakes looks.
-add_executable(look_times_test look_times_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/look_times.cc)
+add_executable(look_times_test look_times_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/look_times.cc)
 target_link_libraries(look_times_test PRIVATE causeway_options GTest::gtest_main)
 target_include_directories(look_times_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME look_times_test COMMAND look_times_test)

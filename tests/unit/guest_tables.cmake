@@ -4,14 +4,14 @@
 add_library(guest_tables_double SHARED
   fake_driver_symbols.cc
   fake_guest_state.cc
-  ${PROJECT_SOURCE_DIR}/guest_lib/context_storage.cc
-  ${PROJECT_SOURCE_DIR}/guest_lib/error_strings.cc
+  ${PROJECT_SOURCE_DIR}/guest_lib/device/context_storage.cc
+  ${PROJECT_SOURCE_DIR}/guest_lib/api/error_strings.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/compile_cache.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/export_table_slots.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/export_tables.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/integrity.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/md2.cc
-  ${PROJECT_SOURCE_DIR}/guest_lib/proc_address.cc
+  ${PROJECT_SOURCE_DIR}/guest_lib/api/proc_address.cc
   ${PROJECT_SOURCE_DIR}/guest_lib/runtime/runtime_modules.cc)
 target_link_libraries(guest_tables_double PUBLIC causeway_options causeway_cuda_headers Threads::Threads
   causeway_image_hash)

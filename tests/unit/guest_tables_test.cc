@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "guest_lib/runtime/integrity.h"
-#include "ivshmem_ring/driver_api.h"
+#include "ivshmem_ring/protocol/driver_api.h"
 #include "tests/unit/fake_guest_state.h"
 
 namespace causeway::guest {

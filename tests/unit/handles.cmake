@@ -1,6 +1,6 @@
 # The worker's handle table.
-add_executable(handles_test handles_test.cc ${PROJECT_SOURCE_DIR}/host_backend/handles.cc
-  ${PROJECT_SOURCE_DIR}/host_backend/handle_endings.cc)
+add_executable(handles_test handles_test.cc ${PROJECT_SOURCE_DIR}/host_backend/worker/session/handles.cc
+  ${PROJECT_SOURCE_DIR}/host_backend/worker/session/handle_endings.cc)
 target_link_libraries(handles_test PRIVATE causeway_ring causeway_options causeway_cuda_headers GTest::gtest_main)
 target_include_directories(handles_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME handles COMMAND handles_test)
@@ -13,14 +13,14 @@ add_test(NAME callbacks COMMAND callbacks_test)
 set_tests_properties(callbacks PROPERTIES LABELS unit TIMEOUT 60)
 
 # What of a fatbin the guest sends.
-add_executable(fatbin_test fatbin_test.cc ${PROJECT_SOURCE_DIR}/guest_lib/fatbin.cc)
+add_executable(fatbin_test fatbin_test.cc ${PROJECT_SOURCE_DIR}/guest_lib/code/fatbin.cc)
 target_link_libraries(fatbin_test PRIVATE causeway_options GTest::gtest_main)
 target_include_directories(fatbin_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME fatbin COMMAND fatbin_test)
 set_tests_properties(fatbin PROPERTIES LABELS unit TIMEOUT 60)
 
 # Posted work of several guest threads.
-add_executable(lanes_test lanes_test.cc ${PROJECT_SOURCE_DIR}/host_backend/lanes.cc)
+add_executable(lanes_test lanes_test.cc ${PROJECT_SOURCE_DIR}/host_backend/worker/process/lanes.cc)
 target_link_libraries(lanes_test PRIVATE causeway_ring GTest::gtest_main)
 target_include_directories(lanes_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME lanes COMMAND lanes_test)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module images that the daemon keeps: each scope its own, bounded, and nothing that could change.
-#include "host_backend/daemon/image_cache.h"
-#include "host_backend/daemon/image_hashing.h"
+#include "host_backend/daemon/sharing/image_cache.h"
+#include "host_backend/daemon/sharing/image_hashing.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

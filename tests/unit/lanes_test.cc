@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lanes: what keeps its order, what waits for what, and what does not.
-#include "host_backend/lanes.h"
+#include "host_backend/worker/process/lanes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ivshmem_ring/layout.h and kernel_module/causeway_uapi.h describe the same bytes, or this does not compile.
-#include "ivshmem_ring/layout.h"
+// ivshmem_ring/transport/layout.h and kernel_module/causeway_uapi.h describe the same bytes, or this does not
+// compile.
+#include "ivshmem_ring/transport/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::guest {
 namespace {

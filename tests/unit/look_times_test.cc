@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a sleeper looks, over waits of known length and sleeps that last 55 us too long.
-#include "guest_lib/look_times.h"
+#include "guest_lib/process/look_times.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When work that may touch managed memory counts as under way (guest_lib/managed/work.h): a message is begun,
+// When work that may touch managed memory counts as under way (guest_lib/session/work.h): a message is begun,
 // named, sent and answered here as PendingPost and ChannelLease do it. Every test leaves nothing under way.
-#include "guest_lib/managed/work.h"
+#include "guest_lib/session/work.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <initializer_list>
 #include <thread>
 
-#include "guest_lib/handles.h"
 #include "guest_lib/managed/pager.h"
+#include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
 namespace {

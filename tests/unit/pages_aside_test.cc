@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages that change under a program, and the old ones that wait for the way back.
-#include "guest_lib/pages_aside.h"
+#include "guest_lib/host_register/pages_aside.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 // flags around it.
 #define __CUDA_API_VERSION_INTERNAL  // declares every ABI of every function, without renaming any
 
-#include "guest_lib/proc_address.h"
+#include "guest_lib/api/proc_address.h"
 
 #include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
@@ -26,7 +26,7 @@ namespace {
   ENTRY(name, version, symbol)                                                                         \
   static_assert(std::is_same_v<PFN_##name##_v##per_thread_version##suffix, decltype(&symbol##suffix)>, \
                 #symbol);
-#include "guest_lib/proc_versions.def"
+#include "guest_lib/api/proc_versions.def"
 #undef ENTRY
 #undef PER_THREAD
 
@@ -42,7 +42,7 @@ const std::vector<Symbol>& Symbols() {
 #define ENTRY(name, version, symbol) {#name, version, reinterpret_cast<void*>(&symbol), false},
 #define PER_THREAD(name, version, symbol, per_thread_version, suffix) \
   ENTRY(name, version, symbol){#name, per_thread_version, reinterpret_cast<void*>(&symbol##suffix), true},
-#include "guest_lib/proc_versions.def"
+#include "guest_lib/api/proc_versions.def"
 #undef ENTRY
 #undef PER_THREAD
   };

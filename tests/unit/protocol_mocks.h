@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "ivshmem_ring/call.h"
+#include "ivshmem_ring/protocol/call.h"
 
 namespace causeway::test {
 

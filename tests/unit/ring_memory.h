@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "ivshmem_ring/layout.h"
-#include "ivshmem_ring/record.h"
-#include "ivshmem_ring/ring.h"
+#include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/record.h"
+#include "ivshmem_ring/transport/ring.h"
 
 namespace causeway::test {
 

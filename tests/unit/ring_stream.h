@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string>
 
-#include "ivshmem_ring/waiter.h"
+#include "ivshmem_ring/transport/waiter.h"
 #include "tests/unit/ring_memory.h"
 
 namespace causeway::test {

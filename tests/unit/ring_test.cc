@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ring alone: sizes, wrapping, flow control, and what a peer that breaks the format can do.
-#include "ivshmem_ring/ring.h"
+#include "ivshmem_ring/transport/ring.h"
 
 #include <gtest/gtest.h>
 

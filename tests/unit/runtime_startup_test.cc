@@ -7,8 +7,8 @@
 
 #include <cstring>
 
-#include "guest_lib/context_storage.h"
-#include "ivshmem_ring/driver_api.h"
+#include "guest_lib/device/context_storage.h"
+#include "ivshmem_ring/protocol/driver_api.h"
 #include "tests/unit/fake_guest_state.h"
 
 namespace causeway::guest {

@@ -8,14 +8,14 @@
 #include <thread>
 #include <vector>
 
-#include "host_backend/daemon/aside.h"
-#include "host_backend/daemon/event_loop.h"
-#include "host_backend/daemon/flight_store.h"
-#include "host_backend/daemon/hand_off.h"
-#include "host_backend/daemon/lateness.h"
-#include "host_backend/daemon/own_spares.h"
-#include "host_backend/daemon/scopes.h"
-#include "host_backend/daemon/worker_queue.h"
+#include "host_backend/daemon/loop/aside.h"
+#include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/hand_off.h"
+#include "host_backend/daemon/loop/lateness.h"
+#include "host_backend/daemon/pool/own_spares.h"
+#include "host_backend/daemon/pool/worker_queue.h"
+#include "host_backend/daemon/scopes/scopes.h"
+#include "host_backend/daemon/servers/flight_store.h"
 
 namespace causeway::daemon {
 namespace {

@@ -17,7 +17,7 @@ import time
 import sessions
 from sessions import LIMIT_S, Client, alive, children, workers_of
 
-OWNER_TABLE, SLICE_BYTES, ARENA_SLICES = 0x10000, 2 << 20, 16  # ivshmem_ring/layout.h, guest_lib/region_memory.cc
+OWNER_TABLE, SLICE_BYTES, ARENA_SLICES = 0x10000, 2 << 20, 16  # ivshmem_ring/transport/layout.h, guest_lib/addresses/region_memory.cc
 LOST = 911  # CUDA_ERROR_EXTERNAL_DEVICE
 LATE_MS = 15_000  # well above what a busy machine takes, well below a hang
 

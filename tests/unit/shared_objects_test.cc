@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the daemon keeps for processes that share: nothing of one VM or user opens in another.
-#include "host_backend/daemon/shared_objects.h"
+#include "host_backend/daemon/sharing/shared_objects.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only the TCP transport has: frames that break the rules, queues that fill, beats.
-#include "ivshmem_ring/tcp_transport.h"
+#include "ivshmem_ring/tcp/tcp_transport.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "host_backend/command/trace_export.h"
-#include "ivshmem_ring/call.h"
-#include "ivshmem_ring/flight_recorder.h"
+#include "ivshmem_ring/protocol/call.h"
+#include "ivshmem_ring/transport/flight_recorder.h"
 #include "tests/unit/json_check.h"
 
 namespace causeway {

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "ivshmem_ring/ring_transport.h"
-#include "ivshmem_ring/tcp_transport.h"
+#include "ivshmem_ring/tcp/tcp_transport.h"
+#include "ivshmem_ring/transport/ring_transport.h"
 #include "tests/unit/ring_memory.h"
 
 namespace causeway::test {

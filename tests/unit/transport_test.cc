@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One suite over every transport, between threads and between processes.
-#include "ivshmem_ring/transport.h"
+#include "ivshmem_ring/transport/transport.h"
 
 #include <mutex>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The waiting protocol: sleeps are bounded, the flag is right, and a wake-up that meets the moment of falling
 // asleep is not lost.
-#include "ivshmem_ring/waiter.h"
+#include "ivshmem_ring/transport/waiter.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker may say when, and with which fields (host_backend/daemon/worker_messages.h).
+// What a worker may say when, and with which fields (host_backend/daemon/workers/worker_messages.h).
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "host_backend/daemon/worker_messages.h"
+#include "host_backend/daemon/workers/worker_messages.h"
 
 namespace causeway::daemon {
 namespace {

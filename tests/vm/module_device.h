@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "ivshmem_ring/layout.h"
+#include "ivshmem_ring/transport/layout.h"
 #include "kernel_module/causeway_uapi.h"
 
 namespace causeway::module_test {

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two- and three-dimensional copies. All become one CUDA_MEMCPY3D; a pageable side is packed into buffers, as
+// many rows or slices at a time as fit.
+#include <algorithm>
+#include <cstring>
+
+#include "guest_lib/copy/copy.h"
+#include "guest_lib/graph/graph_copy.h"
+#include "guest_lib/memory/memory.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/staging/staged_copy.h"
+#include "guest_lib/stream/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+CUDA_MEMCPY3D Widen(const CUDA_MEMCPY2D& flat) {
+  CUDA_MEMCPY3D box{};
+  box.srcXInBytes = flat.srcXInBytes;
+  box.srcY = flat.srcY;
+  box.srcMemoryType = flat.srcMemoryType;
+  box.srcHost = flat.srcHost;
+  box.srcDevice = flat.srcDevice;
+  box.srcArray = flat.srcArray;
+  box.srcPitch = flat.srcPitch;
+  box.srcHeight = flat.srcY + flat.Height;
+  box.dstXInBytes = flat.dstXInBytes;
+  box.dstY = flat.dstY;
+  box.dstMemoryType = flat.dstMemoryType;
+  box.dstHost = flat.dstHost;
+  box.dstDevice = flat.dstDevice;
+  box.dstArray = flat.dstArray;
+  box.dstPitch = flat.dstPitch;
+  box.dstHeight = flat.dstY + flat.Height;
+  box.WidthInBytes = flat.WidthInBytes;
+  box.Height = flat.Height;
+  box.Depth = 1;
+  return box;
+}
+
+// One side, resolved: unified addresses become host or device.
+struct Side {
+  CUmemorytype type;
+  uint64_t address;  // of the box's first byte if linear
+  size_t pitch, rows;
+  bool pageable;
+};
+
+CUresult ResolveSide(CUmemorytype* type, const void** host, CUdeviceptr* device, size_t x, size_t y, size_t z,
+                     size_t* pitch, size_t* rows, const CUDA_MEMCPY3D& box, Side* side) {
+  if (*type == CU_MEMORYTYPE_UNIFIED) {
+    const PointerKind kind = KindOfPointer(*device);
+    *type = IsDeviceSide(kind) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    *host = reinterpret_cast<const void*>(*device);
+  }
+  if (*pitch == 0) *pitch = x + box.WidthInBytes;
+  if (*rows == 0) *rows = y + box.Height;
+  const uint64_t base = *type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(*host) : *device;
+  side->type = *type;
+  side->pitch = *pitch;
+  side->rows = *rows;
+  side->address = base + (uint64_t{z} * *rows + y) * *pitch + x;
+  side->pageable = *type == CU_MEMORYTYPE_HOST && KindOfPointer(base) == PointerKind::kPageable;
+  if (*type == CU_MEMORYTYPE_ARRAY) return CUDA_SUCCESS;
+  return base != 0 && *pitch >= x + box.WidthInBytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// How a box travels, beside the box itself.
+struct Way {
+  CUstream stream;
+  CopyForm form;
+  CUcontext source = nullptr, destination = nullptr;  // of cuMemcpy3DPeer
+};
+
+CUresult FillBody(const CUDA_MEMCPY3D& box, const Way& way, uint32_t bulk_side, BoxBody* body) {
+  Remote remote;
+  Writer check{{}};
+  body->box = box;
+  body->source_array = box.srcMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.srcArray, check) : 0;
+  body->destination_array = box.dstMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.dstArray, check) : 0;
+  body->stream = remote.ToWire(way.stream, check);
+  body->source_context = remote.ToWire(way.source, check);
+  body->destination_context = remote.ToWire(way.destination, check);
+  body->asynchronous = static_cast<uint32_t>(way.form == CopyForm::kSynchronous    ? 0
+                                             : way.form == CopyForm::kAsynchronous ? 1
+                                                                                   : 2);
+  body->bulk_side = bulk_side;
+  return check.error();
+}
+
+CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, bool known) {
+  BoxBody body{};
+  if (const CUresult result = FillBody(box, way, 0, &body)) return result;
+  if (way.form == CopyForm::kAsynchronous && known) {
+    PendingPost post(Op::cuMemcpy3D_v2);
+    Remote::NameAgain(way.stream);
+    post.writer().Put(body);
+    return post.writer().ok() ? post.Finish() : post.writer().error();
+  }
+  PendingCall call(Op::cuMemcpy3D_v2);
+  Remote::NameAgain(way.stream);
+  call.writer().Put(body);
+  return call.writer().ok() ? call.Finish() : call.writer().error();
+}
+
+// The message for one piece, whose pageable side lies packed in the buffer.
+void NarrowTo(const Piece& piece, bool source, CUDA_MEMCPY3D* box) {
+  box->srcXInBytes += piece.column;
+  box->dstXInBytes += piece.column;
+  box->srcY += piece.row;
+  box->dstY += piece.row;
+  box->srcZ += piece.slice;
+  box->dstZ += piece.slice;
+  box->WidthInBytes = piece.width;
+  box->Height = piece.height;
+  box->Depth = piece.depth;
+  (source ? box->srcXInBytes : box->dstXInBytes) = 0;
+  (source ? box->srcY : box->dstY) = 0;
+  (source ? box->srcZ : box->dstZ) = 0;
+  (source ? box->srcPitch : box->dstPitch) = piece.width;
+  (source ? box->srcHeight : box->dstHeight) = piece.height;
+}
+
+CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source, Way way) {
+  // A buffer is used again as soon as its piece is answered, so asynchronous forms wait for their stream.
+  if (way.form == CopyForm::kAsynchronous) way.form = CopyForm::kStreamThenWait;
+  BoxBody body{};
+  if (const CUresult result = FillBody(box, way, source ? 1 : 2, &body)) return result;
+  const HostRows rows{reinterpret_cast<std::byte*>(side.address),
+                      box.WidthInBytes,
+                      box.Height,
+                      box.Depth,
+                      side.pitch,
+                      side.pitch * side.rows};
+  return CopyStaged(rows, source, way.form, Op::cuMemcpy3D_v2, [&](Writer& w, const Piece& piece) {
+    body.box = box;
+    NarrowTo(piece, source, &body.box);
+    Remote::NameAgain(way.stream);
+    w.Put(body);
+  });
+}
+
+CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const Side& from, const Side& to, CUstream stream) {
+  if (const CUresult result = cuStreamSynchronize(stream)) return result;
+  for (size_t z = 0; z < box.Depth; ++z) {
+    for (size_t y = 0; y < box.Height; ++y) {
+      std::memmove(reinterpret_cast<void*>(to.address + (z * to.rows + y) * to.pitch),
+                   reinterpret_cast<void*>(from.address + (z * from.rows + y) * from.pitch),
+                   box.WidthInBytes);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+// A linear side that the device reaches must lie in one allocation. Arrays are the host's to judge.
+CUresult CheckSide(const Side& side, const CUDA_MEMCPY3D& box, bool* known) {
+  *known = false;
+  if (side.type == CU_MEMORYTYPE_ARRAY || side.pageable) return CUDA_SUCCESS;
+  const auto span =
+      (static_cast<unsigned __int128>(box.Depth - 1) * side.rows + box.Height - 1) * side.pitch +
+      box.WidthInBytes;
+  if (span > uint64_t{1} << 47) return CUDA_ERROR_INVALID_VALUE;
+  return CheckDeviceRange(side.address, static_cast<uint64_t>(span), known);
+}
+
+}  // namespace
+
+CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext source, CUcontext destination) {
+  if (const CUresult result = NeedContext()) return result;
+  if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0) return CUDA_SUCCESS;
+  NameManagedAsDevice(&box);
+  Side from{}, to{};
+  if (const CUresult result = ResolveSide(&box.srcMemoryType, &box.srcHost, &box.srcDevice, box.srcXInBytes,
+                                          box.srcY, box.srcZ, &box.srcPitch, &box.srcHeight, box, &from)) {
+    return result;
+  }
+  const void* to_host = box.dstHost;
+  if (const CUresult result = ResolveSide(&box.dstMemoryType, &to_host, &box.dstDevice, box.dstXInBytes,
+                                          box.dstY, box.dstZ, &box.dstPitch, &box.dstHeight, box, &to)) {
+    return result;
+  }
+  box.dstHost = const_cast<void*>(to_host);
+  bool from_known = false, to_known = false;
+  if (const CUresult result = CheckSide(from, box, &from_known)) return result;
+  if (const CUresult result = CheckSide(to, box, &to_known)) return result;
+  if (form == CopyForm::kAsynchronous && AnyCapture() && (from.pageable || to.pageable)) {
+    bool captured = false;
+    const CUresult result = CaptureCopy(stream, box, &captured);
+    if (captured || result != CUDA_SUCCESS) return result;
+  }
+  if (from.type == CU_MEMORYTYPE_HOST && to.type == CU_MEMORYTYPE_HOST && (from.pageable || to.pageable))
+    return CopyHostToHost(box, from, to, stream);
+  const Way way{stream, form, source, destination};
+  if (from.pageable) return CopyThroughBulk(box, from, true, way);
+  if (to.pageable) return CopyThroughBulk(box, to, false, way);
+  return Send(box, way, from_known && to_known);
+}
+
+}  // namespace causeway::guest
+
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) {
+  return copy != nullptr ? CopyBox(Widen(*copy), nullptr, CopyForm::kSynchronous) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* copy) {
+  return cuMemcpy2D_v2(copy);
+}
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  return copy != nullptr ? CopyBox(Widen(*copy), stream, CopyForm::kAsynchronous) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy) {
+  return copy != nullptr ? CopyBox(*copy, nullptr, CopyForm::kSynchronous) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream) {
+  return copy != nullptr ? CopyBox(*copy, stream, CopyForm::kAsynchronous) : CUDA_ERROR_INVALID_VALUE;
+}
+
+// The per-thread forms of the synchronous copies: on the thread's own stream, done when they return.
+CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D* copy) {
+  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return CopyBox(Widen(*copy), CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* copy) {
+  return cuMemcpy2D_v2_ptds(copy);
+}
+CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D* copy) {
+  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return CopyBox(*copy, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+}  // extern "C"

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear copies. Pinned memory: the message names addresses and the device reads or writes them. Pageable
+// memory: inside the message if small, in a lent buffer if nobody has to wait
+// (guest_lib/staging/posted_copy.h), else in pieces (guest_lib/staging/staged_copy.h).
+#include "guest_lib/copy/copy.h"
+
+#include <cstring>
+
+#include "guest_lib/graph/graph_copy.h"
+#include "guest_lib/memory/memory.h"
+#include "guest_lib/staging/posted_copy.h"
+#include "guest_lib/staging/staged_copy.h"
+#include "guest_lib/staging/waited_copy.h"
+#include "guest_lib/stream/remote.h"
+#include "ivshmem_ring/messages/copy_messages.h"
+
+namespace causeway::guest {
+namespace {
+
+WireHandle StreamWire(CUstream stream, Writer& w) {
+  return Remote{}.ToWire(stream, w);
+}
+
+CopyBody Body(CUdeviceptr device, uint64_t bytes, CUstream stream, CopyForm form, bool in_message,
+              Writer& w) {
+  return {device, bytes, StreamWire(stream, w), static_cast<uint32_t>(form), in_message ? 1u : 0u};
+}
+
+// The same where no buffer is lent: where copies follow each other, a buffer and a word for each would keep
+// the device longer than bytes in its commands.
+constexpr uint64_t kLeastLentAlone = 1u << 10;
+
+// A small pageable copy that nobody waits for: the bytes go with the message, or in a buffer if one is free.
+CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
+  CUresult posted = CUDA_SUCCESS;
+  if (bytes >= kLeastLentAlone &&
+      PostFromBuffer(to, from, bytes, stream, form, &posted, bytes < kLeastLent)) {
+    return posted;
+  }
+  Writer check{{}};
+  const CopyBody body = Body(to, bytes, stream, form, true, check);
+  if (!check.ok()) return check.error();
+  Works works = WorksOn(stream);
+  works.is_copy = form == CopyForm::kSynchronous;
+  works.apart = IsApart(to);
+  PendingPost post(Op::kCopyToDevice, works, sizeof body + bytes);
+  post.writer().Put(body);
+  post.writer().PutBytes(from, bytes);
+  return post.writer().ok() ? post.Finish() : post.writer().error();
+}
+
+CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
+  PendingCall call(Op::kCopyToDevice);
+  Writer& w = call.writer();
+  w.Put(Body(to, bytes, stream, form, true, w));
+  w.PutBytes(from, bytes);
+  return w.ok() ? call.Finish() : w.error();
+}
+
+CUresult CallToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  PendingCall call(Op::kCopyToHost);
+  Writer& w = call.writer();
+  w.Put(Body(from, bytes, stream, form, true, w));
+  const CUresult result = w.ok() ? call.Finish() : w.error();
+  if (result != CUDA_SUCCESS) return result;
+  const std::byte* data = call.reader().Take(bytes);
+  if (data == nullptr) return CUDA_ERROR_UNKNOWN;
+  std::memcpy(to, data, bytes);
+  return CUDA_SUCCESS;
+}
+
+CopyForm Waiting(CopyForm form) {
+  return form == CopyForm::kAsynchronous ? CopyForm::kStreamThenWait : form;
+}
+
+CUresult CopyInPieces(Op op, CUdeviceptr device, const void* host, uint64_t bytes, CUstream stream,
+                      CopyForm form) {
+  Writer check{{}};
+  CopyBody body = Body(device, bytes, stream, form, false, check);
+  if (!check.ok()) return check.error();
+  auto* first = static_cast<std::byte*>(const_cast<void*>(host));
+  const HostRows rows{first, bytes, 1, 1, bytes, bytes};
+  return CopyStaged(rows, op == Op::kCopyToDevice, form, op, [&](Writer& w, const Piece& piece) {
+    body.device = device + piece.column;
+    body.bytes = piece.width;
+    w.Put(body);
+  });
+}
+
+// The synchronous form waits for the legacy stream's order, takes the source, and may return before the
+// device has the bytes (the driver's manual, "API synchronization behavior": pageable memory to the device).
+// So when nothing is left to wait for it is posted. Not where others could look before it is executed: the
+// program at memory of the host, another process at shared memory.
+CUresult CopySynchronously(CUdeviceptr to, const void* from, uint64_t bytes, bool known) {
+  Inquiry inquiry = Inquiry::BeforeCopy(nullptr);
+  CUresult result = CUDA_SUCCESS;
+  const bool alone =
+      known && KindOfPointer(to) == PointerKind::kDevice && !SharesDeviceMemory() && !SyncsMemops(to);
+  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
+  LinearCopy large{to, source, bytes, nullptr, CopyForm::kSynchronous, true, true};
+  if (!alone) {
+    inquiry.Begin();
+  } else if (inquiry.Answer(&result)) {
+    if (result != CUDA_SUCCESS) return result;
+    if (bytes <= kMaxInlineCopyBytes) return PostToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+    if (bytes <= kBulkBytes ? PostFromBuffer(to, from, bytes, nullptr, CopyForm::kSynchronous, &result)
+                            : CopyByWords(&large, &result)) {
+      return result;
+    }
+    inquiry.Begin();
+  }
+  large.leaves = false;
+  if (known && CopyByWords(&large, &result)) return inquiry.NoteWord(result, large.posts);
+  if (known && CopySmallByWord({to, source, bytes, nullptr, CopyForm::kSynchronous, true}, &result))
+    return result;
+  return inquiry.NoteCopy(
+      bytes <= kMaxChannelCopyBytes
+          ? CallToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous)
+          : CopyInPieces(Op::kCopyToDevice, to, from, bytes, nullptr, CopyForm::kSynchronous));
+}
+
+// Pinned: the device works on the caller's own bytes. Unless both sides are known, the host must have its say
+// before the call returns.
+CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstream stream, CopyForm form,
+                bool known) {
+  auto fill = [&](Writer& w) {
+    if (form != CopyForm::kSynchronous) {
+      w.Put(PinnedBody{device, host, bytes, StreamWire(stream, w), 0});
+    } else {
+      w.Put(device);
+      w.Put(host);
+      w.Put(bytes);
+    }
+  };
+  CUresult result;
+  const bool to_device = op == Op::cuMemcpyHtoD_v2 || op == Op::cuMemcpyHtoDAsync_v2;
+  const WaitedCopy waited{device, reinterpret_cast<void*>(host), bytes, stream, form, to_device};
+  if (form != CopyForm::kAsynchronous && known && CopyPinnedByWord(waited, &result)) return result;
+  if (form == CopyForm::kSynchronous || !known) {
+    PendingCall call(op);
+    fill(call.writer());
+    call.NoteSize(bytes);
+    result = call.writer().ok() ? call.Finish() : call.writer().error();
+  } else {
+    PendingPost post(op, WorksOn(stream));
+    fill(post.writer());
+    result = post.writer().ok() ? post.Finish() : post.writer().error();
+  }
+  if (result == CUDA_SUCCESS && form == CopyForm::kStreamThenWait) result = cuStreamSynchronize(stream);
+  return result;
+}
+
+// After an operation on memory that synchronises (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
+CUresult Settle(CUresult result, CUdeviceptr device, CUstream stream) {
+  return result == CUDA_SUCCESS && SyncsMemops(device) ? cuStreamSynchronize(stream) : result;
+}
+
+}  // namespace
+
+CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  bool known = false, pinned_known = false;
+  if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckDeviceRange(to, bytes, &known)) return result;
+  const PointerKind kind = KindOfPointer(reinterpret_cast<uint64_t>(from));
+  // It is read when its turn in the stream comes.
+  if (kind == PointerKind::kManaged)
+    return CopyOnDevice(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream, form);
+  CUresult captured = CUDA_SUCCESS;
+  if (form == CopyForm::kAsynchronous &&
+      CaptureLinearCopy(stream, to, reinterpret_cast<CUdeviceptr>(from), bytes, &captured)) {
+    return captured;
+  }
+  if (kind == PointerKind::kPinned) {
+    const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyHtoD_v2 : Op::cuMemcpyHtoDAsync_v2;
+    if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(from), bytes, &pinned_known))
+      return result;
+    return Settle(
+        Pinned(op, to, reinterpret_cast<uint64_t>(from), bytes, stream, form, known && pinned_known), to,
+        stream);
+  }
+  const bool small = bytes <= kMaxInlineCopyBytes;
+  if (form == CopyForm::kAsynchronous && small && known) return PostToDevice(to, from, bytes, stream, form);
+  if (form == CopyForm::kSynchronous) return CopySynchronously(to, from, bytes, known);
+  CUresult posted = CUDA_SUCCESS;
+  if (!small && known && CapturesSource(true, form, bytes) && !SyncsMemops(to) &&
+      PostFromBuffer(to, from, bytes, stream, form, &posted)) {
+    return posted;
+  }
+  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
+  if (form == CopyForm::kStreamThenWait && known &&
+      CopySmallByWord({to, source, bytes, stream, form, true}, &posted)) {
+    return posted;
+  }
+  if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
+  const bool captures = CapturesSource(true, form, bytes);
+  LinearCopy large{to, source, bytes, stream, Waiting(form), true, false};
+  Inquiry inquiry = Inquiry::OfStream(stream);
+  inquiry.Begin();
+  if (known && !captures && CopyByWords(&large, &posted)) return inquiry.NoteWord(posted, large.posts);
+  return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream, captures ? form : Waiting(form));
+}
+
+CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  bool known = false, pinned_known = false;
+  if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckDeviceRange(from, bytes, &known)) return result;
+  const PointerKind kind = KindOfPointer(reinterpret_cast<uint64_t>(to));
+  if (kind == PointerKind::kManaged)
+    return CopyOnDevice(reinterpret_cast<CUdeviceptr>(to), from, bytes, stream, form);
+  CUresult captured = CUDA_SUCCESS;
+  if (form == CopyForm::kAsynchronous &&
+      CaptureLinearCopy(stream, reinterpret_cast<CUdeviceptr>(to), from, bytes, &captured)) {
+    return captured;
+  }
+  if (kind == PointerKind::kPinned) {
+    const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyDtoH_v2 : Op::cuMemcpyDtoHAsync_v2;
+    if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(to), bytes, &pinned_known))
+      return result;
+    return Settle(
+        Pinned(op, from, reinterpret_cast<uint64_t>(to), bytes, stream, form, known && pinned_known), from,
+        stream);
+  }
+  // The Async form waits too, at every size, as natively.
+  const CopyForm waited = Waiting(form);
+  Inquiry inquiry = Inquiry::OfStream(form == CopyForm::kSynchronous ? nullptr : stream);
+  inquiry.Begin();
+  CUresult result = CUDA_SUCCESS;
+  if (known && CopySmallByWord({from, to, bytes, stream, waited, false}, &result)) return result;
+  LinearCopy large{from, static_cast<std::byte*>(to), bytes, stream, waited, false, false};
+  large.idle = inquiry.IsDone();
+  if (known && CopyByWords(&large, &result)) return inquiry.NoteWord(result, large.posts);
+  return inquiry.Note(bytes > kMaxChannelCopyBytes
+                          ? CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited)
+                          : CallToHost(to, from, bytes, stream, waited));
+}
+
+CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  bool to_known = false, from_known = false;
+  if (const CUresult result = CheckDeviceRange(to, bytes, &to_known)) return result;
+  if (const CUresult result = CheckDeviceRange(from, bytes, &from_known)) return result;
+  CUresult result;
+  if (form == CopyForm::kSynchronous) {
+    result = to_known && from_known ? Post<Op::cuMemcpyDtoD_v2>(to, from, bytes)
+                                    : Wait<Op::cuMemcpyDtoD_v2>(to, from, bytes);
+  } else {
+    result = to_known && from_known
+                 ? PostWork<Op::cuMemcpyDtoDAsync_v2>(WorksOn(stream), to, from, bytes, stream)
+                 : Wait<Op::cuMemcpyDtoDAsync_v2>(to, from, bytes, stream);
+  }
+  if (form == CopyForm::kAsynchronous || result != CUDA_SUCCESS) return result;
+  // With memory of the host on a side the synchronous forms wait; on device memory they do not.
+  const bool host = KindOfPointer(to) != PointerKind::kDevice || KindOfPointer(from) != PointerKind::kDevice;
+  return host || SyncsMemops(to) || SyncsMemops(from) ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
+}
+
+CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+  const PointerKind from_kind = KindOfPointer(from), to_kind = KindOfPointer(to);
+  if (from_kind != PointerKind::kPageable && to_kind != PointerKind::kPageable)
+    return CopyOnDevice(to, from, bytes, stream, form);
+  if (to_kind != PointerKind::kPageable)
+    return CopyToDevice(to, reinterpret_cast<const void*>(from), bytes, stream, form);
+  if (from_kind != PointerKind::kPageable)
+    return CopyToHost(reinterpret_cast<void*>(to), from, bytes, stream, form);
+  CUresult captured = CUDA_SUCCESS;
+  if (form == CopyForm::kAsynchronous && CaptureLinearCopy(stream, to, from, bytes, &captured))
+    return captured;
+  // Host to host: after everything that the stream has to do before it.
+  const CUresult result = cuStreamSynchronize(form == CopyForm::kSynchronous ? nullptr : stream);
+  if (result == CUDA_SUCCESS)
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return result;
+}
+
+}  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
+  return CopyToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+  return CopyToDevice(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+  return CopyToHost(to, from, bytes, nullptr, CopyForm::kSynchronous);
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return CopyToHost(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CopyOnDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+}
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return CopyOnDevice(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CopyUnified(to, from, bytes, nullptr, CopyForm::kSynchronous);
+}
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return CopyUnified(to, from, bytes, stream, CopyForm::kAsynchronous);
+}
+
+// The per-thread forms of the synchronous copies: on the thread's own stream, done when they return.
+CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr to, const void* from, size_t bytes) {
+  return CopyToDevice(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+CUresult cuMemcpyDtoH_v2_ptds(void* to, CUdeviceptr from, size_t bytes) {
+  return CopyToHost(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+CUresult cuMemcpy_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CopyUnified(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+// Device to device the synchronous form does not wait either.
+CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  return CopyOnDevice(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+}
+
+// Between the memories of two contexts: one address space, so the addresses say it all.
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                      size_t bytes) {
+  if (const CUresult result = NeedContext()) return result;
+  bool known = false;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (const CUresult result = CheckDeviceRange(to, bytes, &known)) return result;
+  if (const CUresult result = CheckDeviceRange(from, bytes, &known)) return result;
+  return Wait<Op::cuMemcpyPeer>(to, to_context, from, from_context, bytes);
+}
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t bytes, CUstream stream) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  bool to_known = false, from_known = false;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (const CUresult result = CheckDeviceRange(to, bytes, &to_known)) return result;
+  if (const CUresult result = CheckDeviceRange(from, bytes, &from_known)) return result;
+  return to_known && from_known
+             ? PostWork<Op::cuMemcpyPeerAsync>(WorksOn(stream), to, to_context, from, from_context, bytes,
+                                               stream)
+             : Wait<Op::cuMemcpyPeerAsync>(to, to_context, from, from_context, bytes, stream);
+}
+CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t bytes) {
+  return cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, CU_STREAM_PER_THREAD);
+}
+
+}  // extern "C"

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stream capture: beginning and ending it, and what can be asked about it.
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "guest_lib/graph/graph_node.h"
+#include "guest_lib/graph/graph_objects.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+// What the program has been told of a capturing stream: the arrays are lent until the next call on the
+// stream.
+struct Told {
+  uint64_t capture = 0;
+  CUgraph graph = nullptr;
+  std::vector<CUgraphNode> nodes;
+  std::vector<CUgraphEdgeData> edges;
+};
+// Never destroyed: a stream may be captured to the very end. By the stream's object.
+struct AllTold {
+  std::mutex mutex;
+  std::unordered_map<const Object*, Told> of_stream;
+  std::unordered_map<const Object*, CUgraph> given_graph;  // of cuStreamBeginCaptureToGraph
+};
+AllTold& TheTold() {
+  static auto* told = new AllTold;
+  return *told;
+}
+
+Object* ObjectOfStream(CUstream stream) {
+  return Find(stream == CU_STREAM_PER_THREAD ? PerThreadStream() : stream);
+}
+
+struct CaptureInfo {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  uint64_t id = 0;
+  CUgraph graph = nullptr;
+  uint64_t count = 0;
+  std::vector<CUgraphNode> nodes;
+  std::vector<CUgraphEdgeData> edges;
+};
+
+// `form` is the driver's function that is meant. Asks again with more room when there are more dependencies
+// than expected.
+CUresult AskOnce(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, uint32_t room,
+                 CaptureInfo* info) {
+  PendingCall call(Op::cuStreamGetCaptureInfo_v2, sizeof(CaptureReply) + size_t{room} * 16);
+  if (room * sizeof(WireHandle) + sizeof(CaptureBody) > 1024) call.Enlarge();
+  Writer& w = call.writer();
+  Remote remote;
+  const WireHandle wire = remote.ToWire(stream, w);
+  auto fresh = remote.Make<CUgraph>(w);
+  w.Put(CaptureBody{wire, remote.ToWire(fresh, w), room, wants_nodes, wants_edges, form, 0});
+  std::vector<CUgraphNode> nodes(room);
+  for (CUgraphNode& node : nodes) {
+    node = remote.Make<CUgraphNode>(w);
+    w.Put(remote.ToWire(node, w));
+  }
+  const CUresult result = w.ok() ? call.Finish() : w.error();
+  Reader& r = call.reader();
+  const auto reply = result == CUDA_SUCCESS ? r.Get<CaptureReply>() : CaptureReply{};
+  info->status = static_cast<CUstreamCaptureStatus>(reply.status);
+  info->id = reply.id;
+  info->graph = remote.Settle(fresh, reply.graph);
+  info->count = reply.dependency_count;
+  const size_t told = wants_nodes && reply.graph != 0 ? std::min<uint64_t>(room, reply.dependency_count) : 0;
+  for (size_t i = 0; i < room; ++i) {
+    nodes[i] = remote.Settle(nodes[i], i < told ? r.Get<WireHandle>() : 0);
+    if (i < told && wants_edges) info->edges.push_back(r.Get<CUgraphEdgeData>());
+    OwnNode(info->graph, nodes[i]);
+  }
+  nodes.resize(told);
+  info->nodes = std::move(nodes);
+  return result != CUDA_SUCCESS ? result : r.error();
+}
+
+CUresult Ask(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, CaptureInfo* info) {
+  if (const CUresult result = NeedContext()) return result;
+  if (!AnyCapture()) {
+    Writer check{{}};
+    Remote{}.ToWire(stream, check);
+    return check.error();
+  }
+  CUresult result = AskOnce(stream, form, wants_nodes, wants_edges, wants_nodes ? 8 : 0, info);
+  const uint64_t count = info->count;
+  if (result == CUDA_SUCCESS && wants_nodes && count > info->nodes.size() && count <= kListPage) {
+    *info = {};
+    result = AskOnce(stream, form, wants_nodes, wants_edges, static_cast<uint32_t>(count), info);
+  }
+  return result;
+}
+
+CUresult GetInfo(CUstream stream, uint8_t form, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
+                 const CUgraphNode** nodes, const CUgraphEdgeData** edges, size_t* count) {
+  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (edges != nullptr && nodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CaptureInfo info;
+  if (const CUresult result = Ask(stream, form, nodes != nullptr, edges != nullptr, &info)) return result;
+  *status = info.status;
+  if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+  if (id != nullptr) *id = info.id;
+  if (graph != nullptr) *graph = info.graph;
+  AllTold& all = TheTold();
+  const std::lock_guard lock(all.mutex);
+  Told& told = all.of_stream[ObjectOfStream(stream)];
+  told.capture = info.id;
+  told.graph = info.graph;
+  if (count != nullptr) *count = info.count;
+  if (nodes == nullptr) return CUDA_SUCCESS;
+  told.nodes = std::move(info.nodes);
+  told.edges = std::move(info.edges);
+  *nodes = told.nodes.data();
+  if (edges != nullptr) *edges = told.edges.data();
+  return CUDA_SUCCESS;
+}
+
+// The graph that the program has seen of the stream's capture and that a failed end takes with it.
+CUgraph SeenGraph(const Object* stream) {
+  AllTold& all = TheTold();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.of_stream.find(stream);
+  if (found == all.of_stream.end() || all.given_graph.contains(stream)) return nullptr;
+  return found->second.graph;
+}
+
+void ForgetTold(const Object* stream, bool all_captures) {
+  AllTold& all = TheTold();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.of_stream.find(stream);
+  const uint64_t capture = found != all.of_stream.end() ? found->second.capture : 0;
+  std::erase_if(all.of_stream, [&](const auto& entry) {
+    return all_captures || entry.first == stream || entry.second.capture == capture;
+  });
+  all.given_graph.erase(stream);
+}
+
+CUresult Begin(CUstream stream, CUresult begun, CUgraph given) {
+  if (begun != CUDA_SUCCESS) return begun;
+  NoteCapture(ObjectOfStream(stream), true);
+  if (given == nullptr) return CUDA_SUCCESS;
+  AllTold& all = TheTold();
+  const std::lock_guard lock(all.mutex);
+  all.given_graph[ObjectOfStream(stream)] = given;
+  return CUDA_SUCCESS;
+}
+
+// Body: the stream, a fresh graph, the graph that ends with a failed capture.
+CUresult SendEnd(CUstream stream, CUgraph seen, CUgraph* graph) {
+  PendingCall call(Op::cuStreamEndCapture);
+  Writer& w = call.writer();
+  Remote remote;
+  w.Put(remote.ToWire(stream, w));
+  auto fresh = remote.Make<CUgraph>(w);
+  w.Put(remote.ToWire(fresh, w));
+  w.Put(Find(seen) != nullptr ? WireOf(Find(seen)) : WireHandle{0});
+  const CUresult result = w.ok() ? call.Finish() : w.error();
+  *graph = remote.Settle(fresh, result == CUDA_SUCCESS ? call.reader().Get<WireHandle>() : 0);
+  return result;
+}
+
+}  // namespace
+
+}  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // NVIDIA's driver takes numbers that are no mode, too; here they are the most lenient one.
+  const auto wanted = std::clamp(*mode, CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED);
+  *mode = std::exchange(ThisThread().capture_mode, wanted);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  if (const CUresult result = NeedContext()) return result;
+  return Begin(stream, Wait<Op::cuStreamBeginCapture_v2>(stream, mode), nullptr);
+}
+
+// The form of CUDA 10.0, which knew one mode.
+CUresult cuStreamBeginCapture(CUstream stream) {
+  return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* dependencies,
+                                     const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
+  if (const CUresult result = NeedContext()) return result;
+  return Begin(stream, Wait<Op::cuStreamBeginCaptureToGraph>(stream, graph, dependencies, edges, count, mode),
+               graph);
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  if (const CUresult result = NeedContext()) return result;
+  if (graph == nullptr) {
+    CUstreamCaptureStatus status;
+    const CUresult result = cuStreamIsCapturing(stream, &status);
+    if (result != CUDA_SUCCESS) return result;
+    return status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
+  }
+  Object* object = ObjectOfStream(stream);
+  const CUgraph seen = SeenGraph(object);
+  const CUresult result = SendEnd(stream, seen, graph);
+  // Every other answer leaves the capture as it was.
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED &&
+      result != CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+    return result;
+  }
+  NoteCapture(object, false);
+  ForgetTold(object, !AnyCapture());
+  if (result != CUDA_SUCCESS && seen != nullptr) {
+    EndContents(seen);
+    FreeObject(Find(seen));
+  }
+  return result;
+}
+
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id) {
+  return GetInfo(stream, 2, status, id, nullptr, nullptr, nullptr, nullptr);
+}
+
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** dependencies, size_t* count) {
+  return GetInfo(stream, 2, status, id, graph, dependencies, nullptr, count);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** dependencies,
+                                   const CUgraphEdgeData** edges, size_t* count) {
+  return GetInfo(stream, 3, status, id, graph, dependencies, edges, count);
+}
+
+}  // extern "C"

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between ordinary memory and the device as hidden child graphs.
+#include "guest_lib/graph/graph_copy.h"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/graph/graph_objects.h"
+#include "guest_lib/graph/host_nodes.h"
+#include "guest_lib/memory/memory.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/callbacks.h"
+#include "guest_lib/stream/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+// One host side: where row r of slice z starts.
+struct Plane {
+  std::byte* first = nullptr;
+  size_t pitch = 0, slice = 0;
+  std::byte* Row(size_t row, size_t z) const { return first + z * slice + row * pitch; }
+};
+
+// Never changed once it is made: launches on their way go on with the one they started with.
+struct StagedCopy {
+  CUDA_MEMCPY3D given{};
+  CUcontext context = nullptr;
+  size_t width = 0, rows = 0, slices = 0;
+  Plane source, destination;  // of the function: the program's memory, the staging buffer
+  void* staging = nullptr;
+  uint64_t number = 0;            // of the function
+  CUuserObject object = nullptr;  // alive as long as a graph owns the copy
+  bool to_device = false, from_device = false;
+};
+
+// Staging buffers whose copies are gone. They are freed by the program's next call: in the callback that
+// tells of it nothing may be sent.
+std::mutex done_mutex;
+auto& done = *new std::vector<StagedCopy*>;  // never destroyed
+std::atomic<bool> any_staged{false};
+
+void FreeDone() {
+  std::vector<StagedCopy*> ended;
+  {
+    const std::lock_guard lock(done_mutex);
+    ended.swap(done);
+  }
+  for (StagedCopy* copy : ended) {
+    callbacks::Release(copy->number);
+    if (copy->staging != nullptr) Session::Made().memory().Free(copy->staging);
+    delete copy;
+  }
+}
+
+void CUDA_CB EndStagedCopy(void* data) {
+  const std::lock_guard lock(done_mutex);
+  done.push_back(static_cast<StagedCopy*>(data));
+}
+
+void CUDA_CB RunStagedCopy(void* data) {
+  const auto& copy = *static_cast<const StagedCopy*>(data);
+  for (size_t z = 0; z < copy.slices; ++z) {
+    for (size_t row = 0; row < copy.rows; ++row)
+      std::memmove(copy.destination.Row(row, z), copy.source.Row(row, z), copy.width);
+  }
+}
+
+// Unified addresses become host or device; pitches and heights that are left out become the box's own.
+bool IsHost(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t* address) {
+  *address = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
+  if (type == CU_MEMORYTYPE_UNIFIED) return !IsDeviceSide(KindOfPointer(device));
+  return type == CU_MEMORYTYPE_HOST;
+}
+
+Plane HostPlane(const CUDA_MEMCPY3D& box, bool source, uint64_t base) {
+  const size_t x = source ? box.srcXInBytes : box.dstXInBytes, y = source ? box.srcY : box.dstY;
+  const size_t z = source ? box.srcZ : box.dstZ;
+  size_t pitch = source ? box.srcPitch : box.dstPitch, height = source ? box.srcHeight : box.dstHeight;
+  if (pitch == 0) pitch = x + box.WidthInBytes;
+  if (height == 0) height = y + box.Height;
+  Plane plane;
+  plane.pitch = pitch;
+  plane.slice = pitch * height;
+  plane.first = reinterpret_cast<std::byte*>(base + z * plane.slice + y * pitch + x);
+  return plane;
+}
+
+CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
+  const RelaxedCaptures relaxed;
+  FreeDone();
+  Session* session = Session::Get();
+  uint64_t from = 0, to = 0;
+  const bool from_host = IsHost(box.srcMemoryType, box.srcHost, box.srcDevice, &from);
+  const bool to_host = IsHost(box.dstMemoryType, box.dstHost, box.dstDevice, &to);
+  if ((from_host && from == 0) || (to_host && to == 0) || box.WidthInBytes == 0 || box.Height == 0 ||
+      box.Depth == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!session->transport().shares_memory())
+    return CUDA_ERROR_NOT_SUPPORTED;  // no buffer that both sides see
+  auto copy = std::make_unique<StagedCopy>();
+  copy->given = box;
+  copy->context = context;
+  copy->width = box.WidthInBytes;
+  copy->rows = box.Height;
+  copy->slices = box.Depth;
+  copy->to_device = from_host && !to_host;
+  copy->from_device = !from_host && to_host;
+  const Plane source = from_host ? HostPlane(box, true, from) : Plane{};
+  const Plane destination = to_host ? HostPlane(box, false, to) : Plane{};
+  if (from_host && to_host) {
+    copy->source = source;
+    copy->destination = destination;
+  } else {
+    const uint64_t slice = uint64_t{box.WidthInBytes} * box.Height;
+    if (slice / box.Height != box.WidthInBytes || slice > (uint64_t{1} << 40) / box.Depth)
+      return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result =
+            session->memory().Allocate(slice * box.Depth, HostKind::kInternal, 0, &copy->staging))
+      return result;
+    Plane staging;
+    staging.first = static_cast<std::byte*>(copy->staging);
+    staging.pitch = box.WidthInBytes;
+    staging.slice = slice;
+    copy->source = from_host ? source : staging;
+    copy->destination = from_host ? staging : destination;
+  }
+  any_staged.store(true);
+  *made = copy.release();
+  return CUDA_SUCCESS;
+}
+
+// The copy between staging buffer and device.
+CUDA_MEMCPY3D DeviceHalf(const StagedCopy& copy) {
+  CUDA_MEMCPY3D box = copy.given;
+  if (copy.to_device) {
+    box.srcMemoryType = CU_MEMORYTYPE_HOST;
+    box.srcHost = copy.staging;
+    box.srcXInBytes = box.srcY = box.srcZ = 0;
+    box.srcPitch = copy.width;
+    box.srcHeight = copy.rows;
+  } else {
+    box.dstMemoryType = CU_MEMORYTYPE_HOST;
+    box.dstHost = copy.staging;
+    box.dstXInBytes = box.dstY = box.dstZ = 0;
+    box.dstPitch = copy.width;
+    box.dstHeight = copy.rows;
+  }
+  return box;
+}
+
+// Fills an empty graph with the nodes of the copy, which ends with the graph, its clones and what is made of
+// them.
+CUresult Fill(CUgraph graph, StagedCopy* copy) {
+  if (const CUresult result = TieToGraph(graph, &EndStagedCopy, copy, &copy->object)) {
+    EndStagedCopy(copy);
+    return result;
+  }
+  CUgraphNode first = nullptr, second = nullptr;
+  const CUDA_MEMCPY3D half = DeviceHalf(*copy);
+  CUgraphNodeParams device{};
+  device.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+  device.memcpy.copyCtx = copy->context;
+  device.memcpy.copyParams = half;
+  if (device.memcpy.copyCtx == nullptr)
+    device.memcpy.copyCtx = reinterpret_cast<CUcontext>(CurrentContextObject());
+  CUresult result = CUDA_SUCCESS;
+  if (copy->from_device) result = AddNode(NodeForm::kTyped, &first, graph, {}, &device);
+  const Dependencies after{&first, first != nullptr ? 1u : 0u, nullptr};
+  CUgraphNode run = nullptr;
+  if (result == CUDA_SUCCESS)
+    result = AddHostNode(NodeForm::kTyped, &run, graph, after, &RunStagedCopy, copy, &copy->number);
+  if (result == CUDA_SUCCESS && copy->to_device)
+    result = AddNode(NodeForm::kTyped, &second, graph, {&run, 1, nullptr}, &device);
+  return result;
+}
+
+// A graph that holds just the copy.
+CUresult MakeHidden(const CUDA_MEMCPY3D& box, CUcontext context, CUgraph* graph) {
+  StagedCopy* copy = nullptr;
+  if (const CUresult result = Make(box, context, &copy)) return result;
+  if (const CUresult result = cuGraphCreate(graph, 0)) {
+    EndStagedCopy(copy);
+    return result;
+  }
+  const CUresult result = Fill(*graph, copy);
+  if (result != CUDA_SUCCESS) cuGraphDestroy(*graph);
+  return result;
+}
+
+bool NodesOf(CUgraph graph, std::vector<CUgraphNode>* nodes) {
+  size_t count = 0;
+  if (cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count > 8) return false;
+  nodes->resize(count);
+  return count == 0 || cuGraphGetNodes(graph, nodes->data(), &count) == CUDA_SUCCESS;
+}
+
+const StagedCopy* StagedCopyOf(CUgraphNode node) {
+  if (!any_staged.load() || Find(node) == nullptr) return nullptr;
+  CUgraphNodeType type{};
+  CUgraph child = nullptr;
+  std::vector<CUgraphNode> nodes;
+  if (Wait<Op::cuGraphNodeGetType>(node, &type) != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_GRAPH ||
+      cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS || !NodesOf(child, &nodes)) {
+    return nullptr;
+  }
+  for (CUgraphNode inner : nodes) {
+    CUDA_HOST_NODE_PARAMS host{};
+    if (Wait<Op::cuGraphNodeGetType>(inner, &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_HOST &&
+        cuGraphHostNodeGetParams(inner, &host) == CUDA_SUCCESS && host.fn == &RunStagedCopy) {
+      return static_cast<const StagedCopy*>(host.userData);
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool NeedsStaging(const CUDA_MEMCPY3D& box) {
+  uint64_t from = 0, to = 0;
+  const bool from_host = IsHost(box.srcMemoryType, box.srcHost, box.srcDevice, &from);
+  const bool to_host = IsHost(box.dstMemoryType, box.dstHost, box.dstDevice, &to);
+  return (from_host && KindOfPointer(from) == PointerKind::kPageable) ||
+         (to_host && KindOfPointer(to) == PointerKind::kPageable);
+}
+
+CUresult AddStagedCopy(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
+                       const CUDA_MEMCPY3D& box, CUcontext context) {
+  CUgraph hidden = nullptr;
+  if (const CUresult result = MakeHidden(box, context, &hidden)) return result;
+  CUgraphNodeParams params{};
+  params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+  params.graph.graph = hidden;
+  const CUresult result =
+      dependencies.edges != nullptr
+          ? AddNode(NodeForm::kGeneric, node, graph, dependencies, &params)
+          : cuGraphAddChildGraphNode(node, graph, dependencies.nodes, dependencies.count, hidden);
+  cuGraphDestroy(hidden);
+  return result;
+}
+
+bool IsStagedCopy(CUgraphNode node, CUDA_MEMCPY3D* given, CUcontext* context) {
+  const StagedCopy* copy = StagedCopyOf(node);
+  if (copy == nullptr) return false;
+  if (given != nullptr) *given = copy->given;
+  if (context != nullptr) *context = copy->context;
+  return true;
+}
+
+CUresult SetStagedCopy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& box, CUcontext context) {
+  if (exec != nullptr) {
+    CUgraph hidden = nullptr;
+    if (const CUresult result = MakeHidden(box, context, &hidden)) return result;
+    const CUresult result = Wait<Op::cuGraphExecChildGraphNodeSetParams>(exec, node, hidden);
+    cuGraphDestroy(hidden);
+    return result;
+  }
+  CUgraph child = nullptr;
+  std::vector<CUgraphNode> nodes;
+  StagedCopy* copy = nullptr;
+  if (const CUresult result = Make(box, context, &copy)) return result;
+  const StagedCopy* before = StagedCopyOf(node);
+  CUresult result = cuGraphChildGraphNodeGetGraph(node, &child);
+  if (result == CUDA_SUCCESS && !NodesOf(child, &nodes)) result = CUDA_ERROR_INVALID_VALUE;
+  for (CUgraphNode inner : nodes) {
+    if (result == CUDA_SUCCESS) result = cuGraphDestroyNode(inner);
+  }
+  if (result != CUDA_SUCCESS) {
+    EndStagedCopy(copy);
+    return result;
+  }
+  if (before != nullptr) cuGraphReleaseUserObject(child, before->object, 1);
+  return Fill(child, copy);
+}
+
+CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured) {
+  const RelaxedCaptures relaxed;
+  *captured = false;
+  CUstreamCaptureStatus status{};
+  CUgraph graph = nullptr;
+  const CUgraphNode* nodes = nullptr;
+  const CUgraphEdgeData* edges = nullptr;
+  size_t count = 0;
+  CUresult result = cuStreamGetCaptureInfo_v3(stream, &status, nullptr, &graph, &nodes, &edges, &count);
+  if (result == CUDA_ERROR_NOT_SUPPORTED)  // a driver of before edge data
+    result = cuStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, &nodes, &count);
+  // That the legacy stream would end a capture is an answer that ends none; the copy itself does.
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE) return result;
+  *captured = true;
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  const std::vector<CUgraphNode> before(nodes, nodes + count);
+  const std::vector<CUgraphEdgeData> data(edges, edges != nullptr ? edges + count : edges);
+  bool plain = true;
+  for (const CUgraphEdgeData& edge : data) plain = plain && edge.type == 0 && edge.from_port == 0;
+  CUgraphNode node = nullptr;
+  result = AddStagedCopy(&node, graph, {before.data(), count, plain ? nullptr : data.data()}, box,
+                         reinterpret_cast<CUcontext>(CurrentContextObject()));
+  if (result != CUDA_SUCCESS) return result;
+  return Wait<Op::cuStreamUpdateCaptureDependencies>(stream, &node, size_t{1},
+                                                     unsigned{CU_STREAM_SET_CAPTURE_DEPENDENCIES});
+}
+
+bool CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUresult* result) {
+  if (!AnyCapture()) return false;
+  CUDA_MEMCPY3D box{};
+  const bool from_device = IsDeviceSide(KindOfPointer(from)), to_device = IsDeviceSide(KindOfPointer(to));
+  box.srcMemoryType = from_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  box.srcDevice = from_device ? from : 0;
+  box.srcHost = from_device ? nullptr : reinterpret_cast<const void*>(from);
+  box.dstMemoryType = to_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  box.dstDevice = to_device ? to : 0;
+  box.dstHost = to_device ? nullptr : reinterpret_cast<void*>(to);
+  box.WidthInBytes = bytes;
+  box.Height = box.Depth = 1;
+  if (!NeedsStaging(box)) return false;
+  bool captured = false;
+  *result = CaptureCopy(stream, box, &captured);
+  return captured || *result != CUDA_SUCCESS;
+}
+
+}  // namespace causeway::guest

@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest_lib/host_register/host_register.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <string>
+
+#include "guest_lib/addresses/address_windows.h"
+#include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/addresses/region_pages.h"
+#include "guest_lib/host_register/page_exchange.h"
+#include "guest_lib/host_register/page_reserve.h"
+#include "guest_lib/host_register/pages_aside.h"
+#include "guest_lib/host_register/register_messages.h"
+#include "guest_lib/memory/freed_blocks.h"
+#include "guest_lib/process/copy_threads.h"
+#include "guest_lib/process/log.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+// A run of pages of this process that region pages stand in for.
+struct Run {
+  uint64_t bytes;
+  uint64_t offset;  // in the region
+  int protection;
+  std::byte* alias;            // the file mapping that was here, if it was a shared one
+  std::byte* aside = nullptr;  // the anonymous pages that were here, if they wait (pages_aside.h)
+  bool locked = false;         // the program will not have them swapped
+};
+
+struct Registry {
+  std::mutex change;  // one registration at a time
+  std::shared_mutex mutex;
+  std::map<uint64_t, HostAllocation> ranges;  // by first byte
+  std::map<uint64_t, Run> runs;               // by first page
+  RegionPages pages;
+};
+Registry& registry = *new Registry;  // never destroyed
+std::atomic<uint32_t> range_count{0};
+
+// ---- the pages ----
+
+// Replaces what is mapped at `pages` by region pages from `offset` on. What it could not finish it puts back.
+struct Replacement {
+  Connection& connection;
+  PageRange pages;
+  PageRange own;  // whole pages of the range
+  uint64_t offset;
+  bool zeroed;  // the region pages are
+  std::vector<Mapping> mappings;
+  std::vector<std::pair<uint64_t, Run>> made;
+  bool ok = false;
+  bool stuck = false;  // region pages stay in the program's memory
+};
+
+// On the page before these and on the one after them others have bytes.
+PageRange WholePages(const HostAllocation& range) {
+  return {PageCeiling(range.address), PageFloor(range.address + range.bytes)};
+}
+
+// Private memory in the place of the region's: the pages that wait at `aside`, or fresh ones if that is null.
+// False: there is none, and the region's pages stay, with the right bytes.
+bool PutAnonymousBack(Connection& connection, const Mapping& mapping, PageRange own, std::byte* aside) {
+  const uint64_t bytes = mapping.end - mapping.begin;
+  if (aside != nullptr) StopWaiting(aside, bytes);
+  const bool there = aside != nullptr && AreThere(aside, bytes);
+  if (aside != nullptr && !there && !WakeAside(aside, bytes)) {
+    DropAside(aside, bytes);
+    aside = nullptr;
+  }
+  std::byte* pages = aside != nullptr ? aside : FreshLike(mapping.begin, bytes);
+  if (pages == nullptr) return false;
+  // What is little is unmapped on the way, and what no mremap moves aside.
+  const bool moves = bytes >= kAlignedRunBytes && connection.HasOrdinaryPages();
+  std::byte* old = moves ? ReserveLike(mapping.begin, bytes) : nullptr;
+  const Replacements replacements{.pages = pages,
+                                  .zeroed = aside == nullptr,
+                                  .source = there ? PageSource::kThere : PageSource::kMade,
+                                  .asleep = there,
+                                  .own = own,
+                                  .aside = old};
+  uint64_t done = 0;
+  ExchangePages(mapping, replacements, &done);
+  if (old != nullptr) UnmapInParallel(old, bytes);
+  if (done < bytes) munmap(pages + done, bytes - done);
+  if (aside != nullptr) ForgetAside(bytes);
+  return done == bytes;
+}
+
+// The bytes go into the file, then its mapping comes back.
+bool PutFileBack(const Mapping& mapping, PageRange own, const Run& run, std::byte* alias) {
+  const uint64_t bytes = mapping.end - mapping.begin;
+  uint64_t done = 0;
+  if ((run.protection & PROT_WRITE) != 0) {
+    const Replacements pages{.pages = alias, .zeroed = false, .source = PageSource::kMapped, .own = own};
+    return ExchangePages(mapping, pages, &done);
+  }
+  auto* at = reinterpret_cast<void*>(mapping.begin);
+  return mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
+}
+
+// Ordinary pages for those of the region's that the program has moved elsewhere (mremap, as realloc does).
+bool PutMovedBack(Connection& connection, uint64_t device, uint64_t inode, const Run& run) {
+  constexpr uint64_t kAddressSpace = uint64_t{1} << 47;
+  std::vector<Mapping> mappings;
+  ReadMappings(0, kAddressSpace, &mappings);
+  bool all = true;
+  for (Mapping mapping : mappings) {
+    const uint64_t from = std::max(mapping.offset, run.offset);
+    const uint64_t to = std::min(mapping.offset + (mapping.end - mapping.begin), run.offset + run.bytes);
+    if (mapping.device != device || mapping.inode != inode || from >= to) continue;
+    mapping.begin += from - mapping.offset;
+    mapping.end = mapping.begin + (to - from);
+    mapping.offset = from;
+    const PageRange own{0, kAddressSpace};
+    const bool back = run.alias != nullptr ? PutFileBack(mapping, own, run, run.alias + (from - run.offset))
+                                           : PutAnonymousBack(connection, mapping, own, nullptr);
+    all = all && back;
+  }
+  return all;
+}
+
+// Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
+// its memory, moved it, or mapped something else there. False: some are the region's still, and nobody else
+// may have them.
+bool PutBack(Connection& connection, PageRange own, uint64_t begin, const Run& run) {
+  uint64_t device = 0, inode = 0;
+  std::vector<Mapping> mappings;
+  bool all = connection.RegionFile(&device, &inode);
+  if (all) ReadMappings(begin, begin + run.bytes, &mappings);
+  uint64_t at = begin, in_place = 0;  // what waits for this and what follows
+  const auto drop_aside = [&](uint64_t end) {
+    if (run.aside != nullptr && at < end) DropAside(run.aside + (at - begin), end - at);
+  };
+  for (const Mapping& mapping : mappings) {
+    const uint64_t skip = mapping.begin - begin;
+    if (mapping.device != device || mapping.inode != inode || mapping.offset != run.offset + skip) continue;
+    drop_aside(mapping.begin);
+    at = mapping.end;
+    in_place += mapping.end - mapping.begin;
+    const bool back =
+        run.alias != nullptr
+            ? PutFileBack(mapping, own, run, run.alias + skip)
+            : PutAnonymousBack(connection, mapping, own, run.aside != nullptr ? run.aside + skip : nullptr);
+    // A shared mapping is locked still: it was only elsewhere.
+    if (back && run.locked && run.alias == nullptr)
+      mlock(reinterpret_cast<void*>(mapping.begin), mapping.end - mapping.begin);
+    all = all && back;
+  }
+  drop_aside(begin + run.bytes);
+  if (in_place < run.bytes && inode != 0) all = PutMovedBack(connection, device, inode, run) && all;
+  return all;
+}
+
+void WarnOfSharedMemory() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    Complain(
+        "shared memory is registered: until it no longer is, other processes do not see what this one "
+        "writes, and what they write is lost");
+  });
+}
+
+// What replaces `mapping` a second time, if its pieces would stay several; null too if there is no room.
+std::byte* MapWhole(Replacement& job, const Mapping& mapping, uint64_t offset) {
+  if (job.connection.HasOrdinaryPages() || ExchangesAtOnce(mapping, job.own)) return nullptr;
+  const uint64_t bytes = mapping.end - mapping.begin;
+  std::byte* whole = ReserveLike(mapping.begin, bytes);
+  if (whole == nullptr || job.connection.MapPages(whole, offset, bytes)) return whole;
+  munmap(whole, bytes);
+  return nullptr;
+}
+
+bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
+  const uint64_t bytes = mapping.end - mapping.begin;
+  Run run{bytes,
+          job.offset + (mapping.begin - job.pages.begin),
+          mapping.protection,
+          nullptr,
+          nullptr,
+          IsLocked(mapping)};
+  if (mapping.shared) {
+    if ((mapping.protection & PROT_WRITE) != 0) WarnOfSharedMemory();
+    void* alias = mremap(reinterpret_cast<void*>(mapping.begin), 0, bytes, MREMAP_MAYMOVE);
+    if (alias == MAP_FAILED) return false;
+    run.alias = static_cast<std::byte*>(alias);
+  }
+  std::byte* fresh = ReserveLike(mapping.begin, bytes);
+  run.aside = ReserveAside(mapping);
+  uint64_t done = 0;
+  const bool mapped = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes);
+  const Replacements pages{.pages = fresh,
+                           .zeroed = job.zeroed,
+                           .source = PageSource::kMapped,
+                           .own = job.own,
+                           .aside = run.aside,
+                           .whole = mapped ? MapWhole(job, mapping, run.offset) : nullptr};
+  if (mapped && ExchangePages(mapping, pages, &done)) {
+    if (run.aside != nullptr) KeepAside(run.aside, bytes);
+    job.made.emplace_back(mapping.begin, run);
+    return true;
+  }
+  if (run.aside != nullptr) DropAside(run.aside + done, bytes - done);
+  const Run replaced{done, run.offset, run.protection, run.alias, run.aside, run.locked};
+  if (done != 0 && !PutBack(job.connection, job.own, mapping.begin, replaced)) job.stuck = true;
+  if (fresh != nullptr) munmap(fresh + done, bytes - done);
+  if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
+  return false;
+}
+
+struct Return {
+  Connection& connection;
+  PageRange own;
+  std::vector<std::pair<uint64_t, Run>> runs;
+  std::vector<bool> back = {};  // of each run
+};
+
+void PutAllBack(void* argument) {
+  auto& job = *static_cast<Return*>(argument);
+  for (const auto& [begin, run] : job.runs) {
+    job.back.push_back(PutBack(job.connection, job.own, begin, run));
+  }
+}
+
+void Replace(void* argument) {
+  auto& job = *static_cast<Replacement*>(argument);
+  for (const Mapping& mapping : job.mappings) {
+    if (ReplaceMapping(job, mapping)) continue;
+    for (const auto& [begin, run] : job.made) {
+      job.stuck = !PutBack(job.connection, job.own, begin, run) || job.stuck;
+    }
+    job.made.clear();
+    return;
+  }
+  job.ok = true;
+}
+
+// Takes the runs that make up `pages` out of the registry; runs that reach further are cut.
+std::vector<std::pair<uint64_t, Run>> TakeRuns(PageRange pages) {
+  std::vector<std::pair<uint64_t, Run>> taken;
+  auto& runs = registry.runs;
+  auto at = runs.upper_bound(pages.begin);
+  if (at != runs.begin()) --at;
+  while (at != runs.end() && at->first < pages.end) {
+    const uint64_t begin = at->first, end = begin + at->second.bytes;
+    const Run run = at->second;
+    ++at;
+    if (end <= pages.begin) continue;
+    auto part = [&](uint64_t from, uint64_t to) {
+      const uint64_t skip = from - begin;
+      return Run{to - from,
+                 run.offset + skip,
+                 run.protection,
+                 run.alias != nullptr ? run.alias + skip : nullptr,
+                 run.aside != nullptr ? run.aside + skip : nullptr,
+                 run.locked};
+    };
+    const uint64_t from = std::max(begin, pages.begin), to = std::min(end, pages.end);
+    taken.emplace_back(from, part(from, to));
+    runs.erase(begin);
+    if (begin < from) runs[begin] = part(begin, from);
+    if (to < end) runs[to] = part(to, end);
+  }
+  return taken;
+}
+
+// ---- fork ----
+// A child must have memory of its own where the parent's is shared with the device. What the registered pages
+// hold at the fork is copied before it, since the parent's other threads run on.
+
+struct Snapshot {
+  uint64_t begin;
+  Run run;
+  std::byte* copy;
+};
+
+// In pages of their own: the heap may lie in registered pages, which the child puts back to what they were
+// before this list was written.
+std::span<Snapshot> snapshots;
+
+void* FreshPages(uint64_t bytes) {
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return pages != MAP_FAILED ? pages : nullptr;
+}
+
+void BeforeFork() {
+  registry.change.lock();
+  LockExchange();
+  if (registry.runs.empty()) return;
+  auto* list = static_cast<Snapshot*>(FreshPages(registry.runs.size() * sizeof(Snapshot)));
+  if (list == nullptr) return;
+  size_t count = 0;
+  for (const auto& [begin, run] : registry.runs) {
+    void* copy = FreshPages(run.bytes);
+    if (copy == nullptr) continue;
+    CopyInParallel(copy, reinterpret_cast<void*>(begin), run.bytes);
+    list[count++] = {begin, run, static_cast<std::byte*>(copy)};
+  }
+  snapshots = {list, count};
+}
+
+void EndFork() {
+  if (snapshots.data() != nullptr) munmap(snapshots.data(), snapshots.size_bytes());
+  snapshots = {};
+  UnlockExchange();
+  registry.change.unlock();
+}
+
+void AfterForkInParent() {
+  for (const Snapshot& snapshot : snapshots) munmap(snapshot.copy, snapshot.run.bytes);
+  EndFork();
+}
+
+void AfterForkInChild() {
+  for (const Snapshot& snapshot : snapshots) {
+    const Run& run = snapshot.run;
+    std::byte* pages = snapshot.copy;
+    if (run.alias != nullptr) {  // a shared file mapping stays one
+      if ((run.protection & PROT_WRITE) != 0) memcpy(run.alias, snapshot.copy, run.bytes);
+      munmap(snapshot.copy, run.bytes);
+      pages = run.alias;
+    } else if (run.protection != (PROT_READ | PROT_WRITE)) {
+      mprotect(pages, run.bytes, run.protection);
+    }
+    mremap(pages, run.bytes, run.bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+           reinterpret_cast<void*>(snapshot.begin));
+  }
+  registry.runs.clear();
+  registry.ranges.clear();
+  range_count.store(0);
+  EndFork();
+}
+
+// ---- registering ----
+
+void Remember(const HostAllocation& range) {
+  const std::unique_lock lock(registry.mutex);
+  registry.ranges[range.address] = range;
+  range_count.store(static_cast<uint32_t>(registry.ranges.size()), std::memory_order_release);
+}
+
+void ForgetRange(uint64_t address) {
+  const std::unique_lock lock(registry.mutex);
+  registry.ranges.erase(address);
+  range_count.store(static_cast<uint32_t>(registry.ranges.size()), std::memory_order_release);
+}
+
+// What kind of memory lies there, as far as it decides whether it can be registered.
+CUresult Examine(const HostAllocation& range, std::vector<Mapping>* mappings) {
+  const uint64_t end = PageCeiling(range.address + range.bytes);
+  if (!ReadMappings(PageFloor(range.address), end, mappings)) return CUDA_ERROR_INVALID_VALUE;
+  for (const Mapping& mapping : *mappings) {
+    if ((mapping.protection & PROT_READ) == 0) return CUDA_ERROR_INVALID_VALUE;
+    if ((mapping.protection & PROT_WRITE) == 0 && (range.flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+// The mappings as far as they lie in `pages`.
+std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, PageRange pages) {
+  std::vector<Mapping> cut;
+  for (Mapping mapping : mappings) {
+    if (mapping.end <= pages.begin || mapping.begin >= pages.end) continue;
+    if (mapping.begin < pages.begin) {
+      mapping.offset += pages.begin - mapping.begin;
+      mapping.begin = pages.begin;
+    }
+    mapping.end = std::min(mapping.end, pages.end);
+    cut.push_back(mapping);
+  }
+  return cut;
+}
+
+// Ordinary pages in the place of the runs.
+void PutBackRuns(Return& job, PageRange pages) {
+  AwayFrom(pages.begin, pages.end, PutAllBack, &job);
+}
+
+// The host has none of the runs' region pages any more.
+void FreeRuns(const Return& job) {
+  for (size_t i = 0; i < job.runs.size(); ++i) {
+    const auto& [begin, run] = job.runs[i];
+    if (job.back[i]) {
+      registry.pages.Free(job.connection, run.offset, run.bytes);
+    } else {
+      Complain("no memory for " + std::to_string(run.bytes) +
+               " bytes that are registered no longer: they stay in "
+               "the shared region");
+    }
+  }
+}
+
+// What will go back to the range can be written again.
+void WakeRuns(const HostAllocation& range) {
+  const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
+  auto at = registry.runs.upper_bound(pages.begin);
+  if (at != registry.runs.begin()) --at;
+  for (; at != registry.runs.end() && at->first < pages.end; ++at) {
+    const auto& [begin, run] = *at;
+    const uint64_t from = std::max(begin, pages.begin), to = std::min(begin + run.bytes, pages.end);
+    if (run.aside != nullptr && from < to) WakeAside(run.aside + (from - begin), to - from);
+  }
+}
+
+// The pages of a range on their way back.
+Return ReturnOf(const HostAllocation& range, PageRange pages) {
+  Return job{Session::Made().connection(), WholePages(range), {}};
+  if (pages.bytes() != 0) job.runs = TakeRuns(pages);
+  return job;
+}
+
+CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mappings) {
+  Connection& connection = Session::Made().connection();
+  const PageRange pages = OwnPages(registry.ranges, range->address, range->bytes);
+  uint64_t offset = 0;
+  bool zeroed = false;
+  if (pages.bytes() > connection.region_bytes ||
+      (pages.bytes() != 0 &&
+       !registry.pages.Allocate(connection, pages.begin, pages.bytes(), &offset, &zeroed))) {
+    return RegionFull(connection, range->bytes, "registered memory");
+  }
+  const RegisterBody body{range->address, range->bytes, offset, range->flags,
+                          AllWritable(mappings) ? 1u : 0u};
+  PendingRegistration registration(body);
+  Replacement job{connection, pages, WholePages(*range), offset, zeroed, Cut(mappings, pages), {}};
+  job.ok = pages.bytes() == 0;
+  if (registration.sent() && !job.ok) AwayFrom(pages.begin, pages.end, Replace, &job);
+  const CUresult result = registration.Finish(&range->device_address);
+  if (result == CUDA_SUCCESS && job.ok) {
+    for (const auto& [begin, run] : job.made) registry.runs[begin] = run;
+    return CUDA_SUCCESS;
+  }
+  if (result == CUDA_SUCCESS) {
+    Complain("the pages at " + std::to_string(range->address) +
+             " cannot be replaced: they stay unregistered");
+    SendUnregister(range->address, [] {});
+  }
+  if (!job.made.empty()) {
+    Return back{connection, WholePages(*range), std::move(job.made)};
+    PutBackRuns(back, pages);
+    FreeRuns(back);
+  } else if (pages.bytes() != 0 && !job.stuck) {
+    registry.pages.Free(connection, offset, pages.bytes());
+  }
+  return result != CUDA_SUCCESS ? result : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
+  Session& session = Session::Made();
+  HostAllocation range{.address = address, .bytes = bytes, .kind = HostKind::kRegistered, .flags = flags};
+  range.context = CurrentContextObject();
+  range.id = NextId();
+  const std::lock_guard lock(registry.change);
+  HostAllocation known;
+  if (OverlapsAny(registry.ranges, address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  // CUDA's own memory.
+  if (FindHost(address, &known) || FindHost(address + bytes - 1, &known)) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<Mapping> mappings;
+  if (const CUresult result = Examine(range, &mappings)) return result;
+  bool changed = false;
+  if (session.transport().shares_memory()) {
+    if (const CUresult result = LeaveReservedPages(mappings, &changed)) return result;
+  }
+  if (changed) {
+    if (const CUresult result = Examine(range, &mappings)) return result;
+  }
+  // Natively the whole device is waited for, here by the worker's driver.
+  const CUresult result =
+      session.transport().shares_memory() ? RegisterInPlace(&range, mappings) : DrainDevice();
+  if (result == CUDA_SUCCESS) Remember(range);
+  return result;
+}
+
+// *done: nothing of the device's can touch the range any more, so its pages need not wait until the driver
+// has ended the registration, which takes about as long as they do. Work of another context might.
+CUresult AwaitDevice(const HostAllocation& range, bool* done) {
+  if (range.bytes < kAlignedRunBytes || HadSeveralContexts() || AnyCapture()) return CUDA_SUCCESS;
+  ChannelLease lease;
+  if (const CUresult result = lease.Send(Op::kDrainDevice, lease.Begin(0))) return result;
+  Reader reply;
+  *done = lease.Await(&reply) == CUDA_SUCCESS;  // what is wrong the driver says when the registration ends
+  return CUDA_SUCCESS;
+}
+
+CUresult UnregisterInPlace(const HostAllocation& range) {
+  const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
+  bool done = false;
+  if (const CUresult result = AwaitDevice(range, &done)) return result;
+  std::optional<Return> back;
+  const auto put_back = [&] { PutBackRuns(back.emplace(ReturnOf(range, pages)), pages); };
+  const CUresult result = SendUnregister(range.address, [&] { done ? put_back() : WakeRuns(range); });
+  // The host has the region's pages still: if they went out of use meanwhile, nobody else gets them.
+  if (result != CUDA_SUCCESS) return result;
+  if (!back) put_back();
+  FreeRuns(*back);
+  return CUDA_SUCCESS;
+}
+
+CUresult Unregister(uint64_t address) {
+  const std::lock_guard lock(registry.change);
+  const auto found = registry.ranges.find(address);
+  if (found == registry.ranges.end()) {
+    HostAllocation other;  // CUDA's own memory, or the inside of a range
+    return FindHost(address, &other) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  }
+  const HostAllocation range = found->second;
+  const CUresult result =
+      Session::Made().transport().shares_memory() ? UnregisterInPlace(range) : DrainDevice();
+  if (result == CUDA_SUCCESS) ForgetRange(address);
+  return result;
+}
+
+}  // namespace
+
+bool FindRegistered(uint64_t address, HostAllocation* allocation) {
+  if (range_count.load(std::memory_order_acquire) == 0) return false;
+  const std::shared_lock lock(registry.mutex);
+  const auto next = registry.ranges.upper_bound(address);
+  if (next == registry.ranges.begin()) return false;
+  const HostAllocation& range = std::prev(next)->second;
+  if (address - range.address >= range.bytes) return false;
+  *allocation = range;
+  return true;
+}
+
+bool IsRegisteredInPlace(uint64_t address) {
+  HostAllocation range;
+  return FindRegistered(address, &range) && range.device_address != 0;
+}
+
+bool SetRegisteredSyncMemops(uint64_t address, bool value) {
+  HostAllocation range;
+  if (!FindRegistered(address, &range)) return false;
+  range.sync_memops = value;
+  Remember(range);
+  return true;
+}
+
+void UnregisterAllOf(Object* context) {
+  if (range_count.load(std::memory_order_acquire) == 0) return;
+  std::vector<uint64_t> addresses;
+  {
+    const std::shared_lock lock(registry.mutex);
+    for (const auto& [address, range] : registry.ranges) {
+      if (range.context == context) addresses.push_back(address);
+    }
+  }
+  std::vector<Object*>& stack = ThisThread().contexts;
+  stack.push_back(context);
+  for (const uint64_t address : addresses) Unregister(address);
+  stack.pop_back();
+}
+
+}  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
+  if (const CUresult result = NeedContext()) return result;
+  constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                              CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+  const auto address = reinterpret_cast<uint64_t>(start);
+  if (start == nullptr || bytes == 0 || (flags & ~kKnown) != 0 || address + bytes < address)
+    return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
+    Complain("memory of other devices (CU_MEMHOSTREGISTER_IOMEMORY) cannot be registered from a guest");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (IsDeviceAddress(address)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult sticky = Session::Made().sticky()) return sticky;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
+  static const int at_fork = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+  (void)at_fork;
+  return Register(address, bytes, flags);
+}
+
+CUresult cuMemHostUnregister(void* start) {
+  if (const CUresult result = NeedContext()) return result;
+  if (start == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
+  return Unregister(reinterpret_cast<uint64_t>(start));
+}
+
+}  // extern "C"

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays that are parts of others: they end with the whole. Memory under sparse arrays.
+#include <algorithm>
+
+#include "guest_lib/stream/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint32_t kHasParts = 1;  // Object::flags of an array
+
+// Sends the call that names a part; what is new becomes a child of the whole.
+template <Op op, class Whole>
+CUresult GetPart(CUarray* part, Whole whole, unsigned number) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const CUresult result = Wait<op>(part, whole, number);
+  Object* parent = Find(whole);
+  Object* child = result == CUDA_SUCCESS ? Find(*part) : nullptr;
+  if (parent == nullptr || child == nullptr) return result;
+  child->parent = WireOf(parent);
+  parent->flags |= kHasParts;
+  return CUDA_SUCCESS;
+}
+
+template <Op op, class Whole>
+CUresult Destroy(Whole whole) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const Object* object = Find(whole);
+  const WireHandle wire = object != nullptr && (object->flags & kHasParts) != 0 ? WireOf(object) : 0;
+  const CUresult result = Wait<op>(whole);
+  if (result == CUDA_SUCCESS && wire != 0) FreeChildrenOf(wire, [](Object*) {});
+  return result;
+}
+
+}  // namespace
+}  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuArrayDestroy(CUarray array) {
+  return Destroy<Op::cuArrayDestroy>(array);
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
+  return Destroy<Op::cuMipmappedArrayDestroy>(array);
+}
+
+CUresult cuArrayGetPlane(CUarray* plane, CUarray array, unsigned int number) {
+  return GetPart<Op::cuArrayGetPlane>(plane, array, number);
+}
+
+CUresult cuMipmappedArrayGetLevel(CUarray* level, CUmipmappedArray array, unsigned int number) {
+  return GetPart<Op::cuMipmappedArrayGetLevel>(level, array, number);
+}
+
+CUresult cuMemMapArrayAsync(CUarrayMapInfo* maps, unsigned int count, CUstream stream) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  unsigned done = 0;
+  CUresult result;
+  do {
+    const unsigned now = std::min(count - done, kMaxArrayMaps);
+    result = Wait<Op::cuMemMapArrayAsync>(maps + done, now, stream);
+    done += now;
+  } while (result == CUDA_SUCCESS && done < count);
+  return result;
+}
+
+}  // extern "C"

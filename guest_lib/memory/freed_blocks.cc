@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of what is held, and the thread that frees what nobody takes.
+#include "guest_lib/memory/freed_blocks.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "guest_lib/process/own_thread.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/remote.h"
+
+namespace causeway::guest {
+
+namespace {
+
+struct Block {
+  CUdeviceptr address;
+  uint64_t bytes;
+  Object* context;
+  uint64_t context_id;
+};
+
+// Programs that allocate and free in turns hold a few.
+constexpr size_t kMostHeld = 16;
+constexpr uint64_t kMostBytes = 64u << 20;  // of all together
+constexpr useconds_t kRoundUs = 250'000;    // within two of them what nobody takes is freed
+
+struct Table {
+  std::mutex mutex;  // before the main lock
+  std::condition_variable wanted;
+  std::vector<Block> held;
+  uint64_t bytes = 0;
+  uint64_t changes = 0;
+  bool thread_started = false;
+  bool thread_sleeps = false;
+};
+Table& TheTable() {
+  static auto* table = new Table;  // programs may allocate to the very end
+  return *table;
+}
+std::atomic<const Object*> only_context{nullptr};
+std::atomic<bool> several_contexts{false};
+thread_local bool freeing = false;  // what FreeBlocks posts needs nothing freed before it
+
+bool IsAlive(const Block& block) {
+  return FindObject(HandleKind::kContext, block.context) != nullptr &&
+         ContextOf(block.context).active.load() && block.context->id == block.context_id;
+}
+
+// With the table's mutex.
+void Count(Table& table) {
+  ++table.changes;
+  held_blocks.store(static_cast<uint32_t>(table.held.size()));
+}
+
+void* FreeInTime(void*) {
+  Table& table = TheTable();
+  std::unique_lock lock(table.mutex);
+  for (;;) {
+    table.thread_sleeps = true;
+    table.wanted.wait(lock, [&] { return !table.held.empty(); });
+    table.thread_sleeps = false;
+    const uint64_t seen = table.changes;
+    lock.unlock();
+    usleep(kRoundUs);
+    lock.lock();
+    if (table.changes != seen) continue;
+    lock.unlock();
+    FreeBlocks();
+    lock.lock();
+  }
+}
+
+}  // namespace
+
+void NoteContextBegins(const Object* context) {
+  const Object* none = nullptr;
+  if (!only_context.compare_exchange_strong(none, context) && none != context) several_contexts.store(true);
+}
+
+bool HadSeveralContexts() {
+  return several_contexts.load();
+}
+
+bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result) {
+  Session* session = Session::Get();
+  Object* context = freed.context;
+  if (session == nullptr || freed.from_pool || freed.sync_memops || freed.bytes > kMostBytes ||
+      SharesDeviceMemory() || several_contexts.load() || context == nullptr ||
+      context != CurrentContextObject() || !ContextOf(context).active.load() || AnyCapture()) {
+    return false;
+  }
+  Inquiry inquiry = Inquiry::OfContext();
+  if (!inquiry.Answer(result)) {
+    const BlockingWaits waits;
+    *result =
+        inquiry.Note(DrainDevice());  // another thread may have begun a capture, which this does not break
+  }
+  if (*result != CUDA_SUCCESS) return true;
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  if (table.held.size() == kMostHeld || freed.bytes > kMostBytes - table.bytes) return false;
+  if (!table.thread_started && StartOwnThread(FreeInTime, false) != 0) return false;
+  table.thread_started = true;
+  const std::lock_guard posting(session->main_mutex());
+  table.held.push_back({freed.address, freed.bytes, context, context->id});
+  Count(table);
+  // Whoever sends from here on sees what is held; what was sent before shows here.
+  if (!inquiry.IsDone()) {
+    table.held.pop_back();
+    Count(table);
+    return false;
+  }
+  table.bytes += freed.bytes;
+  if (table.thread_sleeps) table.wanted.notify_one();
+  return true;
+}
+
+bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result) {
+  Session* session = Session::Get();
+  if (!HoldsBlocks() || session == nullptr || address == nullptr || AnyCapture()) return false;
+  const Object* context = CurrentContextObject();
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  // The newest first: it is the likeliest to be in the GPU's cache.
+  const auto found = std::find_if(table.held.rbegin(), table.held.rend(), [&](const Block& block) {
+    return block.bytes == bytes && block.context == context && IsAlive(block);
+  });
+  if (found == table.held.rend()) return false;
+  *result = session->Check();
+  if (*result != CUDA_SUCCESS) return true;
+  *address = found->address;
+  table.bytes -= bytes;
+  table.held.erase(std::next(found).base());
+  Count(table);
+  return true;
+}
+
+namespace {
+
+void FreeAllHeldBlocks() {
+  if (freeing || Session::Get() == nullptr) return;
+  Table& table = TheTable();
+  // Until all is sent: nobody may overtake it with a message that would see it held.
+  const std::lock_guard lock(table.mutex);
+  freeing = true;
+  for (const Block& block : table.held) {
+    if (!IsAlive(block)) continue;
+    std::vector<Object*> context{block.context};
+    context.swap(ThisThread().contexts);
+    Post<Op::cuMemFree_v2>(block.address);  // fails where everything does
+    context.swap(ThisThread().contexts);
+  }
+  freeing = false;
+  table.held.clear();
+  table.bytes = 0;
+  Count(table);
+}
+
+[[gnu::constructor]] void SetHook() {
+  hooks.free_held_blocks = FreeAllHeldBlocks;
+}
+
+}  // namespace
+
+}  // namespace causeway::guest

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of cuMemAlloc that the program has freed and may have again: the next allocation of the same size
+// gets it without a message, as long as no message was sent in between.
+//
+// Nobody sees that it is held. It is held only when everything that this process has sent is done, which
+// cuMemFree waits for anyway; and before any message at all, posted or waited for, all of it is freed on the
+// host. So no kernel meets memory that the program has freed, freeing on the host waits for nothing, and
+// memory that is short is not short because of this. Of a process that falls silent it is freed after a
+// moment.
+#pragma once
+#include "ivshmem_ring/protocol/driver_api.h"
+
+#include <cstdint>
+
+#include "guest_lib/memory/memory.h"
+
+namespace causeway::guest {
+
+// Whether the free need not be told the host; *result: what the call answers then.
+bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result);
+// Whether memory that is held serves; *result: what the call answers then.
+bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result);
+
+// A context of that number begins: with several of them nothing is held.
+void NoteContextBegins(const Object* context);
+// Whether the process has ever had two contexts.
+bool HadSeveralContexts();
+
+}  // namespace causeway::guest

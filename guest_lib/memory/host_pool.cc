@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "guest_lib/memory/host_pool.h"
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/memory/memory.h"
+#include "guest_lib/process/log.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+struct Freed {
+  CUdeviceptr address;
+  CUevent event;  // where the stream was
+};
+
+// A node, or -1 for memory of no node in particular.
+using Node = int;
+
+struct HostPools {
+  std::mutex mutex;
+  std::map<CUmemoryPool, Node> pools;
+  std::map<Node, CUmemoryPool> defaults;
+  std::map<Node, CUmemoryPool> current;      // what was set for one
+  std::map<CUdeviceptr, CUmemoryPool> live;  // allocations
+  std::vector<Freed> freed;
+};
+auto& all = *new HostPools;  // never destroyed
+
+void Release(CUdeviceptr address) {
+  Session::Made().memory().Free(reinterpret_cast<void*>(address));
+}
+
+bool TakeLive(CUdeviceptr address) {
+  const std::lock_guard lock(all.mutex);
+  return all.live.erase(address) != 0;
+}
+
+// Which of the host's places it is; none of them is the current thread's own.
+CUresult NodeOf(const CUmemLocation& location, Node* node) {
+  if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) return CUDA_ERROR_NOT_SUPPORTED;
+  *node = location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ? location.id : -1;
+  const bool is_one = location.type == CU_MEM_LOCATION_TYPE_HOST || *node >= 0;
+  return is_one ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+bool IsDefault(CUmemoryPool pool) {
+  const auto at = all.pools.find(pool);
+  if (at == all.pools.end()) return false;
+  const auto found = all.defaults.find(at->second);
+  return found != all.defaults.end() && found->second == pool;
+}
+
+// What is refused, and handles that are none.
+CUresult CheckStream(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (const CUresult result = cuStreamIsCapturing(stream, &status)) return result;
+  return status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace
+
+bool ReclaimFreedToHostPools() {
+  if (AnyCapture()) return false;  // whose errors would say nothing of the streams
+  std::vector<Freed> looked;
+  {
+    const std::lock_guard lock(all.mutex);
+    looked.swap(all.freed);
+  }
+  std::vector<Freed> kept;
+  for (const Freed& freed : looked) {
+    if (cuEventQuery(freed.event) == CUDA_ERROR_NOT_READY) {
+      kept.push_back(freed);
+      continue;
+    }
+    cuEventDestroy_v2(freed.event);
+    Release(freed.address);
+  }
+  const std::lock_guard lock(all.mutex);
+  all.freed.insert(all.freed.end(), kept.begin(), kept.end());
+  return kept.size() != looked.size();
+}
+
+namespace {
+[[gnu::constructor]] void SetHook() {
+  region_hooks.reclaim_freed = ReclaimFreedToHostPools;
+}
+}  // namespace
+
+bool IsOnHost(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+         location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+// The program could not read what the driver's own pool on the host gives. In its place stands a pool of the
+// device, from which nothing is ever taken.
+CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
+  if (!Session::Made().transport().shares_memory()) {
+    Complain("pools of host memory need shared memory, which there is none of over TCP");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  Node node = -1;
+  if (NodeOf(properties.location, &node) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+  if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+  const Object* context = CurrentContextObject();
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = context != nullptr ? ContextOf(context).device : 0;
+  const CUresult result = Wait<Op::cuMemPoolCreate>(pool, &properties);
+  if (result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(all.mutex);
+  all.pools[*pool] = node;
+  return CUDA_SUCCESS;
+}
+
+CUresult DestroyHostPool(CUmemoryPool pool) {
+  Node node = -1;
+  {
+    const std::lock_guard lock(all.mutex);
+    if (IsDefault(pool)) return CUDA_ERROR_INVALID_VALUE;
+    const auto found = all.pools.find(pool);
+    if (found == all.pools.end()) return CUDA_ERROR_INVALID_VALUE;
+    node = found->second;
+    all.pools.erase(found);  // before its handle can be another's
+    const auto current = all.current.find(node);
+    if (current != all.current.end() && current->second == pool) all.current.erase(current);
+  }
+  const CUresult result = Wait<Op::cuMemPoolDestroy>(pool);
+  if (result == CUDA_SUCCESS) {
+    ReclaimFreedToHostPools();
+    return result;
+  }
+  const std::lock_guard lock(all.mutex);
+  all.pools[pool] = node;
+  return result;
+}
+
+CUresult DefaultHostPool(CUmemoryPool* pool, const CUmemLocation& location) {
+  static auto& making = *new std::mutex;  // one for each place; never destroyed
+  Node node = -1;
+  if (const CUresult result = NodeOf(location, &node)) return result;
+  const std::lock_guard one(making);
+  {
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.defaults.find(node);
+    if (found != all.defaults.end()) {
+      *pool = found->second;
+      return CUDA_SUCCESS;
+    }
+  }
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = location;
+  CUmemoryPool made = nullptr;
+  if (const CUresult result = CreateHostPool(&made, properties)) return result;
+  const std::lock_guard lock(all.mutex);
+  *pool = all.defaults[node] = made;
+  return CUDA_SUCCESS;
+}
+
+CUresult CurrentHostPool(CUmemoryPool* pool, const CUmemLocation& location) {
+  Node node = -1;
+  if (const CUresult result = NodeOf(location, &node)) return result;
+  {
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.current.find(node);
+    if (found != all.current.end()) {
+      *pool = found->second;
+      return CUDA_SUCCESS;
+    }
+  }
+  return DefaultHostPool(pool, location);
+}
+
+CUresult SetCurrentHostPool(const CUmemLocation& location, CUmemoryPool pool) {
+  Node node = -1;
+  if (const CUresult result = NodeOf(location, &node)) return result;
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.pools.find(pool);
+  if (found == all.pools.end() || found->second != node) return CUDA_ERROR_INVALID_VALUE;
+  all.current[node] = pool;
+  return CUDA_SUCCESS;
+}
+
+bool IsHostPool(CUmemoryPool pool) {
+  const std::lock_guard lock(all.mutex);
+  return all.pools.contains(pool);
+}
+
+CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckStream(stream)) return result;
+  if (bytes == 0) {  // unlike cuMemAlloc, no error
+    *address = 0;
+    return CUDA_SUCCESS;
+  }
+  ReclaimFreedToHostPools();
+  void* memory = nullptr;
+  const CUresult result = Session::Made().memory().Allocate(bytes, HostKind::kPooled, 0, &memory);
+  if (result != CUDA_SUCCESS) return result;
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  const std::lock_guard lock(all.mutex);
+  all.live[*address] = pool;
+  return CUDA_SUCCESS;
+}
+
+bool FreeToHostPool(CUdeviceptr address, CUstream stream, CUresult* result) {
+  if (HostPoolOf(address) == nullptr) return false;
+  *result = CheckStream(stream);
+  CUevent event = nullptr;
+  if (*result == CUDA_SUCCESS) *result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  if (*result != CUDA_SUCCESS) return true;
+  *result = cuEventRecord(event, stream);
+  if (*result == CUDA_SUCCESS && !TakeLive(address)) *result = CUDA_ERROR_INVALID_VALUE;
+  if (*result != CUDA_SUCCESS) {
+    cuEventDestroy_v2(event);
+    return true;
+  }
+  {
+    const std::lock_guard lock(all.mutex);
+    all.freed.push_back({address, event});
+  }
+  ReclaimFreedToHostPools();
+  return true;
+}
+
+bool FreeToHostPoolNow(CUdeviceptr address, CUresult* result) {
+  if (HostPoolOf(address) == nullptr) return false;
+  *result = DrainDevice();
+  if (*result == CUDA_SUCCESS && TakeLive(address)) Release(address);
+  return true;
+}
+
+CUmemoryPool HostPoolOf(CUdeviceptr address) {
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.live.find(address);
+  return found != all.live.end() ? found->second : nullptr;
+}
+
+}  // namespace causeway::guest

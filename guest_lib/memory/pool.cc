@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory pools that processes share, and which pools lie on the host.
+#include "guest_lib/addresses/address_windows.h"
+#include "guest_lib/memory/freed_memory.h"
+#include "guest_lib/memory/host_pool.h"
+#include "guest_lib/memory/memory.h"
+#include "guest_lib/memory/shared_descriptor.h"
+#include "guest_lib/stream/giving_back.h"
+#include "guest_lib/stream/remote.h"
+
+using namespace causeway;
+using namespace causeway::guest;
+
+namespace {
+
+// Pools of managed memory are refused by the host.
+bool IsHostPlace(const CUmemLocation* location, CUmemAllocationType type) {
+  return location != nullptr && type == CU_MEM_ALLOCATION_TYPE_PINNED && IsOnHost(*location);
+}
+
+CUresult CheckType(CUmemAllocationType type) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const bool known = type == CU_MEM_ALLOCATION_TYPE_PINNED || type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return IsOnHost(properties->location) ? CreateHostPool(pool, *properties)
+                                        : Wait<Op::cuMemPoolCreate>(pool, properties);
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (IsHostPool(pool)) return CUDA_ERROR_INVALID_VALUE;  // which the driver takes for one of the device
+  NoteCurrentPoolChange();
+  return Wait<Op::cuDeviceSetMemPool>(device, pool);
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  if (const CUresult result = CheckType(type)) return result;
+  return pool != nullptr && IsHostPlace(location, type)
+             ? DefaultHostPool(pool, *location)
+             : Wait<Op::cuMemGetDefaultMemPool>(pool, location, type);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  if (const CUresult result = CheckType(type)) return result;
+  return pool != nullptr && IsHostPlace(location, type) ? CurrentHostPool(pool, *location)
+                                                        : Wait<Op::cuMemGetMemPool>(pool, location, type);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  if (const CUresult result = CheckType(type)) return result;
+  if (IsHostPlace(location, type)) return SetCurrentHostPool(*location, pool);
+  if (IsHostPool(pool)) return CUDA_ERROR_INVALID_VALUE;
+  NoteCurrentPoolChange();
+  return Wait<Op::cuMemSetMemPool>(location, type, pool);
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
+  const CUresult result = Wait<Op::cuMemPoolSetAttribute>(pool, attribute, value);
+  if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) NotePoolsKeepLess();
+  return result;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  DropClosedDescriptors();
+  NoteCurrentPoolChange();  // if it was that
+  return IsHostPool(pool) ? DestroyHostPool(pool) : Wait<Op::cuMemPoolDestroy>(pool);
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (IsHostPool(pool)) ReclaimFreedToHostPools();
+  return Wait<Op::cuMemPoolTrimTo>(pool, keep);
+}
+
+CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const Object* object = Find(pool);
+  if (shareable == nullptr || object == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  DropClosedDescriptors();
+  SharedToken token{};
+  {
+    PendingCall call(Op::cuMemPoolExportToShareableHandle);
+    call.writer().Put(ShareableBody{WireOf(object), static_cast<uint32_t>(type), 0, flags, {}});
+    const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+    if (result != CUDA_SUCCESS) return result;
+    token = call.reader().Get<SharedToken>();
+  }
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    return MakeSharedDescriptor(token, true, static_cast<int*>(shareable));
+  }
+  FillBlob(shareable, token);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
+                                            CUmemAllocationHandleType type, unsigned long long flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ShareableBody body{0, static_cast<uint32_t>(type), 0, flags, {}};
+  if (!ReadShareable(shareable, type, &body.token)) return CUDA_ERROR_INVALID_VALUE;
+  PendingCall call(Op::cuMemPoolImportFromShareableHandle);
+  Remote remote;
+  const auto made = remote.Make<CUmemoryPool>(call.writer());
+  body.object = remote.ToWire(made, call.writer());
+  call.writer().Put(body);
+  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  if (result != CUDA_SUCCESS) {
+    remote.Forget(made);
+    return result;
+  }
+  *pool = remote.Settle(made, call.reader().Get<WireHandle>());
+  return *pool != nullptr ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  NoteSharedDeviceMemory();
+  PendingCall call(Op::cuMemPoolExportPointer);
+  call.writer().Put(ShareAddressBody{address, 0});
+  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  if (result != CUDA_SUCCESS) return result;
+  FillBlob(data, call.reader().Get<SharedToken>());
+  NoteShared(address);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const Object* object = Find(pool);
+  SharedToken token;
+  if (address == nullptr || data == nullptr || object == nullptr || !ReadBlob(data, &token))
+    return CUDA_ERROR_INVALID_VALUE;
+  NoteSharedDeviceMemory();
+  OpenedMemory opened{};
+  if (const CUresult result = OpenShared(Op::cuMemPoolImportPointer, {token, WireOf(object), 0, 0}, &opened))
+    return result;
+  if (!AdmitDeviceMemory(opened.address, opened.bytes)) {
+    Wait<Op::cuMemFree_v2>(opened.address);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  RememberAllocation(opened.address, opened.bytes, true);
+  *address = opened.address;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of each thread with its context stack, and the objects of primary contexts.
+#include "guest_lib/session/context.h"
+
+#include <pthread.h>
+
+#include "guest_lib/session/session.h"
+
+namespace causeway::guest {
+
+constinit thread_local ThreadState* this_thread = nullptr;
+
+namespace {
+
+// By device; made once. Programs call into this library from exit handlers that run after ours: nothing here
+// is ever destroyed.
+std::vector<Object*>& primary_contexts = *new std::vector<Object*>;
+
+void EndThread(void* state) {
+  delete static_cast<ThreadState*>(state);
+  this_thread = nullptr;  // destructors of other keys may still call
+}
+
+}  // namespace
+
+// A key instead of a destructor of thread_local: the main thread's state must outlive its exit handlers.
+ThreadState& MakeThisThread() {
+  static const pthread_key_t key = [] {
+    pthread_key_t made;
+    pthread_key_create(&made, EndThread);
+    return made;
+  }();
+  this_thread = new ThreadState;
+  pthread_setspecific(key, this_thread);
+  return *this_thread;
+}
+
+BlockingWaits::BlockingWaits(bool asked) {
+  const Object* current = CurrentContextObject();
+  const bool context =
+      current != nullptr && (ContextOf(current).flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
+  if (asked || context) ThisThread().blocking_waits = true;
+}
+
+bool WithContextOf::Push(CUstream stream) {
+  if (InitialisedOrError() != CUDA_SUCCESS) return false;
+  const Object* object = Find(stream);
+  if (object == nullptr || object->context == nullptr) return false;
+  ThisThread().contexts.push_back(object->context);
+  return true;
+}
+
+CUresult CurrentContextWire(WireHandle* wire) {
+  return CurrentContextWire(ThisThread(), wire);
+}
+
+CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire) {
+  if (thread.contexts.empty()) {
+    *wire = 0;
+    return CUDA_SUCCESS;
+  }
+  const Object* current = thread.contexts.back();
+  if (!ContextOf(current).active.load(std::memory_order_relaxed)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *wire = WireOf(current);
+  return CUDA_SUCCESS;
+}
+
+CUresult NeedContext() {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+bool IsDevice(CUdevice device) {
+  return device >= 0 && device < DeviceCount();
+}
+
+void MakePrimaryContexts(int device_count) {
+  for (int device = 0; device < device_count; ++device) {
+    Object* object = NewObject(HandleKind::kContext, nullptr);
+    auto* detail = new Context;
+    detail->device = device;
+    detail->primary = true;
+    object->detail = detail;
+    object->id = NextId();
+    primary_contexts.push_back(object);
+  }
+}
+
+Object* PrimaryContext(CUdevice device) {
+  return primary_contexts[static_cast<size_t>(device)];
+}
+
+CUcontext CurrentContext() {
+  return reinterpret_cast<CUcontext>(CurrentContextObject());
+}
+
+CUcontext PrimaryContextHandle(int device) {
+  return IsDevice(device) ? reinterpret_cast<CUcontext>(PrimaryContext(device)) : nullptr;
+}
+
+bool IsContext(CUcontext context) {
+  return Find(context) != nullptr;
+}
+
+CUresult ContextId(CUcontext context, uint64_t* id) {
+  const Object* object = Find(context);
+  if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *id = object->id;
+  return CUDA_SUCCESS;
+}
+
+CUcontext SwapCurrentContext(CUcontext context) {
+  ThreadState& thread = ThisThread();
+  CUcontext previous = CurrentContext();
+  if (!thread.contexts.empty()) thread.contexts.pop_back();
+  if (context != nullptr) thread.contexts.push_back(Find(context));
+  return previous;
+}
+
+}  // namespace causeway::guest

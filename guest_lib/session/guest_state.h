@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the guest-local parts (export tables, context storage, integrity check) need to know about the
+// process, its devices and the calling thread. The session and the context stack implement it.
+#pragma once
+
+#include "ivshmem_ring/protocol/driver_api.h"
+
+#include <cstdint>
+
+namespace causeway::guest {
+
+// Exactly what cuDeviceGetUuid (first version) and the PCI attributes report for the device.
+struct DeviceIdentity {
+  CUuuid uuid;
+  int pci_domain;
+  int pci_bus;
+  int pci_device;
+};
+
+// How many replies of the host the calling thread has waited for.
+uint64_t RepliesAwaited();
+
+// True after cuInit succeeded in this process; false in a forked child of it.
+bool IsInitialised();
+
+// CUDA_SUCCESS, or CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child. Called on hot paths: one
+// load.
+CUresult InitialisedOrError();
+// The same, also within functions of the program that the driver calls and in which CUDA calls are not
+// permitted.
+CUresult SessionOrError();
+
+// Number of visible devices, and the identity of one of them (0 <= device < DeviceCount()). Only after
+// cuInit.
+int DeviceCount();
+DeviceIdentity Identity(int device);
+
+// The version that cuDriverGetVersion reports, such as 13000.
+int DriverVersion();
+
+// The calling thread's current context, or null. Never fails, never sends a message.
+CUcontext CurrentContext();
+
+// The handle that the device's primary context has now or will have once it is active. Does not activate or
+// count it. Null when there is no such device.
+CUcontext PrimaryContextHandle(int device);
+
+// True while the handle names a live context or the primary context of a device, active or not.
+bool IsContext(CUcontext context);
+
+// The same answers as cuCtxGetId: unique among all contexts of the process, new at each activation.
+CUresult ContextId(CUcontext context, uint64_t* id);
+
+// Replaces the top of the calling thread's context stack and returns what was there; null means an empty
+// stack, in both directions.
+CUcontext SwapCurrentContext(CUcontext context);
+
+// The object that stands for CU_STREAM_PER_THREAD of the calling thread in its current context. It is a
+// stream handle that StreamId accepts.
+CUstream PerThreadStream();
+
+// The same answers as cuStreamGetId; accepts the special handles 0, 1 and 2 for the current context.
+CUresult StreamId(CUstream stream, uint64_t* id);
+
+}  // namespace causeway::guest

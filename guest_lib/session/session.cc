@@ -1,0 +1,530 @@
+// SPDX-License-Identifier: Apache-2.0
+// The session and its messages.
+#include "guest_lib/session/session.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "guest_lib/addresses/address_windows.h"
+#include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/process/log.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/session/context.h"
+#include "ivshmem_ring/messages/callback_messages.h"
+#include "ivshmem_ring/messages/managed_messages.h"
+#include "ivshmem_ring/transport/flight_recorder.h"
+#include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/waiter.h"
+
+namespace causeway::guest {
+
+namespace {
+
+constexpr size_t kHeader = sizeof(RecordHeader);
+constexpr uint32_t kSharedChannel = kChannelCount - 1;
+static_assert(kCallbackChannel == kSharedChannel - 1 &&
+              kManagedChannel == kSharedChannel - 2);  // no thread's own
+// What a lost session answers, for good: an error outside of CUDA after which the process must be restarted.
+constexpr CUresult kLostError = CUDA_ERROR_EXTERNAL_DEVICE;
+
+enum class State { kNew, kOpen, kForked, kEnded };
+std::atomic<State> state{State::kNew};
+std::atomic<Session*> the_session{nullptr};
+std::atomic<Session*> made_session{nullptr};  // never null again
+std::mutex open_mutex;
+
+bool IsSticky(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The child of an initialised process has no session, as natively; the parent's must survive the child's
+// exit.
+void InForkedChild() {
+  Session* session = the_session.exchange(nullptr);
+  if (session == nullptr) return;
+  state.store(State::kForked);
+  session->connection().Abandon();
+}
+
+__attribute__((destructor)) void AtUnload() {
+  Session* session = the_session.exchange(nullptr);
+  if (session == nullptr) return;
+  state.store(State::kEnded);
+  session->connection().End();
+}
+
+// Corrects what holds on the host but not here, so that programs which ask are told the truth.
+void DescribeWhatHolds(DeviceDescription* device, bool shares_memory) {
+  // No device reaches this process's ordinary memory, whatever page tables it shares with the host's
+  // processes. Memory that cuMemCreate would place on the host is refused (Admit in
+  // ivshmem_ring/protocol/flat.h).
+  for (const CUdevice_attribute attribute :
+       {CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
+        CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
+        CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED}) {
+    device->attribute[attribute] = 0;
+  }
+  if (shares_memory) return;
+  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+                                             CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+                                             CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED}) {
+    device->attribute[attribute] = 0;
+  }
+}
+
+}  // namespace
+
+Session* Session::Get() {
+  return the_session.load(std::memory_order_acquire);
+}
+
+Session& Session::Made() {
+  return *made_session.load(std::memory_order_acquire);
+}
+
+uint64_t RepliesAwaited() {
+  return ThisThread().awaited;
+}
+
+bool IsInitialised() {
+  return Session::Get() != nullptr;
+}
+
+CUresult InitialisedOrError() {
+  if (this_thread != nullptr && this_thread->in_function) return CUDA_ERROR_NOT_PERMITTED;
+  return SessionOrError();
+}
+
+CUresult SessionOrError() {
+  if (Session::Get() != nullptr) return CUDA_SUCCESS;
+  return state.load() == State::kEnded ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+CUresult Session::Open() {
+  if (Get() != nullptr) return CUDA_SUCCESS;
+  if (state.load() != State::kNew) return InitialisedOrError();
+  const std::lock_guard lock(open_mutex);
+  if (Get() != nullptr) return CUDA_SUCCESS;
+  static Session& session =
+      *new Session;  // lives as long as the process: threads may call until the very end
+  const CUresult result = session.Start();
+  if (result != CUDA_SUCCESS) return result;
+  static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
+  (void)registered;
+  state.store(State::kOpen);
+  the_session.store(&session, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::Start() {
+  std::string error;
+  ReserveDeviceWindows();
+  connection_ = Connect(SessionKind::kCuda, &error);
+  if (connection_ == nullptr) {
+    Complain(error);
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  memory_ = std::make_unique<RegionMemory>(*connection_);
+  for (uint32_t i = 0; i < kBulkBuffers; ++i) {
+    if (!transport().shares_memory()) bulks_[i] = {connection_->PrivateBulk(i), i};
+  }
+  made_session.store(this, std::memory_order_release);
+  the_session.store(this, std::memory_order_release);  // for the messages below, this thread only
+  CUresult result = AgreeOnAddresses(*connection_);
+  if (result == CUDA_SUCCESS && transport().shares_memory()) result = memory_->AddBulkArena(bulks_);
+  if (result == CUDA_SUCCESS) result = ReadDescription();
+  the_session.store(nullptr, std::memory_order_release);
+  if (result != CUDA_SUCCESS) {
+    const std::string why = transport().LossReason();
+    Complain("the session could not be opened (error " + std::to_string(result) + ")" +
+             (why.empty() ? "" : ": " + why));
+    connection_.reset();
+    return result == kLostError ? CUDA_ERROR_NO_DEVICE : result;
+  }
+  MakePrimaryContexts(static_cast<int>(devices_.size()));
+  return CUDA_SUCCESS;
+}
+
+CUresult Session::ReadDescription() {
+  ChannelLease lease;
+  const uint32_t index = AcquireBulk();
+  Writer body = lease.Begin();
+  CUresult result = lease.Send(Op::kOpen, body, kBulkToGuest, bulk(index).offset, kBulkBytes);
+  Reader none;
+  uint32_t bytes = 0;
+  if (result == CUDA_SUCCESS) result = lease.Await(&none, &bytes);
+  if (result == CUDA_SUCCESS) {
+    Reader reply({bulk(index).bytes, std::min<size_t>(bytes, kBulkBytes)});
+    host_ = reply.Get<OpenReply>();
+    for (uint32_t i = 0; i < host_.device_count && i < kMaxDevices; ++i) {
+      devices_.push_back(reply.Get<DeviceDescription>());
+      DescribeWhatHolds(&devices_.back(), transport().shares_memory());
+    }
+    result = reply.ok() ? static_cast<CUresult>(host_.init_result) : CUDA_ERROR_UNKNOWN;
+  }
+  ReleaseBulk(index);
+  return result;
+}
+
+int DeviceCount() {
+  return static_cast<int>(Session::Made().devices().size());
+}
+
+CUresult Session::Lost() {
+  if (sticky_.exchange(kLostError) != kLostError) {
+    Complain("the session is lost (" + transport().LossReason() +
+             "): this process gets CUDA_ERROR_EXTERNAL_DEVICE from now on");
+  }
+  return kLostError;
+}
+
+CUresult Session::Note(CUresult result) {
+  if (result != CUDA_SUCCESS && IsSticky(result)) {
+    uint32_t none = 0;
+    sticky_.compare_exchange_strong(none, result);
+  }
+  return result;
+}
+
+CUresult Session::Check() {
+  return Check(ThisThread());
+}
+
+CUresult Session::Check(const ThreadState& thread) {
+  if (thread.in_callback) return CUDA_ERROR_NOT_PERMITTED;
+  if (thread.past_errors) return CUDA_SUCCESS;
+  const uint64_t error = transport().AsyncError();
+  if (error != seen_async_error_.load(std::memory_order_relaxed)) {
+    seen_async_error_.store(error, std::memory_order_relaxed);
+    return Note(static_cast<CUresult>(static_cast<uint32_t>(error)));
+  }
+  return sticky();
+}
+
+CUresult CheckSend() {
+  Session* session = Session::Get();
+  if (session == nullptr) return InitialisedOrError();
+  if (const CUresult result = session->Check()) return result;
+  WireHandle context = 0;
+  return CurrentContextWire(&context);
+}
+
+bool Session::TakeBulk(uint32_t* index) {
+  if (bulks_taken_.load(std::memory_order_relaxed) != 0) hooks.reclaim_buffers(*this);
+  uint32_t taken = bulks_taken_.load(std::memory_order_relaxed);
+  for (*index = 0; *index < kBulkBuffers; ++*index) {
+    if ((taken >> *index & 1) == 0 && bulks_taken_.compare_exchange_strong(taken, taken | 1u << *index))
+      return true;
+  }
+  return false;
+}
+
+uint32_t Session::AcquireBulk() {
+  constexpr uint32_t kYields = 1000;
+  uint32_t index = 0;
+  bulk_waiters_.fetch_add(1, std::memory_order_relaxed);
+  // Their holders wait for the host only, whose death ends those waits.
+  for (uint32_t tries = 0; !TakeBulk(&index); ++tries) tries < kYields ? sched_yield() : usleep(50);
+  bulk_waiters_.fetch_sub(1, std::memory_order_relaxed);
+  return index;
+}
+
+bool Session::TryAcquireBulk(uint32_t* index) {
+  return bulk_waiters_.load(std::memory_order_relaxed) == 0 && TakeBulk(index);
+}
+
+void Session::ReleaseBulk(uint32_t index) {
+  bulks_taken_.fetch_and(~(1u << index));
+}
+
+void Session::FetchOutput(uint32_t channel) {
+  for (;;) {
+    std::byte* record = transport().ReserveRequest(channel, kMaxChannelRecordBytes);
+    if (record == nullptr) return;
+    RecordHeader header{};
+    header.op = static_cast<uint16_t>(Op::kFetchOutput);
+    PutHeader(record, header);
+    transport().PublishRequest(channel, kHeader);
+    const auto reply = transport().AwaitReply(channel);
+    if (reply.size() <= kHeader) return;
+    Reader body(reply.subspan(kHeader));
+    while (body.left() > 0) {
+      const auto stream = body.Get<uint32_t>();
+      const auto bytes = body.Get<uint32_t>();
+      const std::byte* text = body.Take(bytes);
+      if (text == nullptr) return;
+      if (stream >= kLogStream) {
+        hooks.deliver_log(stream - kLogStream, reinterpret_cast<const char*>(text), bytes);
+      } else {
+        fwrite(text, 1, bytes, stream == 2 ? stderr : stdout);
+      }
+    }
+  }
+}
+
+PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes)
+    : thread_(ThisThread()), op_(op), works_(works) {
+  mark_.Begin();
+  mark_.Start(op, works.apart);
+  session_ = Session::Get();
+  CUresult error = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
+  if (error == CUDA_SUCCESS) error = CurrentContextWire(thread_, &context_);
+  waits_ = AnyCapture() && op != Op::kOpenChannel && thread_.leases == 0;
+  if (waits_ && body_bytes > kSmallBytes) large_.resize(body_bytes);
+  if (error == CUDA_SUCCESS && body_bytes > kSmallBytes && !waits_) error = Reserve(body_bytes);
+  if (error != CUDA_SUCCESS) {
+    writer_.Fail(error);
+  } else if (!large_.empty()) {
+    writer_ = Writer(large_);
+  } else if (record_ != nullptr) {
+    writer_ = Writer({record_ + kHeader, body_bytes});
+  } else {
+    writer_ = Writer({small_, kSmallBytes});
+  }
+}
+
+CUresult PendingPost::Reserve(size_t body_bytes) {
+  for (;;) {
+    lock_ = std::unique_lock(session_->main_mutex(), std::defer_lock);
+    LockBriefly(lock_);
+    record_ = session_->transport().ReserveMain(kHeader + body_bytes, lock_);
+    if (record_ == nullptr) return session_->Lost();
+    // Nothing is held from here on until the record is published: that takes the lock.
+    if (!HoldsBlocks() || op_ == Op::cuMemFree_v2 || Session::Get() == nullptr) return CUDA_SUCCESS;
+    lock_.unlock();
+    FreeBlocks();
+  }
+}
+
+CUresult PendingPost::Finish() {
+  return waits_ ? FinishAndWait() : Publish(0, nullptr);
+}
+
+CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
+  mark_.Named(context_);
+  if (record_ == nullptr) {
+    if (const CUresult result = Reserve(writer_.size())) return result;
+    std::memcpy(record_ + kHeader, large_.empty() ? small_ : large_.data(), writer_.size());
+  }
+  RecordHeader header{};
+  header.op = static_cast<uint16_t>(op_);
+  header.flags = static_cast<uint16_t>(flags | thread_.capture_mode);
+  header.context = context_;
+  header.result = FlightThread();
+  if (works_.stream != nullptr && !works_.is_copy) header.main_sequence = WireOf(works_.stream);
+  if (const Object* event = works_.event != nullptr ? works_.event : works_.awaited_event)
+    header.bulk_offset = WireOf(event);
+  PutHeader(record_, header);
+  const uint64_t next = session_->transport().main_sequence();
+  if (sequence != nullptr) *sequence = next;
+  session_->activity_.NotePost(op_, works_, next);
+  session_->transport().PublishMain(kHeader + writer_.size());
+  lock_.unlock();
+  mark_.Sent();
+  return CUDA_SUCCESS;
+}
+
+// On the thread's channel, whose thread on the host is the one that captures; what a channel's record cannot
+// hold is posted and then asked after.
+CUresult PendingPost::FinishAndWait() {
+  const size_t bytes = writer_.size();
+  mark_.Named(context_);
+  ChannelLease lease;
+  Reader none;
+  uint64_t sequence = 0;
+  Op op = op_;
+  if (bytes > kMaxChannelRecordBytes - kHeader) {
+    if (const CUresult result = Publish(kResultWanted, &sequence)) return result;
+    op = Op::kPostedResult;
+  }
+  Writer w = lease.Begin();
+  if (op == Op::kPostedResult) {
+    w.Put(sequence);
+  } else {
+    w.PutBytes(large_.empty() ? small_ : large_.data(), bytes);
+  }
+  CUresult result = lease.Send(op, w);
+  if (result == CUDA_SUCCESS) result = lease.Await(&none);
+  mark_.Sent();
+  return result;
+}
+
+ChannelLease::ChannelLease() : thread_(ThisThread()) {
+  FreeHeld();
+  FreeBlocks();
+  session_ = Session::Get();
+  error_ = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
+  if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(thread_, &context_);
+  ++thread_.leases;
+  if (error_ != CUDA_SUCCESS) return;
+  if (thread_.channel < 0) {
+    uint64_t taken = session_->channels_taken_.load();
+    while (thread_.channel < 0 && ~taken << 3 != 0) {
+      const int free = __builtin_ctzll(~taken);
+      if (free >= static_cast<int>(kManagedChannel)) break;
+      if (session_->channels_taken_.compare_exchange_weak(taken, taken | uint64_t{1} << free))
+        thread_.channel = free;
+    }
+  }
+  channel_ = thread_.channel >= 0 ? static_cast<uint32_t>(thread_.channel) : kSharedChannel;
+  if (channel_ == kSharedChannel) shared_lock_ = std::unique_lock(session_->shared_channel_mutex_);
+  const uint64_t bit = uint64_t{1} << channel_;
+  const bool opened = (session_->channels_opened_.load(std::memory_order_relaxed) & bit) != 0;
+  if (!opened && (session_->channels_opened_.fetch_or(bit) & bit) == 0) {
+    PendingPost post(Op::kOpenChannel);
+    post.writer().Put(OpenChannelBody{channel_, 0});
+    error_ = post.writer().ok() ? post.Finish() : post.writer().error();
+  }
+}
+
+ChannelLease::~ChannelLease() {
+  if (works_) session_->activity_.NoteCall();
+  if (shared_lock_.owns_lock()) shared_lock_.unlock();
+  --thread_.leases;
+  mark_.Finish();
+}
+
+Writer ChannelLease::Begin(size_t body_bytes) {
+  Writer writer{{}};
+  mark_.Begin();
+  if (error_ == CUDA_SUCCESS) {
+    record_ = session_->transport().ReserveRequest(channel_, kHeader + body_bytes);
+    if (record_ == nullptr) error_ = session_->Lost();
+  }
+  if (error_ != CUDA_SUCCESS) {
+    writer.Fail(error_);
+    return writer;
+  }
+  return Writer({record_ + kHeader, body_bytes});
+}
+
+CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t bulk_offset,
+                            uint32_t bulk_bytes) {
+  if (!body.ok()) return body.error();
+  mark_.Start(op);
+  mark_.Named(context_);
+  if (!LeavesNoWork(op)) {
+    session_->activity_.NoteCall();
+    works_ = true;
+    FreeBlocks();  // of a thread that came between
+  }
+  RecordHeader header{};
+  header.op = static_cast<uint16_t>(op);
+  header.flags = static_cast<uint16_t>(flags | thread_.capture_mode | (MayKernelsPrint() ? kMayPrint : 0) |
+                                       (thread_.blocking_waits ? kBlockingWait : 0));
+  header.context = context_;
+  header.main_sequence = session_->transport().main_sequence();
+  header.bulk_offset = bulk_offset;
+  header.bulk_bytes = bulk_bytes;
+  PutHeader(record_, header);
+  session_->transport().PublishRequest(channel_, kHeader + body.size());
+  ++unanswered_;
+  sent_ = op;
+  return CUDA_SUCCESS;
+}
+
+CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
+  ++thread_.awaited;
+  // Of requests sent ahead of their replies it is not known when they are begun.
+  const bool alone = --unanswered_ == 0;
+  const ReplyWait wait{.kind = alone ? static_cast<uint32_t>(sent_) << 7 | size_class_ : 0,
+                       .blocking = thread_.blocking_waits};
+  const auto reply = session_->transport().AwaitReply(channel_, wait);
+  if (reply.size() < kHeader) return error_ = session_->Lost();
+  RecordHeader header;
+  std::memcpy(&header, reply.data(), kHeader);
+  if (bulk_bytes != nullptr) *bulk_bytes = header.bulk_bytes;
+  *body = Reader(reply.subspan(kHeader));
+  const auto result = static_cast<CUresult>(header.result);
+  // Fetched over the same channel, so only when no other reply is on its way.
+  output_pending_ |= (header.flags & kOutputPending) != 0;
+  if (output_pending_ && unanswered_ == 0) {
+    output_pending_ = false;
+    kept_body_.assign(reply.begin() + kHeader, reply.end());
+    *body = Reader(kept_body_);
+    session_->FetchOutput(channel_);
+  }
+  // The host begins what others have sent when it likes.
+  if (unanswered_ == 0) mark_.Sent();
+  mark_.Answered(result == CUDA_SUCCESS);
+  return session_->Note(result);
+}
+
+PendingCall::~PendingCall() {
+  if (bulk_ >= 0) lease_.session().ReleaseBulk(static_cast<uint32_t>(bulk_));
+}
+
+PendingCall::PendingCall(Op op, size_t reply_bytes) : PendingCall(op) {
+  if (reply_bytes <= kMaxChannelRecordBytes - kHeader || lease_.error() != CUDA_SUCCESS) return;
+  bulk_ = static_cast<int>(lease_.session().AcquireBulk());
+  reply_bytes_ = std::min(reply_bytes, kBulkBytes);
+}
+
+void PendingCall::Enlarge() {
+  if (lease_.error() != CUDA_SUCCESS) return;
+  if (bulk_ < 0) bulk_ = static_cast<int>(lease_.session().AcquireBulk());
+  large_request_ = true;
+  writer_ = Writer({lease_.session().bulk(static_cast<uint32_t>(bulk_)).bytes, kBulkBytes});
+}
+
+CUresult PendingCall::Finish() {
+  if (bulk_ < 0) {
+    const CUresult sent = lease_.Send(op_, writer_);
+    return sent != CUDA_SUCCESS ? sent : lease_.Await(&reader_);
+  }
+  const Bulk bulk = lease_.session().bulk(static_cast<uint32_t>(bulk_));
+  Writer record = writer_;
+  size_t lent = reply_bytes_;
+  uint16_t flags = reply_bytes_ != 0 ? kLargeReply | kBulkToGuest : 0;
+  if (large_request_) {
+    record = lease_.Begin();
+    record.Put(static_cast<uint32_t>(writer_.size()));
+    flags |= kLargeRequest | kBulkToHost;
+    lent = std::max(lent, writer_.size());
+  }
+  CUresult result = lease_.Send(op_, record, flags, bulk.offset, static_cast<uint32_t>(lent));
+  if (result != CUDA_SUCCESS) return result;
+  uint32_t bytes = 0;
+  result = lease_.Await(&reader_, &bytes);
+  if (reply_bytes_ != 0) reader_ = Reader({bulk.bytes, std::min<size_t>(bytes, lent)});
+  return result;
+}
+
+ThreadState::~ThreadState() {
+  Session* session = Session::Get();
+  if (session == nullptr) return;
+  contexts.clear();
+  for (const DefaultStream& own : default_streams) {
+    if (!own.alive()) continue;
+    contexts.assign(1, own.context);
+    cuStreamDestroy_v2(reinterpret_cast<CUstream>(own.stream));
+  }
+  if (channel >= 0) session->ReleaseChannel(static_cast<uint32_t>(channel));
+}
+
+}  // namespace causeway::guest

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bulk buffers that are lent to the GPU.
+#include "guest_lib/staging/posted_copy.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <iterator>
+#include <mutex>
+
+#include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/memory/memory.h"
+#include "guest_lib/process/copy_threads.h"
+#include "guest_lib/stream/completion.h"
+#include "guest_lib/stream/remote.h"
+#include "ivshmem_ring/transport/ring.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint64_t kUnitBytes = 64u << 10;
+constexpr uint64_t kBytesPerHelper = 384u << 10;
+
+struct Lent {
+  std::mutex mutex;
+  HotWord* words = nullptr;
+  // What words will say of each, null and 0 beyond; the first 0: not lent.
+  AwaitedWord awaited[kBulkBuffers][kMostAwaited] = {};
+  std::atomic<uint32_t> count{0};
+};
+Lent& TheLent() {
+  static auto* lent = new Lent;
+  return *lent;
+}
+
+// One of the places of those that may be lent.
+bool Reserve(Lent& lent) {
+  if (lent.count.fetch_add(1, std::memory_order_relaxed) < kMostLent) return true;
+  lent.count.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+// Of a buffer that has its place.
+void Leave(Lent& lent, Session& session, const LentBuffer& buffer) {
+  const std::lock_guard lock(lent.mutex);
+  lent.awaited[buffer.index][0] = {&lent.words[buffer.index], buffer.mark};
+  if (buffer.mark != 0) return;
+  lent.count.fetch_sub(1, std::memory_order_relaxed);
+  session.ReleaseBulk(buffer.index);
+}
+
+bool IsBack(const AwaitedWord& awaited) {
+  // partner: the GPU's write, which comes behind its copy
+  return awaited.value == 0 || LoadAcquire(*awaited.word) >= awaited.value;
+}
+
+void Fill(std::byte* to, const void* from, uint64_t bytes) {
+  const auto helpers = std::min(static_cast<uint32_t>(bytes / kBytesPerHelper), PipelineThreadCount() - 1);
+  if (helpers == 0) {
+    std::memcpy(to, from, bytes);
+  } else {
+    CopyInParts(to, from, bytes, kUnitBytes, helpers);
+  }
+}
+
+// Gives back to the session what the GPU is done with.
+void ReclaimLentBuffers(Session& session) {
+  Lent& lent = TheLent();
+  if (lent.count.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(lent.mutex);
+  for (uint32_t i = 0; i < kBulkBuffers; ++i) {
+    auto& awaited = lent.awaited[i];
+    if (awaited[0].value == 0 || !std::all_of(std::begin(awaited), std::end(awaited),
+                                              [](const AwaitedWord& each) { return IsBack(each); }))
+      continue;
+    std::fill(std::begin(awaited), std::end(awaited), AwaitedWord{});
+    lent.count.fetch_sub(1, std::memory_order_relaxed);
+    session.ReleaseBulk(i);
+  }
+}
+
+void UseLentWords(HotWord* memory) {
+  TheLent().words = memory;
+}
+
+[[gnu::constructor]] void SetHooks() {
+  hooks.reclaim_buffers = ReclaimLentBuffers;
+  region_hooks.use_lent_words = UseLentWords;
+}
+
+}  // namespace
+
+bool MayLend(Session& session, CUstream stream) {
+  const Object* current = CurrentContextObject();
+  if (TheLent().words == nullptr || !MayWriteWords(session, current)) return false;
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
+  const Object* object = Find(stream);
+  return object != nullptr && object->context == current;
+}
+
+CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works& works, bool to_device,
+                  bool settles, LentBuffer* buffer) {
+  const HotWord* word = &TheLent().words[buffer->index];
+  copy.in_message = kBytesLent;
+  PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, works);
+  Writer& w = post.writer();
+  if (to_device && !settles && !post.waits() && copy.synchronous == 1) {
+    copy.synchronous = 0;
+    stream = CU_STREAM_LEGACY;
+  }
+  copy.stream = Remote{}.ToWire(stream, w);
+  w.Put(copy);
+  w.Put(LentBody{session.bulk(buffer->index).offset + buffer->offset,
+                 reinterpret_cast<uint64_t>(word) - session.connection().window_address});
+  if (!w.ok()) return w.error();
+  // A capture may have begun meanwhile: then the copy is waited for.
+  if (post.waits()) return post.Finish();
+  uint64_t sequence = 0;
+  const CUresult result = post.FinishNumbered(&sequence);
+  buffer->mark = result == CUDA_SUCCESS ? sequence + 1 : 0;
+  return result;
+}
+
+bool IsBack(const LentBuffer& buffer) {
+  return IsBack(AwaitedWord{&TheLent().words[buffer.index], buffer.mark});
+}
+
+bool AwaitBack(const LentBuffer& buffer, uint64_t more_us) {
+  return buffer.mark == 0 || LooksFor(&TheLent().words[buffer.index], buffer.mark, 0, more_us);
+}
+
+bool LeaveLent(Session& session, const LentBuffer& buffer) {
+  Lent& lent = TheLent();
+  if (!Reserve(lent)) return false;
+  Leave(lent, session, buffer);
+  return true;
+}
+
+bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited) {
+  Lent& lent = TheLent();
+  if (awaited.empty() || awaited.size() > kMostAwaited || !Reserve(lent)) return false;
+  const std::lock_guard lock(lent.mutex);
+  std::copy(awaited.begin(), awaited.end(), lent.awaited[index]);
+  return true;
+}
+
+bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form,
+                    CUresult* result, bool alone) {
+  Session* session = Session::Get();
+  Lent& lent = TheLent();
+  if (session == nullptr || bytes > kBulkBytes || !MayLend(*session, stream)) return false;
+  ReclaimLentBuffers(*session);
+  if (alone && lent.count.load(std::memory_order_relaxed) != 0) return false;
+  if (!Reserve(lent)) return false;
+  LentBuffer buffer;
+  if (!session->TryAcquireBulk(&buffer.index)) {
+    lent.count.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  Fill(session->bulk(buffer.index).bytes, from, bytes);
+  Works works = WorksOn(stream);
+  works.is_copy = form == CopyForm::kSynchronous;
+  works.apart = IsApart(to);
+  *result =
+      PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, stream, works, true, true, &buffer);
+  Leave(lent, *session, buffer);
+  return true;
+}
+
+}  // namespace causeway::guest

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies that the caller waits for, each one posted record, behind whose work the GPU writes a word that the
+// caller looks for. Nobody on the host waits, and there is no reply. If the word does not come for long, the
+// host is asked for the stream: so a long wait costs no processor, and a fault before the copy is this
+// call's.
+#pragma once
+#include "ivshmem_ring/protocol/driver_api.h"
+
+#include <cstdint>
+
+#include "guest_lib/staging/copy_form.h"
+
+namespace causeway::guest {
+
+struct WaitedCopy {
+  CUdeviceptr device;  // known to be good
+  void* host;
+  uint64_t bytes;
+  CUstream stream;  // for kSynchronous: null
+  CopyForm form;
+  bool to_device;
+};
+
+// Each: false, nothing was sent, it cannot be done so (now, or there); else *result is the call's. Copies
+// from or to managed memory that migrates are the host's to answer: they are work on its pages themselves,
+// whose end shows only once they have a number of their own (MessageMark). Memory that the device works on
+// itself.
+bool CopyPinnedByWord(const WaitedCopy& copy, CUresult* result);
+// Ordinary memory, up to the size from which copies are cut (guest_lib/staging/staged_copy.h).
+bool CopySmallByWord(const WaitedCopy& copy, CUresult* result);
+
+}  // namespace causeway::guest

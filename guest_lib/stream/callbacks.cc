@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of callbacks, the thread that runs them, and the calls that bring them.
+#include "guest_lib/stream/callbacks.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "guest_lib/managed/pager.h"
+#include "guest_lib/process/log.h"
+#include "guest_lib/process/own_thread.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/callback_words.h"
+#include "guest_lib/stream/remote.h"
+#include "ivshmem_ring/messages/callback_messages.h"
+
+namespace causeway::guest::callbacks {
+namespace {
+
+enum class Form { kHostFunction, kStreamCallback, kNotification };
+
+struct Entry {
+  Form form = Form::kHostFunction;
+  Kind kind = Kind::kOnce;
+  uint32_t references = 1;
+  void (*function)() = nullptr;
+  void* user_data = nullptr;
+  void* handle = nullptr;     // the stream, or the notification's own handle
+  Object* context = nullptr;  // in which it was enqueued
+  uint32_t word = kNoCallbackWord;
+  bool begun = false;  // of those that run once
+};
+
+// Never destroyed: the thread runs until the process is gone.
+struct Table {
+  std::mutex
+      run_mutex;     // held while a function runs: they come from two threads, and run one after the other
+  std::mutex mutex;  // of all below; taken after run_mutex
+  std::condition_variable grown;
+  std::map<uint64_t, Entry> entries;
+  std::map<std::pair<void (*)(), void*>, uint64_t> nodes;  // Kind::kEach by what it runs
+  uint64_t last_id = 0;
+  bool channel_opened = false;
+  bool thread_started = false;
+};
+Table& TheTable() {
+  static auto* table = new Table;
+  return *table;
+}
+
+// Finds what is to be run. False: it is gone, or runs or has run already. One that the GPU announces may be
+// announced by the host as well, after an error.
+bool Begin(uint64_t id, Entry* entry) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.entries.find(id);
+  if (found == table.entries.end() || found->second.begun) return false;
+  found->second.begun = found->second.kind != Kind::kEach;
+  *entry = found->second;
+  return true;
+}
+
+// Runs one function of the program. What it does to the thread (locale, floating point) is its own affair.
+void Run(const DueCallback& due) {
+  const std::lock_guard one(TheTable().run_mutex);
+  Entry entry;
+  if (!Begin(due.id, &entry)) return;
+  ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
+  // It sees what the work before it wrote, and the work after it sees what it writes.
+  ExchangeManagedPages();
+  const Scope inside;
+  ThisThread().in_function = true;
+  switch (entry.form) {
+    case Form::kHostFunction:
+      reinterpret_cast<CUhostFn>(entry.function)(entry.user_data);
+      break;
+    case Form::kStreamCallback:
+      reinterpret_cast<CUstreamCallback>(entry.function)(static_cast<CUstream>(entry.handle),
+                                                         static_cast<CUresult>(due.status), entry.user_data);
+      break;
+    case Form::kNotification: {
+      CUasyncNotificationInfo info{};
+      info.type = static_cast<CUasyncNotificationType>(due.type);
+      info.info.overBudget.bytesOverBudget = due.detail;
+      reinterpret_cast<CUasyncCallback>(entry.function)(&info, entry.user_data,
+                                                        static_cast<CUasyncCallbackHandle>(entry.handle));
+      break;
+    }
+  }
+  ThisThread().in_function = false;
+  ExchangeManagedPages();
+  if (entry.kind != Kind::kEach) Release(due.id);
+}
+
+void RunAnnounced(uint64_t id) {
+  Run({.id = id, .ticket = 0, .status = CUDA_SUCCESS, .type = 0, .detail = 0});
+}
+
+// The session is lost. Of what was enqueued, stream callbacks run also after an error.
+void RunStreamCallbacks(CUresult error) {
+  std::vector<uint64_t> ids;
+  {
+    Table& table = TheTable();
+    const std::lock_guard lock(table.mutex);
+    for (const auto& [id, entry] : table.entries) {
+      if (entry.form == Form::kStreamCallback) ids.push_back(id);
+    }
+  }
+  for (const uint64_t id : ids)
+    Run({.id = id, .ticket = 0, .status = static_cast<uint32_t>(error), .type = 0, .detail = 0});
+}
+
+// One round trip, past all checks: callbacks also run after an error. False: the session is gone.
+bool Ask(ClientTransport& transport, const AwaitCallbackBody& body, DueCallback* due) {
+  constexpr size_t kBytes = sizeof(RecordHeader) + sizeof body;
+  std::byte* record = transport.ReserveRequest(kCallbackChannel, kBytes);
+  if (record == nullptr) return false;
+  RecordHeader header{};
+  header.op = static_cast<uint16_t>(Op::kAwaitCallback);
+  PutHeader(record, header);
+  std::memcpy(record + sizeof header, &body, sizeof body);
+  transport.PublishRequest(kCallbackChannel, kBytes);
+  const auto reply = transport.AwaitReply(kCallbackChannel, {.patient = true});
+  if (reply.size() < sizeof header) return false;
+  std::memcpy(&header, reply.data(), sizeof header);
+  if (header.result != CUDA_SUCCESS) return false;
+  Reader in(reply.subspan(sizeof header));
+  *due = in.Get<DueCallback>();
+  return in.ok();
+}
+
+void* ThreadMain(void*) {
+  Session* session = Session::Get();
+  if (session == nullptr) return nullptr;
+  ClientTransport& transport = session->transport();
+  Table& table = TheTable();
+  constexpr uint32_t kFirstWaitMs = 100;
+  uint32_t wait_ms = kFirstWaitMs;
+  AwaitCallbackBody body{};
+  for (;;) {
+    {
+      std::unique_lock lock(table.mutex);
+      // With nothing registered there is nothing to ask for.
+      if (body.done_ticket == 0) table.grown.wait(lock, [&] { return !table.entries.empty(); });
+      body.wait_ms = table.entries.empty() ? 0 : wait_ms;
+    }
+    DueCallback due{};
+    if (!Ask(transport, body, &due)) break;
+    body.done_ticket = due.ticket;
+    wait_ms = due.id != 0 ? kFirstWaitMs : std::min(2 * wait_ms, kMostCallbackWaitMs);
+    if (due.id != 0) Run(due);
+  }
+  RunStreamCallbacks(CUDA_ERROR_EXTERNAL_DEVICE);  // as all calls answer from now on
+  return nullptr;
+}
+
+bool StartThread() {
+  const int failed = StartOwnThread(ThreadMain, true);
+  if (failed != 0) Complain("no thread can be started for host callbacks: " + std::string(strerror(failed)));
+  return failed == 0;
+}
+
+// The first use opens the channel and starts the thread. The caller holds the table's mutex.
+CUresult Start(Table& table) {
+  if (Session::Get() == nullptr) return InitialisedOrError();
+  if (!table.channel_opened) {
+    PendingPost post(Op::kOpenChannel);
+    post.writer().Put(OpenChannelBody{kCallbackChannel, 0});
+    if (const CUresult result = post.writer().ok() ? post.Finish() : post.writer().error()) return result;
+    table.channel_opened = true;
+  }
+  if (!table.thread_started && !StartThread()) return CUDA_ERROR_OPERATING_SYSTEM;
+  table.thread_started = true;
+  return CUDA_SUCCESS;
+}
+
+uint64_t Add(const Entry& entry, CUresult* error) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const CUresult result = Start(table);
+  if (error != nullptr) *error = result;
+  if (result != CUDA_SUCCESS) return 0;
+  const std::pair what{entry.function, entry.user_data};
+  if (entry.kind == Kind::kEach && entry.form == Form::kHostFunction) {
+    if (const auto known = table.nodes.find(what); known != table.nodes.end()) {
+      ++table.entries[known->second].references;
+      return known->second;
+    }
+    table.nodes[what] = table.last_id + 1;
+  }
+  Entry& added = table.entries[++table.last_id] = entry;
+  added.context = CurrentContextObject();
+  // Under the lock: the numbers that one word gets only grow.
+  if (entry.kind == Kind::kInStream) added.word = callback_words::Take(table.last_id, &RunAnnounced);
+  table.grown.notify_one();
+  return table.last_id;
+}
+
+}  // namespace
+
+uint64_t Register(CUhostFn function, void* user_data, Kind kind, CUresult* error) {
+  Entry entry;
+  entry.kind = kind;
+  entry.function = reinterpret_cast<void (*)()>(function);
+  entry.user_data = user_data;
+  return Add(entry, error);
+}
+
+uint64_t RegisterStreamCallback(CUstreamCallback function, CUstream stream, void* user_data,
+                                CUresult* error) {
+  Entry entry;
+  entry.form = Form::kStreamCallback;
+  entry.kind = AnyCapture() ? Kind::kOnce : Kind::kInStream;
+  entry.function = reinterpret_cast<void (*)()>(function);
+  entry.user_data = user_data;
+  entry.handle = stream;
+  return Add(entry, error);
+}
+
+uint64_t RegisterNotification(CUasyncCallback function, void* user_data, CUasyncCallbackHandle handle,
+                              CUresult* error) {
+  Entry entry;
+  entry.form = Form::kNotification;
+  entry.kind = Kind::kEach;
+  entry.function = reinterpret_cast<void (*)()>(function);
+  entry.user_data = user_data;
+  entry.handle = handle;
+  return Add(entry, error);
+}
+
+uint32_t WordOf(uint64_t id) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.entries.find(id);
+  return found != table.entries.end() ? found->second.word : kNoCallbackWord;
+}
+
+bool AnnouncedInGraphs() {
+  return callback_words::WatchesGraphs(&RunAnnounced);
+}
+
+void Release(uint64_t id) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.entries.find(id);
+  if (found == table.entries.end() || --found->second.references != 0) return;
+  if (found->second.kind == Kind::kEach && found->second.form == Form::kHostFunction) {
+    table.nodes.erase({found->second.function, found->second.user_data});
+  }
+  if (found->second.word != kNoCallbackWord) callback_words::Release(found->second.word, id);
+  table.entries.erase(found);
+}
+
+bool Find(uint64_t id, CUhostFn* function, void** user_data) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.entries.find(id);
+  if (found == table.entries.end() || found->second.form != Form::kHostFunction) return false;
+  *function = reinterpret_cast<CUhostFn>(found->second.function);
+  *user_data = found->second.user_data;
+  return true;
+}
+
+Scope::Scope() {
+  ThisThread().in_callback = true;
+}
+Scope::~Scope() {
+  ThisThread().in_callback = false;
+}
+
+}  // namespace causeway::guest::callbacks
+
+using namespace causeway;
+using namespace causeway::guest;
+
+namespace {
+
+CUresult PostFunction(Op op, CUstream stream, uint64_t id, uint32_t word) {
+  PendingPost post(op, WorksOn(stream));
+  Writer& w = post.writer();
+  w.Put(HostFunctionBody{Remote{}.ToWire(stream, w), id, word, 0});
+  const CUresult result = w.ok() ? post.Finish() : w.error();
+  if (result != CUDA_SUCCESS) callbacks::Release(id);
+  return result;
+}
+
+CUresult AddStreamCallback(CUstream stream, CUstream named, CUstreamCallback function, void* user_data,
+                           unsigned int flags) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  CUresult error = CUDA_SUCCESS;
+  const uint64_t id = callbacks::RegisterStreamCallback(function, named, user_data, &error);
+  return id != 0 ? PostFunction(Op::cuStreamAddCallback, stream, id, callbacks::WordOf(id)) : error;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUresult error = CUDA_SUCCESS;
+  // A captured function runs with every launch of the graph.
+  const auto kind = AnyCapture() ? callbacks::Kind::kEach : callbacks::Kind::kInStream;
+  const uint64_t id = callbacks::Register(function, user_data, kind, &error);
+  if (id == 0) return error;
+  const bool in_graph = kind == callbacks::Kind::kEach && callbacks::AnnouncedInGraphs();
+  return PostFunction(Op::cuLaunchHostFunc, stream, id,
+                      in_graph ? kGraphCallbackWord : callbacks::WordOf(id));
+}
+
+// The driver tells null for the per-thread form's stream 0.
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* user_data,
+                             unsigned int flags) {
+  const CUstream named = stream == CU_STREAM_PER_THREAD ? nullptr : stream;
+  return AddStreamCallback(stream, named, function, user_data, flags);
+}
+
+}  // extern "C"

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Marks, and the words that they are written to.
+#include "guest_lib/stream/completion.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "guest_lib/process/log.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/giving_back.h"
+#include "guest_lib/stream/remote.h"
+#include "ivshmem_ring/transport/ring.h"
+#include "ivshmem_ring/transport/waiter.h"
+
+namespace causeway::guest {
+namespace {
+
+constexpr uint32_t kWords = 64;  // streams beyond so many ask the host
+
+std::atomic<bool> any_stream{false};
+std::atomic<bool> any_blocking_stream{false};
+std::atomic<bool> useless{false};  // a mark did not come although the stream was done
+
+// A word belongs to one stream, whose marks come in order, so that it only grows. Values are numbers of
+// posted records, unique in the session.
+struct Word {
+  const Progress* owner = nullptr;
+  uint64_t id = 0;      // of the stream or, for its legacy stream, the context
+  uint64_t newest = 0;  // mark
+};
+struct Words {
+  std::mutex mutex;
+  HotWord* memory = nullptr;
+  Word words[kWords];
+};
+Words& TheWords() {
+  static auto* words = new Words;
+  return *words;
+}
+
+bool IsContextBlocking() {
+  return (ContextOf(CurrentContextObject()).flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
+}
+
+// Whether waiting is all that there is to it.
+bool MayWaitForWords() {
+  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) || MayKernelsPrint() ||
+      MayGiveMemoryBack())
+    return false;
+  Session* session = Session::Get();
+  return session != nullptr && MayWriteWords(*session, CurrentContextObject());
+}
+
+// Where a mark means what a synchronisation does.
+bool MayMark(CUstream stream) {
+  if (!MayWaitForWords()) return false;
+  const Object* current = CurrentContextObject();
+  // In the legacy stream a mark would wait for, and hold up, every blocking stream: with such streams that is
+  // more than a synchronisation does.
+  if (stream == nullptr || stream == CU_STREAM_LEGACY)
+    return !any_blocking_stream.load(std::memory_order_acquire);
+  const Object* object = Find(stream);
+  return object != nullptr && object->context == current;
+}
+
+// The stream's word, its own as long as it lives. Null: none is left. The caller holds the mutex.
+Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
+  Word* free = nullptr;
+  for (Word& word : words.words) {
+    if (word.owner == owner && word.id == id) return &word;
+    if (free == nullptr && word.owner == nullptr) free = &word;
+  }
+  // The words of streams that are gone serve again once their last mark is there; which are gone is not worth
+  // knowing before all are taken.
+  for (Word& word : words.words) {
+    if (free != nullptr) break;
+    if (LoadAcquire(words.memory[&word - words.words]) == word.newest) free = &word;
+  }
+  if (free != nullptr) *free = {owner, id, 0};
+  return free;
+}
+
+}  // namespace
+
+void SleepUs(uint64_t us) {
+  const timespec time{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
+  nanosleep(&time, nullptr);
+}
+
+bool MayWatchWords() {
+  return MayWaitForWords() && !IsContextBlocking();
+}
+
+// Nobody is woken by a word: who sleeps meets it late, so that is left to those who wait for the host.
+bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us, uint64_t more_us) {
+  WaitPolicy policy = ReplyPolicy(false);
+  policy.max_sleep_us = 100;
+  (policy.spin_us != 0 ? policy.spin_us : policy.yield_us) += static_cast<uint32_t>(expected_us);
+  const uint64_t patience_us = policy.spin_us + policy.yield_us + more_us;
+  Waiter waiter(policy, word, nullptr, false);
+  for (;;) {
+    const uint64_t seen = LoadAcquire(*word);  // partner: the GPU's write, which comes behind its others
+    if (seen >= value) return true;
+    if (waiter.waited_us() >= patience_us) return false;
+    waiter.Step(static_cast<uint32_t>(seen));
+  }
+}
+
+CUresult AskForStream(CUstream stream) {
+  const RelaxedCaptures relaxed;
+  return Wait<Op::cuStreamSynchronize>(stream);
+}
+
+bool MayWriteWords(Session& session, const Object* context) {
+  if (context == nullptr || !session.transport().shares_memory() || AnyCapture()) return false;
+  const Context& detail = ContextOf(context);
+  const auto& device = session.devices()[static_cast<size_t>(detail.device)];
+  return detail.active.load(std::memory_order_relaxed) && detail.green == nullptr &&
+         device.attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] != 0;
+}
+
+bool Mark::Take(Session& session, CUstream stream) {
+  const bool legacy = stream == nullptr || stream == CU_STREAM_LEGACY;
+  Object* object = legacy ? CurrentContextObject() : Find(stream);
+  const Progress* owner = legacy ? &ContextOf(object).legacy_stream : &object->progress;
+  Words& words = TheWords();
+  lock_ = std::unique_lock(words.mutex);  // until it is posted: nobody may take the word meanwhile
+  Word* word = WordOf(words, owner, object->id);
+  if (word == nullptr) {
+    lock_.unlock();
+    return false;
+  }
+  newest_ = &word->newest;
+  word_ = &words.memory[word - words.words];
+  offset_ = reinterpret_cast<uint64_t>(word_) - session.connection().window_address;
+  return true;
+}
+
+CUresult Mark::Post(PendingPost& post) {
+  std::unique_lock lock = std::move(lock_);
+  if (post.waits()) {  // a capture has begun meanwhile
+    lock.unlock();
+    return post.Finish();
+  }
+  uint64_t sequence = 0;
+  const uint16_t flags = slept_kind_ != 0 ? kBlockingWait : 0;
+  if (const CUresult result = post.FinishNumbered(&sequence, flags)) return result;
+  value_ = *newest_ = sequence + 1;
+  return CUDA_SUCCESS;
+}
+
+bool Mark::Look(uint64_t expected_us) const {
+  return value_ != 0 && LooksFor(word_, value_, expected_us);
+}
+
+bool Mark::Await(CUstream stream, CUresult* result) {
+  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  Session* session = Session::Get();  // once: another thread may be ending the process
+  if (session == nullptr || !MayMark(stream)) return false;
+  if (IsContextBlocking()) {
+    const Object* object = Find(stream);
+    if (!MaySleep(object != nullptr ? object : CurrentContextObject())) return false;
+  }
+  return PostAndAwait(*session, stream, result);
+}
+
+bool Mark::AwaitEvent(const Object* event, CUresult* result) {
+  Session* session = Session::Get();
+  const Object* object = nullptr;
+  if (session == nullptr || event->context != CurrentContextObject() ||
+      !session->activity().EndsItsStream(*event, &object))
+    return false;
+  const auto stream = reinterpret_cast<CUstream>(const_cast<Object*>(object));
+  return MayMark(stream) && MaySleep(event) && PostAndAwait(*session, stream, result);
+}
+
+bool Mark::PostAndAwait(Session& session, CUstream stream, CUresult* result) {
+  if (!Take(session, stream)) return false;
+  PendingPost post(Op::kMark, WorksOn(stream));
+  Writer& w = post.writer();
+  w.Put(MarkBody{Remote{}.ToWire(stream, w), offset_});
+  *result = w.ok() ? Post(post) : w.error();
+  if (*result != CUDA_SUCCESS) return true;
+  if (!(slept_kind_ != 0 && value_ != 0 ? ComesToSleeper() : Look(0))) return false;
+  *result = session.Check();
+  return true;
+}
+
+// Whether that is worth it.
+bool Mark::MaySleep(const Object* subject) {
+  slept_kind_ = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(subject) / sizeof(Object));
+  began_us_ = NowUs();
+  return ThisThread().look_times.MaySleep(slept_kind_);
+}
+
+bool Mark::ComesToSleeper() const {
+  LookTimes& times = ThisThread().look_times;
+  const uint64_t first_us = times.First(slept_kind_), patience_us = times.Patience(slept_kind_);
+  for (uint32_t sleeps = 0;; ++sleeps) {
+    const uint64_t waited_us = NowUs() - began_us_;
+    if (LoadAcquire(*word_) >= value_) {  // partner: the GPU's write, which comes behind its others
+      if (sleeps == 1 && first_us != 0) {
+        times.CameBefore(slept_kind_);
+      } else {
+        times.Came(slept_kind_, waited_us);
+      }
+      return true;
+    }
+    if (waited_us >= patience_us) return false;
+    SleepUs(waited_us < first_us ? first_us - waited_us : LookTimes::Nap(waited_us, first_us));
+  }
+}
+
+bool Mark::AwaitContext(CUresult* result) {
+  // Another stream that was made meanwhile may have work before the mark.
+  return IsLegacyAlone() && Await(nullptr, result) && (*result != CUDA_SUCCESS || IsLegacyAlone());
+}
+
+void Mark::HostWaited() const {
+  if (slept_kind_ == 0) return;
+  const bool came = value_ == 0 || LoadAcquire(*word_) >= value_;
+  ThisThread().look_times.Woken(slept_kind_, came ? NowUs() - began_us_ : 0);
+}
+
+void Mark::MustHaveCome() const {
+  HostWaited();
+  if (value_ != 0 && LoadAcquire(*word_) < value_) NoteUselessWords();
+}
+
+void NoteUselessWords() {
+  if (!useless.exchange(true))
+    Complain("the GPU does not write completion words: synchronisation asks the host");
+}
+
+void UseCompletionWords(HotWord* memory) {
+  for (uint32_t i = 0; i < kWords; ++i) StoreRelease(memory[i], 0);
+  TheWords().memory = memory;
+}
+
+bool AreMarksWanted() {
+  static const bool wanted = [] {
+    const char* value = getenv("CAUSEWAY_COMPLETION");
+    return value == nullptr || std::string_view(value) != "call";
+  }();
+  return wanted;
+}
+
+bool IsLegacyAlone() {
+  return !any_stream.load(std::memory_order_acquire);
+}
+
+void NoteStream(bool blocking) {
+  any_stream.store(true, std::memory_order_release);
+  if (blocking) any_blocking_stream.store(true, std::memory_order_release);
+}
+
+}  // namespace causeway::guest

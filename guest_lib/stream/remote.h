@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guest's half of the rows: what Shape::Wait and Shape::Post need to know of handles and sending.
+#pragma once
+#include "guest_lib/session/context.h"
+#include "guest_lib/session/session.h"
+#include "guest_lib/stream/quiet_event.h"
+
+namespace causeway::guest {
+
+struct Remote {
+  PendingCall StartCall(Op op) { return PendingCall(op); }
+  PendingPost StartPost(Op op) { return PendingPost(op, works); }
+  Works works;  // of what is posted
+  bool names_events_for_good = true;
+
+  template <class T>
+  WireHandle ToWire(T handle, Writer& w) {
+    if (handle == nullptr) return 0;
+    if constexpr (std::is_same_v<T, CUstream>) {
+      if (handle == CU_STREAM_LEGACY) return kLegacyStreamWire;
+      if (handle == CU_STREAM_PER_THREAD) handle = PerThreadStream();
+    }
+    const Object* object = Find(handle);
+    if (object == nullptr) {
+      w.Fail(InvalidHandleError(kKindOf<T>));
+      return 0;
+    }
+    if constexpr (std::is_same_v<T, CUstream> || std::is_same_v<T, CUevent>) {
+      if (work::IsWatched()) {
+        if constexpr (std::is_same_v<T, CUstream>) {
+          const WireHandle context = object->context != nullptr ? WireOf(object->context) : 0;
+          work::NameStream(WireOf(object), context, (object->flags & CU_STREAM_NON_BLOCKING) == 0);
+        }
+        if constexpr (std::is_same_v<T, CUevent>) work::NameEvent(WireOf(object));
+      }
+    }
+    if constexpr (std::is_same_v<T, CUevent>) object = OnHost(object, names_events_for_good);
+    return WireOf(object);
+  }
+
+  // Of a message whose body was made before it was begun.
+  static void NameAgain(CUstream stream) {
+    if (!work::IsWatched()) return;
+    Writer check{{}};
+    Remote{}.ToWire(stream, check);
+  }
+
+  template <class T>
+  T Make(Writer& w) {
+    if (!w.ok()) return nullptr;
+    // Graphs and what is in them outlast every context.
+    constexpr bool kOfNoContext = kKindOf<T> == HandleKind::kGraph || kKindOf<T> == HandleKind::kGraphNode ||
+                                  kKindOf<T> == HandleKind::kGraphExec ||
+                                  kKindOf<T> == HandleKind::kUserObject;
+    Object* object = NewObject(kKindOf<T>, kOfNoContext ? nullptr : CurrentContextObject());
+    if (object == nullptr) w.Fail(CUDA_ERROR_OUT_OF_MEMORY);
+    return reinterpret_cast<T>(object);
+  }
+
+  template <class T>
+  void Forget(T handle) {
+    Object* object = Find(handle);
+    if constexpr (std::is_same_v<T, Allocation>) {
+      if (object != nullptr && ReleaseReference(object)) return;
+    }
+    FreeObject(object);
+  }
+
+  // Null if it is not alive.
+  template <class T>
+  T FromWire(WireHandle wire) {
+    Object* object = wire != 0 ? ObjectOf(wire) : nullptr;
+    if constexpr (std::is_same_v<T, CUevent>) object = object != nullptr ? OfProgram(object) : nullptr;
+    return reinterpret_cast<T>(object);
+  }
+
+  // The reply names the handle that the object has: ours, or one that it had before.
+  template <class T>
+  T Settle(T fresh, WireHandle wire) {
+    Object* object = Find(fresh);
+    if (object != nullptr && WireOf(object) == wire) return fresh;
+    FreeObject(object);
+    const T known = FromWire<T>(wire);
+    if constexpr (std::is_same_v<T, Allocation>) {
+      if (known != nullptr) AddReference(Find(known));  // the driver counts them: each is released on its own
+    }
+    return known;
+  }
+};
+
+// Whether the host has forgotten the name of the event when such a call is done.
+constexpr bool NamesEventsOnce(Op op) {
+  return op == Op::cuEventRecord || op == Op::cuEventQuery || op == Op::cuEventSynchronize ||
+         op == Op::cuEventElapsedTime_v2 || op == Op::cuEventDestroy_v2;
+}
+
+// Sends a row with its own directions: Wait<Op::cuMemAlloc_v2>(&pointer, bytes).
+template <Op op, class... P>
+CUresult Wait(P... p) {
+  Remote remote;
+  remote.names_events_for_good = !NamesEventsOnce(op);
+  return RowShape<op>::Wait(remote, op, p...);
+}
+template <Op op, class... P>
+CUresult Post(P... p) {
+  Remote remote;
+  remote.names_events_for_good = !NamesEventsOnce(op);
+  return RowShape<op>::Post(remote, op, p...);
+}
+// Of a row that works as stated and nowhere else. Events that it names it names once.
+template <Op op, class... P>
+CUresult PostWork(const Works& works, P... p) {
+  Remote remote;
+  remote.names_events_for_good = false;
+  remote.works = works;
+  return RowShape<op>::Post(remote, op, p...);
+}
+
+}  // namespace causeway::guest

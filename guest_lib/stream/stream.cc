@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events. Creation, recording and waiting are posted; what a stream is, the guest knows by
+// itself.
+#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/completion.h"
+#include "guest_lib/stream/giving_back.h"
+#include "guest_lib/stream/quiet_event.h"
+#include "guest_lib/stream/remote.h"
+
+namespace causeway::guest {
+namespace {
+
+// The stream behind a handle for local answers: null object for the default streams of the current context.
+CUresult Resolve(CUstream stream, Object** object) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  *object = nullptr;
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
+    return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  }
+  *object = Find(stream);
+  return *object != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// Another process may ask for the event as soon as it hears of the record, so that must have reached the
+// driver.
+bool IsShared(CUevent event) {
+  return (Find(event)->flags & CU_EVENT_INTERPROCESS) != 0;
+}
+
+// Lower numbers are stronger; the driver clamps to its range, which is the same for every device so far.
+constexpr int kGreatestPriority = -5;
+
+// Events belong in streams of their own context; what the driver makes of others, and of flags, it says at
+// the call.
+bool IsOrdinaryRecord(const Object* event, CUstream stream, unsigned flags) {
+  const Object* object = nullptr;
+  if (stream != nullptr && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
+    object = Find(stream);
+  const Object* context = object != nullptr ? object->context : CurrentContextObject();
+  return event->context == context && flags == CU_EVENT_RECORD_DEFAULT;
+}
+
+Works Records(CUevent event, CUstream stream) {
+  Works works = WorksOn(stream);
+  works.event = Find(event);
+  return works;
+}
+
+void Remember(CUstream stream, unsigned flags, int priority) {
+  Object* object = Find(stream);
+  object->flags = flags;
+  object->number = priority > 0 ? 0 : priority < kGreatestPriority ? kGreatestPriority : priority;
+  object->id = NextId();
+  NoteStream(flags == CU_STREAM_DEFAULT);
+}
+
+}  // namespace
+
+CUstream PerThreadStream() {
+  Object* context = CurrentContextObject();
+  ThreadState& thread = ThisThread();
+  for (const DefaultStream& own : thread.default_streams) {
+    if (own.context == context && own.alive()) return reinterpret_cast<CUstream>(own.stream);
+  }
+  std::erase_if(thread.default_streams, [](const DefaultStream& own) { return !own.alive(); });
+  CUstream stream = nullptr;
+  if (cuStreamCreate(&stream, CU_STREAM_DEFAULT) != CUDA_SUCCESS) return nullptr;
+  Object* object = Find(stream);
+  thread.default_streams.push_back({context, object, object->id});
+  return stream;
+}
+
+CUresult StreamId(CUstream stream, uint64_t* id) {
+  Object* object = nullptr;
+  if (const CUresult result = Resolve(stream, &object)) return result;
+  // The legacy stream of a context takes the context's id in a range of its own.
+  *id = object != nullptr ? object->id : CurrentContextObject()->id | uint64_t{1} << 62;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
+  if (const CUresult result = NeedContext()) return result;
+  if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = Post<Op::cuStreamCreate>(stream, flags);
+  if (result == CUDA_SUCCESS) Remember(*stream, flags, 0);
+  return result;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
+  if (const CUresult result = NeedContext()) return result;
+  if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = Post<Op::cuStreamCreateWithPriority>(stream, flags, priority);
+  if (result == CUDA_SUCCESS) Remember(*stream, flags, priority);
+  return result;
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(stream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  FreeHeld();  // what is freed in it
+  return PostWork<Op::cuStreamDestroy_v2>(WorksOn(stream), stream);
+}
+
+CUresult cuStreamQuery(CUstream stream) {
+  Inquiry inquiry = Inquiry::OfStream(stream);
+  CUresult known = CUDA_SUCCESS;
+  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuStreamQuery>(stream));
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  Inquiry inquiry = Inquiry::OfStream(stream);
+  CUresult known = CUDA_SUCCESS;
+  if (inquiry.Answer(&known)) return known;
+  Mark mark;
+  if (mark.Await(stream, &known)) return inquiry.NoteWord(known, mark.posts());
+  const BlockingWaits waits;
+  const GivingBack giving_back(stream);
+  known = Wait<Op::cuStreamSynchronize>(stream);
+  giving_back.Note(known);
+  if (known == CUDA_SUCCESS) mark.MustHaveCome();
+  return inquiry.Note(known);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (flags != CU_EVENT_WAIT_DEFAULT) return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
+  Works works = WorksOn(stream);
+  works.awaited_event = Find(event);
+  return PostWork<Op::cuStreamWaitEvent>(works, stream, event, flags);
+}
+
+CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
+  Object* object;
+  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = object != nullptr ? object->flags : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetPriority(CUstream stream, int* priority) {
+  Object* object;
+  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *priority = object != nullptr ? object->number : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
+  if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t value = 0;
+  if (const CUresult result = StreamId(stream, &value)) return result;
+  *id = value;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  Object* object;
+  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *context = reinterpret_cast<CUcontext>(object != nullptr ? object->context : CurrentContextObject());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
+  CUcontext context = nullptr;
+  if (const CUresult result = cuStreamGetCtx(stream, &context)) return result;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *device = ContextOf(Find(context)).device;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+  if (const CUresult result = NeedContext()) return result;
+  constexpr unsigned kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  if ((flags & ~kKnown) != 0 ||
+      ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = Post<Op::cuEventCreate>(event, flags);
+  if (result == CUDA_SUCCESS) Find(*event)->flags = flags;
+  return result;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, 0)) {
+    return Wait<Op::cuEventRecord>(event, stream);
+  }
+  const RecordPlace place(Find(event));
+  return PostWork<Op::cuEventRecord>(Records(event, stream), event, stream);
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, flags)) {
+    return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
+  }
+  const RecordPlace place(Find(event));
+  return PostWork<Op::cuEventRecordWithFlags>(Records(event, stream), event, stream, flags);
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUevent stand_in = TakeStandIn(event)) Post<Op::cuEventDestroy_v2>(stand_in);
+  return Post<Op::cuEventDestroy_v2>(event);
+}
+
+CUresult cuEventQuery(CUevent event) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Inquiry inquiry = Inquiry::OfEvent(event);
+  CUresult known = CUDA_SUCCESS;
+  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuEventQuery>(event));
+}
+
+CUresult cuEventSynchronize(CUevent event) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  Object* object = Find(event);
+  if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const BlockingWaits waits((object->flags & CU_EVENT_BLOCKING_SYNC) != 0);
+  Inquiry inquiry = Inquiry::OfEvent(event);
+  CUresult known = CUDA_SUCCESS;
+  if (inquiry.Answer(&known)) return known;
+  Mark mark;
+  const bool by_word = ThisThread().blocking_waits && mark.AwaitEvent(object, &known);
+  NoteBlockingWait(object, by_word);
+  if (by_word) return inquiry.NoteWord(known, 0);
+  known = AskForEvent(event);
+  if (known == CUDA_SUCCESS) mark.HostWaited();
+  return inquiry.Note(known);
+}
+
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  // The driver has the same answer for a missing result.
+  if (milliseconds == nullptr || Find(start) == nullptr || Find(end) == nullptr)
+    return CUDA_ERROR_INVALID_HANDLE;
+  return Wait<Op::cuEventElapsedTime_v2>(milliseconds, start, end);
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  const WithContextOf scope(stream);
+  if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = NeedContext()) return result;
+  if (AnyCapture()) return Wait<Op::cuStreamIsCapturing>(stream, status);
+  Writer check{{}};
+  Remote{}.ToWire(stream, check);
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return check.error();
+}
+
+}  // extern "C"

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// What daemon and worker say to each other on the worker's control socket (SOCK_SEQPACKET socketpair,
+// descriptor number given by --control-fd). The daemon starts
+//   causeway-worker --control-fd N --sandbox MODE --driver LIBRARY          or, for a management session,
+//   causeway-worker --control-fd N --sandbox MODE --management LIBRARY [--all-devices]
+// with standard input from /dev/null and both outputs read by the daemon's log.
+//
+//   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
+//   daemon -> worker  WorkerScope       only to a spare that is kept for one scope; no answer
+//   daemon -> worker  WorkerAssignment  + descriptors (account page, the same to be read only, region, region
+//   to be read only, client socket)
+//                                       or (both of the account page, tcp socket), and the session's
+//                                       FlightImage where has_flight
+//   worker -> daemon  WorkerConfined    + a descriptor if has_listener; before it looks at any byte of the
+//   guest worker -> daemon  WorkerUsage       at most every 500 ms while serving, and only after calls worker
+//   -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by daemon -> worker  SharingReply
+//   + a descriptor if has_descriptor; one request at a time
+//   worker -> daemon  CheckpointOrder   answered by daemon -> worker  CheckpointAnswer; one at a time
+//   worker -> daemon  WorkerQuery       of a management session; daemon -> worker: WorkerPeers
+//                                       either side closes: the other ends (the worker also has
+//                                       PR_SET_PDEATHSIG)
+#pragma once
+#include <cstdint>
+
+namespace causeway {
+
+struct WorkerReady {
+  uint32_t failed;
+  uint32_t driver_version;
+  uint32_t device_count;
+  uint32_t loads_lazily;  // cuModuleGetLoadingMode with what the worker was started with
+  char text[496];         // failed: one sentence; otherwise the driver library's path
+  char sandbox[256];      // what confines it: for the log
+};
+static_assert(sizeof(WorkerReady) == 768);
+
+// Of a worker that was started with --watch-memory, several times a second: what NVML says that a process of
+// this host holds on one device, and after the last of a round pid 0 with the number of them in `bytes`.
+struct WorkerMemoryUse {
+  uint32_t pid;
+  uint32_t reserved;
+  uint64_t bytes;
+  uint8_t uuid[16];
+};
+static_assert(sizeof(WorkerMemoryUse) == 32);
+
+// The worker has given up what it had. With the descriptor on which the kernel asks about calls (seccomp's
+// listener), where there is one.
+struct WorkerConfined {
+  uint32_t filter_instructions;
+  uint32_t has_listener;
+  uint64_t reserved[2];
+};
+static_assert(sizeof(WorkerConfined) == 24);
+
+// Whose sessions a spare will serve, before any of them comes: its assignment names the same user.
+struct WorkerScope {
+  uint32_t user;  // what the worker becomes now, of --users
+  uint32_t reserved;
+  uint64_t cache_bytes;  // as in WorkerAssignment
+};
+static_assert(sizeof(WorkerScope) == 16);
+
+enum class AssignmentKind : uint32_t { kRegion = 1, kTcp = 2 };
+
+struct WorkerAssignment {
+  AssignmentKind kind;
+  uint32_t slot;
+  uint32_t session;            // of the slot word
+  uint32_t has_client_socket;  // kRegion: a second descriptor follows, whose EOF ends the session (local
+                               // transport)
+  uint64_t region_bytes;
+  uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
+  uint32_t account_cell;    // the worker's own, of host_backend/common/account_page.h
+  uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
+  uint32_t user;            // what the worker becomes before it looks at its guest, of --users; 0: it stays
+  uint32_t reserved;
+  uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels; 0: it need not look now
+};
+static_assert(sizeof(WorkerAssignment) == 56);
+
+struct WorkerUsage {
+  uint64_t calls;       // records executed
+  uint64_t violations;  // malformed records seen (the session ends at the first)
+};
+static_assert(sizeof(WorkerUsage) == 16);
+
+// What processes of one VM share (host_backend/daemon/sharing/shared_objects.h).
+enum class SharedKind : uint32_t {
+  kIpcMemory = 1,
+  kIpcEvent,
+  kMemory,
+  kFabricMemory,
+  kPool,
+  kFabricPool,
+  kPoolPointer
+};
+enum class SharingAction : uint32_t {
+  kPut = 1,  // kind, bytes or descriptor -> token
+  kGet,      // kind, token -> bytes or descriptor
+  kDrop,     // kind, token of the worker's own: nobody can ask for it any more
+  // Images (host_backend/daemon/sharing/image_cache.h); `bytes` is an ImageRequest. kForbidden: none are
+  // kept.
+  kPutImage,  // descriptor of a sealed memory file: the image and kImagePadding zeros
+  kGetImage,  // -> descriptor
+};
+enum class SharingResult : uint32_t { kOk = 0, kUnknown = 1, kFull = 2, kForbidden = 3 };
+
+inline constexpr uint32_t kTokenBytes = 16;
+inline constexpr uint32_t kSharedBytes = 64;  // what the driver's handles for other processes have
+
+struct SharingRequest {
+  SharingAction action;
+  SharedKind kind;
+  uint32_t reserved;
+  uint32_t has_descriptor;
+  uint8_t token[kTokenBytes];
+  uint8_t bytes[kSharedBytes];
+};
+static_assert(sizeof(SharingRequest) == 96);
+
+struct ImageRequest {
+  uint8_t hash[32];
+  uint64_t bytes;
+};
+static_assert(sizeof(ImageRequest) <= kSharedBytes);
+inline constexpr uint64_t kImagePadding = 64;
+
+struct SharingReply {
+  SharingResult result;
+  uint32_t has_descriptor;
+  uint64_t reserved;
+  uint8_t token[kTokenBytes];
+  uint8_t bytes[kSharedBytes];
+};
+static_assert(sizeof(SharingReply) == 96);
+
+// cuCheckpointProcess* of another process of the worker's scope. The worker reaches no other process, so the
+// daemon has each call made by a checkpointer, a process that makes it and ends:
+//   causeway-worker --control-fd N --checkpoint PID --driver LIBRARY
+//   daemon -> target        WorkerReach
+//   daemon -> checkpointer  CheckpointOrder, with 0 in the place of guest_pid
+//   checkpointer -> daemon  CheckpointAnswer
+enum class CheckpointAction : uint32_t { kGetState = 1, kLock, kCheckpoint, kRestore, kUnlock };
+inline constexpr uint32_t kMaxGpuPairs = 64;
+
+struct GpuPair {
+  uint8_t from[16], to[16];
+};
+
+// What an action does not use is zero.
+struct CheckpointOrder {
+  CheckpointAction action;
+  uint32_t guest_pid;
+  uint32_t timeout_ms;  // kLock; 0: none
+  uint32_t pairs;       // kRestore
+  uint64_t reserved;
+  GpuPair pair[kMaxGpuPairs];
+};
+static_assert(sizeof(CheckpointOrder) == 24 + 32 * kMaxGpuPairs);
+
+struct CheckpointAnswer {
+  uint32_t result;  // CUresult
+  uint32_t state;   // kGetState: CUprocessState
+  uint64_t reserved;
+};
+static_assert(sizeof(CheckpointAnswer) == 16);
+
+// daemon -> worker: whether processes of its own user may look at it now, which a checkpointer must. At other
+// times none may, so that a checkpointer reaches its target alone. Where they may, the worker says
+// WorkerReachable with the same number as soon as it is so.
+struct WorkerReach {
+  uint32_t number;  // 0: they may not
+  uint32_t reserved;
+};
+static_assert(sizeof(WorkerReach) == 8);
+struct WorkerReachable {
+  uint32_t number;
+  uint32_t reserved[2];
+};
+static_assert(sizeof(WorkerReachable) == 12);
+
+struct WorkerQuery {
+  static constexpr uint64_t kPeers = 1;
+  uint64_t what;
+};
+static_assert(sizeof(WorkerQuery) == 8);
+
+// The CUDA sessions of the tenant (VM, user or remote address) whose session the worker serves.
+struct WorkerPeer {
+  uint32_t guest_pid;
+  uint32_t worker_pid;
+};
+inline constexpr uint32_t kMaxPeers = 1024;
+
+// Only `count` peers are sent.
+struct WorkerPeers {
+  uint32_t count;
+  uint32_t reserved;
+  WorkerPeer peer[kMaxPeers];
+};
+static_assert(sizeof(WorkerPeers) == 8 + 8 * kMaxPeers);
+
+}  // namespace causeway

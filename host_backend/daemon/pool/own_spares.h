@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spare workers that are kept for one scope alone (own_spares of a VM or user): no other scope can take them,
+// however many sessions it asks for, and they are made again first of all.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "host_backend/daemon/pool/worker_queue.h"
+
+namespace causeway::daemon {
+
+class OwnSpares {
+ public:
+  using Counts = std::map<std::string, uint32_t>;  // of scopes
+  using Time = SpareUse::Time;
+
+  explicit OwnSpares(Counts wanted = {});
+
+  uint32_t total() const { return total_; }
+  const Counts& wanted() const { return wanted_; }
+  // Of the scopes that have fewer ready ones of their own than they should, the one that was given fewest
+  // spares lately; "": none lacks any.
+  std::string Lacking(const Counts& ready, const SpareUse& use, Time now) const;
+  // For whom a spare is kept that has just become ready; "": for nobody. While sessions wait every second one
+  // is theirs, so that a scope that uses up its own ones as fast as they come does not keep the others
+  // waiting.
+  std::string ForReady(const Counts& ready, bool sessions_wait, const SpareUse& use, Time now);
+
+ private:
+  const Counts wanted_;
+  uint32_t total_ = 0;
+  bool last_was_kept_ = false;  // while sessions waited
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers started ahead of time, and the queue of sessions that wait for one.
+#pragma once
+#include <list>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "host_backend/daemon/pool/checkpoints.h"
+#include "host_backend/daemon/pool/own_spares.h"
+#include "host_backend/daemon/pool/worker_queue.h"
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/scopes/accounts.h"
+#include "host_backend/daemon/scopes/cgroups.h"
+#include "host_backend/daemon/scopes/scope_users.h"
+#include "host_backend/daemon/sharing/image_cache.h"
+#include "host_backend/daemon/sharing/image_hashing.h"
+#include "host_backend/daemon/sharing/shared_objects.h"
+#include "host_backend/daemon/workers/memory_watch.h"
+#include "host_backend/daemon/workers/worker_process.h"
+#include "ivshmem_ring/protocol/driver_api.h"
+
+namespace causeway::daemon {
+
+// Who a session serves, as far as processes that share something care.
+struct SessionPeer {
+  std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
+  uint32_t guest_pid = 0;  // 0: not known for sure
+  uint32_t uid = 0;
+  uint32_t stated_pid = 0;                         // the guest's own word, to be shown and no more
+  uint64_t device_memory_mib = 0;                  // the scope's limit on each GPU; 0: none
+  std::shared_ptr<LimitedLog> log;                 // the scope's
+  std::shared_ptr<Pace> pace;                      // the scope's
+  const HostShare* host = nullptr;                 // of the configuration, as the next
+  const std::vector<std::string>* gpus = nullptr;  // UUIDs of those that it may open; empty: all
+};
+
+// A session, as the pool sees it. After Request(): OnWorker or OnNoWorker, once; after OnWorker:
+// OnWorkerExit, once.
+class WorkerClient {
+ public:
+  virtual ~WorkerClient() = default;
+  virtual void OnWorker(WorkerProcess& worker) = 0;
+  virtual void OnNoWorker(const std::string& sentence) = 0;
+  virtual void OnWorkerUsage(const WorkerUsage& usage) = 0;
+  // It said what no worker says; OnWorkerExit follows.
+  virtual void OnWorkerViolation() = 0;
+  virtual void OnWorkerExit(const std::string& how, bool orderly) = 0;
+  virtual SessionPeer Peer() const = 0;
+  // Whether that part of its region has been lent to it. A session without a region has none.
+  virtual bool MayMap(const RegionMapping&) { return false; }
+  // Whether that descriptor, which its worker wants others to have, is another file than its region.
+  virtual bool IsOwnRegion(int) const { return false; }
+};
+
+class WorkerPool final : public WorkerProcess::Listener {
+ public:
+  static constexpr size_t kMaxStarting = 4;  // at once: driver start-up is heavy on CPU and memory
+  // Of these, workers that are no spares, of all scopes and of one.
+  static constexpr size_t kMaxStartingOwn = 3, kMaxStartingOfScope = 2;
+
+  // `guaranteed_spares`, beyond the others, are for scopes that take few. `image_cache_bytes`: of each scope.
+  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers, uint32_t guaranteed_spares,
+             uint64_t image_cache_bytes,
+             std::pair<uint32_t, uint32_t> worker_users = {kFirstWorkerUser, kWorkerUsers});
+  ~WorkerPool() override;
+
+  // Who starts workers, and where these write; before Start, and there until the pool is gone.
+  void Use(LauncherLink* launcher, WorkerFolders* folders) {
+    program_.launcher = launcher;
+    checkpoints_.Use(launcher);
+    program_.folders = folders;
+  }
+  LauncherLink& launcher() const { return *program_.launcher; }
+  // Of what it keeps of each scope. Before Start.
+  void HoldCaches(uint64_t bytes) { cache_bytes_ = bytes; }
+  // Spares of single scopes, beyond all others. Before Start.
+  void KeepSpares(OwnSpares::Counts wanted) { own_spares_.emplace(std::move(wanted)); }
+  struct OwnSpareStatus {
+    std::string scope;
+    uint32_t wanted = 0;
+    uint32_t ready = 0;
+  };
+  std::vector<OwnSpareStatus> OwnSparesStatus() const;
+  bool workers_change_users() const { return users_.possible(); }
+
+  // Starts the first spares.
+  void Start() { Pump(); }
+  // The answer may come before this returns. A wish that not any worker meets means one of its own, started
+  // now.
+  void Request(WorkerClient& client, WorkerWish wish);
+  // The client forgets the pool: its request is withdrawn, or its worker ended without a further call.
+  void Withdraw(WorkerClient& client);
+  // Asks the client's worker to end; OnWorkerExit follows. False when it has none.
+  bool End(WorkerClient& client, bool kill_now);
+  // No new workers; all end.
+  void Stop();
+
+  bool empty() const { return workers_.empty(); }
+  size_t ready_spares() const;
+  size_t starting() const;
+  const ImageCacheStatus& images() const { return images_.status(); }
+  // After which scopes' workers have cgroups. "" or one sentence.
+  std::string UseCgroups() { return cgroups_.Start(program_.launcher->pid()); }
+  size_t worker_count() const { return workers_.size(); }
+  // What its session holds.
+  MemoryBytes MemoryOf(const WorkerClient& client) const;
+  std::vector<AccountStatus> AccountsStatus() const { return accounts_.Status(); }
+  // Why no spare can be had, or empty.
+  const std::string& failure() const { return failure_; }
+  const std::string& driver() const { return driver_; }
+  uint32_t driver_version() const { return driver_version_; }
+  uint32_t device_count() const { return device_count_; }
+
+  void OnStarted(WorkerProcess& worker) override;
+  void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
+  void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
+  void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) override;
+  void OnCheckpoint(WorkerProcess& worker, const CheckpointOrder& order) override;
+  void OnReachable(WorkerProcess& worker, uint32_t number) override;
+  void OnViolation(WorkerProcess& worker) override;
+  void OnQuery(WorkerProcess& worker) override;
+  bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) override;
+  void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) override;
+
+ private:
+  struct Entry {
+    std::unique_ptr<WorkerProcess> process;
+    WorkerClient* client = nullptr;
+    bool own = false;  // started for its client, never a spare
+    SessionKind kind = SessionKind::kCuda;
+    uint64_t number = 0;       // never reused, as its session's in shared_
+    std::string scope;         // whom it serves, or is started for
+    Accounts::Seat seat;       // from its assignment on
+    std::string kept_for{};    // of a ready spare: the scope that alone may have it; empty: any
+    std::string user_scope{};  // whose user it is; empty: of none
+    uint32_t user = 0;
+    bool exited = false;
+    bool in_cgroup = false;                        // of its scope
+    uint64_t oom_kills = 0;                        // of its scope, before it
+    std::map<DeviceUuid, uint64_t> start_bytes{};  // of GPU memory, when it had no session
+    std::string end_reason{};                      // why the daemon ends it; empty: it does not
+  };
+
+  Entry* Find(const WorkerProcess& worker);
+  Entry* Find(const WorkerClient& client);
+  Entry* Find(uint64_t number);
+  // Kept for that scope; "": for any.
+  Entry* ReadySpare(const std::string& kept_for);
+  OwnSpares::Counts KeptSpares() const;  // ready ones of each scope; "": those for any
+  size_t Spares() const;                 // ready or starting, for anybody
+  size_t SparesWanted() const {
+    return waiting_.any_wishes() + spare_workers_ + guaranteed_spares_ + own_spares_->total();
+  }
+  // host_backend/daemon/pool/worker_checkpoints.cc
+  CUresult FindProcess(const SessionPeer& caller, uint32_t guest_pid, const Entry** found) const;
+  void Reach(uint64_t target, uint32_t number);
+  void OnCheckpointed(uint64_t asker, const CheckpointAnswer& answer);
+  SharingReply PutImage(const Entry& entry, const SharingRequest& request, WorkerFd file);
+  void OnHashed(ImageToHash image, bool true_hash);
+  void EndSharing(const Entry& ended);
+  std::string JoinUser(Entry& entry, const std::string& scope);
+  void Keep(Entry& entry, const std::string& scope);
+  void HandOver(Entry& entry);
+  void OnJoined(uint64_t number, const std::string& scope, const Cgroups::Joined& joined);
+  void HandOverNow(Entry& entry, const std::string& problem);
+  uint64_t CacheBytesToHold(const std::string& scope);
+  void HoldNextCache();
+  bool StartWorker(WorkerClient* client, const WorkerWish& wish);
+  void Pump();
+  void ServeFromSpares();
+  void ServeFrom(const std::string& kept_for, const WorkerQueue::Waiting& request);
+  void StartOwn();
+  void StartSpares();
+  void EndSurplus();
+  // host_backend/daemon/pool/worker_memory.cc
+  bool WatchesMemory(const Entry& entry) const;
+  void WantMemoryWatch();
+  void OnMemoryRound(const MemoryRound& round);
+  void EndForMemory(Entry& entry, uint64_t held, uint64_t unasked, uint64_t limit);
+  size_t StartingFor(const std::string& scope) const;
+  void OwnFailed(const std::string& scope);
+  void SpareFailed(const std::string& sentence);
+
+  EventLoop& loop_;
+  WorkerProgram program_;
+  const uint32_t spare_workers_;
+  const uint32_t guaranteed_spares_;
+  std::list<Entry> workers_;
+  WorkerQueue waiting_;
+  SpareUse spare_use_;
+  std::optional<OwnSpares> own_spares_{OwnSpares()};
+  LimitedLog log_;  // of what concerns no scope, or not yet
+  std::string failure_;
+  std::string driver_;
+  std::string sandbox_;  // of the last worker that said what confines it
+  uint32_t driver_version_ = 0;
+  uint32_t device_count_ = 0;
+  bool spares_load_lazily_ = false;
+  std::set<std::string> own_failed_;  // scopes whose worker, no spare, has just failed to start
+  std::chrono::milliseconds back_off_{0};
+  Clock::time_point last_failure_{};
+  Clock::time_point failure_said_ = Clock::now() - std::chrono::hours(1);
+  EventLoop::TimerId retry_timer_ = 0;
+  EventLoop::TimerId surplus_timer_ = 0;
+  bool stopping_ = false;
+  uint64_t next_number_ = 1;
+  SharedObjects shared_;
+  ImageCache images_;
+  ImageHashing hashing_;
+  Accounts accounts_;
+  ScopeUsers users_;
+  uint64_t cache_bytes_ = 0;
+  std::map<std::string, Clock::time_point> cache_held_;  // when a scope's worker looked last
+  std::map<uint32_t, Clock::time_point>
+      folders_held_;  // when a user's folder was looked at, of those with workers
+  EventLoop::TimerId hold_timer_ = 0;
+  Cgroups cgroups_{loop_};
+  Checkpoints checkpoints_;
+  MemoryWatch memory_watch_;
+  std::map<DeviceUuid, uint64_t> start_bytes_;  // what a spare holds
+  uint32_t unlisted_rounds_ = 0;
+  bool said_unlisted_ = false;
+};
+
+}  // namespace causeway::daemon

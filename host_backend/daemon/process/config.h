@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's configuration file (TOML).
+//
+//   socket = "/run/causeway/causeway.sock"   socket_mode = "0660"   socket_group = "render"
+//   worker = "/usr/libexec/causeway/causeway-worker"                driver_library = "libcuda.so.1"
+//   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false    allow_pageable_access = false
+//   spare_workers = 1    guaranteed_spares = 0    local_region_mib = 4096    image_cache_mib = 256
+//   compiled_kernels_mib = 1024
+//   max_sessions = 64    reserved_sessions = 8    local_max_sessions = 64    admin_group = "causeway-admin"
+//   worker_users = [2000000000, 65536]    ids that workers become, one for each VM, user or peer; count 0:
+//   none log_level = "info"   log_file = "/var/log/causeway.log"
+//   [[vm]]
+//   name = "guest1"   region_file = "/dev/shm/causeway-guest1"   region_mib = 1024
+//   region_group = "libvirt-qemu"   max_sessions = 32   guaranteed_sessions = 2
+//   host_memory_mib = 8192   max_threads = 8192   cpu_weight = 100   cpu_percent = 400
+//   device_memory_mib = 16384   gpus = ["GPU-..."]
+//   [tcp]
+//   listen = "127.0.0.1:7470"   allow_plaintext_remote = false
+//   device_memory_mib, gpus, host_memory_mib, max_threads, cpu_weight and cpu_percent: as of a VM; with
+//   local_ before them at the top: of each local user
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "host_backend/common/result.h"
+#include "host_backend/daemon/process/log.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/layout.h"
+
+namespace causeway::daemon {
+
+// Of the users that workers become (scope_users.h): far above what distributions give to people, services,
+// containers and subordinate ids; below 2^31.
+inline constexpr uint32_t kFirstWorkerUser = 2'000'000'000;
+inline constexpr uint32_t kWorkerUsers = 65'536;
+
+inline constexpr uint64_t kMib = 1u << 20;
+inline constexpr uint64_t kMinRegionMib = kMinRegionBytes / kMib;
+inline constexpr uint64_t kMaxRegionMib = kMaxGranules * kGranuleBytes / kMib;
+inline constexpr uint32_t kMaxSpareWorkers = 64;
+inline constexpr uint64_t kMaxImageCacheMib = 1u << 16;
+inline constexpr uint64_t kMaxCompiledKernelsMib = 1u << 20;
+inline constexpr uint32_t kMaxSessions = 4096;
+inline constexpr uint64_t kMaxDeviceMemoryMib = uint64_t{1} << 24;  // 16 TiB
+inline constexpr size_t kMaxGpus = 16;
+
+// What one VM, local user or TCP peer may use of the host, where it has a cgroup (cgroups.h).
+struct HostShare {
+  uint64_t memory_mib = 0;    // host_memory_mib; 0: half of what the host has
+  uint32_t threads = 8192;    // max_threads, of all its workers
+  uint32_t cpu_weight = 100;  // against the other scopes' when processors are scarce
+  uint32_t cpu_percent = 0;   // of one processor: 250 is two and a half; 0: no limit
+};
+
+// What one VM, local user or TCP peer may use.
+struct GpuShare {
+  uint64_t device_memory_mib = 0;  // of each GPU; 0: all of it
+  std::vector<std::string> gpus;   // UUIDs; empty: all that the daemon may use
+  HostShare host;
+};
+
+struct VmConfig {
+  std::string name;
+  std::string region_file;
+  uint64_t region_mib = 1024;
+  std::string region_group;  // empty: the daemon's own
+  uint32_t max_sessions = kMaxSlots;
+  uint32_t guaranteed_sessions = 0;  // no other scope can take them
+  uint32_t own_spares = 0;           // nor these
+  GpuShare share;
+};
+
+struct TcpConfig {
+  std::string address;        // numeric; empty: no TCP
+  uint16_t port = 0;          // 0: any free one, see `causeway status`
+  uint32_t max_sessions = 0;  // of each peer's address
+  GpuShare share;             // of each peer's address
+};
+
+struct Config {
+  std::string socket = kDefaultSocketPath;
+  uint32_t socket_mode = 0660;
+  std::string socket_group;
+  std::string worker;  // as configured, or beside causewayd
+  std::string driver_library = "libcuda.so.1";
+  std::string nvml_library;  // as configured, or where the driver library is
+  bool nvml_shows_all = false;
+  bool allow_pageable_access = false;  // of GPUs whose kernels reach all memory of their process (HMM, ATS)
+  uint32_t spare_workers = 1;
+  uint64_t local_region_mib = 4096;
+  uint64_t image_cache_mib = 256;        // of each VM, local user or TCP peer; 0: none
+  uint64_t compiled_kernels_mib = 1024;  // of each, where workers have users of their own
+  uint32_t max_sessions = 64;            // of all scopes
+  uint32_t reserved_sessions = 0;        // for local users and TCP peers that have none yet
+  uint32_t local_max_sessions = 0;       // of each local user
+  uint32_t guaranteed_spares = 0;        // beyond spare_workers: not for scopes that start more than others
+  std::string admin_group;               // sees all sessions, as root and the daemon's user do; empty: none
+  std::pair<uint32_t, uint32_t> worker_users{kFirstWorkerUser, kWorkerUsers};  // first id and how many
+  GpuShare local_share;                                                        // of each local user
+  LogLevel log_level = LogLevel::kInfo;
+  std::string log_file;
+  std::map<std::string, uint32_t> own_spares;  // of scopes (SessionPeer) that have any
+  std::vector<VmConfig> vms;
+  TcpConfig tcp;
+};
+
+// An error is one sentence that begins with "FILE:LINE: ". Unknown keys are errors.
+Result<Config> LoadConfig(const std::string& path);
+
+// The folder of the running program: where its companions are looked for.
+std::string ProgramFolder();
+
+}  // namespace causeway::daemon

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/process/launcher_link.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "host_backend/common/packet.h"
+
+namespace causeway::daemon {
+namespace {
+
+using launcher::Action;
+using launcher::Answer;
+using launcher::Request;
+
+// An answer takes some hundred microseconds. One that hangs this long is as good as dead.
+constexpr std::chrono::seconds kPatience{10};
+constexpr timeval kCallPatience{kPatience.count(), 0};
+// On their way at once: these fit into the socket, so that sending never waits.
+constexpr size_t kMostAsked = 4;
+
+Request Of(Action action) {
+  Request request{};
+  request.action = action;
+  return request;
+}
+
+Request Of(Action action, pid_t worker) {
+  Request request = Of(action);
+  request.pid = worker;
+  return request;
+}
+
+// In the daemon's status.
+std::string_view NameOf(Action action) {
+  switch (action) {
+    case Action::kStart:
+      return "launcher: start";
+    case Action::kKill:
+      return "launcher: kill";
+    case Action::kReap:
+      return "launcher: reap";
+    case Action::kAbandon:
+      return "launcher: abandon";
+    case Action::kGiveToGroup:
+      return "launcher: give to group";
+    case Action::kFindVm:
+      return "launcher: find VM";
+    case Action::kMakeCache:
+      return "launcher: make cache";
+    case Action::kHoldCache:
+      return "launcher: hold cache";
+    case Action::kClearCache:
+      return "launcher: clear cache";
+    case Action::kCheckpoint:
+      return "launcher: checkpoint";
+  }
+  return "launcher";
+}
+
+std::vector<UniqueFd> CopyOf(int file) {
+  std::vector<UniqueFd> copies;
+  copies.emplace_back(fcntl(file, F_DUPFD_CLOEXEC, 0));
+  return copies;
+}
+
+std::vector<std::string> Arguments(const std::string& program, const LauncherPlan& plan) {
+  std::vector<std::string> arguments = {
+      program,
+      "--worker",
+      plan.worker,
+      "--driver",
+      plan.driver,
+      "--management",
+      plan.management,
+      "--sandbox",
+      plan.sandbox,
+      "--users",
+      std::to_string(plan.users.first) + "," + std::to_string(plan.users.second)};
+  if (plan.nvml_shows_all) arguments.emplace_back("--all-devices");
+  if (plan.allow_pageable_access) arguments.emplace_back("--allow-pageable-access");
+  if (!plan.shm.empty()) arguments.insert(arguments.end(), {"--shm", plan.shm});
+  if (!plan.links.empty()) arguments.insert(arguments.end(), {"--links", plan.links});
+  if (!plan.cache.empty()) arguments.insert(arguments.end(), {"--cache", plan.cache});
+  for (const gid_t group : plan.groups) arguments.insert(arguments.end(), {"--group", std::to_string(group)});
+  return arguments;
+}
+
+// What a process that is not root has, its programs have by the ambient set alone.
+void PassCapabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  if (geteuid() == 0 || syscall(SYS_capget, &header, data) != 0) return;
+  for (auto& word : data) word.inheritable = word.permitted;
+  syscall(SYS_capset, &header, data);
+  for (unsigned capability = 0; capability < 64; ++capability) {
+    if ((data[capability / 32].permitted >> (capability % 32) & 1) != 0)
+      prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0);
+  }
+}
+
+// Of the child: nothing of the daemon stays open in it.
+[[noreturn]] void Execute(const std::vector<char*>& arguments, int socket, int null) {
+  PassCapabilities();
+  dup2(null, STDIN_FILENO);
+  dup2(socket, launcher::kDaemonSocket);  // without O_CLOEXEC, unless it is that number already
+  fcntl(launcher::kDaemonSocket, F_SETFD, 0);
+  execv(arguments[0], arguments.data());
+  _exit(127);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const std::string& program,
+                                                          const LauncherPlan& plan,
+                                                          std::function<void(const std::string&)> on_end) {
+  if (access(program.c_str(), X_OK) != 0)
+    return Error{"The launcher " + program + " cannot be executed: " + ErrnoText() +
+                 "; it belongs beside causewayd."};
+  int ends[2];
+  UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return Error{"No socket for the launcher: " + ErrnoText() + "."};
+  UniqueFd own(ends[0]), other(ends[1]);
+  setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &kCallPatience, sizeof kCallPatience);
+  setsockopt(own.get(), SOL_SOCKET, SO_SNDTIMEO, &kCallPatience, sizeof kCallPatience);
+  std::vector<std::string> arguments = Arguments(program, plan);
+  std::vector<char*> pointers;
+  for (auto& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid < 0) return Error{"The launcher cannot be started: " + ErrnoText() + "."};
+  if (pid == 0) Execute(pointers, other.get(), null.get());
+  std::unique_ptr<LauncherLink> link(new LauncherLink(loop, std::move(on_end)));
+  LauncherLink* self = link.get();
+  self->pid_ = pid;
+  self->socket_ = std::move(own);
+  other.reset();
+  Answer ready{};
+  UniqueFd none;
+  if (!self->Receive(&ready, &none))
+    return Error{"The launcher " + program + " does not start; its output is the daemon's."};
+  self->watch_ =
+      loop.Watch(self->socket_.get(), EPOLLIN, "the launcher", [self](uint32_t) { self->OnAnswer(); });
+  return link;
+}
+
+LauncherLink::~LauncherLink() {
+  loop_.Cancel(patience_);
+  loop_.Unwatch(watch_);
+  socket_.reset();
+  AwaitEnd();
+}
+
+// It ends with its socket. One that does not, because somebody has stopped it, is ended.
+int LauncherLink::AwaitEnd() {
+  constexpr int kLooks = 200;
+  constexpr useconds_t kPauseMicroseconds = 10'000;
+  int status = 0;
+  const pid_t pid = std::exchange(pid_, -1);
+  if (pid < 0) return status;
+  for (int looks = 0; looks < kLooks; ++looks, usleep(kPauseMicroseconds)) {
+    if (waitpid(pid, &status, WNOHANG) != 0) return status;
+  }
+  kill(pid, SIGKILL);
+  waitpid(pid, &status, 0);
+  return status;
+}
+
+bool LauncherLink::Receive(Answer* answer, UniqueFd* descriptor, int flags) {
+  int received = -1;
+  ssize_t bytes = 0;
+  do {
+    bytes = ReceivePacket(socket_.get(), answer, sizeof *answer, std::span(&received, 1), flags);
+  } while (bytes < 0 && errno == EINTR);
+  descriptor->reset(received);
+  if (bytes >= 0) errno = 0;
+  return bytes == ssize_t(sizeof *answer);
+}
+
+void LauncherLink::Lost(bool hangs) {
+  if (!socket_) return;
+  loop_.Unwatch(watch_);
+  loop_.Cancel(patience_);
+  socket_.reset();
+  const int status = AwaitEnd();
+  std::string text = "the launcher ended with exit status " + std::to_string(WEXITSTATUS(status));
+  if (WIFSIGNALED(status)) text = "the launcher was killed by signal " + std::to_string(WTERMSIG(status));
+  if (hangs) text = "the launcher did not answer";
+  Answer none{};
+  none.error = EPIPE;
+  while (!asked_.empty()) Take(none, {}, false);
+  for (Unsent& unsent : std::exchange(unsent_, {})) {
+    asked_.push_back(std::move(unsent.asked));
+    Take(none, {}, false);
+  }
+  loop_.Later("the launcher's end", [this, text] { on_end_(text); });
+}
+
+// The oldest answer that is to come.
+void LauncherLink::LimitWait() {
+  loop_.Cancel(patience_);
+  if (asked_.empty() || !socket_) return;
+  patience_ = loop_.After(kPatience, "the launcher's silence", [this] {
+    patience_ = 0;
+    Lost(true);
+  });
+}
+
+void LauncherLink::Send(const Request& request, const std::vector<UniqueFd>& descriptors, Asked asked) {
+  std::vector<int> numbers;
+  for (const UniqueFd& each : descriptors) numbers.push_back(each.get());
+  asked_.push_back(std::move(asked));
+  if (!SendPacket(socket_.get(), &request, sizeof request, numbers)) return Lost(errno == EAGAIN);
+  if (asked_.size() == 1) LimitWait();
+}
+
+void LauncherLink::Ask(const Request& request, std::vector<UniqueFd> descriptors, Asked asked) {
+  const LoopPart part(NameOf(request.action));
+  if (!socket_) {
+    asked_.push_back(std::move(asked));
+    Answer none{};
+    none.error = EPIPE;
+    return Take(none, {}, false);
+  }
+  if (unsent_.empty() && asked_.size() < kMostAsked) return Send(request, descriptors, std::move(asked));
+  unsent_.push_back({std::make_unique<Request>(request), std::move(descriptors), std::move(asked)});
+}
+
+void LauncherLink::SendUnsent() {
+  while (socket_ && !unsent_.empty() && asked_.size() < kMostAsked) {
+    Unsent next = std::move(unsent_.front());
+    unsent_.pop_front();
+    Send(*next.request, next.descriptors, std::move(next.asked));
+  }
+}
+
+// `waiting`: a caller waits for its own answer, and nobody else is to be called meanwhile.
+void LauncherLink::Take(const Answer& answer, UniqueFd descriptor, bool waiting) {
+  const Asked asked = std::move(asked_.front());
+  asked_.pop_front();
+  if (!asked.done) return;
+  if (asked.at_once) return asked.done(answer, std::move(descriptor));
+  if (!waiting && socket_) return asked.done(answer, std::move(descriptor));
+  const auto kept = std::make_shared<UniqueFd>(std::move(descriptor));
+  loop_.Later("an answer of the launcher",
+              [done = asked.done, answer, kept] { done(answer, std::move(*kept)); });
+}
+
+void LauncherLink::OnAnswer() {
+  while (socket_) {
+    Answer answer{};
+    UniqueFd descriptor;
+    if (!Receive(&answer, &descriptor, MSG_DONTWAIT)) {
+      if (errno != EAGAIN) Lost(false);
+      return;
+    }
+    if (asked_.empty()) return Lost(false);  // an answer that nobody has asked for
+    Take(answer, std::move(descriptor), false);
+    LimitWait();
+    SendUnsent();
+  }
+}
+
+Answer LauncherLink::Call(const Request& request, std::vector<UniqueFd> descriptors) {
+  const LoopPart part("the launcher's answer");
+  Answer result{};
+  bool answered = false;
+  Ask(request, std::move(descriptors),
+      {[&](const Answer& answer, UniqueFd) {
+         result = answer;
+         answered = true;
+       },
+       true});
+  while (!answered) {  // Lost answers for the launcher
+    Answer answer{};
+    UniqueFd descriptor;
+    if (!Receive(&answer, &descriptor)) {
+      Lost(errno == EAGAIN);
+      continue;
+    }
+    Take(answer, std::move(descriptor), true);
+    LimitWait();
+    SendUnsent();
+  }
+  return result;
+}
+
+std::string LauncherLink::StartWorker(const Wish& wish, UniqueFd output, UniqueFd control,
+                                      std::function<void(Result<Started>)> done) {
+  Request request = Of(Action::kStart);
+  request.worker = wish.kind;
+  request.link = wish.link;
+  std::string gpus;
+  for (const std::string& gpu : wish.gpus) gpus += (gpus.empty() ? "" : ",") + gpu;
+  if (gpus.size() >= sizeof request.gpus) return "`gpus` is too long a list.";
+  gpus.copy(request.gpus, sizeof request.gpus - 1);
+  std::vector<std::string> names;
+  for (const std::string& entry : wish.environment) {
+    const std::string name = entry.substr(0, entry.find('='));
+    // The first of one name is what getenv answers.
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    names.push_back(name);
+    if (entry.size() + 1 > sizeof request.environment - request.environment_bytes)
+      return "The CUDA_ variables of this process are longer than the " +
+             std::to_string(sizeof request.environment) + " bytes that a worker can have; shorten them.";
+    entry.copy(request.environment + request.environment_bytes, entry.size());
+    request.environment_bytes += uint32_t(entry.size()) + 1;
+  }
+  std::vector<UniqueFd> descriptors;
+  descriptors.push_back(std::move(output));
+  descriptors.push_back(std::move(control));
+  Ask(request, std::move(descriptors), {[done = std::move(done)](const Answer& answer, UniqueFd pidfd) {
+        if (answer.error != 0)
+          return done(Error{"A worker process cannot be started: " + ErrnoText(answer.error) + "."});
+        done(Started{answer.pid, std::move(pidfd)});
+      }});
+  return {};
+}
+
+void LauncherLink::StartCheckpointer(pid_t target, uint32_t user, UniqueFd control,
+                                     std::function<void(int error, pid_t checkpointer)> done) {
+  Request request = Of(Action::kCheckpoint, target);
+  request.user = user;
+  std::vector<UniqueFd> descriptors;
+  descriptors.push_back(std::move(control));
+  Ask(request, std::move(descriptors),
+      {[done = std::move(done)](const Answer& answer, UniqueFd) { done(answer.error, answer.pid); }});
+}
+
+void LauncherLink::Kill(pid_t worker) {
+  Ask(Of(Action::kKill, worker), {}, {});
+}
+
+void LauncherLink::Reap(pid_t worker, std::function<void(int error, int status)> done) {
+  Ask(Of(Action::kReap, worker), {},
+      {[done = std::move(done)](const Answer& answer, UniqueFd) { done(answer.error, answer.status); }});
+}
+
+void LauncherLink::Abandon(pid_t worker) {
+  Ask(Of(Action::kAbandon, worker), {}, {});
+}
+
+int LauncherLink::GiveToGroup(int file, gid_t group) {
+  Request request = Of(Action::kGiveToGroup);
+  request.group = group;
+  return Call(request, CopyOf(file)).error;
+}
+
+UniqueFd LauncherLink::FindVm(int region) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
+  UniqueFd own(ends[0]);
+  std::vector<UniqueFd> descriptors = CopyOf(region);
+  descriptors.emplace_back(ends[1]);
+  // Where it is refused the other end is closed without a word.
+  Ask(Of(Action::kFindVm), std::move(descriptors), {});
+  return own;
+}
+
+int LauncherLink::MakeCache(uint32_t user) {
+  Request request = Of(Action::kMakeCache);
+  request.user = user;
+  return Call(request, {}).error;
+}
+
+void LauncherLink::HoldCache(uint32_t user, uint32_t mib) {
+  Request request = Of(Action::kHoldCache);
+  request.user = user;
+  request.number = mib;
+  Ask(request, {}, {});
+}
+
+void LauncherLink::ClearCache(uint32_t user, uint32_t number) {
+  Request request = Of(Action::kClearCache);
+  request.user = user;
+  request.number = number;
+  Ask(request, {}, {});
+}
+
+std::string DropCapabilities() {
+  // Without the right to change the bounding set no_new_privs does the same.
+  for (int capability = 0; capability < 64; ++capability) prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2]{}, left[2]{};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_capset, &header, none) != 0 ||
+      syscall(SYS_capget, &header, left) != 0) {
+    return "The daemon cannot give up its capabilities: " + ErrnoText() + ".";
+  }
+  for (const auto& word : left) {
+    if ((word.permitted | word.effective | word.inheritable) != 0)
+      return "The daemon still has capabilities after it gave them up.";
+  }
+  return {};
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's side of causeway-launcher, which does what the daemon has no right to any more: workers and
+// other users' files (host_backend/launcher/protocol.h). Requests are answered in their order. The event loop
+// does not wait for the answers: on a busy host the launcher's turn on a processor may be far off.
+#pragma once
+#include <sys/types.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/common/result.h"
+#include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/launcher/protocol.h"
+
+namespace causeway::daemon {
+
+struct LauncherPlan {
+  std::string worker, driver, management, sandbox;
+  bool nvml_shows_all = false;
+  bool allow_pageable_access = false;
+  std::pair<uint32_t, uint32_t> users{0, 0};  // count 0: workers keep the daemon's
+  std::string shm, links, cache;              // host_backend/daemon/scopes/worker_folders.h; empty: none
+  std::vector<gid_t> groups;                  // that files may be given to
+};
+
+class LauncherLink {
+ public:
+  // `program`: its path. `on_end` comes once from the loop, with a sentence, when the launcher is gone: all
+  // workers end with it, and nothing can be started any more.
+  static Result<std::unique_ptr<LauncherLink>> Start(EventLoop& loop, const std::string& program,
+                                                     const LauncherPlan& plan,
+                                                     std::function<void(const std::string&)> on_end);
+  // Nobody behind it: every request fails.
+  explicit LauncherLink(EventLoop& loop) : loop_(loop) {}
+  // The launcher ends, and what it has started.
+  ~LauncherLink();
+  LauncherLink(const LauncherLink&) = delete;
+  LauncherLink& operator=(const LauncherLink&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+  struct Started {
+    pid_t pid = -1;
+    UniqueFd pidfd;
+  };
+  struct Wish {
+    launcher::WorkerKind kind = launcher::WorkerKind::kCuda;
+    uint64_t link = 0;                     // number of its cache's link; 0: none
+    std::vector<std::string> gpus;         // UUIDs; empty: all
+    std::vector<std::string> environment;  // NAME=VALUE of a guest
+  };
+  // `done` comes from the loop, never inside these calls, and not when this link ends before.
+  // "", or one sentence where the wish cannot be asked for; then `done` does not come.
+  std::string StartWorker(const Wish& wish, UniqueFd output, UniqueFd control,
+                          std::function<void(Result<Started>)> done);
+  // 0: it has ended, with a status as of waitpid, and its number may be another's from now on; or errno,
+  // EAGAIN while it runs.
+  void Reap(pid_t worker, std::function<void(int error, int status)> done);
+  // A process that makes one call about that worker for the daemon (host_backend/common/worker_control.h).
+  // Kill and Abandon end it. 0, with its number, or errno.
+  void StartCheckpointer(pid_t target, uint32_t user, UniqueFd control,
+                         std::function<void(int error, pid_t checkpointer)> done);
+  // Nobody waits for these.
+  void Kill(pid_t worker);
+  // It is killed, and nobody asks for it any more.
+  void Abandon(pid_t worker);
+  void HoldCache(uint32_t user, uint32_t mib);
+  void ClearCache(uint32_t user, uint32_t number);
+  // A socket on which a launcher::VmProcess comes, with a pidfd where there is one; or none.
+  UniqueFd FindVm(int region);
+
+  // These wait for the answer: 0 or errno.
+  int GiveToGroup(int file, gid_t group);
+  int MakeCache(uint32_t user);
+
+ private:
+  LauncherLink(EventLoop& loop, std::function<void(const std::string&)> on_end)
+      : loop_(loop), on_end_(std::move(on_end)) {}
+  using Answered = std::function<void(const launcher::Answer&, UniqueFd)>;
+  struct Asked {
+    Answered done;         // may be empty
+    bool at_once = false;  // its caller waits; others' come from the loop
+  };
+  struct Unsent {
+    std::unique_ptr<launcher::Request> request;
+    std::vector<UniqueFd> descriptors;
+    Asked asked;
+  };
+  void Ask(const launcher::Request& request, std::vector<UniqueFd> descriptors, Asked asked);
+  void Send(const launcher::Request& request, const std::vector<UniqueFd>& descriptors, Asked asked);
+  void SendUnsent();
+  launcher::Answer Call(const launcher::Request& request, std::vector<UniqueFd> descriptors);
+  void OnAnswer();
+  void Take(const launcher::Answer& answer, UniqueFd descriptor, bool waiting);
+  bool Receive(launcher::Answer* answer, UniqueFd* descriptor, int flags = 0);
+  void LimitWait();
+  void Lost(bool hangs);
+  int AwaitEnd();  // as of waitpid
+
+  EventLoop& loop_;
+  std::function<void(const std::string&)> on_end_;
+  UniqueFd socket_;  // empty: it is gone
+  EventLoop::WatchId watch_ = 0;
+  std::deque<Asked> asked_;    // whose answers are to come, the first first
+  std::deque<Unsent> unsent_;  // behind them
+  EventLoop::TimerId patience_ = 0;
+  pid_t pid_ = -1;
+};
+
+// Of this process, for good: no capability is left, and no program that it executes gets one. While there is
+// one thread. "" or one sentence.
+std::string DropCapabilities();
+
+}  // namespace causeway::daemon

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The log on spdlog: the only file that includes it.
+#include "host_backend/daemon/process/log.h"
+
+#include <fcntl.h>
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+
+#include "host_backend/daemon/loop/loop_work.h"
+#include "host_backend/daemon/process/trusted_file.h"
+
+namespace causeway::daemon {
+namespace {
+
+spdlog::level::level_enum Level(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+std::string StartLog(const std::string& path, LogLevel level, bool echo) {
+  try {
+    static int file = -1;  // as long as the process
+    std::vector<spdlog::sink_ptr> sinks;
+    if (!path.empty()) {
+      // Opened by this descriptor: no link that somebody puts in its place later leads elsewhere.
+      file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640);
+      struct stat found {};
+      if (file >= 0 && fstat(file, &found) == 0) {
+        if (const std::string why = WhyNotTrusted(file, found, path); !why.empty())
+          return "the log file " + path + " " + why.substr(0, why.size() - 1);
+      }
+      const std::string opened = "/proc/self/fd/" + std::to_string(file);
+      sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_st>(opened));
+    }
+    if (path.empty() || echo) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
+    auto logger = std::make_shared<spdlog::logger>("causewayd", sinks.begin(), sinks.end());
+    logger->set_level(Level(level));
+    logger->flush_on(spdlog::level::debug);
+    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
+    spdlog::set_default_logger(std::move(logger));
+  } catch (const spdlog::spdlog_ex&) {
+    return "the log file " + path +
+           " cannot be opened for writing; correct log_file or its folder's permissions";
+  }
+  return {};
+}
+
+void Log(LogLevel level, std::string_view line) {
+  // A line may hold what a guest wrote: control characters must not forge further lines.
+  std::string clean(line);
+  for (char& c : clean) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  const LoopPart part("log line");
+  spdlog::default_logger_raw()->log(Level(level), spdlog::string_view_t(clean.data(), clean.size()));
+}
+
+void LimitedLog::WriteAt(Time now, LogLevel level, std::string_view line) {
+  const bool wrong = level >= LogLevel::kWarning;
+  Time& oldest = wrong ? wrong_[next_wrong_] : told_[next_told_];
+  if (oldest != Time{} && now - oldest < std::chrono::seconds(1)) {
+    ++dropped_;
+    return;
+  }
+  oldest = now;
+  if (wrong) {
+    next_wrong_ = (next_wrong_ + 1) % kWrong;
+  } else {
+    next_told_ = (next_told_ + 1) % kTold;
+  }
+  Log(level, line);
+}
+
+void LimitedLog::FlushAt(Time now, std::string_view source) {
+  if (dropped_ == 0 || (said_ != Time{} && now - said_ < std::chrono::minutes(1))) return;
+  said_ = now;
+  Log(LogLevel::kWarning, std::string(source) + ": " + std::to_string(dropped_) +
+                              " further lines were left out, of which there were too many in a second");
+  dropped_ = 0;
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's view of one region: granule 0 and the slots, mapped. Everything the guest wrote is copied out
+// once.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "host_backend/common/result.h"
+#include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/region/sigbus_guard.h"
+#include "ivshmem_ring/transport/layout.h"
+
+namespace causeway::daemon {
+
+// What the superblock says beyond the counts that follow from the size.
+struct RegionIdentity {
+  uint64_t host_epoch = 0;
+  uint64_t api_hash = 0;
+  std::array<uint8_t, 16> uuid{};
+};
+
+// Of the zlib polynomial, reflected, as zlib's crc32(0, ...).
+uint32_t Crc32(const void* data, size_t bytes);
+
+// Random bits from the kernel.
+uint64_t RandomWord();
+RegionIdentity NewIdentity(uint64_t api_hash);
+
+// Who owns each granule, as copied out at one moment.
+using OwnerTable = std::vector<uint16_t>;
+
+struct GranuleRange {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+class Region {
+ public:
+  // Maps the control part of a region of `region_bytes` (already checked). `name` appears in error sentences.
+  static Result<std::unique_ptr<Region>> Map(UniqueFd fd, uint64_t region_bytes, const std::string& name);
+  // In a new file of that size in memory, zeroed.
+  static Result<std::unique_ptr<Region>> Create(uint64_t region_bytes);
+  ~Region();
+
+  int fd() const { return fd_.get(); }
+  // The same file, through which nothing can ever be written; -1 where it cannot be had.
+  int reading_fd() const { return reading_fd_.get(); }
+  uint64_t bytes() const { return bytes_; }
+  uint32_t slot_count() const { return SlotCount(bytes_); }
+  uint32_t granule_count() const { return GranuleCount(bytes_); }
+  // The file shrank under the mapping: nothing read from here means anything any more.
+  bool broken() const { return guard_.tripped(); }
+
+  // True where the superblock holds nothing yet, or is one that this build wrote for the same size.
+  bool IsBlank() const;
+  bool HasMagic() const;
+  bool IsOurs() const;
+
+  // Writes superblock and host page. With `keep_words` a running guest's module can go on: host words keep
+  // their sessions, closed ones stay closed and all others become FATAL. The guest's page and owner table are
+  // left alone.
+  void Format(const RegionIdentity& identity, bool keep_words);
+  // Zeroes granule 0's guest part (page and owner table).
+  void ClearGuestPart();
+
+  void SetState(HostState state);
+  void Beat();
+  uint64_t LoadGuestEpoch() const;
+  void StoreResetAcknowledged(uint64_t epoch);
+  uint32_t LoadGuestWord(uint32_t slot) const;
+  uint32_t LoadGuestPid(uint32_t slot) const;
+  uint32_t LoadGuestUid(uint32_t slot) const;
+  uint32_t host_word(uint32_t slot) const { return host_words_[slot]; }
+  void StoreHostWord(uint32_t slot, uint32_t word);
+
+  OpenBlock CopyOpenBlock(uint32_t slot) const;
+  // The guest's side of the flight record, as bytes.
+  std::string CopyFlight(uint32_t slot) const;
+  void ClearHostControl(uint32_t slot);
+  // Wakes the worker's threads that sleep while their ring holds something. From any thread.
+  struct Wakes {
+    uint32_t woken = 0;
+    uint32_t vain = 0;  // words that claimed a sleeper, but none was there: a guest can write them
+  };
+  Wakes WakeSleepers(uint32_t slot) const;
+  // Cut to the field's size.
+  void WriteRefusal(uint32_t slot, std::string_view sentence);
+  // Keeps what a worker wrote there before it died: it knew the cause better.
+  void WriteRefusalIfEmpty(uint32_t slot, std::string_view sentence);
+
+  OwnerTable CopyOwnerTable() const;
+  // Whether every granule of those bytes belongs to the slot's session at this moment. Not the slots' own
+  // memory.
+  bool IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const;
+  // Gives the memory of `count` granules back to the system; they read as zero afterwards.
+  bool ZeroGranules(uint32_t first, uint32_t count);
+  // The slot's granule and every slice that `owners` gives to it.
+  std::vector<GranuleRange> SlotMemory(uint32_t slot, const OwnerTable& owners) const;
+  // All slots and slices.
+  std::vector<GranuleRange> AllMemory() const { return {{1, granule_count() - 1}}; }
+
+ private:
+  Region(UniqueFd fd, uint64_t bytes, std::byte* base, size_t mapped_bytes);
+  HostPage& host_page() const;
+  GuestPage& guest_page() const;
+  HostControl& host_control(uint32_t slot) const;
+  GuestControl& guest_control(uint32_t slot) const;
+
+  UniqueFd fd_;
+  UniqueFd reading_fd_;
+  const uint64_t bytes_;
+  std::byte* const base_;
+  const size_t mapped_bytes_;
+  SigbusGuard guard_;
+  uint64_t beat_ = 0;
+  std::array<uint32_t, kMaxSlots> host_words_{};  // what this side wrote: never read back
+};
+
+}  // namespace causeway::daemon

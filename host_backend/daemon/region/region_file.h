@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A VM's region as a file (usually in /dev/shm): created, checked, locked against a second daemon, watched
+// for replacement.
+#pragma once
+#include <sys/stat.h>
+
+#include <memory>
+#include <string>
+
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/process/launcher_link.h"
+#include "host_backend/daemon/region/region.h"
+
+namespace causeway::daemon {
+
+class RegionFile {
+ public:
+  // Creates or checks the file, locks and maps it. The launcher gives it to the VMs' group. It is not
+  // formatted yet. Errors are sentences that say what to do.
+  static Result<std::unique_ptr<RegionFile>> Open(const VmConfig& vm, LauncherLink& launcher);
+
+  Region& region() { return *region_; }
+  std::shared_ptr<Region> shared_region() { return region_; }
+
+  enum class Change { kNone, kMissing, kReplaced, kShrunk };
+  // Compares path and open file.
+  Change Check() const;
+
+ private:
+  RegionFile(std::string path, UniqueFd lock, const struct stat& opened, std::shared_ptr<Region> region)
+      : path_(std::move(path)), lock_(std::move(lock)), opened_(opened), region_(std::move(region)) {}
+
+  const std::string path_;
+  const UniqueFd
+      lock_;  // an opening of its own: workers share the region's, and must not keep the lock alive
+  const struct stat opened_;
+  const std::shared_ptr<Region> region_;
+};
+
+// The id of a group by name; an error sentence that names `key`.
+Result<gid_t> GroupId(const std::string& group, const std::string& key);
+
+}  // namespace causeway::daemon

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages and cells.
+#include "host_backend/daemon/scopes/accounts.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace causeway::daemon {
+
+Accounts::Account::~Account() {
+  munmap(page, sizeof(AccountPage));
+}
+
+Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_bytes) {
+  auto found = accounts_.find(scope);
+  if (found == accounts_.end()) {
+    UniqueFd memory(memfd_create("causeway-account", MFD_CLOEXEC));
+    std::string error = "the page of what " + scope + " holds cannot be made: " + ErrnoText();
+    AccountPage* page = nullptr;
+    if (memory && ftruncate(memory.get(), sizeof(AccountPage)) == 0)
+      page = MapAccountPage(memory.get(), &error);
+    if (page == nullptr) return Error{"The session cannot be counted: " + error + "."};
+    const std::string path = "/proc/self/fd/" + std::to_string(memory.get());
+    UniqueFd reading(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!reading) {
+      munmap(page, sizeof(AccountPage));
+      return Error{"The session cannot be counted: " + error + "."};
+    }
+    page->Begin(limit_bytes);
+    found = accounts_.try_emplace(scope, std::move(memory), std::move(reading), page).first;
+    found->second.limit_bytes = limit_bytes;
+  }
+  Account& account = found->second;
+  const auto free = std::find(account.taken.begin(), account.taken.end(), false);
+  const auto cell = uint32_t(free - account.taken.begin());
+  if (cell >= kAccountCells) return Error{"The session cannot be counted: " + scope + " has too many."};
+  if (free == account.taken.end()) account.taken.push_back(false);
+  account.taken[cell] = true;
+  account.page->Open(cell);
+  ++account.sessions;
+  return Seat{scope, cell, account.descriptor.get(), account.reading.get()};
+}
+
+void Accounts::Leave(const Seat& seat) {
+  const auto found = accounts_.find(seat.scope);
+  if (!seat.taken() || found == accounts_.end()) return;
+  Account& account = found->second;
+  account.page->Close(seat.cell);
+  account.taken[seat.cell] = false;
+  if (--account.sessions == 0) accounts_.erase(found);
+}
+
+MemoryBytes Accounts::Held(const Seat& seat) const {
+  MemoryBytes bytes{};
+  const auto found = accounts_.find(seat.scope);
+  if (!seat.taken() || found == accounts_.end()) return bytes;
+  for (uint32_t kind = 0; kind < kMemoryKinds; ++kind)
+    bytes[kind] = found->second.page->OfCell(seat.cell, MemoryKind(kind));
+  return bytes;
+}
+
+uint64_t Accounts::OnDevice(const Seat& seat, const std::array<uint8_t, 16>& uuid) const {
+  const auto found = accounts_.find(seat.scope);
+  if (!seat.taken() || found == accounts_.end()) return 0;
+  char bytes[16];
+  std::copy(uuid.begin(), uuid.end(), bytes);
+  return found->second.page->OfCell(seat.cell, bytes);
+}
+
+uint64_t Accounts::LimitOf(const Seat& seat) const {
+  const auto found = accounts_.find(seat.scope);
+  return seat.taken() && found != accounts_.end() ? found->second.limit_bytes : 0;
+}
+
+std::vector<AccountStatus> Accounts::Status() const {
+  std::vector<AccountStatus> all;
+  for (const auto& [scope, account] : accounts_) {
+    AccountStatus status{scope, account.sessions, account.limit_bytes, {}, 0, 0};
+    for (uint32_t kind = 0; kind < kMemoryKinds; ++kind)
+      status.bytes[kind] = account.page->OfKind(MemoryKind(kind));
+    status.gpu_bytes = account.page->OnAllDevices();
+    status.refused = account.page->Refused();
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's side of what VMs hold: one page for each scope that has a session
+// (host_backend/common/account_page.h), a cell on it for each worker.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "host_backend/common/account_page.h"
+#include "host_backend/common/result.h"
+#include "host_backend/common/unique_fd.h"
+
+namespace causeway::daemon {
+
+using MemoryBytes = std::array<uint64_t, kMemoryKinds>;  // by MemoryKind
+
+struct AccountStatus {
+  std::string scope;
+  uint32_t sessions = 0;
+  uint64_t limit_bytes = 0;  // of device memory on each GPU; 0: none
+  MemoryBytes bytes{};
+  uint64_t gpu_bytes = 0;  // of any kind, on all GPUs: what the limit is about
+  uint64_t refused = 0;    // calls over the limit, of the sessions that live
+};
+
+class Accounts {
+ public:
+  // A worker's place; the descriptors stay this object's.
+  struct Seat {
+    std::string scope;
+    uint32_t cell = 0;
+    int descriptor = -1;
+    int reading = -1;  // the same file, opened for nothing else
+    bool taken() const { return descriptor >= 0; }
+  };
+
+  // The first of a scope decides on its limit.
+  Result<Seat> Join(const std::string& scope, uint64_t limit_bytes);
+  // Its worker is gone, and with it all it held. Of the last one, the page too.
+  void Leave(const Seat& seat);
+
+  MemoryBytes Held(const Seat& seat) const;
+  // On the GPU with that UUID; the scope's limit on each GPU, 0: none.
+  uint64_t OnDevice(const Seat& seat, const std::array<uint8_t, 16>& uuid) const;
+  uint64_t LimitOf(const Seat& seat) const;
+  std::vector<AccountStatus> Status() const;
+
+ private:
+  struct Account {
+    Account(UniqueFd memory, UniqueFd read, AccountPage* mapped)
+        : descriptor(std::move(memory)), reading(std::move(read)), page(mapped) {}
+    Account(Account&&) = delete;
+    ~Account();
+    UniqueFd descriptor;
+    UniqueFd reading;
+    AccountPage* page;
+    std::vector<bool> taken;  // cells
+    uint64_t limit_bytes = 0;
+    uint32_t sessions = 0;
+  };
+  std::map<std::string, Account> accounts_;
+};
+
+}  // namespace causeway::daemon

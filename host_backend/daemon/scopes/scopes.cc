@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may have one more session.
+#include "host_backend/daemon/scopes/scopes.h"
+
+#include <algorithm>
+
+namespace causeway::daemon {
+namespace {
+
+constexpr size_t kMaxScopes = 4096;             // that are remembered
+constexpr uint32_t kUnconfiguredGuarantee = 1;  // of each user and peer, out of reserved_sessions
+constexpr uint32_t kMaxConnections = 64;        // of a scope, without a session
+
+}  // namespace
+
+Scopes::Scopes(const Config& config) : config_(config) {
+  const auto others = std::make_shared<Scope>();
+  others->name = others->who = "Others";
+  others->limit_key = "max_sessions";
+  others->max_sessions = config.max_sessions;
+  others_ = others;
+}
+
+ScopeRef Scopes::Find(const std::string& name, const std::string& who, const std::string& limit_key,
+                      uint32_t max_sessions) {
+  const auto found = scopes_.find(name);
+  if (found != scopes_.end()) return found->second;
+  if (scopes_.size() >= kMaxScopes) Forget();
+  if (scopes_.size() >= kMaxScopes) return others_;
+  auto scope = std::make_shared<Scope>();
+  scope->name = name;
+  scope->who = who;
+  scope->limit_key = limit_key;
+  scope->max_sessions = max_sessions;
+  scope->guaranteed = kUnconfiguredGuarantee;
+  return scopes_[name] = scope;
+}
+
+ScopeRef Scopes::OfVm(const VmConfig& vm) {
+  const ScopeRef scope = Find("vm:" + vm.name, "VM " + vm.name, "its max_sessions", vm.max_sessions);
+  scope->configured = true;
+  scope->guaranteed = std::min(vm.guaranteed_sessions, vm.max_sessions);
+  return scope;
+}
+
+ScopeRef Scopes::OfUser(const std::string& name) {
+  return Find(name, "User " + name.substr(name.find(':') + 1), "local_max_sessions",
+              config_.local_max_sessions);
+}
+
+ScopeRef Scopes::OfPeer(const std::string& address) {
+  return Find("tcp:" + address, "Peer " + address, "[tcp] max_sessions", config_.tcp.max_sessions);
+}
+
+// Scopes that nothing refers to and that have nothing to say.
+void Scopes::Forget() {
+  std::erase_if(scopes_, [](const auto& entry) {
+    const ScopeRef& scope = entry.second;
+    return !scope->configured && scope.use_count() == 1 && scope->log->idle();
+  });
+}
+
+// A configured scope's part is kept by name. Users and peers are not known before they come:
+// reserved_sessions is kept for those of them that have no session.
+uint32_t Scopes::KeptForOthers(const Scope& asker) const {
+  uint32_t kept = 0, used_of_reserve = 0;
+  for (const auto& [name, scope] : scopes_) {
+    if (!scope->configured) {
+      used_of_reserve += std::min(scope->sessions, scope->guaranteed);
+    } else if (scope.get() != &asker && scope->sessions < scope->guaranteed) {
+      kept += scope->guaranteed - scope->sessions;
+    }
+  }
+  const bool of_reserve = !asker.configured && asker.sessions < asker.guaranteed;
+  if (!of_reserve && config_.reserved_sessions > used_of_reserve)
+    kept += config_.reserved_sessions - used_of_reserve;
+  return kept;
+}
+
+Result<SessionSeat> Scopes::TakeSession(const ScopeRef& scope) {
+  if (live_ < config_.max_sessions && scope->sessions >= scope->max_sessions) {
+    return Error{scope->who + " has " + std::to_string(scope->sessions) + " sessions, as many as " +
+                 scope->limit_key +
+                 " in the configuration of causewayd allows; try again later or raise it."};
+  }
+  const uint32_t kept = scope->configured && scope->sessions < scope->guaranteed ? 0 : KeptForOthers(*scope);
+  if (live_ + kept >= config_.max_sessions) {
+    const std::string others = kept == 0 ? "" : " and keeps " + std::to_string(kept) + " for others";
+    return Error{"The host serves " + std::to_string(live_) + " sessions" + others +
+                 ", as many as max_sessions in the configuration of causewayd allows; try again later or "
+                 "raise it."};
+  }
+  ++live_;
+  ++scope->sessions;
+  return SessionSeat(static_cast<void*>(scope.get()), [this, scope](void*) {
+    --live_;
+    --scope->sessions;
+  });
+}
+
+bool Scopes::MayConnect(const Scope& scope) const {
+  return scope.connections < kMaxConnections;
+}
+
+void Scopes::FlushLogs() {
+  for (const auto& [name, scope] : scopes_) scope->log->Flush(scope->who);
+  others_->log->Flush(others_->who);
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scopes: a VM, a local user, a TCP peer. What is bounded is bounded for each of them, and each has a part of
+// the sessions that no other scope can take. All of it belongs to the daemon's thread.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "host_backend/common/result.h"
+#include "host_backend/daemon/loop/pace.h"
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/process/log.h"
+
+namespace causeway::daemon {
+
+struct Scope {
+  std::string name;           // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS"
+  std::string who;            // as sentences begin with it: "VM NAME", "User NUMBER", "Peer ADDRESS"
+  std::string limit_key;      // of the configuration, for max_sessions
+  uint32_t max_sessions = 0;  // at once
+  uint32_t guaranteed = 0;    // so many of them no other scope can take
+  bool configured = false;    // what is guaranteed is kept for it also while it has no session
+  uint32_t sessions = 0;      // opening or served
+  uint32_t connections = 0;   // that have no session yet
+  const std::shared_ptr<LimitedLog> log = std::make_shared<LimitedLog>();  // all lines that its guests cause
+  const std::shared_ptr<Pace> pace = std::make_shared<WorkerPace>();       // of what its workers say
+  Pace requests{4, 0.5};  // of its local clients: a session or a text takes some tenths of a millisecond
+};
+using ScopeRef = std::shared_ptr<Scope>;
+
+// A session of a scope; it counts for as long as this lives.
+using SessionSeat = std::shared_ptr<void>;
+
+class Scopes {
+ public:
+  // `config` outlives this.
+  explicit Scopes(const Config& config);
+
+  ScopeRef OfVm(const VmConfig& vm);
+  // `name` is the scope's: more than the number where the user's namespaces are its own (local_peer.h).
+  ScopeRef OfUser(const std::string& name);
+  ScopeRef OfPeer(const std::string& address);
+
+  // An error is the sentence for the guest process.
+  Result<SessionSeat> TakeSession(const ScopeRef& scope);
+  uint32_t live_sessions() const { return live_; }
+
+  // One more connection that has no session yet; false: the scope has as many as it may.
+  bool MayConnect(const Scope& scope) const;
+  // Says what limited logs have left out, if a minute has passed; call it now and then.
+  void FlushLogs();
+
+ private:
+  ScopeRef Find(const std::string& name, const std::string& who, const std::string& limit_key,
+                uint32_t max_sessions);
+  // Sessions that nobody has, but that are kept for other scopes than `asker`.
+  uint32_t KeptForOthers(const Scope& asker) const;
+  void Forget();
+
+  const Config& config_;
+  uint32_t live_ = 0;
+  std::map<std::string, ScopeRef> scopes_;
+  ScopeRef others_;  // for what comes when there are too many scopes to remember
+};
+
+}  // namespace causeway::daemon

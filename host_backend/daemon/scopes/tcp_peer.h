@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which user of this host has the other end of a TCP connection over the loopback interface: the connection
+// is neither encrypted nor authenticated, but there the kernel knows whose it is.
+#pragma once
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "host_backend/daemon/process/config.h"
+
+namespace causeway::daemon {
+
+// Of a connected socket whose both ends are this host's loopback addresses.
+bool IsLoopbackConnection(int socket);
+
+// The user of the other end, or nothing where no living process has it any more.
+std::optional<uid_t> LoopbackPeer(int socket);
+
+// Whether that user may open the daemon's UNIX socket, by socket_mode and socket_group.
+bool MayUseSocket(uid_t user, const Config& config);
+
+}  // namespace causeway::daemon

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/servers/flight_store.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "host_backend/common/json_writer.h"
+
+namespace causeway::daemon {
+namespace {
+
+bool MayRead(const SessionStatus& status, const std::string& scope) {
+  return scope.empty() || status.scope == scope;
+}
+
+void WriteEntry(JsonWriter& json, const FlightCopy& copy, bool ended) {
+  const SessionStatus& status = copy.status;
+  json.Open('{').Key("number").Number(status.number).Key("kind").String(status.kind);
+  json.Key("vm").String(status.vm).Key("pid").Number(status.pid).Key("uid").Number(status.uid);
+  json.Key("worker_pid").Signed(status.worker_pid).Key("calls").Number(status.usage.calls);
+  json.Key("state").String(ended ? "ended" : status.state).Key("end").String(copy.end);
+  json.Key("guest_bytes").Number(copy.guest.size()).Key("host_bytes").Number(copy.host.size()).Close('}');
+}
+
+}  // namespace
+
+std::unique_ptr<FlightFile> FlightFile::Make() {
+  UniqueFd fd(memfd_create("causeway-flight", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ftruncate(fd.get(), sizeof(FlightImage)) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return nullptr;
+  }
+  const void* image = mmap(nullptr, sizeof(FlightImage), PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (image == MAP_FAILED) return nullptr;
+  return std::unique_ptr<FlightFile>(new FlightFile(std::move(fd), image));
+}
+
+FlightFile::~FlightFile() {
+  munmap(const_cast<void*>(image_), sizeof(FlightImage));
+}
+
+std::string FlightFile::Copy() const {
+  return std::string(static_cast<const char*>(image_), sizeof(FlightImage));
+}
+
+uint64_t FlightStore::Begin(Copier copier) {
+  live_.emplace(++last_number_, std::move(copier));
+  return last_number_;
+}
+
+void FlightStore::End(uint64_t number) {
+  const auto found = live_.find(number);
+  if (found == live_.end()) return;
+  ended_.push_back(found->second(true));
+  live_.erase(found);
+  if (ended_.size() <= kEnded) return;
+  // The oldest of the scope that has most: none can have others' forgotten.
+  std::map<std::string, size_t> sessions;
+  for (const FlightCopy& copy : ended_) ++sessions[copy.status.scope];
+  const auto most =
+      std::max_element(sessions.begin(), sessions.end(),
+                       [](const auto& one, const auto& other) { return one.second < other.second; });
+  ended_.erase(std::find_if(ended_.begin(), ended_.end(),
+                            [&](const FlightCopy& copy) { return copy.status.scope == most->first; }));
+}
+
+Result<std::string> FlightStore::Answer(uint64_t wanted, const std::string& scope) const {
+  std::map<uint64_t, FlightCopy> all;  // without images, in the order of their numbers
+  for (const FlightCopy& copy : ended_) {
+    if (MayRead(copy.status, scope)) all[copy.status.number] = {copy.status, copy.end, "", ""};
+  }
+  for (const auto& [number, copier] : live_) {
+    FlightCopy copy = copier(false);
+    if (MayRead(copy.status, scope)) all[number] = std::move(copy);
+  }
+  if (wanted == kTraceLast && !all.empty()) wanted = all.rbegin()->first;
+  if (wanted != kTraceList && !all.contains(wanted)) {
+    return Error{all.empty()
+                     ? "No session has been served that you may look into."
+                     : "The host knows no session of that number; `causeway trace --list` shows them."};
+  }
+  FlightCopy chosen;
+  if (const auto live = live_.find(wanted); live != live_.end()) chosen = live->second(true);
+  for (const FlightCopy& copy : ended_) {
+    if (copy.status.number == wanted) chosen = copy;
+  }
+  JsonWriter json;
+  json.Open('{').Key("sessions").Open('[');
+  for (const auto& [number, copy] : all) {
+    if (wanted == kTraceList || number == wanted)
+      WriteEntry(json, wanted == number ? chosen : copy, !live_.contains(number));
+  }
+  json.Close(']').Close('}');
+  if (wanted == kTraceList) return json.text();
+  return json.text() + '\0' + chosen.guest + chosen.host;
+}
+
+}  // namespace causeway::daemon

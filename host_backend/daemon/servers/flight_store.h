@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `causeway trace` shows: the flight records (ivshmem_ring/transport/layout.h) of the sessions that are
+// served, and of the last ones that ended, however they did. The daemon copies bytes and looks into none of
+// them.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/servers/services.h"
+
+namespace causeway::daemon {
+
+// The host's side of one session: memory that its worker writes, and that cannot shrink under the daemon.
+class FlightFile {
+ public:
+  // Null where none can be had: the session then does without.
+  static std::unique_ptr<FlightFile> Make();
+  ~FlightFile();
+  FlightFile(const FlightFile&) = delete;
+  FlightFile& operator=(const FlightFile&) = delete;
+
+  int fd() const { return fd_.get(); }
+  std::string Copy() const;
+
+ private:
+  FlightFile(UniqueFd fd, const void* image) : fd_(std::move(fd)), image_(image) {}
+  const UniqueFd fd_;
+  const void* const image_;
+};
+
+struct FlightCopy {
+  SessionStatus status;
+  std::string end;    // how its worker ended, where it was not in order
+  std::string guest;  // FlightImage as bytes, or empty
+  std::string host;
+};
+
+class FlightStore {
+ public:
+  static constexpr size_t kEnded = 16;  // of 96 KiB each; of the scope that has most the oldest goes
+
+  // Without images: what a list needs.
+  using Copier = std::function<FlightCopy(bool with_images)>;
+
+  // A session is served from now on, until End copies it for the last time. The result is its number.
+  uint64_t Begin(Copier copier);
+  // 0: never began.
+  void End(uint64_t number);
+
+  // For a LocalTraceRequest of that scope, which sees its own sessions ("": all): the list as JSON, and
+  // behind a NUL both images of the session that was asked for. An error is one sentence.
+  Result<std::string> Answer(uint64_t wanted, const std::string& scope) const;
+
+ private:
+  uint64_t last_number_ = 0;
+  std::map<uint64_t, Copier> live_;
+  std::deque<FlightCopy> ended_;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections on the UNIX socket: one session or one status request each.
+#include "host_backend/daemon/servers/local_server.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+
+#include "host_backend/daemon/process/file_lock.h"
+#include "host_backend/daemon/process/trusted_file.h"
+#include "host_backend/daemon/region/region_file.h"
+#include "host_backend/daemon/scopes/local_peer.h"
+#include "host_backend/daemon/servers/flight_store.h"
+#include "ivshmem_ring/messages/local_protocol.h"
+
+namespace causeway::daemon {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kRequestLimit{5'000};
+constexpr milliseconds kRequestPause{5};
+constexpr milliseconds kReadyLimit{60'000};
+constexpr milliseconds kBeat{1000};
+constexpr size_t kStatusPacketBytes = 64u << 10;
+constexpr size_t kMaxIdleConnections = 256;  // beyond the sessions
+constexpr uint32_t kLocalSlot = 0;
+constexpr uint32_t kLocalSession = 1;
+
+LocalReply Reply(bool accepted, uint64_t region_bytes, const std::string& text) {
+  LocalReply reply{};
+  reply.magic = kLocalMagic;
+  reply.accepted = accepted ? 1 : 0;
+  reply.region_bytes = region_bytes;
+  text.copy(reply.text, sizeof(reply.text) - 1);
+  return reply;
+}
+
+bool SendReply(int socket, const LocalReply& reply, int descriptor) {
+  iovec part{const_cast<LocalReply*>(&reply), sizeof(reply)};
+  alignas(cmsghdr) char buffer[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = buffer;
+    message.msg_controllen = sizeof(buffer);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  }
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof(reply));
+}
+
+}  // namespace
+
+struct LocalServer::Connection {
+  enum class Stage { kRequest, kWaitReady, kSession, kStatus, kGone };
+  explicit Connection(EventLoop& l) : loop(l) {}
+  ~Connection() {
+    Idle(false);
+    loop.Unwatch(watch);
+    loop.Unwatch(pidfd_watch);
+    loop.Cancel(timer);
+  }
+  // Whether it counts as one without a session.
+  void Idle(bool idle) {
+    if (idle == counted) return;
+    counted = idle;
+    scope->connections += idle ? 1 : -1;
+  }
+  EventLoop& loop;
+  UniqueFd socket;
+  LocalPeer peer;
+  ScopeRef scope;
+  bool counted = false;
+  SessionSeat seat;  // from its request to the session's begin
+  Stage stage = Stage::kRequest;
+  EventLoop::WatchId watch = 0;
+  EventLoop::WatchId pidfd_watch = 0;
+  EventLoop::TimerId timer = 0;
+  std::shared_ptr<Region> region;
+  std::unique_ptr<RegionSession> session;
+  std::string status;
+  size_t status_sent = 0;
+};
+
+LocalServer::LocalServer(Services& services, std::function<std::string(const std::string&)> status)
+    : services_(services), status_(std::move(status)) {}
+
+Result<std::unique_ptr<LocalServer>> LocalServer::Start(
+    Services& services, std::function<std::string(const std::string&)> status) {
+  std::unique_ptr<LocalServer> server(new LocalServer(services, std::move(status)));
+  if (std::string text = server->Bind(); !text.empty()) return Error{text};
+  server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN, "a new local connection",
+                                       [self = server.get()](uint32_t) { self->OnAccept(); });
+  return server;
+}
+
+std::string LocalServer::Bind() {
+  const Config& config = services_.config;
+  const std::string intro = "The socket " + config.socket + " ";
+  // The lock says whether another daemon lives; a socket without it is a leftover.
+  const std::string lock_path = config.socket + ".lock";
+  lock_.reset(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock_ && errno == ENOENT)
+    return intro + "cannot be made because its folder does not exist; create the folder or correct `socket`.";
+  if (!lock_) {
+    return intro + "cannot be made: its lock file " + lock_path + " cannot be opened: " + ErrnoText() +
+           "; run causewayd as a user that may write there or correct `socket`.";
+  }
+  struct stat found {};
+  const bool examined = fstat(lock_.get(), &found) == 0;
+  if (const std::string text =
+          examined ? WhyNotTrusted(lock_.get(), found, lock_path) : "cannot be examined.";
+      !text.empty()) {
+    return intro + "cannot be made: its lock file " + lock_path + " " + text;
+  }
+  if (!LockExclusively(lock_.get())) {
+    return intro + "is in use by another causewayd; stop that one or give this one another `socket`.";
+  }
+  struct stat old {};
+  if (lstat(config.socket.c_str(), &old) == 0) {
+    if (!S_ISSOCK(old.st_mode))
+      return intro + "cannot be made: a file of another kind has that name; remove it or correct `socket`.";
+    unlink(config.socket.c_str());
+  }
+  listener_.reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  config.socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  // Nobody gets in before mode and group are what the configuration says.
+  const mode_t before = umask(0777);
+  const bool bound =
+      listener_ && bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  const int bind_error = errno;
+  umask(before);
+  if (!bound)
+    return intro + "cannot be made: " + ErrnoText(bind_error) +
+           "; correct `socket` or its folder's permissions.";
+  if (!config.admin_group.empty()) {
+    const auto group = GroupId(config.admin_group, "admin_group");
+    if (!group.ok()) return group.error();
+    admin_group_ = group.value();
+  }
+  if (!config.socket_group.empty()) {
+    const auto group = GroupId(config.socket_group, "socket_group");
+    if (!group.ok()) return group.error();
+    if (chown(config.socket.c_str(), uid_t(-1), group.value()) != 0) {
+      return intro + "cannot be given to group " + config.socket_group + ": " + ErrnoText() +
+             "; run causewayd as root or correct socket_group.";
+    }
+  }
+  if (chmod(config.socket.c_str(), config.socket_mode) != 0 || listen(listener_.get(), 128) != 0) {
+    return intro + "cannot be opened to clients: " + ErrnoText() + ".";
+  }
+  return {};
+}
+
+LocalServer::~LocalServer() {
+  services_.loop.Cancel(beat_timer_);
+  services_.loop.Unwatch(watch_);
+  if (listener_) unlink(services_.config.socket.c_str());
+}
+
+void LocalServer::Stop() {
+  services_.loop.Unwatch(watch_);
+  if (listener_) unlink(services_.config.socket.c_str());
+  listener_.reset();
+  for (auto& connection : connections_) {
+    if (!connection->session) continue;
+    connection->session->Abandon(
+        "The host daemon was stopped; this process must be started again when it runs.");
+    connection->region->SetState(HostState::kStopped);
+  }
+}
+
+void LocalServer::OnAccept() {
+  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket) return;
+  // What has asked for nothing yet makes room, the oldest first: many users together cannot keep others away.
+  const auto silent = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
+    return connection->stage == Connection::Stage::kRequest;
+  });
+  const bool full = connections_.size() >= services_.config.max_sessions + kMaxIdleConnections;
+  if (full && silent != connections_.end()) {
+    OnClientGone(**silent);
+  } else if (full) {
+    SendReply(socket.get(), Reply(false, 0, "The host daemon has too many connections; try again later."),
+              -1);
+    return;
+  }
+  auto peer = IdentifyPeer(socket.get(), admin_group_);
+  if (!peer) return;  // it is gone already
+  const ScopeRef scope = services_.scopes.OfUser(peer->scope);
+  if (!services_.scopes.MayConnect(*scope)) {
+    const std::string text = scope->who + " has too many connections to the host daemon; try again later.";
+    scope->log->Write(LogLevel::kWarning, text);
+    SendReply(socket.get(), Reply(false, 0, text), -1);
+    return;
+  }
+  auto connection = std::make_unique<Connection>(services_.loop);
+  Connection* raw = connection.get();
+  raw->socket = std::move(socket);
+  raw->peer = std::move(*peer);
+  raw->scope = scope;
+  raw->Idle(true);
+  Watch(*raw);
+  SetLimit(*raw, kRequestLimit);
+  connections_.push_back(std::move(connection));
+}
+
+void LocalServer::Watch(Connection& connection) {
+  connection.watch =
+      services_.loop.Watch(connection.socket.get(), EPOLLIN | EPOLLRDHUP, "a local client's packet",
+                           [this, &connection](uint32_t events) { OnPacket(connection, events); });
+}
+
+void LocalServer::SetLimit(Connection& connection, milliseconds limit) {
+  services_.loop.Cancel(connection.timer);
+  connection.timer = services_.loop.After(limit, "a local client's time limit", [this, &connection] {
+    connection.timer = 0;
+    OnClientGone(connection);
+  });
+}
+
+void LocalServer::OnPacket(Connection& connection, uint32_t events) {
+  if (connection.stage == Connection::Stage::kStatus) {
+    if ((events & (EPOLLHUP | EPOLLERR)) != 0) return OnClientGone(connection);
+    return SendStatus(connection);
+  }
+  char packet[256];
+  // Never waits, whatever its worker, which has the same socket, has made of its flags and read of it.
+  const ssize_t bytes = recv(connection.socket.get(), packet, sizeof(packet), MSG_TRUNC | MSG_DONTWAIT);
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (bytes <= 0) return OnClientGone(connection);
+  switch (connection.stage) {
+    case Connection::Stage::kRequest:
+      return OnRequest(connection, packet, size_t(bytes));
+    case Connection::Stage::kWaitReady:
+      if (bytes == 1 && packet[0] == kLocalReady) return BeginSession(connection);
+      break;
+    default:
+      break;
+  }
+  ++services_.counters.violations;
+  connection.scope->log->Write(LogLevel::kWarning,
+                               "pid " + std::to_string(connection.peer.pid) +
+                                   " sent a packet that has no place here; it is disconnected");
+  OnClientGone(connection);
+}
+
+void LocalServer::OnRequest(Connection& connection, const void* packet, size_t bytes) {
+  LocalTraceRequest trace{};
+  std::memcpy(&trace, packet, std::min(bytes, sizeof(trace)));
+  const LocalRequest& request = trace.request;
+  const size_t expected = request.kind == LocalRequestKind::kTrace ? sizeof(trace) : sizeof(request);
+  if (bytes != expected || request.magic != kLocalMagic)
+    return Refuse(connection, "This is not a request of the Causeway library or command.");
+  if (request.abi_major != kAbiMajor) {
+    return Refuse(connection, "The client speaks version " + std::to_string(request.abi_major) + "." +
+                                  std::to_string(request.abi_minor) + " and this host " +
+                                  std::to_string(kAbiMajor) + "." + std::to_string(kAbiMinor) +
+                                  "; install the same Causeway release on both sides.");
+  }
+  if (!connection.scope->requests.Take(Clock::now())) {
+    // Others come first; its turn comes before the limit of a request that was never made.
+    services_.loop.Unwatch(connection.watch);
+    services_.loop.Cancel(connection.timer);
+    connection.timer =
+        services_.loop.After(kRequestPause, "a local client's packet", [this, c = &connection, trace, bytes] {
+          c->timer = 0;
+          Watch(*c);
+          SetLimit(*c, kRequestLimit);
+          OnRequest(*c, &trace, bytes);
+        });
+    return;
+  }
+  if (request.kind == LocalRequestKind::kOpenSession) return OpenSession(connection);
+  if (request.kind == LocalRequestKind::kStatus)
+    return SendText(connection, status_(connection.peer.sees_all ? "" : connection.scope->name));
+  if (request.kind == LocalRequestKind::kTrace) {
+    auto text =
+        services_.flights.Answer(trace.session, connection.peer.sees_all ? "" : connection.scope->name);
+    if (!text.ok()) return Refuse(connection, text.error());
+    return SendText(connection, std::move(text.value()));
+  }
+  Refuse(connection, "This host knows no request of kind " + std::to_string(uint32_t(request.kind)) + ".");
+}
+
+void LocalServer::SendText(Connection& connection, std::string text) {
+  if (!SendReply(connection.socket.get(), Reply(true, 0, ""), -1)) return OnClientGone(connection);
+  connection.status = std::move(text);
+  connection.stage = Connection::Stage::kStatus;
+  services_.loop.Unwatch(connection.watch);
+  connection.watch = services_.loop.Watch(connection.socket.get(), EPOLLOUT, "an answer to a local client",
+                                          [this, c = &connection](uint32_t events) { OnPacket(*c, events); });
+}
+
+void LocalServer::Refuse(Connection& connection, const std::string& sentence) {
+  ++services_.counters.refused;
+  connection.scope->log->Write(
+      LogLevel::kWarning,
+      "local client (pid " + std::to_string(connection.peer.pid) + ") is refused: " + sentence);
+  SendReply(connection.socket.get(), Reply(false, 0, sentence), -1);
+  OnClientGone(connection);
+}
+
+void LocalServer::OpenSession(Connection& connection) {
+  auto seat = services_.scopes.TakeSession(connection.scope);
+  if (!seat.ok()) return Refuse(connection, seat.error());
+  connection.seat = std::move(seat.value());
+  connection.Idle(false);
+  auto region = Region::Create(services_.config.local_region_mib * kMib);
+  if (!region.ok()) return Refuse(connection, region.error());
+  connection.region = std::move(region.value());
+  connection.region->Format(NewIdentity(services_.api_hash), false);
+  connection.region->SetState(HostState::kRunning);
+  connection.region->Beat();
+  if (!SendReply(connection.socket.get(), Reply(true, connection.region->bytes(), ""),
+                 connection.region->fd())) {
+    return OnClientGone(connection);
+  }
+  connection.stage = Connection::Stage::kWaitReady;
+  SetLimit(connection, kReadyLimit);
+  // The socket alone is not proof of life: a forked child may hold it. A pid of another pid namespace is 0.
+  if (connection.peer.pidfd) {
+    connection.pidfd_watch =
+        services_.loop.Watch(connection.peer.pidfd.get(), EPOLLIN, "the end of a local client",
+                             [this, c = &connection](uint32_t) { OnClientGone(*c); });
+  }
+  if (beat_timer_ == 0) Beat();
+}
+
+void LocalServer::BeginSession(Connection& connection) {
+  services_.loop.Cancel(connection.timer);
+  connection.stage = Connection::Stage::kSession;
+  Connection* raw = &connection;
+  connection.session = std::make_unique<RegionSession>(
+      services_, connection.region, kLocalSlot, kLocalSession,
+      RegionSession::Origin{connection.scope, "", uint32_t(connection.peer.pid), connection.peer.uid,
+                            connection.socket.get(), &services_.config.local_share},
+      [this, raw] { Destroy(*raw); });
+  connection.session->Open(std::move(connection.seat));
+}
+
+void LocalServer::SendStatus(Connection& connection) {
+  while (connection.status_sent < connection.status.size()) {
+    const size_t bytes = std::min(kStatusPacketBytes, connection.status.size() - connection.status_sent);
+    const ssize_t sent = send(connection.socket.get(), connection.status.data() + connection.status_sent,
+                              bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (sent < 0) break;
+    connection.status_sent += size_t(sent);
+  }
+  OnClientGone(connection);
+}
+
+void LocalServer::OnClientGone(Connection& connection) {
+  if (connection.stage == Connection::Stage::kGone) return;
+  connection.stage = Connection::Stage::kGone;
+  services_.loop.Unwatch(connection.watch);
+  services_.loop.Unwatch(connection.pidfd_watch);
+  if (connection.session) {
+    connection.session->End();  // Destroy follows when the worker is gone
+  } else {
+    Destroy(connection);
+  }
+}
+
+void LocalServer::Destroy(Connection& connection) {
+  connection.stage = Connection::Stage::kGone;
+  services_.loop.Unwatch(connection.watch);
+  services_.loop.Unwatch(connection.pidfd_watch);
+  services_.loop.Cancel(connection.timer);
+  services_.loop.Later("the end of a local client", [this, raw = &connection] {
+    connections_.remove_if([raw](const auto& connection_entry) { return connection_entry.get() == raw; });
+  });
+}
+
+void LocalServer::Beat() {
+  beat_timer_ = 0;
+  bool any = false;
+  for (auto& connection : connections_) {
+    if (!connection->region) continue;
+    connection->region->Beat();
+    any = true;
+  }
+  if (any) beat_timer_ = services_.loop.After(kBeat, "the heartbeat of local regions", [this] { Beat(); });
+}
+
+void LocalServer::AppendStatus(std::vector<SessionStatus>& sessions) const {
+  for (const auto& connection : connections_) {
+    if (connection->session) sessions.push_back(connection->session->Status());
+  }
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's UNIX socket: sessions of processes on this host, and status
+// (ivshmem_ring/messages/local_protocol.h).
+#pragma once
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "host_backend/daemon/servers/region_session.h"
+
+namespace causeway::daemon {
+
+class LocalServer {
+ public:
+  // `status` makes the JSON text of what one scope may see, or with "" of everything. Errors: the folder is
+  // missing, permission denied, another daemon holds the socket.
+  static Result<std::unique_ptr<LocalServer>> Start(Services& services,
+                                                    std::function<std::string(const std::string&)> status);
+  ~LocalServer();
+
+  // No further connections; the sessions' processes learn that the daemon stops.
+  void Stop();
+  void AppendStatus(std::vector<SessionStatus>& sessions) const;
+
+ private:
+  struct Connection;
+  LocalServer(Services& services, std::function<std::string(const std::string&)> status);
+
+  std::string Bind();
+  void OnAccept();
+  void Watch(Connection& connection);
+  void OnPacket(Connection& connection, uint32_t events);
+  void OnRequest(Connection& connection, const void* packet, size_t bytes);
+  void OpenSession(Connection& connection);
+  void BeginSession(Connection& connection);
+  void Refuse(Connection& connection, const std::string& sentence);
+  void SendText(Connection& connection, std::string text);
+  void SendStatus(Connection& connection);
+  void OnClientGone(Connection& connection);
+  void Destroy(Connection& connection);
+  void SetLimit(Connection& connection, std::chrono::milliseconds limit);
+  void Beat();
+
+  Services& services_;
+  const std::function<std::string(const std::string&)> status_;
+  UniqueFd lock_;
+  UniqueFd listener_;
+  EventLoop::WatchId watch_ = 0;
+  EventLoop::TimerId beat_timer_ = 0;
+  std::list<std::unique_ptr<Connection>> connections_;
+  std::optional<gid_t> admin_group_;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening, serving and closing a slot.
+#include "host_backend/daemon/servers/region_session.h"
+
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "host_backend/daemon/region/idle_watch.h"
+#include "host_backend/daemon/servers/open_block.h"
+
+namespace causeway::daemon {
+namespace {
+
+const char* StateName(RegionSession::State state) {
+  switch (state) {
+    case RegionSession::State::kOpening:
+      return "opening";
+    case RegionSession::State::kServing:
+      return "serving";
+    case RegionSession::State::kRefused:
+      return "refused";
+    case RegionSession::State::kFatal:
+      return "ended by a failure";
+    case RegionSession::State::kClosing:
+      return "closing";
+    case RegionSession::State::kClosed:
+      return "closed";
+  }
+  return "";
+}
+
+}  // namespace
+
+RegionSession::RegionSession(Services& services, std::shared_ptr<Region> region, uint32_t slot,
+                             uint32_t session, Origin origin, std::function<void()> on_closed)
+    : services_(services),
+      region_(std::move(region)),
+      slot_(slot),
+      session_(session),
+      origin_(std::move(origin)),
+      on_closed_(std::move(on_closed)) {}
+
+RegionSession::~RegionSession() {
+  services_.zeroing.Cancel(zeroing_);
+  services_.idle_watch.Remove(*region_, slot_);
+  services_.flights.End(number_);
+  services_.pool.Withdraw(*this);
+}
+
+std::string RegionSession::Name() const {
+  const std::string process = "pid " + std::to_string(origin_.pid) + " uid " + std::to_string(origin_.uid);
+  if (origin_.vm.empty()) return "local session (" + process + ")";
+  return "VM " + origin_.vm + " slot " + std::to_string(slot_) + " session " + std::to_string(session_) +
+         " (" + process + ")";
+}
+
+void RegionSession::StoreWord(SlotHostState state) {
+  region_->StoreHostWord(slot_, SlotWord(session_, uint32_t(state)));
+}
+
+void RegionSession::Say(LogLevel level, const std::string& text) const {
+  origin_.scope->log->Write(level, Name() + text);
+}
+
+void RegionSession::Open(SessionSeat seat) {
+  region_->ClearHostControl(slot_);
+  seat_ = std::move(seat);
+  if (seat_ == nullptr) {
+    auto taken = services_.scopes.TakeSession(origin_.scope);
+    if (!taken.ok()) return Refuse(taken.error());
+    seat_ = std::move(taken.value());
+  }
+  const OpenBlock block = region_->CopyOpenBlock(slot_);
+  auto request = CheckOpenBlock(block, services_.api_hash, region_->bytes(), origin_.share->gpus,
+                                services_.config.nvml_shows_all);
+  if (!request.ok()) {
+    if (block.magic != kRegionMagic) ++services_.counters.violations;
+    return Refuse(request.error());
+  }
+  window_address_ = request.value().window_address;
+  services_.pool.Request(*this,
+                         {std::move(request.value().environment), origin_.share->gpus, request.value().kind});
+}
+
+void RegionSession::Refuse(const std::string& sentence) {
+  ++services_.counters.refused;
+  seat_.reset();
+  Say(LogLevel::kWarning, " is refused: " + sentence);
+  region_->WriteRefusal(slot_, sentence);
+  state_ = State::kRefused;
+  StoreWord(SlotHostState::kRefused);
+}
+
+void RegionSession::SetFatal(const std::string& sentence) {
+  seat_.reset();
+  Say(LogLevel::kWarning, " ends: " + sentence);
+  region_->WriteRefusalIfEmpty(slot_, sentence);
+  state_ = State::kFatal;
+  StoreWord(SlotHostState::kFatal);
+}
+
+void RegionSession::OnWorker(WorkerProcess& worker) {
+  worker_pid_ = last_worker_pid_ = worker.pid();
+  WorkerAssignment assignment{};
+  assignment.kind = AssignmentKind::kRegion;
+  assignment.slot = slot_;
+  assignment.session = session_;
+  assignment.has_client_socket = origin_.client_socket >= 0 ? 1 : 0;
+  assignment.region_bytes = region_->bytes();
+  assignment.window_address = window_address_;
+  std::vector<int> descriptors = {region_->fd(), region_->reading_fd()};
+  if (origin_.client_socket >= 0) descriptors.push_back(origin_.client_socket);
+  flight_ = FlightFile::Make();
+  assignment.has_flight = flight_ != nullptr ? 1 : 0;
+  if (flight_ != nullptr) descriptors.push_back(flight_->fd());
+  if (!worker.Assign(assignment, descriptors)) {
+    worker.Kill();  // its exit is reported as OnNoWorker
+    return;
+  }
+  ++services_.counters.sessions;
+  number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
+  char waited[32];
+  std::snprintf(waited, sizeof waited, "%.1f",
+                std::chrono::duration<double, std::milli>(Clock::now() - opened_).count());
+  Say(LogLevel::kInfo, " is served by worker " + std::to_string(worker_pid_) + " after " + waited + " ms");
+  state_ = State::kServing;
+  if (!origin_.vm.empty()) services_.idle_watch.Add(region_, slot_);
+  StoreWord(SlotHostState::kServing);
+}
+
+void RegionSession::OnNoWorker(const std::string& sentence) {
+  if (state_ == State::kOpening) {
+    Refuse(sentence);
+  } else if (state_ == State::kClosing) {
+    Finish();
+  }
+}
+
+void RegionSession::OnWorkerUsage(const WorkerUsage& usage) {
+  if (usage.violations > usage_.violations)
+    services_.counters.violations += usage.violations - usage_.violations;
+  usage_ = usage;
+}
+
+void RegionSession::OnWorkerViolation() {
+  ++services_.counters.violations;
+}
+
+void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
+  worker_pid_ = 0;
+  services_.idle_watch.Remove(*region_, slot_);
+  if (!orderly) worker_end_ = how;
+  if (state_ == State::kClosing) return Finish();
+  if (state_ != State::kServing) return;
+  if (!orderly) ++services_.counters.worker_deaths;
+  SetFatal("The host's worker of this process " + how +
+           "; its GPU work is lost and it must be started again.");
+}
+
+void RegionSession::Close(bool kill_now) {
+  if (state_ == State::kClosed) return;
+  if (state_ == State::kClosing) {
+    // Without a worker its memory is being zeroed, or could not be, which a reset does for the whole region.
+    if (kill_now && !services_.pool.End(*this, true)) Finish();
+    return;
+  }
+  const State before = std::exchange(state_, State::kClosing);
+  if (before == State::kServing && services_.pool.End(*this, kill_now)) return;  // OnWorkerExit goes on
+  services_.pool.Withdraw(*this);
+  Finish();
+}
+
+void RegionSession::Reset() {
+  reset_ = true;
+  Close(true);
+}
+
+void RegionSession::Abandon(const std::string& sentence) {
+  if (state_ != State::kOpening && state_ != State::kServing) return;
+  if (state_ == State::kOpening) services_.pool.Withdraw(*this);
+  SetFatal(sentence);
+}
+
+void RegionSession::Finish() {
+  seat_.reset();
+  services_.flights.End(number_);
+  services_.zeroing.Cancel(zeroing_);
+  if (reset_ || region_->broken()) return FinishClosed();
+  zeroing_ = services_.zeroing.Begin(
+      region_, region_->SlotMemory(slot_, region_->CopyOwnerTable()), [this](bool good) {
+        zeroing_ = 0;
+        if (good || region_->broken()) return FinishClosed();
+        Say(LogLevel::kError,
+            ": its memory cannot be zeroed, so its slot stays closed to others: " + ErrnoText());
+      });
+}
+
+void RegionSession::FinishClosed() {
+  Say(LogLevel::kInfo, " is closed");
+  state_ = State::kClosed;
+  StoreWord(SlotHostState::kClosed);
+  on_closed_();
+}
+
+SessionPeer RegionSession::Peer() const {
+  return {origin_.scope->name,
+          origin_.pid,
+          origin_.uid,
+          origin_.pid,
+          origin_.share->device_memory_mib,
+          origin_.scope->log,
+          origin_.scope->pace,
+          &origin_.share->host,
+          &origin_.share->gpus};
+}
+
+bool RegionSession::MayMap(const RegionMapping& mapping) {
+  if (region_->IsLent(slot_, mapping.offset, mapping.bytes)) return true;
+  if (std::exchange(mapped_wrongly_, true)) return false;
+  Say(LogLevel::kWarning, ": its worker may not map " + std::to_string(mapping.bytes) + " bytes at " +
+                              std::to_string(mapping.offset) + " of the region, which are not lent to it");
+  return false;
+}
+
+bool RegionSession::IsOwnRegion(int descriptor) const {
+  struct stat own {};
+  struct stat given {};
+  return fstat(region_->fd(), &own) != 0 || fstat(descriptor, &given) != 0 ||
+         (own.st_dev == given.st_dev && own.st_ino == given.st_ino);
+}
+
+FlightCopy RegionSession::CopyFlight(bool with_images) const {
+  FlightCopy copy{Status(), worker_end_, "", ""};
+  copy.status.worker_pid = last_worker_pid_;
+  if (!with_images) return copy;
+  copy.guest = region_->CopyFlight(slot_);
+  if (flight_ != nullptr) copy.host = flight_->Copy();
+  return copy;
+}
+
+SessionStatus RegionSession::Status() const {
+  SessionStatus status;
+  status.number = number_;
+  status.kind = origin_.vm.empty() ? "local" : "vm";
+  status.scope = origin_.scope->name;
+  status.vm = origin_.vm;
+  status.slot = slot_;
+  status.session = session_;
+  status.pid = origin_.pid;
+  status.uid = origin_.uid;
+  status.state = StateName(state_);
+  status.opened = opened_;
+  status.worker_pid = worker_pid_;
+  status.usage = usage_;
+  status.memory = services_.pool.MemoryOf(*this);
+  return status;
+}
+
+}  // namespace causeway::daemon

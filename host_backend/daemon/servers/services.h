@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the daemon's servers share, and how they report a session.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/pool/worker_pool.h"
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/region/zeroing.h"
+#include "host_backend/daemon/scopes/scopes.h"
+
+namespace causeway::daemon {
+
+struct Counters {
+  uint64_t sessions = 0;  // ever served
+  uint64_t refused = 0;
+  uint64_t worker_deaths = 0;  // while serving
+  uint64_t violations = 0;     // malformed words and records from guests
+};
+
+class FlightStore;
+class IdleWatch;
+
+struct Services {
+  EventLoop& loop;
+  const Config& config;
+  WorkerPool& pool;
+  Counters& counters;
+  FlightStore& flights;
+  IdleWatch& idle_watch;
+  const uint64_t api_hash;
+  Scopes& scopes;
+  Zeroing& zeroing;
+};
+
+struct SessionStatus {
+  uint64_t number = 0;    // of all that this daemon has served; 0: not yet
+  const char* kind = "";  // "vm", "local", "tcp"
+  std::string scope;
+  std::string vm;
+  int64_t slot = -1;
+  uint32_t session = 0;
+  uint32_t pid = 0;  // as the guest's kernel says; of the host where the session is local
+  uint32_t uid = 0;
+  const char* state = "";
+  Clock::time_point opened{};
+  pid_t worker_pid = 0;
+  WorkerUsage usage{};
+  MemoryBytes memory{};
+};
+
+struct RegionStatus {
+  std::string vm;
+  std::string file;
+  std::string problem;  // empty while it is served
+  uint64_t region_bytes = 0;
+  uint32_t slots = 0;
+  uint32_t slots_in_use = 0;
+  uint32_t slices = 0;
+  uint32_t slices_free = 0;
+  uint64_t guest_epoch = 0;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// The polling of a VM's guest page, its resets, and what happens to its file.
+#include "host_backend/daemon/servers/vm_server.h"
+
+#include <sys/epoll.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "host_backend/common/packet.h"
+
+namespace causeway::daemon {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kBusyPoll{1};
+constexpr milliseconds kIdlePoll{10};
+constexpr std::chrono::seconds kBusyTime{1};
+constexpr milliseconds kBeat{100};
+constexpr uint32_t kBeatsPerFileCheck = 10;
+// Bounds what a guest that writes garbage costs: changes handled in one look, and slower looks after each
+// violation.
+constexpr uint32_t kMaxChangesPerTick = 16;
+constexpr std::chrono::seconds kPenalty{1};
+constexpr double kChangesPerMs = 1;
+constexpr double kMaxChangesAtOnce = kMaxSlots;  // after a pause
+constexpr std::chrono::seconds kFindAgain{10};   // after no process of the VM was found
+constexpr uint32_t kNothingSeen = ~uint32_t{0};
+
+// Sessions are 24 bits that grow and wrap.
+bool IsNewer(uint32_t session, uint32_t than) {
+  const uint32_t distance = (session - than) & 0xffffff;
+  return distance != 0 && distance < 0x800000;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmConfig& vm) {
+  auto file = RegionFile::Open(vm, services.pool.launcher());
+  if (!file.ok()) return Error{file.error()};
+  std::unique_ptr<VmServer> server(new VmServer(services, vm));
+  server->Adopt(std::move(file.value()));
+  if (server->starting_) server->ZeroAtOnce();
+  server->Beat();
+  server->Tick();
+  return server;
+}
+
+VmServer::~VmServer() {
+  services_.loop.Unwatch(finding_watch_);
+  services_.loop.Unwatch(vm_process_watch_);
+  services_.zeroing.Cancel(zeroing_);
+  services_.loop.Cancel(tick_timer_);
+  services_.loop.Cancel(beat_timer_);
+}
+
+void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
+  file_ = std::move(file);
+  problem_.clear();
+  Region& region = file_->region();
+  const bool known = region.IsOurs();
+  // Nothing in it means anything to this version; a guest that still runs starts again from its module.
+  if (!known) region.ClearGuestPart();
+  const RegionIdentity identity = NewIdentity(services_.api_hash);
+  region.Format(identity, known);
+  guest_epoch_ = region.LoadGuestEpoch();
+  seen_words_.fill(kNothingSeen);
+  any_session_.fill(true);
+  resetting_ = false;
+  if (known) {
+    EndEarlierSessions();
+    StartServing();
+  } else {
+    starting_ = true;
+    ZeroRegion();
+  }
+}
+
+void VmServer::StartServing() {
+  Region& region = file_->region();
+  starting_ = false;
+  region.StoreResetAcknowledged(guest_epoch_);
+  region.SetState(HostState::kRunning);
+  last_change_ = Clock::now();
+  scope_->log->Write(LogLevel::kInfo, "VM " + vm_.name + ": region " + vm_.region_file + " of " +
+                                          std::to_string(vm_.region_mib) + " MiB with " +
+                                          std::to_string(region.slot_count()) + " slots is ready");
+}
+
+// While the daemon starts it has nobody else to serve, and its regions are ready once it answers.
+void VmServer::ZeroAtOnce() {
+  services_.zeroing.Cancel(zeroing_);
+  Region& region = file_->region();
+  bool good = true;
+  for (const GranuleRange& range : region.AllMemory())
+    good = region.ZeroGranules(range.first, range.count) && good;
+  if (!good) {
+    scope_->log->Write(LogLevel::kError,
+                       "VM " + vm_.name + ": memory of before cannot be zeroed: " + ErrnoText());
+  }
+  StartServing();
+}
+
+// Goes on in StartServing or FinishReset.
+void VmServer::ZeroRegion() {
+  if (zeroing_ != 0) return;
+  zeroing_ = services_.zeroing.Begin(file_->shared_region(), file_->region().AllMemory(), [this](bool good) {
+    zeroing_ = 0;
+    if (!good) {
+      scope_->log->Write(LogLevel::kError,
+                         "VM " + vm_.name + ": memory of before cannot be zeroed: " + ErrnoText());
+    }
+    if (!file_) return;
+    if (starting_) {
+      StartServing();
+    } else if (good && resetting_) {
+      FinishReset();
+    }
+  });
+}
+
+// Guest processes that a former daemon served: their workers are gone. One that opened its slot since then is
+// served.
+void VmServer::EndEarlierSessions() {
+  Region& region = file_->region();
+  for (uint32_t slot = 0; slot < region.slot_count(); ++slot) {
+    const uint32_t word = region.LoadGuestWord(slot);
+    const bool served =
+        region.host_word(slot) == SlotWord(SlotSession(word), uint32_t(SlotHostState::kFatal));
+    if (SlotState(word) != uint32_t(SlotGuestState::kOpen) || !served) continue;
+    seen_words_[slot] = word;
+    MakeSession(slot, SlotSession(word))
+        .Abandon("The host daemon was restarted; this process must be started again.");
+  }
+}
+
+RegionSession& VmServer::MakeSession(uint32_t slot, uint32_t number) {
+  const Region& region = file_->region();
+  sessions_[slot] =
+      std::make_unique<RegionSession>(services_, file_->shared_region(), slot, number,
+                                      RegionSession::Origin{scope_, vm_.name, region.LoadGuestPid(slot),
+                                                            region.LoadGuestUid(slot), -1, &vm_.share},
+                                      [this, slot] { OnClosed(slot); });
+  return *sessions_[slot];
+}
+
+void VmServer::Stop() {
+  services_.loop.Cancel(tick_timer_);
+  services_.loop.Cancel(beat_timer_);
+  for (auto& session : sessions_) {
+    if (session)
+      session->Abandon("The host daemon was stopped; this process must be started again when it runs.");
+  }
+  if (file_) file_->region().SetState(HostState::kStopped);
+}
+
+void VmServer::Beat() {
+  if (++beats_ % kBeatsPerFileCheck == 0) CheckFile();
+  if (file_) file_->region().Beat();
+  beat_timer_ = services_.loop.After(kBeat, "the heartbeat of a VM", [this] { Beat(); });
+}
+
+void VmServer::CheckFile() {
+  if (!file_) {
+    TryReopen();
+    return;
+  }
+  switch (file_->Check()) {
+    case RegionFile::Change::kNone:
+      problem_.clear();
+      return;
+    case RegionFile::Change::kMissing: {
+      // The VM may still hold the old file; only a new VM would not find it.
+      const std::string text =
+          "the region file " + vm_.region_file +
+          " was deleted; sessions go on, but before the VM starts again causewayd must be restarted";
+      if (problem_ != text) scope_->log->Write(LogLevel::kWarning, "VM " + vm_.name + ": " + text);
+      problem_ = text;
+      return;
+    }
+    case RegionFile::Change::kReplaced:
+      Lose("the region file " + vm_.region_file + " was replaced by another; its sessions end");
+      return;
+    case RegionFile::Change::kShrunk:
+      Lose("the region file " + vm_.region_file + " was truncated; its sessions end");
+      return;
+  }
+}
+
+void VmServer::Lose(const std::string& why) {
+  scope_->log->Write(LogLevel::kError, "VM " + vm_.name + ": " + why);
+  problem_ = why;
+  file_->region().SetState(HostState::kStopped);
+  for (auto& session : sessions_) {
+    if (session) session->Reset();
+  }
+  services_.zeroing.Cancel(zeroing_);
+  starting_ = false;
+  file_.reset();  // sessions hold the region until their workers are gone
+}
+
+bool VmServer::TryReopen() {
+  if (AnySession()) return false;
+  auto file = RegionFile::Open(vm_, services_.pool.launcher());
+  if (!file.ok()) {
+    if (problem_ != file.error()) scope_->log->Write(LogLevel::kError, file.error());
+    problem_ = file.error();
+    return false;
+  }
+  Adopt(std::move(file.value()));
+  return true;
+}
+
+bool VmServer::AnySession() const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& session) { return bool(session); });
+}
+
+void VmServer::Tick() {
+  bool changed = false;
+  if (file_ && !starting_) {
+    changed = ScanEpoch();
+    if (!resetting_) changed = ScanSlots() || changed;
+    if (file_->region().broken())
+      Lose("the region file " + vm_.region_file + " was truncated; its sessions end");
+  }
+  const auto now = Clock::now();
+  if (changed) last_change_ = now;
+  const bool busy = now - last_change_ < kBusyTime && now - last_violation_ > kPenalty;
+  tick_timer_ =
+      services_.loop.After(busy ? kBusyPoll : kIdlePoll, "a look at a VM's slots", [this] { Tick(); });
+}
+
+bool VmServer::ScanEpoch() {
+  const uint64_t epoch = file_->region().LoadGuestEpoch();
+  if (epoch != 0 && epoch != guest_epoch_) {
+    BeginReset(epoch);
+    return true;
+  }
+  // All workers of the old guest are gone: nothing writes into the region any more.
+  if (resetting_ && !AnySession()) ZeroRegion();
+  return resetting_;
+}
+
+void VmServer::WatchVmProcess() {
+  if (vm_process_ || finding_ || Clock::now() - found_none_ < kFindAgain) return;
+  finding_ = services_.pool.launcher().FindVm(file_->region().fd());
+  if (!finding_) {
+    found_none_ = Clock::now();
+    return;
+  }
+  finding_watch_ = services_.loop.Watch(finding_.get(), EPOLLIN, "the search for a VM's process",
+                                        [this](uint32_t) { FoundVmProcess(); });
+}
+
+void VmServer::FoundVmProcess() {
+  launcher::VmProcess found{};
+  int process = -1;
+  const ssize_t bytes = ReceivePacket(finding_.get(), &found, sizeof found, std::span(&process, 1));
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  vm_process_.reset(process);
+  services_.loop.Unwatch(finding_watch_);
+  finding_.reset();
+  if (!vm_process_) {
+    found_none_ = Clock::now();
+    return;
+  }
+  vm_process_watch_ = services_.loop.Watch(vm_process_.get(), EPOLLIN, "the end of a VM's process",
+                                           [this](uint32_t) { OnVmExit(); });
+}
+
+// Powered off, or its process was killed: no word of the guest will say so.
+void VmServer::OnVmExit() {
+  services_.loop.Unwatch(vm_process_watch_);
+  vm_process_.reset();
+  scope_->log->Write(LogLevel::kInfo, "VM " + vm_.name + ": its process has ended; its sessions end");
+  if (!file_) return;
+  BeginReset(guest_epoch_);
+  vm_gone_ = true;
+}
+
+void VmServer::BeginReset(uint64_t epoch) {
+  guest_epoch_ = epoch;
+  vm_gone_ = false;
+  resetting_ = true;
+  if (AnySession())
+    scope_->log->Write(LogLevel::kInfo,
+                       "VM " + vm_.name + ": its guest is gone or new; earlier sessions end");
+  for (auto& session : sessions_) {
+    if (session) session->Reset();
+  }
+}
+
+void VmServer::FinishReset() {
+  Region& region = file_->region();
+  if (vm_gone_) region.ClearGuestPart();  // its only writer is gone
+  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
+    // What a guest left behind when it was powered off is no request.
+    seen_words_[slot] = vm_gone_ && slot < region.slot_count() ? region.LoadGuestWord(slot) : kNothingSeen;
+  }
+  resetting_ = false;
+  // Nobody is left who could bring up a word of an earlier life: any number may follow.
+  any_session_.fill(true);
+  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
+    region.StoreHostWord(slot,
+                         SlotWord(SlotSession(region.host_word(slot)), uint32_t(SlotHostState::kClosed)));
+  }
+  region.StoreResetAcknowledged(guest_epoch_);
+}
+
+bool VmServer::ScanSlots() {
+  uint32_t changes = 0;
+  Region& region = file_->region();
+  const uint32_t count = region.slot_count();
+  const auto now = Clock::now();
+  const std::chrono::duration<double, std::milli> passed = now - changes_at_;
+  changes_at_ = now;
+  changes_left_ = std::min(kMaxChangesAtOnce, changes_left_ + kChangesPerMs * passed.count());
+  const auto most = std::min(kMaxChangesPerTick, uint32_t(changes_left_));
+  for (uint32_t looked = 0; looked < count && changes < most; ++looked) {
+    const uint32_t slot = next_slot_++ % count;
+    const uint32_t word = region.LoadGuestWord(slot);
+    if (word == seen_words_[slot]) continue;
+    // A slot that is being closed is looked at again when that is done.
+    if (sessions_[slot] && sessions_[slot]->state() == RegionSession::State::kClosing) continue;
+    seen_words_[slot] = word;
+    ++changes;
+    changes_left_ -= 1;
+    OnGuestWord(slot, word);
+  }
+  return changes != 0;
+}
+
+void VmServer::Violation(uint32_t slot, const std::string& text) {
+  ++services_.counters.violations;
+  last_violation_ = Clock::now();
+  scope_->log->Write(LogLevel::kWarning, "VM " + vm_.name + " slot " + std::to_string(slot) + ": " + text);
+}
+
+void VmServer::OnGuestWord(uint32_t slot, uint32_t word) {
+  RegionSession* session = sessions_[slot].get();
+  const uint32_t number = SlotSession(word);
+  const uint32_t host_word = file_->region().host_word(slot);
+  switch (SlotState(word)) {
+    case uint32_t(SlotGuestState::kFree):
+      // Right after CLOSED, and when the module is loaded anew: its new epoch follows.
+      if (session != nullptr) {
+        session->End();
+      } else if (SlotState(host_word) != uint32_t(SlotHostState::kClosed)) {
+        MakeSession(slot, SlotSession(host_word)).End();
+      }
+      return;
+    case uint32_t(SlotGuestState::kOpen):
+      if (session != nullptr && number == session->session()) return;
+      if (session != nullptr) {
+        Violation(slot, "opened again while its session was open");
+        seen_words_[slot] = kNothingSeen;
+        session->End();
+      } else if (any_session_[slot] || IsNewer(number, SlotSession(host_word))) {
+        OpenSlot(slot, number);
+      } else {
+        Violation(slot, "opened with the number of an earlier session");
+      }
+      return;
+    case uint32_t(SlotGuestState::kDying):
+      if (session != nullptr && number != session->session()) {
+        Violation(slot, "releases another session than it opened");
+        seen_words_[slot] = kNothingSeen;
+      }
+      if (session != nullptr) {
+        session->End();
+      } else if (host_word != SlotWord(number, uint32_t(SlotHostState::kClosed))) {
+        // Opened and released between two looks, or while no daemon ran: its memory is zeroed all the same.
+        MakeSession(slot, number).End();
+      }
+      return;
+    default:
+      Violation(slot, "holds a word that means nothing");
+      if (session != nullptr) session->End();
+  }
+}
+
+void VmServer::OpenSlot(uint32_t slot, uint32_t number) {
+  any_session_[slot] = false;
+  WatchVmProcess();
+  MakeSession(slot, number).Open();
+}
+
+void VmServer::OnClosed(uint32_t slot) {
+  last_change_ = Clock::now();
+  // The guest's word may have moved on meanwhile, and the caller is the session itself.
+  auto session = std::make_shared<std::unique_ptr<RegionSession>>(std::move(sessions_[slot]));
+  services_.loop.Later("the end of a VM's session", [session] { session->reset(); });
+}
+
+void VmServer::AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const {
+  RegionStatus status;
+  status.vm = vm_.name;
+  status.file = vm_.region_file;
+  status.problem = problem_;
+  status.region_bytes = vm_.region_mib * kMib;
+  status.guest_epoch = guest_epoch_;
+  for (const auto& session : sessions_) {
+    if (!session) continue;
+    ++status.slots_in_use;
+    sessions.push_back(session->Status());
+  }
+  if (file_) {
+    const Region& region = file_->region();
+    status.slots = region.slot_count();
+    const uint32_t first = 1 + status.slots;
+    status.slices = region.granule_count() - first;
+    const OwnerTable owners = region.CopyOwnerTable();
+    status.slices_free = uint32_t(std::count(owners.begin() + first, owners.end(), kOwnerFree));
+  }
+  regions.push_back(status);
+}
+
+}  // namespace causeway::daemon

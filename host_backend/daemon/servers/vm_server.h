@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Serves one VM's region: watches the words that the guest's kernel module writes.
+#pragma once
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/region/region_file.h"
+#include "host_backend/daemon/servers/region_session.h"
+
+namespace causeway::daemon {
+
+class VmServer {
+ public:
+  static Result<std::unique_ptr<VmServer>> Start(Services& services, const VmConfig& vm);
+  ~VmServer();
+
+  // Tells every guest process and the module that the daemon stops.
+  void Stop();
+  void AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const;
+
+ private:
+  VmServer(Services& services, const VmConfig& vm)
+      : services_(services), vm_(vm), scope_(services.scopes.OfVm(vm)) {}
+  void Adopt(std::unique_ptr<RegionFile> file);
+  void EndEarlierSessions();
+  void Tick();
+  void Beat();
+  void CheckFile();
+  void Lose(const std::string& why);
+  bool TryReopen();
+  bool ScanEpoch();
+  bool ScanSlots();
+  void OnGuestWord(uint32_t slot, uint32_t word);
+  void OpenSlot(uint32_t slot, uint32_t number);
+  RegionSession& MakeSession(uint32_t slot, uint32_t number);
+  void OnClosed(uint32_t slot);
+  void WatchVmProcess();
+  void OnVmExit();
+  void BeginReset(uint64_t epoch);
+  void ZeroAtOnce();
+  void ZeroRegion();
+  void FinishReset();
+  void StartServing();
+  void FoundVmProcess();
+  void Violation(uint32_t slot, const std::string& text);
+  bool AnySession() const;
+
+  Services& services_;
+  const VmConfig vm_;
+  const ScopeRef scope_;
+  std::unique_ptr<RegionFile> file_;  // null while the region is lost
+  std::string problem_;
+  std::array<std::unique_ptr<RegionSession>, kMaxSlots> sessions_;
+  std::array<uint32_t, kMaxSlots> seen_words_{};  // guest words already acted upon
+  std::array<bool, kMaxSlots> any_session_{};     // the slot's next session may have any number
+  UniqueFd vm_process_;                           // of the VM's process, from its first session to its exit
+  EventLoop::WatchId vm_process_watch_ = 0;
+  bool vm_gone_ = false;  // powered off: its words mean nothing until a new guest starts
+  uint64_t guest_epoch_ = 0;
+  bool resetting_ = false;
+  bool starting_ = false;  // the region's old content is being zeroed; nothing is served yet
+  Zeroing::JobId zeroing_ = 0;
+  UniqueFd finding_;  // the launcher looks for the VM's process, and answers here
+  EventLoop::WatchId finding_watch_ = 0;
+  Clock::time_point found_none_{};
+  double changes_left_ = 0;  // that may be handled now, of guest words
+  Clock::time_point changes_at_{};
+  Clock::time_point last_change_{};
+  Clock::time_point last_violation_{};
+  uint32_t next_slot_ = 0;
+  EventLoop::TimerId tick_timer_ = 0;
+  EventLoop::TimerId beat_timer_ = 0;
+  uint32_t beats_ = 0;
+};
+
+}  // namespace causeway::daemon

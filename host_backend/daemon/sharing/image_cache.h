@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Module images that processes of one VM or user have loaded, as sealed memory files by the hash of what they
+// hold. Workers map them, so an image is sent once and lies in memory once, however many processes load it.
+// No scope sees another's. Each is bounded, and all are together, by bytes and by a number of descriptors: of
+// the scope that has most the longest unused goes, so that none can empty another's.
+#pragma once
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+
+#include "host_backend/common/worker_control.h"
+#include "host_backend/daemon/loop/worker_fd.h"
+#include "ivshmem_ring/messages/image_hash.h"
+
+namespace causeway::daemon {
+
+struct ImageCacheStatus {
+  uint64_t images = 0, bytes = 0;  // kept now
+  uint64_t found = 0, not_found = 0;
+};
+
+// Of `bytes` and kImagePadding, and nobody can change it any more.
+bool IsSealedImage(int file, uint64_t bytes);
+
+class ImageCache {
+ public:
+  // Scopes that may have all of their part at once.
+  static constexpr uint64_t kFullScopes = 16;
+
+  // `scope_bytes` 0: nothing is kept.
+  ImageCache(uint64_t scope_bytes, size_t max_images) : scope_bytes_(scope_bytes), max_images_(max_images) {}
+
+  // What becomes of an image of that size: kForbidden, kFull, or kOk.
+  SharingResult MayPut(uint64_t bytes) const;
+  bool Has(const std::string& scope, const ImageHash& hash) const;
+  // `hash` as the daemon itself computed it (image_hashing.h). Refuses what is not sealed or not of that
+  // size.
+  SharingResult Put(const std::string& scope, const ImageHash& hash, uint64_t bytes, WorkerFd file);
+  // *file is a new descriptor.
+  SharingResult Get(const std::string& scope, const ImageHash& hash, uint64_t bytes, UniqueFd* file);
+  const ImageCacheStatus& status() const { return status_; }
+  uint64_t scope_bytes() const { return scope_bytes_; }
+
+ private:
+  struct Kept {
+    ImageHash hash;
+    uint64_t bytes;
+    uint64_t used;  // of uses_, when it was last used
+    WorkerFd file;
+  };
+  struct OfScope {
+    std::list<Kept> kept;  // the last used first
+    std::map<ImageHash, std::list<Kept>::iterator> places;
+    uint64_t bytes = 0;
+  };
+  using Scope = std::map<std::string, OfScope>::iterator;
+  void EraseOldest(Scope scope);
+  // Of most bytes, or of most images; where some have as many, the longest unused.
+  Scope Largest(bool by_bytes);
+
+  const uint64_t scope_bytes_;
+  const size_t max_images_;
+  uint64_t uses_ = 0;
+  std::map<std::string, OfScope> scopes_;  // those that have any
+  ImageCacheStatus status_;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What guest processes give each other, kept for them under random tokens. Everything belongs to a scope, a
+// VM or a user without one; a token of one scope is unknown in every other. A token is unguessable as well:
+// inside a scope it opens only to whom it was given, as natively the handle does.
+//
+// The driver's 64 bytes end with the session that made them: natively too they open nothing once that process
+// has ended. Descriptors keep memory alive by themselves natively, until the last copy is closed anywhere.
+// Here the session that made one says when the last copy in its VM is gone
+// (guest_lib/memory/shared_descriptor.h); after its end nobody can say so, and the descriptor stays as long
+// as its scope has any session.
+#pragma once
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "host_backend/common/worker_control.h"
+#include "host_backend/daemon/loop/worker_fd.h"
+
+namespace causeway::daemon {
+
+using Token = std::array<uint8_t, kTokenBytes>;
+using SharedBytes = std::array<uint8_t, kSharedBytes>;
+
+class SharedObjects {
+ public:
+  static constexpr size_t kMaxPerSession = 16384;
+  static constexpr size_t kMaxDescriptorsPerSession = 1024;
+  static constexpr size_t kMaxPerScope = 4 * kMaxPerSession;  // with those of sessions that have ended
+  explicit SharedObjects(size_t max_descriptors) : max_descriptors_(max_descriptors) {}
+
+  // A scope has at most half of the descriptors that others leave: it cannot take all.
+  // `session` is a number of the caller's. The same bytes of the same session get the same token again.
+  SharingResult Put(const std::string& scope, uint64_t session, SharedKind kind, const SharedBytes& bytes,
+                    WorkerFd descriptor, Token* token);
+  // *descriptor is a new one.
+  SharingResult Get(const std::string& scope, SharedKind kind, const Token& token, SharedBytes* bytes,
+                    UniqueFd* descriptor) const;
+  SharingResult Drop(const std::string& scope, uint64_t session, const Token& token);
+  // `last`: no other session of the scope lives.
+  void EndSession(const std::string& scope, uint64_t session, bool last);
+
+  size_t size() const;
+  size_t descriptors() const { return descriptors_; }
+
+ private:
+  struct Object {
+    uint64_t session;
+    SharedKind kind;
+    SharedBytes bytes;
+    WorkerFd descriptor;
+  };
+  struct Own {  // of one session
+    std::map<std::pair<SharedKind, SharedBytes>, Token> bytes;
+    size_t objects = 0, descriptors = 0;
+  };
+  struct Scope {
+    std::map<Token, Object> objects;
+    std::map<uint64_t, Own> own;
+    size_t descriptors = 0;
+  };
+  void Erase(Scope& scope, const Token& token);
+
+  const size_t max_descriptors_;
+  size_t descriptors_ = 0;
+  std::map<std::string, Scope> scopes_;
+};
+
+}  // namespace causeway::daemon

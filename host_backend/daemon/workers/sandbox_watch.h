@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel asks about one worker's system calls: mappings of the region, which are checked, and in the
+// modes that report what the filter would have ended the worker for, which is logged once and goes on.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/worker_fd.h"
+
+namespace causeway::daemon {
+
+// The arguments of an mmap of the region, as in the registers that the kernel goes on with.
+struct RegionMapping {
+  uint64_t offset;
+  uint64_t bytes;
+};
+
+class SandboxWatch {
+ public:
+  using Judge = std::function<bool(const RegionMapping&)>;
+
+  // `report`: calls outside of the filter may go on. `kind` names them in the log: "cuda" or "nvml".
+  SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, Judge judge);
+  ~SandboxWatch();
+  // Whether the kernel asks about calls on that descriptor: a worker may send any.
+  static bool IsListener(int descriptor);
+  SandboxWatch(const SandboxWatch&) = delete;
+  SandboxWatch& operator=(const SandboxWatch&) = delete;
+
+ private:
+  void OnQuestion(uint32_t events);
+
+  EventLoop& loop_;
+  const WorkerFd listener_;
+  const bool report_;
+  const std::string kind_;
+  const Judge judge_;
+  EventLoop::WatchId watch_ = 0;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting and ending worker processes.
+#include "host_backend/daemon/workers/worker_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <span>
+
+#include "host_backend/common/packet.h"
+#include "host_backend/launcher/worker_child.h"
+
+namespace causeway::daemon {
+namespace {
+
+using launcher::kExecFailed;
+
+constexpr std::chrono::milliseconds kReapAgain{2};
+
+launcher::WorkerKind ProgramOf(const WorkerWish& wish) {
+  if (wish.watch_memory) return launcher::WorkerKind::kMemoryWatch;
+  return wish.kind == SessionKind::kCuda ? launcher::WorkerKind::kCuda : launcher::WorkerKind::kManagement;
+}
+
+WorkerKind KindOf(const WorkerWish& wish) {
+  if (wish.watch_memory) return WorkerKind::kMemoryWatch;
+  return wish.kind == SessionKind::kCuda ? WorkerKind::kCuda : WorkerKind::kManagement;
+}
+
+std::string DescribeExit(int status, bool& orderly) {
+  orderly = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
+    return "was killed by its sandbox at a forbidden system call, which the kernel's log names";
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    return "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+  }
+  if (WEXITSTATUS(status) == kExecFailed) return "could not be started (exit status 127)";
+  return "ended with exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind,
+                             Listener& listener)
+    : loop_(loop), listener_(listener), program_(program), kind_(kind), dialogue_(kind) {}
+
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, const WorkerProgram& program,
+                                                            const WorkerWish& wish, Listener& listener) {
+  if (access(program.path.c_str(), X_OK) != 0) {
+    return Error{"The worker program " + program.path + " cannot be executed: " + ErrnoText() +
+                 "; correct `worker` in the configuration of causewayd."};
+  }
+  int control[2];
+  int output[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0)
+    return Error{"No control socket for a worker: " + ErrnoText() + "."};
+  UniqueFd own_control(control[0]);
+  UniqueFd child_control(control[1]);
+  if (pipe2(output, O_CLOEXEC) != 0) return Error{"No output pipe for a worker: " + ErrnoText() + "."};
+  UniqueFd own_output(output[0]);
+  UniqueFd child_output(output[1]);
+  fcntl(own_control.get(), F_SETFL, O_NONBLOCK);
+  fcntl(own_output.get(), F_SETFL, O_NONBLOCK);
+
+  LauncherLink::Wish asked{ProgramOf(wish), 0, wish.gpus, wish.environment};
+  if (wish.kind == SessionKind::kCuda) asked.link = program.folders->NewLink();
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, KindOf(wish), listener));
+  WorkerProcess* self = worker.get();
+  self->cache_link_ = asked.link;
+  self->control_ = std::move(own_control);
+  self->output_ = std::move(own_output);
+  const std::string why = program.launcher->StartWorker(
+      asked, std::move(child_output), std::move(child_control),
+      [found = self->self_, launcher = program.launcher](Result<LauncherLink::Started> started) {
+        if (*found != nullptr) {
+          (*found)->OnLaunched(std::move(started));
+        } else if (started.ok()) {
+          launcher->Abandon(started.value().pid);
+        }
+      });
+  if (!why.empty()) return Error{why};
+  self->timer_ = loop.After(program.ready_limit, "a worker's time limit", [self] {
+    self->timer_ = 0;
+    WorkerReady late{};
+    late.failed = 1;
+    std::snprintf(late.text, sizeof(late.text),
+                  "The worker did not become ready within %lld ms; the GPU driver on the host hangs.",
+                  static_cast<long long>(self->program_.ready_limit.count()));
+    self->Kill();
+    self->listener_.OnReady(*self, late);
+  });
+  return worker;
+}
+
+WorkerProcess::~WorkerProcess() {
+  loop_.Cancel(timer_);
+  loop_.Cancel(control_pause_);
+  loop_.Cancel(output_pause_);
+  loop_.Unwatch(control_watch_);
+  loop_.Unwatch(output_watch_);
+  loop_.Unwatch(pidfd_watch_);
+  program_.folders->Drop(cache_link_);
+  *self_ = nullptr;
+  if (!reaped_ && pid_ > 0) program_.launcher->Abandon(pid_);
+}
+
+void WorkerProcess::OnLaunched(Result<LauncherLink::Started> started) {
+  if (!started.ok()) {
+    reaped_ = true;
+    WorkerReady failed{};
+    failed.failed = 1;
+    started.error().copy(failed.text, sizeof failed.text - 1);
+    if (state_ == State::kStarting) {
+      End();
+      listener_.OnReady(*this, failed);
+    }
+    loop_.Cancel(timer_);
+    return listener_.OnExit(*this, "could not be started", false);
+  }
+  pid_ = started.value().pid;
+  pidfd_ = std::move(started.value().pidfd);
+  listener_.OnStarted(*this);
+  // Its limit may have come meanwhile, or its session may have gone: then it finds its socket closed.
+  if (control_) WatchControl();
+  WatchOutput();
+  pidfd_watch_ = loop_.Watch(pidfd_.get(), EPOLLIN, "a worker's exit", [this](uint32_t) { OnPidfd(); });
+  if (kill_wanted_) program_.launcher->Kill(pid_);
+}
+
+void WorkerProcess::SetAccount(int descriptor, int reading, uint32_t cell) {
+  account_ = descriptor;
+  account_reading_ = reading;
+  account_cell_ = cell;
+}
+
+void WorkerProcess::SetScope(const std::string& scope, uint32_t user) {
+  user_ = user;
+  program_.folders->Point(cache_link_, scope, user);
+}
+
+void WorkerProcess::Belong() {
+  const WorkerScope scope{user_, 0, std::exchange(cache_bytes_, 0)};
+  send(control_.get(), &scope, sizeof scope, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors) {
+  if (state_ != State::kReady) return false;
+  WorkerAssignment complete = assignment;
+  complete.account_cell = account_cell_;
+  complete.user = user_;
+  complete.cache_bytes = cache_bytes_;
+  std::vector<int> all = {account_, account_reading_};
+  all.insert(all.end(), descriptors.begin(), descriptors.end());
+  if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;
+  state_ = State::kAssigned;
+  dialogue_.Assigned();
+  assigned_ = true;
+  return true;
+}
+
+void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {
+  SharingReply copy = reply;
+  copy.has_descriptor = descriptor >= 0 ? 1 : 0;
+  // A worker has one question at a time, so there is room; one that breaks this rule gets no answer.
+  SendPacket(control_.get(), &copy, sizeof(copy), std::span(&descriptor, descriptor >= 0 ? 1 : 0));
+}
+
+void WorkerProcess::Reach(uint32_t number) {
+  if (number != 0) dialogue_.AskedToBeReached();
+  const WorkerReach reach{number, 0};
+  if (control_) send(control_.get(), &reach, sizeof reach, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void WorkerProcess::AnswerCheckpoint(const CheckpointAnswer& answer) {
+  dialogue_.Answered();
+  if (control_) send(control_.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void WorkerProcess::SendPeers(const std::vector<WorkerPeer>& peers) {
+  WorkerPeers answer{};
+  answer.count = uint32_t(std::min<size_t>(peers.size(), kMaxPeers));
+  std::copy_n(peers.begin(), answer.count, answer.peer);
+  const size_t bytes = offsetof(WorkerPeers, peer) + answer.count * sizeof(WorkerPeer);
+  send(control_.get(), &answer, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);  // a worker that does not read gets none
+}
+
+void WorkerProcess::End() {
+  asked_to_end_ = true;
+  Wind();
+}
+
+void WorkerProcess::Wind() {
+  if (state_ == State::kEnding) return;
+  state_ = State::kEnding;
+  loop_.Unwatch(control_watch_);
+  loop_.Cancel(control_pause_);
+  CloseAside(std::move(control_));  // with whatever it has sent and nobody has read
+  loop_.Cancel(timer_);
+  timer_ = loop_.After(program_.end_limit, "a worker's time limit", [this] {
+    timer_ = 0;
+    log_->Write(LogLevel::kWarning,
+                "worker " + std::to_string(pid_) + " did not end when asked; it is killed");
+    Kill();
+  });
+}
+
+void WorkerProcess::Kill() {
+  End();
+  loop_.Cancel(timer_);
+  // Of one that has been reaped the number may be another's.
+  kill_wanted_ = true;
+  if (!reaped_ && pid_ > 0) program_.launcher->Kill(pid_);
+}
+
+void WorkerProcess::OnPidfd() {
+  loop_.Unwatch(pidfd_watch_);
+  program_.forget([found = self_] {
+    if (*found != nullptr) (*found)->AskToReap();
+  });
+}
+
+void WorkerProcess::AskToReap() {
+  program_.launcher->Reap(pid_, [this, found = self_](int error, int status) {
+    if (*found == nullptr) return;
+    if (error == 0) return OnReaped(status);
+    if (error != EAGAIN) return;  // the launcher is gone, and the daemon ends with it
+    loop_.Cancel(timer_);
+    timer_ = loop_.After(kReapAgain, "a worker's exit", [this] {
+      timer_ = 0;
+      AskToReap();
+    });
+  });
+}
+
+void WorkerProcess::OnReaped(int status) {
+  reaped_ = true;
+  // What it said last, in this order: its reason to fail, then its output.
+  if (control_) OnControl(false);
+  OnOutput(false);
+  pid_t gone = pid_;
+  sandbox_.reset();
+  loop_.Cancel(timer_);
+  loop_.Cancel(control_pause_);
+  loop_.Cancel(output_pause_);
+  bool orderly = false;
+  std::string how = "(pid " + std::to_string(gone) + ") " + DescribeExit(status, orderly);
+  if (!violation_.empty()) {
+    orderly = false;
+    how = "(pid " + std::to_string(gone) + ") was ended, because it sent " + violation_;
+  }
+  state_ = State::kEnding;
+  listener_.OnExit(*this, how, orderly);
+  pid_ = -1;  // reaped: the number may already be somebody else's
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// One worker: started, told what to serve, watched, ended. host_backend/common/worker_control.h is the
+// protocol.
+#pragma once
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/common/result.h"
+#include "host_backend/common/unique_fd.h"
+#include "host_backend/common/worker_control.h"
+#include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/pace.h"
+#include "host_backend/daemon/loop/worker_fd.h"
+#include "host_backend/daemon/process/launcher_link.h"
+#include "host_backend/daemon/process/log.h"
+#include "host_backend/daemon/scopes/worker_folders.h"
+#include "host_backend/daemon/workers/sandbox_watch.h"
+#include "host_backend/daemon/workers/worker_messages.h"
+#include "ivshmem_ring/transport/layout.h"
+
+namespace causeway::daemon {
+
+struct WorkerProgram {
+  std::string path;
+  std::string sandbox = "enforce";   // host_backend/sandbox/filter.h
+  LauncherLink* launcher = nullptr;  // there as long as any worker
+  WorkerFolders* folders = nullptr;
+  // Calls back when nobody uses a number that was a worker's any more: only then it may become another's.
+  std::function<void(std::function<void()> done)> forget = [](const std::function<void()>& done) { done(); };
+  std::chrono::milliseconds ready_limit{60'000};
+  std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
+};
+
+// What a session needs of its worker.
+struct WorkerWish {
+  std::vector<std::string> environment;  // NAME=VALUE, instead of the daemon's own
+  std::vector<std::string> gpus{};       // UUIDs of those that it may open; empty: all
+  SessionKind kind = SessionKind::kCuda;
+  bool watch_memory = false;  // no session: OnMemoryUse
+  // A worker started ahead of time will do.
+  bool any() const { return environment.empty() && gpus.empty() && kind == SessionKind::kCuda; }
+};
+
+class WorkerProcess {
+ public:
+  enum class State { kStarting, kReady, kAssigned, kEnding };
+
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // It is a process now, with a pid. Before anything else of it; one that cannot be started gets OnReady
+    // (failed) and OnExit instead.
+    virtual void OnStarted(WorkerProcess&) {}
+    // The worker said that it can serve, or that it cannot (failed); then it is already being ended.
+    virtual void OnReady(WorkerProcess& worker, const WorkerReady& ready) = 0;
+    virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
+    // To be answered by AnswerSharing.
+    virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) = 0;
+    // To be answered by AnswerCheckpoint.
+    virtual void OnCheckpoint(WorkerProcess&, const CheckpointOrder&) {}
+    // As Reach has asked.
+    virtual void OnReachable(WorkerProcess&, uint32_t) {}
+    // Whether it may map that part of its session's region; asked while the calling thread waits.
+    virtual bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) = 0;
+    virtual void OnMemoryUse(WorkerProcess&, const WorkerMemoryUse&) {}
+    // It asks who else belongs to its tenant: SendPeers answers.
+    virtual void OnQuery(WorkerProcess& worker) = 0;
+    // It broke the protocol of its control socket, which the log has been told; it is being killed.
+    virtual void OnViolation(WorkerProcess&) {}
+    // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
+    // call.
+    virtual void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) = 0;
+  };
+
+  // The process is being started when this returns; what is wrong with that comes later.
+  static Result<std::unique_ptr<WorkerProcess>> Start(EventLoop& loop, const WorkerProgram& program,
+                                                      const WorkerWish& wish, Listener& listener);
+  // Kills it if it still runs.
+  ~WorkerProcess();
+
+  // Where what it says is written: it is the session's guest that makes it say it. Before Assign.
+  void SetLog(std::shared_ptr<LimitedLog> log) { log_ = std::move(log); }
+  // How often it may have the daemon work, together with others of its scope. Before Assign.
+  void SetPace(std::shared_ptr<Pace> pace) { pace_ = std::move(pace); }
+  // What the session's memory is counted on. Before Assign.
+  void SetAccount(int descriptor, int reading, uint32_t cell);
+  // The scope that it will serve, and the user that it becomes for that (0: it stays what it is). Before
+  // Assign.
+  void SetScope(const std::string& scope, uint32_t user);
+  // It looks whether its scope's compiled kernels are more than that. Before Assign.
+  void HoldCache(uint64_t bytes) { cache_bytes_ = bytes; }
+  // Makes a ready spare that user now, and has it look at the compiled kernels, so that its session need not
+  // wait for either. After SetScope and HoldCache.
+  void Belong();
+  // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
+  bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
+  // `descriptor` is duplicated to the worker if it is not -1.
+  void AnswerSharing(const SharingReply& reply, int descriptor);
+  // Whether processes of its user may look at it: not with 0, otherwise OnReachable(number) follows.
+  void Reach(uint32_t number);
+  void AnswerCheckpoint(const CheckpointAnswer& answer);
+  void SendPeers(const std::vector<WorkerPeer>& peers);
+  // Asks it to end; after the limit it is killed.
+  void End();
+  void Kill();
+  // What it sent no worker sends: the log is told, it is killed, and OnViolation follows.
+  void Violate(const std::string& what);
+
+  pid_t pid() const { return pid_; }  // -1: it is none yet
+  State state() const { return state_; }
+  bool assigned() const { return assigned_; }
+  bool asked_to_end() const { return asked_to_end_; }
+  Clock::time_point started() const { return started_; }
+
+ private:
+  WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind, Listener& listener);
+  void Wind();  // closes the control socket and sets the limit
+  void OnLaunched(Result<LauncherLink::Started> started);
+  void OnPidfd();
+  void AskToReap();
+  void OnReaped(int status);
+  // host_backend/daemon/workers/worker_reading.cc: all that it says.
+  void OnControl(bool at_its_pace);
+  bool ReadPacket();
+  void Handle(const WorkerMessage& message, std::vector<WorkerFd>& descriptors);
+  void HandleReady(const WorkerReady& ready);
+  void HandleConfined(const WorkerConfined& confined, std::vector<WorkerFd>& descriptors);
+  void WatchControl();
+  void WatchOutput();
+  void OnOutput(bool at_its_pace);
+  ssize_t ReadOutput();
+  void LogOutput(bool all);
+
+  EventLoop& loop_;
+  Listener& listener_;
+  const WorkerProgram program_;
+  const WorkerKind kind_;
+  WorkerDialogue dialogue_;
+  const Clock::time_point started_ = Clock::now();
+  pid_t pid_ = -1;
+  State state_ = State::kStarting;
+  bool assigned_ = false;
+  int account_ = -1, account_reading_ = -1;  // the daemon's own
+  uint32_t account_cell_ = 0;
+  uint32_t user_ = 0;
+  uint64_t cache_bytes_ = 0;
+  uint64_t cache_link_ = 0;
+  std::string violation_;     // what it sent that no worker sends
+  bool kill_wanted_ = false;  // once it is a process
+  bool reaped_ = false;       // or never started
+  // What the launcher's answers find of this worker: null when it is gone.
+  std::shared_ptr<WorkerProcess*> self_ = std::make_shared<WorkerProcess*>(this);
+  bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
+  UniqueFd pidfd_;
+  UniqueFd control_;
+  UniqueFd output_;
+  std::unique_ptr<SandboxWatch> sandbox_;
+  EventLoop::WatchId pidfd_watch_ = 0;
+  EventLoop::WatchId control_watch_ = 0;
+  EventLoop::WatchId output_watch_ = 0;
+  EventLoop::TimerId timer_ = 0;
+  EventLoop::TimerId control_pause_ = 0, output_pause_ = 0;  // until it is listened to again
+  std::string pending_output_;
+  std::shared_ptr<LimitedLog> log_ = std::make_shared<LimitedLog>();
+  std::shared_ptr<Pace> pace_ = std::make_shared<WorkerPace>();
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is held, for what, and until when.
+#include "host_backend/worker/accounting/accounting.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "host_backend/worker/process/output.h"
+
+namespace causeway::host {
+
+namespace {
+
+AccountPage* MapOwnPage() {
+  void* mapped = mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) std::abort();
+  return static_cast<AccountPage*>(mapped);
+}
+
+}  // namespace
+
+void Accounting::Unmap::operator()(AccountPage* page) const {
+  munmap(page, sizeof *page);
+}
+
+Accounting::Accounting() : Accounting(MapOwnPage()) {
+  own_page_.reset(page_);
+}
+
+Accounting::Accounting(AccountPage* page) : page_(page) {
+  page_->Open(0);
+  for (uint32_t device = 0; device < kAccountDevices; ++device) places_[device] = static_cast<int>(device);
+}
+
+void Accounting::Attach(AccountPage* page, uint32_t cell) {
+  const Driver& driver = TheDriver();
+  int count = 0;
+  if (driver.cuDeviceGetCount != nullptr) driver.cuDeviceGetCount(&count);
+  for (int device = 0; device < std::min<int>(count, kAccountDevices); ++device) {
+    CUuuid uuid{};
+    const auto ask =
+        driver.cuDeviceGetUuid_v2 != nullptr ? driver.cuDeviceGetUuid_v2 : driver.cuDeviceGetUuid;
+    if (ask == nullptr || ask(&uuid, device) != CUDA_SUCCESS) uuid.bytes[0] = static_cast<char>(1 + device);
+    places_[device] = page->PlaceOf(cell, uuid.bytes);
+  }
+  page_ = page;
+  cell_ = cell;
+}
+
+int Accounting::Place(int device) const {
+  return device < 0 || device >= static_cast<int>(kAccountDevices) ? kNoDevice : places_[device];
+}
+
+bool Accounting::TakeBytes(MemoryKind kind, int device, uint64_t bytes) {
+  return page_->Take(cell_, kind, Place(device), bytes);
+}
+
+ChargeRef Accounting::Reserve(MemoryKind kind, int device, uint64_t bytes) {
+  if (!TakeBytes(kind, device, bytes)) {
+    const std::lock_guard lock(reservoirs_mutex_);
+    if (!TakeOrTrim(kind, device, bytes)) return nullptr;
+  }
+  return std::make_shared<const Charge>(page_, cell_, kind, Place(device), bytes);
+}
+
+// At most a line every 5 s: a program may try for ever.
+void Accounting::Refuse(int device, uint64_t bytes) {
+  page_->CountRefusal(cell_);
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  int64_t before = said_at_s_.load();
+  if (now.tv_sec - before < 5 || !said_at_s_.compare_exchange_strong(before, now.tv_sec)) return;
+  dprintf(
+      Output::LogFd(),
+      "causeway-worker[%d]: %llu bytes more on GPU %d would be more than the %llu MiB of device_memory_mib "
+      "(%llu MiB are held): the call gets CUDA_ERROR_OUT_OF_MEMORY; raise it in causewayd's configuration\n",
+      getpid(), static_cast<unsigned long long>(bytes), device,
+      static_cast<unsigned long long>(limit_bytes() >> 20),
+      static_cast<unsigned long long>(page_->OnDevice(cell_, Place(device)) >> 20));
+}
+
+void Accounting::Hold(ChargeSpace space, uint64_t key, ChargeRef charge, bool in_context) {
+  Holding holding{.charge = std::move(charge)};
+  CUcontext current = nullptr;
+  CUdevice device = kNoDevice;
+  if (in_context && TheDriver().cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr &&
+      TheDriver().cuCtxGetDevice(&device) == CUDA_SUCCESS) {
+    holding.device = device;
+  }
+  const std::lock_guard lock(mutex_);
+  if (contexts_.count(current) != 0) holding.context = current;
+  holdings_[{space, key}] = std::move(holding);
+}
+
+void Accounting::HoldAgain(ChargeSpace space, uint64_t key) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = holdings_.find({space, key}); found != holdings_.end()) ++found->second.references;
+}
+
+ChargeRef Accounting::Find(ChargeSpace space, uint64_t key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = holdings_.find({space, key});
+  return found != holdings_.end() ? found->second.charge : nullptr;
+}
+
+Holding Accounting::Take(ChargeSpace space, uint64_t key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = holdings_.find({space, key});
+  if (found == holdings_.end()) return {};
+  Holding taken = found->second;
+  taken.references = 1;
+  if (--found->second.references == 0) holdings_.erase(found);
+  return taken;
+}
+
+void Accounting::PutBack(ChargeSpace space, uint64_t key, Holding holding) {
+  if (holding.charge == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  const auto [found, inserted] = holdings_.emplace(Key{space, key}, holding);
+  if (!inserted) ++found->second.references;
+}
+
+void Accounting::DropRange(ChargeSpace space, uint64_t first, uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  const auto begin = holdings_.lower_bound({space, first});
+  auto end = begin;
+  while (end != holdings_.end() && end->first.first == space && end->first.second - first < count) ++end;
+  holdings_.erase(begin, end);
+}
+
+uint64_t Accounting::OwnOnDevice(int device) const {
+  const int place = Place(device);
+  return page_->OfCell(cell_, place);
+}
+
+void Accounting::ContextBegins(CUcontext context) {
+  const std::lock_guard lock(mutex_);
+  contexts_.insert(context);
+}
+
+void Accounting::EndWhere(const std::function<bool(const Holding&)>& ends) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(holdings_, [&](const auto& entry) { return ends(entry.second); });
+  }
+  Refresh();
+}
+
+void Accounting::ContextEnds(CUcontext context) {
+  EndWhere([context](const Holding& holding) { return holding.context == context; });
+  const std::lock_guard lock(mutex_);
+  contexts_.erase(context);
+}
+
+void Accounting::PrimaryEnds(CUdevice device) {
+  EndWhere(
+      [device](const Holding& holding) { return holding.device == device && holding.context == nullptr; });
+}
+
+void Accounting::LimitInfo(CUdevice device, size_t* free, size_t* total) {
+  const uint64_t limit = limit_bytes();
+  if (limit == 0) return;
+  Refresh();
+  const uint64_t held = page_->OnDevice(cell_, Place(device));
+  if (free != nullptr) *free = std::min<uint64_t>(*free, held < limit ? limit - held : 0);
+  if (total != nullptr) *total = TotalBytes(*total);
+}
+
+uint64_t Accounting::TotalBytes(uint64_t bytes) const {
+  const uint64_t limit = limit_bytes();
+  return limit == 0 ? bytes : std::min(bytes, limit);
+}
+
+Accounting& TheAccounting() {
+  static auto& accounting = *new Accounting;  // threads use it to the end
+  return accounting;
+}
+
+}  // namespace causeway::host

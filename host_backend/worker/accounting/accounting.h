@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the worker's session holds of each kind of memory, counted on the page of its VM
+// (host_backend/common/account_page.h), and the VM's limit on device memory. The rows that take and give
+// memory are counted by themselves (AccountMemory); whoever takes memory in another way says so here.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host_backend/common/account_page.h"
+#include "host_backend/worker/driver/driver.h"
+
+namespace causeway::host {
+
+// Memory that is counted as long as anybody refers to it.
+class Charge {
+ public:
+  Charge(AccountPage* page, uint32_t cell, MemoryKind kind, int place, uint64_t bytes)
+      : page_(page), cell_(cell), kind_(kind), place_(place), bytes_(bytes) {}
+  ~Charge() { page_->Return(cell_, kind_, place_, bytes_); }
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+  MemoryKind kind() const { return kind_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  AccountPage* const page_;
+  const uint32_t cell_;
+  const MemoryKind kind_;
+  const int place_;
+  const uint64_t bytes_;
+};
+using ChargeRef = std::shared_ptr<const Charge>;
+
+// What a charge is held for; values of different spaces may be equal.
+enum class ChargeSpace : uint32_t {
+  kAddress,
+  kArray,
+  kAllocation,
+  kMapping,
+  kImage,
+  kArena,
+  kModule,   // what a module or library takes beyond its image
+  kContext,  // what a context that the program made takes
+  kLimit,    // stacks and heaps of a context: its address and the limit's number
+};
+
+// One thing that holds memory. It ends with `context`, or with the primary context of `device`, unless that
+// is kNoDevice.
+struct Holding {
+  ChargeRef charge;
+  CUcontext context = nullptr;
+  int device = kNoDevice;
+  uint32_t references = 1;
+};
+
+class Accounting {
+ public:
+  Accounting();
+  // With a page of the caller's instead of one of its own, which stays the caller's; cell 0 is used.
+  explicit Accounting(AccountPage* page);
+
+  // From now on on that page, with the devices that the driver shows.
+  void Attach(AccountPage* page, uint32_t cell);
+  uint64_t limit_bytes() const { return page_->limit_bytes(); }
+
+  // Before memory is taken. Null: over the limit, which the log has been told. `device` is the driver's
+  // number, or kNoDevice for memory of the host.
+  ChargeRef Reserve(MemoryKind kind, int device, uint64_t bytes);
+  // What the charge is held for, once it exists. Ends with the caller's context if it is `in_context`.
+  void Hold(ChargeSpace space, uint64_t key, ChargeRef charge, bool in_context);
+  // One more reference to what is held; it is dropped as often.
+  void HoldAgain(ChargeSpace space, uint64_t key);
+  // What is held for the key, if anything.
+  ChargeRef Find(ChargeSpace space, uint64_t key) const;
+  // Before memory is given back: afterwards its key may be another thread's.
+  Holding Take(ChargeSpace space, uint64_t key);
+  // The driver refused to take it back.
+  void PutBack(ChargeSpace space, uint64_t key, Holding holding);
+  // Ends all whose key is in [first, first + count).
+  void DropRange(ChargeSpace space, uint64_t first, uint64_t count);
+
+  // Memory that is taken already, and what is given back of it.
+  void Add(MemoryKind kind, int device, uint64_t bytes) { page_->Add(cell_, kind, Place(device), bytes); }
+  void Return(MemoryKind kind, int device, uint64_t bytes) {
+    page_->Return(cell_, kind, Place(device), bytes);
+  }
+
+  // Contexts that the program made; all else on a device belongs to its primary one.
+  void ContextBegins(CUcontext context);
+  void ContextEnds(CUcontext context);
+  void PrimaryEnds(CUdevice device);
+
+  // Pools and graphs take and give back by themselves, so the driver is asked
+  // (host_backend/worker/accounting/accounting_pools.cc).
+  void KnowPool(CUmemoryPool pool, MemoryKind kind, int device);
+  // `destroy` ends the pool. Nobody asks about it meanwhile, nor knows another one by its pointer.
+  CUresult EndPool(CUmemoryPool pool, const std::function<CUresult()>& destroy);
+  // `allocate` takes from the pool and sets *address, `undo` gives that back. Null: the caller's device's
+  // current pool.
+  CUresult AllocateFromPool(CUmemoryPool pool, const CUdeviceptr* address, uint64_t bytes,
+                            const std::function<CUresult()>& allocate, const std::function<void()>& undo);
+  void FreedFromPool(CUdeviceptr address);
+  // An executable graph whose launches take memory, and its launch.
+  void KnowGraph(CUgraphExec exec, CUgraph graph);
+  // `destroy` ends it: afterwards its pointer may be another's.
+  CUresult EndGraph(CUgraphExec exec, const std::function<CUresult()>& destroy);
+  CUresult LaunchGraph(CUgraphExec exec, const std::function<CUresult()>& launch);
+  void GraphsTrimmed();
+  // Takes over what pools and graphs hold now.
+  void Refresh();
+
+  // What this session holds on the device, of all that is counted.
+  uint64_t OwnOnDevice(int device) const;
+
+  // What the VM may know of a device's memory.
+  void LimitInfo(CUdevice device, size_t* free, size_t* total);
+  uint64_t TotalBytes(uint64_t bytes) const;
+
+ private:
+  using Key = std::pair<ChargeSpace, uint64_t>;
+  // What the driver took on its own, as far as it is counted.
+  struct Reservoir {
+    MemoryKind kind = MemoryKind::kDevice;
+    int device = kNoDevice;
+    uint64_t counted = 0;
+  };
+  struct GraphMemory {
+    std::vector<std::pair<int, uint64_t>> by_device;
+    bool backed = false;  // launched since the driver's last trim
+  };
+
+  int Place(int device) const;
+  bool TakeBytes(MemoryKind kind, int device, uint64_t bytes);
+  void Refuse(int device, uint64_t bytes);
+  void EndWhere(const std::function<bool(const Holding&)>& ends);
+  // These want reservoirs_mutex_.
+  void Trim(int device);
+  bool TakeOrTrim(MemoryKind kind, int device, uint64_t bytes);
+  void Settle(Reservoir& reservoir, uint64_t held, uint64_t* advance);
+  void RefreshPool(CUmemoryPool pool, Reservoir& reservoir, uint64_t* advance);
+  void RefreshGraphs(int device, uint64_t* advance);
+  void RefreshLocked();
+  Reservoir* FindPool(CUmemoryPool* pool, int device);
+  CUresult LaunchLimited(GraphMemory& memory, const std::function<CUresult()>& launch);
+
+  struct Unmap {
+    void operator()(AccountPage* page) const;
+  };
+  std::unique_ptr<AccountPage, Unmap> own_page_;  // before there is a session
+  AccountPage* page_;
+  uint32_t cell_ = 0;
+  int places_[kAccountDevices];
+  std::atomic<int64_t> said_at_s_{-1'000'000};
+
+  mutable std::mutex mutex_;
+  std::map<Key, Holding> holdings_;
+  std::set<CUcontext> contexts_;
+
+  std::mutex reservoirs_mutex_;
+  std::map<CUmemoryPool, Reservoir> pools_;
+  std::map<int, Reservoir> graphs_;  // by device
+  std::map<CUgraphExec, GraphMemory> execs_;
+  std::atomic<uint32_t> pool_devices_{0};  // bits of devices whose default pools are known
+  std::atomic<bool> any_graphs_{false};
+  // Under a limit, what lives in pools that the program made: it outlives them.
+  struct Pooled {
+    CUmemoryPool pool;
+    uint64_t bytes;
+  };
+  std::map<CUdeviceptr, Pooled> pooled_;
+  std::atomic<bool> any_pooled_{false};
+};
+
+// Of this process, which serves one session.
+Accounting& TheAccounting();
+
+// Counts what the driver's rows take and give.
+void AccountMemory(Driver& driver);
+// host_backend/worker/accounting/accounting_driver.cc: memory that no argument tells of, under a limit. Loads
+// a module, and counts in *charge what it takes beyond its image, if that is more than a little;
+// CUDA_ERROR_OUT_OF_MEMORY, and nothing is loaded, where that is over the limit. `undo` takes back what
+// `load` has done.
+CUresult LoadMeasured(uint64_t image_bytes, const std::function<CUresult()>& load,
+                      const std::function<void()>& undo, ChargeRef* charge);
+// The same of a context on `device`, which is current afterwards.
+CUresult CreateMeasured(CUdevice device, const std::function<CUresult()>& create,
+                        const std::function<void()>& undo, ChargeRef* charge);
+// cuCtxSetLimit counts what the driver may take for it.
+void AccountLimits(Driver& driver);
+// The driver's own function of a row; null where it has none.
+void (*UncountedRow(Op op))();
+
+}  // namespace causeway::host

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows that take and give device memory, counted. Each stands before the driver's function of its name
+// and has its answers, but for CUDA_ERROR_OUT_OF_MEMORY over the VM's limit. Memory that was imported counts
+// in the process that made it.
+#include <algorithm>
+#include <optional>
+
+#include "host_backend/worker/accounting/accounting.h"
+#include "host_backend/worker/accounting/managed_copies.h"
+
+namespace causeway::host {
+namespace {
+
+// The driver's own function, for each of the rows.
+void (*originals[static_cast<size_t>(Op::kCount)])();
+#define ORIGINAL(fn) reinterpret_cast<decltype(&::fn)>(originals[static_cast<size_t>(Op::fn)])
+
+constexpr uint64_t kSmallStep = 512;       // the driver's alignment
+constexpr uint64_t kLargeStep = 2u << 20;  // its page: what is 1 MiB or more has pages of its own
+constexpr uint64_t kMost = uint64_t{1} << 62;
+
+uint64_t Taken(uint64_t bytes) {
+  const uint64_t step = bytes < kLargeStep / 2 ? kSmallStep : kLargeStep;
+  return (std::min(bytes, kMost) + step - 1) / step * step;
+}
+
+template <class T>
+uint64_t KeyOf(T value) {
+  return reinterpret_cast<uint64_t>(value);
+}
+
+// `make` asks the driver, `key` is what it made.
+CUresult MakeCharged(ChargeSpace space, uint64_t bytes, auto make, auto key,
+                     MemoryKind kind = MemoryKind::kDevice) {
+  CUdevice device = 0;
+  if (TheDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return make();  // it says what is wrong
+  ChargeRef charge = TheAccounting().Reserve(kind, device, bytes);
+  if (charge == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = make();
+  if (result == CUDA_SUCCESS) TheAccounting().Hold(space, key(), std::move(charge), true);
+  return result;
+}
+
+CUresult GiveBack(ChargeSpace space, uint64_t key, auto give_back) {
+  Holding holding = TheAccounting().Take(space, key);
+  const CUresult result = give_back();
+  if (result != CUDA_SUCCESS) TheAccounting().PutBack(space, key, std::move(holding));
+  return result;
+}
+
+// ---- linear memory ----
+
+CUresult Alloc(CUdeviceptr* address, size_t bytes) {
+  return MakeCharged(
+      ChargeSpace::kAddress, Taken(bytes), [&] { return ORIGINAL(cuMemAlloc_v2)(address, bytes); },
+      [&] { return *address; });
+}
+
+// It counts on the device wherever the driver keeps it: all of it may come to lie there.
+CUresult AllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
+  return MakeCharged(
+      ChargeSpace::kAddress, Taken(bytes), [&] { return ORIGINAL(cuMemAllocManaged)(address, bytes, flags); },
+      [&] { return *address; }, MemoryKind::kManaged);
+}
+
+// Whose pitch is known only afterwards: the driver's are multiples of 512.
+CUresult AllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned element) {
+  const uint64_t row = (std::min<uint64_t>(width, kMost) + kSmallStep - 1) / kSmallStep * kSmallStep;
+  const uint64_t bytes = height != 0 && row > kMost / height ? kMost : row * height;
+  return MakeCharged(
+      ChargeSpace::kAddress, Taken(bytes),
+      [&] { return ORIGINAL(cuMemAllocPitch_v2)(address, pitch, width, height, element); },
+      [&] { return *address; });
+}
+
+CUresult Free(CUdeviceptr address) {
+  TheAccounting().FreedFromPool(address);
+  std::optional<ManagedFree> waits;
+  const ChargeRef charge = TheAccounting().Find(ChargeSpace::kAddress, address);
+  if (charge != nullptr && charge->kind() == MemoryKind::kManaged) waits.emplace(address, charge->bytes());
+  return GiveBack(ChargeSpace::kAddress, address, [&] { return ORIGINAL(cuMemFree_v2)(address); });
+}
+
+CUresult FreeAsync(CUdeviceptr address, CUstream stream) {
+  TheAccounting().FreedFromPool(address);
+  return GiveBack(ChargeSpace::kAddress, address, [&] { return ORIGINAL(cuMemFreeAsync)(address, stream); });
+}
+
+// ---- arrays ----
+
+uint64_t BitsOf(CUarray_format format, unsigned channels) {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return 8 * uint64_t{channels};
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+      return 16 * uint64_t{channels};
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+      return 32 * uint64_t{channels};
+    case CU_AD_FORMAT_BC1_UNORM:
+    case CU_AD_FORMAT_BC1_UNORM_SRGB:
+    case CU_AD_FORMAT_BC4_UNORM:
+    case CU_AD_FORMAT_BC4_SNORM:
+      return 4;
+    case CU_AD_FORMAT_UNORM_INT8X1:
+    case CU_AD_FORMAT_SNORM_INT8X1:
+      return 8;
+    case CU_AD_FORMAT_NV12:
+      return 12;
+    case CU_AD_FORMAT_UNORM_INT8X2:
+    case CU_AD_FORMAT_SNORM_INT8X2:
+    case CU_AD_FORMAT_UNORM_INT16X1:
+    case CU_AD_FORMAT_SNORM_INT16X1:
+      return 16;
+    default:
+      break;
+  }
+  // Other block-compressed formats have 8 bits, the widest of the others 64.
+  if (format >= CU_AD_FORMAT_BC2_UNORM && format <= CU_AD_FORMAT_BC7_UNORM_SRGB) return 8;
+  return 64;
+}
+
+// As the description says; padding and tiling of the driver's own are not known.
+uint64_t BytesOf(const CUDA_ARRAY3D_DESCRIPTOR& array, unsigned levels) {
+  constexpr unsigned kEmpty = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
+  if ((array.Flags & kEmpty) != 0) return 0;  // what is mapped into it counts by itself
+  uint64_t bits = 0;
+  uint64_t width = std::max<uint64_t>(array.Width, 1), height = std::max<uint64_t>(array.Height, 1);
+  uint64_t depth = std::max<uint64_t>(array.Depth, 1);
+  const bool layered = (array.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+  if (width > kMost || height > kMost / width || depth > kMost / width / height / 64) return kMost;
+  for (unsigned level = 0; level < std::clamp(levels, 1u, 64u); ++level) {
+    bits += width * height * depth * BitsOf(array.Format, array.NumChannels);
+    width = std::max<uint64_t>(width / 2, 1);
+    height = std::max<uint64_t>(height / 2, 1);
+    if (!layered) depth = std::max<uint64_t>(depth / 2, 1);
+  }
+  return Taken((bits + 7) / 8);
+}
+
+CUresult ArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* flat) {
+  const CUDA_ARRAY3D_DESCRIPTOR description{flat->Width, flat->Height, 0, flat->Format, flat->NumChannels, 0};
+  return MakeCharged(
+      ChargeSpace::kArray, BytesOf(description, 1), [&] { return ORIGINAL(cuArrayCreate_v2)(array, flat); },
+      [&] { return KeyOf(*array); });
+}
+
+CUresult Array3DCreate(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* description) {
+  return MakeCharged(
+      ChargeSpace::kArray, BytesOf(*description, 1),
+      [&] { return ORIGINAL(cuArray3DCreate_v2)(array, description); }, [&] { return KeyOf(*array); });
+}
+
+CUresult MipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* description,
+                              unsigned levels) {
+  return MakeCharged(
+      ChargeSpace::kArray, BytesOf(*description, levels),
+      [&] { return ORIGINAL(cuMipmappedArrayCreate)(array, description, levels); },
+      [&] { return KeyOf(*array); });
+}
+
+CUresult ArrayDestroy(CUarray array) {
+  return GiveBack(ChargeSpace::kArray, KeyOf(array), [&] { return ORIGINAL(cuArrayDestroy)(array); });
+}
+
+CUresult MipmappedArrayDestroy(CUmipmappedArray array) {
+  return GiveBack(ChargeSpace::kArray, KeyOf(array),
+                  [&] { return ORIGINAL(cuMipmappedArrayDestroy)(array); });
+}
+
+// ---- virtual memory management: memory lasts while it has a reference or is mapped ----
+
+CUresult Create(CUmemGenericAllocationHandle* allocation, size_t bytes, const CUmemAllocationProp* properties,
+                unsigned long long flags) {
+  const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  ChargeRef charge = TheAccounting().Reserve(on_device ? MemoryKind::kDevice : MemoryKind::kPinned,
+                                             on_device ? properties->location.id : kNoDevice, bytes);
+  if (charge == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result = ORIGINAL(cuMemCreate)(allocation, bytes, properties, flags);
+  if (result == CUDA_SUCCESS)
+    TheAccounting().Hold(ChargeSpace::kAllocation, *allocation, std::move(charge), false);
+  return result;
+}
+
+CUresult Retain(CUmemGenericAllocationHandle* allocation, void* address) {
+  const CUresult result = ORIGINAL(cuMemRetainAllocationHandle)(allocation, address);
+  if (result != CUDA_SUCCESS || allocation == nullptr) return result;
+  Accounting& accounting = TheAccounting();
+  // It may have been released while it was mapped, and comes back with the same charge.
+  ChargeRef charge = accounting.Find(ChargeSpace::kMapping, KeyOf(address));
+  if (accounting.Find(ChargeSpace::kAllocation, *allocation) != nullptr) {
+    accounting.HoldAgain(ChargeSpace::kAllocation, *allocation);
+  } else if (charge != nullptr) {
+    accounting.Hold(ChargeSpace::kAllocation, *allocation, std::move(charge), false);
+  }
+  return result;
+}
+
+CUresult Import(CUmemGenericAllocationHandle* allocation, void* handle, CUmemAllocationHandleType type) {
+  const CUresult result = ORIGINAL(cuMemImportFromShareableHandle)(allocation, handle, type);
+  // Of this process's own: one more reference to it.
+  if (result == CUDA_SUCCESS) TheAccounting().HoldAgain(ChargeSpace::kAllocation, *allocation);
+  return result;
+}
+
+CUresult Release(CUmemGenericAllocationHandle allocation) {
+  return GiveBack(ChargeSpace::kAllocation, allocation, [&] { return ORIGINAL(cuMemRelease)(allocation); });
+}
+
+CUresult Map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle allocation,
+             unsigned long long flags) {
+  ChargeRef charge = TheAccounting().Find(ChargeSpace::kAllocation, allocation);
+  const CUresult result = ORIGINAL(cuMemMap)(address, bytes, offset, allocation, flags);
+  if (result == CUDA_SUCCESS && charge != nullptr)
+    TheAccounting().Hold(ChargeSpace::kMapping, address, std::move(charge), false);
+  return result;
+}
+
+CUresult Unmap(CUdeviceptr address, size_t bytes) {
+  const CUresult result = ORIGINAL(cuMemUnmap)(address, bytes);
+  if (result == CUDA_SUCCESS) TheAccounting().DropRange(ChargeSpace::kMapping, address, bytes);
+  return result;
+}
+
+// ---- pools, graphs ----
+
+CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  const CUresult result = ORIGINAL(cuMemPoolCreate)(pool, properties);
+  if (result != CUDA_SUCCESS) return result;
+  const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  TheAccounting().KnowPool(*pool, on_device ? MemoryKind::kDevice : MemoryKind::kPinned,
+                           on_device ? properties->location.id : kNoDevice);
+  return result;
+}
+
+// Pools that the driver has by itself, for other kinds of memory than cuDeviceGetDefaultMemPool's.
+CUresult KnowGiven(CUresult result, const CUmemoryPool* pool, const CUmemLocation* location,
+                   CUmemAllocationType type) {
+  if (result != CUDA_SUCCESS || location == nullptr) return result;
+  const bool on_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+  const bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+  const MemoryKind here = on_device ? MemoryKind::kDevice : MemoryKind::kPinned;
+  TheAccounting().KnowPool(*pool, managed ? MemoryKind::kManaged : here,
+                           on_device ? location->id : kNoDevice);
+  return result;
+}
+
+CUresult GetDefaultPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  return KnowGiven(ORIGINAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location, type);
+}
+
+CUresult GetPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  return KnowGiven(ORIGINAL(cuMemGetMemPool)(pool, location, type), pool, location, type);
+}
+
+CUresult PoolDestroy(CUmemoryPool pool) {
+  return TheAccounting().EndPool(pool, [&] { return ORIGINAL(cuMemPoolDestroy)(pool); });
+}
+
+CUresult PoolTrimTo(CUmemoryPool pool, size_t keep) {
+  const CUresult result = ORIGINAL(cuMemPoolTrimTo)(pool, keep);
+  TheAccounting().Refresh();
+  return result;
+}
+
+CUresult AllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  return TheAccounting().AllocateFromPool(
+      pool, address, bytes, [&] { return ORIGINAL(cuMemAllocFromPoolAsync)(address, bytes, pool, stream); },
+      [&] {
+        ORIGINAL(cuMemFreeAsync)
+        (*address, stream);
+      });
+}
+
+CUresult AllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  return TheAccounting().AllocateFromPool(
+      nullptr, address, bytes, [&] { return ORIGINAL(cuMemAllocAsync)(address, bytes, stream); },
+      [&] {
+        ORIGINAL(cuMemFreeAsync)
+        (*address, stream);
+      });
+}
+
+CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {
+  return TheAccounting().LaunchGraph(exec, [&] { return ORIGINAL(cuGraphLaunch)(exec, stream); });
+}
+
+CUresult GraphExecDestroy(CUgraphExec exec) {
+  return TheAccounting().EndGraph(exec, [&] { return ORIGINAL(cuGraphExecDestroy)(exec); });
+}
+
+CUresult GraphMemTrim(CUdevice device) {
+  const CUresult result = ORIGINAL(cuDeviceGraphMemTrim)(device);
+  TheAccounting().GraphsTrimmed();
+  return result;
+}
+
+// ---- modules ----
+
+CUresult ModuleUnload(CUmodule module) {
+  const Holding memory = TheAccounting().Take(ChargeSpace::kModule, KeyOf(module));
+  const CUresult result =
+      GiveBack(ChargeSpace::kImage, KeyOf(module), [&] { return ORIGINAL(cuModuleUnload)(module); });
+  if (result != CUDA_SUCCESS) TheAccounting().PutBack(ChargeSpace::kModule, KeyOf(module), memory);
+  return result;
+}
+
+// ---- what the program is told ----
+
+CUresult GetInfo(size_t* free, size_t* total) {
+  const CUresult result = ORIGINAL(cuMemGetInfo_v2)(free, total);
+  CUdevice device = 0;
+  if (result == CUDA_SUCCESS && TheDriver().cuCtxGetDevice(&device) == CUDA_SUCCESS)
+    TheAccounting().LimitInfo(device, free, total);
+  return result;
+}
+
+}  // namespace
+
+void (*UncountedRow(Op op))() {
+  const auto index = static_cast<size_t>(op);
+  return originals[index] != nullptr ? originals[index] : TheDriver().row[index];
+}
+
+void AccountMemory(Driver& driver) {
+  const auto count = [&driver](Op op, auto* counted) {
+    auto& row = driver.row[static_cast<size_t>(op)];
+    if (row == nullptr) return;
+    originals[static_cast<size_t>(op)] = row;
+    row = reinterpret_cast<void (*)()>(counted);
+  };
+  count(Op::cuMemAlloc_v2, &Alloc);
+  count(Op::cuMemAllocManaged, &AllocManaged);
+  count(Op::cuMemAllocPitch_v2, &AllocPitch);
+  count(Op::cuMemFree_v2, &Free);
+  count(Op::cuMemFreeAsync, &FreeAsync);
+  count(Op::cuArrayCreate_v2, &ArrayCreate);
+  count(Op::cuArray3DCreate_v2, &Array3DCreate);
+  count(Op::cuMipmappedArrayCreate, &MipmappedArrayCreate);
+  count(Op::cuArrayDestroy, &ArrayDestroy);
+  count(Op::cuMipmappedArrayDestroy, &MipmappedArrayDestroy);
+  count(Op::cuMemCreate, &Create);
+  count(Op::cuMemRetainAllocationHandle, &Retain);
+  count(Op::cuMemImportFromShareableHandle, &Import);
+  count(Op::cuMemRelease, &Release);
+  count(Op::cuMemMap, &Map);
+  count(Op::cuMemUnmap, &Unmap);
+  count(Op::cuMemPoolCreate, &PoolCreate);
+  count(Op::cuMemPoolDestroy, &PoolDestroy);
+  count(Op::cuMemGetDefaultMemPool, &GetDefaultPool);
+  count(Op::cuMemGetMemPool, &GetPool);
+  count(Op::cuMemPoolTrimTo, &PoolTrimTo);
+  count(Op::cuMemAllocFromPoolAsync, &AllocFromPoolAsync);
+  count(Op::cuMemAllocAsync, &AllocAsync);
+  count(Op::cuGraphLaunch, &GraphLaunch);
+  count(Op::cuGraphExecDestroy, &GraphExecDestroy);
+  count(Op::cuDeviceGraphMemTrim, &GraphMemTrim);
+  count(Op::cuModuleUnload, &ModuleUnload);
+  count(Op::cuMemGetInfo_v2, &GetInfo);
+  AccountLimits(driver);
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A managed block does not end while this worker copies to or from it. NVIDIA's driver (580.159) never ends a
+// copy whose block is freed while the copy is queued: its thread spins in cuStreamSynchronize, and cuMemFree
+// waits for it. Natively cuMemFree waits for all work on the block as well, so an honest program sees no
+// difference. Blocks alone are looked at: copies of others go on during a free, because what a free waits for
+// may be a host function that needs them.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "ivshmem_ring/messages/managed_messages.h"
+
+namespace causeway::host {
+
+// While it lives the pieces are copied. Threads: any; the list's mutex is a leaf.
+class ManagedCopy {
+ public:
+  explicit ManagedCopy(std::span<const ManagedPiece> pieces);
+  ~ManagedCopy();
+  ManagedCopy(const ManagedCopy&) = delete;
+  ManagedCopy& operator=(const ManagedCopy&) = delete;
+  // False: one of them is being freed, and nothing may be copied.
+  bool may_begin() const { return may_begin_; }
+
+ private:
+  const std::span<const ManagedPiece> pieces_;
+  bool may_begin_ = false;
+};
+
+// While it lives the range is freed. Made, it has waited for the copies that had begun; each ends with the
+// earlier work of its stream.
+class ManagedFree {
+ public:
+  ManagedFree(uint64_t address, uint64_t bytes);
+  ~ManagedFree();
+  ManagedFree(const ManagedFree&) = delete;
+  ManagedFree& operator=(const ManagedFree&) = delete;
+
+ private:
+  const ManagedPiece range_;
+};
+
+}  // namespace causeway::host

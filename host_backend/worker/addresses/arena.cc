@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// The session's region memory: mapped at the guest's own addresses and registered with the driver, so that
+// one pointer means the same bytes to guest, worker and GPU. One arena is one registration: no copy may span
+// two.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <utility>
+
+#include "host_backend/worker/accounting/accounting.h"
+#include "host_backend/worker/addresses/guest_addresses.h"
+#include "host_backend/worker/driver/host_nodes.h"
+#include "host_backend/worker/process/populate.h"
+#include "host_backend/worker/session/session.h"
+
+namespace causeway::host {
+
+std::atomic<CUcontext> warm_context{nullptr};
+
+bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes) {
+  const auto* owners = reinterpret_cast<const uint16_t*>(region.base + kOwnerTableOffset);
+  const uint64_t end = (offset + bytes + kGranuleBytes - 1) / kGranuleBytes;
+  for (uint64_t granule = offset / kGranuleBytes; granule < end; ++granule) {
+    const uint16_t owner = std::atomic_ref<uint16_t>(const_cast<uint16_t&>(owners[granule])).load();
+    if (owner != region.slot + 1) return false;
+  }
+  return true;
+}
+
+CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
+  if (!shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!agreed_.load(std::memory_order_acquire)) {
+    Violation("it maps memory before it has agreed on addresses");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint64_t first_slice = FirstSliceOffset(SlotCount(region_.bytes));
+  if (bytes == 0 || offset % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || offset < first_slice ||
+      offset > region_.bytes || bytes > region_.bytes - offset || !OwnsGranules(region_, offset, bytes)) {
+    return Breach("an arena is not the session's own memory");
+  }
+  std::unique_lock change(memory_change_mutex_);
+  const auto next = arenas_.lower_bound(offset);
+  if (next != arenas_.end() && next->first < offset + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  if (next != arenas_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > offset) {
+    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
+  const Window range = SlicesAt(offset, bytes);
+  // Claimed with the whole window, but not where that cannot be reserved (TSan).
+  if (TheGuestAddresses().Claim(range) != GuestAddresses::Claimed::kYes ||
+      !TheGuestAddresses().Map(range, PROT_READ | PROT_WRITE, region_.fd, offset)) {
+    return CUDA_ERROR_MAP_FAILED;
+  }
+  Arena arena{bytes, nullptr};
+  const bool first = !std::exchange(has_arenas_, true);
+  if (!first) {
+    Populate(reinterpret_cast<std::byte*>(range.begin), bytes);
+    if (const CUresult result = Register(offset, &arena)) {
+      TheGuestAddresses().Retire(range);
+      return result;
+    }
+    RegisterCallbackWords();
+  }
+  {
+    const std::unique_lock lock(arenas_mutex_);
+    arenas_[offset] = arena;
+    TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
+  }
+  change.unlock();
+  if (first) RegisterFirst(range);
+  return CUDA_SUCCESS;
+}
+
+// The first arena is added when the session opens. Its pages and its registration take 10 ms on an idle host
+// and 200 beside many other processes of the driver, so the guest has its answer before. No work begins
+// meanwhile: all work needs a context, and whoever makes or takes one waits for the mutex that is held here
+// (registering would wait for work, and that perhaps for the guest). What fails here is tried again with the
+// context, whose call tells.
+void Session::RegisterFirst(Window range) {
+  std::promise<void> begun;
+  std::future<void> has_begun = begun.get_future();
+  const auto run = [this, range](std::promise<void> says) {
+    const std::lock_guard change(memory_change_mutex_);
+    says.set_value();
+    const uint64_t offset = range.begin - region_.window_address;
+    if (!arenas_.contains(offset)) return;  // dropped at once
+    Populate(reinterpret_cast<std::byte*>(range.begin), range.end - range.begin);
+    RestoreRegistrations();
+  };
+  try {
+    first_registration_ = std::thread(run, std::move(begun));
+    has_begun.wait();
+  } catch (const std::system_error&) {
+    run({});
+  }
+}
+
+// Needs a context: the caller's, or any that there is. Without one it waits for the next.
+CUresult Session::Register(uint64_t offset, Arena* arena) {
+  return RegisterAt(reinterpret_cast<void*>(region_.window_address + offset), arena);
+}
+
+CUresult Session::RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device) {
+  Driver& driver = TheDriver();
+  CUcontext current = nullptr;
+  driver.cuCtxGetCurrent(&current);
+  CUcontext used = current;
+  if (used == nullptr) used = AnyContext();
+  if (used == nullptr) return CUDA_SUCCESS;
+  if (used != current) {
+    if (const CUresult result = driver.cuCtxSetCurrent(used)) return result;
+  }
+  const CUresult result = driver.cuMemHostRegister_v2(
+      address, arena->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  if (result == CUDA_SUCCESS && on_device != nullptr &&
+      driver.cuMemHostGetDevicePointer_v2(on_device, address, 0) != CUDA_SUCCESS) {
+    *on_device = 0;
+  }
+  if (used != current) driver.cuCtxSetCurrent(current);
+  arena->context = result == CUDA_SUCCESS ? used : nullptr;
+  return result;
+}
+
+CUresult Session::RestoreRegistrations() {
+  for (auto& [offset, arena] : arenas_) {
+    if (arena.context != nullptr || arena.leaving) continue;
+    if (const CUresult result = Register(offset, &arena)) return result;
+  }
+  if (!arenas_.empty()) RegisterCallbackWords();
+  return CUDA_SUCCESS;
+}
+
+// What cannot be had is no error: callbacks have another way.
+void Session::RegisterCallbackWords() {
+  if (words_arena_.context != nullptr) return;
+  CallbackWords* words = CallbackWordsOfSlot();
+  CUdeviceptr address = 0;
+  if (RegisterAt(words, &words_arena_, &address) != CUDA_SUCCESS) return;
+  HostNodes& nodes = TheHostNodes();
+  if (address != 0) nodes.Use(words, address);
+  callback_words_ready_.store(words_arena_.context != nullptr, std::memory_order_release);
+}
+
+void Session::ReleaseCallbackWords() const {
+  if (region_.base == nullptr) return;
+  CallbackWords& words = *CallbackWordsOfSlot();
+  const auto release = [](uint64_t& done) {
+    std::atomic_ref<uint64_t>(done).store(INT64_MAX, std::memory_order_release);  // partner: the GPU's wait
+  };
+  for (uint64_t& done : words.done) release(done);
+  for (auto& direction : words.queued) {
+    for (QueuedPlace& place : direction) release(place.turn.value);
+  }
+  const uint64_t end = std::atomic_ref<uint64_t>(words.graph.end).load(std::memory_order_relaxed);
+  for (uint64_t word = 0; word < end && word < kGraphWords; ++word) release(words.graph.done[word]);
+}
+
+CUresult Session::ContextBegins(CUcontext context, WireHandle wire) {
+  const std::lock_guard change(memory_change_mutex_);
+  std::erase_if(contexts_, [&](const KnownContext& known) { return known.context == context; });
+  contexts_.push_back({context, wire});
+  return RestoreRegistrations();
+}
+
+bool Session::TakeWarmContext() {
+  const std::lock_guard change(memory_change_mutex_);  // nobody registers in it now
+  return warm_context.exchange(nullptr) != nullptr;
+}
+
+CUcontext Session::AnyContext() {
+  for (auto known = contexts_.rbegin(); known != contexts_.rend(); ++known) {
+    if (Find(HandleKind::kContext, known->wire) == known->context) return known->context;
+  }
+  return warm_context.load();
+}
+
+void Session::ContextEnds(CUcontext context) {
+  const std::lock_guard change(memory_change_mutex_);
+  std::erase_if(contexts_, [&](const KnownContext& known) { return known.context == context; });
+  copy_queues_.ContextEnds(context);
+  for (auto& [offset, arena] : arenas_) {
+    if (arena.context == context) arena.context = nullptr;
+  }
+  if (words_arena_.context == context) {
+    words_arena_.context = nullptr;
+    callback_words_ready_.store(false, std::memory_order_release);
+  }
+  RestoreRegistrations();  // what fails is tried again with the next context
+}
+
+CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
+  auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
+  bool registered = false;
+  {
+    const std::lock_guard change(memory_change_mutex_);
+    const auto found = arenas_.find(offset);
+    if (found == arenas_.end() || found->second.bytes != bytes || found->second.leaving)
+      return CUDA_ERROR_INVALID_VALUE;
+    found->second.leaving = true;
+    registered = found->second.context != nullptr;
+  }
+  const CUresult result = registered ? UnregisterArena(address) : CUDA_SUCCESS;
+  const std::lock_guard change(memory_change_mutex_);
+  {
+    const std::unique_lock lock(arenas_mutex_);
+    arenas_.erase(offset);
+  }
+  // Requests, copies and graphs may still name it.
+  TheGuestAddresses().Retire(SlicesAt(offset, bytes));
+  TheAccounting().Take(ChargeSpace::kArena, offset);
+  return result;
+}
+
+// Without a context of the caller's, in any that there is: the GPU must not go on using slices that others
+// get.
+CUresult Session::UnregisterArena(void* address) {
+  Driver& driver = TheDriver();
+  CUresult result = driver.cuMemHostUnregister(address);
+  if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    CUcontext current = nullptr;
+    std::unique_lock change(memory_change_mutex_);
+    CUcontext used = AnyContext();
+    // Nobody takes the worker's own meanwhile, in which nothing runs. Others stay until the request ends.
+    if (used != warm_context.load()) change.unlock();
+    driver.cuCtxGetCurrent(&current);
+    if (used != nullptr && driver.cuCtxSetCurrent(used) == CUDA_SUCCESS) {
+      result = driver.cuMemHostUnregister(address);
+      driver.cuCtxSetCurrent(current);
+    }
+  }
+  // Its context has just ended.
+  return result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ? CUDA_SUCCESS : result;
+}
+
+namespace {
+
+// Whether one of the ranges, by their beginnings, holds all of it.
+bool Holds(const auto& ranges, uint64_t at, uint64_t bytes) {
+  const auto next = ranges.upper_bound(at);
+  if (next == ranges.begin()) return false;
+  const uint64_t start = std::prev(next)->first, size = std::prev(next)->second.bytes;
+  return at - start <= size && bytes <= size - (at - start);
+}
+
+}  // namespace
+
+HostSpan Session::ResolveOffset(uint64_t offset, uint64_t bytes) const {
+  const std::shared_lock lock(arenas_mutex_);
+  if (!Holds(arenas_, offset, bytes)) return {};
+  return {reinterpret_cast<std::byte*>(region_.window_address + offset), bytes};
+}
+
+HostSpan Session::ResolveAddress(uint64_t address, uint64_t bytes) const {
+  const std::shared_lock lock(arenas_mutex_);
+  const uint64_t offset = address - region_.window_address;
+  const bool held =
+      offset < region_.bytes ? Holds(arenas_, offset, bytes) : Holds(host_ranges_, address, bytes);
+  if (!held) return {};
+  return {reinterpret_cast<std::byte*>(address), bytes};
+}
+
+// The guest's own word, which decides under which name the bytes are shown and nothing else.
+static MemoryKind KindOf(ArenaUse use) {
+  if (use == ArenaUse::kStaging) return MemoryKind::kStaging;
+  return use == ArenaUse::kManaged ? MemoryKind::kManaged : MemoryKind::kPinned;
+}
+
+CUresult Serve_kAddArena(Session& session, Request& request) {
+  const auto body = request.in.Get<ArenaBody>();
+  return request.in.ok() ? session.AddArena(body.offset, body.bytes, KindOf(body.use)) : request.in.error();
+}
+
+CUresult Serve_kDropArena(Session& session, Request& request) {
+  const auto body = request.in.Get<ArenaBody>();
+  return request.in.ok() ? session.DropArena(body.offset, body.bytes) : request.in.error();
+}
+
+}  // namespace causeway::host

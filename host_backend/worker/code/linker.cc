@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The run-time linker. A link's log buffers and option values live here as long as it does, because the
+// driver writes to them until cuLinkDestroy; each reply carries what a call changed.
+#include <cstring>
+#include <mutex>
+
+#include "host_backend/worker/code/image.h"
+#include "host_backend/worker/code/jit_options.h"
+#include "host_backend/worker/session/session.h"
+#include "ivshmem_ring/messages/code_messages.h"
+#include "ivshmem_ring/protocol/known_values.h"
+
+namespace causeway::host {
+namespace {
+
+// What a call of the linker came with.
+struct Call {
+  LinkBody body;
+  std::shared_ptr<std::vector<std::byte>> blob;
+  JitOptions options;
+  const char* name = nullptr;
+  void* data = nullptr;
+};
+
+CUresult Take(Session& session, Request& request, Call* call) {
+  call->body = request.in.Get<LinkBody>();
+  if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t blob_bytes = 0;
+  call->blob = session.TakeBlob(request, &blob_bytes);
+  const LinkBody& body = call->body;
+  const bool sizes_fit =
+      body.option_bytes <= blob_bytes && body.name_bytes <= blob_bytes && body.data_bytes <= blob_bytes;
+  const uint64_t name_at = sizes_fit ? ImageAligned(body.option_bytes) : 0;
+  const uint64_t data_at = ImageAligned(name_at + (sizes_fit ? body.name_bytes : 0));
+  if (!sizes_fit || data_at > blob_bytes || body.data_bytes != blob_bytes - data_at)
+    return session.Breach("a call of the linker names more bytes than it sends");
+  std::byte* at = call->blob->data();
+  Reader in({at, body.option_bytes});
+  if (body.name_bytes != 0) call->name = reinterpret_cast<const char*>(at + name_at);
+  call->data = at + data_at;
+  const CUresult options = call->options.Take(in, body.option_count);
+  if (!in.ok()) return session.Breach("the options of a call of the linker are cut");
+  if (call->name != nullptr && call->name[body.name_bytes - 1] != '\0')
+    return session.Breach("a name for the linker does not end");
+  return options;
+}
+
+void Reply(Session& session, Request& request, const JitOptions* call, const JitOptions* link,
+           const void* cubin = nullptr, size_t cubin_bytes = 0) {
+  std::vector<std::byte>& left = session.left_blob(request.channel);
+  left.clear();
+  LinkReply reply{};
+  if (call != nullptr) call->AppendOutputs(&left);
+  reply.call_bytes = left.size();
+  if (link != nullptr) link->AppendOutputs(&left);
+  reply.link_bytes = left.size() - reply.call_bytes;
+  const auto* from = static_cast<const std::byte*>(cubin);
+  if (from != nullptr) left.insert(left.end(), from, from + cubin_bytes);
+  reply.cubin_bytes = left.size() - reply.call_bytes - reply.link_bytes;
+  request.out.Put(reply);
+}
+
+// What lives as long as a link: the call that made it, and those whose logs the driver may still write to.
+struct Link {
+  Call made;
+  std::mutex mutex;  // kept
+  std::vector<std::shared_ptr<Call>> kept;
+};
+constexpr size_t kMostKept = 256;
+
+// The link that a call names, with the options it was made with.
+CUresult FindLink(Session& session, Request& request, WireHandle wire, CUlinkState* state,
+                  std::shared_ptr<Link>* link) {
+  *state = static_cast<CUlinkState>(session.ToDriver(HandleKind::kLink, wire, request.in));
+  *link = std::static_pointer_cast<Link>(session.Kept(wire));
+  if (*state == nullptr || *link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult result = session.Prepare()) return result;
+  (*link)->made.options.Mark();
+  return CUDA_SUCCESS;
+}
+
+// False: the link has too many already.
+bool KeepLogs(Link& link, const std::shared_ptr<Call>& call) {
+  if (!call->options.is_written_to()) return true;
+  const std::lock_guard lock(link.mutex);
+  if (link.kept.size() >= kMostKept) return false;
+  link.kept.push_back(call);
+  return true;
+}
+
+// One call of the driver's linker at a time: that of 580.159.04 crashes when threads use it together,
+// natively too, although each has a link of its own.
+std::mutex linker_mutex;
+
+template <typename Function, typename... Arguments>
+CUresult AskLinker(Function function, Arguments... arguments) {
+  const std::lock_guard lock(linker_mutex);
+  return function(arguments...);
+}
+
+}  // namespace
+
+CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
+  // The call's options become the link's.
+  auto link = std::make_shared<Link>();
+  if (const CUresult result = Take(session, request, &link->made)) return result;
+  JitOptions* options = &link->made.options;
+  if (TheDriver().cuLinkCreate_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUlinkState state = nullptr;
+  options->Mark();
+  const CUresult result =
+      AskLinker(TheDriver().cuLinkCreate_v2, options->count(), options->options(), options->values(), &state);
+  Reply(session, request, options, nullptr);
+  if (result != CUDA_SUCCESS) return result;
+  session.Keep(link->made.body.link, link);
+  session.Bind(HandleKind::kLink, link->made.body.link, state, request.out);
+  return request.out.error();
+}
+
+CUresult Serve_cuLinkAddData_v2(Session& session, Request& request) {
+  const auto call = std::make_shared<Call>();
+  if (const CUresult result = Take(session, request, call.get())) return result;
+  CUlinkState state;
+  std::shared_ptr<Link> link;
+  const LinkBody& body = call->body;
+  if (const CUresult result = FindLink(session, request, body.link, &state, &link)) return result;
+  CUjitInputType type;
+  if (const CUresult result = TakeKnown(body.input_type, &type)) return result;
+  JitOptions& options = call->options;
+  options.Mark();
+  CUresult result = type == CU_JIT_INPUT_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+  if (IsLinkInput(type, {static_cast<const std::byte*>(call->data), body.data_bytes})) {
+    if (!KeepLogs(*link, call)) return CUDA_ERROR_OUT_OF_MEMORY;
+    result = AskLinker(TheDriver().cuLinkAddData_v2, state, type, call->data, body.data_bytes, call->name,
+                       options.count(), options.options(), options.values());
+  }
+  Reply(session, request, &options, &link->made.options);
+  return result;
+}
+
+CUresult Serve_cuLinkComplete(Session& session, Request& request) {
+  Call call;
+  if (const CUresult result = Take(session, request, &call)) return result;
+  CUlinkState state;
+  std::shared_ptr<Link> link;
+  if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
+  void* cubin = nullptr;
+  size_t bytes = 0;
+  const CUresult result = AskLinker(TheDriver().cuLinkComplete, state, &cubin, &bytes);
+  if (result != CUDA_SUCCESS) cubin = nullptr;
+  Reply(session, request, nullptr, &link->made.options, cubin, bytes);
+  return result;
+}
+
+CUresult Serve_cuLinkDestroy(Session& session, Request& request) {
+  Call call;
+  if (const CUresult result = Take(session, request, &call)) return result;
+  CUlinkState state;
+  std::shared_ptr<Link> link;
+  if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
+  const CUresult result =
+      session.End(HandleKind::kLink, call.body.link, state, [&session, state, link, wire = call.body.link] {
+        const CUresult ended = AskLinker(TheDriver().cuLinkDestroy, state);
+        if (ended == CUDA_SUCCESS) session.Drop(wire, link);
+        return ended;
+      });
+  Reply(session, request, nullptr, &link->made.options);
+  return result;
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between guest and device. Pinned: the message names addresses in the window, checked against the
+// session's arenas, and the driver copies with no step between. Pageable: bytes lie in a bulk buffer or in
+// the message.
+#include <cstring>
+
+#include "host_backend/worker/copy/box_copy.h"
+#include "host_backend/worker/copy/captured_bytes.h"
+#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/stream/completion.h"
+#include "ivshmem_ring/messages/copy_messages.h"
+#include "ivshmem_ring/protocol/admit.h"
+
+namespace causeway::host {
+namespace {
+
+CUresult ToDevice(CUdeviceptr device, const HostSpan& host, CUstream stream) {
+  return TheDriver().cuMemcpyHtoDAsync_v2(device, host.data(), host.bytes(), stream);
+}
+CUresult ToHost(const HostSpan& host, CUdeviceptr device, CUstream stream) {
+  return TheDriver().cuMemcpyDtoHAsync_v2(host.data(), device, host.bytes(), stream);
+}
+
+// Addresses of user space end here; a library knows pinned memory by ranges below.
+constexpr uint64_t kEndOfAddresses = uint64_t{1} << 47;
+
+// The host side must be the session's own pinned memory; a program that frees it meanwhile gets an error. the
+// device side is for the driver to judge, whose typed calls refuse addresses of ordinary memory of this
+// process (docs/hostile_rows.md).
+CUresult FindPinned(Session& session, uint64_t host, uint64_t bytes, HostSpan* span) {
+  *span = session.ResolveAddress(host, bytes);
+  if (*span) return CUDA_SUCCESS;
+  if (host >= kEndOfAddresses || bytes > kEndOfAddresses - host)
+    session.Violation("it copies at an address that no process has");
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CopyPinned(Session& session, Request& request, bool to_device) {
+  const auto body = request.in.Get<PinnedBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  if (!request.in.ok()) return request.in.error();
+  HostSpan host;
+  if (const CUresult result = FindPinned(session, body.host, body.bytes, &host)) return result;
+  const CUresult result = to_device ? ToDevice(body.device, host, stream) : ToHost(host, body.device, stream);
+  return result == CUDA_SUCCESS && body.mark != 0 ? WriteMark(session, request, stream, body.mark) : result;
+}
+
+struct Addresses {
+  uint64_t device;
+  uint64_t host;
+  uint64_t bytes;
+};
+
+CUresult TakeAddresses(Session& session, Request& request, uint64_t* device, HostSpan* host) {
+  const auto addresses = request.in.Get<Addresses>();
+  if (!request.in.ok()) return request.in.error();
+  *device = addresses.device;
+  return FindPinned(session, addresses.host, addresses.bytes, host);
+}
+
+// The source of an asynchronous pageable copy may change as soon as the call has returned, so the driver must
+// capture it: it does so for memory that is not registered. A posted record lies in such memory, which holds
+// nothing but records of the guest's for as long as the session lives; all else is copied to where that holds
+// as well.
+CUresult CopyCaptured(Session& session, const Request& request, const CopyBody& body, const std::byte* from,
+                      CUstream stream) {
+  const bool in_region = body.in_message == 0 || body.in_message == kBytesLent;
+  const bool in_ring = !in_region && request.channel == kChannelCount && session.shares_memory();
+  const std::byte* source = in_ring ? from : KeepCaptured(from, body.bytes);
+  if (source == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  return TheDriver().cuMemcpyHtoDAsync_v2(body.device, source, body.bytes, stream);
+}
+
+// `relied_on`: others may rely on this posted copy, which is waited for before they come; else it comes after
+// all such. In a lane nobody does, and the dispatcher has waited already.
+void OrderPosted(Session& session, Request& request, bool relied_on) {
+  if (request.in_lane) return;
+  request.unsettled = relied_on;
+  if (!relied_on) session.Settle();  // its stream may be one that does not wait for the others
+}
+
+// A posted copy whose guest waits for its mark.
+CUresult CopyMarked(Session& session, Request& request, const CopyBody& body, const std::byte* from,
+                    CUstream stream, uint64_t mark) {
+  if (body.synchronous == 1) stream = nullptr;
+  OrderPosted(session, request, false);
+  const CUresult result = CopyCaptured(session, request, body, from, stream);
+  return result == CUDA_SUCCESS ? WriteMark(session, request, stream, mark) : result;
+}
+
+// Where the guest has lent the bytes of a copy. None: nowhere.
+HostSpan LentBytes(Session& session, const CopyBody& body, const LentBody& lent) {
+  return body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : HostSpan();
+}
+
+// A posted copy whose bytes lie where the guest has lent them; it leaves them alone until the mark behind the
+// copy has come.
+CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUstream stream, bool to_device) {
+  const auto lent = request.in.Get<LentBody>();
+  if (!request.in.ok()) return request.in.error();
+  const HostSpan bytes = LentBytes(session, body, lent);
+  if (!bytes) {
+    session.Violation("it lends bytes that are not its own");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (body.synchronous == 1) stream = nullptr;
+  OrderPosted(session, request, to_device && body.synchronous == 1);
+  const CUresult result =
+      to_device ? ToDevice(body.device, bytes, stream) : ToHost(bytes, body.device, stream);
+  return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark) : result;
+}
+
+}  // namespace
+
+// Freeing device memory is the one call that waits for everything on the device and yet breaks no other
+// thread's capture, as natively the calls do that this stands for (cuMemFreeHost); cuCtxSynchronize breaks
+// captures.
+CUresult Serve_kDrainDevice(Session&, Request&) {
+  CUdeviceptr scratch = 0;
+  const CUresult result = TheDriver().cuMemAlloc_v2(&scratch, 1);
+  return result == CUDA_SUCCESS ? TheDriver().cuMemFree_v2(scratch) : result;
+}
+
+CUresult Serve_kCopyToDevice(Session& session, Request& request) {
+  const auto body = request.in.Get<CopyBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  const bool posted = request.channel == kChannelCount;
+  if (posted && body.in_message == kBytesLent)
+    return request.in.ok() ? CopyLent(session, request, body, stream, true) : request.in.error();
+  const std::byte* from = nullptr;
+  const uint64_t mark = body.in_message == kBytesMarked ? request.in.Get<uint64_t>() : 0;
+  if (body.in_message == kBytesLent) {
+    from = LentBytes(session, body, request.in.Get<LentBody>()).data();
+  } else if (body.in_message != 0) {
+    from = request.in.Take(body.bytes);
+  } else if (body.bytes <= request.bulk.size()) {
+    from = request.bulk.data();
+  }
+  if (!request.in.ok() || from == nullptr)
+    return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
+  if (request.staged && body.in_message == 0) {
+    const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
+    return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
+  }
+  if (posted && mark != 0) return CopyMarked(session, request, body, from, stream, mark);
+  if (posted) OrderPosted(session, request, body.synchronous == 1);
+  if (request.unsettled) return CopyCaptured(session, request, body, from, nullptr);
+  if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
+  if (body.synchronous == 0) return CopyCaptured(session, request, body, from, stream);
+  const bool in_region = body.in_message == 0 || body.in_message == kBytesLent;
+  const CUresult result = in_region ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream)
+                                    : CopyCaptured(session, request, body, from, stream);
+  return result != CUDA_SUCCESS ? result : TheDriver().cuStreamSynchronize(stream);
+}
+
+CUresult Serve_kCopyToHost(Session& session, Request& request) {
+  const auto body = request.in.Get<CopyBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  if (!request.in.ok()) return request.in.error();
+  if (request.channel == kChannelCount && body.in_message == kBytesLent)
+    return CopyLent(session, request, body, stream, false);
+  std::byte* to = nullptr;
+  if (body.in_message == kBytesLent) {
+    to = LentBytes(session, body, request.in.Get<LentBody>()).data();
+  } else if (body.in_message != 0) {
+    to = body.bytes <= kMaxChannelCopyBytes ? request.out.Reserve(body.bytes) : nullptr;
+  } else if (body.bytes <= request.bulk.size()) {
+    to = request.bulk.data();
+    request.bulk_written = static_cast<uint32_t>(body.bytes);
+  }
+  if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // Bytes that come in the reply are there before it is sent.
+  const bool staged = request.staged && (body.in_message == 0 || body.in_message == kBytesLent);
+  if (body.synchronous == 1 && !staged) return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
+  const CUresult result = TheDriver().cuMemcpyDtoHAsync_v2(to, body.device, body.bytes, stream);
+  if (result != CUDA_SUCCESS) return result;
+  return staged ? AnswerWhenDone(request, stream) : TheDriver().cuStreamSynchronize(stream);
+}
+
+CUresult Serve_cuMemcpyHtoD_v2(Session& session, Request& request) {
+  uint64_t device = 0;
+  HostSpan host;
+  if (const CUresult result = TakeAddresses(session, request, &device, &host)) return result;
+  return TheDriver().cuMemcpyHtoD_v2(device, host.data(), host.bytes());
+}
+
+CUresult Serve_cuMemcpyDtoH_v2(Session& session, Request& request) {
+  uint64_t device = 0;
+  HostSpan host;
+  if (const CUresult result = TakeAddresses(session, request, &device, &host)) return result;
+  return TheDriver().cuMemcpyDtoH_v2(host.data(), device, host.bytes());
+}
+
+CUresult Serve_cuMemcpyHtoDAsync_v2(Session& session, Request& request) {
+  return CopyPinned(session, request, true);
+}
+
+CUresult Serve_cuMemcpyDtoHAsync_v2(Session& session, Request& request) {
+  return CopyPinned(session, request, false);
+}
+
+namespace {
+
+CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& message,
+                             const CheckedBox& checked, CUstream stream) {
+  const CUDA_MEMCPY3D& box = checked.get();
+  CUDA_MEMCPY3D_PEER peer{};
+  peer.srcXInBytes = box.srcXInBytes;
+  peer.srcY = box.srcY;
+  peer.srcZ = box.srcZ;
+  peer.srcLOD = box.srcLOD;
+  peer.srcMemoryType = box.srcMemoryType;
+  peer.srcHost = box.srcHost;
+  peer.srcDevice = box.srcDevice;
+  peer.srcArray = box.srcArray;
+  peer.srcPitch = box.srcPitch;
+  peer.srcHeight = box.srcHeight;
+  peer.dstXInBytes = box.dstXInBytes;
+  peer.dstY = box.dstY;
+  peer.dstZ = box.dstZ;
+  peer.dstLOD = box.dstLOD;
+  peer.dstMemoryType = box.dstMemoryType;
+  peer.dstHost = box.dstHost;
+  peer.dstDevice = box.dstDevice;
+  peer.dstArray = box.dstArray;
+  peer.dstPitch = box.dstPitch;
+  peer.dstHeight = box.dstHeight;
+  peer.WidthInBytes = box.WidthInBytes;
+  peer.Height = box.Height;
+  peer.Depth = box.Depth;
+  peer.srcContext =
+      static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, message.source_context, request.in));
+  peer.dstContext =
+      static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, message.destination_context, request.in));
+  if (!request.in.ok()) return request.in.error();
+  if (TheDriver().cuMemcpy3DPeer == nullptr || TheDriver().cuMemcpy3DPeerAsync == nullptr)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  return message.asynchronous == 0 ? TheDriver().cuMemcpy3DPeer(&peer)
+                                   : TheDriver().cuMemcpy3DPeerAsync(&peer, stream);
+}
+
+// Handles inside the box travel beside it; a host side either names pinned memory or lies packed in the bulk
+// buffer (its pitch and height then describe the packed box).
+CUresult TakeBox(Session& session, Request& request, const BoxBody& message, CheckedBox* checked) {
+  CUDA_MEMCPY3D box = message.box;
+  box.srcArray = static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message.source_array, request.in));
+  box.dstArray =
+      static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message.destination_array, request.in));
+  if (!request.in.ok()) return request.in.error();
+  const auto bulk_side = static_cast<BulkSide>(message.bulk_side);
+  if (const CUresult result = CheckedBox::Check(session, box, bulk_side, request.bulk, checked))
+    return result;
+  if (checked->bulk_written() != 0) request.bulk_written = static_cast<uint32_t>(checked->bulk_written());
+  return CUDA_SUCCESS;
+}
+
+// Linear memory that the driver is to read or write by itself must be known to it: anything else could be
+// this process's own.
+bool IsDriverMemory(uint64_t address) {
+  unsigned type = 0;
+  return TheDriver().cuPointerGetAttribute != nullptr &&
+         TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
+  const auto message = request.in.Get<BoxBody>();
+  if (!request.in.ok()) return request.in.error();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, message.stream, request.in));
+  CheckedBox checked;
+  if (const CUresult result = TakeBox(session, request, message, &checked)) return result;
+  CUresult result;
+  if (message.source_context != 0 || message.destination_context != 0) {
+    result = CopyBetweenContexts(session, request, message, checked, stream);
+  } else if (message.asynchronous == 0 && !request.staged) {
+    result = TheDriver().cuMemcpy3D_v2(&checked.get());
+  } else {
+    result = TheDriver().cuMemcpy3DAsync_v2(&checked.get(), stream);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  if (request.staged) return AnswerWhenDone(request, stream);
+  if (message.asynchronous != 2) return result;
+  return TheDriver().cuStreamSynchronize(stream);
+}
+
+CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
+  const auto body = request.in.Get<DecompressBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  if (body.count == 0 || body.count > kMaxDecompressions) return CUDA_ERROR_INVALID_VALUE;
+  CUmemDecompressParams parameters[kMaxDecompressions];
+  for (uint32_t i = 0; i < body.count; ++i) {
+    const std::byte* from = request.in.Take(sizeof parameters[i]);
+    if (from == nullptr) return request.in.error();
+    std::memcpy(&parameters[i], from, sizeof parameters[i]);
+    if (const CUresult result = Admit(parameters[i].algo)) return result;
+  }
+  if (!request.in.ok()) return request.in.error();
+  if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
+  if (TheDriver().cuMemBatchDecompressAsync == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  size_t index = SIZE_MAX;
+  CUresult result = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {
+    for (const void* named :
+         {static_cast<const void*>(parameters[i].src), static_cast<const void*>(parameters[i].dst),
+          static_cast<const void*>(parameters[i].dstActBytes)}) {
+      if (IsDriverMemory(reinterpret_cast<uint64_t>(named))) continue;
+      result = CUDA_ERROR_INVALID_VALUE;
+      index = i;
+    }
+  }
+  if (result == CUDA_SUCCESS)
+    result = TheDriver().cuMemBatchDecompressAsync(parameters, body.count, body.flags, &index, stream);
+  request.out.Put(static_cast<uint64_t>(index));
+  return result;
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams of the session that capture.
+#include "host_backend/worker/driver/capture.h"
+
+namespace causeway::host {
+
+void Captures::Begin(CUstream stream, Capture capture) {
+  const std::lock_guard lock(mutex_);
+  captures_[stream] = capture;
+  count_.store(captures_.size(), std::memory_order_relaxed);
+}
+
+CUgraph Captures::GraphOf(CUstream stream) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = captures_.find(stream);
+  return found == captures_.end() || found->second.into_existing ? nullptr : found->second.graph;
+}
+
+CUstream Captures::StreamOf(CUgraph graph) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [stream, capture] : captures_) {
+    if (capture.graph == graph && !capture.into_existing) return stream;
+  }
+  return nullptr;
+}
+
+bool Captures::Has(CUgraph graph) const {
+  if (!any()) return false;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [stream, capture] : captures_) {
+    if (capture.graph == graph) return true;
+  }
+  return false;
+}
+
+std::optional<Captures::Capture> Captures::Take(CUstream stream) {
+  if (!any()) return {};
+  const std::lock_guard lock(mutex_);
+  const auto taken = captures_.extract(stream);
+  count_.store(captures_.size(), std::memory_order_relaxed);
+  return taken.empty() ? std::nullopt : std::optional(taken.mapped());
+}
+
+Captures& TheCaptures() {
+  static auto* captures = new Captures;
+  return *captures;
+}
+
+namespace {
+
+decltype(&::cuStreamBeginCapture_v2) begin = nullptr;
+decltype(&::cuStreamBeginCaptureToGraph) begin_in_graph = nullptr;
+
+CUresult Begin(CUstream stream, CUstreamCaptureMode mode) {
+  const CUresult result = begin(stream, mode);
+  if (result != CUDA_SUCCESS) return result;
+  const Driver& driver = TheDriver();
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  CUgraph graph = nullptr;
+  if (driver.cuStreamGetCaptureInfo_v2 != nullptr)
+    driver.cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, nullptr, nullptr);
+  TheCaptures().Begin(stream, {graph, false});
+  return CUDA_SUCCESS;
+}
+
+CUresult BeginInGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes, const CUgraphEdgeData* edges,
+                      size_t count, CUstreamCaptureMode mode) {
+  const CUresult result = begin_in_graph(stream, graph, nodes, edges, count, mode);
+  if (result == CUDA_SUCCESS) TheCaptures().Begin(stream, {graph, true});
+  return result;
+}
+
+}  // namespace
+
+void WatchCaptures(Driver& driver) {
+  const auto watch = [&driver](Op op, auto* original, auto* watched) {
+    auto& row = driver.row[static_cast<size_t>(op)];
+    if (row == nullptr) return;
+    *original = reinterpret_cast<std::remove_pointer_t<decltype(original)>>(row);
+    row = reinterpret_cast<void (*)()>(watched);
+  };
+  watch(Op::cuStreamBeginCapture_v2, &begin, &Begin);
+  watch(Op::cuStreamBeginCaptureToGraph, &begin_in_graph, &BeginInGraph);
+}
+
+}  // namespace causeway::host

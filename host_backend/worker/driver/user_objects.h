@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The references to the guest's user objects, counted beside the driver: natively a call that names an object
+// after its last reference went reads freed memory and may answer CUDA_SUCCESS.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "host_backend/worker/driver/driver.h"
+
+namespace causeway::host {
+
+// What is counted here the driver has at least: a clone of a graph has what its original has, while a graph
+// within another's node and an executable graph hold references that only the driver knows, and nobody can
+// release. Threads: any. A change is made under one lock together with the driver's call.
+class UserObjects {
+ public:
+  // Calls the driver; CUDA_ERROR_INVALID_VALUE without that for an object that may be gone, or for more
+  // references than there are.
+  CUresult Retain(CUuserObject object, unsigned count);
+  CUresult Release(CUuserObject object, unsigned count);
+  CUresult RetainByGraph(CUgraph graph, CUuserObject object, unsigned count, unsigned flags);
+  CUresult ReleaseByGraph(CUgraph graph, CUuserObject object, unsigned count);
+  CUresult Clone(CUgraph* copy, CUgraph graph);
+  // The program made it, with so many references.
+  void Begin(CUuserObject object, unsigned count);
+  // Before the graph may end: what it holds is not relied on from here.
+  void GraphEnds(CUgraph graph);
+
+ private:
+  struct Counts {
+    uint64_t owned = 0;  // by the program
+    std::map<CUgraph, uint64_t> by_graph;
+  };
+  // Null: it may be gone.
+  Counts* Find(CUuserObject object);
+  void ForgetIfGone(CUuserObject object);
+
+  std::mutex mutex_;
+  std::map<CUuserObject, Counts> counts_;
+};
+
+// A worker has one session.
+UserObjects& TheUserObjects();
+
+// Puts the rows that count before the driver's.
+void CountUserObjects(Driver& driver);
+
+}  // namespace causeway::host

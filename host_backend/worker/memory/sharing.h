@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the handlers of shared things have in common.
+#pragma once
+#include "host_backend/worker/process/daemon_link.h"
+#include "host_backend/worker/session/session.h"
+#include "ivshmem_ring/messages/sharing_messages.h"
+
+namespace causeway::host {
+
+// The driver's function behind a row, or null where the library lacks it.
+#define DRIVER_FUNCTION(fn) reinterpret_cast<decltype(&::fn)>(TheDriver().row[static_cast<size_t>(Op::fn)])
+
+// The driver's 64 bytes become a token in the reply.
+inline CUresult ShareBytes(Session& session, Request& request, SharedKind kind, const void* bytes) {
+  SharedToken token{};
+  if (const CUresult result = session.daemon()->Put(kind, bytes, -1, &token)) return result;
+  request.out.Put(token);
+  return request.out.error();
+}
+
+// Where memory that was opened begins, and how much of it there is.
+inline OpenedMemory Opened(CUdeviceptr address) {
+  CUdeviceptr base = address;
+  size_t bytes = 0;
+  const auto range = DRIVER_FUNCTION(cuMemGetAddressRange_v2);
+  if (range == nullptr || range(&base, &bytes, address) != CUDA_SUCCESS) return {address, 0};
+  return {address, bytes - (address - base)};
+}
+
+// Shareable handles of allocations and pools: a descriptor, or 64 bytes for a fabric.
+template <class Export>
+CUresult ShareHandle(Session& session, Request& request, uint32_t type, bool is_pool, Export export_to) {
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    int descriptor = -1;
+    if (const CUresult result = export_to(&descriptor)) return result;
+    const UniqueFd own(descriptor);
+    SharedToken token{};
+    const SharedKind kind = is_pool ? SharedKind::kPool : SharedKind::kMemory;
+    if (const CUresult result = session.daemon()->Put(kind, nullptr, descriptor, &token)) return result;
+    request.out.Put(token);
+    return request.out.error();
+  }
+  CUmemFabricHandle fabric{};
+  if (type != CU_MEM_HANDLE_TYPE_FABRIC) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const CUresult result = export_to(&fabric)) return result;
+  return ShareBytes(session, request, is_pool ? SharedKind::kFabricPool : SharedKind::kFabricMemory, &fabric);
+}
+
+// `import_from` gets what the driver expects as an OS handle: the descriptor as a pointer, or a pointer to 64
+// bytes.
+template <class Import>
+CUresult OpenHandle(Session& session, const ShareableBody& body, bool is_pool, Import import_from) {
+  if (body.type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    UniqueFd descriptor;
+    const SharedKind kind = is_pool ? SharedKind::kPool : SharedKind::kMemory;
+    if (const CUresult result = session.daemon()->Get(kind, body.token, nullptr, &descriptor)) return result;
+    if (!descriptor) return CUDA_ERROR_INVALID_VALUE;
+    return import_from(reinterpret_cast<void*>(static_cast<intptr_t>(descriptor.get())));
+  }
+  if (body.type != CU_MEM_HANDLE_TYPE_FABRIC) return CUDA_ERROR_NOT_SUPPORTED;
+  CUmemFabricHandle fabric{};
+  const SharedKind kind = is_pool ? SharedKind::kFabricPool : SharedKind::kFabricMemory;
+  if (const CUresult result = session.daemon()->Get(kind, body.token, &fabric, nullptr)) return result;
+  return import_from(&fabric);
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Questions and answers on the control socket.
+#include "host_backend/worker/process/daemon_link.h"
+
+#include <chrono>
+
+#include "host_backend/common/packet.h"
+
+namespace causeway::host {
+namespace {
+
+// The daemon answers at once; one that does not is stopped, and the worker ends with it.
+constexpr std::chrono::seconds kPatience{10};
+
+CUresult ResultOf(SharingResult result) {
+  switch (result) {
+    case SharingResult::kOk:
+      return CUDA_SUCCESS;
+    case SharingResult::kUnknown:
+      return CUDA_ERROR_INVALID_VALUE;
+    case SharingResult::kFull:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    case SharingResult::kForbidden:
+      return CUDA_ERROR_NOT_PERMITTED;
+  }
+  return CUDA_ERROR_UNKNOWN;
+}
+
+}  // namespace
+
+CUresult DaemonLink::Ask(const SharingRequest& request, int descriptor, SharingReply* reply,
+                         UniqueFd* received) {
+  const std::lock_guard one(asking_);
+  std::unique_lock lock(mutex_);
+  waiting_ = true;
+  arrived_ = false;
+  if (!SendPacket(control_, &request, sizeof request, std::span(&descriptor, descriptor >= 0 ? 1 : 0))) {
+    waiting_ = false;
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  const bool arrived = answered_.wait_for(lock, kPatience, [this] { return arrived_; });
+  waiting_ = false;
+  if (!arrived) return CUDA_ERROR_OPERATING_SYSTEM;
+  *reply = reply_;
+  if (received != nullptr) *received = std::move(received_);
+  received_.reset();
+  return ResultOf(reply->result);
+}
+
+void DaemonLink::Deliver(const SharingReply& reply, UniqueFd descriptor) {
+  const std::lock_guard lock(mutex_);
+  if (!waiting_ || arrived_) return;
+  reply_ = reply;
+  received_ = std::move(descriptor);
+  arrived_ = true;
+  answered_.notify_all();
+}
+
+CUresult DaemonLink::Put(SharedKind kind, const void* bytes, int descriptor, SharedToken* token) {
+  SharingRequest request{};
+  request.action = SharingAction::kPut;
+  request.kind = kind;
+  request.has_descriptor = descriptor >= 0 ? 1 : 0;
+  if (bytes != nullptr) std::memcpy(request.bytes, bytes, sizeof request.bytes);
+  SharingReply reply{};
+  const CUresult result = Ask(request, descriptor, &reply, nullptr);
+  if (result == CUDA_SUCCESS) std::memcpy(token, reply.token, sizeof *token);
+  return result;
+}
+
+CUresult DaemonLink::Get(SharedKind kind, const SharedToken& token, void* bytes, UniqueFd* descriptor) {
+  SharingRequest request{};
+  request.action = SharingAction::kGet;
+  request.kind = kind;
+  std::memcpy(request.token, &token, sizeof request.token);
+  SharingReply reply{};
+  const CUresult result = Ask(request, -1, &reply, descriptor);
+  if (result == CUDA_SUCCESS && bytes != nullptr) std::memcpy(bytes, reply.bytes, sizeof reply.bytes);
+  return result;
+}
+
+CUresult DaemonLink::Drop(const SharedToken& token) {
+  SharingRequest request{};
+  request.action = SharingAction::kDrop;
+  std::memcpy(request.token, &token, sizeof request.token);
+  SharingReply reply{};
+  return Ask(request, -1, &reply, nullptr);
+}
+
+namespace {
+
+SharingRequest ImageMessage(SharingAction action, const ImageHash& hash, uint64_t bytes) {
+  ImageRequest image{};
+  std::memcpy(image.hash, hash.data(), sizeof image.hash);
+  image.bytes = bytes;
+  SharingRequest request{};
+  request.action = action;
+  std::memcpy(request.bytes, &image, sizeof image);
+  return request;
+}
+
+}  // namespace
+
+CUresult DaemonLink::PutImage(const ImageHash& hash, uint64_t bytes, int file) {
+  SharingRequest request = ImageMessage(SharingAction::kPutImage, hash, bytes);
+  request.has_descriptor = 1;
+  SharingReply reply{};
+  return Ask(request, file, &reply, nullptr);
+}
+
+CUresult DaemonLink::GetImage(const ImageHash& hash, uint64_t bytes, UniqueFd* file) {
+  SharingReply reply{};
+  return Ask(ImageMessage(SharingAction::kGetImage, hash, bytes), -1, &reply, file);
+}
+
+// No limit: the daemon has one, and this process ends with the daemon.
+CUresult DaemonLink::Checkpoint(const CheckpointOrder& order, uint32_t* state) {
+  const std::lock_guard one(checkpointing_);
+  std::unique_lock lock(mutex_);
+  checkpoint_.reset();
+  if (!SendPacket(control_, &order, sizeof order, {})) return CUDA_ERROR_OPERATING_SYSTEM;
+  answered_.wait(lock, [this] { return checkpoint_.has_value(); });
+  *state = checkpoint_->state;
+  return static_cast<CUresult>(checkpoint_->result);
+}
+
+void DaemonLink::Deliver(const CheckpointAnswer& answer) {
+  const std::lock_guard lock(mutex_);
+  checkpoint_ = answer;
+  answered_.notify_all();
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that execute posted records of several guest threads at once, when one dispatcher is not enough: a
+// launch costs some 4 us in the driver, and natively each thread of the program pays for its own.
+//
+// The dispatcher stays the one reader of the main link. What it hands over is executed in order
+// - among the records of one guest thread, as natively: programs may rely on the order of their own calls
+//   beyond what streams and events say (kernels that wait for kernels of other streams);
+// - among the records that work on one stream, or name one event, whoever posted them.
+// All else has no order but what the dispatcher gives it by waiting until the lanes are empty. So work on the
+// legacy stream, which streams wait for by the order of calls, comes after all that was posted before it, and
+// before all that is posted after.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "ivshmem_ring/transport/record.h"
+#include "ivshmem_ring/transport/ring.h"
+
+namespace causeway::host {
+
+class Lanes {
+ public:
+  static constexpr uint32_t kMost = 16;
+  static constexpr size_t kMaxRecordBytes = 8u << 10;  // a larger one is the dispatcher's
+  using Execute = std::function<void(std::span<const std::byte> record)>;
+
+  // `most` threads, made when they are needed; below 2: none. Each runs `execute`.
+  Lanes(uint32_t most, Execute execute);
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  // ---- the dispatcher alone
+
+  // What the order hangs on, as the record names it. The guest may lie: then its own calls lose their order.
+  struct Names {
+    uint32_t thread = 0;
+    uint64_t stream = 0;
+    uint64_t event = 0;  // 0: none
+  };
+  // Called for every record. Whether it should be handed over, if it can: several guest threads post, and
+  // more is there than this record, or what came before is still being executed.
+  bool Wanted(uint32_t thread, auto more_ready) {
+    if (most_ == 0) return false;
+    ++since_change_;
+    if (crowded_ > 0) --crowded_;
+    if (thread != last_thread_) {
+      // One thread that goes on where another has ended is no crowd.
+      if (since_change_ < kCrowdedFor) crowded_ = kCrowdedFor;
+      since_change_ = 0;
+      last_thread_ = thread;
+    }
+    const bool wanted = ((crowded_ > 0 || MayBeBusy()) && more_ready()) || !IsIdle();
+    return wanted && (count_.load(std::memory_order_relaxed) != 0 || MakeLane());
+  }
+  // Copies the record and returns; waits while its lane is full. False: stopped.
+  bool Hand(const Names& names, std::span<const std::byte> record);
+  // Waits until all that was handed over is executed. False: stopped.
+  bool Drain();
+
+  // ---- any thread
+
+  // Waits until all that was handed over with a lower sequence is executed. The caller knows that the
+  // dispatcher has come so far. False: stopped.
+  bool Await(uint64_t sequence) {
+    const uint32_t count = count_.load(std::memory_order_acquire);  // partner: MakeLane
+    return count == 0 || AwaitThese(count, sequence);
+  }
+  // Ends every wait, now and later; what is not yet begun is never executed.
+  void Stop() { stop_.store(true, std::memory_order_release); }
+
+ private:
+  // As much as the main ring and more: whose records fill it must not keep those behind them from other
+  // lanes.
+  static constexpr uint64_t kLaneBytes = 2 * kMainRingBytes;
+  static constexpr uint64_t kHeldBytes = 4096;  // of a lane, before the dispatcher learns of its room
+  static constexpr uint32_t kCrowdedFor = 256;  // records
+
+  // What each record of a lane's ring begins with: which of other lanes must be executed before it (Pack); 0:
+  // none. Those were handed over before, so no two lanes wait for each other.
+  struct After {
+    uint64_t thread, stream, event;
+  };
+
+  struct Lane {
+    Lane();
+    std::unique_ptr<std::byte[]> memory = std::make_unique_for_overwrite<std::byte[]>(kLaneBytes);
+    std::vector<std::byte> buffer{kMaxRecordBytes + sizeof(RecordHeader) + sizeof(After)};
+    HotWord tail{}, head{}, sleeping{};
+    RingProducer in;
+    RingConsumer out;
+    // Records. The dispatcher's, released after the record is in the ring; acquired in Await.
+    alignas(kHotBytes) std::atomic<uint64_t> handed{0};
+    // The lane's, released after the record is executed; acquired by whoever waits for that.
+    alignas(kHotBytes) std::atomic<uint64_t> executed{0};
+    std::atomic<uint64_t> sequence{0};  // behind the newest executed record's
+    std::thread thread;
+  };
+  // Where something was last named, and as which of its lane's records.
+  struct Use {
+    uint64_t name = 0;
+    uint64_t position = 0;
+    uint32_t lane = 0;
+  };
+
+  void Run(Lane& lane);
+  bool AwaitRecord(Lane& lane, std::span<const std::byte>* record);  // false: stopped
+  static constexpr uint32_t kLaneBits = 8;
+  static uint64_t Pack(const Use& use);
+  bool WaitFor(uint64_t packed);
+  // Exactly: that takes the line from the lane that writes it.
+  bool IsPending(const Use& use);
+  // For whoever need not know at once that it is done.
+  bool MayBePending(const Use& use);
+  uint64_t Waiting(uint32_t lane);
+  bool IsIdle();
+  bool MayBeBusy() const;
+  bool AwaitThese(uint32_t count, uint64_t sequence);
+  Use* UseOf(std::span<Use> uses, uint64_t name);
+  uint32_t Choose(const Use& thread, const Use& stream);
+  uint32_t LeastUsed();
+  // False: no thread can be had, and no other will be asked for.
+  bool MakeLane();
+  // False: stopped.
+  template <class Done>
+  bool WaitUntil(Done done);
+
+  uint32_t most_;  // the dispatcher's
+  const Execute execute_;
+  std::unique_ptr<Lane> lanes_[kMost];
+  std::atomic<uint32_t> count_{0};  // released when a lane is made; acquired in Await
+  std::atomic<bool> stop_{false};
+
+  // The dispatcher's, apart from what all lanes read. What nothing is pending of gives its place to others.
+  static constexpr size_t kUses = 128;
+  alignas(kHotBytes) std::array<Use, kUses> threads_, streams_, events_;
+  std::array<uint64_t, kMost> seen_{};   // of Lane::executed, as far as it was looked at
+  std::array<uint32_t, kMost> looks_{};  // that were not taken
+  std::array<uint64_t, kMost> moved_{};  // which of all moves was the lane's last that was seen
+  uint64_t moves_ = 0;
+  uint32_t last_thread_ = 0;
+  uint64_t since_change_ = kCrowdedFor;  // of the thread that posts, in records
+  uint32_t crowded_ = 0;                 // records for which several threads count as posting
+};
+
+// How many lanes a worker has: half of the processors it may use, 8 at most; none where there are few.
+// CAUSEWAY_LANES=number in the daemon's environment says otherwise.
+uint32_t LaneCount();
+
+}  // namespace causeway::host

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+// How objects end: at once where nobody else uses them, else by their last user.
+#include <algorithm>
+#include <thread>
+
+#include "host_backend/worker/session/handles.h"
+
+namespace causeway::host {
+namespace {
+
+// Of a guest that ends what its other threads use. What is beyond is refused.
+constexpr size_t kMostDeferred = 1u << 16;
+
+bool Holds(const std::vector<WireHandle>& sorted, WireHandle wire) {
+  return sorted.size() == 1 ? sorted.front() == wire : std::binary_search(sorted.begin(), sorted.end(), wire);
+}
+
+thread_local bool makes_left_over_call = false;
+
+}  // namespace
+
+bool HandleTable::MakesLeftOverCall() {
+  return makes_left_over_call;
+}
+
+// Nobody finds them any more.
+HandleTable::EndingRef HandleTable::Suspend(HandleKind kind, WireHandle wire) {
+  auto ending = std::make_shared<Ending>();
+  ending->wires = Family(wire);
+  ending->kind = kind;
+  if (const Entry* top = At(WireIndex(wire))) {
+    ending->value = top->value.load();
+    ending->was_spent = top->spent == wire;
+  }
+  for (const WireHandle each : ending->wires) {
+    if (const auto lost = lost_.find(each); lost != lost_.end())
+      ending->lost.insert(ending->lost.end(), lost->second.begin(), lost->second.end());
+    Entry* entry = At(WireIndex(each));
+    if (entry == nullptr || (entry->wire.load() != each && entry->spent != each)) continue;
+    ending->ended.push_back({entry->kind.load(), entry->value.load(), each, 0});
+    entry->wire.store(0, std::memory_order_release);
+    entry->spent = 0;
+    entry->ending = each;
+    ending->bound.push_back(each);
+  }
+  std::sort(ending->wires.begin(), ending->wires.end());
+  ending->unusable = ending->wires;
+  for (const Lost& lost : ending->lost) {
+    ending->unusable.push_back(lost.wire);
+    if (lost.holder != 0) ending->holders.push_back(lost.holder);
+  }
+  if (kind == HandleKind::kContext || kind == HandleKind::kGreenContext) Spend(*ending);
+  std::sort(ending->unusable.begin(), ending->unusable.end());
+  for (auto above = parents_.find(wire); above != parents_.end(); above = parents_.find(above->second))
+    ending->above.push_back(above->second);
+  return ending;
+}
+
+// What points to something of a context's, and lives on.
+void HandleTable::Spend(Ending& ending) {
+  std::unordered_set<WireHandle> holders;
+  const auto add = [&](const Ending& of) {
+    for (const WireHandle wire : of.wires) {
+      const auto held = holders_.find(wire);
+      if (held != holders_.end()) holders.insert(held->second.begin(), held->second.end());
+    }
+    for (const Lost& lost : of.lost) {
+      const auto held = holders_.find(lost.wire);
+      if (held != holders_.end()) holders.insert(held->second.begin(), held->second.end());
+    }
+  };
+  add(ending);
+  for (const auto* endings : {&endings_, &held_}) {  // what ends with it and has not yet
+    for (const EndingRef& other : *endings) {
+      if (IsWithin(*other, ending)) add(*other);
+    }
+  }
+  for (const WireHandle holder : holders) {
+    // One without a number is used by those that found it under the old one.
+    if (const auto former = former_.find(holder); former != former_.end())
+      ending.unusable.insert(ending.unusable.end(), former->second.begin(), former->second.end());
+    for (const WireHandle wire : Family(holder)) {
+      if (const auto lost = lost_.find(wire); lost != lost_.end()) {
+        for (const Lost& each : lost->second) ending.unusable.push_back(each.wire);
+      }
+      Entry* entry = At(WireIndex(wire));
+      if (entry == nullptr || entry->wire.load() != wire) continue;
+      entry->wire.store(0, std::memory_order_release);
+      entry->spent = wire;
+      ending.spent.push_back(wire);
+      ending.unusable.push_back(wire);
+    }
+  }
+}
+
+// What they remember goes on under a name, as their numbers may become others'.
+void HandleTable::MoveHolders(Ending& ending) {
+  if (const WireHandle name = RenameHolder(ending.wires)) ending.holders.push_back(name);
+}
+
+// `spared` (0: none) lives on. What another end in there has taken is that one's.
+void HandleTable::Commit(const Ending& ending, WireHandle spared) {
+  for (const WireHandle wire : ending.bound) {
+    Entry* entry = At(WireIndex(wire));
+    lost_.erase(wire);
+    entry->ending = 0;
+    if (wire == spared) {
+      ReviveOne(*entry, wire);
+      continue;
+    }
+    Unlink(wire);
+    live_.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+// The driver has ended them: their pointers may be others' from here.
+void HandleTable::ForgetEnded(const Ending& ending, WireHandle spared) {
+  ForgetHolders(ending);
+  for (const auto* ended : {&ending.ended, &ending.lost}) {
+    for (const Lost& each : *ended) {
+      const auto& reverse = reverse_[static_cast<size_t>(each.kind)];
+      const auto found = reverse.find(each.value);
+      if (each.wire != spared && found != reverse.end() && found->second == each.wire)
+        reverse_[static_cast<size_t>(each.kind)].erase(each.value);
+    }
+  }
+}
+
+bool HandleTable::IsJustEnding(HandleKind kind, const void* value) const {
+  const auto is_it = [&](const Lost& each) { return each.kind == kind && each.value == value; };
+  return std::any_of(endings_.begin(), endings_.end(), [&](const EndingRef& ending) {
+    return ending->is_running && (std::any_of(ending->ended.begin(), ending->ended.end(), is_it) ||
+                                  std::any_of(ending->lost.begin(), ending->lost.end(), is_it));
+  });
+}
+
+void HandleTable::ReviveOne(Entry& entry, WireHandle wire) {
+  reverse_[static_cast<size_t>(entry.kind.load())].try_emplace(entry.value.load(), wire);
+  entry.wire.store(wire, std::memory_order_release);
+}
+
+// The driver has refused. What is above may end meanwhile, and this with it.
+void HandleTable::Revive(const Ending& ending) {
+  const auto owner = std::find_if(endings_.begin(), endings_.end(),
+                                  [&](const EndingRef& other) { return IsWithin(ending, *other); });
+  if (owner != endings_.end() && (*owner)->is_deferred) {
+    (*owner)->lost.insert((*owner)->lost.end(), ending.ended.begin(), ending.ended.end());
+    return Commit(ending, 0);
+  }
+  if (owner != endings_.end()) {
+    (*owner)->bound.insert((*owner)->bound.end(), ending.bound.begin(), ending.bound.end());
+    (*owner)->ended.insert((*owner)->ended.end(), ending.ended.begin(), ending.ended.end());
+    return;
+  }
+  for (const WireHandle wire : ending.bound) {
+    Entry* entry = At(WireIndex(wire));
+    entry->ending = 0;
+    if (ending.was_spent) {
+      entry->spent = wire;
+    } else {
+      ReviveOne(*entry, wire);
+    }
+  }
+  for (const WireHandle wire : ending.spent) {
+    Entry* entry = At(WireIndex(wire));
+    if (entry == nullptr || entry->spent != wire) continue;
+    entry->spent = 0;
+    ReviveOne(*entry, wire);
+  }
+}
+
+bool HandleTable::Uses(const Record& record, const std::vector<WireHandle>& sorted) {
+  if (record.active.load(std::memory_order_acquire) == 0) return false;  // partner: EndRequest
+  const uint32_t count = record.count.load(std::memory_order_acquire);   // partner: Publish
+  for (uint32_t i = 0; i < std::min(count, kFirstUses); ++i) {
+    if (Holds(sorted, record.wires[i].load(std::memory_order_relaxed))) return true;
+  }
+  const MoreUses* more = record.more.load(std::memory_order_acquire);
+  for (uint32_t first = kFirstUses; first < count && more != nullptr; first += kMoreUses) {
+    for (uint32_t i = 0; i < std::min(count - first, kMoreUses); ++i) {
+      if (Holds(sorted, more->wires[i].load(std::memory_order_relaxed))) return true;
+    }
+    more = more->next.load(std::memory_order_acquire);
+  }
+  return false;
+}
+
+// Whether a request uses one of these; it will look when it ends.
+bool HandleTable::MarkUsers(const std::vector<WireHandle>& wires, const Record* but, bool* marked) {
+  bool used = false;
+  for (Record* record = records_.get(); record != nullptr; record = record->next.get()) {
+    if (record == but || !Uses(*record, wires)) continue;
+    used = true;
+    *marked |= record->is_awaited.exchange(1) == 0;
+  }
+  return used;
+}
+
+// Whether `other` ends with it.
+bool HandleTable::IsWithin(const Ending& other, const Ending& ending) {
+  return &other != &ending && std::any_of(other.above.begin(), other.above.end(),
+                                          [&](WireHandle above) { return Holds(ending.wires, above); });
+}
+
+// Whether a request uses what is to end, something points to it, or an end of something in it is under way.
+HandleTable::Look HandleTable::LookAt(Ending& ending, const Record* but) {
+  bool marked = false;
+  if (MarkUsers(ending.unusable, but, &marked)) return marked ? Look::kAgain : Look::kUsed;
+  for (const EndingRef& other : endings_) {
+    if (!IsWithin(*other, ending)) continue;
+    if (other->is_running || !other->is_deferred) return Look::kUsed;
+    if (MarkUsers(other->unusable, but, &marked)) return marked ? Look::kAgain : Look::kUsed;
+  }
+  if (IsHeld(ending)) return Look::kHeld;
+  return TakeExclusive(ending) ? Look::kReady : Look::kUsed;
+}
+
+// What was left to a last user in there ends with the whole.
+void HandleTable::CancelWithin(Ending& ending) {
+  std::vector<EndingRef> cancelled;
+  for (auto* endings : {&endings_, &held_}) {
+    std::erase_if(*endings, [&](const EndingRef& other) {
+      const bool cancels = other->is_deferred && !other->is_running && IsWithin(*other, ending);
+      if (cancels) cancelled.push_back(other);
+      return cancels;
+    });
+  }
+  for (const EndingRef& each : cancelled) {
+    if (each->below != 0) exclusive_waits_.fetch_sub(1);
+    ending.lost.insert(ending.lost.end(), each->ended.begin(), each->ended.end());
+    ending.lost.insert(ending.lost.end(), each->lost.begin(), each->lost.end());
+    ending.holders.insert(ending.holders.end(), each->holders.begin(), each->holders.end());
+  }
+}
+
+void HandleTable::Leave(const EndingRef& ending) {
+  if (ending->taken != 0) end_exclusive(ending->taken);
+  if (ending->below != 0) exclusive_waits_.fetch_sub(1);
+  std::erase(endings_, ending);
+  ended_.notify_all();
+}
+
+// With mutex_ held.
+bool HandleTable::TakeExclusive(Ending& ending) {
+  if (ending.below == 0 || try_exclusive == nullptr) return true;
+  const WireHandle root = RootLocked(ending.below);
+  if (!try_exclusive(root)) return false;
+  ending.taken = root;
+  return true;
+}
+
+uint64_t HandleTable::deferred() const {
+  const std::lock_guard lock(mutex_);
+  return held_.size() +
+         static_cast<uint64_t>(std::count_if(endings_.begin(), endings_.end(),
+                                             [](const EndingRef& ending) { return ending->is_deferred; }));
+}
+
+CUresult HandleTable::EndReference(WireHandle wire, const Call& call, std::unique_lock<std::mutex>& lock) {
+  const auto references = references_.find(wire);
+  if (--references->second == 0) references_.erase(references);
+  lock.unlock();
+  const CUresult result = call();
+  lock.lock();
+  if (result != CUDA_SUCCESS) ++references_[wire];
+  return result;
+}
+
+CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* value, bool exclusive,
+                                Call call) {
+  Record& mine = Mine();
+  std::unique_lock lock(mutex_);
+  const Entry* entry = At(WireIndex(wire));
+  if (WireKind(wire) != kind || entry == nullptr || (entry->wire.load() != wire && entry->spent != wire) ||
+      wire == 0 || entry->value.load() != value)
+    return InvalidHandleError(kind);  // another thread was first
+  if (references_.contains(wire)) return EndReference(wire, call, lock);
+  // The graph within a node is the node's and ends with it: NVIDIA's driver crashes when such a node is
+  // cloned after its graph was destroyed.
+  if (const auto owner = parents_.find(wire); kind == HandleKind::kGraph && owner != parents_.end() &&
+                                              WireKind(owner->second) == HandleKind::kGraphNode)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (endings_.size() + held_.size() >= kMostDeferred) return CUDA_ERROR_OUT_OF_MEMORY;
+  const EndingRef ending = Suspend(kind, wire);
+  if (const auto parent = parents_.find(wire);
+      exclusive && parent != parents_.end() && RootLocked(wire) != wire) {
+    ending->below = parent->second;
+    exclusive_waits_.fetch_add(1);  // before it is asked for: one that returns it looks here then
+  }
+  endings_.push_back(ending);
+  std::vector<void*> graphs;
+  for (const auto* ended : {&ending->ended, &ending->lost}) {
+    for (const Lost& each : *ended) {
+      if (each.kind == HandleKind::kGraph) graphs.push_back(each.value);
+    }
+  }
+  if (!graphs.empty() && note_graph_ends != nullptr) {
+    lock.unlock();
+    std::for_each(graphs.begin(), graphs.end(), note_graph_ends);
+    lock.lock();
+  }
+  Look look = Look::kAgain;
+  while (look == Look::kAgain) {
+    lock.unlock();
+    FenceAll(mine);
+    lock.lock();
+    look = LookAt(*ending, &mine);
+  }
+  mine.is_awaited.store(1);  // what waits for this one is looked at when the request ends
+  if (look != Look::kReady) {
+    ending->call = std::move(call);
+    ending->is_deferred = true;
+    MoveHolders(*ending);
+    Commit(*ending, 0);
+    return CUDA_SUCCESS;
+  }
+  ending->is_running = true;
+  CancelWithin(*ending);
+  lock.unlock();
+  const CUresult result = call();
+  lock.lock();
+  if (result == CUDA_SUCCESS) {
+    MoveHolders(*ending);
+    Commit(*ending, 0);
+    ForgetEnded(*ending, 0);
+  } else {
+    Revive(*ending);
+  }
+  Leave(ending);
+  return result;
+}
+
+CUresult HandleTable::EndContents(HandleKind kind, WireHandle wire, std::chrono::milliseconds at_most,
+                                  const Call& call) {
+  Record& mine = Mine();
+  std::unique_lock lock(mutex_);
+  const Entry* entry = At(WireIndex(wire));
+  if (WireKind(wire) != kind || entry == nullptr || entry->wire.load() != wire)
+    return InvalidHandleError(kind);
+  const EndingRef ending = Suspend(kind, wire);
+  endings_.push_back(ending);
+  const auto end = std::chrono::steady_clock::now() + at_most;
+  CUresult result = CUDA_SUCCESS;
+  for (;;) {
+    lock.unlock();
+    FenceAll(mine);
+    lock.lock();
+    if (LookAt(*ending, &mine) == Look::kReady) break;
+    if (std::chrono::steady_clock::now() >= end) {
+      result = CUDA_ERROR_ILLEGAL_STATE;
+      break;
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    lock.lock();
+  }
+  mine.is_awaited.store(1);
+  if (result == CUDA_SUCCESS) {
+    ending->is_running = true;
+    CancelWithin(*ending);
+    lock.unlock();
+    result = call();
+    lock.lock();
+  }
+  if (result == CUDA_SUCCESS) {
+    MoveHolders(*ending);
+    Commit(*ending, wire);
+    ForgetEnded(*ending, wire);
+  } else {
+    Revive(*ending);
+  }
+  Leave(ending);
+  return result;
+}
+
+// The first that nobody uses any more. Null: there is none; `again`: or it is not known yet.
+HandleTable::EndingRef HandleTable::TakeDue(bool* again) {
+  const std::lock_guard lock(mutex_);
+  *again = false;
+  for (size_t i = 0; i < endings_.size(); ++i) {
+    const EndingRef ending = endings_[i];
+    if (!ending->is_deferred || ending->is_running) continue;
+    const Look look = LookAt(*ending, nullptr);
+    *again |= look == Look::kAgain;
+    if (look == Look::kHeld) {
+      held_.push_back(ending);
+      endings_.erase(endings_.begin() + static_cast<ptrdiff_t>(i--));
+    } else if (look == Look::kReady) {
+      ending->is_running = true;
+      CancelWithin(*ending);
+      return ending;
+    }
+  }
+  return nullptr;
+}
+
+// One after the other: what waited for one may be due when that is done.
+void HandleTable::RunDue(Record& mine) {
+  mine.is_awaited.store(0);
+  for (;;) {
+    bool again = false;
+    const EndingRef due = TakeDue(&again);
+    if (due == nullptr && !again) return;
+    if (due == nullptr) {
+      FenceAll(mine);
+      continue;
+    }
+    BeginRequest();  // what the call needs beside the object stays as well
+    fence_.fetch_add(1);
+    makes_left_over_call = true;
+    if (due->call() != CUDA_SUCCESS) failed_ends_.fetch_add(1, std::memory_order_relaxed);
+    makes_left_over_call = false;
+    due->call = nullptr;  // what it kept goes before others learn of the end
+    Rest(mine);
+    const std::lock_guard lock(mutex_);
+    ForgetEnded(*due, 0);
+    Leave(due);
+  }
+}
+
+}  // namespace causeway::host

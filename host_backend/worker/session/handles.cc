@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handle table of a worker: numbers, families, what requests use.
+#include "host_backend/worker/session/handles.h"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace causeway::host {
+namespace {
+
+std::atomic<uint64_t> tables{0};
+
+// ThreadSanitizer does not know the fence.
+bool CanFenceOthers() {
+#ifdef __SANITIZE_THREAD__
+  return false;
+#else
+  static const bool can = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+                          syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+  return can;
+#endif
+}
+
+}  // namespace
+
+void HandleTable::PrepareFences() {
+  CanFenceOthers();
+}
+
+HandleTable::HandleTable() : id_(tables.fetch_add(1) + 1), is_asymmetric_(CanFenceOthers()) {}
+
+HandleTable::~HandleTable() {
+  for (uint32_t i = 0; i < chunk_end_; ++i) std::free(chunks_[i].load());
+  for (std::unique_ptr<Record> record = std::move(records_); record != nullptr;
+       record = std::move(record->next)) {
+    for (MoreUses* more = record->more.load(); more != nullptr;)
+      delete std::exchange(more, more->next.load());
+  }
+}
+
+// ---- what requests use
+
+HandleTable::Record* HandleTable::Join() {
+  auto record = std::make_unique<Record>();
+  const std::lock_guard lock(mutex_);
+  record->next = std::move(records_);
+  records_ = std::move(record);
+  return records_.get();
+}
+
+// A request that is kept open while others follow names the same objects again and again.
+bool HandleTable::PublishMore(Record& mine, uint32_t count, WireHandle wire) {
+  for (const auto& used : mine.wires) {
+    if (used.load(std::memory_order_relaxed) == wire) return false;
+  }
+  uint32_t place = count - kFirstUses;
+  std::atomic<MoreUses*>* at = &mine.more;
+  for (;;) {
+    if (at->load(std::memory_order_relaxed) == nullptr) at->store(new MoreUses, std::memory_order_release);
+    MoreUses* const more = at->load(std::memory_order_relaxed);
+    if (place < kMoreUses) {
+      more->wires[place].store(wire, std::memory_order_relaxed);
+      return true;
+    }
+    place -= kMoreUses;
+    at = &more->next;
+  }
+}
+
+bool HandleTable::FenceAll(const Record& mine) {
+  fence_.fetch_add(1);  // a locked instruction: the partner of the one behind BeginRequest
+  bool others = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Record* record = records_.get(); record != nullptr && !others; record = record->next.get())
+      others = record != &mine && record->active.load(std::memory_order_acquire) != 0;
+  }
+  if (others && is_asymmetric_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  return others;
+}
+
+// ---- what objects remember
+
+namespace {
+
+bool IsRemembered(HandleKind kind) {
+  return kind == HandleKind::kFunction || kind == HandleKind::kEvent || kind == HandleKind::kArray ||
+         kind == HandleKind::kMipmappedArray;
+}
+bool Remembers(HandleKind kind) {
+  return kind == HandleKind::kGraph || kind == HandleKind::kGraphExec ||
+         kind == HandleKind::kTextureReference || kind == HandleKind::kSurfaceReference;
+}
+
+}  // namespace
+
+void HandleTable::HoldUsed(std::span<const WireHandle> holders) {
+  std::vector<WireHandle> held;
+  const Record& mine = Mine();
+  const uint32_t count = mine.count.load(std::memory_order_relaxed);
+  const MoreUses* more = mine.more.load(std::memory_order_relaxed);
+  for (uint32_t i = 0, place = 0; i < count; ++i) {
+    if (i >= kFirstUses && place == kMoreUses) more = more->next.load(std::memory_order_relaxed), place = 0;
+    const auto& use = i < kFirstUses ? mine.wires[i] : more->wires[place++];
+    const WireHandle wire = use.load(std::memory_order_relaxed);
+    if (IsRemembered(WireKind(wire))) held.push_back(wire);
+  }
+  if (held.empty() && holders.size() < 2) return;
+  const std::lock_guard lock(mutex_);
+  std::vector<WireHandle> all(holders.begin(), holders.end());
+  // The request may have found one that has lost its number meanwhile, and that other requests still use.
+  for (const auto& [holder, numbers] : former_) {
+    if (std::find_first_of(numbers.begin(), numbers.end(), holders.begin(), holders.end()) != numbers.end())
+      all.push_back(holder);
+  }
+  if (holders.size() > 1) {
+    for (const WireHandle holder : all) {
+      const auto before = holds_.find(holder);
+      if (before != holds_.end()) held.insert(held.end(), before->second.begin(), before->second.end());
+    }
+  }
+  if (held.empty()) return;
+  for (const WireHandle holder : all) {
+    auto& known = holds_[holder];
+    for (const WireHandle wire : held) {
+      if (known.insert(wire).second) holders_[wire].insert(holder);
+    }
+  }
+}
+
+// What these numbers remember is from now on remembered under a name that nobody else gets. 0: none of them
+// can remember anything.
+WireHandle HandleTable::RenameHolder(std::vector<WireHandle> numbers) {
+  if (std::none_of(numbers.begin(), numbers.end(), [](WireHandle wire) { return Remembers(WireKind(wire)); }))
+    return 0;
+  const WireHandle name = MakeWireHandle(HandleKind::kCount, 0, 0) | next_holder_++;
+  for (const WireHandle number : numbers) {
+    const auto found = holds_.find(number);
+    if (found == holds_.end()) continue;
+    const std::unordered_set<WireHandle> held = std::move(found->second);
+    holds_.erase(found);
+    for (const WireHandle wire : held) {
+      holders_[wire].erase(number);
+      holders_[wire].insert(name);
+    }
+    holds_[name].insert(held.begin(), held.end());
+  }
+  former_[name] = std::move(numbers);
+  return name;
+}
+
+void HandleTable::ForgetHolder(WireHandle holder) {
+  former_.erase(holder);
+  const auto found = holds_.find(holder);
+  if (found == holds_.end()) return;
+  for (const WireHandle wire : found->second) {
+    const auto held = holders_.find(wire);
+    held->second.erase(holder);
+    if (held->second.empty()) holders_.erase(held);
+  }
+  holds_.erase(found);
+  // What is not held any more is looked at when this thread's request ends.
+  const auto free = std::stable_partition(held_.begin(), held_.end(),
+                                          [this](const EndingRef& ending) { return IsHeld(*ending); });
+  if (free == held_.end()) return;
+  endings_.insert(endings_.end(), free, held_.end());
+  held_.erase(free, held_.end());
+  Mine().is_awaited.store(1);
+}
+
+// Of what has ended.
+void HandleTable::ForgetHolders(const Ending& ending) {
+  for (const WireHandle holder : ending.holders) ForgetHolder(holder);
+}
+
+void HandleTable::ForgetCapturing() {
+  Mine();
+  const std::lock_guard lock(mutex_);
+  ForgetHolder(kCapturing);
+}
+
+// By another than what ends with it.
+bool HandleTable::IsHeld(const Ending& ending) const {
+  if (holders_.empty() || ending.kind == HandleKind::kContext || ending.kind == HandleKind::kGreenContext)
+    return false;
+  const auto is_within = [&](WireHandle holder) {
+    return std::binary_search(ending.wires.begin(), ending.wires.end(), holder) ||
+           std::find(ending.holders.begin(), ending.holders.end(), holder) != ending.holders.end();
+  };
+  const auto is_held = [&](WireHandle wire) {
+    const auto held = holders_.find(wire);
+    return held != holders_.end() && !std::all_of(held->second.begin(), held->second.end(), is_within);
+  };
+  return std::any_of(ending.wires.begin(), ending.wires.end(), is_held) ||
+         std::any_of(ending.lost.begin(), ending.lost.end(),
+                     [&](const Lost& lost) { return is_held(lost.wire); });
+}
+
+// ---- numbers
+
+void* HandleTable::UseToEnd(HandleKind kind, WireHandle wire) {
+  if (void* value = Use(kind, wire)) return value;
+  const std::lock_guard lock(mutex_);
+  const Entry* entry = At(WireIndex(wire));
+  return WireKind(wire) == kind && entry != nullptr && entry->spent == wire ? entry->value.load() : nullptr;
+}
+
+bool HandleTable::Bind(HandleKind kind, WireHandle wire, void* value, Found parent) {
+  Mine();
+  std::unique_lock lock(mutex_);
+  // A pointer that the driver gives again is of an object whose end it has executed: what is left of that is
+  // short.
+  ended_.wait(lock, [&] { return !IsKnown(kind, value) || !IsJustEnding(kind, value); });
+  return BindLocked(kind, wire, value, parent);
+}
+
+WireHandle HandleTable::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Found parent,
+                                    bool counted) {
+  Mine();
+  std::unique_lock lock(mutex_);
+  if (kind >= HandleKind::kCount) return 0;
+  ended_.wait(lock, [&] { return !IsKnown(kind, value) || !IsJustEnding(kind, value); });  // as in Bind
+  const auto& reverse = reverse_[static_cast<size_t>(kind)];
+  const auto found = reverse.find(value);
+  if (found == reverse.end()) return BindLocked(kind, fresh, value, parent) ? fresh : 0;
+  if (!IsAlive({found->second, value})) return 0;  // it waits for its end, or has lost its number
+  if (counted) ++references_[found->second];
+  Publish(Mine(), found->second);
+  return found->second;
+}
+
+bool HandleTable::IsKnown(HandleKind kind, void* value) const {
+  return kind < HandleKind::kCount && reverse_[static_cast<size_t>(kind)].contains(value);
+}
+
+bool HandleTable::IsAlive(Found object) const {
+  const Entry* entry = At(WireIndex(object.wire));
+  return object.wire != 0 && entry != nullptr && entry->wire.load() == object.wire &&
+         entry->value.load() == object.value;
+}
+
+bool HandleTable::BindLocked(HandleKind kind, WireHandle wire, void* value, Found parent) {
+  if (kind >= HandleKind::kCount || WireKind(wire) != NumberKind(kind) || WireIndex(wire) >= kMaxHandles)
+    return false;
+  if (parent.wire != 0 && !IsAlive(parent)) return false;
+  auto& chunk = chunks_[WireIndex(wire) / kChunk];
+  if (chunk.load() == nullptr) {
+    void* zeros = std::calloc(kChunk, sizeof(Entry));  // as good as entries that are bound to nothing
+    if (zeros == nullptr) throw std::bad_alloc();
+    chunk.store(static_cast<Entry*>(zeros), std::memory_order_release);
+    chunk_end_ = std::max(chunk_end_, WireIndex(wire) / kChunk + 1);
+  }
+  Entry* entry = At(WireIndex(wire));
+  if (entry->ending != 0) return false;
+  const WireHandle old = entry->wire.load() != 0 ? entry->wire.load() : entry->spent;
+  Publish(Mine(), wire);
+  if (entry->wire.load() == wire && entry->value.load() == value) return true;
+  // Nothing is its own owner, also not by a number that is bound again.
+  for (WireHandle above = parent.wire; above != 0;) {
+    if (above == wire || above == old) return false;
+    const auto next = parents_.find(above);
+    above = next == parents_.end() ? 0 : next->second;
+  }
+  if (old != 0 && !Lose(old)) return false;
+  entry->value.store(value, std::memory_order_relaxed);
+  entry->kind.store(kind, std::memory_order_relaxed);
+  entry->wire.store(wire, std::memory_order_release);  // partner: Find
+  live_.fetch_add(1, std::memory_order_relaxed);
+  reverse_[static_cast<size_t>(kind)][value] = wire;
+  if (parent.wire != 0) {
+    parents_[wire] = parent.wire;
+    children_[parent.wire].insert(wire);
+  }
+  return true;
+}
+
+// The object and what is in it lose their numbers: the driver still has them, until their owner ends, and
+// requests may use them. False: something in it is just ending.
+bool HandleTable::Lose(WireHandle wire) {
+  const std::vector<WireHandle> family = Family(wire);
+  for (const WireHandle each : family) {
+    const Entry* entry = At(WireIndex(each));
+    if (entry != nullptr && entry->ending == each) return false;
+  }
+  const auto parent = parents_.find(wire);
+  const WireHandle owner = parent != parents_.end() ? parent->second : 0;
+  const WireHandle holder = RenameHolder(family);
+  std::vector<Lost> lost;
+  for (const WireHandle each : family) {
+    Entry* entry = At(WireIndex(each));
+    if (entry != nullptr && (entry->wire.load() == each || entry->spent == each)) {
+      const HandleKind kind = entry->kind.load();
+      void* const value = entry->value.load();
+      lost.push_back({kind, value, each, holder});
+      reverse_[static_cast<size_t>(kind)].try_emplace(value, each);
+      entry->wire.store(0, std::memory_order_release);
+      entry->spent = 0;
+      live_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    if (const auto before = lost_.find(each); before != lost_.end()) {
+      lost.insert(lost.end(), before->second.begin(), before->second.end());
+      lost_.erase(before);
+    }
+    Unlink(each);
+  }
+  if (owner != 0) lost_[owner].insert(lost_[owner].end(), lost.begin(), lost.end());
+  return true;
+}
+
+Found HandleTable::ParentOf(Found object) const {
+  const std::lock_guard lock(mutex_);
+  if (!IsAlive(object)) return {};
+  const auto found = parents_.find(object.wire);
+  if (found == parents_.end()) return {};
+  const Entry* parent = At(WireIndex(found->second));
+  return parent != nullptr ? Found{found->second, parent->value.load()} : Found{};
+}
+
+WireHandle HandleTable::Root(WireHandle wire) const {
+  const std::lock_guard lock(mutex_);
+  return RootLocked(wire);
+}
+
+WireHandle HandleTable::RootLocked(WireHandle wire) const {
+  for (auto above = parents_.find(wire); above != parents_.end(); above = parents_.find(wire)) {
+    const HandleKind kind = WireKind(above->second);
+    if (kind != HandleKind::kGraph && kind != HandleKind::kGraphNode) break;
+    wire = above->second;
+  }
+  return wire;
+}
+
+bool HandleTable::IsWithin(WireHandle graph, WireHandle other) const {
+  const std::lock_guard lock(mutex_);
+  for (WireHandle above = graph; above != 0;) {
+    if (above == other) return true;
+    const auto next = parents_.find(above);
+    above = next == parents_.end() ? 0 : next->second;
+  }
+  return false;
+}
+
+void HandleTable::Adopt(Found object, Found parent) {
+  const std::lock_guard lock(mutex_);
+  if (!IsAlive(object) || (parent.wire != 0 && !IsAlive(parent))) return;
+  // Not below itself: families end from the top.
+  for (WireHandle above = parent.wire; above != 0;) {
+    if (above == object.wire) return;
+    const auto next = parents_.find(above);
+    above = next == parents_.end() ? 0 : next->second;
+  }
+  LeaveParent(object.wire);
+  if (parent.wire == 0) return;
+  parents_[object.wire] = parent.wire;
+  children_[parent.wire].insert(object.wire);
+}
+
+WireHandle HandleTable::Reverse(HandleKind kind, void* value) const {
+  const std::lock_guard lock(mutex_);
+  const auto& reverse = reverse_[static_cast<size_t>(kind)];
+  const auto found = reverse.find(value);
+  return found != reverse.end() && IsAlive({found->second, value}) ? found->second : 0;
+}
+
+std::vector<WireHandle> HandleTable::All(HandleKind kind) const {
+  std::vector<WireHandle> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [value, wire] : reverse_[static_cast<size_t>(kind)]) {
+    if (IsAlive({wire, value})) all.push_back(wire);
+  }
+  return all;
+}
+
+// ---- families
+
+// The object and all that end with it, from the top. No recursion: how deep a family goes is the guest's
+// choice.
+std::vector<WireHandle> HandleTable::Family(WireHandle wire) const {
+  std::vector<WireHandle> family{wire};
+  std::unordered_set<WireHandle> seen;
+  for (size_t i = 0; i < family.size(); ++i) {
+    const auto found = children_.find(family[i]);
+    if (found == children_.end()) continue;
+    if (seen.empty()) seen.insert(wire);
+    for (const WireHandle child : found->second) {
+      if (seen.insert(child).second) family.push_back(child);
+    }
+  }
+  return family;
+}
+
+void HandleTable::LeaveParent(WireHandle wire) {
+  const auto parent = parents_.find(wire);
+  if (parent == parents_.end()) return;
+  const auto siblings = children_.find(parent->second);
+  if (siblings != children_.end()) {
+    siblings->second.erase(wire);
+    if (siblings->second.empty()) children_.erase(siblings);
+  }
+  parents_.erase(parent);
+}
+
+void HandleTable::Unlink(WireHandle wire) {
+  children_.erase(wire);
+  references_.erase(wire);
+  LeaveParent(wire);
+}
+
+void HandleTable::Unbind(WireHandle wire) {
+  Mine();
+  const std::lock_guard lock(mutex_);
+  const Entry* entry = At(WireIndex(wire));
+  if (wire == 0 || entry == nullptr || entry->wire.load() != wire) return;
+  const EndingRef ending = Suspend(entry->kind.load(), wire);
+  MoveHolders(*ending);
+  Commit(*ending, 0);
+  ForgetEnded(*ending, 0);
+}
+
+}  // namespace causeway::host

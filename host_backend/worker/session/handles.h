@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's table from wire handles to the driver's pointers, and of what requests use. A number that was
+// never bound, was ended, or is of another kind finds nothing.
+//
+// Objects end under nobody. What a request has found (Use) or bound stays as long as the request is executed:
+// a call that ends an object makes it and all that ends with it unfindable at once, and reaches the driver
+// only when no other request uses any of them; the last that did makes the call (EndObject). Natively such a
+// program is undefined, and the driver crashes. The same holds for what graphs remember: NVIDIA's driver
+// (580.159) crashes when it instantiates a graph whose event or module has ended.
+//
+// A number says nothing about an object's identity: a guest may bind the number of an object that lives, or
+// that waits for its end, to another one. So an owner is named by number and pointer (Found), and an object
+// that loses its number is found nowhere any more, gets no other number, and ends with its owner.
+//
+// Threads: all of it may be called from any thread. Look-ups take no lock: each thread publishes what its
+// request uses in a record of its own, and one that ends an object looks at the records of all. A look-up
+// publishes first and then asks whether the number is alive; the other side makes it dead first and then
+// looks. The full fence between the two steps is on the side of the end alone (membarrier), where the kernel
+// has it, and is left out where no other thread executes a request. The same pair of steps wakes the last
+// user: an end that has to wait marks the records that it waits for and looks again.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ivshmem_ring/protocol/handle.h"
+#include "ivshmem_ring/transport/layout.h"
+
+namespace causeway::host {
+
+// An object as a request has found it: the number may be another's by now, both together are not while the
+// request is executed. No number: none.
+struct Found {
+  WireHandle wire = 0;
+  void* value = nullptr;
+};
+
+class HandleTable {
+ public:
+  // Tells the kernel that this process will fence its threads. To be called while it has one: with more, the
+  // first table does it and waits for an RCU grace period, 10 ms on an idle host and more on a busy one.
+  static void PrepareFences();
+
+  HandleTable();
+  ~HandleTable();
+  HandleTable(const HandleTable&) = delete;
+  HandleTable& operator=(const HandleTable&) = delete;
+
+  // ---- requests of the calling thread
+
+  // What is found from now on stays until EndRequest. The caller executes a locked instruction before its
+  // first Use: that is the fence between saying that it is active and looking. Begun twice is begun once.
+  void BeginRequest() {
+    Record& mine = Mine();
+    if (is_asymmetric_) [[likely]] {
+      mine.active.store(1, std::memory_order_relaxed);
+    } else {
+      mine.active.exchange(1);
+    }
+  }
+  // Makes the calls that were left to the last user of an object; call it when the request's caller has its
+  // answer.
+  void EndRequest() {
+    Record& mine = Mine();
+    Rest(mine);
+    if (mine.is_awaited.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      RunDue(mine);
+  }
+  // The request has returned what it had to itself (try_exclusive).
+  void NoteReturned() {
+    if (exclusive_waits_.load(std::memory_order_relaxed) != 0) Mine().is_awaited.store(1);
+  }
+  // Null if not alive.
+  void* Use(HandleKind kind, WireHandle wire) {
+    if (WireKind(wire) != NumberKind(kind)) return nullptr;
+    Publish(Mine(), wire);
+    return Find(kind, wire);
+  }
+  // Whether the request uses more than one could name: one that is several should end.
+  bool UsesMany() { return Mine().count.load(std::memory_order_relaxed) > kManyUses; }
+
+  // ---- objects
+
+  // The same without a use: what comes back may end at any moment.
+  void* Find(HandleKind kind, WireHandle wire) const {
+    if (WireKind(wire) != NumberKind(kind)) return nullptr;
+    const Entry* entry = At(WireIndex(wire));
+    if (entry == nullptr || entry->wire.load(std::memory_order_acquire) != wire)
+      return nullptr;  // partner: Bind
+    if (kind == HandleKind::kKernel && entry->kind.load(std::memory_order_relaxed) != kind) return nullptr;
+    return entry->value.load(std::memory_order_relaxed);
+  }
+  // A kernel (kKernel) is found as a function as well. The calling thread's request uses the object from
+  // here. False if the number is out of range, of another kind or of an object that is just ending, or if the
+  // parent, with which the driver ends this object, is not alive as the request has found it.
+  bool Bind(HandleKind kind, WireHandle wire, void* value, Found parent = {});
+  // As Use, for one that is to end: a spent one is found as well.
+  void* UseToEnd(HandleKind kind, WireHandle wire);
+  // The number that is bound to the driver's pointer, or `fresh`, which it becomes; 0 if that cannot be.
+  // An object that is known and `counted` has one reference more: so many ends of it are none.
+  WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Found parent = {},
+                         bool counted = false);
+  // Forgets an object that the driver has ended by itself, and all that ended with it.
+  void Unbind(WireHandle wire);
+  // What the object ends with; none if it is not alive as it was found.
+  Found ParentOf(Found object) const;
+  // The topmost graph above a graph or node; of all else the object itself.
+  WireHandle Root(WireHandle wire) const;
+  // Whether a graph is another one, or lies in one of its nodes at any depth.
+  bool IsWithin(WireHandle graph, WireHandle other) const;
+  // Gives the object another parent, or none; nothing happens unless both are alive as they were found.
+  void Adopt(Found object, Found parent);
+  // The number bound to a driver pointer; 0 if none.
+  WireHandle Reverse(HandleKind kind, void* value) const;
+  // Those of one kind that are alive.
+  std::vector<WireHandle> All(HandleKind kind) const;
+  uint64_t live() const { return live_.load(std::memory_order_relaxed); }
+
+  // ---- what objects remember
+
+  // From now on the holders (graphs, executable graphs, texture references: by name, or kCapturing) may point
+  // to all functions, events and arrays that the calling thread's request uses, and to what any of them did
+  // before: those end when the last holder has. Only a context does not wait for that: with it the holders
+  // are spent, and can be ended and nothing else.
+  void HoldUsed(std::span<const WireHandle> holders);
+  // Nothing is captured any more.
+  void ForgetCapturing();
+  static constexpr WireHandle kCapturing = ~WireHandle{0};
+
+  // ---- ends
+
+  // Makes the driver's call. It may run on another thread and after the caller was answered.
+  using Call = std::function<CUresult()>;
+  // Ends the object. Used by nobody else: `call` is made at once and its result comes back; after an error
+  // the object lives on. Else the last user makes it, and CUDA_SUCCESS comes back. `exclusive`: the call must
+  // have the topmost object above to itself (ExclusiveUses). Not alive, or another object than `value` by
+  // now: InvalidHandleError.
+  CUresult EndObject(HandleKind kind, WireHandle wire, const void* value, bool exclusive, Call call);
+  // Whether the calling thread makes a call that was left over: what the request named that wanted it may
+  // have ended.
+  static bool MakesLeftOverCall();
+  // Ends all that is in the object, which lives on as a number. Used by others: waits for them, while nobody
+  // can find it, no longer than that; then CUDA_ERROR_ILLEGAL_STATE and nothing has happened.
+  CUresult EndContents(HandleKind kind, WireHandle wire, std::chrono::milliseconds at_most, const Call& call);
+  // Calls that were left to a last user and have not been made, and those that failed.
+  uint64_t deferred() const;
+  uint64_t failed_ends() const { return failed_ends_.load(std::memory_order_relaxed); }
+
+  // Asked before a call that was left over is made; false: not yet. Told after it. Set before threads start.
+  std::function<bool(WireHandle)> try_exclusive;
+  std::function<void(WireHandle)> end_exclusive;
+  // Told of each graph that an end may reach, before the driver can be. Not under a lock of the table's.
+  std::function<void(void*)> note_graph_ends;
+
+ private:
+  struct Entry {
+    std::atomic<WireHandle> wire{0};
+    std::atomic<void*> value{nullptr};
+    std::atomic<HandleKind> kind{HandleKind::kNone};  // as it was bound: a kernel is no function
+    // Guarded by mutex_: which object is just being ended here, which is spent.
+    WireHandle ending = 0, spent = 0;
+  };
+  static constexpr uint32_t kChunk = 1024;
+  static constexpr uint32_t kChunks = kMaxHandles / kChunk;
+  Entry* At(uint32_t index) const {
+    if (index >= kMaxHandles) return nullptr;
+    Entry* chunk = chunks_[index / kChunk].load(std::memory_order_acquire);  // partner: Bind
+    return chunk != nullptr ? chunk + index % kChunk : nullptr;
+  }
+
+  // What a thread's request uses. Written by that thread alone.
+  static constexpr uint32_t kFirstUses = 12;
+  static constexpr uint32_t kMoreUses = 500;
+  static constexpr uint32_t kManyUses = 1000;
+  struct MoreUses {
+    std::atomic<WireHandle> wires[kMoreUses] = {};
+    std::atomic<MoreUses*> next{nullptr};
+  };
+  struct alignas(kHotBytes) Record {
+    std::atomic<uint32_t> active{0};
+    std::atomic<uint32_t> count{0};
+    std::atomic<uint32_t> is_awaited{0};  // an end waits for the request; set by others, too
+    std::atomic<WireHandle> wires[kFirstUses] = {};
+    std::atomic<MoreUses*> more{nullptr};
+    std::unique_ptr<Record> next;  // guarded by mutex_
+  };
+  // A thread's first call takes mutex_.
+  Record& Mine() {
+    thread_local uint64_t table = 0;
+    thread_local Record* record = nullptr;
+    if (table != id_) [[unlikely]] {
+      record = Join();
+      table = id_;
+    }
+    return *record;
+  }
+  void Publish(Record& mine, WireHandle wire) {
+    const uint32_t count = mine.count.load(std::memory_order_relaxed);
+    if (count < kFirstUses) {
+      mine.wires[count].store(wire, std::memory_order_relaxed);
+    } else if (!PublishMore(mine, count, wire)) {
+      return;
+    }
+    if (is_asymmetric_) [[likely]] {
+      mine.count.store(count + 1, std::memory_order_release);  // partner: Uses
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+      mine.count.exchange(count + 1);
+    }
+  }
+  void Rest(Record& mine) {
+    if (mine.count.load(std::memory_order_relaxed) != 0) mine.count.store(0, std::memory_order_release);
+    if (is_asymmetric_) [[likely]] {
+      mine.active.store(0, std::memory_order_release);  // partner: Uses
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+      mine.active.exchange(0);
+    }
+  }
+  // False: published already.
+  static bool PublishMore(Record& mine, uint32_t count, WireHandle wire);
+  Record* Join();
+  static bool Uses(const Record& record, const std::vector<WireHandle>& sorted);
+
+  // An object whose number is another's.
+  struct Lost {
+    HandleKind kind;
+    void* value;
+    WireHandle wire;
+    WireHandle holder;  // what it remembers, if anything
+  };
+  struct Ending {
+    std::vector<WireHandle> wires;  // the object and all that ends with it, sorted
+    std::vector<WireHandle>
+        unusable;  // that nobody may use meanwhile, sorted: these, what they spend or lost
+    std::vector<WireHandle> bound, spent;
+    std::vector<WireHandle> above;    // the owners
+    std::vector<WireHandle> holders;  // names of what they remember, once their numbers are free
+    std::vector<Lost> ended, lost;    // those of `bound`; those without a number, which end with it
+    bool was_spent = false;
+    HandleKind kind = HandleKind::kNone;
+    void* value = nullptr;
+    WireHandle below = 0;  // the call must have what is above this to itself; 0: nothing
+    WireHandle taken = 0;  // what it has
+    Call call;
+    bool is_deferred = false, is_running = false;
+  };
+  using EndingRef = std::shared_ptr<Ending>;
+  enum class Look {
+    kReady,
+    kAgain,  // users were marked: they may have gone before they saw it
+    kUsed,   // one that is marked looks when it goes, or the end of something in it does
+    kHeld    // by what remembers it, and no more
+  };
+  // These want mutex_.
+  bool BindLocked(HandleKind kind, WireHandle wire, void* value, Found parent);
+  bool IsAlive(Found object) const;
+  bool Lose(WireHandle wire);
+  std::vector<WireHandle> Family(WireHandle wire) const;
+  bool IsHeld(const Ending& ending) const;
+  WireHandle RenameHolder(std::vector<WireHandle> numbers);
+  void MoveHolders(Ending& ending);
+  void ForgetHolder(WireHandle holder);
+  void ForgetHolders(const Ending& ending);
+  WireHandle RootLocked(WireHandle wire) const;
+  bool TakeExclusive(Ending& ending);
+  EndingRef Suspend(HandleKind kind, WireHandle wire);
+  void Spend(Ending& ending);
+  void CancelWithin(Ending& ending);
+  void ForgetEnded(const Ending& ending, WireHandle spared);
+  bool IsJustEnding(HandleKind kind, const void* value) const;
+  bool IsKnown(HandleKind kind, void* value) const;
+  void Commit(const Ending& ending, WireHandle spared);
+  void Revive(const Ending& ending);
+  void ReviveOne(Entry& entry, WireHandle wire);
+  void Unlink(WireHandle wire);
+  void LeaveParent(WireHandle wire);
+  Look LookAt(Ending& ending, const Record* but);
+  bool MarkUsers(const std::vector<WireHandle>& wires, const Record* but, bool* marked);
+  static bool IsWithin(const Ending& other, const Ending& ending);
+  CUresult EndReference(WireHandle wire, const Call& call, std::unique_lock<std::mutex>& lock);
+  void Leave(const EndingRef& ending);
+
+  // Orders what this thread wrote before against what all others read; false: no other executes a request.
+  bool FenceAll(const Record& mine);
+  void RunDue(Record& mine);
+  EndingRef TakeDue(bool* again);
+
+  const uint64_t id_;
+  const bool is_asymmetric_;
+  std::atomic<uint32_t> exclusive_waits_{
+      0};  // endings that may have to wait for what a request has to itself
+  std::atomic<uint32_t> fence_{0};
+  std::atomic<Entry*> chunks_[kChunks] = {};
+
+  mutable std::mutex mutex_;  // serialises all changes, the reverse map, the families, the list of records
+  uint32_t chunk_end_ = 0;    // none of chunks_ from here on is there; guarded by mutex_
+  std::condition_variable ended_;
+  std::unique_ptr<Record> records_;
+  std::vector<EndingRef> endings_;  // running, or left to users
+  std::vector<EndingRef> held_;     // left to the ends of what remembers them; no request looks at these
+  std::unordered_map<WireHandle, WireHandle> parents_;
+  std::unordered_map<WireHandle, std::unordered_set<WireHandle>> children_;
+  std::unordered_map<WireHandle, std::vector<Lost>> lost_;                  // by the owner that lives
+  std::unordered_map<WireHandle, uint32_t> references_;                     // beyond the first
+  std::unordered_map<WireHandle, std::unordered_set<WireHandle>> holds_;    // by holder
+  std::unordered_map<WireHandle, std::unordered_set<WireHandle>> holders_;  // by what is held
+  // Of holders that have lost their numbers: those and those of what was in them.
+  std::unordered_map<WireHandle, std::vector<WireHandle>> former_;
+  WireHandle next_holder_ = 1;
+  // With what waits for its end and what has lost its number: so it gets no other.
+  std::unordered_map<void*, WireHandle> reverse_[static_cast<size_t>(HandleKind::kCount)];
+  std::atomic<uint64_t> live_{0};
+  std::atomic<uint64_t> failed_ends_{0};
+};
+
+}  // namespace causeway::host

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collecting the driver's log, and dumping what it kept.
+#include "host_backend/worker/session/logs.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "host_backend/worker/driver/private_text.h"
+#include "host_backend/worker/session/session.h"
+#include "ivshmem_ring/protocol/known_values.h"
+
+namespace causeway::host {
+namespace {
+
+constexpr size_t kMostLines = 256;  // of a guest that asks nothing while others make the driver log
+constexpr size_t kMostLineBytes = 1024;
+
+}  // namespace
+
+void CUDA_CB Logs::Collect(void* user_data, CUlogLevel level, char* message, size_t bytes) {
+  auto* logs = static_cast<Logs*>(user_data);
+  const std::lock_guard lock(logs->mutex_);
+  if (logs->lines_.size() >= kMostLines) logs->lines_.pop_front();
+  logs->lines_.push_back({static_cast<uint32_t>(level),
+                          WithoutAddresses({message, std::min(bytes, kMostLineBytes)}, Keep::kNothing)});
+  logs->pending_.store(true, std::memory_order_release);
+}
+
+Logs::~Logs() {
+  if (listeners_ != 0 && TheDriver().cuLogsUnregisterCallback != nullptr)
+    TheDriver().cuLogsUnregisterCallback(handle_);
+}
+
+CUresult Logs::Listen() {
+  const std::lock_guard lock(listeners_mutex_);
+  if (TheDriver().cuLogsRegisterCallback == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (listeners_ == 0) {
+    if (const CUresult result = TheDriver().cuLogsRegisterCallback(&Collect, this, &handle_)) return result;
+  }
+  ++listeners_;
+  return CUDA_SUCCESS;
+}
+
+CUresult Logs::Forget() {
+  const std::lock_guard lock(listeners_mutex_);
+  if (listeners_ == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (--listeners_ != 0) return CUDA_SUCCESS;
+  return TheDriver().cuLogsUnregisterCallback != nullptr ? TheDriver().cuLogsUnregisterCallback(handle_)
+                                                         : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+size_t Logs::Take(std::span<std::byte> space) {
+  const std::lock_guard lock(mutex_);
+  size_t used = 0;
+  while (!lines_.empty()) {
+    const Line& line = lines_.front();
+    const uint32_t head[2] = {kLogStream + line.level, static_cast<uint32_t>(line.text.size())};
+    if (space.size() - used < sizeof head + line.text.size()) break;
+    std::memcpy(space.data() + used, head, sizeof head);
+    std::memcpy(space.data() + used + sizeof head, line.text.data(), line.text.size());
+    used += sizeof head + line.text.size();
+    lines_.pop_front();
+  }
+  pending_.store(!lines_.empty(), std::memory_order_release);
+  return used;
+}
+
+CUresult Serve_cuLogsRegisterCallback(Session& session, Request&) {
+  return session.logs().Listen();
+}
+
+CUresult Serve_cuLogsUnregisterCallback(Session& session, Request&) {
+  return session.logs().Forget();
+}
+
+// The text lies in the bulk buffer, without the driver's ending zero.
+CUresult Serve_cuLogsDumpToMemory(Session&, Request& request) {
+  const auto body = request.in.Get<LogDumpBody>();
+  if (!request.in.ok()) return request.in.error();
+  if (TheDriver().cuLogsDumpToMemory == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (body.bytes == 0 || body.bytes > request.bulk.size() || !OnlyFlags(body.flags, kNoFlags))
+    return CUDA_ERROR_INVALID_VALUE;
+  // The driver writes into memory that the guest cannot change meanwhile.
+  std::string text(body.bytes, '\0');
+  size_t bytes = body.bytes;
+  CUlogIterator iterator = body.iterator;
+  const CUresult result = TheDriver().cuLogsDumpToMemory(body.has_iterator != 0 ? &iterator : nullptr,
+                                                         text.data(), &bytes, body.flags);
+  const size_t filled = std::min(bytes, text.size());
+  text.resize(filled);
+  text = WithoutAddresses(text, Keep::kNothing);  // as long as before
+  std::memcpy(request.bulk.data(), text.data(), filled);
+  request.bulk_written = static_cast<uint32_t>(filled);
+  request.out.Put(LogDumpReply{bytes, iterator, 0});
+  return result != CUDA_SUCCESS ? result : request.out.error();
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver logs, for the guest: collected once the guest listens, handed out with its calls' replies.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "ivshmem_ring/protocol/driver_api.h"
+
+namespace causeway::host {
+
+class Logs {
+ public:
+  ~Logs();
+  // Counted: each Listen wants its Forget.
+  CUresult Listen();
+  CUresult Forget();
+  bool Pending() const { return pending_.load(std::memory_order_acquire); }
+  // Pieces of {u32 kLogStream + level, u32 bytes, text}; the bytes used, 0 when there is none.
+  size_t Take(std::span<std::byte> space);
+
+ private:
+  static void CUDA_CB Collect(void* logs, CUlogLevel level, char* message, size_t bytes);
+  struct Line {
+    uint32_t level;
+    std::string text;
+  };
+  std::mutex mutex_;
+  std::deque<Line> lines_;
+  std::atomic<bool> pending_{false};
+  std::mutex listeners_mutex_;
+  uint32_t listeners_ = 0;
+  CUlogsCallbackHandle handle_ = nullptr;
+};
+
+}  // namespace causeway::host

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// The objects of a session: what a request names, makes and ends, and the state of the caller it is executed
+// in.
+#include <algorithm>
+
+#include "host_backend/worker/driver/capture.h"
+#include "host_backend/worker/session/session.h"
+#include "ivshmem_ring/protocol/op_name.h"
+
+namespace causeway::host {
+namespace {
+
+// The objects that the message being served has named: as far as they may own what it makes, and what of them
+// one thread may use at a time.
+struct Named {
+  Found context, code, graph, node, array, green, stream;
+  static constexpr uint32_t kMostExclusive = 16;
+  uint32_t exclusive_count = 0;
+  bool is_prepared = false;
+  bool is_capture = false, ends_capture = false;  // a graph of a capture is new; one is over
+  WireHandle exclusive[kMostExclusive] = {};
+  WireHandle made = 0, reference = 0;  // graph or executable graph; texture or surface reference
+
+  void Reset() {
+    context = code = graph = node = array = green = stream = {};
+    exclusive_count = 0;
+    is_prepared = is_capture = ends_capture = false;
+    made = reference = 0;
+  }
+  std::span<WireHandle> all_exclusive() { return {exclusive, exclusive_count}; }
+  // False: more than any call names.
+  bool AddExclusive(WireHandle wire) {
+    const auto known = all_exclusive();
+    if (std::find(known.begin(), known.end(), wire) != known.end()) return true;
+    if (exclusive_count == kMostExclusive) return false;
+    exclusive[exclusive_count++] = wire;
+    return true;
+  }
+};
+constinit thread_local Named named;
+// What the message has found of what one thread may use at a time. Empty but in such calls.
+thread_local std::vector<Found> parts;
+
+// What the driver holds as this thread's own, as far as messages set it.
+struct CallerState {
+  CUcontext context = nullptr;
+  uint64_t changes = 0;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+};
+constinit thread_local CallerState caller;
+
+CUresult Enter(const Session& session, CUcontext context, CUstreamCaptureMode mode) {
+  Driver& driver = TheDriver();
+  // The driver may have taken the context from this thread, or given its address to a new one.
+  const uint64_t seen = session.context_changes();
+  if (context != caller.context || caller.changes != seen) {
+    if (const CUresult result = driver.cuCtxSetCurrent(context)) return result;
+    caller.context = context;
+    caller.changes = seen;
+  }
+  if (mode != caller.mode && mode <= CU_STREAM_CAPTURE_MODE_RELAXED &&
+      driver.cuThreadExchangeStreamCaptureMode != nullptr) {
+    CUstreamCaptureMode exchanged = mode;
+    if (const CUresult result = driver.cuThreadExchangeStreamCaptureMode(&exchanged)) return result;
+    caller.mode = mode;
+  }
+  return CUDA_SUCCESS;
+}
+
+bool IsGraphPart(HandleKind kind) {
+  return kind == HandleKind::kGraph || kind == HandleKind::kGraphNode;
+}
+
+// A message with two graphs adds the second to the first. NVIDIA's driver (580.159) crashes when the first is
+// the second or lies within it; a second that is a node's own it refuses as stated here.
+CUresult CheckNesting(const HandleTable& handles) {
+  const auto is_graph = [](const Found& part) { return WireKind(part.wire) == HandleKind::kGraph; };
+  const auto first = std::find_if(parts.begin(), parts.end(), is_graph);
+  if (first == parts.end()) return CUDA_SUCCESS;
+  const auto second = std::find_if(first + 1, parts.end(), is_graph);
+  if (second == parts.end() || !handles.IsWithin(first->wire, second->wire)) return CUDA_SUCCESS;
+  return handles.Root(second->wire) != second->wire ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+CUresult EnterCallerState(Session& session, const RecordHeader& header) {
+  named.Reset();
+  void* context = nullptr;
+  if (header.context != 0) {
+    context = session.Find(HandleKind::kContext, header.context);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  named.context = {header.context, context};
+  // Asking for the events of a copy's pieces must not end another thread's capture.
+  const auto mode = (header.flags & kStaged) != 0
+                        ? CU_STREAM_CAPTURE_MODE_RELAXED
+                        : static_cast<CUstreamCaptureMode>(header.flags & kCaptureModeMask);
+  return Enter(session, static_cast<CUcontext>(context), mode);
+}
+
+CUresult Session::Execute(Request& request) {
+  handles_.BeginRequest();
+  calls.Note();  // also the locked instruction that BeginRequest wants behind it
+  if (const CUresult result = EnterCallerState(*this, request.header)) return result;
+  const CUresult result = ServeRecord(*this, request);
+  if (request.in.is_cut()) Breach("a message is cut: " + std::string(OpName(request.header.op)));
+  if (named.ends_capture || (result == CUDA_SUCCESS && (named.exclusive_count != 0 || named.made != 0 ||
+                                                        named.reference != 0 || TheCaptures().any())))
+    Remember();
+  if (named.is_prepared && named.exclusive_count != 0) {
+    exclusive_.Return(named.all_exclusive());
+    handles_.NoteReturned();
+  }
+  named.exclusive_count = 0;
+  return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+// What graphs and references may point to from now on.
+void Session::Remember() {
+  WireHandle holders[Named::kMostExclusive + 3];
+  size_t count = 0;
+  const auto add = [&](WireHandle holder) {
+    if (holder != 0) holders[count++] = holder;
+  };
+  for (const WireHandle wire : named.all_exclusive()) add(wire);
+  add(named.made);
+  add(named.reference);
+  if (TheCaptures().any() || named.ends_capture) add(HandleTable::kCapturing);
+  handles_.HoldUsed({holders, count});
+  if (named.ends_capture && !TheCaptures().any()) handles_.ForgetCapturing();
+}
+
+void Session::NameCapture() {
+  if (named.exclusive_count == 0) parts.clear();
+  named.AddExclusive(HandleTable::kCapturing);
+}
+
+WireHandle Session::BindCaptured(WireHandle fresh, CUgraph graph, Writer& w) {
+  CUstream stream = TheCaptures().StreamOf(graph);
+  return BindOrKnownTo({Known(HandleKind::kStream, stream), stream}, HandleKind::kGraph, fresh, graph, w);
+}
+
+WireHandle Session::ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w) {
+  named.is_capture = true;
+  const WireHandle wire = BindOrKnown(HandleKind::kGraph, fresh, graph, w);
+  handles_.Adopt({wire, graph}, {});
+  return wire;
+}
+
+void Session::CaptureEnds(CUstream stream) {
+  if (TheCaptures().Take(stream)) named.ends_capture = true;
+}
+
+void* Session::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
+  if (wire == 0) return nullptr;
+  if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
+  void* value = handles_.Use(kind, wire);
+  if (value == nullptr) r.Fail(InvalidHandleError(kind));
+  auto first = [wire, value](Found& place) {
+    if (place.wire == 0) place = {wire, value};
+  };
+  switch (kind) {
+    case HandleKind::kModule:
+    case HandleKind::kLibrary:
+    case HandleKind::kFunction:
+    case HandleKind::kKernel:
+      first(named.code);
+      break;
+    case HandleKind::kGraph:
+      first(named.graph);
+      break;
+    case HandleKind::kGreenContext:
+      first(named.green);
+      break;
+    case HandleKind::kTextureReference:
+    case HandleKind::kSurfaceReference:
+      named.reference = wire;
+      break;
+    case HandleKind::kGraphNode:
+      first(named.node);
+      break;
+    case HandleKind::kStream:
+      first(named.stream);
+      break;
+    case HandleKind::kArray:
+    case HandleKind::kMipmappedArray:
+      first(named.array);
+      break;
+    default:
+      break;
+  }
+  const bool exclusive = IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kLink;
+  if (!exclusive || value == nullptr) return value;
+  if (named.exclusive_count == 0) parts.clear();
+  if (!named.AddExclusive(handles_.Root(wire))) r.Fail(CUDA_ERROR_INVALID_VALUE);
+  parts.push_back({wire, value});
+  // Its number was another's by the time that was asked.
+  if (handles_.Find(kind, wire) != value) r.Fail(InvalidHandleError(kind));
+  return value;
+}
+
+void* Session::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
+  if (wire == 0) return nullptr;
+  if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
+  void* value = handles_.UseToEnd(kind, wire);
+  if (value == nullptr) r.Fail(InvalidHandleError(kind));
+  return value;
+}
+
+CUresult Session::Prepare() {
+  while (named.exclusive_count != 0 && !named.is_prepared) {
+    if (!exclusive_.Take(named.all_exclusive())) return CUDA_ERROR_DEINITIALIZED;
+    named.is_prepared = true;
+    // Another request may have put one of these graphs into another graph meanwhile.
+    Named now;
+    bool moved = false;
+    for (const WireHandle wire : named.all_exclusive()) {
+      const WireHandle root = handles_.Root(wire);
+      moved |= root != wire;
+      now.AddExclusive(root);
+    }
+    if (!moved) break;
+    exclusive_.Return(named.all_exclusive());
+    named.is_prepared = false;
+    named.exclusive_count = now.exclusive_count;
+    std::copy_n(now.exclusive, now.exclusive_count, named.exclusive);
+  }
+  // A capture that failed has ended its graph meanwhile.
+  if (named.exclusive_count == 0) return CUDA_SUCCESS;
+  for (const Found& part : parts) {
+    if (handles_.Find(WireKind(part.wire), part.wire) != part.value)
+      return InvalidHandleError(WireKind(part.wire));
+  }
+  return CheckNesting(handles_);
+}
+
+CUresult Session::End(HandleKind kind, WireHandle wire, const void* value, HandleTable::Call call) {
+  if (wire == 0 || wire == kLegacyStreamWire) return call();
+  if (kind == HandleKind::kGraph && TheCaptures().Has(static_cast<CUgraph>(const_cast<void*>(value))))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (kind == HandleKind::kStream && TheCaptures().any())
+    call = [this, stream = static_cast<CUstream>(const_cast<void*>(value)), call = std::move(call)] {
+      // Its capture ends with it, and the graph of that. Before the call: the driver may give the pointer
+      // again at once.
+      const auto capture = TheCaptures().Take(stream);
+      const CUresult result = call();
+      if (result != CUDA_SUCCESS && capture) TheCaptures().Begin(stream, *capture);
+      if (!TheCaptures().any()) handles_.ForgetCapturing();
+      return result;
+    };
+  // A context ends without another one: the thread's last one may have ended, and would be used for what is
+  // registered again.
+  if (kind == HandleKind::kContext) {
+    auto alone = [this, mode = caller.mode, call = std::move(call)] {
+      const CUresult result = Enter(*this, nullptr, mode);
+      return result == CUDA_SUCCESS ? call() : result;
+    };
+    return handles_.EndObject(kind, wire, value, false, std::move(alone));
+  }
+  auto in_context = [this, found = named.context, mode = caller.mode, call = std::move(call)] {
+    void* context = found.value;
+    // It may have ended, or its number be another's.
+    if (HandleTable::MakesLeftOverCall() && Find(HandleKind::kContext, found.wire) != context)
+      context = nullptr;
+    const CUresult result = Enter(*this, static_cast<CUcontext>(context), mode);
+    return result == CUDA_SUCCESS ? call() : result;
+  };
+  return handles_.EndObject(kind, wire, value, IsGraphPart(kind), std::move(in_context));
+}
+
+CUresult Session::EndContents(WireHandle context, const HandleTable::Call& call) {
+  constexpr std::chrono::milliseconds kPatience(2000);  // a correct program has nobody in there
+  return handles_.EndContents(HandleKind::kContext, context, kPatience, call);
+}
+
+// ---- what is made
+
+// What the driver ends a new object with.
+Found Session::OwnerOf(HandleKind kind) const {
+  const HandleKind code = WireKind(named.code.wire);
+  switch (kind) {
+    case HandleKind::kFunction:
+    case HandleKind::kKernel:
+      return code == HandleKind::kFunction ? OwnerOfPart(named.code) : named.code;
+    case HandleKind::kGraphNode:
+      return named.graph.wire != 0 ? named.graph : OwnerOfPart(named.node);
+    case HandleKind::kGraph:
+      return named.graph.wire == 0 ? named.node : Found{};  // a node's own graph
+    case HandleKind::kContext:
+      return named.green;  // the context that stands for a green one
+    case HandleKind::kModule: {
+      const Found of = code == HandleKind::kFunction ? OwnerOfPart(named.code) : named.code;
+      return WireKind(of.wire) == HandleKind::kLibrary ? of : named.context;
+    }
+    case HandleKind::kTextureReference:
+    case HandleKind::kSurfaceReference:
+      return code == HandleKind::kModule ? named.code : named.context;
+    case HandleKind::kArray:  // a level or a plane of another, or one of its own
+      return named.array.wire != 0 ? named.array : named.context;
+    case HandleKind::kStream:
+      return named.green.wire != 0 ? named.green : named.context;
+    case HandleKind::kMipmappedArray:
+    case HandleKind::kEvent:
+    case HandleKind::kGreenContext:
+      return named.context;
+    default:
+      return {};
+  }
+}
+
+// What the part of another object ends with. The part itself if it is not alive any more: nothing is bound to
+// that.
+Found Session::OwnerOfPart(Found part) const {
+  const Found owner = handles_.ParentOf(part);
+  return owner.wire != 0 ? owner : part;
+}
+
+void Session::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
+  if (kind == HandleKind::kGraph || kind == HandleKind::kGraphExec) named.made = wire;
+  if (kind == HandleKind::kMemoryPool) {
+    const std::lock_guard lock(pools_mutex_);
+    made_pools_.insert(value);
+  }
+  if (!handles_.Bind(kind, wire, value, OwnerOf(kind))) w.Fail(InvalidHandleError(kind));
+}
+
+WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {
+  return value != nullptr ? BindOrKnownTo(OwnerOf(kind), kind, fresh, value, w) : 0;
+}
+
+WireHandle Session::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fresh, void* value, Writer& w) {
+  if (value == nullptr) return 0;
+  // What the driver merely remembers, or what another request is just ending, gets no number again: only what
+  // ends with an owner that lives, or has a reference of its own, or is the driver's own and never ends.
+  // All else is known since it was made.
+  bool may_be_new = parent.wire != 0;
+  switch (kind) {
+    case HandleKind::kEvent:
+    case HandleKind::kLibrary:
+    case HandleKind::kMipmappedArray:
+    case HandleKind::kGreenContext:
+      may_be_new = false;
+      break;
+    case HandleKind::kArray:  // a level or a plane
+      may_be_new =
+          WireKind(parent.wire) == HandleKind::kArray || WireKind(parent.wire) == HandleKind::kMipmappedArray;
+      break;
+    case HandleKind::kModule:
+      may_be_new = WireKind(parent.wire) == HandleKind::kLibrary;
+      break;
+    case HandleKind::kAllocation:
+      may_be_new = true;
+      break;
+    case HandleKind::kGraph:  // of a node, or of a capture
+      may_be_new = parent.wire != 0 || named.is_capture;
+      break;
+    case HandleKind::kMemoryPool: {
+      const std::lock_guard lock(pools_mutex_);
+      may_be_new = !made_pools_.contains(value);
+      break;
+    }
+    default:
+      break;
+  }
+  // The driver gives one handle several times for an allocation that is looked up or imported; each is
+  // released on its own.
+  const WireHandle wire =
+      may_be_new ? handles_.BindOrKnown(kind, fresh, value, parent, kind == HandleKind::kAllocation)
+                 : handles_.Reverse(kind, value);
+  if (wire == 0) w.Fail(InvalidHandleError(kind));
+  if (kind == HandleKind::kGraph) named.made = wire;
+  return wire;
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/worker/start/worker_assignment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "host_backend/common/packet.h"
+#include "host_backend/sandbox/filter.h"
+
+namespace causeway::host {
+
+bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)>& belong,
+                       ReceivedAssignment* received) {
+  int fds[kMaxPacketDescriptors];
+  WorkerScope scope;
+  ssize_t got;
+  do {
+    got = ReceivePacket(control, &received->assignment, sizeof received->assignment, fds);
+    if (got != static_cast<ssize_t>(sizeof scope)) continue;
+    std::memcpy(&scope, &received->assignment, sizeof scope);
+    belong(scope);
+  } while ((got < 0 && errno == EINTR) || got == static_cast<ssize_t>(sizeof scope));
+  if (got != static_cast<ssize_t>(sizeof received->assignment)) return false;
+  received->account_fd = fds[0];
+  received->account_reading_fd = fds[1];
+  std::copy(fds + 2, std::end(fds), received->fds);
+  return received->account_fd >= 0 && received->account_reading_fd >= 0 && received->fds[0] >= 0;
+}
+
+AccountPage* MapAccount(ReceivedAssignment* received, std::string* error) {
+  AccountPage* page = MapAccountPage(received->account_fd, received->account_reading_fd,
+                                     received->assignment.account_cell, error);
+  // Before the guest is looked at: with the first of them a worker could map the cells of others.
+  close(std::exchange(received->account_fd, -1));
+  close(std::exchange(received->account_reading_fd, -1));
+  return page;
+}
+
+int ClientSocket(const ReceivedAssignment& received) {
+  return received.assignment.has_client_socket != 0 ? received.fds[2] : -1;
+}
+
+FlightImage* MapFlight(const ReceivedAssignment& received) {
+  if (received.assignment.has_flight == 0) return nullptr;
+  const bool region = received.assignment.kind == AssignmentKind::kRegion;
+  const int fd = received.fds[!region ? 1 : received.assignment.has_client_socket != 0 ? 3 : 2];
+  void* image = mmap(nullptr, sizeof(FlightImage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  return image != MAP_FAILED ? static_cast<FlightImage*>(image) : nullptr;
+}
+
+bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error) {
+  // Where the filter expects it: no other call of this process can name it, or make another of it.
+  view->fd = dup3(received.fds[0], sandbox::kRegionDescriptor, O_CLOEXEC);
+  close(received.fds[0]);
+  view->bytes = received.assignment.region_bytes;
+  view->slot = received.assignment.slot;
+  struct stat info;
+  if (fstat(view->fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < view->bytes ||
+      view->bytes < kMinRegionBytes || view->slot >= SlotCount(view->bytes)) {
+    *error = "the region file is smaller than the session that was assigned";
+    return false;
+  }
+  // Other slots' addresses are taken and hold nothing.
+  const uint64_t reserved_bytes = FirstSliceOffset(SlotCount(view->bytes));
+  void* base = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base != MAP_FAILED) view->base = static_cast<std::byte*>(base);
+  const uint64_t own = SlotOffset(view->slot);
+  if (view->base == nullptr ||
+      mmap(base, kGranuleBytes, PROT_READ, MAP_SHARED | MAP_FIXED, received.fds[1], 0) == MAP_FAILED ||
+      mmap(view->base + own, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, view->fd,
+           static_cast<off_t>(own)) == MAP_FAILED) {
+    *error = std::string("cannot map the region: ") + strerror(errno);
+    return false;
+  }
+  close(received.fds[1]);
+  // As the daemon has checked it: the guest may have written another into its OpenBlock since.
+  view->window_address = received.assignment.window_address;
+  if (view->window_address % kGranuleBytes != 0 || view->window_address < (uint64_t{1} << 32) ||
+      view->window_address > (uint64_t{1} << 47) - view->bytes) {
+    *error = "the guest asks for an impossible address window";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace causeway::host

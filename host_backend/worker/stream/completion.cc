@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Marks, results of posted records that the guest asks for, and the call that captures forbid.
+// forbid.
+#include "host_backend/worker/stream/completion.h"
+
+#include "host_backend/worker/session/session.h"
+
+namespace causeway::host {
+
+// A driver or device that cannot, or a context that is lost, leaves the word as it is: the guest then asks.
+CUresult WriteMark(Session& session, const Request& request, CUstream stream, uint64_t offset) {
+  if (request.channel != kChannelCount) return CUDA_SUCCESS;  // its guest has the answer
+  const HostSpan word = session.ResolveOffset(offset, sizeof(uint64_t));
+  if (!word || offset % sizeof(uint64_t) != 0) {
+    session.Violation("it wants a mark where it has no word");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (TheDriver().cuStreamWriteValue64_v2 != nullptr) {
+    TheDriver().cuStreamWriteValue64_v2(stream, reinterpret_cast<CUdeviceptr>(word.data()),
+                                        request.header.sequence + 1, CU_STREAM_WRITE_VALUE_DEFAULT);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Serve_kMark(Session& session, Request& request) {
+  const auto body = request.in.Get<MarkBody>();
+  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  return request.in.ok() ? WriteMark(session, request, stream, body.offset) : request.in.error();
+}
+
+CUresult Serve_kPostedResult(Session& session, Request& request) {
+  const auto sequence = request.in.Get<uint64_t>();
+  return request.in.ok() ? session.TakePostedResult(sequence) : request.in.error();
+}
+
+// The query of any stream is such a call; this one is idle and takes part in no capture.
+CUresult Serve_kUnsafeCall(Session&, Request&) {
+  Driver& driver = TheDriver();
+  if (driver.cuStreamCreate == nullptr || driver.cuStreamQuery == nullptr ||
+      driver.cuStreamDestroy_v2 == nullptr) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CUstream stream = nullptr;
+  if (const CUresult result = driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) return result;
+  const CUresult result = driver.cuStreamQuery(stream);
+  driver.cuStreamDestroy_v2(stream);
+  return result;
+}
+
+}  // namespace causeway::host

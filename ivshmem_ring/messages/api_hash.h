@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What guest and host compare when they meet: a hash of the driver's rows and of NVML's. The number in front
+// of NVML's counts changes of its session's own messages.
+#pragma once
+#include "ivshmem_ring/protocol/call.h"
+
+namespace causeway {
+
+#define NVML_CALL(...) "N" #__VA_ARGS__
+#define NVML_GUEST(...) "N" #__VA_ARGS__
+inline constexpr uint64_t kWireHash = kApiHash ^ Fnv1a("3"
+#include "ivshmem_ring/nvml_calls.def"
+                                                 );
+
+}  // namespace causeway

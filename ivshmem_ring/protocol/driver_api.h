@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's declarations under their exported names. Include this instead of cuda.h, which would otherwise
+// turn cuMemAlloc into cuMemAlloc_v2 and hide the older forms.
+#pragma once
+#ifndef __CUDA_API_VERSION_INTERNAL
+#ifdef CUDA_VERSION
+#error "cuda.h was included before ivshmem_ring/protocol/driver_api.h: its names have been changed already"
+#endif
+#define __CUDA_API_VERSION_INTERNAL
+#endif
+// The guest library hides everything but these.
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#include <cudaProfiler.h>
+#pragma GCC visibility pop

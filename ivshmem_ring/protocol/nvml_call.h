@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// An NVML call as a message. NVML has a session of its own, apart from CUDA's: its worker opens the host's
+// management library and makes no context. Requests use channel 0 alone and nothing is posted.
+#pragma once
+#include <tuple>
+#include <utility>
+
+#include "ivshmem_ring/protocol/nvml_directions.h"
+
+namespace causeway::nvml {
+
+// Disjoint from the driver's opcodes (ivshmem_ring/protocol/call.h).
+enum class Op : uint16_t {
+  kDescribe = 0x4000,  // reply: DescribeReply
+  kMemory,             // MemoryBody -> MemoryV2: what the VM uses of a device
+  kProcesses,          // ProcessesBody -> u32 count, ProcessV1 each: the VM's own processes on a device
+  kUtilization,        // UtilizationBody -> u32 count, ProcessSample each: likewise
+  kPrivate,            // PrivateBody -> u32, or u32 length and text: what nvidia-smi alone can ask
+  kFirstRow = 0x4010,
+  kBeforeRows = kFirstRow - 1,
+#define NVML_CALL(fn, ...) fn,
+#define NVML_GUEST(fn, ...) fn,
+#include "ivshmem_ring/nvml_calls.def"
+  kEnd
+};
+inline constexpr size_t kRows = static_cast<size_t>(Op::kEnd) - static_cast<size_t>(Op::kFirstRow);
+
+struct DescribeReply {
+  uint32_t device_count;
+  uint32_t reserved;
+};
+struct MemoryBody {
+  uint32_t device;
+  uint32_t reserved;
+};
+enum class ProcessMode : uint32_t { kCompute = 0, kGraphics = 1, kMps = 2 };
+struct ProcessesBody {
+  uint32_t device;
+  ProcessMode mode;
+};
+inline constexpr uint32_t kMaxProcesses = 200;
+struct UtilizationBody {
+  uint32_t device;
+  uint32_t reserved;
+  uint64_t since_us;
+};
+inline constexpr uint32_t kMaxSamples = 100;
+
+// Slots of the private table of NVIDIA's tools (guest_lib/nvml/nvml_memory.cc) that read a value of a device.
+struct PrivateBody {
+  uint32_t device;
+  uint32_t slot;
+};
+constexpr bool IsPrivateNumber(uint32_t slot) {
+  return slot == 230 || slot == 232 || slot == 249;  // host's PCIe generation, deferred clock, sparse mode
+}
+constexpr bool IsPrivateText(uint32_t slot) {
+  return slot == 231 || slot == 237;  // part numbers of the GPU and of the replaceable unit
+}
+
+template <class... D>
+struct Shape {
+  using Function = uint32_t (*)(typename D::P...);
+
+  // In the guest; `guest` knows the session and its devices (guest_lib/nvml/nvml.h).
+  static Return Wait(auto& guest, Op op, typename D::P... p) {
+    const std::tuple<typename D::P...> args{p...};
+    auto call = guest.StartCall(op);
+    Writer& w = call.writer();
+    (D::Send(guest, w, p, args), ...);
+    const Return result = w.ok() ? call.Finish() : FailureOf(w.error());
+    if (result != Return::kSuccess && result != Return::kInsufficientSize) return result;
+    Reader& r = call.reader();
+    (D::Receive(r, p, args, result == Return::kSuccess), ...);
+    return r.ok() ? result : Return::kUnknown;
+  }
+
+  // On the host; `function` is the library's, or null where it lacks the name.
+  static Return Serve(auto& host, void (*function)(), Reader& r, Writer& w) {
+    return Serve(host, function, r, w, std::index_sequence_for<D...>{});
+  }
+
+ private:
+  template <size_t... I>
+  static Return Serve(auto& host, void (*function)(), Reader& r, Writer& w, std::index_sequence<I...>) {
+    std::tuple<D...> held;
+    (std::get<I>(held).Load(host, r), ...);
+    if (!r.ok()) return FailureOf(r.error());
+    if (function == nullptr) return Return::kFunctionNotFound;
+    const std::tuple<typename D::P...> args{std::get<I>(held).Arg(w, held)...};
+    if (!w.ok()) return FailureOf(w.error());
+    const auto result = static_cast<Return>(reinterpret_cast<Function>(function)(std::get<I>(args)...));
+    if (result != Return::kSuccess && result != Return::kInsufficientSize) return result;
+    (std::get<I>(held).Reply(w, held, result == Return::kSuccess), ...);
+    return w.ok() ? result : FailureOf(w.error());
+  }
+};
+
+// The shape of a row: RowShape<Op::nvmlDeviceGetName>.
+template <Op op>
+struct RowOf;
+#define NVML_CALL(fn, ...)           \
+  template <>                        \
+  struct RowOf<Op::fn> {             \
+    using Type = Shape<__VA_ARGS__>; \
+  };
+#define NVML_GUEST NVML_CALL
+#include "ivshmem_ring/nvml_calls.def"
+template <Op op>
+using RowShape = typename RowOf<op>::Type;
+
+}  // namespace causeway::nvml

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+// The directions that a few groups of calls need beyond directions.h: lists whose length the driver writes,
+// values whose size an attribute decides, structs with handles inside, allocation handles.
+#pragma once
+#include <array>
+#include <utility>
+
+#include "ivshmem_ring/protocol/directions.h"
+
+namespace causeway {
+
+// A pointer that must be null: what it would point to cannot travel.
+struct NullOnly : NoReply {
+  template <class P>
+  struct Held {
+    static_assert(std::is_pointer_v<P>, "NullOnly needs a pointer");
+    static void Send(auto&, Writer& w, P p, const auto&) {
+      if (p != nullptr) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto&, Reader&) {}
+    P Arg(Writer&, const auto&) { return nullptr; }
+    void Reply(auto&, Writer&) {}
+  };
+};
+
+// One that may be null. Null-ness travels as a byte in front of what `Required` sends.
+template <class Required>
+struct OrNull : NoReply {
+  static_assert(!Required::kReplies, "OrNull is for parameters that only go to the host");
+  template <class P>
+  struct Held {
+    typename Required::template Held<P> inner;
+    bool present = false;
+    static void Send(auto& guest, Writer& w, P p, const auto& args) {
+      w.Put(static_cast<uint8_t>(p != nullptr));
+      if (p != nullptr) Required::template Held<P>::Send(guest, w, p, args);
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto& host, Reader& r) {
+      present = r.Get<uint8_t>() == 1;
+      if (present) inner.Load(host, r);
+    }
+    P Arg(Writer& w, const auto& held) { return present ? inner.Arg(w, held) : nullptr; }
+    void Reply(auto&, Writer&) {}
+  };
+};
+using InOneOrNull = OrNull<InOne>;
+template <size_t I>
+using InArrayOrNull = OrNull<InArray<I>>;
+
+// const void*; parameter I is how many bytes go. Null is allowed with count 0.
+template <size_t I>
+struct InBytes : NoReply {
+  template <class P>
+  struct Held {
+    static_assert(std::is_same_v<Pointee<P>, void>, "InBytes needs a pointer to void");
+    std::vector<std::byte> bytes;
+    static void Send(auto&, Writer& w, P p, const auto& args) {
+      const uint64_t count = CountOf<I>(args);
+      if (count > kMaxElements || (p == nullptr && count != 0)) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      w.Put(count);
+      w.PutBytes(p, count);
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto&, Reader& r) {
+      const auto count = r.Get<uint64_t>();
+      if (count > kMaxElements) return r.Fail(CUDA_ERROR_INVALID_VALUE);
+      if (const std::byte* from = r.Take(count)) bytes.assign(from, from + count);
+    }
+    P Arg(Writer& w, const auto& held) {
+      if (bytes.size() != CountOf<I>(held))
+        w.Fail(CUDA_ERROR_INVALID_VALUE);  // two different counts: refused
+      return bytes.data();
+    }
+    void Reply(auto&, Writer&) {}
+  };
+};
+
+// T*, null allowed; parameter I is a later size_t* (InOut): how many elements there is room for, then how
+// many there are. The driver fills what lies between with null, so the whole room comes back. Handles travel
+// as in OutHandle: a fresh one for each place.
+template <size_t I>
+struct OutList : Replies {
+  template <class P>
+  struct Held {
+    using T = std::remove_pointer_t<P>;
+    static_assert(std::is_pointer_v<P> && (kFlat<T> || Handle<T>),
+                  "OutList needs a pointer to flat Ts or handles");
+    std::vector<T> values;
+    std::vector<WireHandle> fresh;
+    bool wanted = false;
+
+    // Parameter I still holds what the caller wrote whenever this is asked: it receives after this one.
+    static size_t Room(P p, const auto& args) {
+      const size_t* room = std::get<I>(args);
+      return p == nullptr || room == nullptr || *room > kMaxElements ? 0 : *room;
+    }
+    static void Send(auto& guest, Writer& w, P p, const auto& args) {
+      if (std::get<I>(args) == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      if (p != nullptr && *std::get<I>(args) > kMaxElements) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      w.Put(static_cast<uint8_t>(p != nullptr));
+      if constexpr (Handle<T>) {
+        w.Put(static_cast<uint64_t>(Room(p, args)));
+        for (size_t i = 0; i < Room(p, args); ++i) {
+          p[i] = guest.template Make<T>(w);
+          w.Put(guest.ToWire(p[i], w));
+        }
+      }
+    }
+    static void Receive(auto& guest, Reader& r, P p, const auto& args) {
+      for (size_t i = 0; i < Room(p, args); ++i) {
+        if constexpr (Handle<T>) {
+          p[i] = guest.template Settle<T>(p[i], r.Get<WireHandle>());
+        } else {
+          p[i] = r.Get<T>();
+        }
+      }
+    }
+    static void Undo(auto& guest, P p, const auto& args) {
+      if constexpr (Handle<T>) {
+        for (size_t i = 0; i < Room(p, args); ++i) guest.Forget(p[i]);
+      }
+    }
+    void Load(auto&, Reader& r) {
+      wanted = r.Get<uint8_t>() == 1;
+      if constexpr (Handle<T>) {
+        const auto room = r.Get<uint64_t>();
+        if (room > kMaxElements || room > r.left()) return r.Fail(CUDA_ERROR_INVALID_VALUE);
+        fresh.resize(room);
+        for (WireHandle& wire : fresh) wire = r.Get<WireHandle>();
+      }
+    }
+    P Arg(Writer& w, const auto& held) {
+      if (!wanted) return nullptr;
+      const uint64_t room = CountOf<I>(held);
+      if (room > kMaxElements || (Handle<T> && room != fresh.size())) {
+        return w.Fail(CUDA_ERROR_INVALID_VALUE), nullptr;
+      }
+      values.reserve(room + 1);  // never null, which would ask for the length instead
+      values.resize(room);
+      return values.data();
+    }
+    void Reply(auto& host, Writer& w) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        if constexpr (Handle<T>) {
+          w.Put(host.BindOrKnown(kKindOf<T>, fresh[i], reinterpret_cast<void*>(values[i]), w));
+        } else {
+          w.Put(values[i]);
+        }
+      }
+    }
+  };
+};
+
+// How many bytes an attribute's value has behind its void*; 0 for one that cuda.h does not name or that does
+// not travel.
+constexpr size_t AttributeBytes(CUmemPool_attribute attribute) {
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+      return sizeof(int);
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+      return sizeof(cuuint64_t);
+  }
+  return 0;
+}
+constexpr size_t AttributeBytes(CUgraphMem_attribute attribute) {
+  return IsKnown(attribute) ? sizeof(cuuint64_t) : 0;
+}
+// The tokens of the nv-p2p interface are of no use outside the host, and handles are the guest's own.
+constexpr size_t AttributeBytes(CUpointer_attribute attribute) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return sizeof(uint32_t);
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      return sizeof(uint64_t);
+    default:
+      return 0;
+  }
+}
+inline constexpr size_t kMaxAttributeBytes = sizeof(uint64_t);
+
+// Attributes whose value is a handle: the driver's is an address of the worker's. It becomes 1 where there is
+// one, which is all that the guest asks of it.
+constexpr bool IsHandle(CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_CONTEXT || attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
+}
+constexpr bool IsHandle(auto) {
+  return false;
+}
+
+// const void* to the value of the attribute in parameter I.
+template <size_t I>
+struct InAttribute : NoReply {
+  template <class P>
+  struct Held {
+    static_assert(std::is_same_v<Pointee<P>, void>, "InAttribute needs a pointer to void");
+    alignas(kMaxAttributeBytes) std::array<std::byte, kMaxAttributeBytes> value{};
+    uint32_t bytes = 0;
+    static void Send(auto&, Writer& w, P p, const auto& args) {
+      const size_t bytes = AttributeBytes(std::get<I>(args));
+      if (p == nullptr || bytes == 0) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      w.Put(static_cast<uint32_t>(bytes));
+      w.PutBytes(p, bytes);
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto&, Reader& r) {
+      bytes = r.Get<uint32_t>();
+      if (bytes == 0 || bytes > value.size()) return r.Fail(CUDA_ERROR_INVALID_VALUE);
+      if (const std::byte* from = r.Take(bytes)) std::memcpy(value.data(), from, bytes);
+    }
+    P Arg(Writer& w, const auto& held) {
+      if (bytes != AttributeBytes(std::get<I>(held).value)) w.Fail(CUDA_ERROR_INVALID_VALUE);
+      return value.data();
+    }
+    void Reply(auto&, Writer&) {}
+  };
+};
+
+// void* through which the value of the attribute in parameter I comes back.
+template <size_t I>
+struct OutAttribute : Replies {
+  template <class P>
+  struct Held {
+    static_assert(std::is_same_v<P, void*>, "OutAttribute needs void*");
+    alignas(kMaxAttributeBytes) std::array<std::byte, kMaxAttributeBytes> value{};
+    size_t bytes = 0;
+    bool is_handle = false;
+    static void Send(auto&, Writer& w, P p, const auto& args) {
+      if (p == nullptr || AttributeBytes(std::get<I>(args)) == 0) w.Fail(CUDA_ERROR_INVALID_VALUE);
+    }
+    static void Receive(auto&, Reader& r, P p, const auto& args) {
+      const size_t bytes = AttributeBytes(std::get<I>(args));
+      if (const std::byte* from = r.Take(bytes)) std::memcpy(p, from, bytes);
+    }
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto&, Reader&) {}
+    P Arg(Writer& w, const auto& held) {
+      bytes = AttributeBytes(std::get<I>(held).value);
+      is_handle = IsHandle(std::get<I>(held).value);
+      if (bytes == 0) w.Fail(CUDA_ERROR_INVALID_VALUE);
+      return value.data();
+    }
+    void Reply(auto&, Writer& w) {
+      if (is_handle) {
+        uint64_t handle = 0;
+        std::memcpy(&handle, value.data(), sizeof handle);
+        handle = handle != 0 ? 1 : 0;
+        std::memcpy(value.data(), &handle, sizeof handle);
+      }
+      w.PutBytes(value.data(), bytes);
+    }
+  };
+};
+
+// Launch attributes are a union. Two hold events; those do not travel here. The node that the driver returns
+// for a device-updatable kernel is a value for kernels and travels as it is.
+constexpr bool LaunchAttributeIsFlat(CUlaunchAttributeID id) {
+  return id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT && id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
+// const CUlaunchAttributeValue* of the attribute in parameter I.
+template <size_t I>
+struct InLaunchAttribute : NoReply {
+  template <class P>
+  struct Held {
+    static_assert(std::is_same_v<Pointee<P>, CUlaunchAttributeValue>);
+    CUlaunchAttributeValue value{};
+    static void Send(auto&, Writer& w, P p, const auto& args) {
+      if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      if (!LaunchAttributeIsFlat(std::get<I>(args))) return w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+      w.Put(*p);
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto&, Reader& r) { value = r.Get<CUlaunchAttributeValue>(); }
+    P Arg(Writer& w, const auto& held) {
+      const CUlaunchAttributeID id = std::get<I>(held).value;
+      if (!LaunchAttributeIsFlat(id)) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+      if (const CUresult refusal = AdmitLaunchAttribute(id, value); refusal != CUDA_SUCCESS) w.Fail(refusal);
+      return &value;
+    }
+    void Reply(auto&, Writer&) {}
+  };
+};
+
+// CUlaunchAttributeValue* of the attribute in parameter I.
+template <size_t I>
+struct OutLaunchAttribute : Replies {
+  template <class P>
+  struct Held {
+    static_assert(std::is_same_v<P, CUlaunchAttributeValue*>);
+    CUlaunchAttributeValue value{};
+    static void Send(auto&, Writer& w, P p, const auto& args) {
+      if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      if (!LaunchAttributeIsFlat(std::get<I>(args))) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+    }
+    static void Receive(auto&, Reader& r, P p, const auto&) { *p = r.Get<CUlaunchAttributeValue>(); }
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto&, Reader&) {}
+    P Arg(Writer& w, const auto& held) {
+      if (!LaunchAttributeIsFlat(std::get<I>(held).value)) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+      return &value;
+    }
+    void Reply(auto&, Writer& w) { w.Put(value); }
+  };
+};
+
+// const CUlaunchConfig* of the occupancy queries. Attributes with handles say nothing about occupancy and
+// stay behind.
+struct InOccupancyConfig : NoReply {
+  static constexpr uint32_t kMaxAttributes = 64;
+  template <class P>
+  struct Held {
+    static_assert(std::is_same_v<P, const CUlaunchConfig*>);
+    CUlaunchConfig value{};
+    std::vector<CUlaunchAttribute> attributes;
+    static void Send(auto& guest, Writer& w, P p, const auto&) {
+      if (p == nullptr || p->numAttrs > kMaxAttributes || (p->attrs == nullptr && p->numAttrs != 0)) {
+        return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      }
+      for (const unsigned n : {p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY,
+                               p->blockDimZ, p->sharedMemBytes}) {
+        w.Put(n);
+      }
+      w.Put(guest.ToWire(p->hStream, w));
+      uint32_t count = 0;
+      for (unsigned i = 0; i < p->numAttrs; ++i) count += LaunchAttributeIsFlat(p->attrs[i].id);
+      w.Put(count);
+      for (unsigned i = 0; i < p->numAttrs; ++i) {
+        if (!LaunchAttributeIsFlat(p->attrs[i].id)) continue;
+        w.Put(p->attrs[i].id);
+        w.Put(p->attrs[i].value);
+      }
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto& host, Reader& r) {
+      for (unsigned* n : {&value.gridDimX, &value.gridDimY, &value.gridDimZ, &value.blockDimX,
+                          &value.blockDimY, &value.blockDimZ, &value.sharedMemBytes}) {
+        *n = r.Get<unsigned>();
+      }
+      value.hStream = reinterpret_cast<CUstream>(host.ToDriver(HandleKind::kStream, r.Get<WireHandle>(), r));
+      const auto count = r.Get<uint32_t>();
+      if (count > kMaxAttributes) return r.Fail(CUDA_ERROR_INVALID_VALUE);
+      attributes.resize(count);
+      for (CUlaunchAttribute& attribute : attributes) {
+        attribute.id = r.Get<CUlaunchAttributeID>();
+        attribute.value = r.Get<CUlaunchAttributeValue>();
+        if (!LaunchAttributeIsFlat(attribute.id)) return r.Fail(CUDA_ERROR_NOT_SUPPORTED);
+        const CUresult refusal = AdmitLaunchAttribute(attribute.id, attribute.value);
+        if (refusal != CUDA_SUCCESS) return r.Fail(refusal);
+      }
+    }
+    P Arg(Writer&, const auto&) {
+      value.attrs = attributes.data();
+      value.numAttrs = static_cast<unsigned>(attributes.size());
+      return &value;
+    }
+    void Reply(auto&, Writer&) {}
+  };
+};
+
+// const CUDA_RESOURCE_DESC*: what a texture or surface object reads, an array or a piece of device memory.
+struct InResource : NoReply {
+  template <class P>
+  struct Held {
+    static_assert(std::is_same_v<P, const CUDA_RESOURCE_DESC*>);
+    CUDA_RESOURCE_DESC value{};
+    static void Send(auto& guest, Writer& w, P p, const auto&) {
+      if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      w.Put(p->resType);
+      w.Put(p->flags);
+      switch (p->resType) {
+        case CU_RESOURCE_TYPE_ARRAY:
+          return w.Put(guest.ToWire(p->res.array.hArray, w));
+        case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+          return w.Put(guest.ToWire(p->res.mipmap.hMipmappedArray, w));
+        case CU_RESOURCE_TYPE_LINEAR:
+          return w.Put(p->res.linear);
+        case CU_RESOURCE_TYPE_PITCH2D:
+          return w.Put(p->res.pitch2D);
+      }
+      w.Fail(CUDA_ERROR_INVALID_VALUE);
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    void Load(auto& host, Reader& r) {
+      value.resType = r.Get<CUresourcetype>();
+      value.flags = r.Get<unsigned>();
+      if (!OnlyFlags(value.flags, kNoFlags)) r.Fail(CUDA_ERROR_INVALID_VALUE);
+      const auto admit = [&r](CUarray_format& format) {
+        if (const CUresult refusal = Admit(format); refusal != CUDA_SUCCESS) r.Fail(refusal);
+      };
+      switch (value.resType) {
+        case CU_RESOURCE_TYPE_ARRAY:
+          value.res.array.hArray =
+              reinterpret_cast<CUarray>(host.ToDriver(HandleKind::kArray, r.Get<WireHandle>(), r));
+          return;
+        case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+          value.res.mipmap.hMipmappedArray = reinterpret_cast<CUmipmappedArray>(
+              host.ToDriver(HandleKind::kMipmappedArray, r.Get<WireHandle>(), r));
+          return;
+        case CU_RESOURCE_TYPE_LINEAR:
+          value.res.linear = r.Get<decltype(value.res.linear)>();
+          return admit(value.res.linear.format);
+        case CU_RESOURCE_TYPE_PITCH2D:
+          value.res.pitch2D = r.Get<decltype(value.res.pitch2D)>();
+          return admit(value.res.pitch2D.format);
+      }
+      r.Fail(CUDA_ERROR_INVALID_VALUE);
+    }
+    P Arg(Writer&, const auto&) { return &value; }
+    void Reply(auto&, Writer&) {}
+  };
+};
+
+// CUmemGenericAllocationHandle shares its C type with plain numbers, so it has directions of its own: those
+// of handles, for an Allocation cast to a number.
+struct InAllocation : NoReply {
+  template <class P>
+  struct Held : In::Held<Allocation> {
+    static_assert(std::is_same_v<P, CUmemGenericAllocationHandle>);
+    using Inner = In::Held<Allocation>;
+    static void Send(auto& guest, Writer& w, P p, const auto& args) {
+      Inner::Send(guest, w, reinterpret_cast<Allocation>(p), args);
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto&, P, const auto&) {}
+    P Arg(Writer&, const auto&) { return reinterpret_cast<P>(this->value); }
+  };
+};
+
+// One that the call releases.
+struct DropAllocation : NoReply {
+  static constexpr bool kEnds = true;
+  template <class P>
+  struct Held : Drop::Held<Allocation> {
+    static_assert(std::is_same_v<P, CUmemGenericAllocationHandle>);
+    using Inner = Drop::Held<Allocation>;
+    static void Send(auto& guest, Writer& w, P p, const auto& args) {
+      Inner::Send(guest, w, reinterpret_cast<Allocation>(p), args);
+    }
+    static void Receive(auto& guest, Reader& r, P p, const auto& args) {
+      Inner::Receive(guest, r, reinterpret_cast<Allocation>(p), args);
+    }
+    static void Undo(auto&, P, const auto&) {}
+    P Arg(Writer&, const auto&) { return reinterpret_cast<P>(this->value); }
+  };
+};
+
+// One that the call creates.
+struct NewAllocation : NoReply {
+  template <class P>
+  struct Held {
+    static_assert(std::is_same_v<P, CUmemGenericAllocationHandle*>);
+    CUmemGenericAllocationHandle value{};
+    WireHandle wire = 0;
+    static void Send(auto& guest, Writer& w, P p, const auto&) {
+      if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      const auto made = guest.template Make<Allocation>(w);
+      *p = reinterpret_cast<CUmemGenericAllocationHandle>(made);
+      w.Put(guest.ToWire(made, w));
+    }
+    static void Receive(auto&, Reader&, P, const auto&) {}
+    static void Undo(auto& guest, P p, const auto&) {
+      if (p != nullptr) guest.Forget(reinterpret_cast<Allocation>(*p));
+    }
+    void Load(auto&, Reader& r) { wire = r.Get<WireHandle>(); }
+    P Arg(Writer&, const auto&) { return &value; }
+    void Reply(auto& host, Writer& w) {
+      host.Bind(HandleKind::kAllocation, wire, reinterpret_cast<void*>(value), w);
+    }
+  };
+};
+
+}  // namespace causeway

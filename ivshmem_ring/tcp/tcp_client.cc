@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guest's half of the seam over a stream socket.
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+
+#include "ivshmem_ring/tcp/tcp_transport.h"
+
+namespace causeway {
+namespace {
+
+// The host sends a beat each second that nothing else is under way.
+constexpr uint32_t kMaxQuietSeconds = 30;
+
+RecordHeader HeaderOf(std::span<const std::byte> record) {
+  RecordHeader header;
+  std::memcpy(&header, record.data(), sizeof header);
+  return header;
+}
+
+// Fills the fields that belong to the link.
+RecordHeader Seal(std::span<std::byte> record, uint64_t sequence) {
+  RecordHeader header = HeaderOf(record);
+  header.bytes = static_cast<uint32_t>(record.size());
+  header.sequence = sequence;
+  std::memcpy(record.data(), &header, sizeof header);
+  return header;
+}
+
+}  // namespace
+
+struct TcpClient::Channel {
+  // Where the bulk bytes of a coming reply go; capacity 0 if the request asked for none.
+  struct Outstanding {
+    uint32_t bulk_index;
+    uint32_t bulk_capacity;
+  };
+  std::vector<std::byte> request;
+  uint64_t request_sequence = 0;
+  std::vector<std::byte> held_reply;
+  // How many requests have left this process whole; partner: ReadReply, before it fills a buffer that was
+  // sent.
+  std::atomic<uint64_t> sent_requests{0};
+
+  std::mutex mutex;  // of what the reader shares with the caller:
+  std::condition_variable arrived;
+  std::deque<Outstanding> outstanding;
+  std::deque<std::vector<std::byte>> replies;
+  uint64_t reply_sequence = 0;
+};
+
+TcpClient::TcpClient(int fd) : connection_(fd), process_(getpid()), main_buffer_(kMaxMainRecordBytes) {
+  // All at once: the reader may look at any of them.
+  for (auto& channel : channels_) channel = std::make_unique<Channel>();
+}
+
+TcpClient::~TcpClient() {
+  if (getpid() != process_) {
+    if (reader_.joinable()) reader_.detach();  // it exists only in the parent
+    return;
+  }
+  connection_.Shutdown();
+  if (reader_.joinable()) reader_.join();
+}
+
+TcpClient::Channel& TcpClient::At(uint32_t index) {
+  if (index >= kChannelCount) abort();  // the caller made the number
+  return *channels_[index];
+}
+
+std::byte* TcpClient::BulkBuffer(uint32_t index) {
+  if (index >= kBulkBuffers) abort();  // the caller made the number
+  std::lock_guard lock(bulk_mutex_);
+  if (bulk_[index] == nullptr) bulk_[index] = MakeBulk();
+  return bulk_[index].get();
+}
+
+void TcpClient::StartReader() {
+  std::call_once(reader_started_, [this] {
+    // The application's signals are not for this thread.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      reader_ = std::thread([this] { ReadFrames(); });
+    } catch (const std::system_error& error) {
+      Lose(std::string("no thread can be started to read from the host: ") + error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  });
+}
+
+std::byte* TcpClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>&) {
+  if (bytes > main_buffer_.size()) abort();  // as the ring does: no such record exists
+  // What the host has not executed stays within its queue: were its queue full, its reader would stand still,
+  // and with it the channels that may bring what the queue waits for (the end of a host function).
+  const auto room = static_cast<int64_t>(kMainRingBytes - kMainCreditBytes - QueuedRecordBytes(bytes));
+  std::unique_lock lock(room_mutex_);
+  room_.wait(lock, [&] {
+    return static_cast<int64_t>(main_sent_bytes_ - main_done_bytes_) <= room || lost_.load();
+  });
+  return lost_.load(std::memory_order_acquire) ? nullptr : main_buffer_.data();
+}
+
+void TcpClient::PublishMain(size_t bytes) {
+  StartReader();
+  const std::span<std::byte> record = std::span(main_buffer_).first(bytes);
+  const uint64_t sequence = main_sequence_.load(std::memory_order_relaxed);
+  Seal(record, sequence);
+  const FrameHeader frame{kMainLink, static_cast<uint32_t>(bytes), 0, FrameKind::kRecord};
+  main_sent_bytes_ += QueuedRecordBytes(bytes);
+  const std::string failure = connection_.Send(frame, record, {});
+  if (!failure.empty()) Lose(failure);
+  // Only now: a request stamped with the new count must follow the record on the wire.
+  main_sequence_.store(sequence + 1, std::memory_order_release);  // partner: main_sequence()
+}
+
+std::byte* TcpClient::ReserveRequest(uint32_t index, size_t bytes) {
+  if (bytes > kMaxChannelRecordBytes) abort();
+  Channel& channel = At(index);
+  if (lost_.load(std::memory_order_acquire)) return nullptr;
+  channel.request.resize(kMaxChannelRecordBytes);
+  return channel.request.data();
+}
+
+void TcpClient::PublishRequest(uint32_t index, size_t bytes) {
+  StartReader();
+  Channel& channel = At(index);
+  const std::span<std::byte> record = std::span(channel.request).first(bytes);
+  const RecordHeader header = Seal(record, channel.request_sequence++);
+  Channel::Outstanding outstanding{0, 0};
+  std::span<const std::byte> bulk;
+  if (header.bulk_bytes > 0) {
+    if (header.bulk_offset >= kBulkBuffers || header.bulk_bytes > kBulkBytes) abort();
+    outstanding.bulk_index = static_cast<uint32_t>(header.bulk_offset);
+    std::byte* buffer = BulkBuffer(outstanding.bulk_index);
+    if ((header.flags & kBulkToHost) != 0) bulk = {buffer, header.bulk_bytes};
+    if ((header.flags & kBulkToGuest) != 0) outstanding.bulk_capacity = header.bulk_bytes;
+  }
+  {
+    std::lock_guard lock(channel.mutex);
+    channel.outstanding.push_back(outstanding);
+  }
+  const FrameHeader frame{index, static_cast<uint32_t>(bytes), static_cast<uint32_t>(bulk.size()),
+                          FrameKind::kRecord};
+  const std::string failure = connection_.Send(frame, record, bulk);
+  if (!failure.empty()) Lose(failure);
+  channel.sent_requests.store(channel.request_sequence, std::memory_order_release);
+}
+
+std::span<const std::byte> TcpClient::AwaitReply(uint32_t index, ReplyWait) {
+  Channel& channel = At(index);
+  std::unique_lock lock(channel.mutex);
+  channel.arrived.wait(lock, [&] { return !channel.replies.empty() || lost_.load(); });
+  if (channel.replies.empty()) return {};
+  channel.held_reply = std::move(channel.replies.front());
+  channel.replies.pop_front();
+  return channel.held_reply;
+}
+
+bool TcpClient::ReplyReady(uint32_t index) {
+  Channel& channel = At(index);
+  std::lock_guard lock(channel.mutex);
+  return !channel.replies.empty() || lost_.load();
+}
+
+std::string TcpClient::LossReason() {
+  std::lock_guard lock(loss_mutex_);
+  return loss_;
+}
+
+void TcpClient::Lose(const std::string& reason) {
+  {
+    std::lock_guard lock(loss_mutex_);
+    if (!loss_.empty()) return;
+    loss_ = "the connection to the host is lost: " + reason;
+  }
+  {
+    std::lock_guard lock(room_mutex_);  // as below
+    lost_.store(true);
+    room_.notify_all();
+  }
+  connection_.Shutdown();
+  for (auto& channel : channels_) {
+    std::lock_guard lock(channel->mutex);  // between a waiter's test and its sleep nothing may be missed
+    channel->arrived.notify_all();
+  }
+}
+
+void TcpClient::ReadFrames() {
+  for (;;) {
+    FrameHeader frame;
+    std::string failure = ReadBytes(std::as_writable_bytes(std::span(&frame, 1)));
+    if (failure.empty()) {
+      if (frame.kind == FrameKind::kBeat) {
+        if (frame.record_bytes != 0 || frame.bulk_bytes != 0) failure = "the host sent a beat with content";
+      } else if (frame.kind == FrameKind::kAsyncError) {
+        uint64_t word = 0;
+        if (frame.record_bytes != sizeof word || frame.bulk_bytes != 0)
+          failure = "the host sent an error word of a wrong size";
+        else
+          failure = ReadBytes(std::as_writable_bytes(std::span(&word, 1)));
+        // partner: AsyncError(); a reply sent after the error is read after it, too
+        if (failure.empty()) async_error_.store(word, std::memory_order_release);
+      } else if (frame.kind == FrameKind::kMainDone) {
+        uint64_t done = 0;
+        if (frame.record_bytes != sizeof done || frame.bulk_bytes != 0)
+          failure = "the host sent a credit of a wrong size";
+        else
+          failure = ReadBytes(std::as_writable_bytes(std::span(&done, 1)));
+        if (failure.empty()) {
+          std::lock_guard lock(room_mutex_);
+          main_done_bytes_ = done;
+          room_.notify_all();
+        }
+      } else if (frame.kind == FrameKind::kRecord) {
+        failure = ReadReply(frame);
+      } else {
+        failure = "the host sent a frame of an unknown kind";
+      }
+    }
+    if (!failure.empty()) {
+      Lose(failure);
+      return;
+    }
+  }
+}
+
+std::string TcpClient::ReadReply(const FrameHeader& frame) {
+  if (frame.link >= kChannelCount) return "the host replied on a channel that does not exist";
+  if (frame.record_bytes < sizeof(RecordHeader) || frame.record_bytes > kMaxChannelRecordBytes)
+    return "the host sent a reply whose size is out of range";
+  Channel& channel = *channels_[frame.link];
+  std::vector<std::byte> record(frame.record_bytes);
+  if (std::string failure = ReadBytes(record); !failure.empty()) return failure;
+  const RecordHeader header = HeaderOf(record);
+  if (header.bytes != frame.record_bytes) return "the host sent a reply whose two sizes differ";
+  Channel::Outstanding outstanding;
+  {
+    std::lock_guard lock(channel.mutex);
+    if (channel.outstanding.empty()) return "the host sent a reply that no request waits for";
+    if (header.sequence != channel.reply_sequence) return "the host sent a reply out of sequence";
+    ++channel.reply_sequence;
+    outstanding = channel.outstanding.front();
+    channel.outstanding.pop_front();
+  }
+  if (frame.bulk_bytes > 0) {
+    if (frame.bulk_bytes > outstanding.bulk_capacity)
+      return "the host sent more bulk bytes than were asked for";
+    // The reply shows that the host has the request, but only the sender's return orders its reading of the
+    // buffer before this thread's writing.
+    while (channel.sent_requests.load(std::memory_order_acquire) <= header.sequence) sched_yield();
+    const std::span<std::byte> bulk(BulkBuffer(outstanding.bulk_index), frame.bulk_bytes);
+    if (std::string failure = ReadBytes(bulk); !failure.empty()) return failure;
+  }
+  std::lock_guard lock(channel.mutex);
+  channel.replies.push_back(std::move(record));
+  channel.arrived.notify_one();
+  return {};
+}
+
+std::string TcpClient::ReadBytes(std::span<std::byte> out) {
+  quiet_seconds_ = 0;
+  return connection_.Read(out, [this] { return ++quiet_seconds_ < kMaxQuietSeconds; });
+}
+
+}  // namespace causeway

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole frames over a stream socket, with the socket options that make a lost peer visible.
+#include "ivshmem_ring/tcp/tcp_connection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <system_error>
+
+namespace causeway {
+namespace {
+
+constexpr size_t kReadBufferBytes = 64u << 10;
+// An idle peer whose machine vanished is noticed after about two minutes. No TCP_USER_TIMEOUT: it would also
+// end a session whose peer only stopped reading for a while (a full queue, a debugger).
+constexpr int kKeepIdleSeconds = 60;
+constexpr int kKeepIntervalSeconds = 10;
+constexpr int kKeepProbes = 6;
+
+std::string ErrnoText() {
+  return std::generic_category().message(errno);
+}
+
+}  // namespace
+
+TcpConnection::TcpConnection(int fd) : fd_(fd), buffer_(kReadBufferBytes) {
+  const int flags = fcntl(fd_, F_GETFL);
+  if (flags >= 0) fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK);
+  const timeval second{1, 0};
+  setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
+  // The rest applies to TCP only; a UNIX socket pair (a proxy, a test) refuses it and needs none of it.
+  const int on = 1;
+  setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd_, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds, sizeof kKeepIdleSeconds);
+  setsockopt(fd_, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
+  setsockopt(fd_, IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
+}
+
+TcpConnection::~TcpConnection() {
+  close(fd_);
+}
+
+void TcpConnection::Shutdown() {
+  shutdown(fd_, SHUT_RDWR);
+}
+
+std::string TcpConnection::SendAll(std::span<const std::span<const std::byte>> parts) {
+  std::array<iovec, 3> vectors;
+  size_t count = 0;
+  for (const auto& part : parts)
+    if (!part.empty()) vectors[count++] = {const_cast<std::byte*>(part.data()), part.size()};
+  size_t first = 0;
+  while (first < count) {
+    msghdr message{};
+    message.msg_iov = &vectors[first];
+    message.msg_iovlen = count - first;
+    const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      return "sending to the peer failed: " + ErrnoText();
+    }
+    size_t left = static_cast<size_t>(sent);
+    while (first < count && left >= vectors[first].iov_len) left -= vectors[first++].iov_len;
+    if (first < count) {
+      vectors[first].iov_base = static_cast<std::byte*>(vectors[first].iov_base) + left;
+      vectors[first].iov_len -= left;
+    }
+  }
+  return {};
+}
+
+std::string TcpConnection::Send(const FrameHeader& header, std::span<const std::byte> record,
+                                std::span<const std::byte> bulk) {
+  const std::array<std::span<const std::byte>, 3> parts = {std::as_bytes(std::span(&header, 1)), record,
+                                                           bulk};
+  std::lock_guard lock(send_mutex_);
+  return SendAll(parts);
+}
+
+void TcpConnection::SendBeat() {
+  std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  int unsent = 0;
+  // With nothing unsent the whole send buffer is free, so that these 16 bytes cannot block.
+  if (ioctl(fd_, SIOCOUTQ, &unsent) != 0 || unsent != 0) return;
+  const FrameHeader beat{kMainLink, 0, 0, FrameKind::kBeat};
+  const std::array<std::span<const std::byte>, 1> parts = {std::as_bytes(std::span(&beat, 1))};
+  (void)SendAll(parts);  // a failure ends the reader too, which reports it
+}
+
+std::string TcpConnection::Read(std::span<std::byte> out, const std::function<bool()>& quiet) {
+  while (!out.empty()) {
+    if (begin_ < end_) {
+      const size_t taken = std::min(out.size(), end_ - begin_);
+      std::memcpy(out.data(), &buffer_[begin_], taken);
+      begin_ += taken;
+      out = out.subspan(taken);
+      continue;
+    }
+    const bool direct = out.size() >= buffer_.size();
+    const ssize_t received =
+        recv(fd_, direct ? out.data() : buffer_.data(), direct ? out.size() : buffer_.size(), 0);
+    if (received == 0) return "the peer closed the connection";
+    if (received < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) return "receiving from the peer failed: " + ErrnoText();
+      if (!quiet()) return "nothing has come from the peer for too long";
+      continue;
+    }
+    if (direct) {
+      out = out.subspan(static_cast<size_t>(received));
+    } else {
+      begin_ = 0;
+      end_ = static_cast<size_t>(received);
+    }
+  }
+  return {};
+}
+
+}  // namespace causeway

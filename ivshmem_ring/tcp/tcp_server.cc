@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host's half of the seam over a stream socket. The peer is hostile: every length is checked before
+// memory is set aside for it, and what is set aside is bounded by the queues' and bulk buffers' limits.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "ivshmem_ring/tcp/tcp_transport.h"
+
+namespace causeway {
+namespace {
+
+RecordHeader HeaderOf(std::span<const std::byte> record) {
+  RecordHeader header;
+  std::memcpy(&header, record.data(), sizeof header);
+  return header;
+}
+
+}  // namespace
+
+struct TcpServer::Message {
+  std::vector<std::byte> record;
+  bool has_bulk = false;
+  uint32_t bulk_index = 0;
+  uint32_t bulk_bytes = 0;  // lent
+};
+
+struct TcpServer::Link {
+  Link(uint64_t most_bytes, size_t most_record_bytes)
+      : max_queued_bytes(most_bytes), max_record_bytes(most_record_bytes) {}
+  const uint64_t max_queued_bytes;
+  const size_t max_record_bytes;
+  uint64_t read_sequence = 0;  // the reader's: of the next record
+
+  std::mutex mutex;  // of what the reader shares with the link's thread:
+  std::condition_variable arrived;
+  std::condition_variable room;
+  std::deque<Message> messages;
+  uint64_t queued_bytes = 0;  // of `messages` and of a current one that is not done
+
+  Message current;  // the link thread's from here on
+  uint64_t current_bytes = 0;
+  std::vector<std::byte> reply;
+  uint64_t reply_sequence = 0;
+};
+
+TcpServer::TcpServer(int fd, FlightImage* flight)
+    : connection_(fd), flight_(flight), main_(std::make_unique<Link>(kMainRingBytes, kMaxMainRecordBytes)) {
+  for (auto& channel : channels_) channel = std::make_unique<Link>(kChannelRingBytes, kMaxChannelRecordBytes);
+  reader_ = std::thread([this] { ReadFrames(); });
+}
+
+TcpServer::~TcpServer() {
+  Stop();
+  reader_.join();
+}
+
+void TcpServer::Stop() {
+  stop_.store(true);
+  connection_.Shutdown();
+  const auto wake = [](Link& link) {
+    std::lock_guard lock(link.mutex);  // between a waiter's test and its sleep nothing may be missed
+    link.arrived.notify_all();
+    link.room.notify_all();
+  };
+  wake(*main_);
+  for (auto& channel : channels_) wake(*channel);
+}
+
+TcpServer::Link& TcpServer::At(uint32_t index) {
+  if (index >= kChannelCount) abort();  // callers bound guest-supplied numbers
+  return *channels_[index];
+}
+
+ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std::byte>* record) {
+  std::unique_lock lock(link.mutex);
+  link.arrived.wait(lock, [&] { return !link.messages.empty() || stop_.load(); });
+  if (stop_.load()) return *CorruptReason() != '\0' ? ReceiveStatus::kCorrupt : ReceiveStatus::kStopped;
+  link.current = std::move(link.messages.front());
+  link.messages.pop_front();
+  link.current_bytes = QueuedRecordBytes(link.current.record.size());
+  *record = link.current.record;
+  const RecordHeader header = HeaderOf(link.current.record);
+  const bool is_main = index == FlightRecorder::kMainLink;
+  flight_.Begin(index, {header.op, header.bytes, header.sequence},
+                is_main ? 0 : static_cast<uint32_t>(header.main_sequence), FlightTicks());
+  return ReceiveStatus::kRecord;
+}
+
+void TcpServer::Done(Link& link) {
+  std::lock_guard lock(link.mutex);
+  link.queued_bytes -= link.current_bytes;
+  link.current_bytes = 0;
+  link.room.notify_one();
+}
+
+ReceiveStatus TcpServer::ReceiveMain(std::span<const std::byte>* record) {
+  return Receive(FlightRecorder::kMainLink, *main_, record);
+}
+
+void TcpServer::DoneMain() {
+  ExecutedMain(HeaderOf(main_->current.record).sequence);
+  HandedMain();
+}
+
+void TcpServer::ExecutedMain(uint64_t sequence) {
+  flight_.End(FlightRecorder::kMainLink, sequence, FlightTicks());
+}
+
+void TcpServer::HandedMain() {
+  main_done_bytes_ += main_->current_bytes;
+  Done(*main_);
+  if (main_done_bytes_ - main_told_bytes_ < kMainCreditBytes) return;
+  main_told_bytes_ = main_done_bytes_;
+  const FrameHeader frame{kMainLink, sizeof main_told_bytes_, 0, FrameKind::kMainDone};
+  if (!connection_.Send(frame, std::as_bytes(std::span(&main_told_bytes_, 1)), {}).empty()) Stop();
+}
+
+ReceiveStatus TcpServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
+  return Receive(index, At(index), record);
+}
+
+bool TcpServer::Ready(Link& link) {
+  std::lock_guard lock(link.mutex);
+  return !link.messages.empty() || stop_.load();
+}
+
+bool TcpServer::MainReady() {
+  return Ready(*main_);
+}
+
+bool TcpServer::RequestReady(uint32_t index) {
+  return Ready(At(index));
+}
+
+void TcpServer::DoneRequest(uint32_t index) {
+  Done(At(index));
+}
+
+std::byte* TcpServer::ReserveReply(uint32_t index, size_t bytes) {
+  Link& link = At(index);
+  if (stop_.load()) return nullptr;
+  link.reply.resize(bytes);
+  return link.reply.data();
+}
+
+void TcpServer::PublishReply(uint32_t index, size_t bytes) {
+  Link& link = At(index);
+  if (bytes < sizeof(RecordHeader) || bytes > link.reply.size())
+    abort();  // the handler's fault, not the guest's
+  RecordHeader header = HeaderOf(link.reply);
+  header.bytes = static_cast<uint32_t>(bytes);
+  header.sequence = link.reply_sequence++;
+  std::memcpy(link.reply.data(), &header, sizeof header);
+  flight_.End(index, HeaderOf(link.current.record).sequence, FlightTicks());
+  std::span<const std::byte> bulk;
+  if (link.current.has_bulk) {
+    if ((HeaderOf(link.current.record).flags & kBulkToGuest) != 0)
+      bulk = {bulk_[link.current.bulk_index].get(), std::min(header.bulk_bytes, link.current.bulk_bytes)};
+    bulk_state_[link.current.bulk_index].store(BulkState::kReplying);  // partner: ReadBulk()
+  }
+  const FrameHeader frame{index, static_cast<uint32_t>(bytes), static_cast<uint32_t>(bulk.size()),
+                          FrameKind::kRecord};
+  const bool sent = connection_.Send(frame, std::span(link.reply).first(bytes), bulk).empty();
+  if (link.current.has_bulk) bulk_state_[link.current.bulk_index].store(BulkState::kFree);
+  link.current.has_bulk = false;
+  if (!sent) Stop();
+}
+
+void TcpServer::PostAsyncError(uint32_t result) {
+  std::lock_guard lock(async_mutex_);
+  const uint64_t word = ++async_errors_ << 32 | result;
+  const FrameHeader frame{kMainLink, sizeof word, 0, FrameKind::kAsyncError};
+  if (!connection_.Send(frame, std::as_bytes(std::span(&word, 1)), {}).empty()) Stop();
+}
+
+std::span<std::byte> TcpServer::BulkOf(uint32_t index, const RecordHeader& header) {
+  const Message& current = At(index).current;
+  if (!current.has_bulk || header.bulk_offset != current.bulk_index ||
+      header.bulk_bytes != current.bulk_bytes)
+    return {};
+  return {bulk_[current.bulk_index].get(), current.bulk_bytes};
+}
+
+bool TcpServer::Corrupt(const char* reason) {
+  corrupt_reason_.store(reason, std::memory_order_release);
+  return false;
+}
+
+bool TcpServer::ReadBytes(std::span<std::byte> out) {
+  return connection_
+      .Read(out,
+            [this] {
+              connection_.SendBeat();
+              return !stop_.load();
+            })
+      .empty();
+}
+
+void TcpServer::ReadFrames() {
+  FrameHeader frame;
+  auto next_beat = std::chrono::steady_clock::now();
+  while (ReadBytes(std::as_writable_bytes(std::span(&frame, 1))) && ReadMessage(frame)) {
+    // A guest that only posts hears nothing else from us.
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_beat) continue;
+    next_beat = now + std::chrono::seconds(1);
+    connection_.SendBeat();
+  }
+  Stop();
+}
+
+bool TcpServer::ReadMessage(const FrameHeader& frame) {
+  if (frame.kind != FrameKind::kRecord) return Corrupt("frame of a kind that a guest may not send");
+  if (frame.link != kMainLink && frame.link >= kChannelCount) return Corrupt("frame for no link");
+  Link& link = frame.link == kMainLink ? *main_ : *channels_[frame.link];
+  if (frame.record_bytes < sizeof(RecordHeader)) return Corrupt("record smaller than its header");
+  if (frame.record_bytes > link.max_record_bytes) return Corrupt("record larger than its kind allows");
+  if (frame.bulk_bytes > kBulkBytes) return Corrupt("bulk larger than a buffer");
+  Message message;
+  message.record.resize(frame.record_bytes);
+  if (!ReadBytes(message.record)) return false;
+  const RecordHeader header = HeaderOf(message.record);
+  if (header.bytes != frame.record_bytes) return Corrupt("record and frame disagree on the size");
+  if (header.sequence != link.read_sequence++) return Corrupt("record out of sequence");
+  if (frame.link == kMainLink) {
+    if (frame.bulk_bytes != 0) return Corrupt("bulk bytes with a posted record");
+  } else if (!ReadBulk(frame, header, &message)) {
+    return false;
+  }
+  return Queue(link, std::move(message));
+}
+
+bool TcpServer::ReadBulk(const FrameHeader& frame, const RecordHeader& header, Message* message) {
+  const bool to_host = (header.flags & kBulkToHost) != 0;
+  if (frame.bulk_bytes != (to_host ? header.bulk_bytes : 0))
+    return Corrupt("request and frame disagree on the bulk bytes");
+  if (header.bulk_bytes == 0) return true;
+  if (header.bulk_offset >= kBulkBuffers) return Corrupt("bulk buffer out of range");
+  if (header.bulk_bytes > kBulkBytes) return Corrupt("bulk larger than a buffer");
+  const auto index = static_cast<uint32_t>(header.bulk_offset);
+  // The guest may have its reply already while our Send() is still returning.
+  while (bulk_state_[index].load() == BulkState::kReplying)
+    std::this_thread::yield();  // partner: PublishReply()
+  if (bulk_state_[index].exchange(BulkState::kLent) != BulkState::kFree)
+    return Corrupt("bulk buffer lent twice");
+  if (bulk_[index] == nullptr) bulk_[index] = MakeBulk();
+  message->has_bulk = true;
+  message->bulk_index = index;
+  message->bulk_bytes = header.bulk_bytes;
+  return frame.bulk_bytes == 0 || ReadBytes({bulk_[index].get(), frame.bulk_bytes});
+}
+
+bool TcpServer::Queue(Link& link, Message message) {
+  const uint64_t bytes = QueuedRecordBytes(message.record.size());
+  std::unique_lock lock(link.mutex);
+  while (link.queued_bytes != 0 && link.queued_bytes + bytes > link.max_queued_bytes && !stop_.load()) {
+    if (link.room.wait_for(lock, std::chrono::seconds(1)) == std::cv_status::timeout) {
+      lock.unlock();
+      connection_.SendBeat();
+      lock.lock();
+    }
+  }
+  if (stop_.load()) return false;
+  link.queued_bytes += bytes;
+  link.messages.push_back(std::move(message));
+  link.arrived.notify_one();
+  return true;
+}
+
+}  // namespace causeway

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both halves of the seam over shared rings.
+#include "ivshmem_ring/transport/ring_transport.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace causeway {
+namespace {
+
+std::byte* RequestRing(std::byte* slot, uint32_t channel) {
+  return slot + kChannelRingsOffset + 2 * kChannelRingBytes * channel;
+}
+std::byte* ReplyRing(std::byte* slot, uint32_t channel) {
+  return RequestRing(slot, channel) + kChannelRingBytes;
+}
+
+RecordHeader HeaderOf(const std::byte* record) {
+  RecordHeader header;
+  std::memcpy(&header, record, sizeof header);
+  return header;
+}
+
+uint16_t OpOf(const std::byte* record) {
+  uint16_t op;
+  std::memcpy(&op, record + offsetof(RecordHeader, op), sizeof op);
+  return op;
+}
+
+constexpr uint64_t kPostLines = 4;  // of a launch
+
+uint32_t Low(const HotWord& word) {
+  return static_cast<uint32_t>(LoadAcquire(word));
+}
+
+}  // namespace
+
+RingClient::RingClient(RingClientOptions options)
+    : options_(std::move(options)),
+      guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
+      host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
+      main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head),
+      flight_(reinterpret_cast<FlightImage*>(options_.slot + kGuestFlightOffset)),
+      policy_(ReplyPolicy(options_.futex)) {}
+
+bool RingClient::Lost() {
+  if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty() && !lost_.exchange(true) &&
+      options_.futex) {
+    for (const HostChannelWords& words : host_->channel) WakeSleepers(words.reply_tail);  // other threads
+  }
+  return lost_.load(std::memory_order_relaxed);
+}
+
+std::string RingClient::LossReason() {
+  const std::string reason = options_.loss();
+  if (!reason.empty()) lost_.store(true);
+  if (reason.empty() && lost_.load()) return "the host broke the ring's format";
+  return reason;
+}
+
+std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) {
+  main_reserved_ = main_.Reserve(bytes);
+  if (main_reserved_ != nullptr) return main_reserved_;
+  // Nobody wakes us: the host has the whole ring to execute meanwhile. Whose record is small sleeps until
+  // there is room for many: threads that spin for each take the processors from those that make room.
+  constexpr size_t kSmallBytes = 4096, kManyBytes = kMainRingBytes / 8;
+  WaitPolicy policy = policy_;
+  policy.max_sleep_us = 100;
+  if (bytes <= kSmallBytes) policy = {.spin_us = 0, .yield_us = 0, .first_sleep_us = 50, .max_sleep_us = 200};
+  const size_t wanted = bytes <= kSmallBytes ? kManyBytes : bytes;
+  Waiter waiter(policy, &host_->main_head, nullptr, false);
+  for (;;) {
+    const uint32_t seen = Low(host_->main_head);
+    main_reserved_ = main_.Room() >= wanted ? main_.Reserve(bytes) : nullptr;
+    if (main_reserved_ != nullptr) return main_reserved_;
+    lock.unlock();
+    bool lost = false;
+    do {
+      waiter.Step(seen);
+      lost = waiter.TimeToCheckPeer() && Lost();
+    } while (!lost && Low(host_->main_head) == seen);
+    LockBriefly(lock);
+    if (lost) return nullptr;
+  }
+}
+
+void RingClient::PublishMain(size_t bytes) {
+  const FlightMessage message{OpOf(main_reserved_), static_cast<uint32_t>(bytes), main_.sequence()};
+  const uint64_t now = FlightTicks();
+  main_.Publish(bytes);
+  // partner: acquire in main_sequence(), which stamps channel requests of any thread
+  main_sequence_.store(main_.sequence(), std::memory_order_release);
+  Wake(guest_->main_tail, host_->main_waiting, options_.futex);
+  main_.Prepare(kPostLines);
+  flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
+}
+
+RingClient::Channel& RingClient::Make(uint32_t index) {
+  std::vector<std::byte> buffer(kMaxChannelRecordBytes);
+  const std::span<std::byte> view(buffer);
+  GuestChannelWords& ours = guest_->channel[index];
+  HostChannelWords& theirs = host_->channel[index];
+  channels_[index].reset(new Channel{RingProducer(RequestRing(options_.slot, index), kChannelRingBytes,
+                                                  &ours.request_tail, &theirs.request_head),
+                                     RingConsumer(ReplyRing(options_.slot, index), kChannelRingBytes,
+                                                  &theirs.reply_tail, &ours.reply_head, view),
+                                     std::move(buffer), std::vector<std::byte>(kMaxChannelRecordBytes)});
+  return *channels_[index];
+}
+
+std::byte* RingClient::ReserveRequest(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  if (bytes > channel.request.size()) abort();  // no caller may ask for more than a record holds
+  if (lost_.load(std::memory_order_relaxed)) return nullptr;
+  channel.requests.Prepare(1);
+  return channel.request.data();
+}
+
+void RingClient::PublishRequest(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  const FlightMessage message{OpOf(channel.request.data()), static_cast<uint32_t>(bytes),
+                              channel.requests.sequence()};
+  const uint64_t now = FlightTicks();
+  if (!channel.requests.Put(channel.request.data(), bytes) && !AwaitRoom(index, bytes)) return;
+  Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, options_.futex);
+  flight_.Begin(index, message, FlightThread(), now);  // while the other side has it already
+}
+
+// Requests were sent ahead of their replies. False: the session is lost, as whoever awaits the reply will
+// see.
+bool RingClient::AwaitRoom(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  Waiter waiter(policy_, &host_->channel[index].request_head, nullptr, false);
+  do {
+    waiter.Step(0);
+    if (waiter.TimeToCheckPeer() && Lost()) return false;
+  } while (!channel.requests.Put(channel.request.data(), bytes));
+  return true;
+}
+
+std::span<const std::byte> RingClient::AwaitReply(uint32_t index, ReplyWait wait) {
+  Channel& channel = At(index);
+  if (channel.reply_held) channel.replies.Release();
+  channel.reply_held = false;
+  std::span<const std::byte> record;
+  uint64_t waited_us = 0;
+  if (!ComesAtOnce(policy_, [&] { return channel.replies.Ready(); }) ||
+      channel.replies.Next(&record) != RingConsumer::Status::kRecord) {
+    record = AwaitLonger(index, wait, &waited_us);
+    if (record.empty()) return {};
+  }
+  channel.reply_held = true;
+  if (wait.kind != 0) channel.history.Note(wait.kind, waited_us);
+  flight_.End(index, HeaderOf(record.data()).sequence, FlightTicks());  // each request has one reply
+  return record;
+}
+
+std::span<const std::byte> RingClient::AwaitLonger(uint32_t index, const ReplyWait& wait,
+                                                   uint64_t* waited_us) {
+  Channel& channel = At(index);
+  const WaitPolicy policy = wait.blocking  ? BlockingPolicy()
+                            : wait.patient ? PatientPolicy(options_.futex)
+                                           : policy_;
+  Waiter waiter(policy, &host_->channel[index].reply_tail, &guest_->channel[index].waiting, options_.futex,
+                wait.blocking ? 0 : channel.history.Expected(wait.kind));
+  for (;;) {
+    std::span<const std::byte> record;
+    const auto status = channel.replies.Next(&record);
+    *waited_us = waiter.waited_us();
+    if (status == RingConsumer::Status::kRecord) return record;
+    if (status == RingConsumer::Status::kCorrupt) lost_.store(true);
+    if (lost_.load(std::memory_order_relaxed)) return {};
+    waiter.Step(channel.replies.seen_tail());
+    if (waiter.TimeToCheckPeer() && Lost()) return {};
+  }
+}
+
+bool RingClient::ReplyReady(uint32_t index) {
+  return lost_.load(std::memory_order_relaxed) || At(index).replies.Ready();
+}
+
+struct RingServer::Channel {
+  std::vector<std::byte> request_buffer;
+  RingConsumer requests;
+  RingProducer replies;
+  SpinBudget budget;
+  uint64_t sequence = 0;  // of the request that its thread has
+  uint64_t done = 0;      // ticks: when its reply began to be written
+  bool frugal = false;    // whoever made that request sleeps meanwhile
+  bool open = false;      // in HostControl::open_channels
+};
+
+RingServer::RingServer(RingServerOptions options)
+    : options_(std::move(options)),
+      guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
+      host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
+      main_buffer_(kMaxMainRecordBytes),
+      main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head,
+            main_buffer_),
+      flight_(options_.flight) {
+  // All channels at once: two threads may never race to make one.
+  for (uint32_t i = 0; i < kChannelCount; ++i) {
+    std::vector<std::byte> buffer(kMaxChannelRecordBytes);
+    const std::span<std::byte> view(buffer);
+    GuestChannelWords& theirs = guest_->channel[i];
+    HostChannelWords& ours = host_->channel[i];
+    channels_[i].reset(new Channel{
+        std::move(buffer),
+        RingConsumer(RequestRing(options_.slot, i), kChannelRingBytes, &theirs.request_tail,
+                     &ours.request_head, view),
+        RingProducer(ReplyRing(options_.slot, i), kChannelRingBytes, &ours.reply_tail, &theirs.reply_head),
+        SpinBudget(policy_.spin_us)});
+  }
+}
+
+RingServer::~RingServer() = default;
+
+inline RingServer::Channel& RingServer::At(uint32_t index) {
+  if (index >= kChannelCount) abort();  // callers bound guest-supplied numbers
+  return *channels_[index];
+}
+
+// Whatever the shared words say of who sleeps. Twice: a thread may have been about to fall asleep.
+void RingServer::Stop() {
+  stop_.store(true, std::memory_order_release);
+  if (!options_.futex && !options_.watched) return;
+  for (int round = 0; round < 2; ++round) {
+    if (round != 0) usleep(1000);
+    WakeSleepers(guest_->main_tail);
+    for (uint32_t i = 0; i < kChannelCount; ++i) WakeSleepers(guest_->channel[i].request_tail);
+  }
+}
+
+ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
+                                  std::span<const std::byte>* record, uint64_t* now) {
+  // First, so that a peer that never pauses cannot keep a stopped session alive.
+  if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
+  const bool there = ring.Ready();
+  if ((!there && (frugal || !ComesAtOnce(policy_, [&] { return ring.Ready(); }))) ||
+      ring.Next(record) != RingConsumer::Status::kRecord)
+    return ReceiveLater(ring, waiting, budget, frugal, record, now);
+  if (there) ring.Prefetch();
+  if (!there || *now == 0) *now = FlightTicks();
+  return ReceiveStatus::kRecord;
+}
+
+ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
+                                       std::span<const std::byte>* record, uint64_t* now) {
+  WaitPolicy policy = policy_;
+  const uint64_t expected_us = frugal || frugal_.load(std::memory_order_relaxed) ? 0 : budget.expected_us();
+  policy.nap_after_us = budget.us();
+  policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
+  if (frugal) policy.spin_us = policy.yield_us = 0;
+  Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
+  if (frugal && &ring == &main_ && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
+  for (;;) {
+    if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
+    switch (ring.Next(record)) {
+      case RingConsumer::Status::kRecord:
+        *now = FlightTicks();
+        budget.Note(waiter.waited_us());
+        return ReceiveStatus::kRecord;
+      case RingConsumer::Status::kCorrupt:
+        corrupt_reason_.store(ring.reason(), std::memory_order_release);
+        return ReceiveStatus::kCorrupt;
+      case RingConsumer::Status::kEmpty:
+        break;
+    }
+    waiter.Step(ring.seen_tail());
+  }
+}
+
+ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
+  const ReceiveStatus status =
+      Receive(main_, host_->main_waiting, main_budget_, main_frugal_, record, &main_ticks_);
+  if (status == ReceiveStatus::kRecord) {
+    const RecordHeader header = HeaderOf(record->data());
+    main_sequence_ = header.sequence;
+    const bool was_up = std::exchange(main_frugal_, (header.flags & kBlockingWait) != 0);
+    if (main_frugal_ && SaysSoAhead()) {
+      // By the time that it is executed the guest has seen this, and nobody needs to look on.
+      StoreRelease(host_->main_waiting, 1);
+      main_flag_up_us_ = NowUs();
+    } else if (was_up) {
+      StoreRelease(host_->main_waiting, 0);
+    }
+    constexpr uint64_t kStep = 64;
+    if (main_sequence_ % kStep == 0 && main_sequence_ > kFlightMainRecords)
+      flight_from_.store(main_sequence_ - kFlightMainRecords, std::memory_order_relaxed);
+    flight_.Begin(FlightRecorder::kMainLink, {header.op, header.bytes, header.sequence}, 0, main_ticks_);
+  }
+  return status;
+}
+
+void RingServer::DoneMain() {
+  HandedMain();
+  flight_.End(FlightRecorder::kMainLink, main_sequence_, main_ticks_);
+}
+
+void RingServer::ExecutedMain(uint64_t sequence) {
+  if (sequence < flight_from_.load(std::memory_order_relaxed)) return;  // another has its place
+  flight_.End(FlightRecorder::kMainLink, sequence, FlightTicks());
+}
+
+void RingServer::HandedMain() {
+  main_ticks_ = FlightTicks();
+  constexpr uint64_t kHeldBytes = 4096;  // some twenty launches, less than a guest thread spins for room
+  main_.Release(kHeldBytes);
+}
+
+bool RingServer::MainReady() {
+  return stop_.load(std::memory_order_acquire) || main_.Ready();
+}
+
+ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
+  Channel& channel = At(index);
+  if (!std::exchange(channel.open, true)) {
+    // Only threads of this side write it. partner: the daemon's Region::WakeSleepers
+    std::atomic_ref<uint64_t>(host_->open_channels.value)
+        .fetch_or(uint64_t{1} << index, std::memory_order_release);
+  }
+  uint64_t now = 0;
+  const ReceiveStatus status =
+      Receive(channel.requests, host_->channel[index].waiting, channel.budget, channel.frugal, record, &now);
+  if (status == ReceiveStatus::kRecord) {
+    const RecordHeader header = HeaderOf(record->data());
+    const bool frugal = channel.frugal = (header.flags & kBlockingWait) != 0;
+    if (frugal != frugal_.load(std::memory_order_relaxed)) frugal_.store(frugal, std::memory_order_relaxed);
+    channel.sequence = header.sequence;
+    channel.replies.Prepare(1);
+    flight_.Begin(index, {header.op, header.bytes, header.sequence},
+                  static_cast<uint32_t>(header.main_sequence), now);
+  }
+  return status;
+}
+
+bool RingServer::RequestReady(uint32_t index) {
+  return stop_.load(std::memory_order_acquire) || At(index).requests.Ready();
+}
+
+void RingServer::DoneRequest(uint32_t index) {
+  At(index).requests.Release();
+}
+
+std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  channel.done = FlightTicks();  // not later: nothing comes between the stores that are the reply
+  std::byte* reserved = channel.replies.Reserve(bytes);
+  if (reserved != nullptr) return reserved;
+  Waiter waiter(policy_, &guest_->channel[index].reply_head, nullptr, false);
+  do {
+    if (stop_.load(std::memory_order_acquire)) return nullptr;
+    waiter.Step(0);
+    reserved = channel.replies.Reserve(bytes);
+  } while (reserved == nullptr);
+  return reserved;
+}
+
+void RingServer::PublishReply(uint32_t index, size_t bytes) {
+  Channel& channel = At(index);
+  channel.replies.Publish(bytes);
+  Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, options_.futex);
+  flight_.End(index, channel.sequence, channel.done);
+}
+
+void RingServer::PostAsyncError(uint32_t result) {
+  std::lock_guard lock(async_mutex_);  // or an older error could replace a newer one
+  const uint64_t count = ++async_errors_;
+  StoreRelease(host_->async_error, count << 32 | result);  // partner: RingClient::AsyncError
+}
+
+std::span<std::byte> RingServer::BulkOf(uint32_t, const RecordHeader& header) {
+  if (header.bulk_bytes == 0 || header.bulk_bytes > kBulkBytes) return {};
+  std::byte* bytes = options_.resolve(header.bulk_offset, header.bulk_bytes);
+  if (bytes == nullptr) return {};
+  return {bytes, header.bulk_bytes};
+}
+
+}  // namespace causeway

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spin, yield, bounded sleep.
+#include "ivshmem_ring/transport/waiter.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace causeway {
+namespace {
+
+constexpr uint32_t kSpinsPerClockRead = 32;
+constexpr uint64_t kPeerCheckUs = 10'000;
+constexpr uint32_t kFirstLongSleepUs = 10'000;
+
+const uint32_t* FutexWord(const HotWord& word) {
+  return reinterpret_cast<const uint32_t*>(&word.value);
+}
+
+constexpr uint32_t kFew = 2;
+uint32_t SpinUs(uint32_t processors, uint32_t of_many) {
+  constexpr uint32_t kShortUs = 2;
+  return processors > kFew ? of_many : processors == kFew ? std::min(kShortUs, of_many) : 0;
+}
+
+}  // namespace
+
+uint64_t NowUs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
+}
+
+uint32_t UsableProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
+  return static_cast<uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));  // more than the set holds
+}
+
+uint32_t KnownProcessors() {
+  static const uint32_t processors = UsableProcessors();
+  return processors;
+}
+
+// Where the peer wakes us, sleeping costs less than a timer's imprecision.
+WaitPolicy ReplyPolicy(bool futex, uint32_t processors) {
+  WaitPolicy policy{.spin_us = SpinUs(processors, 100), .yield_us = 100, .first_sleep_us = 20};
+  if (processors > kFew && !futex) policy.yield_us = 400;
+  policy.max_sleep_us = processors > kFew ? 1000 : 500;
+  return policy;
+}
+
+WaitPolicy BlockingPolicy(uint32_t processors) {
+  WaitPolicy policy{.spin_us = SpinUs(processors, 2), .yield_us = 0, .first_sleep_us = 20};
+  policy.waited_share = 8;
+  return policy;
+}
+
+// What comes after a long time may come later by a small part of it.
+WaitPolicy PatientPolicy(bool futex, uint32_t processors) {
+  WaitPolicy policy = ReplyPolicy(futex, processors);
+  policy.max_sleep_us = 10'000;
+  policy.max_futex_sleep_us = 1'000'000;
+  policy.waited_share = 100;
+  return policy;
+}
+
+// A session may be idle for days: what wakes its threads is its guest, or who watches for it, and the bound
+// of their sleep is only for a guest that forgets to.
+WaitPolicy IdlePolicy(uint32_t processors) {
+  WaitPolicy policy{.spin_us = SpinUs(processors, 300), .yield_us = 0, .first_sleep_us = 20};
+  if (processors <= kFew) policy.yield_us = 50;
+  policy.max_futex_sleep_us = 60'000'000;
+  return policy;
+}
+
+// A function that is due after a long kernel may start later by a small part of the kernel's time.
+WaitPolicy DevicePolicy(uint32_t processors) {
+  WaitPolicy policy{.spin_us = SpinUs(processors, 50), .yield_us = 50, .first_sleep_us = 10};
+  policy.waited_share = 32;
+  return policy;
+}
+
+// That is microseconds, or a call that blocks, or a guest that lies: the last two deserve no processor.
+WaitPolicy OrderPolicy(uint32_t processors) {
+  return {.spin_us = SpinUs(processors, 50), .yield_us = 200, .first_sleep_us = 20, .max_sleep_us = 50};
+}
+
+void SpinBudget::Note(uint64_t waited_us) {
+  constexpr uint32_t kLeastUs = 10;
+  if (waited_us <= us_) return;
+  if (waited_us > most_us_) before_us_ = std::exchange(last_us_, waited_us);
+  us_ = waited_us <= most_us_ ? std::min(us_ * 2, most_us_) : std::max(us_ / 2, std::min(kLeastUs, most_us_));
+}
+
+uint64_t SpinBudget::expected_us() const {
+  constexpr uint64_t kMostUs = 20'000, kShare = 4;
+  const auto [less, more] = std::minmax(last_us_, before_us_);
+  const bool regular = more <= kMostUs && more - less <= more / kShare;
+  return regular && most_us_ >= kMeetUs ? less : 0;  // who must not spin cannot meet it
+}
+
+uint64_t WaitHistory::Expected(uint32_t kind) const {
+  const Entry& entry = entries_[PlaceOf(kind)];
+  return entry.kind == kind ? std::min(entry.last_us, entry.before_us) : 0;
+}
+
+void WaitHistory::Note(uint32_t kind, uint64_t us) {
+  Entry& entry = entries_[PlaceOf(kind)];
+  const uint32_t before_us = entry.kind == kind ? entry.last_us : 0;
+  entry = {kind, static_cast<uint32_t>(std::min<uint64_t>(us, UINT32_MAX)), before_us};
+}
+
+// Timers are late, and so is who sleeps deeply; waits of one kind differ by a small part. The rest is spun.
+Waiter::Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex,
+               uint64_t expected_us)
+    : policy_(policy), word_(word), waiting_(waiting), futex_(futex), sleep_us_(policy.first_sleep_us) {
+  constexpr uint64_t kLateUs = 120, kWorthwhileUs = 60, kShare = 32;
+  // A word that nobody wakes us for may change long before the time that was expected.
+  if (!futex || waiting == nullptr || expected_us < kLateUs + expected_us / kShare + kWorthwhileUs) return;
+  nap_us_ = expected_us - kLateUs - expected_us / kShare;
+  // Who must not spin yields.
+  (policy.spin_us != 0 ? policy_.spin_us : policy_.yield_us) +=
+      static_cast<uint32_t>(std::min<uint64_t>(expected_us / kShare, 1000));
+}
+
+Waiter::~Waiter() {
+  if (flag_up_) StoreRelease(*waiting_, 0);
+}
+
+void Waiter::FlagIsUp(uint64_t since_us) {
+  began_us_ = checked_us_ = now_us_ = since_us;
+  Settle();
+  now_us_ = NowUs();
+}
+
+void Waiter::Step(uint32_t seen) {
+  _mm_pause();
+  if (++spins_ % kSpinsPerClockRead != 0 && now_us_ - looks_from_us_ < policy_.spin_us) return;
+  now_us_ = NowUs();
+  if (began_us_ == 0) began_us_ = looks_from_us_ = checked_us_ = now_us_;
+  if (nap_us_ != 0 && now_us_ - began_us_ >= policy_.nap_after_us) return Nap(seen);
+  const uint64_t looked_us = now_us_ - looks_from_us_;
+  if (looked_us < policy_.spin_us) return;
+  if (looked_us < uint64_t{policy_.spin_us} + policy_.yield_us) {
+    sched_yield();
+    return;
+  }
+  constexpr uint32_t kNeverSettles = 1;
+  if (!flag_up_ && futex_ && waiting_ != nullptr && KnownProcessors() > kNeverSettles) return Settle();
+  Sleep(seen);
+}
+
+// A few more looks cost less processor time than a short sleep.
+void Waiter::Settle() {
+  StoreRelease(*waiting_, 1);
+  flag_up_ = true;
+  looks_from_us_ = now_us_;
+  policy_.spin_us = kSettleUs;
+  policy_.yield_us = 0;
+  sleep_us_ = std::min(std::max(sleep_us_, kFirstLongSleepUs), policy_.max_futex_sleep_us);
+}
+
+// The flag goes up some looks before the sleep, so that no wake-up is missed (SleepFor).
+void Waiter::Nap(uint32_t seen) {
+  const uint64_t end_us = began_us_ + nap_us_;
+  if (now_us_ >= end_us) {
+    StoreRelease(*waiting_, 0);
+    flag_up_ = false;
+    nap_us_ = 0;
+    looks_from_us_ = now_us_;
+  } else if (flag_up_) {
+    SleepFor(seen, std::min<uint64_t>(end_us - now_us_, policy_.max_futex_sleep_us));
+  } else {
+    StoreRelease(*waiting_, 1);
+    flag_up_ = true;
+  }
+}
+
+void Waiter::SleepFor(uint32_t seen, uint64_t us) {
+  const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
+  if (futex_ && waiting_ != nullptr) {
+    // partner: the test in Wake(). Its load may pass the publishing store before it, so a peer that publishes
+    // at the moment when we raise the flag may see it down while we do not see its word: we then miss the
+    // wake-up. So one looks on for some time after the flag went up (Settle, Nap), or the first sleep is
+    // short: by then the flag has been visible for long, and so has any word that was published without
+    // seeing it. A barrier in Wake() instead would cost each posted record 80 ns (measured; half the rate).
+    StoreRelease(*waiting_, 1);
+    flag_up_ = true;
+    syscall(SYS_futex, FutexWord(*word_), FUTEX_WAIT, seen, &bound, nullptr, 0);
+  } else {
+    nanosleep(&bound, nullptr);
+  }
+  now_us_ = NowUs();
+}
+
+void Waiter::Sleep(uint32_t seen) {
+  SleepFor(seen, sleep_us_);
+  constexpr uint64_t kGrowth = 64;
+  uint64_t next_us = uint64_t{sleep_us_} * 2, most = policy_.max_sleep_us;
+  if (futex_ && waiting_ != nullptr) {
+    next_us = std::max<uint64_t>(kFirstLongSleepUs, sleep_us_ * kGrowth);
+    most = policy_.max_futex_sleep_us;
+  } else if (policy_.waited_share > 1) {
+    most = std::min(most, (now_us_ - began_us_) / policy_.waited_share);
+  }
+  sleep_us_ = static_cast<uint32_t>(
+      std::min<uint64_t>(next_us, std::max<uint64_t>(most, policy_.first_sleep_us + 1)));
+}
+
+bool Waiter::TimeToCheckPeer() {
+  if (now_us_ - checked_us_ < kPeerCheckUs) return false;
+  checked_us_ = now_us_;
+  return true;
+}
+
+void WakeSleepers(const HotWord& word) {
+  syscall(SYS_futex, FutexWord(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Each try takes the line from the holder, who then takes longer: with 16 threads of an H100 host that tried
+// at every pause, half of all processor time went there, and posting was slower than launching. So tries
+// become rare. Nor is the mutex slept for, which would cost each holder a system call to wake the next one.
+void AwaitLock(std::unique_lock<std::mutex>& lock) {
+  constexpr int kMostPauses = 256, kNaps = 20;
+  constexpr timespec kNap{0, 50'000};
+  for (int nap = 0; nap < kNaps && KnownProcessors() > 1; ++nap) {
+    for (int pauses = 2; pauses <= kMostPauses; pauses *= 2) {
+      for (int i = 0; i < pauses; ++i) _mm_pause();
+      if (lock.try_lock()) return;
+    }
+    nanosleep(&kNap, nullptr);
+  }
+  lock.lock();
+}
+
+}  // namespace causeway

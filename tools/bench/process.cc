@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+namespace causeway::bench {
+namespace {
+
+double ClockMs(clockid_t clock) {
+  timespec now{};
+  return clock_gettime(clock, &now) == 0 ? double(now.tv_sec) * 1e3 + double(now.tv_nsec) / 1e6 : 0;
+}
+
+[[noreturn]] void ExecProbe(const ProbePlan& plan, int input, int output, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);
+  if (plan.side == kNative) unsetenv("CAUSEWAY");
+  if (plan.side == kGuest && !plan.address.empty()) setenv("CAUSEWAY", plan.address.c_str(), 1);
+  dup2(input, STDIN_FILENO);
+  dup2(output, STDOUT_FILENO);
+  const char* options[] = {plan.program.c_str(), plan.library.c_str(), nullptr, nullptr, nullptr};
+  int count = 2;
+  if (plan.quick) options[count++] = "--quick";
+  if (plan.startup) options[count++] = "--startup";
+  execv(plan.program.c_str(), const_cast<char**>(options));
+  std::fprintf(stderr, "causeway: the probe %s cannot be started: %s\n", plan.program.c_str(),
+               ErrnoText().c_str());
+  _exit(127);
+}
+
+std::string HowEnded(int status) {
+  if (WIFSIGNALED(status)) return "ended by signal " + std::to_string(WTERMSIG(status));
+  return "ended with exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+}  // namespace
+
+double NowMs() {
+  return ClockMs(CLOCK_MONOTONIC);
+}
+
+double ProcessCpuMs(pid_t pid) {
+  clockid_t clock{};
+  return clock_getcpuclockid(pid, &clock) == 0 ? ClockMs(clock) : 0;
+}
+
+double ResidentMib(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
+  uint64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return double(resident) * double(sysconf(_SC_PAGESIZE)) / double(1u << 20);
+}
+
+Result<std::unique_ptr<ProbeProcess>> ProbeProcess::Start(const ProbePlan& plan) {
+  int to_probe[2], from_probe[2];
+  if (pipe2(to_probe, O_CLOEXEC) != 0) return Error{"No pipe for the probe: " + ErrnoText() + "."};
+  const UniqueFd input(to_probe[0]);
+  std::unique_ptr<ProbeProcess> probe(new ProbeProcess());
+  probe->input_.reset(to_probe[1]);
+  if (pipe2(from_probe, O_CLOEXEC) != 0) return Error{"No pipe for the probe: " + ErrnoText() + "."};
+  probe->output_.reset(from_probe[0]);
+  const UniqueFd output(from_probe[1]);
+  probe->name_ = std::string("The probe on the ") + kSideNames[plan.side] + " library " + plan.library;
+  probe->started_ms_ = NowMs();
+  const pid_t self = getpid();
+  probe->pid_ = fork();
+  if (probe->pid_ < 0) return Error{"The probe cannot be started: " + ErrnoText() + "."};
+  if (probe->pid_ == 0) ExecProbe(plan, input.get(), output.get(), self);
+  return probe;
+}
+
+ProbeProcess::~ProbeProcess() {
+  if (pid_ <= 0) return;
+  // The end of its input ends it; a session that closes in order is what its worker expects.
+  input_.reset();
+  constexpr int kPatienceMs = 2000, kPollMs = 5;
+  for (int waited = 0; waited < kPatienceMs; waited += kPollMs) {
+    if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
+    usleep(kPollMs * 1000);
+  }
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+Result<std::string> ProbeProcess::ReadLine(int limit_ms) {
+  const double end = NowMs() + limit_ms;
+  size_t newline = 0;
+  while ((newline = pending_.find('\n')) == std::string::npos) {
+    pollfd ready{output_.get(), POLLIN, 0};
+    const int left = std::max(0, int(end - NowMs()));
+    if (poll(&ready, 1, left) == 0 && left == 0) {
+      kill(pid_, SIGKILL);
+      return Error{name_ + " did not answer within " + std::to_string(limit_ms / 1000) + " s."};
+    }
+    char buffer[4096];
+    const ssize_t bytes = ready.revents != 0 ? read(output_.get(), buffer, sizeof(buffer)) : -1;
+    if (bytes > 0) pending_.append(buffer, size_t(bytes));
+    if (bytes != 0) continue;
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return Error{name_ + " " + HowEnded(status) + "."};
+  }
+  std::string line = pending_.substr(0, newline);
+  pending_.erase(0, newline + 1);
+  return line;
+}
+
+Result<double> ProbeProcess::AwaitReady(int limit_ms) {
+  auto line = ReadLine(limit_ms);
+  const double ms = NowMs() - started_ms_;
+  if (!line.ok()) return Error{line.error()};
+  if (!line.value().starts_with("ready")) return Error{name_ + " said \"" + line.value() + "\"."};
+  about_ = line.value().substr(std::min<size_t>(line.value().size(), 6));
+  return ms;
+}
+
+void ProbeProcess::Tell(const std::string& line) {
+  const std::string text = line + "\n";
+  // A probe that is gone is noticed when its answer is read (SIGPIPE is ignored by then).
+  if (write(input_.get(), text.data(), text.size()) < 0) return;
+}
+
+Result<double> ProbeProcess::Finish(int limit_ms) {
+  auto line = ReadLine(limit_ms);
+  if (!line.ok()) return Error{line.error()};
+  char* rest = nullptr;
+  const double value = std::strtod(line.value().c_str(), &rest);
+  const long error = std::strtol(rest, nullptr, 10);
+  if (error != 0) return Error{"error " + std::to_string(error)};
+  return value;
+}
+
+Result<double> ProbeProcess::Measure(const std::string& id, int limit_ms) {
+  Begin(id);
+  return Finish(limit_ms);
+}
+
+}  // namespace causeway::bench
