@@ -4,7 +4,7 @@
 // filled when they are touched. One thread serves the faults and everything else that concerns the pages
 // (guest_lib/managed/areas.h), so whoever faults may hold any lock of this library's.
 //
-// What this cannot hide is in docs/design.md.
+// What this cannot hide is in docs/managed_memory.md.
 #pragma once
 #include "guest_lib/memory/memory.h"
 

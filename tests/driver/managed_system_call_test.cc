@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Managed memory that a kernel has used since the program did, handed to system calls, and touched where no
 // signal handler can help. Natively all of it works. Through Causeway migrating memory needs userfaultfd for
-// it (docs/design.md); where the process may not use that, system calls answer EFAULT until the program has
-// touched the pages itself.
+// it (docs/managed_memory.md); where the process may not use that, system calls answer EFAULT until the
+// program has touched the pages itself.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
