@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes README.md's support table from the rows in ivshmem_ring/calls: what is answered where, what is refused and why.
+"""Makes the support table of docs/support.md from the rows in ivshmem_ring/calls: what is answered where, what is refused and why.
 
 Usage: support_table.py [--root DIR] [--write FILE | --check FILE]. Without an option it prints the table. --check exits 1
 when the file's table is not the one that the rows give; --write replaces it, between its two markers.
