@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the tree as a whole: entries, include rule, sizes, licence lines, wording and formatting.
+"""Checks the tree as a whole: entries, include rule, sizes, licence lines, wording, links and formatting.
 
 Usage: tidy_test.py [ROOT]. Prints one line for each violation and exits 1 when there is any.
 """
@@ -15,8 +15,8 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
 
 TOP_LEVEL = {
-    "CMakeLists.txt", "README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "docs", "guest_lib", "host_backend", "ivshmem_ring",
-    "kernel_module", "tests", "tools", "vm_configs",
+    "CMakeLists.txt", "CMakePresets.json", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "docs",
+    "guest_lib", "host_backend", "ivshmem_ring", "kernel_module", "tests", "tools", "vm_configs",
 }
 
 # Which other folders a folder's files may include from; its own is always allowed. tests/ may include all.
@@ -141,6 +141,28 @@ def check_text(name, text, report):
             report.add(f"{name}:{number}", f"a path of one machine: {match.group(0)}...")
 
 
+def anchors_of(text):
+    """What a link can name behind #: the headings, as the usual forges spell them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-") for heading in headings}
+
+
+def check_links(root, names, report):
+    """Links between the documents lead to a file that exists, and to a heading that it has."""
+    texts = {name: read_text(root / name) or "" for name in names if name.endswith(".md")}
+    for name, text in texts.items():
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
+            if re.match(r"\w+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            file = ((root / name).parent / path).resolve() if path else root / name
+            other = str(file.relative_to(root)) if file.is_relative_to(root) else ""
+            if not file.exists():
+                report.add(name, f"the link to {target} leads nowhere")
+            elif anchor and other in texts and anchor not in anchors_of(texts[other]):
+                report.add(name, f"{other} has no heading for the link to {target}")
+
+
 def run_tool(command, root, report):
     try:
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
@@ -193,6 +215,7 @@ def main():
             continue
         check_includes(name, text, report)
         check_text(name, text, report)
+    check_links(root, names, report)
     check_functions(root, names, report)
     check_format(root, names, report)
     print(f"tidy: {len(names)} files, {report.count} violations")
