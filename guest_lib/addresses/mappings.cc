@@ -122,6 +122,20 @@ bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) 
   return ReadMapsText(begin, end, mappings);
 }
 
+std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end) {
+  std::vector<Mapping> cut;
+  for (Mapping mapping : mappings) {
+    if (mapping.end <= begin || mapping.begin >= end) continue;
+    if (mapping.begin < begin) {
+      mapping.offset += begin - mapping.begin;
+      mapping.begin = begin;
+    }
+    mapping.end = std::min(mapping.end, end);
+    cut.push_back(mapping);
+  }
+  return cut;
+}
+
 bool AllWritable(const std::vector<Mapping>& mappings) {
   for (const Mapping& mapping : mappings) {
     if ((mapping.protection & PROT_WRITE) == 0) return false;

@@ -19,6 +19,8 @@ struct Mapping {
 // What is mapped of [begin, end), in order. False if a page of it is not.
 bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings);
 
+// The mappings as far as they lie in [begin, end).
+std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end);
 bool AllWritable(const std::vector<Mapping>& mappings);
 // Whether the program will not have it swapped (mlock).
 bool IsLocked(const Mapping& mapping);

@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "guest_lib/device/context_storage.h"
-#include "guest_lib/memory/freed_blocks.h"
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"

@@ -14,16 +14,18 @@
 #include <string>
 
 #include "guest_lib/addresses/address_windows.h"
+#include "guest_lib/addresses/private_host.h"
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/addresses/region_pages.h"
 #include "guest_lib/host_register/page_exchange.h"
 #include "guest_lib/host_register/page_reserve.h"
 #include "guest_lib/host_register/pages_aside.h"
 #include "guest_lib/host_register/register_messages.h"
-#include "guest_lib/memory/freed_blocks.h"
+#include "guest_lib/managed/pager.h"
 #include "guest_lib/process/copy_threads.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
+#include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -369,21 +371,6 @@ CUresult Examine(const HostAllocation& range, std::vector<Mapping>* mappings) {
   return CUDA_SUCCESS;
 }
 
-// The mappings as far as they lie in `pages`.
-std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, PageRange pages) {
-  std::vector<Mapping> cut;
-  for (Mapping mapping : mappings) {
-    if (mapping.end <= pages.begin || mapping.begin >= pages.end) continue;
-    if (mapping.begin < pages.begin) {
-      mapping.offset += pages.begin - mapping.begin;
-      mapping.begin = pages.begin;
-    }
-    mapping.end = std::min(mapping.end, pages.end);
-    cut.push_back(mapping);
-  }
-  return cut;
-}
-
 // Ordinary pages in the place of the runs.
 void PutBackRuns(Return& job, PageRange pages) {
   AwayFrom(pages.begin, pages.end, PutAllBack, &job);
@@ -435,7 +422,8 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
   const RegisterBody body{range->address, range->bytes, offset, range->flags,
                           AllWritable(mappings) ? 1u : 0u};
   PendingRegistration registration(body);
-  Replacement job{connection, pages, WholePages(*range), offset, zeroed, Cut(mappings, pages), {}};
+  Replacement job{
+      connection, pages, WholePages(*range), offset, zeroed, Cut(mappings, pages.begin, pages.end), {}};
   job.ok = pages.bytes() == 0;
   if (registration.sent() && !job.ok) AwayFrom(pages.begin, pages.end, Replace, &job);
   const CUresult result = registration.Finish(&range->device_address);
@@ -458,24 +446,27 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
   return result != CUDA_SUCCESS ? result : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
+// Memory that CUDA itself has given to the program.
+bool IsAllocated(uint64_t address) {
+  HostAllocation known;
+  return Session::Made().memory().Find(address, &known) || FindPrivateHost(address, &known) ||
+         FindMigrating(address, &known, false);
+}
+
 CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
   Session& session = Session::Made();
   HostAllocation range{.address = address, .bytes = bytes, .kind = HostKind::kRegistered, .flags = flags};
   range.context = CurrentContextObject();
   range.id = NextId();
   const std::lock_guard lock(registry.change);
-  HostAllocation known;
   if (OverlapsAny(registry.ranges, address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  // CUDA's own memory.
-  if (FindHost(address, &known) || FindHost(address + bytes - 1, &known)) return CUDA_ERROR_INVALID_VALUE;
+  if (IsAllocated(address) || IsAllocated(address + bytes - 1)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<Mapping> mappings;
   if (const CUresult result = Examine(range, &mappings)) return result;
-  bool changed = false;
   if (session.transport().shares_memory()) {
+    bool changed = false;
     if (const CUresult result = LeaveReservedPages(mappings, &changed)) return result;
-  }
-  if (changed) {
-    if (const CUresult result = Examine(range, &mappings)) return result;
+    if (const CUresult result = changed ? Examine(range, &mappings) : CUDA_SUCCESS) return result;
   }
   // Natively the whole device is waited for, here by the worker's driver.
   const CUresult result =
@@ -513,8 +504,9 @@ CUresult Unregister(uint64_t address) {
   const std::lock_guard lock(registry.change);
   const auto found = registry.ranges.find(address);
   if (found == registry.ranges.end()) {
-    HostAllocation other;  // CUDA's own memory, or the inside of a range
-    return FindHost(address, &other) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    HostAllocation other;
+    const bool is_inside = FindRegistered(address, &other) || IsAllocated(address);
+    return is_inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   const HostAllocation range = found->second;
   const CUresult result =

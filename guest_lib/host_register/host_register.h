@@ -9,7 +9,7 @@
 #pragma once
 #include <cstdint>
 
-#include "guest_lib/memory/memory.h"
+#include "guest_lib/addresses/host_allocation.h"
 
 namespace causeway::guest {
 

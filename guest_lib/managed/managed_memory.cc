@@ -6,6 +6,8 @@
 //
 // In its migrating form it is the driver's own (guest_lib/managed/pager.h): the driver moves it, takes advice
 // and answers questions, and both processors see each other's writes in order, but later while a kernel runs.
+#include "guest_lib/managed/managed_memory.h"
+
 #include <sched.h>
 #include <stdlib.h>
 
@@ -18,9 +20,9 @@
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/pager.h"
-#include "guest_lib/memory/memory.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
+#include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/managed_messages.h"
 #include "ivshmem_ring/messages/registration.h"
@@ -394,7 +396,10 @@ CUresult FreeMigrating(const HostAllocation& allocation) {
 }  // namespace
 
 bool FindManaged(uint64_t address, HostAllocation* allocation) {
-  return FindHost(address, allocation) && allocation->kind == HostKind::kManaged;
+  Session* session = Session::Get();
+  if (session == nullptr) return false;
+  if (session->memory().Find(address, allocation)) return allocation->kind == HostKind::kManaged;
+  return FindMigrating(address, allocation, false);
 }
 
 CUresult FreeManaged(const HostAllocation& allocation) {

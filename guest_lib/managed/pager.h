@@ -6,7 +6,8 @@
 //
 // What this cannot hide is in docs/managed_memory.md.
 #pragma once
-#include "guest_lib/memory/memory.h"
+#include "guest_lib/addresses/host_allocation.h"
+#include "ivshmem_ring/protocol/handle.h"
 
 namespace causeway::guest {
 

@@ -11,6 +11,7 @@
 
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/captures.h"
+#include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -42,8 +43,6 @@ Table& TheTable() {
   static auto* table = new Table;  // programs may allocate to the very end
   return *table;
 }
-std::atomic<const Object*> only_context{nullptr};
-std::atomic<bool> several_contexts{false};
 thread_local bool freeing = false;  // what FreeBlocks posts needs nothing freed before it
 
 bool IsAlive(const Block& block) {
@@ -77,20 +76,11 @@ void* FreeInTime(void*) {
 
 }  // namespace
 
-void NoteContextBegins(const Object* context) {
-  const Object* none = nullptr;
-  if (!only_context.compare_exchange_strong(none, context) && none != context) several_contexts.store(true);
-}
-
-bool HadSeveralContexts() {
-  return several_contexts.load();
-}
-
 bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result) {
   Session* session = Session::Get();
   Object* context = freed.context;
   if (session == nullptr || freed.from_pool || freed.sync_memops || freed.bytes > kMostBytes ||
-      SharesDeviceMemory() || several_contexts.load() || context == nullptr ||
+      SharesDeviceMemory() || HadSeveralContexts() || context == nullptr ||
       context != CurrentContextObject() || !ContextOf(context).active.load() || AnyCapture()) {
     return false;
   }

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "guest_lib/memory/memory.h"
+#include "guest_lib/addresses/device_allocation.h"
 
 namespace causeway::guest {
 
@@ -20,10 +20,5 @@ namespace causeway::guest {
 bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result);
 // Whether memory that is held serves; *result: what the call answers then.
 bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result);
-
-// A context of that number begins: with several of them nothing is held.
-void NoteContextBegins(const Object* context);
-// Whether the process has ever had two contexts.
-bool HadSeveralContexts();
 
 }  // namespace causeway::guest

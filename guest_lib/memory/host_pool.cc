@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "guest_lib/addresses/region_memory.h"
-#include "guest_lib/memory/memory.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
+#include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {

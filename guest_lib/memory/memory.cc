@@ -10,6 +10,7 @@
 #include "guest_lib/addresses/private_host.h"
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/host_register/host_register.h"
+#include "guest_lib/managed/managed_memory.h"
 #include "guest_lib/managed/pager.h"
 #include "guest_lib/memory/freed_blocks.h"
 #include "guest_lib/memory/freed_memory.h"
@@ -25,7 +26,6 @@ namespace {
 std::shared_mutex allocations_mutex;
 auto& allocations = *new std::map<uint64_t, DeviceAllocation>;  // by address; never destroyed
 std::atomic<bool> any_sync_memops{false};                       // has ever been set in this process
-std::atomic<bool> shares_device_memory{false};
 
 // Forgets an allocation before it is freed: afterwards its address may be another thread's already.
 class Forgotten {
@@ -91,11 +91,6 @@ bool SetDeviceSyncMemops(CUdeviceptr address, bool value) {
 
 }  // namespace
 
-CUresult DrainDevice() {
-  PendingCall call(Op::kDrainDevice);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
-}
-
 void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool, uint64_t source) {
   const std::unique_lock lock(allocations_mutex);
   allocations[address] = {address, bytes, CurrentContextObject(), NextId(), from_pool, pool, false, source};
@@ -143,14 +138,6 @@ bool FindHost(uint64_t address, HostAllocation* allocation) {
   if (session == nullptr) return false;
   return session->memory().Find(address, allocation) || FindRegistered(address, allocation) ||
          FindPrivateHost(address, allocation) || FindMigrating(address, allocation, false);
-}
-
-void NoteSharedDeviceMemory() {
-  shares_device_memory.store(true);
-}
-
-bool SharesDeviceMemory() {
-  return shares_device_memory.load();
 }
 
 bool SyncsMemops(uint64_t address) {

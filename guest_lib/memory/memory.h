@@ -6,22 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "guest_lib/addresses/device_allocation.h"
 #include "guest_lib/addresses/host_allocation.h"
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
-
-struct DeviceAllocation {
-  CUdeviceptr address;
-  uint64_t bytes;
-  Object* context;
-  uint64_t id;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
-  bool from_pool;
-  Object* pool;  // of cuMemAllocFromPoolAsync; null: the device's current one
-  bool sync_memops;
-  uint64_t source = 0;  // SourceOfPool (guest_lib/memory/freed_memory.h); 0: freed by the host alone
-  bool mapped = false;  // by cuMemMap: what adjoins may be used with it, so only the host can judge a range
-};
 
 void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool = nullptr,
                         uint64_t source = 0);
@@ -38,10 +27,6 @@ bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation);
 
 // The allocation that holds the address; false if there is none.
 bool FindHost(uint64_t address, HostAllocation* allocation);
-// Whether other processes may look at device memory of this one, or this one at theirs: from the first handle
-// on that was given out or opened.
-void NoteSharedDeviceMemory();
-bool SharesDeviceMemory();
 // Whether synchronous operations on the address must be waited for (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
 bool SyncsMemops(uint64_t address);
 
@@ -64,16 +49,9 @@ bool IsApart(CUdeviceptr device);
 // Managed memory that a copy names as the host's is named as the device's.
 void NameManagedAsDevice(CUDA_MEMCPY3D* box);
 
-// The managed memory that holds the address; false if none does.
-bool FindManaged(uint64_t address, HostAllocation* allocation);
-CUresult FreeManaged(const HostAllocation& allocation);
-
 // All memory that a context owned ends with it: what is registered while the context is still active, the
 // rest when the host has ended it and nothing on the device can use it any more.
 void EndRegistrationsOf(Object* context);
 void FreeMemoryOf(const Object* context);
-
-// Waits as cuMemFree does: for the device, whatever other threads capture.
-CUresult DrainDevice();
 
 }  // namespace causeway::guest

@@ -16,6 +16,9 @@ namespace {
 // is ever destroyed.
 std::vector<Object*>& primary_contexts = *new std::vector<Object*>;
 
+std::atomic<const Object*> only_context{nullptr};
+std::atomic<bool> several_contexts{false};
+
 void EndThread(void* state) {
   delete static_cast<ThreadState*>(state);
   this_thread = nullptr;  // destructors of other keys may still call
@@ -88,6 +91,15 @@ void MakePrimaryContexts(int device_count) {
 
 Object* PrimaryContext(CUdevice device) {
   return primary_contexts[static_cast<size_t>(device)];
+}
+
+void NoteContextBegins(const Object* context) {
+  const Object* none = nullptr;
+  if (!only_context.compare_exchange_strong(none, context) && none != context) several_contexts.store(true);
+}
+
+bool HadSeveralContexts() {
+  return several_contexts.load();
 }
 
 CUcontext CurrentContext() {

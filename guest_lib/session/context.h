@@ -103,6 +103,10 @@ CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire);
 
 // Makes the objects of the primary contexts; once, when the session opens.
 void MakePrimaryContexts(int device_count);
+// A context becomes active.
+void NoteContextBegins(const Object* context);
+// Whether the process has ever had two contexts.
+bool HadSeveralContexts();
 // CUDA_SUCCESS when the process is initialised and the calling thread has a context.
 CUresult NeedContext();
 // The object of a device that exists.

@@ -116,6 +116,11 @@ CUresult AskForStream(CUstream stream) {
   return Wait<Op::cuStreamSynchronize>(stream);
 }
 
+CUresult DrainDevice() {
+  PendingCall call(Op::kDrainDevice);
+  return call.writer().ok() ? call.Finish() : call.writer().error();
+}
+
 bool MayWriteWords(Session& session, const Object* context) {
   if (context == nullptr || !session.transport().shares_memory() || AnyCapture()) return false;
   const Context& detail = ContextOf(context);

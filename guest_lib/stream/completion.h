@@ -73,6 +73,8 @@ bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us = 0, uin
 void SleepUs(uint64_t us);
 // Waits for the stream by the host's answer, behind work whose word has not come. Ends no thread's capture.
 CUresult AskForStream(CUstream stream);
+// Waits as cuMemFree does: for the device, whatever other threads capture.
+CUresult DrainDevice();
 // The host has said that the work is done, and its word did not come: it never does, nor will others.
 void NoteUselessWords();
 // By CAUSEWAY_COMPLETION.
