@@ -122,7 +122,7 @@ bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) 
   return ReadMapsText(begin, end, mappings);
 }
 
-std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end) {
+std::vector<Mapping> CutMappings(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end) {
   std::vector<Mapping> cut;
   for (Mapping mapping : mappings) {
     if (mapping.end <= begin || mapping.begin >= end) continue;

@@ -20,7 +20,7 @@ struct Mapping {
 bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings);
 
 // The mappings as far as they lie in [begin, end).
-std::vector<Mapping> Cut(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end);
+std::vector<Mapping> CutMappings(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end);
 bool AllWritable(const std::vector<Mapping>& mappings);
 // Whether the program will not have it swapped (mlock).
 bool IsLocked(const Mapping& mapping);

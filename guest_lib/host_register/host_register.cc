@@ -422,8 +422,9 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
   const RegisterBody body{range->address, range->bytes, offset, range->flags,
                           AllWritable(mappings) ? 1u : 0u};
   PendingRegistration registration(body);
-  Replacement job{
-      connection, pages, WholePages(*range), offset, zeroed, Cut(mappings, pages.begin, pages.end), {}};
+  Replacement job{connection, pages,  WholePages(*range),
+                  offset,     zeroed, CutMappings(mappings, pages.begin, pages.end),
+                  {}};
   job.ok = pages.bytes() == 0;
   if (registration.sent() && !job.ok) AwayFrom(pages.begin, pages.end, Replace, &job);
   const CUresult result = registration.Finish(&range->device_address);
