@@ -312,6 +312,19 @@ CUresult EnumerateFunctions(Op op, CUfunction* functions, unsigned count, WireHa
   return CUDA_SUCCESS;
 }
 
+CUresult FunctionsOf(CUmodule module, std::vector<CUfunction>* functions) {
+  unsigned count = 0;
+  if (const CUresult result = Wait<Op::cuModuleGetFunctionCount>(&count, module)) return result;
+  const Object* object = Find(module);
+  if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  functions->resize(count);
+  return EnumerateFunctions(Op::cuModuleEnumerateFunctions, functions->data(), count, WireOf(object));
+}
+
+CUresult ModuleOf(CUlibrary library, CUmodule* module) {
+  return Wait<Op::cuLibraryGetModule>(module, library);
+}
+
 }  // namespace causeway::guest
 
 using namespace causeway;

@@ -70,6 +70,11 @@ uint64_t AttributeChanges(const Function& function);
 // The value of now, from the host if it may have changed.
 CUresult CurrentAttribute(Function* function, CUfunction handle, CUfunction_attribute attribute, int* value);
 
+// All functions of a module, in the driver's order.
+CUresult FunctionsOf(CUmodule module, std::vector<CUfunction>* functions);
+// The module of a library in the current context (cuLibraryGetModule).
+CUresult ModuleOf(CUlibrary library, CUmodule* module);
+
 // Fills `functions` with the first `count` that the module or library holds.
 CUresult EnumerateFunctions(Op op, CUfunction* functions, unsigned count, WireHandle owner);
 

@@ -2,14 +2,9 @@
 // The functions in the driver's private tables.
 #include "guest_lib/runtime/export_table_slots.h"
 
-#include <pthread.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <vector>
 
-#include "guest_lib/runtime/export_tables.h"
-#include "guest_lib/runtime/integrity.h"
+#include "guest_lib/code/function.h"
 #include "guest_lib/session/guest_state.h"
 
 namespace causeway::guest::slots {
@@ -92,27 +87,6 @@ CUresult ContextCheck(CUcontext context, int* redirected, CUcontext* /*other*/) 
   return CUDA_SUCCESS;
 }
 
-CUresult Integrity(uint32_t version, uint64_t time_s, uint8_t value[16]) {
-  if (const CUresult result = SessionOrError(); result != CUDA_SUCCESS) return result;
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  std::vector<DeviceIdentity> devices;
-  for (int device = 0; device < DeviceCount(); ++device) devices.push_back(Identity(device));
-  const void* const* const table = IntegrityTable();
-  const IntegrityInput input = {
-      .driver_version = static_cast<uint32_t>(DriverVersion()),
-      .version = version,
-      .process_id = static_cast<uint32_t>(getpid()),
-      .thread_low = static_cast<uint32_t>(pthread_self()),
-      .runtime_table = reinterpret_cast<uintptr_t>(RuntimeInterfaceTable()),
-      .integrity_table = reinterpret_cast<uintptr_t>(table),
-      .integrity_function = reinterpret_cast<uintptr_t>(table[1]),
-      .time_s = time_s,
-  };
-  const Md2Digest digest = IntegrityValue(input, devices);
-  std::copy(digest.begin(), digest.end(), value);
-  return CUDA_SUCCESS;
-}
-
 CUresult ContextIdentity(CUcontext context, uint64_t* id) {
   if (const CUresult result = CheckContext(context); result != CUDA_SUCCESS) return result;
   if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -147,10 +121,8 @@ CUresult StreamObjectIdentity(CUcontext context, void* object, uint64_t* id) {
 int ForEachFunction(CUcontext context, CUmodule module, FunctionVisitor visit, void* user) {
   if (CheckContext(context) != CUDA_SUCCESS || visit == nullptr) return 0;
   const ScopedContext scoped(context);
-  unsigned count = 0;
-  if (cuModuleGetFunctionCount(&count, module) != CUDA_SUCCESS) return 0;
-  std::vector<CUfunction> functions(count);
-  if (count != 0 && cuModuleEnumerateFunctions(functions.data(), count, module) != CUDA_SUCCESS) return 0;
+  std::vector<CUfunction> functions;
+  if (FunctionsOf(module, &functions) != CUDA_SUCCESS) return 0;
   for (const CUfunction function : functions) visit(user, function, module);
   return 1;
 }

@@ -39,8 +39,6 @@ CUresult ThreadContext(CUcontext* context);
 // *redirected = 0: no context stands for another one (*other is left alone).
 CUresult ContextCheck(CUcontext context, int* redirected, CUcontext* other);
 
-CUresult Integrity(uint32_t version, uint64_t time_s, uint8_t value[16]);
-
 // Identities that cuBLAS and cuBLASLt use as keys of per-context and per-stream caches. A null context means
 // the current one. StreamObject turns the handles 0, 1 and 2 into the objects that they stand for.
 CUresult ContextIdentity(CUcontext context, uint64_t* id);

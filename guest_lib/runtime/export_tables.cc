@@ -7,15 +7,22 @@
 // answer CUDA_ERROR_NOT_SUPPORTED. A UUID that is not here is unknown to the caller, which then does without.
 #include "guest_lib/runtime/export_tables.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <vector>
 
 #include "guest_lib/device/context_storage.h"
 #include "guest_lib/runtime/compile_cache.h"
 #include "guest_lib/runtime/export_table_slots.h"
+#include "guest_lib/runtime/integrity.h"
+#include "guest_lib/session/guest_state.h"
 
 namespace causeway::guest {
 namespace {
@@ -74,7 +81,29 @@ const Table<3> context_local_storage = {
 
 const auto context_checks = MakeTable<15>({At(2, &slots::ContextCheck), At(3, &slots::Ignore)});
 
-const auto integrity_check = MakeTable<3>({At(1, &slots::Integrity)});
+// Its value contains the addresses of two of the tables, so the function stands here.
+CUresult Integrity(uint32_t version, uint64_t time_s, uint8_t value[16]);
+const auto integrity_check = MakeTable<3>({At(1, &Integrity)});
+
+CUresult Integrity(uint32_t version, uint64_t time_s, uint8_t value[16]) {
+  if (const CUresult result = SessionOrError(); result != CUDA_SUCCESS) return result;
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<DeviceIdentity> devices;
+  for (int device = 0; device < DeviceCount(); ++device) devices.push_back(Identity(device));
+  const IntegrityInput input = {
+      .driver_version = static_cast<uint32_t>(DriverVersion()),
+      .version = version,
+      .process_id = static_cast<uint32_t>(getpid()),
+      .thread_low = static_cast<uint32_t>(pthread_self()),
+      .runtime_table = reinterpret_cast<uintptr_t>(runtime_interface.data()),
+      .integrity_table = reinterpret_cast<uintptr_t>(integrity_check.data()),
+      .integrity_function = reinterpret_cast<uintptr_t>(integrity_check[1]),
+      .time_s = time_s,
+  };
+  const Md2Digest digest = IntegrityValue(input, devices);
+  std::copy(digest.begin(), digest.end(), value);
+  return CUDA_SUCCESS;
+}
 
 // The runtime's own messages: cuLogs callbacks get the driver's only.
 const auto runtime_log_sink = MakeTable<3>({At(1, &slots::Ignore), At(2, &slots::Ignore)});
@@ -154,14 +183,6 @@ const void* FindExportTable(const CUuuid& uuid) {
     if (std::memcmp(known.uuid, &uuid, sizeof(known.uuid)) == 0) return known.table;
   }
   return nullptr;
-}
-
-const void* RuntimeInterfaceTable() {
-  return runtime_interface.data();
-}
-
-const void* const* IntegrityTable() {
-  return integrity_check.data();
 }
 
 }  // namespace causeway::guest

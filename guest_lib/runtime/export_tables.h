@@ -10,8 +10,4 @@ namespace causeway::guest {
 // it.
 const void* FindExportTable(const CUuuid& uuid);
 
-// The two tables whose addresses enter the integrity value.
-const void* RuntimeInterfaceTable();
-const void* const* IntegrityTable();
-
 }  // namespace causeway::guest

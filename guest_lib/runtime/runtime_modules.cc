@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "guest_lib/code/fatbin.h"
+#include "guest_lib/code/function.h"
 #include "guest_lib/runtime/export_table_slots.h"
 
 namespace causeway::guest::slots {
@@ -62,7 +63,7 @@ CUresult LoadLinked(CUmodule* module, const void* wrapper, SymbolOptions* symbol
                                                 symbols->count, nullptr, nullptr, 0)) {
     return result;
   }
-  const CUresult result = cuLibraryGetModule(module, library);
+  const CUresult result = ModuleOf(library, module);
   if (result != CUDA_SUCCESS) {
     cuLibraryUnload(library);
     return result;

@@ -5,6 +5,9 @@
 #include "tests/unit/fake_guest_state.h"
 
 #include <cstdio>
+#include <vector>
+
+#include "guest_lib/code/function.h"
 
 namespace causeway::guest {
 namespace test {
@@ -92,6 +95,18 @@ CUcontext SwapCurrentContext(CUcontext context) {
 
 CUstream PerThreadStream() {
   return reinterpret_cast<CUstream>(&test::current_context);
+}
+
+CUresult FunctionsOf(CUmodule, std::vector<CUfunction>* functions) {
+  for (unsigned i = 0; i < Guest().functions_in_module; ++i)
+    functions->push_back(reinterpret_cast<CUfunction>(uintptr_t{0x500} + i));
+  return CUDA_SUCCESS;
+}
+
+CUresult ModuleOf(CUlibrary, CUmodule* module) {
+  *module = reinterpret_cast<CUmodule>(0x79);
+  Guest().module_calls.push_back("module of a library");
+  return CUDA_SUCCESS;
 }
 
 CUresult StreamId(CUstream stream, uint64_t* id) {
@@ -240,27 +255,11 @@ CUresult cuModuleUnload(CUmodule) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule) {
-  *count = Guest().functions_in_module;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned count, CUmodule) {
-  for (unsigned i = 0; i < count; ++i) functions[i] = reinterpret_cast<CUfunction>(uintptr_t{0x500} + i);
-  return CUDA_SUCCESS;
-}
-
 CUresult cuLibraryLoadData(CUlibrary* library, const void* image, CUjit_option*, void**, unsigned count,
                            CUlibraryOption*, void**, unsigned) {
   *library = reinterpret_cast<CUlibrary>(0x99);
   Guest().loaded_image = image;
   Guest().module_calls.push_back("library with " + std::to_string(count) + " options");
-  return CUDA_SUCCESS;
-}
-
-CUresult cuLibraryGetModule(CUmodule* module, CUlibrary) {
-  *module = reinterpret_cast<CUmodule>(0x79);
-  Guest().module_calls.push_back("module of a library");
   return CUDA_SUCCESS;
 }
 
