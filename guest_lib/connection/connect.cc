@@ -8,8 +8,6 @@
 #include "guest_lib/connection/region_connection.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 
-extern char** environ;
-
 namespace causeway::guest {
 namespace {
 
@@ -20,20 +18,6 @@ bool StartsWith(const char* text, const char* prefix) {
 }
 
 }  // namespace
-
-std::string DriverEnvironment() {
-  std::string result;
-  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
-    // CUDA_INJECTION*, CUDA_MPS* name files and pipes of this machine.
-    if (!StartsWith(*at, "CUDA_") || StartsWith(*at, "CUDA_INJECTION") || StartsWith(*at, "CUDA_MPS") ||
-        StartsWith(*at, "CUDA_HOME=") || StartsWith(*at, "CUDA_PATH") || StartsWith(*at, "CUDA_VERSION=")) {
-      continue;
-    }
-    const size_t bytes = strlen(*at) + 1;
-    if (result.size() + bytes <= kOpenTextBytes) result.append(*at, bytes);
-  }
-  return result;
-}
 
 std::unique_ptr<Connection> Connect(SessionKind kind, std::string* error) {
   const char* chosen = getenv("CAUSEWAY");

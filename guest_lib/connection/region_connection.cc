@@ -8,10 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <string_view>
+
 #include "ivshmem_ring/messages/api_hash.h"
 #include "ivshmem_ring/transport/huge_pages.h"
 #include "ivshmem_ring/transport/ring_transport.h"
 #include "ivshmem_ring/transport/waiter.h"
+
+extern char** environ;
 
 namespace causeway::guest {
 namespace {
@@ -21,6 +25,21 @@ constexpr uint64_t kBeatTimeoutMs = 15'000;  // the daemon beats every second
 
 uint64_t NowMs() {
   return NowUs() / 1000;
+}
+
+// NAME=VALUE pairs of this process that NVIDIA's driver reads, NUL-terminated each, at most kOpenTextBytes.
+std::string DriverEnvironment() {
+  std::string result;
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+    const std::string_view entry(*at);
+    // CUDA_INJECTION*, CUDA_MPS* name files and pipes of this machine.
+    if (!entry.starts_with("CUDA_") || entry.starts_with("CUDA_INJECTION") || entry.starts_with("CUDA_MPS") ||
+        entry.starts_with("CUDA_HOME=") || entry.starts_with("CUDA_PATH") ||
+        entry.starts_with("CUDA_VERSION="))
+      continue;
+    if (result.size() + entry.size() + 1 <= kOpenTextBytes) result.append(entry).push_back('\0');
+  }
+  return result;
 }
 
 std::string Hex(uint64_t value) {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <string>
 
-#include "guest_lib/connection/connect.h"
+#include "guest_lib/connection/connection.h"
 #include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::guest {
@@ -59,8 +59,6 @@ class RegionConnection : public Connection {
 std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error);
-// NAME=VALUE pairs of this process that NVIDIA's driver reads, NUL-terminated each, at most kOpenTextBytes.
-std::string DriverEnvironment();
 void FillOpenBlockFields(OpenBlock* block, SessionKind kind, uint64_t window_address);
 
 }  // namespace causeway::guest
