@@ -34,9 +34,8 @@ constexpr uint32_t kWindow = StagingPlaces::kMostPlaces;  // pieces of one copy 
 constexpr uint64_t kWordPiece = 512u << 10;
 constexpr uint32_t kMostPosted = 2;
 constexpr uint32_t kWordBuffers = kBulkBuffers - 1;
-constexpr uint32_t kFirstPieces = 4;       // until the first one is back
-constexpr uint32_t kReplyBuffers = 6;      // of pieces that are requests, a buffer each
-constexpr uint64_t kLargeCopy = 2u << 20;  // boxes of less are cut into small pieces
+constexpr uint32_t kFirstPieces = 4;   // until the first one is back
+constexpr uint32_t kReplyBuffers = 6;  // of pieces that are requests, a buffer each
 constexpr uint64_t kLeastWordPiece = 128u << 10;
 constexpr uint64_t kStep = 32u << 10;             // some 3 µs of one thread
 constexpr uint64_t kPastCaches = 4u << 20;        // copies to the host that an L2 cache would not hold
@@ -47,10 +46,6 @@ constexpr uint64_t kBytesPerHelper = 512u << 10;  // fewer are copied before a h
 std::atomic<uint32_t>& HelpersOf(bool to_device) {
   static std::atomic<uint32_t> helpers[] = {PipelineThreadCount() - 1, PipelineThreadCount() - 1};
   return helpers[to_device ? 1 : 0];
-}
-
-uint64_t DivideUp(uint64_t value, uint64_t by) {
-  return (value + by - 1) / by;
 }
 
 // The host starts the next piece before it answers this one. It cannot where no memory is shared, must not
@@ -393,38 +388,6 @@ CUresult Pipeline::Run(uint64_t bytes) {
 }
 
 }  // namespace
-
-Cut::Cut(const HostRows& rows, uint64_t least, uint64_t most, uint32_t shares)
-    : rows_(rows), linear_(rows.height == 1 && rows.depth == 1), least_(least), most_(most), shares_(shares) {
-  const uint64_t slice = rows.width * rows.height;
-  if (slice * rows.depth <= kLargeCopy) most = std::min(most, least);
-  width_ = std::min(rows.width, most);
-  height_ = std::clamp<uint64_t>(most / rows.width, 1, rows.height);
-  depth_ = slice <= most ? std::clamp<uint64_t>(most / slice, 1, rows.depth) : 1;
-  across_ = DivideUp(rows.width, width_);
-  down_ = DivideUp(rows.height, height_);
-  all_ = linear_ ? rows.width : across_ * down_ * DivideUp(rows.depth, depth_);
-}
-
-Piece Cut::Next() {
-  Piece piece{};
-  if (linear_) {
-    const uint64_t left = all_ - begun_;
-    const uint64_t bytes = std::min(std::clamp(begun_, least_, most_),
-                                    std::max(least_, left / shares_ / kPageBytes * kPageBytes));
-    piece = {begun_, 0, 0, std::min(bytes, left), 1, 1};
-    begun_ += piece.width;
-    return piece;
-  }
-  const uint64_t index = begun_++;
-  piece.column = index % across_ * width_;
-  piece.row = index / across_ % down_ * height_;
-  piece.slice = index / across_ / down_ * depth_;
-  piece.width = std::min(width_, rows_.width - piece.column);
-  piece.height = std::min(height_, rows_.height - piece.row);
-  piece.depth = std::min(depth_, rows_.depth - piece.slice);
-  return piece;
-}
 
 CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
                     const std::function<void(Writer&, const Piece&)>& put) {

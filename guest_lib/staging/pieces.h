@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a copy of ordinary memory is cut into pieces, each of which finds room in a bulk buffer.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace causeway::guest {
+
+// The program's side: `depth` slices of `height` rows of `width` bytes.
+struct HostRows {
+  std::byte* first;
+  uint64_t width, height, depth;
+  uint64_t pitch, slice_pitch;
+};
+
+// A part of it, packed in a buffer: whole slices, or rows of one, or bytes of one row.
+struct Piece {
+  uint64_t column, row, slice;
+  uint64_t width, height, depth;
+  uint64_t bytes() const { return width * height * depth; }
+};
+
+inline uint64_t DivideUp(uint64_t value, uint64_t by) {
+  return (value + by - 1) / by;
+}
+
+inline constexpr uint64_t kSmallPiece = 256u << 10;  // what is no more is not cut
+
+// How rows are cut into pieces, in order.
+class Cut {
+ public:
+  // Pieces of `least` to `most` bytes. Those of linear memory begin and end small, so that threads and device
+  // soon work side by side, and end together: none is more than one of so many shares of what is left.
+  Cut(const HostRows& rows, uint64_t least, uint64_t most, uint32_t shares);
+  bool done() const { return begun_ == all_; }
+  Piece Next();
+
+ private:
+  HostRows rows_;
+  bool linear_;
+  uint64_t least_, most_;
+  uint32_t shares_;
+  uint64_t width_, height_, depth_;  // of a piece of a box, but for the last ones
+  uint64_t across_, down_;           // such pieces
+  uint64_t begun_ = 0, all_;         // bytes of linear memory, pieces of a box
+};
+
+}  // namespace causeway::guest
