@@ -10,8 +10,8 @@
 #include <string>
 
 #include "guest_lib/addresses/address_windows.h"
-#include "guest_lib/managed/pager.h"
 #include "guest_lib/process/log.h"
+#include "guest_lib/session/work.h"
 #include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
@@ -36,6 +36,12 @@ uint64_t Ceiling(uint64_t address) {
 }
 void* Pointer(uint64_t address) {
   return reinterpret_cast<void*>(address);
+}
+
+// Announces how many chunks are accessible, then says whether work is under way.
+bool PublishAccessible(uint64_t chunks) {
+  accessible_chunks.store(chunks);
+  return work::under_way.load();
 }
 
 }  // namespace

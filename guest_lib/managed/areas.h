@@ -24,6 +24,7 @@
 // The pages lie in a file of memory, mapped once for the program and once for this class, which never touches
 // the former. One thread uses this class (guest_lib/managed/pager.cc).
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -43,6 +44,10 @@ struct ManagedMemory {
   WireHandle stream;
   bool fresh;  // nobody has written it yet
 };
+
+// How many chunks the program may access, for whoever would ask for them to be given back: the one instance
+// of ManagedAreas keeps it. Lock-free, for signal handlers.
+inline std::atomic<uint64_t> accessible_chunks{0};
 
 class ManagedAreas {
  public:

@@ -42,7 +42,6 @@ struct Request {
 
 // Everything here is reached from the signal handler: lock-free, and never destroyed.
 std::atomic<Request*> requests{nullptr};  // newest first; released by Submit, acquired by the serving thread
-std::atomic<uint64_t> accessible{0};
 std::atomic<size_t> variable_count{0};
 std::atomic<bool> serving{false};
 __attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
@@ -87,7 +86,7 @@ class Server {
     for (;;) {
       ServeAll();
       ServeFaults();
-      PublishAccessible(areas_.accessible());
+      accessible_chunks.store(areas_.accessible());
       if (areas_.ReadAhead()) continue;  // a thread may wait already
       if (const int64_t left = TimeToExchange()) watch_.Wait(left);
     }
@@ -106,7 +105,7 @@ class Server {
     while (oldest != nullptr) {
       Request* next = oldest->next;
       oldest->result = Serve(*oldest);
-      PublishAccessible(areas_.accessible());
+      accessible_chunks.store(areas_.accessible());
       oldest->done.store(1, std::memory_order_release);
       FutexWake(oldest->done);  // its thread may be gone already: then nobody is woken
       oldest = next;
@@ -178,7 +177,7 @@ void* ServeForever(void*) {
 // Nobody serves there, and nobody waits for it.
 void InForkedChild() {
   serving.store(false);
-  accessible.store(0);
+  accessible_chunks.store(0);
   variable_count.store(0);
   work::watch.store(0);
 }
@@ -282,29 +281,28 @@ void ForgetIf(Match match) {
   }
 }
 
-}  // namespace
-
-bool PublishAccessible(uint64_t chunks) {
-  accessible.store(chunks);
-  return work::under_way.load();
-}
-
-void GiveBackManagedPages() {
-  if (accessible.load() == 0 || is_server) return;
-  Request request{.task = Task::kGiveBack};
-  Submit(&request);
-}
-
-void ExchangeManagedPages() {
-  if (accessible.load() == 0 || is_server) return;
+void ExchangePages() {
+  if (accessible_chunks.load() == 0 || is_server) return;
   Request request{.task = Task::kExchange};
   Submit(&request);
 }
 
-void RestoreManagedPages() {
+void RestorePages() {
   if (variable_count.load(std::memory_order_acquire) == 0 || is_server) return;
   if (PageWatch::Get().serves_system_calls()) return;
   Request request{.task = Task::kRestore};
+  Submit(&request);
+}
+
+[[gnu::constructor]] void SetHooks() {
+  work::managed_pages = {GiveBackManagedPages, ExchangePages, RestorePages};
+}
+
+}  // namespace
+
+void GiveBackManagedPages() {
+  if (accessible_chunks.load() == 0 || is_server) return;
+  Request request{.task = Task::kGiveBack};
   Submit(&request);
 }
 

@@ -23,15 +23,7 @@ void ForgetMigrating(uint64_t address);
 void ForgetMigratingOf(const Object* context);
 void ForgetMigratingOf(WireHandle owner);
 
-// Everything that the program wrote is with the driver, and what the device writes from now on will be seen.
+// As work::ManagedPages::give_back, also without a watch.
 void GiveBackManagedPages();
-// The same for what was exchanged before; memory that nobody but the program has seen yet stays.
-void ExchangeManagedPages();
-// After everything was waited for.
-void RestoreManagedPages();
-
-// For ManagedAreas, on the serving thread: announces how many chunks are accessible, then says whether work
-// is under way.
-bool PublishAccessible(uint64_t chunks);
 
 }  // namespace causeway::guest

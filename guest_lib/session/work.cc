@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 
-#include "guest_lib/managed/pager.h"
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
@@ -219,7 +218,7 @@ bool MessageMark::IsOfThisWatch() const {
 
 void MessageMark::StartWatched(Op op, bool apart) {
   if (apart) {
-    if (work::under_way.load()) GiveBackManagedPages();
+    if (work::under_way.load()) work::managed_pages.give_back();
     return;
   }
   {
@@ -235,7 +234,7 @@ void MessageMark::StartWatched(Op op, bool apart) {
     // Before the pages are looked at: a page that becomes accessible after that look sees it (ManagedAreas).
     work::under_way.store(true);
   }
-  GiveBackManagedPages();
+  work::managed_pages.give_back();
 }
 
 void MessageMark::NamedWatched(WireHandle context) {
@@ -301,7 +300,7 @@ void MessageMark::FinishWatched() {
     return;
   }
   // First the pages: while work is said to be under way, none becomes one that is kept for long.
-  ExchangeManagedPages();
+  work::managed_pages.exchange();
   {
     const std::lock_guard lock(tracked.mutex);
     op_ = Op::kOpen;
@@ -310,7 +309,7 @@ void MessageMark::FinishWatched() {
     if (!NothingLeft()) return;
     NothingIsUnderWay();
   }
-  RestoreManagedPages();
+  work::managed_pages.restore();
 }
 
 void work::QuietWait::BeginWatched(Subject subject, const Object* object) {
@@ -345,13 +344,13 @@ bool work::QuietWait::NoteDone() const {
 }
 
 void work::QuietWait::EndedWatched() {
-  ExchangeManagedPages();  // before it is said that nothing is under way, as in FinishWatched
+  work::managed_pages.exchange();  // before it is said that nothing is under way, as in FinishWatched
   {
     const std::lock_guard lock(tracked.mutex);
     if (!NoteDone()) return;
     NothingIsUnderWay();
   }
-  RestoreManagedPages();
+  work::managed_pages.restore();
 }
 
 // Whoever was told of its end has exchanged pages; they need that again only if this ends the lending of

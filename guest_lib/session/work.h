@@ -28,6 +28,20 @@ inline bool IsWatched() {
 // during a watch; when one begins, anything may be.
 inline std::atomic<bool> under_way{true};
 
+// What the pages do where work begins and ends. Set by pager.cc while the library is loaded; called only
+// during a watch, by any thread. The caller may hold any lock but the one in work.cc: the thread that serves
+// the pages takes none of this library's.
+struct ManagedPages {
+  // Everything that the program wrote is with the driver, and what the device writes from now on will be
+  // seen.
+  void (*give_back)() = nullptr;
+  // The same for what was exchanged before; memory that nobody but the program has seen yet stays.
+  void (*exchange)() = nullptr;
+  // After everything was waited for.
+  void (*restore)() = nullptr;
+};
+inline constinit ManagedPages managed_pages;
+
 // A watch begins: of what was sent before nothing is known. Pages may come from then on.
 void BeginWatch();
 // The last pages are gone; what is under way concerns nobody.

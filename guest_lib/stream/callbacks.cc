@@ -9,7 +9,6 @@
 #include <mutex>
 #include <vector>
 
-#include "guest_lib/managed/pager.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/captures.h"
@@ -70,7 +69,7 @@ void Run(const DueCallback& due) {
   if (!Begin(due.id, &entry)) return;
   ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
   // It sees what the work before it wrote, and the work after it sees what it writes.
-  ExchangeManagedPages();
+  if (work::IsWatched()) work::managed_pages.exchange();
   const Scope inside;
   ThisThread().in_function = true;
   switch (entry.form) {
@@ -91,7 +90,7 @@ void Run(const DueCallback& due) {
     }
   }
   ThisThread().in_function = false;
-  ExchangeManagedPages();
+  if (work::IsWatched()) work::managed_pages.exchange();
   if (entry.kind != Kind::kEach) Release(due.id);
 }
 

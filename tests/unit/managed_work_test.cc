@@ -9,7 +9,6 @@
 #include <initializer_list>
 #include <thread>
 
-#include "guest_lib/managed/pager.h"
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
@@ -17,18 +16,14 @@ namespace {
 
 std::atomic<uint32_t> given_back{0}, exchanged{0}, exchanged_after_the_end{0};
 
-}  // namespace
-
-void GiveBackManagedPages() {
+void GiveBack() {
   given_back.fetch_add(1);
 }
-void ExchangeManagedPages() {
+void Exchange() {
   exchanged.fetch_add(1);
   if (!work::under_way) exchanged_after_the_end.fetch_add(1);
 }
-void RestoreManagedPages() {}
-
-namespace {
+void Restore() {}
 
 constexpr WireHandle kContext = 1, kOtherContext = 2, kA = 11, kB = 12, kBlocking = 13, kOthers = 14,
                      kEvent = 21;
@@ -36,6 +31,7 @@ constexpr WireHandle kContext = 1, kOtherContext = 2, kA = 11, kB = 12, kBlockin
 class ManagedWorkTest : public testing::Test {
  protected:
   void SetUp() override {
+    work::managed_pages = {GiveBack, Exchange, Restore};
     work::BeginWatch();
     EXPECT_TRUE(work::under_way);
     Wait(Op::cuCtxSynchronize, 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest_lib/managed/page_watch.h"
-
+// Which of the ways of page_watch.h this process goes.
 #include <stdlib.h>
 
 #include <string>
 #include <string_view>
 
+#include "guest_lib/managed/page_watch.h"
 #include "guest_lib/process/log.h"
 
 namespace causeway::guest {
