@@ -33,7 +33,8 @@ std::string Hex(uint64_t value) {
   return text;
 }
 
-void ReserveOnce() {
+// At load, before the program has mapped much of its own.
+[[gnu::constructor]] void ReserveDeviceWindows() {
   std::vector<Window> all;
   for (const Window& window : kDeviceWindows) {
     const auto found = ReserveFree(window);
@@ -78,11 +79,6 @@ bool ReserveAround(uint64_t address, uint64_t bytes) {
   return false;
 }
 
-// At load, before the program has mapped much of its own.
-__attribute__((constructor)) void AtLoad() {
-  ReserveDeviceWindows();
-}
-
 CUresult Ask(uint64_t window_address) {
   PendingCall call(Op::kAgreeOnAddresses);
   const uint32_t count = taken_ranges.load(std::memory_order_acquire);
@@ -104,11 +100,6 @@ bool IsInFurtherWindow(uint64_t address, uint64_t bytes) {
     at = window->end;
   }
   return true;
-}
-
-void ReserveDeviceWindows() {
-  static std::once_flag once;
-  std::call_once(once, ReserveOnce);
 }
 
 bool IsTaken(uint64_t address, uint64_t bytes) {

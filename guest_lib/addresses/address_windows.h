@@ -9,13 +9,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "guest_lib/connection/connect.h"
+#include "guest_lib/connection/connection.h"
 #include "ivshmem_ring/messages/address_windows.h"
 
 namespace causeway::guest {
-
-// Idempotent.
-void ReserveDeviceWindows();
 
 // Before anything is mapped for both: the window of shared memory, free on both sides, and what the driver
 // must keep away from. An error has been explained.

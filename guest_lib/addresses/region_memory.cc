@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 
+#include "guest_lib/addresses/address_windows.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/context.h"
 #include "guest_lib/session/session.h"
@@ -37,6 +39,19 @@ uint64_t SizeClass(uint64_t bytes) {
   if (bytes <= kPageBytes) return RoundUp(bytes, kAlign);
   if (bytes >= kOwnArenaBytes) return RoundUp(bytes, kGranuleBytes);
   return RoundUp(bytes, std::max(kPageBytes, std::bit_ceil(bytes) / 16));
+}
+
+CUresult PrepareMemory(Connection& connection, Bulk* bulks, RegionMemory** memory) {
+  static auto& made =
+      *new std::unique_ptr<RegionMemory>;  // again after a cuInit that failed; never destroyed
+  made = std::make_unique<RegionMemory>(connection);
+  *memory = made.get();
+  const CUresult result = AgreeOnAddresses(connection);
+  return result == CUDA_SUCCESS && connection.transport->shares_memory() ? made->AddBulkArena(bulks) : result;
+}
+
+[[gnu::constructor]] void SetHook() {
+  hooks.prepare_memory = PrepareMemory;
 }
 
 }  // namespace

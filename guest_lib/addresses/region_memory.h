@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "guest_lib/addresses/host_allocation.h"
-#include "guest_lib/connection/connect.h"
+#include "guest_lib/connection/connection.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/transport/transport.h"
 

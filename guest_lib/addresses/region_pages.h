@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "guest_lib/connection/connect.h"
+#include "guest_lib/connection/connection.h"
 
 namespace causeway::guest {
 

@@ -11,6 +11,7 @@
 #include "guest_lib/staging/posted_copy.h"
 #include "guest_lib/staging/staged_copy.h"
 #include "guest_lib/staging/waited_copy.h"
+#include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/copy_messages.h"
 

@@ -8,6 +8,7 @@
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
+#include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/sharing_messages.h"
 

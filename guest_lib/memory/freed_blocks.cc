@@ -12,6 +12,7 @@
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
+#include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {

@@ -6,8 +6,6 @@
 #include <mutex>
 #include <vector>
 
-#include "guest_lib/session/session.h"
-
 namespace causeway::guest {
 namespace {
 
@@ -35,12 +33,6 @@ void NoteCapture(Object* stream, bool begins) {
   });
   if (begins) origins.push_back({stream, stream->id});
   captures.store(origins.size(), std::memory_order_release);
-}
-
-CUresult CheckUnsafeCall() {
-  if (!AnyCapture()) return CUDA_SUCCESS;
-  PendingCall call(Op::kUnsafeCall);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
 }
 
 }  // namespace causeway::guest

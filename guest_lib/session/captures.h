@@ -13,8 +13,6 @@ namespace causeway::guest {
 bool AnyCapture();
 // A capture begins in the stream, or has ended.
 void NoteCapture(Object* stream, bool begins);
-// For calls that captures forbid and that are answered here: what the driver would say.
-CUresult CheckUnsafeCall();
 
 // What the library asks or makes by itself in the calling thread is allowed while any stream captures, and
 // ends no capture, for as long as this lives.

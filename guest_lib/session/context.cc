@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 
-#include "guest_lib/session/session.h"
-
 namespace causeway::guest {
 
 constinit thread_local ThreadState* this_thread = nullptr;
@@ -20,7 +18,9 @@ std::atomic<const Object*> only_context{nullptr};
 std::atomic<bool> several_contexts{false};
 
 void EndThread(void* state) {
-  delete static_cast<ThreadState*>(state);
+  auto* thread = static_cast<ThreadState*>(state);
+  thread_hooks.end(*thread);
+  delete thread;
   this_thread = nullptr;  // destructors of other keys may still call
 }
 
@@ -46,7 +46,6 @@ BlockingWaits::BlockingWaits(bool asked) {
 }
 
 bool WithContextOf::Push(CUstream stream) {
-  if (InitialisedOrError() != CUDA_SUCCESS) return false;
   const Object* object = Find(stream);
   if (object == nullptr || object->context == nullptr) return false;
   ThisThread().contexts.push_back(object->context);
@@ -68,13 +67,8 @@ CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire) {
   return CUDA_SUCCESS;
 }
 
-CUresult NeedContext() {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 bool IsDevice(CUdevice device) {
-  return device >= 0 && device < DeviceCount();
+  return device >= 0 && static_cast<size_t>(device) < primary_contexts.size();
 }
 
 void MakePrimaryContexts(int device_count) {
@@ -119,6 +113,14 @@ CUresult ContextId(CUcontext context, uint64_t* id) {
   if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *id = object->id;
   return CUDA_SUCCESS;
+}
+
+CUstream PerThreadStream() {
+  const Object* context = CurrentContextObject();
+  for (const DefaultStream& own : ThisThread().default_streams) {
+    if (own.context == context && own.alive()) return reinterpret_cast<CUstream>(own.stream);
+  }
+  return thread_hooks.make_stream();
 }
 
 CUcontext SwapCurrentContext(CUcontext context) {

@@ -49,8 +49,16 @@ struct ThreadState {
   bool in_callback = false;     // a function of the program runs, of whatever kind;
   bool in_function = false;     // one with a number (guest_lib/stream/callbacks.h)
   LookTimes look_times;         // for words, by event or stream
-  ~ThreadState();
 };
+// What only streams can do for a thread. Set by stream.cc while the library is loaded; called by that thread
+// with no lock of this library's, and each may send messages.
+struct ThreadHooks {
+  // Makes the stream that stands for PER_THREAD in the current context. Null: it cannot be made.
+  CUstream (*make_stream)() = nullptr;
+  // The thread ends: its streams end with it, and its channel is free.
+  void (*end)(ThreadState& thread) = nullptr;
+};
+inline constinit ThreadHooks thread_hooks;
 extern constinit thread_local ThreadState* this_thread;
 ThreadState& MakeThisThread();
 inline ThreadState& ThisThread() {
@@ -107,8 +115,6 @@ void MakePrimaryContexts(int device_count);
 void NoteContextBegins(const Object* context);
 // Whether the process has ever had two contexts.
 bool HadSeveralContexts();
-// CUDA_SUCCESS when the process is initialised and the calling thread has a context.
-CUresult NeedContext();
 // The object of a device that exists.
 Object* PrimaryContext(CUdevice device);
 // False for a device number that does not exist.

@@ -10,8 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "guest_lib/addresses/address_windows.h"
-#include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/connection/connect.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/session/context.h"
@@ -143,20 +142,17 @@ CUresult Session::Open() {
 
 CUresult Session::Start() {
   std::string error;
-  ReserveDeviceWindows();
   connection_ = Connect(SessionKind::kCuda, &error);
   if (connection_ == nullptr) {
     Complain(error);
     return CUDA_ERROR_NO_DEVICE;
   }
-  memory_ = std::make_unique<RegionMemory>(*connection_);
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
     if (!transport().shares_memory()) bulks_[i] = {connection_->PrivateBulk(i), i};
   }
   made_session.store(this, std::memory_order_release);
   the_session.store(this, std::memory_order_release);  // for the messages below, this thread only
-  CUresult result = AgreeOnAddresses(*connection_);
-  if (result == CUDA_SUCCESS && transport().shares_memory()) result = memory_->AddBulkArena(bulks_);
+  CUresult result = hooks.prepare_memory(*connection_, bulks_, &memory_);
   if (result == CUDA_SUCCESS) result = ReadDescription();
   the_session.store(nullptr, std::memory_order_release);
   if (result != CUDA_SUCCESS) {
@@ -232,6 +228,17 @@ CUresult CheckSend() {
   if (const CUresult result = session->Check()) return result;
   WireHandle context = 0;
   return CurrentContextWire(&context);
+}
+
+CUresult CheckUnsafeCall() {
+  if (!AnyCapture()) return CUDA_SUCCESS;
+  PendingCall call(Op::kUnsafeCall);
+  return call.writer().ok() ? call.Finish() : call.writer().error();
+}
+
+CUresult NeedContext() {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 bool Session::TakeBulk(uint32_t* index) {
@@ -513,18 +520,6 @@ CUresult PendingCall::Finish() {
   result = lease_.Await(&reader_, &bytes);
   if (reply_bytes_ != 0) reader_ = Reader({bulk.bytes, std::min<size_t>(bytes, lent)});
   return result;
-}
-
-ThreadState::~ThreadState() {
-  Session* session = Session::Get();
-  if (session == nullptr) return;
-  contexts.clear();
-  for (const DefaultStream& own : default_streams) {
-    if (!own.alive()) continue;
-    contexts.assign(1, own.context);
-    cuStreamDestroy_v2(reinterpret_cast<CUstream>(own.stream));
-  }
-  if (channel >= 0) session->ReleaseChannel(static_cast<uint32_t>(channel));
 }
 
 }  // namespace causeway::guest

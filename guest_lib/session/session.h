@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "guest_lib/connection/connect.h"
+#include "guest_lib/connection/connection.h"
 #include "guest_lib/session/handles.h"
 #include "guest_lib/session/progress.h"
 #include "guest_lib/session/work.h"
@@ -33,6 +33,10 @@ struct ThreadState;
 // the library is loaded, by the file that does it; so it is there before any session, and reading it needs no
 // order.
 struct Hooks {
+  // region_memory.cc: the connection is there, and only this thread knows of it, which may send messages.
+  // Agrees with the worker on addresses, makes the memory that both share, and where there is some, places
+  // the bulk buffers in it. An error has been explained.
+  CUresult (*prepare_memory)(Connection& connection, Bulk* bulks, RegionMemory** memory) = nullptr;
   void (*free_held_memory)() = nullptr;  // freed_memory.cc
   void (*free_held_blocks)() = nullptr;  // freed_blocks.cc
   void (*reclaim_buffers)(Session&) =
@@ -119,7 +123,7 @@ class Session {
   CUresult Lost();
 
   std::unique_ptr<Connection> connection_;
-  std::unique_ptr<RegionMemory> memory_;
+  RegionMemory* memory_ = nullptr;  // lives as long as the process
   OpenReply host_{};
   std::vector<DeviceDescription> devices_;
   alignas(64) std::mutex main_mutex_;                    // who posts changes its line,
@@ -137,6 +141,10 @@ class Session {
 
 // The error that anything sent now would meet.
 CUresult CheckSend();
+// For calls that captures forbid and that are answered here: what the driver would say.
+CUresult CheckUnsafeCall();
+// CUDA_SUCCESS when the process is initialised and the calling thread has a context.
+CUresult NeedContext();
 
 // One posted message; while any stream of the process captures, one that is waited for, since captures make
 // errors of it that the program must see at the call. A body of up to kSmallBytes is gathered aside and put

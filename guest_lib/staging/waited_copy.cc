@@ -5,10 +5,10 @@
 
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/session/context.h"
-#include "guest_lib/session/progress.h"
 #include "guest_lib/staging/posted_copy.h"
 #include "guest_lib/staging/staged_copy.h"
 #include "guest_lib/stream/completion.h"
+#include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/copy_messages.h"
 

@@ -13,10 +13,6 @@ namespace {
 
 constexpr uint8_t kWordWaits = 2;  // so many in a row, and the next is expected to be one
 
-// Progress::place
-constexpr uint8_t kStandIn = 1;
-constexpr uint8_t kForGood = 2;  // what the other bit says does not change any more
-
 // Of all events. Whoever takes it holds no other lock, and posts a message or two.
 std::mutex& TheMutex() {
   static auto* mutex = new std::mutex;
@@ -32,7 +28,7 @@ bool MakeStandIn(Object* event) {
   Object* stand_in = Find(made);
   stand_in->flags = flags;
   stand_in->detail = event;
-  event->progress.stand_in.store(stand_in, std::memory_order_release);  // partner: OnHostOfBlocking
+  event->progress.stand_in.store(stand_in, std::memory_order_release);  // partner: OnHost
   return true;
 }
 
@@ -47,20 +43,6 @@ RecordPlace::RecordPlace(Object* event) {
   bool quiet = progress.word_waits.load(std::memory_order_relaxed) >= kWordWaits;
   if (quiet && progress.stand_in.load(std::memory_order_relaxed) == nullptr) quiet = MakeStandIn(event);
   progress.place.compare_exchange_strong(place, quiet ? kStandIn : 0);  // it may be for good by now
-}
-
-const Object* OnHostOfBlocking(const Object* event, bool for_good) {
-  Progress& progress = const_cast<Object*>(event)->progress;
-  const uint8_t place = for_good ? progress.place.fetch_or(kForGood) : progress.place.load();
-  if ((place & kStandIn) == 0) return event;
-  const Object* stand_in = progress.stand_in.load(std::memory_order_acquire);
-  return stand_in != nullptr ? stand_in : event;
-}
-
-Object* OfProgram(Object* event) {
-  auto* owner = static_cast<Object*>(event->detail);
-  return owner != nullptr && owner->progress.stand_in.load(std::memory_order_acquire) == event ? owner
-                                                                                               : event;
 }
 
 void NoteBlockingWait(Object* event, bool by_word) {

@@ -27,14 +27,6 @@ class RecordPlace {
   std::unique_lock<std::mutex> lock_;
 };
 
-// The one that messages name. `for_good`: it stays that.
-const Object* OnHostOfBlocking(const Object* event, bool for_good);
-inline const Object* OnHost(const Object* event, bool for_good) {
-  return (event->flags & CU_EVENT_BLOCKING_SYNC) != 0 ? OnHostOfBlocking(event, for_good) : event;
-}
-// The program's event behind what a message named.
-Object* OfProgram(Object* event);
-
 // How a wait that was to cost no processor time ended: by a word, or by the host's answer.
 void NoteBlockingWait(Object* event, bool by_word);
 // Waits for the host's answer. The driver would spin for a stand-in, so it is asked now and then.

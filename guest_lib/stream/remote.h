@@ -3,9 +3,15 @@
 #pragma once
 #include "guest_lib/session/context.h"
 #include "guest_lib/session/session.h"
-#include "guest_lib/stream/quiet_event.h"
+#include "guest_lib/stream/stand_in.h"
 
 namespace causeway::guest {
+
+// What works on that stream alone. The legacy stream holds up others, so work in it counts as work anywhere.
+inline Works WorksOn(CUstream stream) {
+  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  return {Find(stream)};
+}
 
 struct Remote {
   PendingCall StartCall(Op op) { return PendingCall(op); }

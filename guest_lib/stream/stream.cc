@@ -4,6 +4,7 @@
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
+#include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/quiet_event.h"
 #include "guest_lib/stream/remote.h"
 
@@ -55,21 +56,33 @@ void Remember(CUstream stream, unsigned flags, int priority) {
   NoteStream(flags == CU_STREAM_DEFAULT);
 }
 
-}  // namespace
-
-CUstream PerThreadStream() {
-  Object* context = CurrentContextObject();
+CUstream MakePerThreadStream() {
   ThreadState& thread = ThisThread();
-  for (const DefaultStream& own : thread.default_streams) {
-    if (own.context == context && own.alive()) return reinterpret_cast<CUstream>(own.stream);
-  }
   std::erase_if(thread.default_streams, [](const DefaultStream& own) { return !own.alive(); });
   CUstream stream = nullptr;
   if (cuStreamCreate(&stream, CU_STREAM_DEFAULT) != CUDA_SUCCESS) return nullptr;
   Object* object = Find(stream);
-  thread.default_streams.push_back({context, object, object->id});
+  thread.default_streams.push_back({CurrentContextObject(), object, object->id});
   return stream;
 }
+
+void EndThread(ThreadState& thread) {
+  Session* session = Session::Get();
+  if (session == nullptr) return;
+  thread.contexts.clear();
+  for (const DefaultStream& own : thread.default_streams) {
+    if (!own.alive()) continue;
+    thread.contexts.assign(1, own.context);
+    cuStreamDestroy_v2(reinterpret_cast<CUstream>(own.stream));
+  }
+  if (thread.channel >= 0) session->ReleaseChannel(static_cast<uint32_t>(thread.channel));
+}
+
+[[gnu::constructor]] void SetHooks() {
+  thread_hooks = {MakePerThreadStream, EndThread};
+}
+
+}  // namespace
 
 CUresult StreamId(CUstream stream, uint64_t* id) {
   Object* object = nullptr;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which event of the host's a message names for an event of the program: its own, or the stand-in in which it
+// was recorded last (guest_lib/stream/quiet_event.h). Any thread may call these; they take no lock.
+#pragma once
+#include "ivshmem_ring/protocol/driver_api.h"
+
+#include <cstdint>
+
+#include "guest_lib/session/handles.h"
+
+namespace causeway::guest {
+
+// Bits of Progress::place.
+inline constexpr uint8_t kStandIn = 1;
+inline constexpr uint8_t kForGood = 2;  // what the other bit says does not change any more
+
+// The one that messages name. `for_good`: it stays that.
+inline const Object* OnHost(const Object* event, bool for_good) {
+  if ((event->flags & CU_EVENT_BLOCKING_SYNC) == 0) return event;
+  Progress& progress = const_cast<Object*>(event)->progress;
+  const uint8_t place = for_good ? progress.place.fetch_or(kForGood) : progress.place.load();
+  if ((place & kStandIn) == 0) return event;
+  const Object* stand_in = progress.stand_in.load(std::memory_order_acquire);  // partner: MakeStandIn
+  return stand_in != nullptr ? stand_in : event;
+}
+// The program's event behind what a message named.
+inline Object* OfProgram(Object* event) {
+  auto* owner = static_cast<Object*>(event->detail);
+  return owner != nullptr && owner->progress.stand_in.load(std::memory_order_acquire) == event ? owner
+                                                                                               : event;
+}
+
+}  // namespace causeway::guest
