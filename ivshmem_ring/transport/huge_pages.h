@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which mappings of a region's slices may get pages of 2 MiB, where its file has such
-// (host_backend/daemon/region/region.cc). Guest and worker ask alike, since whoever touches a page first
-// decides.
+// Which mappings of a region's slices should get pages of 2 MiB, where the region's file can have such pages
+// (host_backend/daemon/region/region.cc). Guest and worker both ask this function, because the side that
+// touches a page first decides which size it gets.
 #pragma once
 #include <cstdint>
 
 namespace causeway {
 
-// Below, they would not pay: they are few, and to clear one takes a moment.
+// Small mappings get ordinary pages: there are few of them, and clearing a page of 2 MiB takes a moment.
 constexpr bool WantsHugePages(uint64_t bytes) {
   return bytes > uint64_t{32} << 20;
 }

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// The seam over a slot's rings in shared memory: VM region, local memfd, or plain memory of one process
-// (tests).
+// SPDX-License-Identifier: Apache-2.0 The transport (transport.h) over the rings of a slot in shared memory:
+// a VM's region, a local session's file, or, in tests, plain memory of one process. The contracts of the
+// functions are in transport.h; this file adds what only rings have.
 #pragma once
 #include <atomic>
 #include <cstdlib>
@@ -18,10 +18,11 @@
 namespace causeway {
 
 struct RingClientOptions {
-  std::byte* slot = nullptr;  // the slot's granule
-  bool futex = false;         // both sides run on one kernel
-  std::function<std::string()>
-      loss;  // why the host no longer serves us; empty while it does. Called while waiting.
+  std::byte* slot = nullptr;  // where the slot's granule is mapped; it outlives the transport
+  bool futex = false;         // both sides run on one kernel, so a futex wakes the peer
+  // Says why the host no longer serves this process; empty while it does. Waiting threads call it about
+  // every 10 ms, several at once.
+  std::function<std::string()> loss;
 };
 
 class RingClient : public ClientTransport {
@@ -44,8 +45,8 @@ class RingClient : public ClientTransport {
     RingProducer requests;
     RingConsumer replies;
     std::vector<std::byte> reply_buffer;
-    std::vector<std::byte> request;  // put together here
-    bool reply_held = false;
+    std::vector<std::byte> request;  // a request is put together here and then written in one go
+    bool reply_held = false;         // the room of the last reply was not returned yet
     WaitHistory history{};
   };
   Channel& At(uint32_t index) {
@@ -64,7 +65,7 @@ class RingClient : public ClientTransport {
   std::byte* main_reserved_ = nullptr;
   FlightRecorder flight_;
   std::atomic<uint64_t> main_sequence_{0};
-  // What every thread reads, apart from what each posted record writes.
+  // Every thread reads these; they are on other lines than what each posted record writes.
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> lost_{false};
   const WaitPolicy policy_;
@@ -72,12 +73,13 @@ class RingClient : public ClientTransport {
 
 struct RingServerOptions {
   std::byte* slot = nullptr;
-  bool futex = false;  // both sides run on one kernel
-  bool watched =
-      false;  // they don't, but somebody watches the rings and wakes this side's threads that sleep
-  // Bytes of the region that the session owns and the server has mapped; null if it does not own all of them.
+  bool futex = false;  // both sides run on one kernel, so a futex wakes the peer
+  // They do not, but a thread of the daemon polls the rings and wakes this side's threads that sleep
+  // (host_backend/daemon/region/idle_watch.h).
+  bool watched = false;
+  // Gives the address of bytes of the region, or null if the session does not own all of them. Any thread.
   std::function<std::byte*(uint64_t offset, uint64_t bytes)> resolve;
-  FlightImage* flight = nullptr;  // where the server notes its times; null: nowhere
+  FlightImage* flight = nullptr;  // where the server notes the times of messages; null: nowhere
 };
 
 class RingServer : public ServerTransport {
@@ -102,13 +104,14 @@ class RingServer : public ServerTransport {
 
  private:
   struct Channel;
-  // `frugal`: whoever sent the record before sleeps, and wants nobody to spin for the next one.
-  // `now`: in, when this thread was done with the record before; out, when it saw this one.
+  // Waits for the next record of `ring`. `frugal`: the sender of the record before this one sleeps in a
+  // no-spin wait, so this thread must not spin for the next record. `now` is in ticks: on entry when this
+  // thread was done with the record before, on return when it saw this one.
   ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                         std::span<const std::byte>* record, uint64_t* now);
   ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                              std::span<const std::byte>* record, uint64_t* now);
-  // Whether the flag of a dispatcher that will sleep goes up before it does the work that it has.
+  // Whether a dispatcher that is going to sleep announces it before it executes the record that it has.
   bool SaysSoAhead() const { return (options_.futex || options_.watched) && KnownProcessors() > 1; }
   Channel& At(uint32_t index);
 
@@ -118,17 +121,17 @@ class RingServer : public ServerTransport {
   std::vector<std::byte> main_buffer_;
   RingConsumer main_;
   FlightRecorder flight_;
-  uint64_t main_sequence_ = 0;  // of the record that the dispatcher has
-  uint64_t main_ticks_ = 0;
+  uint64_t main_sequence_ = 0;  // the sequence of the record that the dispatcher executes
+  uint64_t main_ticks_ = 0;     // when it was done with the record before
   const WaitPolicy policy_ = IdlePolicy();
   SpinBudget main_budget_{policy_.spin_us};
-  // The newest request was of a caller who sleeps meanwhile: then nobody here spins to meet the next work.
+  // The newest request came from a thread in a no-spin wait: then no thread here spins for the next work.
   std::atomic<bool> frugal_{false};
-  // The newest posted record was: then who executes them goes to sleep at once.
+  // The same of the newest posted record: then the dispatcher goes to sleep at once.
   bool main_frugal_ = false;
-  uint64_t main_flag_up_us_ = 0;  // since when host_->main_waiting has said so
-  // Older main records are not in the recorder any more: so far the lanes need not look for theirs, a line
-  // that the dispatcher writes.
+  uint64_t main_flag_up_us_ = 0;  // since when host_->main_waiting announces a sleep
+  // Posted records with a lower sequence are not in the flight recorder any more. Worker queues need not look
+  // for those, which would touch a line that the dispatcher writes.
   alignas(kHotBytes) std::atomic<uint64_t> flight_from_{0};
   alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> stop_{false};

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between messages and the way they travel. Above it nothing knows whether memory is shared.
+// The border between messages and the way they travel. Code above it does not know whether the two sides
+// share memory (ring_transport.h) or are joined by a stream socket (tcp/tcp_transport.h).
 //
-//   main link   guest -> host, ordered, no replies: whatever need not be waited for
-//   channel i   request and reply, one outstanding caller: whatever is waited for; each has its own host
-//   thread bulk        buffers of kBulkBytes that a request lends to the host (both directions)
+//   submission queue   guest -> host, in order, without replies: calls that no thread waits for. In names of
+//   ("main link")      this file: Main.
+//   RPC channel i      requests and replies of one waiting guest thread; the host has a thread for each.
+//   staging buffer     kBulkBytes of memory that a request lends to the host, in either direction. In names:
+//                      Bulk.
 //
-// A record in these calls is a RecordHeader and its body, contiguous; the caller fills all header fields but
-// `bytes` and `sequence`.
+// A record in these calls is a RecordHeader and its body, contiguous. The caller fills all header fields but
+// `bytes` and `sequence`, which publishing fills in.
+//
+// Ownership: memory that a Reserve function returns belongs to the caller until the Publish function that
+// belongs to it, and stays the transport's. Errors: a lost session is reported by null, an empty view or a
+// status, never by an exception; LossReason() says what happened. Every wait is bounded by the peer's life.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,78 +26,91 @@
 
 namespace causeway {
 
-// A bulk buffer as the guest sees it.
+// A staging buffer as the guest sees it.
 struct Bulk {
   std::byte* bytes = nullptr;
-  uint64_t offset = 0;  // RecordHeader::bulk_offset
+  uint64_t offset = 0;  // what RecordHeader::bulk_offset says of it
 };
 
-// What is known of a reply before it is waited for.
+// What the caller knows of a reply before it waits for it.
 struct ReplyWait {
   uint32_t kind = 0;      // waits of one kind take about the same time; 0: nothing is known
-  bool blocking = false;  // the program asked to sleep meanwhile
-  bool patient = false;   // it may come at any time, or never
+  bool blocking = false;  // the program asked for a wait that costs no processor time
+  bool patient = false;   // the reply may come at any time, or never
 };
 
+// The guest's end. Different threads may use different channels, and the submission queue, at once.
 class ClientTransport {
  public:
   virtual ~ClientTransport() = default;
 
-  // Main link. The caller holds the session's main lock from Reserve to Publish; it may be given back while
-  // there is no room, so that all who wait have the same chance. Null: the session is lost.
+  // The submission queue. The caller holds the session's main lock from ReserveMain to PublishMain.
+  // ReserveMain waits while there is no room, and releases the lock meanwhile, so that all threads that wait
+  // have the same chance. It returns null if the session is lost.
   virtual std::byte* ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) = 0;
   virtual void PublishMain(size_t bytes) = 0;
-  virtual uint64_t main_sequence() const = 0;  // records published so far
+  virtual uint64_t main_sequence() const = 0;  // records published so far; any thread
 
-  // Channels. The caller owns the channel from ReserveRequest until its last AwaitReply.
+  // Channels. A channel belongs to one thread from ReserveRequest until its last AwaitReply. ReserveRequest
+  // returns null if the session is lost.
   virtual std::byte* ReserveRequest(uint32_t channel, size_t bytes) = 0;
   virtual void PublishRequest(uint32_t channel, size_t bytes) = 0;
-  // The next reply, valid until the next AwaitReply of that channel. Empty: the session is lost.
+  // Waits for the next reply, which is valid until the next AwaitReply of that channel. An empty view: the
+  // session is lost.
   virtual std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) = 0;
   // Whether AwaitReply would return at once.
   virtual bool ReplyReady(uint32_t channel) = 0;
 
-  // Error of posted calls: count << 32 | CUresult of the newest one. 0: none yet.
+  // The newest error of a posted call: count << 32 | CUresult. 0: there was none yet. Any thread.
   virtual uint64_t AsyncError() const = 0;
 
-  // Memory. True: the host maps region memory, so pinned memory and zero copy exist.
+  // True: the host maps the region, so the GPU can reach pinned memory and nothing is copied for it.
   virtual bool shares_memory() const = 0;
-  // Why the session was lost; empty while it lives.
+  // Why the session was lost; empty while it lives. Any thread.
   virtual std::string LossReason() = 0;
 };
 
+// kStopped: Stop() was called, or the connection ended. kCorrupt: the peer broke the format.
 enum class ReceiveStatus { kRecord, kStopped, kCorrupt };
 
+// The host's end. The dispatcher alone uses the submission queue, and one thread each channel, except where
+// a comment says otherwise.
 class ServerTransport {
  public:
   virtual ~ServerTransport() = default;
 
-  // Waits for the next record; the view is valid until the next Receive of that link. kStopped: Stop() was
-  // called or the connection ended. kCorrupt: the peer broke the format.
+  // Waits for the next record. The view is a copy that the guest cannot change, valid until the next Receive
+  // of the same link.
   virtual ReceiveStatus ReceiveMain(std::span<const std::byte>* record) = 0;
-  virtual void DoneMain() = 0;  // the record is executed, its room returns
-  // It was copied, and its room returns; another thread executes it, and tells that it has: any thread.
+  // The record is executed: its room returns to the guest.
+  virtual void DoneMain() = 0;
+  // The record was copied, and its room returns; another thread executes it, and says so by ExecutedMain,
+  // which any thread may call.
   virtual void HandedMain() = 0;
   virtual void ExecutedMain(uint64_t sequence) = 0;
-  virtual bool MainReady() = 0;  // whether ReceiveMain would return at once
+  // Whether ReceiveMain would return at once.
+  virtual bool MainReady() = 0;
+
   virtual ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) = 0;
   // Whether ReceiveRequest would return at once.
   virtual bool RequestReady(uint32_t channel) = 0;
   virtual void DoneRequest(uint32_t channel) = 0;
 
-  // A reply of up to `bytes`. Reserve is null when the session stops. Reserving no more than the reply needs
-  // matters: the guest may have sent several requests ahead and reads no reply before it has room for its
-  // next request.
+  // Room for a reply of up to `bytes`; null when the session stops. The caller reserves no more than the
+  // reply needs: the guest may have sent several requests ahead, and it reads no reply before it has room
+  // for its next request.
   virtual std::byte* ReserveReply(uint32_t channel, size_t bytes = kMaxChannelRecordBytes) = 0;
   virtual void PublishReply(uint32_t channel, size_t bytes) = 0;
 
+  // Tells the guest of the failure of a posted call (ClientTransport::AsyncError). Any thread.
   virtual void PostAsyncError(uint32_t result) = 0;
-  // The bulk buffer that a request lends; empty if it names memory that is not the session's.
+  // The staging buffer that a request lends; empty if the request names memory that is not the session's.
   virtual std::span<std::byte> BulkOf(uint32_t channel, const RecordHeader& header) = 0;
 
   virtual bool shares_memory() const = 0;
-  // Ends every wait, now and later. Callable from any thread.
+  // Ends every wait, now and later. Any thread.
   virtual void Stop() = 0;
+  // How the peer broke the format, after kCorrupt. Lives as long as the program.
   virtual const char* CorruptReason() const = 0;
 };
 

@@ -1,6 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0
-// The one place that decides how to wait: spin, then yield, then sleep. Every sleep is bounded, so a lost
-// wake-up costs time, never a hang; a wake-up by futex is an optimisation where both sides share a kernel.
+// SPDX-License-Identifier: Apache-2.0 The one place that decides how to wait for the other side: spin, then
+// yield, then sleep (docs/waiting.md). Every sleep is bounded, so a lost wake-up costs time and never a hang.
+// A wake-up by futex is an optimisation where both sides share a kernel. Times are in microseconds of
+// CLOCK_MONOTONIC.
+//
+// Threads: a Waiter, a WaitHistory and a SpinBudget belong to one thread at a time.
 #pragma once
 #include <immintrin.h>
 
@@ -12,65 +15,72 @@
 
 namespace causeway {
 
+// How long to spin and to sleep.
 struct WaitPolicy {
   uint32_t spin_us = 50;
   uint32_t yield_us = 200;
-  uint32_t first_sleep_us = 20;          // where nothing wakes us, and on one processor
-  uint32_t max_sleep_us = 1000;          // where nothing wakes us
-  uint32_t max_futex_sleep_us = 10'000;  // where the peer does: the bound is only for a peer that forgets to;
-                                         // sleeps grow to it, from 10 ms
-  uint32_t waited_share =
-      1;  // no sleep but the first is longer than this part (1/n) of the time waited so far
-  uint32_t nap_after_us = 0;  // of a wait that is expected to be long: so long one spins, and then naps
+  uint32_t first_sleep_us = 20;  // where no peer wakes this thread, and on one processor
+  uint32_t max_sleep_us = 1000;  // where no peer wakes this thread
+  // Where the peer wakes this thread; the bound is only for a peer that fails to. Sleeps grow to it, from 10
+  // ms on.
+  uint32_t max_futex_sleep_us = 10'000;
+  // No sleep but the first is longer than 1/waited_share of the time waited so far.
+  uint32_t waited_share = 1;
+  // In a wait that is expected to be long: spin for so long, and then begin with timed sleeps.
+  uint32_t nap_after_us = 0;
 };
 
-// Of CLOCK_MONOTONIC.
+// The time of CLOCK_MONOTONIC.
 uint64_t NowUs();
 
-// Those that the calling thread may run on: containers and programs leave fewer than the machine has.
+// How many processors the calling thread may run on: containers and programs may allow fewer than the machine
+// has.
 uint32_t UsableProcessors();
-// The same at the first call, for all.
+// What UsableProcessors said at the first call, by any thread.
 uint32_t KnownProcessors();
 
-// Policies by the processors that there are. With two of them spinning starves the peer that is waited for,
-// so it is short; with one there is none: who is waited for, or another thread of the program, could run
-// meanwhile.
-// A guest thread: for its answer.
+// Policies by the number of processors. With two processors spinning starves the peer for which this thread
+// waits, so it is short. With one there is no spinning, so that the peer, or another thread of the program,
+// can run meanwhile.
+//
+// A guest thread waits for its reply.
 WaitPolicy ReplyPolicy(bool futex, uint32_t processors = KnownProcessors());
-// The same where the program asked for a wait that costs no processor.
+// The same in a no-spin wait: the program asked for one that costs no processor time.
 WaitPolicy BlockingPolicy(uint32_t processors = KnownProcessors());
-// A guest thread: for what may come at any time, or never.
+// A guest thread waits for what may come at any time, or never.
 WaitPolicy PatientPolicy(bool futex, uint32_t processors = KnownProcessors());
-// A host thread: for work.
+// A thread of the worker waits for work.
 WaitPolicy IdlePolicy(uint32_t processors = KnownProcessors());
-// A guest thread: for words that the GPU writes, which wakes nobody.
+// A guest thread waits for a word that the GPU writes; the GPU wakes no thread.
 WaitPolicy DevicePolicy(uint32_t processors = KnownProcessors());
-// A host thread: for another to execute what comes before.
+// A thread of the worker waits until other threads have executed the records that come before its own.
 WaitPolicy OrderPolicy(uint32_t processors = KnownProcessors());
 
-// How long spinning for work has paid lately. What comes after the longest spin that is worth while halves
-// it, what would have come within that doubles it. Work that keeps coming in the same step is met by who
-// naps until shortly before it.
+// How long it pays to spin for work. Work that comes later than the longest spin that is worth while halves
+// the time, work that would have come within that doubles it. Where work keeps coming in the same step, the
+// thread sleeps until shortly before it is due and meets it spinning (expected_us).
 class SpinBudget {
  public:
   explicit SpinBudget(uint32_t most_us) : most_us_(most_us), us_(most_us) {}
   uint32_t us() const { return us_; }
+  // A wait for work took so long.
   void Note(uint64_t waited_us);
-  // Of a wait that outlasts the spin, if the last two such agree; else 0.
+  // How long a wait that outlasts the spin takes, if the last two such waits agree; else 0.
   uint64_t expected_us() const;
-  // For how long one spins around its end: timers are late, and waits of one kind differ.
+  // How long the thread spins around the expected end: timers are late, and waits of one kind differ.
   static constexpr uint32_t kMeetUs = 200;
 
  private:
   const uint32_t most_us_;
   uint32_t us_;
-  uint64_t last_us_ = 0, before_us_ = 0;  // that outlasted it
+  uint64_t last_us_ = 0, before_us_ = 0;  // the last two waits that outlasted the spin
 };
 
-// What waits of a kind took: most of a long one can be slept through, and its end is then met spinning.
+// How long waits of a kind took, so that a thread can sleep through most of a long one and meet its end
+// spinning.
 class WaitHistory {
  public:
-  // How long the next one of that kind will take at the least: the shorter of its last two.
+  // How long the next wait of that kind will take at least: the shorter of the last two. 0: unknown.
   uint64_t Expected(uint32_t kind) const;
   void Note(uint32_t kind, uint64_t us);
 
@@ -84,8 +94,8 @@ class WaitHistory {
   Entry entries_[kKinds];
 };
 
-// The first looks of a wait under that policy, before there is a Waiter: what comes within a microsecond or
-// so is met by nothing but looks. Whether it came.
+// Polls `ready` for a microsecond or so, before a Waiter is made: what comes that soon needs nothing else.
+// The result is whether it came. With a policy that does not spin there is one look.
 inline bool ComesAtOnce(const WaitPolicy& policy, auto ready) {
   constexpr uint32_t kLooks = 32;
   for (uint32_t i = policy.spin_us != 0 ? kLooks : 1; !ready(); _mm_pause()) {
@@ -94,26 +104,30 @@ inline bool ComesAtOnce(const WaitPolicy& policy, auto ready) {
   return true;
 }
 
-// One wait:  Waiter w(...); for (;;) { v = low half of the word; if (ready) break; w.Step(v); }
+// One wait. Its use:  Waiter w(...); for (;;) { v = low half of the word; if (ready) break; w.Step(v); }
 class Waiter {
  public:
-  // `word` is the peer's counter whose change ends the wait; `waiting` is ours, set to 1 while we sleep so
-  // that the peer knows to call Wake(). `futex` only where both sides run on one kernel.
-  // `expected_us`: how long it will take at the least, as far as is known.
+  // `word` is the peer's counter whose change ends the wait. `waiting` is this side's word, 1 while the
+  // thread sleeps, so that the peer knows to call Wake(); null if no peer wakes it. `futex` is for sides that
+  // run on one kernel. `expected_us`: how long the wait will take at least, as far as is known. Both words
+  // outlive the Waiter.
   Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex,
          uint64_t expected_us = 0);
   ~Waiter();
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  // The flag is up already, since then: of the looks before the first sleep only what is left is made.
+  // `waiting` is 1 already, since that time. Before the first sleep the thread polls only for what is left of
+  // kSettleUs.
   void FlagIsUp(uint64_t since_us);
+  // Spins, yields or sleeps once. `seen` is the low half of `word` that the caller found not to be enough.
   void Step(uint32_t seen);
-  // True about every 10 ms of sleep: time to check that the peer lives.
+  // True about every 10 ms of sleep: it is time to check that the peer lives.
   bool TimeToCheckPeer();
-  // Before the first sleep the peer can see for so long that we are about to, see SleepFor().
+  // Before the first sleep `waiting` is 1 for so long, and the thread still polls, so that a peer that did
+  // not see it is not missed. This saves a barrier in Wake(); see SleepFor().
   static constexpr uint32_t kSettleUs = 4;
-  // Exact to some 32 steps.
+  // How long the wait has taken, exact to some 32 steps.
   uint64_t waited_us() const { return now_us_ - began_us_; }
 
  private:
@@ -128,22 +142,24 @@ class Waiter {
   bool futex_;
   uint32_t spins_ = 0;
   uint32_t sleep_us_ = 0;
-  uint64_t nap_us_ = 0;  // to sleep until so much of the wait has passed
+  uint64_t nap_us_ = 0;  // the first sleep lasts until so much of the wait has passed
   bool flag_up_ = false;
   uint64_t began_us_ = 0;
-  uint64_t looks_from_us_ = 0;  // since when it spins
+  uint64_t looks_from_us_ = 0;  // since when the thread spins
   uint64_t checked_us_ = 0;
   uint64_t now_us_ = 0;
 };
 
-// Wakes all who sleep until the word changes.
+// Wakes all threads that sleep until the word changes.
 void WakeSleepers(const HotWord& word);
-// Wakes the peer if it says that it sleeps. Call after publishing `word`.
+// Wakes the peer if `peer_waiting` says that it sleeps. To be called after `word` was published.
 inline void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {
   if (futex && LoadAcquire(peer_waiting) != 0) WakeSleepers(word);
 }
 
-// Takes a lock that is given back within a microsecond, and that many threads may want all the time.
+// Takes a lock that is held for a microsecond at most, but that many threads may want all the time: the
+// thread tries ever more rarely, then sleeps for a moment. A queue of sleepers would cost a system call for
+// each.
 void AwaitLock(std::unique_lock<std::mutex>& lock);
 inline void LockBriefly(std::unique_lock<std::mutex>& lock) {
   if (!lock.try_lock()) AwaitLock(lock);
