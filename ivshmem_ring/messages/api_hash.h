@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What guest and host compare when they meet: a hash of the driver's rows and of NVML's. The number in front
-// of NVML's counts changes of its session's own messages.
+// The number that guest and host compare when they meet: a hash of the text of the driver's rows and of
+// NVML's rows. Two builds whose rows differ refuse to talk. The number in front of NVML's rows is raised by
+// hand when messages of a management session change otherwise.
 #pragma once
 #include "ivshmem_ring/protocol/call.h"
 

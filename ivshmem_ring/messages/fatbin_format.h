@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of a fatbin: its header, then entries, each with a header of its own before its payload. The
-// guest sends only entries that a device can use, and the worker checks what it got before the driver parses
-// it.
+// The layout of a fatbin, which no manual states: a header, then entries, each with a header of its own
+// before its payload. The guest sends only entries that a device can use, and the worker checks what it
+// received before the driver parses it.
 #pragma once
 #include <cstdint>
 
@@ -21,10 +21,10 @@ static_assert(sizeof(FatbinHeader) == 16);
 struct FatbinEntry {
   uint16_t kind;
   uint16_t version;
-  uint32_t header_bytes;   // with what follows this struct: a name, options
-  uint64_t payload_bytes;  // padded, compressed if it is
+  uint32_t header_bytes;   // of this struct and of what follows it: a name, options
+  uint64_t payload_bytes;  // with padding; of the compressed bytes where the payload is compressed
   uint8_t not_needed[12];
-  uint32_t architecture;  // 90: compute capability 9.0
+  uint32_t architecture;  // ten times the compute capability: 90 is 9.0
   uint8_t name[8];
   uint64_t flags;
   uint8_t sizes[16];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// By what large module images are known: SHA-256 of the image as it travels (ImageHeader). The guest states
-// it to find out whether the host has the image; the host keeps images under what it computed itself, each
-// VM's apart.
+// The hash by which large module images are known: SHA-256 of the image as it travels (ImageHeader in
+// code_messages.h). The guest states the hash to ask whether the host has the image. The host keeps images
+// under the hash that it computed itself, and those of each VM apart, so a guest that lies harms itself
+// alone.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -11,9 +12,10 @@ namespace causeway {
 
 using ImageHash = std::array<uint8_t, 32>;
 
-// Smaller ones are sent each time: asking would cost as much.
+// Smaller images are sent each time, because asking would cost as much.
 inline constexpr uint64_t kLeastKeptImageBytes = 256u << 10;
 
+// Computes the hash of bytes that come in pieces. Each hasher is for one image and one thread.
 class ImageHasher {
  public:
   ImageHasher();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames on one stream socket: what TcpClient and TcpServer (ivshmem_ring/tcp/tcp_transport.h) read and
+// Frames on one stream socket, which TcpClient and TcpServer (ivshmem_ring/tcp/tcp_transport.h) read and
 // write.
 //
-//   frame = FrameHeader | record (RecordHeader and body) | bulk bytes
+//   frame = FrameHeader | record (RecordHeader and body) | bytes of a staging buffer ("bulk")
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,29 +22,29 @@ namespace causeway {
 inline constexpr uint32_t kMainLink = 0xffffffff;
 
 enum class FrameKind : uint32_t {
-  kRecord = 1,      // both ways: a record, then its bulk bytes
-  kAsyncError = 2,  // host -> guest: record_bytes is 8, the async error word
-  kBeat = 3,        // host -> guest: nothing follows; the host lives
-  kMainDone = 4,    // host -> guest: record_bytes is 8, the bytes of main records executed so far
+  kRecord = 1,      // both ways: a record follows, then its bulk bytes
+  kAsyncError = 2,  // host -> guest: 8 bytes follow, the word of ClientTransport::AsyncError
+  kBeat = 3,        // host -> guest: nothing follows; the frame shows that the host lives
+  kMainDone = 4,    // host -> guest: 8 bytes follow, how many bytes of posted records were executed so far
 };
 
-// A queue holds what the ring in its place would hold; a record counts as in a ring, so that small ones are
-// bounded in number too.
+// How much of a queue's room a record takes. A queue holds as much as the ring would hold that shared memory
+// has in its place, and a record counts as it would there, so that small records are bounded in number too.
 constexpr uint64_t QueuedRecordBytes(uint64_t record_bytes) {
   return (record_bytes + kRecordAlign - 1) & ~(kRecordAlign - 1);
 }
-// The host tells what it has executed each time that this much has come together.
+// The host sends kMainDone each time that it has executed this much more.
 inline constexpr uint64_t kMainCreditBytes = 64u << 10;
 
 struct FrameHeader {
-  uint32_t link;  // kMainLink or a channel's number
+  uint32_t link;  // kMainLink for the submission queue, or a channel's number
   uint32_t record_bytes;
   uint32_t bulk_bytes;
   FrameKind kind;
 };
 static_assert(sizeof(FrameHeader) == 16);
 
-// One of kBulkBuffers, all zero; of those pages that are never touched there is no memory.
+// Memory of one staging buffer, all zero. Pages that are never touched take no memory.
 struct FreeBulk {
   void operator()(std::byte* bytes) const { std::free(bytes); }
 };
@@ -55,26 +55,27 @@ inline BulkMemory MakeBulk() {
   return bulk;
 }
 
-// One stream socket. Any thread may send; one thread reads.
+// One stream socket. Any thread may send; one thread reads. Failures are sentences, never exceptions.
 class TcpConnection {
  public:
-  // Owns `fd`, which may have been non-blocking.
+  // Takes `fd` over and closes it in the end; it may be non-blocking.
   explicit TcpConnection(int fd);
   ~TcpConnection();
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
 
-  // Sends one frame whole. Empty on success, else why the connection is unusable now.
+  // Sends one whole frame, and waits for room in the socket. The result is empty, or a sentence that says why
+  // the connection cannot be used any more.
   std::string Send(const FrameHeader& header, std::span<const std::byte> record,
                    std::span<const std::byte> bulk);
-  // Sends a beat unless something is still on its way (which tells the peer as much). Never blocks.
+  // Sends a beat, unless the socket still has bytes to send, which show the peer as much. Never waits.
   void SendBeat();
 
-  // Fills `out`. `quiet` is called after each second without a byte; false gives up. Empty on success, else
-  // why no more comes.
+  // Waits until `out` is filled. `quiet` is called after each second without a byte, and ends the wait by
+  // returning false. The result is empty, or a sentence that says why no more bytes come.
   std::string Read(std::span<std::byte> out, const std::function<bool()>& quiet);
 
-  // Ends every Send and Read, now and later. Callable from any thread.
+  // Ends every Send and Read, now and later. Any thread may call it.
   void Shutdown();
 
  private:
@@ -82,7 +83,7 @@ class TcpConnection {
 
   int fd_;
   std::mutex send_mutex_;
-  std::vector<std::byte> buffer_;  // bytes received and not yet asked for: [begin_, end_)
+  std::vector<std::byte> buffer_;  // [begin_, end_) was received and not yet read
   size_t begin_ = 0;
   size_t end_ = 0;
 };

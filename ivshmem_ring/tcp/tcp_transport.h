@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam of ivshmem_ring/transport/transport.h over one stream socket per session: correct, not tuned. The
-// frames are in ivshmem_ring/tcp/tcp_connection.h; the set-up before them (OpenBlock, LocalReply) is the
-// caller's.
+// The transport (ivshmem_ring/transport/transport.h, which has the contracts) over one stream socket for each
+// session. It is correct and not tuned. The frames are in ivshmem_ring/tcp/tcp_connection.h; the caller has
+// done the set-up before them (OpenBlock, LocalReply).
 //
-// Bulk buffers do not lie in shared memory here: RecordHeader::bulk_offset is the number of one of the
+// Staging buffers do not lie in shared memory here: RecordHeader::bulk_offset is the number of one of the
 // client's kBulkBuffers buffers. Its bytes follow the request if kBulkToHost is set, and come back with the
-// reply if kBulkToGuest is. A buffer is lent from its request to that request's reply, so the server never
-// holds more than kBulkBuffers of them either.
+// reply if kBulkToGuest is set. A buffer is lent from its request to the reply, so the server never holds
+// more than kBulkBuffers of them either.
 //
-// Order: a client sends main records before any request stamped with their count. The server may therefore
-// stop reading while one link's queue is full: everything that the full link waits for was read before.
+// Order: a client sends posted records before any request that is stamped with their count. The server may
+// therefore stop reading while the queue of one link is full: everything for which the full link waits was
+// read before.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -29,13 +30,13 @@ namespace causeway {
 
 class TcpClient final : public ClientTransport {
  public:
-  // Owns `fd`, a connected stream socket. Nothing is read before the first publishing.
+  // Takes over `fd`, a connected stream socket. Nothing is read before the first record is published.
   explicit TcpClient(int fd);
-  // Ends the connection. No other thread may be inside a call.
+  // Ends the connection. No other thread may be inside a call then.
   ~TcpClient() override;
 
-  // Buffer `index` (below kBulkBuffers) of kBulkBytes; made when first asked for. A request names it by
-  // bulk_offset = index.
+  // Staging buffer `index` (below kBulkBuffers), of kBulkBytes; it is made when first asked for and lives as
+  // long as the client. A request names it by bulk_offset = index. Any thread.
   std::byte* BulkBuffer(uint32_t index);
 
   std::byte* ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) override;
@@ -54,22 +55,22 @@ class TcpClient final : public ClientTransport {
   Channel& At(uint32_t index);
   void StartReader();
   void ReadFrames();
-  // One frame after its header. Empty, or why the session is over.
+  // Reads one frame after its header. The result is empty, or says why the session is over.
   std::string ReadReply(const FrameHeader& frame);
   std::string ReadBytes(std::span<std::byte> out);
   void Lose(const std::string& reason);
 
   TcpConnection connection_;
-  const int process_;  // a forked child must not end its parent's connection
+  const int process_;  // the process that made the client: a forked child must not end its connection
   std::once_flag reader_started_;
   std::thread reader_;
-  uint32_t quiet_seconds_ = 0;  // of the reader
+  uint32_t quiet_seconds_ = 0;  // since the reader got a byte
   std::vector<std::byte> main_buffer_;
   std::atomic<uint64_t> main_sequence_{0};
-  uint64_t main_sent_bytes_ = 0;  // guarded, as all of the main link, by the session's main lock
+  uint64_t main_sent_bytes_ = 0;  // guarded by the session's main lock, like all of the submission queue
   std::mutex room_mutex_;
   std::condition_variable room_;
-  uint64_t main_done_bytes_ = 0;  // what the host has told; guarded by room_mutex_
+  uint64_t main_done_bytes_ = 0;  // the host's last kMainDone; guarded by room_mutex_
   std::atomic<uint64_t> async_error_{0};
   std::unique_ptr<Channel> channels_[kChannelCount];
   std::mutex bulk_mutex_;
@@ -81,9 +82,10 @@ class TcpClient final : public ClientTransport {
 
 class TcpServer final : public ServerTransport {
  public:
-  // Owns `fd`, a connected stream socket, and reads from it at once. `flight`: where it notes its times.
+  // Takes over `fd`, a connected stream socket, and starts the thread that reads it. `flight` receives the
+  // times of messages; null: nothing is recorded.
   explicit TcpServer(int fd, FlightImage* flight = nullptr);
-  // Ends the connection. No other thread may be inside a call.
+  // Ends the connection. No other thread may be inside a call then.
   ~TcpServer() override;
 
   ReceiveStatus ReceiveMain(std::span<const std::byte>* record) override;
@@ -110,7 +112,7 @@ class TcpServer final : public ServerTransport {
   void Done(Link& link);
   bool Ready(Link& link);
   void ReadFrames();
-  // One frame after its header. False: the session is over.
+  // Reads one frame after its header. False: the session is over.
   bool ReadMessage(const FrameHeader& frame);
   bool ReadBulk(const FrameHeader& frame, const RecordHeader& header, Message* message);
   // Waits for room in the link's queue. False: the session is over.
@@ -123,13 +125,14 @@ class TcpServer final : public ServerTransport {
   std::unique_ptr<Link> main_;
   std::unique_ptr<Link> channels_[kChannelCount];
   BulkMemory bulk_[kBulkBuffers];
-  // A buffer goes free -> lent (the reader) -> replying (the link's thread) -> free, when its reply is sent.
+  // A buffer is free, then lent by the reader, then replying by the channel's thread, and free again when its
+  // reply is sent.
   enum class BulkState { kFree, kLent, kReplying };
   std::atomic<BulkState> bulk_state_[kBulkBuffers]{};
-  std::mutex async_mutex_;  // before TcpConnection's: the newest error is sent last
+  std::mutex async_mutex_;  // locked before TcpConnection's, so that the newest error is sent last
   uint64_t async_errors_ = 0;
-  uint64_t main_done_bytes_ = 0;  // the dispatcher's
-  uint64_t main_told_bytes_ = 0;
+  uint64_t main_done_bytes_ = 0;  // executed so far; the dispatcher's
+  uint64_t main_told_bytes_ = 0;  // as in the last kMainDone
   std::atomic<bool> stop_{false};
   std::atomic<const char*> corrupt_reason_{""};
   std::thread reader_;

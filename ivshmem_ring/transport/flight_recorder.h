@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 The writing side of the flight recorder, which keeps the times of each
-// link's last messages (FlightImage in ivshmem_ring/transport/layout.h); docs/measuring.md says what for.
-// Guest and worker each have one. It costs a message one read of the time stamp counter and a store to a line
-// that no other processor writes.
+// SPDX-License-Identifier: Apache-2.0
+// The writing side of the flight recorder, which keeps the times of each link's last messages (FlightImage in
+// ivshmem_ring/transport/layout.h); docs/measuring.md says what for. Guest and worker each have one. It costs
+// a message one read of the time stamp counter and a store to a line that no other processor writes.
 //
 // Threads: one thread at a time calls Begin for a link. End may be called by several. Times are in ticks of
 // the time stamp counter.

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 The transport (transport.h) over the rings of a slot in shared memory:
-// a VM's region, a local session's file, or, in tests, plain memory of one process. The contracts of the
-// functions are in transport.h; this file adds what only rings have.
+// SPDX-License-Identifier: Apache-2.0
+// The transport (transport.h) over the rings of a slot in shared memory: a VM's region, a local session's
+// file, or, in tests, plain memory of one process. The contracts of the functions are in transport.h; this
+// file adds what only rings have.
 #pragma once
 #include <atomic>
 #include <cstdlib>

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 The one place that decides how to wait for the other side: spin, then
-// yield, then sleep (docs/waiting.md). Every sleep is bounded, so a lost wake-up costs time and never a hang.
-// A wake-up by futex is an optimisation where both sides share a kernel. Times are in microseconds of
-// CLOCK_MONOTONIC.
+// SPDX-License-Identifier: Apache-2.0
+// The one place that decides how to wait for the other side: spin, then yield, then sleep (docs/waiting.md).
+// Every sleep is bounded, so a lost wake-up costs time and never a hang. A wake-up by futex is an
+// optimisation where both sides share a kernel. Times are in microseconds of CLOCK_MONOTONIC.
 //
 // Threads: a Waiter, a WaitHistory and a SpinBudget belong to one thread at a time.
 #pragma once
