@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of graph nodes, to the host and back.
+// Nodes of graphs: adding them, and their parameters, to the host and back.
 #include "guest_lib/graph/graph_node.h"
 
 #include <algorithm>
@@ -367,4 +367,52 @@ CUresult GetNode(CUgraphNode node, CUgraphNodeType type, CUgraphNodeParams* para
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+// Adds a node by a row of its own: the older calls without pointers inside.
+template <Op op, class... P>
+CUresult AddByRow(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+                  P... rest) {
+  if (const CUresult result = NeedContext()) return result;
+  if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return AddInPieces(node, graph, {dependencies, count, nullptr}, [&](const Dependencies& first) {
+    const CUresult result = Wait<op>(node, graph, first.nodes, first.count, rest...);
+    if (result == CUDA_SUCCESS) OwnNode(graph, *node);
+    return result;
+  });
+}
+
+}  // namespace
 }  // namespace causeway::guest
+
+using namespace causeway;
+using namespace causeway::guest;
+
+extern "C" {
+
+CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                             size_t count) {
+  return AddByRow<Op::cuGraphAddEmptyNode>(node, graph, dependencies, count);
+}
+CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                  size_t count, CUgraph child) {
+  return AddByRow<Op::cuGraphAddChildGraphNode>(node, graph, dependencies, count, child);
+}
+CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                   size_t count, CUevent event) {
+  return AddByRow<Op::cuGraphAddEventRecordNode>(node, graph, dependencies, count, event);
+}
+CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                 size_t count, CUevent event) {
+  return AddByRow<Op::cuGraphAddEventWaitNode>(node, graph, dependencies, count, event);
+}
+CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+                              const CUDA_MEMSET_NODE_PARAMS* params, CUcontext context) {
+  return AddByRow<Op::cuGraphAddMemsetNode>(node, graph, dependencies, count, params, context);
+}
+CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                               size_t count, CUdeviceptr address) {
+  return AddByRow<Op::cuGraphAddMemFreeNode>(node, graph, dependencies, count, address);
+}
+
+}  // extern "C"
