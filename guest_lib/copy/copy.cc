@@ -33,10 +33,8 @@ constexpr uint64_t kLeastLentAlone = 1u << 10;
 
 // A small pageable copy that nobody waits for: the bytes go with the message, or in a buffer if one is free.
 CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
-  CUresult posted = CUDA_SUCCESS;
-  if (bytes >= kLeastLentAlone &&
-      PostFromBuffer(to, from, bytes, stream, form, &posted, bytes < kLeastLent)) {
-    return posted;
+  if (bytes >= kLeastLentAlone) {
+    if (const auto posted = PostFromBuffer(to, from, bytes, stream, form, bytes < kLeastLent)) return *posted;
   }
   Writer check{{}};
   const CopyBody body = Body(to, bytes, stream, form, true, check);
@@ -94,26 +92,27 @@ CUresult CopyInPieces(Op op, CUdeviceptr device, const void* host, uint64_t byte
 // program at memory of the host, another process at shared memory.
 CUresult CopySynchronously(CUdeviceptr to, const void* from, uint64_t bytes, bool known) {
   Inquiry inquiry = Inquiry::BeforeCopy(nullptr);
-  CUresult result = CUDA_SUCCESS;
   const bool alone =
       known && KindOfPointer(to) == PointerKind::kDevice && !SharesDeviceMemory() && !SyncsMemops(to);
   auto* source = static_cast<std::byte*>(const_cast<void*>(from));
   LinearCopy large{to, source, bytes, nullptr, CopyForm::kSynchronous, true, true};
   if (!alone) {
     inquiry.Begin();
-  } else if (inquiry.Answer(&result)) {
-    if (result != CUDA_SUCCESS) return result;
+  } else if (const auto done = inquiry.Answer()) {
+    if (*done != CUDA_SUCCESS) return *done;
     if (bytes <= kMaxInlineCopyBytes) return PostToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
-    if (bytes <= kBulkBytes ? PostFromBuffer(to, from, bytes, nullptr, CopyForm::kSynchronous, &result)
-                            : CopyByWords(&large, &result)) {
-      return result;
-    }
+    if (const auto posted = bytes <= kBulkBytes
+                                ? PostFromBuffer(to, from, bytes, nullptr, CopyForm::kSynchronous)
+                                : CopyByWords(&large))
+      return *posted;
     inquiry.Begin();
   }
-  large.leaves = false;
-  if (known && CopyByWords(&large, &result)) return inquiry.NoteWord(result, large.posts);
-  if (known && CopySmallByWord({to, source, bytes, nullptr, CopyForm::kSynchronous, true}, &result))
-    return result;
+  if (known) {
+    large.leaves = false;
+    if (const auto copied = CopyByWords(&large)) return inquiry.NoteWord(*copied, large.posts);
+    if (const auto copied = CopySmallByWord({to, source, bytes, nullptr, CopyForm::kSynchronous, true}))
+      return *copied;
+  }
   return inquiry.NoteCopy(
       bytes <= kMaxChannelCopyBytes
           ? CallToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous)
@@ -136,7 +135,9 @@ CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstre
   CUresult result;
   const bool to_device = op == Op::cuMemcpyHtoD_v2 || op == Op::cuMemcpyHtoDAsync_v2;
   const WaitedCopy waited{device, reinterpret_cast<void*>(host), bytes, stream, form, to_device};
-  if (form != CopyForm::kAsynchronous && known && CopyPinnedByWord(waited, &result)) return result;
+  if (form != CopyForm::kAsynchronous && known) {
+    if (const auto copied = CopyPinnedByWord(waited)) return *copied;
+  }
   if (form == CopyForm::kSynchronous || !known) {
     PendingCall call(op);
     fill(call.writer());
@@ -169,10 +170,9 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   // It is read when its turn in the stream comes.
   if (kind == PointerKind::kManaged)
     return CopyOnDevice(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream, form);
-  CUresult captured = CUDA_SUCCESS;
-  if (form == CopyForm::kAsynchronous &&
-      CaptureLinearCopy(stream, to, reinterpret_cast<CUdeviceptr>(from), bytes, &captured)) {
-    return captured;
+  if (form == CopyForm::kAsynchronous) {
+    if (const auto captured = CaptureLinearCopy(stream, to, reinterpret_cast<CUdeviceptr>(from), bytes))
+      return *captured;
   }
   if (kind == PointerKind::kPinned) {
     const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyHtoD_v2 : Op::cuMemcpyHtoDAsync_v2;
@@ -185,22 +185,21 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   const bool small = bytes <= kMaxInlineCopyBytes;
   if (form == CopyForm::kAsynchronous && small && known) return PostToDevice(to, from, bytes, stream, form);
   if (form == CopyForm::kSynchronous) return CopySynchronously(to, from, bytes, known);
-  CUresult posted = CUDA_SUCCESS;
-  if (!small && known && CapturesSource(true, form, bytes) && !SyncsMemops(to) &&
-      PostFromBuffer(to, from, bytes, stream, form, &posted)) {
-    return posted;
+  const bool captures = CapturesSource(true, form, bytes);
+  if (!small && known && captures && !SyncsMemops(to)) {
+    if (const auto posted = PostFromBuffer(to, from, bytes, stream, form)) return *posted;
   }
   auto* source = static_cast<std::byte*>(const_cast<void*>(from));
-  if (form == CopyForm::kStreamThenWait && known &&
-      CopySmallByWord({to, source, bytes, stream, form, true}, &posted)) {
-    return posted;
+  if (form == CopyForm::kStreamThenWait && known) {
+    if (const auto copied = CopySmallByWord({to, source, bytes, stream, form, true})) return *copied;
   }
   if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
-  const bool captures = CapturesSource(true, form, bytes);
   LinearCopy large{to, source, bytes, stream, Waiting(form), true, false};
   Inquiry inquiry = Inquiry::OfStream(stream);
   inquiry.Begin();
-  if (known && !captures && CopyByWords(&large, &posted)) return inquiry.NoteWord(posted, large.posts);
+  if (known && !captures) {
+    if (const auto copied = CopyByWords(&large)) return inquiry.NoteWord(*copied, large.posts);
+  }
   return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream, captures ? form : Waiting(form));
 }
 
@@ -214,10 +213,9 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   const PointerKind kind = KindOfPointer(reinterpret_cast<uint64_t>(to));
   if (kind == PointerKind::kManaged)
     return CopyOnDevice(reinterpret_cast<CUdeviceptr>(to), from, bytes, stream, form);
-  CUresult captured = CUDA_SUCCESS;
-  if (form == CopyForm::kAsynchronous &&
-      CaptureLinearCopy(stream, reinterpret_cast<CUdeviceptr>(to), from, bytes, &captured)) {
-    return captured;
+  if (form == CopyForm::kAsynchronous) {
+    if (const auto captured = CaptureLinearCopy(stream, reinterpret_cast<CUdeviceptr>(to), from, bytes))
+      return *captured;
   }
   if (kind == PointerKind::kPinned) {
     const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyDtoH_v2 : Op::cuMemcpyDtoHAsync_v2;
@@ -231,11 +229,12 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
   const CopyForm waited = Waiting(form);
   Inquiry inquiry = Inquiry::OfStream(form == CopyForm::kSynchronous ? nullptr : stream);
   inquiry.Begin();
-  CUresult result = CUDA_SUCCESS;
-  if (known && CopySmallByWord({from, to, bytes, stream, waited, false}, &result)) return result;
-  LinearCopy large{from, static_cast<std::byte*>(to), bytes, stream, waited, false, false};
-  large.idle = inquiry.IsDone();
-  if (known && CopyByWords(&large, &result)) return inquiry.NoteWord(result, large.posts);
+  if (known) {
+    if (const auto copied = CopySmallByWord({from, to, bytes, stream, waited, false})) return *copied;
+    LinearCopy large{from, static_cast<std::byte*>(to), bytes, stream, waited, false, false};
+    large.idle = inquiry.IsDone();
+    if (const auto copied = CopyByWords(&large)) return inquiry.NoteWord(*copied, large.posts);
+  }
   return inquiry.Note(bytes > kMaxChannelCopyBytes
                           ? CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited)
                           : CallToHost(to, from, bytes, stream, waited));
@@ -275,9 +274,9 @@ CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream 
     return CopyToDevice(to, reinterpret_cast<const void*>(from), bytes, stream, form);
   if (from_kind != PointerKind::kPageable)
     return CopyToHost(reinterpret_cast<void*>(to), from, bytes, stream, form);
-  CUresult captured = CUDA_SUCCESS;
-  if (form == CopyForm::kAsynchronous && CaptureLinearCopy(stream, to, from, bytes, &captured))
-    return captured;
+  if (form == CopyForm::kAsynchronous) {
+    if (const auto captured = CaptureLinearCopy(stream, to, from, bytes)) return *captured;
+  }
   // Host to host: after everything that the stream has to do before it.
   const CUresult result = cuStreamSynchronize(form == CopyForm::kSynchronous ? nullptr : stream);
   if (result == CUDA_SUCCESS)

@@ -330,16 +330,15 @@ CUresult cuCtxSynchronize() {
   if (const CUresult result = InitialisedOrError()) return result;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Inquiry inquiry = Inquiry::OfContext();
-  CUresult known = CUDA_SUCCESS;
-  if (inquiry.Answer(&known)) return known;
+  if (const auto known = inquiry.Answer()) return *known;
   Mark mark;
-  if (mark.AwaitContext(&known)) return inquiry.NoteWord(known, mark.posts());
+  if (const auto came = mark.AwaitContext()) return inquiry.NoteWord(*came, mark.posts());
   const BlockingWaits waits;
   const GivingBack giving_back;
-  known = Wait<Op::cuCtxSynchronize>();
-  giving_back.Note(known);
-  if (known == CUDA_SUCCESS) mark.MustHaveCome();
-  return inquiry.Note(known);
+  const CUresult result = Wait<Op::cuCtxSynchronize>();
+  giving_back.Note(result);
+  if (result == CUDA_SUCCESS) mark.MustHaveCome();
+  return inquiry.Note(result);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

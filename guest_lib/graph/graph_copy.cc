@@ -306,8 +306,8 @@ CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured) 
                                                      unsigned{CU_STREAM_SET_CAPTURE_DEPENDENCIES});
 }
 
-bool CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUresult* result) {
-  if (!AnyCapture()) return false;
+std::optional<CUresult> CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  if (!AnyCapture()) return {};
   CUDA_MEMCPY3D box{};
   const bool from_device = IsDeviceSide(KindOfPointer(from)), to_device = IsDeviceSide(KindOfPointer(to));
   box.srcMemoryType = from_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
@@ -318,10 +318,11 @@ bool CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t
   box.dstHost = to_device ? nullptr : reinterpret_cast<void*>(to);
   box.WidthInBytes = bytes;
   box.Height = box.Depth = 1;
-  if (!NeedsStaging(box)) return false;
+  if (!NeedsStaging(box)) return {};
   bool captured = false;
-  *result = CaptureCopy(stream, box, &captured);
-  return captured || *result != CUDA_SUCCESS;
+  const CUresult result = CaptureCopy(stream, box, &captured);
+  if (!captured && result == CUDA_SUCCESS) return {};
+  return result;
 }
 
 }  // namespace causeway::guest

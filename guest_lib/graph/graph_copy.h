@@ -6,6 +6,8 @@
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
+#include <optional>
+
 #include "guest_lib/graph/graph_node.h"
 
 namespace causeway::guest {
@@ -24,7 +26,7 @@ CUresult SetStagedCopy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& 
 // false: the stream captures nothing, the copy is as usual.
 CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured);
 
-// The same for a linear copy. True: it was captured, or cannot be (*result says which).
-bool CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes, CUresult* result);
+// The same for a linear copy: what the call answers, if it was captured or cannot be. None: the copy is as usual.
+std::optional<CUresult> CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes);
 
 }  // namespace causeway::guest

@@ -77,25 +77,25 @@ void* FreeInTime(void*) {
 
 }  // namespace
 
-bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result) {
+std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed) {
   Session* session = Session::Get();
   Object* context = freed.context;
   if (session == nullptr || freed.from_pool || freed.sync_memops || freed.bytes > kMostBytes ||
       SharesDeviceMemory() || HadSeveralContexts() || context == nullptr ||
       context != CurrentContextObject() || !ContextOf(context).active.load() || AnyCapture()) {
-    return false;
+    return {};
   }
   Inquiry inquiry = Inquiry::OfContext();
-  if (!inquiry.Answer(result)) {
+  std::optional<CUresult> done = inquiry.Answer();
+  if (!done) {
     const BlockingWaits waits;
-    *result =
-        inquiry.Note(DrainDevice());  // another thread may have begun a capture, which this does not break
+    done = inquiry.Note(DrainDevice());  // another thread may have begun a capture, which this does not break
   }
-  if (*result != CUDA_SUCCESS) return true;
+  if (*done != CUDA_SUCCESS) return done;
   Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
-  if (table.held.size() == kMostHeld || freed.bytes > kMostBytes - table.bytes) return false;
-  if (!table.thread_started && StartOwnThread(FreeInTime, false) != 0) return false;
+  if (table.held.size() == kMostHeld || freed.bytes > kMostBytes - table.bytes) return {};
+  if (!table.thread_started && StartOwnThread(FreeInTime, false) != 0) return {};
   table.thread_started = true;
   const std::lock_guard posting(session->main_mutex());
   table.held.push_back({freed.address, freed.bytes, context, context->id});
@@ -104,16 +104,16 @@ bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result) {
   if (!inquiry.IsDone()) {
     table.held.pop_back();
     Count(table);
-    return false;
+    return {};
   }
   table.bytes += freed.bytes;
   if (table.thread_sleeps) table.wanted.notify_one();
-  return true;
+  return CUDA_SUCCESS;
 }
 
-bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result) {
+std::optional<CUresult> TakeFreedBlock(CUdeviceptr* address, uint64_t bytes) {
   Session* session = Session::Get();
-  if (!HoldsBlocks() || session == nullptr || address == nullptr || AnyCapture()) return false;
+  if (!HoldsBlocks() || session == nullptr || address == nullptr || AnyCapture()) return {};
   const Object* context = CurrentContextObject();
   Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
@@ -121,14 +121,13 @@ bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result) {
   const auto found = std::find_if(table.held.rbegin(), table.held.rend(), [&](const Block& block) {
     return block.bytes == bytes && block.context == context && IsAlive(block);
   });
-  if (found == table.held.rend()) return false;
-  *result = session->Check();
-  if (*result != CUDA_SUCCESS) return true;
+  if (found == table.held.rend()) return {};
+  if (const CUresult error = session->Check()) return error;
   *address = found->address;
   table.bytes -= bytes;
   table.held.erase(std::next(found).base());
   Count(table);
-  return true;
+  return CUDA_SUCCESS;
 }
 
 namespace {

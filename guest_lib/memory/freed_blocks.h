@@ -11,14 +11,15 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "guest_lib/addresses/device_allocation.h"
 
 namespace causeway::guest {
 
-// Whether the free need not be told the host; *result: what the call answers then.
-bool HoldFreedBlock(const DeviceAllocation& freed, CUresult* result);
-// Whether memory that is held serves; *result: what the call answers then.
-bool TakeFreedBlock(CUdeviceptr* address, uint64_t bytes, CUresult* result);
+// What the free answers if the host need not be told of it; none: the host must be.
+std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed);
+// What the allocation answers if memory that is held serves; none: the host must be asked.
+std::optional<CUresult> TakeFreedBlock(CUdeviceptr* address, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -64,40 +64,38 @@ void NoteCurrentPoolChange() {
   current_pools.fetch_add(1);
 }
 
-bool HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream, CUresult* result) {
+std::optional<CUresult> HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream) {
   StreamKey key;
   Session* session = Session::Get();
-  if (session == nullptr || source == 0 || bytes > kMostBytes || !KeyOf(stream, &key)) return false;
-  *result = session->Check();
-  if (*result != CUDA_SUCCESS) return true;
+  if (session == nullptr || source == 0 || bytes > kMostBytes || !KeyOf(stream, &key)) return {};
+  if (const CUresult error = session->Check()) return error;
   const uint64_t posts = session->transport().main_sequence();
   Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
-  if (table.held.size() == kMostHeld || bytes > kMostBytes - table.bytes) return false;
+  if (table.held.size() == kMostHeld || bytes > kMostBytes - table.bytes) return {};
   table.held.push_back({address, bytes, source, key, posts});
   table.bytes += bytes;
   held_frees.store(table.held.size(), std::memory_order_release);
-  return true;
+  return CUDA_SUCCESS;
 }
 
-bool TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream, CUresult* result) {
+std::optional<CUresult> TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream) {
   StreamKey key;
   Session* session = Session::Get();
-  if (!AnyHeld() || session == nullptr || address == nullptr || !KeyOf(stream, &key)) return false;
+  if (!AnyHeld() || session == nullptr || address == nullptr || !KeyOf(stream, &key)) return {};
   Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   // The newest first: it is the likeliest to be in the GPU's cache.
   const auto found = std::find_if(table.held.rbegin(), table.held.rend(), [&](const Held& held) {
     return held.bytes == bytes && held.source == source && held.stream == key;
   });
-  if (found == table.held.rend()) return false;
-  *result = session->Check();
-  if (*result != CUDA_SUCCESS) return true;
+  if (found == table.held.rend()) return {};
+  if (const CUresult error = session->Check()) return error;
   *address = found->address;
   table.bytes -= bytes;
   table.held.erase(std::next(found).base());
   held_frees.store(table.held.size(), std::memory_order_release);
-  return true;
+  return CUDA_SUCCESS;
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "guest_lib/session/handles.h"
 
@@ -21,10 +22,10 @@ uint64_t SourceOfPool(CUmemoryPool pool);
 // The device's current pool may be another from now on.
 void NoteCurrentPoolChange();
 
-// Whether the free need not be told the host; *result: what the call answers then.
-bool HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream, CUresult* result);
-// Whether memory that is held serves; *result: what the call answers then.
-bool TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream, CUresult* result);
+// What the free answers if the host need not be told of it; none: the host must be.
+std::optional<CUresult> HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream);
+// What the allocation answers if memory that is held serves; none: the host must be asked.
+std::optional<CUresult> TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream);
 
 // An allocation failed. True if it may not have failed without this file: memory was freed here later in its
 // stream than the program did. Then that stream has been waited for, and it is worth another try.

@@ -209,31 +209,30 @@ CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool p
   return CUDA_SUCCESS;
 }
 
-bool FreeToHostPool(CUdeviceptr address, CUstream stream, CUresult* result) {
-  if (HostPoolOf(address) == nullptr) return false;
-  *result = CheckStream(stream);
+std::optional<CUresult> FreeToHostPool(CUdeviceptr address, CUstream stream) {
+  if (HostPoolOf(address) == nullptr) return {};
   CUevent event = nullptr;
-  if (*result == CUDA_SUCCESS) *result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-  if (*result != CUDA_SUCCESS) return true;
-  *result = cuEventRecord(event, stream);
-  if (*result == CUDA_SUCCESS && !TakeLive(address)) *result = CUDA_ERROR_INVALID_VALUE;
-  if (*result != CUDA_SUCCESS) {
+  if (const CUresult result = CheckStream(stream)) return result;
+  if (const CUresult result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)) return result;
+  CUresult result = cuEventRecord(event, stream);
+  if (result == CUDA_SUCCESS && !TakeLive(address)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) {
     cuEventDestroy_v2(event);
-    return true;
+    return result;
   }
   {
     const std::lock_guard lock(all.mutex);
     all.freed.push_back({address, event});
   }
   ReclaimFreedToHostPools();
-  return true;
+  return CUDA_SUCCESS;
 }
 
-bool FreeToHostPoolNow(CUdeviceptr address, CUresult* result) {
-  if (HostPoolOf(address) == nullptr) return false;
-  *result = DrainDevice();
-  if (*result == CUDA_SUCCESS && TakeLive(address)) Release(address);
-  return true;
+std::optional<CUresult> FreeToHostPoolNow(CUdeviceptr address) {
+  if (HostPoolOf(address) == nullptr) return {};
+  const CUresult result = DrainDevice();
+  if (result == CUDA_SUCCESS && TakeLive(address)) Release(address);
+  return result;
 }
 
 CUmemoryPool HostPoolOf(CUdeviceptr address) {

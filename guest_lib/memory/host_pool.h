@@ -7,6 +7,7 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "guest_lib/session/handles.h"
 
@@ -25,10 +26,10 @@ CUresult CurrentHostPool(CUmemoryPool* pool, const CUmemLocation& location);
 CUresult SetCurrentHostPool(const CUmemLocation& location, CUmemoryPool pool);
 
 CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream);
-// False: the address is no such allocation, and nothing is done.
-bool FreeToHostPool(CUdeviceptr address, CUstream stream, CUresult* result);
-// cuMemFree of one: waits for the device.
-bool FreeToHostPoolNow(CUdeviceptr address, CUresult* result);
+// What the free answers. None: the address is no such allocation, and nothing is done.
+std::optional<CUresult> FreeToHostPool(CUdeviceptr address, CUstream stream);
+// The same for cuMemFree, which waits for the device.
+std::optional<CUresult> FreeToHostPoolNow(CUdeviceptr address);
 // What was freed and no stream needs any more goes back to the region. False: there was none.
 bool ReclaimFreedToHostPools();
 // The pool of a live allocation; null if it is none.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <map>
+#include <optional>
 #include <shared_mutex>
 
 #include "guest_lib/addresses/address_windows.h"
@@ -65,12 +66,11 @@ CUresult AllocateOnStream(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
   if (bytes == 0) return ask();  // no error, and nothing to remember
   // What is allocated in a capture belongs to the graph.
   const uint64_t source = AnyCapture() ? 0 : SourceOfPool(pool);
-  CUresult result = CUDA_SUCCESS;
-  if (TakeFreed(address, bytes, source, stream, &result)) {
-    if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, true, Find(pool), source);
-    return result;
+  if (const auto taken = TakeFreed(address, bytes, source, stream)) {
+    if (*taken == CUDA_SUCCESS) RememberAllocation(*address, bytes, true, Find(pool), source);
+    return *taken;
   }
-  result = ask();
+  CUresult result = ask();
   if (result == CUDA_ERROR_OUT_OF_MEMORY && WaitForLateFrees()) result = ask();
   if (result != CUDA_SUCCESS) return result;
   return Admit(*address, bytes, true, Find(pool), source, [&] {
@@ -216,12 +216,11 @@ extern "C" {
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   if (const CUresult result = NeedContext()) return result;
-  CUresult result = CUDA_SUCCESS;
-  if (TakeFreedBlock(address, bytes, &result)) {
-    if (result == CUDA_SUCCESS) RememberAllocation(*address, bytes, false);
-    return result;
+  if (const auto taken = TakeFreedBlock(address, bytes)) {
+    if (*taken == CUDA_SUCCESS) RememberAllocation(*address, bytes, false);
+    return *taken;
   }
-  result = Wait<Op::cuMemAlloc_v2>(address, bytes);
+  CUresult result = Wait<Op::cuMemAlloc_v2>(address, bytes);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && WaitForLateFrees())
     result = Wait<Op::cuMemAlloc_v2>(address, bytes);
   if (result != CUDA_SUCCESS) return result;
@@ -240,11 +239,11 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (const CUresult result = NeedContext()) return result;
   HostAllocation managed;
   if (FindManaged(address, &managed) && managed.address == address) return FreeManaged(managed);
-  CUresult result = CUDA_SUCCESS;
-  if (FreeToHostPoolNow(address, &result)) return result;
+  if (const auto freed = FreeToHostPoolNow(address)) return *freed;
   Forgotten allocation(address);
-  const bool held = allocation.known() && HoldFreedBlock(allocation.allocation(), &result);
-  if (!held) result = Wait<Op::cuMemFree_v2>(address);
+  std::optional<CUresult> held;
+  if (allocation.known()) held = HoldFreedBlock(allocation.allocation());
+  const CUresult result = held ? *held : Wait<Op::cuMemFree_v2>(address);
   if (allocation.known() && allocation.allocation().from_pool) NotePoolsKeepLess();
   if (result != CUDA_SUCCESS) allocation.Restore();
   return result;
@@ -269,25 +268,25 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
-  CUresult result = CUDA_SUCCESS;
-  if (FreeToHostPool(address, stream, &result)) return result;
+  if (const auto freed = FreeToHostPool(address, stream)) return *freed;
   Forgotten allocation(address);
   // What a graph allocates comes back with each launch: the driver knows.
   if (!allocation.known()) {
     if (address == 0) return CUDA_SUCCESS;
-    result = Wait<Op::cuMemFreeAsync>(address, stream);
+    const CUresult result = Wait<Op::cuMemFreeAsync>(address, stream);
     NoteFreedOnHost(stream);
     return result;
   }
   const DeviceAllocation& freed = allocation.allocation();
-  const bool held = !freed.sync_memops && freed.context == CurrentContextObject() &&
-                    HoldFreed(address, freed.bytes, freed.source, stream, &result);
-  if (!held) {
+  std::optional<CUresult> result;
+  if (!freed.sync_memops && freed.context == CurrentContextObject())
+    result = HoldFreed(address, freed.bytes, freed.source, stream);
+  if (!result) {
     result = PostWork<Op::cuMemFreeAsync>(WorksOn(stream), address, stream);
     NoteFreedOnHost(stream);
   }
-  if (result != CUDA_SUCCESS) allocation.Restore();
-  return result;
+  if (*result != CUDA_SUCCESS) allocation.Restore();
+  return *result;
 }
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {

@@ -144,27 +144,27 @@ bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited)
   return true;
 }
 
-bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form,
-                    CUresult* result, bool alone) {
+std::optional<CUresult> PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream,
+                                       CopyForm form, bool alone) {
   Session* session = Session::Get();
   Lent& lent = TheLent();
-  if (session == nullptr || bytes > kBulkBytes || !MayLend(*session, stream)) return false;
+  if (session == nullptr || bytes > kBulkBytes || !MayLend(*session, stream)) return {};
   ReclaimLentBuffers(*session);
-  if (alone && lent.count.load(std::memory_order_relaxed) != 0) return false;
-  if (!Reserve(lent)) return false;
+  if (alone && lent.count.load(std::memory_order_relaxed) != 0) return {};
+  if (!Reserve(lent)) return {};
   LentBuffer buffer;
   if (!session->TryAcquireBulk(&buffer.index)) {
     lent.count.fetch_sub(1, std::memory_order_relaxed);
-    return false;
+    return {};
   }
   Fill(session->bulk(buffer.index).bytes, from, bytes);
   Works works = WorksOn(stream);
   works.is_copy = form == CopyForm::kSynchronous;
   works.apart = IsApart(to);
-  *result =
+  const CUresult result =
       PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, stream, works, true, true, &buffer);
   Leave(lent, *session, buffer);
-  return true;
+  return result;
 }
 
 }  // namespace causeway::guest

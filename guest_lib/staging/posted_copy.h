@@ -6,6 +6,7 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "guest_lib/staging/copy_form.h"
@@ -22,10 +23,10 @@ struct Works;
 // cache, and the host would copy the bytes twice more.
 inline constexpr uint64_t kLeastLent = 16u << 10;
 
-// Takes the source at once. False: nothing was sent, it cannot be done so now (too many buffers are lent, no
+// Takes the source at once. None: nothing was sent, it cannot be done so now (too many buffers are lent, no
 // shared memory, a device that writes no words, a capture). `alone`: only if no buffer is lent.
-bool PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form,
-                    CUresult* result, bool alone = false);
+std::optional<CUresult> PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream,
+                                       CopyForm form, bool alone = false);
 
 // Whether the GPU can tell the end of a copy on that stream.
 bool MayLend(Session& session, CUstream stream);

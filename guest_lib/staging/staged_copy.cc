@@ -419,30 +419,29 @@ CUresult CopyPieces(Session& session, LinearCopy* copy, uint64_t begin, uint64_t
 
 }  // namespace
 
-bool CopyByWords(LinearCopy* copy, CUresult* result) {
+std::optional<CUresult> CopyByWords(LinearCopy* copy) {
   Session* session = Session::Get();
   if (session == nullptr || copy->bytes <= kSmallPiece || !MayLend(*session, copy->stream) ||
       !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) {
-    return false;
+    return {};
   }
-  *result = CUDA_SUCCESS;
+  CUresult result = CUDA_SUCCESS;
   uint64_t done = 0;
   if (MayQueue(*session, *copy)) {
     // The stream may have other work for long.
-    if (!copy->idle && !copy->leaves) *result = CopyPieces(*session, copy, 0, done = kLeastWordPiece);
+    if (!copy->idle && !copy->leaves) result = CopyPieces(*session, copy, 0, done = kLeastWordPiece);
     LinearCopy rest = *copy;
     rest.device += done;
     rest.host += done;
     rest.bytes -= done;
     uint64_t moved = 0;
-    if (*result == CUDA_SUCCESS) *result = CopyQueued(*session, rest, &moved);
+    if (result == CUDA_SUCCESS) result = CopyQueued(*session, rest, &moved);
     done += moved;
   }
-  if (*result == CUDA_SUCCESS && done < copy->bytes)
-    *result = CopyPieces(*session, copy, done, copy->bytes - done);
+  if (result == CUDA_SUCCESS && done < copy->bytes)
+    result = CopyPieces(*session, copy, done, copy->bytes - done);
   // A piece that the driver refused.
-  if (*result == CUDA_SUCCESS && !copy->leaves) *result = session->Check();
-  return true;
+  return result == CUDA_SUCCESS && !copy->leaves ? session->Check() : result;
 }
 
 }  // namespace causeway::guest

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "guest_lib/session/session.h"
 #include "guest_lib/staging/copy_form.h"
@@ -24,8 +25,8 @@ namespace causeway::guest {
 CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
                     const std::function<void(Writer&, const Piece&)>& put);
 
-// By words. False: nothing was sent, it cannot be done so (now, or there; managed memory: waited_copy.h).
-bool CopyByWords(LinearCopy* copy, CUresult* result);
+// By words. None: nothing was sent, it cannot be done so (now, or there; managed memory: waited_copy.h).
+std::optional<CUresult> CopyByWords(LinearCopy* copy);
 
 // The asynchronous copy of pageable memory returns before the stream has come to it: up to 1 MiB, as
 // natively.

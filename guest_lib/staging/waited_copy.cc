@@ -108,37 +108,33 @@ CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const WaitedCop
 
 }  // namespace
 
-bool CopyPinnedByWord(const WaitedCopy& copy, CUresult* result) {
+std::optional<CUresult> CopyPinnedByWord(const WaitedCopy& copy) {
   const CUstream stream = StreamOf(copy);
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kMostPinnedBytes || !MayGoByWord(*session, copy, stream))
-    return false;
+  if (session == nullptr || copy.bytes > kMostPinnedBytes || !MayGoByWord(*session, copy, stream)) return {};
   Shown shown(*session, stream);
   Mark mark;
-  if (!mark.Take(*session, stream)) return false;
+  if (!mark.Take(*session, stream)) return {};
   PendingPost post(copy.to_device ? Op::cuMemcpyHtoDAsync_v2 : Op::cuMemcpyDtoHAsync_v2, WorksOf(copy));
   Writer& w = post.writer();
   const auto host = reinterpret_cast<uint64_t>(copy.host);
   w.Put(PinnedBody{copy.device, host, copy.bytes, Remote{}.ToWire(stream, w), mark.offset()});
-  *result = Await(*session, mark, post, stream, copy.bytes / kBytesPerUs);
-  shown.Note(*result, mark.posts());
-  return true;
+  const CUresult result = Await(*session, mark, post, stream, copy.bytes / kBytesPerUs);
+  return shown.Note(result, mark.posts());
 }
 
-bool CopySmallByWord(const WaitedCopy& copy, CUresult* result) {
+std::optional<CUresult> CopySmallByWord(const WaitedCopy& copy) {
   const CUstream stream = StreamOf(copy);
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kSmallPiece || !MayGoByWord(*session, copy, stream)) return false;
+  if (session == nullptr || copy.bytes > kSmallPiece || !MayGoByWord(*session, copy, stream)) return {};
   Mark mark;
   LentBuffer buffer;
   if (copy.to_device && copy.bytes < kLeastLent) {
-    if (!mark.Take(*session, stream)) return false;
-    *result = CopyInMessage(*session, mark, copy, stream);
-    return true;
+    if (!mark.Take(*session, stream)) return {};
+    return CopyInMessage(*session, mark, copy, stream);
   }
-  if (!session->TryAcquireBulk(&buffer.index)) return false;
-  *result = CopyThroughBuffer(*session, buffer, copy, stream);
-  return true;
+  if (!session->TryAcquireBulk(&buffer.index)) return {};
+  return CopyThroughBuffer(*session, buffer, copy, stream);
 }
 
 }  // namespace causeway::guest

@@ -7,6 +7,7 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "guest_lib/staging/copy_form.h"
 
@@ -21,12 +22,12 @@ struct WaitedCopy {
   bool to_device;
 };
 
-// Each: false, nothing was sent, it cannot be done so (now, or there); else *result is the call's. Copies
+// Each: the call's answer; none: nothing was sent, it cannot be done so (now, or there). Copies
 // from or to managed memory that migrates are the host's to answer: they are work on its pages themselves,
 // whose end shows only once they have a number of their own (MessageMark). Memory that the device works on
 // itself.
-bool CopyPinnedByWord(const WaitedCopy& copy, CUresult* result);
+std::optional<CUresult> CopyPinnedByWord(const WaitedCopy& copy);
 // Ordinary memory, up to the size from which copies are cut (guest_lib/staging/staged_copy.h).
-bool CopySmallByWord(const WaitedCopy& copy, CUresult* result);
+std::optional<CUresult> CopySmallByWord(const WaitedCopy& copy);
 
 }  // namespace causeway::guest

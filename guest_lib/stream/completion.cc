@@ -163,37 +163,36 @@ bool Mark::Look(uint64_t expected_us) const {
   return value_ != 0 && LooksFor(word_, value_, expected_us);
 }
 
-bool Mark::Await(CUstream stream, CUresult* result) {
+std::optional<CUresult> Mark::Await(CUstream stream) {
   if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
   Session* session = Session::Get();  // once: another thread may be ending the process
-  if (session == nullptr || !MayMark(stream)) return false;
+  if (session == nullptr || !MayMark(stream)) return {};
   if (IsContextBlocking()) {
     const Object* object = Find(stream);
-    if (!MaySleep(object != nullptr ? object : CurrentContextObject())) return false;
+    if (!MaySleep(object != nullptr ? object : CurrentContextObject())) return {};
   }
-  return PostAndAwait(*session, stream, result);
+  return PostAndAwait(*session, stream);
 }
 
-bool Mark::AwaitEvent(const Object* event, CUresult* result) {
+std::optional<CUresult> Mark::AwaitEvent(const Object* event) {
   Session* session = Session::Get();
   const Object* object = nullptr;
   if (session == nullptr || event->context != CurrentContextObject() ||
       !session->activity().EndsItsStream(*event, &object))
-    return false;
+    return {};
   const auto stream = reinterpret_cast<CUstream>(const_cast<Object*>(object));
-  return MayMark(stream) && MaySleep(event) && PostAndAwait(*session, stream, result);
+  if (!MayMark(stream) || !MaySleep(event)) return {};
+  return PostAndAwait(*session, stream);
 }
 
-bool Mark::PostAndAwait(Session& session, CUstream stream, CUresult* result) {
-  if (!Take(session, stream)) return false;
+std::optional<CUresult> Mark::PostAndAwait(Session& session, CUstream stream) {
+  if (!Take(session, stream)) return {};
   PendingPost post(Op::kMark, WorksOn(stream));
   Writer& w = post.writer();
   w.Put(MarkBody{Remote{}.ToWire(stream, w), offset_});
-  *result = w.ok() ? Post(post) : w.error();
-  if (*result != CUDA_SUCCESS) return true;
-  if (!(slept_kind_ != 0 && value_ != 0 ? ComesToSleeper() : Look(0))) return false;
-  *result = session.Check();
-  return true;
+  if (const CUresult error = w.ok() ? Post(post) : w.error()) return error;
+  if (!(slept_kind_ != 0 && value_ != 0 ? ComesToSleeper() : Look(0))) return {};
+  return session.Check();
 }
 
 // Whether that is worth it.
@@ -221,9 +220,11 @@ bool Mark::ComesToSleeper() const {
   }
 }
 
-bool Mark::AwaitContext(CUresult* result) {
+std::optional<CUresult> Mark::AwaitContext() {
+  if (!IsLegacyAlone()) return {};
+  const std::optional<CUresult> result = Await(nullptr);
   // Another stream that was made meanwhile may have work before the mark.
-  return IsLegacyAlone() && Await(nullptr, result) && (*result != CUDA_SUCCESS || IsLegacyAlone());
+  return result && *result == CUDA_SUCCESS && !IsLegacyAlone() ? std::nullopt : result;
 }
 
 void Mark::HostWaited() const {

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "ivshmem_ring/transport/layout.h"
 
@@ -26,13 +27,13 @@ class Session;
 
 class Mark {
  public:
-  // Puts a mark behind what the stream has now and looks for it. False: the host must be asked. True: with 0,
-  // it came, and with it everything posted there before it (posts()); else an error that was known.
-  bool Await(CUstream stream, CUresult* result);
+  // Puts a mark behind what the stream has now and looks for it. None: the host must be asked. 0: it came, and
+  // with it everything posted there before it (posts()); else an error that was known.
+  std::optional<CUresult> Await(CUstream stream);
   // The same for the current context, whose only stream the legacy one must be.
-  bool AwaitContext(CUresult* result);
+  std::optional<CUresult> AwaitContext();
   // The same for a blocking event that was recorded behind all other work of its stream.
-  bool AwaitEvent(const Object* event, CUresult* result);
+  std::optional<CUresult> AwaitEvent(const Object* event);
   uint64_t posts() const { return value_; }
   // The host has said that the work is done. A mark that did not come by then never does, nor will others.
   void MustHaveCome() const;
@@ -49,7 +50,7 @@ class Mark {
   bool Look(uint64_t expected_us) const;
 
  private:
-  bool PostAndAwait(Session& session, CUstream stream, CUresult* result);
+  std::optional<CUresult> PostAndAwait(Session& session, CUstream stream);
   // Whether a wait for that stream, event or context is worth sleeping for its word.
   bool MaySleep(const Object* subject);
   bool ComesToSleeper() const;

@@ -85,21 +85,19 @@ bool Inquiry::IsDone() const {
   return session != nullptr && subject_ != nullptr && IsDone(*session);
 }
 
-bool Inquiry::Answer(CUresult* result) {
+std::optional<CUresult> Inquiry::Answer() {
   Session* session = Session::Get();
-  if (session == nullptr) return false;
+  if (session == nullptr) return {};
   wait_.Begin(waited_, object_);
   const bool local = subject_ != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() && !AnyHeld() &&
                      IsDone(*session) && session->activity().IsTrusted();
-  if (local) {
-    // Before a copy it is not the stream that is known to be done: copies to managed memory may be left in
-    // it.
-    if (legacy_ == nullptr) wait_.WasOver();
-    *result = session->Check();
-  } else {
+  if (!local) {
     Begin();
+    return {};
   }
-  return local;
+  // Before a copy it is not the stream that is known to be done: copies to managed memory may be left in it.
+  if (legacy_ == nullptr) wait_.WasOver();
+  return session->Check();
 }
 
 void Inquiry::Begin() {

@@ -11,6 +11,7 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "guest_lib/session/handles.h"
 #include "guest_lib/session/progress.h"
@@ -22,8 +23,7 @@ class Session;
 
 // One question after a stream, an event or a context:
 //   Inquiry inquiry = Inquiry::OfStream(stream);
-//   CUresult result;
-//   if (inquiry.Answer(&result)) return result;
+//   if (const auto known = inquiry.Answer()) return *known;
 //   return inquiry.Note(Wait<...>());
 class Inquiry {
  public:
@@ -33,8 +33,8 @@ class Inquiry {
   // What a synchronous copy waits for: the stream, but not earlier copies, which are executed before it.
   static Inquiry BeforeCopy(CUstream stream);
 
-  // True if the host need not be asked: done, or an error that is known already.
-  bool Answer(CUresult* result);
+  // What the host need not be asked for: done, or an error that is known already. None: it must be asked.
+  std::optional<CUresult> Answer();
   // Whether the subject is still known to be done, after Answer or Note said so.
   bool IsDone() const;
   // The host's answer. Returns its argument.

@@ -124,21 +124,20 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 
 CUresult cuStreamQuery(CUstream stream) {
   Inquiry inquiry = Inquiry::OfStream(stream);
-  CUresult known = CUDA_SUCCESS;
-  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuStreamQuery>(stream));
+  if (const auto known = inquiry.Answer()) return *known;
+  return inquiry.Note(Wait<Op::cuStreamQuery>(stream));
 }
 CUresult cuStreamSynchronize(CUstream stream) {
   Inquiry inquiry = Inquiry::OfStream(stream);
-  CUresult known = CUDA_SUCCESS;
-  if (inquiry.Answer(&known)) return known;
+  if (const auto known = inquiry.Answer()) return *known;
   Mark mark;
-  if (mark.Await(stream, &known)) return inquiry.NoteWord(known, mark.posts());
+  if (const auto came = mark.Await(stream)) return inquiry.NoteWord(*came, mark.posts());
   const BlockingWaits waits;
   const GivingBack giving_back(stream);
-  known = Wait<Op::cuStreamSynchronize>(stream);
-  giving_back.Note(known);
-  if (known == CUDA_SUCCESS) mark.MustHaveCome();
-  return inquiry.Note(known);
+  const CUresult result = Wait<Op::cuStreamSynchronize>(stream);
+  giving_back.Note(result);
+  if (result == CUDA_SUCCESS) mark.MustHaveCome();
+  return inquiry.Note(result);
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
@@ -236,8 +235,8 @@ CUresult cuEventQuery(CUevent event) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Inquiry inquiry = Inquiry::OfEvent(event);
-  CUresult known = CUDA_SUCCESS;
-  return inquiry.Answer(&known) ? known : inquiry.Note(Wait<Op::cuEventQuery>(event));
+  if (const auto known = inquiry.Answer()) return *known;
+  return inquiry.Note(Wait<Op::cuEventQuery>(event));
 }
 
 CUresult cuEventSynchronize(CUevent event) {
@@ -246,15 +245,15 @@ CUresult cuEventSynchronize(CUevent event) {
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const BlockingWaits waits((object->flags & CU_EVENT_BLOCKING_SYNC) != 0);
   Inquiry inquiry = Inquiry::OfEvent(event);
-  CUresult known = CUDA_SUCCESS;
-  if (inquiry.Answer(&known)) return known;
+  if (const auto known = inquiry.Answer()) return *known;
   Mark mark;
-  const bool by_word = ThisThread().blocking_waits && mark.AwaitEvent(object, &known);
-  NoteBlockingWait(object, by_word);
-  if (by_word) return inquiry.NoteWord(known, 0);
-  known = AskForEvent(event);
-  if (known == CUDA_SUCCESS) mark.HostWaited();
-  return inquiry.Note(known);
+  std::optional<CUresult> came;
+  if (ThisThread().blocking_waits) came = mark.AwaitEvent(object);
+  NoteBlockingWait(object, came.has_value());
+  if (came) return inquiry.NoteWord(*came, 0);
+  const CUresult result = AskForEvent(event);
+  if (result == CUDA_SUCCESS) mark.HostWaited();
+  return inquiry.Note(result);
 }
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
