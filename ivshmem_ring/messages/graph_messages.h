@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of the graph calls that are written by hand: nodes of every type, lists of nodes and edges,
-// instantiation and update, capture. What may be longer than a record travels in a large one (kLargeBody).
+// Bodies of messages about graphs, for calls that are written by hand on both sides: nodes of every type,
+// lists of nodes and edges, instantiation and update, capture. A body or reply that is longer than a record
+// travels in a staging buffer (kLargeRequest, kLargeReply). Where a comment says "this, then ...", the rest
+// follows the struct in the message. A wire handle called fresh was made by the guest for an object that it
+// may not know yet.
 #pragma once
 #include <cstdint>
 
@@ -9,46 +12,47 @@
 
 namespace causeway {
 
-// Parameters of a node: CUgraphNodeParams, for the older calls too. On the wire every handle inside is a wire
-// handle in the handle's place, and what it points to follows the struct:
-//   kernel                parameters in kernel layout, KernelPacking says from which form they came
-//   allocation            CUmemAccessDesc each
-//   batch of operations   CUstreamBatchMemOpParams each
-//   host function         nothing; the guest's number of the function lies in userData
-//   conditional           a fresh graph handle for each body (cuGraphAddNode alone)
+// The parameters of a node travel as CUgraphNodeParams, for the older calls too. Every handle inside is
+// replaced by its wire handle, and what the struct points to follows it, by the type of node:
+//   kernel                the parameters in the kernel's layout; KernelPacking says how the program gave them
+//   allocation            a CUmemAccessDesc for each
+//   batch of operations   a CUstreamBatchMemOpParams for each
+//   host function         nothing; userData holds the guest's number of the function
+//   conditional           a fresh graph handle for each body (only when the node is added)
 inline constexpr uint32_t kMaxNodeParameters = 4096;
 inline constexpr uint32_t kMaxMemOps = 1u << 14;
 inline constexpr uint32_t kMaxConditionalBodies = 1u << 15;
 enum class KernelPacking : uint32_t { kNone, kPointers, kBuffer };
 
-// Which of the driver's functions is meant: results differ between them.
+// Which of the driver's functions to call: their results differ.
 enum class NodeVerb : uint32_t { kAdd, kSet, kSetInExec };
 enum class NodeForm : uint32_t {
   kGeneric,  // cuGraphAddNode_v2, cuGraphNodeSetParams, cuGraphExecNodeSetParams
   kTyped,    // cuGraphAddKernelNode_v2 and the like
 };
 
-// Op::cuGraphAddNode_v2: this, dependency_count wire handles, as many CUgraphEdgeData if has_edges, then the
-// node's parameters. Reply of kAdd: what the driver wrote, as AddedNode; then the body graphs' handles.
+// Op::cuGraphAddNode_v2, for all calls that add or set a node: this, then dependency_count wire handles, as
+// many CUgraphEdgeData if has_edges, then the node's parameters. The reply of kAdd: an AddedNode with what
+// the driver wrote, then the wire handles of body graphs.
 struct NodeBody {
   NodeVerb verb;
   NodeForm form;
-  WireHandle node;   // kAdd: a fresh handle
+  WireHandle node;   // kAdd: fresh; else the node
   WireHandle owner;  // kAdd: the graph; kSetInExec: the executable graph
   uint64_t dependency_count;
   uint32_t has_edges;
   KernelPacking packing;
-  uint32_t payload_bytes;  // what follows the struct
-  uint32_t by_word;        // host functions: 1: the guest watches GraphWords
+  uint32_t payload_bytes;  // of what follows CUgraphNodeParams
+  uint32_t by_word;        // host functions: 1 if the guest polls GraphWords, so the GPU may announce it
 };
 static_assert(sizeof(NodeBody) == 48);
 struct AddedNode {
-  CUdeviceptr address;  // of an allocation
+  CUdeviceptr address;  // of an allocation node
 };
 
-// Op::cuGraphKernelNodeGetParams_v2: every Get. Reply: CUgraphNodeParams with wire handles, then its payload
-// behind a NodePayload. The function of a captured launch may be unknown to the guest: it sends fresh
-// handles.
+// Op::cuGraphKernelNodeGetParams_v2, for all calls that ask for a node's parameters. The reply:
+// CUgraphNodeParams with wire handles, then a NodePayload, then what the parameters point to. The function of
+// a captured launch may be unknown to the guest, so it sends fresh handles for it.
 struct GetNodeBody {
   WireHandle node;
   CUgraphNodeType type;
@@ -59,15 +63,16 @@ struct GetNodeBody {
 static_assert(sizeof(GetNodeBody) == 32);
 struct NodePayload {
   KernelPacking packing;
-  uint32_t parameter_count;  // kernels: ParameterLayout each, then the bytes
+  uint32_t parameter_count;  // of a kernel: so many ParameterLayout follow, then the bytes
   uint32_t bytes;
   uint32_t reserved;
 };
 
-// Op::cuGraphGetNodes: every list. Items [first, first + room) of the list that a caller with room for
-// first + room gets; none if the arrays are not wanted. This, then a fresh node handle for each item and
-// wanted node array. Reply: the count as the driver says it, then for each item a wire handle for each wanted
-// node array and CUgraphEdgeData if wanted.
+// Op::cuGraphGetNodes, for all calls that list nodes or edges. It asks for the items [first, first + room) of
+// the list that the driver gives to a caller with room for first + room items, or for the count alone if no
+// array is wanted. The message: this, then a fresh node handle for each item and wanted node array. The
+// reply: the count as the driver states it, then for each item a wire handle for each wanted node array, and
+// a CUgraphEdgeData if wanted.
 enum class NodeList : uint32_t { kNodes, kRoots, kEdges, kDependencies, kDependents };
 struct ListBody {
   WireHandle subject;  // the graph, or the node
@@ -75,12 +80,13 @@ struct ListBody {
   uint64_t room;
   NodeList list;
   uint8_t wants_first, wants_second, wants_edges;
-  uint8_t old_form;  // of before edge data
+  uint8_t old_form;  // 1: the driver's function without edge data
 };
 static_assert(sizeof(ListBody) == 32);
-inline constexpr uint64_t kListPage = 16384;
+inline constexpr uint64_t kListPage = 16384;  // most items of one message
 
-// Op::cuGraphInstantiateWithParams. Reply, also of a failure: InstantiateReply, then the log's text.
+// Op::cuGraphInstantiateWithParams, for all calls that instantiate. The reply, also of a failure: an
+// InstantiateReply, then the text of the log.
 enum class InstantiateForm : uint32_t { kWithFlags, kWithParams, kWithLog };
 struct InstantiateBody {
   WireHandle exec;  // fresh
@@ -95,13 +101,13 @@ static_assert(sizeof(InstantiateBody) == 48);
 struct InstantiateReply {
   WireHandle error_node;
   uint32_t result;      // CUgraphInstantiateResult
-  uint32_t may_refuse;  // its launches can fail at the call: they must be waited for
-  uint32_t announced;   // functions that each launch announces in GraphWords
+  uint32_t may_refuse;  // 1: its launches can fail at the call, so the guest waits for their answer
+  uint32_t announced;   // how many functions each launch announces in GraphWords
   uint32_t reserved;
 };
 inline constexpr uint32_t kMaxGraphLogBytes = 64u << 10;
 
-// Op::cuGraphExecUpdate_v2. Reply, also of a failure: UpdateReply.
+// Op::cuGraphExecUpdate_v2, for both forms. The reply, also of a failure: an UpdateReply.
 struct UpdateBody {
   WireHandle exec;
   WireHandle graph;
@@ -118,12 +124,12 @@ struct UpdateReply {
 // Op::cuUserObjectCreate.
 struct UserObjectBody {
   WireHandle object;  // fresh
-  uint64_t id;        // of the destructor (guest_lib/stream/callbacks.h)
+  uint64_t id;        // the guest's number of the destructor (guest_lib/stream/callbacks.h)
   uint32_t references;
   uint32_t flags;
 };
 
-// Op::cuGraphDebugDotPrint. Reply: the text's size, then bytes from `first` on.
+// Op::cuGraphDebugDotPrint. The reply: the size of the text, then its bytes from `first` on.
 struct DotBody {
   WireHandle graph;
   uint64_t first;
@@ -131,14 +137,15 @@ struct DotBody {
   uint32_t reserved;
 };
 
-// Op::cuStreamGetCaptureInfo_v2: this, then `room` fresh node handles. Reply: CaptureReply, then for each of
-// the first min(room, dependency_count) its wire handle and, if wanted, CUgraphEdgeData.
+// Op::cuStreamGetCaptureInfo_v2, for all its forms: this, then `room` fresh node handles. The reply: a
+// CaptureReply, then for each of the first min(room, dependency_count) dependencies its wire handle and, if
+// wanted, a CUgraphEdgeData.
 struct CaptureBody {
   WireHandle stream;
   WireHandle graph;  // fresh
   uint32_t room;
   uint8_t wants_dependencies, wants_edges;
-  uint8_t form;  // the driver's function: _v2 or _v3
+  uint8_t form;  // which of the driver's functions: 2 for _v2, 3 for _v3
   uint8_t reserved;
 };
 static_assert(sizeof(CaptureBody) == 24);

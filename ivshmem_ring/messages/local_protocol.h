@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few messages on the daemon's UNIX socket (SOCK_SEQPACKET, one struct a packet) and at the start of a
-// TCP connection. Everything else crosses the region (or, over TCP, the same records as frames).
+// The few messages on the daemon's UNIX socket (SOCK_SEQPACKET, one struct in a packet), and at the start of
+// a TCP connection. Everything else crosses the region or, over TCP, travels as frames of the same records.
 //
-//   local session:  LocalRequest{kOpenSession} -> LocalReply + region fd (SCM_RIGHTS)
-//                   the library maps it, fills OpenBlock and the guest page, sends one byte kLocalReady,
-//                   then waits for the host's slot word; closing the socket ends the session
-//   status:         LocalRequest{kStatus} -> LocalReply, then the JSON text in packets of at most 64 KiB,
-//   then EOF
-//   trace:          LocalTraceRequest -> LocalReply, then as for the status: the list of sessions as JSON
-//   and, where one was asked for, NUL and its FlightImages (layout.h): guest_bytes and host_bytes in the list
-//   say how large TCP session:    OpenBlock bytes -> LocalReply bytes, then record frames
-//   (ivshmem_ring/tcp/tcp_transport.h)
+//   local session   The client sends LocalRequest{kOpenSession} and gets a LocalReply with the descriptor of
+//                   the region (SCM_RIGHTS). It maps the region, fills OpenBlock and the guest page, sends
+//                   the byte kLocalReady, and waits for the host's slot word. Closing the socket ends the
+//                   session.
+//   status          The client sends LocalRequest{kStatus} and gets a LocalReply, then a JSON text in packets
+//                   of at most 64 KiB, then the end of the connection.
+//   trace           The client sends a LocalTraceRequest and gets a LocalReply, then, in packets as above,
+//                   the list of sessions as JSON. If a session was asked for, a NUL and its two FlightImages
+//                   (layout.h) follow; guest_bytes and host_bytes in the list are their sizes.
+//   TCP session     The client sends the bytes of an OpenBlock and gets those of a LocalReply; then both send
+//                   frames of records (ivshmem_ring/tcp/tcp_transport.h).
 #pragma once
 #include <cstdint>
 
@@ -30,18 +32,18 @@ struct LocalRequest {
 };
 static_assert(sizeof(LocalRequest) == 16);
 
-inline constexpr uint64_t kTraceList = 0;             // only the list
-inline constexpr uint64_t kTraceLast = ~uint64_t{0};  // of the session that began last
+inline constexpr uint64_t kTraceList = 0;             // the list alone
+inline constexpr uint64_t kTraceLast = ~uint64_t{0};  // the session that began last
 
 struct LocalTraceRequest {
-  LocalRequest request;  // kTrace
-  uint64_t session;      // its number in the list, or one of the above
+  LocalRequest request;  // its kind is kTrace
+  uint64_t session;      // the session's number in the list, or one of the values above
 };
 static_assert(sizeof(LocalTraceRequest) == 24);
 
 struct LocalReply {
   uint64_t magic;
-  uint32_t accepted;  // 1, or 0 and `text` says why
+  uint32_t accepted;  // 1; or 0, and `text` says why not
   uint32_t reserved;
   uint64_t region_bytes;  // 0 over TCP
   char text[488];         // NUL-terminated

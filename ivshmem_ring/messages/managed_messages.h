@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory that the host's driver placed: cuMemAllocManaged in its migrating form, and __managed__
-// variables. The guest has pages of its own at the same addresses (guest_lib/managed/areas.h); these messages
-// carry bytes between the two.
+// Messages about managed memory that the host's driver placed: cuMemAllocManaged in its migrating form, and
+// __managed__ variables (docs/managed_memory.md). The guest has pages of its own at the same addresses
+// (guest_lib/managed/areas.h), and these messages carry bytes between the two.
 #pragma once
 #include <cstdint>
 
@@ -10,23 +10,24 @@
 
 namespace causeway {
 
-// Page faults are served over a channel of their own: whoever faults may be using any other.
+// Page faults are served over a channel of their own, because the thread that faults may be using any other.
 inline constexpr uint32_t kManagedChannel = kCallbackChannel - 1;
 
 inline constexpr uint64_t kMaxManagedVariableBytes = 64u << 20;
-inline constexpr uint32_t kMaxManagedPieces = 224;        // what fits a channel record
+inline constexpr uint32_t kMaxManagedPieces = 224;        // as many as fit a channel record
 inline constexpr uint32_t kMaxRangeAttributeBytes = 512;  // CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY is a list
 
+// The bytes [address, address + bytes).
 struct ManagedPiece {
   uint64_t address;
   uint64_t bytes;
 };
 
-// Op::kFindManaged: a ManagedPiece. Reply: u32, 1 if all of it is managed memory.
-// Op::kReadManaged, kWriteManaged: this, then `count` ManagedPiece. The bulk buffer holds their bytes, one
-// piece after the other; they are written in this order. Done when the reply comes.
+// Op::kFindManaged: a ManagedPiece. The reply: a u32, 1 if all of it is managed memory.
+// Op::kReadManaged, kWriteManaged: this, then `count` ManagedPiece. The staging buffer holds their bytes, one
+// piece after the other, and they are written in this order. The copy is done when the reply comes.
 struct ManagedCopyBody {
-  WireHandle stream;  // the driver copies on it; 0: variables; on one of its own
+  WireHandle stream;  // the stream in which the driver copies; 0, for variables: one of the worker's own
   uint32_t count;
   uint32_t reserved;
 };
@@ -39,12 +40,12 @@ struct ManagedHintBody {
   uint64_t bytes;
   uint32_t location_type;
   int32_t location_id;
-  uint32_t advice;  // of cuMemAdvise
+  uint32_t advice;  // for cuMemAdvise
   uint32_t reserved;
-  WireHandle stream;  // of cuMemPrefetchAsync
+  WireHandle stream;  // for cuMemPrefetchAsync
 };
 
-// Op::cuMemRangeGetAttribute. Reply: `data_bytes` bytes.
+// Op::cuMemRangeGetAttribute. The reply: data_bytes bytes.
 struct RangeAttributeBody {
   uint64_t address;
   uint64_t bytes;

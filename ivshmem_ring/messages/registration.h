@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which pages one registration of ordinary memory has to itself. Ranges never overlap by bytes, but two of
-// them may meet on a page, which then stays until the last of them goes. Guest and host compute this alike,
-// so no message has to say it.
+// Which pages a registration of ordinary memory (cuMemHostRegister) has to itself. Registered ranges never
+// share a byte, but two of them may meet on a page, which then stays until the last of them is unregistered.
+// Guest and host both compute this here, so no message has to state it.
 #pragma once
 #include <cstdint>
 #include <iterator>
@@ -22,8 +22,9 @@ constexpr uint64_t PageCeiling(uint64_t address) {
   return PageFloor(address + kPageBytes - 1);
 }
 
-// The pages of [address, address + bytes) that none of `others` covers. A map from the first byte of a range
-// to something with `bytes`; the range itself may be in it. Begin equals end where every page is shared.
+// The pages of [address, address + bytes) of which none of `others` has a byte. `others` maps the first byte
+// of each registered range to something with a field `bytes`; the range itself may be among them. The result
+// is empty (begin equals end) if every page is shared.
 template <class Map>
 PageRange OwnPages(const Map& others, uint64_t address, uint64_t bytes) {
   PageRange own{PageFloor(address), PageCeiling(address + bytes)};
@@ -39,7 +40,7 @@ PageRange OwnPages(const Map& others, uint64_t address, uint64_t bytes) {
   return own;
 }
 
-// True if the range shares a byte with one of `others`.
+// Whether [address, address + bytes) shares a byte with one of `others`, which is a map as above.
 template <class Map>
 bool OverlapsAny(const Map& others, uint64_t address, uint64_t bytes) {
   const auto next = others.lower_bound(address);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of the messages about what processes share: IPC handles, shareable handles, device resources, and
-// the calls about processes and dumps.
+// Bodies of messages about what processes share (IPC handles, shareable handles), about device resources, and
+// of the calls about core dumps, checkpoints and contexts.
 //
-// What a guest process hands to another is a token: sixteen random bytes under which causewayd keeps the
-// driver's own handle for the processes of that VM (or, without a VM, of that user) alone. So a guest never
-// holds the driver's bytes, cannot make some up for the driver to read, and a token that leaves the VM opens
-// nothing.
+// What a guest process hands to another one is a token: sixteen random bytes, under which causewayd keeps the
+// driver's own handle for the processes of that scope alone (a VM; without one a user; over TCP a peer). So a
+// guest never holds the driver's bytes and cannot make some up for the driver to read, and a token that
+// leaves its scope opens nothing.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,15 +31,16 @@ static_assert(sizeof(SharedBlob) == 64 && sizeof(SharedBlob) == sizeof(CUipcMemH
               sizeof(SharedBlob) == sizeof(CUmemPoolPtrExportData));
 inline constexpr uint64_t kSharedMagic = 0x4552414853534143;  // "CASSHARE"
 
-// Op::cuIpcGetMemHandle, cuMemPoolExportPointer; reply: SharedToken. Op::cuMemRetainAllocationHandle: the
-// allocation in `fresh`; reply: the handle that it has.
+// Op::cuIpcGetMemHandle, cuMemPoolExportPointer: the reply is a SharedToken. Op::cuMemRetainAllocationHandle:
+// `fresh` becomes the allocation's wire handle if it has none yet; the reply is the wire handle that it has.
 struct ShareAddressBody {
   uint64_t address;
   WireHandle fresh;
 };
 
-// Op::cuIpcOpenMemHandle_v2; reply: OpenedMemory. Op::cuMemPoolImportPointer: the pool in `object`; reply the
-// same. Op::cuIpcOpenEventHandle: the new event in `object`.
+// Op::cuIpcOpenMemHandle_v2: the reply is an OpenedMemory. Op::cuMemPoolImportPointer: `object` is the pool;
+// the reply is an OpenedMemory. Op::cuIpcOpenEventHandle: `object` is fresh, the new event's; there is no
+// reply body.
 struct OpenSharedBody {
   SharedToken token;
   WireHandle object;
@@ -52,27 +53,27 @@ struct OpenedMemory {
   uint64_t bytes;
 };
 
-// Op::cuMemExportToShareableHandle, cuMemPoolExportToShareableHandle; reply: SharedToken.
-// Op::cuMemImportFromShareableHandle, cuMemPoolImportFromShareableHandle: `object` is new; reply: the handle
-// that it has.
+// Op::cuMemExportToShareableHandle, cuMemPoolExportToShareableHandle: the reply is a SharedToken.
+// Op::cuMemImportFromShareableHandle, cuMemPoolImportFromShareableHandle: `object` is fresh; the reply is the
+// wire handle that the imported object has.
 struct ShareableBody {
   WireHandle object;
   uint32_t type;  // CUmemAllocationHandleType
   uint32_t reserved;
   uint64_t flags;
-  SharedToken token;  // import
+  SharedToken token;  // of the imports
 };
 static_assert(sizeof(ShareableBody) == 40);
 
-// Op::kDropShared
+// Op::kDropShared, posted: no process holds the shareable descriptor of that token any more.
 struct DropSharedBody {
   SharedToken token;
   uint32_t is_pool;
   uint32_t reserved;
 };
 
-// A CUdevResource outside of the worker: the visible fields stand where CUDA puts them, the driver's own
-// words are replaced by the number of the worker's copy.
+// What stands in a guest's CUdevResource in place of the driver's own words: the number of the worker's copy
+// of the resource. The visible fields stay where CUDA puts them.
 struct DevResourceName {
   uint64_t magic;
   uint64_t number;
@@ -80,9 +81,9 @@ struct DevResourceName {
 inline constexpr uint64_t kDevResourceMagic = 0x4352534543525543;
 static_assert(sizeof(CUdevResource) == 144 && offsetof(CUdevResource, sm) == 96);
 
-// Op::cuDeviceGetDevResource, cuCtxGetDevResource, cuGreenCtxGetDevResource; reply: DevResourceReply.
+// Op::cuDeviceGetDevResource, cuCtxGetDevResource, cuGreenCtxGetDevResource: the reply is a DevResourceReply.
 struct GetDevResourceBody {
-  WireHandle object;  // context or green context
+  WireHandle object;  // the context or green context
   int32_t device;
   uint32_t type;
 };
@@ -94,8 +95,8 @@ struct DevResourceReply {
 };
 static_assert(sizeof(DevResourceReply) == 64);
 
-// Op::cuDevSmResourceSplitByCount. Reply: u32 groups, then that many DevResourceReply unless only counted,
-// then one more if the rest is wanted.
+// Op::cuDevSmResourceSplitByCount. The reply: the number of groups as u32, then as many DevResourceReply if
+// the groups are wanted, then one more if the rest is wanted.
 struct SplitResourceBody {
   uint64_t input;
   uint32_t groups;
@@ -105,7 +106,7 @@ struct SplitResourceBody {
   uint32_t minimum;
   uint32_t reserved;
 };
-// One message holds so many; more groups than a GPU has multiprocessors cannot be had anyway.
+// One message holds so many groups. A GPU gives no more groups than it has multiprocessors anyway.
 inline constexpr uint32_t kMaxResourceGroups = 64;
 
 // Op::cuDevResourceGenerateDesc: this, then `count` u64 numbers.
@@ -115,9 +116,9 @@ struct GenerateDescriptionBody {
   uint32_t reserved;
 };
 
-// Op::cuCoredumpGetAttribute, cuCoredumpGetAttributeGlobal, and the Set forms. `size` is what the caller has
-// given; set: that many bytes follow. Reply of get: u64 size as the driver left it, then that many bytes (at
-// most what was asked for) if `wants_value`.
+// Op::cuCoredumpGetAttribute, cuCoredumpGetAttributeGlobal and the Set forms. `size` is the caller's, in
+// bytes. Set: so many bytes follow. The reply of Get: the size as the driver left it, as u64, then so many
+// bytes (at most what was asked for) if wants_value.
 struct CoredumpBody {
   uint32_t attribute;
   uint32_t wants_value;
@@ -125,23 +126,23 @@ struct CoredumpBody {
 };
 inline constexpr uint64_t kMaxCoredumpValueBytes = 1024;
 
-// Op::cuCheckpointProcess*: the guest's number of the process. Lock: a time limit. Restore: `pairs`
-// CUcheckpointGpuPair follow. Reply of GetState: u32 state.
+// Op::cuCheckpointProcess*. Lock states a time limit. Restore: `pairs` CUcheckpointGpuPair follow. The reply
+// of GetState: the state as u32.
 struct CheckpointBody {
-  int32_t guest_pid;
+  int32_t guest_pid;  // the process id in the guest
   uint32_t timeout_ms;
   uint32_t pairs;
   uint32_t has_arguments;
 };
 inline constexpr uint32_t kMaxCheckpointPairs = 64;
 
-// Op::cuCtxCreate_v2
+// Op::cuCtxCreate_v2, for all its forms: this, then `affinities` CUexecAffinityParam.
 struct CreateContextBody {
-  WireHandle context;
+  WireHandle context;  // fresh
   uint32_t flags;
   int32_t device;
-  uint32_t affinities;  // CUexecAffinityParam that follow
-  uint32_t form;        // 2, 3 or 4: which cuCtxCreate the program called
+  uint32_t affinities;
+  uint32_t form;  // 2, 3 or 4: which cuCtxCreate the program called
 };
 inline constexpr uint32_t kMaxExecAffinities = 8;
 
