@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's look at a value that came from the guest, before the driver sees it: Admit may change the value,
-// so that only what is known is left, or say why it is refused. A type without an Admit cannot travel to the
-// host. Memory that the CPU shares with the GPU is refused because the guest could not touch it at the
-// address that the driver returns.
+// The worker's check of a value that came from the guest, before the driver sees it. Admit changes the value
+// so that only what is known is left, and returns CUDA_SUCCESS, or returns the error with which the call is
+// refused. A type without an Admit cannot travel to the host: a row with it does not compile.
 #pragma once
 #include <algorithm>
 #include <iterator>
@@ -21,10 +20,12 @@ requires std::is_enum_v<E> CUresult Admit(E& value) {
   return IsKnown(value) ? CUDA_SUCCESS : kUnknownValue<E>;
 }
 
+// Memory that lies on the host is refused in both: the guest could not touch it at the address that the
+// driver returns.
 CUresult Admit(CUmemAllocationType& type);
 CUresult Admit(CUmemLocation& location);
 
-// Several at once; the first refusal counts.
+// Checks several values in order and returns the first refusal.
 template <class... T>
 CUresult AdmitAll(T&... values) {
   CUresult result = CUDA_SUCCESS;
@@ -46,14 +47,15 @@ inline CUresult Admit(CUmemLocation& location) {
                        location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
   return on_host ? CUDA_ERROR_NOT_SUPPORTED : Admit(location.type);
 }
-inline CUresult Admit(CUmemAccessDesc& access) {  // the driver itself refuses those on the host
+// Locations on the host are let through, since the driver itself refuses them.
+inline CUresult Admit(CUmemAccessDesc& access) {
   return AdmitAll(access.location.type, access.flags);
 }
 inline CUresult Admit(CUmemAllocationProp& prop) {
   prop.win32HandleMetaData = nullptr;
   if (const CUresult result = AdmitAll(prop.type, prop.location)) return result;
   auto compression = static_cast<CUmemAllocationCompType>(prop.allocFlags.compressionType);
-  prop.allocFlags.usage &= kMemoryUsage;  // the driver passes over the others
+  prop.allocFlags.usage &= kMemoryUsage;  // the driver ignores the other bits
   const bool known = OnlyFlags(static_cast<uint32_t>(prop.requestedHandleTypes), kHandleTypes) &&
                      Admit(compression) == CUDA_SUCCESS && IsZero(prop.allocFlags.reserved);
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -98,8 +100,9 @@ inline CUresult Admit(CUgraphEdgeData& edge) {
   return known ? Admit(type) : CUDA_ERROR_INVALID_VALUE;
 }
 
-// A union: the member that the operation names is rebuilt in a cleared one. The address that the driver keeps
-// in it for itself is none that a guest can give.
+// The parameters are a union: the member that the operation names is rebuilt in a cleared union, so that
+// nothing else of the guest's bytes is left, in particular not the address that the driver keeps there for
+// itself.
 inline CUresult Admit(CUstreamBatchMemOpParams& operation) {
   const CUstreamBatchMemOpParams given = operation;
   operation = {};
@@ -127,14 +130,15 @@ inline CUresult Admit(CUstreamBatchMemOpParams& operation) {
   }
 }
 
-// The same for the value of a launch attribute. Events inside are the caller's to put.
+// The same for the value of a launch attribute, which is a union too. An event inside still has the guest's
+// bits afterwards; the caller puts the driver's event in its place.
 inline CUresult AdmitLaunchAttribute(CUlaunchAttributeID id, CUlaunchAttributeValue& value) {
   const CUlaunchAttributeValue given = value;
   value = {};
   switch (id) {
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
       return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:  // its address is the device's
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:  // the address inside is the device's
       value.accessPolicyWindow = given.accessPolicyWindow;
       return AdmitAll(value.accessPolicyWindow.hitProp, value.accessPolicyWindow.missProp);
     case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
@@ -154,7 +158,7 @@ inline CUresult AdmitLaunchAttribute(CUlaunchAttributeID id, CUlaunchAttributeVa
       value.launchCompletionEvent = given.launchCompletionEvent;
       return OnlyFlags(value.launchCompletionEvent.flags, kEventRecordFlags) ? CUDA_SUCCESS
                                                                              : CUDA_ERROR_INVALID_VALUE;
-    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:  // its node is for the driver to say
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:  // the driver returns the node inside
       value.deviceUpdatableKernelNode.deviceUpdatable = given.deviceUpdatableKernelNode.deviceUpdatable;
       return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
@@ -169,7 +173,7 @@ inline CUresult AdmitLaunchAttribute(CUlaunchAttributeID id, CUlaunchAttributeVa
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
-      value.priority = given.priority;  // one 32-bit number at the beginning of the union, like the others
+      value.priority = given.priority;  // all five are one 32-bit number at the beginning of the union
       return CUDA_SUCCESS;
     default:
       return kUnknownValue<CUlaunchAttributeID>;

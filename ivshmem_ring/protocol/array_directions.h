@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directions of arrays, textures and surfaces: pointers to a fixed number of values, resource descriptions
-// that come back, parts of sparse arrays.
+// Directions for calls about arrays, textures and surfaces: pointers to a fixed number of values, resource
+// descriptions that come back, parts of sparse arrays. directions.h says what a direction is.
 #pragma once
 #include <array>
 
@@ -8,7 +8,7 @@
 
 namespace causeway {
 
-// T*, required; N flat values go.
+// A pointer to N flat values that go to the host; it must not be null.
 template <size_t N>
 struct InFixed : NoReply {
   template <class P>
@@ -33,7 +33,7 @@ struct InFixed : NoReply {
   };
 };
 
-// T*, required; N flat values come back.
+// A pointer to N flat values that come back; it must not be null.
 template <size_t N>
 struct OutFixed : Replies {
   template <class P>
@@ -55,8 +55,8 @@ struct OutFixed : Replies {
   };
 };
 
-// CUDA_RESOURCE_DESC* that the driver fills. An array in it is the guest's own handle, or null if that has
-// been destroyed.
+// A CUDA_RESOURCE_DESC* that the driver fills. An array inside comes back as the guest's own handle, or as
+// null if that was destroyed.
 struct OutResource : Replies {
   template <class P>
   struct Held {
@@ -102,8 +102,8 @@ struct OutResource : Replies {
   };
 };
 
-// CUarrayMapInfo*; parameter I is how many. Each names an array and, where it maps, memory.
-inline constexpr uint32_t kMaxArrayMaps = 32;  // in one message
+// A CUarrayMapInfo* to as many elements as parameter I says. Each names an array and, where it maps, memory.
+inline constexpr uint32_t kMaxArrayMaps = 32;  // elements in one message
 template <size_t I>
 struct InArrayMaps : NoReply {
   template <class P>

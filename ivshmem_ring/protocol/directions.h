@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one parameter of a driver call travels. A row of calls.def names one direction per parameter; the
-// parameter's type comes from cuda.h.
+// How one parameter of a driver call travels. A row of calls.def names one direction for each parameter; the
+// parameter's type P comes from cuda.h. ivshmem_ring/README.md lists all directions.
 //
-// Each direction has a Held<P>. In the guest: Send writes the parameter, Receive stores what came back, Undo
-// takes back what Send prepared when the call fails. On the host, in this order and each over all parameters:
-// Load (read and validate), Arg (what the driver is given), the driver call, Reply.
+// Each direction has a Held<P> with these functions. In the guest:
+//   Send      writes the parameter into the request
+//   Receive   stores what came back, after the call succeeded
+//   Undo      takes back what Send prepared, after the call failed
+// On the host, in this order, and each for all parameters before the next:
+//   Load      reads the parameter from the request and validates it
+//   Arg       gives the driver its argument; an error here still keeps the call from the driver
+//   Reply     writes what comes back into the reply, after the driver's call succeeded
+// `guest` and `host` are the sessions of the two sides. They turn handles into wire handles (ToWire) and back
+// (ToDriver), and make (Make, Bind) and end (Forget, ToEnd) them. Errors are left in the cursor (wire.h). A
+// Held object owns what the driver is given, so it lives until the driver's call is over.
 #pragma once
 #include <cstdlib>
 #include <tuple>
@@ -17,9 +25,11 @@
 
 namespace causeway {
 
-struct NoReply {  // what a direction that only goes to the host shares with its like
+// The base of directions of which nothing comes back; a posted call has no others.
+struct NoReply {
   static constexpr bool kReplies = false;
 };
+// The base of directions of which something comes back.
 struct Replies {
   static constexpr bool kReplies = true;
 };
@@ -27,7 +37,7 @@ struct Replies {
 template <class P>
 using Pointee = std::remove_const_t<std::remove_pointer_t<P>>;
 
-// A value: number, enum, flat struct, device pointer or handle.
+// A value that goes to the host: a number, an enum, a flat struct, a device address or a handle.
 struct In : NoReply {
   template <class P>
   struct Held {
@@ -55,7 +65,7 @@ struct In : NoReply {
   };
 };
 
-// A word of flags of which only the bits in `known` may reach the driver
+// A word of flags, of which only the bits in `known` may reach the driver
 // (ivshmem_ring/protocol/known_values.h).
 template <uint64_t known>
 struct Flags : NoReply {
@@ -75,8 +85,8 @@ struct Flags : NoReply {
   };
 };
 
-// A handle that the call ends: forgotten on both sides once the driver has said yes. On the host the call is
-// the object's last user's (Shape::Serve).
+// A handle whose object the call ends. Both sides forget it after the driver's call has succeeded. On the
+// host the call reaches the driver only when the object has no other user (Shape::Serve).
 struct Drop : NoReply {
   static constexpr bool kEnds = true;
   template <class P>
@@ -101,7 +111,7 @@ concept Ends = requires {
   Direction::kEnds;
 };
 
-// T* through which the driver returns a new object; the guest makes the handle, so the call can be posted.
+// A T* through which the driver returns a new object. The guest makes the handle, so the call can be posted.
 struct New : NoReply {
   template <class P>
   struct Held {
@@ -124,8 +134,8 @@ struct New : NoReply {
   };
 };
 
-// T* through which the driver returns an object that may have a handle already. The guest sends a fresh one;
-// the reply says which one it is.
+// A T* through which the driver returns an object that may have a handle already. The guest sends a fresh
+// handle, and the reply says which one the object has.
 struct OutHandle : Replies {
   template <class P>
   struct Held {
@@ -152,7 +162,7 @@ struct OutHandle : Replies {
   };
 };
 
-// T*, required; one flat T comes back.
+// A T* through which one flat T comes back; it must not be null.
 struct Out : Replies {
   template <class P>
   struct Held {
@@ -174,7 +184,7 @@ struct Out : Replies {
   };
 };
 
-// T* that the driver accepts as null. Null-ness travels as a byte.
+// The same for a T* that may be null. One byte tells the host whether it is null.
 struct OutOrNull : Replies {
   template <class P>
   struct Held {
@@ -197,7 +207,7 @@ struct OutOrNull : Replies {
   };
 };
 
-// T*, required, read and written by the driver.
+// A T* to one flat T that the driver reads and writes; it must not be null.
 struct InOut : Replies {
   template <class P>
   struct Held {
@@ -223,7 +233,7 @@ struct InOut : Replies {
   };
 };
 
-// const T*, required; one flat T goes.
+// A const T* to one flat T that goes to the host; it must not be null.
 struct InOne : NoReply {
   template <class P>
   struct Held {
@@ -245,7 +255,7 @@ struct InOne : NoReply {
   };
 };
 
-// const char*, NUL-terminated, required.
+// A const char* to NUL-terminated text that goes to the host; it must not be null.
 struct InString : NoReply {
   template <class P>
   struct Held {
@@ -271,10 +281,11 @@ struct InString : NoReply {
   };
 };
 
-// Counts above this are refused before any multiplication.
+// A larger count of elements is refused before it is multiplied with anything.
 inline constexpr uint64_t kMaxElements = 1u << 16;
 
-// The value of parameter I, which must be an integer, in the guest's arguments or the host's held values.
+// The value of parameter I, which must be an integer. `parameters` are the guest's arguments, or the host's
+// Held objects.
 template <size_t I>
 uint64_t CountOf(const auto& parameters) {
   using Parameter = std::tuple_element_t<I, std::decay_t<decltype(parameters)>>;
@@ -287,7 +298,8 @@ uint64_t CountOf(const auto& parameters) {
   }
 }
 
-// const T*; parameter I is the element count. Elements are flat or handles. Null is allowed with count 0.
+// A const T* to as many elements as parameter I says, which go to the host. They are flat or handles. With
+// the count 0 the pointer may be null.
 template <size_t I>
 struct InArray : NoReply {
   template <class P>
@@ -325,14 +337,14 @@ struct InArray : NoReply {
       }
     }
     P Arg(Writer& w, const auto& held) {
-      if (count != CountOf<I>(held)) w.Fail(CUDA_ERROR_INVALID_VALUE);  // two different counts: refused
+      if (count != CountOf<I>(held)) w.Fail(CUDA_ERROR_INVALID_VALUE);  // the message states two counts
       return count != 0 ? values.data() : nullptr;
     }
     void Reply(auto&, Writer&) {}
   };
 };
 
-// T*; parameter I is how many flat elements come back.
+// A T* through which as many flat elements as parameter I says come back.
 template <size_t I>
 struct OutArray : Replies {
   template <class P>
@@ -360,6 +372,6 @@ struct OutArray : Replies {
   };
 };
 
-struct Any {};  // for REFUSE rows, whose parameters do not travel
+struct Any {};  // stands in REFUSE rows, whose parameters do not travel
 
 }  // namespace causeway

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's declarations under their exported names. Include this instead of cuda.h, which would otherwise
-// turn cuMemAlloc into cuMemAlloc_v2 and hide the older forms.
+// The driver's declarations under their exported names. Include this instead of cuda.h, which by itself turns
+// cuMemAlloc into cuMemAlloc_v2 by a macro and hides the older forms.
 #pragma once
 #ifndef __CUDA_API_VERSION_INTERNAL
 #ifdef CUDA_VERSION
@@ -8,7 +8,7 @@
 #endif
 #define __CUDA_API_VERSION_INTERNAL
 #endif
-// The guest library hides everything but these.
+// The guest library exports these functions and hides everything else.
 #pragma GCC visibility push(default)
 #include <cuda.h>
 #include <cudaProfiler.h>

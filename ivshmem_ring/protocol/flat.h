@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which types may cross as bytes. A struct is listed only when someone has read its declaration in cuda.h and
-// found neither a pointer nor a handle inside; the two exceptions carry a pointer for Windows, which Admit
-// and Conceal clear.
+// Which types may travel as the bytes that they are. A struct is listed only after its declaration in cuda.h
+// was read and neither a pointer nor a handle was found inside. The two exceptions have a pointer that only
+// Windows uses; Admit (admit.h) clears it on the way to the host, and Conceal on the way back.
 #pragma once
 #include <type_traits>
 
@@ -9,6 +9,7 @@
 
 namespace causeway {
 
+// Whether T may travel as bytes.
 template <class T>
 inline constexpr bool kFlat = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
@@ -45,8 +46,8 @@ inline constexpr bool kFlat<CUmemAllocationProp> = true;  // win32HandleMetaData
 template <>
 inline constexpr bool kFlat<CUmemPoolProps> = true;  // win32SecurityAttributes
 
-// A pointer that only Windows uses comes back as null: what a driver leaves there would be an address of the
-// worker's.
+// Clears what must not leave the worker before a value travels to the guest: what a driver leaves in a
+// pointer that only Windows uses would be an address of the worker's.
 template <class T>
 void Conceal(T&) {}
 inline void Conceal(CUmemAllocationProp& prop) {

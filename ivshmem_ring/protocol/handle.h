@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver objects on the wire. The guest makes every handle; the worker keeps a table from its number to the
-// driver's own pointer, so nothing a guest sends is ever dereferenced.
+// How driver objects are named in messages. The guest makes a wire handle, a number, for every object; the
+// worker keeps a table from numbers to the driver's own pointers (host_backend/worker/session/handles.h). So
+// nothing that a guest sends is ever dereferenced.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -13,7 +14,7 @@ enum class HandleKind : uint8_t {
   kNone = 0,
   kContext,
   kModule,
-  kFunction,  // CUfunction and CUkernel share one space of numbers: launches take either
+  kFunction,  // CUfunction and CUkernel share one space of numbers, because launches take either
   kLibrary,
   kStream,
   kEvent,
@@ -35,10 +36,11 @@ enum class HandleKind : uint8_t {
   kTextureReference,
   kSurfaceReference,
   kAllocation,
-  kKernel,  // a CUkernel, where nothing else will do; its number is a kFunction's
+  kKernel,  // asks for a CUkernel and no CUfunction; the number of either is a kFunction's
   kCount
 };
 
+// The kind of a handle's C type; kNone if the type is no handle.
 template <class T>
 inline constexpr HandleKind kKindOf = HandleKind::kNone;
 template <>
@@ -86,14 +88,14 @@ inline constexpr HandleKind kKindOf<CUtexref> = HandleKind::kTextureReference;
 template <>
 inline constexpr HandleKind kKindOf<CUsurfref> = HandleKind::kSurfaceReference;
 
-// What stands for a CUmemGenericAllocationHandle, which shares its C type with plain numbers.
+// A type for CUmemGenericAllocationHandle, which shares its C type with plain numbers.
 using Allocation = struct AllocationObject*;
 template <>
 inline constexpr HandleKind kKindOf<Allocation> = HandleKind::kAllocation;
 
-// What the host takes for a parameter of that type. NVIDIA's driver (580.159) takes a CUkernel as a
-// CUfunction in launches, occupancy queries and nodes, answers 400 for it elsewhere, and never takes a
-// CUfunction as a CUkernel.
+// The kind that the host accepts for a parameter of that type. NVIDIA's driver (580.159) accepts a CUkernel
+// as a CUfunction in launches, occupancy queries and nodes, answers CUDA_ERROR_INVALID_HANDLE for it
+// elsewhere, and never accepts a CUfunction as a CUkernel.
 template <class T>
 inline constexpr HandleKind kTakenKind = kKindOf<T>;
 template <>
@@ -103,9 +105,9 @@ template <class T>
 concept Handle = kKindOf<T>
 != HandleKind::kNone;
 
-// What travels: kind << 56 | generation << 32 | index. 0 is the null handle. Streams 1 and 2 (legacy,
-// per-thread) never travel as such: the guest sends kLegacyStreamWire or the stream that stands for the
-// thread's.
+// A wire handle is kind << 56 | generation << 32 | index; 0 is the null handle. CUDA's streams 1 and 2
+// (legacy, per-thread) never travel as such: the guest sends kLegacyStreamWire, or the stream that it made
+// for the thread.
 using WireHandle = uint64_t;
 inline constexpr uint32_t kMaxHandles = 1u << 22;
 inline constexpr uint32_t kGenerationMask = 0xffffff;
@@ -125,12 +127,12 @@ constexpr uint32_t WireIndex(WireHandle wire) {
   return static_cast<uint32_t>(wire);
 }
 
-// The kind that its number says.
+// The kind in the wire handle of an object of that kind.
 constexpr HandleKind NumberKind(HandleKind kind) {
   return kind == HandleKind::kKernel ? HandleKind::kFunction : kind;
 }
 
-// What the driver answers for a handle of that kind which is not alive.
+// What the driver answers for a handle of that kind whose object does not exist (any more).
 constexpr CUresult InvalidHandleError(HandleKind kind) {
   return kind == HandleKind::kContext ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
 }

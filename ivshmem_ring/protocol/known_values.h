@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which values of an enum, and which bits of a word of flags, may reach the driver: those that CUDA 13.0's
-// cuda.h names. A driver trusts what it does not know in ways that nobody here has read; what a later one
-// adds may hold an address. An enum without a list here is none that a row, a struct or a handler can take
-// from the guest: it does not compile. tests/unit/known_values_test.py holds the lists against the header.
+// Which values of an enum, and which bits of a word of flags, may reach the driver: those that cuda.h of CUDA
+// 13.0 names. What a driver does with a value that it does not know has not been read, and a value that a
+// later driver adds may mean that an address is given. A row, a struct or a handler that takes an enum from
+// the guest compiles only if the enum has a list here. tests/unit/known_values_test.py compares the lists
+// with the header.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -11,6 +12,7 @@
 
 namespace causeway {
 
+// KnownValues<E>::kAll is the list of an enum.
 template <class E>
 struct KnownValues;
 
@@ -31,7 +33,7 @@ constexpr bool IsKnown(E value) {
   return false;
 }
 
-// What the driver answers for a value that it does not know (seen on 580.159).
+// What the driver answers for a value of that enum that it does not know (seen on 580.159).
 template <class E>
 inline constexpr CUresult kUnknownValue = CUDA_ERROR_INVALID_VALUE;
 template <>
@@ -39,7 +41,8 @@ inline constexpr CUresult kUnknownValue<CUexecAffinityType> = CUDA_ERROR_UNSUPPO
 template <>
 inline constexpr CUresult kUnknownValue<CUdevResourceType> = CUDA_ERROR_INVALID_RESOURCE_TYPE;
 
-// The enum behind a number on the wire, for handlers written by hand. `*value` is set on success alone.
+// Turns a number from a message into the enum's value, for handlers written by hand. Sets *value on success
+// alone.
 template <class E>
 CUresult TakeKnown(uint32_t number, E* value) {
   for (const E known : KnownValues<E>::kAll) {
@@ -50,7 +53,7 @@ CUresult TakeKnown(uint32_t number, E* value) {
   return kUnknownValue<E>;
 }
 
-// Bits of flags, by the call that takes them. What a call must be given as 0 has none.
+// The known bits of flags, named after the calls that take them. A word that must be 0 has kNoFlags.
 inline constexpr uint64_t kNoFlags = 0;
 inline constexpr uint64_t kStreamFlags = CU_STREAM_NON_BLOCKING;
 inline constexpr uint64_t kEventFlags =
@@ -89,6 +92,7 @@ inline constexpr uint64_t kHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTO
                                          CU_MEM_HANDLE_TYPE_WIN32_KMT | CU_MEM_HANDLE_TYPE_FABRIC;
 inline constexpr uint64_t kMemoryUsage = CU_MEM_CREATE_USAGE_TILE_POOL | CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
 
+// Whether `value` has no bits but those in `known`.
 template <class T>
 constexpr bool OnlyFlags(T value, uint64_t known) {
   return (static_cast<uint64_t>(static_cast<std::make_unsigned_t<T>>(value)) & ~known) == 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Causeway needs to know of NVML's ABI: results, and the few structs that are written by hand. All other
-// parameters are described by the rows alone (ivshmem_ring/nvml_calls.def).
+// What Causeway needs to know of NVML's binary interface: its results, and the few structs that code here
+// reads or fills. All other parameters are described by the rows alone (ivshmem_ring/nvml_calls.def). NVML's
+// own header is in no package that the build needs; where it is found, tests/nvml/abi_test.cc compares it
+// with this file.
 #pragma once
 #include <cstdint>
 
@@ -21,7 +23,7 @@ enum class Return : uint32_t {
   kUnknown = 999,
 };
 
-// nvmlDevice_t: a pointer that only the library looks behind.
+// nvmlDevice_t: a pointer that the library alone follows.
 struct OpaqueDevice;
 using DeviceHandle = OpaqueDevice*;
 
@@ -99,7 +101,7 @@ struct FieldValue {
 };
 static_assert(sizeof(FieldValue) == 40);
 
-// NVML_STRUCT_VERSION: the first word of a versioned struct.
+// The same as NVML_STRUCT_VERSION: the first word of a versioned struct holds its size and its version.
 constexpr uint32_t V(uint32_t version, uint32_t bytes) {
   return bytes | version << 24;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NVML call as a message. NVML has a session of its own, apart from CUDA's: its worker opens the host's
-// management library and makes no context. Requests use channel 0 alone and nothing is posted.
+// An NVML call as a message, derived from its row in nvml_calls.def. A guest process that uses NVML has a
+// session for it, apart from CUDA's: that session's worker opens the host's management library and makes no
+// context. All requests use channel 0, one at a time, and nothing is posted.
 #pragma once
 #include <tuple>
 #include <utility>
@@ -9,13 +10,14 @@
 
 namespace causeway::nvml {
 
-// Disjoint from the driver's opcodes (ivshmem_ring/protocol/call.h).
+// The opcodes, none of which is one of the driver's (ivshmem_ring/protocol/call.h). `A -> B`: the request's
+// body is an A, the reply's a B.
 enum class Op : uint16_t {
   kDescribe = 0x4000,  // reply: DescribeReply
-  kMemory,             // MemoryBody -> MemoryV2: what the VM uses of a device
-  kProcesses,          // ProcessesBody -> u32 count, ProcessV1 each: the VM's own processes on a device
-  kUtilization,        // UtilizationBody -> u32 count, ProcessSample each: likewise
-  kPrivate,            // PrivateBody -> u32, or u32 length and text: what nvidia-smi alone can ask
+  kMemory,             // MemoryBody -> MemoryV2: the memory that the VM uses of a device
+  kProcesses,          // ProcessesBody -> u32 count, a ProcessV1 each: the VM's own processes on a device
+  kUtilization,        // UtilizationBody -> u32 count, a ProcessSample each: how they use the device
+  kPrivate,            // PrivateBody -> u32, or u32 length and text: values that only nvidia-smi asks for
   kFirstRow = 0x4010,
   kBeforeRows = kFirstRow - 1,
 #define NVML_CALL(fn, ...) fn,
@@ -46,7 +48,8 @@ struct UtilizationBody {
 };
 inline constexpr uint32_t kMaxSamples = 100;
 
-// Slots of the private table of NVIDIA's tools (guest_lib/nvml/nvml_memory.cc) that read a value of a device.
+// Slots of the private table of NVIDIA's tools (guest_lib/nvml/nvml_memory.cc) that read a value of a device:
+// a number, or a text.
 struct PrivateBody {
   uint32_t device;
   uint32_t slot;
@@ -62,7 +65,8 @@ template <class... D>
 struct Shape {
   using Function = uint32_t (*)(typename D::P...);
 
-  // In the guest; `guest` knows the session and its devices (guest_lib/nvml/nvml.h).
+  // Makes the call in the guest and returns NVML's result. `guest` knows the session and its devices
+  // (guest_lib/nvml/nvml.h).
   static Return Wait(auto& guest, Op op, typename D::P... p) {
     const std::tuple<typename D::P...> args{p...};
     auto call = guest.StartCall(op);
@@ -75,7 +79,8 @@ struct Shape {
     return r.ok() ? result : Return::kUnknown;
   }
 
-  // On the host; `function` is the library's, or null where it lacks the name.
+  // Makes the call on the host and returns NVML's result. `function` is the library's; null where the library
+  // lacks the name.
   static Return Serve(auto& host, void (*function)(), Reader& r, Writer& w) {
     return Serve(host, function, r, w, std::index_sequence_for<D...>{});
   }

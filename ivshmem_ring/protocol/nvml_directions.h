@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one parameter of an NVML call travels; as ivshmem_ring/protocol/directions.h, but a direction also
-// names the parameter's type, P. In the guest Send writes the parameter and Receive stores what came back; on
-// the host Load validates, Arg is what the library is given, Reply answers. `complete` is false when the
-// library found an array too small: then only counts come back.
+// How one parameter of an NVML call travels. A direction here is like one of
+// ivshmem_ring/protocol/directions.h, but it also names the parameter's type, P, since NVML's header is not
+// needed to build. In the guest Send writes the parameter and Receive stores what came back; on the host Load
+// validates, Arg gives the library its argument, and Reply answers. `complete` is false when the library
+// found an array too small: then only counts come back.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -18,8 +19,8 @@ using U32 = uint32_t;
 using I32 = int32_t;
 using U64 = uint64_t;
 
-// Cursors keep their error as a CUresult; here it holds an NVML result. 1 is what a cursor sets by itself
-// when it runs over its end.
+// Cursors (wire.h) keep their error as a CUresult, in which NVML's result is stored here. The error 1 is the
+// one that a cursor sets by itself when it runs over its end.
 inline constexpr auto kUninitializedFailure = static_cast<CUresult>(1000);
 inline CUresult AsFailure(Return result) {
   return result == Return::kUninitialized ? kUninitializedFailure : static_cast<CUresult>(result);
@@ -29,7 +30,7 @@ inline Return FailureOf(CUresult error) {
   return error == kUninitializedFailure ? Return::kUninitialized : static_cast<Return>(error);
 }
 
-// Limits of one message; what is asked beyond is cut, as if the caller had asked for less.
+// Limits of one message. A caller that asks for more gets as much as if it had asked for the limit.
 inline constexpr uint32_t kMaxTextBytes = 1024;
 inline constexpr uint32_t kMaxStructBytes = 3072;
 inline constexpr uint32_t kMaxListElements = 224;
@@ -47,7 +48,7 @@ uint32_t CountOf(const auto& parameters) {
   }
 }
 
-// A device; in the guest its handle is the library's own, on the wire it is the device's number.
+// A device. In the guest its handle is one of the guest library's; in a message it is the device's number.
 struct Device {
   using P = DeviceHandle;
   P value = nullptr;
@@ -65,7 +66,7 @@ struct Device {
   void Reply(Writer&, const auto&, bool) {}
 };
 
-// A number.
+// A number that goes to the host.
 template <class T>
 struct In {
   using P = T;
@@ -77,7 +78,7 @@ struct In {
   void Reply(Writer&, const auto&, bool) {}
 };
 
-// The size in bytes of a text or buffer.
+// The size in bytes of a text or buffer that comes back.
 struct Length {
   using P = uint32_t;
   uint32_t value = 0;
@@ -88,7 +89,7 @@ struct Length {
   void Reply(Writer&, const auto&, bool) {}
 };
 
-// T* through which one number comes back.
+// A T* through which one number comes back.
 template <class T>
 struct Out {
   using P = T*;
@@ -106,7 +107,8 @@ struct Out {
   }
 };
 
-// A struct without pointers that comes back. A newer library may know a longer one, hence the room behind.
+// A struct without pointers that comes back. A newer library may know a longer struct, hence the room behind
+// it.
 template <uint32_t bytes>
 struct OutBytes {
   using P = void*;
@@ -126,8 +128,9 @@ struct OutBytes {
   }
 };
 
-// A struct that begins with NVML_STRUCT_VERSION, goes and comes back. Only the versions that the row names,
-// V(version, bytes), are known to hold no pointers; any other is refused as NVML refuses it.
+// A struct that begins with NVML_STRUCT_VERSION and travels both ways. Only the versions that the row names,
+// as V(version, bytes), are known to hold no pointers; any other is refused as NVML refuses one that it does
+// not know.
 template <uint32_t... versions>
 struct Versioned {
   using P = void*;
@@ -165,7 +168,7 @@ struct Versioned {
   }
 };
 
-// char* for text; parameter I is its size in bytes, a Length.
+// A char* to which text comes back. Parameter I, a Length, is its size in bytes.
 template <size_t I>
 struct OutText {
   using P = char*;
@@ -193,7 +196,7 @@ struct OutText {
   }
 };
 
-// char* for text of at most `bytes`, which the caller does not state.
+// A char* to which text of at most `bytes` comes back; the caller states no size.
 template <uint32_t bytes>
 struct OutFixedText {
   using P = char*;
@@ -213,7 +216,7 @@ struct OutFixedText {
   }
 };
 
-// A buffer; parameter I is its size in bytes, a Length.
+// A buffer to which bytes come back. Parameter I, a Length, is its size in bytes.
 template <size_t I>
 struct OutBuffer {
   using P = void*;
@@ -236,7 +239,7 @@ struct OutBuffer {
   }
 };
 
-// How many 64-bit words a set of processors or nodes has.
+// The number of 64-bit words that a set of processors or nodes has.
 inline constexpr uint32_t kMaxWords = 64;
 struct WordCount {
   using P = uint32_t;
@@ -267,7 +270,7 @@ struct OutWords {
   }
 };
 
-// How many elements there is room for, and then, how many there are.
+// A count that travels both ways: at first the room, in elements, then the number of elements that there are.
 struct InOutCount {
   using P = uint32_t*;
   uint32_t room = 0;
@@ -282,7 +285,7 @@ struct InOutCount {
   void Reply(Writer& w, const auto&, bool) { w.Put(value); }
 };
 
-// Elements of `size` bytes, or null; parameter I is their InOutCount, which comes before.
+// Elements of `size` bytes that come back, or null. Parameter I, which comes before, is their InOutCount.
 template <size_t I, uint32_t size>
 struct OutList {
   using P = void*;
@@ -307,7 +310,7 @@ struct OutList {
   }
 };
 
-// Elements of `size` bytes that go and come back; parameter I is their number.
+// Elements of `size` bytes that travel both ways. Parameter I is their number.
 template <size_t I, uint32_t size>
 struct InOutArray {
   using P = void*;

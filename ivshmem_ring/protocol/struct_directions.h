@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directions that a few groups of calls need beyond directions.h: lists whose length the driver writes,
-// values whose size an attribute decides, structs with handles inside, allocation handles.
+// Directions that a few groups of calls need beyond directions.h, which says what a direction is: lists whose
+// length the driver writes, values whose size an attribute decides, structs with handles inside, allocation
+// handles.
 #pragma once
 #include <array>
 #include <utility>
@@ -9,7 +10,7 @@
 
 namespace causeway {
 
-// A pointer that must be null: what it would point to cannot travel.
+// A pointer that must be null, because what it would point to cannot travel.
 struct NullOnly : NoReply {
   template <class P>
   struct Held {
@@ -25,7 +26,8 @@ struct NullOnly : NoReply {
   };
 };
 
-// One that may be null. Null-ness travels as a byte in front of what `Required` sends.
+// The direction `Required` for a pointer that may be null. One byte in front of what Required sends tells the
+// host whether it is null.
 template <class Required>
 struct OrNull : NoReply {
   static_assert(!Required::kReplies, "OrNull is for parameters that only go to the host");
@@ -51,7 +53,8 @@ using InOneOrNull = OrNull<InOne>;
 template <size_t I>
 using InArrayOrNull = OrNull<InArray<I>>;
 
-// const void*; parameter I is how many bytes go. Null is allowed with count 0.
+// A const void* to as many bytes as parameter I says, which go to the host. With the count 0 the pointer may
+// be null.
 template <size_t I>
 struct InBytes : NoReply {
   template <class P>
@@ -73,16 +76,17 @@ struct InBytes : NoReply {
     }
     P Arg(Writer& w, const auto& held) {
       if (bytes.size() != CountOf<I>(held))
-        w.Fail(CUDA_ERROR_INVALID_VALUE);  // two different counts: refused
+        w.Fail(CUDA_ERROR_INVALID_VALUE);  // the message states two counts
       return bytes.data();
     }
     void Reply(auto&, Writer&) {}
   };
 };
 
-// T*, null allowed; parameter I is a later size_t* (InOut): how many elements there is room for, then how
-// many there are. The driver fills what lies between with null, so the whole room comes back. Handles travel
-// as in OutHandle: a fresh one for each place.
+// A T*, possibly null, for a list of which the driver writes the length. Parameter I is a later size_t*
+// (InOut): at first the number of elements for which there is room, afterwards the number of elements that
+// there are. The driver fills the rest of the room with null, so the whole room comes back. Handles travel as
+// in OutHandle, with a fresh one for each place.
 template <size_t I>
 struct OutList : Replies {
   template <class P>
@@ -94,7 +98,7 @@ struct OutList : Replies {
     std::vector<WireHandle> fresh;
     bool wanted = false;
 
-    // Parameter I still holds what the caller wrote whenever this is asked: it receives after this one.
+    // Parameter I receives after this one, so here it still has what the caller wrote.
     static size_t Room(P p, const auto& args) {
       const size_t* room = std::get<I>(args);
       return p == nullptr || room == nullptr || *room > kMaxElements ? 0 : *room;
@@ -140,7 +144,7 @@ struct OutList : Replies {
       if (room > kMaxElements || (Handle<T> && room != fresh.size())) {
         return w.Fail(CUDA_ERROR_INVALID_VALUE), nullptr;
       }
-      values.reserve(room + 1);  // never null, which would ask for the length instead
+      values.reserve(room + 1);  // so data() is not null, by which the driver would be asked for the length
       values.resize(room);
       return values.data();
     }
@@ -156,8 +160,8 @@ struct OutList : Replies {
   };
 };
 
-// How many bytes an attribute's value has behind its void*; 0 for one that cuda.h does not name or that does
-// not travel.
+// The size in bytes of an attribute's value, which cuda.h has behind a void*; 0 for an attribute that cuda.h
+// does not name or whose value does not travel.
 constexpr size_t AttributeBytes(CUmemPool_attribute attribute) {
   switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -176,7 +180,8 @@ constexpr size_t AttributeBytes(CUmemPool_attribute attribute) {
 constexpr size_t AttributeBytes(CUgraphMem_attribute attribute) {
   return IsKnown(attribute) ? sizeof(cuuint64_t) : 0;
 }
-// The tokens of the nv-p2p interface are of no use outside the host, and handles are the guest's own.
+// The tokens of the nv-p2p interface do not travel: they are of no use outside the host. Handles are the
+// guest's own.
 constexpr size_t AttributeBytes(CUpointer_attribute attribute) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -207,8 +212,8 @@ constexpr size_t AttributeBytes(CUpointer_attribute attribute) {
 }
 inline constexpr size_t kMaxAttributeBytes = sizeof(uint64_t);
 
-// Attributes whose value is a handle: the driver's is an address of the worker's. It becomes 1 where there is
-// one, which is all that the guest asks of it.
+// Whether the value of an attribute is a handle, which in the driver is an address of the worker's. It
+// travels as 1 where there is one and as 0 where there is none, which is all that the guest needs.
 constexpr bool IsHandle(CUpointer_attribute attribute) {
   return attribute == CU_POINTER_ATTRIBUTE_CONTEXT || attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
 }
@@ -216,7 +221,7 @@ constexpr bool IsHandle(auto) {
   return false;
 }
 
-// const void* to the value of the attribute in parameter I.
+// A const void* to the value of the attribute that parameter I names; the value goes to the host.
 template <size_t I>
 struct InAttribute : NoReply {
   template <class P>
@@ -245,7 +250,7 @@ struct InAttribute : NoReply {
   };
 };
 
-// void* through which the value of the attribute in parameter I comes back.
+// A void* through which the value of the attribute that parameter I names comes back.
 template <size_t I>
 struct OutAttribute : Replies {
   template <class P>
@@ -281,13 +286,13 @@ struct OutAttribute : Replies {
   };
 };
 
-// Launch attributes are a union. Two hold events; those do not travel here. The node that the driver returns
-// for a device-updatable kernel is a value for kernels and travels as it is.
+// The value of a launch attribute is a union. Two members hold events, and those do not travel here. The node
+// that the driver returns for a device-updatable kernel is a value for kernels and travels as it is.
 constexpr bool LaunchAttributeIsFlat(CUlaunchAttributeID id) {
   return id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT && id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
 }
 
-// const CUlaunchAttributeValue* of the attribute in parameter I.
+// A const CUlaunchAttributeValue* for the attribute that parameter I names; the value goes to the host.
 template <size_t I>
 struct InLaunchAttribute : NoReply {
   template <class P>
@@ -312,7 +317,7 @@ struct InLaunchAttribute : NoReply {
   };
 };
 
-// CUlaunchAttributeValue* of the attribute in parameter I.
+// A CUlaunchAttributeValue* through which the value for the attribute that parameter I names comes back.
 template <size_t I>
 struct OutLaunchAttribute : Replies {
   template <class P>
@@ -334,8 +339,8 @@ struct OutLaunchAttribute : Replies {
   };
 };
 
-// const CUlaunchConfig* of the occupancy queries. Attributes with handles say nothing about occupancy and
-// stay behind.
+// The const CUlaunchConfig* of the occupancy queries. Attributes with handles inside say nothing about
+// occupancy and are left out.
 struct InOccupancyConfig : NoReply {
   static constexpr uint32_t kMaxAttributes = 64;
   template <class P>
@@ -389,7 +394,8 @@ struct InOccupancyConfig : NoReply {
   };
 };
 
-// const CUDA_RESOURCE_DESC*: what a texture or surface object reads, an array or a piece of device memory.
+// A const CUDA_RESOURCE_DESC*: the array or the piece of device memory that a texture or surface object
+// reads.
 struct InResource : NoReply {
   template <class P>
   struct Held {
@@ -443,8 +449,8 @@ struct InResource : NoReply {
   };
 };
 
-// CUmemGenericAllocationHandle shares its C type with plain numbers, so it has directions of its own: those
-// of handles, for an Allocation cast to a number.
+// CUmemGenericAllocationHandle shares its C type with plain numbers, so it has directions of its own. They
+// are those of handles, for an Allocation that is cast to a number.
 struct InAllocation : NoReply {
   template <class P>
   struct Held : In::Held<Allocation> {
@@ -459,7 +465,7 @@ struct InAllocation : NoReply {
   };
 };
 
-// One that the call releases.
+// An allocation that the call releases.
 struct DropAllocation : NoReply {
   static constexpr bool kEnds = true;
   template <class P>
@@ -477,7 +483,7 @@ struct DropAllocation : NoReply {
   };
 };
 
-// One that the call creates.
+// An allocation that the call creates.
 struct NewAllocation : NoReply {
   template <class P>
   struct Held {

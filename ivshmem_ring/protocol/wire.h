@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cursors over one message. Both are bounded and sticky: after the first failure nothing moves and the error
-// stays, so callers check once, at the end.
+// Cursors over the body of one message: Writer fills it, Reader takes it apart. Both are bounded, and both
+// are sticky: after the first failure nothing moves and the error stays, so a caller checks once, at the end.
+// A cursor does not own the memory, which must outlive it, and belongs to one thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +18,8 @@ class Writer {
   explicit Writer(std::span<std::byte> space)
       : begin_(space.data()), at_(space.data()), end_(space.data() + space.size()) {}
 
-  // Null once the cursor has failed or the space is used up.
+  // The next `bytes` of the space, for the caller to fill. Null once the cursor has failed or the space is
+  // used up.
   std::byte* Reserve(size_t bytes) {
     if (error_ != CUDA_SUCCESS || bytes > static_cast<size_t>(end_ - at_)) {
       full_ = full_ || error_ == CUDA_SUCCESS;
@@ -37,16 +39,16 @@ class Writer {
     static_assert(std::is_trivially_copyable_v<T>);
     PutBytes(&value, sizeof value);
   }
-  // The first error wins.
+  // The first error stays.
   void Fail(CUresult error) {
     if (error_ == CUDA_SUCCESS) error_ = error;
   }
   bool ok() const { return error_ == CUDA_SUCCESS; }
   CUresult error() const { return error_; }
-  // It failed because the space is too small.
+  // Whether it failed because the space is too small.
   bool full() const { return full_; }
   size_t size() const { return static_cast<size_t>(at_ - begin_); }
-  // Gives back what was written after `size`.
+  // Forgets what was written behind the first `size` bytes.
   void Rewind(size_t size) { at_ = begin_ + size; }
 
  private:
@@ -62,6 +64,7 @@ class Reader {
   Reader() = default;
   explicit Reader(std::span<const std::byte> bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
 
+  // The next `bytes` of the message. Null once the cursor has failed or fewer are left.
   const std::byte* Take(size_t bytes) {
     if (error_ != CUDA_SUCCESS || bytes > static_cast<size_t>(end_ - at_)) {
       is_cut_ = is_cut_ || error_ == CUDA_SUCCESS;
@@ -72,9 +75,11 @@ class Reader {
     at_ += bytes;
     return here;
   }
+  // The next value; all zero once the cursor has failed. A bool cannot be read: the peer's byte may hold any
+  // bits.
   template <class T>
   T Get() {
-    static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);  // a byte may hold any bits
+    static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);
     T value{};
     if (const std::byte* from = Take(sizeof value)) std::memcpy(&value, from, sizeof value);
     return value;
@@ -84,7 +89,7 @@ class Reader {
   }
   bool ok() const { return error_ == CUDA_SUCCESS; }
   CUresult error() const { return error_; }
-  // It failed because the message ends before its meaning does, which no library of ours would send.
+  // Whether it failed because the message is too short, which no library of ours would send.
   bool is_cut() const { return is_cut_; }
   size_t left() const { return static_cast<size_t>(end_ - at_); }
 
