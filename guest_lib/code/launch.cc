@@ -69,7 +69,7 @@ struct Launch {
   const Object* context;  // the current one
   Function* function;
   KernelParameters parameters;
-  CUstream stream = nullptr;
+  ResolvedStream stream{nullptr};
   CUlaunchAttribute* given = nullptr;  // the caller's attributes
   CUlaunchAttribute attributes[kMaxLaunchAttributes];
   LaunchBody body;
@@ -134,7 +134,6 @@ bool IsLaunchBlocking() {
 // Fills in what is checked and packed here.
 CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** kernel_params, void** extra,
                  unsigned attribute_count, LaunchForm form) {
-  launch->stream = stream;
   launch->object = Find(launch->handle);
   if (launch->object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   launch->context = CurrentContextObject();
@@ -147,16 +146,16 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
   uint32_t parameter_bytes = 0;
   if (const CUresult result = launch->parameters.Take(kernel_params, extra)) return result;
   if (const CUresult result = launch->parameters.SizeFor(function, &parameter_bytes)) return result;
-  Writer check{{}};
+  launch->stream = ResolvedStream(stream);
+  if (const CUresult result = launch->stream.error()) return result;
   launch->body = {WireOf(launch->object),
-                  Remote{}.ToWire(stream, check),
+                  launch->stream.wire(),
                   {shape.grid[0], shape.grid[1], shape.grid[2]},
                   {shape.block[0], shape.block[1], shape.block[2]},
                   shape.shared_bytes,
                   parameter_bytes,
                   attribute_count,
                   form};
-  if (!check.ok()) return check.error();
   for (unsigned i = 0; i < attribute_count; ++i) {
     launch->attributes[i] = launch->given[i];
     if (const CUresult result = PackAttribute(&launch->attributes[i])) return result;
@@ -167,7 +166,7 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
 // Whether everything that the driver would refuse at once has been checked here.
 bool IsOrdinary(const Launch& launch) {
   Function& function = *launch.function;
-  const Object* stream_object = Find(launch.stream);
+  const Object* stream = launch.stream.object();
   const Object* context = launch.context;
   return launch.body.form == kPlainLaunch && IsWithinKnownLimits(function, launch.body) &&
          launch.body.parameter_bytes == function.parameter_bytes &&
@@ -175,20 +174,19 @@ bool IsOrdinary(const Launch& launch) {
          function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0 &&
          (launch.object->context != nullptr ? launch.object->context == context
                                             : function.device == ContextOf(context).device) &&
-         (stream_object == nullptr || stream_object->context == nullptr || stream_object->context == context);
+         (stream == nullptr || stream->context == nullptr || stream->context == context);
 }
 
 uint64_t HashOf(const Launch& launch) {
   const std::string_view body(reinterpret_cast<const char*>(&launch.body), sizeof launch.body);
   const std::string_view attributes(reinterpret_cast<const char*>(launch.attributes),
                                     launch.body.attribute_count * sizeof(CUlaunchAttribute));
-  WireHandle context = 0;
-  CurrentContextWire(&context);
-  return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ context;
+  return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ WireOf(launch.context);
 }
 
-void NameAgain(const Launch& launch) {
-  Remote::NameAgain(launch.stream);
+// What the message that was begun names, for the body was made before it.
+void Name(const Launch& launch) {
+  launch.stream.Name();
   if (launch.body.attribute_count != 0) work::NameUnknownEvents();
 }
 
@@ -196,11 +194,11 @@ void NameAgain(const Launch& launch) {
 CUresult PostLaunch(const Launch& launch) {
   const size_t attribute_bytes = launch.body.attribute_count * sizeof(CUlaunchAttribute);
   // Attributes may name events.
-  const Works works = launch.body.attribute_count == 0 ? WorksOn(launch.stream) : Works{};
+  const Works works = launch.body.attribute_count == 0 ? launch.stream.works() : Works{};
   PendingPost post(Op::cuLaunchKernel, works,
                    sizeof launch.body + attribute_bytes + launch.body.parameter_bytes);
   Writer& w = post.writer();
-  NameAgain(launch);
+  Name(launch);
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
   if (std::byte* space = w.Reserve(launch.body.parameter_bytes))
@@ -217,7 +215,7 @@ CUresult AwaitLaunch(const Launch& launch) {
   const bool fits =
       sizeof(RecordHeader) + sizeof launch.body + attribute_bytes + bytes <= kMaxChannelRecordBytes;
   Writer w = lease.Begin();
-  NameAgain(launch);
+  Name(launch);
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
   CUresult result = CUDA_SUCCESS;
@@ -270,29 +268,10 @@ CUresult SendLaunch(const Launch& launch) {
   return CUDA_SUCCESS;
 }
 
-// A launch where no context is current works in that of its stream; the default streams have none of their
-// own.
-class InContextOfStream {
- public:
-  explicit InContextOfStream(CUstream stream) {
-    const Object* object = CurrentContextObject() == nullptr ? Find(stream) : nullptr;
-    entered_ = object != nullptr && object->context != nullptr;
-    if (entered_) ThisThread().contexts.push_back(object->context);
-  }
-  ~InContextOfStream() {
-    if (entered_) ThisThread().contexts.pop_back();
-  }
-  InContextOfStream(const InContextOfStream&) = delete;
-  InContextOfStream& operator=(const InContextOfStream&) = delete;
-
- private:
-  bool entered_ = false;
-};
-
 CUresult LaunchOne(CUfunction handle, const Shape3& shape, CUstream stream, void** kernel_params,
                    void** extra, CUlaunchAttribute* attributes, unsigned attribute_count, LaunchForm form) {
   if (const CUresult result = InitialisedOrError()) return result;
-  const InContextOfStream scope(stream);
+  const WithContextOf scope(stream);
   Launch launch;
   launch.handle = handle;
   launch.given = attributes;

@@ -72,13 +72,15 @@ struct Way {
   CUcontext source = nullptr, destination = nullptr;  // of cuMemcpy3DPeer
 };
 
-CUresult FillBody(const CUDA_MEMCPY3D& box, const Way& way, uint32_t bulk_side, BoxBody* body) {
+CUresult FillBody(const CUDA_MEMCPY3D& box, const Way& way, const ResolvedStream& stream, uint32_t bulk_side,
+                  BoxBody* body) {
   Remote remote;
   Writer check{{}};
   body->box = box;
   body->source_array = box.srcMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.srcArray, check) : 0;
   body->destination_array = box.dstMemoryType == CU_MEMORYTYPE_ARRAY ? remote.ToWire(box.dstArray, check) : 0;
-  body->stream = remote.ToWire(way.stream, check);
+  if (const CUresult error = stream.error()) check.Fail(error);
+  body->stream = stream.wire();
   body->source_context = remote.ToWire(way.source, check);
   body->destination_context = remote.ToWire(way.destination, check);
   body->asynchronous = static_cast<uint32_t>(way.form == CopyForm::kSynchronous    ? 0
@@ -90,15 +92,16 @@ CUresult FillBody(const CUDA_MEMCPY3D& box, const Way& way, uint32_t bulk_side, 
 
 CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, bool known) {
   BoxBody body{};
-  if (const CUresult result = FillBody(box, way, 0, &body)) return result;
+  const ResolvedStream stream(way.stream);
+  if (const CUresult result = FillBody(box, way, stream, 0, &body)) return result;
   if (way.form == CopyForm::kAsynchronous && known) {
     PendingPost post(Op::cuMemcpy3D_v2);
-    Remote::NameAgain(way.stream);
+    stream.Name();
     post.writer().Put(body);
     return post.writer().ok() ? post.Finish() : post.writer().error();
   }
   PendingCall call(Op::cuMemcpy3D_v2);
-  Remote::NameAgain(way.stream);
+  stream.Name();
   call.writer().Put(body);
   return call.writer().ok() ? call.Finish() : call.writer().error();
 }
@@ -125,7 +128,8 @@ CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source
   // A buffer is used again as soon as its piece is answered, so asynchronous forms wait for their stream.
   if (way.form == CopyForm::kAsynchronous) way.form = CopyForm::kStreamThenWait;
   BoxBody body{};
-  if (const CUresult result = FillBody(box, way, source ? 1 : 2, &body)) return result;
+  const ResolvedStream stream(way.stream);
+  if (const CUresult result = FillBody(box, way, stream, source ? 1 : 2, &body)) return result;
   const HostRows rows{reinterpret_cast<std::byte*>(side.address),
                       box.WidthInBytes,
                       box.Height,
@@ -135,7 +139,7 @@ CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source
   return CopyStaged(rows, source, way.form, Op::cuMemcpy3D_v2, [&](Writer& w, const Piece& piece) {
     body.box = box;
     NarrowTo(piece, source, &body.box);
-    Remote::NameAgain(way.stream);
+    stream.Name();
     w.Put(body);
   });
 }

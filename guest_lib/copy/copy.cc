@@ -18,13 +18,8 @@
 namespace causeway::guest {
 namespace {
 
-WireHandle StreamWire(CUstream stream, Writer& w) {
-  return Remote{}.ToWire(stream, w);
-}
-
-CopyBody Body(CUdeviceptr device, uint64_t bytes, CUstream stream, CopyForm form, bool in_message,
-              Writer& w) {
-  return {device, bytes, StreamWire(stream, w), static_cast<uint32_t>(form), in_message ? 1u : 0u};
+CopyBody Body(CUdeviceptr device, uint64_t bytes, WireHandle stream, CopyForm form, bool in_message) {
+  return {device, bytes, stream, static_cast<uint32_t>(form), in_message ? 1u : 0u};
 }
 
 // The same where no buffer is lent: where copies follow each other, a buffer and a word for each would keep
@@ -36,10 +31,10 @@ CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   if (bytes >= kLeastLentAlone) {
     if (const auto posted = PostFromBuffer(to, from, bytes, stream, form, bytes < kLeastLent)) return *posted;
   }
-  Writer check{{}};
-  const CopyBody body = Body(to, bytes, stream, form, true, check);
-  if (!check.ok()) return check.error();
-  Works works = WorksOn(stream);
+  const ResolvedStream resolved(stream);
+  if (const CUresult error = resolved.error()) return error;
+  const CopyBody body = Body(to, bytes, resolved.wire(), form, true);
+  Works works = resolved.works();
   works.is_copy = form == CopyForm::kSynchronous;
   works.apart = IsApart(to);
   PendingPost post(Op::kCopyToDevice, works, sizeof body + bytes);
@@ -51,7 +46,7 @@ CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
 CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
   PendingCall call(Op::kCopyToDevice);
   Writer& w = call.writer();
-  w.Put(Body(to, bytes, stream, form, true, w));
+  w.Put(Body(to, bytes, Remote{}.ToWire(stream, w), form, true));
   w.PutBytes(from, bytes);
   return w.ok() ? call.Finish() : w.error();
 }
@@ -59,7 +54,7 @@ CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
 CUresult CallToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
   PendingCall call(Op::kCopyToHost);
   Writer& w = call.writer();
-  w.Put(Body(from, bytes, stream, form, true, w));
+  w.Put(Body(from, bytes, Remote{}.ToWire(stream, w), form, true));
   const CUresult result = w.ok() ? call.Finish() : w.error();
   if (result != CUDA_SUCCESS) return result;
   const std::byte* data = call.reader().Take(bytes);
@@ -74,9 +69,9 @@ CopyForm Waiting(CopyForm form) {
 
 CUresult CopyInPieces(Op op, CUdeviceptr device, const void* host, uint64_t bytes, CUstream stream,
                       CopyForm form) {
-  Writer check{{}};
-  CopyBody body = Body(device, bytes, stream, form, false, check);
-  if (!check.ok()) return check.error();
+  const ResolvedStream resolved(stream);
+  if (const CUresult error = resolved.error()) return error;
+  CopyBody body = Body(device, bytes, resolved.wire(), form, false);
   auto* first = static_cast<std::byte*>(const_cast<void*>(host));
   const HostRows rows{first, bytes, 1, 1, bytes, bytes};
   return CopyStaged(rows, op == Op::kCopyToDevice, form, op, [&](Writer& w, const Piece& piece) {
@@ -123,9 +118,15 @@ CUresult CopySynchronously(CUdeviceptr to, const void* from, uint64_t bytes, boo
 // before the call returns.
 CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstream stream, CopyForm form,
                 bool known) {
+  const bool to_device = op == Op::cuMemcpyHtoD_v2 || op == Op::cuMemcpyHtoDAsync_v2;
+  const WaitedCopy waited{device, reinterpret_cast<void*>(host), bytes, stream, form, to_device};
+  if (form != CopyForm::kAsynchronous && known) {
+    if (const auto copied = CopyPinnedByWord(waited)) return *copied;
+  }
+  const ResolvedStream resolved(stream);
   auto fill = [&](Writer& w) {
     if (form != CopyForm::kSynchronous) {
-      w.Put(PinnedBody{device, host, bytes, StreamWire(stream, w), 0});
+      w.Put(PinnedBody{device, host, bytes, resolved.Put(w), 0});
     } else {
       w.Put(device);
       w.Put(host);
@@ -133,18 +134,13 @@ CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstre
     }
   };
   CUresult result;
-  const bool to_device = op == Op::cuMemcpyHtoD_v2 || op == Op::cuMemcpyHtoDAsync_v2;
-  const WaitedCopy waited{device, reinterpret_cast<void*>(host), bytes, stream, form, to_device};
-  if (form != CopyForm::kAsynchronous && known) {
-    if (const auto copied = CopyPinnedByWord(waited)) return *copied;
-  }
   if (form == CopyForm::kSynchronous || !known) {
     PendingCall call(op);
     fill(call.writer());
     call.NoteSize(bytes);
     result = call.writer().ok() ? call.Finish() : call.writer().error();
   } else {
-    PendingPost post(op, WorksOn(stream));
+    PendingPost post(op, resolved.works());
     fill(post.writer());
     result = post.writer().ok() ? post.Finish() : post.writer().error();
   }

@@ -82,11 +82,7 @@ CUresult AskOnce(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edg
 
 CUresult Ask(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, CaptureInfo* info) {
   if (const CUresult result = NeedContext()) return result;
-  if (!AnyCapture()) {
-    Writer check{{}};
-    Remote{}.ToWire(stream, check);
-    return check.error();
-  }
+  if (!AnyCapture()) return ResolvedStream(stream).error();
   CUresult result = AskOnce(stream, form, wants_nodes, wants_edges, wants_nodes ? 8 : 0, info);
   const uint64_t count = info->count;
   if (result == CUDA_SUCCESS && wants_nodes && count > info->nodes.size() && count <= kListPage) {

@@ -90,25 +90,23 @@ void UseLentWords(HotWord* memory) {
 
 }  // namespace
 
-bool MayLend(Session& session, CUstream stream) {
+bool MayLend(Session& session, const ResolvedStream& stream) {
   const Object* current = CurrentContextObject();
   if (TheLent().words == nullptr || !MayWriteWords(session, current)) return false;
-  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
-  const Object* object = Find(stream);
-  return object != nullptr && object->context == current;
+  return stream.IsLegacy() || (stream.object() != nullptr && stream.object()->context == current);
 }
 
-CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works& works, bool to_device,
-                  bool settles, LentBuffer* buffer) {
+CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Works& works,
+                  bool to_device, bool settles, LentBuffer* buffer) {
   const HotWord* word = &TheLent().words[buffer->index];
   copy.in_message = kBytesLent;
   PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, works);
   Writer& w = post.writer();
+  copy.stream = stream.Put(w);
   if (to_device && !settles && !post.waits() && copy.synchronous == 1) {
     copy.synchronous = 0;
-    stream = CU_STREAM_LEGACY;
+    copy.stream = kLegacyStreamWire;
   }
-  copy.stream = Remote{}.ToWire(stream, w);
   w.Put(copy);
   w.Put(LentBody{session.bulk(buffer->index).offset + buffer->offset,
                  reinterpret_cast<uint64_t>(word) - session.connection().window_address});
@@ -148,7 +146,9 @@ std::optional<CUresult> PostFromBuffer(CUdeviceptr to, const void* from, uint64_
                                        CopyForm form, bool alone) {
   Session* session = Session::Get();
   Lent& lent = TheLent();
-  if (session == nullptr || bytes > kBulkBytes || !MayLend(*session, stream)) return {};
+  if (session == nullptr || bytes > kBulkBytes) return {};
+  const ResolvedStream resolved(stream);
+  if (!MayLend(*session, resolved)) return {};
   ReclaimLentBuffers(*session);
   if (alone && lent.count.load(std::memory_order_relaxed) != 0) return {};
   if (!Reserve(lent)) return {};
@@ -158,11 +158,11 @@ std::optional<CUresult> PostFromBuffer(CUdeviceptr to, const void* from, uint64_
     return {};
   }
   Fill(session->bulk(buffer.index).bytes, from, bytes);
-  Works works = WorksOn(stream);
+  Works works = resolved.works();
   works.is_copy = form == CopyForm::kSynchronous;
   works.apart = IsApart(to);
-  const CUresult result =
-      PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, stream, works, true, true, &buffer);
+  const CUresult result = PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, resolved, works,
+                                   true, true, &buffer);
   Leave(lent, *session, buffer);
   return result;
 }

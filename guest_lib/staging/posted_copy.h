@@ -16,6 +16,7 @@
 
 namespace causeway::guest {
 
+class ResolvedStream;
 class Session;
 struct Works;
 
@@ -29,7 +30,7 @@ std::optional<CUresult> PostFromBuffer(CUdeviceptr to, const void* from, uint64_
                                        CopyForm form, bool alone = false);
 
 // Whether the GPU can tell the end of a copy on that stream.
-bool MayLend(Session& session, CUstream stream);
+bool MayLend(Session& session, const ResolvedStream& stream);
 
 // A bulk buffer, or a part of it, and the copy that it was lent to.
 struct LentBuffer {
@@ -39,8 +40,8 @@ struct LentBuffer {
 };
 // Posts the copy of `bytes` from `offset` of the buffer on, to or from `device`. `settles`: others may rely
 // on a synchronous one as soon as it is posted, so that the host must be done with it before anything else.
-CUresult PostLent(Session& session, CopyBody copy, CUstream stream, const Works& works, bool to_device,
-                  bool settles, LentBuffer* buffer);
+CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Works& works,
+                  bool to_device, bool settles, LentBuffer* buffer);
 bool IsBack(const LentBuffer& buffer);
 // Looks for it for as long as a waiting thread spins, then now and then, for so long.
 bool AwaitBack(const LentBuffer& buffer, uint64_t more_us);

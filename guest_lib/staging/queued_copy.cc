@@ -208,11 +208,11 @@ void QueuedCopy::PostNext() {
 
 // Pieces up to `end`. Without any of it where a capture has begun meanwhile.
 CUresult QueuedCopy::Post(uint64_t end, uint32_t flags) {
-  Writer check{{}};
+  const ResolvedStream stream(copy_.stream);
+  if (const CUresult error = stream.error()) return error;
   QueuedCopyBody body{};
   body.device = copy_.device + (posted_ < end ? At(posted_).column : 0);
-  body.stream = Remote{}.ToWire(copy_.stream, check);
-  if (!check.ok()) return check.error();
+  body.stream = stream.wire();
   body.to_device = copy_.to_device ? 1 : 0;
   body.count = static_cast<uint32_t>(end - posted_);
   body.flags = flags;

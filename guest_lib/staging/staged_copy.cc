@@ -140,9 +140,10 @@ class ReplyLink final : public PieceLink {
 // stream, which sleeps for as long as that has other work, and tells what went wrong.
 class WordLink final : public PieceLink {
  public:
-  WordLink(Session& session, LinearCopy& copy) : session_(session), copy_(copy) {
+  WordLink(Session& session, const ResolvedStream& stream, LinearCopy& copy)
+      : session_(session), stream_(stream), copy_(copy) {
     // Copies that nobody waits for leave nothing behind that others would have to wait for.
-    if (copy.form != CopyForm::kSynchronous) works_ = WorksOn(copy.stream);
+    if (copy.form != CopyForm::kSynchronous) works_ = stream.works();
     works_.is_copy = copy.to_device && copy.form == CopyForm::kSynchronous;
     works_.apart = true;  // CopyByWords has seen to that
   }
@@ -156,7 +157,7 @@ class WordLink final : public PieceLink {
     LentBuffer lent{buffer, offset};
     const CopyBody body{copy_.device + piece.column, piece.width, 0, static_cast<uint32_t>(copy_.form), 0};
     const CUresult result =
-        PostLent(session_, body, copy_.stream, works_, copy_.to_device, copy_.leaves && last, &lent);
+        PostLent(session_, body, stream_, works_, copy_.to_device, copy_.leaves && last, &lent);
     if (result != CUDA_SUCCESS) return result;
     copy_.posts = std::max(copy_.posts, lent.mark);
     lent_[sent_++ % kWindow] = lent;
@@ -167,7 +168,7 @@ class WordLink final : public PieceLink {
     CUresult result = CUDA_SUCCESS;
     constexpr uint64_t kPatienceUs = 20'000;
     if (!Ready() && !AwaitBack(Oldest(), taken_ > 0 ? kPatienceUs : 0)) {
-      result = AskForStream(copy_.stream);
+      result = AskForStream(stream_.handle());
       if (result == CUDA_SUCCESS) {
         if (!Ready()) NoteUselessWords();
         known_done_ = sent_;
@@ -193,6 +194,7 @@ class WordLink final : public PieceLink {
   const LentBuffer& Oldest() const { return lent_[taken_ % kWindow]; }
 
   Session& session_;
+  const ResolvedStream stream_;
   LinearCopy& copy_;
   Works works_;
   LentBuffer lent_[kWindow] = {};
@@ -402,14 +404,15 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
 namespace {
 
 // A part of it, piece by piece.
-CUresult CopyPieces(Session& session, LinearCopy* copy, uint64_t begin, uint64_t bytes) {
+CUresult CopyPieces(Session& session, const ResolvedStream& stream, LinearCopy* copy, uint64_t begin,
+                    uint64_t bytes) {
   LinearCopy part = *copy;
   part.device += begin;
   part.host += begin;
   part.bytes = bytes;
   part.leaves = copy->leaves && begin + bytes == copy->bytes;
   const HostRows rows{part.host, bytes, 1, 1, bytes, bytes};
-  WordLink link(session, part);
+  WordLink link(session, stream, part);
   Pipeline pipeline(link, rows, Cut(rows, kLeastWordPiece, kWordPiece, part.to_device ? 4 : 2),
                     part.to_device, part.leaves);
   const CUresult result = pipeline.Run(bytes);
@@ -421,15 +424,16 @@ CUresult CopyPieces(Session& session, LinearCopy* copy, uint64_t begin, uint64_t
 
 std::optional<CUresult> CopyByWords(LinearCopy* copy) {
   Session* session = Session::Get();
-  if (session == nullptr || copy->bytes <= kSmallPiece || !MayLend(*session, copy->stream) ||
-      !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) {
+  if (session == nullptr || copy->bytes <= kSmallPiece) return {};
+  const ResolvedStream stream(copy->stream);
+  if (!MayLend(*session, stream) || !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) {
     return {};
   }
   CUresult result = CUDA_SUCCESS;
   uint64_t done = 0;
   if (MayQueue(*session, *copy)) {
     // The stream may have other work for long.
-    if (!copy->idle && !copy->leaves) result = CopyPieces(*session, copy, 0, done = kLeastWordPiece);
+    if (!copy->idle && !copy->leaves) result = CopyPieces(*session, stream, copy, 0, done = kLeastWordPiece);
     LinearCopy rest = *copy;
     rest.device += done;
     rest.host += done;
@@ -439,7 +443,7 @@ std::optional<CUresult> CopyByWords(LinearCopy* copy) {
     done += moved;
   }
   if (result == CUDA_SUCCESS && done < copy->bytes)
-    result = CopyPieces(*session, copy, done, copy->bytes - done);
+    result = CopyPieces(*session, stream, copy, done, copy->bytes - done);
   // A piece that the driver refused.
   return result == CUDA_SUCCESS && !copy->leaves ? session->Check() : result;
 }

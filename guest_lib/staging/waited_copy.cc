@@ -19,19 +19,18 @@ namespace {
 constexpr uint64_t kMostPinnedBytes = 64u << 20;
 constexpr uint64_t kBytesPerUs = 16u << 10;  // of a slow link: so long a copy is looked for
 
-CUstream StreamOf(const WaitedCopy& copy) {
-  if (copy.form == CopyForm::kSynchronous) return nullptr;
-  return copy.stream == CU_STREAM_PER_THREAD ? PerThreadStream() : copy.stream;
+ResolvedStream StreamOf(const WaitedCopy& copy) {
+  return ResolvedStream(copy.form == CopyForm::kSynchronous ? nullptr : copy.stream);
 }
 
-Works WorksOf(const WaitedCopy& copy) {
-  Works works = WorksOn(StreamOf(copy));
+Works WorksOf(const ResolvedStream& stream) {
+  Works works = stream.works();
   works.is_copy = works.stream == nullptr;
   works.apart = true;  // the callers have seen to that
   return works;
 }
 
-bool MayGoByWord(Session& session, const WaitedCopy& copy, CUstream stream) {
+bool MayGoByWord(Session& session, const WaitedCopy& copy, const ResolvedStream& stream) {
   return MayWatchWords() && MayLend(session, stream) && IsApart(copy.device);
 }
 
@@ -39,11 +38,11 @@ bool MayGoByWord(Session& session, const WaitedCopy& copy, CUstream stream) {
 // other stream, or if it was done before the copy and nothing else came.
 class Shown {
  public:
-  Shown(Session& session, CUstream stream)
+  Shown(Session& session, const ResolvedStream& stream)
       : posts_before_(session.transport().main_sequence()),
-        stream_(Inquiry::OfStream(stream)),
+        stream_(Inquiry::OfStream(stream.handle())),
         context_(Inquiry::OfContext()),
-        legacy_(stream == nullptr || stream == CU_STREAM_LEGACY) {
+        legacy_(stream.IsLegacy()) {
     stream_.Begin();
     context_.Begin();
     was_done_ = context_.IsDone();
@@ -65,22 +64,22 @@ class Shown {
 };
 
 // Posts `post`, behind whose work the mark comes, and waits for it.
-CUresult Await(Session& session, Mark& mark, PendingPost& post, CUstream stream, uint64_t expected_us) {
+CUresult Await(Session& session, Mark& mark, PendingPost& post, const ResolvedStream& stream,
+               uint64_t expected_us) {
   CUresult result = post.writer().ok() ? mark.Post(post) : post.writer().error();
   if (result != CUDA_SUCCESS) return result;
   if (mark.Look(expected_us)) return session.Check();
-  result = AskForStream(stream);
+  result = AskForStream(stream.handle());
   if (result == CUDA_SUCCESS) mark.MustHaveCome();
   return result;
 }
 
 // The bytes go with the record, and the driver takes them from there.
-CUresult CopyInMessage(Session& session, Mark& mark, const WaitedCopy& copy, CUstream stream) {
+CUresult CopyInMessage(Session& session, Mark& mark, const WaitedCopy& copy, const ResolvedStream& stream) {
   Shown shown(session, stream);
-  CopyBody body{copy.device, copy.bytes, 0, static_cast<uint32_t>(copy.form), kBytesMarked};
-  PendingPost post(Op::kCopyToDevice, WorksOf(copy), sizeof body + sizeof(uint64_t) + copy.bytes);
+  const CopyBody body{copy.device, copy.bytes, stream.wire(), static_cast<uint32_t>(copy.form), kBytesMarked};
+  PendingPost post(Op::kCopyToDevice, WorksOf(stream), sizeof body + sizeof(uint64_t) + copy.bytes);
   Writer& w = post.writer();
-  body.stream = Remote{}.ToWire(stream, w);
   w.Put(body);
   w.Put(mark.offset());
   w.PutBytes(copy.host, copy.bytes);
@@ -88,16 +87,17 @@ CUresult CopyInMessage(Session& session, Mark& mark, const WaitedCopy& copy, CUs
   return shown.Note(result, mark.posts());
 }
 
-CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const WaitedCopy& copy, CUstream stream) {
+CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const WaitedCopy& copy,
+                           const ResolvedStream& stream) {
   Shown shown(session, stream);
   std::byte* bytes = session.bulk(buffer.index).bytes;
   if (copy.to_device) std::memcpy(bytes, copy.host, copy.bytes);
   const CopyBody body{copy.device, copy.bytes, 0, static_cast<uint32_t>(copy.form), 0};
-  CUresult result = PostLent(session, body, stream, WorksOf(copy), copy.to_device, false, &buffer);
+  CUresult result = PostLent(session, body, stream, WorksOf(stream), copy.to_device, false, &buffer);
   if (result == CUDA_SUCCESS && AwaitBack(buffer, 0)) {
     result = session.Check();
   } else if (result == CUDA_SUCCESS) {
-    result = AskForStream(stream);
+    result = AskForStream(stream.handle());
     if (result == CUDA_SUCCESS && !IsBack(buffer)) NoteUselessWords();
   }
   if (result == CUDA_SUCCESS && !copy.to_device) std::memcpy(copy.host, bytes, copy.bytes);
@@ -109,22 +109,22 @@ CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const WaitedCop
 }  // namespace
 
 std::optional<CUresult> CopyPinnedByWord(const WaitedCopy& copy) {
-  const CUstream stream = StreamOf(copy);
+  const ResolvedStream stream = StreamOf(copy);
   Session* session = Session::Get();
   if (session == nullptr || copy.bytes > kMostPinnedBytes || !MayGoByWord(*session, copy, stream)) return {};
   Shown shown(*session, stream);
   Mark mark;
   if (!mark.Take(*session, stream)) return {};
-  PendingPost post(copy.to_device ? Op::cuMemcpyHtoDAsync_v2 : Op::cuMemcpyDtoHAsync_v2, WorksOf(copy));
+  PendingPost post(copy.to_device ? Op::cuMemcpyHtoDAsync_v2 : Op::cuMemcpyDtoHAsync_v2, WorksOf(stream));
   Writer& w = post.writer();
   const auto host = reinterpret_cast<uint64_t>(copy.host);
-  w.Put(PinnedBody{copy.device, host, copy.bytes, Remote{}.ToWire(stream, w), mark.offset()});
+  w.Put(PinnedBody{copy.device, host, copy.bytes, stream.wire(), mark.offset()});
   const CUresult result = Await(*session, mark, post, stream, copy.bytes / kBytesPerUs);
   return shown.Note(result, mark.posts());
 }
 
 std::optional<CUresult> CopySmallByWord(const WaitedCopy& copy) {
-  const CUstream stream = StreamOf(copy);
+  const ResolvedStream stream = StreamOf(copy);
   Session* session = Session::Get();
   if (session == nullptr || copy.bytes > kSmallPiece || !MayGoByWord(*session, copy, stream)) return {};
   Mark mark;

@@ -278,9 +278,10 @@ using namespace causeway::guest;
 namespace {
 
 CUresult PostFunction(Op op, CUstream stream, uint64_t id, uint32_t word) {
-  PendingPost post(op, WorksOn(stream));
+  const ResolvedStream resolved(stream);
+  PendingPost post(op, resolved.works());
   Writer& w = post.writer();
-  w.Put(HostFunctionBody{Remote{}.ToWire(stream, w), id, word, 0});
+  w.Put(HostFunctionBody{resolved.Put(w), id, word, 0});
   const CUresult result = w.ok() ? post.Finish() : w.error();
   if (result != CUDA_SUCCESS) callbacks::Release(id);
   return result;

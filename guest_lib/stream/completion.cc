@@ -57,15 +57,12 @@ bool MayWaitForWords() {
 }
 
 // Where a mark means what a synchronisation does.
-bool MayMark(CUstream stream) {
+bool MayMark(const ResolvedStream& stream) {
   if (!MayWaitForWords()) return false;
-  const Object* current = CurrentContextObject();
   // In the legacy stream a mark would wait for, and hold up, every blocking stream: with such streams that is
   // more than a synchronisation does.
-  if (stream == nullptr || stream == CU_STREAM_LEGACY)
-    return !any_blocking_stream.load(std::memory_order_acquire);
-  const Object* object = Find(stream);
-  return object != nullptr && object->context == current;
+  if (stream.IsLegacy()) return !any_blocking_stream.load(std::memory_order_acquire);
+  return stream.object() != nullptr && stream.object()->context == CurrentContextObject();
 }
 
 // The stream's word, its own as long as it lives. Null: none is left. The caller holds the mutex.
@@ -129,10 +126,9 @@ bool MayWriteWords(Session& session, const Object* context) {
          device.attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] != 0;
 }
 
-bool Mark::Take(Session& session, CUstream stream) {
-  const bool legacy = stream == nullptr || stream == CU_STREAM_LEGACY;
-  Object* object = legacy ? CurrentContextObject() : Find(stream);
-  const Progress* owner = legacy ? &ContextOf(object).legacy_stream : &object->progress;
+bool Mark::Take(Session& session, const ResolvedStream& stream) {
+  Object* object = stream.IsLegacy() ? CurrentContextObject() : stream.object();
+  const Progress* owner = stream.IsLegacy() ? &ContextOf(object).legacy_stream : &object->progress;
   Words& words = TheWords();
   lock_ = std::unique_lock(words.mutex);  // until it is posted: nobody may take the word meanwhile
   Word* word = WordOf(words, owner, object->id);
@@ -164,14 +160,13 @@ bool Mark::Look(uint64_t expected_us) const {
 }
 
 std::optional<CUresult> Mark::Await(CUstream stream) {
-  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  const ResolvedStream resolved(stream);
   Session* session = Session::Get();  // once: another thread may be ending the process
-  if (session == nullptr || !MayMark(stream)) return {};
-  if (IsContextBlocking()) {
-    const Object* object = Find(stream);
-    if (!MaySleep(object != nullptr ? object : CurrentContextObject())) return {};
-  }
-  return PostAndAwait(*session, stream);
+  if (session == nullptr || !MayMark(resolved)) return {};
+  if (IsContextBlocking() &&
+      !MaySleep(resolved.object() != nullptr ? resolved.object() : CurrentContextObject()))
+    return {};
+  return PostAndAwait(*session, resolved);
 }
 
 std::optional<CUresult> Mark::AwaitEvent(const Object* event) {
@@ -180,16 +175,16 @@ std::optional<CUresult> Mark::AwaitEvent(const Object* event) {
   if (session == nullptr || event->context != CurrentContextObject() ||
       !session->activity().EndsItsStream(*event, &object))
     return {};
-  const auto stream = reinterpret_cast<CUstream>(const_cast<Object*>(object));
+  const ResolvedStream stream(reinterpret_cast<CUstream>(const_cast<Object*>(object)));
   if (!MayMark(stream) || !MaySleep(event)) return {};
   return PostAndAwait(*session, stream);
 }
 
-std::optional<CUresult> Mark::PostAndAwait(Session& session, CUstream stream) {
+std::optional<CUresult> Mark::PostAndAwait(Session& session, const ResolvedStream& stream) {
   if (!Take(session, stream)) return {};
-  PendingPost post(Op::kMark, WorksOn(stream));
+  PendingPost post(Op::kMark, stream.works());
   Writer& w = post.writer();
-  w.Put(MarkBody{Remote{}.ToWire(stream, w), offset_});
+  w.Put(MarkBody{stream.wire(), offset_});
   if (const CUresult error = w.ok() ? Post(post) : w.error()) return error;
   if (!(slept_kind_ != 0 && value_ != 0 ? ComesToSleeper() : Look(0))) return {};
   return session.Check();

@@ -23,6 +23,7 @@ namespace causeway::guest {
 struct Object;
 struct Progress;
 class PendingPost;
+class ResolvedStream;
 class Session;
 
 class Mark {
@@ -43,14 +44,14 @@ class Mark {
   // In the steps that records with work of their own take, whose handlers put the mark behind it: offset()
   // goes into the record, Post puts that into the ring. No other thread posts marks in between.
   // False: no word is left.
-  bool Take(Session& session, CUstream stream);
+  bool Take(Session& session, const ResolvedStream& stream);
   uint64_t offset() const { return offset_; }
   CUresult Post(PendingPost& post);
   // Looks for the mark of work that should not take longer than so, beyond what others do.
   bool Look(uint64_t expected_us) const;
 
  private:
-  std::optional<CUresult> PostAndAwait(Session& session, CUstream stream);
+  std::optional<CUresult> PostAndAwait(Session& session, const ResolvedStream& stream);
   // Whether a wait for that stream, event or context is worth sleeping for its word.
   bool MaySleep(const Object* subject);
   bool ComesToSleeper() const;

@@ -7,10 +7,48 @@
 
 namespace causeway::guest {
 
-// What works on that stream alone. The legacy stream holds up others, so work in it counts as work anywhere.
+// A stream of the program's, looked up once for all that a call needs of it. PER_THREAD is the calling thread's
+// own, which may be made now: with no lock of this library's.
+class ResolvedStream {
+ public:
+  explicit ResolvedStream(CUstream stream) : handle_(stream), object_(Find(stream)) {
+    if (stream != CU_STREAM_PER_THREAD) return;
+    object_ = Find(PerThreadStream());
+    if (object_ != nullptr) handle_ = reinterpret_cast<CUstream>(object_);
+  }
+  // CUDA_ERROR_INVALID_HANDLE for what is no stream.
+  CUresult error() const {
+    return object_ != nullptr || IsLegacy() ? CUDA_SUCCESS : InvalidHandleError(HandleKind::kStream);
+  }
+  bool IsLegacy() const { return handle_ == nullptr || handle_ == CU_STREAM_LEGACY; }
+  CUstream handle() const { return handle_; }  // never PER_THREAD unless that is an error
+  Object* object() const { return object_; }   // null: the legacy stream, or an error
+  // As messages name it.
+  WireHandle wire() const {
+    if (object_ != nullptr) return WireOf(object_);
+    return handle_ == CU_STREAM_LEGACY ? kLegacyStreamWire : 0;
+  }
+  // What works on that stream alone. The legacy stream holds up others, so work in it counts as work anywhere.
+  Works works() const { return {object_}; }
+  // The message that was begun last names it: what MessageMark has to know, once in each message.
+  void Name() const {
+    if (object_ == nullptr || !work::IsWatched()) return;
+    const WireHandle context = object_->context != nullptr ? WireOf(object_->context) : 0;
+    work::NameStream(WireOf(object_), context, (object_->flags & CU_STREAM_NON_BLOCKING) == 0);
+  }
+  // The same into the body that is being written; an error fails that.
+  WireHandle Put(Writer& w) const {
+    if (const CUresult result = error()) w.Fail(result);
+    Name();
+    return wire();
+  }
+
+ private:
+  CUstream handle_;
+  Object* object_;
+};
 inline Works WorksOn(CUstream stream) {
-  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
-  return {Find(stream)};
+  return ResolvedStream(stream).works();
 }
 
 struct Remote {
@@ -23,32 +61,19 @@ struct Remote {
   WireHandle ToWire(T handle, Writer& w) {
     if (handle == nullptr) return 0;
     if constexpr (std::is_same_v<T, CUstream>) {
-      if (handle == CU_STREAM_LEGACY) return kLegacyStreamWire;
-      if (handle == CU_STREAM_PER_THREAD) handle = PerThreadStream();
-    }
-    const Object* object = Find(handle);
-    if (object == nullptr) {
-      w.Fail(InvalidHandleError(kKindOf<T>));
-      return 0;
-    }
-    if constexpr (std::is_same_v<T, CUstream> || std::is_same_v<T, CUevent>) {
-      if (work::IsWatched()) {
-        if constexpr (std::is_same_v<T, CUstream>) {
-          const WireHandle context = object->context != nullptr ? WireOf(object->context) : 0;
-          work::NameStream(WireOf(object), context, (object->flags & CU_STREAM_NON_BLOCKING) == 0);
-        }
-        if constexpr (std::is_same_v<T, CUevent>) work::NameEvent(WireOf(object));
+      return ResolvedStream(handle).Put(w);
+    } else {
+      const Object* object = Find(handle);
+      if (object == nullptr) {
+        w.Fail(InvalidHandleError(kKindOf<T>));
+        return 0;
       }
+      if constexpr (std::is_same_v<T, CUevent>) {
+        if (work::IsWatched()) work::NameEvent(WireOf(object));
+        object = OnHost(object, names_events_for_good);
+      }
+      return WireOf(object);
     }
-    if constexpr (std::is_same_v<T, CUevent>) object = OnHost(object, names_events_for_good);
-    return WireOf(object);
-  }
-
-  // Of a message whose body was made before it was begun.
-  static void NameAgain(CUstream stream) {
-    if (!work::IsWatched()) return;
-    Writer check{{}};
-    Remote{}.ToWire(stream, check);
   }
 
   template <class T>

@@ -269,10 +269,8 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = NeedContext()) return result;
   if (AnyCapture()) return Wait<Op::cuStreamIsCapturing>(stream, status);
-  Writer check{{}};
-  Remote{}.ToWire(stream, check);
   *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return check.error();
+  return ResolvedStream(stream).error();
 }
 
 }  // extern "C"
