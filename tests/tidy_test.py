@@ -30,8 +30,6 @@ MAY_INCLUDE = {
 # The same between the parts of host_backend, each with all its folders. The worker is the one that a hostile guest reaches; it knows nothing of the daemon.
 HOST_MAY_INCLUDE = {"worker": {"common", "sandbox"}, "common": set(), "sandbox": {"common"},
                     "launcher": {"common", "sandbox"}, "daemon": {"common", "launcher", "sandbox"}, "command": {"common"}}
-# `causeway bench` is a part of the command.
-MAY_INCLUDE_TOOLS = {"host_backend/command/main.cc"}
 # The module's interface to user space is plain C, made to be included by those who call the module.
 SHARED_HEADER = re.compile(r"^kernel_module/\w*uapi\.h$")
 
@@ -106,8 +104,6 @@ def check_includes(name, text, report):
             part, other_part = (path.split("/")[1] if path.count("/") > 1 else "" for path in (name, target))
             if part != other_part and other_part not in HOST_MAY_INCLUDE.get(part, ()):
                 report.add(f"{name}:{number}", f"{folder}/{part} must not include from {target}")
-        if other == "tools" and name in MAY_INCLUDE_TOOLS:
-            continue
         if not known or other == folder or other in MAY_INCLUDE[folder] or SHARED_HEADER.match(target):
             continue
         report.add(f"{name}:{number}", f"{folder} must not include from {other} ({target})")

@@ -42,22 +42,6 @@ struct RunOptions {
 };
 int RunCommand(const RunOptions& options);
 
-struct BenchOptions {
-  PrivateDaemonOptions daemon;
-  std::string native;  // empty: libcuda.so.1, or the daemon's driver where one is named
-  std::string json_file;
-  std::string plot_file;
-  std::string only;  // empty: all figures
-  uint32_t rounds = 5;
-  uint32_t limit_s = 240;
-  uint32_t idle_sessions = 100;
-  bool list = false;
-  bool guest_only = false;  // inside a VM: no native library there, and CAUSEWAY says where the host is
-  bool quick = false;       // few repetitions: exercises everything, measures little
-};
-inline constexpr int kBenchFailed = 1, kBenchIncomplete = 3;
-int RunBench(const BenchOptions& options);
-
 // A causewayd of one's own in a temporary folder; both end with this object.
 class PrivateDaemon {
  public:

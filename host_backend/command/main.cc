@@ -1,49 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options of the `causeway` command.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string_view>
 
 #include "host_backend/command/command.h"
+#include "host_backend/command/daemon_options.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 
 namespace {
 
 using namespace causeway::command;
 
-void AddDaemonOptions(CLI::App& app, PrivateDaemonOptions& options) {
-  app.add_option("--driver", options.driver,
-                 "CUDA driver library for the host's worker (default libcuda.so.1)");
-  app.add_option("--guest-library", options.guest_library,
-                 "Folder of Causeway's libcuda.so.1 (default beside this command)");
-  app.add_option("--region-mib", options.region_mib, "Shared memory of one process, MiB, a power of two")
-      ->capture_default_str();
-  app.add_option("--daemon-log", options.log_file, "Keep the log of the private causewayd in this file");
-  app.add_flag("--tcp", options.tcp, "Use TCP on the loopback interface instead of shared memory");
-}
-
-void AddBenchOptions(CLI::App& app, BenchOptions& bench) {
-  AddDaemonOptions(app, bench.daemon);
-  app.add_option("--native", bench.native, "CUDA driver library to compare with (default that of --driver)");
-  app.add_option("--rounds", bench.rounds, "Samples of each figure and side, in turns")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--limit", bench.limit_s, "No further figure after so many seconds")->capture_default_str();
-  app.add_option("--only", bench.only,
-                 "Only figures whose name or id has this in it, or matches it (*, ?); several: A|B");
-  app.add_flag("--list", bench.list, "List the figures and their goals, and measure nothing");
-  app.add_option("--json", bench.json_file, "Also write all samples to this file");
-  app.add_option("--plot", bench.plot_file,
-                 "Also measure the copies' curve and draw it into this file (SVG)");
-  app.add_option("--idle-sessions", bench.idle_sessions,
-                 "Sessions whose processor time is measured while they do nothing")
-      ->check(CLI::Range(1, 1000));
-  app.add_flag("--guest-only", bench.guest_only,
-               "Inside a VM: only Causeway's figures, with CAUSEWAY as it is set");
-  app.add_flag("--quick", bench.quick,
-               "Few repetitions, small copies, three idle sessions: a test of the benchmark itself");
-  app.footer(
-      "Exit status: 0 every figure was measured, whether its goal is met or not; 1 nothing could be measured "
-      "or a file\n"
-      "not written; 3 some figures could not be measured, or time was up; 100 and more: wrong options.");
+// `causeway bench` is a program of its own, so that what measures is no part of what is measured.
+[[noreturn]] void ExecBench(char** arguments) {
+  const std::string program = ProgramFolder() + "/causeway-bench";
+  execv(program.c_str(), arguments);
+  std::fprintf(stderr, "causeway: the benchmark %s cannot be started: %s\n", program.c_str(),
+               causeway::ErrnoText().c_str());
+  _exit(1);
 }
 
 }  // namespace
@@ -86,13 +63,11 @@ int main(int argc, char** argv) {
   trace_app->add_option("--out", trace.out, "Write to this file instead of standard output");
   trace_app->add_option("--socket", trace.socket, "The daemon's socket")->capture_default_str();
 
-  BenchOptions bench;
-  AddBenchOptions(*app.add_subcommand("bench", "Measure native and Causeway's figures side by side"), bench);
+  app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
+  if (argc > 1 && std::string_view(argv[1]) == "bench") ExecBench(argv + 1);
 
   CLI11_PARSE(app, argc, argv);
-  if (bench.quick && app.get_subcommand("bench")->count("--idle-sessions") == 0) bench.idle_sessions = 3;
   if (status_app->parsed()) return RunStatus(status);
   if (trace_app->parsed()) return RunTrace(trace);
-  if (run_app->parsed()) return RunCommand(run);
-  return RunBench(bench);
+  return RunCommand(run);
 }

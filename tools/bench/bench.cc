@@ -1,14 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// `causeway bench`: NVIDIA's library and Causeway's in turns, in one run on one machine, and every figure
-// beside the goal that it has (docs/measurements.md).
+// causeway-bench, which `causeway bench` becomes: NVIDIA's library and Causeway's in turns, in one run on one
+// machine, and every figure beside the goal that it has (docs/measurements.md).
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
 
-#include "host_backend/command/command.h"
+#include "host_backend/command/daemon_options.h"
 #include "tools/bench/run.h"
 
-namespace causeway::command {
+namespace causeway::bench {
 namespace {
+
+constexpr int kBenchFailed = 1, kBenchIncomplete = 3;
+
+void AddOptions(CLI::App& app, BenchOptions& bench) {
+  command::AddDaemonOptions(app, bench.daemon);
+  app.add_option("--native", bench.native, "CUDA driver library to compare with (default that of --driver)");
+  app.add_option("--rounds", bench.rounds, "Samples of each figure and side, in turns")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--limit", bench.limit_s, "No further figure after so many seconds")->capture_default_str();
+  app.add_option("--only", bench.only,
+                 "Only figures whose name or id has this in it, or matches it (*, ?); several: A|B");
+  app.add_flag("--list", bench.list, "List the figures and their goals, and measure nothing");
+  app.add_option("--json", bench.json_file, "Also write all samples to this file");
+  app.add_option("--plot", bench.plot_file,
+                 "Also measure the copies' curve and draw it into this file (SVG)");
+  app.add_option("--idle-sessions", bench.idle_sessions,
+                 "Sessions whose processor time is measured while they do nothing")
+      ->check(CLI::Range(1, 1000));
+  app.add_flag("--guest-only", bench.guest_only,
+               "Inside a VM: only Causeway's figures, with CAUSEWAY as it is set");
+  app.add_flag("--quick", bench.quick,
+               "Few repetitions, small copies, three idle sessions: a test of the benchmark itself");
+  app.footer(
+      "Exit status: 0 every figure was measured, whether its goal is met or not; 1 nothing could be measured "
+      "or a file\n"
+      "not written; 3 some figures could not be measured, or time was up; 100 and more: wrong options.");
+}
 
 std::string WriteFile(const std::string& name, const std::string& text) {
   if (name.empty()) return {};
@@ -19,9 +48,9 @@ std::string WriteFile(const std::string& name, const std::string& text) {
 }
 
 int List(const BenchOptions& options) {
-  for (const bench::Figure& figure : bench::Figures(!options.plot_file.empty(), options.quick)) {
+  for (const Figure& figure : Figures(!options.plot_file.empty(), options.quick)) {
     std::printf("%-28s %-40s %-5s %s\n", figure.id.c_str(), figure.name.c_str(), figure.unit,
-                bench::GoalText(figure).c_str());
+                GoalText(figure).c_str());
   }
   return 0;
 }
@@ -31,14 +60,12 @@ int Fail(const std::string& sentence) {
   return kBenchFailed;
 }
 
-}  // namespace
-
-int RunBench(const BenchOptions& options) {
+int Measure(const BenchOptions& options) {
   if (options.list) return List(options);
-  bench::BenchRun run(options);
+  BenchRun run(options);
   if (std::string text = run.Prepare(); !text.empty()) return Fail(text);
   run.Measure();
-  const bench::Report& report = run.report();
+  const Report& report = run.report();
   std::printf("%s", TextOf(report).c_str());
   for (const std::string& text :
        {WriteFile(options.json_file, JsonOf(report) + "\n"),
@@ -48,4 +75,18 @@ int RunBench(const BenchOptions& options) {
   return run.complete() ? 0 : kBenchIncomplete;
 }
 
-}  // namespace causeway::command
+int Main(int argc, char** argv) {
+  CLI::App app{"Measure native and Causeway's figures side by side", "causeway bench"};
+  BenchOptions options;
+  AddOptions(app, options);
+  CLI11_PARSE(app, argc, argv);
+  if (options.quick && app.count("--idle-sessions") == 0) options.idle_sessions = 3;
+  return Measure(options);
+}
+
+}  // namespace
+}  // namespace causeway::bench
+
+int main(int argc, char** argv) {
+  return causeway::bench::Main(argc, argv);
+}

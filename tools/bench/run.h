@@ -9,9 +9,23 @@
 
 namespace causeway::bench {
 
+struct BenchOptions {
+  command::PrivateDaemonOptions daemon;
+  std::string native;  // empty: libcuda.so.1, or the daemon's driver where one is named
+  std::string json_file;
+  std::string plot_file;
+  std::string only;  // empty: all figures
+  uint32_t rounds = 5;
+  uint32_t limit_s = 240;
+  uint32_t idle_sessions = 100;
+  bool list = false;
+  bool guest_only = false;  // inside a VM: no native library there, and CAUSEWAY says where the host is
+  bool quick = false;       // few repetitions: exercises everything, measures little
+};
+
 class BenchRun {
  public:
-  explicit BenchRun(const command::BenchOptions& options) : options_(options) {}
+  explicit BenchRun(const BenchOptions& options) : options_(options) {}
 
   // "" or why nothing can be measured.
   std::string Prepare();
@@ -42,7 +56,7 @@ class BenchRun {
   std::string WaitForSpare() const;
   void Progress(uint32_t round, const Row& row) const;
 
-  const command::BenchOptions& options_;
+  const BenchOptions& options_;
   Report report_;
   std::unique_ptr<command::PrivateDaemon> daemon_;
   std::string program_;
