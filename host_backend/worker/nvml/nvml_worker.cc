@@ -18,7 +18,7 @@
 
 #include "host_backend/common/result.h"
 #include "host_backend/worker/nvml/nvml.h"
-#include "host_backend/worker/session/call_counter.h"
+#include "host_backend/worker/process/call_counter.h"
 #include "host_backend/worker/start/confinement.h"
 #include "host_backend/worker/start/worker_assignment.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"

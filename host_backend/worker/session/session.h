@@ -17,17 +17,17 @@
 #include <vector>
 
 #include "host_backend/common/account_page.h"
+#include "host_backend/worker/addresses/host_span.h"
+#include "host_backend/worker/device/device_resources.h"
 #include "host_backend/worker/driver/driver.h"
+#include "host_backend/worker/process/call_counter.h"
 #include "host_backend/worker/process/exclusive.h"
 #include "host_backend/worker/process/lanes.h"
 #include "host_backend/worker/process/output.h"
-#include "host_backend/worker/session/call_counter.h"
-#include "host_backend/worker/session/device_resources.h"
+#include "host_backend/worker/session/deferred_replies.h"
 #include "host_backend/worker/session/handles.h"
-#include "host_backend/worker/session/host_span.h"
 #include "host_backend/worker/session/logs.h"
 #include "host_backend/worker/staging/queued_copy.h"
-#include "host_backend/worker/staging/staged_copy.h"
 #include "host_backend/worker/stream/callbacks.h"
 #include "ivshmem_ring/messages/address_windows.h"
 #include "ivshmem_ring/messages/session_messages.h"
@@ -49,7 +49,7 @@ struct Request {
   std::span<std::byte> bulk;         // lent by the guest, validated
   uint32_t bulk_written = 0;
   bool in_lane = false;    // a posted record that another thread than the dispatcher executes
-  bool staged = false;     // a piece of a copy (host_backend/worker/staging/staged_copy.h),
+  bool staged = false;     // a piece of a copy (host_backend/worker/session/deferred_replies.h),
   CUevent done = nullptr;  // whose reply waits for this
   bool unsettled = false;  // a posted copy that others may rely on, and that may not be done yet
 };
@@ -135,7 +135,7 @@ class Session {
 
   // Once, before anything is mapped for the guest: from now on slices lie there, and nothing else will.
   CUresult ReserveWindow(uint64_t address);
-  // Region memory of the session (host_backend/worker/addresses/arena.cc).
+  // Region memory of the session (host_backend/worker/addresses/arenas.cc).
   CUresult AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind);
   CUresult DropArena(uint64_t offset, uint64_t bytes);
   // Registrations end with the context that made them. They are made again in another one, at once or as soon

@@ -31,7 +31,7 @@ int ClientSocket(const ReceivedAssignment& received);
 FlightImage* MapFlight(const ReceivedAssignment& received);
 
 // Maps granule 0, which this process can never write, and its own slot; slices are mapped one arena at a time
-// (host_backend/worker/addresses/arena.cc), and only those that were lent (host_backend/sandbox/filter.h).
+// (host_backend/worker/addresses/arenas.cc), and only those that were lent (host_backend/sandbox/filter.h).
 bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error);
 
 }  // namespace causeway::host

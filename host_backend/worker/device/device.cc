@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening of a session: what the guest caches of host and devices, blobs, printed text.
-#include "host_backend/worker/session/open.h"
+#include "host_backend/worker/device/device.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_backend/worker/session/call_counter.h"
+#include "host_backend/worker/process/call_counter.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waiting for pieces of pageable copies.
-#include "host_backend/worker/staging/staged_copy.h"
+#include "host_backend/worker/session/deferred_replies.h"
 
 #include <immintrin.h>
 #include <sched.h>
