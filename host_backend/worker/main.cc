@@ -31,6 +31,8 @@
 #include "host_backend/common/result.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/worker/accounting/accounting.h"
+#include "host_backend/worker/addresses/arenas.h"
+#include "host_backend/worker/api/dispatch.h"
 #include "host_backend/worker/api/guarded_driver.h"
 #include "host_backend/worker/device/device.h"
 #include "host_backend/worker/nvml/nvml.h"
@@ -107,10 +109,10 @@ bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** pa
          (received->assignment.kind == AssignmentKind::kTcp || MapRegion(*received, view, error));
 }
 
-std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, const RegionView& view,
+std::unique_ptr<Session> OpenSession(const ReceivedAssignment& received, const RegionView& view,
                                      FlightImage* flight) {
   if (received.assignment.kind == AssignmentKind::kTcp) {
-    return std::make_unique<Session>(std::make_unique<TcpServer>(received.fds[0], flight), view);
+    return MakeSession(std::make_unique<TcpServer>(received.fds[0], flight), view);
   }
   // The session is made after the transport that asks it, hence the holder.
   auto holder = std::make_shared<Session*>(nullptr);
@@ -120,9 +122,9 @@ std::unique_ptr<Session> MakeSession(const ReceivedAssignment& received, const R
   options.watched = !options.futex;
   options.flight = flight;
   options.resolve = [holder](uint64_t offset, uint64_t bytes) {
-    return (*holder)->ResolveOffset(offset, bytes).data();
+    return (*holder)->part<Arenas>().ResolveOffset(offset, bytes).data();
   };
-  auto session = std::make_unique<Session>(std::make_unique<RingServer>(std::move(options)), view);
+  auto session = MakeSession(std::make_unique<RingServer>(std::move(options)), view);
   *holder = session.get();
   auto* control = reinterpret_cast<HostControl*>(view.base + SlotOffset(view.slot) + kHostControlOffset);
   StoreRelease(control->ready, 1);
@@ -140,9 +142,10 @@ WorkerUsage UsageOf(const Session& session) {
   once.lock();
   const WorkerUsage usage = UsageOf(session);
   send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
-  session.ReleaseCallbackWords();  // the GPU has nothing to wait for when the driver takes it from us
-  Log("session ended: " + std::to_string(usage.calls) + " calls, " + std::to_string(session.live_handles()) +
-      " handles left");
+  session.part<Arenas>()
+      .ReleaseCallbackWords();  // the GPU has nothing to wait for when the driver takes it from us
+  Log("session ended: " + std::to_string(usage.calls) + " calls, " +
+      std::to_string(session.objects().live()) + " handles left");
 #ifdef __SANITIZE_ADDRESS__
   __lsan_do_leak_check();
 #endif
@@ -255,7 +258,7 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
     return 1;
   }
   TheAccounting().Attach(page, received.assignment.account_cell);
-  std::unique_ptr<Session> session = MakeSession(received, view, flight);
+  std::unique_ptr<Session> session = OpenSession(received, view, flight);
   DaemonLink link(control);
   session->set_daemon(&link);
   session->OpenChannel(0);

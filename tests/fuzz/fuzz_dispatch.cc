@@ -11,7 +11,9 @@
 #include <cstring>
 #include <memory>
 
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/addresses/arenas.h"
+#include "host_backend/worker/api/dispatch.h"
+#include "host_backend/worker/session/deferred_replies.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
@@ -93,23 +95,23 @@ class Server {
         .out = out,
         .channel = posted ? kChannelCount : head.link - 1u,
         .bulk = (head.flags & (kLargeRequest | kLargeReply)) != 0 ? std::span<std::byte>{} : bulk};
-    request.staged = !posted && host::IsStaged(session_, header);
+    request.staged = !posted && host::MayBeDeferred(session_, header);
     const size_t lent = request.bulk.size();
     const CUresult result = session_.Execute(request);
     NoteAnswer(head.op, result);
     Require(request.bulk_written <= lent);
     if (result == CUDA_SUCCESS) places_.Take(head.place, reply.first(out.size()));
-    if (posted) session_.Settle();
+    if (posted) session_.dispatcher().Settle();
     if (request.staged && request.done != nullptr) AwaitPiece(header, request.done);
-    session_.EndRequest();
+    session_.objects().EndRequest();
   }
 
  private:
   static void AwaitPiece(const RecordHeader& header, CUevent done) {
-    host::StagedPieces pieces;
+    host::DeferredReplies replies;
     RecordHeader reply = header;
-    pieces.Add(reply, done);
-    for (int looks = 0; looks < 100 && !pieces.Take(&reply); ++looks) {
+    replies.Add(reply, done);
+    for (int looks = 0; looks < 100 && !replies.Take(&reply); ++looks) {
     }
   }
   static std::span<const std::byte> LargeBody(std::span<const std::byte> body,
@@ -141,13 +143,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ResetFakeDaemon();
   const OneWorker worker(prefix);
   {
-    causeway::host::Session session(std::make_unique<SilentTransport>(prefix.over_tcp != 1),
-                                    TheRegion().view());
-    session.set_daemon(&TheFakeDaemon());
+    const auto session = causeway::host::MakeSession(std::make_unique<SilentTransport>(prefix.over_tcp != 1),
+                                                     TheRegion().view());
+    session->set_daemon(&TheFakeDaemon());
     causeway::RecordHeader none{};
-    causeway::host::EnterCallerState(session, none);  // this thread may hold the last input's context
+    session->objects().Enter(none);  // this thread may hold the last input's context
     Places places;
-    Server server(session, places);
+    Server server(*session, places);
     for (const Message& message : script) server.Serve(message);
   }
   EndFakeObjects();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The region of the worker's fuzzers, as the daemon makes one: slot 0 owns all slices but a few at the end.
 #pragma once
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/addresses/region_view.h"
+#include "ivshmem_ring/messages/callback_messages.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::fuzz {
 

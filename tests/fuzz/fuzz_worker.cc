@@ -18,8 +18,9 @@
 #include <string>
 #include <thread>
 
+#include "host_backend/worker/addresses/arenas.h"
+#include "host_backend/worker/api/dispatch.h"
 #include "host_backend/worker/api/guarded_driver.h"
-#include "host_backend/worker/session/session.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
 #include "tests/fuzz/script.h"
@@ -203,7 +204,7 @@ std::mutex session_of_threads_mutex;
 host::Session* session_of_threads = nullptr;
 [[maybe_unused]] void ThreadBegins() {
   const std::lock_guard lock(session_of_threads_mutex);
-  if (session_of_threads != nullptr) host::EnterCallerState(*session_of_threads, RecordHeader{});
+  if (session_of_threads != nullptr) session_of_threads->objects().Enter(RecordHeader{});
 }
 void SetSessionOfThreads(host::Session* session) {
   const std::lock_guard lock(session_of_threads_mutex);
@@ -260,14 +261,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   {
     auto owned = std::make_unique<ScriptTransport>(script, prefix, places);
     ScriptTransport& transport = *owned;
-    causeway::host::Session session(std::move(owned), TheRegion().view());
-    session.set_daemon(&TheFakeDaemon());
-    SetSessionOfThreads(&session);
-    session.OpenChannel(0);
-    session.OpenChannel(1);
-    std::thread dispatcher([&] { session.Serve(); });
+    const auto session = causeway::host::MakeSession(std::move(owned), TheRegion().view());
+    session->set_daemon(&TheFakeDaemon());
+    SetSessionOfThreads(session.get());
+    session->OpenChannel(0);
+    session->OpenChannel(1);
+    std::thread dispatcher([&] { session->Serve(); });
     transport.AwaitEnd();
-    session.Stop();
+    session->Stop();
     dispatcher.join();
     SetSessionOfThreads(nullptr);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linked into the worker of the fuzzers' corpus and into no other: every session's transport is wrapped by
 // one that writes what passes to a file in the folder "<this program>.raw", for tests/fuzz/record_corpus.py.
-// The linker's --wrap puts the wrapper around Session's constructor, so the product has no place for it.
+// The linker's --wrap puts the wrapper around host::MakeSession, so the product has no place for it.
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <mutex>
 #include <string>
 
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/api/dispatch.h"
 
 namespace causeway::fuzz {
 namespace {
@@ -92,17 +92,17 @@ class RecordingTransport : public ServerTransport {
 
 }  // namespace
 
-#define SESSION_CONSTRUCTOR                                                                      \
-  "_ZN8causeway4host7SessionC1ESt10unique_ptrINS_15ServerTransportESt14default_deleteIS3_EENS0_" \
+#define MAKE_SESSION                                                                                  \
+  "_ZN8causeway4host11MakeSessionESt10unique_ptrINS_15ServerTransportESt14default_deleteIS2_EERKNS0_" \
   "10RegionViewE"
-void MakeSession(host::Session*, std::unique_ptr<ServerTransport>,
-                 host::RegionView) asm("__real_" SESSION_CONSTRUCTOR);
-void MakeRecordedSession(host::Session*, std::unique_ptr<ServerTransport>,
-                         host::RegionView) asm("__wrap_" SESSION_CONSTRUCTOR);
+std::unique_ptr<host::Session> RealMakeSession(std::unique_ptr<ServerTransport>,
+                                               const host::RegionView&) asm("__real_" MAKE_SESSION);
+std::unique_ptr<host::Session> MakeRecordedSession(std::unique_ptr<ServerTransport>,
+                                                   const host::RegionView&) asm("__wrap_" MAKE_SESSION);
 
-void MakeRecordedSession(host::Session* session, std::unique_ptr<ServerTransport> transport,
-                         host::RegionView region) {
-  MakeSession(session, std::make_unique<RecordingTransport>(std::move(transport)), region);
+std::unique_ptr<host::Session> MakeRecordedSession(std::unique_ptr<ServerTransport> transport,
+                                                   const host::RegionView& region) {
+  return RealMakeSession(std::make_unique<RecordingTransport>(std::move(transport)), region);
 }
 
 }  // namespace causeway::fuzz

@@ -3,6 +3,7 @@
 // driver shall place nothing because the guest process has something there.
 #include "ivshmem_ring/messages/address_windows.h"
 
+#include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/addresses/guest_addresses.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/registration.h"
@@ -21,30 +22,30 @@ constexpr uint32_t kMostRefusedWindows = 64;
 
 }  // namespace
 
-CUresult Session::ReserveWindow(uint64_t address) {
-  if (!shares_memory()) return CUDA_SUCCESS;
+CUresult Arenas::ReserveWindow(uint64_t address) {
+  if (!session_.shares_memory()) return CUDA_SUCCESS;
   bool probes = false, never_sent = false;
   {
-    const std::lock_guard change(memory_change_mutex_);
+    const std::lock_guard change(change_mutex_);
     never_sent = !IsPlausible(address, region_) || agreed_.load(std::memory_order_relaxed);
     if (!never_sent && TakeWindow(address)) return CUDA_SUCCESS;
     probes = ++refused_windows_ > kMostRefusedWindows;
   }
   if (never_sent) {
-    Violation("it agrees on addresses a second time, or on impossible ones");
+    session_.Violation("it agrees on addresses a second time, or on impossible ones");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (probes) Violation("it asks for its shared memory at one address after the other");
+  if (probes) session_.Violation("it asks for its shared memory at one address after the other");
   return CUDA_ERROR_MAP_FAILED;
 }
 
-bool Session::TakeWindow(uint64_t address) {
+bool Arenas::TakeWindow(uint64_t address) {
 #ifndef __SANITIZE_THREAD__  // TSan's own ranges leave no room for it
   if (TheGuestAddresses().Claim({address, address + region_.bytes}) != GuestAddresses::Claimed::kYes)
     return false;
 #endif
   {
-    const std::unique_lock lock(arenas_mutex_);
+    const std::unique_lock lock(named_mutex_);
     region_.window_address = address;
   }
   agreed_.store(true, std::memory_order_release);
@@ -63,7 +64,7 @@ CUresult Serve_kAgreeOnAddresses(Session& session, Request& request) {
     if (request.in.ok() && !good) session.Violation("it names taken addresses outside of the device's");
     if (!request.in.ok() || !good) return CUDA_ERROR_INVALID_VALUE;
   }
-  if (const CUresult result = session.ReserveWindow(body.window_address)) return result;
+  if (const CUresult result = session.part<Arenas>().ReserveWindow(body.window_address)) return result;
   // What is mapped there already was so before the session and holds none of its memory.
   for (uint32_t i = 0; i < body.count; ++i) ReserveFree({taken[i].begin, taken[i].end});
   return CUDA_SUCCESS;

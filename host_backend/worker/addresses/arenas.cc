@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session's region memory: mapped at the guest's own addresses and registered with the driver, so that
-// one pointer means the same bytes to guest, worker and GPU. One arena is one registration: no copy may span
-// two.
+#include "host_backend/worker/addresses/arenas.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,28 +20,44 @@ namespace causeway::host {
 
 std::atomic<CUcontext> warm_context{nullptr};
 
-bool OwnsGranules(const RegionView& region, uint64_t offset, uint64_t bytes) {
-  const auto* owners = reinterpret_cast<const uint16_t*>(region.base + kOwnerTableOffset);
-  const uint64_t end = (offset + bytes + kGranuleBytes - 1) / kGranuleBytes;
+bool RegionView::OwnsSlices(uint64_t offset, uint64_t size) const {
+  if (offset < FirstSliceOffset(SlotCount(bytes)) || offset > bytes || size > bytes - offset) return false;
+  const auto* owners = reinterpret_cast<const uint16_t*>(base + kOwnerTableOffset);
+  const uint64_t end = (offset + size + kGranuleBytes - 1) / kGranuleBytes;
   for (uint64_t granule = offset / kGranuleBytes; granule < end; ++granule) {
     const uint16_t owner = std::atomic_ref<uint16_t>(const_cast<uint16_t&>(owners[granule])).load();
-    if (owner != region.slot + 1) return false;
+    if (owner != slot + 1) return false;
   }
   return true;
 }
 
-CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
-  if (!shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
+Arenas::Arenas(Session& session, const RegionView& region) : session_(session), region_(region) {}
+
+Arenas::~Arenas() {
+  if (first_registration_.joinable()) first_registration_.join();
+}
+
+void Arenas::Name(uint64_t address, uint64_t bytes) {
+  const std::unique_lock lock(named_mutex_);
+  named_[address] = bytes;
+}
+
+void Arenas::Forget(uint64_t address) {
+  const std::unique_lock lock(named_mutex_);
+  named_.erase(address);
+}
+
+CUresult Arenas::Add(uint64_t offset, uint64_t bytes, MemoryKind kind) {
+  if (!session_.shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
   if (!agreed_.load(std::memory_order_acquire)) {
-    Violation("it maps memory before it has agreed on addresses");
+    session_.Violation("it maps memory before it has agreed on addresses");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const uint64_t first_slice = FirstSliceOffset(SlotCount(region_.bytes));
-  if (bytes == 0 || offset % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 || offset < first_slice ||
-      offset > region_.bytes || bytes > region_.bytes - offset || !OwnsGranules(region_, offset, bytes)) {
-    return Breach("an arena is not the session's own memory");
+  if (bytes == 0 || offset % kGranuleBytes != 0 || bytes % kGranuleBytes != 0 ||
+      !region_.OwnsSlices(offset, bytes)) {
+    return session_.Breach("an arena is not the session's own memory");
   }
-  std::unique_lock change(memory_change_mutex_);
+  std::unique_lock change(change_mutex_);
   const auto next = arenas_.lower_bound(offset);
   if (next != arenas_.end() && next->first < offset + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   if (next != arenas_.begin() && std::prev(next)->first + std::prev(next)->second.bytes > offset) {
@@ -64,11 +79,9 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
     }
     RegisterCallbackWords();
   }
-  {
-    const std::unique_lock lock(arenas_mutex_);
-    arenas_[offset] = arena;
-    TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
-  }
+  arenas_[offset] = arena;
+  Name(range.begin, bytes);
+  TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
   change.unlock();
   if (first) RegisterFirst(range);
   return CUDA_SUCCESS;
@@ -79,11 +92,11 @@ CUresult Session::AddArena(uint64_t offset, uint64_t bytes, MemoryKind kind) {
 // meanwhile: all work needs a context, and whoever makes or takes one waits for the mutex that is held here
 // (registering would wait for work, and that perhaps for the guest). What fails here is tried again with the
 // context, whose call tells.
-void Session::RegisterFirst(Window range) {
+void Arenas::RegisterFirst(Window range) {
   std::promise<void> begun;
   std::future<void> has_begun = begun.get_future();
   const auto run = [this, range](std::promise<void> says) {
-    const std::lock_guard change(memory_change_mutex_);
+    const std::lock_guard change(change_mutex_);
     says.set_value();
     const uint64_t offset = range.begin - region_.window_address;
     if (!arenas_.contains(offset)) return;  // dropped at once
@@ -99,11 +112,11 @@ void Session::RegisterFirst(Window range) {
 }
 
 // Needs a context: the caller's, or any that there is. Without one it waits for the next.
-CUresult Session::Register(uint64_t offset, Arena* arena) {
+CUresult Arenas::Register(uint64_t offset, Arena* arena) {
   return RegisterAt(reinterpret_cast<void*>(region_.window_address + offset), arena);
 }
 
-CUresult Session::RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device) {
+CUresult Arenas::RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device) {
   Driver& driver = TheDriver();
   CUcontext current = nullptr;
   driver.cuCtxGetCurrent(&current);
@@ -124,7 +137,7 @@ CUresult Session::RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device
   return result;
 }
 
-CUresult Session::RestoreRegistrations() {
+CUresult Arenas::RestoreRegistrations() {
   for (auto& [offset, arena] : arenas_) {
     if (arena.context != nullptr || arena.leaving) continue;
     if (const CUresult result = Register(offset, &arena)) return result;
@@ -134,7 +147,7 @@ CUresult Session::RestoreRegistrations() {
 }
 
 // What cannot be had is no error: callbacks have another way.
-void Session::RegisterCallbackWords() {
+void Arenas::RegisterCallbackWords() {
   if (words_arena_.context != nullptr) return;
   CallbackWords* words = CallbackWordsOfSlot();
   CUdeviceptr address = 0;
@@ -144,7 +157,7 @@ void Session::RegisterCallbackWords() {
   callback_words_ready_.store(words_arena_.context != nullptr, std::memory_order_release);
 }
 
-void Session::ReleaseCallbackWords() const {
+void Arenas::ReleaseCallbackWords() const {
   if (region_.base == nullptr) return;
   CallbackWords& words = *CallbackWordsOfSlot();
   const auto release = [](uint64_t& done) {
@@ -158,29 +171,28 @@ void Session::ReleaseCallbackWords() const {
   for (uint64_t word = 0; word < end && word < kGraphWords; ++word) release(words.graph.done[word]);
 }
 
-CUresult Session::ContextBegins(CUcontext context, WireHandle wire) {
-  const std::lock_guard change(memory_change_mutex_);
+CUresult Arenas::ContextBegins(CUcontext context, WireHandle wire) {
+  const std::lock_guard change(change_mutex_);
   std::erase_if(contexts_, [&](const KnownContext& known) { return known.context == context; });
   contexts_.push_back({context, wire});
   return RestoreRegistrations();
 }
 
-bool Session::TakeWarmContext() {
-  const std::lock_guard change(memory_change_mutex_);  // nobody registers in it now
+bool Arenas::TakeWarmContext() {
+  const std::lock_guard change(change_mutex_);  // nobody registers in it now
   return warm_context.exchange(nullptr) != nullptr;
 }
 
-CUcontext Session::AnyContext() {
+CUcontext Arenas::AnyContext() {
   for (auto known = contexts_.rbegin(); known != contexts_.rend(); ++known) {
-    if (Find(HandleKind::kContext, known->wire) == known->context) return known->context;
+    if (session_.objects().Find(HandleKind::kContext, known->wire) == known->context) return known->context;
   }
   return warm_context.load();
 }
 
-void Session::ContextEnds(CUcontext context) {
-  const std::lock_guard change(memory_change_mutex_);
+void Arenas::ContextEnds(CUcontext context) {
+  const std::lock_guard change(change_mutex_);
   std::erase_if(contexts_, [&](const KnownContext& known) { return known.context == context; });
-  copy_queues_.ContextEnds(context);
   for (auto& [offset, arena] : arenas_) {
     if (arena.context == context) arena.context = nullptr;
   }
@@ -191,11 +203,11 @@ void Session::ContextEnds(CUcontext context) {
   RestoreRegistrations();  // what fails is tried again with the next context
 }
 
-CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
+CUresult Arenas::Drop(uint64_t offset, uint64_t bytes) {
   auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
   bool registered = false;
   {
-    const std::lock_guard change(memory_change_mutex_);
+    const std::lock_guard change(change_mutex_);
     const auto found = arenas_.find(offset);
     if (found == arenas_.end() || found->second.bytes != bytes || found->second.leaving)
       return CUDA_ERROR_INVALID_VALUE;
@@ -203,11 +215,9 @@ CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
     registered = found->second.context != nullptr;
   }
   const CUresult result = registered ? UnregisterArena(address) : CUDA_SUCCESS;
-  const std::lock_guard change(memory_change_mutex_);
-  {
-    const std::unique_lock lock(arenas_mutex_);
-    arenas_.erase(offset);
-  }
+  const std::lock_guard change(change_mutex_);
+  arenas_.erase(offset);
+  Forget(SlicesAt(offset, bytes).begin);
   // Requests, copies and graphs may still name it.
   TheGuestAddresses().Retire(SlicesAt(offset, bytes));
   TheAccounting().Take(ChargeSpace::kArena, offset);
@@ -216,12 +226,12 @@ CUresult Session::DropArena(uint64_t offset, uint64_t bytes) {
 
 // Without a context of the caller's, in any that there is: the GPU must not go on using slices that others
 // get.
-CUresult Session::UnregisterArena(void* address) {
+CUresult Arenas::UnregisterArena(void* address) {
   Driver& driver = TheDriver();
   CUresult result = driver.cuMemHostUnregister(address);
   if (result == CUDA_ERROR_INVALID_CONTEXT) {
     CUcontext current = nullptr;
-    std::unique_lock change(memory_change_mutex_);
+    std::unique_lock change(change_mutex_);
     CUcontext used = AnyContext();
     // Nobody takes the worker's own meanwhile, in which nothing runs. Others stay until the request ends.
     if (used != warm_context.load()) change.unlock();
@@ -235,31 +245,22 @@ CUresult Session::UnregisterArena(void* address) {
   return result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ? CUDA_SUCCESS : result;
 }
 
-namespace {
-
-// Whether one of the ranges, by their beginnings, holds all of it.
-bool Holds(const auto& ranges, uint64_t at, uint64_t bytes) {
-  const auto next = ranges.upper_bound(at);
-  if (next == ranges.begin()) return false;
-  const uint64_t start = std::prev(next)->first, size = std::prev(next)->second.bytes;
-  return at - start <= size && bytes <= size - (at - start);
-}
-
-}  // namespace
-
-HostSpan Session::ResolveOffset(uint64_t offset, uint64_t bytes) const {
-  const std::shared_lock lock(arenas_mutex_);
-  if (!Holds(arenas_, offset, bytes)) return {};
-  return {reinterpret_cast<std::byte*>(region_.window_address + offset), bytes};
-}
-
-HostSpan Session::ResolveAddress(uint64_t address, uint64_t bytes) const {
-  const std::shared_lock lock(arenas_mutex_);
-  const uint64_t offset = address - region_.window_address;
-  const bool held =
-      offset < region_.bytes ? Holds(arenas_, offset, bytes) : Holds(host_ranges_, address, bytes);
-  if (!held) return {};
+HostSpan Arenas::Find(uint64_t address, uint64_t bytes) const {
+  const auto next = named_.upper_bound(address);
+  if (next == named_.begin()) return {};
+  const auto [start, size] = *std::prev(next);
+  if (address - start > size || bytes > size - (address - start)) return {};
   return {reinterpret_cast<std::byte*>(address), bytes};
+}
+
+HostSpan Arenas::ResolveOffset(uint64_t offset, uint64_t bytes) const {
+  const std::shared_lock lock(named_mutex_);
+  return offset <= region_.bytes ? Find(region_.window_address + offset, bytes) : HostSpan();
+}
+
+HostSpan Arenas::ResolveAddress(uint64_t address, uint64_t bytes) const {
+  const std::shared_lock lock(named_mutex_);
+  return Find(address, bytes);
 }
 
 // The guest's own word, which decides under which name the bytes are shown and nothing else.
@@ -270,12 +271,13 @@ static MemoryKind KindOf(ArenaUse use) {
 
 CUresult Serve_kAddArena(Session& session, Request& request) {
   const auto body = request.in.Get<ArenaBody>();
-  return request.in.ok() ? session.AddArena(body.offset, body.bytes, KindOf(body.use)) : request.in.error();
+  return request.in.ok() ? session.part<Arenas>().Add(body.offset, body.bytes, KindOf(body.use))
+                         : request.in.error();
 }
 
 CUresult Serve_kDropArena(Session& session, Request& request) {
   const auto body = request.in.Get<ArenaBody>();
-  return request.in.ok() ? session.DropArena(body.offset, body.bytes) : request.in.error();
+  return request.in.ok() ? session.part<Arenas>().Drop(body.offset, body.bytes) : request.in.error();
 }
 
 }  // namespace causeway::host

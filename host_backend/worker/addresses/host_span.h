@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes that lie in one arena or one registration of the session: the only host memory that a guest can name
-// in a message. Session alone makes such a value, from an offset or address and a size that were read once;
+// in a message. Arenas alone makes such a value, from an offset or address and a size that were read once;
 // whatever copies takes it, not the numbers. Its addresses stay the guest's for good (guest_addresses.h), so
 // that it may be kept by copies, graphs and the driver for as long as they like.
 #pragma once
@@ -17,7 +17,7 @@ class HostSpan {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  friend class Session;
+  friend class Arenas;
   HostSpan(std::byte* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
 
   std::byte* data_ = nullptr;

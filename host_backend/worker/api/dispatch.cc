@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// From opcode to handler: generic rows run through their shape, the others through a function written by
-// hand.
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/api/dispatch.h"
+
+#include "host_backend/worker/addresses/arenas.h"
+#include "host_backend/worker/device/context_calls.h"
+#include "host_backend/worker/device/device_resources.h"
+#include "host_backend/worker/host_register/host_register.h"
+#include "host_backend/worker/staging/queued_copy.h"
+#include "host_backend/worker/stream/callbacks.h"
 
 namespace causeway::host {
 namespace {
 
-using Handler = CUresult (*)(Session&, Request&);
-
 template <Op op>
 CUresult ServeRow(Session& session, Request& request) {
-  return RowShape<op>::Serve(session, TheDriver().row[static_cast<size_t>(op)], request.in, request.out);
+  return RowShape<op>::Serve(session.objects(), TheDriver().row[static_cast<size_t>(op)], request.in,
+                             request.out);
 }
 
 struct HandlerTable {
-  Handler at[static_cast<size_t>(Op::kCount)] = {};
+  Session::Handler at[static_cast<size_t>(Op::kCount)] = {};
   constexpr HandlerTable() {
 #define SESSION_HANDLER(name) at[static_cast<size_t>(Op::name)] = &Serve_##name;
     SESSION_HANDLER(kOpen)
@@ -52,12 +56,18 @@ constexpr HandlerTable kHandlers;
 
 }  // namespace
 
-CUresult ServeRecord(Session& session, Request& request) {
-  const size_t op = request.header.op;
-  if (op >= static_cast<size_t>(Op::kCount) || kHandlers.at[op] == nullptr) {
-    return session.Breach("a message has no meaning: opcode " + std::to_string(op));
-  }
-  return kHandlers.at[op](session, request);
+std::unique_ptr<Session> MakeSession(std::unique_ptr<ServerTransport> transport, const RegionView& region) {
+  auto session = std::make_unique<Session>(std::move(transport), region.bytes, kHandlers.at);
+  auto arenas = std::make_shared<Arenas>(*session, region);
+  auto callbacks = std::make_shared<Callbacks>();
+  SetCurrentCallbacks(callbacks);
+  session->Own(std::make_shared<CopyQueues>());
+  session->Own(std::make_shared<DeviceResources>());
+  session->Own(std::make_shared<Primaries>());
+  session->Own(std::make_shared<HostRanges>(*session, *arenas));
+  session->Own(std::move(arenas));
+  session->Own(std::move(callbacks));  // last: what it releases meets a session that takes no more requests
+  return session;
 }
 
 }  // namespace causeway::host

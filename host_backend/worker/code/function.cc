@@ -69,7 +69,7 @@ void Describe(CUfunction function, bool is_kernel, uint32_t first, Writer& out) 
 CUresult ReplyFunction(Session& session, Request& request, WireHandle fresh, CUfunction function,
                        bool is_kernel) {
   const HandleKind kind = is_kernel ? HandleKind::kKernel : HandleKind::kFunction;
-  request.out.Put(session.BindOrKnown(kind, fresh, function, request.out));
+  request.out.Put(session.objects().BindOrKnown(kind, fresh, function, request.out));
   Describe(function, is_kernel, 0, request.out);
   return request.out.error();
 }
@@ -83,7 +83,7 @@ bool TakeName(Session& session, Request& request, const GetFunctionBody& body, s
     return text != nullptr;
   }
   uint64_t bytes = 0;
-  const auto blob = session.TakeBlob(request, &bytes);
+  const auto blob = session.blobs().Take(request, &bytes);
   if (bytes == body.name_bytes) name->assign(reinterpret_cast<const char*>(blob->data()), bytes - 1);
   return bytes == body.name_bytes;
 }
@@ -92,7 +92,7 @@ bool TakeName(Session& session, Request& request, const GetFunctionBody& body, s
 
 CUresult Serve_cuModuleGetFunction(Session& session, Request& request) {
   const auto body = request.in.Get<GetFunctionBody>();
-  auto module = static_cast<CUmodule>(session.ToDriver(HandleKind::kModule, body.owner, request.in));
+  auto module = session.objects().ToDriver<CUmodule>(body.owner, request.in);
   std::string name;
   if (!TakeName(session, request, body, &name))
     return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
@@ -103,7 +103,7 @@ CUresult Serve_cuModuleGetFunction(Session& session, Request& request) {
 
 CUresult Serve_cuLibraryGetKernel(Session& session, Request& request) {
   const auto body = request.in.Get<GetFunctionBody>();
-  auto library = static_cast<CUlibrary>(session.ToDriver(HandleKind::kLibrary, body.owner, request.in));
+  auto library = session.objects().ToDriver<CUlibrary>(body.owner, request.in);
   std::string name;
   if (!TakeName(session, request, body, &name))
     return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
@@ -114,7 +114,8 @@ CUresult Serve_cuLibraryGetKernel(Session& session, Request& request) {
 
 CUresult Serve_cuKernelGetFunction(Session& session, Request& request) {
   const auto body = request.in.Get<GetFunctionBody>();
-  auto kernel = static_cast<CUkernel>(session.ToDriver(HandleKind::kKernel, body.owner, request.in));
+  auto kernel =
+      static_cast<CUkernel>(session.objects().ToDriver(HandleKind::kKernel, body.owner, request.in));
   if (!request.in.ok()) return request.in.error();
   CUfunction function = nullptr;
   if (const CUresult result = TheDriver().cuKernelGetFunction(&function, kernel)) return result;
@@ -124,7 +125,7 @@ CUresult Serve_cuKernelGetFunction(Session& session, Request& request) {
 CUresult Serve_kDescribeFunction(Session& session, Request& request) {
   const auto body = request.in.Get<DescribeFunctionBody>();
   const HandleKind kind = body.is_kernel != 0 ? HandleKind::kKernel : HandleKind::kFunction;
-  auto function = static_cast<CUfunction>(session.ToDriver(kind, body.function, request.in));
+  auto function = static_cast<CUfunction>(session.objects().ToDriver(kind, body.function, request.in));
   if (!request.in.ok() || function == nullptr || request.channel >= kChannelCount)
     return CUDA_ERROR_INVALID_HANDLE;
   const char* name = "";
@@ -141,7 +142,7 @@ CUresult Serve_kDescribeFunction(Session& session, Request& request) {
     request.out.PutBytes(name, name_bytes);
   } else {
     const auto* from = reinterpret_cast<const std::byte*>(name);
-    session.left_blob(request.channel).assign(from, from + name_bytes);
+    session.blobs().left(request.channel).assign(from, from + name_bytes);
   }
   return request.out.error();
 }
@@ -153,7 +154,7 @@ template <class Owner, class T>
 CUresult Enumerate(Session& session, Request& request, HandleKind kind, HandleKind found_kind,
                    CUresult (*enumerate)(T*, unsigned, Owner)) {
   const auto body = request.in.Get<EnumerateBody>();
-  auto owner = static_cast<Owner>(session.ToDriver(kind, body.owner, request.in));
+  auto owner = static_cast<Owner>(session.objects().ToDriver(kind, body.owner, request.in));
   if (!request.in.ok()) return request.in.error();
   if (body.count > kMaxEnumerated || body.first > body.count || body.here > body.count - body.first ||
       body.here != request.in.left() / sizeof(WireHandle)) {
@@ -163,7 +164,7 @@ CUresult Enumerate(Session& session, Request& request, HandleKind kind, HandleKi
   if (const CUresult result = enumerate(found.data(), body.count, owner)) return result;
   for (uint32_t i = 0; i < body.here; ++i) {
     const auto fresh = request.in.Get<WireHandle>();
-    request.out.Put(session.BindOrKnown(found_kind, fresh, found[body.first + i], request.out));
+    request.out.Put(session.objects().BindOrKnown(found_kind, fresh, found[body.first + i], request.out));
   }
   return request.out.error();
 }

@@ -17,7 +17,7 @@ bool ResolveAttribute(Session& session, CUlaunchAttribute* attribute, Reader& r)
   auto resolve = [&](CUevent* event) {
     WireHandle wire;
     std::memcpy(&wire, event, sizeof wire);
-    *event = static_cast<CUevent>(session.ToDriver(HandleKind::kEvent, wire, r));
+    *event = session.objects().ToDriver<CUevent>(wire, r);
   };
   const CUresult refusal = AdmitLaunchAttribute(attribute->id, attribute->value);
   if (refusal != CUDA_SUCCESS) r.Fail(refusal);
@@ -40,9 +40,8 @@ struct Launch {
 // Everything but the parameters.
 CUresult TakeBody(Session& session, Reader& in, Launch* launch) {
   launch->body = in.Get<LaunchBody>();
-  launch->function =
-      static_cast<CUfunction>(session.ToDriver(HandleKind::kFunction, launch->body.function, in));
-  launch->stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, launch->body.stream, in));
+  launch->function = session.objects().ToDriver<CUfunction>(launch->body.function, in);
+  launch->stream = session.objects().ToDriver<CUstream>(launch->body.stream, in);
   if (!in.ok()) return in.error();
   if (launch->function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (launch->body.attribute_count > kMaxLaunchAttributes ||
@@ -153,7 +152,7 @@ CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& r
       TheDriver().row[static_cast<size_t>(Op::cuLaunchCooperativeKernelMultiDevice)]);
   if (launch_all == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t bytes = 0;
-  const auto blob = session.TakeBlob(request, &bytes);
+  const auto blob = session.blobs().Take(request, &bytes);
   Reader in({blob->data(), bytes});
   const auto count = in.Get<uint32_t>();
   const auto flags = in.Get<uint32_t>();

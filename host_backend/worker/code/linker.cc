@@ -26,7 +26,7 @@ CUresult Take(Session& session, Request& request, Call* call) {
   call->body = request.in.Get<LinkBody>();
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   uint64_t blob_bytes = 0;
-  call->blob = session.TakeBlob(request, &blob_bytes);
+  call->blob = session.blobs().Take(request, &blob_bytes);
   const LinkBody& body = call->body;
   const bool sizes_fit =
       body.option_bytes <= blob_bytes && body.name_bytes <= blob_bytes && body.data_bytes <= blob_bytes;
@@ -47,7 +47,7 @@ CUresult Take(Session& session, Request& request, Call* call) {
 
 void Reply(Session& session, Request& request, const JitOptions* call, const JitOptions* link,
            const void* cubin = nullptr, size_t cubin_bytes = 0) {
-  std::vector<std::byte>& left = session.left_blob(request.channel);
+  std::vector<std::byte>& left = session.blobs().left(request.channel);
   left.clear();
   LinkReply reply{};
   if (call != nullptr) call->AppendOutputs(&left);
@@ -71,10 +71,10 @@ constexpr size_t kMostKept = 256;
 // The link that a call names, with the options it was made with.
 CUresult FindLink(Session& session, Request& request, WireHandle wire, CUlinkState* state,
                   std::shared_ptr<Link>* link) {
-  *state = static_cast<CUlinkState>(session.ToDriver(HandleKind::kLink, wire, request.in));
-  *link = std::static_pointer_cast<Link>(session.Kept(wire));
+  *state = session.objects().ToDriver<CUlinkState>(wire, request.in);
+  *link = std::static_pointer_cast<Link>(session.objects().Kept(wire));
   if (*state == nullptr || *link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (const CUresult result = session.Prepare()) return result;
+  if (const CUresult result = session.objects().Prepare()) return result;
   (*link)->made.options.Mark();
   return CUDA_SUCCESS;
 }
@@ -112,8 +112,8 @@ CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
       AskLinker(TheDriver().cuLinkCreate_v2, options->count(), options->options(), options->values(), &state);
   Reply(session, request, options, nullptr);
   if (result != CUDA_SUCCESS) return result;
-  session.Keep(link->made.body.link, link);
-  session.Bind(HandleKind::kLink, link->made.body.link, state, request.out);
+  session.objects().Keep(link->made.body.link, link);
+  session.objects().Bind(HandleKind::kLink, link->made.body.link, state, request.out);
   return request.out.error();
 }
 
@@ -158,10 +158,10 @@ CUresult Serve_cuLinkDestroy(Session& session, Request& request) {
   CUlinkState state;
   std::shared_ptr<Link> link;
   if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
-  const CUresult result =
-      session.End(HandleKind::kLink, call.body.link, state, [&session, state, link, wire = call.body.link] {
+  const CUresult result = session.objects().End(
+      HandleKind::kLink, call.body.link, state, [&session, state, link, wire = call.body.link] {
         const CUresult ended = AskLinker(TheDriver().cuLinkDestroy, state);
-        if (ended == CUDA_SUCCESS) session.Drop(wire, link);
+        if (ended == CUDA_SUCCESS) session.objects().Drop(wire, link);
         return ended;
       });
   Reply(session, request, nullptr, &link->made.options);

@@ -77,7 +77,7 @@ CUresult TakeLoad(Session& session, Request& request, LoadBody* body, Image* ima
   *body = request.in.Get<LoadBody>();
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   uint64_t blob_bytes = 0;
-  image->bytes = session.TakeBlob(request, &blob_bytes);
+  image->bytes = session.blobs().Take(request, &blob_bytes);
   const std::span<const std::byte> blob(image->bytes->data(), blob_bytes);
   Reader in(blob.first(std::min(body->option_bytes, blob_bytes)));
   const uint64_t image_at =
@@ -104,7 +104,7 @@ CUresult TakeLoad(Session& session, Request& request, LoadBody* body, Image* ima
 
 // What the compiler said, also when it failed.
 void ReplyOutputs(Session& session, Request& request, const JitOptions& options) {
-  std::vector<std::byte>& left = session.left_blob(request.channel);
+  std::vector<std::byte>& left = session.blobs().left(request.channel);
   left.clear();
   options.AppendOutputs(&left);
   request.out.Put(LoadReply{left.size(), ImageAnswer::kLoaded, 0});
@@ -146,7 +146,7 @@ CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
   CountImage(module, image, true);
   if (charge != nullptr)
     TheAccounting().Hold(ChargeSpace::kModule, reinterpret_cast<uint64_t>(module), std::move(charge), true);
-  session.Bind(HandleKind::kModule, body.handle, module, request.out);
+  session.objects().Bind(HandleKind::kModule, body.handle, module, request.out);
   return request.out.error();
 }
 
@@ -178,30 +178,30 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
   CountImage(library, *image, false);
   if (charge != nullptr)
     TheAccounting().Hold(ChargeSpace::kModule, reinterpret_cast<uint64_t>(library), std::move(charge), false);
-  session.Keep(body.handle, image);
-  session.Bind(HandleKind::kLibrary, body.handle, library, request.out);
+  session.objects().Keep(body.handle, image);
+  session.objects().Bind(HandleKind::kLibrary, body.handle, library, request.out);
   return request.out.error();
 }
 
 CUresult Serve_cuLibraryUnload(Session& session, Request& request) {
   const auto wire = request.in.Get<WireHandle>();
-  auto library = static_cast<CUlibrary>(session.ToEnd(HandleKind::kLibrary, wire, request.in));
+  auto library = static_cast<CUlibrary>(session.objects().ToEnd(HandleKind::kLibrary, wire, request.in));
   if (!request.in.ok()) return request.in.error();
-  return session.End(HandleKind::kLibrary, wire, library,
-                     [&session, kept = session.Kept(wire), wire, library] {
-                       const auto key = reinterpret_cast<uint64_t>(library);
-                       // Before the call: the driver may give the pointer again at once.
-                       Holding image = TheAccounting().Take(ChargeSpace::kImage, key);
-                       Holding code = TheAccounting().Take(ChargeSpace::kModule, key);
-                       const CUresult result = TheDriver().cuLibraryUnload(library);
-                       if (result == CUDA_SUCCESS) {
-                         session.Drop(wire, kept);
-                       } else {
-                         TheAccounting().PutBack(ChargeSpace::kImage, key, std::move(image));
-                         TheAccounting().PutBack(ChargeSpace::kModule, key, std::move(code));
-                       }
-                       return result;
-                     });
+  return session.objects().End(HandleKind::kLibrary, wire, library,
+                               [&session, kept = session.objects().Kept(wire), wire, library] {
+                                 const auto key = reinterpret_cast<uint64_t>(library);
+                                 // Before the call: the driver may give the pointer again at once.
+                                 Holding image = TheAccounting().Take(ChargeSpace::kImage, key);
+                                 Holding code = TheAccounting().Take(ChargeSpace::kModule, key);
+                                 const CUresult result = TheDriver().cuLibraryUnload(library);
+                                 if (result == CUDA_SUCCESS) {
+                                   session.objects().Drop(wire, kept);
+                                 } else {
+                                   TheAccounting().PutBack(ChargeSpace::kImage, key, std::move(image));
+                                   TheAccounting().PutBack(ChargeSpace::kModule, key, std::move(code));
+                                 }
+                                 return result;
+                               });
 }
 
 }  // namespace causeway::host

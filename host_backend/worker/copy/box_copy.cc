@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/copy/box_copy.h"
 
+#include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/session/session.h"
 
 namespace causeway::host {
@@ -42,7 +43,7 @@ std::byte* Locate(const Session& session, const Side& side, uint64_t span, bool 
                   std::span<std::byte> bulk) {
   if (span == 0) return nullptr;
   if (in_bulk) return span <= bulk.size() ? bulk.data() : nullptr;
-  return session.ResolveAddress(side.address, span).data();
+  return session.part<Arenas>().ResolveAddress(side.address, span).data();
 }
 
 bool IsKnown(CUmemorytype type) {

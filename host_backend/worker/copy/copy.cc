@@ -4,8 +4,10 @@
 // the message.
 #include <cstring>
 
+#include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/copy/box_copy.h"
 #include "host_backend/worker/copy/captured_bytes.h"
+#include "host_backend/worker/session/deferred_replies.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/stream/completion.h"
 #include "ivshmem_ring/messages/copy_messages.h"
@@ -28,7 +30,7 @@ constexpr uint64_t kEndOfAddresses = uint64_t{1} << 47;
 // device side is for the driver to judge, whose typed calls refuse addresses of ordinary memory of this
 // process (docs/hostile_rows.md).
 CUresult FindPinned(Session& session, uint64_t host, uint64_t bytes, HostSpan* span) {
-  *span = session.ResolveAddress(host, bytes);
+  *span = session.part<Arenas>().ResolveAddress(host, bytes);
   if (*span) return CUDA_SUCCESS;
   if (host >= kEndOfAddresses || bytes > kEndOfAddresses - host)
     session.Violation("it copies at an address that no process has");
@@ -37,7 +39,7 @@ CUresult FindPinned(Session& session, uint64_t host, uint64_t bytes, HostSpan* s
 
 CUresult CopyPinned(Session& session, Request& request, bool to_device) {
   const auto body = request.in.Get<PinnedBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   HostSpan host;
   if (const CUresult result = FindPinned(session, body.host, body.bytes, &host)) return result;
@@ -76,7 +78,7 @@ CUresult CopyCaptured(Session& session, const Request& request, const CopyBody& 
 void OrderPosted(Session& session, Request& request, bool relied_on) {
   if (request.in_lane) return;
   request.unsettled = relied_on;
-  if (!relied_on) session.Settle();  // its stream may be one that does not wait for the others
+  if (!relied_on) session.dispatcher().Settle();  // its stream may be one that does not wait for the others
 }
 
 // A posted copy whose guest waits for its mark.
@@ -90,7 +92,8 @@ CUresult CopyMarked(Session& session, Request& request, const CopyBody& body, co
 
 // Where the guest has lent the bytes of a copy. None: nowhere.
 HostSpan LentBytes(Session& session, const CopyBody& body, const LentBody& lent) {
-  return body.bytes <= kBulkBytes ? session.ResolveOffset(lent.offset, body.bytes) : HostSpan();
+  return body.bytes <= kBulkBytes ? session.part<Arenas>().ResolveOffset(lent.offset, body.bytes)
+                                  : HostSpan();
 }
 
 // A posted copy whose bytes lie where the guest has lent them; it leaves them alone until the mark behind the
@@ -123,7 +126,7 @@ CUresult Serve_kDrainDevice(Session&, Request&) {
 
 CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   const auto body = request.in.Get<CopyBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   const bool posted = request.channel == kChannelCount;
   if (posted && body.in_message == kBytesLent)
     return request.in.ok() ? CopyLent(session, request, body, stream, true) : request.in.error();
@@ -155,7 +158,7 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
 
 CUresult Serve_kCopyToHost(Session& session, Request& request) {
   const auto body = request.in.Get<CopyBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   if (request.channel == kChannelCount && body.in_message == kBytesLent)
     return CopyLent(session, request, body, stream, false);
@@ -228,10 +231,8 @@ CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& 
   peer.WidthInBytes = box.WidthInBytes;
   peer.Height = box.Height;
   peer.Depth = box.Depth;
-  peer.srcContext =
-      static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, message.source_context, request.in));
-  peer.dstContext =
-      static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, message.destination_context, request.in));
+  peer.srcContext = session.objects().ToDriver<CUcontext>(message.source_context, request.in);
+  peer.dstContext = session.objects().ToDriver<CUcontext>(message.destination_context, request.in);
   if (!request.in.ok()) return request.in.error();
   if (TheDriver().cuMemcpy3DPeer == nullptr || TheDriver().cuMemcpy3DPeerAsync == nullptr)
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -243,9 +244,8 @@ CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& 
 // buffer (its pitch and height then describe the packed box).
 CUresult TakeBox(Session& session, Request& request, const BoxBody& message, CheckedBox* checked) {
   CUDA_MEMCPY3D box = message.box;
-  box.srcArray = static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message.source_array, request.in));
-  box.dstArray =
-      static_cast<CUarray>(session.ToDriver(HandleKind::kArray, message.destination_array, request.in));
+  box.srcArray = session.objects().ToDriver<CUarray>(message.source_array, request.in);
+  box.dstArray = session.objects().ToDriver<CUarray>(message.destination_array, request.in);
   if (!request.in.ok()) return request.in.error();
   const auto bulk_side = static_cast<BulkSide>(message.bulk_side);
   if (const CUresult result = CheckedBox::Check(session, box, bulk_side, request.bulk, checked))
@@ -267,7 +267,7 @@ bool IsDriverMemory(uint64_t address) {
 CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
   const auto message = request.in.Get<BoxBody>();
   if (!request.in.ok()) return request.in.error();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, message.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(message.stream, request.in);
   CheckedBox checked;
   if (const CUresult result = TakeBox(session, request, message, &checked)) return result;
   CUresult result;
@@ -286,7 +286,7 @@ CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
 
 CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
   const auto body = request.in.Get<DecompressBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (body.count == 0 || body.count > kMaxDecompressions) return CUDA_ERROR_INVALID_VALUE;
   CUmemDecompressParams parameters[kMaxDecompressions];
   for (uint32_t i = 0; i < body.count; ++i) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts. The guest counts its references to primary contexts and sends only the first and the last.
+#include "host_backend/worker/device/context_calls.h"
+
 #include "host_backend/worker/accounting/accounting.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/addresses/arenas.h"
 #include "ivshmem_ring/messages/sharing_messages.h"
 #include "ivshmem_ring/protocol/admit.h"
 
@@ -18,16 +20,17 @@ struct PrimaryBody {
 // The last reference goes, or a reset: all that was in the context is gone. A guest that holds none has
 // nothing there to end; what the worker holds is its own.
 CUresult EndPrimary(Session& session, const PrimaryBody& body, bool resets) {
-  Primaries& primaries = session.primaries();
+  Primaries& primaries = session.part<Primaries>();
   const std::lock_guard lock(primaries.mutex);
   const auto held = primaries.held.find(body.device);
   if (held == primaries.held.end() || primaries.numbers[body.device] != body.context)
     return resets ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
   const CUcontext context = held->second;
   // What the guest has given its number to is another context.
-  if (session.Find(HandleKind::kContext, body.context) != context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (session.objects().Find(HandleKind::kContext, body.context) != context)
+    return CUDA_ERROR_INVALID_CONTEXT;
   Driver& driver = TheDriver();
-  const CUresult result = session.EndContents(body.context, [&] {
+  const CUresult result = session.objects().EndContents(body.context, [&] {
     const CUresult ended = resets ? driver.cuDevicePrimaryCtxReset_v2(body.device)
                                   : driver.cuDevicePrimaryCtxRelease_v2(body.device);
     if (ended != CUDA_SUCCESS) return ended;
@@ -42,7 +45,7 @@ CUresult EndPrimary(Session& session, const PrimaryBody& body, bool resets) {
       driver.cuDevicePrimaryCtxReset_v2(body.device);
     }
     driver.cuCtxSetCurrent(nullptr);
-    session.NoteContextChange();
+    session.objects().NoteContextChange();
     TheAccounting().PrimaryEnds(body.device);
     session.ContextEnds(context);
     return CUDA_SUCCESS;
@@ -72,7 +75,7 @@ CUresult Create(const CreateContextBody& body, CUexecAffinityParam* affinities, 
 CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
   const auto body = request.in.Get<PrimaryBody>();
   if (!request.in.ok()) return request.in.error();
-  Primaries& primaries = session.primaries();
+  Primaries& primaries = session.part<Primaries>();
   const std::lock_guard lock(primaries.mutex);
   // The guest counts its references; and the context lives on under the number that it had when it was
   // released. Asked first: one that is retained and given back at once ends under those that name it.
@@ -82,7 +85,7 @@ CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
     return CUDA_ERROR_INVALID_VALUE;
   CUcontext context = nullptr;
   if (const CUresult result = TheDriver().cuDevicePrimaryCtxRetain(&context, body.device)) return result;
-  session.Bind(HandleKind::kContext, body.context, context, request.out);
+  session.objects().Bind(HandleKind::kContext, body.context, context, request.out);
   if (!request.out.ok()) {
     TheDriver().cuDevicePrimaryCtxRelease_v2(body.device);
     return request.out.error();
@@ -90,11 +93,12 @@ CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
   primaries.held[body.device] = context;
   primaries.numbers[body.device] = body.context;
   // The guest's reference takes the place of the worker's, so that the guest's last release ends the context.
-  if (body.device == 0 && session.TakeWarmContext()) TheDriver().cuDevicePrimaryCtxRelease_v2(0);
+  if (body.device == 0 && session.part<Arenas>().TakeWarmContext())
+    TheDriver().cuDevicePrimaryCtxRelease_v2(0);
   if (const CUresult result = TheDriver().cuCtxSetCurrent(context)) return result;
-  const CUresult restored = session.ContextBegins(context, body.context);
+  const CUresult restored = session.part<Arenas>().ContextBegins(context, body.context);
   TheDriver().cuCtxSetCurrent(nullptr);
-  session.NoteContextChange();
+  session.objects().NoteContextChange();
   return restored != CUDA_SUCCESS ? restored : request.out.error();
 }
 
@@ -131,7 +135,7 @@ CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
     return created;
   }
   // First: what is kept by its pointer may still be that of one that is just ending.
-  session.Bind(HandleKind::kContext, body.context, context, request.out);
+  session.objects().Bind(HandleKind::kContext, body.context, context, request.out);
   if (!request.out.ok()) {
     driver.cuCtxDestroy_v2(context);
     driver.cuCtxSetCurrent(previous);
@@ -142,17 +146,17 @@ CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
   if (charge != nullptr)
     TheAccounting().Hold(ChargeSpace::kContext, reinterpret_cast<uint64_t>(context), std::move(charge), true);
   driver.cuCtxSetCurrent(previous);  // each message brings its own current context
-  if (const CUresult restored = session.ContextBegins(context, body.context)) return restored;
+  if (const CUresult restored = session.part<Arenas>().ContextBegins(context, body.context)) return restored;
   return request.out.error();
 }
 
 CUresult Serve_cuCtxDestroy_v2(Session& session, Request& request) {
   const auto wire = request.in.Get<WireHandle>();
-  auto context = static_cast<CUcontext>(session.ToEnd(HandleKind::kContext, wire, request.in));
+  auto context = static_cast<CUcontext>(session.objects().ToEnd(HandleKind::kContext, wire, request.in));
   if (!request.in.ok()) return request.in.error();
-  return session.End(HandleKind::kContext, wire, context, [&session, context] {
+  return session.objects().End(HandleKind::kContext, wire, context, [&session, context] {
     const CUresult result = TheDriver().cuCtxDestroy_v2(context);
-    session.NoteContextChange();
+    session.objects().NoteContextChange();
     if (result == CUDA_SUCCESS) {
       session.ContextEnds(context);
       TheAccounting().ContextEnds(context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening of a session: what the guest caches of host and devices, blobs, printed text.
+// Opening of a session: what the guest caches of host and devices.
 #include "host_backend/worker/device/device.h"
 
 #include <unistd.h>
@@ -75,54 +75,6 @@ CUresult Serve_kOpen(Session&, Request& request) {
   }
   request.bulk_written = static_cast<uint32_t>(w.size());
   return w.error();
-}
-
-CUresult Serve_kOpenChannel(Session& session, Request& request) {
-  const auto body = request.in.Get<OpenChannelBody>();
-  if (!request.in.ok() || body.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
-  session.OpenChannel(body.channel);
-  return CUDA_SUCCESS;
-}
-
-CUresult Serve_kBeginBlob(Session& session, Request& request) {
-  const auto body = request.in.Get<BlobBody>();
-  if (!request.in.ok() || request.channel >= kChannelCount || body.bytes > kMaxBlobBytes)
-    return CUDA_ERROR_INVALID_VALUE;
-  auto& blob = session.blob(request.channel);
-  session.ReturnBlobRoom(blob.size());
-  blob = {};
-  // Grown by what arrives, not by what is announced.
-  blob.reserve(std::min<uint64_t>(body.bytes + kBlobEnd, 64u << 20));
-  return CUDA_SUCCESS;
-}
-
-CUresult Serve_kAppendBlob(Session& session, Request& request) {
-  if (request.channel >= kChannelCount || request.bulk.empty()) return CUDA_ERROR_INVALID_VALUE;
-  auto& blob = session.blob(request.channel);
-  if (!session.TakeBlobRoom(request.bulk.size())) return CUDA_ERROR_OUT_OF_MEMORY;
-  blob.insert(blob.end(), request.bulk.begin(), request.bulk.end());
-  return CUDA_SUCCESS;
-}
-
-CUresult Serve_kFetchBlob(Session& session, Request& request) {
-  const auto body = request.in.Get<FetchBlobBody>();
-  if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
-  auto& left = session.left_blob(request.channel);
-  if (body.offset > left.size() || request.bulk.size() > left.size() - body.offset) {
-    return session.Breach("a result is fetched beyond its end");
-  }
-  std::copy_n(left.begin() + static_cast<ptrdiff_t>(body.offset), request.bulk.size(), request.bulk.begin());
-  request.bulk_written = static_cast<uint32_t>(request.bulk.size());
-  if (body.offset + request.bulk.size() == left.size()) left = {};
-  return CUDA_SUCCESS;
-}
-
-CUresult Serve_kFetchOutput(Session& session, Request& request) {
-  std::byte text[2048];
-  size_t bytes = session.logs().Take(text);
-  if (bytes == 0) bytes = session.output().Take(text);
-  request.out.PutBytes(text, bytes);
-  return request.out.error();
 }
 
 }  // namespace causeway::host

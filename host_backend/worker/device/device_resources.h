@@ -4,11 +4,11 @@
 #include <mutex>
 #include <vector>
 
-#include "ivshmem_ring/protocol/driver_api.h"
+#include "host_backend/worker/session/session.h"
 
 namespace causeway::host {
 
-class DeviceResources {
+class DeviceResources : public SessionPart {
  public:
   static constexpr size_t kMax = 4096;
   // False: no room. Equal resources have one number.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/worker/device/device_resources.h"
 #include "host_backend/worker/memory/sharing.h"
 #include "ivshmem_ring/protocol/known_values.h"
 
@@ -14,7 +15,7 @@ static_assert(sizeof(DevResourceReply::sm) == sizeof(CUdevResource) - offsetof(C
 
 bool PutResource(Session& session, Request& request, const CUdevResource& resource) {
   DevResourceReply reply{};
-  if (!session.resources().Keep(resource, &reply.number)) return false;
+  if (!session.part<DeviceResources>().Keep(resource, &reply.number)) return false;
   reply.type = resource.type;
   // The numbers that a program can read stand first; what the driver keeps behind them stays here.
   constexpr size_t kVisibleBytes = 4 * sizeof(uint32_t);
@@ -72,23 +73,21 @@ CUresult Serve_cuDeviceGetDevResource(Session& session, Request& request) {
 CUresult Serve_cuCtxGetDevResource(Session& session, Request& request) {
   const auto get = DRIVER_FUNCTION(cuCtxGetDevResource);
   if (get == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return ServeGet(
-      session, request, [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
-        auto* context =
-            static_cast<CUcontext>(session.ToDriver(HandleKind::kContext, body.object, request.in));
-        return request.in.ok() ? get(context, resource, type) : request.in.error();
-      });
+  return ServeGet(session, request,
+                  [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
+                    auto* context = session.objects().ToDriver<CUcontext>(body.object, request.in);
+                    return request.in.ok() ? get(context, resource, type) : request.in.error();
+                  });
 }
 
 CUresult Serve_cuGreenCtxGetDevResource(Session& session, Request& request) {
   const auto get = DRIVER_FUNCTION(cuGreenCtxGetDevResource);
   if (get == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return ServeGet(
-      session, request, [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
-        auto* context =
-            static_cast<CUgreenCtx>(session.ToDriver(HandleKind::kGreenContext, body.object, request.in));
-        return request.in.ok() ? get(context, resource, type) : request.in.error();
-      });
+  return ServeGet(session, request,
+                  [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
+                    auto* context = session.objects().ToDriver<CUgreenCtx>(body.object, request.in);
+                    return request.in.ok() ? get(context, resource, type) : request.in.error();
+                  });
 }
 
 CUresult Serve_cuDevSmResourceSplitByCount(Session& session, Request& request) {
@@ -97,7 +96,7 @@ CUresult Serve_cuDevSmResourceSplitByCount(Session& session, Request& request) {
   const auto split = DRIVER_FUNCTION(cuDevSmResourceSplitByCount);
   if (split == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUdevResource input{}, rest{};
-  if (!session.resources().Find(body.input, &input) ||
+  if (!session.part<DeviceResources>().Find(body.input, &input) ||
       (body.wants_groups != 0 && body.groups > kMaxResourceGroups))
     return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUdevResource> groups(body.wants_groups != 0 ? std::max(body.groups, 1u) : 0);
@@ -122,11 +121,12 @@ CUresult Serve_cuDevResourceGenerateDesc(Session& session, Request& request) {
   if (body.count > kMaxResourceGroups) return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUdevResource> resources(body.count);
   for (CUdevResource& resource : resources) {
-    if (!session.resources().Find(request.in.Get<uint64_t>(), &resource)) return CUDA_ERROR_INVALID_VALUE;
+    if (!session.part<DeviceResources>().Find(request.in.Get<uint64_t>(), &resource))
+      return CUDA_ERROR_INVALID_VALUE;
   }
   CUdevResourceDesc description = nullptr;
   if (const CUresult result = generate(&description, resources.data(), body.count)) return result;
-  session.Bind(HandleKind::kResourceDescriptor, body.description, description, request.out);
+  session.objects().Bind(HandleKind::kResourceDescriptor, body.description, description, request.out);
   return request.out.error();
 }
 

@@ -101,7 +101,8 @@ bool MayRefuseLaunch(CUgraph graph) {
 // ends a node of a graph further down is not known here, and the driver may remember one that is gone.
 WireHandle ErrorNode(Session& session, WireHandle of, CUgraph graph, CUgraphNode node, WireHandle fresh,
                      Writer& out) {
-  if (const WireHandle known = session.Known(HandleKind::kGraphNode, node); known != 0 || node == nullptr)
+  if (const WireHandle known = session.objects().Known(HandleKind::kGraphNode, node);
+      known != 0 || node == nullptr)
     return known;
   size_t count = 0;
   if (Ask(TheDriver().cuGraphGetNodes, graph, static_cast<CUgraphNode*>(nullptr), &count) != CUDA_SUCCESS)
@@ -110,7 +111,7 @@ WireHandle ErrorNode(Session& session, WireHandle of, CUgraph graph, CUgraphNode
   if (TheDriver().cuGraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return 0;
   nodes.resize(std::min(count, nodes.size()));
   if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) return 0;
-  return session.BindOrKnownTo({of, graph}, HandleKind::kGraphNode, fresh, node, out);
+  return session.objects().BindOrKnownTo({of, graph}, HandleKind::kGraphNode, fresh, node, out);
 }
 
 // What the driver writes into a file, taken from a file in memory.
@@ -135,16 +136,17 @@ CUresult Serve_cuGraphGetNodes(Session& session, Request& request) {
   Reader& in = request.in;
   const auto body = in.Get<ListBody>();
   const bool of_node = body.list == NodeList::kDependencies || body.list == NodeList::kDependents;
-  void* subject = session.ToDriver(of_node ? HandleKind::kGraphNode : HandleKind::kGraph, body.subject, in);
+  void* subject =
+      session.objects().ToDriver(of_node ? HandleKind::kGraphNode : HandleKind::kGraph, body.subject, in);
   if (!in.ok()) return in.error();
   if (body.room > kListPage || body.first > kMaxHandles * kListPage) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = session.Prepare()) return result;
+  if (const CUresult result = session.objects().Prepare()) return result;
   Listed listed;
   if (const CUresult result = TakeList(body, subject, &listed)) return result;
   Writer& out = request.out;
   out.Put(static_cast<uint64_t>(listed.count));
   auto put = [&](const std::vector<CUgraphNode>& nodes, uint64_t i, WireHandle fresh) {
-    out.Put(session.BindOrKnown(HandleKind::kGraphNode, fresh, nodes[i], out));
+    out.Put(session.objects().BindOrKnown(HandleKind::kGraphNode, fresh, nodes[i], out));
   };
   for (uint64_t i = body.first; i < listed.count && i < body.first + body.room && out.ok() && in.ok(); ++i) {
     if (!listed.first.empty()) put(listed.first, i, in.Get<WireHandle>());
@@ -157,10 +159,10 @@ CUresult Serve_cuGraphGetNodes(Session& session, Request& request) {
 CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) {
   Reader& in = request.in;
   const auto body = in.Get<InstantiateBody>();
-  auto graph = static_cast<CUgraph>(session.ToDriver(HandleKind::kGraph, body.graph, in));
+  auto graph = session.objects().ToDriver<CUgraph>(body.graph, in);
   CUDA_GRAPH_INSTANTIATE_PARAMS parameters{};
   parameters.flags = body.flags;
-  parameters.hUploadStream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, in));
+  parameters.hUploadStream = session.objects().ToDriver<CUstream>(body.stream, in);
   if (!in.ok()) return in.error();
   const Driver& driver = TheDriver();
   CUgraphExec exec = nullptr;
@@ -179,13 +181,13 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
   };
   if (!OnlyFlags(body.flags, kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
   InstantiateReply reply{};
-  if (const CUresult result = session.Prepare()) return result;
+  if (const CUresult result = session.objects().Prepare()) return result;
   const CUresult result = TheHostNodes().Instantiate(graph, exec, &reply.announced, instantiate);
   reply.result = parameters.result_out;
   if (result == CUDA_SUCCESS) {
     reply.may_refuse = MayRefuseLaunch(graph) ? 1 : 0;
     if (reply.may_refuse != 0) TheAccounting().KnowGraph(exec, graph);
-    session.Bind(HandleKind::kGraphExec, body.exec, exec, request.out);
+    session.objects().Bind(HandleKind::kGraphExec, body.exec, exec, request.out);
   } else {
     reply.error_node =
         ErrorNode(session, body.graph, graph, parameters.hErrNode_out, body.error_node, request.out);
@@ -198,12 +200,12 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
 CUresult Serve_cuGraphExecUpdate_v2(Session& session, Request& request) {
   Reader& in = request.in;
   const auto body = in.Get<UpdateBody>();
-  auto exec = static_cast<CUgraphExec>(session.ToDriver(HandleKind::kGraphExec, body.exec, in));
-  auto graph = static_cast<CUgraph>(session.ToDriver(HandleKind::kGraph, body.graph, in));
+  auto exec = session.objects().ToDriver<CUgraphExec>(body.exec, in);
+  auto graph = session.objects().ToDriver<CUgraph>(body.graph, in);
   if (!in.ok()) return in.error();
   const Driver& driver = TheDriver();
   CUgraphExecUpdateResultInfo info{};
-  if (const CUresult result = session.Prepare()) return result;
+  if (const CUresult result = session.objects().Prepare()) return result;
   const CUresult result = TheHostNodes().Update(exec, graph, [&] {
     return body.first_form != 0 && driver.cuGraphExecUpdate != nullptr
                ? driver.cuGraphExecUpdate(exec, graph, &info.errorNode, &info.result)
@@ -222,11 +224,11 @@ CUresult Serve_cuGraphExecUpdate_v2(Session& session, Request& request) {
 
 CUresult Serve_cuGraphDebugDotPrint(Session& session, Request& request) {
   const auto body = request.in.Get<DotBody>();
-  auto graph = static_cast<CUgraph>(session.ToDriver(HandleKind::kGraph, body.graph, request.in));
+  auto graph = session.objects().ToDriver<CUgraph>(body.graph, request.in);
   if (!request.in.ok()) return request.in.error();
   thread_local std::string text;  // of the channel's last description: a long one is fetched in pieces
   if (body.first == 0) {
-    if (const CUresult result = session.Prepare()) return result;
+    if (const CUresult result = session.objects().Prepare()) return result;
     // The driver passes over the flags that it does not know.
     if (const CUresult result = PrintToText(graph, body.flags & kDotFlags, &text)) return result;
     text = WithoutAddresses(text, Keep::kDriversMemory);
@@ -241,7 +243,7 @@ CUresult Serve_cuGraphDebugDotPrint(Session& session, Request& request) {
 CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   Reader& in = request.in;
   const auto body = in.Get<CaptureBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, in);
   if (!in.ok()) return in.error();
   const Driver& driver = TheDriver();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -250,8 +252,8 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   const CUgraphNode* nodes = nullptr;
   const CUgraphEdgeData* edges = nullptr;
   size_t count = 0;
-  session.NameCapture();
-  if (const CUresult result = session.Prepare()) return result;
+  session.objects().NameCapture();
+  if (const CUresult result = session.objects().Prepare()) return result;
   const CUresult result = body.form == 3 ? Ask(driver.cuStreamGetCaptureInfo_v3, stream, &status, &id, &graph,
                                                body.wants_dependencies != 0 ? &nodes : nullptr,
                                                body.wants_edges != 0 ? &edges : nullptr, &count)
@@ -263,14 +265,15 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   Writer& out = request.out;
   if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     reply.id = id;
-    reply.graph = session.BindCaptured(body.graph, graph, out);
+    reply.graph = session.objects().BindCaptured(body.graph, graph, out);
     reply.dependency_count = count;
   }
   out.Put(reply);
   for (size_t i = 0;
        nodes != nullptr && reply.graph != 0 && i < std::min<size_t>(body.room, count) && in.ok(); ++i) {
     const auto fresh = in.Get<WireHandle>();
-    out.Put(session.BindOrKnownTo({reply.graph, graph}, HandleKind::kGraphNode, fresh, nodes[i], out));
+    out.Put(
+        session.objects().BindOrKnownTo({reply.graph, graph}, HandleKind::kGraphNode, fresh, nodes[i], out));
     if (body.wants_edges != 0) out.Put(edges != nullptr ? edges[i] : CUgraphEdgeData{});
   }
   return in.ok() ? out.error() : in.error();
@@ -279,10 +282,10 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
 // The graph that ends with a capture that fails, if it has a number because that was asked for: the request
 // has it to itself from here.
 CUresult NameCaptured(Session& session, CUstream stream, WireHandle* captured, Reader& in) {
-  session.NameCapture();
-  *captured = session.Known(HandleKind::kGraph, TheCaptures().GraphOf(stream));
-  if (*captured != 0) session.ToDriver(HandleKind::kGraph, *captured, in);
-  return in.ok() ? session.Prepare() : in.error();
+  session.objects().NameCapture();
+  *captured = session.objects().Known(HandleKind::kGraph, TheCaptures().GraphOf(stream));
+  if (*captured != 0) session.objects().ToDriver(HandleKind::kGraph, *captured, in);
+  return in.ok() ? session.objects().Prepare() : in.error();
 }
 
 // A capture that fails takes its graph with it, unless that was there before.
@@ -293,7 +296,7 @@ CUresult Serve_cuStreamEndCapture(Session& session, Request& request) {
     WireHandle seen_graph;  // what the guest takes for the graph that ends if this fails; known here as well
   };
   const auto body = request.in.Get<Body>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   CUgraph graph = nullptr;
   WireHandle captured = 0;
@@ -304,12 +307,12 @@ CUresult Serve_cuStreamEndCapture(Session& session, Request& request) {
   if (result != CUDA_SUCCESS) {
     const bool ended =
         result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    if (ended && captured != 0) session.Unbind(captured);
-    if (ended) session.CaptureEnds(stream);
+    if (ended && captured != 0) session.objects().Unbind(captured);
+    if (ended) session.objects().CaptureEnds(stream);
     return result;
   }
-  request.out.Put(session.ReleaseCaptured(body.graph, graph, request.out));
-  session.CaptureEnds(stream);
+  request.out.Put(session.objects().ReleaseCaptured(body.graph, graph, request.out));
+  session.objects().CaptureEnds(stream);
   return request.out.error();
 }
 

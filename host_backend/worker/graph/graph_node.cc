@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/code/function.h"
 #include "host_backend/worker/copy/box_copy.h"
 #include "host_backend/worker/driver/host_nodes.h"
@@ -28,11 +29,11 @@ template <class T>
 void ToDriver(Session& session, T* handle, Reader& r) {
   WireHandle wire;
   std::memcpy(&wire, handle, sizeof wire);
-  *handle = static_cast<T>(session.ToDriver(kTakenKind<T>, wire, r));
+  *handle = static_cast<T>(session.objects().ToDriver(kTakenKind<T>, wire, r));
 }
 template <class T>
 void ToWire(Session& session, T* handle) {
-  const WireHandle wire = *handle != nullptr ? session.Known(kTakenKind<T>, *handle) : 0;
+  const WireHandle wire = *handle != nullptr ? session.objects().Known(kTakenKind<T>, *handle) : 0;
   std::memcpy(handle, &wire, sizeof wire);
 }
 
@@ -254,19 +255,19 @@ CUresult AddNode(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNode
 // A new node, and the graphs that came or went with it.
 CUresult Answer(Session& session, const NodeBody& body, CUgraphNode node, NodeParameters& parameters,
                 Writer& out) {
-  session.Bind(HandleKind::kGraphNode, body.node, node, out);
+  session.objects().Bind(HandleKind::kGraphNode, body.node, node, out);
   const CUgraphNodeParams& params = parameters.get();
   const bool allocates = params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
   out.Put(AddedNode{allocates ? params.alloc.dptr : 0});
   if (params.type == CU_GRAPH_NODE_TYPE_GRAPH && body.form == NodeForm::kGeneric &&
       params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
-    session.Adopt({parameters.child(), params.graph.graph}, {body.node, node});
+    session.objects().Adopt({parameters.child(), params.graph.graph}, {body.node, node});
   }
   if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     const CUgraph* graphs = params.conditional.phGraph_out;
     for (size_t i = 0; graphs != nullptr && i < parameters.bodies().size(); ++i) {
-      out.Put(session.BindOrKnownTo({body.node, node}, HandleKind::kGraph, parameters.bodies()[i], graphs[i],
-                                    out));
+      out.Put(session.objects().BindOrKnownTo({body.node, node}, HandleKind::kGraph, parameters.bodies()[i],
+                                              graphs[i], out));
     }
   }
   return out.error();
@@ -287,14 +288,14 @@ Found OwnerOfCode(Session& session, const void* code) {
     return std::any_of(all.begin(), all.end(),
                        [code](Item item) { return static_cast<const void*>(item) == code; });
   };
-  for (const WireHandle wire : session.All(HandleKind::kModule)) {
-    auto module = static_cast<CUmodule>(session.Find(HandleKind::kModule, wire));
+  for (const WireHandle wire : session.objects().All(HandleKind::kModule)) {
+    auto module = static_cast<CUmodule>(session.objects().Find(HandleKind::kModule, wire));
     if (!has(driver.cuModuleGetFunctionCount, driver.cuModuleEnumerateFunctions, module)) continue;
-    const Found library = session.ParentOf({wire, module});
+    const Found library = session.objects().ParentOf({wire, module});
     return WireKind(library.wire) == HandleKind::kLibrary ? library : Found{wire, module};
   }
-  for (const WireHandle wire : session.All(HandleKind::kLibrary)) {
-    auto library = static_cast<CUlibrary>(session.Find(HandleKind::kLibrary, wire));
+  for (const WireHandle wire : session.objects().All(HandleKind::kLibrary)) {
+    auto library = static_cast<CUlibrary>(session.objects().Find(HandleKind::kLibrary, wire));
     CUmodule module = nullptr;
     if (has(driver.cuLibraryGetKernelCount, driver.cuLibraryEnumerateKernels, library))
       return {wire, library};
@@ -310,10 +311,10 @@ Found OwnerOfCode(Session& session, const void* code) {
 template <class T>
 void FunctionToWire(Session& session, T* function, WireHandle fresh, Writer& out) {
   if (*function == nullptr) return;
-  WireHandle wire = session.Known(kTakenKind<T>, *function);
+  WireHandle wire = session.objects().Known(kTakenKind<T>, *function);
   // One that nobody can say what ends it with gets no number.
   if (const Found owner = wire == 0 ? OwnerOfCode(session, *function) : Found{}; owner.wire != 0)
-    wire = session.BindOrKnownTo(owner, kTakenKind<T>, fresh, *function, out);
+    wire = session.objects().BindOrKnownTo(owner, kTakenKind<T>, fresh, *function, out);
   std::memcpy(function, &wire, sizeof wire);
 }
 
@@ -374,8 +375,10 @@ CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
   ToWire(session, &box.srcArray);
   ToWire(session, &box.dstArray);
   // The worker's own addresses mean nothing to the guest.
-  if (!session.ResolveAddress(reinterpret_cast<uint64_t>(box.srcHost), 0)) box.srcHost = nullptr;
-  if (!session.ResolveAddress(reinterpret_cast<uint64_t>(box.dstHost), 0)) box.dstHost = nullptr;
+  if (!session.part<Arenas>().ResolveAddress(reinterpret_cast<uint64_t>(box.srcHost), 0))
+    box.srcHost = nullptr;
+  if (!session.part<Arenas>().ResolveAddress(reinterpret_cast<uint64_t>(box.dstHost), 0))
+    box.dstHost = nullptr;
   box.reserved0 = box.reserved1 = nullptr;
   out.Put(params);
   out.Put(NodePayload{});
@@ -442,19 +445,16 @@ CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
   Reader& in = request.in;
   const auto body = in.Get<NodeBody>();
   const bool adds = body.verb == NodeVerb::kAdd;
-  auto* graph =
-      adds ? static_cast<CUgraph>(session.ToDriver(HandleKind::kGraph, body.owner, in)) : CUgraph{nullptr};
-  auto* exec = body.verb == NodeVerb::kSetInExec
-                   ? static_cast<CUgraphExec>(session.ToDriver(HandleKind::kGraphExec, body.owner, in))
-                   : CUgraphExec{nullptr};
-  auto* node = adds ? CUgraphNode{nullptr}
-                    : static_cast<CUgraphNode>(session.ToDriver(HandleKind::kGraphNode, body.node, in));
+  auto* graph = adds ? session.objects().ToDriver<CUgraph>(body.owner, in) : CUgraph{nullptr};
+  auto* exec = body.verb == NodeVerb::kSetInExec ? session.objects().ToDriver<CUgraphExec>(body.owner, in)
+                                                 : CUgraphExec{nullptr};
+  auto* node = adds ? CUgraphNode{nullptr} : session.objects().ToDriver<CUgraphNode>(body.node, in);
   if (!in.ok()) return in.error();
   if (body.verb == NodeVerb::kSetInExec && exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (body.dependency_count > in.left() / sizeof(WireHandle)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUgraphNode> dependencies(body.dependency_count);
   for (CUgraphNode& dependency : dependencies) {
-    dependency = static_cast<CUgraphNode>(session.ToDriver(HandleKind::kGraphNode, in.Get<WireHandle>(), in));
+    dependency = session.objects().ToDriver<CUgraphNode>(in.Get<WireHandle>(), in);
   }
   std::vector<CUgraphEdgeData> edges(body.has_edges != 0 ? body.dependency_count : 0);
   for (CUgraphEdgeData& edge : edges) {
@@ -464,12 +464,13 @@ CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
   if (!in.ok()) return in.error();
   NodeParameters parameters;
   if (const CUresult result = parameters.Take(session, body, in)) return result;
-  if (const CUresult result = session.Prepare()) return result;
+  if (const CUresult result = session.objects().Prepare()) return result;
   if (adds) {
     CUgraphNodeParams& params = parameters.get();
     CUgraphNodeParams by_word;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-    if (params.type == CU_GRAPH_NODE_TYPE_HOST && body.by_word != 0 && session.callback_words() != nullptr &&
+    if (params.type == CU_GRAPH_NODE_TYPE_HOST && body.by_word != 0 &&
+        session.part<Arenas>().callback_words() != nullptr &&
         TheHostNodes().Make(graph, CallbackId(params.host.userData), &by_word)) {
       result = AddNode(&node, graph, dependencies, edges, body.form, by_word);
     }
@@ -491,9 +492,9 @@ CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
 // All queries, by the type.
 CUresult Serve_cuGraphKernelNodeGetParams_v2(Session& session, Request& request) {
   const auto body = request.in.Get<GetNodeBody>();
-  auto node = static_cast<CUgraphNode>(session.ToDriver(HandleKind::kGraphNode, body.node, request.in));
+  auto node = session.objects().ToDriver<CUgraphNode>(body.node, request.in);
   if (!request.in.ok()) return request.in.error();
-  if (const CUresult result = session.Prepare()) return result;
+  if (const CUresult result = session.objects().Prepare()) return result;
   switch (body.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       return GetKernel(session, body, node, request.out);
@@ -519,8 +520,8 @@ CUresult Serve_cuUserObjectCreate(Session& session, Request& request) {
                               &AnnounceDestructor, body.references, body.flags);
   if (result != CUDA_SUCCESS) return result;
   TheUserObjects().Begin(object, body.references);
-  session.Bind(HandleKind::kUserObject, body.object, object, request.out);
-  session.NoteUserObject(body.id, body.object);
+  session.objects().Bind(HandleKind::kUserObject, body.object, object, request.out);
+  session.objects().NoteUserObject(body.id, body.object);
   return request.out.error();
 }
 

@@ -64,7 +64,7 @@ struct Copy {
 CUresult TakeCopy(Session& session, Request& request, Copy* copy) {
   const auto body = request.in.Get<ManagedCopyBody>();
   copy->by_driver = body.stream != 0;
-  copy->stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  copy->stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (body.count > kMaxManagedPieces) return CUDA_ERROR_INVALID_VALUE;
   copy->count = body.count;
   uint64_t bytes = 0;
@@ -169,7 +169,7 @@ CUresult TakeLocation(const ManagedHintBody& body, CUmemLocation* location) {
 
 CUresult Serve_cuMemPrefetchAsync_v2(Session& session, Request& request) {
   const auto body = request.in.Get<ManagedHintBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   if (TheDriver().cuMemPrefetchAsync_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemLocation location{};

@@ -33,8 +33,7 @@ CUresult Serve_cuIpcOpenMemHandle_v2(Session& session, Request& request) {
 }
 
 CUresult Serve_cuIpcGetEventHandle(Session& session, Request& request) {
-  auto event =
-      static_cast<CUevent>(session.ToDriver(HandleKind::kEvent, request.in.Get<WireHandle>(), request.in));
+  auto event = session.objects().ToDriver<CUevent>(request.in.Get<WireHandle>(), request.in);
   if (!request.in.ok()) return request.in.error();
   const auto get = DRIVER_FUNCTION(cuIpcGetEventHandle);
   if (get == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
@@ -53,7 +52,7 @@ CUresult Serve_cuIpcOpenEventHandle(Session& session, Request& request) {
     return result;
   CUevent event = nullptr;
   if (const CUresult result = open(&event, handle)) return result;
-  session.Bind(HandleKind::kEvent, body.object, event, request.out);
+  session.objects().Bind(HandleKind::kEvent, body.object, event, request.out);
   return request.out.error();
 }
 

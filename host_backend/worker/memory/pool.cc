@@ -7,7 +7,7 @@ namespace causeway::host {
 
 CUresult Serve_cuMemPoolExportToShareableHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareableBody>();
-  auto pool = static_cast<CUmemoryPool>(session.ToDriver(HandleKind::kMemoryPool, body.object, request.in));
+  auto pool = session.objects().ToDriver<CUmemoryPool>(body.object, request.in);
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   CUmemAllocationHandleType type;
@@ -30,8 +30,8 @@ CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& req
   const CUresult result = OpenHandle(
       session, body, true, [&](void* handle) { return import_from(&pool, handle, type, body.flags); });
   if (result != CUDA_SUCCESS) return result;
-  WireHandle known = session.Known(HandleKind::kMemoryPool, pool);
-  if (known == 0) session.Bind(HandleKind::kMemoryPool, known = body.object, pool, request.out);
+  WireHandle known = session.objects().Known(HandleKind::kMemoryPool, pool);
+  if (known == 0) session.objects().Bind(HandleKind::kMemoryPool, known = body.object, pool, request.out);
   request.out.Put(known);
   return request.out.error();
 }
@@ -48,7 +48,7 @@ CUresult Serve_cuMemPoolExportPointer(Session& session, Request& request) {
 
 CUresult Serve_cuMemPoolImportPointer(Session& session, Request& request) {
   const auto body = request.in.Get<OpenSharedBody>();
-  auto pool = static_cast<CUmemoryPool>(session.ToDriver(HandleKind::kMemoryPool, body.object, request.in));
+  auto pool = session.objects().ToDriver<CUmemoryPool>(body.object, request.in);
   if (!request.in.ok()) return request.in.error();
   const auto import_pointer = DRIVER_FUNCTION(cuMemPoolImportPointer);
   if (import_pointer == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;

@@ -12,8 +12,8 @@ namespace {
 // An allocation that the driver has handed out once more: the handle that it has, with one more reference.
 CUresult ReplyAllocation(Session& session, Request& request, WireHandle fresh,
                          CUmemGenericAllocationHandle allocation) {
-  request.out.Put(
-      session.BindOrKnown(HandleKind::kAllocation, fresh, reinterpret_cast<void*>(allocation), request.out));
+  request.out.Put(session.objects().BindOrKnown(HandleKind::kAllocation, fresh,
+                                                reinterpret_cast<void*>(allocation), request.out));
   return request.out.error();
 }
 
@@ -48,7 +48,7 @@ CUresult Serve_cuMemRetainAllocationHandle(Session& session, Request& request) {
 CUresult Serve_cuMemExportToShareableHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareableBody>();
   const auto allocation = reinterpret_cast<CUmemGenericAllocationHandle>(
-      session.ToDriver(HandleKind::kAllocation, body.object, request.in));
+      session.objects().ToDriver(HandleKind::kAllocation, body.object, request.in));
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   CUmemAllocationHandleType type;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for pageable copies. The pieces of a large one are answered when the device has done them; until
-// then the channel's next requests, the following pieces, are started.
+// Replies that are sent when the device has done the work of their requests: the pieces of large copies of
+// pageable memory. Until then the channel's next requests, the following pieces, are started.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 
 #include "host_backend/worker/driver/driver.h"
 #include "ivshmem_ring/transport/record.h"
@@ -16,23 +15,18 @@ class Session;
 
 // Whether the request is such a piece. Without shared memory none is: bytes cross the connection with the
 // reply.
-bool IsStaged(const Session& session, const RecordHeader& header);
+bool MayBeDeferred(const Session& session, const RecordHeader& header);
 
 // For the handler of a piece: its copy is on `stream`, and its reply waits for it.
 CUresult AnswerWhenDone(Request& request, CUstream stream);
 
-// Waits for copies on the legacy stream that the guest posted because nothing was left that they would have
-// to wait for: what follows on other streams may rely on them. Something may have come in between, which must
-// not hold up the main link, so not for long. False: `more` became true before they were done.
-bool AwaitPostedCopies(const std::function<bool()>& more, CUresult* result);
-
-// One channel's pieces that are on the device, in their order.
-class StagedPieces {
+// Those that one channel owes, in their order. Its thread alone.
+class DeferredReplies {
  public:
-  StagedPieces() = default;
-  ~StagedPieces();
-  StagedPieces(const StagedPieces&) = delete;
-  StagedPieces& operator=(const StagedPieces&) = delete;
+  DeferredReplies() = default;
+  ~DeferredReplies();
+  DeferredReplies(const DeferredReplies&) = delete;
+  DeferredReplies& operator=(const DeferredReplies&) = delete;
 
   bool empty() const { return count_ == 0; }
   // More are not handed to the driver at once: they would only lengthen the queue that another stream's small
@@ -45,11 +39,11 @@ class StagedPieces {
 
  private:
   static constexpr uint32_t kMost = 3;
-  struct Piece {
+  struct Deferred {
     RecordHeader reply;
     CUevent done;
   };
-  Piece pieces_[kMost] = {};
+  Deferred replies_[kMost] = {};
   uint32_t first_ = 0, count_ = 0;
   uint32_t asked_ = 0;  // how often for the oldest
 };

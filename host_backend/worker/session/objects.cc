@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of a session: what a request names, makes and ends, and the state of the caller it is executed
-// in.
+#include "host_backend/worker/session/objects.h"
+
 #include <algorithm>
+#include <span>
 
 #include "host_backend/worker/driver/capture.h"
-#include "host_backend/worker/session/session.h"
-#include "ivshmem_ring/protocol/op_name.h"
+#include "host_backend/worker/driver/driver.h"
+#include "host_backend/worker/driver/user_objects.h"
 
 namespace causeway::host {
 namespace {
@@ -49,24 +50,6 @@ struct CallerState {
 };
 constinit thread_local CallerState caller;
 
-CUresult Enter(const Session& session, CUcontext context, CUstreamCaptureMode mode) {
-  Driver& driver = TheDriver();
-  // The driver may have taken the context from this thread, or given its address to a new one.
-  const uint64_t seen = session.context_changes();
-  if (context != caller.context || caller.changes != seen) {
-    if (const CUresult result = driver.cuCtxSetCurrent(context)) return result;
-    caller.context = context;
-    caller.changes = seen;
-  }
-  if (mode != caller.mode && mode <= CU_STREAM_CAPTURE_MODE_RELAXED &&
-      driver.cuThreadExchangeStreamCaptureMode != nullptr) {
-    CUstreamCaptureMode exchanged = mode;
-    if (const CUresult result = driver.cuThreadExchangeStreamCaptureMode(&exchanged)) return result;
-    caller.mode = mode;
-  }
-  return CUDA_SUCCESS;
-}
-
 bool IsGraphPart(HandleKind kind) {
   return kind == HandleKind::kGraph || kind == HandleKind::kGraphNode;
 }
@@ -84,11 +67,35 @@ CUresult CheckNesting(const HandleTable& handles) {
 
 }  // namespace
 
-CUresult EnterCallerState(Session& session, const RecordHeader& header) {
+Objects::Objects() {
+  handles_.try_exclusive = [this](WireHandle wire) { return exclusive_.TryTake(wire); };
+  handles_.note_graph_ends = [](void* graph) { TheUserObjects().GraphEnds(static_cast<CUgraph>(graph)); };
+  handles_.end_exclusive = [this](WireHandle wire) { exclusive_.Return({&wire, 1}); };
+}
+
+CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
+  Driver& driver = TheDriver();
+  // The driver may have taken the context from this thread, or given its address to a new one.
+  const uint64_t seen = context_changes_.load(std::memory_order_acquire);
+  if (context != caller.context || caller.changes != seen) {
+    if (const CUresult result = driver.cuCtxSetCurrent(context)) return result;
+    caller.context = context;
+    caller.changes = seen;
+  }
+  if (mode != caller.mode && mode <= CU_STREAM_CAPTURE_MODE_RELAXED &&
+      driver.cuThreadExchangeStreamCaptureMode != nullptr) {
+    CUstreamCaptureMode exchanged = mode;
+    if (const CUresult result = driver.cuThreadExchangeStreamCaptureMode(&exchanged)) return result;
+    caller.mode = mode;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Objects::Enter(const RecordHeader& header) {
   named.Reset();
   void* context = nullptr;
   if (header.context != 0) {
-    context = session.Find(HandleKind::kContext, header.context);
+    context = Find(HandleKind::kContext, header.context);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   }
   named.context = {header.context, context};
@@ -96,15 +103,10 @@ CUresult EnterCallerState(Session& session, const RecordHeader& header) {
   const auto mode = (header.flags & kStaged) != 0
                         ? CU_STREAM_CAPTURE_MODE_RELAXED
                         : static_cast<CUstreamCaptureMode>(header.flags & kCaptureModeMask);
-  return Enter(session, static_cast<CUcontext>(context), mode);
+  return SetCaller(static_cast<CUcontext>(context), mode);
 }
 
-CUresult Session::Execute(Request& request) {
-  handles_.BeginRequest();
-  calls.Note();  // also the locked instruction that BeginRequest wants behind it
-  if (const CUresult result = EnterCallerState(*this, request.header)) return result;
-  const CUresult result = ServeRecord(*this, request);
-  if (request.in.is_cut()) Breach("a message is cut: " + std::string(OpName(request.header.op)));
+void Objects::Leave(CUresult result) {
   if (named.ends_capture || (result == CUDA_SUCCESS && (named.exclusive_count != 0 || named.made != 0 ||
                                                         named.reference != 0 || TheCaptures().any())))
     Remember();
@@ -113,11 +115,10 @@ CUresult Session::Execute(Request& request) {
     handles_.NoteReturned();
   }
   named.exclusive_count = 0;
-  return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 // What graphs and references may point to from now on.
-void Session::Remember() {
+void Objects::Remember() {
   WireHandle holders[Named::kMostExclusive + 3];
   size_t count = 0;
   const auto add = [&](WireHandle holder) {
@@ -131,28 +132,28 @@ void Session::Remember() {
   if (named.ends_capture && !TheCaptures().any()) handles_.ForgetCapturing();
 }
 
-void Session::NameCapture() {
+void Objects::NameCapture() {
   if (named.exclusive_count == 0) parts.clear();
   named.AddExclusive(HandleTable::kCapturing);
 }
 
-WireHandle Session::BindCaptured(WireHandle fresh, CUgraph graph, Writer& w) {
+WireHandle Objects::BindCaptured(WireHandle fresh, CUgraph graph, Writer& w) {
   CUstream stream = TheCaptures().StreamOf(graph);
   return BindOrKnownTo({Known(HandleKind::kStream, stream), stream}, HandleKind::kGraph, fresh, graph, w);
 }
 
-WireHandle Session::ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w) {
+WireHandle Objects::ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w) {
   named.is_capture = true;
   const WireHandle wire = BindOrKnown(HandleKind::kGraph, fresh, graph, w);
   handles_.Adopt({wire, graph}, {});
   return wire;
 }
 
-void Session::CaptureEnds(CUstream stream) {
+void Objects::CaptureEnds(CUstream stream) {
   if (TheCaptures().Take(stream)) named.ends_capture = true;
 }
 
-void* Session::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
+void* Objects::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
   if (wire == 0) return nullptr;
   if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
   void* value = handles_.Use(kind, wire);
@@ -200,7 +201,7 @@ void* Session::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
   return value;
 }
 
-void* Session::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
+void* Objects::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
   if (wire == 0) return nullptr;
   if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
   void* value = handles_.UseToEnd(kind, wire);
@@ -208,7 +209,7 @@ void* Session::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
   return value;
 }
 
-CUresult Session::Prepare() {
+CUresult Objects::Prepare() {
   while (named.exclusive_count != 0 && !named.is_prepared) {
     if (!exclusive_.Take(named.all_exclusive())) return CUDA_ERROR_DEINITIALIZED;
     named.is_prepared = true;
@@ -235,7 +236,7 @@ CUresult Session::Prepare() {
   return CheckNesting(handles_);
 }
 
-CUresult Session::End(HandleKind kind, WireHandle wire, const void* value, HandleTable::Call call) {
+CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, HandleTable::Call call) {
   if (wire == 0 || wire == kLegacyStreamWire) return call();
   if (kind == HandleKind::kGraph && TheCaptures().Has(static_cast<CUgraph>(const_cast<void*>(value))))
     return CUDA_ERROR_INVALID_VALUE;
@@ -253,7 +254,7 @@ CUresult Session::End(HandleKind kind, WireHandle wire, const void* value, Handl
   // registered again.
   if (kind == HandleKind::kContext) {
     auto alone = [this, mode = caller.mode, call = std::move(call)] {
-      const CUresult result = Enter(*this, nullptr, mode);
+      const CUresult result = SetCaller(nullptr, mode);
       return result == CUDA_SUCCESS ? call() : result;
     };
     return handles_.EndObject(kind, wire, value, false, std::move(alone));
@@ -263,13 +264,13 @@ CUresult Session::End(HandleKind kind, WireHandle wire, const void* value, Handl
     // It may have ended, or its number be another's.
     if (HandleTable::MakesLeftOverCall() && Find(HandleKind::kContext, found.wire) != context)
       context = nullptr;
-    const CUresult result = Enter(*this, static_cast<CUcontext>(context), mode);
+    const CUresult result = SetCaller(static_cast<CUcontext>(context), mode);
     return result == CUDA_SUCCESS ? call() : result;
   };
   return handles_.EndObject(kind, wire, value, IsGraphPart(kind), std::move(in_context));
 }
 
-CUresult Session::EndContents(WireHandle context, const HandleTable::Call& call) {
+CUresult Objects::EndContents(WireHandle context, const HandleTable::Call& call) {
   constexpr std::chrono::milliseconds kPatience(2000);  // a correct program has nobody in there
   return handles_.EndContents(HandleKind::kContext, context, kPatience, call);
 }
@@ -277,7 +278,7 @@ CUresult Session::EndContents(WireHandle context, const HandleTable::Call& call)
 // ---- what is made
 
 // What the driver ends a new object with.
-Found Session::OwnerOf(HandleKind kind) const {
+Found Objects::OwnerOf(HandleKind kind) const {
   const HandleKind code = WireKind(named.code.wire);
   switch (kind) {
     case HandleKind::kFunction:
@@ -311,12 +312,12 @@ Found Session::OwnerOf(HandleKind kind) const {
 
 // What the part of another object ends with. The part itself if it is not alive any more: nothing is bound to
 // that.
-Found Session::OwnerOfPart(Found part) const {
+Found Objects::OwnerOfPart(Found part) const {
   const Found owner = handles_.ParentOf(part);
   return owner.wire != 0 ? owner : part;
 }
 
-void Session::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
+void Objects::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
   if (kind == HandleKind::kGraph || kind == HandleKind::kGraphExec) named.made = wire;
   if (kind == HandleKind::kMemoryPool) {
     const std::lock_guard lock(pools_mutex_);
@@ -325,11 +326,11 @@ void Session::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
   if (!handles_.Bind(kind, wire, value, OwnerOf(kind))) w.Fail(InvalidHandleError(kind));
 }
 
-WireHandle Session::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {
+WireHandle Objects::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {
   return value != nullptr ? BindOrKnownTo(OwnerOf(kind), kind, fresh, value, w) : 0;
 }
 
-WireHandle Session::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fresh, void* value, Writer& w) {
+WireHandle Objects::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fresh, void* value, Writer& w) {
   if (value == nullptr) return 0;
   // What the driver merely remembers, or what another request is just ending, gets no number again: only what
   // ends with an owner that lives, or has a reference of its own, or is the driver's own and never ends.
@@ -371,6 +372,37 @@ WireHandle Session::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fres
   if (wire == 0) w.Fail(InvalidHandleError(kind));
   if (kind == HandleKind::kGraph) named.made = wire;
   return wire;
+}
+
+void Objects::NoteUserObject(uint64_t callback, WireHandle object) {
+  const std::lock_guard lock(user_objects_mutex_);
+  user_objects_[callback] = object;
+}
+
+void Objects::EndUserObject(uint64_t callback) {
+  const std::lock_guard lock(user_objects_mutex_);
+  const auto found = user_objects_.find(callback);
+  if (found == user_objects_.end()) return;
+  Unbind(found->second);
+  user_objects_.erase(found);
+}
+
+void Objects::Keep(WireHandle object, std::shared_ptr<void> what) {
+  const std::lock_guard lock(kept_mutex_);
+  kept_.emplace(object, std::move(what));
+}
+
+std::shared_ptr<void> Objects::Kept(WireHandle object) {
+  const std::lock_guard lock(kept_mutex_);
+  const auto end = kept_.upper_bound(object);
+  return end == kept_.begin() || std::prev(end)->first != object ? nullptr : std::prev(end)->second;
+}
+
+void Objects::Drop(WireHandle object, const std::shared_ptr<void>& what) {
+  const std::lock_guard lock(kept_mutex_);
+  const auto [begin, end] = kept_.equal_range(object);
+  const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second == what; });
+  if (found != end) kept_.erase(found);
 }
 
 }  // namespace causeway::host

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/addresses/arenas.h"
 
 namespace causeway::host {
 namespace {
@@ -42,7 +42,7 @@ struct Enqueued {
 bool TakePiece(Session& session, Request& request, Enqueued* each) {
   const QueuedPiece& piece = each->piece = request.in.Get<QueuedPiece>();
   if (!request.in.ok() || piece.bytes == 0 || piece.bytes > kBulkBytes) return false;
-  each->bytes = session.ResolveOffset(piece.offset, piece.bytes);
+  each->bytes = session.part<Arenas>().ResolveOffset(piece.offset, piece.bytes);
   return each->bytes && piece.place < kQueuedPlaces && piece.stream < kQueueStreams;
 }
 
@@ -101,7 +101,7 @@ CUresult End(const CopyQueue& queue, CUstream programs) {
 // How far the streams are; never waits.
 CUresult Look(Session& session, CUcontext context, bool to_device) {
   CopyQueue queue;
-  if (!session.copy_queues().Find(context, to_device, &queue)) return CUDA_SUCCESS;
+  if (!session.part<CopyQueues>().Find(context, to_device, &queue)) return CUDA_SUCCESS;
   for (CUstream stream : queue.stream) {
     if (const CUresult result = TheDriver().cuStreamQuery(stream)) return result;
   }
@@ -110,7 +110,7 @@ CUresult Look(Session& session, CUcontext context, bool to_device) {
 
 // Where the words of the direction's places are for the GPU.
 CUresult FindWords(const Session& session, bool to_device, CUdeviceptr* words) {
-  CallbackWords* all = session.callback_words();
+  CallbackWords* all = session.part<Arenas>().callback_words();
   if (all == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   const CUresult result = TheDriver().cuMemHostGetDevicePointer_v2(words, all, 0);
   *words += offsetof(CallbackWords, queued) + (to_device ? sizeof all->queued[0] : 0);
@@ -122,7 +122,7 @@ CUresult Prepare(Session& session, CUcontext context, bool to_device) {
   CopyQueue queue;
   CUdeviceptr words = 0;
   CUresult result = FindWords(session, to_device, &words);
-  if (result == CUDA_SUCCESS) result = session.copy_queues().Get(context, to_device, &queue);
+  if (result == CUDA_SUCCESS) result = session.part<CopyQueues>().Get(context, to_device, &queue);
   for (uint32_t i = 0; i < kQueueStreams && result == CUDA_SUCCESS; ++i)
     result = WaitForTurn(words + sizeof(QueuedPlace) * i, 0, queue.stream[i]);
   return result == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
@@ -160,8 +160,8 @@ void CopyQueues::ContextEnds(CUcontext context) {
 
 CUresult Serve_kQueuedCopy(Session& session, Request& request) {
   const auto body = request.in.Get<QueuedCopyBody>();
-  auto programs = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
-  auto context = static_cast<CUcontext>(session.Find(HandleKind::kContext, request.header.context));
+  auto programs = session.objects().ToDriver<CUstream>(body.stream, request.in);
+  auto context = static_cast<CUcontext>(session.objects().Find(HandleKind::kContext, request.header.context));
   if (!request.in.ok()) return request.in.error();
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const bool to_device = body.to_device != 0;
@@ -174,8 +174,8 @@ CUresult Serve_kQueuedCopy(Session& session, Request& request) {
   CUdeviceptr words = 0;
   if (const CUresult result = FindWords(session, to_device, &words)) return result;
   CopyQueue queue;
-  CUresult result = session.copy_queues().Get(context, to_device, &queue);
-  session.Settle();  // the program's stream may be one that does not wait for such copies
+  CUresult result = session.part<CopyQueues>().Get(context, to_device, &queue);
+  session.dispatcher().Settle();  // the program's stream may be one that does not wait for such copies
   if (result == CUDA_SUCCESS && (body.flags & kQueueBegins) != 0) result = Begin(queue, programs);
   CUdeviceptr device = body.device;
   for (uint32_t i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "host_backend/worker/driver/driver.h"
+#include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/copy_messages.h"
 
 namespace causeway::host {
@@ -18,14 +18,14 @@ struct CopyQueue {
   CUevent event[kQueueStreams] = {};  // for order with the program's streams
 };
 
-class CopyQueues {
+class CopyQueues : public SessionPart {
  public:
   // Makes it at the first use; the context is current.
   CUresult Get(CUcontext context, bool to_device, CopyQueue* queue);
   // False: nothing was ever queued there.
   bool Find(CUcontext context, bool to_device, CopyQueue* queue);
   // Streams and events are gone with it.
-  void ContextEnds(CUcontext context);
+  void ContextEnds(CUcontext context) override;
 
  private:
   std::mutex mutex_;

@@ -6,7 +6,8 @@
 
 #include "host_backend/common/account_page.h"
 #include "host_backend/common/worker_control.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/addresses/region_view.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::host {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/driver/host_nodes.h"
-#include "host_backend/worker/session/session.h"
 
 namespace causeway::host {
 namespace {
@@ -16,21 +16,21 @@ constexpr size_t kMostDue = kMaxHandles;
 
 // The driver calls with a number alone, also after its session is gone.
 std::mutex current_mutex;
-std::shared_ptr<Callbacks>& Current() {
-  static auto* current = new std::shared_ptr<Callbacks>;  // the driver may call until the very end
+std::weak_ptr<Callbacks>& Current() {
+  static auto* current = new std::weak_ptr<Callbacks>;  // the driver may call until the very end
   return *current;
 }
 
 std::shared_ptr<Callbacks> CurrentCallbacks() {
   const std::lock_guard lock(current_mutex);
-  return Current();
+  return Current().lock();
 }
 
 }  // namespace
 
-void SetCurrentCallbacks(std::shared_ptr<Callbacks> callbacks) {
+void SetCurrentCallbacks(const std::shared_ptr<Callbacks>& callbacks) {
   const std::lock_guard lock(current_mutex);
-  Current() = std::move(callbacks);
+  Current() = callbacks;
 }
 
 void Callbacks::Run(uint64_t id, CUresult status) {
@@ -105,7 +105,7 @@ CUresult Serve_cuDeviceRegisterAsyncNotification(Session& session, Request& requ
   const CUresult result = TheDriver().cuDeviceRegisterAsyncNotification(body.device, &AnnounceNotification,
                                                                         CallbackUserData(body.id), &handle);
   if (result != CUDA_SUCCESS) return result;
-  session.Bind(HandleKind::kAsyncCallback, body.handle, handle, request.out);
+  session.objects().Bind(HandleKind::kAsyncCallback, body.handle, handle, request.out);
   return request.out.error();
 }
 
@@ -114,8 +114,8 @@ CUresult Serve_kAwaitCallback(Session& session, Request& request) {
   if (!request.in.ok()) return request.in.error();
   // It may take long, which only the thread made for it may.
   if (body.wait_ms != 0 && request.channel != kCallbackChannel) return CUDA_ERROR_INVALID_VALUE;
-  const DueCallback due = session.callbacks().Await(body);
-  session.EndUserObject(due.id);  // before the guest, told so, uses its number again
+  const DueCallback due = session.part<Callbacks>().Await(body);
+  session.objects().EndUserObject(due.id);  // before the guest, told so, uses its number again
   request.out.Put(due);
   return request.out.error();
 }
@@ -131,7 +131,7 @@ bool IsWordOrNone(Session& session, uint32_t word) {
 // The GPU announces the function and waits for it. CUDA_ERROR_NOT_SUPPORTED: it cannot, or no word was named.
 CUresult EnqueueByWord(Session& session, CUstream stream, const HostFunctionBody& body) {
   Driver& driver = TheDriver();
-  CallbackWords* words = session.callback_words();
+  CallbackWords* words = session.part<Arenas>().callback_words();
   if (body.word >= kCallbackWords || words == nullptr || driver.cuStreamBatchMemOp_v2 == nullptr)
     return CUDA_ERROR_NOT_SUPPORTED;
   CUdeviceptr address = 0;
@@ -152,14 +152,15 @@ CUresult EnqueueByWord(Session& session, CUstream stream, const HostFunctionBody
 }
 
 CUresult CaptureByWord(Session& session, CUstream stream, uint64_t id) {
-  return session.callback_words() != nullptr ? TheHostNodes().Capture(stream, id) : CUDA_ERROR_NOT_SUPPORTED;
+  return session.part<Arenas>().callback_words() != nullptr ? TheHostNodes().Capture(stream, id)
+                                                            : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 }  // namespace
 
 CUresult Serve_cuLaunchHostFunc(Session& session, Request& request) {
   const auto body = request.in.Get<HostFunctionBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   if (!IsWordOrNone(session, body.word)) return CUDA_ERROR_INVALID_VALUE;
   const CUresult by_word = body.word == kGraphCallbackWord ? CaptureByWord(session, stream, body.id)
@@ -171,7 +172,7 @@ CUresult Serve_cuLaunchHostFunc(Session& session, Request& request) {
 
 CUresult Serve_cuStreamAddCallback(Session& session, Request& request) {
   const auto body = request.in.Get<HostFunctionBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   if (!IsWordOrNone(session, body.word)) return CUDA_ERROR_INVALID_VALUE;
   if (TheDriver().cuStreamAddCallback == nullptr) return CUDA_ERROR_NOT_SUPPORTED;

@@ -12,12 +12,13 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/callback_messages.h"
 #include "ivshmem_ring/protocol/driver_api.h"
 
 namespace causeway::host {
 
-class Callbacks {
+class Callbacks : public SessionPart {
  public:
   // Blocks until the guest is done with it, or the session stops.
   void Run(uint64_t id, CUresult status);
@@ -27,7 +28,7 @@ class Callbacks {
   // time is up, or the session stops.
   DueCallback Await(const AwaitCallbackBody& body);
   // Releases every function that blocks, now and later. Call it when no new request will be served.
-  void Stop();
+  void Stop() override;
 
  private:
   std::mutex mutex_;
@@ -39,8 +40,8 @@ class Callbacks {
   bool stopped_ = false;
 };
 
-// The session whose guest gets the driver's calls; a worker has one. Null when it ends.
-void SetCurrentCallbacks(std::shared_ptr<Callbacks> callbacks);
+// Of the session whose guest gets the driver's calls from now on, as long as they live; a worker has one.
+void SetCurrentCallbacks(const std::shared_ptr<Callbacks>& callbacks);
 
 // What a guest's number is as the driver's user data, and back.
 inline void* CallbackUserData(uint64_t id) {

@@ -3,6 +3,7 @@
 // forbid.
 #include "host_backend/worker/stream/completion.h"
 
+#include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/session/session.h"
 
 namespace causeway::host {
@@ -10,7 +11,7 @@ namespace causeway::host {
 // A driver or device that cannot, or a context that is lost, leaves the word as it is: the guest then asks.
 CUresult WriteMark(Session& session, const Request& request, CUstream stream, uint64_t offset) {
   if (request.channel != kChannelCount) return CUDA_SUCCESS;  // its guest has the answer
-  const HostSpan word = session.ResolveOffset(offset, sizeof(uint64_t));
+  const HostSpan word = session.part<Arenas>().ResolveOffset(offset, sizeof(uint64_t));
   if (!word || offset % sizeof(uint64_t) != 0) {
     session.Violation("it wants a mark where it has no word");
     return CUDA_ERROR_INVALID_VALUE;
@@ -24,13 +25,13 @@ CUresult WriteMark(Session& session, const Request& request, CUstream stream, ui
 
 CUresult Serve_kMark(Session& session, Request& request) {
   const auto body = request.in.Get<MarkBody>();
-  auto stream = static_cast<CUstream>(session.ToDriver(HandleKind::kStream, body.stream, request.in));
+  auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   return request.in.ok() ? WriteMark(session, request, stream, body.offset) : request.in.error();
 }
 
 CUresult Serve_kPostedResult(Session& session, Request& request) {
   const auto sequence = request.in.Get<uint64_t>();
-  return request.in.ok() ? session.TakePostedResult(sequence) : request.in.error();
+  return request.in.ok() ? session.dispatcher().TakePostedResult(sequence) : request.in.error();
 }
 
 // The query of any stream is such a call; this one is idle and takes part in no capture.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collecting the driver's log, and dumping what it kept.
-#include "host_backend/worker/session/logs.h"
+#include "host_backend/worker/driver/logs.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "host_backend/worker/driver/driver.h"
 #include "host_backend/worker/driver/private_text.h"
-#include "host_backend/worker/session/session.h"
-#include "ivshmem_ring/protocol/known_values.h"
+#include "ivshmem_ring/messages/callback_messages.h"
 
 namespace causeway::host {
 namespace {
@@ -63,36 +62,6 @@ size_t Logs::Take(std::span<std::byte> space) {
   }
   pending_.store(!lines_.empty(), std::memory_order_release);
   return used;
-}
-
-CUresult Serve_cuLogsRegisterCallback(Session& session, Request&) {
-  return session.logs().Listen();
-}
-
-CUresult Serve_cuLogsUnregisterCallback(Session& session, Request&) {
-  return session.logs().Forget();
-}
-
-// The text lies in the bulk buffer, without the driver's ending zero.
-CUresult Serve_cuLogsDumpToMemory(Session&, Request& request) {
-  const auto body = request.in.Get<LogDumpBody>();
-  if (!request.in.ok()) return request.in.error();
-  if (TheDriver().cuLogsDumpToMemory == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  if (body.bytes == 0 || body.bytes > request.bulk.size() || !OnlyFlags(body.flags, kNoFlags))
-    return CUDA_ERROR_INVALID_VALUE;
-  // The driver writes into memory that the guest cannot change meanwhile.
-  std::string text(body.bytes, '\0');
-  size_t bytes = body.bytes;
-  CUlogIterator iterator = body.iterator;
-  const CUresult result = TheDriver().cuLogsDumpToMemory(body.has_iterator != 0 ? &iterator : nullptr,
-                                                         text.data(), &bytes, body.flags);
-  const size_t filled = std::min(bytes, text.size());
-  text.resize(filled);
-  text = WithoutAddresses(text, Keep::kNothing);  // as long as before
-  std::memcpy(request.bulk.data(), text.data(), filled);
-  request.bulk_written = static_cast<uint32_t>(filled);
-  request.out.Put(LogDumpReply{bytes, iterator, 0});
-  return result != CUDA_SUCCESS ? result : request.out.error();
 }
 
 }  // namespace causeway::host

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The session's region memory: mapped at the guest's own addresses and registered with the driver, so that
+// one pointer means the same bytes to guest, worker and GPU. One arena is one registration: no copy may span
+// two. All host memory that messages may name is looked up here, also what the guest has registered of its
+// own (host_backend/worker/host_register/host_register.h).
+//
+// Registrations end with the context that made them. They are made again in another one, at once or as soon
+// as there is one. Registering, and above all its end, may wait for the device: a look-up must not wait with
+// it. So arenas change under change_mutex_, and what look-ups see under named_mutex_, which is taken after it
+// and held for a few instructions. Any thread.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+#include <vector>
+
+#include "host_backend/common/account_page.h"
+#include "host_backend/worker/addresses/host_span.h"
+#include "host_backend/worker/addresses/region_view.h"
+#include "host_backend/worker/session/session.h"
+#include "ivshmem_ring/messages/address_windows.h"
+#include "ivshmem_ring/messages/callback_messages.h"
+#include "ivshmem_ring/transport/layout.h"
+
+namespace causeway::host {
+
+class Arenas : public SessionPart {
+ public:
+  Arenas(Session& session, const RegionView& region);
+  // Waits for the first registration.
+  ~Arenas() override;
+  void Stop() override { ReleaseCallbackWords(); }
+  void ContextEnds(CUcontext context) override;
+
+  // Once, before anything is mapped for the guest: from now on slices lie there, and nothing else will.
+  CUresult ReserveWindow(uint64_t address);
+  bool agreed() const { return agreed_.load(std::memory_order_acquire); }
+  const RegionView& region() const { return region_; }  // whose window stays once it is agreed on
+  Window SlicesAt(uint64_t offset, uint64_t bytes) const {
+    return {region_.window_address + offset, region_.window_address + offset + bytes};
+  }
+
+  CUresult Add(uint64_t offset, uint64_t bytes, MemoryKind kind);
+  CUresult Drop(uint64_t offset, uint64_t bytes);
+  CUresult ContextBegins(CUcontext context, WireHandle wire);
+  // The guest takes the warm context over from the worker. False: nothing was left to take.
+  bool TakeWarmContext();
+
+  // The slot's words for callbacks; null unless the GPU can read and write them.
+  CallbackWords* callback_words() const {
+    return callback_words_ready_.load(std::memory_order_acquire) ? CallbackWordsOfSlot() : nullptr;
+  }
+  // Whatever the GPU waits for by these words, now and later, counts as done.
+  void ReleaseCallbackWords() const;
+
+  // The mapped bytes of [offset, offset + bytes), or none unless one arena holds them all.
+  HostSpan ResolveOffset(uint64_t offset, uint64_t bytes) const;
+  // The same for an address, as messages name pinned memory: in an arena, or inside one registration.
+  HostSpan ResolveAddress(uint64_t address, uint64_t bytes) const;
+  // What look-ups find from now on beside arenas, and what no longer. No two overlap.
+  void Name(uint64_t address, uint64_t bytes);
+  void Forget(uint64_t address);
+
+ private:
+  struct Arena {
+    uint64_t bytes;
+    CUcontext context;  // in which it is registered; null: in none
+    bool leaving = false;
+  };
+  struct KnownContext {
+    CUcontext context;
+    WireHandle wire;
+  };
+
+  HostSpan Find(uint64_t address, uint64_t bytes) const;  // the caller holds named_mutex_
+  CUresult UnregisterArena(void* address);
+  void RegisterFirst(Window range);
+  CallbackWords* CallbackWordsOfSlot() const {
+    return reinterpret_cast<CallbackWords*>(region_.base + SlotOffset(region_.slot) + kCallbackWordsOffset);
+  }
+  // Of these the caller holds change_mutex_.
+  bool TakeWindow(uint64_t address);
+  CUresult RestoreRegistrations();
+  CUcontext AnyContext();  // that stays until the request ends; null: there is none
+  CUresult Register(uint64_t offset, Arena* arena);
+  CUresult RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device = nullptr);
+  void RegisterCallbackWords();
+
+  Session& session_;
+  RegionView region_;  // its window changes under both mutexes
+  std::atomic<bool> agreed_{false};
+  std::atomic<bool> callback_words_ready_{false};
+  std::thread first_registration_;
+
+  std::mutex change_mutex_;  // guards what follows
+  uint32_t refused_windows_ = 0;
+  bool has_arenas_ = false;             // or had
+  std::map<uint64_t, Arena> arenas_;    // by offset
+  std::vector<KnownContext> contexts_;  // each may be ending
+  Arena words_arena_{sizeof(CallbackWords), nullptr};
+
+  mutable std::shared_mutex named_mutex_;
+  std::map<uint64_t, uint64_t> named_;  // from address to bytes; guarded by named_mutex_
+};
+
+// The primary context of device 0 that the worker made before it had a guest; null once the guest holds it
+// instead.
+extern std::atomic<CUcontext> warm_context;
+
+}  // namespace causeway::host

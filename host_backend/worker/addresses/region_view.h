@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The VM's shared memory as a worker has it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace causeway::host {
+
+struct RegionView {
+  std::byte* base = nullptr;  // control part (granule 0 and slots), mapped by the worker
+  int fd = -1;
+  uint64_t bytes = 0;           // 0: there is none
+  uint64_t window_address = 0;  // where slices are mapped
+  uint32_t slot = 0;
+
+  // Whether the range lies among the slices, and every granule of it is the slot's by the owner table, each
+  // entry read once.
+  bool OwnsSlices(uint64_t offset, uint64_t size) const;
+};
+
+}  // namespace causeway::host

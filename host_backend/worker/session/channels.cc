@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/worker/session/channels.h"
+
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "host_backend/common/result.h"
+#include "host_backend/worker/session/deferred_replies.h"
+#include "host_backend/worker/session/session.h"
+
+namespace causeway::host {
+namespace {
+
+// Whether the guest must fetch printed text after this call (it is one of the driver's synchronisation
+// points).
+bool FlushesOutput(Op op) {
+  switch (op) {
+    case Op::kCopyToDevice:
+    case Op::kCopyToHost:
+    case Op::cuCtxSynchronize:
+    case Op::cuCtxSynchronize_v2:
+    case Op::cuStreamSynchronize:
+    case Op::cuEventSynchronize:
+    case Op::cuStreamQuery:
+    case Op::cuEventQuery:
+    case Op::cuMemcpyHtoD_v2:
+    case Op::cuMemcpyDtoH_v2:
+    case Op::cuMemFree_v2:
+    case Op::cuModuleLoadDataEx:
+    case Op::cuModuleUnload:
+    case Op::cuLibraryLoadData:
+    case Op::cuLibraryUnload:
+    case Op::cuCtxDestroy_v2:
+    case Op::cuDevicePrimaryCtxRelease_v2:
+    case Op::cuDevicePrimaryCtxReset_v2:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Bodies that are larger than a record lie in the bulk buffer that the request lends: a request's is copied
+// out before anyone looks at it, a reply's is copied in when it is complete.
+struct LargeBody {
+  std::vector<std::byte> request;
+  std::vector<std::byte> reply;
+
+  // False: the record names more than it lends.
+  bool Take(Reader& record, std::span<const std::byte> bulk) {
+    const auto bytes = record.Get<uint32_t>();
+    if (!record.ok() || bytes > bulk.size()) return false;
+    request.assign(bulk.begin(), bulk.begin() + bytes);
+    return true;
+  }
+  Writer Reply(size_t bytes) {
+    if (reply.size() < bytes) reply.resize(bytes);
+    return Writer({reply.data(), bytes});
+  }
+};
+
+}  // namespace
+
+Channels::Channels(Session& session, ServerTransport& transport) : session_(session), transport_(transport) {}
+
+Channels::~Channels() {
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Channels::Open(uint32_t channel) {
+  if (channel >= kChannelCount) return;
+  const std::lock_guard lock(mutex_);
+  if (opened_ >> channel & 1) return;
+  opened_ |= uint64_t{1} << channel;
+  try {
+    threads_.emplace_back([this, channel] { Serve(channel); });
+  } catch (const std::system_error& error) {
+    session_.Fail(NoThreadText(error));
+  }
+}
+
+bool Channels::PutReply(uint32_t channel, const RecordHeader& reply, std::span<const std::byte> body) {
+  std::byte* space = transport_.ReserveReply(channel, sizeof reply + body.size());
+  if (space == nullptr) return false;
+  PutHeader(space, reply);
+  if (!body.empty()) std::memcpy(space + sizeof reply, body.data(), body.size());
+  return true;
+}
+
+// Tells the guest to fetch what kernels have printed and the driver has logged. Looking costs system calls,
+// which is more than a message. Kernels print only where the guest says that they may; a failed assertion is
+// an error; what else the driver writes may come some milliseconds later.
+void Channels::NoteText(RecordHeader* reply) {
+  const auto op = static_cast<Op>(reply->op);
+  if (op == Op::kFetchOutput) return;
+  const bool expected = (reply->flags & kMayPrint) != 0 || reply->result != CUDA_SUCCESS;
+  if ((FlushesOutput(op) && (expected || session_.output().IsLookDue()) && session_.output().Pending()) ||
+      session_.logs().Pending())
+    reply->flags |= kOutputPending;
+}
+
+bool Channels::SendDeferred(uint32_t channel, DeferredReplies& replies, bool all) {
+  while (!replies.empty()) {
+    if (session_.stopped()) return false;
+    if (!all && !replies.full() && transport_.RequestReady(channel)) return true;
+    RecordHeader reply;
+    if (!replies.Take(&reply)) continue;
+    if ((reply.flags & kStagedLast) != 0) NoteText(&reply);
+    if (!PutReply(channel, reply, {})) return false;
+    transport_.PublishReply(channel, sizeof reply);
+  }
+  return true;
+}
+
+void Channels::Serve(uint32_t channel) {
+  // Not gone with this thread: a copy into it may still be under way when the session ends.
+  std::vector<std::byte>& body = reply_bodies_[channel];
+  body.resize(kMaxChannelRecordBytes - sizeof(RecordHeader));
+  LargeBody large;
+  DeferredReplies replies;
+  for (;;) {
+    std::span<const std::byte> record;
+    if (!replies.empty() && !SendDeferred(channel, replies, session_.objects().UsesMany())) return;
+    if (replies.empty()) session_.objects().EndRequest();  // their events must stay
+    const ReceiveStatus status = transport_.ReceiveRequest(channel, &record);
+    if (status == ReceiveStatus::kCorrupt) session_.Breach(transport_.CorruptReason());
+    if (status != ReceiveStatus::kRecord) return;
+    RecordHeader header;
+    std::memcpy(&header, record.data(), sizeof header);
+    if (!session_.dispatcher().WaitFor(header)) return;
+    const bool staged = MayBeDeferred(session_, header);
+    if (!staged && !replies.empty() && !SendDeferred(channel, replies, true)) return;
+    Reader in(record.subspan(sizeof header));
+    Writer out(body);
+    std::span<std::byte> bulk = transport_.BulkOf(channel, header);
+    const std::span<std::byte> lent = bulk;
+    const bool large_reply = (header.flags & kLargeReply) != 0;
+    if ((header.flags & kLargeRequest) != 0) {
+      if (!large.Take(in, lent)) {
+        session_.Breach("a request names more bytes than it lends");
+        return;
+      }
+      in = Reader(large.request);
+      bulk = {};
+    }
+    if (large_reply) {
+      out = large.Reply(lent.size());
+      bulk = {};
+    }
+    Request request{.header = header, .in = in, .out = out, .channel = channel, .bulk = bulk};
+    request.staged = staged;
+    RecordHeader reply{};
+    reply.op = header.op;
+    reply.flags = header.flags & kMayPrint;  // for NoteText
+    reply.bulk_offset = header.bulk_offset;
+    reply.result = session_.Execute(request);
+    reply.bulk_bytes = request.bulk_written;
+    if (staged) {
+      reply.flags |= header.flags & kStagedLast;
+      replies.Add(reply, request.done);
+      transport_.DoneRequest(channel);
+      continue;
+    }
+    size_t bytes = out.size();
+    if (large_reply) {
+      if (bytes != 0) std::memcpy(lent.data(), large.reply.data(), bytes);
+      reply.bulk_bytes = static_cast<uint32_t>(std::exchange(bytes, 0));
+    }
+    NoteText(&reply);
+    if (!PutReply(channel, reply, {body.data(), bytes})) return;
+    transport_.PublishReply(channel, sizeof reply + bytes);  // first: somebody waits for it
+    transport_.DoneRequest(channel);
+    session_.objects().EndRequest();
+  }
+}
+
+CUresult Serve_kOpenChannel(Session& session, Request& request) {
+  const auto body = request.in.Get<OpenChannelBody>();
+  if (!request.in.ok() || body.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
+  session.OpenChannel(body.channel);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/worker/session/dispatcher.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+
+#include "host_backend/worker/session/session.h"
+#include "ivshmem_ring/protocol/op_name.h"
+#include "ivshmem_ring/transport/waiter.h"
+
+namespace causeway::host {
+namespace {
+
+// What may be executed beside other posted records: kinds that work on the one stream that they name, change
+// nothing that a record without a stream or a call may ask for (those come after it, by Lanes::Drain and
+// Lanes::Await), and whose handlers run on any thread.
+bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
+  if (header.main_sequence == 0 || header.main_sequence == kLegacyStreamWire ||
+      (header.flags & kResultWanted) != 0 || bytes > Lanes::kMaxRecordBytes)
+    return false;
+  switch (static_cast<Op>(header.op)) {
+    case Op::cuLaunchKernel:
+    case Op::cuEventRecord:
+    case Op::cuEventRecordWithFlags:
+    case Op::cuStreamWaitEvent:
+    case Op::cuStreamDestroy_v2:
+    case Op::kCopyToDevice:
+    case Op::kCopyToHost:
+    case Op::kMark:
+    case Op::cuMemcpyHtoDAsync_v2:
+    case Op::cuMemcpyDtoHAsync_v2:
+    case Op::cuMemcpyDtoDAsync_v2:
+    case Op::cuMemsetD8Async:
+    case Op::cuMemsetD16Async:
+    case Op::cuMemsetD32Async:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Waits for copies on the legacy stream that the guest posted because nothing was left that they would have
+// to wait for: what follows on other streams may rely on them. Something may have come in between, which must
+// not hold up the main link, so not for long. False: `more` became true before they were done.
+bool AwaitPostedCopies(auto more, CUresult* result) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kPatience = std::chrono::milliseconds(200);  // what is under way elsewhere may hold them up
+  constexpr int kSpins = 64;
+  Driver& driver = TheDriver();
+  *result = CUDA_SUCCESS;
+  if (driver.cuStreamQuery == nullptr || driver.cuThreadExchangeStreamCaptureMode == nullptr) return true;
+  // Asking must not end a capture that another thread has begun meanwhile.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  const auto end = Clock::now() + kPatience;
+  bool interrupted = false;
+  *result = driver.cuStreamQuery(nullptr);
+  for (int tries = 0; *result == CUDA_ERROR_NOT_READY && Clock::now() < end; ++tries) {
+    if ((interrupted = more())) break;
+    if (tries > kSpins) sched_yield();
+    *result = driver.cuStreamQuery(nullptr);
+  }
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  if (*result == CUDA_ERROR_NOT_READY) *result = CUDA_SUCCESS;
+  return !interrupted;
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(Session& session, ServerTransport& transport)
+    : session_(session),
+      transport_(transport),
+      lanes_(LaneCount(), [this](std::span<const std::byte> record) { ExecuteInLane(record); }) {}
+
+void Dispatcher::Run() {
+  constexpr uint32_t kMostUnsettled = 32;
+  for (;;) {
+    std::span<const std::byte> record;
+    if (unsettled_ != 0) Settle(unsettled_ < kMostUnsettled);
+    if (unsettled_ == 0) session_.objects().EndRequest();  // what copies are under way in must stay
+    const ReceiveStatus status = transport_.ReceiveMain(&record);
+    if (status == ReceiveStatus::kCorrupt) session_.Breach(transport_.CorruptReason());
+    if (status != ReceiveStatus::kRecord) return;
+    RecordHeader header;
+    std::memcpy(&header, record.data(), sizeof header);
+    const bool more_copies = header.op == last_unsettled_.op && header.context == last_unsettled_.context;
+    if (!more_copies) Settle();
+    const Handed handed = Hand(header, record);
+    if (handed == Handed::kStopped) return;
+    if (handed == Handed::kYes) continue;
+    Reader in(record.subspan(sizeof header));
+    Writer nothing({});
+    Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
+    const CUresult result = session_.Execute(request);
+    if (result != CUDA_SUCCESS) NoteFailure(header, result);
+    if (result == CUDA_SUCCESS && request.unsettled) {
+      ++unsettled_;
+      last_unsettled_ = header;
+    } else {
+      Settle();
+      dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitFor
+    }
+    transport_.DoneMain();
+    if (unsettled_ == 0) session_.objects().EndRequest();
+  }
+}
+
+Dispatcher::Handed Dispatcher::Hand(const RecordHeader& header, std::span<const std::byte> record) {
+  if (!lanes_.Wanted(header.result, [this] { return transport_.MainReady(); })) return Handed::kNo;
+  if (!MayLeaveDispatcher(header, record.size())) return lanes_.Drain() ? Handed::kNo : Handed::kStopped;
+  Settle();  // its stream may be one that does not wait for the others
+  const Lanes::Names names{header.result, header.main_sequence, header.bulk_offset};
+  if (!lanes_.Hand(names, record)) return Handed::kStopped;
+  dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitFor
+  transport_.HandedMain();
+  return Handed::kYes;
+}
+
+void Dispatcher::ExecuteInLane(std::span<const std::byte> record) {
+  RecordHeader header;
+  std::memcpy(&header, record.data(), sizeof header);
+  Reader in(record.subspan(sizeof header));
+  Writer nothing({});
+  Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
+  request.in_lane = true;
+  const CUresult result = session_.Execute(request);
+  if (result != CUDA_SUCCESS) NoteFailure(header, result);
+  transport_.ExecutedMain(header.sequence);
+  session_.objects().EndRequest();
+}
+
+// Several copies one after the other are waited for together: before anything else that might rely on them.
+void Dispatcher::Settle(bool or_more) {
+  if (unsettled_ == 0) return;
+  const auto more = [&] { return or_more && transport_.MainReady(); };
+  CUresult result = CUDA_SUCCESS;
+  if (more() || !AwaitPostedCopies(more, &result)) return;
+  if (result != CUDA_SUCCESS) NoteFailure(last_unsettled_, result);
+  unsettled_ = 0;
+  dispatched_.store(last_unsettled_.sequence + 1, std::memory_order_release);  // partner: WaitFor
+}
+
+void Dispatcher::NoteFailure(const RecordHeader& header, CUresult result) {
+  if (KeepResult(header, result)) return;
+  LogFailure(header.op, result);
+  transport_.PostAsyncError(result);
+}
+
+// The guest sees the error at a later call; which call it came from only the log can tell.
+void Dispatcher::LogFailure(uint16_t op, CUresult result) {
+  constexpr uint32_t kLines = 20;
+  if (failures_.fetch_add(1, std::memory_order_relaxed) >= kLines) return;
+  const char* name = "";
+  if (TheDriver().cuGetErrorName != nullptr) TheDriver().cuGetErrorName(result, &name);
+  dprintf(Output::LogFd(), "causeway-worker[%d]: posted %s failed: %s (%d)\n", getpid(), OpName(op), name,
+          result);
+}
+
+bool Dispatcher::KeepResult(const RecordHeader& header, CUresult result) {
+  constexpr size_t kMostKept = kChannelCount;  // each thread asks before it goes on
+  if ((header.flags & kResultWanted) == 0) return false;
+  const std::lock_guard lock(results_mutex_);
+  if (results_.size() >= kMostKept) return false;
+  results_[header.sequence] = result;
+  return true;
+}
+
+CUresult Dispatcher::TakePostedResult(uint64_t sequence) {
+  const std::lock_guard lock(results_mutex_);
+  const auto found = results_.find(sequence);
+  if (found == results_.end()) return CUDA_SUCCESS;
+  const CUresult result = found->second;
+  results_.erase(found);
+  return result;
+}
+
+// A channel request runs only after everything its process posted before it. A number that no guest can have
+// reached would make this wait for ever.
+bool Dispatcher::WaitFor(const RecordHeader& request) {
+  constexpr uint64_t kMostInFlight = uint64_t{1} << 20;  // far more than rings and sockets hold
+  const uint64_t sequence = request.main_sequence;
+  const uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Run
+  if (dispatched >= sequence) return lanes_.Await(sequence);
+  if (sequence - dispatched > kMostInFlight) {
+    session_.Breach("a request waits for posted record " + std::to_string(sequence) + " of " +
+                    std::to_string(dispatched));
+    return false;
+  }
+  WaitPolicy policy = OrderPolicy();
+  if ((request.flags & kBlockingWait) != 0) policy.spin_us = policy.yield_us = 0;  // the dispatcher wakes up
+  Waiter waiter(policy, nullptr, nullptr, false);
+  do {
+    if (session_.stopped()) return false;
+    waiter.Step(0);
+  } while (dispatched_.load(std::memory_order_acquire) < sequence);
+  return lanes_.Await(sequence);
+}
+
+}  // namespace causeway::host

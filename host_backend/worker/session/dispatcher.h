@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main link: posted records, executed in their order by the thread that calls Run (the dispatcher), or
+// handed to lanes, which keep as much of the order as can be told apart
+// (host_backend/worker/process/lanes.h). A request of a channel is executed after all that its guest thread
+// posted before it.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+
+#include "host_backend/worker/process/lanes.h"
+#include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/transport/transport.h"
+
+namespace causeway::host {
+
+class Session;
+
+class Dispatcher {
+ public:
+  Dispatcher(Session& session, ServerTransport& transport);
+
+  // Until the session stops.
+  void Run();
+  // Ends every wait, now and later.
+  void Stop() { lanes_.Stop(); }
+
+  // ---- the dispatcher alone
+
+  // Waits for posted copies that were made and not waited for yet; `or_more`: or until another record is
+  // there.
+  void Settle(bool or_more = false);
+
+  // ---- any thread
+
+  // Until what was posted before the request is executed. False: the session stops, because of this number or
+  // without it.
+  bool WaitFor(const RecordHeader& request);
+  // The result of the posted record of that sequence, told once.
+  CUresult TakePostedResult(uint64_t sequence);
+
+ private:
+  // Gives the record to a lane if that is wanted and can be.
+  enum class Handed { kNo, kYes, kStopped };
+  Handed Hand(const RecordHeader& header, std::span<const std::byte> record);
+  void ExecuteInLane(std::span<const std::byte> record);
+  void NoteFailure(const RecordHeader& header, CUresult result);
+  void LogFailure(uint16_t op, CUresult result);
+  // Keeps the failure of a posted record whose caller will ask for it. False: nobody will.
+  bool KeepResult(const RecordHeader& header, CUresult result);
+
+  Session& session_;
+  ServerTransport& transport_;
+  std::atomic<uint32_t> failures_{0};
+  uint32_t unsettled_ = 0;  // copies; the dispatcher's
+  RecordHeader last_unsettled_ = {};
+  std::mutex results_mutex_;
+  std::map<uint64_t, CUresult> results_;  // failures alone
+  // Main records that were executed or handed to a lane; released in Run, acquired in WaitFor. On a line of
+  // its own: it changes while other threads look at the rest.
+  alignas(kHotBytes) std::atomic<uint64_t> dispatched_{0};
+  Lanes lanes_;  // last: its threads use all the rest
+};
+
+}  // namespace causeway::host

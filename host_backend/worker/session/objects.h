@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The objects of a session: what a request names, makes and ends, and the state of the caller that it is
+// executed in. What one request does here is the calling thread's, between BeginRequest and EndRequest.
+#pragma once
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "host_backend/worker/process/exclusive.h"
+#include "host_backend/worker/session/handles.h"
+#include "ivshmem_ring/protocol/wire.h"
+#include "ivshmem_ring/transport/record.h"
+
+namespace causeway::host {
+
+class Objects {
+ public:
+  Objects();
+  // Ends every wait, now and later.
+  void Stop() { exclusive_.Stop(); }
+
+  // ---- requests of the calling thread
+
+  // As HandleTable::BeginRequest: a locked instruction comes between this and Enter.
+  void BeginRequest() { handles_.BeginRequest(); }
+  // The context and capture mode of the calling thread follow the message. 0, or the error that the call
+  // gets.
+  CUresult Enter(const RecordHeader& header);
+  // The request is executed, with that result: what it had to itself is anybody's.
+  void Leave(CUresult result);
+  // Its caller has the answer: what it used may end.
+  void EndRequest() { handles_.EndRequest(); }
+  bool UsesMany() { return handles_.UsesMany(); }
+
+  // ---- the policy that Shape::Serve needs: what a request names stays until it ends
+
+  void* ToDriver(HandleKind kind, WireHandle wire, Reader& r);
+  template <class T>
+  T ToDriver(WireHandle wire, Reader& r) {
+    return static_cast<T>(ToDriver(kKindOf<T>, wire, r));
+  }
+  // The same for an object that the call ends.
+  void* ToEnd(HandleKind kind, WireHandle wire, Reader& r);
+  // After all that a request names, before the driver's call: what of it the driver lets one thread use at a
+  // time is the request's alone from here until it is executed.
+  CUresult Prepare();
+  // Ends the object, named by ToEnd before, with the driver's `call` (HandleTable::EndObject). Whatever
+  // `call` refers to must outlive the request.
+  CUresult End(HandleKind kind, WireHandle wire, const void* value, HandleTable::Call call);
+  void Bind(HandleKind kind, WireHandle wire, void* value, Writer& w);
+  // The handle that the driver's object has; if none, `fresh` becomes it. 0 for null.
+  WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w);
+  // The same for an object whose owner is no argument of the call.
+  WireHandle BindOrKnownTo(Found parent, HandleKind kind, WireHandle fresh, void* value, Writer& w);
+
+  // ---- look-ups
+
+  // Null if not alive; else it stays until the request ends.
+  void* Find(HandleKind kind, WireHandle wire) { return handles_.Use(kind, wire); }
+  // The handle that the driver's object has; 0 if none.
+  WireHandle Known(HandleKind kind, const void* value) const {
+    return value != nullptr ? handles_.Reverse(kind, const_cast<void*>(value)) : 0;
+  }
+  Found ParentOf(Found object) const { return handles_.ParentOf(object); }
+  std::vector<WireHandle> All(HandleKind kind) const { return handles_.All(kind); }
+  uint64_t live() const { return handles_.live(); }
+
+  // ---- owners and ends
+
+  // From now on the object ends with `parent`.
+  void Adopt(Found object, Found parent) { handles_.Adopt(object, parent); }
+  // Of an object that the driver has ended by itself.
+  void Unbind(WireHandle wire) { handles_.Unbind(wire); }
+  // A primary context that was released or reset lives on as a number, what was in it does not.
+  CUresult EndContents(WireHandle context, const HandleTable::Call& call);
+  // User objects end without a call: when their destructor is due, which the guest knows by the number it
+  // gave it.
+  void NoteUserObject(uint64_t callback, WireHandle object);
+  void EndUserObject(uint64_t callback);
+  // Threads remember which context they set; a change here makes them set it again.
+  void NoteContextChange() { context_changes_.fetch_add(1, std::memory_order_release); }
+
+  // ---- captures
+
+  // The request asks for the graph of a capture, or ends one: one at a time does.
+  void NameCapture();
+  // The number of a graph that is being captured: it ends with the stream where that began, unless it was
+  // there before and has one.
+  WireHandle BindCaptured(WireHandle fresh, CUgraph graph, Writer& w);
+  // The same of one that was captured: from now on it ends with nothing.
+  WireHandle ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w);
+  // The stream's capture is over; what it made remembers what was used meanwhile.
+  void CaptureEnds(CUstream stream);
+
+  // ---- what must live as long as an object of the driver's: the image of a library, the log buffers of a
+  // link
+
+  // Before the object is bound, so that a request that finds it finds this. What its number had before lives
+  // on: the object may, too.
+  void Keep(WireHandle object, std::shared_ptr<void> what);
+  std::shared_ptr<void> Kept(WireHandle object);
+  // Of a number that has meanwhile become another object's, only what was this one's.
+  void Drop(WireHandle object, const std::shared_ptr<void>& what);
+
+ private:
+  CUresult SetCaller(CUcontext context, CUstreamCaptureMode mode) const;
+  Found OwnerOf(HandleKind kind) const;
+  Found OwnerOfPart(Found part) const;
+  void Remember();
+
+  HandleTable handles_;
+  ExclusiveUses exclusive_;
+  std::atomic<uint64_t> context_changes_{0};
+  std::mutex user_objects_mutex_;
+  std::map<uint64_t, WireHandle> user_objects_;  // by the number of their destructor
+  std::mutex pools_mutex_;
+  std::set<void*> made_pools_;  // by the guest: the driver's own never end
+  std::mutex kept_mutex_;
+  std::multimap<WireHandle, std::shared_ptr<void>> kept_;
+};
+
+}  // namespace causeway::host
