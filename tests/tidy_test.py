@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the tree as a whole: entries, include rule, sizes, licence lines, wording, links and formatting.
+"""Checks the tree as a whole: entries, include rule, sizes, licence lines, wording, links, named files and formatting.
 
 Usage: tidy_test.py [ROOT]. Prints one line for each violation and exits 1 when there is any.
 """
@@ -45,6 +45,13 @@ FORBIDDEN = [
     (re.compile(r"[ \t]+$"), "trailing blanks"),
     (re.compile(r"^(<<<<<<<|>>>>>>>) "), "a merge was left unfinished"),
 ]
+
+
+# A file of the tree that a comment or a document names. Includes are the compiler's to check.
+NAMED_FILE = re.compile(r"(?<![\w./-])((?:guest_lib|host_backend|ivshmem_ring|kernel_module|tests|tools|vm_configs|docs)/"
+                        r"[\w./-]*\w\.(?:h|cc|cu|c|py|sh|md|def|cmake|toml|txt|svg))\b")
+# These tell of files that were, or make up some.
+NAME_OTHER_FILES = re.compile(r"CHANGELOG\.md|tests/structure\w*\.py")
 
 
 class Report:
@@ -159,6 +166,17 @@ def check_links(root, names, report):
                 report.add(name, f"{other} has no heading for the link to {target}")
 
 
+def check_named_files(name, text, known, report):
+    if NAME_OTHER_FILES.fullmatch(name):
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("#include"):
+            continue
+        for path in NAMED_FILE.findall(line):
+            if path not in known:
+                report.add(f"{name}:{number}", f"there is no {path}")
+
+
 def run_tool(command, root, report):
     try:
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
@@ -205,12 +223,14 @@ def main():
     report = Report()
     names = tree_files(root)
     check_top_level(names, report)
+    known = set(names)
     for name in names:
         text = read_text(root / name)
         if text is None:
             continue
         check_includes(name, text, report)
         check_text(name, text, report)
+        check_named_files(name, text, known, report)
     check_links(root, names, report)
     check_functions(root, names, report)
     check_format(root, names, report)
