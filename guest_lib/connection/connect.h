@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to reach the host, tried in this order unless CAUSEWAY names one:
+// The ways to reach the host. The environment variable CAUSEWAY chooses one; without it the first two are
+// tried in this order:
 //   local:/path        the daemon's socket on this machine (also from a container)
-//   module             /dev/causeway, the kernel module's device in a VM
+//   module             /dev/causeway, the kernel module's device in a VM; module:/path names another one
 //   tcp://host:port    the daemon over TCP
 #pragma once
 #include <memory>
@@ -12,7 +13,8 @@
 
 namespace causeway::guest {
 
-// A session of the library's kind. Null, and one sentence in *error that names every step tried.
+// Opens a session of that kind and returns its connection, which the caller owns. On failure it returns null,
+// and *error is one sentence that names every way tried. It waits for the host, for a bounded time.
 std::unique_ptr<Connection> Connect(SessionKind kind, std::string* error);
 
 }  // namespace causeway::guest

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One session's way to the host: its transport, and the region where memory is shared.
+// One session's way to the host: its transport and, where memory is shared, its part of the region. Each way
+// in (connect.h) implements this class. Any thread may call its functions, several at once. Offsets and sizes
+// are in bytes, offsets from the beginning of the region.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,34 +15,35 @@ namespace causeway::guest {
 struct Connection {
   virtual ~Connection() = default;
   std::unique_ptr<ClientTransport> transport;
-  // Region memory; all zero over TCP. Slices appear at window_address + offset once mapped.
+  // The region; both are 0 over TCP. A slice at `offset` is mapped at window_address + offset.
   uint64_t window_address = 0;
   uint64_t region_bytes = 0;
 
-  // The worker has something at window_address: takes another one. False: there is none.
+  // Chooses another window_address, because the worker has something at this one. False: there is no other.
   virtual bool MoveWindow() { return false; }
 
-  // A run of whole granules. False: none of that length is left. *zeroed: nothing was ever written to them.
+  // Takes a run of whole granules for this session; FreeSlices gives it back. False: no run of that length is
+  // left. *zeroed says whether all of its bytes are known to be zero.
   virtual bool AllocateSlices(uint64_t bytes, uint64_t* offset, bool* zeroed) = 0;
   virtual void FreeSlices(uint64_t offset, uint64_t bytes) = 0;
-  // Maps slices of ours at window_address + offset; null on failure.
+  // Maps slices of this session at window_address + offset. Null: it failed.
   virtual std::byte* MapSlices(uint64_t offset, uint64_t bytes) = 0;
-  // Maps pages of slices of ours over what is reserved at `at`, for good. A forked child inherits them where
-  // the way in allows it.
+  // Maps pages of this session's slices over the reservation at `at`. They stay there. A forked child
+  // inherits them where the way in allows it.
   virtual bool MapPages(std::byte* /*at*/, uint64_t /*offset*/, uint64_t /*bytes*/) { return false; }
-  // Whether the kernel does with these mappings what it does with a file's: makes one of two that lie side by
-  // side, in memory and in the region, and moves pages aside (MREMAP_DONTUNMAP).
+  // Whether the kernel treats these mappings like those of a file: it merges two that lie side by side both
+  // in memory and in the region, and it can move their pages elsewhere (MREMAP_DONTUNMAP).
   virtual bool HasOrdinaryPages() const { return true; }
   // The session's words for callbacks; null over TCP.
   virtual CallbackWords* callback_words() { return nullptr; }
-  // The file that region memory is mapped from, as /proc/self/maps names it.
+  // The device and inode of the region's file, as /proc/self/maps has them. False: there is no such file.
   virtual bool RegionFile(uint64_t*, uint64_t*) { return false; }
-  // The bytes of a bulk buffer where memory is not shared.
+  // The bytes of a staging buffer where memory is not shared; null where it is.
   virtual std::byte* PrivateBulk(uint32_t) { return nullptr; }
-  // In a forked child: closes descriptors without ending the parent's session.
+  // Called in a forked child: closes descriptors without ending the parent's session.
   virtual void Abandon() = 0;
-  // The library is unloaded, in most cases because the process exits; other threads may still be inside a
-  // call.
+  // Called when the library is unloaded, in most cases because the process exits. Other threads may still be
+  // inside a call.
   virtual void End() { Abandon(); }
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slices of a region that belongs to this process alone: who has which, and the way back to the machine of
-// those that nobody needs any more. Returning pages and getting zeroed ones again is most of what registering
-// memory costs, so slices stay as they are for a moment and are used first; a thread returns what is left
-// over.
+// The slices of a region that belongs to this process alone: which are in use, and when the memory of free
+// ones goes back to the machine. Returning pages and getting zeroed ones again is most of what registering
+// memory costs, so a freed slice keeps its pages for a moment and is used first; a thread returns the pages
+// that are left over.
+//
+// Any thread may call the public functions; the lock inside is innermost.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -15,22 +17,23 @@ namespace causeway::guest {
 
 class LocalSlices {
  public:
-  // The region's file, and its owner table.
+  // `fd` is the region's file and stays the caller's, as does its owner table; both outlive the object.
   LocalSlices(int fd, uint16_t* owners, uint64_t region_bytes);
   ~LocalSlices();
   LocalSlices(const LocalSlices&) = delete;
   LocalSlices& operator=(const LocalSlices&) = delete;
 
-  // A run of granules. False: none of that length is left. *zeroed: all of its bytes are.
+  // Takes a run of granules, *first and on. False: no run of that length is left. *zeroed says whether all of
+  // its bytes are known to be zero.
   bool Allocate(uint64_t granules, uint64_t* first, bool* zeroed);
   void Free(uint64_t first, uint64_t granules);
 
  private:
   enum class State : uint8_t {
-    kFree,  // without pages: reads as zeros
+    kFree,  // has no pages: reads as zeros
     kUsed,
-    kIdle,      // free, with pages and what was in them
-    kReturning  // on the way from idle to free
+    kIdle,      // free, and still has its pages with what was in them
+    kReturning  // its pages are being returned
   };
   static void* ThreadMain(void* self);
   void ReturnIdle();
@@ -41,11 +44,11 @@ class LocalSlices {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<State> states_;
-  uint64_t idle_ = 0, returning_ = 0;  // granules
-  uint64_t round_ = 0;                 // of the thread's looks
-  std::vector<uint64_t> idle_since_;   // round
+  uint64_t idle_ = 0, returning_ = 0;  // how many granules are in these states
+  uint64_t round_ = 0;                 // how often the thread has looked for idle slices
+  std::vector<uint64_t> idle_since_;   // for each granule, the value of round_ when it became idle
   bool started_ = false, stop_ = false;
-  bool asleep_ = false;  // the thread, until something is idle
+  bool asleep_ = false;  // the thread sleeps until a slice is idle
 };
 
 }  // namespace causeway::guest

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the local socket and the kernel module have in common: a slot in a mapped region, and the host's
-// words.
+// What the local socket and the kernel module have in common as ways to the host: a slot in a mapped region,
+// and the words by which the host says that it serves the slot.
 #pragma once
 #include <atomic>
 #include <string>
@@ -25,17 +25,20 @@ class RegionConnection : public Connection {
  protected:
   RegionConnection(int fd, SessionKind kind) : fd_(fd), kind_(kind) {}
 
-  // Maps granule 0 and the slot, checks the superblock, reserves the window. False: *error says why.
+  // Maps granule 0 and the slot, checks the superblock, and reserves the window's addresses. False: *error
+  // says why.
   bool Map(uint32_t slot, bool granule0_writable, std::string* error);
   void FillOpenBlock();
-  // Waits until the host serves the slot. False: refused, or nobody answered in time.
+  // Waits until the host serves the slot. False: the host refused or did not answer in time; *error says
+  // which.
   bool AwaitHost(std::string* error);
   void MakeTransport(bool futex);
-  // Why the host no longer serves us; empty while it does. Called while waiting.
+  // Why the host no longer serves this session; empty while it does. Waiting threads call it, several at
+  // once.
   std::string Loss();
-  // What only the way in can tell, such as a closed socket. Empty: nothing is wrong.
+  // A loss that only the way in can see, such as a closed socket. Empty: nothing is wrong.
   virtual std::string LinkLoss() { return {}; }
-  // Slices that are no longer used: nothing may be readable there.
+  // Ends the mapping of slices that are no longer used: their addresses stay reserved, without access.
   void UnmapSlices(uint64_t offset, uint64_t bytes);
 
   const Superblock& superblock() const { return *reinterpret_cast<const Superblock*>(granule0_); }
@@ -52,7 +55,8 @@ class RegionConnection : public Connection {
 
  private:
   uint64_t epoch_ = 0;
-  std::atomic<uint64_t> last_beat_{0};  // every waiting thread looks at these two
+  // The daemon's beat as last seen, and when it changed. All waiting threads read and write both.
+  std::atomic<uint64_t> last_beat_{0};
   std::atomic<uint64_t> last_beat_change_ms_{0};
 };
 

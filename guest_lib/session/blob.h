@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte strings that are too large for a record: in a bulk buffer that goes with the call that takes them, or,
-// larger than one, in pieces sent before it.
+// Blobs: byte strings that are too large for a record. One that fits a staging buffer goes in the buffer of
+// the call that takes it; a larger one is sent in pieces before that call, on the same channel.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace causeway::guest {
 
-// `copy` writes the bytes [at, at + to.size()) of what is sent.
+// A function that writes the bytes [at, at + to.size()) of the byte string to `to`.
 using BlobCopy = std::function<void(uint64_t at, std::span<std::byte> to)>;
 
-// The byte string of the next call on a channel.
+// The byte string of the next call on a channel. It belongs to the thread that has the channel.
 class Blob {
  public:
   explicit Blob(ChannelLease& lease) : lease_(lease) {}
@@ -23,8 +23,9 @@ class Blob {
   Blob(const Blob&) = delete;
   Blob& operator=(const Blob&) = delete;
 
+  // Takes `bytes` bytes from `copy`, and sends them already if they do not fit a staging buffer.
   CUresult Fill(uint64_t bytes, const BlobCopy& copy);
-  // Sends the call that takes it.
+  // Sends the call that takes the byte string; the caller awaits its reply.
   CUresult Send(Op op, const Writer& body);
 
  private:
@@ -32,14 +33,15 @@ class Blob {
   CUresult Begin(uint64_t bytes);
 
   ChannelLease& lease_;
-  uint32_t bytes_ = 0;  // in the bulk buffer, for the call itself
-  int bulk_ = -1;
+  uint32_t bytes_ = 0;  // how many bytes the staging buffer of the call itself holds
+  int bulk_ = -1;       // that buffer; -1: none
 };
 
-// What the last call on this channel left to be fetched.
+// Fetches into *to the `bytes` bytes that the last call on this channel left to be fetched.
 CUresult FetchBlob(ChannelLease& lease, uint64_t bytes, std::vector<std::byte>* to);
 
-// For a copy made of parts: those bytes of [begin, begin + size) that lie in [at, at + to.size()).
+// A helper for a BlobCopy of several parts: copies from the part `from`, which lies at [begin, begin + size)
+// of the byte string, the bytes that are in [at, at + to.size()).
 void CopyPart(uint64_t at, std::span<std::byte> to, const void* from, uint64_t begin, uint64_t size);
 
 }  // namespace causeway::guest

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether any stream of this process captures, which every message and every wait has to know, and what the
-// library may do meanwhile. Beginning and ending captures is in capture.cc. Any thread may call these; the
-// lock inside is innermost.
+// Whether any stream of this process captures. Every message and every wait has to know that: while one
+// captures, nothing is posted (docs/launch.md). Captures begin and end in guest_lib/graph/capture.cc. Any
+// thread may call these functions; the lock inside is innermost.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -9,13 +9,13 @@
 
 namespace causeway::guest {
 
-// Then what is posted else must be waited for. One load.
+// Whether a stream captures. One load.
 bool AnyCapture();
-// A capture begins in the stream, or has ended.
+// To be called when a capture begins in the stream, or has ended there.
 void NoteCapture(Object* stream, bool begins);
 
-// What the library asks or makes by itself in the calling thread is allowed while any stream captures, and
-// ends no capture, for as long as this lives.
+// While an object of this class lives, what the library itself asks or makes in the calling thread is allowed
+// although a stream captures, and ends no capture. The program's own capture mode is restored afterwards.
 class RelaxedCaptures {
  public:
   RelaxedCaptures() { ThisThread().capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED; }

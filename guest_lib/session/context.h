@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts as the guest keeps them: which is current in which thread, primary contexts and their references.
+// Contexts as the guest keeps them: which one is current in which thread, primary contexts and their
+// references. A thread's own state is changed by that thread alone; contexts are changed under the context
+// lock (context_calls.cc), except for their atomics.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -16,16 +18,16 @@ struct Context {
   int device = 0;
   bool primary = false;
   std::atomic<bool> active{false};
-  uint32_t references = 0;  // of a primary context: the program's; of others: cuCtxAttach's
-  uint32_t holds = 0;       // of a primary context: its green contexts
-  Object* green = nullptr;  // the green context that this one stands for
+  uint32_t references = 0;  // of a primary context: retained by the program; of others: by cuCtxAttach
+  uint32_t holds = 0;       // of a primary context: how many green contexts keep it
+  Object* green = nullptr;  // the green context for which this one was made; null: none
   uint32_t flags = 0;
   Progress legacy_stream{};
   Progress copies{};  // what synchronous copies wait for (Inquiry::BeforeCopy)
 };
 
-// The stream that stands for PER_THREAD in one context. A context that ends takes it along, and its number
-// may become another's: the id tells.
+// The stream that CU_STREAM_PER_THREAD means in one context. The stream ends with the context, and another
+// object may get its number; the id shows that.
 struct DefaultStream {
   Object* context;
   Object* stream;
@@ -38,22 +40,22 @@ struct DefaultStream {
 
 // What belongs to one thread of the program.
 struct ThreadState {
-  std::vector<Object*> contexts;  // the stack; the last is current
+  std::vector<Object*> contexts;  // the stack of contexts; the last one is current
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  int channel = -1;
-  bool past_errors = false;  // this call is answered after a fault as well
-  int leases = 0;            // of the channel; while there is one, another request would overwrite it
+  int channel = -1;          // the thread's RPC channel; -1: none yet
+  bool past_errors = false;  // the call that the thread makes is answered after a fault as well
+  int leases = 0;            // ChannelLease objects of the thread; more than one would overwrite a request
   std::vector<DefaultStream> default_streams;
-  uint64_t awaited = 0;         // replies so far
-  bool blocking_waits = false;  // by BlockingWaits
-  bool in_callback = false;     // a function of the program runs, of whatever kind;
-  bool in_function = false;     // one with a number (guest_lib/stream/callbacks.h)
-  LookTimes look_times;         // for words, by event or stream
+  uint64_t awaited = 0;         // how many replies the thread has waited for
+  bool blocking_waits = false;  // set by BlockingWaits
+  bool in_callback = false;     // a function of the program runs in this thread, of any kind
+  bool in_function = false;     // the same of a function with a number (guest_lib/stream/callbacks.h)
+  LookTimes look_times;         // of no-spin waits for fence values, by event or stream
 };
-// What only streams can do for a thread. Set by stream.cc while the library is loaded; called by that thread
-// with no lock of this library's, and each may send messages.
+// What only streams can do for a thread. stream.cc sets these while the library is loaded. The thread itself
+// calls them, with no lock of this library's held, and each may send messages.
 struct ThreadHooks {
-  // Makes the stream that stands for PER_THREAD in the current context. Null: it cannot be made.
+  // Makes the stream that CU_STREAM_PER_THREAD means in the current context. Null: it cannot be made.
   CUstream (*make_stream)() = nullptr;
   // The thread ends: its streams end with it, and its channel is free.
   void (*end)(ThreadState& thread) = nullptr;
@@ -66,8 +68,8 @@ inline ThreadState& ThisThread() {
   return made != nullptr ? *made : MakeThisThread();
 }
 
-// While one lives, the waits of its thread go to sleep at once: where the program asked for it, by
-// CU_EVENT_BLOCKING_SYNC (`asked`) or the current context's CU_CTX_SCHED_BLOCKING_SYNC.
+// While an object of this class lives, waits of its thread are no-spin waits if the program asked for that,
+// by CU_EVENT_BLOCKING_SYNC (`asked`) or by the current context's CU_CTX_SCHED_BLOCKING_SYNC.
 class BlockingWaits {
  public:
   explicit BlockingWaits(bool asked = false);
@@ -84,9 +86,9 @@ inline Object* CurrentContextObject() {
   return thread.contexts.empty() ? nullptr : thread.contexts.back();
 }
 
-// Work that names a stream is done in the stream's context where no other is current, as NVIDIA's driver does
-// it (seen with launches, fills, copies, allocations, host functions and events). While one lives, that
-// context is current.
+// Where no context is current, work that names a stream is done in the stream's context, as NVIDIA's driver
+// does it (seen with launches, fills, copies, allocations, host functions and events). While an object of
+// this class lives, that context is current then.
 class WithContextOf {
  public:
   explicit WithContextOf(CUstream stream) : pushed_(ThisThread().contexts.empty() && Push(stream)) {}
@@ -105,19 +107,20 @@ inline Context& ContextOf(const Object* object) {
   return *static_cast<Context*>(object->detail);
 }
 
-// The wire handle of the current context for a message: 0 without one. 709 while it is not active.
+// The wire handle of the current context, for a message: 0 if no context is current. The result is
+// CUDA_ERROR_CONTEXT_IS_DESTROYED while the context is not active.
 CUresult CurrentContextWire(WireHandle* wire);
 CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire);
 
-// Makes the objects of the primary contexts; once, when the session opens.
+// Makes the objects of the primary contexts. Called once, when the session opens.
 void MakePrimaryContexts(int device_count);
-// A context becomes active.
+// To be called when a context becomes active.
 void NoteContextBegins(const Object* context);
 // Whether the process has ever had two contexts.
 bool HadSeveralContexts();
-// The object of a device that exists.
+// The object of the primary context of a device, which must exist.
 Object* PrimaryContext(CUdevice device);
-// False for a device number that does not exist.
+// Whether a device has that number.
 bool IsDevice(CUdevice device);
 
 }  // namespace causeway::guest

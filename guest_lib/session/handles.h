@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every handle that this library gives to a program is the address of an Object in one reserved array, so a
-// handle is checked by arithmetic and never dereferenced before. Objects are reused oldest first.
+// The objects behind the handles that this library gives to a program. A handle is the address of an Object
+// in one reserved array, so a handle is checked by arithmetic before it is dereferenced. Of the free objects
+// the one that was freed first is used first. Any thread may call these functions; the lock inside is
+// innermost.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -11,42 +13,45 @@ namespace causeway::guest {
 
 struct Object;
 
-// How far the work of a stream, an event or a context has come (guest_lib/session/progress.h).
+// How far the work of a stream, an event or a context has come (guest_lib/session/progress.h). Posts and
+// calls are counts of submissions.
 struct Progress {
-  std::atomic<uint64_t> work;        // posts up to the newest that works there
-  std::atomic<uint64_t> done_posts;  // posts and calls up to which all is known to be done
+  std::atomic<uint64_t> work;        // the number of posts up to the newest one that works there
+  std::atomic<uint64_t> done_posts;  // all of so many posts, and of so many calls, is known to be done
   std::atomic<uint64_t> done_calls;
-  // Events, of the last record that was posted: its stream, null for a default one, and the calls before it.
+  // Of an event that was recorded by a post: the stream of the last record (null for a default stream), and
+  // the number of calls before it.
   std::atomic<const Object*> recorded_in;
   std::atomic<uint64_t> recorded_calls;
-  // Blocking events (guest_lib/stream/quiet_event.h).
-  std::atomic<Object*> stand_in;    // null: none was made yet
-  std::atomic<uint8_t> place;       // where it was recorded last
-  std::atomic<uint8_t> word_waits;  // in a row, the last ones
+  // Of a blocking event (guest_lib/stream/quiet_event.h).
+  std::atomic<Object*> stand_in;    // its shadow event; null: none was made yet
+  std::atomic<uint8_t> place;       // which of the two was recorded last
+  std::atomic<uint8_t> word_waits;  // how many of the last waits, in a row, a fence value ended
 };
 
 struct alignas(64) Object {
-  std::atomic<uint8_t> kind;  // HandleKind; kNone while free
+  std::atomic<uint8_t> kind;  // a HandleKind; kNone while the object is free
   uint8_t reserved[3];
   uint32_t generation;
   Object* context;  // the context it belongs to; null for contexts and context-independent objects
   void* detail;     // kFunction: Function*; kContext: Context*
-  uint64_t id;      // streams, contexts: unique and never reused
-  uint32_t flags;   // as given at creation
-  int32_t number;   // streams: priority; allocations: references beyond the first
-  std::atomic<WireHandle> parent;  // functions: the module or library that ends them
-  // Streams, events, contexts. On a line of its own: it changes while other threads look at the first.
+  uint64_t id;      // of streams and contexts: unique and never used again
+  uint32_t flags;   // as given when it was made
+  int32_t number;   // of a stream its priority; of an allocation its references beyond the first
+  std::atomic<WireHandle> parent;  // of a function the module or library with which it ends
+  // Of streams, events and contexts. It is on a line of its own because it changes while other threads read
+  // the rest.
   alignas(64) Progress progress;
 };
 static_assert(sizeof(Object) == 128);
 
-// Null when all numbers are taken.
+// Makes an object; null when all numbers are taken.
 Object* NewObject(HandleKind kind, Object* context);
 void FreeObject(Object* object);
-// Dead like a freed one, but its number is not used again and `detail` stays: others may still hold the
-// pointer (contexts on the stacks of other threads).
+// Ends an object like FreeObject, but its number is not used again and `detail` stays valid: other threads
+// may still have the pointer (contexts on their stacks).
 void RetireObject(Object* object);
-// Where the array lies; before there is one, where no handle can.
+// The address of the array; before there is an array, an address that no handle can have.
 inline std::atomic<uintptr_t> objects_begin{uintptr_t{1} << 63};
 // The live object behind a handle, or null.
 inline Object* FindObject(HandleKind kind, const void* handle) {
@@ -62,8 +67,10 @@ inline WireHandle WireOf(const Object* object) {
   return MakeWireHandle(static_cast<HandleKind>(object->kind.load(std::memory_order_relaxed)),
                         object->generation, index);
 }
-Object* ObjectOf(WireHandle wire);  // null if not alive
-// References beyond an object's first; ReleaseReference is false when there is none.
+// The live object with that wire handle, or null.
+Object* ObjectOf(WireHandle wire);
+// Counts references beyond an object's first. ReleaseReference returns false when there is none, so that the
+// caller ends the object.
 inline void AddReference(Object* object) {
   std::atomic_ref<int32_t>(object->number).fetch_add(1);
 }
@@ -74,10 +81,11 @@ inline bool ReleaseReference(Object* object) {
   }
   return more > 0;
 }
-// Frees everything that belongs to a context, except the context itself.
+// Frees all objects that belong to a context, except the context itself.
 void FreeObjectsOf(const Object* context);
-// Frees everything whose parent that object is, after `last` has had a look at each.
+// Frees all objects of which that one is the parent, after calling `last` for each.
 void FreeChildrenOf(WireHandle parent, void (*last)(Object*));
+// A number that was never given before.
 uint64_t NextId();
 
 template <class T>
