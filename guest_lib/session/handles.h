@@ -83,7 +83,8 @@ inline bool ReleaseReference(Object* object) {
 }
 // Frees all objects that belong to a context, except the context itself.
 void FreeObjectsOf(const Object* context);
-// Frees all objects of which that one is the parent, after calling `last` for each.
+// Frees all objects of which that one is the parent, after calling `last` for each, with the lock held:
+// `last` calls none of these functions.
 void FreeChildrenOf(WireHandle parent, void (*last)(Object*));
 // A number that was never given before.
 uint64_t NextId();

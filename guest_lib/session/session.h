@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// This process's session with the host: made by cuInit, gone with the process. Everything that sends goes
-// through the classes below; generic rows use them through Remote (guest_lib/stream/remote.h).
+// This process's session with the host. cuInit makes it, and it ends with the process. Everything that is
+// sent goes through the classes below: PendingPost for asynchronous messages, PendingCall and ChannelLease
+// for synchronous ones. Generic rows use them through Remote (guest_lib/stream/remote.h).
 //
-// Lock order: context lock (context_calls.cc) > region memory > main lock. A channel belongs to one thread at
-// a time.
+// Errors are CUresult, as the program gets them. Threads: any thread may use the session; a channel belongs
+// to one thread at a time. Lock order: the context lock (context_calls.cc) before that of region memory
+// (region_memory.cc) before the main lock (main_mutex). No message is waited for with the main lock held.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -29,25 +31,27 @@ class RegionMemory;
 class Session;
 struct ThreadState;
 
-// What higher parts of the library have to do at moments that only the session sees. Each is set once, while
-// the library is loaded, by the file that does it; so it is there before any session, and reading it needs no
-// order.
+// What higher folders of the library have to do at moments that only the session sees. The file that a
+// comment names sets its hook once, while the library is loaded. So a hook is there before any session, and
+// reading it needs no memory order.
 struct Hooks {
-  // region_memory.cc: the connection is there, and only this thread knows of it, which may send messages.
-  // Agrees with the worker on addresses, makes the memory that both share, and where there is some, places
-  // the bulk buffers in it. An error has been explained.
+  // region_memory.cc: agrees with the worker on addresses, makes the memory that both sides share, and places
+  // the staging buffers in it where there is some. It is called when the connection is there and no other
+  // thread knows of it, and may send messages. An error that it returns has been written to stderr.
   CUresult (*prepare_memory)(Connection& connection, Bulk* bulks, RegionMemory** memory) = nullptr;
-  void (*free_held_memory)() = nullptr;  // freed_memory.cc
-  void (*free_held_blocks)() = nullptr;  // freed_blocks.cc
-  void (*reclaim_buffers)(Session&) =
-      nullptr;  // posted_copy.cc: before a bulk buffer is sought while some are taken
-  // logs.cc: a line of the driver's log, CUlogLevel `level`, has come.
+  void (*free_held_memory)() = nullptr;  // freed_memory.cc: see FreeHeld
+  void (*free_held_blocks)() = nullptr;  // freed_blocks.cc: see FreeBlocks
+  // posted_copy.cc: returns the staging buffers that are in flight no more. It is called before a buffer is
+  // sought while some are taken.
+  void (*reclaim_buffers)(Session&) = nullptr;
+  // logs.cc: takes a line of the driver's log, of CUlogLevel `level`.
   void (*deliver_log)(uint32_t level, const char* text, size_t bytes) = nullptr;
 };
 inline constinit Hooks hooks;
 
-// Tells the host of all stream-ordered memory that the program has freed and that is held back
-// (freed_memory.h). Before calls that wait, and where something that it hangs on ends.
+// FreeHeld frees on the host the stream-ordered memory that the program has freed and that this library keeps
+// for the next allocation (freed_memory.h). It is called before synchronous messages, and where a stream,
+// pool or context ends on which such memory depends.
 inline std::atomic<size_t> held_frees{0};
 inline bool AnyHeld() {
   return held_frees.load(std::memory_order_acquire) != 0;
@@ -55,8 +59,9 @@ inline bool AnyHeld() {
 inline void FreeHeld() {
   if (AnyHeld()) hooks.free_held_memory();
 }
-// The same of memory of cuMemAlloc (freed_blocks.h). Whatever sends something looks first: with the main lock
-// before a record is posted, and after a call was counted (Activity::NoteCall) before it is sent.
+// FreeBlocks does the same for memory of cuMemAlloc (freed_blocks.h). It is called before any message: with
+// the main lock held before a record is posted, and after a synchronous call was counted (Activity::NoteCall)
+// and before it is sent.
 inline std::atomic<uint32_t> held_blocks{0};
 inline bool HoldsBlocks() {
   return held_blocks.load() != 0;  // partner: HoldFreedBlock
@@ -65,8 +70,9 @@ inline void FreeBlocks() {
   if (HoldsBlocks()) hooks.free_held_blocks();
 }
 
-// From now on kernels may print. Their text comes out when the program synchronises, so that no call is left
-// out any more, and the host looks for it (kMayPrint).
+// To be called when an image is loaded whose kernels may print. Their text comes out when the program
+// synchronises, so from then on no synchronising call is answered in the guest, and requests ask the host to
+// look for text (kMayPrint).
 inline std::atomic<bool> may_print{false};
 inline void NotePrintingKernels() {
   may_print.store(true, std::memory_order_release);
@@ -77,19 +83,21 @@ inline bool MayKernelsPrint() {
 
 class Session {
  public:
-  // The process's session, or null before cuInit, after a failed one, in a forked child, and once the process
-  // ends: any other thread may bring that about.
+  // The process's session. Null before cuInit, after a failed cuInit, in a forked child, and once the process
+  // ends, which another thread may bring about at any time. The object itself is never destroyed.
   static Session* Get();
-  // The same for whose caller has found it open: it stays readable to the very end, and what is sent then
-  // fails.
+  // The same for code that runs only after Get() was not null. The session stays readable until the process
+  // is gone, and what is sent after its end fails.
   static Session& Made();
-  // cuInit: connects and opens once; later calls return the same result. Never throws, never hangs.
+  // The work of cuInit: connects to the host and opens the session, once; later calls return the same result.
+  // It never throws, and every wait in it is bounded.
   static CUresult Open();
 
-  // Before anything is sent: 0, the sticky error, or an error of an earlier posted call (told once).
+  // To be called before anything is sent: CUDA_SUCCESS, or the sticky error, or an error of an earlier posted
+  // call, which is returned once. `thread` is the calling thread's state.
   CUresult Check();
-  CUresult Check(const ThreadState& thread);  // the calling one
-  // Notes errors after which nothing works any more. Returns its argument.
+  CUresult Check(const ThreadState& thread);
+  // Remembers an error after which nothing works any more. Returns its argument.
   CUresult Note(CUresult result);
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_relaxed)); }
 
@@ -101,18 +109,20 @@ class Session {
   std::mutex& main_mutex() { return main_mutex_; }
   Activity& activity() { return activity_; }
 
-  // Bulk buffers of the session. AcquireBulk waits while all are in use by other threads, so its caller holds
-  // none: else two could wait for each other. TryAcquireBulk leaves what is free to those who wait.
+  // The staging buffers of the session, kBulkBuffers of them. AcquireBulk waits while all are taken, so its
+  // caller must have none, or two threads could wait for each other. TryAcquireBulk takes one only if no
+  // thread waits. Each taken buffer goes back by ReleaseBulk, from any thread.
   uint32_t AcquireBulk();
   bool TryAcquireBulk(uint32_t* index);
   void ReleaseBulk(uint32_t index);
   bool IsBulkAwaited() const { return bulk_waiters_.load(std::memory_order_relaxed) != 0; }
   Bulk bulk(uint32_t index) const { return bulks_[index]; }
 
-  // A thread that ends gives its channel back.
+  // Gives back the channel of a thread that ends.
   void ReleaseChannel(uint32_t channel) { channels_taken_.fetch_and(~(uint64_t{1} << channel)); }
 
-  // Text that kernels printed: fetched on the given channel and written to this process's stdout and stderr.
+  // Fetches text that kernels printed, on the given channel of the calling thread, and writes it to this
+  // process's stdout and stderr.
   void FetchOutput(uint32_t channel);
 
  private:
@@ -126,10 +136,10 @@ class Session {
   RegionMemory* memory_ = nullptr;  // lives as long as the process
   OpenReply host_{};
   std::vector<DeviceDescription> devices_;
-  alignas(64) std::mutex main_mutex_;                    // who posts changes its line,
-  alignas(64) std::atomic<uint64_t> channels_taken_{0};  // bit per channel. Everybody reads this one
+  alignas(64) std::mutex main_mutex_;                    // every post changes this line
+  alignas(64) std::atomic<uint64_t> channels_taken_{0};  // a bit for each channel; every call reads this line
   std::atomic<uint64_t> channels_opened_{1};             // the host opens channel 0 by itself
-  std::mutex shared_channel_mutex_;  // the last channel serves all threads beyond the others
+  std::mutex shared_channel_mutex_;  // of the one channel that all threads share that got none of their own
   bool TakeBulk(uint32_t* index);
   std::atomic<uint32_t> bulks_taken_{0};
   std::atomic<uint32_t> bulk_waiters_{0};
@@ -139,28 +149,30 @@ class Session {
   Activity activity_;
 };
 
-// The error that anything sent now would meet.
+// The error with which anything sent now would fail; CUDA_SUCCESS if it would not.
 CUresult CheckSend();
-// For calls that captures forbid and that are answered here: what the driver would say.
+// What the driver would answer to a call that captures forbid, for calls that are answered in the guest.
 CUresult CheckUnsafeCall();
 // CUDA_SUCCESS when the process is initialised and the calling thread has a context.
 CUresult NeedContext();
 
-// One posted message; while any stream of the process captures, one that is waited for, since captures make
-// errors of it that the program must see at the call. A body of up to kSmallBytes is gathered aside and put
-// into the ring by Finish, so that filling it may send messages of its own (a per-thread stream is made at
-// first use). A larger one is written in place, with the main lock held from construction on: whoever fills
+// One asynchronous message: a record of the submission queue. While a stream of the process captures, the
+// message is synchronous instead, since a capture makes errors of it that the program must see at the call.
+//
+// The caller writes the body by writer() and calls Finish. A body of up to kSmallBytes is gathered aside and
+// put into the ring by Finish, so that filling it may send messages of its own (a per-thread stream is made
+// at first use). A larger body is written in place with the main lock held from construction on, so filling
 // it must not send.
 class PendingPost {
  public:
   static constexpr size_t kSmallBytes = 1024;
-  // `body_bytes` bounds the body.
+  // `works` says where the message works, for later completion queries; `body_bytes` bounds the body.
   explicit PendingPost(Op op, const Works& works = {}, size_t body_bytes = kSmallBytes);
   Writer& writer() { return writer_; }
   CUresult Finish();
-  // Whether Finish waits for it.
+  // Whether the message is synchronous after all.
   bool waits() const { return waits_; }
-  // Posted even while a stream captures; its number in the main ring.
+  // Posts the message even while a stream captures. *sequence is its number in the submission queue.
   CUresult FinishNumbered(uint64_t* sequence, uint16_t flags = 0) { return Publish(flags, sequence); }
 
  private:
@@ -168,11 +180,11 @@ class PendingPost {
   CUresult Publish(uint16_t flags, uint64_t* sequence);
   CUresult FinishAndWait();
 
-  ThreadState& thread_;  // looking it up costs a call each time
+  ThreadState& thread_;  // the calling thread's; looking it up costs a call each time
   Session* session_ = nullptr;
   bool waits_ = false;
   MessageMark mark_;
-  std::vector<std::byte> large_;  // a large body that is waited for
+  std::vector<std::byte> large_;  // the body of a large synchronous message
   std::unique_lock<std::mutex> lock_;
   Op op_;
   Works works_;
@@ -182,7 +194,7 @@ class PendingPost {
   alignas(8) std::byte small_[kSmallBytes];
 };
 
-// The calling thread's channel, for as long as the object lives.
+// The calling thread's RPC channel, for as long as the object lives. A thread makes one at a time.
 class ChannelLease {
  public:
   ChannelLease();
@@ -190,19 +202,21 @@ class ChannelLease {
   ChannelLease(const ChannelLease&) = delete;
   ChannelLease& operator=(const ChannelLease&) = delete;
 
-  // 0, or why nothing can be sent.
+  // CUDA_SUCCESS, or the reason why nothing can be sent; then Begin gives a writer that has failed.
   CUresult error() const { return error_; }
   Session& session() { return *session_; }
 
-  // Requests may be sent ahead of their replies, as many as there are bulk buffers; replies come in order.
-  // With several on their way `body_bytes` must be small: their records and replies have to fit the rings
-  // together.
+  // Begins a request, Send sends it, Await waits for its reply. Requests may be sent ahead of their replies,
+  // as many as there are staging buffers, and replies come in order. With several requests sent ahead
+  // `body_bytes` must be small, because their records together, and their replies together, have to fit the
+  // rings.
   Writer Begin(size_t body_bytes = kMaxChannelRecordBytes - sizeof(RecordHeader));
   CUresult Send(Op op, const Writer& body, uint16_t flags = 0, uint64_t bulk_offset = 0,
                 uint32_t bulk_bytes = 0);
-  // The next reply's result and body, valid until the next Await.
+  // Waits for the next reply, and returns its result. The body is valid until the next Await.
   CUresult Await(Reader* body, uint32_t* bulk_bytes = nullptr);
-  // How much the request moves: replies to such requests take about the same time.
+  // States how many bytes the request moves: replies to requests of about the same size take about the same
+  // time, which the wait uses.
   void NoteSize(uint64_t bytes) { size_class_ = static_cast<uint32_t>(std::bit_width(bytes)); }
   // Whether Await would return at once.
   bool ReplyReady() { return session_->transport().ReplyReady(channel_); }
@@ -211,20 +225,21 @@ class ChannelLease {
   ThreadState& thread_;
   Session* session_ = nullptr;
   uint32_t channel_ = 0;
-  uint32_t unanswered_ = 0;  // requests
-  Op sent_ = {};             // the newest of them
+  uint32_t unanswered_ = 0;  // requests that were sent and have no reply yet
+  Op sent_ = {};             // of the newest request
   uint32_t size_class_ = 0;
-  bool output_pending_ = false;  // text to fetch when the last of them is answered
+  bool output_pending_ = false;  // there is text to fetch when the last request is answered
   std::byte* record_ = nullptr;
   WireHandle context_ = 0;
   CUresult error_ = CUDA_SUCCESS;
   MessageMark mark_;
-  bool works_ = false;                // something was sent that may leave work behind
-  std::vector<std::byte> kept_body_;  // of a reply, while printed text is fetched through the same channel
+  bool works_ = false;                // a request was sent that may leave work behind
+  std::vector<std::byte> kept_body_;  // the reply's, while printed text is fetched through the same channel
   std::unique_lock<std::mutex> shared_lock_;
 };
 
-// One request and its reply. Each fits a channel record, or travels in a bulk buffer.
+// One request and its reply, each of which fits a record of the channel or travels in a staging buffer. The
+// caller writes the body by writer(), calls Finish, which waits, and reads the reply by reader().
 class PendingCall {
  public:
   explicit PendingCall(Op op) : op_(op), writer_(lease_.Begin()) {}
@@ -237,7 +252,7 @@ class PendingCall {
   Writer& writer() { return writer_; }
   Reader& reader() { return reader_; }
   void NoteSize(uint64_t bytes) { lease_.NoteSize(bytes); }
-  // Starts the body again, with room for kBulkBytes.
+  // Begins the body anew, with room for kBulkBytes.
   void Enlarge();
   CUresult Finish();
 
