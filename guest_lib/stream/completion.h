@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion words (unless CAUSEWAY_COMPLETION=call): the GPU itself writes into shared memory that a stream
-// has come to a mark, by a stream memory operation that is posted behind the work. Whoever synchronises looks
-// at the word for a moment and then asks the host as always, so that whatever may go wrong with a word (a
-// fault before it, a device or driver that cannot, a session that is lost) is the host's to tell.
+// Fences (docs/waiting.md). A fence is a stream memory operation that is posted behind work: when the stream
+// comes there, the GPU itself writes a fence value, a number that only grows, into a word of shared memory.
+// In this file a fence is a Mark. A thread that synchronises polls the word for a moment and then asks the
+// host as always. So whatever may go wrong with a fence (a fault before it, a device or driver that cannot
+// write words, a lost session) is the host's to report. CAUSEWAY_COMPLETION=call turns fences off.
 //
-// Waits that the program wants to cost no processor time (blocking events, blocking contexts) sleep until
-// the word is expected to be there, and nap from then on (guest_lib/process/look_times.h). On a GPU host a
-// nap costs 7 us of processor time, the driver's own blocking wait 70 to 80. Where long waits of a kind
-// differed, the host is asked.
+// A no-spin wait (blocking events, blocking contexts) sleeps until the value is expected to be there, and
+// makes timed sleeps from then on (guest_lib/process/look_times.h). Where long waits of a kind differed, the
+// host is asked.
+//
+// Any thread may call these functions. They may send messages, so no lock of this library's is held around
+// them but the one of RecordPlace (quiet_event.h).
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -26,67 +29,75 @@ class PendingPost;
 class ResolvedStream;
 class Session;
 
+// One fence, from its post to its value. It belongs to one thread.
 class Mark {
  public:
-  // Puts a mark behind what the stream has now and looks for it. None: the host must be asked. 0: it came, and
-  // with it everything posted there before it (posts()); else an error that was known.
+  // Posts a fence behind what the stream has now and waits for its value. CUDA_SUCCESS: it came, so
+  // everything up to posts() that works there is done. Another result is an error that was known. None: the
+  // host must be asked.
   std::optional<CUresult> Await(CUstream stream);
   // The same for the current context, whose only stream the legacy one must be.
   std::optional<CUresult> AwaitContext();
   // The same for a blocking event that was recorded behind all other work of its stream.
   std::optional<CUresult> AwaitEvent(const Object* event);
+  // The number of posts up to the fence, which is its value; 0: none was posted.
   uint64_t posts() const { return value_; }
-  // The host has said that the work is done. A mark that did not come by then never does, nor will others.
+  // To be called when the host has said that the work is done. If the value did not come by then it never
+  // does, and no other will: fences are used no more.
   void MustHaveCome() const;
-  // The same of an event, whose mark may come a little later.
+  // The same after a wait for an event, whose fence may come a little later.
   void HostWaited() const;
 
-  // In the steps that records with work of their own take, whose handlers put the mark behind it: offset()
-  // goes into the record, Post puts that into the ring. No other thread posts marks in between.
-  // False: no word is left.
+  // For records that bring work of their own, and whose handlers put the fence behind that work. The steps:
+  // Take; offset() goes into the record; Post posts the record; Look polls. From Take to Post a lock keeps
+  // other threads from posting fences; it is taken before the main lock. Take returns false if no word is
+  // left.
   bool Take(Session& session, const ResolvedStream& stream);
   uint64_t offset() const { return offset_; }
   CUresult Post(PendingPost& post);
-  // Looks for the mark of work that should not take longer than so, beyond what others do.
+  // Polls for the value as for a fence of other work, and for `expected_us` longer, which the work should
+  // take.
   bool Look(uint64_t expected_us) const;
 
  private:
   std::optional<CUresult> PostAndAwait(Session& session, const ResolvedStream& stream);
-  // Whether a wait for that stream, event or context is worth sleeping for its word.
+  // Whether a no-spin wait for that stream, event or context should sleep for its fence value.
   bool MaySleep(const Object* subject);
   bool ComesToSleeper() const;
   std::unique_lock<std::mutex> lock_;
   uint64_t* newest_ = nullptr;
   const HotWord* word_ = nullptr;
   uint64_t offset_ = 0;
-  uint64_t value_ = 0;       // 0: not posted
-  uint32_t slept_kind_ = 0;  // of a wait that is to cost no processor time; 0: of another
+  uint64_t value_ = 0;       // 0: the fence is not posted
+  uint32_t slept_kind_ = 0;  // the kind of a no-spin wait (LookTimes); 0: the wait may spin
   uint64_t began_us_ = 0;
 };
 
-// Whether the GPU can write a word behind work of that context: not in a capture.
+// Whether the GPU can write a word behind work of that context. It cannot while a stream captures.
 bool MayWriteWords(Session& session, const Object* context);
-// Whether the calling thread may look for words instead of asking the host: its context can write them, and
-// waiting is all that there is to it.
+// Whether the calling thread may wait for fence values instead of asking the host: the GPU can write words
+// for its context, and synchronising has no other effect than waiting.
 bool MayWatchWords();
-// Looks for the word to say so much, for as long as a waiting thread spins, beyond the time that is expected;
-// then now and then, for so long.
+// Polls until the word is at least `value`: for expected_us and as long as a waiting thread spins, then with
+// timed sleeps for more_us. The result is whether it came.
 bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us = 0, uint64_t more_us = 0);
 void SleepUs(uint64_t us);
-// Waits for the stream by the host's answer, behind work whose word has not come. Ends no thread's capture.
+// Waits for the stream by the host's answer, after a fence value that did not come. It ends no thread's
+// capture.
 CUresult AskForStream(CUstream stream);
-// Waits as cuMemFree does: for the device, whatever other threads capture.
+// Waits for the device as cuMemFree does, also while other threads capture.
 CUresult DrainDevice();
-// The host has said that the work is done, and its word did not come: it never does, nor will others.
+// To be called when the host has said that work is done whose fence value did not come: fences are used no
+// more.
 void NoteUselessWords();
-// By CAUSEWAY_COMPLETION.
+// Whether fences are wanted, by CAUSEWAY_COMPLETION.
 bool AreMarksWanted();
-// Shared memory for the words, registered with the driver before any work exists.
+// Gives this file the shared memory for the words. It was registered with the driver before any work existed.
 void UseCompletionWords(HotWord* memory);
 // Whether the legacy stream is all that contexts have.
 bool IsLegacyAlone();
-// A stream was made. Marks in the legacy stream would hold up one that orders with it, and none says anything
-// of another.
+// To be called when a stream was made. A fence in the legacy stream would hold up a blocking stream, and its
+// value says nothing about a non-blocking one.
 void NoteStream(bool blocking);
 
 }  // namespace causeway::guest

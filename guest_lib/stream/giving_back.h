@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synchronising natively also gives back what was freed to pools. So it does more than wait from such a free
-// on (of which the host was told) until the host has synchronised with the stream of the free.
+// Whether synchronising has an effect besides waiting. Natively it also returns to the device what was freed
+// to pools. So from such a free on, once the host knows of it, until the host has synchronised with the
+// stream of the free, a synchronisation must not be answered in the guest.
 //
-// Any thread may call these; the lock inside is the innermost.
+// Any thread may call these functions; the lock inside is innermost.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -12,7 +13,8 @@
 
 namespace causeway::guest {
 
-// A stream as long as it lives; the legacy stream of a context has no object.
+// Names a stream beyond its life, so that a number that is used again is not mistaken for it. The legacy
+// stream of a context has no object.
 struct StreamKey {
   Object* context = nullptr;
   Object* stream = nullptr;
@@ -21,26 +23,26 @@ struct StreamKey {
 };
 
 bool IsAlive(const StreamKey& key);
-// False for what only the host can judge: captures, streams of other contexts.
+// The key of a stream. False for cases that only the host can judge: captures, streams of other contexts.
 bool KeyOf(CUstream stream, StreamKey* key);
 
-// The host was told of a free, in that stream.
+// To be called when the host was told of a free in that stream.
 void NoteFreedOnHost(CUstream stream);
 void NoteFreedOnHost(const StreamKey& stream);
-// The same, wherever: pools may keep less than before.
+// To be called when pools may keep less than before: what they give back counts as freed in any stream.
 void NotePoolsKeepLess();
-// Whether a synchronisation by the host may do more than wait.
+// Whether a synchronisation on the host may do more than wait.
 bool MayGiveMemoryBack();
 
-// Accompanies a synchronisation by the host: before it is sent until its answer has come.
+// Accompanies one synchronisation on the host. It is made before the call is sent, and Note takes the answer.
 class GivingBack {
  public:
   explicit GivingBack(CUstream stream);
-  GivingBack();  // of the current context
+  GivingBack();  // for a synchronisation with the current context
   void Note(CUresult answer) const;
 
  private:
-  uint64_t until_;  // of the frees
+  uint64_t until_;  // the number of frees before the synchronisation
   Object* context_ = nullptr;
   Object* stream_ = nullptr;
   uint64_t id_ = 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a stream, an event or a context is known to be done (guest_lib/session/progress.h), so that the
-// host need not be asked.
+// Completion queries: whether a stream, an event or a context is known to be done
+// (guest_lib/session/progress.h), so that the host need not be asked.
 //
-// A session that is lost, and a fault of another's making, show within some 20 ms: after so long without an
-// answer of the host's it is asked again.
+// After some 20 ms without an answer of the host's, the host is asked again, so that a lost session, or a
+// fault that another thread's work made, is found that soon. Two questions are never answered here: those
+// about events that other processes can record, and all while a stream captures. Waits move pages of managed
+// memory, whether a message was needed or not (work::QuietWait).
 //
-// Never answered here: events that other processes can record, and anything while a stream captures. Pages of
-// managed memory come and go with waits, by messages or not (work::QuietWait).
+// A query belongs to the calling thread.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -21,7 +22,7 @@ namespace causeway::guest {
 
 class Session;
 
-// One question after a stream, an event or a context:
+// One question about a stream, an event or a context. Its use:
 //   Inquiry inquiry = Inquiry::OfStream(stream);
 //   if (const auto known = inquiry.Answer()) return *known;
 //   return inquiry.Note(Wait<...>());
@@ -30,26 +31,28 @@ class Inquiry {
   static Inquiry OfStream(CUstream stream);
   static Inquiry OfEvent(CUevent event);
   static Inquiry OfContext();
-  // What a synchronous copy waits for: the stream, but not earlier copies, which are executed before it.
+  // The question of a synchronous copy: whether the stream is done, but for earlier copies, which are
+  // executed before it anyway.
   static Inquiry BeforeCopy(CUstream stream);
 
-  // What the host need not be asked for: done, or an error that is known already. None: it must be asked.
+  // The answer, if it is known: CUDA_SUCCESS if the subject is done, or an error. None: the host must be
+  // asked, and Note be called.
   std::optional<CUresult> Answer();
   // Whether the subject is still known to be done, after Answer or Note said so.
   bool IsDone() const;
-  // The host's answer. Returns its argument.
+  // Takes the host's answer. Returns its argument.
   CUresult Note(CUresult result) { return Note(result, 0); }
-  // What a word of the GPU's told: all up to so many posts is done; 0: all that was sent before Begin.
+  // Takes what a fence value showed: the first `posts` posts are done; 0: all that was sent before Begin.
   CUresult NoteWord(CUresult result, uint64_t posts);
-  // For a call that waits for its subject and is worth sending anyway: Begin, the call, Note.
+  // For a call that waits for the subject and is sent in any case: Begin, then the call, then Note.
   void Begin();
-  // The same after BeforeCopy, for a copy made by one call. The device may still be taking its bytes, so that
-  // nothing but copies may count on its end.
+  // Note for BeforeCopy, after a copy that was one call. The device may still be reading its bytes, so only
+  // later copies may count on its end.
   CUresult NoteCopy(CUresult result);
 
  private:
   using Subject = work::QuietWait::Subject;
-  // `session` is what the caller found: another thread may be ending the process.
+  // `session` is the one that the caller found, since another thread may be ending the process.
   bool IsDone(Session& session) const;
   void Is(Subject subject, Object* object) {
     waited_ = subject;
@@ -57,13 +60,13 @@ class Inquiry {
   }
   CUresult Note(CUresult result, uint64_t posts);
 
-  Progress* subject_ = nullptr;        // null: nothing is known of it
-  const Progress* context_ = nullptr;  // of the context that a stream belongs to
-  bool everything_ = false;            // the subject is done only when all that was sent is
-  const Progress* legacy_ = nullptr;   // before a copy: of the stream proper
+  Progress* subject_ = nullptr;        // null: nothing is known of the subject
+  const Progress* context_ = nullptr;  // of a stream: its context's
+  bool everything_ = false;            // the subject is done only when all that was sent is done
+  const Progress* legacy_ = nullptr;   // for BeforeCopy: the legacy stream's
   Stamp stamp_;
   Subject waited_ = Subject::kNothing;
-  const Object* object_ = nullptr;  // as QuietWait::Begin
+  const Object* object_ = nullptr;  // as QuietWait::Begin wants it
   work::QuietWait wait_;
 };
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking events that interrupt nobody. A record of an event made with CU_EVENT_BLOCKING_SYNC ends in an
-// interrupt of the GPU's, which wakes a thread of the driver's, whether anybody waits for it or not: 11 to 24
-// us of processor time on a GPU host. Where waits are met by a word that the GPU writes (Mark::AwaitEvent)
-// nobody needs that. So an event whose last waits were is recorded in a stand-in from then on, an ordinary
-// event on the host, and in its own again when the host had to be asked: its driver wakes whoever waits.
+// Shadow events: how blocking events interrupt no thread. A record of an event that was made with
+// CU_EVENT_BLOCKING_SYNC ends in an interrupt of the GPU's, which costs processor time in a thread of the
+// driver's, whether or not a thread waits for the event (docs/measurements.md). Where waits are ended by
+// fence values (Mark::AwaitEvent), the interrupt is of no use. So an event whose last waits were ended that
+// way is recorded in its shadow event from then on, an ordinary event on the host. When the host had to be
+// asked, the next record is of the event itself again, since the host's driver then wakes the waiting thread.
 //
-// Messages name the one of the two that was recorded last, so each has all that the program can ask for. That
-// changes only with a record that is posted, never while a stream captures, and no more once the event was
-// named by what may record it, or wait for it, at any time later: a graph, a launch's attribute.
+// Messages name the one of the two that was recorded last, so each of them has all that the program can ask
+// for. Which one it is changes only with a posted record, never while a stream captures, and no more once the
+// event was named by something that may record it or wait for it at any time later: a graph, or a launch's
+// attribute.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -17,8 +19,8 @@
 
 namespace causeway::guest {
 
-// Around a posted record: decides which of the two it is. Of two threads' records of one event the later one
-// decides.
+// Decides which of the two a posted record is of. It lives around the post and holds a lock meanwhile, so
+// that of two threads that record one event the later one decides. That lock is taken before the main lock.
 class RecordPlace {
  public:
   explicit RecordPlace(Object* event);
@@ -27,11 +29,13 @@ class RecordPlace {
   std::unique_lock<std::mutex> lock_;
 };
 
-// How a wait that was to cost no processor time ended: by a word, or by the host's answer.
+// To be called when a no-spin wait for the event has ended, by a fence value or by the host's answer.
 void NoteBlockingWait(Object* event, bool by_word);
-// Waits for the host's answer. The driver would spin for a stand-in, so it is asked now and then.
+// Waits for the event by the host's answer. The driver would spin for a shadow event, so the host is asked
+// now and then.
 CUresult AskForEvent(CUevent event);
-// Null if it has none. For who destroys the event.
+// The shadow event of an event that is about to be destroyed, which the caller destroys too. Null: it has
+// none.
 CUevent TakeStandIn(CUevent event);
 
 }  // namespace causeway::guest

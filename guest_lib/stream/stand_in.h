@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which event of the host's a message names for an event of the program: its own, or the stand-in in which it
-// was recorded last (guest_lib/stream/quiet_event.h). Any thread may call these; they take no lock.
+// Which event of the host a message names for an event of the program: the event itself, or its shadow event
+// if that was recorded last (guest_lib/stream/quiet_event.h). Any thread may call these functions; they take
+// no lock.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -11,10 +12,10 @@
 namespace causeway::guest {
 
 // Bits of Progress::place.
-inline constexpr uint8_t kStandIn = 1;
-inline constexpr uint8_t kForGood = 2;  // what the other bit says does not change any more
+inline constexpr uint8_t kStandIn = 1;  // the shadow event was recorded last
+inline constexpr uint8_t kForGood = 2;  // the other bit does not change any more
 
-// The one that messages name. `for_good`: it stays that.
+// The event that messages name. `for_good`: it must stay the same one from now on.
 inline const Object* OnHost(const Object* event, bool for_good) {
   if ((event->flags & CU_EVENT_BLOCKING_SYNC) == 0) return event;
   Progress& progress = const_cast<Object*>(event)->progress;
@@ -23,7 +24,7 @@ inline const Object* OnHost(const Object* event, bool for_good) {
   const Object* stand_in = progress.stand_in.load(std::memory_order_acquire);  // partner: MakeStandIn
   return stand_in != nullptr ? stand_in : event;
 }
-// The program's event behind what a message named.
+// The program's event for an event that a message named.
 inline Object* OfProgram(Object* event) {
   auto* owner = static_cast<Object*>(event->detail);
   return owner != nullptr && owner->progress.stand_in.load(std::memory_order_acquire) == event ? owner
