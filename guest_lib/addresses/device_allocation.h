@@ -16,14 +16,15 @@ struct DeviceAllocation {
   Object* context;
   uint64_t id;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
   bool from_pool;
-  Object* pool;  // of cuMemAllocFromPoolAsync; null: the device's current one
+  Object* pool;  // the one given to cuMemAllocFromPoolAsync; null: the device's current pool
   bool sync_memops;
-  uint64_t source = 0;  // SourceOfPool (guest_lib/memory/freed_memory.h); 0: freed by the host alone
-  bool mapped = false;  // by cuMemMap: what adjoins may be used with it, so only the host can judge a range
+  uint64_t source = 0;  // SourceOfPool (guest_lib/memory/freed_memory.h); 0: it is not kept when it is freed
+  // Mapped by cuMemMap: adjoining memory may be used together with it, so only the host can judge a range.
+  bool mapped = false;
 };
 
-// Whether other processes may look at device memory of this one, or this one at theirs: from the first handle
-// on that was given out or opened.
+// Whether other processes may use device memory of this one, or this one uses theirs: true from the first
+// handle on that was exported or opened.
 inline std::atomic<bool> shares_device_memory{false};
 inline void NoteSharedDeviceMemory() {
   shares_device_memory.store(true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of one piece of host memory that CUDA knows, whichever part of this library looks after it.
+// What is known of one piece of host memory that CUDA knows, whichever part of this library made it.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -14,15 +14,15 @@ enum class HostKind {
   kManaged,
   kRegistered,
   kPooled,   // guest_lib/memory/host_pool.h: outlasts every context
-  kInternal  // of this library: outlasts every context
+  kInternal  // this library's own: outlasts every context
 };
 
 // Host memory that CUDA knows: cuMemHostAlloc, cuMemAllocManaged, cuMemHostRegister.
 struct HostAllocation {
   uint64_t address = 0;
-  uint64_t bytes = 0;  // as asked for
+  uint64_t bytes = 0;  // as the program asked for
   HostKind kind = HostKind::kPinned;
-  uint32_t flags = 0;  // as given
+  uint32_t flags = 0;  // as the program gave them
   Object* context = nullptr;
   uint64_t id = 0;
   uint64_t device_address = 0;  // equals `address`, unless the host's driver says otherwise

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned memory where none is shared (TCP): ordinary memory of this process, which kernels cannot reach and
-// which is copied like any other. Any thread may call these.
+// Pinned memory for sessions that share no memory (TCP): ordinary memory of this process, which kernels
+// cannot reach and which is copied like any other. Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

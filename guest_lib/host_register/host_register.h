@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuMemHostRegister: memory of this process becomes pinned where it is. Its pages are replaced by pages of
-// the region with the same bytes (guest_lib/host_register/page_exchange.h), and the worker maps those at the
-// same address, so host pointer and device pointer are one and copies need no step between. Unregistering
-// puts ordinary pages back.
+// cuMemHostRegister: memory of this process becomes pinned where it is (docs/registered_memory.md). Its pages
+// are replaced by pages of the region with the same bytes (guest_lib/host_register/page_exchange.h), and the
+// worker maps those at the same address. So host pointer and device pointer are one, and copies need no step
+// in between. Unregistering puts ordinary pages back.
 //
 // Over TCP nothing is shared: registered memory is ordinary memory that CUDA knows of, and copies treat it
-// so.
+// that way.
+//
+// Any thread may call these functions.
 #pragma once
 #include <cstdint>
 
@@ -13,11 +15,13 @@
 
 namespace causeway::guest {
 
+// The registration that holds the address. False: there is none.
 bool FindRegistered(uint64_t address, HostAllocation* allocation);
-// False for memory that is registered but not shared.
+// Whether the address lies in a registration whose memory is shared with the worker.
 bool IsRegisteredInPlace(uint64_t address);
+// Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the registration that holds the address. False: there is none.
 bool SetRegisteredSyncMemops(uint64_t address, bool value);
-// Called while the context is still active.
+// Ends all registrations of a context. To be called while the context is still active.
 void UnregisterAllOf(Object* context);
 
 }  // namespace causeway::guest

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of this process are replaced by others at the same address, with the same bytes, while other threads
-// go on: a piece is made read-only, copied into its replacement by several threads
-// (guest_lib/process/copy_threads.h), and the replacement moved over it in one system call. A thread that
-// writes to the piece meanwhile faults, waits in our handler and writes again. Freeing the old pages takes
-// that system call longer than all the rest, so they can be moved aside, to be freed elsewhere or to come
-// back.
+// Replaces pages of this process by others at the same address, with the same bytes, while other threads go
+// on. A piece of memory is made read-only, several threads copy it into its replacement
+// (guest_lib/process/copy_threads.h), and one system call moves the replacement over it. A thread that writes
+// to the piece meanwhile faults, waits in this library's handler and writes again. Most of that system call
+// would be freeing the old pages, so they can be parked: moved elsewhere, to be freed later or to come back.
 //
-// What this cannot hide: a system call that writes into the piece during its window (a few milliseconds at
-// most) answers EFAULT, one that reads from it too while anonymous memory moves aside (its last tenth of a
-// millisecond), and a thread whose own stack top lies in the piece must have an alternate signal stack; the
+// What this cannot hide: While a piece is exchanged (a few milliseconds at most), a system call that writes
+// into it answers EFAULT. One that reads from it does so too while anonymous memory is parked (the last tenth
+// of a millisecond). A thread whose own stack top lies in the piece must have an alternate signal stack; the
 // caller's own stack is taken care of.
+//
+// Any thread may call these functions; one exchange is made at a time.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,51 +20,59 @@
 
 namespace causeway::guest {
 
-// Address space of our own, nothing mapped. From 2 MiB on it lies in its first 2 MiB as `address` does: whole
-// page tables can then be moved from one to the other. Null if there is none.
+// Reserves address space for this library, with nothing mapped. From 2 MiB on its begin has the same offset
+// within 2 MiB as `address`, so that whole page tables can be moved from one to the other. Null: there is no
+// such space.
 std::byte* ReserveLike(uint64_t address, uint64_t bytes);
 
-// The same with anonymous memory in it, all zeros.
+// The same, with anonymous memory mapped there, all zeros.
 std::byte* FreshLike(uint64_t address, uint64_t bytes);
 
-// What must happen before they can be written at no more than a fault here and there.
-enum class PageSource { kMapped, kMade, kThere };  // a file's; zeroed ones; nothing
+// What has to be done to pages before writing them causes hardly any fault.
+enum class PageSource {
+  kMapped,  // pages of a file, which have to be mapped
+  kMade,    // zeroed pages, which have to be made
+  kThere    // nothing
+};
 
-// Pages to take the place of others: ours, mapped where ReserveLike said.
+// Pages that are to take the place of others. They are mapped where ReserveLike said.
 struct Replacements {
   std::byte* pages;
-  bool zeroed;  // they hold zeros: what was never touched needs no copy
+  bool zeroed;  // they hold zeros, so pages that the program never touched need no copy
   PageSource source;
-  // They are inaccessible: each step of the way makes its own accessible, while others copy the one before.
+  // They are inaccessible now: each step of the exchange makes its own pages accessible, while other threads
+  // copy the step before.
   bool asleep = false;
-  // The program's bytes alone. On the first and the last page there may be others', so these go by
-  // themselves.
+  // The range that has the program's registered bytes alone. Other bytes may lie on the first and the last
+  // page, so those two pages are exchanged by themselves.
   PageRange own = {0, UINT64_MAX};
-  // Where the old pages go, reserved as `pages` was; null: all are freed at once. Only for anonymous memory
-  // and shared mappings. Anonymous pages can be had back from there, inaccessible and with any bytes; those
-  // outside of `own` do not go there.
+  // Where the old pages are parked, reserved like `pages`; null: all are freed at once. Only for anonymous
+  // memory and shared mappings. Anonymous pages are inaccessible there, and their bytes mean nothing. Pages
+  // outside of `own` are not parked.
   std::byte* aside = nullptr;
-  // A second mapping of the same pages, reserved as `pages` was, which becomes ours. Pieces that were moved
-  // one by one lie side by side and stay mappings of their own where the kernel does not merge them (a
-  // device's: VM_PFNMAP), and mremap refuses what spans two; so this one takes the place of all of them.
-  // Null: the kernel merges, or ExchangesAtOnce().
+  // A second mapping of the same pages, reserved like `pages`, which the exchange takes over. Pieces that
+  // were moved one by one stay mappings of their own where the kernel does not merge them (a device's:
+  // VM_PFNMAP), and mremap refuses a range that spans two mappings. So this one takes the place of all pieces
+  // in the end. Null: the kernel merges, or ExchangesAtOnce().
   std::byte* whole = nullptr;
 };
 
-// Whether all of `piece` is moved by one mremap.
+// Whether one mremap moves all of `piece`.
 bool ExchangesAtOnce(const Mapping& piece, PageRange own);
 
-// Moves the replacements to `piece`, with the piece's bytes and protection. True: it is one mapping then.
-// False: the first `*done` bytes are replaced, the others as before.
+// Moves the replacements to `piece`, with the piece's bytes and protection. True: it is done, and the piece
+// is one mapping. False: the first *done bytes are replaced, and the others are as before.
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done);
 
-// munmap, most of it by several threads and not under the lock that all of them need.
+// An munmap of which several threads do most of the work, without the lock of the address space that all
+// threads need.
 void UnmapInParallel(std::byte* pages, uint64_t bytes);
 
-// Runs `work` on a stack that lies outside [begin, end): another thread's, if need be.
+// Runs `work` on a stack outside of [begin, end): on another thread's if the caller's lies inside. It returns
+// when `work` is done.
 void AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument);
 
-// No exchange may be under way while the process forks.
+// Keep exchanges from being made while the process forks.
 void LockExchange();
 void UnlockExchange();
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory from the machine's reserve of huge pages (MAP_HUGETLB, hugetlbfs). The kernel changes it by whole
-// huge pages only and does not duplicate its mappings, so pages of the region cannot take the place of a part
-// of it.
+// Memory from the machine's reserve of huge pages (MAP_HUGETLB, hugetlbfs). The kernel changes such memory by
+// whole huge pages only and does not duplicate its mappings, so pages of the region cannot replace a part of
+// it.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -11,9 +11,10 @@
 
 namespace causeway::guest {
 
-// Private memory of that kind becomes ordinary memory with the same bytes, for good; so does all of each huge
-// page that one of the mappings only begins or ends in. Shared memory cannot: CUDA_ERROR_NOT_SUPPORTED.
-// *changed: the process has other mappings there now.
+// Turns private memory of that kind, among `mappings`, into ordinary memory with the same bytes, for good.
+// That includes all of each huge page in which one of the mappings begins or ends. Shared memory cannot be
+// turned: the result is CUDA_ERROR_NOT_SUPPORTED. *changed says whether the process has other mappings there
+// now.
 CUresult LeaveReservedPages(const std::vector<Mapping>& mappings, bool* changed);
 
 }  // namespace causeway::guest

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own anonymous pages, while pages of the region stand in for them. They wait at another
-// address until the registration ends: getting fresh ones then would cost more than all the rest, and so they
-// keep what the program asked of them (madvise, NUMA policy). Where they wait for longer than a moment, the
-// kernel may take them when anybody needs memory (MADV_FREE, from a thread of its own: it takes as long as
-// copying, and once more at the first write to each page); a forked child has none of them.
+// Parked pages: the program's own anonymous pages, while pages of the region replace them. They are kept at
+// another address until the registration ends, because fresh pages would cost more than all the rest then,
+// and parked ones keep what the program asked of them (madvise, NUMA policy). After a moment the kernel may
+// take them when memory is short (MADV_FREE; a thread of its own does that, since it takes as long as
+// copying, and once more at the first write to each page). A forked child has none of them.
+//
+// `aside` is the address at which pages are parked, `bytes` their size. Any thread may call these functions.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,21 +14,23 @@
 
 namespace causeway::guest {
 
-// A place for all pages of `mapping`, as ExchangePages wants it. Null: they shall be freed at once, because
-// they are few, nobody could tell them from a file's, or an eighth of the machine's memory waits already.
+// Reserves room for all pages of `mapping`, as ExchangePages wants it. Null: the pages are to be freed at
+// once, because they are few, or cannot be told from a file's, or an eighth of the machine's memory is parked
+// already.
 std::byte* ReserveAside(const Mapping& mapping);
-// The pages have gone there.
+// To be called when the pages were moved there.
 void KeepAside(std::byte* aside, uint64_t bytes);
-// Whether there are any: the program may never have touched them, and the kernel may have taken them. One in
-// the middle is asked for all.
+// Whether there still are pages: the program may never have touched them, and the kernel may have taken them.
+// The page in the middle is looked at for all.
 bool AreThere(std::byte* aside, uint64_t bytes);
-// The kernel may not take them any more, and forked children may have them: they are about to go back.
+// To be called before the pages go back: the kernel may not take them any more, and forked children get them.
 void StopWaiting(std::byte* aside, uint64_t bytes);
-// The same, and they can be written; may be said before it is certain that they go back. False: they cannot.
+// The same, and makes the pages writable; it may be called before it is certain that they go back. False:
+// that failed.
 bool WakeAside(std::byte* aside, uint64_t bytes);
-// They are back, or never came: `bytes` wait no longer.
+// To be called when the pages are back, or were never moved: so many bytes are no longer parked.
 void ForgetAside(uint64_t bytes);
-// The same, and what is mapped there goes.
+// The same, and unmaps what is there.
 void DropAside(std::byte* aside, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two messages of registered memory; the guest works while the host does.
+// The two messages about registered memory. While the host does its part, the guest does its own.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -10,7 +10,8 @@
 
 namespace causeway::guest {
 
-// The host maps and registers the region's pages while they still get their bytes here.
+// Asks the host to map and register the region's pages. Between construction and Finish, which waits for the
+// answer, the guest copies the bytes into those pages. An object belongs to one thread.
 class PendingRegistration {
  public:
   explicit PendingRegistration(const RegisterBody& body) {
@@ -32,7 +33,7 @@ class PendingRegistration {
   CUresult sent_ = CUDA_SUCCESS;
 };
 
-// `meanwhile` is done while the host is at it.
+// Ends a registration on the host, and calls `meanwhile` while the host does so. Returns the host's answer.
 template <typename Work>
 CUresult SendUnregister(uint64_t address, Work meanwhile) {
   ChannelLease lease;

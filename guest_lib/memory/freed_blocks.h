@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of cuMemAlloc that the program has freed and may have again: the next allocation of the same size
-// gets it without a message, as long as no message was sent in between.
+// Memory of cuMemAlloc that the program has freed and that is kept for the next allocation of the same size,
+// which gets it without a message, as long as no message was sent in between.
 //
-// Nobody sees that it is held. It is held only when everything that this process has sent is done, which
-// cuMemFree waits for anyway; and before any message at all, posted or waited for, all of it is freed on the
-// host. So no kernel meets memory that the program has freed, freeing on the host waits for nothing, and
-// memory that is short is not short because of this. Of a process that falls silent it is freed after a
-// moment.
+// The program cannot see that memory is kept. It is kept only when everything that this process has sent is
+// done, for which cuMemFree waits anyway; and before any message at all, asynchronous or synchronous, all of
+// it is freed on the host. So no kernel can use memory that the program has freed, freeing on the host waits
+// for nothing, and keeping is never the reason why an allocation fails. If the process sends nothing for a
+// moment, a thread frees it. Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -17,9 +17,11 @@
 
 namespace causeway::guest {
 
-// What the free answers if the host need not be told of it; none: the host must be.
+// Keeps the memory, and returns what the free answers. None: it cannot be kept, and the host must be told of
+// the free.
 std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed);
-// What the allocation answers if memory that is held serves; none: the host must be asked.
+// Serves an allocation from kept memory, and returns its answer. None: there is none of that size, and the
+// host must be asked.
 std::optional<CUresult> TakeFreedBlock(CUdeviceptr* address, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory that the program has freed and may have again. An allocation of the same size from
-// the same pool, ordered behind the free by the same stream, can always have it; the host need not know of
-// either.
+// Stream-ordered memory that the program has freed and that is kept for the next allocation. An allocation of
+// the same size from the same pool, in the same stream, comes after the free by the stream's order, so it can
+// always have the memory, and the host need not know of either.
 //
-// Nobody sees that it is held: before any message that is waited for, everything held is freed on the host.
-// So it is there for nobody but allocations that find nothing held, pools report what they would, memory that
-// is short is not short because of this, and a synchronisation finds freed what the program freed before it.
+// The program cannot see that memory is kept: before any synchronous message everything that is kept is freed
+// on the host. So pools report what they would report otherwise, keeping is never the reason why an
+// allocation fails, and a synchronisation finds freed what the program freed before it. Any thread may call
+// these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -16,19 +17,22 @@
 
 namespace causeway::guest {
 
-// What an allocation came from: equal for two that the driver takes from one pool. Null: the device's current
-// pool. 0: from none that is followed here.
+// A number for the source of an allocation: two allocations that the driver takes from one pool have the
+// same. A null pool means the device's current one. 0: a source of which nothing is kept.
 uint64_t SourceOfPool(CUmemoryPool pool);
-// The device's current pool may be another from now on.
+// To be called when the device's current pool may have become another one.
 void NoteCurrentPoolChange();
 
-// What the free answers if the host need not be told of it; none: the host must be.
+// Keeps the memory, and returns what the free answers. None: it cannot be kept, and the host must be told of
+// the free.
 std::optional<CUresult> HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream);
-// What the allocation answers if memory that is held serves; none: the host must be asked.
+// Serves an allocation from kept memory, and returns its answer. None: there is none that fits, and the host
+// must be asked.
 std::optional<CUresult> TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream);
 
-// An allocation failed. True if it may not have failed without this file: memory was freed here later in its
-// stream than the program did. Then that stream has been waited for, and it is worth another try.
+// To be called when an allocation has failed. True: it might have succeeded if nothing had been kept, because
+// memory was freed on the host later in its stream than the program freed it. That stream was waited for now,
+// so the caller tries again.
 bool WaitForLateFrees();
 
 }  // namespace causeway::guest

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools whose memory lies on the host (CU_MEM_LOCATION_TYPE_HOST and its kin). The host's driver has a pool
-// of the device in the place of each, for the handle and the attributes that can be set; what is allocated is
-// region memory, which the program and the device see at one address. Allocations are there at once; a freed
-// one stays until the stream has come to where it was freed.
+// Pools whose memory lies on the host (CU_MEM_LOCATION_TYPE_HOST and its variants). In the place of each the
+// host's driver has a pool of the device, for the handle and for the attributes that can be set. What is
+// allocated from them is region memory, which program and device see at one address. An allocation is there
+// at once; a freed one stays until its stream has come to the free. Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -15,7 +15,7 @@ namespace causeway::guest {
 
 bool IsOnHost(const CUmemLocation& location);
 CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties);
-// Of a pool on the host only. One that is some location's default stays.
+// Only for a pool on the host. One that is the default of a location is not destroyed.
 CUresult DestroyHostPool(CUmemoryPool pool);
 bool IsHostPool(CUmemoryPool pool);
 
@@ -30,9 +30,9 @@ CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool p
 std::optional<CUresult> FreeToHostPool(CUdeviceptr address, CUstream stream);
 // The same for cuMemFree, which waits for the device.
 std::optional<CUresult> FreeToHostPoolNow(CUdeviceptr address);
-// What was freed and no stream needs any more goes back to the region. False: there was none.
+// Gives back to the region what was freed and no stream uses any more. False: there was nothing.
 bool ReclaimFreedToHostPools();
-// The pool of a live allocation; null if it is none.
+// The pool of a live allocation; null if there is no allocation at that address.
 CUmemoryPool HostPoolOf(CUdeviceptr address);
 
 }  // namespace causeway::guest

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process knows of its device memory and of its host memory that CUDA knows.
+// What this process knows of its device memory, and of the host memory that CUDA knows. Any thread may call
+// these functions; they send no messages unless a comment says so.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -12,15 +13,16 @@
 
 namespace causeway::guest {
 
+// To be called when the host has made an allocation. `source` is SourceOfPool's (freed_memory.h).
 void RememberAllocation(CUdeviceptr address, uint64_t bytes, bool from_pool, Object* pool = nullptr,
                         uint64_t source = 0);
-// Other processes may use it from now on.
+// To be called when other processes may use the memory from now on.
 void NoteShared(CUdeviceptr address);
+// To be called when cuMemMap has mapped memory there.
 void RememberMapping(CUdeviceptr address, uint64_t bytes);
-// Takes out all that begin in the range, before they are freed: afterwards an address may be another
-// thread's.
+// Takes out all allocations that begin in the range, before they are freed on the host: afterwards another
+// thread may get the address. ReturnAllocations puts them back if freeing failed.
 std::vector<DeviceAllocation> TakeAllocations(CUdeviceptr address, uint64_t bytes);
-// The call failed: they are still there.
 void ReturnAllocations(const std::vector<DeviceAllocation>& taken);
 // The allocation that holds the address; false if this process made none there.
 bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation);
@@ -30,27 +32,27 @@ bool FindHost(uint64_t address, HostAllocation* allocation);
 // Whether synchronous operations on the address must be waited for (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
 bool SyncsMemops(uint64_t address);
 
-// What the driver says at once of device memory that a copy or fill names: an address that is none, or a
-// range that leaves its allocation. *known: this process made the allocation, so the host has nothing to add
-// and nobody needs to wait for its opinion.
+// Checks device memory that a copy or fill names, as the driver does at the call: the address must be device
+// memory, and the range must stay inside of its allocation. *known says whether this process made the
+// allocation; then the host has nothing to add, and the call need not wait for its answer.
 CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known);
 
-// kManaged: migrating managed memory and variables, which host and device name by one address. The device's
-// name for it is the one that messages carry.
+// What an address points to. kManaged is migrating managed memory, variables included: host and device name
+// it by one address, and messages name it as device memory.
 enum class PointerKind { kPageable, kPinned, kDevice, kManaged };
 constexpr bool IsDeviceSide(PointerKind kind) {
   return kind == PointerKind::kDevice || kind == PointerKind::kManaged;
 }
-// By address alone (guest_lib/addresses/address_windows.h) and by what is registered. Only after cuInit.
+// By the address alone (guest_lib/addresses/address_windows.h) and by what is registered. Only after cuInit.
 PointerKind KindOfPointer(uint64_t address);
-// Whether a copy between the program's ordinary or pinned memory and that of the device has no managed memory
-// on the device's side, as far as it migrates.
+// Whether that device memory is no migrating managed memory, so that a copy between it and ordinary or pinned
+// memory is no work on managed pages.
 bool IsApart(CUdeviceptr device);
-// Managed memory that a copy names as the host's is named as the device's.
+// Changes a 3D copy that names managed memory as host memory so that it names it as device memory.
 void NameManagedAsDevice(CUDA_MEMCPY3D* box);
 
-// All memory that a context owned ends with it: what is registered while the context is still active, the
-// rest when the host has ended it and nothing on the device can use it any more.
+// End all memory of a context that ends, and send messages. Registrations end while the context is still
+// active; the rest ends when the host has ended the context and nothing on the device can use it any more.
 void EndRegistrationsOf(Object* context);
 void FreeMemoryOf(const Object* context);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The descriptor that a program gets for a shareable handle. It must do what the driver's own does: be passed
-// to other processes (SCM_RIGHTS, fork), be imported any number of times, and keep the memory alive until its
-// last copy is closed anywhere. So it is one end of a socket pair: the token waits in it as a packet that
-// importers only peek at, and the other end, which this library keeps, tells when no copy is left.
+// The file descriptor that a program gets for a shareable handle (docs/security.md). It must do what the
+// driver's own does: it can be passed to other processes (SCM_RIGHTS, fork) and imported any number of times,
+// and it keeps the memory alive until its last copy is closed anywhere. So it is one end of a socket pair.
+// The token waits in it as a packet at which importers only peek, and the other end, which this library
+// keeps, shows when no copy is left. Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -11,19 +12,21 @@
 
 namespace causeway::guest {
 
+// Makes a descriptor for the token, which the program owns.
 CUresult MakeSharedDescriptor(const SharedToken& token, bool is_pool, int* descriptor);
-// False for a descriptor of anything else.
+// Reads the token. False: the descriptor is not one of these.
 bool ReadSharedDescriptor(int descriptor, SharedToken* token);
-// The token in what a program passes as an OS handle: a descriptor in the pointer, or a pointer to 64 bytes.
+// Reads the token from what a program passes as an OS handle: a descriptor in the pointer, or a pointer to 64
+// bytes.
 bool ReadShareable(void* shareable, CUmemAllocationHandleType type, SharedToken* token);
-// Tells the host of descriptors that nobody holds any more. Called where memory is made, released or
+// Tells the host of descriptors of which all copies are closed. Called where memory is made, released or
 // exported.
 void DropClosedDescriptors();
 
-// Memory of another process, where the driver has mapped it in the worker.
+// Asks the host to open memory of another process, which the driver maps in the worker.
 CUresult OpenShared(Op op, const OpenSharedBody& body, OpenedMemory* opened);
 
-// The 64-byte forms.
+// Write and read the 64-byte forms of a token (SharedBlob). ReadBlob returns false if the bytes are none.
 void FillBlob(void* blob, const SharedToken& token);
 bool ReadBlob(const void* blob, SharedToken* token);
 

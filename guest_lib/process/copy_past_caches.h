@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies whose destination nobody will read through this processor's caches soon.
+// Copies to memory that will not be read through this processor's caches soon: staging buffers on the way to
+// the device, and large results.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace causeway::guest {
 
-// memcpy with stores that go past the caches, and are visible to all when it returns.
+// A memcpy whose stores go past the caches. All of them are visible to every processor and device when it
+// returns.
 void CopyPastCaches(std::byte* to, const std::byte* from, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This library's one SIGSEGV handler. Parts of the library that take pages away from running threads claim
-// the faults that follow; every other fault goes to the handler that was there before.
+// This library's one SIGSEGV handler. The parts of the library that take pages away from running threads
+// claim the faults that follow. Every other fault goes to the handler that was installed before.
 #pragma once
 #include <cstdint>
 
@@ -11,14 +11,15 @@ struct PageFault {
   bool write;
 };
 
-// Called in the signal handler of the faulting thread, for accesses that a page's protection forbids. True:
-// the access is worth another try.
+// A claim is called in the signal handler of the faulting thread, for an access that a page's protection
+// forbids. True: the access is to be tried again. It may call only what is safe in a signal handler.
 using FaultClaim = bool (*)(const PageFault& fault);
 
-enum class FaultOwner { kManagedMemory, kPageExchange, kCount };  // asked in this order
+enum class FaultOwner { kManagedMemory, kPageExchange, kCount };  // claims are asked in this order
 
-// Puts the handler on top of what is installed now, so a handler that the program installed since is chained
-// to. It stays: a fault may arrive long after what caused it.
+// Installs the handler on top of the present one, so that a handler which the program has installed since is
+// called for other faults. The handler stays installed, because a fault may arrive long after what caused it.
+// Any thread.
 void InstallFaultHandler(FaultOwner owner, FaultClaim claim);
 
 }  // namespace causeway::guest

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a thread that sleeps looks for what nobody wakes it for: each look is a wake-up, which costs 7 us of
-// processor time on a GPU host, so there should be one, soon after the end. Nobody knows the end from before,
-// but waits of one kind resemble each other: the first look comes a little earlier each time that it finds
-// the end behind it, and where the end was found by naps when it does not.
+// When to look, in a no-spin wait, for a fence value: the GPU writes it and wakes no thread. Each look is a
+// wake-up, which costs processor time, so there should be one look, soon after the end of the wait. The end
+// is not known beforehand, but waits of one kind resemble each other. So the first look comes a little
+// earlier each time that it finds the value there; when it does not, timed sleeps find the end, and the next
+// first look is moved to it.
+//
+// Times are in microseconds since the wait began. A kind is any number but 0. An object belongs to one
+// thread.
 #pragma once
 #include <cstdint>
 
@@ -10,31 +14,33 @@ namespace causeway::guest {
 
 class LookTimes {
  public:
-  // Whether waits of that kind are worth it: not if the last two lasted longer than one naps without knowing,
-  // and differed, nor if they were so long that what the host's wait costs is little.
+  // Whether a wait of that kind should sleep for its fence value. It should not if the last two differed and
+  // lasted longer than timed sleeps without knowledge are worth, nor if they were so long that asking the
+  // host costs little in comparison.
   bool MaySleep(uint32_t kind) const;
-  // To sleep for before the first look. 0: nothing is known, nap.
+  // How long to sleep before the first look. 0: nothing is known, so the wait begins with timed sleeps.
   uint64_t First(uint32_t kind) const;
-  // After that, until it is given up. The host's wait costs as much as thirty naps.
+  // How long the wait may take before the host is asked.
   uint64_t Patience(uint32_t kind) const;
-  // When so much of the wait has passed: longer the longer the end is overdue.
+  // How long the next timed sleep is when waited_us of the wait have passed: the longer, the longer the end
+  // is overdue.
   static uint64_t Nap(uint64_t waited_us, uint64_t first_us);
 
-  // The end was there at the first look.
+  // To be called when a wait of that kind has ended: the value was there at the first look;
   void CameBefore(uint32_t kind);
-  // The end was found by naps.
+  // timed sleeps found it after so many microseconds;
   void Came(uint32_t kind, uint64_t us);
-  // Somebody woke us. 0: nothing can be said of the next.
+  // the host's answer woke the thread after so many. 0: that says nothing about the next wait.
   void Woken(uint32_t kind, uint64_t us);
 
  private:
   static constexpr uint32_t kKinds = 16;
   struct Entry {
     uint32_t kind = 0;
-    uint32_t last_us = 0, before_us = 0;  // as far as they were measured
+    uint32_t last_us = 0, before_us = 0;  // how long the last two waits took, as far as it was measured
     uint32_t first_us = 0;
     uint32_t step_us = 0;
-    bool alone = false;  // there is no wait before the last
+    bool alone = false;  // there was one wait of that kind so far
 
     bool Agree() const;
   };
