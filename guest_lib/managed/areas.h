@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of this process at the addresses of managed memory that the host's driver placed. A chunk of them is
+// Pages of this process at the addresses of managed memory that the host's driver placed
+// (docs/managed_memory.md). They are kept in chunks, and a chunk is in one of these states:
 //
-//   absent   no managed memory lies there: no access
-//   away     the driver's bytes count: no access, and whoever touches the chunk makes it be fetched
-//   clean    a copy to read, of when it was fetched
-//   owned    this process's bytes count: read and written at will, while no work is under way
-//   ready    fetched ahead, while no work is under way, and not accessible yet: to touch it says that the
-//            program goes on in order
-//   shared   fetched and written while work is under way: a twin says what was fetched, and only bytes that
-//            differ from it are this process's
+//   absent   No managed memory lies there. The program has no access.
+//   away     The driver has the valid bytes. The program has no access; touching the chunk fetches it.
+//   clean    A copy that the program may read, as the chunk was when it was fetched.
+//   owned    This process has the valid bytes. The program may read and write; no work is in flight.
+//   ready    Fetched ahead while no work is in flight, and not accessible yet: touching it says that the
+//            program goes on in order.
+//   shared   Fetched and written while work is in flight. A shadow page (Twin) has the bytes as they were
+//            fetched, and only bytes that differ from it are this process's.
 //
-// Before work starts everything is given back: what is owned or differs from its twin goes to the driver, and
-// all chunks are away. While work is under way this is repeated in short intervals, so the program and a
-// running kernel see each other's writes, and both survive where they write different bytes of a chunk (words
-// of eight bytes, where this process has written hundreds of stretches in one interval).
+// Before work starts everything is given back: owned chunks, and bytes that differ from their shadow pages,
+// go to the driver, and all chunks are away. While work is in flight this is repeated in short intervals. So
+// the program and a running kernel see each other's writes, and both survive where they write different bytes
+// of a chunk (different words of eight bytes, where this process has written hundreds of stretches in one
+// interval).
 //
 // Order holds for programs that pass data by flags. This process's chunks go to the driver in the order in
-// which they were first written, with access withdrawn from all of them before the first is looked at (within
-// a chunk the order is a guess, ManagedAreas::FlagsLast). When a chunk that is fetched brings anything new,
+// which they were first written, and access to all of them is withdrawn before the first one is read (within
+// a chunk the order is a guess, ManagedAreas::FlagsLast). When a fetched chunk brings anything new, the
 // chunks that were fetched before it are given back before the program sees it, and it is read again until it
 // stays the same.
 //
-// The pages lie in a file of memory, mapped once for the program and once for this class, which never touches
-// the former. One thread uses this class (guest_lib/managed/pager.cc).
+// The pages lie in a memory file, mapped once for the program and once for this class, which never touches
+// the first mapping. One thread uses this class (guest_lib/managed/pager.cc).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -40,43 +42,44 @@ namespace causeway::guest {
 struct ManagedMemory {
   uint64_t address;
   uint64_t bytes;
-  WireHandle context;  // as ManagedSpan
+  WireHandle context;  // context and stream: as in ManagedSpan
   WireHandle stream;
-  bool fresh;  // nobody has written it yet
+  bool fresh;  // it was not written yet
 };
 
-// How many chunks the program may access, for whoever would ask for them to be given back: the one instance
-// of ManagedAreas keeps it. Lock-free, for signal handlers.
+// How many chunks the program may access, so that a thread which would ask for them to be given back can see
+// whether there are any. The one instance of ManagedAreas keeps it. It is lock-free, for signal handlers.
 inline std::atomic<uint64_t> accessible_chunks{0};
 
 class ManagedAreas {
  public:
   ManagedAreas(ManagedLink& link, PageWatch& watch) : link_(link), watch_(watch) {}
 
-  // False if there can be no pages at these addresses.
+  // Begins to serve managed memory. False: there can be no pages at its addresses.
   bool Add(const ManagedMemory& memory);
   void Remove(uint64_t address);
-  // False: the fault has nothing to do with managed memory.
+  // Fetches what a fault needs, and lets the faulting thread go on. False: the fault has nothing to do with
+  // managed memory.
   bool Serve(const PageFault& fault);
-  // Everything is away when this returns.
+  // Gives everything back: all chunks are away when it returns.
   void GiveBack();
-  // The same while work is under way; memory that is still fresh stays unless the program wrote elsewhere
-  // too. False if neither side had anything new.
+  // The same while work is in flight, except for memory that is still fresh, which stays unless the program
+  // wrote elsewhere too. False: neither side had anything new.
   bool Exchange();
-  // After a fault of a program that goes through memory in order: fetches what it will want next, while it
-  // works on what it has. False if there is nothing to do.
+  // To be called after a fault. If the program goes through memory in order, it fetches what the program will
+  // touch next, while the program works on what it has. False: there is nothing to do.
   bool ReadAhead();
-  // No work is under way: variables become accessible again without a fault, which system calls would not
-  // survive.
+  // To be called when no work is in flight: makes variables accessible again without a fault, so that system
+  // calls which are given one succeed.
   void Restore();
   // Chunks that the program may access now.
   uint64_t accessible() const { return accessible_; }
-  // Accesses that will be given back only in time, as opposed to fresh memory.
+  // The same without fresh memory: the chunks that the next interval gives back.
   uint64_t borrowed() const { return borrowed_; }
 
  private:
   enum class State : uint8_t { kAbsent, kAway, kReady, kClean, kOwned, kShared };
-  struct Twin {
+  struct Twin {  // a shadow page
     std::unique_ptr<std::byte[]> bytes;
     uint64_t order;
   };
@@ -86,10 +89,10 @@ class ManagedAreas {
     std::byte* alias;
     std::vector<State> state;
     std::map<size_t, Twin> twins;
-    bool fresh = false;       // all that is owned was so from the beginning
-    uint64_t accessible = 0;  // chunks
-    size_t next_fault = 0;    // where a program that goes on in order would fault next
-    size_t window = 1;        // chunks that are fetched at once
+    bool fresh = false;       // all owned chunks are so from the beginning
+    uint64_t accessible = 0;  // chunks that the program may access
+    size_t next_fault = 0;    // the chunk at which a program that goes on in order would fault next
+    size_t window = 1;        // how many chunks are fetched at once
     uint64_t ChunkBegin(size_t i) const { return begin + i * chunk_bytes; }
     uint64_t ChunkEnd(size_t i) const { return std::min(end, begin + (i + 1) * chunk_bytes); }
     std::byte* Alias(uint64_t address) const { return alias + (address - begin); }
@@ -102,11 +105,11 @@ class ManagedAreas {
   bool Make(uint64_t begin, uint64_t end, State state);
   static Access AccessOf(const Area& area, State state);
   static WatchedPages PagesOf(const Area& area, Run run);
-  // Chunks that are all in one state.
+  // Change the state of a run of chunks, all of which are in one state.
   void SetState(Area& area, Run run, State state);
   void Mark(Area& area, Run run, State state);
   Run Window(Area& area, size_t chunk, State wanted, size_t most);
-  // Spans of managed memory within [begin, end).
+  // Adds the spans of managed memory within [begin, end).
   void AddSpans(const Area& area, uint64_t begin, uint64_t end, std::vector<ManagedSpan>* spans);
   void AddOwned(const Area& area, Run run, std::vector<ManagedSpan>* spans);
   static std::vector<Run> FlagsLast(const std::vector<Run>& runs);
@@ -123,8 +126,8 @@ class ManagedAreas {
   std::map<uint64_t, ManagedMemory> memory_;  // by address
   uint64_t accessible_ = 0, borrowed_ = 0, order_ = 0;
   size_t variables_ = 0;
-  // What to fetch ahead: from there on, and what becomes of it.
-  uint64_t ahead_ = 0;  // 0: nothing
+  // The address from which to fetch ahead (0: nothing), and the state that the chunks get.
+  uint64_t ahead_ = 0;
   State ahead_state_ = State::kClean;
   bool news_ = false;  // a fetch brought something new since the last Exchange
   bool complained_ = false;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of managed memory to and from the host's driver, over a channel of their own. Used by one thread,
-// which must not wait for anything that a faulting thread could hold: no lock of the session's, no text that
-// kernels printed, no posted record.
+// Moves bytes of managed memory to and from the host's driver, over an RPC channel of its own. One thread
+// uses it: the one that serves page faults. That thread must not wait for anything that a faulting thread
+// could hold, so it takes no lock of the session's, fetches no text that kernels printed, and posts no
+// record.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -13,26 +14,27 @@
 
 namespace causeway::guest {
 
-// A stretch of managed memory: its address, this process's own copy of it, and how the host reaches it.
+// A stretch of managed memory of `count` bytes: its address, this process's own copy of it, and the context
+// and stream in which the host copies it.
 struct ManagedSpan {
   uint64_t address;
   std::byte* bytes;
   uint64_t count;
-  WireHandle context;  // 0 with stream 0: a variable
+  WireHandle context;  // 0, with stream 0, for a variable
   WireHandle stream;
 };
 
 class ManagedLink {
  public:
-  // Opens the channel and takes its buffers; the calling thread may wait for others here.
+  // Opens the channel and takes its staging buffers. This call may wait for other threads.
   CUresult Open();
 
-  // Callable from any thread: all posted until now comes before whatever is copied from now on.
+  // Makes all copies from now on come after all that was posted until now. Any thread may call it.
   void ComeAfterPosted();
 
-  // In order. Large ones go through two buffers in turn.
+  // Write the spans to the driver, or read them from it, in order. Large ones go through two buffers in turn.
   CUresult Write(const std::vector<ManagedSpan>& spans) { return Copy(spans, true, nullptr); }
-  // `*changed`: some byte differs from what was there.
+  // *changed says whether any byte differs from what was there.
   CUresult Read(const std::vector<ManagedSpan>& spans, bool* changed) { return Copy(spans, false, changed); }
 
  private:
@@ -53,7 +55,7 @@ class ManagedLink {
   Bulk buffer_[kMostBuffers];
   Message message_[kMostBuffers];
   uint32_t buffers_ = 1;
-  uint32_t first_ = 0, sent_ = 0;  // messages on their way: `sent_` from `first_` on
+  uint32_t first_ = 0, sent_ = 0;  // sent_ messages, from first_ on, have no reply yet
 };
 
 }  // namespace causeway::guest

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory in its migrating form, and __managed__ variables: the driver's own managed memory on the
-// host, which it moves between processors as it sees fit, and pages of this process at the same addresses,
-// filled when they are touched. One thread serves the faults and everything else that concerns the pages
-// (guest_lib/managed/areas.h), so whoever faults may hold any lock of this library's.
-//
-// What this cannot hide is in docs/managed_memory.md.
+// Managed memory in its migrating form, and __managed__ variables (docs/managed_memory.md, also for what
+// cannot be hidden). The driver has managed memory of its own on the host, which it moves between processors
+// as it sees fit, and this process has pages at the same addresses, which are filled when the program touches
+// them. One thread serves the faults and everything else that concerns the pages (guest_lib/managed/areas.h),
+// so a thread may hold any lock of this library's when it faults. Any thread may call these functions.
 #pragma once
 #include "guest_lib/addresses/host_allocation.h"
 #include "ivshmem_ring/protocol/handle.h"
 
 namespace causeway::guest {
 
-// Managed memory that the driver has placed becomes accessible. `fresh`: nobody has written it yet. `owner`:
-// the module or library of a variable, else 0. CUDA_ERROR_NOT_SUPPORTED if there can be no pages at its
-// addresses.
+// Makes managed memory that the driver has placed accessible. `fresh`: it was not written yet. `owner`: the
+// module or library of a variable, else 0. CUDA_ERROR_NOT_SUPPORTED: there can be no pages at its addresses.
 CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh);
-// The allocation or, if asked for, variable that holds the address.
+// Finds the allocation, or with `variables` also the variable, that holds the address. False: there is none.
 bool FindMigrating(uint64_t address, HostAllocation* allocation, bool variables);
 bool SetMigratingSyncMemops(uint64_t address, bool value);
-// After it was freed.
+// To be called after the memory was freed: one allocation, all of a context, all variables of a module or
+// library.
 void ForgetMigrating(uint64_t address);
 void ForgetMigratingOf(const Object* context);
 void ForgetMigratingOf(WireHandle owner);
 
-// As work::ManagedPages::give_back, also without a watch.
+// The same as work::ManagedPages::give_back, also without a watch.
 void GiveBackManagedPages();
 
 }  // namespace causeway::guest

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on much memory, which the kernel does page by page, by several threads. It is memory that nobody who
-// helps can fault in.
+// Divides work on much memory, which the kernel does page by page, among several threads. None of the threads
+// may fault in that memory, since the thread that would serve the fault takes part.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace causeway::guest {
 
-// Calls work(at, bytes) for parts of [0, bytes), by this thread and up to so many others that the program
-// keeps processors of its own.
+// Calls work(at, bytes) for parts of [0, bytes), in this thread and in so few others that the program keeps
+// processors. It returns when all parts are done.
 template <class Work>
 void InParts(uint64_t bytes, uint64_t part_bytes, const Work& work) {
   if (bytes <= part_bytes) return work(0, bytes);

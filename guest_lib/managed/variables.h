@@ -10,8 +10,8 @@
 
 namespace causeway::guest {
 
-// The answer for a variable of a module or library: if it is managed, it is accessible from now on. 0, or why
-// not.
+// To be called for each variable of a module or library whose address the program asks for: if it is managed,
+// it becomes accessible. The result is CUDA_SUCCESS, or why it cannot.
 CUresult AdmitManaged(CUdeviceptr address, size_t bytes, WireHandle owner);
 
 }  // namespace causeway::guest
