@@ -2,10 +2,10 @@
 // How a touch of a page of managed memory is noticed, and how the touching thread is held up until the page
 // is there. There are two ways, of which a process uses one:
 //
-//   userfaultfd  The kernel holds up the thread that touches a page, in the program or inside of a system call, and
-//                reports the fault to a descriptor (page_watch_userfaultfd.cc).
-//   signals      Pages are protected, and the handler of SIGSEGV asks for them (page_watch_signals.cc). System calls
-//                answer EFAULT instead of waiting, and a thread that blocks the signal dies.
+//   userfaultfd  The kernel holds up the thread that touches a page, in the program or inside of a system
+//                call, and reports the fault to a descriptor (page_watch_userfaultfd.cc).
+//   signals      Pages are protected, and the handler of SIGSEGV asks for them (page_watch_signals.cc).
+//                System calls answer EFAULT instead of waiting, and a thread that blocks the signal dies.
 //
 // The pages belong to a memory file and are mapped shared; a second mapping, the alias, is not watched. The
 // thread that serves the faults calls all functions here and touches no watched page. Any thread may call
@@ -25,7 +25,8 @@ struct WatchedPages {
 
 // What the program may do with pages.
 enum class Access : uint8_t {
-  kAbsent,  // there is no memory: a touch is the program's own fault. Pages begin in this state, without protection
+  // There is no memory: a touch is the program's own fault. Pages begin in this state, without protection.
+  kAbsent,
   kNone,  // every touch is held up
   kRead,  // writes are held up
   kWrite,
