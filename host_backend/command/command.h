@@ -91,8 +91,8 @@ std::string WriteTraces(const std::string& socket, const std::string& file_name)
 // The status text of the daemon at `socket`, or one sentence.
 Result<std::string> QueryStatus(const std::string& socket);
 
-// From the status text, which this project writes itself: the value after "key": at the first such key behind
-// `section` (empty: anywhere). Empty when it is not there.
+// From the status text: the value of `key` in the object `section` (empty: at the top), or in the first object of that
+// array. Empty when it is not there, or the text is no JSON.
 std::string StatusValue(const std::string& json, const std::string& section, const std::string& key);
 
 // The objects of the array `name` in such a text, each as text.

@@ -9,6 +9,7 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/common/account_page.h"
+#include "host_backend/common/json.h"
 #include "host_backend/common/unique_fd.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -126,46 +127,31 @@ Result<std::string> QueryStatus(const std::string& socket_path) {
   return AskDaemon(socket_path, &request, sizeof(request));
 }
 
-std::string StatusValue(const std::string& json, const std::string& section, const std::string& key) {
-  size_t from = 0;
-  if (!section.empty()) {
-    from = json.find("\"" + section + "\":");
-    if (from == std::string::npos) return {};
-  }
-  size_t at = json.find("\"" + key + "\":", from);
-  if (at == std::string::npos) return {};
-  at += key.size() + 3;
-  std::string value;
-  if (json[at] != '"') {
-    while (at < json.size() && json[at] != ',' && json[at] != '}' && json[at] != ']') value += json[at++];
-    return value;
-  }
-  for (++at; at < json.size() && json[at] != '"'; ++at) {
-    if (json[at] == '\\' && at + 1 < json.size()) ++at;
-    value += json[at];
-  }
-  return value;
+namespace {
+
+// What follows the name `section` at the top of the text: of an array, its first element. Null where there is none.
+Json Section(const std::string& text, const std::string& section) {
+  Json json = Json::parse(text, nullptr, false);
+  if (!section.empty()) json = json.is_object() ? json.value(section, Json()) : Json();
+  return json.is_array() && !json.empty() ? json[0] : json;
 }
 
-std::vector<std::string> JsonObjects(const std::string& json, const std::string& name) {
+std::string TextOf(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : JsonText(value);
+}
+
+}  // namespace
+
+std::string StatusValue(const std::string& json, const std::string& section, const std::string& key) {
+  const Json object = Section(json, section);
+  return object.is_object() && object.contains(key) ? TextOf(object[key]) : "";
+}
+
+std::vector<std::string> JsonObjects(const std::string& text, const std::string& name) {
   std::vector<std::string> objects;
-  const size_t start = json.find("\"" + name + "\":[");
-  if (start == std::string::npos) return objects;
-  int depth = 0;
-  bool quoted = false;
-  size_t begin = 0;
-  for (size_t at = start + name.size() + 4; at < json.size(); ++at) {
-    const char c = json[at];
-    if (quoted) {
-      if (c == '\\') ++at;
-      if (c == '"') quoted = false;
-      continue;
-    }
-    if (c == '"') quoted = true;
-    if (c == '{' && depth++ == 0) begin = at;
-    if (c == '}' && --depth == 0) objects.push_back(json.substr(begin, at + 1 - begin));
-    if (c == ']' && depth == 0) break;
-  }
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains(name) || !json[name].is_array()) return objects;
+  for (const Json& object : json[name]) objects.push_back(JsonText(object));
   return objects;
 }
 

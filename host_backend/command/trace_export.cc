@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-#include "host_backend/common/json_writer.h"
+#include "host_backend/common/json.h"
 #include "ivshmem_ring/protocol/op_name.h"
 
 namespace causeway {
@@ -114,7 +114,6 @@ class Exporter {
     host_.Read(input_.host);
     Align();
     Collect();
-    json_.Open('{').Key("traceEvents").Open('[');
     Names();
     for (const auto& [key, message] : guest_.messages) {
       if (message.link == kMainLink) {
@@ -124,9 +123,8 @@ class Exporter {
       }
     }
     for (const auto& [key, message] : host_.messages) Executed(message);
-    json_.Close(']').Key("displayTimeUnit").String("ns");
-    Metadata();
-    return json_.Close('}').text();
+    return JsonText(
+        {{"traceEvents", std::move(events_)}, {"displayTimeUnit", "ns"}, {"otherData", Metadata()}});
   }
 
  private:
@@ -166,18 +164,18 @@ class Exporter {
     for (const auto& [when, who] : seen) threads_.emplace(who, threads_.size() + 1);
   }
 
-  // Begins one event, which the caller goes on with and closes.
-  JsonWriter& Event(const char* phase, std::string_view name, int process, uint64_t thread, double at) {
-    json_.Open('{').Key("ph").String(phase).Key("name").String(name).Key("pid").Signed(process);
-    return json_.Key("tid").Number(thread).Key("ts").Fixed((at - origin_) / 1000, 3);
+  static double Us(double ns) { return RoundedTo(ns / 1000, 3); }
+  Json Event(const char* phase, std::string_view name, int process, uint64_t thread, double at) const {
+    return {{"ph", phase}, {"name", name}, {"pid", process}, {"tid", thread}, {"ts", Us(at - origin_)}};
   }
-  JsonWriter& Slice(std::string_view name, int process, uint64_t thread, double begin, double end) {
-    Event("X", name, process, thread, begin);
-    return json_.Key("dur").Fixed(std::max(0.0, end - begin) / 1000, 3);
+  Json Slice(std::string_view name, int process, uint64_t thread, double begin, double end) const {
+    Json slice = Event("X", name, process, thread, begin);
+    slice["dur"] = Us(std::max(0.0, end - begin));
+    return slice;
   }
   void Name(const char* what, int process, uint64_t thread, std::string_view name) {
-    json_.Open('{').Key("ph").String("M").Key("name").String(what).Key("pid").Signed(process).Key("tid");
-    json_.Number(thread).Key("args").Open('{').Key("name").String(name).Close('}').Close('}');
+    events_.push_back(
+        {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}});
   }
   void Names() {
     Name("process_name", kGuestProcess, 0, input_.guest_name);
@@ -192,10 +190,10 @@ class Exporter {
       Name("thread_name", kHostProcess, named + 1, "calls that wait, channel " + std::to_string(named));
     }
   }
-  void Arguments(const Message& m) {
-    json_.Key("args").Open('{').Key("sequence").Number(m.number - 1).Key("bytes").Number(m.bytes);
-    if (m.link != kMainLink) json_.Key("channel").Number(m.link);
-    json_.Close('}').Close('}');
+  void AddCall(Json slice, const Message& m) {
+    Json& arguments = slice["args"] = {{"sequence", m.number - 1}, {"bytes", m.bytes}};
+    if (m.link != kMainLink) arguments["channel"] = m.link;
+    events_.push_back(std::move(slice));
   }
   const Message* OnHost(const Message& guest) const {
     const auto found = host_.messages.find({guest.link, guest.number});
@@ -213,14 +211,15 @@ class Exporter {
   void Waiting(const Message& m) {
     const uint64_t thread = threads_[m.who];
     const double end = m.end != 0 ? m.end : last_;
-    Slice(OpName(m.op) + std::string(m.end != 0 ? "" : " (no reply)"), kGuestProcess, thread, m.begin, end);
-    Arguments(m);
+    AddCall(Slice(OpName(m.op) + std::string(m.end != 0 ? "" : " (no reply)"), kGuestProcess, thread, m.begin,
+                  end),
+            m);
     const Message* host = OnHost(m);
     if (host == nullptr) return;
     double at = m.begin;
     const auto part = [&](const char* name, double until) {
       const double stop = std::clamp(until, at, end);
-      Slice(name, kGuestProcess, thread, at, stop).Close('}');
+      events_.push_back(Slice(name, kGuestProcess, thread, at, stop));
       at = stop;
     };
     part("to the host", host->begin);
@@ -232,37 +231,34 @@ class Exporter {
   // A call that nobody waited for: its moment, its time in the ring, and an arrow to where it is executed.
   void Posted(const Message& m) {
     const uint64_t thread = threads_[m.who];
-    Slice(OpName(m.op), kGuestProcess, thread, m.begin, m.begin);
-    Arguments(m);
+    AddCall(Slice(OpName(m.op), kGuestProcess, thread, m.begin, m.begin), m);
     const Message* host = OnHost(m);
     if (host == nullptr) return;
     const double arrived = std::max(m.begin, host->begin);
-    Event("b", OpName(m.op), kGuestProcess, thread, m.begin).Key("cat").String("in the ring");
-    json_.Key("id").Number(m.number).Close('}');
-    Event("e", OpName(m.op), kGuestProcess, thread, arrived).Key("cat").String("in the ring");
-    json_.Key("id").Number(m.number).Close('}');
-    Event("s", "posted", kGuestProcess, thread, m.begin).Key("cat").String("posted");
-    json_.Key("id").Number(m.number).Close('}');
-    Event("f", "posted", kHostProcess, 0, arrived).Key("cat").String("posted").Key("bp").String("e");
-    json_.Key("id").Number(m.number).Close('}');
+    const auto add = [&](Json event, const char* category) {
+      event["cat"] = category;
+      event["id"] = m.number;
+      events_.push_back(std::move(event));
+    };
+    add(Event("b", OpName(m.op), kGuestProcess, thread, m.begin), "in the ring");
+    add(Event("e", OpName(m.op), kGuestProcess, thread, arrived), "in the ring");
+    add(Event("s", "posted", kGuestProcess, thread, m.begin), "posted");
+    Json end = Event("f", "posted", kHostProcess, 0, arrived);
+    end["bp"] = "e";
+    add(std::move(end), "posted");
   }
 
   void Executed(const Message& m) {
     const uint64_t thread = m.link == kMainLink ? 0 : m.link + 1;
     const double started = Started(m);
-    if (started > m.begin) Slice("after posted calls", kHostProcess, thread, m.begin, started).Close('}');
-    Slice(OpName(m.op) + std::string(m.end != 0 ? "" : " (not finished)"), kHostProcess, thread, started,
-          m.end != 0 ? m.end : last_);
-    Arguments(m);
+    if (started > m.begin)
+      events_.push_back(Slice("after posted calls", kHostProcess, thread, m.begin, started));
+    AddCall(Slice(OpName(m.op) + std::string(m.end != 0 ? "" : " (not finished)"), kHostProcess, thread,
+                  started, m.end != 0 ? m.end : last_),
+            m);
   }
 
-  void Metadata() {
-    json_.Key("otherData").Open('{').Key("guest").String(input_.guest_name);
-    json_.Key("worker").String(input_.worker_name).Key("end").String(input_.remark);
-    json_.Key("guest_messages").Number(guest_.messages.size());
-    json_.Key("host_messages").Number(host_.messages.size());
-    json_.Key("dropped_records").Number(guest_.dropped + host_.dropped);
-    json_.Key("begin_monotonic_s").Fixed(origin_ / kSecond, 9);
+  Json Metadata() const {
     std::string clock = "one clock: both sides run on the same kernel";
     if (!guest_.present) {
       clock = "the host's: the guest's side was not recorded";
@@ -274,10 +270,16 @@ class Exporter {
     } else if (!input_.one_clock) {
       clock = "the guest's clock is aligned with the host's by round trips";
     }
-    json_.Key("clock").String(clock);
-    if (!input_.one_clock && offset_.uncertainty >= 0)
-      json_.Key("clock_uncertainty_us").Fixed(offset_.uncertainty / 1000, 3);
-    json_.Close('}');
+    Json data = {{"guest", input_.guest_name},
+                 {"worker", input_.worker_name},
+                 {"end", input_.remark},
+                 {"guest_messages", guest_.messages.size()},
+                 {"host_messages", host_.messages.size()},
+                 {"dropped_records", guest_.dropped + host_.dropped},
+                 {"begin_monotonic_s", RoundedTo(origin_ / kSecond, 9)},
+                 {"clock", clock}};
+    if (!input_.one_clock && offset_.uncertainty >= 0) data["clock_uncertainty_us"] = Us(offset_.uncertainty);
+    return data;
   }
 
   const TraceInput& input_;
@@ -287,7 +289,7 @@ class Exporter {
   double origin_ = 0;
   double last_ = 0;
   std::map<uint32_t, uint64_t> threads_;
-  JsonWriter json_;
+  Json events_ = Json::array();
 };
 
 }  // namespace

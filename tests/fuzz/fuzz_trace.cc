@@ -10,33 +10,11 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/command/trace_export.h"
+#include "host_backend/common/json.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {
 namespace {
-
-// Strings closed, brackets in pairs, nothing behind the last.
-void RequireJson(const std::string& text) {
-  std::string open;
-  bool quoted = false;
-  for (size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (quoted) {
-      Require(static_cast<unsigned char>(c) >= 0x20);
-      if (c == '\\') ++at;
-      if (c == '"') quoted = false;
-      continue;
-    }
-    if (c == '"') quoted = true;
-    Require(c != 'i' && c != 'N');  // no infinity, no NaN
-    if (c == '{' || c == '[') open.push_back(c == '{' ? '}' : ']');
-    if (c == '}' || c == ']') {
-      Require(!open.empty() && open.back() == c);
-      open.pop_back();
-    }
-  }
-  Require(!quoted && open.empty());
-}
 
 uint64_t SomeTicks(Input& input) {
   const uint8_t choice = input.Byte();
@@ -105,12 +83,12 @@ void Trace(Input& input, uint8_t choice) {
   if ((choice & 6) != 2)
     trace.guest = guest.bytes((choice & 24) == 8 ? input.Word() % sizeof(FlightImage) : sizeof(FlightImage));
   if ((choice & 6) != 4) trace.host = host.bytes();
-  RequireJson(ChromeTrace(trace));
+  Require(Json::accept(ChromeTrace(trace)));
   guest.Clear();
   host.Clear();
 }
 
-void Json(Input& input) {
+void Read(Input& input) {
   const std::string key = Text(input), name = Text(input);
   const auto rest = input.Bytes(4096);
   const std::string json(reinterpret_cast<const char*>(rest.data()), rest.size());
@@ -127,7 +105,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (choice < 192) {
     causeway::fuzz::Trace(input, choice);
   } else {
-    causeway::fuzz::Json(input);
+    causeway::fuzz::Read(input);
   }
   return 0;
 }

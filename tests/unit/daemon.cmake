@@ -64,6 +64,6 @@ set_tests_properties(accounting PROPERTIES LABELS unit TIMEOUT 60)
 
 # What `causeway trace` makes of flight records.
 add_executable(trace_test trace_test.cc)
-target_link_libraries(trace_test PRIVATE causeway_command causeway_ring GTest::gtest_main)
+target_link_libraries(trace_test PRIVATE causeway_command causeway_json causeway_ring GTest::gtest_main)
 add_test(NAME trace_test COMMAND trace_test)
 set_tests_properties(trace_test PROPERTIES LABELS unit TIMEOUT 60)

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <list>
@@ -289,7 +290,11 @@ TEST_F(LocalTest, AManagementSessionHasItsOwnWorkerAndKnowsItsTenant) {
   manager.region().Open(0, 1, block);
   ASSERT_TRUE(manager.SendReady());
   ASSERT_TRUE(manager.region().WaitForHostWord(0, 1, SlotHostState::kServing)) << manager.region().refusal(0);
-  EXPECT_TRUE(WaitFor([&] { return Status().find("\"calls\":2") != std::string::npos; })) << Status();
+  EXPECT_TRUE(WaitFor([&] {
+    const auto sessions = command::JsonObjects(Status(), "sessions");
+    return std::any_of(sessions.begin(), sessions.end(),
+                       [](const std::string& session) { return StatusValue(session, "", "calls") == "2"; });
+  })) << Status();
 }
 
 TEST_F(LocalTest, WithoutNvmlOnlyManagementIsRefused) {

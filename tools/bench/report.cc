@@ -6,7 +6,7 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "host_backend/common/json_writer.h"
+#include "host_backend/common/json.h"
 
 namespace causeway::bench {
 namespace {
@@ -187,35 +187,34 @@ std::string TextOf(const Report& report) {
 
 std::string JsonOf(const Report& report) {
   constexpr const char* kSections[] = {"calls", "data", "managed", "other", "curve"};
-  JsonWriter json;
-  json.Open('{').Key("version").String(CAUSEWAY_VERSION).Key("rounds").Number(report.rounds);
-  json.Key("seconds").Real(report.seconds).Key("test_only").Bool(report.test_only);
+  Json json = {{"version", CAUSEWAY_VERSION},
+               {"rounds", report.rounds},
+               {"seconds", Rounded(report.seconds)},
+               {"test_only", report.test_only}};
   for (const Side side : {kNative, kGuest}) {
-    json.Key(std::string(kSideNames[side]) + "_library").String(report.library[side]);
-    json.Key(std::string(kSideNames[side]) + "_driver").String(report.about[side]);
+    json[std::string(kSideNames[side]) + "_library"] = report.library[side];
+    json[std::string(kSideNames[side]) + "_driver"] = report.about[side];
   }
-  json.Key("figures").Open('[');
+  Json& figures = json["figures"] = Json::array();
   for (const Row& row : report.rows) {
-    json.Open('{').Key("id").String(row.figure.id).Key("name").String(row.figure.name);
-    json.Key("unit").String(row.figure.unit).Key("section").String(kSections[int(row.figure.section)]);
-    json.Key("more_is_better").Bool(row.figure.better == Better::kMore);
+    Json figure = {{"id", row.figure.id},
+                   {"name", row.figure.name},
+                   {"unit", row.figure.unit},
+                   {"section", kSections[int(row.figure.section)]},
+                   {"more_is_better", row.figure.better == Better::kMore}};
     for (const Side side : {kNative, kGuest}) {
-      json.Key(kSideNames[side]).Open('[');
-      for (const double sample : row.samples[side]) json.Real(sample);
-      json.Close(']');
-      if (!row.error[side].empty())
-        json.Key(std::string(kSideNames[side]) + "_error").String(row.error[side]);
+      Json& samples = figure[kSideNames[side]] = Json::array();
+      for (const double sample : row.samples[side]) samples.push_back(Rounded(sample));
+      if (!row.error[side].empty()) figure[std::string(kSideNames[side]) + "_error"] = row.error[side];
     }
-    if (const auto ratio = RatioOf(row)) json.Key("ratio").Real(*ratio);
-    if (row.figure.goal != Goal::kNone) json.Key("goal").String(GoalText(row.figure));
-    if (const auto met = IsMet(row)) json.Key("met").Bool(*met);
-    json.Close('}');
+    if (const auto ratio = RatioOf(row)) figure["ratio"] = Rounded(*ratio);
+    if (row.figure.goal != Goal::kNone) figure["goal"] = GoalText(row.figure);
+    if (const auto met = IsMet(row)) figure["met"] = *met;
+    figures.push_back(std::move(figure));
   }
-  json.Close(']');
-  if (const auto mean = GeometricMean(report)) json.Key("geometric_mean").Real(*mean);
-  json.Key("remarks").Open('[');
-  for (const std::string& remark : report.remarks) json.String(remark);
-  return json.Close(']').Close('}').text();
+  if (const auto mean = GeometricMean(report)) json["geometric_mean"] = Rounded(*mean);
+  json["remarks"] = report.remarks;
+  return JsonText(json);
 }
 
 }  // namespace causeway::bench

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "host_backend/common/json_writer.h"
+#include "host_backend/common/json.h"
 
 namespace causeway::daemon {
 namespace {
@@ -15,13 +15,19 @@ bool MayRead(const SessionStatus& status, const std::string& scope) {
   return scope.empty() || status.scope == scope;
 }
 
-void WriteEntry(JsonWriter& json, const FlightCopy& copy, bool ended) {
+Json JsonOf(const FlightCopy& copy, bool ended) {
   const SessionStatus& status = copy.status;
-  json.Open('{').Key("number").Number(status.number).Key("kind").String(status.kind);
-  json.Key("vm").String(status.vm).Key("pid").Number(status.pid).Key("uid").Number(status.uid);
-  json.Key("worker_pid").Signed(status.worker_pid).Key("calls").Number(status.usage.calls);
-  json.Key("state").String(ended ? "ended" : status.state).Key("end").String(copy.end);
-  json.Key("guest_bytes").Number(copy.guest.size()).Key("host_bytes").Number(copy.host.size()).Close('}');
+  return {{"number", status.number},
+          {"kind", status.kind},
+          {"vm", status.vm},
+          {"pid", status.pid},
+          {"uid", status.uid},
+          {"worker_pid", status.worker_pid},
+          {"calls", status.usage.calls},
+          {"state", ended ? "ended" : status.state},
+          {"end", copy.end},
+          {"guest_bytes", copy.guest.size()},
+          {"host_bytes", copy.host.size()}};
 }
 
 }  // namespace
@@ -86,15 +92,14 @@ Result<std::string> FlightStore::Answer(uint64_t wanted, const std::string& scop
   for (const FlightCopy& copy : ended_) {
     if (copy.status.number == wanted) chosen = copy;
   }
-  JsonWriter json;
-  json.Open('{').Key("sessions").Open('[');
+  Json sessions = Json::array();
   for (const auto& [number, copy] : all) {
     if (wanted == kTraceList || number == wanted)
-      WriteEntry(json, wanted == number ? chosen : copy, !live_.contains(number));
+      sessions.push_back(JsonOf(wanted == number ? chosen : copy, !live_.contains(number)));
   }
-  json.Close(']').Close('}');
-  if (wanted == kTraceList) return json.text();
-  return json.text() + '\0' + chosen.guest + chosen.host;
+  const std::string text = JsonText({{"sessions", std::move(sessions)}});
+  if (wanted == kTraceList) return text;
+  return text + '\0' + chosen.guest + chosen.host;
 }
 
 }  // namespace causeway::daemon

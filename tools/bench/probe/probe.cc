@@ -15,7 +15,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "host_backend/common/json_writer.h"
+#include "host_backend/common/json.h"
 #include "tools/bench/figures.h"
 
 namespace causeway::bench {
@@ -159,8 +159,7 @@ void Answer(Bench& bench, const std::map<std::string, Measure>& figures) {
 }
 
 void PrintCalls(Bench& bench, const std::map<std::string, Measure>& figures) {
-  JsonWriter json;
-  json.Open('{').Key("figures").Open('[');
+  Json all = Json::array();
   for (const Figure& figure : Figures(false, bench.quick)) {
     if (figure.runner != Runner::kProbe ||
         (figure.section != Section::kCalls && figure.section != Section::kManaged &&
@@ -168,16 +167,13 @@ void PrintCalls(Bench& bench, const std::map<std::string, Measure>& figures) {
       continue;
     double value = 0;
     const CUresult result = Run(bench, figures, figure.id, &value);
-    json.Open('{')
-        .Key("id")
-        .String(figure.id)
-        .Key("name")
-        .String(figure.name)
-        .Key("unit")
-        .String(figure.unit);
-    json.Key("value").Real(value).Key("error").Signed(result).Close('}');
+    all.push_back({{"id", figure.id},
+                   {"name", figure.name},
+                   {"unit", figure.unit},
+                   {"value", Rounded(value)},
+                   {"error", int(result)}});
   }
-  std::printf("%s\n", json.Close(']').Close('}').text().c_str());
+  std::printf("%s\n", JsonText({{"figures", std::move(all)}}).c_str());
 }
 
 int Main(int argc, char** argv) {
