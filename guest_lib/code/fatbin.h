@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fatbins: which of their entries the devices here can use. A library holds code for every generation of GPU;
-// what none of ours can use need not travel. Whatever is not understood travels whole.
+// Fatbins: which of their entries the devices of this session can use. A library holds code for every
+// generation of GPU, and entries that none of these devices can use need not travel. A fatbin that is not
+// understood travels whole.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,14 +16,15 @@ struct Capability {
   int major, minor;
 };
 
-// The runs of a fatbin's bytes, without its header, that hold every entry which one of the devices can use.
-// Empty: take all of it, because all can be used, none can, or it is not as we know fatbins.
+// The runs of a fatbin's bytes, without its header, that hold the entries which at least one of the devices
+// can use. Empty: all of the fatbin is to be sent, because all entries can be used, none can, or its format
+// is not known. The spans point into `fatbin`.
 std::vector<std::span<const std::byte>> UsableEntries(const std::byte* fatbin,
                                                       std::span<const Capability> devices);
 
-// Whether kernels in these bytes, an image or part of one, may call printf: its name stands in all code that
-// does. True in doubt, as of compressed code, unless there is a cubin for the device, which the driver
-// prefers.
+// Whether kernels in these bytes, an image or a part of one, may call printf: all code that does has its
+// name. The answer is true in doubt, for example for compressed code, unless there is a cubin for the device,
+// which the driver prefers.
 bool MayPrint(std::span<const std::byte> image, std::span<const Capability> devices);
 
 }  // namespace causeway::guest

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options of the compiler and the linker (CUjit_option) as a program gives them: numbers, lists of symbols,
-// and places for logs and figures. What the host's driver writes there is written here as well.
+// and room for logs and figures. What the host's driver writes through them is written to the program's room
+// here. An object belongs to one thread, and the program's arrays outlive it.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -13,13 +14,14 @@ namespace causeway::guest {
 
 class JitOptions {
  public:
-  // `values` is kept: the driver writes sizes, times and counts over the caller's values.
+  // Takes the options of a call. `values` is kept, because the driver writes sizes, times and counts over the
+  // caller's values.
   CUresult Take(unsigned count, const CUjit_option* options, void** values);
 
   uint32_t count() const { return static_cast<uint32_t>(options_.size()); }
-  // As they travel (ivshmem_ring/messages/code_messages.h, JitOption).
+  // The options as they travel (ivshmem_ring/messages/code_messages.h, JitOption).
   std::span<const std::byte> wire() const { return wire_; }
-  // JitOutputs of a call that worked with these options.
+  // Writes to the program what a call has changed: `outputs` is its JitOutputs.
   void Return(std::span<const std::byte> outputs);
 
  private:

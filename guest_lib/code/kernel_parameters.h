@@ -7,12 +7,13 @@
 
 namespace causeway::guest {
 
-// Where the parameters are: an array of pointers by the kernel's layout, or one packed buffer.
+// Where the parameters are: an array of pointers, one for each parameter, or one packed buffer.
 struct KernelParameters {
   void** pointers = nullptr;
   const void* buffer = nullptr;
   size_t buffer_bytes = 0;
 
+  // Takes the two arguments by which a launch gives parameters; at most one of them may be given.
   CUresult Take(void** kernel_params, void** extra) {
     if (kernel_params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
     pointers = kernel_params;
@@ -27,6 +28,7 @@ struct KernelParameters {
     }
     return CUDA_SUCCESS;
   }
+  // How many bytes Pack writes for that function; an error if the parameters do not fit it.
   CUresult SizeFor(const Function& function, uint32_t* bytes) const {
     if (buffer != nullptr) {
       if (buffer_bytes > kMaxLaunchParameterBytes) return CUDA_ERROR_INVALID_VALUE;
@@ -40,6 +42,7 @@ struct KernelParameters {
     *bytes = function.parameter_bytes;
     return CUDA_SUCCESS;
   }
+  // Writes the parameters in the kernel's own layout.
   void Pack(const Function& function, std::byte* to, uint32_t bytes) const {
     if (buffer != nullptr) {
       std::memcpy(to, buffer, bytes);

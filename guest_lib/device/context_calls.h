@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How contexts begin and end, as far as others than the calls about them have a part in it. Any thread may
-// call these.
+// How contexts begin and end, for the parts of the library that are not the calls about contexts themselves.
+// Any thread may call these functions; they take the context lock, so no other lock of this library's is held
+// around them.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -10,13 +11,13 @@
 
 namespace causeway::guest {
 
-// A green context keeps the primary context active until it is dropped.
+// Keep the primary context active, for a green context, and end that.
 CUresult HoldPrimary(CUdevice device);
 CUresult DropPrimary(CUdevice device);
-// Makes a context object of what stands for a green context, and ends it.
+// Make a context of an object that stands for a green context, and end it.
 void AdoptGreenContext(Object* object, Object* green, CUdevice device);
 void EndGreenContext(Object* object);
-// Successful calls that changed how the driver runs kernels of a context.
+// The number of successful calls so far that changed how the driver runs kernels of a context.
 uint64_t ContextSettings();
 
 }  // namespace causeway::guest

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sending the parameters of graph nodes.
+// Adds, changes and asks for nodes of graphs, by messages. Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -20,15 +20,15 @@ struct Dependencies {
 // Adds a node. `params` is read, and receives what the driver writes (an allocation's address, body graphs).
 CUresult AddNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                  CUgraphNodeParams* params);
-// Changes a node's parameters, in its graph or (exec given) in an executable one.
+// Changes a node's parameters: in its graph, or, if `exec` is not null, in that executable graph.
 CUresult SetNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params);
-// Adds a node with any number of dependencies: `add` takes as many as a message holds, the others become
-// edges.
+// Adds a node with any number of dependencies: `add` is called with as many as a message holds, and the
+// others are added as edges afterwards.
 CUresult AddInPieces(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                      const std::function<CUresult(const Dependencies&)>& add);
 
-// Fills `params` with what a node of that type has. What they point to lives as long as the node and its
-// parameters.
+// Fills *params with the parameters of a node of that type. What they point to stays valid until the node
+// ends or its parameters change.
 CUresult GetNode(CUgraphNode node, CUgraphNodeType type, CUgraphNodeParams* params);
 
 }  // namespace causeway::guest

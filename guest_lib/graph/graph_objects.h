@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the guest keeps of graphs: which node belongs to which graph, so that handles end when the driver ends
-// what they stand for, and the arrays that the driver lends to the program.
+// What the guest keeps of graphs: the ownership tree of graphs and nodes, so that handles end when the driver
+// ends their objects, and the arrays that the driver would lend to the program. Any thread may call these
+// functions; they send no messages, and the lock inside is innermost but for that of handles.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -11,7 +12,8 @@
 
 namespace causeway::guest {
 
-// A node's parameters as the last Get call answered them. The program may keep pointers into it.
+// A node's parameters, as the last call that asked for them answered. The program may keep pointers into a
+// snapshot.
 struct NodeSnapshot {
   CUgraphNodeParams params{};
   std::vector<std::byte> bytes;
@@ -20,22 +22,23 @@ struct NodeSnapshot {
   void* extra[5] = {};
 };
 
-// Both sides of a handle's family. Calls with dead or null handles do nothing.
+// Put an object into the ownership tree: the node below its graph, or the child graph or conditional body
+// below its node. Calls with null handles, or with handles of ended objects, do nothing.
 void OwnNode(CUgraph graph, CUgraphNode node);
-void OwnNodeLike(CUgraphNode sibling, CUgraphNode node);  // of the same graph
-void OwnGraph(CUgraphNode node, CUgraph graph);           // a child graph, a conditional body
-// The handle itself stays; all that ends with it goes.
+void OwnNodeLike(CUgraphNode sibling, CUgraphNode node);  // below the sibling's graph
+void OwnGraph(CUgraphNode node, CUgraph graph);
+// End everything below an object in the tree. The object's own handle stays.
 void EndContents(CUgraph graph);
 void EndContents(CUgraphNode node);
 
 // Whether the node's parameters were given as one packed buffer (`extra`).
 void SetPackedForm(CUgraphNode node, bool packed);
 bool HasPackedForm(CUgraphNode node);
-// Keeps the snapshot for as long as the node lives and its parameters stay as they are, and returns the one
-// that the program may point into; null if the node is not alive.
+// Keeps the snapshot until the node ends or its parameters change, and returns the snapshot into which the
+// program may have pointers. Null: the node does not exist.
 const NodeSnapshot* KeepSnapshot(CUgraphNode node, std::unique_ptr<NodeSnapshot> snapshot);
 
-// The body graphs of a conditional node, as long as the node lives.
+// Keeps the body graphs of a conditional node as long as the node exists, and returns their array.
 CUgraph* KeepBodies(CUgraphNode node, std::vector<CUgraph> bodies);
 
 }  // namespace causeway::guest

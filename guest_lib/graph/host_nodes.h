@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the program in graphs: host nodes, and destructors of user objects.
+// Functions of the program in graphs: host nodes, and destructors of user objects. Any thread may call these
+// functions; they send messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -7,8 +8,9 @@
 
 namespace causeway::guest {
 
-// Adds a host node. The function's number is given back when the graph, its clones and what was made of them
-// are gone; if `number` is given, its owner does that.
+// Adds a host node. The number of its function (callbacks.h) is released when the graph, its clones and the
+// executable graphs made of them are gone. If `number` is not null it receives the number, and the caller
+// releases it.
 CUresult AddHostNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                      CUhostFn function, void* user_data, uint64_t* number = nullptr);
 CUresult SetHostNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params);

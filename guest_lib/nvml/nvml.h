@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The management library's session with the host: made by nvmlInit, ended by the last nvmlShutdown. It is not
-// CUDA's: a process that uses both libraries has two sessions. In a forked child, and after the host's daemon
-// was restarted, the next call connects again.
+// The management library's session with the host. nvmlInit makes it, and the last nvmlShutdown ends it. It is
+// not CUDA's: a process that uses both libraries has two sessions. In a forked child, and after the host's
+// daemon was restarted, the next call connects again. Any thread may call; one request is sent at a time.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -20,17 +20,17 @@ class NvmlSession {
   nvml::Return Initialise();
   nvml::Return Shutdown();
   bool initialised();
-  // Of the GPUs that this VM may use. Connects if needed.
+  // The number of GPUs that this VM may use. Connects if needed.
   nvml::Return DeviceCount(uint32_t* count);
 
   static nvml::DeviceHandle HandleOf(uint32_t index);
-  // -1 for what is no handle of this library, or of a device that does not exist.
+  // The device's number; -1 if it is no handle of this library's, or the device does not exist.
   int IndexOf(nvml::DeviceHandle handle);
 
  private:
   friend class NvmlCall;
   NvmlSession();
-  nvml::Return Connect();  // with the lock held
+  nvml::Return Connect();  // the caller holds the lock
   nvml::Return AskForDevices();
   static void InForkedChild();
 
@@ -40,7 +40,7 @@ class NvmlSession {
   std::unique_ptr<Connection> connection_;
 };
 
-// One request and its reply; holds the session's lock meanwhile.
+// One request and its reply. It holds the session's lock as long as it lives.
 class NvmlCall {
  public:
   explicit NvmlCall(nvml::Op op);
@@ -62,7 +62,7 @@ class NvmlCall {
   Reader reader_;
 };
 
-// What the rows' directions need.
+// What the directions of rows need in the guest (ivshmem_ring/protocol/nvml_directions.h).
 struct NvmlRemote {
   NvmlCall StartCall(nvml::Op op) { return NvmlCall(op); }
   int IndexOf(nvml::DeviceHandle handle) { return NvmlSession::Get().IndexOf(handle); }
