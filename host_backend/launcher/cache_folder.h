@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folders of compiled kernels. CACHE/USER is the daemon's, open to pass through; in it lies `kernels`, which
 // is that user's alone. When a user id changes hands the daemon moves the whole to
-// CACHE/discarded/USER-NUMBER, where nobody but the daemon gets through, and starts afresh.
+// CACHE/discarded/USER-NUMBER, where only the daemon gets through, and starts afresh.
 #pragma once
 #include <stdint.h>
 

@@ -43,7 +43,7 @@ class Launcher {
   // `bytes` of a packet that claims to be a Request, with so many descriptors. *descriptor: what goes with
   // the answer, or none.
   Answer Handle(const Request& request, size_t bytes, std::span<UniqueFd> descriptors, UniqueFd* descriptor);
-  // After SIGCHLD: reaps what nobody asks for.
+  // To be called after SIGCHLD: reaps processes of which the end will not be asked for.
   void ReapHelpers();
   size_t workers() const;
 

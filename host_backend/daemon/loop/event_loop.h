@@ -29,7 +29,7 @@ class EventLoop {
   // Calls `handler(epoll events)` when the descriptor is ready. The caller keeps the descriptor open until
   // Unwatch.
   WatchId Watch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
-  // The same of a descriptor that is somebody else's choice; 0: the kernel does not watch it.
+  // The same for a descriptor that another process chose. 0: the kernel cannot watch it.
   WatchId TryWatch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
   // Safe inside any handler, also its own. Clears `id`; 0 is ignored.
   void Unwatch(WatchId& id);

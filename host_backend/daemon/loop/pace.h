@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often somebody may have the event loop work for it: so many times at once, and so many each millisecond
+// How often a peer may make the event loop work for it: so many times at once, and so many each millisecond
 // from then on. What comes faster waits where it is, with the sender.
 #pragma once
 #include <algorithm>

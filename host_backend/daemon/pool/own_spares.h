@@ -19,12 +19,12 @@ class OwnSpares {
 
   uint32_t total() const { return total_; }
   const Counts& wanted() const { return wanted_; }
-  // Of the scopes that have fewer ready ones of their own than they should, the one that was given fewest
-  // spares lately; "": none lacks any.
+  // Of the scopes that have fewer ready spares of their own than they should, the one that was given the
+  // fewest spares lately; "": no scope lacks any.
   std::string Lacking(const Counts& ready, const SpareUse& use, Time now) const;
-  // For whom a spare is kept that has just become ready; "": for nobody. While sessions wait every second one
-  // is theirs, so that a scope that uses up its own ones as fast as they come does not keep the others
-  // waiting.
+  // The scope for which a spare is kept that has just become ready; "": for none. While sessions wait, every
+  // second spare goes to them, so that a scope that uses up its own spares as fast as they come does not keep
+  // the others waiting.
   std::string ForReady(const Counts& ready, bool sessions_wait, const SpareUse& use, Time now);
 
  private:

@@ -24,7 +24,7 @@
 
 namespace causeway::daemon {
 
-// Who a session serves, as far as processes that share something care.
+// What a session serves, as far as sharing, limits and logs depend on it.
 struct SessionPeer {
   std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
   uint32_t guest_pid = 0;  // 0: not known for sure
@@ -45,11 +45,11 @@ class WorkerClient {
   virtual void OnWorker(WorkerProcess& worker) = 0;
   virtual void OnNoWorker(const std::string& sentence) = 0;
   virtual void OnWorkerUsage(const WorkerUsage& usage) = 0;
-  // It said what no worker says; OnWorkerExit follows.
+  // The worker said what no worker says. OnWorkerExit follows.
   virtual void OnWorkerViolation() = 0;
   virtual void OnWorkerExit(const std::string& how, bool orderly) = 0;
   virtual SessionPeer Peer() const = 0;
-  // Whether that part of its region has been lent to it. A session without a region has none.
+  // Whether that part of the region was lent to the session. A session without a region has none.
   virtual bool MayMap(const RegionMapping&) { return false; }
   // Whether that descriptor, which its worker wants others to have, is another file than its region.
   virtual bool IsOwnRegion(int) const { return false; }
@@ -67,7 +67,7 @@ class WorkerPool final : public WorkerProcess::Listener {
              std::pair<uint32_t, uint32_t> worker_users = {kFirstWorkerUser, kWorkerUsers});
   ~WorkerPool() override;
 
-  // Who starts workers, and where these write; before Start, and there until the pool is gone.
+  // Sets what starts workers and where they write. To be called before Start; both outlive the pool.
   void Use(LauncherLink* launcher, WorkerFolders* folders) {
     program_.launcher = launcher;
     checkpoints_.Use(launcher);

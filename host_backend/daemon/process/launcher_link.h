@@ -35,9 +35,9 @@ class LauncherLink {
   static Result<std::unique_ptr<LauncherLink>> Start(EventLoop& loop, const std::string& program,
                                                      const LauncherPlan& plan,
                                                      std::function<void(const std::string&)> on_end);
-  // Nobody behind it: every request fails.
+  // A link without a launcher: every request fails.
   explicit LauncherLink(EventLoop& loop) : loop_(loop) {}
-  // The launcher ends, and what it has started.
+  // Ends the launcher and all that it has started.
   ~LauncherLink();
   LauncherLink(const LauncherLink&) = delete;
   LauncherLink& operator=(const LauncherLink&) = delete;
@@ -54,20 +54,20 @@ class LauncherLink {
     std::vector<std::string> gpus;         // UUIDs; empty: all
     std::vector<std::string> environment;  // NAME=VALUE of a guest
   };
-  // `done` comes from the loop, never inside these calls, and not when this link ends before.
-  // "", or one sentence where the wish cannot be asked for; then `done` does not come.
+  // `done` is called from the event loop, never inside these calls, and not if this link ends before.
+  // The result is empty, or a sentence that says why the request cannot be sent; then `done` is not called.
   std::string StartWorker(const Wish& wish, UniqueFd output, UniqueFd control,
                           std::function<void(Result<Started>)> done);
-  // 0: it has ended, with a status as of waitpid, and its number may be another's from now on; or errno,
-  // EAGAIN while it runs.
+  // Reports the end of a worker. error 0: it has ended, with a status like waitpid's, and its process id may
+  // be given to another process from now on. Otherwise an errno; EAGAIN while it runs.
   void Reap(pid_t worker, std::function<void(int error, int status)> done);
-  // A process that makes one call about that worker for the daemon (host_backend/common/worker_control.h).
-  // Kill and Abandon end it. 0, with its number, or errno.
+  // Starts a checkpointer: a process that makes one call about that worker for the daemon
+  // (host_backend/common/worker_control.h). Kill and Abandon end it. error is 0, or an errno.
   void StartCheckpointer(pid_t target, uint32_t user, UniqueFd control,
                          std::function<void(int error, pid_t checkpointer)> done);
-  // Nobody waits for these.
+  // These have no answer.
   void Kill(pid_t worker);
-  // It is killed, and nobody asks for it any more.
+  // Kills the worker; its end will not be asked for.
   void Abandon(pid_t worker);
   void HoldCache(uint32_t user, uint32_t mib);
   void ClearCache(uint32_t user, uint32_t number);

@@ -29,8 +29,9 @@ inline void LogError(std::string_view line) {
   Log(LogLevel::kError, line);
 }
 
-// A source of lines that somebody else controls: in no second more than kLinesPerSecond, and once a minute
-// how many were left out. What is only told (info and less) cannot use up the lines of what went wrong.
+// A log for lines that a guest or a worker can cause. In no second does it write more than kLinesPerSecond,
+// and once a minute it says how many lines were left out. Lines of information cannot use up the number of
+// lines for what went wrong.
 class LimitedLog {
  public:
   static constexpr size_t kTold = 9, kWrong = 10;
@@ -40,9 +41,9 @@ class LimitedLog {
   void Write(LogLevel level, std::string_view line) {
     WriteAt(std::chrono::steady_clock::now(), level, line);
   }
-  // Says what was left out, if anything and if a minute has passed since it was last said.
+  // Says how many lines were left out, if any were and if a minute has passed since it last said so.
   void Flush(std::string_view source) { FlushAt(std::chrono::steady_clock::now(), source); }
-  // So many lines that nobody has looked at.
+  // Counts so many lines as left out, which were not even read.
   void LeaveOut(uint64_t lines) { dropped_ += lines; }
   bool idle() const { return dropped_ == 0; }
 

@@ -29,7 +29,7 @@ uint32_t Crc32(const void* data, size_t bytes);
 uint64_t RandomWord();
 RegionIdentity NewIdentity(uint64_t api_hash);
 
-// Who owns each granule, as copied out at one moment.
+// The owner of each granule, as copied out of shared memory at one moment.
 using OwnerTable = std::vector<uint16_t>;
 
 struct GranuleRange {

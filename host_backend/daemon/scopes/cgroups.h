@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A cgroup (version 2) for each scope: what its workers use of the host's memory, threads and processor is
 // bounded for all of them together. Used where the daemon may manage the cgroup that it runs in: by systemd's
-// Delegate=, or as root where nobody else runs in it. Below that cgroup (or, where it is the root, below
+// Delegate=, or as root where no other process runs in it. Below that cgroup (or, where it is the root, below
 // /causeway):
 //   daemon       the daemon itself and what starts workers
 //   spare        workers that have no session

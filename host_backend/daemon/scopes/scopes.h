@@ -54,7 +54,7 @@ class Scopes {
  private:
   ScopeRef Find(const std::string& name, const std::string& who, const std::string& limit_key,
                 uint32_t max_sessions);
-  // Sessions that nobody has, but that are kept for other scopes than `asker`.
+  // How many free sessions are kept for other scopes than `asker`.
   uint32_t KeptForOthers(const Scope& asker) const;
   void Forget();
 

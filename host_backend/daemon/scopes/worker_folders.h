@@ -21,7 +21,8 @@ class WorkerFolders {
   WorkerFolders(const WorkerFolders&) = delete;
   WorkerFolders& operator=(const WorkerFolders&) = delete;
 
-  // Who makes and empties what belongs to workers' users. Before the first Point.
+  // Sets the launcher, which makes and empties what belongs to workers' users. To be called before the first
+  // Point.
   void UseLauncher(LauncherLink* launcher);
 
   // "" where it could not be made.
@@ -51,7 +52,8 @@ class WorkerFolders {
   LauncherLink* launcher_ = nullptr;
   std::string folder_;
   std::string shm_;
-  UniqueFd shm_lock_;  // held for as long as this daemon lives: others remove what nobody holds
+  UniqueFd
+      shm_lock_;  // locked as long as this daemon lives: other daemons remove folders that are not locked
   std::string cache_;
   std::string links_;
   uint64_t next_ = 1;

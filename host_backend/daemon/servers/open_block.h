@@ -18,7 +18,7 @@ struct OpenRequest {
 
 // `block` is a private copy. `region_bytes` is 0 over TCP, where nothing is mapped. `gpus`: those that the
 // guest may have, if not all. `shares_environment`: CUDA_VISIBLE_DEVICES of this daemon is its clients' own,
-// as with `causeway run`, and bounds nobody. An error is the sentence for the guest process.
+// as with `causeway run`, and is no bound. An error is the sentence for the guest process.
 Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes,
                                    const std::vector<std::string>& gpus, bool shares_environment);
 

@@ -20,7 +20,7 @@ struct ImageCacheStatus {
   uint64_t found = 0, not_found = 0;
 };
 
-// Of `bytes` and kImagePadding, and nobody can change it any more.
+// Whether the file has `bytes` and kImagePadding bytes, and cannot be changed any more.
 bool IsSealedImage(int file, uint64_t bytes);
 
 class ImageCache {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What guest processes give each other, kept for them under random tokens. Everything belongs to a scope, a
 // VM or a user without one; a token of one scope is unknown in every other. A token is unguessable as well:
-// inside a scope it opens only to whom it was given, as natively the handle does.
+// inside a scope only a process to which it was given can use it, as natively with the handle.
 //
 // The driver's 64 bytes end with the session that made them: natively too they open nothing once that process
 // has ended. Descriptors keep memory alive by themselves natively, until the last copy is closed anywhere.
 // Here the session that made one says when the last copy in its VM is gone
-// (guest_lib/memory/shared_descriptor.h); after its end nobody can say so, and the descriptor stays as long
-// as its scope has any session.
+// (guest_lib/memory/shared_descriptor.h); after its end that cannot be known, and the descriptor stays as
+// long as its scope has any session.
 #pragma once
 #include <array>
 #include <map>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NVML says that each process holds of each GPU, from a process that has the library (WorkerMemoryUse).
-// It runs only while somebody wants to know.
+// That process runs only while the figures are wanted.
 #pragma once
 #include <array>
 #include <functional>

@@ -30,7 +30,8 @@ struct WorkerProgram {
   std::string sandbox = "enforce";   // host_backend/sandbox/filter.h
   LauncherLink* launcher = nullptr;  // there as long as any worker
   WorkerFolders* folders = nullptr;
-  // Calls back when nobody uses a number that was a worker's any more: only then it may become another's.
+  // Calls back when nothing uses the user id that was a worker's any more: only then may another worker get
+  // it.
   std::function<void(std::function<void()> done)> forget = [](const std::function<void()>& done) { done(); };
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
@@ -68,7 +69,7 @@ class WorkerProcess {
     // Whether it may map that part of its session's region; asked while the calling thread waits.
     virtual bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) = 0;
     virtual void OnMemoryUse(WorkerProcess&, const WorkerMemoryUse&) {}
-    // It asks who else belongs to its tenant: SendPeers answers.
+    // The worker asks which other sessions belong to its scope: SendPeers answers.
     virtual void OnQuery(WorkerProcess& worker) = 0;
     // It broke the protocol of its control socket, which the log has been told; it is being killed.
     virtual void OnViolation(WorkerProcess&) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the worker's session holds of each kind of memory, counted on the page of its VM
 // (host_backend/common/account_page.h), and the VM's limit on device memory. The rows that take and give
-// memory are counted by themselves (AccountMemory); whoever takes memory in another way says so here.
+// memory are counted by themselves (AccountMemory); code that takes memory in another way says so here.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace causeway::host {
 
-// Memory that is counted as long as anybody refers to it.
+// Memory that is counted as long as there is a reference to it.
 class Charge {
  public:
   Charge(AccountPage* page, uint32_t cell, MemoryKind kind, int place, uint64_t bytes)
@@ -101,7 +101,8 @@ class Accounting {
   // Pools and graphs take and give back by themselves, so the driver is asked
   // (host_backend/worker/accounting/accounting_pools.cc).
   void KnowPool(CUmemoryPool pool, MemoryKind kind, int device);
-  // `destroy` ends the pool. Nobody asks about it meanwhile, nor knows another one by its pointer.
+  // Calls `destroy`, which ends the pool. Meanwhile no thread asks about the pool, or takes another one for
+  // it that has its pointer.
   CUresult EndPool(CUmemoryPool pool, const std::function<CUresult()>& destroy);
   // `allocate` takes from the pool and sets *address, `undo` gives that back. Null: the caller's device's
   // current pool.

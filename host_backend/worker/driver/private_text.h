@@ -11,7 +11,7 @@ namespace causeway::host {
 // the same for the same address, and as wide as it was written. With kDriversMemory addresses of memory that
 // the driver knows, which the guest's pointers are, stay; it is asked about each.
 enum class Keep {
-  kNothing,       // asks nobody: for the driver's own callbacks
+  kNothing,       // does not ask the driver: for use in the driver's own callbacks
   kDriversMemory  // see above
 };
 std::string WithoutAddresses(std::string_view text, Keep keep);

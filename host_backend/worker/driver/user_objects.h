@@ -11,7 +11,7 @@
 namespace causeway::host {
 
 // What is counted here the driver has at least: a clone of a graph has what its original has, while a graph
-// within another's node and an executable graph hold references that only the driver knows, and nobody can
+// within another's node and an executable graph hold references that only the driver knows, and no call can
 // release. Threads: any. A change is made under one lock together with the driver's call.
 class UserObjects {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many calls a session has made, counted by each thread on a line of its own, and an alarm for whoever
-// wants to know of the next one: nobody needs to look at a session that does nothing.
+// How many calls a session has made, counted by each thread on a line of its own, and an alarm that the next
+// call raises, so that no thread has to look at a session that does nothing.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,7 +14,7 @@ class CallCounter {
  public:
   CallCounter();
 
-  // From any thread, for each call.
+  // Counts a call. Any thread.
   void Note() {
     // Both sequentially consistent, as in Arm: one of the two sides sees the other.
     counts_[Place()].value.fetch_add(1);
@@ -22,9 +22,9 @@ class CallCounter {
   }
   uint64_t total() const;
 
-  // Becomes readable with the first call that `seen` (a total) does not hold, once armed.
+  // A descriptor that becomes readable, once armed, with the first call beyond `seen`, a total.
   int alarm() const { return alarm_.get(); }
-  // False: there has been one already.
+  // False: there was such a call already.
   bool Arm(uint64_t seen);
   // After the alarm: until it is armed again.
   void Quiet();

@@ -15,7 +15,7 @@ namespace causeway::host {
 
 class ExclusiveUses {
  public:
-  // Waits for others. False: stopped, and nothing was taken.
+  // Waits until no other request has any of them. False: stopped, and nothing was taken.
   bool Take(std::span<const WireHandle> wires) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || AreFree(wires); });
@@ -23,7 +23,7 @@ class ExclusiveUses {
     taken_.insert(taken_.end(), wires.begin(), wires.end());
     return true;
   }
-  // False: somebody has it.
+  // False: another request has it.
   bool TryTake(WireHandle wire) {
     const std::lock_guard lock(mutex_);
     if (!AreFree({&wire, 1})) return false;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that execute posted records of several guest threads at once, when one dispatcher is not enough: a
-// launch costs some 4 us in the driver, and natively each thread of the program pays for its own.
+// Worker queues ("lanes"; docs/waiting.md): threads that execute posted records of several guest threads at
+// once, when one dispatcher is not enough. Natively each thread of the program pays for its own launches.
 //
-// The dispatcher stays the one reader of the main link. What it hands over is executed in order
+// The dispatcher stays the one reader of the submission queue. What it hands over is executed in order
 // - among the records of one guest thread, as natively: programs may rely on the order of their own calls
 //   beyond what streams and events say (kernels that wait for kernels of other streams);
-// - among the records that work on one stream, or name one event, whoever posted them.
-// All else has no order but what the dispatcher gives it by waiting until the lanes are empty. So work on the
-// legacy stream, which streams wait for by the order of calls, comes after all that was posted before it, and
-// before all that is posted after.
+// - among the records that work on one stream, or name one event, whichever thread posted them. All else has
+//   no order but what the dispatcher gives it by waiting until the queues are empty. So work on the legacy
+//   stream, which streams wait for by the order of calls, comes after all that was posted before it, and
+//   before all that is posted after.
 #pragma once
 #include <array>
 #include <atomic>
@@ -98,7 +98,7 @@ class Lanes {
     RingConsumer out;
     // Records. The dispatcher's, released after the record is in the ring; acquired in Await.
     alignas(kHotBytes) std::atomic<uint64_t> handed{0};
-    // The lane's, released after the record is executed; acquired by whoever waits for that.
+    // The lane's, released after the record is executed; acquired by threads that wait for that.
     alignas(kHotBytes) std::atomic<uint64_t> executed{0};
     std::atomic<uint64_t> sequence{0};  // behind the newest executed record's
     std::thread thread;
@@ -117,7 +117,7 @@ class Lanes {
   bool WaitFor(uint64_t packed);
   // Exactly: that takes the line from the lane that writes it.
   bool IsPending(const Use& use);
-  // For whoever need not know at once that it is done.
+  // For callers that need not know at once that it is done.
   bool MayBePending(const Use& use);
   uint64_t Waiting(uint32_t lane);
   bool IsIdle();

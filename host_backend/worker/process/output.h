@@ -15,7 +15,7 @@ class Output {
   static bool Redirect();
   static int LogFd();
 
-  // True some fifty times a second, for whoever looks for text that nobody expects.
+  // True some fifty times a second: time to look for text although none is expected.
   bool IsLookDue();
   // Three system calls to find unread text; true at most once per text until Take() has drained it.
   bool Pending();

@@ -43,13 +43,13 @@ class Dispatcher {
   CUresult TakePostedResult(uint64_t sequence);
 
  private:
-  // Gives the record to a lane if that is wanted and can be.
+  // Gives the record to a worker queue if that is wanted and possible.
   enum class Handed { kNo, kYes, kStopped };
   Handed Hand(const RecordHeader& header, std::span<const std::byte> record);
   void ExecuteInLane(std::span<const std::byte> record);
   void NoteFailure(const RecordHeader& header, CUresult result);
   void LogFailure(uint16_t op, CUresult result);
-  // Keeps the failure of a posted record whose caller will ask for it. False: nobody will.
+  // Keeps the failure of a posted record if its caller will ask for it. False: it will not.
   bool KeepResult(const RecordHeader& header, CUresult result);
 
   Session& session_;

@@ -2,11 +2,11 @@
 // The worker's table from wire handles to the driver's pointers, and of what requests use. A number that was
 // never bound, was ended, or is of another kind finds nothing.
 //
-// Objects end under nobody. What a request has found (Use) or bound stays as long as the request is executed:
-// a call that ends an object makes it and all that ends with it unfindable at once, and reaches the driver
-// only when no other request uses any of them; the last that did makes the call (EndObject). Natively such a
-// program is undefined, and the driver crashes. The same holds for what graphs remember: NVIDIA's driver
-// (580.159) crashes when it instantiates a graph whose event or module has ended.
+// No object ends while a request uses it. What a request has found (Use) or bound stays as long as the
+// request is executed: a call that ends an object makes it and all that ends with it unfindable at once, and
+// reaches the driver only when no other request uses any of them; the last that did makes the call
+// (EndObject). Natively such a program is undefined, and the driver crashes. The same holds for what graphs
+// remember: NVIDIA's driver (580.159) crashes when it instantiates a graph whose event or module has ended.
 //
 // A number says nothing about an object's identity: a guest may bind the number of an object that lives, or
 // that waits for its end, to another one. So an owner is named by number and pointer (Found), and an object
@@ -138,16 +138,17 @@ class HandleTable {
 
   // Makes the driver's call. It may run on another thread and after the caller was answered.
   using Call = std::function<CUresult()>;
-  // Ends the object. Used by nobody else: `call` is made at once and its result comes back; after an error
-  // the object lives on. Else the last user makes it, and CUDA_SUCCESS comes back. `exclusive`: the call must
-  // have the topmost object above to itself (ExclusiveUses). Not alive, or another object than `value` by
-  // now: InvalidHandleError.
+  // Ends the object. If no other request uses it, `call` is made at once and its result comes back; after an
+  // error the object lives on. Otherwise its last user makes the call, and CUDA_SUCCESS comes back.
+  // `exclusive`: the call must have the topmost object above to itself (ExclusiveUses). If the object does
+  // not exist any more, or is another one than `value` by now, the result is InvalidHandleError.
   CUresult EndObject(HandleKind kind, WireHandle wire, const void* value, bool exclusive, Call call);
   // Whether the calling thread makes a call that was left over: what the request named that wanted it may
   // have ended.
   static bool MakesLeftOverCall();
-  // Ends all that is in the object, which lives on as a number. Used by others: waits for them, while nobody
-  // can find it, no longer than that; then CUDA_ERROR_ILLEGAL_STATE and nothing has happened.
+  // Ends all that is in the object, which lives on as a number. If other requests use it, it waits for them
+  // for at_most, while no request can find it; after that the result is CUDA_ERROR_ILLEGAL_STATE, and nothing
+  // has happened.
   CUresult EndContents(HandleKind kind, WireHandle wire, std::chrono::milliseconds at_most, const Call& call);
   // Calls that were left to a last user and have not been made, and those that failed.
   uint64_t deferred() const;

@@ -29,9 +29,9 @@ class Objects {
   // The context and capture mode of the calling thread follow the message. 0, or the error that the call
   // gets.
   CUresult Enter(const RecordHeader& header);
-  // The request is executed, with that result: what it had to itself is anybody's.
+  // The request is executed, with that result: what it had to itself is free for others.
   void Leave(CUresult result);
-  // Its caller has the answer: what it used may end.
+  // The request's caller has the answer: what the request used may end.
   void EndRequest() { handles_.EndRequest(); }
   bool UsesMany() { return handles_.UsesMany(); }
 

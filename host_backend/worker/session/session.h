@@ -58,8 +58,8 @@ struct Request {
 class SessionPart {
  public:
   virtual ~SessionPart() = default;
-  // Nothing that this part makes anybody wait for is waited for any longer, now or later. Any thread; may
-  // come several times.
+  // Ends every wait that this part makes a thread or the GPU do, now and later. Any thread may call it,
+  // several times.
   virtual void Stop() {}
   // The driver has ended the context, on the calling thread.
   virtual void ContextEnds(CUcontext) {}
