@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/session.h"
 #include "ivshmem_ring/messages/session_messages.h"
@@ -25,7 +26,7 @@ Window taken[kMaxTakenRanges];  // written once, before taken_ranges
 // Each is written once, before further_windows counts it, and stays: the driver's reservations stay its own.
 constexpr uint32_t kMostFurtherWindows = 64;
 Window further[kMostFurtherWindows];
-std::mutex further_mutex;  // of who adds one
+Mutex<Lock::kFurtherWindows> further_mutex;
 
 std::string Hex(uint64_t value) {
   char text[24];

@@ -7,13 +7,14 @@
 #include <map>
 #include <mutex>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/context.h"
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
 namespace {
 
-std::mutex mutex;
+Mutex<Lock::kPrivateHost> mutex;
 auto& blocks = *new std::map<uint64_t, HostAllocation>;  // by address; never destroyed
 
 }  // namespace

@@ -124,7 +124,8 @@ uint64_t RegionMemory::NextArenaBytes(uint64_t reserved, ArenaUse use) const {
   return bytes;
 }
 
-CUresult RegionMemory::Grow(uint64_t reserved, ArenaUse use, std::unique_lock<std::mutex>& lock) {
+CUresult RegionMemory::Grow(uint64_t reserved, ArenaUse use,
+                            std::unique_lock<Mutex<Lock::kRegionMemory>>& lock) {
   const uint64_t wanted = NextArenaBytes(reserved, use);
   uint64_t bytes = wanted, offset = 0;
   lock.unlock();

@@ -20,6 +20,7 @@
 
 #include "guest_lib/addresses/host_allocation.h"
 #include "guest_lib/connection/connection.h"
+#include "guest_lib/process/lock_order.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/transport/transport.h"
 
@@ -75,7 +76,7 @@ class RegionMemory {
 
   CUresult AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset);
   // A new arena with room for `reserved` bytes; gives the lock up meanwhile.
-  CUresult Grow(uint64_t reserved, ArenaUse use, std::unique_lock<std::mutex>& lock);
+  CUresult Grow(uint64_t reserved, ArenaUse use, std::unique_lock<Mutex<Lock::kRegionMemory>>& lock);
   void ReturnArenas(const Emptied& emptied);
   // These need the lock.
   uint64_t NextArenaBytes(uint64_t reserved, ArenaUse use) const;
@@ -91,7 +92,7 @@ class RegionMemory {
   };
 
   Connection& connection_;
-  std::mutex mutex_;
+  Mutex<Lock::kRegionMemory> mutex_;
   std::map<uint64_t, Arena> arenas_;            // by offset
   std::map<uint64_t, Allocation> allocations_;  // by offset
   std::set<Extent> extents_;                    // all that is free in any arena: the best fit is the first

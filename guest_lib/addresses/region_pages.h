@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "guest_lib/connection/connection.h"
+#include "guest_lib/process/lock_order.h"
 
 namespace causeway::guest {
 
@@ -27,7 +28,7 @@ class RegionPages {
   bool TakeFree(uint64_t bytes, uint64_t* offset, bool* zeroed);
   bool TakeSlices(Connection& connection, uint64_t skew, uint64_t bytes, uint64_t* offset, bool* zeroed);
 
-  std::mutex mutex_;
+  Mutex<Lock::kRegionPages> mutex_;
   std::map<uint64_t, uint64_t> slices_;  // offset in the region -> bytes
   std::map<uint64_t, uint64_t> free_;    // the same, never across two runs of slices
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/blob.h"
 #include "guest_lib/stream/remote.h"
 
@@ -91,7 +92,7 @@ CUresult Describe(const Object* object, Function* detail, bool with_name) {
 
 // A handle seen before keeps its detail: another thread may be launching by it.
 Function* Publish(Object* object, std::unique_ptr<Function> detail) {
-  static std::mutex mutex;
+  static Mutex<Lock::kFunctionsPublished> mutex;
   const std::lock_guard lock(mutex);
   auto* known = static_cast<Function*>(object->detail);
   if (known == nullptr || (!known->whole && detail->whole)) {

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/handles.h"
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/protocol/call.h"
@@ -43,7 +44,7 @@ struct Function {
   bool whole = true;
   std::unique_ptr<Function> before;
 
-  std::mutex mutex;  // of what follows
+  Mutex<Lock::kFunction> mutex;  // of what follows
   // What the driver has answered about occupancy since `answers_at`, by question (occupancy.cc).
   uint64_t answers_at = 0;
   std::unordered_map<uint64_t, uint64_t> answers;

@@ -13,6 +13,8 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
+
 namespace causeway::guest {
 
 class LocalSlices {
@@ -41,8 +43,8 @@ class LocalSlices {
 
   const int fd_;
   uint16_t* const owners_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex<Lock::kLocalSlices> mutex_;
+  ConditionVariable changed_;
   std::vector<State> states_;
   uint64_t idle_ = 0, returning_ = 0;  // how many granules are in these states
   uint64_t round_ = 0;                 // how often the thread has looked for idle slices

@@ -6,6 +6,7 @@
 
 #include "guest_lib/device/context_storage.h"
 #include "guest_lib/memory/memory.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
 #include "guest_lib/stream/inquiry.h"
@@ -15,7 +16,7 @@
 namespace causeway::guest {
 namespace {
 
-std::mutex context_mutex;  // references and activation of contexts
+Mutex<Lock::kContexts> context_mutex;  // references and activation of contexts
 
 struct PrimaryBody {
   int32_t device;

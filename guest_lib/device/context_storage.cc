@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/guest_state.h"
 
 namespace causeway::guest {
@@ -28,7 +29,7 @@ struct ContextValues {
 };
 
 struct Storage {
-  std::shared_mutex lock;
+  SharedMutex<Lock::kContextStorage> lock;
   std::unordered_map<CUcontext, ContextValues> contexts;
 
   // Counts removals. A cached value is right as long as nothing has been removed since it was read; written

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/sharing_messages.h"
 
@@ -15,7 +16,7 @@ using namespace causeway::guest;
 namespace {
 
 struct Names {
-  std::mutex mutex;
+  Mutex<Lock::kCoredumpNames> mutex;
   std::string file, pipe;  // of the process
 };
 Names& names = *new Names;

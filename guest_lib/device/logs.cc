@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/stream/callbacks.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/callback_messages.h"
@@ -23,7 +24,7 @@ struct Listener {
 };
 
 struct Listeners {
-  std::mutex mutex;
+  Mutex<Lock::kLogListeners> mutex;
   std::vector<Listener> all;
 };
 Listeners& TheListeners() {

@@ -8,6 +8,7 @@
 
 #include "guest_lib/graph/graph_node.h"
 #include "guest_lib/graph/graph_objects.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/remote.h"
 
@@ -24,7 +25,7 @@ struct Told {
 };
 // Never destroyed: a stream may be captured to the very end. By the stream's object.
 struct AllTold {
-  std::mutex mutex;
+  Mutex<Lock::kCapturesTold> mutex;
   std::unordered_map<const Object*, Told> of_stream;
   std::unordered_map<const Object*, CUgraph> given_graph;  // of cuStreamBeginCaptureToGraph
 };

@@ -12,6 +12,7 @@
 #include "guest_lib/graph/graph_objects.h"
 #include "guest_lib/graph/host_nodes.h"
 #include "guest_lib/memory/memory.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/callbacks.h"
 #include "guest_lib/stream/remote.h"
@@ -40,7 +41,7 @@ struct StagedCopy {
 
 // Staging buffers whose copies are gone. They are freed by the program's next call: in the callback that
 // tells of it nothing may be sent.
-std::mutex done_mutex;
+Mutex<Lock::kStagedCopiesDone> done_mutex;
 auto& done = *new std::vector<StagedCopy*>;  // never destroyed
 std::atomic<bool> any_staged{false};
 

@@ -7,6 +7,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "guest_lib/process/lock_order.h"
+
 namespace causeway::guest {
 namespace {
 
@@ -23,7 +25,7 @@ struct NodeRecord {
   bool packed = false;
 };
 
-std::mutex records_mutex;  // lock order: a leaf, but for the handle table's own
+Mutex<Lock::kGraphRecords> records_mutex;
 
 GraphRecord& RecordOfGraph(Object* graph) {
   if (graph->detail == nullptr) graph->detail = new GraphRecord;

@@ -23,6 +23,7 @@
 #include "guest_lib/host_register/register_messages.h"
 #include "guest_lib/managed/pager.h"
 #include "guest_lib/process/copy_threads.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
@@ -42,8 +43,8 @@ struct Run {
 };
 
 struct Registry {
-  std::mutex change;  // one registration at a time
-  std::shared_mutex mutex;
+  Mutex<Lock::kRegistrations> change;  // one registration at a time
+  SharedMutex<Lock::kRegisteredRanges> mutex;
   std::map<uint64_t, HostAllocation> ranges;  // by first byte
   std::map<uint64_t, Run> runs;               // by first page
   RegionPages pages;

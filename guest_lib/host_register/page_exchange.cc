@@ -19,6 +19,7 @@
 #include "guest_lib/process/copy_past_caches.h"
 #include "guest_lib/process/copy_threads.h"
 #include "guest_lib/process/fault_handler.h"
+#include "guest_lib/process/lock_order.h"
 #include "ivshmem_ring/messages/registration.h"
 
 #ifndef MREMAP_DONTUNMAP
@@ -39,7 +40,7 @@ constexpr uint64_t kManyBytes = 32u << 20;     // from here on the caches would 
 constexpr uint64_t kPreparedBytes = 4u << 20;  // what one thread prepares at a time
 constexpr uint64_t kAloneBytes = 1u << 20;     // up to here helpers would come too late
 
-std::mutex& exchange_mutex = *new std::mutex;
+auto& exchange_mutex = *new Mutex<Lock::kExchange>;
 
 // The window: [begin, end) while open. Written under the mutex, read by the handler.
 std::atomic<uint64_t> window_begin{0}, window_end{0};

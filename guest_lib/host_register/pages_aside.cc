@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/own_thread.h"
 
 namespace causeway::guest {
@@ -88,8 +89,8 @@ class Kept {
     return true;
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex<Lock::kPagesAside> mutex_;
+  ConditionVariable changed_;
   std::map<std::byte*, Run> pages_;
   bool started_ = false;
 };

@@ -20,6 +20,7 @@
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/pager.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
@@ -45,7 +46,7 @@ struct Advice {
 };
 constexpr uint32_t kCpuBit = 63;
 
-std::mutex advice_mutex;
+Mutex<Lock::kAdvice> advice_mutex;
 auto& advices = *new std::map<uint64_t, Advice>;  // by first byte; never destroyed
 
 // Cuts the range that holds `at` in two, so that one begins there.

@@ -17,6 +17,7 @@
 #include "guest_lib/addresses/address_windows.h"
 #include "guest_lib/managed/areas.h"
 #include "guest_lib/managed/page_watch.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/context.h"
@@ -183,7 +184,7 @@ void InForkedChild() {
 }
 
 CUresult StartServing() {
-  static std::mutex& mutex = *new std::mutex;
+  static auto& mutex = *new Mutex<Lock::kServePages>;
   const std::lock_guard lock(mutex);
   if (serving.load()) return CUDA_SUCCESS;
   if (const CUresult result = the_link.Open()) return result;
@@ -206,7 +207,7 @@ struct Known {
   WireHandle owner;
 };
 struct Registry {
-  std::shared_mutex mutex;
+  SharedMutex<Lock::kManagedPages> mutex;
   std::map<uint64_t, Known> known;     // by address
   uint64_t changes = 0;                // under way: pages come or go
   std::vector<DefaultStream> streams;  // one for each context that has such memory

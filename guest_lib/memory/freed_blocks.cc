@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
@@ -32,8 +33,8 @@ constexpr uint64_t kMostBytes = 64u << 20;  // of all together
 constexpr useconds_t kRoundUs = 250'000;    // within two of them what nobody takes is freed
 
 struct Table {
-  std::mutex mutex;  // before the main lock
-  std::condition_variable wanted;
+  Mutex<Lock::kFreedBlocks> mutex;
+  ConditionVariable wanted;
   std::vector<Block> held;
   uint64_t bytes = 0;
   uint64_t changes = 0;
@@ -97,6 +98,8 @@ std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed) {
   if (table.held.size() == kMostHeld || freed.bytes > kMostBytes - table.bytes) return {};
   if (!table.thread_started && StartOwnThread(FreeInTime, false) != 0) return {};
   table.thread_started = true;
+  NotedLock<Lock::kMain> held;
+  held.Take();
   const std::lock_guard posting(session->main_mutex());
   table.held.push_back({freed.address, freed.bytes, context, context->id});
   Count(table);

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/giving_back.h"
 #include "guest_lib/stream/remote.h"
@@ -26,7 +27,7 @@ constexpr size_t kMostHeld = 64;
 constexpr uint64_t kMostBytes = 64u << 20;  // of all together
 
 struct Table {
-  std::mutex mutex;  // before the main lock
+  Mutex<Lock::kFreedMemory> mutex;
   std::vector<Held> held;
   uint64_t bytes = 0;
 };

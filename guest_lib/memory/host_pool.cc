@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
@@ -23,7 +24,7 @@ struct Freed {
 using Node = int;
 
 struct HostPools {
-  std::mutex mutex;
+  Mutex<Lock::kHostPools> mutex;
   std::map<CUmemoryPool, Node> pools;
   std::map<Node, CUmemoryPool> defaults;
   std::map<Node, CUmemoryPool> current;      // what was set for one
@@ -141,7 +142,7 @@ CUresult DestroyHostPool(CUmemoryPool pool) {
 }
 
 CUresult DefaultHostPool(CUmemoryPool* pool, const CUmemLocation& location) {
-  static auto& making = *new std::mutex;  // one for each place; never destroyed
+  static auto& making = *new Mutex<Lock::kDefaultHostPools>;  // one for each place; never destroyed
   Node node = -1;
   if (const CUresult result = NodeOf(location, &node)) return result;
   const std::lock_guard one(making);

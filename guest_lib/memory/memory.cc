@@ -16,6 +16,7 @@
 #include "guest_lib/memory/freed_blocks.h"
 #include "guest_lib/memory/freed_memory.h"
 #include "guest_lib/memory/host_pool.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
@@ -24,7 +25,7 @@
 namespace causeway::guest {
 namespace {
 
-std::shared_mutex allocations_mutex;
+SharedMutex<Lock::kAllocations> allocations_mutex;
 auto& allocations = *new std::map<uint64_t, DeviceAllocation>;  // by address; never destroyed
 std::atomic<bool> any_sync_memops{false};                       // has ever been set in this process
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/session.h"
 
 namespace causeway::guest {
@@ -21,7 +22,7 @@ struct Kept {
   bool is_pool;
 };
 
-std::mutex kept_mutex;
+Mutex<Lock::kSharedDescriptors> kept_mutex;
 auto& kept = *new std::vector<Kept>;  // never destroyed
 
 void Drop(const Kept& closed) {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/own_thread.h"
 #include "ivshmem_ring/transport/flight_recorder.h"
 #include "ivshmem_ring/transport/waiter.h"
@@ -61,7 +62,7 @@ class CopyThreads {
 
   void Add(CopyJob* job) {
     {
-      const auto lock = Lock();
+      const auto lock = LockJobs();
       if (!tried_) Start();
       jobs_.push_back(job);
       job_count_.store(jobs_.size(), std::memory_order_relaxed);
@@ -72,14 +73,14 @@ class CopyThreads {
   void Remove(CopyJob* job) {
     job->leaving_.store(true, std::memory_order_relaxed);
     {
-      const auto lock = Lock();
+      const auto lock = LockJobs();
       std::erase(jobs_, job);
       job_count_.store(jobs_.size(), std::memory_order_relaxed);
     }
     // Often a helper has done its part and is about to say so.
     for (uint32_t i = 0; i < kSpins && job->inside_.load(std::memory_order_acquire) != 0; ++i) _mm_pause();
     if (job->inside_.load(std::memory_order_acquire) != 0) {
-      auto lock = Lock();
+      auto lock = LockJobs();
       job->owner_sleeps_ = true;
       left_.wait(lock, [&] { return job->inside_.load(std::memory_order_acquire) == 0; });
       job->owner_sleeps_ = false;
@@ -96,7 +97,7 @@ class CopyThreads {
 
  private:
   // Sleeping for so short a lock would take longer than what it guards.
-  std::unique_lock<std::mutex> Lock() {
+  std::unique_lock<Mutex<Lock::kCopyThreads>> LockJobs() {
     for (uint32_t i = 0; i < kSpins / 10; ++i) {
       if (mutex_.try_lock()) return std::unique_lock(mutex_, std::adopt_lock);
       _mm_pause();
@@ -108,7 +109,7 @@ class CopyThreads {
     if (sleepers_.load() == 0 || waking_.exchange(true)) return;
     // Not while a sleeper is between its last look and its sleep, which it does with the lock. Without it:
     // whoever wakes up wants it.
-    { const auto lock = Lock(); }
+    { const auto lock = LockJobs(); }
     wake_.notify_one();
   }
   // With the lock.
@@ -160,7 +161,7 @@ class CopyThreads {
 
   // The next job that has parts, after leaving `last`.
   CopyJob* Next(CopyJob* last) {
-    auto lock = Lock();
+    auto lock = LockJobs();
     if (last != nullptr) {
       const bool awaited = last->owner_sleeps_;
       // partner: Remove; from here on the job may be gone
@@ -171,7 +172,7 @@ class CopyThreads {
       if (CopyJob* job = Pick()) return job;
       lock.unlock();
       for (uint32_t i = 0; i < kSpins && offers_.load(std::memory_order_relaxed) == seen; ++i) _mm_pause();
-      lock = Lock();
+      lock = LockJobs();
       if (offers_.load() != seen) continue;
       sleepers_.fetch_add(1);
       waking_ = false;
@@ -181,7 +182,7 @@ class CopyThreads {
       if (!WantsMore()) continue;
       lock.unlock();
       WakeOne();
-      lock = Lock();
+      lock = LockJobs();
     }
   }
 
@@ -196,8 +197,8 @@ class CopyThreads {
   }
 
   static CopyThreads* the_threads;
-  std::mutex mutex_;
-  std::condition_variable wake_, left_;
+  Mutex<Lock::kCopyThreads> mutex_;
+  ConditionVariable wake_, left_;
   std::vector<CopyJob*> jobs_;
   std::atomic<size_t> job_count_{0};  // for who has no lock
   size_t turn_ = 0;

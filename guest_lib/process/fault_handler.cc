@@ -10,10 +10,12 @@
 #include <atomic>
 #include <mutex>
 
+#include "guest_lib/process/lock_order.h"
+
 namespace causeway::guest {
 namespace {
 
-std::mutex& install_mutex = *new std::mutex;
+auto& install_mutex = *new Mutex<Lock::kFaultHandler>;
 std::atomic<FaultClaim> claims[static_cast<size_t>(FaultOwner::kCount)];
 
 struct sigaction chained;        // what was there when ours was put on top, last

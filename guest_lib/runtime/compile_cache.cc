@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
+
 namespace causeway::guest {
 namespace {
 
@@ -209,7 +211,7 @@ CompileCache& Cache() {
 
 // What callers hold of FindCompiled. cuBLASLt calls the slot that frees without having got anything.
 struct Lent {
-  std::mutex mutex;
+  Mutex<Lock::kLentCode> mutex;
   std::unordered_set<void*> code;
 };
 

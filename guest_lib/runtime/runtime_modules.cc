@@ -10,6 +10,7 @@
 
 #include "guest_lib/code/fatbin.h"
 #include "guest_lib/code/function.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/runtime/export_table_slots.h"
 
 namespace causeway::guest::slots {
@@ -47,7 +48,7 @@ FatbinHeader ReadHeader(const void* fatbin) {
 
 // Libraries behind modules of linked wrappers, by module.
 struct Linked {
-  std::mutex mutex;
+  Mutex<Lock::kLinkedModules> mutex;
   std::map<CUmodule, CUlibrary> libraries;
 };
 Linked& TheLinked() {

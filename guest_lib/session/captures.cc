@@ -6,12 +6,14 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
+
 namespace causeway::guest {
 namespace {
 
 // Captures begun and not ended. While there is none, no stream of this process is capturing.
 std::atomic<size_t> captures{0};
-std::mutex origins_mutex;
+Mutex<Lock::kCaptureOrigins> origins_mutex;
 struct Origin {
   Object* stream;
   uint64_t id;

@@ -8,6 +8,8 @@
 #include <deque>
 #include <mutex>
 
+#include "guest_lib/process/lock_order.h"
+
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
 #endif
@@ -16,7 +18,7 @@ namespace causeway::guest {
 namespace {
 
 struct Table {
-  std::mutex mutex;
+  Mutex<Lock::kHandles> mutex;
   Object* objects = nullptr;
   uint32_t used = 1;  // number 0 is never given: wire 0 is the null handle
   std::deque<uint32_t> free;

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "guest_lib/connection/connect.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/session/context.h"
@@ -35,7 +36,7 @@ enum class State { kNew, kOpen, kForked, kEnded };
 std::atomic<State> state{State::kNew};
 std::atomic<Session*> the_session{nullptr};
 std::atomic<Session*> made_session{nullptr};  // never null again
-std::mutex open_mutex;
+Mutex<Lock::kOpen> open_mutex;
 
 bool IsSticky(CUresult result) {
   switch (result) {
@@ -318,12 +319,14 @@ PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes)
 CUresult PendingPost::Reserve(size_t body_bytes) {
   for (;;) {
     lock_ = std::unique_lock(session_->main_mutex(), std::defer_lock);
+    held_.Take();
     LockBriefly(lock_);
     record_ = session_->transport().ReserveMain(kHeader + body_bytes, lock_);
     if (record_ == nullptr) return session_->Lost();
     // Nothing is held from here on until the record is published: that takes the lock.
     if (!HoldsBlocks() || op_ == Op::cuMemFree_v2 || Session::Get() == nullptr) return CUDA_SUCCESS;
     lock_.unlock();
+    held_.Drop();
     FreeBlocks();
   }
 }
@@ -352,6 +355,7 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
   session_->activity_.NotePost(op_, works_, next);
   session_->transport().PublishMain(kHeader + writer_.size());
   lock_.unlock();
+  held_.Drop();
   mark_.Sent();
   return CUDA_SUCCESS;
 }

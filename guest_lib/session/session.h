@@ -4,8 +4,8 @@
 // for synchronous ones. Generic rows use them through Remote (guest_lib/stream/remote.h).
 //
 // Errors are CUresult, as the program gets them. Threads: any thread may use the session; a channel belongs
-// to one thread at a time. Lock order: the context lock (context_calls.cc) before that of region memory
-// (region_memory.cc) before the main lock (main_mutex). No message is waited for with the main lock held.
+// to one thread at a time. Locks: guest_lib/process/lock_order.h. No message is waited for with the main lock
+// held.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "guest_lib/connection/connection.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/handles.h"
 #include "guest_lib/session/progress.h"
 #include "guest_lib/session/work.h"
@@ -139,7 +140,8 @@ class Session {
   alignas(64) std::mutex main_mutex_;                    // every post changes this line
   alignas(64) std::atomic<uint64_t> channels_taken_{0};  // a bit for each channel; every call reads this line
   std::atomic<uint64_t> channels_opened_{1};             // the host opens channel 0 by itself
-  std::mutex shared_channel_mutex_;  // of the one channel that all threads share that got none of their own
+  // Of the one channel that all threads share that got none of their own.
+  Mutex<Lock::kSharedChannel> shared_channel_mutex_;
   bool TakeBulk(uint32_t* index);
   std::atomic<uint32_t> bulks_taken_{0};
   std::atomic<uint32_t> bulk_waiters_{0};
@@ -185,6 +187,7 @@ class PendingPost {
   bool waits_ = false;
   MessageMark mark_;
   std::vector<std::byte> large_;  // the body of a large synchronous message
+  [[no_unique_address]] NotedLock<Lock::kMain> held_;
   std::unique_lock<std::mutex> lock_;
   Op op_;
   Works works_;
@@ -235,7 +238,7 @@ class ChannelLease {
   MessageMark mark_;
   bool works_ = false;                // a request was sent that may leave work behind
   std::vector<std::byte> kept_body_;  // the reply's, while printed text is fetched through the same channel
-  std::unique_lock<std::mutex> shared_lock_;
+  std::unique_lock<Mutex<Lock::kSharedChannel>> shared_lock_;
 };
 
 // One request and its reply, each of which fits a record of the channel or travels in a staging buffer. The

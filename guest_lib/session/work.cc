@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
@@ -31,7 +32,7 @@ struct EventMark {
 // Guarded by the mutex, as are changes of `work::under_way` and `work::watch`. No message is sent and no page
 // touched while it is held.
 struct Tracked {
-  std::mutex mutex;
+  Mutex<Lock::kWork> mutex;
   uint64_t watches = 0;           // so far
   std::atomic<uint64_t> sent{0};  // work, so far
   uint64_t starting = 0;          // messages of this watch that may be work and have no number yet

@@ -11,6 +11,7 @@
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/process/copy_threads.h"
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/transport/ring.h"
@@ -22,7 +23,7 @@ constexpr uint64_t kUnitBytes = 64u << 10;
 constexpr uint64_t kBytesPerHelper = 384u << 10;
 
 struct Lent {
-  std::mutex mutex;
+  Mutex<Lock::kLentBuffers> mutex;
   HotWord* words = nullptr;
   // What words will say of each, null and 0 beyond; the first 0: not lent.
   AwaitedWord awaited[kBulkBuffers][kMostAwaited] = {};

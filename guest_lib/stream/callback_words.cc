@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/session.h"
 #include "ivshmem_ring/messages/callback_messages.h"
@@ -22,8 +23,8 @@ namespace {
 
 // Never destroyed: the thread runs until the process is gone.
 struct Table {
-  std::mutex mutex;
-  std::condition_variable taken;
+  Mutex<Lock::kCallbackWords> mutex;
+  ConditionVariable taken;
   CallbackWords* words = nullptr;  // null: this process does not use them
   void (*run)(uint64_t id) = nullptr;
   std::vector<uint32_t> free;                        // the lowest last, so that few need watching

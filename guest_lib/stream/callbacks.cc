@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/captures.h"
@@ -35,10 +36,10 @@ struct Entry {
 
 // Never destroyed: the thread runs until the process is gone.
 struct Table {
-  std::mutex
-      run_mutex;     // held while a function runs: they come from two threads, and run one after the other
-  std::mutex mutex;  // of all below; taken after run_mutex
-  std::condition_variable grown;
+  // Held while a function runs: they come from two threads, and run one after the other.
+  Mutex<Lock::kRunCallback> run_mutex;
+  Mutex<Lock::kCallbacks> mutex;  // of all below
+  ConditionVariable grown;
   std::map<uint64_t, Entry> entries;
   std::map<std::pair<void (*)(), void*>, uint64_t> nodes;  // Kind::kEach by what it runs
   uint64_t last_id = 0;

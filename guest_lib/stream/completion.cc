@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/giving_back.h"
@@ -34,7 +35,7 @@ struct Word {
   uint64_t newest = 0;  // mark
 };
 struct Words {
-  std::mutex mutex;
+  Mutex<Lock::kMarks> mutex;
   HotWord* memory = nullptr;
   Word words[kWords];
 };

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 
+#include "guest_lib/process/lock_order.h"
 #include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::guest {
@@ -64,7 +65,7 @@ class Mark {
   // Whether a no-spin wait for that stream, event or context should sleep for its fence value.
   bool MaySleep(const Object* subject);
   bool ComesToSleeper() const;
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<Mutex<Lock::kMarks>> lock_;
   uint64_t* newest_ = nullptr;
   const HotWord* word_ = nullptr;
   uint64_t offset_ = 0;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/remote.h"
 
@@ -18,7 +19,7 @@ struct Freed {
   uint64_t number;
 };
 struct FreedOnHost {
-  std::mutex mutex;  // the innermost
+  Mutex<Lock::kFreedOnHost> mutex;
   std::vector<Freed> newest;
   uint64_t number = 0;
 };

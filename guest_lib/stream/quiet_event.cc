@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint8_t kWordWaits = 2;  // so many in a row, and the next is expected to be one
 
-// Of all events. Whoever takes it holds no other lock, and posts a message or two.
-std::mutex& TheMutex() {
-  static auto* mutex = new std::mutex;
+// Of all events.
+Mutex<Lock::kEventRecords>& TheMutex() {
+  static auto* mutex = new Mutex<Lock::kEventRecords>;
   return *mutex;
 }
 

@@ -15,6 +15,7 @@
 
 #include <mutex>
 
+#include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
@@ -26,7 +27,7 @@ class RecordPlace {
   explicit RecordPlace(Object* event);
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<Mutex<Lock::kEventRecords>> lock_;
 };
 
 // To be called when a no-spin wait for the event has ended, by a fence value or by the host's answer.

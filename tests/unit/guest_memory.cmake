@@ -37,6 +37,13 @@ target_link_libraries(pages_aside_test PRIVATE causeway_options causeway_ring GT
 add_test(NAME pages_aside_test COMMAND pages_aside_test)
 set_tests_properties(pages_aside_test PROPERTIES LABELS unit TIMEOUT 60)
 
+# Whatever the build type, this one checks.
+add_executable(lock_order_test lock_order_test.cc)
+target_compile_definitions(lock_order_test PRIVATE CAUSEWAY_CHECK_LOCKS)
+target_link_libraries(lock_order_test PRIVATE causeway_options GTest::gtest_main Threads::Threads)
+add_test(NAME lock_order_test COMMAND lock_order_test)
+set_tests_properties(lock_order_test PROPERTIES LABELS unit TIMEOUT 60)
+
 # When a thread that nobody wakes looks.
 add_executable(look_times_test look_times_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/look_times.cc)
 target_link_libraries(look_times_test PRIVATE causeway_options GTest::gtest_main)
