@@ -3,9 +3,9 @@
 // has registered of its own memory. An address that once was the guest's is never given back to the process.
 // Where the guest's pages are taken away, pages of one small file of zeros take their place. So whatever
 // holds such an address, a request under way, a posted or queued copy, a graph, a callback or the driver,
-// finds the guest's bytes there or that file's: never memory of the worker, and never a hole. Nothing has to be
-// pinned for as long as it is used: there are no users to count, nothing waits for them, and a copy takes no
-// lock for it.
+// finds the guest's bytes there or that file's: never memory of the worker, and never a hole. Nothing has to
+// be pinned for as long as it is used: there are no users to count, nothing waits for them, and a copy takes
+// no lock for it.
 //
 // A guest that uses what it gave up reads and writes those common pages; they are at most kRetiredBytes
 // however much it gave up. Of the process, as the addresses are: one object. Any thread; its mutex is taken
