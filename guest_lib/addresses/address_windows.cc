@@ -85,7 +85,7 @@ CUresult Ask(uint64_t window_address) {
   const uint32_t count = taken_ranges.load(std::memory_order_acquire);
   call.writer().Put(AddressBody{window_address, count, 0});
   for (uint32_t i = 0; i < count; ++i) call.writer().Put(TakenRange{taken[i].begin, taken[i].end});
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 }  // namespace

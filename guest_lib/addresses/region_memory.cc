@@ -26,7 +26,7 @@ constexpr uint64_t kOwnArenaBytes = 16u << 20;  // from here on an allocation ge
 CUresult SendArena(Op op, uint64_t offset, uint64_t bytes, ArenaUse use) {
   PendingCall call(op);
   call.writer().Put(ArenaBody{offset, bytes, use, 0});
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 uint64_t RoundUp(uint64_t value, uint64_t step) {

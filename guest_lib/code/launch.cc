@@ -203,7 +203,7 @@ CUresult PostLaunch(const Launch& launch) {
   w.PutBytes(launch.attributes, attribute_bytes);
   if (std::byte* space = w.Reserve(launch.body.parameter_bytes))
     launch.parameters.Pack(*launch.function, space, launch.body.parameter_bytes);
-  return w.ok() ? post.Finish() : w.error();
+  return post.Finish();
 }
 
 // As one that waits for the driver's answer. Parameters that do not fit the record go through a bulk buffer.

@@ -272,7 +272,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   ForgetMigratingOf(wire);
   PendingCall call(Op::cuLibraryUnload);
   call.writer().Put(wire);
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   FreeObject(object);
   ForgetFunctionsOf(wire);

@@ -11,7 +11,7 @@ template <class Body>
 CUresult Ask(Op op, CUtensorMap* map, const Body& body) {
   PendingCall call(op);
   call.writer().Put(body);
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   const std::byte* bytes = call.reader().Take(sizeof *map);
   if (bytes == nullptr) return CUDA_ERROR_UNKNOWN;

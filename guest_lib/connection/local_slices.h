@@ -4,7 +4,8 @@
 // memory costs, so a freed slice keeps its pages for a moment and is used first; a thread returns the pages
 // that are left over.
 //
-// Any thread may call the public functions; the lock inside is innermost.
+// Any thread may call the public functions; no message is sent with the lock inside held
+// (guest_lib/process/lock_order.h).
 #pragma once
 #include <atomic>
 #include <condition_variable>

@@ -98,12 +98,12 @@ CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, bool known) {
     PendingPost post(Op::cuMemcpy3D_v2);
     stream.Name();
     post.writer().Put(body);
-    return post.writer().ok() ? post.Finish() : post.writer().error();
+    return post.Finish();
   }
   PendingCall call(Op::cuMemcpy3D_v2);
   stream.Name();
   call.writer().Put(body);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 // The message for one piece, whose pageable side lies packed in the buffer.

@@ -40,7 +40,7 @@ CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   PendingPost post(Op::kCopyToDevice, works, sizeof body + bytes);
   post.writer().Put(body);
   post.writer().PutBytes(from, bytes);
-  return post.writer().ok() ? post.Finish() : post.writer().error();
+  return post.Finish();
 }
 
 CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
@@ -48,14 +48,14 @@ CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
   Writer& w = call.writer();
   w.Put(Body(to, bytes, Remote{}.ToWire(stream, w), form, true));
   w.PutBytes(from, bytes);
-  return w.ok() ? call.Finish() : w.error();
+  return call.Finish();
 }
 
 CUresult CallToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
   PendingCall call(Op::kCopyToHost);
   Writer& w = call.writer();
   w.Put(Body(from, bytes, Remote{}.ToWire(stream, w), form, true));
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   const std::byte* data = call.reader().Take(bytes);
   if (data == nullptr) return CUDA_ERROR_UNKNOWN;
@@ -138,11 +138,11 @@ CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstre
     PendingCall call(op);
     fill(call.writer());
     call.NoteSize(bytes);
-    result = call.writer().ok() ? call.Finish() : call.writer().error();
+    result = call.Finish();
   } else {
     PendingPost post(op, resolved.works());
     fill(post.writer());
-    result = post.writer().ok() ? post.Finish() : post.writer().error();
+    result = post.Finish();
   }
   if (result == CUDA_SUCCESS && form == CopyForm::kStreamThenWait) result = cuStreamSynchronize(stream);
   return result;

@@ -19,7 +19,7 @@ bool IsZero(const T (&values)[N]) {
 CUresult Send(Op op, const CheckpointBody& body) {
   PendingCall call(op);
   call.writer().Put(body);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ CUresult cuCheckpointProcessGetState(int pid, CUprocessState* state) {
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
   PendingCall call(Op::cuCheckpointProcessGetState);
   call.writer().Put(CheckpointBody{pid, 0, 0, 0});
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   *state = static_cast<CUprocessState>(call.reader().Get<uint32_t>());
   return call.reader().ok() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
@@ -60,7 +60,7 @@ CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* arguments)
   PendingCall call(Op::cuCheckpointProcessRestore);
   call.writer().Put(CheckpointBody{pid, 0, pairs, arguments != nullptr ? 1u : 0u});
   for (uint32_t i = 0; i < pairs; ++i) call.writer().Put(arguments->gpuPairs[i]);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs* arguments) {

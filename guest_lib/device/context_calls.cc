@@ -27,7 +27,7 @@ struct PrimaryBody {
 CUresult SendPrimary(Op op, CUdevice device) {
   PendingCall call(op);
   call.writer().Put(PrimaryBody{device, 0, WireOf(PrimaryContext(device))});
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 // Messages about contexts carry none: the thread's own may be the one that is not active.
@@ -113,7 +113,7 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device, uint
     call.writer().Put(
         CreateContextBody{WireOf(object), flags, device, static_cast<uint32_t>(affinity_count), form});
     for (int i = 0; i < affinity_count; ++i) call.writer().Put(affinities[i]);
-    result = call.writer().ok() ? call.Finish() : call.writer().error();
+    result = call.Finish();
   }
   if (result != CUDA_SUCCESS) {
     FreeObject(object);
@@ -447,7 +447,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
   {
     PendingCall call(Op::cuCtxDestroy_v2);
     call.writer().Put(wire);
-    result = call.writer().ok() ? call.Finish() : call.writer().error();
+    result = call.Finish();
   }
   FreeMemoryOf(object);
   return result;

@@ -44,7 +44,7 @@ CUresult Get(Op op, CUcoredumpSettings attribute, void* value, size_t* size) {
   if (GetName(attribute, value, size)) return CUDA_SUCCESS;
   PendingCall call(op);
   call.writer().Put(CoredumpBody{static_cast<uint32_t>(attribute), value != nullptr ? 1u : 0u, *size});
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   Reader& r = call.reader();
   const auto used = r.Get<uint64_t>();
@@ -69,7 +69,7 @@ CUresult Set(Op op, CUcoredumpSettings attribute, const void* value, const size_
   PendingCall call(op);
   call.writer().Put(CoredumpBody{static_cast<uint32_t>(attribute), value != nullptr ? 1u : 0u, *size});
   if (value != nullptr) call.writer().PutBytes(value, *size);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ CUresult GetResource(Op op, WireHandle object, CUdevice device, CUdevResource* r
                      CUdevResourceType type) {
   PendingCall call(op);
   call.writer().Put(GetDevResourceBody{object, device, static_cast<uint32_t>(type)});
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   return TakeResource(call.reader(), resource) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
@@ -108,7 +108,7 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned int* count,
   body.minimum = minimum;
   PendingCall call(Op::cuDevSmResourceSplitByCount);
   call.writer().Put(body);
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   Reader& r = call.reader();
   const auto made = r.Get<uint32_t>();
@@ -135,7 +135,7 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource
     if (!NumberOf(resources[i], &number)) w.Fail(CUDA_ERROR_INVALID_VALUE);
     w.Put(number);
   }
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) {
     remote.Forget(made);
     return result;

@@ -35,7 +35,7 @@ Listeners& TheListeners() {
 // Whether the host is to collect what the driver logs.
 CUresult Listen(Op op) {
   PendingCall call(op);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 CUresult Dump(CUlogIterator* iterator, char* buffer, size_t* bytes, unsigned flags) {

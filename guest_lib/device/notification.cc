@@ -22,7 +22,7 @@ CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback func
   if (result == CUDA_SUCCESS) {
     PendingCall call(Op::cuDeviceRegisterAsyncNotification);
     call.writer().Put(NotificationBody{WireOf(object), object->id, device, 0});
-    result = call.writer().ok() ? call.Finish() : call.writer().error();
+    result = call.Finish();
   }
   if (result != CUDA_SUCCESS) {
     callbacks::Release(object->id);

@@ -63,7 +63,7 @@ CUresult AskOnce(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edg
     node = remote.Make<CUgraphNode>(w);
     w.Put(remote.ToWire(node, w));
   }
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   Reader& r = call.reader();
   const auto reply = result == CUDA_SUCCESS ? r.Get<CaptureReply>() : CaptureReply{};
   info->status = static_cast<CUstreamCaptureStatus>(reply.status);
@@ -156,7 +156,7 @@ CUresult SendEnd(CUstream stream, CUgraph seen, CUgraph* graph) {
   auto fresh = remote.Make<CUgraph>(w);
   w.Put(remote.ToWire(fresh, w));
   w.Put(Find(seen) != nullptr ? WireOf(Find(seen)) : WireHandle{0});
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   *graph = remote.Settle(fresh, result == CUDA_SUCCESS ? call.reader().Get<WireHandle>() : 0);
   return result;
 }

@@ -35,7 +35,7 @@ CUresult Instantiate(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
   auto node = remote.Make<CUgraphNode>(w);
   w.Put(InstantiateBody{remote.ToWire(fresh, w), remote.ToWire(graph, w), remote.ToWire(how->stream, w),
                         remote.ToWire(node, w), how->flags, how->form, log_bytes});
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   Reader& r = call.reader();
   const auto reply = r.Get<InstantiateReply>();  // zeros when none came
   how->error_node = remote.Settle(node, result != CUDA_SUCCESS ? reply.error_node : 0);
@@ -65,7 +65,7 @@ CUresult Update(CUgraphExec exec, CUgraph graph, bool first_form, CUgraphExecUpd
   auto from = remote.Make<CUgraphNode>(w);
   w.Put(UpdateBody{remote.ToWire(exec, w), remote.ToWire(graph, w), remote.ToWire(node, w),
                    remote.ToWire(from, w), first_form ? 1u : 0u, 0});
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   Reader& r = call.reader();
   const auto reply = r.Get<UpdateReply>();  // zeros when none came
   info->result = r.ok() ? static_cast<CUgraphExecUpdateResult>(reply.result) : CU_GRAPH_EXEC_UPDATE_ERROR;
@@ -81,7 +81,7 @@ CUresult FetchDot(CUgraph graph, unsigned flags, uint64_t first, std::string* te
   PendingCall call(Op::cuGraphDebugDotPrint, kBulkBytes);
   Writer& w = call.writer();
   w.Put(DotBody{Remote{}.ToWire(graph, w), first, flags, 0});
-  if (const CUresult result = w.ok() ? call.Finish() : w.error()) return result;
+  if (const CUresult result = call.Finish()) return result;
   *total = call.reader().Get<uint64_t>();
   const size_t bytes = call.reader().left();
   text->append(reinterpret_cast<const char*>(call.reader().Take(bytes)), bytes);

@@ -215,7 +215,7 @@ CUresult AddOnce(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependen
     body = remote.Make<CUgraph>(w);
     w.Put(remote.ToWire(body, w));
   }
-  CUresult result = w.ok() ? call.Finish() : w.error();
+  CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) {
     remote.Forget(fresh);
     for (CUgraph body : bodies) remote.Forget(body);
@@ -324,7 +324,7 @@ CUresult SetNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgrap
   w.Put(NodeBody{exec != nullptr ? NodeVerb::kSetInExec : NodeVerb::kSet, form, remote.ToWire(node, w),
                  remote.ToWire(exec, w), 0, 0, packed.packing(), static_cast<uint32_t>(packed.bytes()), 0});
   packed.Put(w);
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   if (result == CUDA_SUCCESS && exec == nullptr)
     SetPackedForm(node, packed.packing() == KernelPacking::kBuffer);
   return result;
@@ -341,7 +341,7 @@ CUresult GetNode(CUgraphNode node, CUgraphNodeType type, CUgraphNodeParams* para
     auto function = is_kernel ? remote.Make<CUfunction>(w) : nullptr;
     auto kernel = is_kernel ? remote.Make<CUkernel>(w) : nullptr;
     w.Put(GetNodeBody{remote.ToWire(node, w), type, 0, remote.ToWire(function, w), remote.ToWire(kernel, w)});
-    CUresult result = w.ok() ? call.Finish() : w.error();
+    CUresult result = call.Finish();
     if (result == CUDA_SUCCESS) result = ReadNode(call.reader(), node, snapshot.get());
     if (result != CUDA_SUCCESS) {
       remote.Forget(function);

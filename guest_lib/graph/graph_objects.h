@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the guest keeps of graphs: the ownership tree of graphs and nodes, so that handles end when the driver
 // ends their objects, and the arrays that the driver would lend to the program. Any thread may call these
-// functions; they send no messages, and the lock inside is innermost but for that of handles.
+// functions; they send no messages (guest_lib/process/lock_order.h).
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

@@ -35,7 +35,7 @@ CUresult GetPage(const ListCall& what, Subject subject, uint64_t first, uint64_t
     node = remote.Make<CUgraphNode>(w);
     w.Put(remote.ToWire(node, w));
   }
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   Reader& r = call.reader();
   *got = result == CUDA_SUCCESS ? r.Get<uint64_t>() : 0;
   size_t used = 0;
@@ -103,7 +103,7 @@ CUresult Destroy(Op op, T handle) {
   if (Find(handle) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   PendingCall call(op);
   call.writer().Put(Remote{}.ToWire(handle, call.writer()));
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   EndContents(handle);
   FreeObject(Find(handle));

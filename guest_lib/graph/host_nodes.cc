@@ -141,7 +141,7 @@ CUresult cuUserObjectCreate(CUuserObject* object, void* data, CUhostFn destroy, 
   auto fresh = remote.Make<CUuserObject>(w);
   ours->handle = fresh;
   w.Put(UserObjectBody{remote.ToWire(fresh, w), id, references, flags});
-  const CUresult result = w.ok() ? call.Finish() : w.error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) {
     callbacks::Release(id);
     remote.Forget(fresh);

@@ -38,7 +38,7 @@ CUresult ManagedLink::Open() {
   if (session_ == nullptr) return CUDA_ERROR_NOT_INITIALIZED;
   PendingPost post(Op::kOpenChannel);
   post.writer().Put(OpenChannelBody{kManagedChannel, 0});
-  if (const CUresult result = post.writer().ok() ? post.Finish() : post.writer().error()) return result;
+  if (const CUresult result = post.Finish()) return result;
   buffer_[0] = session_->bulk(session_->AcquireBulk());
   // Whoever holds one must not wait for another: the second is a matter of luck.
   uint32_t second = 0;

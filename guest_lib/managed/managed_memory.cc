@@ -144,7 +144,7 @@ CUresult TellDriver(Op op, CUdeviceptr address, size_t bytes, const CUmemLocatio
   Writer& w = call.writer();
   w.Put(ManagedHintBody{address, bytes, static_cast<uint32_t>(where.type), where.id, advice, 0,
                         Remote{}.ToWire(stream, w)});
-  return w.ok() ? call.Finish() : w.error();
+  return call.Finish();
 }
 
 CUresult Prefetch(CUdeviceptr address, size_t bytes, const CUmemLocation& to, CUstream stream) {
@@ -280,7 +280,7 @@ CUresult AskDriver(void* data, size_t data_bytes, CUmem_range_attribute attribut
   PendingCall call(Op::cuMemRangeGetAttribute);
   call.writer().Put(
       RangeAttributeBody{address, bytes, static_cast<uint32_t>(attribute), static_cast<uint32_t>(asked)});
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   const std::byte* answer = call.reader().Take(asked);
   if (answer == nullptr) return CUDA_ERROR_UNKNOWN;

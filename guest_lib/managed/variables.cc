@@ -15,7 +15,7 @@ CUresult AdmitManaged(CUdeviceptr address, size_t bytes, WireHandle owner) {
   {
     PendingCall call(Op::kFindManaged);
     call.writer().Put(ManagedPiece{address, bytes});
-    const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+    const CUresult result = call.Finish();
     if (result != CUDA_SUCCESS) return result;
     if (call.reader().Get<uint32_t>() == 0) return CUDA_SUCCESS;  // ordinary device memory
   }

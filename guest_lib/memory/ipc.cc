@@ -12,7 +12,7 @@ namespace {
 
 // Sends a call whose reply is a token, which fills the 64 bytes.
 CUresult FetchBlob(PendingCall& call, void* blob) {
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   const auto token = call.reader().Get<SharedToken>();
   if (!call.reader().ok()) return CUDA_ERROR_UNKNOWN;
@@ -81,7 +81,7 @@ CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
   Remote remote;
   const auto made = remote.Make<CUevent>(call.writer());
   call.writer().Put(OpenSharedBody{token, remote.ToWire(made, call.writer()), 0, 0});
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) {
     remote.Forget(made);
     return result;

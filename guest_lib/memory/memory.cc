@@ -400,7 +400,7 @@ CUresult cuMemBatchDecompressAsync(CUmemDecompressParams* parameters, size_t cou
     Writer& w = call.writer();
     w.Put(DecompressBody{Remote{}.ToWire(stream, w), flags, piece});
     w.PutBytes(parameters + done, piece * sizeof *parameters);
-    const CUresult result = w.ok() ? call.Finish() : w.error();
+    const CUresult result = call.Finish();
     if (result != CUDA_SUCCESS) {
       const auto index = call.reader().Get<uint64_t>();
       if (error_index != nullptr && call.reader().ok() && index < piece) *error_index = done + index;

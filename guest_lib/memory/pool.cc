@@ -92,7 +92,7 @@ CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool, CU
   {
     PendingCall call(Op::cuMemPoolExportToShareableHandle);
     call.writer().Put(ShareableBody{WireOf(object), static_cast<uint32_t>(type), 0, flags, {}});
-    const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+    const CUresult result = call.Finish();
     if (result != CUDA_SUCCESS) return result;
     token = call.reader().Get<SharedToken>();
   }
@@ -114,7 +114,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,
   const auto made = remote.Make<CUmemoryPool>(call.writer());
   body.object = remote.ToWire(made, call.writer());
   call.writer().Put(body);
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) {
     remote.Forget(made);
     return result;
@@ -129,7 +129,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
   NoteSharedDeviceMemory();
   PendingCall call(Op::cuMemPoolExportPointer);
   call.writer().Put(ShareAddressBody{address, 0});
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   FillBlob(data, call.reader().Get<SharedToken>());
   NoteShared(address);

@@ -37,7 +37,7 @@ void Drop(const Kept& closed) {
 CUresult OpenShared(Op op, const OpenSharedBody& body, OpenedMemory* opened) {
   PendingCall call(op);
   call.writer().Put(body);
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) return result;
   *opened = call.reader().Get<OpenedMemory>();
   return call.reader().ok() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;

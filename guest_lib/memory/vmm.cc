@@ -15,7 +15,7 @@ namespace {
 // A handle that may be one that the program has already, with one more reference then.
 CUresult ReceiveAllocation(PendingCall& call, Allocation made, CUmemGenericAllocationHandle* handle) {
   Remote remote;
-  const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+  const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS) {
     remote.Forget(made);
     return result;
@@ -132,7 +132,7 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
   {
     PendingCall call(Op::cuMemExportToShareableHandle);
     call.writer().Put(ShareableBody{WireOf(object), static_cast<uint32_t>(type), 0, flags, {}});
-    const CUresult result = call.writer().ok() ? call.Finish() : call.writer().error();
+    const CUresult result = call.Finish();
     if (result != CUDA_SUCCESS) return result;
     token = call.reader().Get<SharedToken>();
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The objects behind the handles that this library gives to a program. A handle is the address of an Object
 // in one reserved array, so a handle is checked by arithmetic before it is dereferenced. Of the free objects
-// the one that was freed first is used first. Any thread may call these functions; the lock inside is
-// innermost.
+// the one that was freed first is used first. Any thread may call these functions; no message is sent with
+// the lock inside held (guest_lib/process/lock_order.h).
 #pragma once
 #include <atomic>
 #include <cstdint>

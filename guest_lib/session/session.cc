@@ -234,7 +234,7 @@ CUresult CheckSend() {
 CUresult CheckUnsafeCall() {
   if (!AnyCapture()) return CUDA_SUCCESS;
   PendingCall call(Op::kUnsafeCall);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 CUresult NeedContext() {
@@ -332,6 +332,7 @@ CUresult PendingPost::Reserve(size_t body_bytes) {
 }
 
 CUresult PendingPost::Finish() {
+  if (!writer_.ok()) return writer_.error();
   return waits_ ? FinishAndWait() : Publish(0, nullptr);
 }
 
@@ -409,7 +410,7 @@ ChannelLease::ChannelLease() : thread_(ThisThread()) {
   if (!opened && (session_->channels_opened_.fetch_or(bit) & bit) == 0) {
     PendingPost post(Op::kOpenChannel);
     post.writer().Put(OpenChannelBody{channel_, 0});
-    error_ = post.writer().ok() ? post.Finish() : post.writer().error();
+    error_ = post.Finish();
   }
 }
 
@@ -504,6 +505,7 @@ void PendingCall::Enlarge() {
 }
 
 CUresult PendingCall::Finish() {
+  if (!writer_.ok()) return writer_.error();
   if (bulk_ < 0) {
     const CUresult sent = lease_.Send(op_, writer_);
     return sent != CUDA_SUCCESS ? sent : lease_.Await(&reader_);

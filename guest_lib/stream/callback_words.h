@@ -6,7 +6,8 @@
 // CAUSEWAY_CALLBACKS=host turns this off: functions then come by messages (callbacks.h), as where no memory
 // is shared.
 //
-// Any thread may call these functions; the lock inside is innermost.
+// Any thread may call these functions; no message is sent with the lock inside held
+// (guest_lib/process/lock_order.h).
 #pragma once
 #include <cstdint>
 

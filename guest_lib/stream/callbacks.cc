@@ -169,7 +169,7 @@ CUresult Start(Table& table) {
   if (!table.channel_opened) {
     PendingPost post(Op::kOpenChannel);
     post.writer().Put(OpenChannelBody{kCallbackChannel, 0});
-    if (const CUresult result = post.writer().ok() ? post.Finish() : post.writer().error()) return result;
+    if (const CUresult result = post.Finish()) return result;
     table.channel_opened = true;
   }
   if (!table.thread_started && !StartThread()) return CUDA_ERROR_OPERATING_SYSTEM;
@@ -283,7 +283,7 @@ CUresult PostFunction(Op op, CUstream stream, uint64_t id, uint32_t word) {
   PendingPost post(op, resolved.works());
   Writer& w = post.writer();
   w.Put(HostFunctionBody{resolved.Put(w), id, word, 0});
-  const CUresult result = w.ok() ? post.Finish() : w.error();
+  const CUresult result = post.Finish();
   if (result != CUDA_SUCCESS) callbacks::Release(id);
   return result;
 }

@@ -116,7 +116,7 @@ CUresult AskForStream(CUstream stream) {
 
 CUresult DrainDevice() {
   PendingCall call(Op::kDrainDevice);
-  return call.writer().ok() ? call.Finish() : call.writer().error();
+  return call.Finish();
 }
 
 bool MayWriteWords(Session& session, const Object* context) {

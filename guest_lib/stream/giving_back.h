@@ -3,7 +3,8 @@
 // to pools. So from such a free on, once the host knows of it, until the host has synchronised with the
 // stream of the free, a synchronisation must not be answered in the guest.
 //
-// Any thread may call these functions; the lock inside is innermost.
+// Any thread may call these functions; no message is sent with the lock inside held
+// (guest_lib/process/lock_order.h).
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
