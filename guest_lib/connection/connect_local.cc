@@ -11,6 +11,7 @@
 #include "guest_lib/connection/local_slices.h"
 #include "guest_lib/connection/region_connection.h"
 #include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/packet.h"
 #include "ivshmem_ring/transport/ring.h"
 
 namespace causeway::guest {
@@ -80,16 +81,10 @@ class LocalConnection : public RegionConnection {
 
 // Receives the reply and the region's descriptor; -1 on refusal.
 int ReceiveRegion(int socket, LocalReply* reply) {
-  iovec part{reply, sizeof *reply};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof space;
+  int fd = -1;
   ssize_t got;
   do {
-    got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    got = ReceivePacket(socket, reply, sizeof *reply, {&fd, 1});
   } while (got < 0 && errno == EINTR);
   if (got == 0 || (got < 0 && errno == ECONNRESET)) {
     // Also when it was killed: a worker that it was about to start holds its socket for a moment.
@@ -104,11 +99,7 @@ int ReceiveRegion(int socket, LocalReply* reply) {
     snprintf(reply->text, sizeof reply->text, "it does not speak this protocol");
     return -1;
   }
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (reply->accepted != 1 || header == nullptr || header->cmsg_type != SCM_RIGHTS) return -1;
-  int fd;
-  memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return fd;
+  return reply->accepted == 1 ? fd : -1;
 }
 
 }  // namespace

@@ -17,9 +17,9 @@
 #include <algorithm>
 
 #include "host_backend/common/driver_variables.h"
-#include "host_backend/common/packet.h"
 #include "host_backend/launcher/cache_folder.h"
 #include "host_backend/launcher/worker_child.h"
+#include "ivshmem_ring/transport/packet.h"
 
 extern char** environ;
 

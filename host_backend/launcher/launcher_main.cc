@@ -16,8 +16,8 @@
 
 #include <vector>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/launcher/launcher.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::launcher {
 namespace {

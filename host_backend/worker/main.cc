@@ -27,7 +27,6 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-#include "host_backend/common/packet.h"
 #include "host_backend/common/result.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/worker/accounting/accounting.h"
@@ -44,6 +43,7 @@
 #include "host_backend/worker/start/pageable_access.h"
 #include "host_backend/worker/start/worker_assignment.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
+#include "ivshmem_ring/transport/packet.h"
 #include "ivshmem_ring/transport/ring_transport.h"
 
 namespace causeway::host {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "ivshmem_ring/transport/packet.h"
 #include "tests/driver/driver_test.h"
 
 extern char** environ;
@@ -68,37 +69,17 @@ class Peer {
 
   template <class T>
   void Send(const T& value, int descriptor = -1) {
-    iovec part{const_cast<T*>(&value), sizeof value};
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (descriptor >= 0) {
-      message.msg_control = space;
-      message.msg_controllen = sizeof space;
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-    }
-    EXPECT_EQ(sendmsg(socket_, &message, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof value));
+    EXPECT_TRUE(SendPacket(socket_, &value, sizeof value, std::span(&descriptor, descriptor >= 0 ? 1 : 0)));
   }
   // False when the other process is gone.
   template <class T>
   [[nodiscard]] bool Receive(T* value, int* descriptor = nullptr) {
     const timeval patience{60, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    iovec part{value, sizeof *value};
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = space;
-    message.msg_controllen = sizeof space;
-    if (recvmsg(socket_, &message, 0) != static_cast<ssize_t>(sizeof *value)) return false;
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (descriptor != nullptr && header != nullptr) std::memcpy(descriptor, CMSG_DATA(header), sizeof(int));
+    int received = -1;
+    if (ReceivePacket(socket_, value, sizeof *value, {&received, 1}) != static_cast<ssize_t>(sizeof *value))
+      return false;
+    if (descriptor != nullptr && received >= 0) *descriptor = received;
     return true;
   }
 

@@ -23,7 +23,6 @@
 #include <cstring>
 #include <string>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/daemon/api_hash.h"
 #include "host_backend/daemon/loop/loop_work.h"
 #include "host_backend/daemon/region/idle_watch.h"
@@ -33,6 +32,7 @@
 #include "host_backend/daemon/servers/vm_server.h"
 #include "host_backend/daemon/status.h"
 #include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/packet.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {

@@ -28,10 +28,10 @@
 #include <fstream>
 #include <string>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/sandbox/filter.h"
 #include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/packet.h"
 #include "tests/hostile/attacks.h"
 
 namespace {

@@ -13,9 +13,9 @@
 
 #include <algorithm>
 
-#include "host_backend/common/packet.h"
 #include "ivshmem_ring/messages/api_hash.h"
 #include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/packet.h"
 #include "ivshmem_ring/transport/record.h"
 #include "ivshmem_ring/transport/ring.h"
 #include "ivshmem_ring/transport/ring_transport.h"

@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/common/worker_control.h"
 #include "ivshmem_ring/messages/image_hash.h"
 #include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/packet.h"
 #include "tests/hostile/worker_words.h"
 
 namespace causeway::test {
@@ -114,21 +114,7 @@ class HostileWorker {
 
  private:
   bool Send(const Bytes& packet, const std::vector<int>& descriptors = {}) {
-    iovec part{const_cast<char*>(packet.data()), packet.size()};
-    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kMostDescriptors)] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    if (!descriptors.empty()) {
-      message.msg_control = space;
-      message.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
-      std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
-    }
-    return sendmsg(control_, &message, MSG_NOSIGNAL) == ssize_t(packet.size());
+    return SendPacket(control_, packet.data(), packet.size(), descriptors);
   }
 
   // Returns once the daemon has read all that was sent, if it lets this process live.

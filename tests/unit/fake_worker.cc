@@ -17,9 +17,9 @@
 #include <string>
 
 #include "host_backend/common/account_page.h"
-#include "host_backend/common/packet.h"
 #include "host_backend/common/worker_control.h"
 #include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace {
 

@@ -17,9 +17,9 @@
 #include <random>
 #include <sstream>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/launcher/protocol.h"
+#include "ivshmem_ring/transport/packet.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway::test {

@@ -9,8 +9,8 @@
 #include <array>
 #include <utility>
 
-#include "host_backend/common/packet.h"
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
 namespace {

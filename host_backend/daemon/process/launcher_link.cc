@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "host_backend/common/packet.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
 namespace {

@@ -15,6 +15,7 @@
 #include "host_backend/daemon/scopes/local_peer.h"
 #include "host_backend/daemon/servers/flight_store.h"
 #include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
 namespace {
@@ -39,21 +40,8 @@ LocalReply Reply(bool accepted, uint64_t region_bytes, const std::string& text) 
 }
 
 bool SendReply(int socket, const LocalReply& reply, int descriptor) {
-  iovec part{const_cast<LocalReply*>(&reply), sizeof(reply)};
-  alignas(cmsghdr) char buffer[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (descriptor >= 0) {
-    message.msg_control = buffer;
-    message.msg_controllen = sizeof(buffer);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  }
-  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof(reply));
+  return SendPacket(socket, &reply, sizeof(reply), std::span(&descriptor, descriptor >= 0 ? 1 : 0),
+                    MSG_DONTWAIT);
 }
 
 }  // namespace

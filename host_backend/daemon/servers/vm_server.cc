@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "host_backend/common/packet.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
 namespace {

@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <span>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/launcher/worker_child.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
 namespace {

@@ -7,8 +7,8 @@
 #include <array>
 #include <cerrno>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/daemon/workers/worker_process.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
 namespace {

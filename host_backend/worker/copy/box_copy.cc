@@ -13,8 +13,16 @@ struct Side {
   size_t x, y, z;
   size_t& pitch;
   size_t& height;
-  uint64_t address;
+  const void* host;
 };
+
+Side SourceOf(CUDA_MEMCPY3D& box) {
+  return {box.srcMemoryType, box.srcXInBytes, box.srcY, box.srcZ, box.srcPitch, box.srcHeight, box.srcHost};
+}
+
+Side DestinationOf(CUDA_MEMCPY3D& box) {
+  return {box.dstMemoryType, box.dstXInBytes, box.dstY, box.dstZ, box.dstPitch, box.dstHeight, box.dstHost};
+}
 
 // Gives pitch and height the values that the driver would take 0 for, and finds how many bytes from the
 // side's address on the copy may touch. 0: more than memory could have, or none.
@@ -38,18 +46,28 @@ uint64_t NormaliseAndSpan(const CUDA_MEMCPY3D& box, Side& side) {
   return bytes > kLimit ? 0 : static_cast<uint64_t>(bytes);
 }
 
-// Where a side's bytes are. Null: nowhere that the guest could name.
-std::byte* Locate(const Session& session, const Side& side, uint64_t span, bool in_bulk,
-                  std::span<std::byte> bulk) {
-  if (span == 0) return nullptr;
-  if (in_bulk) return span <= bulk.size() ? bulk.data() : nullptr;
-  return session.part<Arenas>().ResolveAddress(side.address, span).data();
-}
-
 bool IsKnown(CUmemorytype type) {
   // Not CU_MEMORYTYPE_UNIFIED: the driver would take any address of this process for host memory. Guests
   // resolve those.
   return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY;
+}
+
+// Where a side's bytes are, and how many of them the copy may touch. Nothing for device memory and arrays, which
+// the driver judges. CUDA_ERROR_INVALID_VALUE: nowhere that the guest could name.
+CUresult Locate(const Session& session, const CUDA_MEMCPY3D& box, Side side, bool in_bulk,
+                std::span<std::byte> bulk, std::span<std::byte>* found) {
+  *found = {};
+  if (!IsKnown(side.type)) return CUDA_ERROR_INVALID_VALUE;
+  if (side.type != CU_MEMORYTYPE_HOST) return CUDA_SUCCESS;
+  const uint64_t span = NormaliseAndSpan(box, side);
+  if (span == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (in_bulk) {
+    if (span <= bulk.size()) *found = bulk.first(span);
+  } else if (const HostSpan own =
+                 session.part<Arenas>().ResolveAddress(reinterpret_cast<uint64_t>(side.host), span)) {
+    *found = {own.data(), span};
+  }
+  return found->data() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -59,35 +77,15 @@ CUresult CheckedBox::Check(const Session& session, const CUDA_MEMCPY3D& box, Bul
   CheckedBox made;
   made.box_ = box;
   CUDA_MEMCPY3D& to = made.box_;
-  if (!IsKnown(box.srcMemoryType) || !IsKnown(box.dstMemoryType)) return CUDA_ERROR_INVALID_VALUE;
-  if (box.srcMemoryType == CU_MEMORYTYPE_HOST) {
-    Side side{to.srcMemoryType,
-              to.srcXInBytes,
-              to.srcY,
-              to.srcZ,
-              to.srcPitch,
-              to.srcHeight,
-              reinterpret_cast<uint64_t>(to.srcHost)};
-    to.srcHost = Locate(session, side, NormaliseAndSpan(box, side), bulk_side == BulkSide::kSource, bulk);
-    if (to.srcHost == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  } else {
-    to.srcHost = nullptr;
-  }
-  if (box.dstMemoryType == CU_MEMORYTYPE_HOST) {
-    Side side{to.dstMemoryType,
-              to.dstXInBytes,
-              to.dstY,
-              to.dstZ,
-              to.dstPitch,
-              to.dstHeight,
-              reinterpret_cast<uint64_t>(to.dstHost)};
-    const uint64_t span = NormaliseAndSpan(box, side);
-    to.dstHost = Locate(session, side, span, bulk_side == BulkSide::kDestination, bulk);
-    if (to.dstHost == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (bulk_side == BulkSide::kDestination) made.bulk_written_ = span;
-  } else {
-    to.dstHost = nullptr;
-  }
+  std::span<std::byte> from, into;
+  if (const CUresult result = Locate(session, box, SourceOf(to), bulk_side == BulkSide::kSource, bulk, &from))
+    return result;
+  if (const CUresult result =
+          Locate(session, box, DestinationOf(to), bulk_side == BulkSide::kDestination, bulk, &into))
+    return result;
+  to.srcHost = from.data();
+  to.dstHost = into.data();
+  if (bulk_side == BulkSide::kDestination) made.bulk_written_ = into.size();
   to.reserved0 = nullptr;
   to.reserved1 = nullptr;
   *checked = made;

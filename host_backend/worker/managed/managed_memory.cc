@@ -108,6 +108,24 @@ class CopyStream {
   std::optional<SomeContext> context_;
 };
 
+// Takes a message's pieces and copies one after the other from or to its bulk buffer: `copy_piece` is told whether
+// the memory is there, and where in the buffer the piece lies.
+CUresult CopyPieces(Session& session, Request& request, auto copy_piece) {
+  Copy copy;
+  if (const CUresult result = TakeCopy(session, request, &copy)) return result;
+  const ManagedCopy copied(std::span(copy.piece, copy.count));
+  if (!copied.may_begin()) return CUDA_ERROR_INVALID_VALUE;
+  const CopyStream stream(copy);
+  CUresult result = stream.result();
+  std::byte* at = request.bulk.data();
+  for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
+    const ManagedPiece& piece = copy.piece[i];
+    result = copy_piece(piece, copy.by_driver || IsManaged(piece), at, stream.get());
+    at += piece.bytes;
+  }
+  return stream.Settle(result);
+}
+
 }  // namespace
 
 CUresult Serve_kFindManaged(Session&, Request& request) {
@@ -118,42 +136,23 @@ CUresult Serve_kFindManaged(Session&, Request& request) {
 }
 
 CUresult Serve_kWriteManaged(Session& session, Request& request) {
-  Copy copy;
-  CUresult result = TakeCopy(session, request, &copy);
-  if (result != CUDA_SUCCESS) return result;
-  const ManagedCopy copied(std::span(copy.piece, copy.count));
-  if (!copied.may_begin()) return CUDA_ERROR_INVALID_VALUE;
-  const CopyStream stream(copy);
-  result = stream.result();
-  const std::byte* from = request.bulk.data();
-  for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
-    const ManagedPiece& piece = copy.piece[i];
-    // A variable that is not there went with its module, as the program's write would have.
-    if (copy.by_driver || IsManaged(piece))
-      result = TheDriver().cuMemcpyHtoDAsync_v2(piece.address, from, piece.bytes, stream.get());
-    from += piece.bytes;
-  }
-  return stream.Settle(result);
+  return CopyPieces(
+      session, request, [](const ManagedPiece& piece, bool is_there, const std::byte* from, CUstream stream) {
+        // A variable that is not there went with its module, as the program's write would have.
+        return is_there ? TheDriver().cuMemcpyHtoDAsync_v2(piece.address, from, piece.bytes, stream)
+                        : CUDA_SUCCESS;
+      });
 }
 
 CUresult Serve_kReadManaged(Session& session, Request& request) {
-  Copy copy;
-  CUresult result = TakeCopy(session, request, &copy);
-  if (result != CUDA_SUCCESS) return result;
-  const ManagedCopy copied(std::span(copy.piece, copy.count));
-  if (!copied.may_begin()) return CUDA_ERROR_INVALID_VALUE;
-  const CopyStream stream(copy);
-  result = stream.result();
-  std::byte* to = request.bulk.data();
-  for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
-    const ManagedPiece& piece = copy.piece[i];
-    result = copy.by_driver || IsManaged(piece)
-                 ? TheDriver().cuMemcpyDtoHAsync_v2(to, piece.address, piece.bytes, stream.get())
-                 : CUDA_ERROR_INVALID_VALUE;
-    to += piece.bytes;
-  }
-  result = stream.Settle(result);
-  if (result == CUDA_SUCCESS) request.bulk_written = static_cast<uint32_t>(to - request.bulk.data());
+  uint64_t bytes = 0;
+  const CUresult result = CopyPieces(
+      session, request, [&](const ManagedPiece& piece, bool is_there, std::byte* to, CUstream stream) {
+        bytes += piece.bytes;
+        return is_there ? TheDriver().cuMemcpyDtoHAsync_v2(to, piece.address, piece.bytes, stream)
+                        : CUDA_ERROR_INVALID_VALUE;
+      });
+  if (result == CUDA_SUCCESS) request.bulk_written = static_cast<uint32_t>(bytes);
   return result;
 }
 

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "host_backend/common/packet.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::host {
 namespace {

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "host_backend/worker/session/session.h"
@@ -46,28 +47,28 @@ bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
 
 // Waits for copies on the legacy stream that the guest posted because nothing was left that they would have
 // to wait for: what follows on other streams may rely on them. Something may have come in between, which must
-// not hold up the main link, so not for long. False: `more` became true before they were done.
-bool AwaitPostedCopies(auto more, CUresult* result) {
+// not hold up the main link, so not for long. Nothing: `more` became true before they were done.
+std::optional<CUresult> AwaitPostedCopies(auto more) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kPatience = std::chrono::milliseconds(200);  // what is under way elsewhere may hold them up
   constexpr int kSpins = 64;
   Driver& driver = TheDriver();
-  *result = CUDA_SUCCESS;
-  if (driver.cuStreamQuery == nullptr || driver.cuThreadExchangeStreamCaptureMode == nullptr) return true;
+  if (driver.cuStreamQuery == nullptr || driver.cuThreadExchangeStreamCaptureMode == nullptr)
+    return CUDA_SUCCESS;
   // Asking must not end a capture that another thread has begun meanwhile.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   driver.cuThreadExchangeStreamCaptureMode(&mode);
   const auto end = Clock::now() + kPatience;
   bool interrupted = false;
-  *result = driver.cuStreamQuery(nullptr);
-  for (int tries = 0; *result == CUDA_ERROR_NOT_READY && Clock::now() < end; ++tries) {
+  CUresult result = driver.cuStreamQuery(nullptr);
+  for (int tries = 0; result == CUDA_ERROR_NOT_READY && Clock::now() < end; ++tries) {
     if ((interrupted = more())) break;
     if (tries > kSpins) sched_yield();
-    *result = driver.cuStreamQuery(nullptr);
+    result = driver.cuStreamQuery(nullptr);
   }
   driver.cuThreadExchangeStreamCaptureMode(&mode);
-  if (*result == CUDA_ERROR_NOT_READY) *result = CUDA_SUCCESS;
-  return !interrupted;
+  if (interrupted) return std::nullopt;
+  return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
 }  // namespace
@@ -138,9 +139,10 @@ void Dispatcher::ExecuteInLane(std::span<const std::byte> record) {
 void Dispatcher::Settle(bool or_more) {
   if (unsettled_ == 0) return;
   const auto more = [&] { return or_more && transport_.MainReady(); };
-  CUresult result = CUDA_SUCCESS;
-  if (more() || !AwaitPostedCopies(more, &result)) return;
-  if (result != CUDA_SUCCESS) NoteFailure(last_unsettled_, result);
+  if (more()) return;
+  const std::optional<CUresult> result = AwaitPostedCopies(more);
+  if (!result) return;
+  if (*result != CUDA_SUCCESS) NoteFailure(last_unsettled_, *result);
   unsettled_ = 0;
   dispatched_.store(last_unsettled_.sequence + 1, std::memory_order_release);  // partner: WaitFor
 }

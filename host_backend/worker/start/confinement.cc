@@ -16,12 +16,12 @@
 #include <cstdlib>
 #include <span>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/common/result.h"
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/sandbox/cache_quota.h"
 #include "host_backend/sandbox/file_rules.h"
 #include "host_backend/worker/process/output.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::host {
 namespace {

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
-#include "host_backend/common/packet.h"
 #include "host_backend/sandbox/filter.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::host {
 

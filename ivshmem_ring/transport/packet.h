@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets with descriptors on a UNIX socket (SOCK_SEQPACKET), between daemon and worker.
+// Packets with descriptors on a UNIX socket (SOCK_SEQPACKET): between the daemon and guests, workers and the launcher.
 #pragma once
 #include <sys/socket.h>
 
@@ -9,14 +9,16 @@
 
 namespace causeway {
 
-inline constexpr size_t kMaxPacketDescriptors = 6;
+inline constexpr size_t kMaxPacketDescriptors = 6;  // that this project sends
 // As many as the kernel carries in one packet (SCM_MAX_FD): room for whatever a peer sends.
 inline constexpr size_t kMostDescriptors = 253;
 
-inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<const int> descriptors) {
-  if (descriptors.size() > kMaxPacketDescriptors) return false;
+// False: the packet was not sent. The caller keeps its descriptors.
+inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<const int> descriptors,
+                       int flags = 0) {
+  if (descriptors.size() > kMostDescriptors) return false;
   iovec part{const_cast<void*>(bytes), count};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kMaxPacketDescriptors)] = {};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kMostDescriptors)] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -29,7 +31,7 @@ inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<co
     header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
     std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   }
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(count);
+  return sendmsg(socket, &message, flags | MSG_NOSIGNAL) == static_cast<ssize_t>(count);
 }
 
 // What recvmsg answers. Descriptors beyond those that are expected are closed by the kernel; missing ones
