@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether work that may touch managed memory is under way, as far as this process can tell: everything that
+// Whether work that may touch managed memory is in flight, as far as this process can tell: everything that
 // was sent and not yet waited for. Pages of managed memory (guest_lib/managed/areas.h) are given back before
-// work starts, and kept for a short time only while there is any. Costs one load per message while the
-// process has no such pages.
+// work starts, and are kept for a short time only while any is in flight. This costs one load for each
+// message while the process has no such pages. Any thread may call these functions.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,65 +15,65 @@ struct Object;
 
 namespace work {
 
-// The number of the watch: not 0 while there are pages to care for, and another each time that there are some
-// again. Kept by the pager, from before the first pages come until the last are gone. Nobody can hand the
-// device memory of a watch before the call that made the memory has returned, so it may be looked at without
-// an order of its own.
+// The number of the present watch. A watch is the time in which the process has such pages: the pager begins
+// it before the first pages come and ends it after the last are gone. Each watch has another number; 0: there
+// is none. The program cannot hand memory of a watch to the device before the call that made the memory has
+// returned, so the number may be loaded without a memory order.
 inline std::atomic<uint64_t> watch{0};
 inline bool IsWatched() {
   return watch.load(std::memory_order_relaxed) != 0;
 }
 
-// Whether work that may touch them was sent and not waited for. Kept by MessageMark
-// during a watch; when one begins, anything may be.
+// Whether work that may touch the pages was sent and not waited for. MessageMark keeps it during a watch;
+// when a watch begins, it is assumed.
 inline std::atomic<bool> under_way{true};
 
 // What the pages do where work begins and ends. Set by pager.cc while the library is loaded; called only
 // during a watch, by any thread. The caller may hold any lock but the one in work.cc: the thread that serves
 // the pages takes none of this library's.
 struct ManagedPages {
-  // Everything that the program wrote is with the driver, and what the device writes from now on will be
-  // seen.
+  // Gives all pages back: everything that the program wrote goes to the driver, and the program will see what
+  // the device writes from now on.
   void (*give_back)() = nullptr;
-  // The same for what was exchanged before; memory that nobody but the program has seen yet stays.
+  // The same, but for memory that only the program has used yet.
   void (*exchange)() = nullptr;
-  // After everything was waited for.
+  // To be called after everything was waited for: makes variables accessible again.
   void (*restore)() = nullptr;
 };
 inline constinit ManagedPages managed_pages;
 
-// A watch begins: of what was sent before nothing is known. Pages may come from then on.
+// Begins a watch. Nothing is known of what was sent before. Pages may come from then on.
 void BeginWatch();
-// The last pages are gone; what is under way concerns nobody.
+// Ends the watch, when the last pages are gone.
 void EndWatch();
 
-// What the message being written names; only while watched. `context`: the stream's own; 0: it has none.
-// `blocking`: it and the legacy stream wait for each other.
+// State what the message that the calling thread writes names; only during a watch. `context` is the stream's
+// own; 0: it has none. `blocking`: it and the legacy stream wait for each other.
 void NameStream(WireHandle stream, WireHandle context, bool blocking);
 void NameEvent(WireHandle event);
-// Several streams, or it is not known which.
+// Stands for several streams, or for streams that are not known.
 inline constexpr WireHandle kSeveral = ~WireHandle{0};
 
-// On the device the message may record events that it does not name.
+// States that the message may record events on the device that it does not name.
 void NameUnknownEvents();
 
-// A wait or query whose end no answer of the host's tells: a word of the GPU's does, or it is known already.
-// To the pages it is what an answer would be (MessageMark).
+// A wait or query that ends without an answer of the host's: by a fence value, or because its end is known
+// already. For the pages it has the effect of such an answer (MessageMark).
 class QuietWait {
  public:
   enum class Subject : uint8_t { kNothing, kStream, kLegacyStream, kEvent, kContext };
-  // Before its end is looked for, and before what tells the end is posted. `object`: the stream, the event,
+  // To be called before the end is looked for, and before a fence is posted. `object`: the stream, the event,
   // or the context, also for its legacy stream.
   void Begin(Subject subject, const Object* object) {
     watch_ = watch.load(std::memory_order_relaxed);
     if (watch_ != 0) BeginWatched(subject, object);
   }
-  // A word told the end. Before anybody is told of that, so that whoever knows it finds what the device wrote
-  // at the next look at a page.
+  // To be called when a fence value has shown the end, before the program can learn of it: then the program
+  // finds what the device wrote at its next look at a page.
   void Ended() {
     if (watch_ != 0 && under_way.load()) EndedWatched();
   }
-  // It had ended before, as somebody was told already.
+  // To be called when the end is known already, because the program was told of it before.
   void WasOver() {
     if (watch_ != 0 && under_way.load()) WasOverWatched();
   }
@@ -84,7 +84,7 @@ class QuietWait {
   void WasOverWatched();
   bool NoteDone() const;
 
-  uint64_t watch_ = 0;  // 0: begun while there was none
+  uint64_t watch_ = 0;  // the watch in which it began; 0: none
   Subject subject_ = Subject::kNothing;
   WireHandle handle_ = 0;
   uint64_t sent_before_ = 0;  // all work up to there was sent before it
@@ -92,8 +92,9 @@ class QuietWait {
 
 }  // namespace work
 
-// Accompanies one message from before it is written until its answer was taken. It counts in the watch in
-// which it was begun, and in no other: what pages there are later it cannot touch.
+// Accompanies one message from before it is written until its answer was taken. It counts only in the watch
+// in which it was begun, because it cannot touch pages that came later. It belongs to one thread, which calls
+// the functions in their order.
 class MessageMark {
  public:
   MessageMark() = default;
@@ -101,7 +102,7 @@ class MessageMark {
   MessageMark(const MessageMark&) = delete;
   MessageMark& operator=(const MessageMark&) = delete;
 
-  // A message is about to be written: forgets what the last one named.
+  // Called before the message is written: forgets what the last one named.
   void Begin() {
     watch_ = work::watch.load(std::memory_order_relaxed);
     if (watch_ != 0) Forget();
@@ -113,17 +114,18 @@ class MessageMark {
   void Start(Op op, bool apart = false) {
     if (watch_ != 0 && op != Op::kMark) StartWatched(op, apart);
   }
-  // The message is written, in that context: what it named is known. Before it is visible to the host.
+  // Called when the message is written, for that context, and before the host can see it: what it names is
+  // known now.
   void Named(WireHandle context) {
     if (op_ != Op::kOpen) NamedWatched(context);
   }
-  // Whatever anybody sends from now on comes after it.
+  // Called when the message is sent: what any thread sends from now on comes after it.
   void Sent() {
     if (counted_) SentWatched();
   }
-  // Its answer has come.
+  // Called when the answer has come.
   void Answered(bool success) { succeeded_ = success; }
-  // The call is over: what was fetched before is out of date if the answer was waited for.
+  // Called when the call is over. If it was synchronous, pages that were fetched before are out of date.
   void Finish() {
     if (op_ != Op::kOpen) FinishWatched();
   }
@@ -137,15 +139,15 @@ class MessageMark {
   void NoteAllDone(Op op);
   void FinishWatched();
 
-  uint64_t watch_ = 0;  // 0: begun while there was none
-  Op op_ = Op::kOpen;   // kOpen: nothing to do
+  uint64_t watch_ = 0;  // the watch in which it began; 0: none
+  Op op_ = Op::kOpen;   // kOpen: there is nothing to do
   bool counted_ = false;
   bool succeeded_ = false;
-  WireHandle context_ = 0, stream_ = 0, event_ = 0;  // what it named
-  bool blocking_ = false;                            // that stream
-  uint64_t sent_before_ = 0;                         // all work up to there was sent before it
-  uint64_t number_ = 0;                              // its own, if it is work
-  bool alone_ = false;                               // nobody else has sent some to its stream meanwhile
+  WireHandle context_ = 0, stream_ = 0, event_ = 0;  // what it names
+  bool blocking_ = false;                            // whether that stream is a blocking one
+  uint64_t sent_before_ = 0;                         // all work up to this number was sent before it
+  uint64_t number_ = 0;                              // its own number, if it is work
+  bool alone_ = false;                               // no other thread has sent work to its stream meanwhile
 };
 
 }  // namespace causeway::guest
