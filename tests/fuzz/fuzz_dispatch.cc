@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/api/dispatch.h"
@@ -20,6 +23,22 @@
 #include "tests/fuzz/guarded_buffer.h"
 #include "tests/fuzz/script.h"
 #include "tests/fuzz/worker_setup.h"
+
+// While a request is served no thread can be had: what would run beside it (the registration of the first arena) runs in
+// it, so that findings repeat, and the fake driver, which knows one thread, sees one. libFuzzer has a thread of its own.
+static bool refuses_threads = false;
+extern "C" {
+using ThreadState = std::unique_ptr<std::thread::_State>;
+void RealStartThread(std::thread*, ThreadState, void (*)()) __asm__(
+    "__real__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE");
+void WrapStartThread(std::thread*, ThreadState, void (*)()) __asm__(
+    "__wrap__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE");
+void WrapStartThread(std::thread* thread, ThreadState state, void (*depend)()) {
+  if (refuses_threads)
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  RealStartThread(thread, std::move(state), depend);
+}
+}
 
 namespace causeway::fuzz {
 namespace {
@@ -97,7 +116,9 @@ class Server {
         .bulk = (head.flags & (kLargeRequest | kLargeReply)) != 0 ? std::span<std::byte>{} : bulk};
     request.staged = !posted && host::MayBeDeferred(session_, header);
     const size_t lent = request.bulk.size();
+    refuses_threads = true;
     const CUresult result = session_.Execute(request);
+    refuses_threads = false;
     NoteAnswer(head.op, result);
     Require(request.bulk_written <= lent);
     if (result == CUDA_SUCCESS) places_.Take(head.place, reply.first(out.size()));

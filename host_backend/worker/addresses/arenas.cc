@@ -104,10 +104,16 @@ void Arenas::RegisterFirst(Window range) {
     RestoreRegistrations();
   };
   try {
-    first_registration_ = std::thread(run, std::move(begun));
+    first_registration_ = std::thread(
+        [this, run](std::promise<void> says) {
+          session_.objects().BeginRequest();  // the context that it registers in must stay
+          run(std::move(says));
+          session_.objects().EndRequest();
+        },
+        std::move(begun));
     has_begun.wait();
   } catch (const std::system_error&) {
-    run({});
+    run({});  // a part of the request that adds the arena
   }
 }
 
