@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guest's half of the rows: what Shape::Wait and Shape::Post need to know of handles and sending.
+// The guest's half of the rows: what Shape::Wait and Shape::Post (ivshmem_ring/protocol/call.h) need of
+// handles and sending. Any thread may call these functions; they send messages.
 #pragma once
 #include "guest_lib/session/context.h"
 #include "guest_lib/session/session.h"
@@ -7,8 +8,8 @@
 
 namespace causeway::guest {
 
-// A stream of the program's, looked up once for all that a call needs of it. PER_THREAD is the calling thread's
-// own, which may be made now: with no lock of this library's.
+// A stream of the program's, looked up once for all that a call needs of it. CU_STREAM_PER_THREAD becomes the
+// calling thread's own stream, which may be made now, by a message.
 class ResolvedStream {
  public:
   explicit ResolvedStream(CUstream stream) : handle_(stream), object_(Find(stream)) {
@@ -16,27 +17,29 @@ class ResolvedStream {
     object_ = Find(PerThreadStream());
     if (object_ != nullptr) handle_ = reinterpret_cast<CUstream>(object_);
   }
-  // CUDA_ERROR_INVALID_HANDLE for what is no stream.
+  // CUDA_ERROR_INVALID_HANDLE if the handle names no stream.
   CUresult error() const {
     return object_ != nullptr || IsLegacy() ? CUDA_SUCCESS : InvalidHandleError(HandleKind::kStream);
   }
   bool IsLegacy() const { return handle_ == nullptr || handle_ == CU_STREAM_LEGACY; }
-  CUstream handle() const { return handle_; }  // never PER_THREAD unless that is an error
+  CUstream handle() const { return handle_; }  // not CU_STREAM_PER_THREAD, unless there is an error
   Object* object() const { return object_; }   // null: the legacy stream, or an error
-  // As messages name it.
+  // The wire handle by which messages name it.
   WireHandle wire() const {
     if (object_ != nullptr) return WireOf(object_);
     return handle_ == CU_STREAM_LEGACY ? kLegacyStreamWire : 0;
   }
-  // What works on that stream alone. The legacy stream holds up others, so work in it counts as work anywhere.
+  // The Works of a record that works in this stream alone. The legacy stream holds up others, so work in it
+  // counts as work anywhere.
   Works works() const { return {object_}; }
-  // The message that was begun last names it: what MessageMark has to know, once in each message.
+  // States, for MessageMark, that the message which this thread writes names the stream; once in each
+  // message.
   void Name() const {
     if (object_ == nullptr || !work::IsWatched()) return;
     const WireHandle context = object_->context != nullptr ? WireOf(object_->context) : 0;
     work::NameStream(WireOf(object_), context, (object_->flags & CU_STREAM_NON_BLOCKING) == 0);
   }
-  // The same into the body that is being written; an error fails that.
+  // The same, and returns the wire handle for the body that `w` writes. An error fails that writer.
   WireHandle Put(Writer& w) const {
     if (const CUresult result = error()) w.Fail(result);
     Name();
@@ -54,7 +57,7 @@ inline Works WorksOn(CUstream stream) {
 struct Remote {
   PendingCall StartCall(Op op) { return PendingCall(op); }
   PendingPost StartPost(Op op) { return PendingPost(op, works); }
-  Works works;  // of what is posted
+  Works works;  // where posted records work
   bool names_events_for_good = true;
 
   template <class T>
@@ -97,7 +100,7 @@ struct Remote {
     FreeObject(object);
   }
 
-  // Null if it is not alive.
+  // The program's handle for a wire handle; null if the object does not exist any more.
   template <class T>
   T FromWire(WireHandle wire) {
     Object* object = wire != 0 ? ObjectOf(wire) : nullptr;
@@ -105,7 +108,7 @@ struct Remote {
     return reinterpret_cast<T>(object);
   }
 
-  // The reply names the handle that the object has: ours, or one that it had before.
+  // Takes the wire handle that a reply says the object has: the fresh one, or one that the object had before.
   template <class T>
   T Settle(T fresh, WireHandle wire) {
     Object* object = Find(fresh);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of the session's own messages (the first values of Op). Flat structs, packed as they stand.
+// Bodies of the session's own messages (the first values of Op), and of a few calls that are written by hand
+// on both sides. They are flat structs, packed as they stand. Sizes and offsets are in bytes, offsets from
+// the begin of the region.
 #pragma once
 #include <cstdint>
 
@@ -12,14 +14,15 @@ namespace causeway {
 inline constexpr uint32_t kMaxDevices = 16;
 inline constexpr uint32_t kMaxAttributes = 192;
 
-// Op::kOpen. The reply lies in the request's bulk buffer: OpenReply, then device_count DeviceDescription.
+// Op::kOpen. The reply lies in the request's staging buffer: an OpenReply, then device_count
+// DeviceDescription.
 struct OpenReply {
-  uint32_t init_result;  // of the driver's cuInit; the rest is valid only if 0
+  uint32_t init_result;  // the CUresult of the driver's cuInit; the rest is valid only if it is 0
   int32_t driver_version;
   uint32_t device_count;
   uint32_t worker_pid;
-  uint32_t loading_mode;  // cuModuleGetLoadingMode
-  uint32_t loading_result;
+  uint32_t loading_mode;    // what cuModuleGetLoadingMode gave
+  uint32_t loading_result;  // its CUresult
 };
 static_assert(sizeof(OpenReply) == 24);
 
@@ -33,29 +36,30 @@ struct DeviceDescription {
   uint32_t luid_result;
   char pci_bus_id[32];
   int32_t attribute[kMaxAttributes];
-  uint16_t attribute_result[kMaxAttributes];  // CUresult of each query
+  uint16_t attribute_result[kMaxAttributes];  // the CUresult of the query for each
 };
 static_assert(sizeof(DeviceDescription) == 344 + 6 * kMaxAttributes);
 
-// Op::kOpenChannel
+// Op::kOpenChannel, posted: the host serves that channel from now on.
 struct OpenChannelBody {
   uint32_t channel;
   uint32_t reserved;
 };
 
-// Op::kAddArena, kDropArena: a run of the session's slices. The host maps it at window_address + offset.
+// Op::kAddArena, kDropArena: a run of the session's slices. The host maps it at window_address + offset and
+// registers it with the driver, and undoes both.
 enum class ArenaUse : uint32_t { kPinned = 0, kManaged, kStaging };
 struct ArenaBody {
   uint64_t offset;
   uint64_t bytes;
-  ArenaUse use;  // what `causeway status` calls it
+  ArenaUse use;  // the kind of memory as which it is counted
   uint32_t reserved;
 };
 
-// Op::kAgreeOnAddresses: before anything is mapped for both. The worker keeps [window_address, + the region's
-// size) free for slices, or answers CUDA_ERROR_MAP_FAILED and is asked again with another; 0 where no memory
-// is shared. Then `count` TakenRange: parts of the device windows that the guest process uses itself, where
-// the driver shall place nothing.
+// Op::kAgreeOnAddresses, before anything is mapped by both sides: this, then `count` TakenRange. The worker
+// keeps the region's size from window_address on free for slices, or answers CUDA_ERROR_MAP_FAILED and is
+// asked again with another address; the address is 0 where no memory is shared. The ranges are parts of the
+// device windows that the guest process uses itself, where the driver must place nothing.
 struct AddressBody {
   uint64_t window_address;
   uint32_t count;
@@ -66,16 +70,16 @@ struct TakenRange {
 };
 inline constexpr uint32_t kMaxTakenRanges = 32;
 
-// Op::kRegisterHost: [address, address + bytes) of the guest process. Those of its pages that no other
-// registration covers (ivshmem_ring/messages/registration.h) are backed by region pages from `offset` on; the
-// host maps them at the guest's own address. Reply: the device's address of the range, u64.
-// Op::kUnregisterHost: `address` alone counts.
+// Op::kRegisterHost: the memory [address, address + bytes) of the guest process. Those of its pages that no
+// other registration has (ivshmem_ring/messages/registration.h) are region pages from `offset` on, and the
+// host maps them at the guest's own address. The reply: the device's address of the range, u64.
+// Op::kUnregisterHost uses `address` alone.
 struct RegisterBody {
   uint64_t address;
   uint64_t bytes;
   uint64_t offset;
   uint32_t flags;     // CU_MEMHOSTREGISTER_*
-  uint32_t writable;  // 0: the guest has mapped it for reading only
+  uint32_t writable;  // 0: the guest has mapped the memory for reading only
 };
 static_assert(sizeof(RegisterBody) == 32);
 
