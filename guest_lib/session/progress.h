@@ -30,9 +30,8 @@ struct Works {
 
 bool LeavesNoWork(Op op);
 
-// How many posts and calls were sent up to some moment.
 struct Stamp {
-  uint64_t posts = 0;
+  uint64_t posts = 0;  // how many were sent up to some moment
   uint64_t calls = 0;
 };
 
