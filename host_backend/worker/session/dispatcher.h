@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main link: posted records, executed in their order by the thread that calls Run (the dispatcher), or
-// handed to lanes, which keep as much of the order as can be told apart
-// (host_backend/worker/process/lanes.h). A request of a channel is executed after all that its guest thread
-// posted before it.
+// The submission queue on the host. The thread that calls Run, the dispatcher, executes posted records in
+// their order, or hands them to worker queues, which keep the order that a program can rely on
+// (host_backend/worker/process/lanes.h). A request of a channel is executed after all that was posted before
+// it.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -23,23 +23,23 @@ class Dispatcher {
  public:
   Dispatcher(Session& session, ServerTransport& transport);
 
-  // Until the session stops.
+  // Takes and executes records until the session stops.
   void Run();
   // Ends every wait, now and later.
   void Stop() { lanes_.Stop(); }
 
   // ---- the dispatcher alone
 
-  // Waits for posted copies that were made and not waited for yet; `or_more`: or until another record is
-  // there.
+  // Waits for posted copies that the driver was given and that were not waited for yet; with `or_more` only
+  // until another record is there.
   void Settle(bool or_more = false);
 
   // ---- any thread
 
-  // Until what was posted before the request is executed. False: the session stops, because of this number or
-  // without it.
+  // Waits until all that was posted before the request is executed. False: the session stops, perhaps because
+  // the request states an impossible number.
   bool WaitFor(const RecordHeader& request);
-  // The result of the posted record of that sequence, told once.
+  // The result of the posted record of that sequence, which is given once.
   CUresult TakePostedResult(uint64_t sequence);
 
  private:
@@ -55,7 +55,7 @@ class Dispatcher {
   Session& session_;
   ServerTransport& transport_;
   std::atomic<uint32_t> failures_{0};
-  uint32_t unsettled_ = 0;  // copies; the dispatcher's
+  uint32_t unsettled_ = 0;  // copies that were not waited for; only the dispatcher uses it
   RecordHeader last_unsettled_ = {};
   std::mutex results_mutex_;
   std::map<uint64_t, CUresult> results_;  // failures alone
