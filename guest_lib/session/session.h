@@ -171,6 +171,7 @@ class PendingPost {
   // `works` says where the message works, for later completion queries; `body_bytes` bounds the body.
   explicit PendingPost(Op op, const Works& works = {}, size_t body_bytes = kSmallBytes);
   Writer& writer() { return writer_; }
+  // Sends nothing if the body could not be written; the result is then the writer's error.
   CUresult Finish();
   // Whether the message is synchronous after all.
   bool waits() const { return waits_; }
@@ -257,6 +258,7 @@ class PendingCall {
   void NoteSize(uint64_t bytes) { lease_.NoteSize(bytes); }
   // Begins the body anew, with room for kBulkBytes.
   void Enlarge();
+  // Sends nothing if the body could not be written; the result is then the writer's error.
   CUresult Finish();
 
  private:
