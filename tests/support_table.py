@@ -12,7 +12,7 @@ import re
 import sys
 
 BEGIN, END = "<!-- support-table:begin -->", "<!-- support-table:end -->"
-ROW = re.compile(r"(CALL|POST|GUEST|CUSTOM|LOCAL|ALIAS|PER_THREAD|REFUSE)\((cu\w+)(?:, (.*))?\)$")
+ROW = re.compile(r"(CALL|POST|GUEST|CUSTOM|LOCAL|ALIAS|PER_THREAD|REFUSE)\((cu\w+)(?:, k[A-Z]\w+(?: \| k\w+)*)?(?:, (.*))?\)$")
 
 # Row files in the order of the table; a name of the per-thread default stream counts where its plain form does.
 AREAS = {

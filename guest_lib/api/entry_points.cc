@@ -93,7 +93,7 @@ using namespace causeway::guest;
 #define CALL(fn, ...) ENTRY(fn, &Row<Op::fn, decltype(&::fn)>::Wait)
 #define POST(fn, ...) ENTRY(fn, &Row<Op::fn, decltype(&::fn)>::Post)
 #define GUEST(fn, ...)
-#define CUSTOM(fn)
+#define CUSTOM(fn, ...)
 #define LOCAL(fn)
 #define ALIAS(fn, target) ENTRY(fn, &::target)
 #define PER_THREAD(fn, target) ENTRY(fn, &PerThread<&::target, decltype(&::target)>::Forward)

@@ -20,39 +20,6 @@ uint64_t CoarseMs() {
 
 }  // namespace
 
-bool LeavesNoWork(Op op) {
-  switch (op) {
-    case Op::kOpenChannel:
-    case Op::kMark:
-    case Op::kQueuedCopy:  // who waits for it has seen each piece done
-    case Op::kFetchOutput:
-    case Op::kPostedResult:
-    case Op::kDrainDevice:
-    case Op::kCopyToHost:  // all its forms are done when it is answered
-    case Op::cuMemcpyDtoH_v2:
-    case Op::cuMemcpyHtoD_v2:  // of pinned memory
-    case Op::cuStreamCreate:
-    case Op::cuStreamCreateWithPriority:
-    case Op::cuStreamQuery:
-    case Op::cuStreamSynchronize:
-    case Op::cuEventCreate:
-    case Op::cuEventDestroy_v2:
-    case Op::cuEventQuery:
-    case Op::cuEventSynchronize:
-    case Op::cuEventElapsedTime_v2:
-    case Op::cuCtxSynchronize:
-    case Op::cuCtxSynchronize_v2:
-    case Op::cuCtxGetCacheConfig:
-    case Op::cuCtxGetStreamPriorityRange:
-    case Op::cuMemGetInfo_v2:
-    case Op::cuPointerGetAttribute:
-    case Op::cuFuncGetAttribute:
-      return true;
-    default:
-      return false;
-  }
-}
-
 void Activity::NotePost(Op op, const Works& works, uint64_t sequence) {
   const uint64_t posts = sequence + 1;
   if (works.is_copy || op == Op::kMark) return;

@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "guest_lib/session/handles.h"
-#include "ivshmem_ring/protocol/call.h"
+#include "ivshmem_ring/protocol/operation.h"
 
 namespace causeway::guest {
 
@@ -27,8 +27,6 @@ struct Works {
   bool is_copy = false;             // a synchronous copy that is posted: once it is executed it is done
   bool apart = false;               // a copy with no managed memory on either side (MessageMark)
 };
-
-bool LeavesNoWork(Op op);
 
 struct Stamp {
   uint64_t posts = 0;  // how many were sent up to some moment

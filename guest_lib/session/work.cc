@@ -46,80 +46,7 @@ Tracked& tracked = *new Tracked;  // never destroyed
 thread_local WireHandle named_stream = 0, named_context = 0, named_event = 0;
 thread_local bool named_blocking = false;
 
-// kAnswered: over when its answer comes, and in no stream.
-enum class Kind { kNeither, kAnswered, kWork, kWaits };
-
-// All else may start work.
-Kind KindOf(Op op) {
-  switch (op) {
-    case Op::kOpen:
-    case Op::kOpenChannel:
-    case Op::kAddArena:
-    case Op::kBeginBlob:
-    case Op::kAppendBlob:
-    case Op::kFetchOutput:
-    case Op::kFetchBlob:
-    case Op::kDescribeFunction:
-    case Op::kPostedResult:
-    case Op::kUnsafeCall:
-    case Op::kDropShared:
-    case Op::kFindManaged:
-    case Op::cuMemAlloc_v2:
-    case Op::cuMemAllocManaged:
-    case Op::cuMemGetInfo_v2:
-    case Op::cuMemAdvise_v2:
-    case Op::cuMemRangeGetAttribute:
-    case Op::cuPointerGetAttribute:
-    case Op::cuStreamCreate:
-    case Op::cuStreamCreateWithPriority:
-    case Op::cuStreamDestroy_v2:
-    case Op::cuEventCreate:
-    case Op::cuEventDestroy_v2:
-      return Kind::kNeither;
-// Of code, which is loaded where a program first needs it.
-#define CALL(fn, ...) case Op::fn:
-#define POST CALL
-#define GUEST CALL
-#define CUSTOM CALL
-#define LOCAL(...)
-#define ALIAS(...)
-#define PER_THREAD(...)
-#define REFUSE(...)
-#include "ivshmem_ring/calls/function.def"
-#include "ivshmem_ring/calls/library.def"
-#include "ivshmem_ring/calls/module.def"
-#undef CALL
-#undef POST
-#undef GUEST
-#undef CUSTOM
-#undef LOCAL
-#undef ALIAS
-#undef PER_THREAD
-#undef REFUSE
-      return Kind::kAnswered;
-    case Op::kDrainDevice:
-    case Op::cuMemFree_v2:
-    case Op::cuCtxSynchronize:
-    case Op::cuCtxSynchronize_v2:
-    case Op::cuStreamSynchronize:
-    case Op::cuStreamQuery:
-    case Op::cuEventSynchronize:
-    case Op::cuEventQuery:
-    case Op::cuEventElapsedTime_v2:
-      return Kind::kWaits;
-    default:
-      return Kind::kWork;
-  }
-}
-
-bool RecordsEvent(Op op) {
-  return op == Op::cuEventRecord || op == Op::cuEventRecordWithFlags;
-}
-
-// Work that is done when its answer comes, and all that was before it on its stream.
-bool AlsoWaits(Op op) {
-  return op == Op::kCopyToHost || op == Op::cuMemcpyDtoH_v2 || op == Op::cuMemcpyHtoD_v2;
-}
+using namespace traits;
 
 // The caller holds the mutex.
 void NoteDone(WireHandle stream, uint64_t last) {
@@ -229,7 +156,7 @@ void MessageMark::StartWatched(Op op, bool apart) {
     succeeded_ = false;
     number_ = 0;
     sent_before_ = tracked.sent;
-    if (counted_ || (KindOf(op) != Kind::kWork && KindOf(op) != Kind::kAnswered)) return;
+    if (counted_ || TraitsOf(op).Has(kNoWork | kAwaits)) return;
     ++tracked.starting;
     counted_ = true;
     // Before the pages are looked at: a page that becomes accessible after that look sees it (ManagedAreas).
@@ -240,11 +167,11 @@ void MessageMark::StartWatched(Op op, bool apart) {
 
 void MessageMark::NamedWatched(WireHandle context) {
   context_ = named_context != 0 ? named_context : context;
-  if (op_ == Op::cuGraphLaunch) named_event = kSeveral;
+  if (TraitsOf(op_).Has(kRecordsOtherEvents)) named_event = kSeveral;
   stream_ = named_stream != 0 && named_stream != kLegacyStreamWire ? named_stream : context;
   event_ = named_event;
   blocking_ = named_blocking && stream_ == named_stream && stream_ != kSeveral;
-  if (!counted_ || (event_ != kSeveral && !RecordsEvent(op_))) return;
+  if (!counted_ || (event_ != kSeveral && !TraitsOf(op_).Has(kRecordsEvent))) return;
   // What the event stood for it stands for no more. Those that a graph or a launch records are not known.
   const std::lock_guard lock(tracked.mutex);
   event_ == kSeveral ? tracked.events.clear() : static_cast<void>(tracked.events.erase(event_));
@@ -255,7 +182,7 @@ void MessageMark::SentWatched() {
   counted_ = false;
   if (!IsOfThisWatch()) return;
   --tracked.starting;
-  if (KindOf(op_) == Kind::kAnswered) return;
+  if (TraitsOf(op_).Has(kLoadsCode)) return;
   number_ = ++tracked.sent;
   if (tracked.streams.size() >= kMaxStreams && !tracked.streams.contains(stream_)) stream_ = kSeveral;
   StreamMark& mark =
@@ -263,40 +190,25 @@ void MessageMark::SentWatched() {
   if (mark.context != context_) mark.context = kSeveral;
   alone_ = mark.last <= sent_before_;
   mark.last = number_;
-  if (blocking_ && op_ == Op::cuLaunchKernel) mark.launch_after = sent_before_;
-  if (!RecordsEvent(op_)) return;
+  if (blocking_ && TraitsOf(op_).Has(kAfterLegacyStream)) mark.launch_after = sent_before_;
+  if (!TraitsOf(op_).Has(kRecordsEvent)) return;
   if (tracked.events.size() >= kMaxEvents) tracked.events.clear();
   tracked.events[event_] = {stream_, number_};
 }
 
-// What its success says is done.
-void MessageMark::NoteAllDone(Op op) {
-  switch (op) {
-    case Op::kDrainDevice:
-    case Op::cuMemFree_v2:
-    case Op::cuCtxSynchronize:
-      return NoteContextDone(context_, sent_before_);
-    case Op::cuEventSynchronize:
-    case Op::cuEventQuery:
-      return NoteEventDone(event_, sent_before_);
-    case Op::cuCtxSynchronize_v2:    // of a context that is named
-    case Op::cuEventElapsedTime_v2:  // of two events
-      return;
-    case Op::cuStreamSynchronize:
-    case Op::cuStreamQuery:
-      if (stream_ != kSeveral) NoteDone(stream_, sent_before_);
-      return;
-    default:  // AlsoWaits
-      if (stream_ == kSeveral || !alone_) return;
-      NoteDone(stream_, number_);
-      if (stream_ == context_) NoteBlockingDone(context_, sent_before_);
-  }
+// What its success says is done. What kAwaitsOther names is not followed.
+void MessageMark::NoteAllDone(Traits done) {
+  if (done.Has(kAwaitsContext)) return NoteContextDone(context_, sent_before_);
+  if (done.Has(kAwaitsEvent)) return NoteEventDone(event_, sent_before_);
+  if (done.Has(kAwaitsStream) && stream_ != kSeveral) return NoteDone(stream_, sent_before_);
+  if (!done.Has(kCopies) || stream_ == kSeveral || !alone_) return;
+  NoteDone(stream_, number_);
+  if (stream_ == context_) NoteBlockingDone(context_, sent_before_);
 }
 
 void MessageMark::FinishWatched() {
-  const Op op = op_;
-  if (KindOf(op) == Kind::kNeither || !work::under_way.load() ||
-      (KindOf(op) == Kind::kWaits && !succeeded_)) {
+  const Traits done = TraitsOf(op_);
+  if (done.Has(kNoWork) || !work::under_way.load() || (done.Has(kAwaits) && !succeeded_)) {
     op_ = Op::kOpen;
     return;
   }
@@ -306,7 +218,7 @@ void MessageMark::FinishWatched() {
     const std::lock_guard lock(tracked.mutex);
     op_ = Op::kOpen;
     if (!IsOfThisWatch()) return;
-    if (succeeded_ && (KindOf(op) == Kind::kWaits || AlsoWaits(op))) NoteAllDone(op);
+    if (succeeded_) NoteAllDone(done);
     if (!NothingLeft()) return;
     NothingIsUnderWay();
   }

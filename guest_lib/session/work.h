@@ -7,7 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "ivshmem_ring/protocol/call.h"
+#include "ivshmem_ring/protocol/handle.h"
+#include "ivshmem_ring/protocol/operation.h"
 
 namespace causeway::guest {
 
@@ -109,10 +110,9 @@ class MessageMark {
   }
   // Before anything of the message is visible to the host. It may start work: pages are given back.
   // `apart`: it is a copy with no managed memory on either side. That is no work which anybody must wait for
-  // before he looks at a page; but what was written to pages before it arrives before it. A mark writes a
-  // word of the region's alone, and what waits for that is a QuietWait.
+  // before he looks at a page; but what was written to pages before it arrives before it.
   void Start(Op op, bool apart = false) {
-    if (watch_ != 0 && op != Op::kMark) StartWatched(op, apart);
+    if (watch_ != 0) StartWatched(op, apart);
   }
   // Called when the message is written, for that context, and before the host can see it: what it names is
   // known now.
@@ -136,7 +136,7 @@ class MessageMark {
   void StartWatched(Op op, bool apart);
   void NamedWatched(WireHandle context);
   void SentWatched();
-  void NoteAllDone(Op op);
+  void NoteAllDone(Traits done);
   void FinishWatched();
 
   uint64_t watch_ = 0;  // the watch in which it began; 0: none

@@ -122,23 +122,17 @@ struct Remote {
   }
 };
 
-// Whether the host has forgotten the name of the event when such a call is done.
-constexpr bool NamesEventsOnce(Op op) {
-  return op == Op::cuEventRecord || op == Op::cuEventQuery || op == Op::cuEventSynchronize ||
-         op == Op::cuEventElapsedTime_v2 || op == Op::cuEventDestroy_v2;
-}
-
 // Sends a row with its own directions: Wait<Op::cuMemAlloc_v2>(&pointer, bytes).
 template <Op op, class... P>
 CUresult Wait(P... p) {
   Remote remote;
-  remote.names_events_for_good = !NamesEventsOnce(op);
+  remote.names_events_for_good = !TraitsOf(op).Has(traits::kNamesEventOnce);
   return RowShape<op>::Wait(remote, op, p...);
 }
 template <Op op, class... P>
 CUresult Post(P... p) {
   Remote remote;
-  remote.names_events_for_good = !NamesEventsOnce(op);
+  remote.names_events_for_good = !TraitsOf(op).Has(traits::kNamesEventOnce);
   return RowShape<op>::Post(remote, op, p...);
 }
 // Of a row that works as stated and nowhere else. Events that it names it names once.

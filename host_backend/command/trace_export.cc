@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "host_backend/common/json.h"
-#include "ivshmem_ring/protocol/op_name.h"
+#include "ivshmem_ring/protocol/operation.h"
 
 namespace causeway {
 namespace {

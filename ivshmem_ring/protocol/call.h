@@ -1,15 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A driver call as a message, derived from its declaration in cuda.h and its row in calls.def.
-//
-// Row kinds:
-//   CALL(fn, directions...)    the guest waits; both sides are generic
-//   POST(fn, directions...)    the guest does not wait; nothing may come back
-//   GUEST(fn, directions...)   the guest's function is written by hand, the host's side is generic
-//   CUSTOM(fn)                 written by hand on both sides
-//   LOCAL(fn)                  answered inside the guest
-//   ALIAS(fn, target)          an older name of the same ABI
-//   PER_THREAD(fn, target)     the _ptsz / _ptds form: stream 0 means the thread's own default stream
-//   REFUSE(fn, "why")          exported, answers CUDA_ERROR_NOT_SUPPORTED
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -17,47 +7,10 @@
 #include <utility>
 
 #include "ivshmem_ring/protocol/array_directions.h"
+#include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/protocol/struct_directions.h"
 
 namespace causeway {
-
-// Every message starts with an opcode: the session's own first, then the rows in order.
-enum class Op : uint16_t {
-  kOpen = 0,  // reply: what the guest caches of host and devices (ivshmem_ring/messages/session_messages.h)
-  kOpenChannel,   // posted: serve channel N from now on
-  kAddArena,      // map and register region memory
-  kDropArena,     // unregister and unmap it
-  kBeginBlob,     // a byte string too large for one message: announce,
-  kAppendBlob,    // send in pieces; a later call consumes it
-  kFetchOutput,   // text that kernels printed, beyond what a reply carried
-  kCopyToDevice,  // pageable copies, one bulk buffer at a time
-  kCopyToHost,
-  kRegisterHost,  // memory of the guest process itself, backed by region pages
-                  // (guest_lib/host_register/host_register.h)
-  kUnregisterHost,
-  kDescribeFunction,  // of functions that an enumeration gave
-  kDrainDevice,       // waits as cuMemFree does: for the device, whatever other threads capture
-  kAwaitCallback,     // the callback thread: what is done, what is due
-                      // (ivshmem_ring/messages/callback_messages.h)
-  kFetchBlob,         // what a reply left behind because it may be large, in pieces
-  kPostedResult,      // the result of one posted record that wanted it told
-  kUnsafeCall,        // what the driver says of calls that captures forbid, for those that need no driver
-  kDropShared,        // posted: nobody holds that shared descriptor any more
-  kMark,              // posted: the GPU tells by itself that a stream has come so far
-  kFindManaged,       // managed memory of the driver's (ivshmem_ring/messages/managed_messages.h)
-  kWriteManaged,
-  kReadManaged,
-  kAgreeOnAddresses,
-  kQueuedCopy,  // posted: pieces of a copy, for each of which the GPU waits
-                // (ivshmem_ring/messages/copy_messages.h)
-  kFirstRow = 32,
-#define CALL(fn, ...) fn,
-#define POST(fn, ...) fn,
-#define GUEST(fn, ...) fn,
-#define CUSTOM(fn) fn,
-#include "ivshmem_ring/calls.def"
-  kCount
-};
 
 constexpr uint64_t Fnv1a(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -66,13 +19,15 @@ constexpr uint64_t Fnv1a(std::string_view text) {
 }
 
 // Both sides state this before they talk, so two builds that disagree on a row refuse each other.
-// The number in front counts changes of the session's own messages.
+// The number in front counts changes of the bodies of the session's own messages.
+#define OPERATION(name, text, ...) "S" #name #__VA_ARGS__
 #define CALL(...) "C" #__VA_ARGS__
 #define POST(...) "P" #__VA_ARGS__
 #define GUEST(...) "G" #__VA_ARGS__
 #define CUSTOM(...) "X" #__VA_ARGS__
 inline constexpr uint64_t kApiHash = Fnv1a("11"
 #include "ivshmem_ring/calls.def"
+#include "ivshmem_ring/operations.def"
                                            ) ^
                                      CUDA_VERSION;
 
@@ -163,7 +118,7 @@ struct Shape<CUresult (*)(P...), Directions...> {
 // The shape of a row that has directions: RowShape<Op::cuMemAlloc_v2>.
 template <Op op>
 struct RowOf;
-#define CALL(fn, ...)                                               \
+#define CALL(fn, meaning, ...)                                      \
   template <>                                                       \
   struct RowOf<Op::fn> {                                            \
     using Type = Shape<decltype(&::fn) __VA_OPT__(, ) __VA_ARGS__>; \

@@ -231,7 +231,7 @@ template <class... D>
 inline constexpr bool kEnds = (std::is_same_v<D, Drop> || ...);
 
 void InstallRows(host::Driver& driver) {
-#define CALL(fn, ...)                                                                         \
+#define CALL(fn, meaning, ...)                                                                \
   {                                                                                           \
     struct Name {                                                                             \
       static const char* Text() { return #fn; }                                               \

@@ -35,8 +35,7 @@ MOST_OF_A_SESSION = 4000
 
 def op_numbers(root):
     """Operations by name, in the order of calls.def, as Op numbers them."""
-    text = (root / "ivshmem_ring/protocol/call.h").read_text()
-    names = re.findall(r"^  (k\w+),?(?: = 0,)?", text.split("enum class Op")[1].split("kFirstRow")[0], re.M)
+    names = re.findall(r"^OPERATION\((\w+)", (root / "ivshmem_ring/operations.def").read_text(), re.M)
     numbers = {name: number for number, name in enumerate(names)}
     number = 32
     for include in re.findall(r'#include "(ivshmem_ring/calls/\w+\.def)"', (root / "ivshmem_ring/calls.def").read_text()):

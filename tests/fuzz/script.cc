@@ -11,7 +11,7 @@
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/protocol/call.h"
-#include "ivshmem_ring/protocol/op_name.h"
+#include "ivshmem_ring/protocol/operation.h"
 
 namespace causeway::fuzz {
 

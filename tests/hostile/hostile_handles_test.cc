@@ -18,7 +18,7 @@
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/messages/graph_messages.h"
 #include "ivshmem_ring/messages/sharing_messages.h"
-#include "ivshmem_ring/protocol/op_name.h"
+#include "ivshmem_ring/protocol/operation.h"
 #include "tests/hostile/hostile_guest.h"
 
 namespace causeway::test {

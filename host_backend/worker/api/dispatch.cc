@@ -20,35 +20,12 @@ CUresult ServeRow(Session& session, Request& request) {
 struct HandlerTable {
   Session::Handler at[static_cast<size_t>(Op::kCount)] = {};
   constexpr HandlerTable() {
-#define SESSION_HANDLER(name) at[static_cast<size_t>(Op::name)] = &Serve_##name;
-    SESSION_HANDLER(kOpen)
-    SESSION_HANDLER(kOpenChannel)
-    SESSION_HANDLER(kAddArena)
-    SESSION_HANDLER(kDropArena)
-    SESSION_HANDLER(kBeginBlob)
-    SESSION_HANDLER(kAppendBlob)
-    SESSION_HANDLER(kFetchOutput)
-    SESSION_HANDLER(kCopyToDevice)
-    SESSION_HANDLER(kCopyToHost)
-    SESSION_HANDLER(kDescribeFunction)
-    SESSION_HANDLER(kDrainDevice)
-    SESSION_HANDLER(kAwaitCallback)
-    SESSION_HANDLER(kFetchBlob)
-    SESSION_HANDLER(kAgreeOnAddresses)
-    SESSION_HANDLER(kFindManaged)
-    SESSION_HANDLER(kWriteManaged)
-    SESSION_HANDLER(kReadManaged)
-    SESSION_HANDLER(kPostedResult)
-    SESSION_HANDLER(kUnsafeCall)
-    SESSION_HANDLER(kMark)
-    SESSION_HANDLER(kQueuedCopy)
-    SESSION_HANDLER(kDropShared)
-    SESSION_HANDLER(kRegisterHost)
-    SESSION_HANDLER(kUnregisterHost)
+#define OPERATION(name, ...) at[static_cast<size_t>(Op::name)] = &Serve_##name;
+#include "ivshmem_ring/operations.def"
 #define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
 #define POST CALL
 #define GUEST CALL
-#define CUSTOM(fn) at[static_cast<size_t>(Op::fn)] = &Serve_##fn;
+#define CUSTOM(fn, ...) at[static_cast<size_t>(Op::fn)] = &Serve_##fn;
 #include "ivshmem_ring/calls.def"
   }
 };

@@ -12,34 +12,6 @@
 namespace causeway::host {
 namespace {
 
-// Whether the guest must fetch printed text after this call (it is one of the driver's synchronisation
-// points).
-bool FlushesOutput(Op op) {
-  switch (op) {
-    case Op::kCopyToDevice:
-    case Op::kCopyToHost:
-    case Op::cuCtxSynchronize:
-    case Op::cuCtxSynchronize_v2:
-    case Op::cuStreamSynchronize:
-    case Op::cuEventSynchronize:
-    case Op::cuStreamQuery:
-    case Op::cuEventQuery:
-    case Op::cuMemcpyHtoD_v2:
-    case Op::cuMemcpyDtoH_v2:
-    case Op::cuMemFree_v2:
-    case Op::cuModuleLoadDataEx:
-    case Op::cuModuleUnload:
-    case Op::cuLibraryLoadData:
-    case Op::cuLibraryUnload:
-    case Op::cuCtxDestroy_v2:
-    case Op::cuDevicePrimaryCtxRelease_v2:
-    case Op::cuDevicePrimaryCtxReset_v2:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Bodies that are larger than a record lie in the bulk buffer that the request lends: a request's is copied
 // out before anyone looks at it, a reply's is copied in when it is complete.
 struct LargeBody {
@@ -94,7 +66,8 @@ void Channels::NoteText(RecordHeader* reply) {
   const auto op = static_cast<Op>(reply->op);
   if (op == Op::kFetchOutput) return;
   const bool expected = (reply->flags & kMayPrint) != 0 || reply->result != CUDA_SUCCESS;
-  if ((FlushesOutput(op) && (expected || session_.output().IsLookDue()) && session_.output().Pending()) ||
+  if ((TraitsOf(op).Has(traits::kPrintsOutput) && (expected || session_.output().IsLookDue()) &&
+       session_.output().Pending()) ||
       session_.logs().Pending())
     reply->flags |= kOutputPending;
 }

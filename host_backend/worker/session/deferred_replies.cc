@@ -9,9 +9,8 @@
 namespace causeway::host {
 
 bool MayBeDeferred(const Session& session, const RecordHeader& header) {
-  const auto op = static_cast<Op>(header.op);
   return (header.flags & kStaged) != 0 && session.shares_memory() &&
-         (op == Op::kCopyToDevice || op == Op::kCopyToHost || op == Op::cuMemcpy3D_v2);
+         TraitsOf(static_cast<Op>(header.op)).Has(traits::kInPieces);
 }
 
 CUresult AnswerWhenDone(Request& request, CUstream stream) {

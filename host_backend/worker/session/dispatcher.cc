@@ -11,38 +11,18 @@
 #include <string>
 
 #include "host_backend/worker/session/session.h"
-#include "ivshmem_ring/protocol/op_name.h"
+#include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway::host {
 namespace {
 
-// What may be executed beside other posted records: kinds that work on the one stream that they name, change
-// nothing that a record without a stream or a call may ask for (those come after it, by Lanes::Drain and
-// Lanes::Await), and whose handlers run on any thread.
+// What may be executed beside other posted records (those that name no stream come after it, by Lanes::Drain and
+// Lanes::Await).
 bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
-  if (header.main_sequence == 0 || header.main_sequence == kLegacyStreamWire ||
-      (header.flags & kResultWanted) != 0 || bytes > Lanes::kMaxRecordBytes)
-    return false;
-  switch (static_cast<Op>(header.op)) {
-    case Op::cuLaunchKernel:
-    case Op::cuEventRecord:
-    case Op::cuEventRecordWithFlags:
-    case Op::cuStreamWaitEvent:
-    case Op::cuStreamDestroy_v2:
-    case Op::kCopyToDevice:
-    case Op::kCopyToHost:
-    case Op::kMark:
-    case Op::cuMemcpyHtoDAsync_v2:
-    case Op::cuMemcpyDtoHAsync_v2:
-    case Op::cuMemcpyDtoDAsync_v2:
-    case Op::cuMemsetD8Async:
-    case Op::cuMemsetD16Async:
-    case Op::cuMemsetD32Async:
-      return true;
-    default:
-      return false;
-  }
+  return header.main_sequence != 0 && header.main_sequence != kLegacyStreamWire &&
+         (header.flags & kResultWanted) == 0 && bytes <= Lanes::kMaxRecordBytes &&
+         TraitsOf(static_cast<Op>(header.op)).Has(traits::kInStream);
 }
 
 // Waits for copies on the legacy stream that the guest posted because nothing was left that they would have

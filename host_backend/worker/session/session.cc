@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/session/session.h"
 
-#include "ivshmem_ring/protocol/op_name.h"
+#include "ivshmem_ring/protocol/operation.h"
 
 namespace causeway::host {
 

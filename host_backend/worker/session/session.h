@@ -142,31 +142,9 @@ class Session {
 
 // Handlers written by hand, each beside its subject.
 #define CAUSEWAY_HANDLER(name) CUresult Serve_##name(Session& session, Request& request)
-CAUSEWAY_HANDLER(kOpen);
-CAUSEWAY_HANDLER(kOpenChannel);
-CAUSEWAY_HANDLER(kAddArena);
-CAUSEWAY_HANDLER(kDropArena);
-CAUSEWAY_HANDLER(kBeginBlob);
-CAUSEWAY_HANDLER(kAppendBlob);
-CAUSEWAY_HANDLER(kFetchOutput);
-CAUSEWAY_HANDLER(kCopyToDevice);
-CAUSEWAY_HANDLER(kCopyToHost);
-CAUSEWAY_HANDLER(kDescribeFunction);
-CAUSEWAY_HANDLER(kDrainDevice);
-CAUSEWAY_HANDLER(kAwaitCallback);
-CAUSEWAY_HANDLER(kFetchBlob);
-CAUSEWAY_HANDLER(kAgreeOnAddresses);
-CAUSEWAY_HANDLER(kFindManaged);
-CAUSEWAY_HANDLER(kWriteManaged);
-CAUSEWAY_HANDLER(kReadManaged);
-CAUSEWAY_HANDLER(kPostedResult);
-CAUSEWAY_HANDLER(kUnsafeCall);
-CAUSEWAY_HANDLER(kMark);
-CAUSEWAY_HANDLER(kQueuedCopy);
-CAUSEWAY_HANDLER(kDropShared);
-CAUSEWAY_HANDLER(kRegisterHost);
-CAUSEWAY_HANDLER(kUnregisterHost);
-#define CUSTOM(fn) CAUSEWAY_HANDLER(fn);
+#define OPERATION(name, ...) CAUSEWAY_HANDLER(name);
+#include "ivshmem_ring/operations.def"
+#define CUSTOM(fn, ...) CAUSEWAY_HANDLER(fn);
 #include "ivshmem_ring/calls.def"
 
 }  // namespace causeway::host

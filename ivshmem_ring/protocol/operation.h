@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opcodes, and what each operation means beyond its parameters. A row (ivshmem_ring/operations.def,
+// calls.def) states its traits where it states its parameters, so that guest and host ask TraitsOf() and keep
+// no lists of calls of their own; a row without traits does not compile.
+#pragma once
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace causeway {
+
+// Every message starts with an opcode: the session's own first, then the driver's calls in the order of their
+// rows.
+enum class Op : uint16_t {
+#define OPERATION(name, ...) name,
+#include "ivshmem_ring/operations.def"
+  kFirstRow = 32,
+#define CALL(fn, ...) fn,
+#define POST CALL
+#define GUEST CALL
+#define CUSTOM CALL
+#include "ivshmem_ring/calls.def"
+  kCount
+};
+
+// What one operation does, as one bit of its effect and any of the others.
+class Traits {
+ public:
+  constexpr explicit Traits(uint32_t bits) : bits_(bits) {}
+  friend constexpr Traits operator|(Traits a, Traits b) { return Traits(a.bits_ | b.bits_); }
+  constexpr bool Has(Traits trait) const { return (bits_ & trait.bits_) != 0; }
+  constexpr uint32_t bits() const { return bits_; }
+
+ private:
+  uint32_t bits_;
+};
+
+namespace traits {
+
+// The effect: what an operation does to the work of the device. Each row has exactly one.
+//
+// It may start work, in any stream, that goes on after its answer. What is not known to do less says this.
+inline constexpr Traits kMayWork{1u << 0};
+// It starts nothing, waits for nothing and touches no memory that a program can see.
+inline constexpr Traits kNoWork{1u << 1};
+// It may load code: work in no stream, which is over when the answer comes.
+inline constexpr Traits kLoadsCode{1u << 2};
+// A copy in a stream that is over when its answer comes, as is all that the stream had before it.
+inline constexpr Traits kCopies{1u << 3};
+// Parts of a copy in a stream. Its thread waits for each part, so that none is left when its call returns.
+inline constexpr Traits kCopiesInParts{1u << 4};
+// It starts nothing, and its success says that what was sent before it is over: in the stream, for the event,
+// in the context that it names or that is current, or elsewhere, which is not followed.
+inline constexpr Traits kAwaitsStream{1u << 5};
+inline constexpr Traits kAwaitsEvent{1u << 6};
+inline constexpr Traits kAwaitsContext{1u << 7};
+inline constexpr Traits kAwaitsOther{1u << 8};
+inline constexpr Traits kAwaits = kAwaitsStream | kAwaitsEvent | kAwaitsContext | kAwaitsOther;
+inline constexpr Traits kEffects = kMayWork | kNoWork | kLoadsCode | kCopies | kCopiesInParts | kAwaits;
+
+// It works in the one stream that its record names, changes nothing that a record without a stream or a
+// waiting call may ask for, and its handler runs on any thread: the host may execute it beside records of
+// other streams.
+inline constexpr Traits kInStream{1u << 9};
+// In a blocking stream it begins after what the legacy stream had when it was sent.
+inline constexpr Traits kAfterLegacyStream{1u << 10};
+// It records the event that it names; it records events that the guest does not see.
+inline constexpr Traits kRecordsEvent{1u << 11};
+inline constexpr Traits kRecordsOtherEvents{1u << 12};
+// The driver has forgotten the event that it names when it is done, so that another event may stand for it
+// meanwhile.
+inline constexpr Traits kNamesEventOnce{1u << 13};
+// Its bytes may come in pieces, each of them in a staging buffer (kStaged of the record's flags).
+inline constexpr Traits kInPieces{1u << 14};
+// One of the driver's synchronisation points, after which the guest prints what kernels have printed.
+inline constexpr Traits kPrintsOutput{1u << 15};
+
+constexpr Traits OfRow(Traits row) {
+  return std::has_single_bit(row.bits() & kEffects.bits()) ? row : throw "a row states one effect";
+}
+
+inline constexpr auto kTable = [] {
+  std::array<uint32_t, static_cast<size_t>(Op::kCount)> table{};
+#define OPERATION(name, text, ...) table[static_cast<size_t>(Op::name)] = OfRow(__VA_ARGS__).bits();
+#include "ivshmem_ring/operations.def"
+#define CALL(fn, meaning, ...) table[static_cast<size_t>(Op::fn)] = OfRow(meaning).bits();
+#define POST CALL
+#define GUEST CALL
+#define CUSTOM CALL
+#include "ivshmem_ring/calls.def"
+  return table;
+}();
+
+}  // namespace traits
+
+// Of any number: an opcode that a peer made up has no traits.
+constexpr Traits TraitsOf(Op op) {
+  const auto at = static_cast<size_t>(op);
+  return Traits(at < traits::kTable.size() ? traits::kTable[at] : 0);
+}
+
+// Whether all that the operation started is over when its answer comes.
+constexpr bool LeavesNoWork(Op op) {
+  return !TraitsOf(op).Has(traits::kMayWork);
+}
+
+// For logs and traces: the driver's or NVML's function, or words for a message of the session's own. Any
+// number is allowed.
+const char* OpName(uint16_t op);
+
+}  // namespace causeway
