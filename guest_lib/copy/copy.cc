@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear copies. Pinned memory: the message names addresses and the device reads or writes them. Pageable
-// memory: inside the message if small, in a lent buffer if nobody has to wait
-// (guest_lib/staging/posted_copy.h), else in pieces (guest_lib/staging/staged_copy.h).
+// Linear copies by the kinds of memory on both sides. Of pinned memory the message names the address, and the device works
+// on it; ordinary memory is guest_lib/copy/pageable_copy.h's.
 #include "guest_lib/copy/copy.h"
 
 #include <cstring>
 
+#include "guest_lib/copy/pageable_copy.h"
 #include "guest_lib/graph/graph_copy.h"
 #include "guest_lib/memory/memory.h"
-#include "guest_lib/staging/posted_copy.h"
-#include "guest_lib/staging/staged_copy.h"
 #include "guest_lib/staging/waited_copy.h"
 #include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
@@ -18,112 +16,16 @@
 namespace causeway::guest {
 namespace {
 
-CopyBody Body(CUdeviceptr device, uint64_t bytes, WireHandle stream, CopyForm form, bool in_message) {
-  return {device, bytes, stream, static_cast<uint32_t>(form), in_message ? 1u : 0u};
-}
-
-// The same where no buffer is lent: where copies follow each other, a buffer and a word for each would keep
-// the device longer than bytes in its commands.
-constexpr uint64_t kLeastLentAlone = 1u << 10;
-
-// A small pageable copy that nobody waits for: the bytes go with the message, or in a buffer if one is free.
-CUresult PostToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
-  if (bytes >= kLeastLentAlone) {
-    if (const auto posted = PostFromBuffer(to, from, bytes, stream, form, bytes < kLeastLent)) return *posted;
-  }
-  const ResolvedStream resolved(stream);
-  if (const CUresult error = resolved.error()) return error;
-  const CopyBody body = Body(to, bytes, resolved.wire(), form, true);
-  Works works = resolved.works();
-  works.is_copy = form == CopyForm::kSynchronous;
-  works.apart = IsApart(to);
-  PendingPost post(Op::kCopyToDevice, works, sizeof body + bytes);
-  post.writer().Put(body);
-  post.writer().PutBytes(from, bytes);
-  return post.Finish();
-}
-
-CUresult CallToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
-  PendingCall call(Op::kCopyToDevice);
-  Writer& w = call.writer();
-  w.Put(Body(to, bytes, Remote{}.ToWire(stream, w), form, true));
-  w.PutBytes(from, bytes);
-  return call.Finish();
-}
-
-CUresult CallToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
-  PendingCall call(Op::kCopyToHost);
-  Writer& w = call.writer();
-  w.Put(Body(from, bytes, Remote{}.ToWire(stream, w), form, true));
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
-  const std::byte* data = call.reader().Take(bytes);
-  if (data == nullptr) return CUDA_ERROR_UNKNOWN;
-  std::memcpy(to, data, bytes);
-  return CUDA_SUCCESS;
-}
-
-CopyForm Waiting(CopyForm form) {
-  return form == CopyForm::kAsynchronous ? CopyForm::kStreamThenWait : form;
-}
-
-CUresult CopyInPieces(Op op, CUdeviceptr device, const void* host, uint64_t bytes, CUstream stream,
-                      CopyForm form) {
-  const ResolvedStream resolved(stream);
-  if (const CUresult error = resolved.error()) return error;
-  CopyBody body = Body(device, bytes, resolved.wire(), form, false);
-  auto* first = static_cast<std::byte*>(const_cast<void*>(host));
-  const HostRows rows{first, bytes, 1, 1, bytes, bytes};
-  return CopyStaged(rows, op == Op::kCopyToDevice, form, op, [&](Writer& w, const Piece& piece) {
-    body.device = device + piece.column;
-    body.bytes = piece.width;
-    w.Put(body);
-  });
-}
-
-// The synchronous form waits for the legacy stream's order, takes the source, and may return before the
-// device has the bytes (the driver's manual, "API synchronization behavior": pageable memory to the device).
-// So when nothing is left to wait for it is posted. Not where others could look before it is executed: the
-// program at memory of the host, another process at shared memory.
-CUresult CopySynchronously(CUdeviceptr to, const void* from, uint64_t bytes, bool known) {
-  Inquiry inquiry = Inquiry::BeforeCopy(nullptr);
-  const bool alone =
-      known && KindOfPointer(to) == PointerKind::kDevice && !SharesDeviceMemory() && !SyncsMemops(to);
-  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
-  LinearCopy large{to, source, bytes, nullptr, CopyForm::kSynchronous, true, true};
-  if (!alone) {
-    inquiry.Begin();
-  } else if (const auto done = inquiry.Answer()) {
-    if (*done != CUDA_SUCCESS) return *done;
-    if (bytes <= kMaxInlineCopyBytes) return PostToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
-    if (const auto posted = bytes <= kBulkBytes
-                                ? PostFromBuffer(to, from, bytes, nullptr, CopyForm::kSynchronous)
-                                : CopyByWords(&large))
-      return *posted;
-    inquiry.Begin();
-  }
-  if (known) {
-    large.leaves = false;
-    if (const auto copied = CopyByWords(&large)) return inquiry.NoteWord(*copied, large.posts);
-    if (const auto copied = CopySmallByWord({to, source, bytes, nullptr, CopyForm::kSynchronous, true}))
-      return *copied;
-  }
-  return inquiry.NoteCopy(
-      bytes <= kMaxChannelCopyBytes
-          ? CallToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous)
-          : CopyInPieces(Op::kCopyToDevice, to, from, bytes, nullptr, CopyForm::kSynchronous));
-}
-
 // Pinned: the device works on the caller's own bytes. Unless both sides are known, the host must have its say
 // before the call returns.
 CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstream stream, CopyForm form,
                 bool known) {
   const bool to_device = op == Op::cuMemcpyHtoD_v2 || op == Op::cuMemcpyHtoDAsync_v2;
-  const WaitedCopy waited{device, reinterpret_cast<void*>(host), bytes, stream, form, to_device};
-  if (form != CopyForm::kAsynchronous && known) {
-    if (const auto copied = CopyPinnedByWord(waited)) return *copied;
-  }
   const ResolvedStream resolved(stream);
+  if (form != CopyForm::kAsynchronous && known) {
+    const LinearCopy copy{device, reinterpret_cast<std::byte*>(host), bytes, stream, form, to_device};
+    if (const auto copied = CopyPinnedByFence(copy, resolved)) return *copied;
+  }
   auto fill = [&](Writer& w) {
     if (form != CopyForm::kSynchronous) {
       w.Put(PinnedBody{device, host, bytes, resolved.Put(w), 0});
@@ -178,25 +80,8 @@ CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream
         Pinned(op, to, reinterpret_cast<uint64_t>(from), bytes, stream, form, known && pinned_known), to,
         stream);
   }
-  const bool small = bytes <= kMaxInlineCopyBytes;
-  if (form == CopyForm::kAsynchronous && small && known) return PostToDevice(to, from, bytes, stream, form);
-  if (form == CopyForm::kSynchronous) return CopySynchronously(to, from, bytes, known);
-  const bool captures = CapturesSource(true, form, bytes);
-  if (!small && known && captures && !SyncsMemops(to)) {
-    if (const auto posted = PostFromBuffer(to, from, bytes, stream, form)) return *posted;
-  }
   auto* source = static_cast<std::byte*>(const_cast<void*>(from));
-  if (form == CopyForm::kStreamThenWait && known) {
-    if (const auto copied = CopySmallByWord({to, source, bytes, stream, form, true})) return *copied;
-  }
-  if (bytes <= kMaxChannelCopyBytes) return CallToDevice(to, from, bytes, stream, form);
-  LinearCopy large{to, source, bytes, stream, Waiting(form), true, false};
-  Inquiry inquiry = Inquiry::OfStream(stream);
-  inquiry.Begin();
-  if (known && !captures) {
-    if (const auto copied = CopyByWords(&large)) return inquiry.NoteWord(*copied, large.posts);
-  }
-  return CopyInPieces(Op::kCopyToDevice, to, from, bytes, stream, captures ? form : Waiting(form));
+  return CopyPageable({to, source, bytes, stream, form, true}, known);
 }
 
 CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
@@ -221,19 +106,7 @@ CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream,
         Pinned(op, from, reinterpret_cast<uint64_t>(to), bytes, stream, form, known && pinned_known), from,
         stream);
   }
-  // The Async form waits too, at every size, as natively.
-  const CopyForm waited = Waiting(form);
-  Inquiry inquiry = Inquiry::OfStream(form == CopyForm::kSynchronous ? nullptr : stream);
-  inquiry.Begin();
-  if (known) {
-    if (const auto copied = CopySmallByWord({from, to, bytes, stream, waited, false})) return *copied;
-    LinearCopy large{from, static_cast<std::byte*>(to), bytes, stream, waited, false, false};
-    large.idle = inquiry.IsDone();
-    if (const auto copied = CopyByWords(&large)) return inquiry.NoteWord(*copied, large.posts);
-  }
-  return inquiry.Note(bytes > kMaxChannelCopyBytes
-                          ? CopyInPieces(Op::kCopyToHost, from, to, bytes, stream, waited)
-                          : CallToHost(to, from, bytes, stream, waited));
+  return CopyPageable({from, static_cast<std::byte*>(to), bytes, stream, form, false}, known);
 }
 
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "guest_lib/staging/copy_form.h"
+#include "guest_lib/staging/copy_plan.h"
 
 namespace causeway::guest {
 

@@ -3,19 +3,16 @@
 
 #include <algorithm>
 
+#include "guest_lib/staging/copy_plan.h"
 #include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
-namespace {
-
-constexpr uint64_t kLargeCopy = 2u << 20;  // boxes of less are cut into small pieces
-
-}  // namespace
+namespace {}  // namespace
 
 Cut::Cut(const HostRows& rows, uint64_t least, uint64_t most, uint32_t shares)
     : rows_(rows), linear_(rows.height == 1 && rows.depth == 1), least_(least), most_(most), shares_(shares) {
   const uint64_t slice = rows.width * rows.height;
-  if (slice * rows.depth <= kLargeCopy) most = std::min(most, least);
+  if (slice * rows.depth <= kLeastLargeBox) most = std::min(most, least);
   width_ = std::min(rows.width, most);
   height_ = std::clamp<uint64_t>(most / rows.width, 1, rows.height);
   depth_ = slice <= most ? std::clamp<uint64_t>(most / slice, 1, rows.depth) : 1;

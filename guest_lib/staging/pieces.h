@@ -24,8 +24,6 @@ inline uint64_t DivideUp(uint64_t value, uint64_t by) {
   return (value + by - 1) / by;
 }
 
-inline constexpr uint64_t kSmallPiece = 256u << 10;  // what is no more is not cut
-
 // How rows are cut into pieces, in order.
 class Cut {
  public:

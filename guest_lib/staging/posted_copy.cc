@@ -143,13 +143,10 @@ bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited)
   return true;
 }
 
-std::optional<CUresult> PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream,
-                                       CopyForm form, bool alone) {
+std::optional<CUresult> PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone) {
   Session* session = Session::Get();
   Lent& lent = TheLent();
-  if (session == nullptr || bytes > kBulkBytes) return {};
-  const ResolvedStream resolved(stream);
-  if (!MayLend(*session, resolved)) return {};
+  if (session == nullptr || copy.bytes > kBulkBytes || !MayLend(*session, stream)) return {};
   ReclaimLentBuffers(*session);
   if (alone && lent.count.load(std::memory_order_relaxed) != 0) return {};
   if (!Reserve(lent)) return {};
@@ -158,12 +155,13 @@ std::optional<CUresult> PostFromBuffer(CUdeviceptr to, const void* from, uint64_
     lent.count.fetch_sub(1, std::memory_order_relaxed);
     return {};
   }
-  Fill(session->bulk(buffer.index).bytes, from, bytes);
-  Works works = resolved.works();
-  works.is_copy = form == CopyForm::kSynchronous;
-  works.apart = IsApart(to);
-  const CUresult result = PostLent(*session, {to, bytes, 0, static_cast<uint32_t>(form), 0}, resolved, works,
-                                   true, true, &buffer);
+  Fill(session->bulk(buffer.index).bytes, copy.host, copy.bytes);
+  Works works = stream.works();
+  works.is_copy = copy.form == CopyForm::kSynchronous;
+  works.apart = IsApart(copy.device);
+  const CUresult result =
+      PostLent(*session, {copy.device, copy.bytes, 0, static_cast<uint32_t>(copy.form), 0}, stream, works,
+               true, true, &buffer);
   Leave(lent, *session, buffer);
   return result;
 }

@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "guest_lib/staging/copy_form.h"
+#include "guest_lib/staging/copy_plan.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/record.h"
@@ -20,14 +20,9 @@ class ResolvedStream;
 class Session;
 struct Works;
 
-// From here on a buffer is better than the message: the main ring's memory is never warm in the caller's
-// cache, and the host would copy the bytes twice more.
-inline constexpr uint64_t kLeastLent = 16u << 10;
-
-// Takes the source at once. None: nothing was sent, it cannot be done so now (too many buffers are lent, no
-// shared memory, a device that writes no words, a capture). `alone`: only if no buffer is lent.
-std::optional<CUresult> PostFromBuffer(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream,
-                                       CopyForm form, bool alone = false);
+// To the device, up to one buffer; takes the source at once. None: nothing was sent, it cannot be done so now (too many
+// buffers are in flight, no shared memory, a device that writes no words, a capture). `alone`: only if none is in flight.
+std::optional<CUresult> PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone);
 
 // Whether the GPU can tell the end of a copy on that stream.
 bool MayLend(Session& session, const ResolvedStream& stream);

@@ -10,7 +10,7 @@
 #include "guest_lib/process/copy_threads.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/session/context.h"
-#include "guest_lib/staging/copy_form.h"
+#include "guest_lib/staging/copy_plan.h"
 #include "guest_lib/staging/pieces.h"
 #include "guest_lib/staging/posted_copy.h"
 #include "guest_lib/staging/staging_places.h"
@@ -23,13 +23,11 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kLeastQueued = 4u << 20;
 constexpr uint64_t kFirstPiece = 128u << 10;
 constexpr uint32_t kShares = 2;  // a piece is at most half of what is left
 // Large copies have pieces of 1 MiB, which cost the device less for each byte, and let the worker's threads
 // sleep between records. In others threads share the work better with half of that; the worker gets a record
 // often enough to look for the next, also at the end, since its thread would take 50 us and more to wake up.
-constexpr uint64_t kLargeCopy = 32u << 20;
 constexpr uint64_t kPiece = 512u << 10, kLargePiece = 1u << 20;
 // Of one record. Meanwhile nobody else who wants the buffers gets one.
 constexpr uint64_t kRecordBytes = 6u << 20, kLargeRecordBytes = 16u << 20;
@@ -59,7 +57,7 @@ class QueuedCopy final : public CopyJob {
   QueuedCopy(Session& session, const LinearCopy& copy)
       : session_(session),
         copy_(copy),
-        is_large_(copy.bytes >= kLargeCopy),
+        is_large_(copy.bytes >= kLeastQueuedLarge),
         piece_bytes_(is_large_ ? kLargePiece : kPiece),
         cut_({copy.host, copy.bytes, 1, 1, copy.bytes, copy.bytes}, kFirstPiece, piece_bytes_, kShares),
         words_(WordsOf(copy.to_device)),
@@ -219,7 +217,7 @@ CUresult QueuedCopy::Post(uint64_t end, uint32_t flags) {
   // Others need not wait for it: who waits, waits for each piece.
   Works works;
   works.is_copy = true;
-  works.apart = true;  // CopyByWords has seen to that
+  works.apart = true;  // CopyPiecesByFences has seen to that
   PendingPost post(Op::kQueuedCopy, works, sizeof body + kMostQueued * sizeof(QueuedPiece));
   if (!post.writer().ok()) return post.writer().error();
   if (post.waits()) return CUDA_SUCCESS;

@@ -51,7 +51,7 @@ std::atomic<uint32_t>& HelpersOf(bool to_device) {
 // The host starts the next piece before it answers this one. It cannot where no memory is shared, must not
 // where the driver has to say what a capture makes of the call, and need not for a single piece.
 bool IsStaged(Session& session, bool captures_source, uint64_t bytes) {
-  return session.transport().shares_memory() && !captures_source && !AnyCapture() && bytes > kSmallPiece;
+  return session.transport().shares_memory() && !captures_source && !AnyCapture() && bytes > kMostUncut;
 }
 
 // Copies the bytes [begin, end) of a packed piece, to or from the program's rows.
@@ -145,7 +145,7 @@ class WordLink final : public PieceLink {
     // Copies that nobody waits for leave nothing behind that others would have to wait for.
     if (copy.form != CopyForm::kSynchronous) works_ = stream.works();
     works_.is_copy = copy.to_device && copy.form == CopyForm::kSynchronous;
-    works_.apart = true;  // CopyByWords has seen to that
+    works_.apart = true;  // CopyPiecesByFences has seen to that
   }
 
   Session& session() override { return session_; }
@@ -397,7 +397,7 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
   Session* session = Session::Get();
   if (session == nullptr) return InitialisedOrError();
   ReplyLink link(to_device, op, IsStaged(*session, CapturesSource(to_device, form, bytes), bytes), put);
-  Pipeline pipeline(link, rows, Cut(rows, kSmallPiece, kBulkBytes, 2), to_device, false);
+  Pipeline pipeline(link, rows, Cut(rows, kMostUncut, kBulkBytes, 2), to_device, false);
   return pipeline.Run(bytes);
 }
 
@@ -422,10 +422,9 @@ CUresult CopyPieces(Session& session, const ResolvedStream& stream, LinearCopy* 
 
 }  // namespace
 
-std::optional<CUresult> CopyByWords(LinearCopy* copy) {
+std::optional<CUresult> CopyPiecesByFences(LinearCopy* copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
-  if (session == nullptr || copy->bytes <= kSmallPiece) return {};
-  const ResolvedStream stream(copy->stream);
+  if (session == nullptr || copy->bytes <= kMostUncut) return {};
   if (!MayLend(*session, stream) || !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) {
     return {};
   }

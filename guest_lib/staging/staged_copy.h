@@ -14,10 +14,12 @@
 #include <optional>
 
 #include "guest_lib/session/session.h"
-#include "guest_lib/staging/copy_form.h"
+#include "guest_lib/staging/copy_plan.h"
 #include "guest_lib/staging/pieces.h"
 
 namespace causeway::guest {
+
+class ResolvedStream;
 
 // `put` writes the body of the message for one piece. What the message asks of the host is done when its
 // reply comes. Does not wait for the stream where the source is captured: `form` kAsynchronous, to the
@@ -25,13 +27,8 @@ namespace causeway::guest {
 CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
                     const std::function<void(Writer&, const Piece&)>& put);
 
-// By words. None: nothing was sent, it cannot be done so (now, or there; managed memory: waited_copy.h).
-std::optional<CUresult> CopyByWords(LinearCopy* copy);
-
-// The asynchronous copy of pageable memory returns before the stream has come to it: up to 1 MiB, as
-// natively.
-inline bool CapturesSource(bool to_device, CopyForm form, uint64_t bytes) {
-  return to_device && form == CopyForm::kAsynchronous && bytes <= kBulkBytes;
-}
+// Of more than kMostUncut, to or from a device side that is known to be good; the GPU tells by fences how far it is. None:
+// nothing was sent, it cannot be done so (now, or there; managed memory: waited_copy.h).
+std::optional<CUresult> CopyPiecesByFences(LinearCopy* copy, const ResolvedStream& stream);
 
 }  // namespace causeway::guest

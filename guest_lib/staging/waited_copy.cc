@@ -15,13 +15,7 @@
 namespace causeway::guest {
 namespace {
 
-// Beyond that nobody should spin; what a reply costs more is then nothing.
-constexpr uint64_t kMostPinnedBytes = 64u << 20;
 constexpr uint64_t kBytesPerUs = 16u << 10;  // of a slow link: so long a copy is looked for
-
-ResolvedStream StreamOf(const WaitedCopy& copy) {
-  return ResolvedStream(copy.form == CopyForm::kSynchronous ? nullptr : copy.stream);
-}
 
 Works WorksOf(const ResolvedStream& stream) {
   Works works = stream.works();
@@ -30,7 +24,7 @@ Works WorksOf(const ResolvedStream& stream) {
   return works;
 }
 
-bool MayGoByWord(Session& session, const WaitedCopy& copy, const ResolvedStream& stream) {
+bool MayGoByWord(Session& session, const LinearCopy& copy, const ResolvedStream& stream) {
   return MayWatchWords() && MayLend(session, stream) && IsApart(copy.device);
 }
 
@@ -75,7 +69,7 @@ CUresult Await(Session& session, Mark& mark, PendingPost& post, const ResolvedSt
 }
 
 // The bytes go with the record, and the driver takes them from there.
-CUresult CopyInMessage(Session& session, Mark& mark, const WaitedCopy& copy, const ResolvedStream& stream) {
+CUresult CopyInMessage(Session& session, Mark& mark, const LinearCopy& copy, const ResolvedStream& stream) {
   Shown shown(session, stream);
   const CopyBody body{copy.device, copy.bytes, stream.wire(), static_cast<uint32_t>(copy.form), kBytesMarked};
   PendingPost post(Op::kCopyToDevice, WorksOf(stream), sizeof body + sizeof(uint64_t) + copy.bytes);
@@ -87,7 +81,7 @@ CUresult CopyInMessage(Session& session, Mark& mark, const WaitedCopy& copy, con
   return shown.Note(result, mark.posts());
 }
 
-CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const WaitedCopy& copy,
+CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const LinearCopy& copy,
                            const ResolvedStream& stream) {
   Shown shown(session, stream);
   std::byte* bytes = session.bulk(buffer.index).bytes;
@@ -108,10 +102,10 @@ CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const WaitedCop
 
 }  // namespace
 
-std::optional<CUresult> CopyPinnedByWord(const WaitedCopy& copy) {
-  const ResolvedStream stream = StreamOf(copy);
+std::optional<CUresult> CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kMostPinnedBytes || !MayGoByWord(*session, copy, stream)) return {};
+  if (session == nullptr || copy.bytes > kMostPinnedByFence || !MayGoByWord(*session, copy, stream))
+    return {};
   Shown shown(*session, stream);
   Mark mark;
   if (!mark.Take(*session, stream)) return {};
@@ -123,16 +117,15 @@ std::optional<CUresult> CopyPinnedByWord(const WaitedCopy& copy) {
   return shown.Note(result, mark.posts());
 }
 
-std::optional<CUresult> CopySmallByWord(const WaitedCopy& copy) {
-  const ResolvedStream stream = StreamOf(copy);
+std::optional<CUresult> CopyByFence(const LinearCopy& copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kSmallPiece || !MayGoByWord(*session, copy, stream)) return {};
-  Mark mark;
-  LentBuffer buffer;
-  if (copy.to_device && copy.bytes < kLeastLent) {
+  if (session == nullptr || copy.bytes > kMostUncut || !MayGoByWord(*session, copy, stream)) return {};
+  if (copy.to_device && copy.bytes < kLeastInBuffer) {
+    Mark mark;
     if (!mark.Take(*session, stream)) return {};
     return CopyInMessage(*session, mark, copy, stream);
   }
+  LentBuffer buffer;
   if (!session->TryAcquireBulk(&buffer.index)) return {};
   return CopyThroughBuffer(*session, buffer, copy, stream);
 }

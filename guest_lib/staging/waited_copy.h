@@ -9,25 +9,19 @@
 #include <cstdint>
 #include <optional>
 
-#include "guest_lib/staging/copy_form.h"
+#include "guest_lib/staging/copy_plan.h"
 
 namespace causeway::guest {
 
-struct WaitedCopy {
-  CUdeviceptr device;  // known to be good
-  void* host;
-  uint64_t bytes;
-  CUstream stream;  // for kSynchronous: null
-  CopyForm form;
-  bool to_device;
-};
+class ResolvedStream;
 
-// Each: the call's answer; none: nothing was sent, it cannot be done so (now, or there). Copies
-// from or to managed memory that migrates are the host's to answer: they are work on its pages themselves,
-// whose end shows only once they have a number of their own (MessageMark). Memory that the device works on
-// itself.
-std::optional<CUresult> CopyPinnedByWord(const WaitedCopy& copy);
-// Ordinary memory, up to the size from which copies are cut (guest_lib/staging/staged_copy.h).
-std::optional<CUresult> CopySmallByWord(const WaitedCopy& copy);
+// Each is of a device side that is known to be good. None: nothing was sent, it cannot be done so (now, or there). Copies
+// from or to managed memory that migrates are the host's to answer: they are work on its pages themselves, whose end shows
+// only once they have a number of their own (MessageMark).
+//
+// Memory that the device works on itself, up to kMostPinnedByFence.
+std::optional<CUresult> CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stream);
+// Ordinary memory, up to kMostUncut.
+std::optional<CUresult> CopyByFence(const LinearCopy& copy, const ResolvedStream& stream);
 
 }  // namespace causeway::guest

@@ -1,3 +1,9 @@
+# Which way a copy takes.
+add_executable(copy_plan_test copy_plan_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/staging/copy_plan.cc)
+target_link_libraries(copy_plan_test PRIVATE causeway_options causeway_ring GTest::gtest_main)
+add_test(NAME copy_plan_test COMMAND copy_plan_test)
+set_tests_properties(copy_plan_test PROPERTIES LABELS unit TIMEOUT 60)
+
 # The guest library's threads for large copies.
 add_executable(copy_threads_test copy_threads_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/copy_threads.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/process/copy_past_caches.cc

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear copies between ordinary memory of the program and the device.
+#pragma once
+#include "guest_lib/staging/copy_plan.h"
+
+namespace causeway::guest {
+
+// In the current context, outside of captures that take it as a node; `copy.bytes` is not 0. `known`: the
+// device's side is known to lie in one allocation, so that the host need not judge it before the call
+// returns.
+CUresult CopyPageable(LinearCopy copy, bool known);
+
+}  // namespace causeway::guest

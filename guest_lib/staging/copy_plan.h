@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which way a linear copy between ordinary memory of the program and the device takes: a decision about sizes
+// and a few facts, without side effects. guest_lib/copy/pageable_copy.cc carries it out.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/transport/record.h"
+
+namespace causeway::guest {
+
+// When a copy may return, as the call that asks for it says.
+enum class CopyForm : uint32_t {
+  kAsynchronous = 0,   // in the stream; pageable sources are captured, pageable destinations waited for
+  kSynchronous = 1,    // the plain call, ordered by the legacy stream
+  kStreamThenWait = 2  // in the stream, and done when the call returns (per-thread default stream)
+};
+
+// The sizes in bytes at which the way changes, smallest first.
+//
+// Smaller copies go with the record: a staging buffer and a fence for each would keep the device longer than
+// bytes in its commands where copies follow each other.
+inline constexpr uint64_t kLeastInLoneBuffer = 1u << 10;
+// The most that a request or reply of an RPC channel carries.
+inline constexpr uint64_t kMostInRequest = kMaxChannelCopyBytes;
+// From here on a staging buffer is better than the record: the submission queue's memory is never warm in the
+// caller's cache, and the host would copy the bytes twice more.
+inline constexpr uint64_t kLeastInBuffer = 16u << 10;
+// The most that a posted record carries.
+inline constexpr uint64_t kMostInRecord = kMaxInlineCopyBytes;
+// A copy that is waited for is not cut into pieces up to this.
+inline constexpr uint64_t kMostUncut = 256u << 10;
+// The asynchronous form captures its source, and returns before the stream has come to it, up to this, as
+// natively.
+inline constexpr uint64_t kMostCaptured = kBulkBytes;
+// Boxes of less are cut into small pieces.
+inline constexpr uint64_t kLeastLargeBox = 2u << 20;
+// From here on the GPU itself waits for the pieces (guest_lib/staging/queued_copy.h).
+inline constexpr uint64_t kLeastQueued = 4u << 20;
+// From here on those pieces are of 1 MiB, which cost the device less for each byte.
+inline constexpr uint64_t kLeastQueuedLarge = 32u << 20;
+// Nobody should look for the fence of a copy of pinned memory beyond this; what a reply costs more is then
+// nothing.
+inline constexpr uint64_t kMostPinnedByFence = 64u << 20;
+
+struct LinearCopy {
+  CUdeviceptr device;
+  std::byte* host;
+  uint64_t bytes;
+  CUstream stream;  // null for kSynchronous
+  CopyForm form;
+  bool to_device;
+  bool leaves = false;  // it is over when its source is taken: nothing was left to wait for
+  bool idle = false;    // nothing is known that its stream would have to do first
+  uint64_t posts = 0;   // records posted up to the end of a copy that was waited for
+};
+
+// Whether the copy returns when its source is taken, before the stream has come to it.
+inline bool CapturesSource(bool to_device, CopyForm form, uint64_t bytes) {
+  return to_device && form == CopyForm::kAsynchronous && bytes <= kMostCaptured;
+}
+
+struct CopyFacts {
+  bool to_device;
+  CopyForm form;
+  uint64_t bytes;
+  bool known;         // the device's side lies in one allocation that this process knows
+  bool quiet;         // synchronous to the device: nothing is left to wait for, and it may return early
+  bool syncs_memops;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the device's side
+};
+
+// What is tried, in this order. A way that cannot be had at the moment (no buffer is free, a stream captures,
+// memory is not shared) leaves the copy to the next; the last one always can.
+struct CopyPlan {
+  // Posted, and nobody waits for it.
+  enum class Post : uint8_t {
+    kNot,
+    kRecord,          // the bytes go with the record
+    kLoneBuffer,      // in a staging buffer if none is in flight, else with the record
+    kBufferOrRecord,  // in a staging buffer if one is free, else with the record
+    kBuffer,          // in a staging buffer
+    kPieces           // in several
+  };
+  // Posted, and the caller looks for the fence that the GPU writes behind it: nobody on the host waits.
+  enum class Fence : uint8_t { kNot, kWhole, kPieces };
+  // Requests, which the host answers when the copy is done.
+  enum class Ask : uint8_t { kRequest, kPieces };
+
+  Post post = Post::kNot;
+  Fence fence = Fence::kNot;
+  Ask ask = Ask::kRequest;
+};
+CopyPlan PlanCopy(const CopyFacts& facts);
+
+}  // namespace causeway::guest
