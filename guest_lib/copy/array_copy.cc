@@ -88,6 +88,7 @@ CUresult CopyPeerBox(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, CopyForm f
 }  // namespace
 }  // namespace causeway::guest
 
+using namespace causeway;
 using namespace causeway::guest;
 
 extern "C" {

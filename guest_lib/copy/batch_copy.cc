@@ -183,6 +183,7 @@ CUresult CopyBoxes(size_t count, const CUDA_MEMCPY3D_BATCH_OP* ops, size_t* fail
 }  // namespace
 }  // namespace causeway::guest
 
+using namespace causeway;
 using namespace causeway::guest;
 
 extern "C" {

@@ -72,8 +72,8 @@ struct Way {
   CUcontext source = nullptr, destination = nullptr;  // of cuMemcpy3DPeer
 };
 
-CUresult FillBody(const CUDA_MEMCPY3D& box, const Way& way, const ResolvedStream& stream, uint32_t bulk_side,
-                  BoxBody* body) {
+CUresult FillBody(const CUDA_MEMCPY3D& box, const Way& way, const ResolvedStream& stream,
+                  PackedSide packed_side, BoxBody* body) {
   Remote remote;
   Writer check{{}};
   body->box = box;
@@ -83,17 +83,15 @@ CUresult FillBody(const CUDA_MEMCPY3D& box, const Way& way, const ResolvedStream
   body->stream = stream.wire();
   body->source_context = remote.ToWire(way.source, check);
   body->destination_context = remote.ToWire(way.destination, check);
-  body->asynchronous = static_cast<uint32_t>(way.form == CopyForm::kSynchronous    ? 0
-                                             : way.form == CopyForm::kAsynchronous ? 1
-                                                                                   : 2);
-  body->bulk_side = bulk_side;
+  body->form = way.form;
+  body->packed_side = packed_side;
   return check.error();
 }
 
 CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, bool known) {
   BoxBody body{};
   const ResolvedStream stream(way.stream);
-  if (const CUresult result = FillBody(box, way, stream, 0, &body)) return result;
+  if (const CUresult result = FillBody(box, way, stream, PackedSide::kNone, &body)) return result;
   if (way.form == CopyForm::kAsynchronous && known) {
     PendingPost post(Op::cuMemcpy3D_v2);
     stream.Name();
@@ -129,7 +127,9 @@ CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source
   if (way.form == CopyForm::kAsynchronous) way.form = CopyForm::kStreamThenWait;
   BoxBody body{};
   const ResolvedStream stream(way.stream);
-  if (const CUresult result = FillBody(box, way, stream, source ? 1 : 2, &body)) return result;
+  if (const CUresult result =
+          FillBody(box, way, stream, source ? PackedSide::kSource : PackedSide::kDestination, &body))
+    return result;
   const HostRows rows{reinterpret_cast<std::byte*>(side.address),
                       box.WidthInBytes,
                       box.Height,
@@ -202,6 +202,7 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
 
 }  // namespace causeway::guest
 
+using namespace causeway;
 using namespace causeway::guest;
 
 extern "C" {

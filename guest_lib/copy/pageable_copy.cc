@@ -16,12 +16,12 @@
 namespace causeway::guest {
 namespace {
 
-CopyBody Body(const LinearCopy& copy, const ResolvedStream& stream, bool in_message) {
-  return {copy.device, copy.bytes, stream.wire(), static_cast<uint32_t>(copy.form), in_message ? 1u : 0u};
+CopyBody Body(const LinearCopy& copy, const ResolvedStream& stream, BytesIn bytes_in) {
+  return {copy.device, copy.bytes, stream.wire(), copy.form, bytes_in};
 }
 
 CUresult PostInRecord(const LinearCopy& copy, const ResolvedStream& stream) {
-  const CopyBody body = Body(copy, stream, true);
+  const CopyBody body = Body(copy, stream, BytesIn::kMessage);
   Works works = stream.works();
   works.is_copy = copy.form == CopyForm::kSynchronous;
   works.apart = IsApart(copy.device);
@@ -49,7 +49,7 @@ CUresult Ask(const LinearCopy& copy, const ResolvedStream& stream) {
   PendingCall call(copy.to_device ? Op::kCopyToDevice : Op::kCopyToHost);
   Writer& w = call.writer();
   stream.Name();
-  w.Put(Body(copy, stream, true));
+  w.Put(Body(copy, stream, BytesIn::kMessage));
   if (copy.to_device) w.PutBytes(copy.host, copy.bytes);
   const CUresult result = call.Finish();
   if (result != CUDA_SUCCESS || copy.to_device) return result;
@@ -60,7 +60,7 @@ CUresult Ask(const LinearCopy& copy, const ResolvedStream& stream) {
 }
 
 CUresult AskInPieces(const LinearCopy& copy, const ResolvedStream& stream) {
-  CopyBody body = Body(copy, stream, false);
+  CopyBody body = Body(copy, stream, BytesIn::kRequestBuffer);
   const HostRows rows{copy.host, copy.bytes, 1, 1, copy.bytes, copy.bytes};
   const Op op = copy.to_device ? Op::kCopyToDevice : Op::kCopyToHost;
   return CopyStaged(rows, copy.to_device, copy.form, op, [&](Writer& w, const Piece& piece) {

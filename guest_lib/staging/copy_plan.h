@@ -5,17 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ivshmem_ring/messages/copy_messages.h"
 #include "ivshmem_ring/protocol/driver_api.h"
 #include "ivshmem_ring/transport/record.h"
 
 namespace causeway::guest {
-
-// When a copy may return, as the call that asks for it says.
-enum class CopyForm : uint32_t {
-  kAsynchronous = 0,   // in the stream; pageable sources are captured, pageable destinations waited for
-  kSynchronous = 1,    // the plain call, ordered by the legacy stream
-  kStreamThenWait = 2  // in the stream, and done when the call returns (per-thread default stream)
-};
 
 // The sizes in bytes at which the way changes, smallest first.
 //

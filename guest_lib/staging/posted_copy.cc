@@ -100,12 +100,12 @@ bool MayLend(Session& session, const ResolvedStream& stream) {
 CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Works& works,
                   bool to_device, bool settles, LentBuffer* buffer) {
   const HotWord* word = &TheLent().words[buffer->index];
-  copy.in_message = kBytesLent;
+  copy.bytes_in = BytesIn::kRegion;
   PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, works);
   Writer& w = post.writer();
   copy.stream = stream.Put(w);
-  if (to_device && !settles && !post.waits() && copy.synchronous == 1) {
-    copy.synchronous = 0;
+  if (to_device && !settles && !post.waits() && copy.form == CopyForm::kSynchronous) {
+    copy.form = CopyForm::kAsynchronous;
     copy.stream = kLegacyStreamWire;
   }
   w.Put(copy);
@@ -159,9 +159,8 @@ std::optional<CUresult> PostFromBuffer(const LinearCopy& copy, const ResolvedStr
   Works works = stream.works();
   works.is_copy = copy.form == CopyForm::kSynchronous;
   works.apart = IsApart(copy.device);
-  const CUresult result =
-      PostLent(*session, {copy.device, copy.bytes, 0, static_cast<uint32_t>(copy.form), 0}, stream, works,
-               true, true, &buffer);
+  const CUresult result = PostLent(*session, {copy.device, copy.bytes, 0, copy.form, BytesIn::kRegion},
+                                   stream, works, true, true, &buffer);
   Leave(lent, *session, buffer);
   return result;
 }

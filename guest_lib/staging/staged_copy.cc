@@ -155,7 +155,7 @@ class WordLink final : public PieceLink {
 
   CUresult Send(uint32_t buffer, uint32_t offset, const Piece& piece, bool last) override {
     LentBuffer lent{buffer, offset};
-    const CopyBody body{copy_.device + piece.column, piece.width, 0, static_cast<uint32_t>(copy_.form), 0};
+    const CopyBody body{copy_.device + piece.column, piece.width, 0, copy_.form, BytesIn::kRegion};
     const CUresult result =
         PostLent(session_, body, stream_, works_, copy_.to_device, copy_.leaves && last, &lent);
     if (result != CUDA_SUCCESS) return result;

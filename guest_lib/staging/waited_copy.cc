@@ -71,7 +71,7 @@ CUresult Await(Session& session, Mark& mark, PendingPost& post, const ResolvedSt
 // The bytes go with the record, and the driver takes them from there.
 CUresult CopyInMessage(Session& session, Mark& mark, const LinearCopy& copy, const ResolvedStream& stream) {
   Shown shown(session, stream);
-  const CopyBody body{copy.device, copy.bytes, stream.wire(), static_cast<uint32_t>(copy.form), kBytesMarked};
+  const CopyBody body{copy.device, copy.bytes, stream.wire(), copy.form, BytesIn::kFencedMessage};
   PendingPost post(Op::kCopyToDevice, WorksOf(stream), sizeof body + sizeof(uint64_t) + copy.bytes);
   Writer& w = post.writer();
   w.Put(body);
@@ -86,7 +86,7 @@ CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const LinearCop
   Shown shown(session, stream);
   std::byte* bytes = session.bulk(buffer.index).bytes;
   if (copy.to_device) std::memcpy(bytes, copy.host, copy.bytes);
-  const CopyBody body{copy.device, copy.bytes, 0, static_cast<uint32_t>(copy.form), 0};
+  const CopyBody body{copy.device, copy.bytes, 0, copy.form, BytesIn::kRegion};
   CUresult result = PostLent(session, body, stream, WorksOf(stream), copy.to_device, false, &buffer);
   if (result == CUDA_SUCCESS && AwaitBack(buffer, 0)) {
     result = session.Check();

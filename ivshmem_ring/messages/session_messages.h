@@ -95,26 +95,6 @@ struct FetchBlobBody {
   uint64_t offset;
 };
 
-// Op::kCopyToDevice: `bytes` of the bulk buffer (or of the message, after this struct) go to `device`.
-// Op::kCopyToHost: the other way.
-struct CopyBody {
-  uint64_t device;
-  uint64_t bytes;
-  WireHandle stream;  // used if !synchronous
-  uint32_t
-      synchronous;  // 1: cuMemcpyHtoD / DtoH; 0: the Async form on `stream`, 2: Async form, then wait for it
-  uint32_t in_message;  // 1: the bytes follow in the message / come in the reply; kBytesLent
-};
-// A LentBody follows. Posted, the bytes lie, or come to lie, at `offset` in the region; once the copy is done
-// the GPU writes the record's sequence plus one into the word at `mark` there. Until then they are the
-// copy's.
-inline constexpr uint32_t kBytesLent = 2;
-static_assert(sizeof(CopyBody) == 32);
-struct LentBody {
-  uint64_t offset;
-  uint64_t mark;
-};
-
 // Op::kMark, posted: once all work of the stream before it is done, the GPU writes the record's sequence plus
 // one into the word at that offset in the region. If it cannot, nothing happens.
 struct MarkBody {
@@ -145,22 +125,6 @@ struct TensorMapAddressBody {
   uint64_t address;
 };
 static_assert(sizeof(TensorMapAddressBody) == sizeof(CUtensorMap) + 8);
-
-// Op::cuMemcpy3D_v2: every copy of boxes. Handles inside the box travel beside it; a host side is pinned
-// memory or, if bulk_side says so, lies packed in the bulk buffer.
-struct BoxBody {
-  CUDA_MEMCPY3D box;
-  WireHandle source_array;
-  WireHandle destination_array;
-  WireHandle stream;
-  uint32_t
-      asynchronous;    // 0: the synchronous form; 1: asynchronous; 2: asynchronous, then wait for the stream
-  uint32_t bulk_side;  // 0: none, 1: source, 2: destination
-  // Of cuMemcpy3DPeer and its asynchronous form; both 0 in all other copies.
-  WireHandle source_context;
-  WireHandle destination_context;
-};
-static_assert(sizeof(BoxBody) == 248);
 
 // Op::cuMemBatchDecompressAsync: this, then `count` CUmemDecompressParams. Reply, also of a failed call: the
 // index that the driver names, u64.

@@ -6,6 +6,7 @@
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/messages/copy_messages.h"
 #include "ivshmem_ring/messages/registration.h"
+#include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/messages/sharing_messages.h"
 #include "tests/fuzz/fuzz_graph.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -127,8 +128,8 @@ void MakeBox(Input& input, Bytes& body) {
   box.source_array = SomeHandle(input, HandleKind::kArray);
   box.destination_array = SomeHandle(input, HandleKind::kArray);
   box.stream = SomeHandle(input, HandleKind::kStream);
-  box.asynchronous = input.Byte() % 4;
-  box.bulk_side = input.Byte() % 4;
+  box.form = static_cast<CopyForm>(input.Byte() % 4);
+  box.packed_side = static_cast<PackedSide>(input.Byte() % 4);
   Put(body, &box, sizeof box);
 }
 
@@ -137,10 +138,10 @@ void MakeCopy(Input& input, Bytes& body) {
   copy.device = SomeNumber(input);
   copy.bytes = SomeNumber(input) + input.Byte();
   copy.stream = SomeHandle(input, HandleKind::kStream);
-  copy.synchronous = input.Byte() % 4;
-  copy.in_message = input.Byte() % 3;
+  copy.form = static_cast<CopyForm>(input.Byte() % 4);
+  copy.bytes_in = static_cast<BytesIn>(input.Byte() % 5);
   Put(body, &copy, sizeof copy);
-  if (copy.in_message == kBytesLent) Append<LentBody>(body) = {SomeNumber(input), SomeNumber(input)};
+  if (copy.bytes_in == BytesIn::kRegion) Append<LentBody>(body) = {SomeNumber(input), SomeNumber(input)};
   body.resize(body.size() + input.Byte());
 }
 

@@ -158,7 +158,11 @@ TEST_F(HostileAddress, GraphReadsNothingOfTheWorkersWhereItsSourceWas) {
   if (!guest_.Call(Op::cuCtxSynchronize, {}).ok())
     return;  // NVIDIA's driver: the launch failed, and with it the context
   const Wire bulk{.bulk_offset = arena(), .bulk_bytes = kMib};
-  ASSERT_TRUE(guest_.Call(Op::kCopyToHost, Pack(CopyBody{device, kMib, 0, 1, 0}), bulk).ok());
+  ASSERT_TRUE(guest_
+                  .Call(Op::kCopyToHost,
+                        Pack(CopyBody{device, kMib, 0, CopyForm::kSynchronous, BytesIn::kRequestBuffer}),
+                        bulk)
+                  .ok());
   for (uint64_t i = 0; i < kMib; ++i) {
     const std::byte got = guest_.base()[arena() + i];
     ASSERT_TRUE(got == std::byte{0} || got == std::byte{0x41}) << i;
@@ -203,7 +207,11 @@ TEST_F(HostileAddress, ArenaGoesUnderRequestsThatHoldBulk) {
     const Wire wire{.channel = 5, .bulk_offset = arena(), .bulk_bytes = kMib};
     while (!over) {
       for (const Op op : {Op::kCopyToHost, Op::kCopyToDevice}) {
-        if (guest_.Call(op, Pack(CopyBody{device, kMib, 0, 1, 0}), wire).lost) return;
+        if (guest_
+                .Call(op, Pack(CopyBody{device, kMib, 0, CopyForm::kSynchronous, BytesIn::kRequestBuffer}),
+                      wire)
+                .lost)
+          return;
       }
       if (guest_.Call(Op::kOpen, {}, wire).lost) return;
       if (guest_.Call(Op::kBeginBlob, Pack(BlobBody{kMib}), {.channel = 5}).lost) return;

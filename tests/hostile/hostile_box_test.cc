@@ -53,11 +53,11 @@ CUDA_MEMCPY3D Box(bool to_host, CUdeviceptr device, const HostSide& side, uint64
   return box;
 }
 
-BoxBody Message(const CUDA_MEMCPY3D& box, uint32_t bulk_side, uint32_t asynchronous = 0) {
+BoxBody Message(const CUDA_MEMCPY3D& box, PackedSide packed_side, CopyForm form = CopyForm::kSynchronous) {
   BoxBody body{};
   body.box = box;
-  body.bulk_side = bulk_side;
-  body.asynchronous = asynchronous;
+  body.packed_side = packed_side;
+  body.form = form;
   return body;
 }
 
@@ -112,17 +112,19 @@ const HostSide kTooLarge[] = {
 // Over TCP the bulk buffer is the worker's own memory.
 TEST_F(HostileBox, ReadsNoMoreThanWasLentOverTcp) {
   OpenTcp();
-  for (uint32_t asynchronous : {0u, 1u, 2u}) {
+  for (const CopyForm form : {CopyForm::kSynchronous, CopyForm::kAsynchronous, CopyForm::kStreamThenWait}) {
     for (const HostSide& side : kTooLarge) {
       std::memset(guest_.TcpBuffer(0), 0x60, kMib);
-      const BoxBody body = Message(Box(false, device_, side), 1, asynchronous);
+      const BoxBody body = Message(Box(false, device_, side), PackedSide::kSource, form);
       const Answer answer = guest_.Call(Op::cuMemcpy3D_v2, Pack(body), Bulk(false, 4096));
-      EXPECT_EQ(answer.result, CUDA_ERROR_INVALID_VALUE) << &side - kTooLarge << " " << asynchronous;
+      EXPECT_EQ(answer.result, CUDA_ERROR_INVALID_VALUE)
+          << &side - kTooLarge << " " << static_cast<uint32_t>(form);
     }
   }
   // What did arrive is the guest's own.
   for (uint64_t at = 0; at < kDeviceBytes; at += 2048) {
-    const Answer got = guest_.Call(Op::kCopyToHost, Pack(CopyBody{device_ + at, 2048, 0, 1, 1}));
+    const Answer got = guest_.Call(
+        Op::kCopyToHost, Pack(CopyBody{device_ + at, 2048, 0, CopyForm::kSynchronous, BytesIn::kMessage}));
     ASSERT_TRUE(got.ok());
     ASSERT_TRUE(std::all_of(got.body.begin(), got.body.end(), [](std::byte b) {
       return b == std::byte{0x41} || b == std::byte{0x60};
@@ -133,11 +135,11 @@ TEST_F(HostileBox, ReadsNoMoreThanWasLentOverTcp) {
 
 TEST_F(HostileBox, WritesNoMoreThanWasLentOverTcp) {
   OpenTcp();
-  for (uint32_t asynchronous : {0u, 1u, 2u}) {
+  for (const CopyForm form : {CopyForm::kSynchronous, CopyForm::kAsynchronous, CopyForm::kStreamThenWait}) {
     for (const HostSide& side : kTooLarge) {
-      const BoxBody body = Message(Box(true, device_, side), 2, asynchronous);
+      const BoxBody body = Message(Box(true, device_, side), PackedSide::kDestination, form);
       EXPECT_EQ(guest_.Call(Op::cuMemcpy3D_v2, Pack(body), Bulk(true, 4096)).result, CUDA_ERROR_INVALID_VALUE)
-          << &side - kTooLarge << " " << asynchronous;
+          << &side - kTooLarge << " " << static_cast<uint32_t>(form);
     }
   }
   EXPECT_TRUE(guest_.Call(Op::cuCtxSynchronize, {}).ok());
@@ -149,12 +151,13 @@ TEST_F(HostileBox, TouchesNothingBehindAnArena) {
   OpenShared();
   for (const bool to_host : {false, true}) {
     for (const HostSide& side : kTooLarge) {
-      const BoxBody body = Message(Box(to_host, device_, side), to_host ? 2 : 1);
+      const BoxBody body =
+          Message(Box(to_host, device_, side), to_host ? PackedSide::kDestination : PackedSide::kSource);
       EXPECT_EQ(guest_.Call(Op::cuMemcpy3D_v2, Pack(body), Bulk(to_host, 4096)).result,
                 CUDA_ERROR_INVALID_VALUE)
           << &side - kTooLarge << " " << to_host;
       const uint64_t last = guest_.window() + guest_.first_slice() + 2 * kMib - 4096;
-      const BoxBody pinned = Message(Box(to_host, device_, side, last), 0);
+      const BoxBody pinned = Message(Box(to_host, device_, side, last), PackedSide::kNone);
       EXPECT_EQ(guest_.Call(Op::cuMemcpy3D_v2, Pack(pinned)).result, CUDA_ERROR_INVALID_VALUE)
           << &side - kTooLarge << " " << to_host;
     }
@@ -177,9 +180,10 @@ TEST_F(HostileBox, SidesOfNoKnownKindAreRefused) {
       CUDA_MEMCPY3D box = Box(to_host, device_, {.width = 64, .height = 2}, stack);
       (to_host ? box.dstMemoryType : box.srcMemoryType) = CUmemorytype(type);
       (to_host ? box.dstDevice : box.srcDevice) = stack;
-      EXPECT_EQ(guest_.Call(Op::cuMemcpy3D_v2, Pack(Message(box, 0))).result, CUDA_ERROR_INVALID_VALUE)
+      EXPECT_EQ(guest_.Call(Op::cuMemcpy3D_v2, Pack(Message(box, PackedSide::kNone))).result,
+                CUDA_ERROR_INVALID_VALUE)
           << type;
-      BoxBody between = Message(box, 0);
+      BoxBody between = Message(box, PackedSide::kNone);
       between.source_context = between.destination_context = guest_.primary();
       EXPECT_EQ(guest_.Call(Op::cuMemcpy3D_v2, Pack(between)).result, CUDA_ERROR_INVALID_VALUE) << type;
     }
@@ -220,7 +224,7 @@ TEST_F(HostileBox, WholeBoxesAreCopied) {
   for (const HostSide& side :
        {HostSide{.height = 16}, HostSide{.width = 64, .height = 4, .depth = 2, .x = 128, .y = 3, .z = 1},
         HostSide{.width = 64, .height = 4, .depth = 2, .pitch = 256, .rows = 8}}) {
-    const BoxBody body = Message(Box(true, device_, side), 2);
+    const BoxBody body = Message(Box(true, device_, side), PackedSide::kDestination);
     const Answer answer = guest_.Call(Op::cuMemcpy3D_v2, Pack(body), Bulk(true, 64 << 10));
     EXPECT_EQ(answer.result, CUDA_SUCCESS);
     const size_t pitch = side.pitch != 0 ? side.pitch : side.x + side.width;

@@ -63,7 +63,7 @@ TEST_F(HostileCaps, AMarkElsewhereEndsTheSession) {
 TEST_F(HostileCaps, LentBytesElsewhereEndTheSession) {
   Open();
   const uint64_t device = guest_.AllocateDevice(4096);
-  guest_.Post(Op::kCopyToDevice, Pack(CopyBody{device, 4096, 0, 1, kBytesLent},
+  guest_.Post(Op::kCopyToDevice, Pack(CopyBody{device, 4096, 0, CopyForm::kSynchronous, BytesIn::kRegion},
                                       LentBody{guest_.region_bytes() - 4096, guest_.first_slice()}));
   guest_.AwaitPosted();
   ExpectViolation("it lends bytes that are not its own");

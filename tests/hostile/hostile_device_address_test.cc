@@ -98,15 +98,20 @@ class HostileDeviceAddress : public ::testing::Test {
     operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
     operation.writeValue.address = at;
     operation.writeValue.value64 = 0x5555;
-    Bytes in_message = Pack(CopyBody{at, 64, stream_, 2, 1});
+    Bytes in_message = Pack(CopyBody{at, 64, stream_, CopyForm::kStreamThenWait, BytesIn::kMessage});
     in_message.resize(in_message.size() + 64);
     return {
-        {"kCopyToDevice", Op::kCopyToDevice, Pack(CopyBody{at, bytes, 0, 1, 0}), bulk},
-        {"kCopyToDevice, asynchronous", Op::kCopyToDevice, Pack(CopyBody{at, bytes, stream_, 2, 0}), bulk},
+        {"kCopyToDevice", Op::kCopyToDevice,
+         Pack(CopyBody{at, bytes, 0, CopyForm::kSynchronous, BytesIn::kRequestBuffer}), bulk},
+        {"kCopyToDevice, asynchronous", Op::kCopyToDevice,
+         Pack(CopyBody{at, bytes, stream_, CopyForm::kStreamThenWait, BytesIn::kRequestBuffer}), bulk},
         {"kCopyToDevice, in the message", Op::kCopyToDevice, in_message},
-        {"kCopyToHost", Op::kCopyToHost, Pack(CopyBody{at, bytes, 0, 1, 0}), bulk},
-        {"kCopyToHost, asynchronous", Op::kCopyToHost, Pack(CopyBody{at, bytes, stream_, 2, 0}), bulk},
-        {"kCopyToHost, in the reply", Op::kCopyToHost, Pack(CopyBody{at, 64, 0, 1, 1})},
+        {"kCopyToHost", Op::kCopyToHost,
+         Pack(CopyBody{at, bytes, 0, CopyForm::kSynchronous, BytesIn::kRequestBuffer}), bulk},
+        {"kCopyToHost, asynchronous", Op::kCopyToHost,
+         Pack(CopyBody{at, bytes, stream_, CopyForm::kStreamThenWait, BytesIn::kRequestBuffer}), bulk},
+        {"kCopyToHost, in the reply", Op::kCopyToHost,
+         Pack(CopyBody{at, 64, 0, CopyForm::kSynchronous, BytesIn::kMessage})},
         {"cuMemcpyHtoD_v2", Op::cuMemcpyHtoD_v2, Pack(at, pinned, bytes)},
         {"cuMemcpyDtoH_v2", Op::cuMemcpyDtoH_v2, Pack(at, pinned, bytes)},
         {"cuMemcpyHtoDAsync_v2", Op::cuMemcpyHtoDAsync_v2, Pack(PinnedBody{at, pinned, bytes, stream_, 0})},
@@ -188,19 +193,23 @@ TEST_F(HostileDeviceAddress, CapturedCopiesReadNothingOfTheWorkers) {
             .ok());
     // In messages of both links, and in a bulk buffer.
     for (uint32_t i = 0; i < 4; ++i) {
-      Bytes body = Pack(CopyBody{device + i * 4096, 2048, stream_, 0, 1});
+      Bytes body =
+          Pack(CopyBody{device + i * 4096, 2048, stream_, CopyForm::kAsynchronous, BytesIn::kMessage});
       body.resize(body.size() + 2048, std::byte{0x60});
       i % 2 == 0 ? guest.Post(Op::kCopyToDevice, body) : void(guest.Call(Op::kCopyToDevice, body));
     }
     std::memset(tcp ? guest.TcpBuffer(0) : guest.base() + guest.first_slice(), 0x61, 65536);
     const Wire bulk{.bulk_offset = tcp ? 0 : guest.first_slice(), .bulk_bytes = 65536, .flags = kBulkToHost};
-    guest.Call(Op::kCopyToDevice, Pack(CopyBody{device + 32768, 65536, stream_, 0, 0}), bulk);
+    guest.Call(
+        Op::kCopyToDevice,
+        Pack(CopyBody{device + 32768, 65536, stream_, CopyForm::kAsynchronous, BytesIn::kRequestBuffer}),
+        bulk);
     const Answer ended = guest.Call(Op::cuStreamEndCapture, Pack(stream_, graph_, uint64_t{0}),
                                     {.main_sequence = guest.posted()});
     if (!ended.ok()) continue;  // refused: the better way
     // What lay in the worker's buffers gives way to other messages.
     for (uint32_t i = 0; i < 64; ++i) {
-      Bytes body = Pack(CopyBody{device + 512 * 1024, 2048, 0, 1, 1});
+      Bytes body = Pack(CopyBody{device + 512 * 1024, 2048, 0, CopyForm::kSynchronous, BytesIn::kMessage});
       body.resize(body.size() + 2048, std::byte{0x60});
       guest.Call(Op::kCopyToDevice, body);
     }
@@ -212,7 +221,8 @@ TEST_F(HostileDeviceAddress, CapturedCopiesReadNothingOfTheWorkers) {
     guest.Call(Op::cuGraphLaunch, Pack(instantiate.exec, uint64_t{0}));
     guest.Call(Op::cuCtxSynchronize, {});
     for (uint64_t at = 0; at < 98304; at += 2048) {
-      const Answer got = guest.Call(Op::kCopyToHost, Pack(CopyBody{device + at, 2048, 0, 1, 1}));
+      const Answer got = guest.Call(
+          Op::kCopyToHost, Pack(CopyBody{device + at, 2048, 0, CopyForm::kSynchronous, BytesIn::kMessage}));
       ASSERT_TRUE(got.ok());
       for (const std::byte byte : got.body)
         ASSERT_TRUE(byte == std::byte{0x41} || byte == std::byte{0x60} || byte == std::byte{0x61}) << at;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "host_backend/common/unique_fd.h"
+#include "ivshmem_ring/messages/copy_messages.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/protocol/call.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"

@@ -19,7 +19,7 @@ TEST(HostileSession, IsServedOverSharedMemory) {
   const uint64_t device = guest.AllocateDevice(4096);
   const uint64_t offset = guest.first_slice();
   std::memset(guest.base() + offset, 0x5a, 4096);
-  const CopyBody copy{device, 4096, 0, 1, 0};
+  const CopyBody copy{device, 4096, 0, CopyForm::kSynchronous, BytesIn::kRequestBuffer};
   const Wire lent{.bulk_offset = offset, .bulk_bytes = 4096};
   EXPECT_EQ(guest.Call(Op::kCopyToDevice, Pack(copy), lent).result, CUDA_SUCCESS);
   std::memset(guest.base() + offset, 0, 4096);
@@ -39,10 +39,11 @@ TEST(HostileSession, IsServedOverTcp) {
   guest.RetainPrimary();
   const uint64_t device = guest.AllocateDevice(4096);
   const uint64_t sent = 0x0123456789abcdef;
-  Bytes body = Pack(CopyBody{device, sizeof sent, 0, 1, 1}, sent);
+  Bytes body = Pack(CopyBody{device, sizeof sent, 0, CopyForm::kSynchronous, BytesIn::kMessage}, sent);
   guest.Post(Op::kCopyToDevice, body);
-  const Answer got = guest.Call(Op::kCopyToHost, Pack(CopyBody{device, sizeof sent, 0, 1, 1}),
-                                {.main_sequence = guest.posted()});
+  const Answer got = guest.Call(
+      Op::kCopyToHost, Pack(CopyBody{device, sizeof sent, 0, CopyForm::kSynchronous, BytesIn::kMessage}),
+      {.main_sequence = guest.posted()});
   EXPECT_EQ(got.result, CUDA_SUCCESS);
   EXPECT_EQ(got.Get<uint64_t>(), sent);
   EXPECT_EQ(guest.AsyncError(), 0u);

@@ -72,20 +72,21 @@ CUresult Locate(const Session& session, const CUDA_MEMCPY3D& box, Side side, boo
 
 }  // namespace
 
-CUresult CheckedBox::Check(const Session& session, const CUDA_MEMCPY3D& box, BulkSide bulk_side,
+CUresult CheckedBox::Check(const Session& session, const CUDA_MEMCPY3D& box, PackedSide packed_side,
                            std::span<std::byte> bulk, CheckedBox* checked) {
   CheckedBox made;
   made.box_ = box;
   CUDA_MEMCPY3D& to = made.box_;
   std::span<std::byte> from, into;
-  if (const CUresult result = Locate(session, box, SourceOf(to), bulk_side == BulkSide::kSource, bulk, &from))
+  if (const CUresult result =
+          Locate(session, box, SourceOf(to), packed_side == PackedSide::kSource, bulk, &from))
     return result;
   if (const CUresult result =
-          Locate(session, box, DestinationOf(to), bulk_side == BulkSide::kDestination, bulk, &into))
+          Locate(session, box, DestinationOf(to), packed_side == PackedSide::kDestination, bulk, &into))
     return result;
   to.srcHost = from.data();
   to.dstHost = into.data();
-  if (bulk_side == BulkSide::kDestination) made.bulk_written_ = into.size();
+  if (packed_side == PackedSide::kDestination) made.bulk_written_ = into.size();
   to.reserved0 = nullptr;
   to.reserved1 = nullptr;
   *checked = made;

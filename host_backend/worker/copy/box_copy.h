@@ -6,14 +6,11 @@
 #include <span>
 
 #include "host_backend/worker/driver/driver.h"
-#include "ivshmem_ring/messages/session_messages.h"
+#include "ivshmem_ring/messages/copy_messages.h"
 
 namespace causeway::host {
 
 class Session;
-
-// The sides of a copy, and which of them lies packed in a bulk buffer that the request lends.
-enum class BulkSide : uint32_t { kNone = 0, kSource = 1, kDestination = 2 };
 
 // A box whose host sides lie in the session's own memory or in the bulk buffer. Check alone makes one.
 class CheckedBox {
@@ -21,7 +18,7 @@ class CheckedBox {
   CheckedBox() = default;
   // `box`: as the guest sent it but for its arrays, which are the driver's. CUDA_ERROR_INVALID_VALUE: a side
   // is neither host, device nor array memory, or a host side is nowhere.
-  static CUresult Check(const Session& session, const CUDA_MEMCPY3D& box, BulkSide bulk_side,
+  static CUresult Check(const Session& session, const CUDA_MEMCPY3D& box, PackedSide packed_side,
                         std::span<std::byte> bulk, CheckedBox* checked);
   const CUDA_MEMCPY3D& get() const { return box_; }
   // From the beginning of the bulk buffer; 0 if none of it is written.

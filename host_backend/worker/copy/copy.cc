@@ -60,13 +60,29 @@ CUresult TakeAddresses(Session& session, Request& request, uint64_t* device, Hos
   return FindPinned(session, addresses.host, addresses.bytes, host);
 }
 
+bool IsKnown(CopyForm form) {
+  return form <= CopyForm::kStreamThenWait;
+}
+
+// What the guest says of a copy. An unknown form or place ends the reading.
+CopyBody TakeCopy(Request& request) {
+  const auto body = request.in.Get<CopyBody>();
+  if (!IsKnown(body.form) || body.bytes_in > BytesIn::kFencedMessage)
+    request.in.Fail(CUDA_ERROR_INVALID_VALUE);
+  return body;
+}
+
+bool IsInRegion(const CopyBody& body) {
+  return body.bytes_in == BytesIn::kRequestBuffer || body.bytes_in == BytesIn::kRegion;
+}
+
 // The source of an asynchronous pageable copy may change as soon as the call has returned, so the driver must
 // capture it: it does so for memory that is not registered. A posted record lies in such memory, which holds
 // nothing but records of the guest's for as long as the session lives; all else is copied to where that holds
 // as well.
 CUresult CopyCaptured(Session& session, const Request& request, const CopyBody& body, const std::byte* from,
                       CUstream stream) {
-  const bool in_region = body.in_message == 0 || body.in_message == kBytesLent;
+  const bool in_region = IsInRegion(body);
   const bool in_ring = !in_region && request.channel == kChannelCount && session.shares_memory();
   const std::byte* source = in_ring ? from : KeepCaptured(from, body.bytes);
   if (source == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -84,7 +100,7 @@ void OrderPosted(Session& session, Request& request, bool relied_on) {
 // A posted copy whose guest waits for its mark.
 CUresult CopyMarked(Session& session, Request& request, const CopyBody& body, const std::byte* from,
                     CUstream stream, uint64_t mark) {
-  if (body.synchronous == 1) stream = nullptr;
+  if (body.form == CopyForm::kSynchronous) stream = nullptr;
   OrderPosted(session, request, false);
   const CUresult result = CopyCaptured(session, request, body, from, stream);
   return result == CUDA_SUCCESS ? WriteMark(session, request, stream, mark) : result;
@@ -106,8 +122,8 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
     session.Violation("it lends bytes that are not its own");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (body.synchronous == 1) stream = nullptr;
-  OrderPosted(session, request, to_device && body.synchronous == 1);
+  if (body.form == CopyForm::kSynchronous) stream = nullptr;
+  OrderPosted(session, request, to_device && body.form == CopyForm::kSynchronous);
   const CUresult result =
       to_device ? ToDevice(body.device, bytes, stream) : ToHost(bytes, body.device, stream);
   return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark) : result;
@@ -125,47 +141,47 @@ CUresult Serve_kDrainDevice(Session&, Request&) {
 }
 
 CUresult Serve_kCopyToDevice(Session& session, Request& request) {
-  const auto body = request.in.Get<CopyBody>();
+  const CopyBody body = TakeCopy(request);
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   const bool posted = request.channel == kChannelCount;
-  if (posted && body.in_message == kBytesLent)
+  if (posted && body.bytes_in == BytesIn::kRegion)
     return request.in.ok() ? CopyLent(session, request, body, stream, true) : request.in.error();
   const std::byte* from = nullptr;
-  const uint64_t mark = body.in_message == kBytesMarked ? request.in.Get<uint64_t>() : 0;
-  if (body.in_message == kBytesLent) {
+  const uint64_t mark = body.bytes_in == BytesIn::kFencedMessage ? request.in.Get<uint64_t>() : 0;
+  if (body.bytes_in == BytesIn::kRegion) {
     from = LentBytes(session, body, request.in.Get<LentBody>()).data();
-  } else if (body.in_message != 0) {
+  } else if (body.bytes_in != BytesIn::kRequestBuffer) {
     from = request.in.Take(body.bytes);
   } else if (body.bytes <= request.bulk.size()) {
     from = request.bulk.data();
   }
   if (!request.in.ok() || from == nullptr)
     return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
-  if (request.staged && body.in_message == 0) {
+  if (request.staged && body.bytes_in == BytesIn::kRequestBuffer) {
     const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
     return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
   }
   if (posted && mark != 0) return CopyMarked(session, request, body, from, stream, mark);
-  if (posted) OrderPosted(session, request, body.synchronous == 1);
+  if (posted) OrderPosted(session, request, body.form == CopyForm::kSynchronous);
   if (request.unsettled) return CopyCaptured(session, request, body, from, nullptr);
-  if (body.synchronous == 1) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
-  if (body.synchronous == 0) return CopyCaptured(session, request, body, from, stream);
-  const bool in_region = body.in_message == 0 || body.in_message == kBytesLent;
+  if (body.form == CopyForm::kSynchronous) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
+  if (body.form == CopyForm::kAsynchronous) return CopyCaptured(session, request, body, from, stream);
+  const bool in_region = IsInRegion(body);
   const CUresult result = in_region ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream)
                                     : CopyCaptured(session, request, body, from, stream);
   return result != CUDA_SUCCESS ? result : TheDriver().cuStreamSynchronize(stream);
 }
 
 CUresult Serve_kCopyToHost(Session& session, Request& request) {
-  const auto body = request.in.Get<CopyBody>();
+  const CopyBody body = TakeCopy(request);
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
-  if (request.channel == kChannelCount && body.in_message == kBytesLent)
+  if (request.channel == kChannelCount && body.bytes_in == BytesIn::kRegion)
     return CopyLent(session, request, body, stream, false);
   std::byte* to = nullptr;
-  if (body.in_message == kBytesLent) {
+  if (body.bytes_in == BytesIn::kRegion) {
     to = LentBytes(session, body, request.in.Get<LentBody>()).data();
-  } else if (body.in_message != 0) {
+  } else if (body.bytes_in != BytesIn::kRequestBuffer) {
     to = body.bytes <= kMaxChannelCopyBytes ? request.out.Reserve(body.bytes) : nullptr;
   } else if (body.bytes <= request.bulk.size()) {
     to = request.bulk.data();
@@ -173,8 +189,9 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
   }
   if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
   // Bytes that come in the reply are there before it is sent.
-  const bool staged = request.staged && (body.in_message == 0 || body.in_message == kBytesLent);
-  if (body.synchronous == 1 && !staged) return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
+  const bool staged = request.staged && IsInRegion(body);
+  if (body.form == CopyForm::kSynchronous && !staged)
+    return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
   const CUresult result = TheDriver().cuMemcpyDtoHAsync_v2(to, body.device, body.bytes, stream);
   if (result != CUDA_SUCCESS) return result;
   return staged ? AnswerWhenDone(request, stream) : TheDriver().cuStreamSynchronize(stream);
@@ -236,8 +253,8 @@ CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& 
   if (!request.in.ok()) return request.in.error();
   if (TheDriver().cuMemcpy3DPeer == nullptr || TheDriver().cuMemcpy3DPeerAsync == nullptr)
     return CUDA_ERROR_NOT_SUPPORTED;
-  return message.asynchronous == 0 ? TheDriver().cuMemcpy3DPeer(&peer)
-                                   : TheDriver().cuMemcpy3DPeerAsync(&peer, stream);
+  return message.form == CopyForm::kSynchronous ? TheDriver().cuMemcpy3DPeer(&peer)
+                                                : TheDriver().cuMemcpy3DPeerAsync(&peer, stream);
 }
 
 // Handles inside the box travel beside it; a host side either names pinned memory or lies packed in the bulk
@@ -247,8 +264,8 @@ CUresult TakeBox(Session& session, Request& request, const BoxBody& message, Che
   box.srcArray = session.objects().ToDriver<CUarray>(message.source_array, request.in);
   box.dstArray = session.objects().ToDriver<CUarray>(message.destination_array, request.in);
   if (!request.in.ok()) return request.in.error();
-  const auto bulk_side = static_cast<BulkSide>(message.bulk_side);
-  if (const CUresult result = CheckedBox::Check(session, box, bulk_side, request.bulk, checked))
+  const PackedSide packed_side = message.packed_side;
+  if (const CUresult result = CheckedBox::Check(session, box, packed_side, request.bulk, checked))
     return result;
   if (checked->bulk_written() != 0) request.bulk_written = static_cast<uint32_t>(checked->bulk_written());
   return CUDA_SUCCESS;
@@ -267,20 +284,21 @@ bool IsDriverMemory(uint64_t address) {
 CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
   const auto message = request.in.Get<BoxBody>();
   if (!request.in.ok()) return request.in.error();
+  if (!IsKnown(message.form)) return CUDA_ERROR_INVALID_VALUE;
   auto stream = session.objects().ToDriver<CUstream>(message.stream, request.in);
   CheckedBox checked;
   if (const CUresult result = TakeBox(session, request, message, &checked)) return result;
   CUresult result;
   if (message.source_context != 0 || message.destination_context != 0) {
     result = CopyBetweenContexts(session, request, message, checked, stream);
-  } else if (message.asynchronous == 0 && !request.staged) {
+  } else if (message.form == CopyForm::kSynchronous && !request.staged) {
     result = TheDriver().cuMemcpy3D_v2(&checked.get());
   } else {
     result = TheDriver().cuMemcpy3DAsync_v2(&checked.get(), stream);
   }
   if (result != CUDA_SUCCESS) return result;
   if (request.staged) return AnswerWhenDone(request, stream);
-  if (message.asynchronous != 2) return result;
+  if (message.form != CopyForm::kStreamThenWait) return result;
   return TheDriver().cuStreamSynchronize(stream);
 }
 

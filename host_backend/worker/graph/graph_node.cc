@@ -111,7 +111,7 @@ CUresult NodeParameters::TakeCopy(Session& session, Reader& in) {
   ToDriver(session, &box.dstArray, in);
   if (!in.ok()) return in.error();
   CheckedBox checked;
-  if (const CUresult result = CheckedBox::Check(session, box, BulkSide::kNone, {}, &checked)) return result;
+  if (const CUresult result = CheckedBox::Check(session, box, PackedSide::kNone, {}, &checked)) return result;
   box = checked.get();
   return CUDA_SUCCESS;
 }
