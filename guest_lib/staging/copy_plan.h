@@ -23,19 +23,19 @@ inline constexpr uint64_t kMostInRequest = kMaxChannelCopyBytes;
 inline constexpr uint64_t kLeastInBuffer = 16u << 10;
 // The most that a posted record carries.
 inline constexpr uint64_t kMostInRecord = kMaxInlineCopyBytes;
-// A copy that is waited for is not cut into pieces up to this.
+// Up to here a synchronous copy is not cut into pieces.
 inline constexpr uint64_t kMostUncut = 256u << 10;
-// The asynchronous form captures its source, and returns before the stream has come to it, up to this, as
+// Up to here the asynchronous form captures its source and returns before the stream has come to it, as
 // natively.
 inline constexpr uint64_t kMostCaptured = kBulkBytes;
-// Boxes of less are cut into small pieces.
+// 3D copies of less are cut into small pieces.
 inline constexpr uint64_t kLeastLargeBox = 2u << 20;
 // From here on the GPU itself waits for the pieces (guest_lib/staging/queued_copy.h).
 inline constexpr uint64_t kLeastQueued = 4u << 20;
 // From here on those pieces are of 1 MiB, which cost the device less for each byte.
 inline constexpr uint64_t kLeastQueuedLarge = 32u << 20;
-// Nobody should look for the fence of a copy of pinned memory beyond this; what a reply costs more is then
-// nothing.
+// Up to here a synchronous copy of pinned memory is waited for by its fence. Beyond, polling would cost more
+// than a reply does.
 inline constexpr uint64_t kMostPinnedByFence = 64u << 20;
 
 struct LinearCopy {
@@ -45,9 +45,9 @@ struct LinearCopy {
   CUstream stream;  // null for kSynchronous
   CopyForm form;
   bool to_device;
-  bool leaves = false;  // it is over when its source is taken: nothing was left to wait for
-  bool idle = false;    // nothing is known that its stream would have to do first
-  uint64_t posts = 0;   // records posted up to the end of a copy that was waited for
+  bool leaves = false;  // it is over for its caller when its source is taken
+  bool idle = false;    // its stream is known to have nothing else to do
+  uint64_t posts = 0;   // after a copy that was waited for: the number of posts up to its end
 };
 
 // Whether the copy returns when its source is taken, before the stream has come to it.
@@ -55,19 +55,20 @@ inline bool CapturesSource(bool to_device, CopyForm form, uint64_t bytes) {
   return to_device && form == CopyForm::kAsynchronous && bytes <= kMostCaptured;
 }
 
+// What a plan depends on.
 struct CopyFacts {
   bool to_device;
   CopyForm form;
   uint64_t bytes;
   bool known;         // the device's side lies in one allocation that this process knows
-  bool quiet;         // synchronous to the device: nothing is left to wait for, and it may return early
+  bool quiet;         // synchronous, to the device: there is nothing to wait for, so it may return early
   bool syncs_memops;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the device's side
 };
 
 // What is tried, in this order. A way that cannot be had at the moment (no buffer is free, a stream captures,
 // memory is not shared) leaves the copy to the next; the last one always can.
 struct CopyPlan {
-  // Posted, and nobody waits for it.
+  // Posted, and the caller does not wait.
   enum class Post : uint8_t {
     kNot,
     kRecord,          // the bytes go with the record
@@ -76,7 +77,7 @@ struct CopyPlan {
     kBuffer,          // in a staging buffer
     kPieces           // in several
   };
-  // Posted, and the caller looks for the fence that the GPU writes behind it: nobody on the host waits.
+  // Posted, and the caller polls the fence value behind it; no thread of the host waits.
   enum class Fence : uint8_t { kNot, kWhole, kPieces };
   // Requests, which the host answers when the copy is done.
   enum class Ask : uint8_t { kRequest, kPieces };

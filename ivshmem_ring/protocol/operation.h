@@ -40,7 +40,8 @@ namespace traits {
 
 // The effect: what an operation does to the work of the device. Each row has exactly one.
 //
-// It may start work, in any stream, that goes on after its answer. What is not known to do less says this.
+// It may start work, in any stream, that goes on after its answer. A row states this unless its operation is
+// known to do less.
 inline constexpr Traits kMayWork{1u << 0};
 // It starts nothing, waits for nothing and touches no memory that a program can see.
 inline constexpr Traits kNoWork{1u << 1};
@@ -94,7 +95,7 @@ inline constexpr auto kTable = [] {
 
 }  // namespace traits
 
-// Of any number: an opcode that a peer made up has no traits.
+// The traits of any number: an opcode that a peer made up has none.
 constexpr Traits TraitsOf(Op op) {
   const auto at = static_cast<size_t>(op);
   return Traits(at < traits::kTable.size() ? traits::kTable[at] : 0);
