@@ -76,12 +76,16 @@ TEST(HostileSession, EndsInOrderWhereNoThreadCanBeMade) {
   setrlimit(RLIMIT_NPROC, &before);
   if (daemon.IsOthers()) GTEST_SKIP() << "that daemon has no such limit";
   HostileGuest guest(daemon);
-  ASSERT_TRUE(guest.Open()) << guest.refusal();
-  uint32_t channel = 1;
-  while (channel < kThreads && !guest.OpenChannel(channel).lost) ++channel;
-  EXPECT_LT(channel, kThreads);
-  EXPECT_EQ(EndOf(daemon, guest.worker()), "ended with exit status 3");
+  // Workers of other daemons count as well where they belong to the same user: the session may end as it opens.
+  if (guest.Open()) {
+    uint32_t channel = 1;
+    while (channel < kThreads && !guest.OpenChannel(channel).lost) ++channel;
+    EXPECT_LT(channel, kThreads);
+    EXPECT_EQ(EndOf(daemon, guest.worker()), "ended with exit status 3");
+  }
+  EXPECT_TRUE(WaitFor([&] { return daemon.CountInLog("ended with exit status 3") != 0; }));
   EXPECT_EQ(daemon.CountInLog("no thread can be made"), 1u);
+  EXPECT_EQ(daemon.CountInLog("was killed"), 0u);
   EXPECT_EQ(daemon.CountInLog("broke the protocol"), 0u);
 }
 
