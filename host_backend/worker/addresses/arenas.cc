@@ -33,7 +33,7 @@ bool RegionView::OwnsSlices(uint64_t offset, uint64_t size) const {
 
 Arenas::Arenas(Session& session, const RegionView& region) : session_(session), region_(region) {}
 
-Arenas::~Arenas() {
+void Arenas::Join() {
   if (first_registration_.joinable()) first_registration_.join();
 }
 
@@ -261,7 +261,7 @@ HostSpan Arenas::Find(uint64_t address, uint64_t bytes) const {
 
 HostSpan Arenas::ResolveOffset(uint64_t offset, uint64_t bytes) const {
   const std::shared_lock lock(named_mutex_);
-  return offset <= region_.bytes ? Find(region_.window_address + offset, bytes) : HostSpan();
+  return offset < region_.bytes ? Find(region_.window_address + offset, bytes) : HostSpan();
 }
 
 HostSpan Arenas::ResolveAddress(uint64_t address, uint64_t bytes) const {

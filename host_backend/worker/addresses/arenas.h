@@ -31,8 +31,8 @@ class Arenas : public SessionPart {
  public:
   Arenas(Session& session, const RegionView& region);
   // Waits for the first registration.
-  ~Arenas() override;
   void Stop() override { ReleaseCallbackWords(); }
+  void Join() override;
   void ContextEnds(CUcontext context) override;
 
   // Once, before anything is mapped for the guest: from now on slices lie there, and nothing else will.

@@ -13,6 +13,7 @@ namespace {
 void (*originals[static_cast<size_t>(Op::kCount)])();
 
 bool Fits(CUfunction function, uint64_t offset, uint64_t bytes) {
+  if (TheDriver().cuFuncGetParamInfo == nullptr) return false;  // nothing says where parameters end
   uint64_t end = 0;
   size_t at = 0, size = 0;
   for (size_t i = 0; TheDriver().cuFuncGetParamInfo(function, i, &at, &size) == CUDA_SUCCESS; ++i)

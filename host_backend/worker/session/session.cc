@@ -22,7 +22,7 @@ void Session::Stop() {
   transport_->Stop();
   dispatcher_.Stop();
   objects_.Stop();
-  for (const auto& part : owned_) part->Stop();
+  for (const auto& part : owned_.parts) part->Stop();
 }
 
 std::string Session::Serve() {
@@ -46,7 +46,7 @@ CUresult Session::Execute(Request& request) {
 }
 
 void Session::ContextEnds(CUcontext context) {
-  for (const auto& part : owned_) part->ContextEnds(context);
+  for (const auto& part : owned_.parts) part->ContextEnds(context);
 }
 
 void Session::Violation(const std::string& what) {

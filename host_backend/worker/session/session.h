@@ -63,6 +63,9 @@ class SessionPart {
   virtual void Stop() {}
   // The driver has ended the context, on the calling thread.
   virtual void ContextEnds(CUcontext) {}
+  // Waits for threads of this part, which may use the others. Called once, before any part is destroyed, when
+  // no request is executed any more.
+  virtual void Join() {}
 };
 
 class Session {
@@ -78,7 +81,7 @@ class Session {
   template <class Part>
   void Own(std::shared_ptr<Part> part) {
     std::get<Part*>(parts_) = part.get();
-    owned_.push_back(std::move(part));
+    owned_.parts.push_back(std::move(part));
   }
   template <class Part>
   Part& part() const {
@@ -132,7 +135,12 @@ class Session {
   Logs logs_;
   DaemonLink* daemon_ = nullptr;
   std::tuple<Arenas*, Callbacks*, CopyQueues*, DeviceResources*, HostRanges*, Primaries*> parts_{};
-  std::vector<std::shared_ptr<SessionPart>> owned_;
+  struct Owned {
+    ~Owned() {
+      for (const auto& part : parts) part->Join();
+    }
+    std::vector<std::shared_ptr<SessionPart>> parts;
+  } owned_;
   std::mutex reason_mutex_;
   std::string reason_;
   alignas(kHotBytes) std::atomic<bool> stop_{false};
