@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's check of a value that came from the guest, before the driver sees it. Admit changes the value
-// so that only what is known is left, and returns CUDA_SUCCESS, or returns the error with which the call is
-// refused. A type without an Admit cannot travel to the host: a row with it does not compile.
+// The worker's check of a value that came from the guest, before the driver sees it. Admit clears what the
+// driver must not see (pointers for Windows, members of a union that are not meant, bits that the driver
+// ignores) and returns CUDA_SUCCESS, or it returns the error with which the call is refused; the value then
+// means nothing. Numbers pass as they are: addresses and sizes are checked by the code that uses them. A type
+// without an Admit cannot travel to the host: a row with it does not compile. The functions keep nothing, so
+// any thread may call them; the value must be the worker's own copy, not in the region.
 #pragma once
 #include <algorithm>
 #include <iterator>
@@ -20,8 +23,8 @@ requires std::is_enum_v<E> CUresult Admit(E& value) {
   return IsKnown(value) ? CUDA_SUCCESS : kUnknownValue<E>;
 }
 
-// Memory that lies on the host is refused in both: the guest could not touch it at the address that the
-// driver returns.
+// Managed allocations and memory that lies on the host are refused (CUDA_ERROR_NOT_SUPPORTED), because the
+// guest could not touch such memory at the address that the driver returns.
 CUresult Admit(CUmemAllocationType& type);
 CUresult Admit(CUmemLocation& location);
 
@@ -32,6 +35,7 @@ CUresult AdmitAll(T&... values) {
   ((result = result != CUDA_SUCCESS ? result : Admit(values)), ...);
   return result;
 }
+// Whether all elements of an array are 0.
 template <class T>
 bool IsZero(const T& bytes) {
   return std::all_of(std::begin(bytes), std::end(bytes), [](auto byte) { return byte == 0; });
@@ -47,7 +51,7 @@ inline CUresult Admit(CUmemLocation& location) {
                        location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
   return on_host ? CUDA_ERROR_NOT_SUPPORTED : Admit(location.type);
 }
-// Locations on the host are let through, since the driver itself refuses them.
+// Unlike elsewhere, a location on the host passes, since the driver itself refuses it.
 inline CUresult Admit(CUmemAccessDesc& access) {
   return AdmitAll(access.location.type, access.flags);
 }
@@ -93,6 +97,7 @@ inline CUresult Admit(CUDA_MEMSET_NODE_PARAMS& memset) {
   const bool known = memset.elementSize == 1 || memset.elementSize == 2 || memset.elementSize == 4;
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+// Edges have ports only where they leave a kernel node.
 inline CUresult Admit(CUgraphEdgeData& edge) {
   auto type = static_cast<CUgraphDependencyType>(edge.type);
   const bool known =
@@ -101,8 +106,8 @@ inline CUresult Admit(CUgraphEdgeData& edge) {
 }
 
 // The parameters are a union: the member that the operation names is rebuilt in a cleared union, so that
-// nothing else of the guest's bytes is left, in particular not the address that the driver keeps there for
-// itself.
+// nothing else of the guest's bytes is left, in particular not in the member `alias`, in which the driver
+// keeps an address for itself.
 inline CUresult Admit(CUstreamBatchMemOpParams& operation) {
   const CUstreamBatchMemOpParams given = operation;
   operation = {};
@@ -130,8 +135,8 @@ inline CUresult Admit(CUstreamBatchMemOpParams& operation) {
   }
 }
 
-// The same for the value of a launch attribute, which is a union too. An event inside still has the guest's
-// bits afterwards; the caller puts the driver's event in its place.
+// The same for the value of a launch attribute, a union too, whose member `id` names. An event inside still
+// is the guest's wire handle afterwards; the caller puts the driver's event in its place.
 inline CUresult AdmitLaunchAttribute(CUlaunchAttributeID id, CUlaunchAttributeValue& value) {
   const CUlaunchAttributeValue given = value;
   value = {};

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one parameter of a driver call travels. A row of calls.def names one direction for each parameter; the
-// parameter's type P comes from cuda.h. ivshmem_ring/README.md lists all directions.
+// How one parameter of a driver call travels. A row of the kind CALL, POST or GUEST (ivshmem_ring/calls.def)
+// names one direction for each parameter; the parameter's type P comes from cuda.h. ivshmem_ring/README.md
+// lists all directions.
 //
-// Each direction has a Held<P> with these functions. In the guest:
-//   Send      writes the parameter into the request
+// Each direction has a Held<P> with these functions, which Shape (call.h) calls. In the guest:
+//   Send      writes the parameter into the request; may run twice, with Undo between, if there was no room
 //   Receive   stores what came back, after the call succeeded
-//   Undo      takes back what Send prepared, after the call failed
+//   Undo      takes back what Send prepared, after the call or a Send has failed
 // On the host, in this order, and each for all parameters before the next:
 //   Load      reads the parameter from the request and validates it
 //   Arg       gives the driver its argument; an error here still keeps the call from the driver
 //   Reply     writes what comes back into the reply, after the driver's call succeeded
-// `guest` and `host` are the sessions of the two sides. They turn handles into wire handles (ToWire) and back
-// (ToDriver), and make (Make, Bind) and end (Forget, ToEnd) them. Errors are left in the cursor (wire.h). A
-// Held object owns what the driver is given, so it lives until the driver's call is over.
+// `guest` (guest_lib/stream/remote.h) and `host` (host_backend/worker/session/objects.h) know the handles of
+// their side. They turn handles into wire handles (ToWire) and back (ToDriver), make them (Make, Bind), end
+// them (Forget, ToEnd), and find out which handle an object has already (Settle, BindOrKnown). These
+// functions return no errors: an error is left in the cursor `w` or `r` (wire.h), and Shape looks there. In
+// the guest that is CUDA_ERROR_INVALID_VALUE for a null pointer where there must be none.
+//
+// Held objects exist on the host alone. What the driver is given lies in the Held object or, for text, in the
+// request, so both live until the driver's call is over. On each side one thread runs all these functions for
+// one call.
 #pragma once
 #include <cstdlib>
 #include <tuple>
@@ -25,7 +32,7 @@
 
 namespace causeway {
 
-// The base of directions of which nothing comes back; a posted call has no others.
+// The base of directions of which nothing comes back. An asynchronous call (POST) has no others.
 struct NoReply {
   static constexpr bool kReplies = false;
 };
@@ -34,6 +41,7 @@ struct Replies {
   static constexpr bool kReplies = true;
 };
 
+// T, for a P that is T* or const T*.
 template <class P>
 using Pointee = std::remove_const_t<std::remove_pointer_t<P>>;
 
@@ -111,7 +119,8 @@ concept Ends = requires {
   Direction::kEnds;
 };
 
-// A T* through which the driver returns a new object. The guest makes the handle, so the call can be posted.
+// A T* through which the driver returns a new object. The guest makes the handle, so the call can be
+// asynchronous. It must not be null.
 struct New : NoReply {
   template <class P>
   struct Held {
@@ -135,7 +144,7 @@ struct New : NoReply {
 };
 
 // A T* through which the driver returns an object that may have a handle already. The guest sends a fresh
-// handle, and the reply says which one the object has.
+// handle, and the reply says which one the object has. It must not be null.
 struct OutHandle : Replies {
   template <class P>
   struct Held {
@@ -281,7 +290,8 @@ struct InString : NoReply {
   };
 };
 
-// A larger count of elements is refused before it is multiplied with anything.
+// The most elements of one array. Both sides refuse a larger count with CUDA_ERROR_INVALID_VALUE before they
+// multiply it with anything, so that no size overflows.
 inline constexpr uint64_t kMaxElements = 1u << 16;
 
 // The value of parameter I, which must be an integer. `parameters` are the guest's arguments, or the host's
@@ -344,7 +354,8 @@ struct InArray : NoReply {
   };
 };
 
-// A T* through which as many flat elements as parameter I says come back.
+// A T* through which as many flat elements as parameter I says come back. It must not be null, not even with
+// the count 0.
 template <size_t I>
 struct OutArray : Replies {
   template <class P>
