@@ -126,7 +126,8 @@ CUresult SessionOrError() {
 }
 
 CUresult Session::Open() {
-  if (Get() != nullptr) return CUDA_SUCCESS;
+  // The thread that opens the session uses it before it is open; others wait for that thread.
+  if (state.load() == State::kOpen && Get() != nullptr) return CUDA_SUCCESS;
   if (state.load() != State::kNew) return InitialisedOrError();
   const std::lock_guard lock(open_mutex);
   if (Get() != nullptr) return CUDA_SUCCESS;
@@ -136,8 +137,8 @@ CUresult Session::Open() {
   if (result != CUDA_SUCCESS) return result;
   static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
   (void)registered;
-  state.store(State::kOpen);
   the_session.store(&session, std::memory_order_release);
+  state.store(State::kOpen);
   return CUDA_SUCCESS;
 }
 

@@ -111,8 +111,9 @@ class MessageMark {
   // Before anything of the message is visible to the host. It may start work: pages are given back.
   // `apart`: it is a copy with no managed memory on either side. That is no work which anybody must wait for
   // before he looks at a page; but what was written to pages before it arrives before it.
+  // A mark is sent by every wait that a fence ends, and takes no lock here.
   void Start(Op op, bool apart = false) {
-    if (watch_ != 0) StartWatched(op, apart);
+    if (watch_ != 0 && op != Op::kMark) StartWatched(op, apart);
   }
   // Called when the message is written, for that context, and before the host can see it: what it names is
   // known now.

@@ -66,7 +66,7 @@ inline constexpr Traits kEffects = kMayWork | kNoWork | kLoadsCode | kCopies | k
 inline constexpr Traits kInStream{1u << 9};
 // In a blocking stream it begins after what the legacy stream had when it was sent.
 inline constexpr Traits kAfterLegacyStream{1u << 10};
-// It records the event that it names; it records events that the guest does not see.
+// It records the event that it names; it records events whose streams the guest does not see.
 inline constexpr Traits kRecordsEvent{1u << 11};
 inline constexpr Traits kRecordsOtherEvents{1u << 12};
 // The driver has forgotten the event that it names when it is done, so that another event may stand for it
