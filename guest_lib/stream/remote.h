@@ -12,10 +12,13 @@ namespace causeway::guest {
 // calling thread's own stream, which may be made now, by a message.
 class ResolvedStream {
  public:
-  explicit ResolvedStream(CUstream stream) : handle_(stream), object_(Find(stream)) {
-    if (stream != CU_STREAM_PER_THREAD) return;
-    object_ = Find(PerThreadStream());
-    if (object_ != nullptr) handle_ = reinterpret_cast<CUstream>(object_);
+  explicit ResolvedStream(CUstream stream) : handle_(stream) {
+    if (stream == CU_STREAM_PER_THREAD) {
+      object_ = Find(PerThreadStream());
+      if (object_ != nullptr) handle_ = reinterpret_cast<CUstream>(object_);
+    } else if (!IsLegacy()) {
+      object_ = Find(stream);
+    }
   }
   // CUDA_ERROR_INVALID_HANDLE if the handle names no stream.
   CUresult error() const {
@@ -48,7 +51,7 @@ class ResolvedStream {
 
  private:
   CUstream handle_;
-  Object* object_;
+  Object* object_ = nullptr;
 };
 inline Works WorksOn(CUstream stream) {
   return ResolvedStream(stream).works();
