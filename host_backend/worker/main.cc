@@ -55,7 +55,7 @@ void Log(const std::string& sentence) {
 
 // Everything a session would otherwise wait for at its first call.
 std::string StartDriver(const std::string& path, bool allow_pageable_access, WorkerReady* ready) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   std::string error;
   if (!OpenDriver(path, &error)) return error;
   int count = 0, version = 0;
@@ -63,7 +63,7 @@ std::string StartDriver(const std::string& path, bool allow_pageable_access, Wor
   if (result == CUDA_SUCCESS) result = driver.cuDeviceGetCount(&count);
   if (result != CUDA_SUCCESS || count == 0) {
     const char* name = "no device";
-    if (result != CUDA_SUCCESS && driver.cuGetErrorName != nullptr) driver.cuGetErrorName(result, &name);
+    if (result != CUDA_SUCCESS) driver.cuGetErrorName(result, &name);
     return "the driver library '" + path + "' finds no GPU (" + name + "): check nvidia-smi on this host";
   }
   if (const std::string refusal = PageableAccessRefusal(count); !refusal.empty() && !allow_pageable_access)
@@ -80,9 +80,8 @@ std::string StartDriver(const std::string& path, bool allow_pageable_access, Wor
   ready->driver_version = static_cast<uint32_t>(version);
   ready->device_count = static_cast<uint32_t>(count);
   CUmoduleLoadingMode mode{};
-  ready->loads_lazily = driver.cuModuleGetLoadingMode != nullptr &&
-                        driver.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS &&
-                        mode == CU_MODULE_LAZY_LOADING;
+  ready->loads_lazily =
+      driver.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY_LOADING;
   return {};
 }
 

@@ -75,24 +75,21 @@ struct Shape<CUresult (*)(P...), Directions...> {
     return CUDA_SUCCESS;
   }
 
-  // On the host. `host` knows the session's handles; `driver` is the resolved entry point or null.
-  static CUresult Serve(auto& host, void (*driver)(), Reader& r, Writer& w) {
+  // On the host. `host` knows the session's handles; `driver` is the entry point.
+  static CUresult Serve(auto& host, CUresult (*driver)(P...), Reader& r, Writer& w) {
     return Serve(host, driver, r, w, std::index_sequence_for<P...>{});
   }
 
  private:
   template <size_t... I>
-  static CUresult Serve(auto& host, [[maybe_unused]] void (*driver)(), Reader& r, Writer& w,
+  static CUresult Serve(auto& host, CUresult (*driver)(P...), Reader& r, Writer& w,
                         std::index_sequence<I...>) {
     std::tuple<typename Directions::template Held<P>...> held;
     (std::get<I>(held).Load(host, r), ...);
     if (!r.ok()) return r.error();
-    if (driver == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const std::tuple<P...> args{std::get<I>(held).Arg(w, held)...};
     if (!w.ok()) return w.error();
-    const auto call = [driver, args] {
-      return std::apply(reinterpret_cast<CUresult (*)(P...)>(driver), args);
-    };
+    const auto call = [driver, args] { return std::apply(driver, args); };
     if constexpr ((Ends<Directions> || ...)) {
       // By value: the host may call after this returns.
       static_assert(((Ends<Directions> || std::is_same_v<Directions, In>)&&...));

@@ -230,18 +230,21 @@ CUresult Enumerate(T* list, unsigned count, Owner owner) {
 template <class... D>
 inline constexpr bool kEnds = (std::is_same_v<D, Drop> || ...);
 
-void InstallRows(host::Driver& driver) {
-#define CALL(fn, meaning, ...)                                                                \
-  {                                                                                           \
-    struct Name {                                                                             \
-      static const char* Text() { return #fn; }                                               \
-    };                                                                                        \
-    driver.row[static_cast<size_t>(Op::fn)] =                                                 \
-        reinterpret_cast<void (*)()>(&Fake<Name, kEnds<__VA_ARGS__>, decltype(&::fn)>::Call); \
+void InstallEntries(host::Driver& driver) {
+#define ENTRY(fn, ...)                                           \
+  {                                                              \
+    struct Name {                                                \
+      static const char* Text() { return #fn; }                  \
+    };                                                           \
+    driver.fn = &Fake<Name, __VA_ARGS__, decltype(&::fn)>::Call; \
   }
+#define CALL(fn, meaning, ...) ENTRY(fn, kEnds<__VA_ARGS__>)
 #define POST CALL
 #define GUEST CALL
+#define CUSTOM(fn, ...) ENTRY(fn, false)
+#define LOCAL(fn) ENTRY(fn, false)
 #include "ivshmem_ring/calls.def"
+#undef ENTRY
 }
 
 // Resources that this driver has made carry its mark; it must never see others.
@@ -349,40 +352,26 @@ CUresult RetainUserObjectByGraph(CUgraph graph, CUuserObject object, unsigned co
 }
 
 void InstallResources(host::Driver& driver) {
-  auto install = [&](Op op, auto* function) {
-    driver.row[static_cast<size_t>(op)] = reinterpret_cast<void (*)()>(function);
-  };
-  install(Op::cuDeviceGetDevResource, &DeviceResource);
-  install(Op::cuCtxGetDevResource, &ContextResource<CUcontext>);
-  install(Op::cuGreenCtxGetDevResource, &ContextResource<CUgreenCtx>);
-  install(Op::cuDevSmResourceSplitByCount, &SplitResource);
-  install(Op::cuDevResourceGenerateDesc, &DescribeResources);
-  install(Op::cuCoredumpGetAttribute, &GetCoredump);
-  install(Op::cuCoredumpSetAttribute, &SetCoredump);
-  install(Op::cuUserObjectRelease, &ReleaseUserObject);
-  install(Op::cuUserObjectRetain, &RetainUserObject);
-  install(Op::cuGraphRetainUserObject, &RetainUserObjectByGraph);
-  install(Op::cuMemExportToShareableHandle, &Export<CUmemGenericAllocationHandle>);
-  install(Op::cuMemPoolExportToShareableHandle, &Export<CUmemoryPool>);
+  driver.cuDeviceGetDevResource = &DeviceResource;
+  driver.cuCtxGetDevResource = &ContextResource<CUcontext>;
+  driver.cuGreenCtxGetDevResource = &ContextResource<CUgreenCtx>;
+  driver.cuDevSmResourceSplitByCount = &SplitResource;
+  driver.cuDevResourceGenerateDesc = &DescribeResources;
+  driver.cuCoredumpGetAttribute = &GetCoredump;
+  driver.cuCoredumpSetAttribute = &SetCoredump;
+  driver.cuUserObjectRelease = &ReleaseUserObject;
+  driver.cuUserObjectRetain = &RetainUserObject;
+  driver.cuGraphRetainUserObject = &RetainUserObjectByGraph;
+  driver.cuMemExportToShareableHandle = &Export<CUmemGenericAllocationHandle>;
+  driver.cuMemPoolExportToShareableHandle = &Export<CUmemoryPool>;
   driver.cuUserObjectCreate = CreateUserObject;
-  driver.cuUserObjectRelease = ReleaseUserObject;
 }
 
 }  // namespace
 
 void InstallFakeDriver() {
-  host::Driver& driver = host::TheDriver();
-  InstallRows(driver);
-#define INSTALL(fn)                                        \
-  {                                                        \
-    struct Name {                                          \
-      static const char* Text() { return #fn; }            \
-    };                                                     \
-    driver.fn = &Fake<Name, false, decltype(&::fn)>::Call; \
-  }
-  CAUSEWAY_WORKER_FUNCTIONS(INSTALL)
-  CAUSEWAY_GRAPH_FUNCTIONS(INSTALL)
-#undef INSTALL
+  host::Driver& driver = host::DriverToFill();
+  InstallEntries(driver);
   InstallResources(driver);
   InstallFakeMemory();
   driver.cuCtxSetCurrent = SetCurrent;

@@ -402,18 +402,14 @@ CUresult LinkComplete(CUlinkState link, void** image, size_t* bytes) {
 }  // namespace
 
 void InstallFakeMemory() {
-  host::Driver& driver = host::TheDriver();
-  const auto row = [&driver](Op op, auto* function) {
-    driver.row[static_cast<size_t>(op)] = reinterpret_cast<void (*)()>(function);
-  };
+  host::Driver& driver = host::DriverToFill();
   driver.cuMemHostRegister_v2 = Register;
   driver.cuMemHostUnregister = Unregister;
   driver.cuMemHostGetDevicePointer_v2 = DevicePointer;
   driver.cuPointerGetAttribute = PointerAttribute;
-  row(Op::cuMemAllocManaged, AllocManaged);
-  row(Op::cuMemFree_v2, Free);
-  row(Op::cuMemFreeAsync, FreeAsync);
+  driver.cuMemAllocManaged = AllocManaged;
   driver.cuMemFree_v2 = Free;
+  driver.cuMemFreeAsync = FreeAsync;
   driver.cuMemcpyHtoD_v2 = HtoD;
   driver.cuMemcpyHtoDAsync_v2 = HtoDAsync;
   driver.cuMemcpyDtoH_v2 = DtoH;
@@ -423,15 +419,13 @@ void InstallFakeMemory() {
   driver.cuMemcpy3DPeer = Copy3DPeer;
   driver.cuMemcpy3DPeerAsync = Copy3DPeerAsync;
   driver.cuStreamSynchronize = StreamDone;
-  row(Op::cuStreamSynchronize, StreamDone);
   driver.cuCtxSynchronize = AllDone;
-  row(Op::cuCtxSynchronize, AllDone);
   driver.cuGraphAddMemcpyNode = AddMemcpyNode;
   driver.cuGraphAddNode = AddNode;
   driver.cuGraphAddNode_v2 = AddNodeWithEdges;
   driver.cuGraphInstantiateWithFlags = Instantiate;
   driver.cuGraphInstantiateWithParams = InstantiateWithParams;
-  row(Op::cuGraphLaunch, LaunchGraph);
+  driver.cuGraphLaunch = LaunchGraph;
   driver.cuModuleLoadData = LoadModulePlain;
   driver.cuModuleLoadDataEx = LoadModule;
   driver.cuLibraryLoadData = LoadLibrary;

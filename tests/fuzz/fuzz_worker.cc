@@ -221,7 +221,7 @@ void OpenDriver() {
   SetThreadBegins(ThreadBegins);
 #endif
   std::string error;
-  host::Driver& driver = host::TheDriver();
+  const host::Driver& driver = host::TheDriver();
   if (!host::OpenDriver(DriverPath(), &error) || driver.cuInit(0) != CUDA_SUCCESS) {
     fprintf(stderr, "fuzz_worker: %s\n", error.c_str());
     exit(2);

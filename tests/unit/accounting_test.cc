@@ -85,7 +85,7 @@ CUresult Create(CUmemGenericAllocationHandle* made, size_t bytes, const CUmemAll
 
 // A device and one context, primary.
 void OpenBooks() {
-  Driver& driver = TheDriver();
+  Driver& driver = DriverToFill();
   driver.cuDeviceGetCount = [](int* count) { return *count = 1, CUDA_SUCCESS; };
   driver.cuDeviceGetUuid = [](CUuuid* uuid, CUdevice) { return *uuid = {"GPU of the test"}, CUDA_SUCCESS; };
   driver.cuCtxGetCurrent = [](CUcontext* context) { return *context = kContext, CUDA_SUCCESS; };
@@ -100,49 +100,36 @@ void OpenBooks() {
   driver.cuGraphMemAllocNodeGetParams = [](CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
     return params->bytesize = kGraphBytes, CUDA_SUCCESS;
   };
-  const auto set = [&driver](Op op, auto* function) {
-    driver.row[static_cast<size_t>(op)] = reinterpret_cast<void (*)()>(function);
+  driver.cuMemAlloc_v2 = &Alloc;
+  driver.cuMemFree_v2 = &Free;
+  driver.cuMemAllocAsync = &PoolAllocHere;
+  driver.cuMemAllocFromPoolAsync = &PoolAlloc;
+  driver.cuMemFreeAsync = &PoolFree;
+  driver.cuMemPoolTrimTo = &PoolTrim;
+  driver.cuMemPoolCreate = &PoolCreate;
+  driver.cuMemPoolGetAttribute = &PoolAttribute;
+  driver.cuMemPoolDestroy = [](CUmemoryPool) { return CUDA_SUCCESS; };
+  driver.cuDeviceGetMemPool = [](CUmemoryPool* pool, CUdevice) { return *pool = kPool, CUDA_SUCCESS; };
+  driver.cuMemCreate = &Create;
+  driver.cuMemRelease = [](CUmemGenericAllocationHandle) { return CUDA_SUCCESS; };
+  driver.cuMemMap = [](CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+    return CUDA_SUCCESS;
   };
-  set(Op::cuMemAlloc_v2, &Alloc);
-  set(Op::cuMemFree_v2, &Free);
-  set(Op::cuMemAllocAsync, &PoolAllocHere);
-  set(Op::cuMemAllocFromPoolAsync, &PoolAlloc);
-  set(Op::cuMemFreeAsync, &PoolFree);
-  set(Op::cuMemPoolTrimTo, &PoolTrim);
-  set(Op::cuMemPoolCreate, &PoolCreate);
-  set(Op::cuMemPoolGetAttribute, &PoolAttribute);
-  set(
-      Op::cuMemPoolDestroy, +[](CUmemoryPool) { return CUDA_SUCCESS; });
-  set(
-      Op::cuDeviceGetMemPool, +[](CUmemoryPool* pool, CUdevice) { return *pool = kPool, CUDA_SUCCESS; });
-  set(Op::cuMemCreate, &Create);
-  set(
-      Op::cuMemRelease, +[](CUmemGenericAllocationHandle) { return CUDA_SUCCESS; });
-  set(
-      Op::cuMemMap, +[](CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
-        return CUDA_SUCCESS;
-      });
-  set(
-      Op::cuMemUnmap, +[](CUdeviceptr, size_t) { return CUDA_SUCCESS; });
-  set(
-      Op::cuGraphLaunch, +[](CUgraphExec, CUstream) {
-        books.graph_reserved = std::max(books.graph_reserved, kGraphBytes);
-        return ++books.launches, CUDA_SUCCESS;
-      });
-  set(
-      Op::cuDeviceGetGraphMemAttribute, +[](CUdevice, CUgraphMem_attribute attribute, void* value) {
-        const bool reserved = attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
-        return *static_cast<cuuint64_t*>(value) = reserved ? books.graph_reserved : 0, CUDA_SUCCESS;
-      });
-  set(
-      Op::cuDeviceGraphMemTrim, +[](CUdevice) { return books.graph_reserved = 0, CUDA_SUCCESS; });
-  set(
-      Op::cuMemGetInfo_v2,
-      +[](size_t* free, size_t* total) { return *free = 90 * kMib, *total = 100 * kMib, CUDA_SUCCESS; });
+  driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_SUCCESS; };
+  driver.cuGraphLaunch = [](CUgraphExec, CUstream) {
+    books.graph_reserved = std::max(books.graph_reserved, kGraphBytes);
+    return ++books.launches, CUDA_SUCCESS;
+  };
+  driver.cuDeviceGetGraphMemAttribute = [](CUdevice, CUgraphMem_attribute attribute, void* value) {
+    const bool reserved = attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
+    return *static_cast<cuuint64_t*>(value) = reserved ? books.graph_reserved : 0, CUDA_SUCCESS;
+  };
+  driver.cuDeviceGraphMemTrim = [](CUdevice) { return books.graph_reserved = 0, CUDA_SUCCESS; };
+  driver.cuMemGetInfo_v2 = [](size_t* free, size_t* total) {
+    return *free = 90 * kMib, *total = 100 * kMib, CUDA_SUCCESS;
+  };
   AccountMemory(driver);
 }
-
-#define ROW(fn) reinterpret_cast<decltype(&::fn)>(TheDriver().row[static_cast<size_t>(Op::fn)])
 
 class AccountingTest : public ::testing::Test {
  protected:
@@ -168,19 +155,19 @@ TEST_F(AccountingTest, MillionsOfCallsOfManyThreadsEndWithNothing) {
       CUdeviceptr address = 0;
       if (random() % 2 == 0 && held.size() < 200) {
         const CUresult result =
-            ROW(cuMemAlloc_v2)(&address, 1 + random() % (random() % 8 == 0 ? kMib : 9000));
+            TheDriver().cuMemAlloc_v2(&address, 1 + random() % (random() % 8 == 0 ? kMib : 9000));
         if (result == CUDA_SUCCESS) held.push_back(address);
         refused += result == CUDA_ERROR_OUT_OF_MEMORY;
       } else if (!held.empty()) {
         std::swap(held[random() % held.size()], held.back());
-        ASSERT_EQ(ROW(cuMemFree_v2)(held.back()), CUDA_SUCCESS);
+        ASSERT_EQ(TheDriver().cuMemFree_v2(held.back()), CUDA_SUCCESS);
         held.pop_back();
       }
       if (i % 100 == 0) {
         ASSERT_LE(Held(), 64 * kMib);
       }
     }
-    for (const CUdeviceptr address : held) ASSERT_EQ(ROW(cuMemFree_v2)(address), CUDA_SUCCESS);
+    for (const CUdeviceptr address : held) ASSERT_EQ(TheDriver().cuMemFree_v2(address), CUDA_SUCCESS);
   };
   std::vector<std::thread> threads;
   for (uint32_t i = 1; i <= 4; ++i) threads.emplace_back(work, i);
@@ -198,7 +185,7 @@ TEST_F(AccountingTest, MillionsOfCallsOfEveryKindEndWithNothing) {
   CUmemoryPool pool = nullptr;
   CUmemPoolProps pool_properties{};
   pool_properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-  ASSERT_EQ(ROW(cuMemPoolCreate)(&pool, &pool_properties), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemPoolCreate(&pool, &pool_properties), CUDA_SUCCESS);
   std::atomic<uint64_t> calls{0};
   const auto work = [&](uint32_t seed) {
     struct One {
@@ -209,13 +196,13 @@ TEST_F(AccountingTest, MillionsOfCallsOfEveryKindEndWithNothing) {
     std::vector<One> held;
     const auto give_back = [&](const One& one) {
       if (one.kind == 0) {
-        ASSERT_EQ(ROW(cuMemFree_v2)(one.id), CUDA_SUCCESS);
+        ASSERT_EQ(TheDriver().cuMemFree_v2(one.id), CUDA_SUCCESS);
       } else if (one.kind == 1) {
-        ASSERT_EQ(ROW(cuMemFreeAsync)(one.id, nullptr), CUDA_SUCCESS);
+        ASSERT_EQ(TheDriver().cuMemFreeAsync(one.id, nullptr), CUDA_SUCCESS);
       } else {
-        ASSERT_EQ(ROW(cuMemUnmap)(one.id << 20, one.bytes), CUDA_SUCCESS);
+        ASSERT_EQ(TheDriver().cuMemUnmap(one.id << 20, one.bytes), CUDA_SUCCESS);
         if (one.kind == 3) {
-          ASSERT_EQ(ROW(cuMemRelease)(one.id), CUDA_SUCCESS);
+          ASSERT_EQ(TheDriver().cuMemRelease(one.id), CUDA_SUCCESS);
         }
       }
     };
@@ -227,21 +214,21 @@ TEST_F(AccountingTest, MillionsOfCallsOfEveryKindEndWithNothing) {
         CUresult result = CUDA_SUCCESS;
         if (one.kind == 0) {
           CUdeviceptr address = 0;
-          result = ROW(cuMemAlloc_v2)(&address, one.bytes);
+          result = TheDriver().cuMemAlloc_v2(&address, one.bytes);
           one.id = address;
         } else if (one.kind == 1) {
           CUdeviceptr address = 0;
-          result = ROW(cuMemAllocFromPoolAsync)(&address, one.bytes, pool, nullptr);
+          result = TheDriver().cuMemAllocFromPoolAsync(&address, one.bytes, pool, nullptr);
           one.id = address;
         } else {
           CUmemGenericAllocationHandle memory = 0;
           one.bytes = 2 * kMib;
-          result = ROW(cuMemCreate)(&memory, one.bytes, &properties, 0);
+          result = TheDriver().cuMemCreate(&memory, one.bytes, &properties, 0);
           one.id = memory;
           if (result == CUDA_SUCCESS) {
-            ASSERT_EQ(ROW(cuMemMap)(one.id << 20, one.bytes, 0, memory, 0), CUDA_SUCCESS);
+            ASSERT_EQ(TheDriver().cuMemMap(one.id << 20, one.bytes, 0, memory, 0), CUDA_SUCCESS);
             if (one.kind == 2) {
-              ASSERT_EQ(ROW(cuMemRelease)(memory), CUDA_SUCCESS);
+              ASSERT_EQ(TheDriver().cuMemRelease(memory), CUDA_SUCCESS);
             }
             calls += 3;  // with its end
           }
@@ -263,19 +250,19 @@ TEST_F(AccountingTest, MillionsOfCallsOfEveryKindEndWithNothing) {
   std::vector<std::thread> threads;
   for (uint32_t i = 1; i <= 6; ++i) threads.emplace_back(work, i);
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(ROW(cuMemPoolTrimTo)(pool, 0), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 0u) << "after " << calls.load() << " calls";
   EXPECT_GT(calls.load(), 2'000'000u);
-  EXPECT_EQ(ROW(cuMemPoolDestroy)(pool), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemPoolDestroy(pool), CUDA_SUCCESS);
 }
 
 TEST_F(AccountingTest, WhatTheDriverRefusesStaysHeld) {
   CUdeviceptr address = 0;
-  EXPECT_EQ(ROW(cuMemAlloc_v2)(&address, 1000), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemAlloc_v2(&address, 1000), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 1024u);
-  EXPECT_EQ(ROW(cuMemFree_v2)(address + 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(TheDriver().cuMemFree_v2(address + 1), CUDA_ERROR_INVALID_VALUE);
   const auto entry = books.linear.extract(address);
-  EXPECT_EQ(ROW(cuMemFree_v2)(address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(TheDriver().cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Held(), 1024u);
   TheAccounting().PrimaryEnds(0);
   EXPECT_EQ(Held(), 0u) << "the context's end takes all";
@@ -287,30 +274,30 @@ TEST_F(AccountingTest, PoolsCountWhatTheyKeep) {
   CUmemoryPool pool = nullptr;
   CUmemPoolProps properties{};
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-  ASSERT_EQ(ROW(cuMemPoolCreate)(&pool, &properties), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
   CUdeviceptr first = 0, second = 0, third = 0;
-  EXPECT_EQ(ROW(cuMemAllocAsync)(&first, 5 * kMib, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemAllocAsync(&first, 5 * kMib, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 8 * kMib) << "as much as it grew";
-  EXPECT_EQ(ROW(cuMemAllocFromPoolAsync)(&second, 2 * kMib, pool, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemAllocFromPoolAsync(&second, 2 * kMib, pool, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 8 * kMib) << "from what it has";
-  EXPECT_EQ(ROW(cuMemAllocAsync)(&third, 10 * kMib, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(TheDriver().cuMemAllocAsync(&third, 10 * kMib, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(Held(), 8 * kMib);
   CUdeviceptr linear = 0;
-  EXPECT_EQ(ROW(cuMemAlloc_v2)(&linear, 6 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemAlloc_v2(&linear, 6 * kMib), CUDA_SUCCESS);
   // 2 MiB fit, but the pool grows by 4: that is undone.
-  EXPECT_EQ(ROW(cuMemAllocAsync)(&third, 2 * kMib, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(TheDriver().cuMemAllocAsync(&third, 2 * kMib, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(books.pooled.size(), 2u);
   EXPECT_EQ(Held(), 14 * kMib);
   // What the pool keeps unused gives way to others.
-  EXPECT_EQ(ROW(cuMemFreeAsync)(first, nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(ROW(cuMemAlloc_v2)(&first, 6 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(first, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemAlloc_v2(&first, 6 * kMib), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 16 * kMib);
-  EXPECT_EQ(ROW(cuMemFree_v2)(first), CUDA_SUCCESS);
-  EXPECT_EQ(ROW(cuMemFree_v2)(linear), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemFree_v2(first), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemFree_v2(linear), CUDA_SUCCESS);
   // What lives in a destroyed pool is held until it is freed.
-  EXPECT_EQ(ROW(cuMemPoolDestroy)(pool), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemPoolDestroy(pool), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 2 * kMib);
-  EXPECT_EQ(ROW(cuMemFreeAsync)(second, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(second, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 0u);
   PoolTrim(pool, 0);
 }
@@ -320,15 +307,15 @@ TEST_F(AccountingTest, PhysicalMemoryLastsWhileItIsMapped) {
   CUmemAllocationProp properties{};
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
   CUmemGenericAllocationHandle memory = 0, more = 0;
-  ASSERT_EQ(ROW(cuMemCreate)(&memory, 6 * kMib, &properties, 0), CUDA_SUCCESS);
-  EXPECT_EQ(ROW(cuMemCreate)(&more, 4 * kMib, &properties, 0), CUDA_ERROR_OUT_OF_MEMORY);
-  ASSERT_EQ(ROW(cuMemMap)(0x1000'0000, 3 * kMib, 0, memory, 0), CUDA_SUCCESS);
-  ASSERT_EQ(ROW(cuMemMap)(0x1030'0000, 3 * kMib, 0, memory, 0), CUDA_SUCCESS);
-  ASSERT_EQ(ROW(cuMemRelease)(memory), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemCreate(&memory, 6 * kMib, &properties, 0), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuMemCreate(&more, 4 * kMib, &properties, 0), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(TheDriver().cuMemMap(0x1000'0000, 3 * kMib, 0, memory, 0), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemMap(0x1030'0000, 3 * kMib, 0, memory, 0), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemRelease(memory), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 6 * kMib);
-  ASSERT_EQ(ROW(cuMemUnmap)(0x1000'0000, 3 * kMib), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemUnmap(0x1000'0000, 3 * kMib), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 6 * kMib);
-  ASSERT_EQ(ROW(cuMemUnmap)(0x1030'0000, 3 * kMib), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemUnmap(0x1030'0000, 3 * kMib), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 0u);
 }
 
@@ -336,15 +323,15 @@ TEST_F(AccountingTest, GraphsAreLaunchedWithinTheLimit) {
   page_->Begin(12 * kMib);
   TheAccounting().KnowGraph(kExec, kGraph);
   CUdeviceptr memory = 0;
-  ASSERT_EQ(ROW(cuMemAlloc_v2)(&memory, 6 * kMib), CUDA_SUCCESS);
-  EXPECT_EQ(ROW(cuGraphLaunch)(kExec, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(TheDriver().cuMemAlloc_v2(&memory, 6 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(TheDriver().cuGraphLaunch(kExec, nullptr), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(books.launches, 0u);
-  ASSERT_EQ(ROW(cuMemFree_v2)(memory), CUDA_SUCCESS);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(ROW(cuGraphLaunch)(kExec, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemFree_v2(memory), CUDA_SUCCESS);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(TheDriver().cuGraphLaunch(kExec, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(Held(), kGraphBytes);
-  ASSERT_EQ(ROW(cuMemAlloc_v2)(&memory, 6 * kMib), CUDA_SUCCESS) << "what the graph keeps gives way";
+  ASSERT_EQ(TheDriver().cuMemAlloc_v2(&memory, 6 * kMib), CUDA_SUCCESS) << "what the graph keeps gives way";
   EXPECT_EQ(Held(), 6 * kMib);
-  ASSERT_EQ(ROW(cuMemFree_v2)(memory), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemFree_v2(memory), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 0u);
   TheAccounting().EndGraph(kExec, [] { return CUDA_SUCCESS; });
 }
@@ -353,16 +340,16 @@ TEST_F(AccountingTest, TheProgramSeesADeviceOfTheLimit) {
   page_->Begin(30 * kMib);
   CUdeviceptr memory = 0;
   size_t free = 0, total = 0;
-  ASSERT_EQ(ROW(cuMemAlloc_v2)(&memory, 10 * kMib), CUDA_SUCCESS);
-  ASSERT_EQ(ROW(cuMemGetInfo_v2)(&free, &total), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemAlloc_v2(&memory, 10 * kMib), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemGetInfo_v2(&free, &total), CUDA_SUCCESS);
   EXPECT_EQ(free, 20 * kMib);
   EXPECT_EQ(total, 30 * kMib);
   page_->Begin(200 * kMib);
-  ASSERT_EQ(ROW(cuMemGetInfo_v2)(&free, &total), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemGetInfo_v2(&free, &total), CUDA_SUCCESS);
   EXPECT_EQ(free, 90 * kMib) << "no more than the GPU has";
   EXPECT_EQ(total, 100 * kMib);
   EXPECT_EQ(TheAccounting().TotalBytes(100 * kMib), 100 * kMib);
-  ASSERT_EQ(ROW(cuMemFree_v2)(memory), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemFree_v2(memory), CUDA_SUCCESS);
 }
 
 }  // namespace

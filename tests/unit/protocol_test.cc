@@ -56,9 +56,7 @@ class RowTrial<Shape<CUresult (*)(P...), D...>> final : public Trial {
 
   explicit RowTrial(uint64_t seed) : Trial(seed) { MakeAll(std::index_sequence_for<P...>{}); }
   CUresult Run(Op op, bool posted) override { return Run(op, posted, std::index_sequence_for<P...>{}); }
-  CUresult Serve(Reader& r, Writer& w) override {
-    return TheShape::Serve(host, reinterpret_cast<void (*)()>(&Driver), r, w);
-  }
+  CUresult Serve(Reader& r, Writer& w) override { return TheShape::Serve(host, &Driver, r, w); }
   Bytes Inputs() const override { return Inputs(std::index_sequence_for<P...>{}); }
   Bytes Outputs() const override { return Outputs(std::index_sequence_for<P...>{}); }
   void ClearArguments() override { args_ = Args{}; }
@@ -351,7 +349,7 @@ TEST(Protocol, AttributesWithHandlesStayBehind) {
   Reader r(forged);
   Writer w(reply);
   const auto never = +[](CUstream, CUstreamAttrID, const CUstreamAttrValue*) -> CUresult { std::abort(); };
-  EXPECT_EQ(S::Serve(host, reinterpret_cast<void (*)()>(never), r, w), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(S::Serve(host, never, r, w), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 }  // namespace

@@ -41,12 +41,11 @@ Accounting::Accounting(AccountPage* page) : page_(page) {
 void Accounting::Attach(AccountPage* page, uint32_t cell) {
   const Driver& driver = TheDriver();
   int count = 0;
-  if (driver.cuDeviceGetCount != nullptr) driver.cuDeviceGetCount(&count);
+  driver.cuDeviceGetCount(&count);
   for (int device = 0; device < std::min<int>(count, kAccountDevices); ++device) {
     CUuuid uuid{};
-    const auto ask =
-        driver.cuDeviceGetUuid_v2 != nullptr ? driver.cuDeviceGetUuid_v2 : driver.cuDeviceGetUuid;
-    if (ask == nullptr || ask(&uuid, device) != CUDA_SUCCESS) uuid.bytes[0] = static_cast<char>(1 + device);
+    const auto ask = Has(driver.cuDeviceGetUuid_v2) ? driver.cuDeviceGetUuid_v2 : driver.cuDeviceGetUuid;
+    if (ask(&uuid, device) != CUDA_SUCCESS) uuid.bytes[0] = static_cast<char>(1 + device);
     places_[device] = page->PlaceOf(cell, uuid.bytes);
   }
   page_ = page;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the worker's session holds of each kind of memory, counted on the page of its VM
-// (host_backend/common/account_page.h), and the VM's limit on device memory. The rows that take and give
-// memory are counted by themselves (AccountMemory); code that takes memory in another way says so here.
+// (host_backend/common/account_page.h), and the VM's limit on device memory. Calls that take and give
+// memory are counted by guards (AccountMemory); code that takes memory in another way says so here.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -183,7 +183,7 @@ class Accounting {
 // Of this process, which serves one session.
 Accounting& TheAccounting();
 
-// Counts what the driver's rows take and give.
+// Puts the guards that count what calls take and give.
 void AccountMemory(Driver& driver);
 // host_backend/worker/accounting/accounting_driver.cc: memory that no argument tells of, under a limit. Loads
 // a module, and counts in *charge what it takes beyond its image, if that is more than a little;
@@ -196,7 +196,19 @@ CUresult CreateMeasured(CUdevice device, const std::function<CUresult()>& create
                         const std::function<void()>& undo, ChargeRef* charge);
 // cuCtxSetLimit counts what the driver may take for it.
 void AccountLimits(Driver& driver);
-// The driver's own function of a row; null where it has none.
-void (*UncountedRow(Op op))();
+
+// The exceptions: what is called past the guards that count, and why.
+struct Uncounted {
+  // What the device has, where the guard tells what the VM may have of it. For measuring.
+  static CUresult GetInfo(size_t* free, size_t* total);
+  // One byte of the device's, which is never the program's: for its wait (Serve_kDrainDevice). The VM's limit is no
+  // reason to fail it.
+  static CUresult AllocateAndFree();
+  // Undoes a load that nothing is charged for yet, so the guard would find another module's charge there.
+  static CUresult Unload(CUmodule module);
+  // Give back all that is kept for later. The guards take the lock that the caller, who counts, has.
+  static CUresult TrimPool(CUmemoryPool pool);
+  static CUresult TrimGraphs(CUdevice device);
+};
 
 }  // namespace causeway::host

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "host_backend/worker/accounting/accounting.h"
+#include "host_backend/worker/driver/guard.h"
 
 namespace causeway::host {
 namespace {
@@ -14,9 +15,8 @@ constexpr uint64_t kUnsuspicious = 4 * kMib;
 
 // Of the device of the current context. False: it cannot be had.
 bool FreeBytes(uint64_t* bytes) {
-  const auto ask = reinterpret_cast<decltype(&::cuMemGetInfo_v2)>(UncountedRow(Op::cuMemGetInfo_v2));
   size_t free = 0, total = 0;
-  if (ask == nullptr || ask(&free, &total) != CUDA_SUCCESS) return false;
+  if (Uncounted::GetInfo(&free, &total) != CUDA_SUCCESS) return false;
   *bytes = free;
   return true;
 }
@@ -25,7 +25,7 @@ uint64_t Less(uint64_t from, uint64_t what) {
   return from > what ? from - what : 0;
 }
 
-CUresult (*set_limit)(CUlimit, size_t) = nullptr;  // the driver's
+using Counted = Guards<struct CountsLimits>;
 
 // What the driver takes for the limit at the most, beyond what it takes for its default.
 uint64_t BytesOf(CUlimit limit, uint64_t value, CUdevice device) {
@@ -37,7 +37,7 @@ uint64_t BytesOf(CUlimit limit, uint64_t value, CUdevice device) {
   if (limit != CU_LIMIT_STACK_SIZE) return 0;
   int processors = 0, threads = 0;
   const auto ask = TheDriver().cuDeviceGetAttribute;
-  if (ask == nullptr || ask(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS ||
+  if (ask(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) != CUDA_SUCCESS ||
       ask(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device) != CUDA_SUCCESS) {
     return 0;
   }
@@ -51,19 +51,20 @@ CUresult SetLimit(CUlimit limit, size_t value) {
   CUdevice device = 0;
   if (TheAccounting().limit_bytes() == 0 || TheDriver().cuCtxGetCurrent(&context) != CUDA_SUCCESS ||
       context == nullptr || TheDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) {
-    return set_limit(limit, value);
+    return Counted::own<&Driver::cuCtxSetLimit>(limit, value);
   }
   // Contexts are at least 8 bytes apart, and these limits are numbered from 0 to 2.
   const uint64_t key = reinterpret_cast<uint64_t>(context) + uint64_t(limit);
   const uint64_t bytes = BytesOf(limit, value, device);
   const Holding before = TheAccounting().Take(ChargeSpace::kLimit, key);
   if (bytes == 0) {
-    const CUresult result = set_limit(limit, value);
+    const CUresult result = Counted::own<&Driver::cuCtxSetLimit>(limit, value);
     if (result != CUDA_SUCCESS) TheAccounting().PutBack(ChargeSpace::kLimit, key, before);
     return result;
   }
   ChargeRef charge = TheAccounting().Reserve(MemoryKind::kDevice, device, bytes);
-  const CUresult result = charge != nullptr ? set_limit(limit, value) : CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult result =
+      charge != nullptr ? Counted::own<&Driver::cuCtxSetLimit>(limit, value) : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
     TheAccounting().Hold(ChargeSpace::kLimit, key, std::move(charge), true);
   } else {
@@ -75,10 +76,7 @@ CUresult SetLimit(CUlimit limit, size_t value) {
 }  // namespace
 
 void AccountLimits(Driver& driver) {
-  auto& row = driver.row[static_cast<size_t>(Op::cuCtxSetLimit)];
-  if (row == nullptr) return;
-  set_limit = reinterpret_cast<CUresult (*)(CUlimit, size_t)>(row);
-  row = reinterpret_cast<void (*)()>(&SetLimit);
+  Counted::Put<&Driver::cuCtxSetLimit>(driver, &SetLimit);
 }
 
 // Other processes take and give memory of the device meanwhile. So what looks like too much is undone once
@@ -110,7 +108,7 @@ CUresult LoadMeasured(uint64_t image_bytes, const std::function<CUresult()>& loa
 CUresult CreateMeasured(CUdevice device, const std::function<CUresult()>& create,
                         const std::function<void()>& undo, ChargeRef* charge) {
   Accounting& accounting = TheAccounting();
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   CUcontext previous = nullptr;
   CUdevice current = 0;
   uint64_t before = 0, after = 0;

@@ -9,8 +9,6 @@
 namespace causeway::host {
 namespace {
 
-#define ROW(fn) reinterpret_cast<decltype(&::fn)>(UncountedRow(Op::fn))
-
 constexpr uint64_t kGranularity = 2 << 20;  // of device memory that the driver takes
 
 uint64_t RoundUp(uint64_t bytes) {
@@ -19,14 +17,12 @@ uint64_t RoundUp(uint64_t bytes) {
 
 uint64_t PoolBytes(CUmemoryPool pool, CUmemPool_attribute attribute) {
   cuuint64_t bytes = 0;
-  const auto ask = ROW(cuMemPoolGetAttribute);
-  return ask != nullptr && ask(pool, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
+  return TheDriver().cuMemPoolGetAttribute(pool, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
 }
 
 uint64_t GraphBytes(CUdevice device, CUgraphMem_attribute attribute) {
   cuuint64_t bytes = 0;
-  const auto ask = ROW(cuDeviceGetGraphMemAttribute);
-  return ask != nullptr && ask(device, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
+  return TheDriver().cuDeviceGetGraphMemAttribute(device, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
 }
 
 // What graphs allocate on each device, those inside it included.
@@ -47,7 +43,7 @@ std::vector<std::pair<int, uint64_t>> AllocatedBy(CUgraph graph) {
       CUDA_MEM_ALLOC_NODE_PARAMS params{};
       CUgraph child = nullptr;
       driver.cuGraphNodeGetType(node, &type);
-      if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && driver.cuGraphMemAllocNodeGetParams != nullptr &&
+      if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
           driver.cuGraphMemAllocNodeGetParams(node, &params) == CUDA_SUCCESS) {
         bytes[params.poolProps.location.id] += RoundUp(params.bytesize);
       } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
@@ -99,9 +95,9 @@ void Accounting::Refresh() {
 // GPU is full.
 void Accounting::Trim(int device) {
   for (auto& [pool, reservoir] : pools_) {
-    if (reservoir.device == device && ROW(cuMemPoolTrimTo) != nullptr) ROW(cuMemPoolTrimTo)(pool, 0);
+    if (reservoir.device == device) Uncounted::TrimPool(pool);
   }
-  if (graphs_.count(device) != 0 && ROW(cuDeviceGraphMemTrim) != nullptr) ROW(cuDeviceGraphMemTrim)(device);
+  if (graphs_.count(device) != 0) Uncounted::TrimGraphs(device);
   for (auto& [exec, memory] : execs_) memory.backed = false;
   RefreshLocked();
 }
@@ -148,16 +144,12 @@ void Accounting::FreedFromPool(CUdeviceptr address) {
 // Null where the pool is another process's: its memory counts there.
 Accounting::Reservoir* Accounting::FindPool(CUmemoryPool* pool, int device) {
   const bool current = *pool == nullptr;
-  if (current &&
-      (ROW(cuDeviceGetMemPool) == nullptr || ROW(cuDeviceGetMemPool)(pool, device) != CUDA_SUCCESS))
-    return nullptr;
+  if (current && TheDriver().cuDeviceGetMemPool(pool, device) != CUDA_SUCCESS) return nullptr;
   const auto found = pools_.find(*pool);
   if (found != pools_.end()) return &found->second;
   CUmemoryPool standard = nullptr;
-  if (ROW(cuDeviceGetDefaultMemPool) == nullptr ||
-      ROW(cuDeviceGetDefaultMemPool)(&standard, device) != CUDA_SUCCESS || standard != *pool) {
+  if (TheDriver().cuDeviceGetDefaultMemPool(&standard, device) != CUDA_SUCCESS || standard != *pool)
     return nullptr;
-  }
   return &pools_.emplace(*pool, Reservoir{MemoryKind::kDevice, device, 0}).first->second;
 }
 

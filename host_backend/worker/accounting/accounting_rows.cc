@@ -7,13 +7,12 @@
 
 #include "host_backend/worker/accounting/accounting.h"
 #include "host_backend/worker/accounting/managed_copies.h"
+#include "host_backend/worker/driver/guard.h"
 
 namespace causeway::host {
 namespace {
 
-// The driver's own function, for each of the rows.
-void (*originals[static_cast<size_t>(Op::kCount)])();
-#define ORIGINAL(fn) reinterpret_cast<decltype(&::fn)>(originals[static_cast<size_t>(Op::fn)])
+using Counted = Guards<struct CountsMemory>;
 
 constexpr uint64_t kSmallStep = 512;       // the driver's alignment
 constexpr uint64_t kLargeStep = 2u << 20;  // its page: what is 1 MiB or more has pages of its own
@@ -52,14 +51,15 @@ CUresult GiveBack(ChargeSpace space, uint64_t key, auto give_back) {
 
 CUresult Alloc(CUdeviceptr* address, size_t bytes) {
   return MakeCharged(
-      ChargeSpace::kAddress, Taken(bytes), [&] { return ORIGINAL(cuMemAlloc_v2)(address, bytes); },
-      [&] { return *address; });
+      ChargeSpace::kAddress, Taken(bytes),
+      [&] { return Counted::own<&Driver::cuMemAlloc_v2>(address, bytes); }, [&] { return *address; });
 }
 
 // It counts on the device wherever the driver keeps it: all of it may come to lie there.
 CUresult AllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   return MakeCharged(
-      ChargeSpace::kAddress, Taken(bytes), [&] { return ORIGINAL(cuMemAllocManaged)(address, bytes, flags); },
+      ChargeSpace::kAddress, Taken(bytes),
+      [&] { return Counted::own<&Driver::cuMemAllocManaged>(address, bytes, flags); },
       [&] { return *address; }, MemoryKind::kManaged);
 }
 
@@ -69,7 +69,7 @@ CUresult AllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t he
   const uint64_t bytes = height != 0 && row > kMost / height ? kMost : row * height;
   return MakeCharged(
       ChargeSpace::kAddress, Taken(bytes),
-      [&] { return ORIGINAL(cuMemAllocPitch_v2)(address, pitch, width, height, element); },
+      [&] { return Counted::own<&Driver::cuMemAllocPitch_v2>(address, pitch, width, height, element); },
       [&] { return *address; });
 }
 
@@ -78,12 +78,14 @@ CUresult Free(CUdeviceptr address) {
   std::optional<ManagedFree> waits;
   const ChargeRef charge = TheAccounting().Find(ChargeSpace::kAddress, address);
   if (charge != nullptr && charge->kind() == MemoryKind::kManaged) waits.emplace(address, charge->bytes());
-  return GiveBack(ChargeSpace::kAddress, address, [&] { return ORIGINAL(cuMemFree_v2)(address); });
+  return GiveBack(ChargeSpace::kAddress, address,
+                  [&] { return Counted::own<&Driver::cuMemFree_v2>(address); });
 }
 
 CUresult FreeAsync(CUdeviceptr address, CUstream stream) {
   TheAccounting().FreedFromPool(address);
-  return GiveBack(ChargeSpace::kAddress, address, [&] { return ORIGINAL(cuMemFreeAsync)(address, stream); });
+  return GiveBack(ChargeSpace::kAddress, address,
+                  [&] { return Counted::own<&Driver::cuMemFreeAsync>(address, stream); });
 }
 
 // ---- arrays ----
@@ -145,31 +147,33 @@ uint64_t BytesOf(const CUDA_ARRAY3D_DESCRIPTOR& array, unsigned levels) {
 CUresult ArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* flat) {
   const CUDA_ARRAY3D_DESCRIPTOR description{flat->Width, flat->Height, 0, flat->Format, flat->NumChannels, 0};
   return MakeCharged(
-      ChargeSpace::kArray, BytesOf(description, 1), [&] { return ORIGINAL(cuArrayCreate_v2)(array, flat); },
-      [&] { return KeyOf(*array); });
+      ChargeSpace::kArray, BytesOf(description, 1),
+      [&] { return Counted::own<&Driver::cuArrayCreate_v2>(array, flat); }, [&] { return KeyOf(*array); });
 }
 
 CUresult Array3DCreate(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* description) {
   return MakeCharged(
       ChargeSpace::kArray, BytesOf(*description, 1),
-      [&] { return ORIGINAL(cuArray3DCreate_v2)(array, description); }, [&] { return KeyOf(*array); });
+      [&] { return Counted::own<&Driver::cuArray3DCreate_v2>(array, description); },
+      [&] { return KeyOf(*array); });
 }
 
 CUresult MipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* description,
                               unsigned levels) {
   return MakeCharged(
       ChargeSpace::kArray, BytesOf(*description, levels),
-      [&] { return ORIGINAL(cuMipmappedArrayCreate)(array, description, levels); },
+      [&] { return Counted::own<&Driver::cuMipmappedArrayCreate>(array, description, levels); },
       [&] { return KeyOf(*array); });
 }
 
 CUresult ArrayDestroy(CUarray array) {
-  return GiveBack(ChargeSpace::kArray, KeyOf(array), [&] { return ORIGINAL(cuArrayDestroy)(array); });
+  return GiveBack(ChargeSpace::kArray, KeyOf(array),
+                  [&] { return Counted::own<&Driver::cuArrayDestroy>(array); });
 }
 
 CUresult MipmappedArrayDestroy(CUmipmappedArray array) {
   return GiveBack(ChargeSpace::kArray, KeyOf(array),
-                  [&] { return ORIGINAL(cuMipmappedArrayDestroy)(array); });
+                  [&] { return Counted::own<&Driver::cuMipmappedArrayDestroy>(array); });
 }
 
 // ---- virtual memory management: memory lasts while it has a reference or is mapped ----
@@ -180,14 +184,14 @@ CUresult Create(CUmemGenericAllocationHandle* allocation, size_t bytes, const CU
   ChargeRef charge = TheAccounting().Reserve(on_device ? MemoryKind::kDevice : MemoryKind::kPinned,
                                              on_device ? properties->location.id : kNoDevice, bytes);
   if (charge == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = ORIGINAL(cuMemCreate)(allocation, bytes, properties, flags);
+  const CUresult result = Counted::own<&Driver::cuMemCreate>(allocation, bytes, properties, flags);
   if (result == CUDA_SUCCESS)
     TheAccounting().Hold(ChargeSpace::kAllocation, *allocation, std::move(charge), false);
   return result;
 }
 
 CUresult Retain(CUmemGenericAllocationHandle* allocation, void* address) {
-  const CUresult result = ORIGINAL(cuMemRetainAllocationHandle)(allocation, address);
+  const CUresult result = Counted::own<&Driver::cuMemRetainAllocationHandle>(allocation, address);
   if (result != CUDA_SUCCESS || allocation == nullptr) return result;
   Accounting& accounting = TheAccounting();
   // It may have been released while it was mapped, and comes back with the same charge.
@@ -201,27 +205,28 @@ CUresult Retain(CUmemGenericAllocationHandle* allocation, void* address) {
 }
 
 CUresult Import(CUmemGenericAllocationHandle* allocation, void* handle, CUmemAllocationHandleType type) {
-  const CUresult result = ORIGINAL(cuMemImportFromShareableHandle)(allocation, handle, type);
+  const CUresult result = Counted::own<&Driver::cuMemImportFromShareableHandle>(allocation, handle, type);
   // Of this process's own: one more reference to it.
   if (result == CUDA_SUCCESS) TheAccounting().HoldAgain(ChargeSpace::kAllocation, *allocation);
   return result;
 }
 
 CUresult Release(CUmemGenericAllocationHandle allocation) {
-  return GiveBack(ChargeSpace::kAllocation, allocation, [&] { return ORIGINAL(cuMemRelease)(allocation); });
+  return GiveBack(ChargeSpace::kAllocation, allocation,
+                  [&] { return Counted::own<&Driver::cuMemRelease>(allocation); });
 }
 
 CUresult Map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle allocation,
              unsigned long long flags) {
   ChargeRef charge = TheAccounting().Find(ChargeSpace::kAllocation, allocation);
-  const CUresult result = ORIGINAL(cuMemMap)(address, bytes, offset, allocation, flags);
+  const CUresult result = Counted::own<&Driver::cuMemMap>(address, bytes, offset, allocation, flags);
   if (result == CUDA_SUCCESS && charge != nullptr)
     TheAccounting().Hold(ChargeSpace::kMapping, address, std::move(charge), false);
   return result;
 }
 
 CUresult Unmap(CUdeviceptr address, size_t bytes) {
-  const CUresult result = ORIGINAL(cuMemUnmap)(address, bytes);
+  const CUresult result = Counted::own<&Driver::cuMemUnmap>(address, bytes);
   if (result == CUDA_SUCCESS) TheAccounting().DropRange(ChargeSpace::kMapping, address, bytes);
   return result;
 }
@@ -229,7 +234,7 @@ CUresult Unmap(CUdeviceptr address, size_t bytes) {
 // ---- pools, graphs ----
 
 CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
-  const CUresult result = ORIGINAL(cuMemPoolCreate)(pool, properties);
+  const CUresult result = Counted::own<&Driver::cuMemPoolCreate>(pool, properties);
   if (result != CUDA_SUCCESS) return result;
   const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   TheAccounting().KnowPool(*pool, on_device ? MemoryKind::kDevice : MemoryKind::kPinned,
@@ -250,51 +255,47 @@ CUresult KnowGiven(CUresult result, const CUmemoryPool* pool, const CUmemLocatio
 }
 
 CUresult GetDefaultPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  return KnowGiven(ORIGINAL(cuMemGetDefaultMemPool)(pool, location, type), pool, location, type);
+  return KnowGiven(Counted::own<&Driver::cuMemGetDefaultMemPool>(pool, location, type), pool, location, type);
 }
 
 CUresult GetPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  return KnowGiven(ORIGINAL(cuMemGetMemPool)(pool, location, type), pool, location, type);
+  return KnowGiven(Counted::own<&Driver::cuMemGetMemPool>(pool, location, type), pool, location, type);
 }
 
 CUresult PoolDestroy(CUmemoryPool pool) {
-  return TheAccounting().EndPool(pool, [&] { return ORIGINAL(cuMemPoolDestroy)(pool); });
+  return TheAccounting().EndPool(pool, [&] { return Counted::own<&Driver::cuMemPoolDestroy>(pool); });
 }
 
 CUresult PoolTrimTo(CUmemoryPool pool, size_t keep) {
-  const CUresult result = ORIGINAL(cuMemPoolTrimTo)(pool, keep);
+  const CUresult result = Counted::own<&Driver::cuMemPoolTrimTo>(pool, keep);
   TheAccounting().Refresh();
   return result;
 }
 
 CUresult AllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   return TheAccounting().AllocateFromPool(
-      pool, address, bytes, [&] { return ORIGINAL(cuMemAllocFromPoolAsync)(address, bytes, pool, stream); },
-      [&] {
-        ORIGINAL(cuMemFreeAsync)
-        (*address, stream);
-      });
+      pool, address, bytes,
+      [&] { return Counted::own<&Driver::cuMemAllocFromPoolAsync>(address, bytes, pool, stream); },
+      [&] { Counted::own<&Driver::cuMemFreeAsync>(*address, stream); });
 }
 
 CUresult AllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   return TheAccounting().AllocateFromPool(
-      nullptr, address, bytes, [&] { return ORIGINAL(cuMemAllocAsync)(address, bytes, stream); },
-      [&] {
-        ORIGINAL(cuMemFreeAsync)
-        (*address, stream);
-      });
+      nullptr, address, bytes, [&] { return Counted::own<&Driver::cuMemAllocAsync>(address, bytes, stream); },
+      [&] { Counted::own<&Driver::cuMemFreeAsync>(*address, stream); });
 }
 
 CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {
-  return TheAccounting().LaunchGraph(exec, [&] { return ORIGINAL(cuGraphLaunch)(exec, stream); });
+  return TheAccounting().LaunchGraph(exec,
+                                     [&] { return Counted::own<&Driver::cuGraphLaunch>(exec, stream); });
 }
 
 CUresult GraphExecDestroy(CUgraphExec exec) {
-  return TheAccounting().EndGraph(exec, [&] { return ORIGINAL(cuGraphExecDestroy)(exec); });
+  return TheAccounting().EndGraph(exec, [&] { return Counted::own<&Driver::cuGraphExecDestroy>(exec); });
 }
 
 CUresult GraphMemTrim(CUdevice device) {
-  const CUresult result = ORIGINAL(cuDeviceGraphMemTrim)(device);
+  const CUresult result = Counted::own<&Driver::cuDeviceGraphMemTrim>(device);
   TheAccounting().GraphsTrimmed();
   return result;
 }
@@ -303,8 +304,8 @@ CUresult GraphMemTrim(CUdevice device) {
 
 CUresult ModuleUnload(CUmodule module) {
   const Holding memory = TheAccounting().Take(ChargeSpace::kModule, KeyOf(module));
-  const CUresult result =
-      GiveBack(ChargeSpace::kImage, KeyOf(module), [&] { return ORIGINAL(cuModuleUnload)(module); });
+  const CUresult result = GiveBack(ChargeSpace::kImage, KeyOf(module),
+                                   [&] { return Counted::own<&Driver::cuModuleUnload>(module); });
   if (result != CUDA_SUCCESS) TheAccounting().PutBack(ChargeSpace::kModule, KeyOf(module), memory);
   return result;
 }
@@ -312,7 +313,7 @@ CUresult ModuleUnload(CUmodule module) {
 // ---- what the program is told ----
 
 CUresult GetInfo(size_t* free, size_t* total) {
-  const CUresult result = ORIGINAL(cuMemGetInfo_v2)(free, total);
+  const CUresult result = Counted::own<&Driver::cuMemGetInfo_v2>(free, total);
   CUdevice device = 0;
   if (result == CUDA_SUCCESS && TheDriver().cuCtxGetDevice(&device) == CUDA_SUCCESS)
     TheAccounting().LimitInfo(device, free, total);
@@ -321,46 +322,53 @@ CUresult GetInfo(size_t* free, size_t* total) {
 
 }  // namespace
 
-void (*UncountedRow(Op op))() {
-  const auto index = static_cast<size_t>(op);
-  return originals[index] != nullptr ? originals[index] : TheDriver().row[index];
+CUresult Uncounted::GetInfo(size_t* free, size_t* total) {
+  return Counted::own<&Driver::cuMemGetInfo_v2>(free, total);
+}
+CUresult Uncounted::AllocateAndFree() {
+  CUdeviceptr scratch = 0;
+  const CUresult result = Counted::own<&Driver::cuMemAlloc_v2>(&scratch, 1);
+  return result == CUDA_SUCCESS ? Counted::own<&Driver::cuMemFree_v2>(scratch) : result;
+}
+CUresult Uncounted::Unload(CUmodule module) {
+  return Counted::own<&Driver::cuModuleUnload>(module);
+}
+CUresult Uncounted::TrimPool(CUmemoryPool pool) {
+  return Counted::own<&Driver::cuMemPoolTrimTo>(pool, 0);
+}
+CUresult Uncounted::TrimGraphs(CUdevice device) {
+  return Counted::own<&Driver::cuDeviceGraphMemTrim>(device);
 }
 
 void AccountMemory(Driver& driver) {
-  const auto count = [&driver](Op op, auto* counted) {
-    auto& row = driver.row[static_cast<size_t>(op)];
-    if (row == nullptr) return;
-    originals[static_cast<size_t>(op)] = row;
-    row = reinterpret_cast<void (*)()>(counted);
-  };
-  count(Op::cuMemAlloc_v2, &Alloc);
-  count(Op::cuMemAllocManaged, &AllocManaged);
-  count(Op::cuMemAllocPitch_v2, &AllocPitch);
-  count(Op::cuMemFree_v2, &Free);
-  count(Op::cuMemFreeAsync, &FreeAsync);
-  count(Op::cuArrayCreate_v2, &ArrayCreate);
-  count(Op::cuArray3DCreate_v2, &Array3DCreate);
-  count(Op::cuMipmappedArrayCreate, &MipmappedArrayCreate);
-  count(Op::cuArrayDestroy, &ArrayDestroy);
-  count(Op::cuMipmappedArrayDestroy, &MipmappedArrayDestroy);
-  count(Op::cuMemCreate, &Create);
-  count(Op::cuMemRetainAllocationHandle, &Retain);
-  count(Op::cuMemImportFromShareableHandle, &Import);
-  count(Op::cuMemRelease, &Release);
-  count(Op::cuMemMap, &Map);
-  count(Op::cuMemUnmap, &Unmap);
-  count(Op::cuMemPoolCreate, &PoolCreate);
-  count(Op::cuMemPoolDestroy, &PoolDestroy);
-  count(Op::cuMemGetDefaultMemPool, &GetDefaultPool);
-  count(Op::cuMemGetMemPool, &GetPool);
-  count(Op::cuMemPoolTrimTo, &PoolTrimTo);
-  count(Op::cuMemAllocFromPoolAsync, &AllocFromPoolAsync);
-  count(Op::cuMemAllocAsync, &AllocAsync);
-  count(Op::cuGraphLaunch, &GraphLaunch);
-  count(Op::cuGraphExecDestroy, &GraphExecDestroy);
-  count(Op::cuDeviceGraphMemTrim, &GraphMemTrim);
-  count(Op::cuModuleUnload, &ModuleUnload);
-  count(Op::cuMemGetInfo_v2, &GetInfo);
+  Counted::Put<&Driver::cuMemAlloc_v2>(driver, &Alloc);
+  Counted::Put<&Driver::cuMemAllocManaged>(driver, &AllocManaged);
+  Counted::Put<&Driver::cuMemAllocPitch_v2>(driver, &AllocPitch);
+  Counted::Put<&Driver::cuMemFree_v2>(driver, &Free);
+  Counted::Put<&Driver::cuMemFreeAsync>(driver, &FreeAsync);
+  Counted::Put<&Driver::cuArrayCreate_v2>(driver, &ArrayCreate);
+  Counted::Put<&Driver::cuArray3DCreate_v2>(driver, &Array3DCreate);
+  Counted::Put<&Driver::cuMipmappedArrayCreate>(driver, &MipmappedArrayCreate);
+  Counted::Put<&Driver::cuArrayDestroy>(driver, &ArrayDestroy);
+  Counted::Put<&Driver::cuMipmappedArrayDestroy>(driver, &MipmappedArrayDestroy);
+  Counted::Put<&Driver::cuMemCreate>(driver, &Create);
+  Counted::Put<&Driver::cuMemRetainAllocationHandle>(driver, &Retain);
+  Counted::Put<&Driver::cuMemImportFromShareableHandle>(driver, &Import);
+  Counted::Put<&Driver::cuMemRelease>(driver, &Release);
+  Counted::Put<&Driver::cuMemMap>(driver, &Map);
+  Counted::Put<&Driver::cuMemUnmap>(driver, &Unmap);
+  Counted::Put<&Driver::cuMemPoolCreate>(driver, &PoolCreate);
+  Counted::Put<&Driver::cuMemPoolDestroy>(driver, &PoolDestroy);
+  Counted::Put<&Driver::cuMemGetDefaultMemPool>(driver, &GetDefaultPool);
+  Counted::Put<&Driver::cuMemGetMemPool>(driver, &GetPool);
+  Counted::Put<&Driver::cuMemPoolTrimTo>(driver, &PoolTrimTo);
+  Counted::Put<&Driver::cuMemAllocFromPoolAsync>(driver, &AllocFromPoolAsync);
+  Counted::Put<&Driver::cuMemAllocAsync>(driver, &AllocAsync);
+  Counted::Put<&Driver::cuGraphLaunch>(driver, &GraphLaunch);
+  Counted::Put<&Driver::cuGraphExecDestroy>(driver, &GraphExecDestroy);
+  Counted::Put<&Driver::cuDeviceGraphMemTrim>(driver, &GraphMemTrim);
+  Counted::Put<&Driver::cuModuleUnload>(driver, &ModuleUnload);
+  Counted::Put<&Driver::cuMemGetInfo_v2>(driver, &GetInfo);
   AccountLimits(driver);
 }
 

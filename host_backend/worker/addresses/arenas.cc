@@ -123,7 +123,7 @@ CUresult Arenas::Register(uint64_t offset, Arena* arena) {
 }
 
 CUresult Arenas::RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   CUcontext current = nullptr;
   driver.cuCtxGetCurrent(&current);
   CUcontext used = current;
@@ -233,7 +233,7 @@ CUresult Arenas::Drop(uint64_t offset, uint64_t bytes) {
 // Without a context of the caller's, in any that there is: the GPU must not go on using slices that others
 // get.
 CUresult Arenas::UnregisterArena(void* address) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   CUresult result = driver.cuMemHostUnregister(address);
   if (result == CUDA_ERROR_INVALID_CONTEXT) {
     CUcontext current = nullptr;

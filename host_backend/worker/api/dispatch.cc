@@ -11,10 +11,9 @@
 namespace causeway::host {
 namespace {
 
-template <Op op>
+template <Op op, auto entry>
 CUresult ServeRow(Session& session, Request& request) {
-  return RowShape<op>::Serve(session.objects(), TheDriver().row[static_cast<size_t>(op)], request.in,
-                             request.out);
+  return RowShape<op>::Serve(session.objects(), TheDriver().*entry, request.in, request.out);
 }
 
 struct HandlerTable {
@@ -22,7 +21,7 @@ struct HandlerTable {
   constexpr HandlerTable() {
 #define OPERATION(name, ...) at[static_cast<size_t>(Op::name)] = &Serve_##name;
 #include "ivshmem_ring/operations.def"
-#define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn>;
+#define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn, &Driver::fn>;
 #define POST CALL
 #define GUEST CALL
 #define CUSTOM(fn, ...) at[static_cast<size_t>(Op::fn)] = &Serve_##fn;

@@ -13,7 +13,7 @@
 namespace causeway::host {
 
 bool OpenDriver(const std::string& path, std::string* error) {
-  Driver& driver = TheDriver();
+  Driver& driver = DriverToFill();
   if (!driver.Resolve(path, error)) return false;
   GuardDriver(driver);
   return true;

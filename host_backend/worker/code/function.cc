@@ -14,13 +14,11 @@ namespace causeway::host {
 bool ParametersOf(CUfunction function, CUkernel kernel, std::vector<ParameterLayout>* layout) {
   const Driver& driver = TheDriver();
   auto ask = [&](size_t index, size_t* offset, size_t* bytes) {
-    if (function != nullptr && driver.cuFuncGetParamInfo != nullptr &&
-        driver.cuFuncGetParamInfo(function, index, offset, bytes) == CUDA_SUCCESS) {
+    if (function != nullptr && driver.cuFuncGetParamInfo(function, index, offset, bytes) == CUDA_SUCCESS) {
       return true;
     }
     const auto either = kernel != nullptr ? kernel : reinterpret_cast<CUkernel>(function);
-    return driver.cuKernelGetParamInfo != nullptr &&
-           driver.cuKernelGetParamInfo(either, index, offset, bytes) == CUDA_SUCCESS;
+    return driver.cuKernelGetParamInfo(either, index, offset, bytes) == CUDA_SUCCESS;
   };
   layout->clear();
   if (function == nullptr && kernel == nullptr) return false;
@@ -36,7 +34,7 @@ namespace {
 
 // What the guest keeps of a function: attributes, and the parameter layout that launches are packed by.
 void Describe(CUfunction function, bool is_kernel, uint32_t first, Writer& out) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   FunctionDescription description{};
   CUdevice device = 0;
   if (is_kernel) driver.cuCtxGetDevice(&device);
@@ -129,7 +127,7 @@ CUresult Serve_kDescribeFunction(Session& session, Request& request) {
   if (!request.in.ok() || function == nullptr || request.channel >= kChannelCount)
     return CUDA_ERROR_INVALID_HANDLE;
   const char* name = "";
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   const CUresult result = body.is_kernel != 0
                               ? driver.cuKernelGetName(&name, reinterpret_cast<CUkernel>(function))
                               : driver.cuFuncGetName(&name, function);

@@ -90,7 +90,7 @@ CUresult RunLaunch(Launch* launch) {
   // While a stream captures, the driver takes no packed buffer for a cooperative launch.
   std::vector<void*> pointers;
   const bool pointed = IsCooperative(*launch) && PointToParameters(*launch, &pointers);
-  if (pointed && body.attribute_count == 0 && TheDriver().cuLaunchCooperativeKernel != nullptr) {
+  if (pointed && body.attribute_count == 0 && Has(TheDriver().cuLaunchCooperativeKernel)) {
     return TheDriver().cuLaunchCooperativeKernel(launch->function, body.grid[0], body.grid[1], body.grid[2],
                                                  body.block[0], body.block[1], body.block[2],
                                                  body.shared_bytes, launch->stream, pointers.data());
@@ -148,9 +148,6 @@ CUresult Serve_cuLaunchKernelEx(Session& session, Request& request) {
 
 CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& request) {
   if (request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
-  const auto launch_all = reinterpret_cast<decltype(&cuLaunchCooperativeKernelMultiDevice)>(
-      TheDriver().row[static_cast<size_t>(Op::cuLaunchCooperativeKernelMultiDevice)]);
-  if (launch_all == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t bytes = 0;
   const auto blob = session.blobs().Take(request, &bytes);
   Reader in({blob->data(), bytes});
@@ -170,7 +167,7 @@ CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& r
     list[i] = {launch.function, body.grid[0],  body.grid[1],      body.grid[2],  body.block[0],
                body.block[1],   body.block[2], body.shared_bytes, launch.stream, pointers[i].data()};
   }
-  return launch_all(list.data(), count, flags);
+  return TheDriver().cuLaunchCooperativeKernelMultiDevice(list.data(), count, flags);
 }
 
 }  // namespace causeway::host

@@ -105,7 +105,6 @@ CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
   auto link = std::make_shared<Link>();
   if (const CUresult result = Take(session, request, &link->made)) return result;
   JitOptions* options = &link->made.options;
-  if (TheDriver().cuLinkCreate_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUlinkState state = nullptr;
   options->Mark();
   const CUresult result =

@@ -110,12 +110,6 @@ void ReplyOutputs(Session& session, Request& request, const JitOptions& options)
   request.out.Put(LoadReply{left.size(), ImageAnswer::kLoaded, 0});
 }
 
-// Of one that is in no account yet.
-void Unload(CUmodule module) {
-  if (auto* unload = reinterpret_cast<decltype(&::cuModuleUnload)>(UncountedRow(Op::cuModuleUnload)))
-    unload(module);
-}
-
 // The bytes that were sent to be loaded, not those that another session did; what the driver makes of them on
 // the device it does not say.
 void CountImage(void* loaded, const Image& image, bool in_context) {
@@ -138,9 +132,10 @@ CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
     return TheDriver().cuModuleLoadDataEx(&module, view, options.count(), options.options(),
                                           options.values());
   };
-  const CUresult result = view == nullptr ? CUDA_ERROR_INVALID_IMAGE
-                                          : LoadMeasured(
-                                                image.total_bytes, load, [&] { Unload(module); }, &charge);
+  const CUresult result = view == nullptr
+                              ? CUDA_ERROR_INVALID_IMAGE
+                              : LoadMeasured(
+                                    image.total_bytes, load, [&] { Uncounted::Unload(module); }, &charge);
   ReplyOutputs(session, request, options);
   if (result != CUDA_SUCCESS) return result;
   CountImage(module, image, true);
@@ -154,7 +149,6 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
   LoadBody body;
   auto image = std::make_shared<Image>();
   if (const CUresult result = TakeLoad(session, request, &body, image.get())) return result;
-  if (TheDriver().cuLibraryLoadData == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   JitOptions& options = image->options;
   // A driver that loads lazily takes any bytes and says later that they are no image: it does so of these.
   static constexpr char kNoImage[kImageAlign] = {1};

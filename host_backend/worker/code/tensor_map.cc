@@ -35,7 +35,6 @@ CUresult Serve_cuTensorMapEncodeTiled(Session&, Request& request) {
   if (!request.in.ok()) return request.in.error();
   TensorMapForm form;
   if (const CUresult result = TakeForm(body, &form)) return result;
-  if (TheDriver().cuTensorMapEncodeTiled == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUtensorMap map{};
   const CUresult result = TheDriver().cuTensorMapEncodeTiled(
       &map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
@@ -49,7 +48,6 @@ CUresult Serve_cuTensorMapEncodeIm2col(Session&, Request& request) {
   if (!request.in.ok()) return request.in.error();
   TensorMapForm form;
   if (const CUresult result = TakeForm(body, &form)) return result;
-  if (TheDriver().cuTensorMapEncodeIm2col == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUtensorMap map{};
   const CUresult result = TheDriver().cuTensorMapEncodeIm2col(
       &map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
@@ -66,7 +64,6 @@ CUresult Serve_cuTensorMapEncodeIm2colWide(Session&, Request& request) {
   if (const CUresult result = TakeForm(body, &form)) return result;
   CUtensorMapIm2ColWideMode wide;
   if (const CUresult result = TakeKnown(body.wide_mode, &wide)) return result;
-  if (TheDriver().cuTensorMapEncodeIm2colWide == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUtensorMap map{};
   const CUresult result = TheDriver().cuTensorMapEncodeIm2colWide(
       &map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
@@ -80,7 +77,6 @@ CUresult Serve_cuTensorMapEncodeIm2colWide(Session&, Request& request) {
 CUresult Serve_cuTensorMapReplaceAddress(Session&, Request& request) {
   const auto body = request.in.Get<TensorMapAddressBody>();
   if (!request.in.ok()) return request.in.error();
-  if (TheDriver().cuTensorMapReplaceAddress == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUtensorMap map;
   std::memcpy(&map, body.map, sizeof map);
   const CUresult result = TheDriver().cuTensorMapReplaceAddress(&map, reinterpret_cast<void*>(body.address));

@@ -4,6 +4,7 @@
 // the message.
 #include <cstring>
 
+#include "host_backend/worker/accounting/accounting.h"
 #include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/copy/box_copy.h"
 #include "host_backend/worker/copy/captured_bytes.h"
@@ -135,9 +136,7 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
 // thread's capture, as natively the calls do that this stands for (cuMemFreeHost); cuCtxSynchronize breaks
 // captures.
 CUresult Serve_kDrainDevice(Session&, Request&) {
-  CUdeviceptr scratch = 0;
-  const CUresult result = TheDriver().cuMemAlloc_v2(&scratch, 1);
-  return result == CUDA_SUCCESS ? TheDriver().cuMemFree_v2(scratch) : result;
+  return Uncounted::AllocateAndFree();
 }
 
 CUresult Serve_kCopyToDevice(Session& session, Request& request) {
@@ -251,8 +250,6 @@ CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& 
   peer.srcContext = session.objects().ToDriver<CUcontext>(message.source_context, request.in);
   peer.dstContext = session.objects().ToDriver<CUcontext>(message.destination_context, request.in);
   if (!request.in.ok()) return request.in.error();
-  if (TheDriver().cuMemcpy3DPeer == nullptr || TheDriver().cuMemcpy3DPeerAsync == nullptr)
-    return CUDA_ERROR_NOT_SUPPORTED;
   return message.form == CopyForm::kSynchronous ? TheDriver().cuMemcpy3DPeer(&peer)
                                                 : TheDriver().cuMemcpy3DPeerAsync(&peer, stream);
 }
@@ -275,8 +272,7 @@ CUresult TakeBox(Session& session, Request& request, const BoxBody& message, Che
 // this process's own.
 bool IsDriverMemory(uint64_t address) {
   unsigned type = 0;
-  return TheDriver().cuPointerGetAttribute != nullptr &&
-         TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
+  return TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -315,7 +311,6 @@ CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
   }
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
-  if (TheDriver().cuMemBatchDecompressAsync == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   size_t index = SIZE_MAX;
   CUresult result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {

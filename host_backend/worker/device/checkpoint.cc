@@ -42,7 +42,7 @@ CUresult Ask(Session& session, Request& request, Function* function, CheckpointA
 
 CUresult Serve_cuCheckpointProcessGetState(Session& session, Request& request) {
   uint32_t state = 0;
-  if (const CUresult result = Ask(session, request, DRIVER_FUNCTION(cuCheckpointProcessGetState),
+  if (const CUresult result = Ask(session, request, TheDriver().cuCheckpointProcessGetState,
                                   CheckpointAction::kGetState, &state)) {
     return result;
   }
@@ -51,19 +51,19 @@ CUresult Serve_cuCheckpointProcessGetState(Session& session, Request& request) {
 }
 
 CUresult Serve_cuCheckpointProcessLock(Session& session, Request& request) {
-  return Ask(session, request, DRIVER_FUNCTION(cuCheckpointProcessLock), CheckpointAction::kLock);
+  return Ask(session, request, TheDriver().cuCheckpointProcessLock, CheckpointAction::kLock);
 }
 
 CUresult Serve_cuCheckpointProcessCheckpoint(Session& session, Request& request) {
-  return Ask(session, request, DRIVER_FUNCTION(cuCheckpointProcessCheckpoint), CheckpointAction::kCheckpoint);
+  return Ask(session, request, TheDriver().cuCheckpointProcessCheckpoint, CheckpointAction::kCheckpoint);
 }
 
 CUresult Serve_cuCheckpointProcessRestore(Session& session, Request& request) {
-  return Ask(session, request, DRIVER_FUNCTION(cuCheckpointProcessRestore), CheckpointAction::kRestore);
+  return Ask(session, request, TheDriver().cuCheckpointProcessRestore, CheckpointAction::kRestore);
 }
 
 CUresult Serve_cuCheckpointProcessUnlock(Session& session, Request& request) {
-  return Ask(session, request, DRIVER_FUNCTION(cuCheckpointProcessUnlock), CheckpointAction::kUnlock);
+  return Ask(session, request, TheDriver().cuCheckpointProcessUnlock, CheckpointAction::kUnlock);
 }
 
 }  // namespace causeway::host

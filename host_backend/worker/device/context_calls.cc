@@ -29,7 +29,7 @@ CUresult EndPrimary(Session& session, const PrimaryBody& body, bool resets) {
   // What the guest has given its number to is another context.
   if (session.objects().Find(HandleKind::kContext, body.context) != context)
     return CUDA_ERROR_INVALID_CONTEXT;
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   const CUresult result = session.objects().EndContents(body.context, [&] {
     const CUresult ended = resets ? driver.cuDevicePrimaryCtxReset_v2(body.device)
                                   : driver.cuDevicePrimaryCtxRelease_v2(body.device);
@@ -57,13 +57,12 @@ CUresult EndPrimary(Session& session, const PrimaryBody& body, bool resets) {
 // By the form that the program called: they differ in what they answer for parameters that a device cannot
 // honour.
 CUresult Create(const CreateContextBody& body, CUexecAffinityParam* affinities, CUcontext* context) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   const auto count = static_cast<int>(body.affinities);
-  if (body.form == 3 && driver.cuCtxCreate_v3 != nullptr) {
+  if (body.form == 3 && Has(driver.cuCtxCreate_v3)) {
     return driver.cuCtxCreate_v3(context, count != 0 ? affinities : nullptr, count, body.flags, body.device);
   }
   if (body.form == 4 && count != 0) {
-    if (driver.cuCtxCreate_v4 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     CUctxCreateParams parameters{affinities, count, nullptr};
     return driver.cuCtxCreate_v4(context, &parameters, body.flags, body.device);
   }
@@ -124,7 +123,7 @@ CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
   }
   if (!request.in.ok()) return request.in.error();
   CUcontext context = nullptr, previous = nullptr;
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   driver.cuCtxGetCurrent(&previous);
   ChargeRef charge;
   const CUresult created = CreateMeasured(

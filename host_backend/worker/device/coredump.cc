@@ -68,16 +68,16 @@ CUresult ServeSet(Request& request, CUresult (*set)(CUcoredumpSettings, void*, s
 }  // namespace
 
 CUresult Serve_cuCoredumpGetAttribute(Session&, Request& request) {
-  return ServeGet(request, DRIVER_FUNCTION(cuCoredumpGetAttribute));
+  return ServeGet(request, TheDriver().cuCoredumpGetAttribute);
 }
 CUresult Serve_cuCoredumpGetAttributeGlobal(Session&, Request& request) {
-  return ServeGet(request, DRIVER_FUNCTION(cuCoredumpGetAttributeGlobal));
+  return ServeGet(request, TheDriver().cuCoredumpGetAttributeGlobal);
 }
 CUresult Serve_cuCoredumpSetAttribute(Session&, Request& request) {
-  return ServeSet(request, DRIVER_FUNCTION(cuCoredumpSetAttribute));
+  return ServeSet(request, TheDriver().cuCoredumpSetAttribute);
 }
 CUresult Serve_cuCoredumpSetAttributeGlobal(Session&, Request& request) {
-  return ServeSet(request, DRIVER_FUNCTION(cuCoredumpSetAttributeGlobal));
+  return ServeSet(request, TheDriver().cuCoredumpSetAttributeGlobal);
 }
 
 }  // namespace causeway::host

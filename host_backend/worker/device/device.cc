@@ -15,21 +15,15 @@ namespace causeway::host {
 namespace {
 
 void Describe(CUdevice device, DeviceDescription* description) {
-  Driver& driver = TheDriver();
-  if (driver.cuDeviceGetName != nullptr)
-    driver.cuDeviceGetName(description->name, sizeof description->name, device);
-  if (driver.cuDeviceGetUuid != nullptr) driver.cuDeviceGetUuid(&description->uuid, device);
-  if (driver.cuDeviceGetUuid_v2 != nullptr) driver.cuDeviceGetUuid_v2(&description->uuid_v2, device);
+  const Driver& driver = TheDriver();
+  driver.cuDeviceGetName(description->name, sizeof description->name, device);
+  driver.cuDeviceGetUuid(&description->uuid, device);
+  driver.cuDeviceGetUuid_v2(&description->uuid_v2, device);
   size_t total = 0;
-  if (driver.cuDeviceTotalMem_v2 != nullptr) driver.cuDeviceTotalMem_v2(&total, device);
+  driver.cuDeviceTotalMem_v2(&total, device);
   description->total_bytes = total;
-  description->luid_result = CUDA_ERROR_NOT_SUPPORTED;
-  if (driver.cuDeviceGetLuid != nullptr) {
-    description->luid_result = driver.cuDeviceGetLuid(description->luid, &description->luid_mask, device);
-  }
-  if (driver.cuDeviceGetPCIBusId != nullptr) {
-    driver.cuDeviceGetPCIBusId(description->pci_bus_id, sizeof description->pci_bus_id, device);
-  }
+  description->luid_result = driver.cuDeviceGetLuid(description->luid, &description->luid_mask, device);
+  driver.cuDeviceGetPCIBusId(description->pci_bus_id, sizeof description->pci_bus_id, device);
   for (uint32_t i = 0; i < kMaxAttributes; ++i) {
     description->attribute_result[i] = static_cast<uint16_t>(
         driver.cuDeviceGetAttribute(&description->attribute[i], static_cast<CUdevice_attribute>(i), device));
@@ -54,7 +48,7 @@ const std::vector<DeviceDescription>& Descriptions() {
 }
 
 CUresult Serve_kOpen(Session&, Request& request) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   OpenReply reply{};
   reply.worker_pid = static_cast<uint32_t>(getpid());
   reply.init_result = driver.cuInit(0);
@@ -63,8 +57,7 @@ CUresult Serve_kOpen(Session&, Request& request) {
   const auto& devices = reply.init_result == CUDA_SUCCESS ? Descriptions() : kNone;
   reply.device_count = static_cast<uint32_t>(devices.size());
   CUmoduleLoadingMode mode{};
-  reply.loading_result = driver.cuModuleGetLoadingMode != nullptr ? driver.cuModuleGetLoadingMode(&mode)
-                                                                  : CUDA_ERROR_NOT_SUPPORTED;
+  reply.loading_result = driver.cuModuleGetLoadingMode(&mode);
   reply.loading_mode = mode;
   Writer w(request.bulk);
   w.Put(reply);

@@ -62,48 +62,42 @@ CUresult ServeGet(Session& session, Request& request, Get get) {
 }  // namespace
 
 CUresult Serve_cuDeviceGetDevResource(Session& session, Request& request) {
-  const auto get = DRIVER_FUNCTION(cuDeviceGetDevResource);
-  if (get == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return ServeGet(session, request,
                   [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
-                    return get(body.device, resource, type);
+                    return TheDriver().cuDeviceGetDevResource(body.device, resource, type);
                   });
 }
 
 CUresult Serve_cuCtxGetDevResource(Session& session, Request& request) {
-  const auto get = DRIVER_FUNCTION(cuCtxGetDevResource);
-  if (get == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return ServeGet(session, request,
                   [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
                     auto* context = session.objects().ToDriver<CUcontext>(body.object, request.in);
-                    return request.in.ok() ? get(context, resource, type) : request.in.error();
+                    return request.in.ok() ? TheDriver().cuCtxGetDevResource(context, resource, type)
+                                           : request.in.error();
                   });
 }
 
 CUresult Serve_cuGreenCtxGetDevResource(Session& session, Request& request) {
-  const auto get = DRIVER_FUNCTION(cuGreenCtxGetDevResource);
-  if (get == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return ServeGet(session, request,
                   [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
                     auto* context = session.objects().ToDriver<CUgreenCtx>(body.object, request.in);
-                    return request.in.ok() ? get(context, resource, type) : request.in.error();
+                    return request.in.ok() ? TheDriver().cuGreenCtxGetDevResource(context, resource, type)
+                                           : request.in.error();
                   });
 }
 
 CUresult Serve_cuDevSmResourceSplitByCount(Session& session, Request& request) {
   const auto body = request.in.Get<SplitResourceBody>();
   if (!request.in.ok()) return request.in.error();
-  const auto split = DRIVER_FUNCTION(cuDevSmResourceSplitByCount);
-  if (split == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUdevResource input{}, rest{};
   if (!session.part<DeviceResources>().Find(body.input, &input) ||
       (body.wants_groups != 0 && body.groups > kMaxResourceGroups))
     return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUdevResource> groups(body.wants_groups != 0 ? std::max(body.groups, 1u) : 0);
   unsigned count = body.groups;
-  const CUresult result =
-      split(body.wants_groups != 0 ? groups.data() : nullptr, &count, &input,
-            body.wants_rest != 0 ? &rest : nullptr, body.flags & kSplitFlags, body.minimum);
+  const CUresult result = TheDriver().cuDevSmResourceSplitByCount(
+      body.wants_groups != 0 ? groups.data() : nullptr, &count, &input,
+      body.wants_rest != 0 ? &rest : nullptr, body.flags & kSplitFlags, body.minimum);
   if (result != CUDA_SUCCESS) return result;
   request.out.Put(static_cast<uint32_t>(count));
   for (size_t i = 0; i < groups.size() && i < count; ++i) {
@@ -116,8 +110,6 @@ CUresult Serve_cuDevSmResourceSplitByCount(Session& session, Request& request) {
 CUresult Serve_cuDevResourceGenerateDesc(Session& session, Request& request) {
   const auto body = request.in.Get<GenerateDescriptionBody>();
   if (!request.in.ok()) return request.in.error();
-  const auto generate = DRIVER_FUNCTION(cuDevResourceGenerateDesc);
-  if (generate == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (body.count > kMaxResourceGroups) return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUdevResource> resources(body.count);
   for (CUdevResource& resource : resources) {
@@ -125,7 +117,9 @@ CUresult Serve_cuDevResourceGenerateDesc(Session& session, Request& request) {
       return CUDA_ERROR_INVALID_VALUE;
   }
   CUdevResourceDesc description = nullptr;
-  if (const CUresult result = generate(&description, resources.data(), body.count)) return result;
+  if (const CUresult result =
+          TheDriver().cuDevResourceGenerateDesc(&description, resources.data(), body.count))
+    return result;
   session.objects().Bind(HandleKind::kResourceDescriptor, body.description, description, request.out);
   return request.out.error();
 }

@@ -31,7 +31,6 @@ CUresult Serve_cuLogsUnregisterCallback(Session& session, Request&) {
 CUresult Serve_cuLogsDumpToMemory(Session&, Request& request) {
   const auto body = request.in.Get<LogDumpBody>();
   if (!request.in.ok()) return request.in.error();
-  if (TheDriver().cuLogsDumpToMemory == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (body.bytes == 0 || body.bytes > request.bulk.size() || !OnlyFlags(body.flags, kNoFlags))
     return CUDA_ERROR_INVALID_VALUE;
   // The driver writes into memory that the guest cannot change meanwhile.

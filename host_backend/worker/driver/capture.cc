@@ -2,6 +2,8 @@
 // The streams of the session that capture.
 #include "host_backend/worker/driver/capture.h"
 
+#include "host_backend/worker/driver/guard.h"
+
 namespace causeway::host {
 
 void Captures::Begin(CUstream stream, Capture capture) {
@@ -48,25 +50,23 @@ Captures& TheCaptures() {
 
 namespace {
 
-decltype(&::cuStreamBeginCapture_v2) begin = nullptr;
-decltype(&::cuStreamBeginCaptureToGraph) begin_in_graph = nullptr;
+using Watched = Guards<struct WatchesCaptures>;
 
 CUresult Begin(CUstream stream, CUstreamCaptureMode mode) {
-  const CUresult result = begin(stream, mode);
+  const CUresult result = Watched::own<&Driver::cuStreamBeginCapture_v2>(stream, mode);
   if (result != CUDA_SUCCESS) return result;
-  const Driver& driver = TheDriver();
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t id = 0;
   CUgraph graph = nullptr;
-  if (driver.cuStreamGetCaptureInfo_v2 != nullptr)
-    driver.cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, nullptr, nullptr);
+  TheDriver().cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, nullptr, nullptr);
   TheCaptures().Begin(stream, {graph, false});
   return CUDA_SUCCESS;
 }
 
 CUresult BeginInGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes, const CUgraphEdgeData* edges,
                       size_t count, CUstreamCaptureMode mode) {
-  const CUresult result = begin_in_graph(stream, graph, nodes, edges, count, mode);
+  const CUresult result =
+      Watched::own<&Driver::cuStreamBeginCaptureToGraph>(stream, graph, nodes, edges, count, mode);
   if (result == CUDA_SUCCESS) TheCaptures().Begin(stream, {graph, true});
   return result;
 }
@@ -74,14 +74,8 @@ CUresult BeginInGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes, 
 }  // namespace
 
 void WatchCaptures(Driver& driver) {
-  const auto watch = [&driver](Op op, auto* original, auto* watched) {
-    auto& row = driver.row[static_cast<size_t>(op)];
-    if (row == nullptr) return;
-    *original = reinterpret_cast<std::remove_pointer_t<decltype(original)>>(row);
-    row = reinterpret_cast<void (*)()>(watched);
-  };
-  watch(Op::cuStreamBeginCapture_v2, &begin, &Begin);
-  watch(Op::cuStreamBeginCaptureToGraph, &begin_in_graph, &BeginInGraph);
+  Watched::Put<&Driver::cuStreamBeginCapture_v2>(driver, &Begin);
+  Watched::Put<&Driver::cuStreamBeginCaptureToGraph>(driver, &BeginInGraph);
 }
 
 }  // namespace causeway::host

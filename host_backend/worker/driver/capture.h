@@ -35,7 +35,7 @@ class Captures {
 // A worker has one session.
 Captures& TheCaptures();
 
-// Puts the rows that begin captures, and so know of them, before the driver's.
+// Puts the guards that see captures begin.
 void WatchCaptures(Driver& driver);
 
 }  // namespace causeway::host

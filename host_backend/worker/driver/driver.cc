@@ -1,10 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the driver library and resolves every row.
+// Opens the driver library and resolves every entry.
 #include "host_backend/worker/driver/driver.h"
 
 #include <dlfcn.h>
 
 namespace causeway::host {
+namespace {
+
+template <class Function>
+void Find(void* library, const char* name, Function** entry) {
+  if (void* const found = dlsym(library, name)) *entry = reinterpret_cast<Function*>(found);
+}
+
+constexpr Driver LackingAll() {
+  Driver driver{};
+#define CALL(fn, ...) driver.fn = &Lacking;
+#define POST CALL
+#define GUEST CALL
+#define CUSTOM CALL
+#define LOCAL CALL
+#include "ivshmem_ring/calls.def"
+  return driver;
+}
+
+constinit Driver the_driver = LackingAll();
+
+}  // namespace
 
 bool Driver::Resolve(const std::string& path, std::string* error) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -13,30 +34,26 @@ bool Driver::Resolve(const std::string& path, std::string* error) {
              "): install NVIDIA's driver or set driver_library in the configuration";
     return false;
   }
-#define RESOLVE(fn) fn = reinterpret_cast<decltype(&::fn)>(dlsym(library, #fn));
-  CAUSEWAY_WORKER_FUNCTIONS(RESOLVE)
-  CAUSEWAY_GRAPH_FUNCTIONS(RESOLVE)
-#undef RESOLVE
-#define CALL(fn, ...) row[static_cast<size_t>(Op::fn)] = reinterpret_cast<void (*)()>(dlsym(library, #fn));
+#define CALL(fn, ...) Find(library, #fn, &fn);
 #define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
+#define LOCAL CALL
 #include "ivshmem_ring/calls.def"
-  for (const void* needed :
-       {reinterpret_cast<void*>(cuInit), reinterpret_cast<void*>(cuDeviceGetAttribute),
-        reinterpret_cast<void*>(cuDevicePrimaryCtxRetain), reinterpret_cast<void*>(cuCtxSetCurrent),
-        reinterpret_cast<void*>(cuMemAlloc_v2), reinterpret_cast<void*>(cuLaunchKernel)}) {
-    if (needed == nullptr) {
-      *error = "the driver library '" + path + "' lacks basic driver functions: it is no CUDA driver";
-      return false;
-    }
+  if (HasAll(cuInit, cuDeviceGetAttribute, cuDevicePrimaryCtxRetain, cuCtxSetCurrent, cuMemAlloc_v2,
+             cuLaunchKernel)) {
+    return true;
   }
-  return true;
+  *error = "the driver library '" + path + "' lacks basic driver functions: it is no CUDA driver";
+  return false;
 }
 
-Driver& TheDriver() {
-  static Driver driver;
-  return driver;
+const Driver& TheDriver() {
+  return the_driver;
+}
+
+Driver& DriverToFill() {
+  return the_driver;
 }
 
 }  // namespace causeway::host

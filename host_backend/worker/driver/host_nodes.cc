@@ -9,6 +9,8 @@
 #include <iterator>
 #include <string>
 
+#include "host_backend/worker/driver/guard.h"
+#include "host_backend/worker/driver/user_objects.h"
 #include "host_backend/worker/process/output.h"
 
 namespace causeway::host {
@@ -20,6 +22,8 @@ constexpr size_t kMostNodes = kGraphWords / 4;
 constexpr uint32_t kMostTaken = kGraphWords / 2;
 
 constexpr size_t kSteps = 3;
+
+using Hidden = Guards<struct HidesHostNodes>;
 
 uint64_t AnnouncedAt(CUdeviceptr words, uint32_t word) {
   return words + offsetof(CallbackWords, graph) + offsetof(GraphWords, announced) + sizeof(uint64_t) * word;
@@ -44,13 +48,11 @@ void MakeSteps(CUdeviceptr words, uint64_t id, uint32_t word, CUstreamBatchMemOp
 }
 
 bool CanMake(const Driver& driver) {
-  return driver.cuGraphBatchMemOpNodeGetParams != nullptr &&
-         driver.cuGraphBatchMemOpNodeSetParams != nullptr && driver.cuGraphAddBatchMemOpNode != nullptr &&
-         driver.cuGraphExecBatchMemOpNodeSetParams != nullptr && driver.cuUserObjectCreate != nullptr &&
-         driver.cuUserObjectRelease != nullptr && driver.cuGraphRetainUserObject != nullptr &&
-         driver.cuGraphReleaseUserObject != nullptr && driver.cuGraphGetNodes != nullptr &&
-         driver.cuGraphNodeGetType != nullptr && driver.cuGraphChildGraphNodeGetGraph != nullptr &&
-         driver.cuGraphDestroyNode != nullptr;
+  return HasAll(driver.cuGraphBatchMemOpNodeGetParams, driver.cuGraphBatchMemOpNodeSetParams,
+                driver.cuGraphAddBatchMemOpNode, driver.cuGraphExecBatchMemOpNodeSetParams,
+                driver.cuUserObjectCreate, driver.cuUserObjectRelease, driver.cuGraphRetainUserObject,
+                driver.cuGraphReleaseUserObject, driver.cuGraphGetNodes, driver.cuGraphNodeGetType,
+                driver.cuGraphChildGraphNodeGetGraph, driver.cuGraphDestroyNode);
 }
 
 void LogNoPairs(size_t wanted) {
@@ -96,19 +98,17 @@ bool HostNodes::Make(CUgraph graph, uint64_t id, CUgraphNodeParams* params) {
 
 CUresult HostNodes::Capture(CUstream stream, uint64_t id) {
   const Driver& driver = TheDriver();
-  if (driver.cuStreamUpdateCaptureDependencies == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!Has(driver.cuStreamUpdateCaptureDependencies)) return CUDA_ERROR_NOT_SUPPORTED;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   cuuint64_t capture = 0;
   CUgraph graph = nullptr;
   const CUgraphNode* before = nullptr;
   const CUgraphEdgeData* edges = nullptr;
   size_t count = 0;
-  CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-  if (driver.cuStreamGetCaptureInfo_v3 != nullptr) {
-    result = driver.cuStreamGetCaptureInfo_v3(stream, &status, &capture, &graph, &before, &edges, &count);
-  } else if (driver.cuStreamGetCaptureInfo_v2 != nullptr) {
-    result = driver.cuStreamGetCaptureInfo_v2(stream, &status, &capture, &graph, &before, &count);
-  }
+  CUresult result =
+      Has(driver.cuStreamGetCaptureInfo_v3)
+          ? driver.cuStreamGetCaptureInfo_v3(stream, &status, &capture, &graph, &before, &edges, &count)
+          : driver.cuStreamGetCaptureInfo_v2(stream, &status, &capture, &graph, &before, &count);
   if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_ERROR_NOT_SUPPORTED;
   for (size_t i = 0; edges != nullptr && i < count; ++i) {
     if (edges[i].type != 0 || edges[i].from_port != 0) return CUDA_ERROR_NOT_SUPPORTED;
@@ -132,7 +132,7 @@ bool HostNodes::Read(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS* params, ui
                      uint32_t* word) const {
   const Driver& driver = TheDriver();
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  if (!Any() || node == nullptr || driver.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS ||
+  if (!Any() || node == nullptr || Hidden::own<&Driver::cuGraphNodeGetType>(node, &type) != CUDA_SUCCESS ||
       type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP ||
       driver.cuGraphBatchMemOpNodeGetParams(node, params) != CUDA_SUCCESS || params->count != kSteps ||
       params->paramArray == nullptr) {
@@ -219,7 +219,7 @@ CUresult HostNodes::FindIn(CUgraph graph, std::vector<Found>* found) const {
     nodes.resize(std::min(count, nodes.size()));
     for (CUgraphNode node : nodes) {
       CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-      if (const CUresult result = driver.cuGraphNodeGetType(node, &type)) return result;
+      if (const CUresult result = Hidden::own<&Driver::cuGraphNodeGetType>(node, &type)) return result;
       uint64_t id = 0;
       CUgraph child = nullptr;
       if (type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && Is(node, &id)) found->push_back({node, id, here.within});
@@ -251,10 +251,9 @@ CUresult HostNodes::CallWith(Lease* lease, CUgraph graph, const std::vector<Foun
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (const CUresult result = Write(nullptr, nodes[i].node, nodes[i].id, words[i])) return result;
   }
-  const Driver& driver = TheDriver();
-  if (const CUresult result = driver.cuGraphRetainUserObject(graph, lease->object, 1, 0)) return result;
+  if (const CUresult result = UncountedUserObjects::RetainByGraph(graph, lease->object)) return result;
   const CUresult result = call();
-  driver.cuGraphReleaseUserObject(graph, lease->object, 1);
+  UncountedUserObjects::ReleaseByGraph(graph, lease->object);
   return result;
 }
 
@@ -282,7 +281,7 @@ CUresult HostNodes::Instantiate(CUgraph graph, const CUgraphExec& exec, uint32_t
   Note(nodes, lease->words, lease);
   const CUresult result = CallWith(lease, graph, nodes, lease->words, call);
   if (result != CUDA_SUCCESS) {
-    driver.cuUserObjectRelease(lease->object, 1);
+    UncountedUserObjects::Release(lease->object);
     return result;
   }
   leases_[exec] = lease;
@@ -350,7 +349,7 @@ CUresult HostNodes::Destroy(CUgraphExec exec, const Call& call) {
   const CUresult result = call();
   if (ended.empty()) return result;
   if (result == CUDA_SUCCESS) {
-    TheDriver().cuUserObjectRelease(ended.mapped()->object, 1);
+    UncountedUserObjects::Release(ended.mapped()->object);
   } else {
     lock.lock();
     leases_.insert(std::move(ended));
@@ -408,41 +407,33 @@ void CUDA_CB HostNodes::End(void* data) {
   delete lease;
 }
 
-// ---- rows ----
+// ---- guards ----
 
 namespace {
 
-decltype(&::cuGraphNodeGetType) get_type = nullptr;
-decltype(&::cuGraphExecDestroy) destroy = nullptr;
-decltype(&::cuGraphExecChildGraphNodeSetParams) set_child = nullptr;
-
 CUresult GetType(CUgraphNode node, CUgraphNodeType* type) {
-  const CUresult result = get_type(node, type);
+  const CUresult result = Hidden::own<&Driver::cuGraphNodeGetType>(node, type);
   if (result == CUDA_SUCCESS && *type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && TheHostNodes().Is(node))
     *type = CU_GRAPH_NODE_TYPE_HOST;
   return result;
 }
 
 CUresult Destroy(CUgraphExec exec) {
-  return TheHostNodes().Destroy(exec, [&] { return destroy(exec); });
+  return TheHostNodes().Destroy(exec, [&] { return Hidden::own<&Driver::cuGraphExecDestroy>(exec); });
 }
 
 CUresult SetChildInExec(CUgraphExec exec, CUgraphNode node, CUgraph graph) {
-  return TheHostNodes().SetChild(exec, node, graph, [&] { return set_child(exec, node, graph); });
+  return TheHostNodes().SetChild(exec, node, graph, [&] {
+    return Hidden::own<&Driver::cuGraphExecChildGraphNodeSetParams>(exec, node, graph);
+  });
 }
 
 }  // namespace
 
 void HideHostNodes(Driver& driver) {
-  const auto hide = [&driver](Op op, auto* original, auto* shown) {
-    auto& row = driver.row[static_cast<size_t>(op)];
-    if (row == nullptr) return;
-    *original = reinterpret_cast<std::remove_pointer_t<decltype(original)>>(row);
-    row = reinterpret_cast<void (*)()>(shown);
-  };
-  hide(Op::cuGraphNodeGetType, &get_type, &GetType);
-  hide(Op::cuGraphExecDestroy, &destroy, &Destroy);
-  hide(Op::cuGraphExecChildGraphNodeSetParams, &set_child, &SetChildInExec);
+  Hidden::Put<&Driver::cuGraphNodeGetType>(driver, &GetType);
+  Hidden::Put<&Driver::cuGraphExecDestroy>(driver, &Destroy);
+  Hidden::Put<&Driver::cuGraphExecChildGraphNodeSetParams>(driver, &SetChildInExec);
 }
 
 }  // namespace causeway::host

@@ -88,7 +88,7 @@ class HostNodes {
 // A worker has one session.
 HostNodes& TheHostNodes();
 
-// Puts the rows that must know of such nodes before the driver's.
+// Puts the guards that know of such nodes.
 void HideHostNodes(Driver& driver);
 
 }  // namespace causeway::host

@@ -4,16 +4,15 @@
 // these rows come here first.
 #include "host_backend/worker/driver/legacy_launch.h"
 
-#include <cstddef>
+#include "host_backend/worker/driver/guard.h"
 
 namespace causeway::host {
 namespace {
 
-// The driver's own function, for each of the rows.
-void (*originals[static_cast<size_t>(Op::kCount)])();
+using Checked = Guards<struct ChecksLaunches>;
 
 bool Fits(CUfunction function, uint64_t offset, uint64_t bytes) {
-  if (TheDriver().cuFuncGetParamInfo == nullptr) return false;  // nothing says where parameters end
+  if (!Has(TheDriver().cuFuncGetParamInfo)) return false;  // nothing says where parameters end
   uint64_t end = 0;
   size_t at = 0, size = 0;
   for (size_t i = 0; TheDriver().cuFuncGetParamInfo(function, i, &at, &size) == CUDA_SUCCESS; ++i)
@@ -21,55 +20,45 @@ bool Fits(CUfunction function, uint64_t offset, uint64_t bytes) {
   return offset <= end && bytes <= end - offset;
 }
 
-template <Op op, class... Arguments>
-CUresult Original(Arguments... arguments) {
-  return reinterpret_cast<CUresult (*)(Arguments...)>(originals[static_cast<size_t>(op)])(arguments...);
-}
-
 // What needs a function, and no more.
-template <Op op, class... Arguments>
+template <auto entry, class... Arguments>
 CUresult WithFunction(CUfunction function, Arguments... arguments) {
-  return function != nullptr ? Original<op>(function, arguments...) : CUDA_ERROR_INVALID_HANDLE;
+  return function != nullptr ? Checked::own<entry>(function, arguments...) : CUDA_ERROR_INVALID_HANDLE;
 }
 
-template <Op op, class T>
+template <auto entry, class T>
 CUresult SetWord(CUfunction function, int offset, T value) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (offset < 0 || !Fits(function, static_cast<uint64_t>(offset), sizeof value))
     return CUDA_ERROR_INVALID_VALUE;
-  return Original<op>(function, offset, value);
+  return Checked::own<entry>(function, offset, value);
 }
 
 CUresult SetBytes(CUfunction function, int offset, void* from, unsigned bytes) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (offset < 0 || !Fits(function, static_cast<uint64_t>(offset), bytes)) return CUDA_ERROR_INVALID_VALUE;
-  return Original<Op::cuParamSetv>(function, offset, from, bytes);
+  return Checked::own<&Driver::cuParamSetv>(function, offset, from, bytes);
 }
 
 CUresult SetSize(CUfunction function, unsigned bytes) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return Fits(function, 0, bytes) ? Original<Op::cuParamSetSize>(function, bytes) : CUDA_ERROR_INVALID_VALUE;
+  return Fits(function, 0, bytes) ? Checked::own<&Driver::cuParamSetSize>(function, bytes)
+                                  : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
 
 void GuardLegacyLaunches(Driver& driver) {
-  const auto guard = [&driver](Op op, auto* checked) {
-    auto& row = driver.row[static_cast<size_t>(op)];
-    if (row == nullptr) return;
-    originals[static_cast<size_t>(op)] = row;
-    row = reinterpret_cast<void (*)()>(checked);
-  };
-  guard(Op::cuFuncSetBlockShape, &WithFunction<Op::cuFuncSetBlockShape, int, int, int>);
-  guard(Op::cuFuncSetSharedSize, &WithFunction<Op::cuFuncSetSharedSize, unsigned>);
-  guard(Op::cuParamSetSize, &SetSize);
-  guard(Op::cuParamSeti, &SetWord<Op::cuParamSeti, unsigned>);
-  guard(Op::cuParamSetf, &SetWord<Op::cuParamSetf, float>);
-  guard(Op::cuParamSetv, &SetBytes);
-  guard(Op::cuParamSetTexRef, &WithFunction<Op::cuParamSetTexRef, int, CUtexref>);
-  guard(Op::cuLaunch, &WithFunction<Op::cuLaunch>);
-  guard(Op::cuLaunchGrid, &WithFunction<Op::cuLaunchGrid, int, int>);
-  guard(Op::cuLaunchGridAsync, &WithFunction<Op::cuLaunchGridAsync, int, int, CUstream>);
+  Checked::Put<&Driver::cuFuncSetBlockShape>(driver, &WithFunction<&Driver::cuFuncSetBlockShape>);
+  Checked::Put<&Driver::cuFuncSetSharedSize>(driver, &WithFunction<&Driver::cuFuncSetSharedSize>);
+  Checked::Put<&Driver::cuParamSetSize>(driver, &SetSize);
+  Checked::Put<&Driver::cuParamSeti>(driver, &SetWord<&Driver::cuParamSeti>);
+  Checked::Put<&Driver::cuParamSetf>(driver, &SetWord<&Driver::cuParamSetf>);
+  Checked::Put<&Driver::cuParamSetv>(driver, &SetBytes);
+  Checked::Put<&Driver::cuParamSetTexRef>(driver, &WithFunction<&Driver::cuParamSetTexRef>);
+  Checked::Put<&Driver::cuLaunch>(driver, &WithFunction<&Driver::cuLaunch>);
+  Checked::Put<&Driver::cuLaunchGrid>(driver, &WithFunction<&Driver::cuLaunchGrid>);
+  Checked::Put<&Driver::cuLaunchGridAsync>(driver, &WithFunction<&Driver::cuLaunchGridAsync>);
 }
 
 }  // namespace causeway::host

@@ -26,13 +26,11 @@ void CUDA_CB Logs::Collect(void* user_data, CUlogLevel level, char* message, siz
 }
 
 Logs::~Logs() {
-  if (listeners_ != 0 && TheDriver().cuLogsUnregisterCallback != nullptr)
-    TheDriver().cuLogsUnregisterCallback(handle_);
+  if (listeners_ != 0) TheDriver().cuLogsUnregisterCallback(handle_);
 }
 
 CUresult Logs::Listen() {
   const std::lock_guard lock(listeners_mutex_);
-  if (TheDriver().cuLogsRegisterCallback == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (listeners_ == 0) {
     if (const CUresult result = TheDriver().cuLogsRegisterCallback(&Collect, this, &handle_)) return result;
   }
@@ -44,8 +42,7 @@ CUresult Logs::Forget() {
   const std::lock_guard lock(listeners_mutex_);
   if (listeners_ == 0) return CUDA_ERROR_INVALID_VALUE;
   if (--listeners_ != 0) return CUDA_SUCCESS;
-  return TheDriver().cuLogsUnregisterCallback != nullptr ? TheDriver().cuLogsUnregisterCallback(handle_)
-                                                         : CUDA_ERROR_NOT_SUPPORTED;
+  return TheDriver().cuLogsUnregisterCallback(handle_);
 }
 
 size_t Logs::Take(std::span<std::byte> space) {

@@ -22,10 +22,8 @@ bool IsWordCharacter(char c) {
 
 // Device memory and what is registered: the guest has these addresses by right.
 bool IsMemoryOfDriver(uint64_t address) {
-  const Driver& driver = TheDriver();
   unsigned type = 0;
-  return driver.cuPointerGetAttribute != nullptr &&
-         driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
+  return TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
 }
 
 class Numbers {

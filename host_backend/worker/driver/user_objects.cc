@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/driver/user_objects.h"
 
-#include <type_traits>
+#include "host_backend/worker/driver/guard.h"
 
 namespace causeway::host {
 namespace {
 
-decltype(&::cuUserObjectRetain) retain = nullptr;
-decltype(&::cuUserObjectRelease) release = nullptr;
-decltype(&::cuGraphRetainUserObject) retain_by_graph = nullptr;
-decltype(&::cuGraphReleaseUserObject) release_by_graph = nullptr;
-decltype(&::cuGraphClone) clone = nullptr;
+using Counted = Guards<struct CountsUserObjects>;
 
 CUresult CountedRetain(CUuserObject object, unsigned count) {
   return TheUserObjects().Retain(object, count);
@@ -56,7 +52,7 @@ CUresult UserObjects::Retain(CUuserObject object, unsigned count) {
   const std::lock_guard lock(mutex_);
   Counts* counts = Find(object);
   if (counts == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = retain(object, count);
+  const CUresult result = Counted::own<&Driver::cuUserObjectRetain>(object, count);
   if (result == CUDA_SUCCESS) counts->owned += count;
   return result;
 }
@@ -65,7 +61,7 @@ CUresult UserObjects::Release(CUuserObject object, unsigned count) {
   const std::lock_guard lock(mutex_);
   Counts* counts = Find(object);
   if (counts == nullptr || counts->owned < count) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = release(object, count);
+  const CUresult result = Counted::own<&Driver::cuUserObjectRelease>(object, count);
   if (result == CUDA_SUCCESS) counts->owned -= count;
   ForgetIfGone(object);
   return result;
@@ -76,7 +72,7 @@ CUresult UserObjects::RetainByGraph(CUgraph graph, CUuserObject object, unsigned
   Counts* counts = Find(object);
   const bool moves = (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0;
   if (counts == nullptr || (moves && counts->owned < count)) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = retain_by_graph(graph, object, count, flags);
+  const CUresult result = Counted::own<&Driver::cuGraphRetainUserObject>(graph, object, count, flags);
   if (result != CUDA_SUCCESS) return result;
   counts->by_graph[graph] += count;
   if (moves) counts->owned -= count;
@@ -91,7 +87,7 @@ CUresult UserObjects::ReleaseByGraph(CUgraph graph, CUuserObject object, unsigne
   if (counts == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto held = counts->by_graph.find(graph);
   if (held == counts->by_graph.end() || held->second < count) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = release_by_graph(graph, object, count);
+  const CUresult result = Counted::own<&Driver::cuGraphReleaseUserObject>(graph, object, count);
   if (result != CUDA_SUCCESS) return result;
   held->second -= count;
   if (held->second == 0) counts->by_graph.erase(held);
@@ -101,7 +97,7 @@ CUresult UserObjects::ReleaseByGraph(CUgraph graph, CUuserObject object, unsigne
 
 CUresult UserObjects::Clone(CUgraph* copy, CUgraph graph) {
   const std::lock_guard lock(mutex_);
-  const CUresult result = clone(copy, graph);
+  const CUresult result = Counted::own<&Driver::cuGraphClone>(copy, graph);
   if (result != CUDA_SUCCESS) return result;
   for (auto& [object, counts] : counts_) {
     const auto held = counts.by_graph.find(graph);
@@ -119,17 +115,21 @@ void UserObjects::GraphEnds(CUgraph graph) {
 }
 
 void CountUserObjects(Driver& driver) {
-  const auto count = [&driver](Op op, auto* original, auto* counted) {
-    auto& row = driver.row[static_cast<size_t>(op)];
-    if (row == nullptr) return;
-    *original = reinterpret_cast<std::remove_pointer_t<decltype(original)>>(row);
-    row = reinterpret_cast<void (*)()>(counted);
-  };
-  count(Op::cuUserObjectRetain, &retain, &CountedRetain);
-  count(Op::cuUserObjectRelease, &release, &CountedRelease);
-  count(Op::cuGraphRetainUserObject, &retain_by_graph, &CountedRetainByGraph);
-  count(Op::cuGraphReleaseUserObject, &release_by_graph, &CountedReleaseByGraph);
-  count(Op::cuGraphClone, &clone, &CountedClone);
+  Counted::Put<&Driver::cuUserObjectRetain>(driver, &CountedRetain);
+  Counted::Put<&Driver::cuUserObjectRelease>(driver, &CountedRelease);
+  Counted::Put<&Driver::cuGraphRetainUserObject>(driver, &CountedRetainByGraph);
+  Counted::Put<&Driver::cuGraphReleaseUserObject>(driver, &CountedReleaseByGraph);
+  Counted::Put<&Driver::cuGraphClone>(driver, &CountedClone);
+}
+
+CUresult UncountedUserObjects::RetainByGraph(CUgraph graph, CUuserObject object) {
+  return Counted::own<&Driver::cuGraphRetainUserObject>(graph, object, 1, 0);
+}
+CUresult UncountedUserObjects::ReleaseByGraph(CUgraph graph, CUuserObject object) {
+  return Counted::own<&Driver::cuGraphReleaseUserObject>(graph, object, 1);
+}
+CUresult UncountedUserObjects::Release(CUuserObject object) {
+  return Counted::own<&Driver::cuUserObjectRelease>(object, 1);
 }
 
 }  // namespace causeway::host

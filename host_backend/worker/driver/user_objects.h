@@ -43,7 +43,15 @@ class UserObjects {
 // A worker has one session.
 UserObjects& TheUserObjects();
 
-// Puts the rows that count before the driver's.
+// Puts the guards that count.
 void CountUserObjects(Driver& driver);
+
+// The exception: objects that the worker makes for itself (host_nodes.cc) are none of the guest's, so that
+// nothing is counted of them. Each call is about one reference.
+struct UncountedUserObjects {
+  static CUresult RetainByGraph(CUgraph graph, CUuserObject object);
+  static CUresult ReleaseByGraph(CUgraph graph, CUuserObject object);
+  static CUresult Release(CUuserObject object);
+};
 
 }  // namespace causeway::host

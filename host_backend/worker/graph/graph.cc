@@ -27,11 +27,6 @@ struct Listed {
   size_t count = 0;
 };
 
-template <class Function, class... Arguments>
-CUresult Ask(Function function, Arguments... arguments) {
-  return function != nullptr ? function(arguments...) : CUDA_ERROR_NOT_SUPPORTED;
-}
-
 CUresult AskList(const ListBody& body, void* subject, CUgraphNode* first, CUgraphNode* second,
                  CUgraphEdgeData* edges, size_t* count) {
   const Driver& driver = TheDriver();
@@ -39,18 +34,18 @@ CUresult AskList(const ListBody& body, void* subject, CUgraphNode* first, CUgrap
   const auto node = static_cast<CUgraphNode>(subject);
   switch (body.list) {
     case NodeList::kNodes:
-      return Ask(driver.cuGraphGetNodes, graph, first, count);
+      return driver.cuGraphGetNodes(graph, first, count);
     case NodeList::kRoots:
-      return Ask(driver.cuGraphGetRootNodes, graph, first, count);
+      return driver.cuGraphGetRootNodes(graph, first, count);
     case NodeList::kEdges:
-      if (body.old_form != 0) return Ask(driver.cuGraphGetEdges, graph, first, second, count);
-      return Ask(driver.cuGraphGetEdges_v2, graph, first, second, edges, count);
+      if (body.old_form != 0) return driver.cuGraphGetEdges(graph, first, second, count);
+      return driver.cuGraphGetEdges_v2(graph, first, second, edges, count);
     case NodeList::kDependencies:
-      if (body.old_form != 0) return Ask(driver.cuGraphNodeGetDependencies, node, first, count);
-      return Ask(driver.cuGraphNodeGetDependencies_v2, node, first, edges, count);
+      if (body.old_form != 0) return driver.cuGraphNodeGetDependencies(node, first, count);
+      return driver.cuGraphNodeGetDependencies_v2(node, first, edges, count);
     case NodeList::kDependents:
-      if (body.old_form != 0) return Ask(driver.cuGraphNodeGetDependentNodes, node, first, count);
-      return Ask(driver.cuGraphNodeGetDependentNodes_v2, node, first, edges, count);
+      if (body.old_form != 0) return driver.cuGraphNodeGetDependentNodes(node, first, count);
+      return driver.cuGraphNodeGetDependentNodes_v2(node, first, edges, count);
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -79,17 +74,16 @@ bool MayRefuseLaunch(CUgraph graph) {
     size_t count = 0;
     const CUgraph here = open.back();
     open.pop_back();
-    if (Ask(driver.cuGraphGetNodes, here, static_cast<CUgraphNode*>(nullptr), &count) != CUDA_SUCCESS)
-      return true;
+    if (driver.cuGraphGetNodes(here, nullptr, &count) != CUDA_SUCCESS) return true;
     std::vector<CUgraphNode> nodes(count + 1);
     if (driver.cuGraphGetNodes(here, nodes.data(), &count) != CUDA_SUCCESS) return true;
     for (size_t i = 0; i < std::min(count, nodes.size()); ++i) {
       CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
       CUgraph child = nullptr;
-      if (Ask(driver.cuGraphNodeGetType, nodes[i], &type) != CUDA_SUCCESS) return true;
+      if (driver.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS) return true;
       if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE) return true;
       if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-          Ask(driver.cuGraphChildGraphNodeGetGraph, nodes[i], &child) == CUDA_SUCCESS && child != nullptr) {
+          driver.cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS && child != nullptr) {
         open.push_back(child);
       }
     }
@@ -105,8 +99,7 @@ WireHandle ErrorNode(Session& session, WireHandle of, CUgraph graph, CUgraphNode
       known != 0 || node == nullptr)
     return known;
   size_t count = 0;
-  if (Ask(TheDriver().cuGraphGetNodes, graph, static_cast<CUgraphNode*>(nullptr), &count) != CUDA_SUCCESS)
-    return 0;
+  if (TheDriver().cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return 0;
   std::vector<CUgraphNode> nodes(count + 1);
   if (TheDriver().cuGraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return 0;
   nodes.resize(std::min(count, nodes.size()));
@@ -120,7 +113,7 @@ CUresult PrintToText(CUgraph graph, unsigned flags, std::string* text) {
   const int file = memfd_create("causeway-graph", MFD_CLOEXEC);
   if (file < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   const std::string path = "/proc/self/fd/" + std::to_string(file);
-  CUresult result = Ask(TheDriver().cuGraphDebugDotPrint, graph, path.c_str(), flags);
+  CUresult result = TheDriver().cuGraphDebugDotPrint(graph, path.c_str(), flags);
   char piece[4096];
   ssize_t got = 0;
   for (off_t at = 0; result == CUDA_SUCCESS && (got = pread(file, piece, sizeof piece, at)) > 0; at += got) {
@@ -170,12 +163,12 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
   const auto instantiate = [&]() -> CUresult {
     switch (body.form) {
       case InstantiateForm::kWithFlags:
-        return Ask(driver.cuGraphInstantiateWithFlags, &exec, graph, body.flags);
+        return driver.cuGraphInstantiateWithFlags(&exec, graph, body.flags);
       case InstantiateForm::kWithParams:
-        return Ask(driver.cuGraphInstantiateWithParams, &exec, graph, &parameters);
+        return driver.cuGraphInstantiateWithParams(&exec, graph, &parameters);
       case InstantiateForm::kWithLog:
-        return Ask(driver.cuGraphInstantiate_v2, &exec, graph, &parameters.hErrNode_out,
-                   log.size() > 1 ? log.data() : nullptr, log.size() - 1);
+        return driver.cuGraphInstantiate_v2(&exec, graph, &parameters.hErrNode_out,
+                                            log.size() > 1 ? log.data() : nullptr, log.size() - 1);
     }
     return CUDA_ERROR_INVALID_VALUE;
   };
@@ -207,9 +200,9 @@ CUresult Serve_cuGraphExecUpdate_v2(Session& session, Request& request) {
   CUgraphExecUpdateResultInfo info{};
   if (const CUresult result = session.objects().Prepare()) return result;
   const CUresult result = TheHostNodes().Update(exec, graph, [&] {
-    return body.first_form != 0 && driver.cuGraphExecUpdate != nullptr
+    return body.first_form != 0 && Has(driver.cuGraphExecUpdate)
                ? driver.cuGraphExecUpdate(exec, graph, &info.errorNode, &info.result)
-               : Ask(driver.cuGraphExecUpdate_v2, exec, graph, &info);
+               : driver.cuGraphExecUpdate_v2(exec, graph, &info);
   });
   UpdateReply reply{};
   reply.result = info.result;
@@ -254,11 +247,13 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   size_t count = 0;
   session.objects().NameCapture();
   if (const CUresult result = session.objects().Prepare()) return result;
-  const CUresult result = body.form == 3 ? Ask(driver.cuStreamGetCaptureInfo_v3, stream, &status, &id, &graph,
-                                               body.wants_dependencies != 0 ? &nodes : nullptr,
-                                               body.wants_edges != 0 ? &edges : nullptr, &count)
-                                         : Ask(driver.cuStreamGetCaptureInfo_v2, stream, &status, &id, &graph,
-                                               body.wants_dependencies != 0 ? &nodes : nullptr, &count);
+  const CUresult result =
+      body.form == 3
+          ? driver.cuStreamGetCaptureInfo_v3(stream, &status, &id, &graph,
+                                             body.wants_dependencies != 0 ? &nodes : nullptr,
+                                             body.wants_edges != 0 ? &edges : nullptr, &count)
+          : driver.cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph,
+                                             body.wants_dependencies != 0 ? &nodes : nullptr, &count);
   if (result != CUDA_SUCCESS) return result;
   CaptureReply reply{};
   reply.status = status;
@@ -303,7 +298,7 @@ CUresult Serve_cuStreamEndCapture(Session& session, Request& request) {
   if (const CUresult named = NameCaptured(session, stream, &captured, request.in)) return named;
   // It may end with this; afterwards there is no telling.
   if (captured != 0) TheUserObjects().GraphEnds(TheCaptures().GraphOf(stream));
-  const CUresult result = Ask(TheDriver().cuStreamEndCapture, stream, &graph);
+  const CUresult result = TheDriver().cuStreamEndCapture(stream, &graph);
   if (result != CUDA_SUCCESS) {
     const bool ended =
         result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;

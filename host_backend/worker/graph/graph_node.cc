@@ -19,11 +19,6 @@
 namespace causeway::host {
 namespace {
 
-template <class Function, class... Arguments>
-CUresult Ask(Function function, Arguments... arguments) {
-  return function != nullptr ? function(arguments...) : CUDA_ERROR_NOT_SUPPORTED;
-}
-
 // A handle inside a struct: a wire handle in its place becomes the driver's, and the other way round.
 template <class T>
 void ToDriver(Session& session, T* handle, Reader& r) {
@@ -188,24 +183,24 @@ CUresult AddTyped(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNod
   switch (params.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
       const auto kernel = std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(params.kernel);
-      return Ask(driver.cuGraphAddKernelNode_v2, node, graph, first, count, &kernel);
+      return driver.cuGraphAddKernelNode_v2(node, graph, first, count, &kernel);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-      return Ask(driver.cuGraphAddMemcpyNode, node, graph, first, count, &params.memcpy.copyParams,
-                 params.memcpy.copyCtx);
+      return driver.cuGraphAddMemcpyNode(node, graph, first, count, &params.memcpy.copyParams,
+                                         params.memcpy.copyCtx);
     case CU_GRAPH_NODE_TYPE_HOST: {
       const auto host = std::bit_cast<CUDA_HOST_NODE_PARAMS>(params.host);
-      return Ask(driver.cuGraphAddHostNode, node, graph, first, count, &host);
+      return driver.cuGraphAddHostNode(node, graph, first, count, &host);
     }
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
       auto alloc = std::bit_cast<CUDA_MEM_ALLOC_NODE_PARAMS>(params.alloc);
-      const CUresult result = Ask(driver.cuGraphAddMemAllocNode, node, graph, first, count, &alloc);
+      const CUresult result = driver.cuGraphAddMemAllocNode(node, graph, first, count, &alloc);
       params.alloc.dptr = alloc.dptr;
       return result;
     }
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
       const auto batch = std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp);
-      return Ask(driver.cuGraphAddBatchMemOpNode, node, graph, first, count, &batch);
+      return driver.cuGraphAddBatchMemOpNode(node, graph, first, count, &batch);
     }
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
@@ -217,24 +212,23 @@ CUresult SetTyped(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& p
   switch (params.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {
       const auto kernel = std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(params.kernel);
-      return exec != nullptr ? Ask(driver.cuGraphExecKernelNodeSetParams_v2, exec, node, &kernel)
-                             : Ask(driver.cuGraphKernelNodeSetParams_v2, node, &kernel);
+      return exec != nullptr ? driver.cuGraphExecKernelNodeSetParams_v2(exec, node, &kernel)
+                             : driver.cuGraphKernelNodeSetParams_v2(node, &kernel);
     }
     case CU_GRAPH_NODE_TYPE_MEMCPY: {
       const CUDA_MEMCPY3D* box = &params.memcpy.copyParams;
-      return exec != nullptr
-                 ? Ask(driver.cuGraphExecMemcpyNodeSetParams, exec, node, box, params.memcpy.copyCtx)
-                 : Ask(driver.cuGraphMemcpyNodeSetParams, node, box);
+      return exec != nullptr ? driver.cuGraphExecMemcpyNodeSetParams(exec, node, box, params.memcpy.copyCtx)
+                             : driver.cuGraphMemcpyNodeSetParams(node, box);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
       const auto host = std::bit_cast<CUDA_HOST_NODE_PARAMS>(params.host);
-      return exec != nullptr ? Ask(driver.cuGraphExecHostNodeSetParams, exec, node, &host)
-                             : Ask(driver.cuGraphHostNodeSetParams, node, &host);
+      return exec != nullptr ? driver.cuGraphExecHostNodeSetParams(exec, node, &host)
+                             : driver.cuGraphHostNodeSetParams(node, &host);
     }
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
       const auto batch = std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp);
-      return exec != nullptr ? Ask(driver.cuGraphExecBatchMemOpNodeSetParams, exec, node, &batch)
-                             : Ask(driver.cuGraphBatchMemOpNodeSetParams, node, &batch);
+      return exec != nullptr ? driver.cuGraphExecBatchMemOpNodeSetParams(exec, node, &batch)
+                             : driver.cuGraphBatchMemOpNodeSetParams(node, &batch);
     }
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
@@ -246,10 +240,10 @@ CUresult AddNode(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNode
   if (form == NodeForm::kTyped) return AddTyped(node, graph, dependencies, params);
   const Driver& driver = TheDriver();
   const CUgraphNode* first = dependencies.empty() ? nullptr : dependencies.data();
-  if (driver.cuGraphAddNode_v2 == nullptr && edges.empty())
-    return Ask(driver.cuGraphAddNode, node, graph, first, dependencies.size(), &params);
-  return Ask(driver.cuGraphAddNode_v2, node, graph, first, edges.empty() ? nullptr : edges.data(),
-             dependencies.size(), &params);
+  if (!Has(driver.cuGraphAddNode_v2) && edges.empty())
+    return driver.cuGraphAddNode(node, graph, first, dependencies.size(), &params);
+  return driver.cuGraphAddNode_v2(node, graph, first, edges.empty() ? nullptr : edges.data(),
+                                  dependencies.size(), &params);
 }
 
 // A new node, and the graphs that came or went with it.
@@ -299,8 +293,7 @@ Found OwnerOfCode(Session& session, const void* code) {
     CUmodule module = nullptr;
     if (has(driver.cuLibraryGetKernelCount, driver.cuLibraryEnumerateKernels, library))
       return {wire, library};
-    if (library != nullptr && driver.cuLibraryGetModule != nullptr &&
-        driver.cuLibraryGetModule(&module, library) == CUDA_SUCCESS &&
+    if (library != nullptr && driver.cuLibraryGetModule(&module, library) == CUDA_SUCCESS &&
         has(driver.cuModuleGetFunctionCount, driver.cuModuleEnumerateFunctions, module))
       return {wire, library};
   }
@@ -320,7 +313,7 @@ void FunctionToWire(Session& session, T* function, WireHandle fresh, Writer& out
 
 CUresult GetKernel(Session& session, const GetNodeBody& body, CUgraphNode node, Writer& out) {
   CUDA_KERNEL_NODE_PARAMS kernel{};
-  if (const CUresult result = Ask(TheDriver().cuGraphKernelNodeGetParams_v2, node, &kernel)) return result;
+  if (const CUresult result = TheDriver().cuGraphKernelNodeGetParams_v2(node, &kernel)) return result;
   std::vector<ParameterLayout> layout;
   std::vector<std::byte> bytes;
   NodePayload payload{};
@@ -371,7 +364,7 @@ CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_MEMCPY;
   CUDA_MEMCPY3D& box = params.memcpy.copyParams;
-  if (const CUresult result = Ask(TheDriver().cuGraphMemcpyNodeGetParams, node, &box)) return result;
+  if (const CUresult result = TheDriver().cuGraphMemcpyNodeGetParams(node, &box)) return result;
   ToWire(session, &box.srcArray);
   ToWire(session, &box.dstArray);
   // The worker's own addresses mean nothing to the guest.
@@ -393,7 +386,7 @@ CUresult GetHostFunction(CUgraphNode node, Writer& out) {
     params.host.userData = CallbackUserData(id);
   } else {
     CUDA_HOST_NODE_PARAMS host{};
-    if (const CUresult result = Ask(TheDriver().cuGraphHostNodeGetParams, node, &host)) return result;
+    if (const CUresult result = TheDriver().cuGraphHostNodeGetParams(node, &host)) return result;
     params.host.userData = host.fn == &RunHostFunction ? host.userData : nullptr;
   }
   out.Put(params);
@@ -403,7 +396,7 @@ CUresult GetHostFunction(CUgraphNode node, Writer& out) {
 
 CUresult GetAllocation(CUgraphNode node, Writer& out) {
   CUDA_MEM_ALLOC_NODE_PARAMS alloc{};
-  if (const CUresult result = Ask(TheDriver().cuGraphMemAllocNodeGetParams, node, &alloc)) return result;
+  if (const CUresult result = TheDriver().cuGraphMemAllocNodeGetParams(node, &alloc)) return result;
   const CUmemAccessDesc* access = alloc.accessDescs;
   if (access == nullptr || alloc.accessDescCount > kMaxDevices * 4) alloc.accessDescCount = 0;
   alloc.accessDescs = nullptr;
@@ -422,7 +415,7 @@ CUresult GetAllocation(CUgraphNode node, Writer& out) {
 CUresult GetBatch(Session& session, CUgraphNode node, Writer& out) {
   CUDA_BATCH_MEM_OP_NODE_PARAMS batch{};
   if (TheHostNodes().Is(node)) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = Ask(TheDriver().cuGraphBatchMemOpNodeGetParams, node, &batch)) return result;
+  if (const CUresult result = TheDriver().cuGraphBatchMemOpNodeGetParams(node, &batch)) return result;
   const CUstreamBatchMemOpParams* operations = batch.paramArray;
   if (operations == nullptr || batch.count > kMaxMemOps) batch.count = 0;
   batch.paramArray = nullptr;
@@ -485,8 +478,8 @@ CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
     return exec != nullptr ? TheHostNodes().SetInExec(exec, node, id) : TheHostNodes().Set(node, id);
   }
   if (body.form == NodeForm::kTyped) return SetTyped(exec, node, parameters.get());
-  return exec != nullptr ? Ask(TheDriver().cuGraphExecNodeSetParams, exec, node, &parameters.get())
-                         : Ask(TheDriver().cuGraphNodeSetParams, node, &parameters.get());
+  return exec != nullptr ? TheDriver().cuGraphExecNodeSetParams(exec, node, &parameters.get())
+                         : TheDriver().cuGraphNodeSetParams(node, &parameters.get());
 }
 
 // All queries, by the type.
@@ -516,8 +509,8 @@ CUresult Serve_cuUserObjectCreate(Session& session, Request& request) {
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kUserObjectFlags)) return CUDA_ERROR_INVALID_VALUE;
   CUuserObject object = nullptr;
-  const CUresult result = Ask(TheDriver().cuUserObjectCreate, &object, CallbackUserData(body.id),
-                              &AnnounceDestructor, body.references, body.flags);
+  const CUresult result = TheDriver().cuUserObjectCreate(&object, CallbackUserData(body.id),
+                                                         &AnnounceDestructor, body.references, body.flags);
   if (result != CUDA_SUCCESS) return result;
   TheUserObjects().Begin(object, body.references);
   session.objects().Bind(HandleKind::kUserObject, body.object, object, request.out);

@@ -84,13 +84,12 @@ CUresult HostRanges::Register(const RegisterBody& body, uint64_t* device_address
     }
     Populate(static_cast<std::byte*>(at), pages.bytes());
   }
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   auto* start = reinterpret_cast<void*>(body.address);
   CUresult result = driver.cuMemHostRegister_v2(start, body.bytes, body.flags | CU_MEMHOSTREGISTER_DEVICEMAP);
   if (result == CUDA_SUCCESS) {
     CUdeviceptr device = body.address;
-    if (driver.cuMemHostGetDevicePointer_v2 != nullptr)
-      driver.cuMemHostGetDevicePointer_v2(&device, start, 0);
+    driver.cuMemHostGetDevicePointer_v2(&device, start, 0);
     *device_address = device;
   } else {
     if (pages.bytes() != 0) TheGuestAddresses().Retire(range);

@@ -48,9 +48,8 @@ bool IsManaged(const ManagedPiece& body) {
         TheDriver().cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
     return result == CUDA_SUCCESS && managed != 0;
   };
-  return TheDriver().cuPointerGetAttribute != nullptr && body.bytes != 0 &&
-         body.bytes <= kMaxManagedVariableBytes && body.address <= ~body.bytes && is_managed(body.address) &&
-         is_managed(body.address + body.bytes - 1);
+  return body.bytes != 0 && body.bytes <= kMaxManagedVariableBytes && body.address <= ~body.bytes &&
+         is_managed(body.address) && is_managed(body.address + body.bytes - 1);
 }
 
 // The pieces of a message: all of them fit the bulk buffer together.
@@ -82,9 +81,7 @@ class CopyStream {
   explicit CopyStream(const Copy& copy) : stream_(copy.stream) {
     if (copy.by_driver) return;
     context_.emplace();
-    Driver& driver = TheDriver();
-    if (driver.cuStreamCreate == nullptr || driver.cuStreamDestroy_v2 == nullptr) return;
-    result_ = driver.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING);
+    result_ = TheDriver().cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING);
     stream_ = own_;
   }
   ~CopyStream() {
@@ -170,7 +167,6 @@ CUresult Serve_cuMemPrefetchAsync_v2(Session& session, Request& request) {
   const auto body = request.in.Get<ManagedHintBody>();
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
-  if (TheDriver().cuMemPrefetchAsync_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemLocation location{};
   if (const CUresult result = TakeLocation(body, &location)) return result;
   return TheDriver().cuMemPrefetchAsync_v2(body.address, body.bytes, location, 0, stream);
@@ -179,7 +175,6 @@ CUresult Serve_cuMemPrefetchAsync_v2(Session& session, Request& request) {
 CUresult Serve_cuMemAdvise_v2(Session&, Request& request) {
   const auto body = request.in.Get<ManagedHintBody>();
   if (!request.in.ok()) return request.in.error();
-  if (TheDriver().cuMemAdvise_v2 == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemLocation location{};
   CUmem_advise advice;
   if (const CUresult result = TakeKnown(body.advice, &advice)) return result;
@@ -191,7 +186,6 @@ CUresult Serve_cuMemRangeGetAttribute(Session&, Request& request) {
   const auto body = request.in.Get<RangeAttributeBody>();
   if (!request.in.ok()) return request.in.error();
   if (body.data_bytes == 0 || body.data_bytes > kMaxRangeAttributeBytes) return CUDA_ERROR_INVALID_VALUE;
-  if (TheDriver().cuMemRangeGetAttribute == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmem_range_attribute attribute;
   if (const CUresult result = TakeKnown(body.attribute, &attribute)) return result;
   alignas(8) std::byte data[kMaxRangeAttributeBytes] = {};

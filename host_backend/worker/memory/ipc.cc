@@ -10,10 +10,9 @@ namespace causeway::host {
 CUresult Serve_cuIpcGetMemHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareAddressBody>();
   if (!request.in.ok()) return request.in.error();
-  const auto get = DRIVER_FUNCTION(cuIpcGetMemHandle);
-  if (get == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUipcMemHandle handle{};
-  if (const CUresult result = get(&handle, body.address)) return result;
+  if (const CUresult result = TheDriver().cuIpcGetMemHandle(&handle, body.address)) return result;
   return ShareBytes(session, request, SharedKind::kIpcMemory, &handle);
 }
 
@@ -21,13 +20,12 @@ CUresult Serve_cuIpcOpenMemHandle_v2(Session& session, Request& request) {
   const auto body = request.in.Get<OpenSharedBody>();
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kOpenMemoryFlags)) return CUDA_ERROR_INVALID_VALUE;
-  const auto open = DRIVER_FUNCTION(cuIpcOpenMemHandle_v2);
-  if (open == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUipcMemHandle handle{};
   if (const CUresult result = session.daemon()->Get(SharedKind::kIpcMemory, body.token, &handle, nullptr))
     return result;
   CUdeviceptr address = 0;
-  if (const CUresult result = open(&address, handle, body.flags)) return result;
+  if (const CUresult result = TheDriver().cuIpcOpenMemHandle_v2(&address, handle, body.flags)) return result;
   request.out.Put(Opened(address));
   return request.out.error();
 }
@@ -35,23 +33,21 @@ CUresult Serve_cuIpcOpenMemHandle_v2(Session& session, Request& request) {
 CUresult Serve_cuIpcGetEventHandle(Session& session, Request& request) {
   auto event = session.objects().ToDriver<CUevent>(request.in.Get<WireHandle>(), request.in);
   if (!request.in.ok()) return request.in.error();
-  const auto get = DRIVER_FUNCTION(cuIpcGetEventHandle);
-  if (get == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUipcEventHandle handle{};
-  if (const CUresult result = get(&handle, event)) return result;
+  if (const CUresult result = TheDriver().cuIpcGetEventHandle(&handle, event)) return result;
   return ShareBytes(session, request, SharedKind::kIpcEvent, &handle);
 }
 
 CUresult Serve_cuIpcOpenEventHandle(Session& session, Request& request) {
   const auto body = request.in.Get<OpenSharedBody>();
   if (!request.in.ok()) return request.in.error();
-  const auto open = DRIVER_FUNCTION(cuIpcOpenEventHandle);
-  if (open == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUipcEventHandle handle{};
   if (const CUresult result = session.daemon()->Get(SharedKind::kIpcEvent, body.token, &handle, nullptr))
     return result;
   CUevent event = nullptr;
-  if (const CUresult result = open(&event, handle)) return result;
+  if (const CUresult result = TheDriver().cuIpcOpenEventHandle(&event, handle)) return result;
   session.objects().Bind(HandleKind::kEvent, body.object, event, request.out);
   return request.out.error();
 }

@@ -12,10 +12,10 @@ CUresult Serve_cuMemPoolExportToShareableHandle(Session& session, Request& reque
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   CUmemAllocationHandleType type;
   if (const CUresult result = TakeKnown(body.type, &type)) return result;
-  const auto export_to = DRIVER_FUNCTION(cuMemPoolExportToShareableHandle);
-  if (export_to == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return ShareHandle(session, request, body.type, true,
-                     [&](void* handle) { return export_to(handle, pool, type, body.flags); });
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return ShareHandle(session, request, body.type, true, [&](void* handle) {
+    return TheDriver().cuMemPoolExportToShareableHandle(handle, pool, type, body.flags);
+  });
 }
 
 CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& request) {
@@ -24,11 +24,11 @@ CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& req
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   CUmemAllocationHandleType type;
   if (const CUresult result = TakeKnown(body.type, &type)) return result;
-  const auto import_from = DRIVER_FUNCTION(cuMemPoolImportFromShareableHandle);
-  if (import_from == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemoryPool pool = nullptr;
-  const CUresult result = OpenHandle(
-      session, body, true, [&](void* handle) { return import_from(&pool, handle, type, body.flags); });
+  const CUresult result = OpenHandle(session, body, true, [&](void* handle) {
+    return TheDriver().cuMemPoolImportFromShareableHandle(&pool, handle, type, body.flags);
+  });
   if (result != CUDA_SUCCESS) return result;
   WireHandle known = session.objects().Known(HandleKind::kMemoryPool, pool);
   if (known == 0) session.objects().Bind(HandleKind::kMemoryPool, known = body.object, pool, request.out);
@@ -39,10 +39,9 @@ CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& req
 CUresult Serve_cuMemPoolExportPointer(Session& session, Request& request) {
   const auto body = request.in.Get<ShareAddressBody>();
   if (!request.in.ok()) return request.in.error();
-  const auto export_pointer = DRIVER_FUNCTION(cuMemPoolExportPointer);
-  if (export_pointer == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemPoolPtrExportData data{};
-  if (const CUresult result = export_pointer(&data, body.address)) return result;
+  if (const CUresult result = TheDriver().cuMemPoolExportPointer(&data, body.address)) return result;
   return ShareBytes(session, request, SharedKind::kPoolPointer, &data);
 }
 
@@ -50,13 +49,12 @@ CUresult Serve_cuMemPoolImportPointer(Session& session, Request& request) {
   const auto body = request.in.Get<OpenSharedBody>();
   auto pool = session.objects().ToDriver<CUmemoryPool>(body.object, request.in);
   if (!request.in.ok()) return request.in.error();
-  const auto import_pointer = DRIVER_FUNCTION(cuMemPoolImportPointer);
-  if (import_pointer == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemPoolPtrExportData data{};
   if (const CUresult result = session.daemon()->Get(SharedKind::kPoolPointer, body.token, &data, nullptr))
     return result;
   CUdeviceptr address = 0;
-  if (const CUresult result = import_pointer(&address, pool, &data)) return result;
+  if (const CUresult result = TheDriver().cuMemPoolImportPointer(&address, pool, &data)) return result;
   request.out.Put(Opened(address));
   return request.out.error();
 }

@@ -7,9 +7,6 @@
 
 namespace causeway::host {
 
-// The driver's function behind a row, or null where the library lacks it.
-#define DRIVER_FUNCTION(fn) reinterpret_cast<decltype(&::fn)>(TheDriver().row[static_cast<size_t>(Op::fn)])
-
 // The driver's 64 bytes become a token in the reply.
 inline CUresult ShareBytes(Session& session, Request& request, SharedKind kind, const void* bytes) {
   SharedToken token{};
@@ -22,8 +19,7 @@ inline CUresult ShareBytes(Session& session, Request& request, SharedKind kind, 
 inline OpenedMemory Opened(CUdeviceptr address) {
   CUdeviceptr base = address;
   size_t bytes = 0;
-  const auto range = DRIVER_FUNCTION(cuMemGetAddressRange_v2);
-  if (range == nullptr || range(&base, &bytes, address) != CUDA_SUCCESS) return {address, 0};
+  if (TheDriver().cuMemGetAddressRange_v2(&base, &bytes, address) != CUDA_SUCCESS) return {address, 0};
   return {address, bytes - (address - base)};
 }
 

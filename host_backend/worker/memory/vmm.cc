@@ -2,6 +2,7 @@
 // Allocations of virtual memory management that come by address or from another process, and where addresses
 // may be wished for.
 #include "host_backend/worker/addresses/guest_addresses.h"
+#include "host_backend/worker/driver/guard.h"
 #include "host_backend/worker/memory/sharing.h"
 #include "ivshmem_ring/messages/address_windows.h"
 #include "ivshmem_ring/protocol/known_values.h"
@@ -17,31 +18,29 @@ CUresult ReplyAllocation(Session& session, Request& request, WireHandle fresh,
   return request.out.error();
 }
 
-decltype(&::cuMemAddressReserve) drivers_reserve = nullptr;
+using InWindows = Guards<struct KeepsWishesInWindows>;
 
 // A wish is granted where nothing is, and so would tell a guest where this process has its program, heap and
 // stack. Those lie in none of the device windows, where every wish of a guest library lies.
 CUresult Reserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wish,
                  unsigned long long flags) {
-  return drivers_reserve(address, bytes, alignment, InDeviceWindow(wish, bytes) ? wish : 0, flags);
+  return InWindows::own<&Driver::cuMemAddressReserve>(address, bytes, alignment,
+                                                      InDeviceWindow(wish, bytes) ? wish : 0, flags);
 }
 
 }  // namespace
 
 void KeepWishesInWindows(Driver& driver) {
-  auto& row = driver.row[static_cast<size_t>(Op::cuMemAddressReserve)];
-  if (row == nullptr) return;
-  drivers_reserve = reinterpret_cast<decltype(drivers_reserve)>(row);
-  row = reinterpret_cast<void (*)()>(&Reserve);
+  InWindows::Put<&Driver::cuMemAddressReserve>(driver, &Reserve);
 }
 
 CUresult Serve_cuMemRetainAllocationHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareAddressBody>();
   if (!request.in.ok()) return request.in.error();
-  const auto retain = DRIVER_FUNCTION(cuMemRetainAllocationHandle);
-  if (retain == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemGenericAllocationHandle allocation = 0;
-  if (const CUresult result = retain(&allocation, reinterpret_cast<void*>(body.address))) return result;
+  if (const CUresult result =
+          TheDriver().cuMemRetainAllocationHandle(&allocation, reinterpret_cast<void*>(body.address)))
+    return result;
   return ReplyAllocation(session, request, body.fresh, allocation);
 }
 
@@ -53,10 +52,10 @@ CUresult Serve_cuMemExportToShareableHandle(Session& session, Request& request) 
   if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
   CUmemAllocationHandleType type;
   if (const CUresult result = TakeKnown(body.type, &type)) return result;
-  const auto export_to = DRIVER_FUNCTION(cuMemExportToShareableHandle);
-  if (export_to == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return ShareHandle(session, request, body.type, false,
-                     [&](void* handle) { return export_to(handle, allocation, type, body.flags); });
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return ShareHandle(session, request, body.type, false, [&](void* handle) {
+    return TheDriver().cuMemExportToShareableHandle(handle, allocation, type, body.flags);
+  });
 }
 
 CUresult Serve_cuMemImportFromShareableHandle(Session& session, Request& request) {
@@ -64,11 +63,11 @@ CUresult Serve_cuMemImportFromShareableHandle(Session& session, Request& request
   if (!request.in.ok()) return request.in.error();
   CUmemAllocationHandleType type;
   if (const CUresult result = TakeKnown(body.type, &type)) return result;
-  const auto import_from = DRIVER_FUNCTION(cuMemImportFromShareableHandle);
-  if (import_from == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemGenericAllocationHandle allocation = 0;
-  const CUresult result =
-      OpenHandle(session, body, false, [&](void* handle) { return import_from(&allocation, handle, type); });
+  const CUresult result = OpenHandle(session, body, false, [&](void* handle) {
+    return TheDriver().cuMemImportFromShareableHandle(&allocation, handle, type);
+  });
   return result != CUDA_SUCCESS ? result : ReplyAllocation(session, request, body.object, allocation);
 }
 

@@ -14,9 +14,8 @@ bool MayBeDeferred(const Session& session, const RecordHeader& header) {
 }
 
 CUresult AnswerWhenDone(Request& request, CUstream stream) {
-  Driver& driver = TheDriver();
-  if (driver.cuEventCreate != nullptr &&
-      driver.cuEventCreate(&request.done, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+  const Driver& driver = TheDriver();
+  if (driver.cuEventCreate(&request.done, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
     if (driver.cuEventRecord(request.done, stream) == CUDA_SUCCESS) return CUDA_SUCCESS;
     driver.cuEventDestroy_v2(request.done);
   }
@@ -38,7 +37,7 @@ bool DeferredReplies::Take(RecordHeader* reply) {
   constexpr uint32_t kPauses = 16, kPolls = 2000;  // some milliseconds; then the driver waits as it would
   Deferred& oldest = replies_[first_];
   if (oldest.done != nullptr) {
-    Driver& driver = TheDriver();
+    const Driver& driver = TheDriver();
     CUresult result = CUDA_ERROR_NOT_READY;
     if (++asked_ < kPolls) result = driver.cuEventQuery(oldest.done);
     if (result == CUDA_ERROR_NOT_READY && asked_ < kPolls) {

@@ -32,9 +32,8 @@ std::optional<CUresult> AwaitPostedCopies(auto more) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kPatience = std::chrono::milliseconds(200);  // what is under way elsewhere may hold them up
   constexpr int kSpins = 64;
-  Driver& driver = TheDriver();
-  if (driver.cuStreamQuery == nullptr || driver.cuThreadExchangeStreamCaptureMode == nullptr)
-    return CUDA_SUCCESS;
+  const Driver& driver = TheDriver();
+  if (!HasAll(driver.cuStreamQuery, driver.cuThreadExchangeStreamCaptureMode)) return CUDA_SUCCESS;
   // Asking must not end a capture that another thread has begun meanwhile.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   driver.cuThreadExchangeStreamCaptureMode(&mode);
@@ -138,7 +137,7 @@ void Dispatcher::LogFailure(uint16_t op, CUresult result) {
   constexpr uint32_t kLines = 20;
   if (failures_.fetch_add(1, std::memory_order_relaxed) >= kLines) return;
   const char* name = "";
-  if (TheDriver().cuGetErrorName != nullptr) TheDriver().cuGetErrorName(result, &name);
+  TheDriver().cuGetErrorName(result, &name);
   dprintf(Output::LogFd(), "causeway-worker[%d]: posted %s failed: %s (%d)\n", getpid(), OpName(op), name,
           result);
 }

@@ -74,7 +74,7 @@ Objects::Objects() {
 }
 
 CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   // The driver may have taken the context from this thread, or given its address to a new one.
   const uint64_t seen = context_changes_.load(std::memory_order_acquire);
   if (context != caller.context || caller.changes != seen) {
@@ -83,7 +83,7 @@ CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
     caller.changes = seen;
   }
   if (mode != caller.mode && mode <= CU_STREAM_CAPTURE_MODE_RELAXED &&
-      driver.cuThreadExchangeStreamCaptureMode != nullptr) {
+      Has(driver.cuThreadExchangeStreamCaptureMode)) {
     CUstreamCaptureMode exchanged = mode;
     if (const CUresult result = driver.cuThreadExchangeStreamCaptureMode(&exchanged)) return result;
     caller.mode = mode;

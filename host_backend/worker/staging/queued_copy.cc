@@ -10,10 +10,8 @@ namespace causeway::host {
 namespace {
 
 CUresult Make(CopyQueue* queue) {
-  Driver& driver = TheDriver();
-  if (driver.cuStreamCreate == nullptr || driver.cuEventCreate == nullptr ||
-      driver.cuStreamWaitEvent == nullptr || driver.cuStreamBatchMemOp_v2 == nullptr ||
-      driver.cuStreamWriteValue64_v2 == nullptr) {
+  const Driver& driver = TheDriver();
+  if (!HasAll(driver.cuStreamWaitEvent, driver.cuStreamBatchMemOp_v2, driver.cuStreamWriteValue64_v2)) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   for (uint32_t i = 0; i < kQueueStreams; ++i) {
@@ -65,7 +63,7 @@ CUresult WaitForTurn(CUdeviceptr place, uint64_t turn, CUstream stream) {
 
 CUresult Enqueue(const Enqueued& each, CUdeviceptr device, bool to_device, CUdeviceptr words,
                  CUstream stream) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   const QueuedPiece& piece = each.piece;
   const CUdeviceptr place = words + sizeof(QueuedPlace) * piece.place;
   if (piece.turn != 0) {
@@ -81,7 +79,7 @@ CUresult Enqueue(const Enqueued& each, CUdeviceptr device, bool to_device, CUdev
 }
 
 CUresult Begin(const CopyQueue& queue, CUstream programs) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   CUresult result = driver.cuEventRecord(queue.event[0], programs);
   for (uint32_t i = 0; i < kQueueStreams && result == CUDA_SUCCESS; ++i)
     result = driver.cuStreamWaitEvent(queue.stream[i], queue.event[0], 0);
@@ -89,7 +87,7 @@ CUresult Begin(const CopyQueue& queue, CUstream programs) {
 }
 
 CUresult End(const CopyQueue& queue, CUstream programs) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   CUresult result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < kQueueStreams && result == CUDA_SUCCESS; ++i) {
     result = driver.cuEventRecord(queue.event[i], queue.stream[i]);

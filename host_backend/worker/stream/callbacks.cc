@@ -100,7 +100,6 @@ void AnnounceNotification(CUasyncNotificationInfo* info, void* user_data, CUasyn
 CUresult Serve_cuDeviceRegisterAsyncNotification(Session& session, Request& request) {
   const auto body = request.in.Get<NotificationBody>();
   if (!request.in.ok()) return request.in.error();
-  if (TheDriver().cuDeviceRegisterAsyncNotification == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUasyncCallbackHandle handle = nullptr;
   const CUresult result = TheDriver().cuDeviceRegisterAsyncNotification(body.device, &AnnounceNotification,
                                                                         CallbackUserData(body.id), &handle);
@@ -130,10 +129,9 @@ bool IsWordOrNone(Session& session, uint32_t word) {
 
 // The GPU announces the function and waits for it. CUDA_ERROR_NOT_SUPPORTED: it cannot, or no word was named.
 CUresult EnqueueByWord(Session& session, CUstream stream, const HostFunctionBody& body) {
-  Driver& driver = TheDriver();
+  const Driver& driver = TheDriver();
   CallbackWords* words = session.part<Arenas>().callback_words();
-  if (body.word >= kCallbackWords || words == nullptr || driver.cuStreamBatchMemOp_v2 == nullptr)
-    return CUDA_ERROR_NOT_SUPPORTED;
+  if (body.word >= kCallbackWords || words == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUdeviceptr address = 0;
   if (driver.cuMemHostGetDevicePointer_v2(&address, words, 0) != CUDA_SUCCESS)
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -166,7 +164,6 @@ CUresult Serve_cuLaunchHostFunc(Session& session, Request& request) {
   const CUresult by_word = body.word == kGraphCallbackWord ? CaptureByWord(session, stream, body.id)
                                                            : EnqueueByWord(session, stream, body);
   if (by_word != CUDA_ERROR_NOT_SUPPORTED) return by_word;
-  if (TheDriver().cuLaunchHostFunc == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   return TheDriver().cuLaunchHostFunc(stream, &RunHostFunction, CallbackUserData(body.id));
 }
 
@@ -175,7 +172,7 @@ CUresult Serve_cuStreamAddCallback(Session& session, Request& request) {
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   if (!IsWordOrNone(session, body.word)) return CUDA_ERROR_INVALID_VALUE;
-  if (TheDriver().cuStreamAddCallback == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!Has(TheDriver().cuStreamAddCallback)) return CUDA_ERROR_NOT_SUPPORTED;
   const CUresult by_word = EnqueueByWord(session, stream, body);
   if (by_word != CUDA_SUCCESS && by_word != CUDA_ERROR_NOT_SUPPORTED) return by_word;
   const auto function = by_word == CUDA_SUCCESS ? &ReportError : &RunStreamCallback;

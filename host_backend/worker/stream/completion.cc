@@ -16,10 +16,8 @@ CUresult WriteMark(Session& session, const Request& request, CUstream stream, ui
     session.Violation("it wants a mark where it has no word");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (TheDriver().cuStreamWriteValue64_v2 != nullptr) {
-    TheDriver().cuStreamWriteValue64_v2(stream, reinterpret_cast<CUdeviceptr>(word.data()),
-                                        request.header.sequence + 1, CU_STREAM_WRITE_VALUE_DEFAULT);
-  }
+  TheDriver().cuStreamWriteValue64_v2(stream, reinterpret_cast<CUdeviceptr>(word.data()),
+                                      request.header.sequence + 1, CU_STREAM_WRITE_VALUE_DEFAULT);
   return CUDA_SUCCESS;
 }
 
@@ -36,11 +34,7 @@ CUresult Serve_kPostedResult(Session& session, Request& request) {
 
 // The query of any stream is such a call; this one is idle and takes part in no capture.
 CUresult Serve_kUnsafeCall(Session&, Request&) {
-  Driver& driver = TheDriver();
-  if (driver.cuStreamCreate == nullptr || driver.cuStreamQuery == nullptr ||
-      driver.cuStreamDestroy_v2 == nullptr) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  const Driver& driver = TheDriver();
   CUstream stream = nullptr;
   if (const CUresult result = driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) return result;
   const CUresult result = driver.cuStreamQuery(stream);
