@@ -129,8 +129,13 @@ void NvmlCall::Lose() {
   session_.connection_.reset();  // the next call tries again
 }
 
+void NvmlCall::PutDevice(nvml::DeviceHandle device) {
+  NvmlRemote remote;
+  nvml::Device::Held<nvml::DeviceHandle>::Send(remote, writer_, device, 0);
+}
+
 Return NvmlCall::Finish() {
-  if (!writer_.ok()) return nvml::FailureOf(writer_.error());
+  if (!writer_.ok()) return Results<Return>::FailureOf(writer_.error());
   ClientTransport& transport = *session_.connection_->transport;
   RecordHeader header{};
   header.op = static_cast<uint16_t>(op_);

@@ -46,6 +46,8 @@ class NvmlCall {
   explicit NvmlCall(nvml::Op op);
   Writer& writer() { return writer_; }
   Reader& reader() { return reader_; }
+  // The beginning of the messages that are written by hand and ask about a device.
+  void PutDevice(nvml::DeviceHandle device);
   nvml::Return Finish();
 
  private:

@@ -9,8 +9,8 @@ namespace {
 template <nvml::Op op, class F>
 struct NvmlRow;
 template <nvml::Op op, class... P>
-struct NvmlRow<op, uint32_t (*)(P...)> {
-  static uint32_t Call(P... p) { return static_cast<uint32_t>(NvmlWait<op>(p...)); }
+struct NvmlRow<op, nvml::Return (*)(P...)> {
+  static nvml::Return Call(P... p) { return NvmlWait<op>(p...); }
 };
 
 // These ignore their arguments, whatever they are.

@@ -22,8 +22,7 @@ using nvml::Return;
 
 Return AskMemory(DeviceHandle device, nvml::MemoryV2* memory) {
   NvmlCall call(Op::kMemory);
-  NvmlRemote remote;
-  nvml::Device::Send(remote, call.writer(), device, 0);
+  call.PutDevice(device);
   call.writer().Put(uint32_t{0});
   const Return result = call.Finish();
   if (result != Return::kSuccess) return result;
@@ -33,8 +32,7 @@ Return AskMemory(DeviceHandle device, nvml::MemoryV2* memory) {
 
 Return AskProcesses(DeviceHandle device, ProcessMode mode, std::vector<nvml::ProcessV1>* processes) {
   NvmlCall call(Op::kProcesses);
-  NvmlRemote remote;
-  nvml::Device::Send(remote, call.writer(), device, 0);
+  call.PutDevice(device);
   call.writer().Put(mode);
   const Return result = call.Finish();
   if (result != Return::kSuccess) return result;
@@ -47,8 +45,7 @@ Return AskProcesses(DeviceHandle device, ProcessMode mode, std::vector<nvml::Pro
 
 Return Utilization(DeviceHandle device, nvml::ProcessSample* samples, uint32_t* count, uint64_t since_us) {
   NvmlCall call(Op::kUtilization);
-  NvmlRemote remote;
-  nvml::Device::Send(remote, call.writer(), device, 0);
+  call.PutDevice(device);
   call.writer().Put(uint32_t{0});
   call.writer().Put(since_us);
   if (count == nullptr) call.writer().Fail(nvml::AsFailure(Return::kInvalidArgument));
@@ -122,8 +119,7 @@ uint32_t PrivateFunction() {
 
 // Those that read one value of a device.
 Return AskPrivate(uint32_t slot, DeviceHandle device, NvmlCall& call) {
-  NvmlRemote remote;
-  nvml::Device::Send(remote, call.writer(), device, 0);
+  call.PutDevice(device);
   call.writer().Put(slot);
   return call.Finish();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guest's half of the rows: what Shape::Wait and Shape::Post (ivshmem_ring/protocol/call.h) need of
+// The guest's half of the rows: what Shape::Wait and Shape::Post (ivshmem_ring/protocol/shape.h) need of
 // handles and sending. Any thread may call these functions; they send messages.
 #pragma once
 #include "guest_lib/session/context.h"

@@ -12,7 +12,7 @@ namespace causeway {
 template <size_t N>
 struct InFixed : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     using T = Pointee<P>;
     static_assert(std::is_pointer_v<P> && kFlat<T>, "InFixed needs a pointer to flat Ts");
     std::array<T, N> values{};
@@ -20,16 +20,10 @@ struct InFixed : NoReply {
       if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
       w.PutBytes(p, N * sizeof(T));
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) {
-      for (T& value : values) {
-        value = r.Get<T>();
-        if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
-      }
+      for (T& value : values) GetAdmitted(r, value);
     }
     P Arg(Writer&, const auto&) { return values.data(); }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -37,19 +31,12 @@ struct InFixed : NoReply {
 template <size_t N>
 struct OutFixed : Replies {
   template <class P>
-  struct Held {
+  struct Held : ComesBack {
     using T = std::remove_pointer_t<P>;
     static_assert(std::is_pointer_v<P> && !std::is_const_v<T> && kFlat<T>,
                   "OutFixed needs a pointer to flat Ts");
     std::array<T, N> values{};
-    static void Send(auto&, Writer& w, P p, const auto&) {
-      if (p == nullptr) w.Fail(CUDA_ERROR_INVALID_VALUE);
-    }
-    static void Receive(auto&, Reader& r, P p, const auto&) {
-      if (const std::byte* from = r.Take(N * sizeof(T))) std::memcpy(p, from, N * sizeof(T));
-    }
-    static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader&) {}
+    static void Receive(auto&, Reader& r, P p, const auto&) { r.GetBytes(p, N * sizeof(T)); }
     P Arg(Writer&, const auto&) { return values.data(); }
     void Reply(auto&, Writer& w) { w.PutBytes(values.data(), sizeof values); }
   };
@@ -59,12 +46,9 @@ struct OutFixed : Replies {
 // null if that was destroyed.
 struct OutResource : Replies {
   template <class P>
-  struct Held {
+  struct Held : ComesBack {
     static_assert(std::is_same_v<P, CUDA_RESOURCE_DESC*>);
     CUDA_RESOURCE_DESC value{};
-    static void Send(auto&, Writer& w, P p, const auto&) {
-      if (p == nullptr) w.Fail(CUDA_ERROR_INVALID_VALUE);
-    }
     static void Receive(auto& guest, Reader& r, P p, const auto&) {
       CUDA_RESOURCE_DESC desc{};
       desc.resType = r.Get<CUresourcetype>();
@@ -80,8 +64,6 @@ struct OutResource : Replies {
       }
       if (r.ok()) *p = desc;
     }
-    static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader&) {}
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto& host, Writer& w) {
       w.Put(value.resType);
@@ -107,7 +89,7 @@ inline constexpr uint32_t kMaxArrayMaps = 32;  // elements in one message
 template <size_t I>
 struct InArrayMaps : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_same_v<P, CUarrayMapInfo*>);
     std::vector<CUarrayMapInfo> values;
     static void Send(auto& guest, Writer& w, P p, const auto& args) {
@@ -129,8 +111,6 @@ struct InArrayMaps : NoReply {
         w.Put(guest.ToWire(reinterpret_cast<Allocation>(p[i].memHandle.memHandle), w));
       }
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       const auto count = r.Get<uint32_t>();
       if (count > kMaxArrayMaps) return r.Fail(CUDA_ERROR_INVALID_VALUE);
@@ -159,7 +139,6 @@ struct InArrayMaps : NoReply {
       if (values.size() != CountOf<I>(held)) w.Fail(CUDA_ERROR_INVALID_VALUE);
       return values.data();
     }
-    void Reply(auto&, Writer&) {}
   };
 };
 

@@ -3,7 +3,7 @@
 // names one direction for each parameter; the parameter's type P comes from cuda.h. ivshmem_ring/README.md
 // lists all directions.
 //
-// Each direction has a Held<P> with these functions, which Shape (call.h) calls. In the guest:
+// Each direction has a Held<P> with these functions, which Shape (shape.h) calls. In the guest:
 //   Send      writes the parameter into the request; may run twice, with Undo between, if there was no room
 //   Receive   stores what came back, after the call succeeded
 //   Undo      takes back what Send prepared, after the call or a Send has failed
@@ -41,6 +41,28 @@ struct Replies {
   static constexpr bool kReplies = true;
 };
 
+// Bases of Held<P>, with what most directions leave out. Of a parameter that only goes to the host:
+struct GoesToHost {
+  static void Receive(auto&, Reader&, auto, const auto&) {}
+  static void Undo(auto&, auto, const auto&) {}
+  void Reply(auto&, Writer&) {}
+};
+// Of a pointer, not null, through which something only comes back:
+struct ComesBack {
+  static void Send(auto&, Writer& w, auto p, const auto&) {
+    if (p == nullptr) w.Fail(CUDA_ERROR_INVALID_VALUE);
+  }
+  static void Undo(auto&, auto, const auto&) {}
+  void Load(auto&, Reader&) {}
+};
+
+// The next value of a request, as far as the driver may see it; what Admit refuses fails the reader.
+template <class T>
+void GetAdmitted(Reader& r, T& value) {
+  value = r.Get<T>();
+  if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
+}
+
 // T, for a P that is T* or const T*.
 template <class P>
 using Pointee = std::remove_const_t<std::remove_pointer_t<P>>;
@@ -48,7 +70,7 @@ using Pointee = std::remove_const_t<std::remove_pointer_t<P>>;
 // A value that goes to the host: a number, an enum, a flat struct, a device address or a handle.
 struct In : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(kFlat<P> || Handle<P>, "In is for values and handles: say how the pointee travels");
     P value{};
     static void Send(auto& guest, Writer& w, P p, const auto&) {
@@ -58,18 +80,14 @@ struct In : NoReply {
         w.Put(p);
       }
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       if constexpr (Handle<P>) {
         value = reinterpret_cast<P>(host.ToDriver(kTakenKind<P>, r.Get<WireHandle>(), r));
       } else {
-        value = r.Get<P>();
-        if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
+        GetAdmitted(r, value);
       }
     }
     P Arg(Writer&, const auto&) { return value; }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -78,18 +96,15 @@ struct In : NoReply {
 template <uint64_t known>
 struct Flags : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_integral_v<P>, "Flags is for words of flags");
     P value{};
     static void Send(auto&, Writer& w, P p, const auto&) { w.Put(p); }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) {
       value = r.Get<P>();
       if (!OnlyFlags(value, known)) r.Fail(CUDA_ERROR_INVALID_VALUE);
     }
     P Arg(Writer&, const auto&) { return value; }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -98,20 +113,18 @@ struct Flags : NoReply {
 struct Drop : NoReply {
   static constexpr bool kEnds = true;
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(Handle<P>, "Drop is for handles");
     static constexpr HandleKind kKind = kKindOf<P>;
     P value{};
     WireHandle wire = 0;
     static void Send(auto& guest, Writer& w, P p, const auto&) { w.Put(guest.ToWire(p, w)); }
     static void Receive(auto& guest, Reader&, P p, const auto&) { guest.Forget(p); }
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       wire = r.Get<WireHandle>();
       value = reinterpret_cast<P>(host.ToEnd(kKindOf<P>, wire, r));
     }
     P Arg(Writer&, const auto&) { return value; }
-    void Reply(auto&, Writer&) {}
   };
 };
 template <class Direction>
@@ -174,17 +187,12 @@ struct OutHandle : Replies {
 // A T* through which one flat T comes back; it must not be null.
 struct Out : Replies {
   template <class P>
-  struct Held {
+  struct Held : ComesBack {
     using T = std::remove_pointer_t<P>;
     static_assert(std::is_pointer_v<P> && !std::is_const_v<T> && kFlat<T>,
                   "Out needs a pointer to one flat T");
     T value{};
-    static void Send(auto&, Writer& w, P p, const auto&) {
-      if (p == nullptr) w.Fail(CUDA_ERROR_INVALID_VALUE);
-    }
     static void Receive(auto&, Reader& r, P p, const auto&) { *p = r.Get<T>(); }
-    static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader&) {}
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto&, Writer& w) {
       Conceal(value);
@@ -196,7 +204,7 @@ struct Out : Replies {
 // The same for a T* that may be null. One byte tells the host whether it is null.
 struct OutOrNull : Replies {
   template <class P>
-  struct Held {
+  struct Held : ComesBack {
     using T = std::remove_pointer_t<P>;
     static_assert(std::is_pointer_v<P> && !std::is_const_v<T> && kFlat<T>,
                   "OutOrNull needs a pointer to one flat T");
@@ -206,7 +214,6 @@ struct OutOrNull : Replies {
     static void Receive(auto&, Reader& r, P p, const auto&) {
       if (p != nullptr) *p = r.Get<T>();
     }
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) { wanted = r.Get<uint8_t>() == 1; }
     P Arg(Writer&, const auto&) { return wanted ? &value : nullptr; }
     void Reply(auto&, Writer& w) {
@@ -219,7 +226,7 @@ struct OutOrNull : Replies {
 // A T* to one flat T that the driver reads and writes; it must not be null.
 struct InOut : Replies {
   template <class P>
-  struct Held {
+  struct Held : ComesBack {
     using T = std::remove_pointer_t<P>;
     static_assert(std::is_pointer_v<P> && !std::is_const_v<T> && kFlat<T>,
                   "InOut needs a pointer to one flat T");
@@ -229,11 +236,7 @@ struct InOut : Replies {
       w.Put(*p);
     }
     static void Receive(auto&, Reader& r, P p, const auto&) { *p = r.Get<T>(); }
-    static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader& r) {
-      value = r.Get<T>();
-      if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
-    }
+    void Load(auto&, Reader& r) { GetAdmitted(r, value); }
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto&, Writer& w) {
       Conceal(value);
@@ -245,7 +248,7 @@ struct InOut : Replies {
 // A const T* to one flat T that goes to the host; it must not be null.
 struct InOne : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     using T = Pointee<P>;
     static_assert(std::is_pointer_v<P> && kFlat<T>, "InOne needs a pointer to one flat T");
     T value{};
@@ -253,21 +256,15 @@ struct InOne : NoReply {
       if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
       w.Put(*p);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader& r) {
-      value = r.Get<T>();
-      if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
-    }
+    void Load(auto&, Reader& r) { GetAdmitted(r, value); }
     P Arg(Writer&, const auto&) { return &value; }
-    void Reply(auto&, Writer&) {}
   };
 };
 
 // A const char* to NUL-terminated text that goes to the host; it must not be null.
 struct InString : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_same_v<P, const char*>, "InString needs const char*");
     const char* value = nullptr;
     static void Send(auto&, Writer& w, P p, const auto&) {
@@ -276,8 +273,6 @@ struct InString : NoReply {
       w.Put(static_cast<uint32_t>(bytes));
       w.PutBytes(p, bytes);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) {
       const auto bytes = r.Get<uint32_t>();
       const std::byte* text = r.Take(bytes);
@@ -286,7 +281,6 @@ struct InString : NoReply {
       value = reinterpret_cast<const char*>(text);
     }
     P Arg(Writer&, const auto&) { return value; }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -313,7 +307,7 @@ uint64_t CountOf(const auto& parameters) {
 template <size_t I>
 struct InArray : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     using T = Pointee<P>;
     static_assert(std::is_pointer_v<P> && (kFlat<T> || Handle<T>),
                   "InArray needs a pointer to flat Ts or handles");
@@ -331,8 +325,6 @@ struct InArray : NoReply {
         }
       }
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       count = r.Get<uint64_t>();
       if (count > kMaxElements || count > r.left()) return r.Fail(CUDA_ERROR_INVALID_VALUE);
@@ -341,8 +333,7 @@ struct InArray : NoReply {
         if constexpr (Handle<T>) {
           value = reinterpret_cast<T>(host.ToDriver(kTakenKind<T>, r.Get<WireHandle>(), r));
         } else {
-          value = r.Get<T>();
-          if (const CUresult refusal = Admit(value); refusal != CUDA_SUCCESS) r.Fail(refusal);
+          GetAdmitted(r, value);
         }
       }
     }
@@ -350,7 +341,6 @@ struct InArray : NoReply {
       if (count != CountOf<I>(held)) w.Fail(CUDA_ERROR_INVALID_VALUE);  // the message states two counts
       return count != 0 ? values.data() : nullptr;
     }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -359,7 +349,7 @@ struct InArray : NoReply {
 template <size_t I>
 struct OutArray : Replies {
   template <class P>
-  struct Held {
+  struct Held : ComesBack {
     using T = std::remove_pointer_t<P>;
     static_assert(std::is_pointer_v<P> && !std::is_const_v<T> && kFlat<T>,
                   "OutArray needs a pointer to flat Ts");
@@ -369,10 +359,8 @@ struct OutArray : Replies {
     }
     static void Receive(auto&, Reader& r, P p, const auto& args) {
       const uint64_t bytes = CountOf<I>(args) * sizeof(T);
-      if (const std::byte* from = r.Take(bytes)) std::memcpy(p, from, bytes);
+      r.GetBytes(p, bytes);
     }
-    static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader&) {}
     P Arg(Writer& w, const auto& held) {
       const uint64_t count = CountOf<I>(held);
       if (count > kMaxElements) return w.Fail(CUDA_ERROR_INVALID_VALUE), nullptr;

@@ -3,14 +3,11 @@
 // session for it, apart from CUDA's: that session's worker opens the host's management library and makes no
 // context. All requests use channel 0, one at a time, and nothing is posted.
 #pragma once
-#include <tuple>
-#include <utility>
-
 #include "ivshmem_ring/protocol/nvml_directions.h"
 
 namespace causeway::nvml {
 
-// The opcodes, none of which is one of the driver's (ivshmem_ring/protocol/call.h). `A -> B`: the request's
+// The opcodes, none of which is one of the driver's (ivshmem_ring/protocol/operation.h). `A -> B`: the request's
 // body is an A, the reply's a B.
 enum class Op : uint16_t {
   kDescribe = 0x4000,  // reply: DescribeReply
@@ -61,45 +58,9 @@ constexpr bool IsPrivateText(uint32_t slot) {
   return slot == 231 || slot == 237;  // part numbers of the GPU and of the replaceable unit
 }
 
+// From the directions, which state the types of the parameters.
 template <class... D>
-struct Shape {
-  using Function = uint32_t (*)(typename D::P...);
-
-  // Makes the call in the guest and returns NVML's result. `guest` knows the session and its devices
-  // (guest_lib/nvml/nvml.h).
-  static Return Wait(auto& guest, Op op, typename D::P... p) {
-    const std::tuple<typename D::P...> args{p...};
-    auto call = guest.StartCall(op);
-    Writer& w = call.writer();
-    (D::Send(guest, w, p, args), ...);
-    const Return result = w.ok() ? call.Finish() : FailureOf(w.error());
-    if (result != Return::kSuccess && result != Return::kInsufficientSize) return result;
-    Reader& r = call.reader();
-    (D::Receive(r, p, args, result == Return::kSuccess), ...);
-    return r.ok() ? result : Return::kUnknown;
-  }
-
-  // Makes the call on the host and returns NVML's result. `function` is the library's; null where the library
-  // lacks the name.
-  static Return Serve(auto& host, void (*function)(), Reader& r, Writer& w) {
-    return Serve(host, function, r, w, std::index_sequence_for<D...>{});
-  }
-
- private:
-  template <size_t... I>
-  static Return Serve(auto& host, void (*function)(), Reader& r, Writer& w, std::index_sequence<I...>) {
-    std::tuple<D...> held;
-    (std::get<I>(held).Load(host, r), ...);
-    if (!r.ok()) return FailureOf(r.error());
-    if (function == nullptr) return Return::kFunctionNotFound;
-    const std::tuple<typename D::P...> args{std::get<I>(held).Arg(w, held)...};
-    if (!w.ok()) return FailureOf(w.error());
-    const auto result = static_cast<Return>(reinterpret_cast<Function>(function)(std::get<I>(args)...));
-    if (result != Return::kSuccess && result != Return::kInsufficientSize) return result;
-    (std::get<I>(held).Reply(w, held, result == Return::kSuccess), ...);
-    return w.ok() ? result : FailureOf(w.error());
-  }
-};
+using Shape = causeway::Shape<Return (*)(typename D::P...), D...>;
 
 // The shape of a row: RowShape<Op::nvmlDeviceGetName>.
 template <Op op>

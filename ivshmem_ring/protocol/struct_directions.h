@@ -13,16 +13,13 @@ namespace causeway {
 // A pointer that must be null, because what it would point to cannot travel.
 struct NullOnly : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_pointer_v<P>, "NullOnly needs a pointer");
     static void Send(auto&, Writer& w, P p, const auto&) {
       if (p != nullptr) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader&) {}
     P Arg(Writer&, const auto&) { return nullptr; }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -32,21 +29,18 @@ template <class Required>
 struct OrNull : NoReply {
   static_assert(!Required::kReplies, "OrNull is for parameters that only go to the host");
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     typename Required::template Held<P> inner;
     bool present = false;
     static void Send(auto& guest, Writer& w, P p, const auto& args) {
       w.Put(static_cast<uint8_t>(p != nullptr));
       if (p != nullptr) Required::template Held<P>::Send(guest, w, p, args);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       present = r.Get<uint8_t>() == 1;
       if (present) inner.Load(host, r);
     }
     P Arg(Writer& w, const auto& held) { return present ? inner.Arg(w, held) : nullptr; }
-    void Reply(auto&, Writer&) {}
   };
 };
 using InOneOrNull = OrNull<InOne>;
@@ -58,7 +52,7 @@ using InArrayOrNull = OrNull<InArray<I>>;
 template <size_t I>
 struct InBytes : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_same_v<Pointee<P>, void>, "InBytes needs a pointer to void");
     std::vector<std::byte> bytes;
     static void Send(auto&, Writer& w, P p, const auto& args) {
@@ -67,8 +61,6 @@ struct InBytes : NoReply {
       w.Put(count);
       w.PutBytes(p, count);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) {
       const auto count = r.Get<uint64_t>();
       if (count > kMaxElements) return r.Fail(CUDA_ERROR_INVALID_VALUE);
@@ -79,7 +71,6 @@ struct InBytes : NoReply {
         w.Fail(CUDA_ERROR_INVALID_VALUE);  // the message states two counts
       return bytes.data();
     }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -225,7 +216,7 @@ constexpr bool IsHandle(auto) {
 template <size_t I>
 struct InAttribute : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_same_v<Pointee<P>, void>, "InAttribute needs a pointer to void");
     alignas(kMaxAttributeBytes) std::array<std::byte, kMaxAttributeBytes> value{};
     uint32_t bytes = 0;
@@ -235,18 +226,15 @@ struct InAttribute : NoReply {
       w.Put(static_cast<uint32_t>(bytes));
       w.PutBytes(p, bytes);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) {
       bytes = r.Get<uint32_t>();
       if (bytes == 0 || bytes > value.size()) return r.Fail(CUDA_ERROR_INVALID_VALUE);
-      if (const std::byte* from = r.Take(bytes)) std::memcpy(value.data(), from, bytes);
+      r.GetBytes(value.data(), bytes);
     }
     P Arg(Writer& w, const auto& held) {
       if (bytes != AttributeBytes(std::get<I>(held).value)) w.Fail(CUDA_ERROR_INVALID_VALUE);
       return value.data();
     }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -254,7 +242,7 @@ struct InAttribute : NoReply {
 template <size_t I>
 struct OutAttribute : Replies {
   template <class P>
-  struct Held {
+  struct Held : ComesBack {
     static_assert(std::is_same_v<P, void*>, "OutAttribute needs void*");
     alignas(kMaxAttributeBytes) std::array<std::byte, kMaxAttributeBytes> value{};
     size_t bytes = 0;
@@ -264,10 +252,8 @@ struct OutAttribute : Replies {
     }
     static void Receive(auto&, Reader& r, P p, const auto& args) {
       const size_t bytes = AttributeBytes(std::get<I>(args));
-      if (const std::byte* from = r.Take(bytes)) std::memcpy(p, from, bytes);
+      r.GetBytes(p, bytes);
     }
-    static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader&) {}
     P Arg(Writer& w, const auto& held) {
       bytes = AttributeBytes(std::get<I>(held).value);
       is_handle = IsHandle(std::get<I>(held).value);
@@ -296,7 +282,7 @@ constexpr bool LaunchAttributeIsFlat(CUlaunchAttributeID id) {
 template <size_t I>
 struct InLaunchAttribute : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_same_v<Pointee<P>, CUlaunchAttributeValue>);
     CUlaunchAttributeValue value{};
     static void Send(auto&, Writer& w, P p, const auto& args) {
@@ -304,8 +290,6 @@ struct InLaunchAttribute : NoReply {
       if (!LaunchAttributeIsFlat(std::get<I>(args))) return w.Fail(CUDA_ERROR_NOT_SUPPORTED);
       w.Put(*p);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto&, Reader& r) { value = r.Get<CUlaunchAttributeValue>(); }
     P Arg(Writer& w, const auto& held) {
       const CUlaunchAttributeID id = std::get<I>(held).value;
@@ -313,7 +297,6 @@ struct InLaunchAttribute : NoReply {
       if (const CUresult refusal = AdmitLaunchAttribute(id, value); refusal != CUDA_SUCCESS) w.Fail(refusal);
       return &value;
     }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -321,7 +304,7 @@ struct InLaunchAttribute : NoReply {
 template <size_t I>
 struct OutLaunchAttribute : Replies {
   template <class P>
-  struct Held {
+  struct Held : ComesBack {
     static_assert(std::is_same_v<P, CUlaunchAttributeValue*>);
     CUlaunchAttributeValue value{};
     static void Send(auto&, Writer& w, P p, const auto& args) {
@@ -329,8 +312,6 @@ struct OutLaunchAttribute : Replies {
       if (!LaunchAttributeIsFlat(std::get<I>(args))) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
     }
     static void Receive(auto&, Reader& r, P p, const auto&) { *p = r.Get<CUlaunchAttributeValue>(); }
-    static void Undo(auto&, P, const auto&) {}
-    void Load(auto&, Reader&) {}
     P Arg(Writer& w, const auto& held) {
       if (!LaunchAttributeIsFlat(std::get<I>(held).value)) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
       return &value;
@@ -344,7 +325,7 @@ struct OutLaunchAttribute : Replies {
 struct InOccupancyConfig : NoReply {
   static constexpr uint32_t kMaxAttributes = 64;
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_same_v<P, const CUlaunchConfig*>);
     CUlaunchConfig value{};
     std::vector<CUlaunchAttribute> attributes;
@@ -366,8 +347,6 @@ struct InOccupancyConfig : NoReply {
         w.Put(p->attrs[i].value);
       }
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       for (unsigned* n : {&value.gridDimX, &value.gridDimY, &value.gridDimZ, &value.blockDimX,
                           &value.blockDimY, &value.blockDimZ, &value.sharedMemBytes}) {
@@ -390,7 +369,6 @@ struct InOccupancyConfig : NoReply {
       value.numAttrs = static_cast<unsigned>(attributes.size());
       return &value;
     }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -398,7 +376,7 @@ struct InOccupancyConfig : NoReply {
 // reads.
 struct InResource : NoReply {
   template <class P>
-  struct Held {
+  struct Held : GoesToHost {
     static_assert(std::is_same_v<P, const CUDA_RESOURCE_DESC*>);
     CUDA_RESOURCE_DESC value{};
     static void Send(auto& guest, Writer& w, P p, const auto&) {
@@ -417,8 +395,6 @@ struct InResource : NoReply {
       }
       w.Fail(CUDA_ERROR_INVALID_VALUE);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     void Load(auto& host, Reader& r) {
       value.resType = r.Get<CUresourcetype>();
       value.flags = r.Get<unsigned>();
@@ -445,7 +421,6 @@ struct InResource : NoReply {
       r.Fail(CUDA_ERROR_INVALID_VALUE);
     }
     P Arg(Writer&, const auto&) { return &value; }
-    void Reply(auto&, Writer&) {}
   };
 };
 
@@ -459,8 +434,6 @@ struct InAllocation : NoReply {
     static void Send(auto& guest, Writer& w, P p, const auto& args) {
       Inner::Send(guest, w, reinterpret_cast<Allocation>(p), args);
     }
-    static void Receive(auto&, Reader&, P, const auto&) {}
-    static void Undo(auto&, P, const auto&) {}
     P Arg(Writer&, const auto&) { return reinterpret_cast<P>(this->value); }
   };
 };
@@ -478,7 +451,6 @@ struct DropAllocation : NoReply {
     static void Receive(auto& guest, Reader& r, P p, const auto& args) {
       Inner::Receive(guest, r, reinterpret_cast<Allocation>(p), args);
     }
-    static void Undo(auto&, P, const auto&) {}
     P Arg(Writer&, const auto&) { return reinterpret_cast<P>(this->value); }
   };
 };

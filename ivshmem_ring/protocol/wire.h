@@ -75,13 +75,18 @@ class Reader {
     at_ += bytes;
     return here;
   }
+  // Copies the next `bytes` of the message, if Take() would give them.
+  void GetBytes(void* to, size_t bytes) {
+    const std::byte* from = Take(bytes);
+    if (from != nullptr && bytes != 0) std::memcpy(to, from, bytes);
+  }
   // The next value; all zero once the cursor has failed. A bool cannot be read: the peer's byte may hold any
   // bits.
   template <class T>
   T Get() {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);
     T value{};
-    if (const std::byte* from = Take(sizeof value)) std::memcpy(&value, from, sizeof value);
+    GetBytes(&value, sizeof value);
     return value;
   }
   void Fail(CUresult error) {

@@ -16,9 +16,9 @@ uint32_t answer;
 // Of every row's own type.
 template <class Row>
 struct AnyCall;
-template <class... D>
-struct AnyCall<nvml::Shape<D...>> {
-  static uint32_t Call(typename D::P...) { return answer; }
+template <class... P, class... D>
+struct AnyCall<Shape<nvml::Return (*)(P...), D...>> {
+  static nvml::Return Call(P...) { return static_cast<nvml::Return>(answer); }
 };
 uint32_t Init() {
   return 0;

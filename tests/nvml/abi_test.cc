@@ -47,8 +47,8 @@ constexpr bool Fits() {
 
 template <class Shape, class Function>
 struct Same;
-template <class... D, class... P>
-struct Same<Shape<D...>, nvmlReturn_t (*)(P...)> {
+template <class... Q, class... D, class... P>
+struct Same<causeway::Shape<Return (*)(Q...), D...>, nvmlReturn_t (*)(P...)> {
   static_assert(sizeof...(D) == sizeof...(P), "as many parameters as NVML declares");
   static constexpr bool kValue = (Fits<D, P>() && ...);
 };

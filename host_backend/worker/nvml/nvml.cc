@@ -35,7 +35,9 @@ constexpr auto MakeHandlers(std::index_sequence<row...>) {
     Handler at[sizeof...(row)];
   };
   return Table{{[](NvmlHost& host, void (*function)(), Reader& in, Writer& out) {
-    return nvml::RowShape<kRowOps[row]>::Serve(host, function, in, out);
+    using Row = nvml::RowShape<kRowOps[row]>;
+    if (function == nullptr) return Return::kFunctionNotFound;
+    return Row::Serve(host, reinterpret_cast<typename Row::Function>(function), in, out);
   }...}};
 }
 constexpr auto kHandlers = MakeHandlers(std::make_index_sequence<nvml::kRows>{});
