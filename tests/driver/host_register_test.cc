@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -214,7 +215,7 @@ TEST_F(HostRegisterTest, StacksOfThisAndAnotherThread) {
     finish.wait(false);
     for (uint32_t i = 20002; i < 30000; ++i) EXPECT_EQ(there[i], i);
   });
-  while (other.load() == nullptr) std::this_thread::yield();
+  test::YieldUntil([&] { return other.load() != nullptr; });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   OK(cuMemHostRegister(other.load() + 10001, 10000 * 4, 0));
   UseFromDevice(other.load() + 10001, 10000);
@@ -244,7 +245,7 @@ TEST_F(HostRegisterTest, ConcurrentWritersOfNeighbours) {
       EXPECT_EQ(counters[word], count);
     });
   }
-  while (rounds[0].load() == 0 || rounds[1].load() == 0) std::this_thread::yield();
+  test::YieldUntil([&] { return rounds[0].load() != 0 && rounds[1].load() != 0; });
   for (int i = 0; i < 60; ++i) {
     ASSERT_EQ(cuMemHostRegister(memory + 64, 64 * kPage - 128, 0), CUDA_SUCCESS);
     memory[100 + i] = static_cast<char>(i);

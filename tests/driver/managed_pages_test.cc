@@ -11,6 +11,7 @@
 
 #include "tests/driver/child_process.h"
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -125,10 +126,8 @@ void ManagedPagesTest::Converse(volatile uint32_t* ask, volatile uint32_t* reply
     for (uint32_t i = 0; i < 8; ++i) in[i] = 100 * round + i;
     std::atomic_thread_fence(std::memory_order_seq_cst);
     *ask = round;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (*reply != round && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    test::YieldUntil([&] { return *reply == round; });
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    ASSERT_EQ(*reply, round);
     for (uint32_t i = 0; i < 8; ++i) ASSERT_EQ(out[i], 100 * round + i + round) << "round " << round;
   }
   Synchronize();
@@ -259,9 +258,7 @@ TEST_F(ManagedPagesTest, OthersAreWaitedForWhileAKernelRuns) {
   OK(cuStreamSynchronize(CU_STREAM_LEGACY));
   OK(cuStreamSynchronize(other));
   *flag = 1;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (cuStreamQuery(stream_) == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < end)
-    std::this_thread::yield();
+  test::YieldUntil([&] { return cuStreamQuery(stream_) != CUDA_ERROR_NOT_READY; });
   EXPECT_EQ(cuStreamQuery(stream_), CUDA_SUCCESS);
   OK(cuMemsetD32Async(Address(memory), 1, 1,
                       other));  // starts work: what was written is seen now at the latest
@@ -283,7 +280,7 @@ TEST_F(ManagedPagesTest, ManyThreadsTouchTheSamePages) {
     for (uint32_t t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         ready.fetch_add(1);
-        while (ready.load() < kThreads) std::this_thread::yield();
+        test::YieldUntil([&] { return ready.load() == kThreads; });
         for (uint32_t i = 0; i < kEach; ++i) {
           uint32_t& word = memory[i * 4096 + t];
           if (word != 11 * round - 10) wrong.fetch_add(1);
@@ -430,7 +427,7 @@ TEST_F(ManagedPagesTest, EventsAndQueriesTellTheEnd) {
     if (round % 2 == 0) {
       OK(cuEventSynchronize(event));
     } else {
-      while (cuStreamQuery(stream_) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+      test::YieldUntil([&] { return cuStreamQuery(stream_) != CUDA_ERROR_NOT_READY; });
     }
     ASSERT_EQ(memory[999], round);
     memory[1000] = round;

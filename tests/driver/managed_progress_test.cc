@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -210,8 +211,8 @@ class ManagedEndTest : public ManagedProgressTest {
   };
   std::vector<End> Ends();
   static CUresult UntilReady(const Call& query) {
-    CUresult result;
-    while ((result = query()) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
+    CUresult result = CUDA_ERROR_NOT_READY;
+    test::YieldUntil([&] { return (result = query()) != CUDA_ERROR_NOT_READY; });
     return result;
   }
   // Records the event in stream_ first.

@@ -15,6 +15,7 @@
 
 #include "tests/driver/child_process.h"
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -197,7 +198,7 @@ TEST_F(ManagedSystemCallTest, ManyThreadsAtOnce) {
         uint32_t* const own = words_ + t * kEach;
         std::vector<uint32_t> copy(kEach);
         ready.fetch_add(1);
-        while (ready.load() < kThreads) std::this_thread::yield();
+        test::YieldUntil([&] { return ready.load() == kThreads; });
         if (t % 2 == 0 && pwrite(file_, own, kEach * 4, t * kEach * 4) != ssize_t{kEach * 4}) ++wrong;
         if (t % 2 == 0 && pread(file_, copy.data(), kEach * 4, t * kEach * 4) != ssize_t{kEach * 4}) ++wrong;
         if (t % 2 == 1) memcpy(copy.data(), own, kEach * 4);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -187,7 +188,7 @@ TEST_F(RegisteredPagesTest, ConcurrentReaders) {
       } while (!stop.load());
     });
   }
-  while (rounds.load() == 0) std::this_thread::yield();
+  test::YieldUntil([&] { return rounds.load() != 0; });
   for (int i = 0; i < 6; ++i) {
     ASSERT_EQ(cuMemHostRegister(memory, kBytes, 0), CUDA_SUCCESS);
     ASSERT_EQ(cuMemHostUnregister(memory), CUDA_SUCCESS);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -255,7 +256,7 @@ TEST_F(ThreadsTest, AHundredThreadsAtOnce) {
         ++wrong;
       wrong += cuMemAlloc(&data, 4) != CUDA_SUCCESS;
       ready.fetch_add(1);
-      while (ready.load() < kMany) std::this_thread::yield();
+      test::YieldUntil([&] { return ready.load() == kMany; });
       for (uint32_t round = 0; round < 5; ++round) {
         wrong += cuMemsetD32Async(data, round * 1000 + static_cast<uint32_t>(i), 1, stream) != CUDA_SUCCESS;
         wrong += cuStreamSynchronize(stream) != CUDA_SUCCESS;

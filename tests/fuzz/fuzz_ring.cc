@@ -12,6 +12,7 @@
 
 #include "ivshmem_ring/transport/ring_transport.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/yield_until.h"
 
 namespace causeway {
 namespace {
@@ -296,7 +297,7 @@ class Mutator {
   void Start(uint64_t seed) { seed_ = seed | 1; }
   void Pause() {
     seed_ = 0;
-    while (busy_) std::this_thread::yield();
+    test::YieldUntil([&] { return !busy_; });
   }
 
  private:

@@ -11,6 +11,7 @@
 
 #include "ivshmem_ring/tcp/tcp_transport.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/yield_until.h"
 
 namespace causeway {
 namespace {
@@ -159,15 +160,13 @@ ReceiveStatus ServeOne(TcpServer& server, uint32_t link) {
 // All links but one, in turn. A worker has a thread for each that is in use; the reader waits where one's
 // queue is full.
 void ServeOthers(TcpServer& server, uint32_t left_out) {
-  for (;;) {
-    bool served = false;
+  test::YieldUntil([&] {
     for (uint32_t link = 0; link <= kMain; ++link) {
       if (link == left_out || !(link == kMain ? server.MainReady() : server.RequestReady(link))) continue;
-      if (ServeOne(server, link) != ReceiveStatus::kRecord) return;
-      served = true;
+      if (ServeOne(server, link) != ReceiveStatus::kRecord) return true;
     }
-    if (!served) std::this_thread::yield();
-  }
+    return false;
+  });
 }
 
 void Server(Input& input, uint8_t choice) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/unit/fake_guest_state.h"
+#include "tests/yield_until.h"
 
 namespace causeway::guest {
 namespace {
@@ -129,7 +130,7 @@ TEST_F(ContextStorage, ReadersNeverSeeRemovedValues) {
   for (int i = 0; i < 3; ++i) {
     readers.emplace_back([&] {
       for (uintptr_t seen = 1; seen <= kRounds; ++seen) {
-        while (round.load(std::memory_order_acquire) < seen) std::this_thread::yield();
+        causeway::test::YieldUntil([&] { return round.load(std::memory_order_acquire) >= seen; });
         void* value = nullptr;
         EXPECT_EQ(ContextStorageGet(&value, PrimaryOf(0), Pointer(1)), CUDA_SUCCESS);
         EXPECT_EQ(value, Pointer(seen));
@@ -140,7 +141,7 @@ TEST_F(ContextStorage, ReadersNeverSeeRemovedValues) {
   for (uintptr_t next = 1; next <= kRounds; ++next) {
     ASSERT_EQ(ContextStoragePut(PrimaryOf(0), Pointer(1), Pointer(next), nullptr), CUDA_SUCCESS);
     round.store(next, std::memory_order_release);
-    while (ready.load() < 3 * next) std::this_thread::yield();
+    causeway::test::YieldUntil([&] { return ready.load() == 3 * next; });
     ASSERT_EQ(ContextStorageDelete(PrimaryOf(0), Pointer(1)), CUDA_SUCCESS);
   }
   for (std::thread& reader : readers) reader.join();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "guest_lib/process/copy_past_caches.h"
+#include "tests/yield_until.h"
 
 namespace causeway::guest {
 namespace {
@@ -94,11 +95,11 @@ TEST(CopyThreads, JobsShareTheirHelpers) {
   }
   uint64_t before[4], by[4] = {}, all = 0;
   for (int i = 0; i < 4; ++i) before[i] = jobs[i].done;
-  while (all < kCounted) {
-    std::this_thread::yield();
+  test::YieldUntil([&] {
     all = 0;
     for (int i = 0; i < 4; ++i) all += by[i] = jobs[i].done - before[i];
-  }
+    return all >= kCounted;
+  });
   for (int i = 0; i < 4; ++i) EXPECT_GT(by[i], all / 8) << "job " << i << " of " << all << " parts";
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lanes: what keeps its order, what waits for what, and what does not.
 #include "host_backend/worker/process/lanes.h"
+#include "tests/yield_until.h"
 
 #include <gtest/gtest.h>
 
@@ -68,12 +69,12 @@ TEST(Lanes, WhoAwaitsASequenceFindsAllBeforeItExecuted) {
   std::vector<std::thread> waiters;
   for (int i = 0; i < 3; ++i) {
     waiters.emplace_back([&] {
-      for (uint64_t upto = 0; upto < kRecords;) {
-        upto = dispatched.load(std::memory_order_acquire);
+      test::YieldUntil([&] {
+        const uint64_t upto = dispatched.load(std::memory_order_acquire);
         EXPECT_TRUE(lanes.Await(upto));
         for (uint64_t at = upto > 100 ? upto - 100 : 0; at < upto; ++at) missing += executed[at] == 0;
-        std::this_thread::yield();
-      }
+        return upto == kRecords;
+      });
     });
   }
   for (uint64_t i = 0; i < kRecords; ++i) {
@@ -107,7 +108,7 @@ TEST_F(HeldLanes, OthersGoOn) {
   ASSERT_TRUE(lanes_.Hand({1, 1}, Record(kHeld)));
   for (uint64_t i = 2; i < 2000; ++i) ASSERT_TRUE(lanes_.Hand({2, 2}, Record(i)));
   ASSERT_TRUE(lanes_.Await(kHeld));
-  while (executed_.load() != 1999) std::this_thread::yield();
+  test::YieldUntil([&] { return executed_.load() == 1999; });
   std::atomic<bool> awaited{false};
   std::thread waiter([&] {
     EXPECT_TRUE(lanes_.Await(kHeld + 1));
@@ -134,7 +135,7 @@ TEST(Lanes, WhatComesAfterAHeldRecordHoldsUpItsOwnLaneAlone) {
   ASSERT_TRUE(lanes.Hand({1, 1, kEvent}, Record(kHeld)));
   ASSERT_TRUE(lanes.Hand({2, 2, kEvent}, Record(kAfter)));
   for (uint64_t i = 3; i < 104; ++i) ASSERT_TRUE(lanes.Hand({3, 3}, Record(i)));
-  while (executed.load() != 101) std::this_thread::yield();
+  test::YieldUntil([&] { return executed.load() == 101; });
   go.release();
   EXPECT_TRUE(lanes.Drain());
   EXPECT_EQ(executed.load(), 103u);
@@ -152,9 +153,7 @@ TEST(Lanes, AmongEqualsTheOneThatWentOnLastIsTaken) {
   for (const uint64_t i : {0, 1, 2})
     ASSERT_TRUE(lanes.Hand({static_cast<uint32_t>(i + 1), i + 1}, Record(i)));
   other.release();
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (executed.load() != 2 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
-  EXPECT_EQ(executed.load(), 2u) << "it waits behind the held one";
+  test::YieldUntil([&] { return executed.load() == 2; });  // it does not wait behind the held one
   held.release();
   EXPECT_TRUE(lanes.Drain());
 }
@@ -164,7 +163,7 @@ TEST_F(HeldLanes, OtherNamesGoOn) {
   ASSERT_TRUE(lanes_.Hand({1, 1, 1}, Record(kHeld)));
   for (uint64_t name = 2; name < 1000; ++name) {
     ASSERT_TRUE(lanes_.Hand({static_cast<uint32_t>(name), name, name}, Record(name)));
-    while (executed_.load() != name - 1) std::this_thread::yield();
+    test::YieldUntil([&] { return executed_.load() == name - 1; });
   }
   go_.release();
   EXPECT_TRUE(lanes_.Drain());

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "guest_lib/session/handles.h"
+#include "tests/yield_until.h"
 
 namespace causeway::guest {
 namespace {
@@ -446,11 +447,12 @@ TEST_F(ManagedWorkTest, WatchesComeAndGoWhileOthersSend) {
       }
     });
   }
-  while (rounds.load() < kRounds) {
-    work::EndWatch();
-    std::this_thread::yield();
-    work::BeginWatch();
-  }
+  bool watched = true;
+  test::YieldUntil([&] {
+    watched ? work::EndWatch() : work::BeginWatch();
+    watched = !watched;
+    return watched && rounds.load() >= kRounds;
+  });
   stop.store(true);
   for (std::thread& sender : senders) sender.join();
   // None of their messages is left to be waited for.

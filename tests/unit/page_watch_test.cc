@@ -2,6 +2,7 @@
 // Both ways in which touches of managed memory are held up (guest_lib/managed/page_watch.h), with a thread
 // that serves them as the library's does.
 #include "guest_lib/managed/page_watch.h"
+#include "tests/yield_until.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -191,7 +192,7 @@ TEST_P(PageWatchTest, PagesThatGo) {
   watch_->Set(Pages(0, kPages), Access::kAbsent, Access::kNone);
   std::atomic<int> seen{-1};
   std::thread thread([&] { seen = At(2); });
-  while (!taken) std::this_thread::yield();
+  test::YieldUntil([&] { return taken.load(); });
   ASSERT_NE(
       mmap(pages_, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
       MAP_FAILED);

@@ -18,6 +18,7 @@
 #include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/ring_transport.h"
 #include "tests/unit/ring_memory.h"
+#include "tests/yield_until.h"
 
 namespace causeway::test {
 
@@ -125,7 +126,7 @@ class TestServer {
       if (status != ReceiveStatus::kRecord) return;
       const RecordHeader header = HeaderOf(record);
       if (header.op == kNeverReply) continue;
-      while (dispatched_.load(std::memory_order_acquire) < header.main_sequence) std::this_thread::yield();
+      test::YieldUntil([&] { return dispatched_.load(std::memory_order_acquire) >= header.main_sequence; });
       std::byte* reply = transport_.ReserveReply(channel);
       if (reply == nullptr) return;
       RecordHeader answer{};

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "tests/unit/transport_harness.h"
+#include "tests/yield_until.h"
 
 namespace causeway::test {
 namespace {
@@ -212,11 +213,11 @@ TEST_P(TransportProcesses, AKilledServerEndsEveryWaitWithAReason) {
     }
     ++ended;
   });
-  while (waiting.load() < 5) std::this_thread::yield();
+  test::YieldUntil([&] { return waiting.load() == 5; });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   session.KillServer();
   const auto killed = Clock::now();
-  while (ended.load() < 5 && Clock::now() - killed < std::chrono::seconds(20)) std::this_thread::yield();
+  test::YieldUntil([&] { return ended.load() == 5; });
   EXPECT_LT(Clock::now() - killed, std::chrono::seconds(20));
   for (auto& thread : threads) thread.join();
   EXPECT_NE(client.LossReason(), "");
