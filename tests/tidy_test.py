@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the tree as a whole: entries, include rule, sizes, licence lines, wording, links, named files and formatting.
+"""Checks the tree as a whole: entries, include rule, sizes, licence lines, wording, links, named files, repeated lines and
+formatting.
 
 Usage: tidy_test.py [ROOT]. Prints one line for each violation and exits 1 when there is any.
 """
@@ -10,6 +11,8 @@ import pathlib
 import re
 import subprocess
 import sys
+
+import repeated_lines
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
@@ -51,7 +54,10 @@ FORBIDDEN = [
 NAMED_FILE = re.compile(r"(?<![\w./-])((?:guest_lib|host_backend|ivshmem_ring|kernel_module|tests|tools|vm_configs|docs)/"
                         r"[\w./-]*\w\.(?:h|cc|cu|c|py|sh|md|def|cmake|toml|txt|svg))\b")
 # These tell of files that were, or make up some.
-NAME_OTHER_FILES = re.compile(r"CHANGELOG\.md|tests/structure\w*\.py")
+NAME_OTHER_FILES = re.compile(r"CHANGELOG\.md|tests/(structure\w*|repeated_lines_test)\.py")
+# A test that waits has a bound. The one file gives it to all loops of yields.
+YIELD = re.compile(r"\b(this_thread::yield|sched_yield|pthread_yield)\b")
+MAY_YIELD = {"tests/yield_until.h", "tests/tidy_test.py"}
 
 
 class Report:
@@ -140,6 +146,8 @@ def check_text(name, text, report):
         for pattern, reason in FORBIDDEN:
             if pattern.search(line):
                 report.add(f"{name}:{number}", f"{reason}: {line.strip()[:80]}")
+        if name.startswith("tests/") and name not in MAY_YIELD and YIELD.search(line):
+            report.add(f"{name}:{number}", "a loop of yields in a test has a bound: use tests/yield_until.h")
         for match in ABSOLUTE_PATH.finditer(line):
             report.add(f"{name}:{number}", f"a path of one machine: {match.group(0)}...")
 
@@ -232,6 +240,7 @@ def main():
         check_text(name, text, report)
         check_named_files(name, text, known, report)
     check_links(root, names, report)
+    repeated_lines.check(root, names, report.add)
     check_functions(root, names, report)
     check_format(root, names, report)
     print(f"tidy: {len(names)} files, {report.count} violations")

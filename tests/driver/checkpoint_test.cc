@@ -36,27 +36,31 @@ void Lock(pid_t pid) {
   OK(cuCheckpointProcessLock(pid, &lock));
 }
 
+// Another process, which computes and then waits until it may go on.
+class RunningPeer : public Peer {
+ public:
+  RunningPeer() : Peer("CheckpointPeer.DISABLED_Works") { EXPECT_TRUE(there() && Receive(&step_)); }
+  void GoOn() { Send(step_); }
+
+ private:
+  int step_ = 0;
+};
+
 TEST_F(CheckpointTest, AnotherProcess) {
   NEEDS_SHARED_MEMORY();
-  Peer peer("CheckpointPeer.DISABLED_Works");
-  ASSERT_TRUE(peer.there());
-  int step = 0;
-  ASSERT_TRUE(peer.Receive(&step));  // it runs
+  RunningPeer peer;
   EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_RUNNING);
   Lock(peer.pid());
   EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_LOCKED);
   OK(cuCheckpointProcessUnlock(peer.pid(), nullptr));
   EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_RUNNING);
-  peer.Send(step);
+  peer.GoOn();
 }
 
 // Its memory goes to the host and comes back.
 TEST_F(CheckpointTest, ThereAndBack) {
   NEEDS_SHARED_MEMORY();
-  Peer peer("CheckpointPeer.DISABLED_Works");
-  ASSERT_TRUE(peer.there());
-  int step = 0;
-  ASSERT_TRUE(peer.Receive(&step));
+  RunningPeer peer;
   Lock(peer.pid());
   OK(cuCheckpointProcessCheckpoint(peer.pid(), nullptr));
   EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_CHECKPOINTED);
@@ -64,28 +68,22 @@ TEST_F(CheckpointTest, ThereAndBack) {
   EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_LOCKED);
   OK(cuCheckpointProcessUnlock(peer.pid(), nullptr));
   EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_RUNNING);
-  peer.Send(step);
+  peer.GoOn();
 }
 
 // What a locked process asks of its GPU waits until it is unlocked.
 TEST_F(CheckpointTest, ALockedProcessWaits) {
   NEEDS_SHARED_MEMORY();
-  Peer peer("CheckpointPeer.DISABLED_Works");
-  ASSERT_TRUE(peer.there());
-  int step = 0;
-  ASSERT_TRUE(peer.Receive(&step));
+  RunningPeer peer;
   Lock(peer.pid());
-  peer.Send(step);  // it goes on
+  peer.GoOn();
   EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_LOCKED);
   OK(cuCheckpointProcessUnlock(peer.pid(), nullptr));
 }
 
 TEST_F(CheckpointTest, StepsOutOfTurn) {
   NEEDS_SHARED_MEMORY();
-  Peer peer("CheckpointPeer.DISABLED_Works");
-  ASSERT_TRUE(peer.there());
-  int step = 0;
-  ASSERT_TRUE(peer.Receive(&step));
+  RunningPeer peer;
   EXPECT_NE(cuCheckpointProcessCheckpoint(peer.pid(), nullptr), CUDA_SUCCESS);
   EXPECT_NE(cuCheckpointProcessRestore(peer.pid(), nullptr), CUDA_SUCCESS);
   EXPECT_NE(cuCheckpointProcessUnlock(peer.pid(), nullptr), CUDA_SUCCESS);
@@ -94,7 +92,7 @@ TEST_F(CheckpointTest, StepsOutOfTurn) {
   EXPECT_NE(cuCheckpointProcessRestore(peer.pid(), nullptr), CUDA_SUCCESS);
   OK(cuCheckpointProcessUnlock(peer.pid(), nullptr));
   EXPECT_EQ(StateOf(peer.pid()), CU_PROCESS_STATE_RUNNING);
-  peer.Send(step);
+  peer.GoOn();
 }
 
 TEST_F(CheckpointPeer, DISABLED_Works) {

@@ -71,6 +71,33 @@ CUfunction DriverTest::Kernel(const char* name) {
   return function;
 }
 
+void DriverTest::ExpectAdds(CUfunction add) {
+  CUdeviceptr data;
+  OK(cuMemAlloc(&data, 4));
+  OK(cuMemsetD32(data, 5, 1));
+  uint32_t n = 1, value = 37, sum = 0;
+  void* parameters[] = {&data, &n, &value};
+  OK(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr));
+  OK(cuMemcpyDtoH(&sum, data, 4));
+  EXPECT_EQ(sum, 42u);
+  OK(cuMemFree(data));
+}
+
+void AddTest::SetUp() {
+  DriverTest::SetUp();
+  OK(cuMemAlloc(&data_, kDataBytes));
+  OK(cuMemsetD8(data_, 0, kDataBytes));
+  spin_ = Kernel("spin");
+  add_ = Kernel("add");
+  OK(cuCtxSynchronize());
+}
+
+CUresult AddTest::Add(CUstream stream, uint32_t value) {
+  uint32_t n = 1;
+  void* parameters[] = {&data_, &n, &value};
+  return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
+}
+
 // The flag is host memory: NVIDIA's driver holds its lock while a call waits for the device, so that no other
 // call could end the kernel. Only over TCP, where host memory has no address on the device, it is device
 // memory.

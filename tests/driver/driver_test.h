@@ -69,6 +69,8 @@ class DriverTest : public ::testing::Test {
   static void LetContextEnd();
   // One of the kernels in kernels.h; the module stays until the context ends.
   CUfunction Kernel(const char* name);
+  // Runs add(data, 1, 37) on a 5, by whatever stands for the kernel.
+  static void ExpectAdds(CUfunction add);
 
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
@@ -76,6 +78,18 @@ class DriverTest : public ::testing::Test {
  private:
   // With DRIVER_TEST_BESIDE_MANAGED in the environment: managed memory that no test has anything to do with.
   CUdeviceptr beside_ = 0;
+};
+
+// With a word of device memory that is zero, and the kernels to change it and to occupy a stream.
+class AddTest : public DriverTest {
+ protected:
+  void SetUp() override;
+  // data_[0] += value
+  CUresult Add(CUstream stream, uint32_t value);
+
+  static constexpr size_t kDataBytes = 1 << 16;
+  CUdeviceptr data_ = 0;
+  CUfunction spin_ = nullptr, add_ = nullptr;
 };
 
 // A kernel that occupies its stream until Release() or the end of its life. Its flag is host memory that the

@@ -7,28 +7,28 @@
 namespace causeway::driver_test {
 namespace {
 
-class EventTest : public DriverTest {
+class EventTest : public AddTest {
  protected:
   void SetUp() override {
-    DriverTest::SetUp();
+    AddTest::SetUp();
     OK(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&other_, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(&event_, CU_EVENT_DEFAULT));
-    OK(cuMemAlloc(&data_, 4096));
-    OK(cuMemsetD8(data_, 0, 4096));
-    spin_ = Kernel("spin");
-    add_ = Kernel("add");
-    OK(cuCtxSynchronize());
   }
-  CUresult Add(CUstream stream, uint32_t value) {
-    uint32_t n = 1;
-    void* parameters[] = {&data_, &n, &value};
-    return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
+  // A stream of the context that is current, which is not context_, may not record the event, but wait for it.
+  void ExpectOnlyWaits(CUcontext second) {
+    CUstream foreign = nullptr;
+    OK(cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING));
+    EXPECT_EQ(cuEventRecord(event_, foreign), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuCtxSetCurrent(context_));
+    OK(cuEventRecord(event_, stream_));
+    OK(cuCtxSetCurrent(second));
+    OK(cuStreamWaitEvent(foreign, event_, 0));
+    OK(cuStreamSynchronize(foreign));
+    OK(cuStreamDestroy(foreign));
   }
   CUstream stream_ = nullptr, other_ = nullptr;
   CUevent event_ = nullptr;
-  CUdeviceptr data_ = 0;
-  CUfunction spin_ = nullptr, add_ = nullptr;
 };
 
 TEST_F(EventTest, Create) {
@@ -166,15 +166,8 @@ TEST_F(EventTest, NullHandles) {
 // The event must be of the stream's context to be recorded; any stream may wait for it.
 TEST_F(EventTest, OtherContexts) {
   CUcontext second = nullptr;
-  CUstream foreign = nullptr;
   OK(cuCtxCreate(&second, nullptr, 0, 0));
-  OK(cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING));
-  EXPECT_EQ(cuEventRecord(event_, foreign), CUDA_ERROR_INVALID_HANDLE);
-  OK(cuCtxSetCurrent(context_));
-  OK(cuEventRecord(event_, stream_));
-  OK(cuCtxSetCurrent(second));
-  OK(cuStreamWaitEvent(foreign, event_, 0));
-  OK(cuStreamSynchronize(foreign));
+  ExpectOnlyWaits(second);
   OK(cuCtxDestroy(second));
   OK(cuCtxSetCurrent(context_));
 }
@@ -184,17 +177,9 @@ TEST_F(EventTest, OtherDevices) {
   OK(cuDeviceGetCount(&count));
   if (count < 2) GTEST_SKIP() << "one device";
   CUcontext second = nullptr;
-  CUstream foreign = nullptr;
   OK(cuDevicePrimaryCtxRetain(&second, 1));
   OK(cuCtxSetCurrent(second));
-  OK(cuStreamCreate(&foreign, CU_STREAM_NON_BLOCKING));
-  EXPECT_EQ(cuEventRecord(event_, foreign), CUDA_ERROR_INVALID_HANDLE);
-  OK(cuCtxSetCurrent(context_));
-  OK(cuEventRecord(event_, stream_));
-  OK(cuCtxSetCurrent(second));
-  OK(cuStreamWaitEvent(foreign, event_, 0));
-  OK(cuStreamSynchronize(foreign));
-  OK(cuStreamDestroy(foreign));
+  ExpectOnlyWaits(second);
   OK(cuDevicePrimaryCtxRelease(1));
   OK(cuCtxSetCurrent(context_));
 }

@@ -23,18 +23,6 @@ class LibraryTest : public DriverTest {
     EXPECT_EQ(cuLibraryUnload(library_), CUDA_SUCCESS);
     DriverTest::TearDown();
   }
-  // Runs add(data, 1, 37) on a 5, by whatever stands for the kernel.
-  void ExpectAdds(CUfunction add) {
-    CUdeviceptr data;
-    OK(cuMemAlloc(&data, 4));
-    OK(cuMemsetD32(data, 5, 1));
-    uint32_t n = 1, value = 37, sum = 0;
-    void* parameters[] = {&data, &n, &value};
-    OK(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr));
-    OK(cuMemcpyDtoH(&sum, data, 4));
-    EXPECT_EQ(sum, 42u);
-    OK(cuMemFree(data));
-  }
   CUlibrary library_ = nullptr;
   CUkernel add_ = nullptr;
 };

@@ -14,7 +14,14 @@
 namespace causeway::driver_test {
 namespace {
 
-using ModuleTest = DriverTest;
+class ModuleTest : public DriverTest {
+ protected:
+  static void ExpectAdds(CUmodule module) {
+    CUfunction add;
+    OK(cuModuleGetFunction(&add, module, "add"));
+    DriverTest::ExpectAdds(add);
+  }
+};
 
 constexpr char kBadPtx[] =
     ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry broken()\n{\n  fly.u32 %r1;\n}\n";
@@ -33,21 +40,6 @@ std::string WriteTemporary(const void* bytes, size_t count) {
   EXPECT_EQ(write(file, bytes, count), static_cast<ssize_t>(count));
   close(file);
   return path;
-}
-
-// Runs add(data, 1, 37) of the module on a zero.
-void ExpectAdds(CUmodule module, const char* name = "add") {
-  CUfunction add;
-  OK(cuModuleGetFunction(&add, module, name));
-  CUdeviceptr data;
-  OK(cuMemAlloc(&data, 4));
-  OK(cuMemsetD32(data, 5, 1));
-  uint32_t n = 1, value = 37, sum = 0;
-  void* parameters[] = {&data, &n, &value};
-  OK(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr));
-  OK(cuMemcpyDtoH(&sum, data, 4));
-  EXPECT_EQ(sum, 42u);
-  OK(cuMemFree(data));
 }
 
 TEST_F(ModuleTest, LoadsEveryKindOfImage) {

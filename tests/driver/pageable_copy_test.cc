@@ -57,6 +57,33 @@ class PageableCopyTest : public DriverTest {
   std::vector<unsigned char> source_;
 };
 
+// A thread that copies there and back until the object ends, which expects that each copy was right.
+class Copier {
+ public:
+  Copier(CUcontext context, CUdeviceptr device, const std::vector<unsigned char>& source)
+      : thread_([=, this, &source] { Run(context, device, source.data()); }) {}
+  ~Copier() {
+    end_ = true;
+    thread_.join();
+    EXPECT_TRUE(good_);
+  }
+
+ private:
+  void Run(CUcontext context, CUdeviceptr device, const unsigned char* source) {
+    std::vector<unsigned char> back(kMost);
+    good_ = cuCtxSetCurrent(context) == CUDA_SUCCESS;
+    while (good_ && !end_.load()) {
+      std::memset(back.data(), 0, back.size());
+      good_ = cuMemcpyHtoD(device, source, kMost) == CUDA_SUCCESS &&
+              cuMemcpyDtoH(back.data(), device, kMost) == CUDA_SUCCESS &&
+              std::memcmp(back.data(), source, kMost) == 0;
+    }
+  }
+  std::atomic<bool> end_{false};
+  bool good_ = false;  // the thread's own until it has ended
+  std::thread thread_;
+};
+
 TEST_F(PageableCopyTest, SizesAroundPieces) {
   size_t shift = 0;
   for (const size_t at : {size_t{3} << 10, size_t{64} << 10, size_t{256} << 10, size_t{512} << 10,
@@ -370,18 +397,7 @@ TEST_F(PageableCopyTest, SmallCopiesWaitAgain) {
 TEST_F(PageableCopyTest, BesideACapture) {
   CUstream capturing = nullptr;
   OK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
-  std::atomic<bool> end{false};
-  std::atomic<int> failures{0};
-  std::thread copier([&] {
-    std::vector<unsigned char> back(kMost);
-    bool good = cuCtxSetCurrent(context_) == CUDA_SUCCESS;
-    while (good && !end.load()) {
-      good = cuMemcpyHtoD(device_, source_.data(), kMost) == CUDA_SUCCESS &&
-             cuMemcpyDtoH(back.data(), device_, kMost) == CUDA_SUCCESS &&
-             std::memcmp(back.data(), source_.data(), kMost) == 0;
-    }
-    if (!good) failures.fetch_add(1);
-  });
+  const Copier copier(context_, device_, source_);
   CUdeviceptr cell = 0;
   EXPECT_EQ(cuMemAlloc(&cell, 4), CUDA_SUCCESS);
   for (int round = 0; round < 20; ++round) {
@@ -393,25 +409,10 @@ TEST_F(PageableCopyTest, BesideACapture) {
     EXPECT_NE(graph, nullptr);
     if (graph != nullptr) cuGraphDestroy(graph);
   }
-  end.store(true);
-  copier.join();
-  EXPECT_EQ(failures.load(), 0);
 }
 
 TEST_F(PageableCopyTest, ForksWhileCopying) {
-  std::atomic<bool> end{false};
-  std::atomic<int> failures{0};
-  std::thread copier([&] {
-    std::vector<unsigned char> back(kMost);
-    bool good = cuCtxSetCurrent(context_) == CUDA_SUCCESS;
-    while (good && !end.load()) {
-      std::memset(back.data(), 0, back.size());
-      good = cuMemcpyHtoD(device_, source_.data(), kMost) == CUDA_SUCCESS &&
-             cuMemcpyDtoH(back.data(), device_, kMost) == CUDA_SUCCESS &&
-             std::memcmp(back.data(), source_.data(), kMost) == 0;
-    }
-    if (!good) failures.fetch_add(1);
-  });
+  const Copier copier(context_, device_, source_);
   for (int round = 0; round < 10; ++round) {
     const pid_t child = fork();
     if (child == 0) {
@@ -422,9 +423,6 @@ TEST_F(PageableCopyTest, ForksWhileCopying) {
     EXPECT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
   }
-  end.store(true);
-  copier.join();
-  EXPECT_EQ(failures.load(), 0);
 }
 
 TEST_F(PageableCopyTest, SourceThatCanOnlyBeRead) {

@@ -11,24 +11,14 @@ namespace {
 constexpr CUstreamCaptureMode kModes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                           CU_STREAM_CAPTURE_MODE_RELAXED};
 
-class CaptureTest : public DriverTest {
+class CaptureTest : public AddTest {
  protected:
   void SetUp() override {
-    DriverTest::SetUp();
+    AddTest::SetUp();
     OK(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&other_, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&blocking_, CU_STREAM_DEFAULT));
     OK(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING));
-    OK(cuMemAlloc(&data_, 1 << 16));
-    OK(cuMemsetD8(data_, 0, 1 << 16));
-    add_ = Kernel("add");
-    OK(cuCtxSynchronize());
-  }
-  // data_[0] += value
-  CUresult Add(CUstream stream, uint32_t value) {
-    uint32_t n = 1;
-    void* parameters[] = {&data_, &n, &value};
-    return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
   }
   CUstreamCaptureStatus Status(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -73,8 +63,6 @@ class CaptureTest : public DriverTest {
 
   CUstream stream_ = nullptr, other_ = nullptr, blocking_ = nullptr;
   CUevent event_ = nullptr;
-  CUdeviceptr data_ = 0;
-  CUfunction add_ = nullptr;
 };
 
 TEST_F(CaptureTest, UnsafeCalls) {

@@ -7,26 +7,14 @@
 namespace causeway::driver_test {
 namespace {
 
-class StreamTest : public DriverTest {
+class StreamTest : public AddTest {
  protected:
   void SetUp() override {
-    DriverTest::SetUp();
+    AddTest::SetUp();
     OK(cuStreamCreate(&blocking_, CU_STREAM_DEFAULT));
     OK(cuStreamCreate(&free_, CU_STREAM_NON_BLOCKING));
-    OK(cuMemAlloc(&data_, 4096));
-    OK(cuMemsetD8(data_, 0, 4096));
-    spin_ = Kernel("spin");
-    add_ = Kernel("add");
-    OK(cuCtxSynchronize());
-  }
-  CUresult Add(CUstream stream, uint32_t value) {
-    uint32_t n = 1;
-    void* parameters[] = {&data_, &n, &value};
-    return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
   }
   CUstream blocking_ = nullptr, free_ = nullptr;
-  CUdeviceptr data_ = 0;
-  CUfunction spin_ = nullptr, add_ = nullptr;
 };
 
 TEST_F(StreamTest, CreateAndDestroy) {
@@ -306,7 +294,7 @@ TEST_F(StreamTest, ErrorsAtTheCall) {
   CUevent event = nullptr;
   OK(cuEventCreate(&event, 0));
   EXPECT_EQ(cuMemcpyHtoDAsync(data_, nullptr, 4, free_), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuMemsetD8Async(data_, 0, 8192, free_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD8Async(data_, 0, 2 * kDataBytes, free_), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFreeAsync(data_ + 8, free_), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuStreamWaitEvent(free_, event, 7), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuLaunchKernel(add_, 1, 1, 1, 2000, 1, 1, 0, free_, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);

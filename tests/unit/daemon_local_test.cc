@@ -35,6 +35,12 @@ class LocalTest : public DaemonFixture {
     ASSERT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing)) << client.region().refusal(0);
     ASSERT_TRUE(WaitFor([&] { return client.region().host_control(0).ready.value == 1; }));
   }
+  // Of a child process, which does all that a client does until it is served.
+  static void GetReady(LocalClient& client) {
+    client.RequestSession();
+    client.region().Open(0, 1);
+    client.SendReady();
+  }
   void ExpectRefused(const OpenBlock& block, const std::string& sentence) {
     LocalClient client(socket());
     ASSERT_EQ(client.RequestSession().accepted, 1u);
@@ -88,9 +94,7 @@ TEST_F(LocalTest, KilledClientIsNoticed) {
   const pid_t child = fork();
   if (child == 0) {
     LocalClient client(socket());
-    client.RequestSession();
-    client.region().Open(0, 1);
-    client.SendReady();
+    GetReady(client);
     pause();
   }
   const pid_t worker = WorkerPid(WaitForSession("serving"));
@@ -107,9 +111,7 @@ TEST_F(LocalTest, ForkedChildDoesNotKeepTheSession) {
   const pid_t child = fork();
   if (child == 0) {
     LocalClient client(socket());
-    client.RequestSession();
-    client.region().Open(0, 1);
-    client.SendReady();
+    GetReady(client);
     client.region().WaitForHostWord(0, 1, SlotHostState::kServing);
     const pid_t grandchild = fork();
     if (grandchild == 0) pause();  // holds the socket
