@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ivshmem_ring/protocol/array_directions.h"
 #include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/protocol/shape.h"
 #include "ivshmem_ring/protocol/struct_directions.h"

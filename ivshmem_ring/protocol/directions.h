@@ -21,6 +21,7 @@
 // request, so both live until the driver's call is over. On each side one thread runs all these functions for
 // one call.
 #pragma once
+#include <array>
 #include <cstdlib>
 #include <tuple>
 #include <vector>
@@ -368,6 +369,40 @@ struct OutArray : Replies {
       return values.data();
     }
     void Reply(auto&, Writer& w) { w.PutBytes(values.data(), values.size() * sizeof(T)); }
+  };
+};
+
+// A pointer to N flat values that go to the host; it must not be null.
+template <size_t N>
+struct InFixed : NoReply {
+  template <class P>
+  struct Held : GoesToHost {
+    using T = Pointee<P>;
+    static_assert(std::is_pointer_v<P> && kFlat<T>, "InFixed needs a pointer to flat Ts");
+    std::array<T, N> values{};
+    static void Send(auto&, Writer& w, P p, const auto&) {
+      if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      w.PutBytes(p, N * sizeof(T));
+    }
+    void Load(auto&, Reader& r) {
+      for (T& value : values) GetAdmitted(r, value);
+    }
+    P Arg(Writer&, const auto&) { return values.data(); }
+  };
+};
+
+// A pointer to N flat values that come back; it must not be null.
+template <size_t N>
+struct OutFixed : Replies {
+  template <class P>
+  struct Held : ComesBack {
+    using T = std::remove_pointer_t<P>;
+    static_assert(std::is_pointer_v<P> && !std::is_const_v<T> && kFlat<T>,
+                  "OutFixed needs a pointer to flat Ts");
+    std::array<T, N> values{};
+    static void Receive(auto&, Reader& r, P p, const auto&) { r.GetBytes(p, N * sizeof(T)); }
+    P Arg(Writer&, const auto&) { return values.data(); }
+    void Reply(auto&, Writer& w) { w.PutBytes(values.data(), sizeof values); }
   };
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Directions that a few groups of calls need beyond directions.h, which says what a direction is: lists whose
-// length the driver writes, values whose size an attribute decides, structs with handles inside, allocation
-// handles.
+// length the driver writes, values whose size an attribute decides, structs with handles inside, parts of
+// sparse arrays, allocation handles.
 #pragma once
 #include <array>
 #include <utility>
@@ -421,6 +421,106 @@ struct InResource : NoReply {
       r.Fail(CUDA_ERROR_INVALID_VALUE);
     }
     P Arg(Writer&, const auto&) { return &value; }
+  };
+};
+
+// A CUDA_RESOURCE_DESC* that the driver fills. An array inside comes back as the guest's own handle, or as
+// null if that was destroyed.
+struct OutResource : Replies {
+  template <class P>
+  struct Held : ComesBack {
+    static_assert(std::is_same_v<P, CUDA_RESOURCE_DESC*>);
+    CUDA_RESOURCE_DESC value{};
+    static void Receive(auto& guest, Reader& r, P p, const auto&) {
+      CUDA_RESOURCE_DESC desc{};
+      desc.resType = r.Get<CUresourcetype>();
+      desc.flags = r.Get<unsigned>();
+      if (desc.resType == CU_RESOURCE_TYPE_ARRAY) {
+        desc.res.array.hArray = guest.template FromWire<CUarray>(r.Get<WireHandle>());
+      } else if (desc.resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) {
+        desc.res.mipmap.hMipmappedArray = guest.template FromWire<CUmipmappedArray>(r.Get<WireHandle>());
+      } else if (desc.resType == CU_RESOURCE_TYPE_LINEAR) {
+        desc.res.linear = r.Get<decltype(desc.res.linear)>();
+      } else {
+        desc.res.pitch2D = r.Get<decltype(desc.res.pitch2D)>();
+      }
+      if (r.ok()) *p = desc;
+    }
+    P Arg(Writer&, const auto&) { return &value; }
+    void Reply(auto& host, Writer& w) {
+      w.Put(value.resType);
+      w.Put(value.flags);
+      switch (value.resType) {
+        case CU_RESOURCE_TYPE_ARRAY:
+          return w.Put(host.Known(HandleKind::kArray, reinterpret_cast<void*>(value.res.array.hArray)));
+        case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+          return w.Put(host.Known(HandleKind::kMipmappedArray,
+                                  reinterpret_cast<void*>(value.res.mipmap.hMipmappedArray)));
+        case CU_RESOURCE_TYPE_LINEAR:
+          return w.Put(value.res.linear);
+        case CU_RESOURCE_TYPE_PITCH2D:
+          return w.Put(value.res.pitch2D);
+      }
+      w.Fail(CUDA_ERROR_NOT_SUPPORTED);  // a kind of resource that this version does not know
+    }
+  };
+};
+
+// A CUarrayMapInfo* to as many elements as parameter I says. Each names an array and, where it maps, memory.
+inline constexpr uint32_t kMaxArrayMaps = 32;  // elements in one message
+template <size_t I>
+struct InArrayMaps : NoReply {
+  template <class P>
+  struct Held : GoesToHost {
+    static_assert(std::is_same_v<P, CUarrayMapInfo*>);
+    std::vector<CUarrayMapInfo> values;
+    static void Send(auto& guest, Writer& w, P p, const auto& args) {
+      const uint64_t count = CountOf<I>(args);
+      if (p == nullptr || count == 0 || count > kMaxArrayMaps) return w.Fail(CUDA_ERROR_INVALID_VALUE);
+      w.Put(static_cast<uint32_t>(count));
+      for (uint64_t i = 0; i < count && w.ok(); ++i) {
+        CUarrayMapInfo map = p[i];
+        map.resource = {};
+        map.memHandle = {};
+        w.Put(map);
+        if (map.resourceType == CU_RESOURCE_TYPE_ARRAY) {
+          w.Put(guest.ToWire(p[i].resource.array, w));
+        } else if (map.resourceType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) {
+          w.Put(guest.ToWire(p[i].resource.mipmap, w));
+        } else {
+          w.Fail(CUDA_ERROR_INVALID_VALUE);
+        }
+        w.Put(guest.ToWire(reinterpret_cast<Allocation>(p[i].memHandle.memHandle), w));
+      }
+    }
+    void Load(auto& host, Reader& r) {
+      const auto count = r.Get<uint32_t>();
+      if (count > kMaxArrayMaps) return r.Fail(CUDA_ERROR_INVALID_VALUE);
+      values.resize(count);
+      for (CUarrayMapInfo& map : values) {
+        map = r.Get<CUarrayMapInfo>();
+        map.resource = {};
+        std::fill(std::begin(map.reserved), std::end(map.reserved), 0);
+        const CUresult refusal = AdmitAll(map.subresourceType, map.memOperationType, map.memHandleType);
+        if (refusal != CUDA_SUCCESS) return r.Fail(refusal);
+        if (!OnlyFlags(map.flags, kNoFlags)) return r.Fail(CUDA_ERROR_INVALID_VALUE);
+        const auto resource = r.Get<WireHandle>();
+        if (map.resourceType == CU_RESOURCE_TYPE_ARRAY) {
+          map.resource.array = reinterpret_cast<CUarray>(host.ToDriver(HandleKind::kArray, resource, r));
+        } else if (map.resourceType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) {
+          map.resource.mipmap =
+              reinterpret_cast<CUmipmappedArray>(host.ToDriver(HandleKind::kMipmappedArray, resource, r));
+        } else {
+          return r.Fail(CUDA_ERROR_INVALID_VALUE);
+        }
+        map.memHandle.memHandle = reinterpret_cast<CUmemGenericAllocationHandle>(
+            host.ToDriver(HandleKind::kAllocation, r.Get<WireHandle>(), r));
+      }
+    }
+    P Arg(Writer& w, const auto& held) {
+      if (values.size() != CountOf<I>(held)) w.Fail(CUDA_ERROR_INVALID_VALUE);
+      return values.data();
+    }
   };
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Probes of the directions in ivshmem_ring/protocol/array_directions.h.
+// Probes of directions about arrays, and of pointers to a fixed number of values.
 #pragma once
 #include "tests/unit/protocol_probes.h"
 
