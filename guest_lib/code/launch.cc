@@ -184,21 +184,21 @@ uint64_t HashOf(const Launch& launch) {
   return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ WireOf(launch.context);
 }
 
-// What the message that was begun names, for the body was made before it.
-void Name(const Launch& launch) {
-  launch.stream.Name();
-  if (launch.body.attribute_count != 0) work::NameUnknownEvents();
+// Attributes may name events.
+Submission SubmissionOf(const Launch& launch) {
+  Submission submission = launch.stream.submission();
+  submission.stays_in_stream = launch.body.attribute_count == 0;
+  submission.records_any_event = launch.body.attribute_count != 0;
+  return submission;
 }
 
 // As a posted call.
 CUresult PostLaunch(const Launch& launch) {
   const size_t attribute_bytes = launch.body.attribute_count * sizeof(CUlaunchAttribute);
-  // Attributes may name events.
-  const Works works = launch.body.attribute_count == 0 ? launch.stream.works() : Works{};
-  PendingPost post(Op::cuLaunchKernel, works,
+  const Submission submission = SubmissionOf(launch);
+  PendingPost post(Op::cuLaunchKernel, submission,
                    sizeof launch.body + attribute_bytes + launch.body.parameter_bytes);
   Writer& w = post.writer();
-  Name(launch);
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
   if (std::byte* space = w.Reserve(launch.body.parameter_bytes))
@@ -214,21 +214,21 @@ CUresult AwaitLaunch(const Launch& launch) {
   const uint32_t bytes = launch.body.parameter_bytes;
   const bool fits =
       sizeof(RecordHeader) + sizeof launch.body + attribute_bytes + bytes <= kMaxChannelRecordBytes;
+  const Submission submission = SubmissionOf(launch);
   Writer w = lease.Begin();
-  Name(launch);
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
   CUresult result = CUDA_SUCCESS;
   Reader reply;
   if (fits) {
     if (std::byte* space = w.Reserve(bytes)) launch.parameters.Pack(*launch.function, space, bytes);
-    result = lease.Send(Op::cuLaunchKernelEx, w);
+    result = lease.Send(Op::cuLaunchKernelEx, w, 0, 0, 0, submission);
     if (result == CUDA_SUCCESS) result = lease.Await(&reply);
   } else {
     const uint32_t index = lease.session().AcquireBulk();
     const Bulk bulk = lease.session().bulk(index);
     launch.parameters.Pack(*launch.function, bulk.bytes, bytes);
-    result = lease.Send(Op::cuLaunchKernelEx, w, kBulkToHost, bulk.offset, bytes);
+    result = lease.Send(Op::cuLaunchKernelEx, w, kBulkToHost, bulk.offset, bytes, submission);
     if (result == CUDA_SUCCESS) result = lease.Await(&reply);
     lease.session().ReleaseBulk(index);
   }
@@ -357,9 +357,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
   };
   Blob blob(lease);
   if (const CUresult result = blob.Fill(packed.size(), copy)) return result;
-  Writer begin = lease.Begin();
-  work::NameStream(work::kSeveral, work::kSeveral, false);
-  const CUresult result = blob.Send(Op::cuLaunchCooperativeKernelMultiDevice, begin);
+  const CUresult result =
+      blob.Send(Op::cuLaunchCooperativeKernelMultiDevice, lease.Begin(), Submission{.several_streams = true});
   Reader none;
   return result == CUDA_SUCCESS ? lease.Await(&none) : result;
 }

@@ -92,14 +92,13 @@ CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, bool known) {
   BoxBody body{};
   const ResolvedStream stream(way.stream);
   if (const CUresult result = FillBody(box, way, stream, PackedSide::kNone, &body)) return result;
+  const Submission submission{.stream = stream.object()};
   if (way.form == CopyForm::kAsynchronous && known) {
-    PendingPost post(Op::cuMemcpy3D_v2);
-    stream.Name();
+    PendingPost post(Op::cuMemcpy3D_v2, submission);
     post.writer().Put(body);
     return post.Finish();
   }
-  PendingCall call(Op::cuMemcpy3D_v2);
-  stream.Name();
+  PendingCall call(Op::cuMemcpy3D_v2, submission);
   call.writer().Put(body);
   return call.Finish();
 }
@@ -136,12 +135,12 @@ CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source
                       box.Depth,
                       side.pitch,
                       side.pitch * side.rows};
-  return CopyStaged(rows, source, way.form, Op::cuMemcpy3D_v2, [&](Writer& w, const Piece& piece) {
+  const auto put = [&](Writer& w, const Piece& piece) {
     body.box = box;
     NarrowTo(piece, source, &body.box);
-    stream.Name();
     w.Put(body);
-  });
+  };
+  return CopyStaged(rows, source, way.form, Op::cuMemcpy3D_v2, stream.submission(), put);
 }
 
 CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const Side& from, const Side& to, CUstream stream) {

@@ -35,14 +35,15 @@ CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstre
       w.Put(bytes);
     }
   };
+  const Submission submission = resolved.submission();
   CUresult result;
   if (form == CopyForm::kSynchronous || !known) {
-    PendingCall call(op);
+    PendingCall call(op, submission);
     fill(call.writer());
     call.NoteSize(bytes);
     result = call.Finish();
   } else {
-    PendingPost post(op, resolved.works());
+    PendingPost post(op, submission);
     fill(post.writer());
     result = post.Finish();
   }
@@ -122,7 +123,7 @@ CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream
                                     : Wait<Op::cuMemcpyDtoD_v2>(to, from, bytes);
   } else {
     result = to_known && from_known
-                 ? PostWork<Op::cuMemcpyDtoDAsync_v2>(WorksOn(stream), to, from, bytes, stream)
+                 ? PostWork<Op::cuMemcpyDtoDAsync_v2>(SubmissionOn(stream), to, from, bytes, stream)
                  : Wait<Op::cuMemcpyDtoDAsync_v2>(to, from, bytes, stream);
   }
   if (form == CopyForm::kAsynchronous || result != CUDA_SUCCESS) return result;
@@ -219,8 +220,8 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
   if (const CUresult result = CheckDeviceRange(to, bytes, &to_known)) return result;
   if (const CUresult result = CheckDeviceRange(from, bytes, &from_known)) return result;
   return to_known && from_known
-             ? PostWork<Op::cuMemcpyPeerAsync>(WorksOn(stream), to, to_context, from, from_context, bytes,
-                                               stream)
+             ? PostWork<Op::cuMemcpyPeerAsync>(SubmissionOn(stream), to, to_context, from, from_context,
+                                               bytes, stream)
              : Wait<Op::cuMemcpyPeerAsync>(to, to_context, from, from_context, bytes, stream);
 }
 CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,

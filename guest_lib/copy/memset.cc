@@ -36,7 +36,7 @@ CUresult Fill(const Area& area, CUstream stream, Until until, P... parameters) {
   bool known = false;
   if (const CUresult result = Check(area, &known)) return result;
   if (area.width == 0 || area.height == 0) return CUDA_SUCCESS;
-  const CUresult result = known ? PostWork<op>(WorksOn(stream), parameters...) : Wait<op>(parameters...);
+  const CUresult result = known ? PostWork<op>(SubmissionOn(stream), parameters...) : Wait<op>(parameters...);
   if (result != CUDA_SUCCESS || until == Until::kQueued) return result;
   const bool waits = KindOfPointer(area.to) != PointerKind::kDevice || SyncsMemops(area.to);
   return waits ? cuStreamSynchronize(stream) : CUDA_SUCCESS;

@@ -22,10 +22,10 @@ CopyBody Body(const LinearCopy& copy, const ResolvedStream& stream, BytesIn byte
 
 CUresult PostInRecord(const LinearCopy& copy, const ResolvedStream& stream) {
   const CopyBody body = Body(copy, stream, BytesIn::kMessage);
-  Works works = stream.works();
-  works.is_copy = copy.form == CopyForm::kSynchronous;
-  works.apart = IsApart(copy.device);
-  PendingPost post(Op::kCopyToDevice, works, sizeof body + copy.bytes);
+  Submission submission = stream.submission();
+  submission.is_copy = copy.form == CopyForm::kSynchronous;
+  submission.is_apart = IsApart(copy.device);
+  PendingPost post(Op::kCopyToDevice, submission, sizeof body + copy.bytes);
   post.writer().Put(body);
   post.writer().PutBytes(copy.host, copy.bytes);
   return post.Finish();
@@ -46,9 +46,9 @@ std::optional<CUresult> Post(CopyPlan::Post way, LinearCopy copy, const Resolved
 }
 
 CUresult Ask(const LinearCopy& copy, const ResolvedStream& stream) {
-  PendingCall call(copy.to_device ? Op::kCopyToDevice : Op::kCopyToHost);
+  const Submission submission = stream.submission();
+  PendingCall call(copy.to_device ? Op::kCopyToDevice : Op::kCopyToHost, submission);
   Writer& w = call.writer();
-  stream.Name();
   w.Put(Body(copy, stream, BytesIn::kMessage));
   if (copy.to_device) w.PutBytes(copy.host, copy.bytes);
   const CUresult result = call.Finish();
@@ -63,11 +63,12 @@ CUresult AskInPieces(const LinearCopy& copy, const ResolvedStream& stream) {
   CopyBody body = Body(copy, stream, BytesIn::kRequestBuffer);
   const HostRows rows{copy.host, copy.bytes, 1, 1, copy.bytes, copy.bytes};
   const Op op = copy.to_device ? Op::kCopyToDevice : Op::kCopyToHost;
-  return CopyStaged(rows, copy.to_device, copy.form, op, [&](Writer& w, const Piece& piece) {
-    body.device = copy.device + piece.column;
-    body.bytes = piece.width;
-    w.Put(body);
-  });
+  return CopyStaged(rows, copy.to_device, copy.form, op, stream.submission(),
+                    [&](Writer& w, const Piece& piece) {
+                      body.device = copy.device + piece.column;
+                      body.bytes = piece.width;
+                      w.Put(body);
+                    });
 }
 
 // The synchronous form waits for the legacy stream's order, takes the source, and may return before the
@@ -87,7 +88,7 @@ CUresult CopyPageable(LinearCopy copy, bool known) {
   CopyFacts facts{copy.to_device, copy.form, copy.bytes, known, false, false};
   Inquiry inquiry;
   if (ordered) {
-    inquiry = Inquiry::BeforeCopy(nullptr);
+    inquiry = Inquiry::BeforeCopy();
     if (known && MayReturnEarly(copy.device)) {
       const auto done = inquiry.Answer();
       if (done && *done != CUDA_SUCCESS) return *done;

@@ -330,16 +330,15 @@ CUresult cuCtxDetach(CUcontext context) {
 CUresult cuCtxSynchronize() {
   if (const CUresult result = InitialisedOrError()) return result;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  Inquiry inquiry = Inquiry::OfContext();
-  if (const auto known = inquiry.Answer()) return *known;
   Mark mark;
-  if (const auto came = mark.AwaitContext()) return inquiry.NoteWord(*came, mark.posts());
-  const BlockingWaits waits;
-  const GivingBack giving_back;
-  const CUresult result = Wait<Op::cuCtxSynchronize>();
-  giving_back.Note(result);
-  if (result == CUDA_SUCCESS) mark.MustHaveCome();
-  return inquiry.Note(result);
+  return Inquiry::OfContext().Await(
+      mark, [&] { return mark.AwaitContext(); },
+      [&] {
+        const GivingBack giving_back;
+        const CUresult result = Wait<Op::cuCtxSynchronize>();
+        giving_back.Note(result);
+        return result;
+      });
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

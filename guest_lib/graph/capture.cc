@@ -51,10 +51,11 @@ struct CaptureInfo {
 // than expected.
 CUresult AskOnce(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, uint32_t room,
                  CaptureInfo* info) {
-  PendingCall call(Op::cuStreamGetCaptureInfo_v2, sizeof(CaptureReply) + size_t{room} * 16);
+  Remote remote;
+  PendingCall call(Op::cuStreamGetCaptureInfo_v2, sizeof(CaptureReply) + size_t{room} * 16,
+                   remote.submission);
   if (room * sizeof(WireHandle) + sizeof(CaptureBody) > 1024) call.Enlarge();
   Writer& w = call.writer();
-  Remote remote;
   const WireHandle wire = remote.ToWire(stream, w);
   auto fresh = remote.Make<CUgraph>(w);
   w.Put(CaptureBody{wire, remote.ToWire(fresh, w), room, wants_nodes, wants_edges, form, 0});
@@ -149,9 +150,9 @@ CUresult Begin(CUstream stream, CUresult begun, CUgraph given) {
 
 // Body: the stream, a fresh graph, the graph that ends with a failed capture.
 CUresult SendEnd(CUstream stream, CUgraph seen, CUgraph* graph) {
-  PendingCall call(Op::cuStreamEndCapture);
-  Writer& w = call.writer();
   Remote remote;
+  PendingCall call = remote.StartCall(Op::cuStreamEndCapture);
+  Writer& w = call.writer();
   w.Put(remote.ToWire(stream, w));
   auto fresh = remote.Make<CUgraph>(w);
   w.Put(remote.ToWire(fresh, w));

@@ -28,9 +28,9 @@ CUresult Instantiate(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto log_bytes =
       static_cast<uint32_t>(std::min<size_t>(how->log != nullptr ? how->log_room : 0, kMaxGraphLogBytes));
-  PendingCall call(Op::cuGraphInstantiateWithParams, sizeof(InstantiateReply) + log_bytes);
-  Writer& w = call.writer();
   Remote remote;
+  PendingCall call(Op::cuGraphInstantiateWithParams, sizeof(InstantiateReply) + log_bytes, remote.submission);
+  Writer& w = call.writer();
   auto fresh = remote.Make<CUgraphExec>(w);
   auto node = remote.Make<CUgraphNode>(w);
   w.Put(InstantiateBody{remote.ToWire(fresh, w), remote.ToWire(graph, w), remote.ToWire(how->stream, w),

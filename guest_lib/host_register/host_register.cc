@@ -477,21 +477,17 @@ CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
   return result;
 }
 
-// *done: nothing of the device's can touch the range any more, so its pages need not wait until the driver
-// has ended the registration, which takes about as long as they do. Work of another context might.
-CUresult AwaitDevice(const HostAllocation& range, bool* done) {
-  if (range.bytes < kAlignedRunBytes || HadSeveralContexts() || AnyCapture()) return CUDA_SUCCESS;
-  ChannelLease lease;
-  if (const CUresult result = lease.Send(Op::kDrainDevice, lease.Begin(0))) return result;
-  Reader reply;
-  *done = lease.Await(&reply) == CUDA_SUCCESS;  // what is wrong the driver says when the registration ends
-  return CUDA_SUCCESS;
+// Whether nothing of the device's can touch the range any more, so that its pages need not wait until the
+// driver has ended the registration, which takes about as long as they do. Work of another context might. What
+// is wrong the driver says when the registration ends.
+bool AwaitDevice(const HostAllocation& range) {
+  return range.bytes >= kAlignedRunBytes && !HadSeveralContexts() && !AnyCapture() &&
+         DrainDevice() == CUDA_SUCCESS;
 }
 
 CUresult UnregisterInPlace(const HostAllocation& range) {
   const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
-  bool done = false;
-  if (const CUresult result = AwaitDevice(range, &done)) return result;
+  const bool done = AwaitDevice(range);
   std::optional<Return> back;
   const auto put_back = [&] { PutBackRuns(back.emplace(ReturnOf(range, pages)), pages); };
   const CUresult result = SendUnregister(range.address, [&] { done ? put_back() : WakeRuns(range); });

@@ -11,7 +11,7 @@
 
 #include "guest_lib/addresses/address_windows.h"
 #include "guest_lib/process/log.h"
-#include "guest_lib/session/work.h"
+#include "guest_lib/session/submissions.h"
 #include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
@@ -404,7 +404,7 @@ bool ManagedAreas::Serve(const PageFault& fault) {
     watch_.Set({page, page + kPageBytes, area->Alias(page)}, Access::kNone, AccessOf(*area, state));
     return true;
   }
-  // Said before work is asked after: a thread that starts some says so before it looks here (MessageMark).
+  // Said before work is asked after: a thread that starts some says so before it looks here (MessageInFlight).
   ++accessible_;
   const bool shared = PublishAccessible(accessible_);
   const State wanted = !writes ? State::kClean : shared ? State::kShared : State::kOwned;

@@ -140,10 +140,11 @@ CUmemLocation OfDevice(CUdevice device) {
 // Of migrating memory.
 CUresult TellDriver(Op op, CUdeviceptr address, size_t bytes, const CUmemLocation& where, uint32_t advice,
                     CUstream stream) {
-  PendingCall call(op);
+  Remote remote;
+  PendingCall call = remote.StartCall(op);
   Writer& w = call.writer();
   w.Put(ManagedHintBody{address, bytes, static_cast<uint32_t>(where.type), where.id, advice, 0,
-                        Remote{}.ToWire(stream, w)});
+                        remote.ToWire(stream, w)});
   return call.Finish();
 }
 

@@ -21,7 +21,7 @@
 #include "guest_lib/process/log.h"
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/context.h"
-#include "guest_lib/session/work.h"
+#include "guest_lib/session/submissions.h"
 #include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {

@@ -90,7 +90,7 @@ std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed) {
   std::optional<CUresult> done = inquiry.Answer();
   if (!done) {
     const BlockingWaits waits;
-    done = inquiry.Note(DrainDevice());  // another thread may have begun a capture, which this does not break
+    done = DrainDevice();  // another thread may have begun a capture, which this does not break
   }
   if (*done != CUDA_SUCCESS) return done;
   Table& table = TheTable();

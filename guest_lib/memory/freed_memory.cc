@@ -45,9 +45,9 @@ void FreeOnHost(const Held& held) {
   std::vector<Object*> context{held.stream.context};
   context.swap(ThisThread().contexts);
   const auto stream = reinterpret_cast<CUstream>(held.stream.stream);
-  if (WorksOn(stream).stream == nullptr || held.stream.stream->progress.work.load() > held.posts)
+  if (SubmissionOn(stream).stream == nullptr || held.stream.stream->progress.work.load() > held.posts)
     freed_late.store(true, std::memory_order_relaxed);
-  PostWork<Op::cuMemFreeAsync>(WorksOn(stream), held.address, stream);  // fails where everything does
+  PostWork<Op::cuMemFreeAsync>(SubmissionOn(stream), held.address, stream);  // fails where everything does
   NoteFreedOnHost(held.stream);
   context.swap(ThisThread().contexts);
 }

@@ -283,7 +283,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   if (!freed.sync_memops && freed.context == CurrentContextObject())
     result = HoldFreed(address, freed.bytes, freed.source, stream);
   if (!result) {
-    result = PostWork<Op::cuMemFreeAsync>(WorksOn(stream), address, stream);
+    result = PostWork<Op::cuMemFreeAsync>(SubmissionOn(stream), address, stream);
     NoteFreedOnHost(stream);
   }
   if (*result != CUDA_SUCCESS) allocation.Restore();
@@ -396,9 +396,10 @@ CUresult cuMemBatchDecompressAsync(CUmemDecompressParams* parameters, size_t cou
   for (size_t done = 0; done < count;) {
     const auto piece =
         static_cast<uint32_t>(count - done < kMaxDecompressions ? count - done : kMaxDecompressions);
-    PendingCall call(Op::cuMemBatchDecompressAsync);
+    Remote remote;
+    PendingCall call = remote.StartCall(Op::cuMemBatchDecompressAsync);
     Writer& w = call.writer();
-    w.Put(DecompressBody{Remote{}.ToWire(stream, w), flags, piece});
+    w.Put(DecompressBody{remote.ToWire(stream, w), flags, piece});
     w.PutBytes(parameters + done, piece * sizeof *parameters);
     const CUresult result = call.Finish();
     if (result != CUDA_SUCCESS) {

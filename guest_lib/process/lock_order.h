@@ -38,7 +38,7 @@ enum class Lock : uint8_t {
   kExchange,            // page_exchange.cc: pages are exchanged under the program
   kCallbackWords,       // callback_words.cc
   kManagedPages,        // pager.cc: what is known of migrating memory
-  kWork,                // work.cc
+  kWork,                // submissions.cc
   kRegisteredRanges,    // host_register.cc
   kRegionPages,         // region_pages.cc
   kLocalSlices,         // local_slices.cc

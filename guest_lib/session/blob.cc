@@ -43,10 +43,10 @@ CUresult Blob::SendPieces(uint64_t bytes, const BlobCopy& copy) {
   return result;
 }
 
-CUresult Blob::Send(Op op, const Writer& body) {
-  if (bytes_ == 0) return lease_.Send(op, body);
+CUresult Blob::Send(Op op, const Writer& body, const Submission& submission) {
+  if (bytes_ == 0) return lease_.Send(op, body, 0, 0, 0, submission);
   const Bulk bulk = lease_.session().bulk(static_cast<uint32_t>(bulk_));
-  return lease_.Send(op, body, kBulkToHost, bulk.offset, bytes_);
+  return lease_.Send(op, body, kBulkToHost, bulk.offset, bytes_, submission);
 }
 
 CUresult FetchBlob(ChannelLease& lease, uint64_t bytes, std::vector<std::byte>* to) {

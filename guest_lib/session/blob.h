@@ -26,7 +26,7 @@ class Blob {
   // Takes `bytes` bytes from `copy`, and sends them already if they do not fit a staging buffer.
   CUresult Fill(uint64_t bytes, const BlobCopy& copy);
   // Sends the call that takes the byte string; the caller awaits its reply.
-  CUresult Send(Op op, const Writer& body);
+  CUresult Send(Op op, const Writer& body, const Submission& submission = kNothingNamed);
 
  private:
   CUresult SendPieces(uint64_t bytes, const BlobCopy& copy);

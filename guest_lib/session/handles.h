@@ -13,7 +13,7 @@ namespace causeway::guest {
 
 struct Object;
 
-// How far the work of a stream, an event or a context has come (guest_lib/session/progress.h). Posts and
+// How far the work of a stream, an event or a context has come (guest_lib/session/submissions.h). Posts and
 // calls are counts of submissions.
 struct Progress {
   std::atomic<uint64_t> work;        // the number of posts up to the newest one that works there

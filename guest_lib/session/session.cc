@@ -296,10 +296,9 @@ void Session::FetchOutput(uint32_t channel) {
   }
 }
 
-PendingPost::PendingPost(Op op, const Works& works, size_t body_bytes)
-    : thread_(ThisThread()), op_(op), works_(works) {
-  mark_.Begin();
-  mark_.Start(op, works.apart);
+PendingPost::PendingPost(Op op, const Submission& submission, size_t body_bytes)
+    : thread_(ThisThread()), op_(op), submission_(submission) {
+  in_flight_.Begin(op, submission.is_apart);
   session_ = Session::Get();
   CUresult error = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
   if (error == CUDA_SUCCESS) error = CurrentContextWire(thread_, &context_);
@@ -338,7 +337,6 @@ CUresult PendingPost::Finish() {
 }
 
 CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
-  mark_.Named(context_);
   if (record_ == nullptr) {
     if (const CUresult result = Reserve(writer_.size())) return result;
     std::memcpy(record_ + kHeader, large_.empty() ? small_ : large_.data(), writer_.size());
@@ -348,17 +346,19 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
   header.flags = static_cast<uint16_t>(flags | thread_.capture_mode);
   header.context = context_;
   header.result = FlightThread();
-  if (works_.stream != nullptr && !works_.is_copy) header.main_sequence = WireOf(works_.stream);
-  if (const Object* event = works_.event != nullptr ? works_.event : works_.awaited_event)
-    header.bulk_offset = WireOf(event);
+  const Submission& submitted = submission_;
+  if (submitted.stays_in_stream) {
+    if (submitted.stream != nullptr && !submitted.is_copy) header.main_sequence = WireOf(submitted.stream);
+    if (submitted.event != nullptr) header.bulk_offset = WireOf(submitted.event);
+  }
   PutHeader(record_, header);
   const uint64_t next = session_->transport().main_sequence();
   if (sequence != nullptr) *sequence = next;
-  session_->activity_.NotePost(op_, works_, next);
+  submissions.NotePost(in_flight_, op_, submitted, context_, next);
   session_->transport().PublishMain(kHeader + writer_.size());
   lock_.unlock();
   held_.Drop();
-  mark_.Sent();
+  in_flight_.Sent();
   return CUDA_SUCCESS;
 }
 
@@ -366,7 +366,6 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
 // hold is posted and then asked after.
 CUresult PendingPost::FinishAndWait() {
   const size_t bytes = writer_.size();
-  mark_.Named(context_);
   ChannelLease lease;
   Reader none;
   uint64_t sequence = 0;
@@ -381,10 +380,8 @@ CUresult PendingPost::FinishAndWait() {
   } else {
     w.PutBytes(large_.empty() ? small_ : large_.data(), bytes);
   }
-  CUresult result = lease.Send(op, w);
-  if (result == CUDA_SUCCESS) result = lease.Await(&none);
-  mark_.Sent();
-  return result;
+  const CUresult result = lease.Send(op, w, 0, 0, 0, submission_);
+  return result == CUDA_SUCCESS ? lease.Await(&none) : result;
 }
 
 ChannelLease::ChannelLease() : thread_(ThisThread()) {
@@ -416,15 +413,14 @@ ChannelLease::ChannelLease() : thread_(ThisThread()) {
 }
 
 ChannelLease::~ChannelLease() {
-  if (works_) session_->activity_.NoteCall();
+  if (works_) submissions.NoteCallEnds();
   if (shared_lock_.owns_lock()) shared_lock_.unlock();
   --thread_.leases;
-  mark_.Finish();
+  in_flight_.Finish();
 }
 
 Writer ChannelLease::Begin(size_t body_bytes) {
   Writer writer{{}};
-  mark_.Begin();
   if (error_ == CUDA_SUCCESS) {
     record_ = session_->transport().ReserveRequest(channel_, kHeader + body_bytes);
     if (record_ == nullptr) error_ = session_->Lost();
@@ -437,12 +433,10 @@ Writer ChannelLease::Begin(size_t body_bytes) {
 }
 
 CUresult ChannelLease::Send(Op op, const Writer& body, uint16_t flags, uint64_t bulk_offset,
-                            uint32_t bulk_bytes) {
+                            uint32_t bulk_bytes, const Submission& submission) {
   if (!body.ok()) return body.error();
-  mark_.Start(op);
-  mark_.Named(context_);
-  if (!LeavesNoWork(op)) {
-    session_->activity_.NoteCall();
+  in_flight_.Begin(op);
+  if (submissions.NoteCall(in_flight_, op, submission, context_)) {
     works_ = true;
     FreeBlocks();  // of a thread that came between
   }
@@ -483,8 +477,8 @@ CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
     session_->FetchOutput(channel_);
   }
   // The host begins what others have sent when it likes.
-  if (unanswered_ == 0) mark_.Sent();
-  mark_.Answered(result == CUDA_SUCCESS);
+  if (unanswered_ == 0) in_flight_.Sent();
+  in_flight_.Answered(result == CUDA_SUCCESS);
   return session_->Note(result);
 }
 
@@ -492,7 +486,8 @@ PendingCall::~PendingCall() {
   if (bulk_ >= 0) lease_.session().ReleaseBulk(static_cast<uint32_t>(bulk_));
 }
 
-PendingCall::PendingCall(Op op, size_t reply_bytes) : PendingCall(op) {
+PendingCall::PendingCall(Op op, size_t reply_bytes, const Submission& submission)
+    : PendingCall(op, submission) {
   if (reply_bytes <= kMaxChannelRecordBytes - kHeader || lease_.error() != CUDA_SUCCESS) return;
   bulk_ = static_cast<int>(lease_.session().AcquireBulk());
   reply_bytes_ = std::min(reply_bytes, kBulkBytes);
@@ -508,7 +503,7 @@ void PendingCall::Enlarge() {
 CUresult PendingCall::Finish() {
   if (!writer_.ok()) return writer_.error();
   if (bulk_ < 0) {
-    const CUresult sent = lease_.Send(op_, writer_);
+    const CUresult sent = lease_.Send(op_, writer_, 0, 0, 0, submission_);
     return sent != CUDA_SUCCESS ? sent : lease_.Await(&reader_);
   }
   const Bulk bulk = lease_.session().bulk(static_cast<uint32_t>(bulk_));
@@ -521,7 +516,7 @@ CUresult PendingCall::Finish() {
     flags |= kLargeRequest | kBulkToHost;
     lent = std::max(lent, writer_.size());
   }
-  CUresult result = lease_.Send(op_, record, flags, bulk.offset, static_cast<uint32_t>(lent));
+  CUresult result = lease_.Send(op_, record, flags, bulk.offset, static_cast<uint32_t>(lent), submission_);
   if (result != CUDA_SUCCESS) return result;
   uint32_t bytes = 0;
   result = lease_.Await(&reader_, &bytes);

@@ -20,8 +20,7 @@
 #include "guest_lib/connection/connection.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/handles.h"
-#include "guest_lib/session/progress.h"
-#include "guest_lib/session/work.h"
+#include "guest_lib/session/submissions.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/protocol/call.h"
 #include "ivshmem_ring/transport/transport.h"
@@ -61,7 +60,7 @@ inline void FreeHeld() {
   if (AnyHeld()) hooks.free_held_memory();
 }
 // FreeBlocks does the same for memory of cuMemAlloc (freed_blocks.h). It is called before any message: with
-// the main lock held before a record is posted, and after a synchronous call was counted (Activity::NoteCall)
+// the main lock held before a record is posted, and after a synchronous call was counted (Submissions::NoteCall)
 // and before it is sent.
 inline std::atomic<uint32_t> held_blocks{0};
 inline bool HoldsBlocks() {
@@ -108,7 +107,6 @@ class Session {
   const OpenReply& host() const { return host_; }
   std::span<const DeviceDescription> devices() const { return devices_; }
   std::mutex& main_mutex() { return main_mutex_; }
-  Activity& activity() { return activity_; }
 
   // The staging buffers of the session, kBulkBuffers of them. AcquireBulk waits while all are taken, so its
   // caller must have none, or two threads could wait for each other. TryAcquireBulk takes one only if no
@@ -148,7 +146,6 @@ class Session {
   Bulk bulks_[kBulkBuffers];
   std::atomic<uint32_t> sticky_{0};
   std::atomic<uint64_t> seen_async_error_{0};
-  Activity activity_;
 };
 
 // The error with which anything sent now would fail; CUDA_SUCCESS if it would not.
@@ -168,8 +165,9 @@ CUresult NeedContext();
 class PendingPost {
  public:
   static constexpr size_t kSmallBytes = 1024;
-  // `works` says where the message works, for later completion queries; `body_bytes` bounds the body.
-  explicit PendingPost(Op op, const Works& works = {}, size_t body_bytes = kSmallBytes);
+  // The caller keeps `submission` for Finish, and may complete it until then; `body_bytes` bounds the body.
+  explicit PendingPost(Op op, const Submission& submission = kNothingNamed, size_t body_bytes = kSmallBytes);
+  PendingPost(Op op, Submission&& submission, size_t body_bytes = kSmallBytes) = delete;
   Writer& writer() { return writer_; }
   // Sends nothing if the body could not be written; the result is then the writer's error.
   CUresult Finish();
@@ -186,12 +184,12 @@ class PendingPost {
   ThreadState& thread_;  // the calling thread's; looking it up costs a call each time
   Session* session_ = nullptr;
   bool waits_ = false;
-  MessageMark mark_;
+  MessageInFlight in_flight_;
   std::vector<std::byte> large_;  // the body of a large synchronous message
   [[no_unique_address]] NotedLock<Lock::kMain> held_;
   std::unique_lock<std::mutex> lock_;
   Op op_;
-  Works works_;
+  const Submission& submission_;
   std::byte* record_ = nullptr;
   WireHandle context_ = 0;
   Writer writer_{{}};
@@ -216,7 +214,7 @@ class ChannelLease {
   // rings.
   Writer Begin(size_t body_bytes = kMaxChannelRecordBytes - sizeof(RecordHeader));
   CUresult Send(Op op, const Writer& body, uint16_t flags = 0, uint64_t bulk_offset = 0,
-                uint32_t bulk_bytes = 0);
+                uint32_t bulk_bytes = 0, const Submission& submission = kNothingNamed);
   // Waits for the next reply, and returns its result. The body is valid until the next Await.
   CUresult Await(Reader* body, uint32_t* bulk_bytes = nullptr);
   // States how many bytes the request moves: replies to requests of about the same size take about the same
@@ -236,7 +234,7 @@ class ChannelLease {
   std::byte* record_ = nullptr;
   WireHandle context_ = 0;
   CUresult error_ = CUDA_SUCCESS;
-  MessageMark mark_;
+  MessageInFlight in_flight_;
   bool works_ = false;                // a request was sent that may leave work behind
   std::vector<std::byte> kept_body_;  // the reply's, while printed text is fetched through the same channel
   std::unique_lock<Mutex<Lock::kSharedChannel>> shared_lock_;
@@ -246,9 +244,13 @@ class ChannelLease {
 // caller writes the body by writer(), calls Finish, which waits, and reads the reply by reader().
 class PendingCall {
  public:
-  explicit PendingCall(Op op) : op_(op), writer_(lease_.Begin()) {}
+  // The caller keeps `submission` for Finish, and may complete it until then.
+  explicit PendingCall(Op op, const Submission& submission = kNothingNamed)
+      : op_(op), submission_(submission), writer_(lease_.Begin()) {}
   // Expects a reply of up to `reply_bytes` (kBulkBytes at most), which may be more than a record holds.
-  PendingCall(Op op, size_t reply_bytes);
+  PendingCall(Op op, size_t reply_bytes, const Submission& submission = kNothingNamed);
+  PendingCall(Op op, Submission&& submission) = delete;
+  PendingCall(Op op, size_t reply_bytes, Submission&& submission) = delete;
   ~PendingCall();
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
@@ -264,6 +266,7 @@ class PendingCall {
  private:
   ChannelLease lease_;
   Op op_;
+  const Submission& submission_;
   Writer writer_;
   Reader reader_;
   int bulk_ = -1;

@@ -97,11 +97,11 @@ bool MayLend(Session& session, const ResolvedStream& stream) {
   return stream.IsLegacy() || (stream.object() != nullptr && stream.object()->context == current);
 }
 
-CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Works& works,
+CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Submission& submission,
                   bool to_device, bool settles, LentBuffer* buffer) {
   const HotWord* word = &TheLent().words[buffer->index];
   copy.bytes_in = BytesIn::kRegion;
-  PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, works);
+  PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, submission);
   Writer& w = post.writer();
   copy.stream = stream.Put(w);
   if (to_device && !settles && !post.waits() && copy.form == CopyForm::kSynchronous) {
@@ -156,11 +156,11 @@ std::optional<CUresult> PostFromBuffer(const LinearCopy& copy, const ResolvedStr
     return {};
   }
   Fill(session->bulk(buffer.index).bytes, copy.host, copy.bytes);
-  Works works = stream.works();
-  works.is_copy = copy.form == CopyForm::kSynchronous;
-  works.apart = IsApart(copy.device);
+  Submission submission = stream.submission();
+  submission.is_copy = copy.form == CopyForm::kSynchronous;
+  submission.is_apart = IsApart(copy.device);
   const CUresult result = PostLent(*session, {copy.device, copy.bytes, 0, copy.form, BytesIn::kRegion},
-                                   stream, works, true, true, &buffer);
+                                   stream, submission, true, true, &buffer);
   Leave(lent, *session, buffer);
   return result;
 }

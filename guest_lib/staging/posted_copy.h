@@ -18,7 +18,7 @@ namespace causeway::guest {
 
 class ResolvedStream;
 class Session;
-struct Works;
+struct Submission;
 
 // To the device, up to one buffer; takes the source at once. None: nothing was sent, it cannot be done so now (too many
 // buffers are in flight, no shared memory, a device that writes no words, a capture). `alone`: only if none is in flight.
@@ -35,7 +35,7 @@ struct LentBuffer {
 };
 // Posts the copy of `bytes` from `offset` of the buffer on, to or from `device`. `settles`: others may rely
 // on a synchronous one as soon as it is posted, so that the host must be done with it before anything else.
-CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Works& works,
+CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Submission& submission,
                   bool to_device, bool settles, LentBuffer* buffer);
 bool IsBack(const LentBuffer& buffer);
 // Looks for it for as long as a waiting thread spins, then now and then, for so long.

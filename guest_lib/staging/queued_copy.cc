@@ -215,10 +215,8 @@ CUresult QueuedCopy::Post(uint64_t end, uint32_t flags) {
   body.count = static_cast<uint32_t>(end - posted_);
   body.flags = flags;
   // Others need not wait for it: who waits, waits for each piece.
-  Works works;
-  works.is_copy = true;
-  works.apart = true;  // CopyPiecesByFences has seen to that
-  PendingPost post(Op::kQueuedCopy, works, sizeof body + kMostQueued * sizeof(QueuedPiece));
+  constexpr Submission kApart{.is_copy = true, .is_apart = true};  // CopyPiecesByFences has seen to that
+  PendingPost post(Op::kQueuedCopy, kApart, sizeof body + kMostQueued * sizeof(QueuedPiece));
   if (!post.writer().ok()) return post.writer().error();
   if (post.waits()) return CUDA_SUCCESS;
   post.writer().Put(body);

@@ -15,7 +15,6 @@
 #include "guest_lib/process/copy_threads.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/session/context.h"
-#include "guest_lib/session/progress.h"
 #include "guest_lib/staging/posted_copy.h"
 #include "guest_lib/staging/queued_copy.h"
 #include "guest_lib/staging/staging_places.h"
@@ -92,8 +91,9 @@ class PieceLink {
 // Requests of one channel: several are sent ahead of their replies.
 class ReplyLink final : public PieceLink {
  public:
-  ReplyLink(bool to_device, Op op, bool staged, const std::function<void(Writer&, const Piece&)>& put)
-      : to_device_(to_device), op_(op), staged_(staged), put_(put) {}
+  ReplyLink(bool to_device, Op op, bool staged, const Submission& submission,
+            const std::function<void(Writer&, const Piece&)>& put)
+      : to_device_(to_device), op_(op), staged_(staged), submission_(submission), put_(put) {}
 
   CUresult error() override { return lease_.error(); }
   Session& session() override { return lease_.session(); }
@@ -112,7 +112,7 @@ class ReplyLink final : public PieceLink {
     uint16_t flags = to_device_ ? kBulkToHost : kBulkToGuest;
     if (staged_) flags |= last ? kStaged | kStagedLast : kStaged;
     const auto bytes = static_cast<uint32_t>(piece.bytes());
-    const CUresult result = lease_.Send(op_, w, flags, session().bulk(buffer).offset, bytes);
+    const CUresult result = lease_.Send(op_, w, flags, session().bulk(buffer).offset, bytes, submission_);
     if (result == CUDA_SUCCESS) asked_[sent_++ % kWindow] = bytes;
     return result;
   }
@@ -129,6 +129,7 @@ class ReplyLink final : public PieceLink {
   const bool to_device_;
   const Op op_;
   const bool staged_;
+  const Submission& submission_;
   const std::function<void(Writer&, const Piece&)>& put_;
   ChannelLease lease_;
   uint32_t asked_[kWindow] = {};
@@ -143,9 +144,9 @@ class WordLink final : public PieceLink {
   WordLink(Session& session, const ResolvedStream& stream, LinearCopy& copy)
       : session_(session), stream_(stream), copy_(copy) {
     // Copies that nobody waits for leave nothing behind that others would have to wait for.
-    if (copy.form != CopyForm::kSynchronous) works_ = stream.works();
-    works_.is_copy = copy.to_device && copy.form == CopyForm::kSynchronous;
-    works_.apart = true;  // CopyPiecesByFences has seen to that
+    if (copy.form != CopyForm::kSynchronous) submission_ = stream.submission();
+    submission_.is_copy = copy.to_device && copy.form == CopyForm::kSynchronous;
+    submission_.is_apart = true;  // CopyPiecesByFences has seen to that
   }
 
   Session& session() override { return session_; }
@@ -157,7 +158,7 @@ class WordLink final : public PieceLink {
     LentBuffer lent{buffer, offset};
     const CopyBody body{copy_.device + piece.column, piece.width, 0, copy_.form, BytesIn::kRegion};
     const CUresult result =
-        PostLent(session_, body, stream_, works_, copy_.to_device, copy_.leaves && last, &lent);
+        PostLent(session_, body, stream_, submission_, copy_.to_device, copy_.leaves && last, &lent);
     if (result != CUDA_SUCCESS) return result;
     copy_.posts = std::max(copy_.posts, lent.mark);
     lent_[sent_++ % kWindow] = lent;
@@ -196,7 +197,7 @@ class WordLink final : public PieceLink {
   Session& session_;
   const ResolvedStream stream_;
   LinearCopy& copy_;
-  Works works_;
+  Submission submission_;
   LentBuffer lent_[kWindow] = {};
   uint64_t sent_ = 0, taken_ = 0, known_done_ = 0;
 };
@@ -391,12 +392,13 @@ CUresult Pipeline::Run(uint64_t bytes) {
 
 }  // namespace
 
-CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
+CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, const Submission& submission,
                     const std::function<void(Writer&, const Piece&)>& put) {
   const uint64_t bytes = rows.width * rows.height * rows.depth;
   Session* session = Session::Get();
   if (session == nullptr) return InitialisedOrError();
-  ReplyLink link(to_device, op, IsStaged(*session, CapturesSource(to_device, form, bytes), bytes), put);
+  ReplyLink link(to_device, op, IsStaged(*session, CapturesSource(to_device, form, bytes), bytes), submission,
+                 put);
   Pipeline pipeline(link, rows, Cut(rows, kMostUncut, kBulkBytes, 2), to_device, false);
   return pipeline.Run(bytes);
 }

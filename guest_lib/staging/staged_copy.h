@@ -24,7 +24,7 @@ class ResolvedStream;
 // `put` writes the body of the message for one piece. What the message asks of the host is done when its
 // reply comes. Does not wait for the stream where the source is captured: `form` kAsynchronous, to the
 // device, small enough (CapturesSource).
-CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op,
+CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, const Submission& submission,
                     const std::function<void(Writer&, const Piece&)>& put);
 
 // Of more than kMostUncut, to or from a device side that is known to be good; the GPU tells by fences how far it is. None:

@@ -17,11 +17,11 @@ namespace {
 
 constexpr uint64_t kBytesPerUs = 16u << 10;  // of a slow link: so long a copy is looked for
 
-Works WorksOf(const ResolvedStream& stream) {
-  Works works = stream.works();
-  works.is_copy = works.stream == nullptr;
-  works.apart = true;  // the callers have seen to that
-  return works;
+Submission SubmissionOf(const ResolvedStream& stream) {
+  Submission submission = stream.submission();
+  submission.is_copy = submission.stream == nullptr;
+  submission.is_apart = true;  // the callers have seen to that
+  return submission;
 }
 
 bool MayGoByWord(Session& session, const LinearCopy& copy, const ResolvedStream& stream) {
@@ -72,7 +72,8 @@ CUresult Await(Session& session, Mark& mark, PendingPost& post, const ResolvedSt
 CUresult CopyInMessage(Session& session, Mark& mark, const LinearCopy& copy, const ResolvedStream& stream) {
   Shown shown(session, stream);
   const CopyBody body{copy.device, copy.bytes, stream.wire(), copy.form, BytesIn::kFencedMessage};
-  PendingPost post(Op::kCopyToDevice, WorksOf(stream), sizeof body + sizeof(uint64_t) + copy.bytes);
+  const Submission submission = SubmissionOf(stream);
+  PendingPost post(Op::kCopyToDevice, submission, sizeof body + sizeof(uint64_t) + copy.bytes);
   Writer& w = post.writer();
   w.Put(body);
   w.Put(mark.offset());
@@ -87,7 +88,7 @@ CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const LinearCop
   std::byte* bytes = session.bulk(buffer.index).bytes;
   if (copy.to_device) std::memcpy(bytes, copy.host, copy.bytes);
   const CopyBody body{copy.device, copy.bytes, 0, copy.form, BytesIn::kRegion};
-  CUresult result = PostLent(session, body, stream, WorksOf(stream), copy.to_device, false, &buffer);
+  CUresult result = PostLent(session, body, stream, SubmissionOf(stream), copy.to_device, false, &buffer);
   if (result == CUDA_SUCCESS && AwaitBack(buffer, 0)) {
     result = session.Check();
   } else if (result == CUDA_SUCCESS) {
@@ -109,7 +110,8 @@ std::optional<CUresult> CopyPinnedByFence(const LinearCopy& copy, const Resolved
   Shown shown(*session, stream);
   Mark mark;
   if (!mark.Take(*session, stream)) return {};
-  PendingPost post(copy.to_device ? Op::cuMemcpyHtoDAsync_v2 : Op::cuMemcpyDtoHAsync_v2, WorksOf(stream));
+  const Submission submission = SubmissionOf(stream);
+  PendingPost post(copy.to_device ? Op::cuMemcpyHtoDAsync_v2 : Op::cuMemcpyDtoHAsync_v2, submission);
   Writer& w = post.writer();
   const auto host = reinterpret_cast<uint64_t>(copy.host);
   w.Put(PinnedBody{copy.device, host, copy.bytes, stream.wire(), mark.offset()});

@@ -17,7 +17,7 @@ class ResolvedStream;
 
 // Each is of a device side that is known to be good. None: nothing was sent, it cannot be done so (now, or there). Copies
 // from or to managed memory that migrates are the host's to answer: they are work on its pages themselves, whose end shows
-// only once they have a number of their own (MessageMark).
+// only once they have a number of their own (MessageInFlight).
 //
 // Memory that the device works on itself, up to kMostPinnedByFence.
 std::optional<CUresult> CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stream);

@@ -280,7 +280,8 @@ namespace {
 
 CUresult PostFunction(Op op, CUstream stream, uint64_t id, uint32_t word) {
   const ResolvedStream resolved(stream);
-  PendingPost post(op, resolved.works());
+  const Submission submission = resolved.submission();
+  PendingPost post(op, submission);
   Writer& w = post.writer();
   w.Put(HostFunctionBody{resolved.Put(w), id, word, 0});
   const CUresult result = post.Finish();

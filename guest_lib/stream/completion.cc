@@ -14,6 +14,7 @@
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/giving_back.h"
+#include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/transport/ring.h"
 #include "ivshmem_ring/transport/waiter.h"
@@ -111,12 +112,16 @@ bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us, uint64_
 
 CUresult AskForStream(CUstream stream) {
   const RelaxedCaptures relaxed;
-  return Wait<Op::cuStreamSynchronize>(stream);
+  Inquiry inquiry = Inquiry::OfStream(stream);
+  inquiry.Begin();
+  return inquiry.Note(Wait<Op::cuStreamSynchronize>(stream));
 }
 
 CUresult DrainDevice() {
+  Inquiry inquiry = Inquiry::OfContext();
+  inquiry.Begin();
   PendingCall call(Op::kDrainDevice);
-  return call.Finish();
+  return inquiry.Note(call.Finish());
 }
 
 bool MayWriteWords(Session& session, const Object* context) {
@@ -174,7 +179,7 @@ std::optional<CUresult> Mark::AwaitEvent(const Object* event) {
   Session* session = Session::Get();
   const Object* object = nullptr;
   if (session == nullptr || event->context != CurrentContextObject() ||
-      !session->activity().EndsItsStream(*event, &object))
+      !submissions.EndsItsStream(*event, &object))
     return {};
   const ResolvedStream stream(reinterpret_cast<CUstream>(const_cast<Object*>(object)));
   if (!MayMark(stream) || !MaySleep(event)) return {};
@@ -183,7 +188,8 @@ std::optional<CUresult> Mark::AwaitEvent(const Object* event) {
 
 std::optional<CUresult> Mark::PostAndAwait(Session& session, const ResolvedStream& stream) {
   if (!Take(session, stream)) return {};
-  PendingPost post(Op::kMark, stream.works());
+  const Submission submission = stream.submission();
+  PendingPost post(Op::kMark, submission);
   Writer& w = post.writer();
   w.Put(MarkBody{stream.wire(), offset_});
   if (const CUresult error = w.ok() ? Post(post) : w.error()) return error;

@@ -2,7 +2,6 @@
 #include "guest_lib/stream/inquiry.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "guest_lib/session/captures.h"
 #include "guest_lib/session/context.h"
@@ -11,9 +10,11 @@
 namespace causeway::guest {
 namespace {
 
-bool Covers(const Progress& progress, const Stamp& sent) {
-  return progress.done_calls.load(std::memory_order_acquire) == sent.calls &&
-         progress.done_posts.load(std::memory_order_acquire) >= sent.posts;
+using Kind = Subject::Kind;
+
+Subject OfCurrentContext(Kind kind) {
+  Object* current = CurrentContextObject();
+  return current != nullptr ? Subject{kind, current} : Subject{};
 }
 
 bool IsActive(const Object* context) {
@@ -26,16 +27,9 @@ Inquiry Inquiry::OfStream(CUstream stream) {
   Inquiry inquiry;
   if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
   if (stream == nullptr || stream == CU_STREAM_LEGACY) {
-    Object* current = CurrentContextObject();
-    if (current == nullptr) return inquiry;
-    inquiry.subject_ = &ContextOf(current).legacy_stream;
-    inquiry.context_ = &current->progress;
-    inquiry.everything_ = true;
-    inquiry.Is(Subject::kLegacyStream, current);
+    inquiry.subject_ = OfCurrentContext(Kind::kLegacyStream);
   } else if (Object* object = Find(stream)) {
-    inquiry.subject_ = &object->progress;
-    inquiry.Is(Subject::kStream, object);
-    if (object->context != nullptr) inquiry.context_ = &object->context->progress;
+    inquiry.subject_ = {Kind::kStream, object};
   }
   return inquiry;
 }
@@ -43,88 +37,59 @@ Inquiry Inquiry::OfStream(CUstream stream) {
 Inquiry Inquiry::OfEvent(CUevent event) {
   Inquiry inquiry;
   Object* object = Find(event);
-  if (object == nullptr || (object->flags & CU_EVENT_INTERPROCESS) != 0) return inquiry;
-  inquiry.subject_ = &object->progress;
-  inquiry.Is(Subject::kEvent, object);
+  if (object != nullptr && (object->flags & CU_EVENT_INTERPROCESS) == 0)
+    inquiry.subject_ = {Kind::kEvent, object};
   return inquiry;
 }
 
 Inquiry Inquiry::OfContext() {
   Inquiry inquiry;
-  if (Object* current = CurrentContextObject()) {
-    inquiry.subject_ = &current->progress;
-    inquiry.Is(Subject::kContext, current);
-  }
-  inquiry.everything_ = true;
+  inquiry.subject_ = OfCurrentContext(Kind::kContext);
   return inquiry;
 }
 
-Inquiry Inquiry::BeforeCopy(CUstream stream) {
-  Inquiry inquiry = OfStream(stream);
-  Object* current = CurrentContextObject();
-  if (!inquiry.everything_ || current == nullptr) return {};
-  inquiry.legacy_ = std::exchange(inquiry.subject_, &ContextOf(current).copies);
+Inquiry Inquiry::BeforeCopy() {
+  Inquiry inquiry;
+  inquiry.subject_ = OfCurrentContext(Kind::kCopies);
   return inquiry;
 }
 
 bool Inquiry::IsDone(Session& session) const {
-  // What was sent that may work there: later than this, nothing was.
-  Stamp sent = session.activity().Now(0);
-  if (everything_) {
-    sent.posts =
-        legacy_ != nullptr ? session.activity().beyond_copies() : session.transport().main_sequence();
-  } else {
-    sent.posts = std::max(session.activity().elsewhere(), subject_->work.load(std::memory_order_acquire));
-  }
-  return Covers(*subject_, sent) || (context_ != nullptr && Covers(*context_, sent)) ||
-         (legacy_ != nullptr && Covers(*legacy_, sent));
+  return submissions.IsDone(subject_, [&session] { return session.transport().main_sequence(); });
 }
 
 bool Inquiry::IsDone() const {
   Session* session = Session::Get();
-  return session != nullptr && subject_ != nullptr && IsDone(*session);
+  return session != nullptr && IsDone(*session);
 }
 
 std::optional<CUresult> Inquiry::Answer() {
   Session* session = Session::Get();
   if (session == nullptr) return {};
-  wait_.Begin(waited_, object_);
-  const bool local = subject_ != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() && !AnyHeld() &&
-                     IsDone(*session) && session->activity().IsTrusted();
+  stamp_ = submissions.Now(0);
+  const bool local = subject_.object != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() &&
+                     !AnyHeld() && IsDone(*session) && submissions.IsTrusted();
   if (!local) {
     Begin();
     return {};
   }
-  // Before a copy it is not the stream that is known to be done: copies to managed memory may be left in it.
-  if (legacy_ == nullptr) wait_.WasOver();
+  submissions.NoteDoneAgain(subject_, stamp_);
   return session->Check();
 }
 
 void Inquiry::Begin() {
-  wait_.Begin(waited_, object_);
-  if (Session* session = Session::Get())
-    stamp_ = session->activity().Now(session->transport().main_sequence());
+  if (Session* session = Session::Get()) stamp_ = submissions.Now(session->transport().main_sequence());
 }
 
 CUresult Inquiry::NoteCopy(CUresult result) {
-  Session* session = Session::Get();
   stamp_.calls += 2;  // the copy itself, its beginning and its end
-  const bool alone = session != nullptr && session->activity().Now(0).calls == stamp_.calls;
-  return alone ? Note(result) : result;
+  return submissions.calls() == stamp_.calls ? Note(result) : result;
 }
 
-CUresult Inquiry::NoteWord(CUresult result, uint64_t posts) {
-  if (result == CUDA_SUCCESS) wait_.Ended();  // before others may learn here that it is done
-  return Note(result, posts);
-}
-
-CUresult Inquiry::Note(CUresult result, uint64_t posts) {
+CUresult Inquiry::Note(CUresult result, uint64_t posts, bool by_fence) {
   stamp_.posts = std::max(stamp_.posts, posts);
-  if (Session* session = Session::Get()) session->activity().NoteAnswer();
-  if (result == CUDA_SUCCESS && subject_ != nullptr) {
-    subject_->done_posts.store(stamp_.posts, std::memory_order_release);
-    subject_->done_calls.store(stamp_.calls, std::memory_order_release);
-  }
+  submissions.NoteAnswer();
+  if (result == CUDA_SUCCESS) submissions.NoteDone(subject_, stamp_, by_fence);
   return result;
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completion queries: whether a stream, an event or a context is known to be done
-// (guest_lib/session/progress.h), so that the host need not be asked.
+// (guest_lib/session/submissions.h), so that the host need not be asked.
 //
 // After some 20 ms without an answer of the host's, the host is asked again, so that a lost session, or a
 // fault that another thread's work made, is found that soon. Two questions are never answered here: those
 // about events that other processes can record, and all while a stream captures. Waits move pages of managed
-// memory, whether a message was needed or not (work::QuietWait).
+// memory, whether a message was needed or not.
 //
 // A query belongs to the calling thread.
 #pragma once
@@ -14,9 +14,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "guest_lib/session/handles.h"
-#include "guest_lib/session/progress.h"
-#include "guest_lib/session/work.h"
+#include "guest_lib/session/context.h"
+#include "guest_lib/session/submissions.h"
 
 namespace causeway::guest {
 
@@ -33,7 +32,7 @@ class Inquiry {
   static Inquiry OfContext();
   // The question of a synchronous copy: whether the stream is done, but for earlier copies, which are
   // executed before it anyway.
-  static Inquiry BeforeCopy(CUstream stream);
+  static Inquiry BeforeCopy();
 
   // The answer, if it is known: CUDA_SUCCESS if the subject is done, or an error. None: the host must be
   // asked, and Note be called.
@@ -41,33 +40,34 @@ class Inquiry {
   // Whether the subject is still known to be done, after Answer or Note said so.
   bool IsDone() const;
   // Takes the host's answer. Returns its argument.
-  CUresult Note(CUresult result) { return Note(result, 0); }
+  CUresult Note(CUresult result) { return Note(result, 0, false); }
   // Takes what a fence value showed: the first `posts` posts are done; 0: all that was sent before Begin.
-  CUresult NoteWord(CUresult result, uint64_t posts);
+  CUresult NoteWord(CUresult result, uint64_t posts) { return Note(result, posts, true); }
   // For a call that waits for the subject and is sent in any case: Begin, then the call, then Note.
   void Begin();
   // Note for BeforeCopy, after a copy that was one call. The device may still be reading its bytes, so only
   // later copies may count on its end.
   CUresult NoteCopy(CUresult result);
 
+  // The wait of a call: answered by what is known, by a fence value that `post` awaits with the fence (Mark),
+  // or by the host, which `ask` asks.
+  template <class Fence, class Post, class Ask>
+  CUresult Await(Fence& fence, Post post, Ask ask) {
+    if (const auto known = Answer()) return *known;
+    if (const auto came = post()) return NoteWord(*came, fence.posts());
+    const BlockingWaits waits;
+    const CUresult result = ask();
+    if (result == CUDA_SUCCESS) fence.MustHaveCome();
+    return Note(result);
+  }
+
  private:
-  using Subject = work::QuietWait::Subject;
   // `session` is the one that the caller found, since another thread may be ending the process.
   bool IsDone(Session& session) const;
-  void Is(Subject subject, Object* object) {
-    waited_ = subject;
-    object_ = object;
-  }
-  CUresult Note(CUresult result, uint64_t posts);
+  CUresult Note(CUresult result, uint64_t posts, bool by_fence);
 
-  Progress* subject_ = nullptr;        // null: nothing is known of the subject
-  const Progress* context_ = nullptr;  // of a stream: its context's
-  bool everything_ = false;            // the subject is done only when all that was sent is done
-  const Progress* legacy_ = nullptr;   // for BeforeCopy: the legacy stream's
+  Subject subject_;
   Stamp stamp_;
-  Subject waited_ = Subject::kNothing;
-  const Object* object_ = nullptr;  // as QuietWait::Begin wants it
-  work::QuietWait wait_;
 };
 
 }  // namespace causeway::guest

@@ -32,20 +32,12 @@ class ResolvedStream {
     if (object_ != nullptr) return WireOf(object_);
     return handle_ == CU_STREAM_LEGACY ? kLegacyStreamWire : 0;
   }
-  // The Works of a record that works in this stream alone. The legacy stream holds up others, so work in it
-  // counts as work anywhere.
-  Works works() const { return {object_}; }
-  // States, for MessageMark, that the message which this thread writes names the stream; once in each
-  // message.
-  void Name() const {
-    if (object_ == nullptr || !work::IsWatched()) return;
-    const WireHandle context = object_->context != nullptr ? WireOf(object_->context) : 0;
-    work::NameStream(WireOf(object_), context, (object_->flags & CU_STREAM_NON_BLOCKING) == 0);
-  }
-  // The same, and returns the wire handle for the body that `w` writes. An error fails that writer.
+  // Of a message that works in this stream alone. The legacy stream holds up others, so work in it counts as
+  // work anywhere.
+  Submission submission() const { return {.stream = object_, .stays_in_stream = true}; }
+  // The wire handle for the body that `w` writes. An error fails that writer.
   WireHandle Put(Writer& w) const {
     if (const CUresult result = error()) w.Fail(result);
-    Name();
     return wire();
   }
 
@@ -53,21 +45,32 @@ class ResolvedStream {
   CUstream handle_;
   Object* object_ = nullptr;
 };
-inline Works WorksOn(CUstream stream) {
-  return ResolvedStream(stream).works();
+inline Submission SubmissionOn(CUstream stream) {
+  return ResolvedStream(stream).submission();
 }
 
+// Lives until the messages that it starts are sent.
 struct Remote {
-  PendingCall StartCall(Op op) { return PendingCall(op); }
-  PendingPost StartPost(Op op) { return PendingPost(op, works); }
-  Works works;  // where posted records work
+  PendingCall StartCall(Op op) { return PendingCall(op, submission); }
+  PendingPost StartPost(Op op) { return PendingPost(op, submission); }
+  Submission submission;  // of the message that is written: ToWire states what it names
   bool names_events_for_good = true;
 
   template <class T>
-  WireHandle ToWire(T handle, Writer& w) {
+  WireHandle ToWire(T handle, Writer& w) && {
+    static_assert(!std::is_same_v<T, CUstream>, "the message would not state that it names the stream");
+    return ToWire(handle, w);
+  }
+  template <class T>
+  WireHandle ToWire(T handle, Writer& w) & {
     if (handle == nullptr) return 0;
     if constexpr (std::is_same_v<T, CUstream>) {
-      return ResolvedStream(handle).Put(w);
+      // A record that works in one stream has looked it up before.
+      if (submission.stream != nullptr && handle == reinterpret_cast<CUstream>(submission.stream))
+        return WireOf(submission.stream);
+      const ResolvedStream stream(handle);
+      if (stream.object() != nullptr) submission.Name(stream.object());
+      return stream.Put(w);
     } else {
       const Object* object = Find(handle);
       if (object == nullptr) {
@@ -75,7 +78,7 @@ struct Remote {
         return 0;
       }
       if constexpr (std::is_same_v<T, CUevent>) {
-        if (work::IsWatched()) work::NameEvent(WireOf(object));
+        submission.event = Find(handle);
         object = OnHost(object, names_events_for_good);
       }
       return WireOf(object);
@@ -140,10 +143,10 @@ CUresult Post(P... p) {
 }
 // Of a row that works as stated and nowhere else. Events that it names it names once.
 template <Op op, class... P>
-CUresult PostWork(const Works& works, P... p) {
+CUresult PostWork(const Submission& submission, P... p) {
   Remote remote;
   remote.names_events_for_good = false;
-  remote.works = works;
+  remote.submission = submission;
   return RowShape<op>::Post(remote, op, p...);
 }
 

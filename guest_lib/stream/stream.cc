@@ -42,12 +42,6 @@ bool IsOrdinaryRecord(const Object* event, CUstream stream, unsigned flags) {
   return event->context == context && flags == CU_EVENT_RECORD_DEFAULT;
 }
 
-Works Records(CUevent event, CUstream stream) {
-  Works works = WorksOn(stream);
-  works.event = Find(event);
-  return works;
-}
-
 void Remember(CUstream stream, unsigned flags, int priority) {
   Object* object = Find(stream);
   object->flags = flags;
@@ -119,7 +113,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (Find(stream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   FreeHeld();  // what is freed in it
-  return PostWork<Op::cuStreamDestroy_v2>(WorksOn(stream), stream);
+  return PostWork<Op::cuStreamDestroy_v2>(SubmissionOn(stream), stream);
 }
 
 CUresult cuStreamQuery(CUstream stream) {
@@ -128,16 +122,15 @@ CUresult cuStreamQuery(CUstream stream) {
   return inquiry.Note(Wait<Op::cuStreamQuery>(stream));
 }
 CUresult cuStreamSynchronize(CUstream stream) {
-  Inquiry inquiry = Inquiry::OfStream(stream);
-  if (const auto known = inquiry.Answer()) return *known;
   Mark mark;
-  if (const auto came = mark.Await(stream)) return inquiry.NoteWord(*came, mark.posts());
-  const BlockingWaits waits;
-  const GivingBack giving_back(stream);
-  const CUresult result = Wait<Op::cuStreamSynchronize>(stream);
-  giving_back.Note(result);
-  if (result == CUDA_SUCCESS) mark.MustHaveCome();
-  return inquiry.Note(result);
+  return Inquiry::OfStream(stream).Await(
+      mark, [&] { return mark.Await(stream); },
+      [&] {
+        const GivingBack giving_back(stream);
+        const CUresult result = Wait<Op::cuStreamSynchronize>(stream);
+        giving_back.Note(result);
+        return result;
+      });
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
@@ -145,9 +138,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (flags != CU_EVENT_WAIT_DEFAULT) return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
-  Works works = WorksOn(stream);
-  works.awaited_event = Find(event);
-  return PostWork<Op::cuStreamWaitEvent>(works, stream, event, flags);
+  return PostWork<Op::cuStreamWaitEvent>(SubmissionOn(stream), stream, event, flags);
 }
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
@@ -210,7 +201,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     return Wait<Op::cuEventRecord>(event, stream);
   }
   const RecordPlace place(Find(event));
-  return PostWork<Op::cuEventRecord>(Records(event, stream), event, stream);
+  return PostWork<Op::cuEventRecord>(SubmissionOn(stream), event, stream);
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
@@ -221,7 +212,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
     return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
   }
   const RecordPlace place(Find(event));
-  return PostWork<Op::cuEventRecordWithFlags>(Records(event, stream), event, stream, flags);
+  return PostWork<Op::cuEventRecordWithFlags>(SubmissionOn(stream), event, stream, flags);
 }
 
 CUresult cuEventDestroy_v2(CUevent event) {

@@ -51,31 +51,26 @@ inline constexpr Traits kLoadsCode{1u << 2};
 inline constexpr Traits kCopies{1u << 3};
 // Parts of a copy in a stream. Its thread waits for each part, so that none is left when its call returns.
 inline constexpr Traits kCopiesInParts{1u << 4};
-// It starts nothing, and its success says that what was sent before it is over: in the stream, for the event,
-// in the context that it names or that is current, or elsewhere, which is not followed.
-inline constexpr Traits kAwaitsStream{1u << 5};
-inline constexpr Traits kAwaitsEvent{1u << 6};
-inline constexpr Traits kAwaitsContext{1u << 7};
-inline constexpr Traits kAwaitsOther{1u << 8};
-inline constexpr Traits kAwaits = kAwaitsStream | kAwaitsEvent | kAwaitsContext | kAwaitsOther;
+// It starts nothing, and its success may tell the program that work is over which was sent before it.
+inline constexpr Traits kAwaits{1u << 5};
 inline constexpr Traits kEffects = kMayWork | kNoWork | kLoadsCode | kCopies | kCopiesInParts | kAwaits;
 
 // It works in the one stream that its record names, changes nothing that a record without a stream or a
 // waiting call may ask for, and its handler runs on any thread: the host may execute it beside records of
 // other streams.
-inline constexpr Traits kInStream{1u << 9};
+inline constexpr Traits kInStream{1u << 6};
 // In a blocking stream it begins after what the legacy stream had when it was sent.
-inline constexpr Traits kAfterLegacyStream{1u << 10};
+inline constexpr Traits kAfterLegacyStream{1u << 7};
 // It records the event that it names; it records events whose streams the guest does not see.
-inline constexpr Traits kRecordsEvent{1u << 11};
-inline constexpr Traits kRecordsOtherEvents{1u << 12};
+inline constexpr Traits kRecordsEvent{1u << 8};
+inline constexpr Traits kRecordsOtherEvents{1u << 9};
 // The driver has forgotten the event that it names when it is done, so that another event may stand for it
 // meanwhile.
-inline constexpr Traits kNamesEventOnce{1u << 13};
+inline constexpr Traits kNamesEventOnce{1u << 10};
 // Its bytes may come in pieces, each of them in a staging buffer (kStaged of the record's flags).
-inline constexpr Traits kInPieces{1u << 14};
+inline constexpr Traits kInPieces{1u << 11};
 // One of the driver's synchronisation points, after which the guest prints what kernels have printed.
-inline constexpr Traits kPrintsOutput{1u << 15};
+inline constexpr Traits kPrintsOutput{1u << 12};
 
 constexpr Traits OfRow(Traits row) {
   return std::has_single_bit(row.bits() & kEffects.bits()) ? row : throw "a row states one effect";

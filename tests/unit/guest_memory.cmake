@@ -27,7 +27,7 @@ add_test(NAME page_watch_test COMMAND page_watch_test)
 set_tests_properties(page_watch_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # When work may touch managed memory.
-add_executable(managed_work_test managed_work_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/session/work.cc)
+add_executable(managed_work_test managed_work_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/session/submissions.cc)
 target_link_libraries(managed_work_test PRIVATE guest_connect causeway_options GTest::gtest_main)
 add_test(NAME managed_work_test COMMAND managed_work_test)
 set_tests_properties(managed_work_test PROPERTIES LABELS unit TIMEOUT 60)

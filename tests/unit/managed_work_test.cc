@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When work that may touch managed memory counts as under way (guest_lib/session/work.h): a message is begun,
-// named, sent and answered here as PendingPost and ChannelLease do it. Every test leaves nothing under way.
-#include "guest_lib/session/work.h"
+// When work that may touch managed memory counts as in flight (guest_lib/session/submissions.h): a message is begun,
+// noted, sent and answered here as PendingPost and ChannelLease do it, and its end is told as Inquiry does it.
+#include "guest_lib/session/submissions.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <initializer_list>
 #include <thread>
 
-#include "guest_lib/session/handles.h"
+#include "guest_lib/session/context.h"
 #include "tests/yield_until.h"
 
 namespace causeway::guest {
@@ -26,55 +26,101 @@ void Exchange() {
 }
 void Restore() {}
 
-constexpr WireHandle kContext = 1, kOtherContext = 2, kA = 11, kB = 12, kBlocking = 13, kOthers = 14,
-                     kEvent = 21;
+using Kind = Subject::Kind;
+
+// Objects as handles.h keeps them, in an array of their own.
+Object objects[9] = {};
+Object* const kContext = &objects[1];
+Object* const kOtherContext = &objects[2];
+Object* const kA = &objects[3];
+Object* const kB = &objects[4];
+Object* const kBlocking = &objects[5];
+Object* const kOthers = &objects[6];   // a stream of the other context
+Object* const kSeveral = &objects[7];  // stands for several streams
+Object* const kEvent = &objects[8];
+Context contexts[2];
 
 class ManagedWorkTest : public testing::Test {
  protected:
   void SetUp() override {
+    objects_begin.store(reinterpret_cast<uintptr_t>(objects));
+    for (Object* context : {kContext, kOtherContext}) {
+      context->kind = static_cast<uint8_t>(HandleKind::kContext);
+      context->detail = &contexts[context - kContext];
+    }
+    for (Object* stream : {kA, kB, kBlocking, kOthers}) {
+      stream->kind = static_cast<uint8_t>(HandleKind::kStream);
+      stream->context = stream == kOthers ? kOtherContext : kContext;
+      stream->flags = stream == kBlocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+    }
+    kEvent->kind = static_cast<uint8_t>(HandleKind::kEvent);
     work::managed_pages = {GiveBack, Exchange, Restore};
     work::BeginWatch();
     EXPECT_TRUE(work::under_way);
-    Wait(Op::cuCtxSynchronize, 0);
+    Wait(Op::cuCtxSynchronize, nullptr);
     ASSERT_FALSE(work::under_way);
   }
   void TearDown() override {
     EXPECT_EQ(exchanged_after_the_end, 0u);
     work::EndWatch();
+    objects_begin.store(uintptr_t{1} << 63);
   }
-  static void Name(MessageMark& mark, Op op, WireHandle stream, WireHandle event, WireHandle context) {
-    mark.Begin();
-    mark.Start(op);
-    if (stream != 0) work::NameStream(stream, stream == kOthers ? kOtherContext : 0, stream == kBlocking);
-    if (event != 0) work::NameEvent(event);
-    mark.Named(context);
+  static Submission Named(Object* stream, Object* event) {
+    return {.stream = stream != kSeveral ? stream : nullptr,
+            .event = event,
+            .several_streams = stream == kSeveral};
   }
-  static void Post(Op op, WireHandle stream, WireHandle event = 0, WireHandle context = kContext) {
-    MessageMark mark;
-    Name(mark, op, stream, event, context);
-    mark.Sent();
+  static void Begin(MessageInFlight& message, Op op, Object* stream, Object* event = nullptr,
+                    Object* context = kContext) {
+    message.Begin(op);
+    submissions.NoteCall(message, op, Named(stream, event), WireOf(context));
   }
-  static void Answer(MessageMark& mark, bool success) {
-    mark.Sent();
-    mark.Answered(success);
-    mark.Finish();
+  static void Post(Op op, Object* stream, Object* event = nullptr, Object* context = kContext) {
+    MessageInFlight message;
+    message.Begin(op);
+    submissions.NotePost(message, op, Named(stream, event), WireOf(context), posts.fetch_add(1));
+    message.Sent();
   }
-  static void Wait(Op op, WireHandle stream, WireHandle event = 0, WireHandle context = kContext,
+  static void Answer(MessageInFlight& message, bool success) {
+    message.Sent();
+    message.Answered(success);
+    message.Finish();
+  }
+  // What the call waits for: a stream, an event, or its context.
+  static Subject SubjectOf(Op op, Object* stream, Object* event, Object* context) {
+    switch (op) {
+      case Op::cuCtxSynchronize:
+        return {Kind::kContext, context};
+      case Op::cuStreamSynchronize:
+      case Op::cuStreamQuery:
+        return stream != nullptr ? Subject{Kind::kStream, stream} : Subject{Kind::kLegacyStream, context};
+      case Op::cuEventSynchronize:
+      case Op::cuEventQuery:
+        return {Kind::kEvent, event};
+      default:
+        return {};
+    }
+  }
+  static void Wait(Op op, Object* stream, Object* event = nullptr, Object* context = kContext,
                    bool success = true) {
-    MessageMark mark;
-    Name(mark, op, stream, event, context);
-    Answer(mark, success);
+    const Stamp stamp = submissions.Now(posts);
+    MessageInFlight message;
+    Begin(message, op, stream, event, context);
+    Answer(message, success);
+    if (success) submissions.NoteDone(SubjectOf(op, stream, event, context), stamp);
   }
+  static std::atomic<uint64_t> posts;
 };
+std::atomic<uint64_t> ManagedWorkTest::posts{0};
 
 TEST_F(ManagedWorkTest, EachStreamIsWaitedForAlone) {
   Post(Op::cuLaunchKernel, kA);
   Post(Op::cuLaunchKernel, kB);
   Wait(Op::cuStreamSynchronize, kA);
   EXPECT_TRUE(work::under_way);
-  Wait(Op::cuStreamSynchronize, 0);  // the legacy stream's waits mean no others
+  Wait(Op::cuStreamSynchronize, nullptr);  // the legacy stream's waits mean no others
   EXPECT_TRUE(work::under_way);
-  Wait(Op::cuStreamQuery, kB, 0, kContext, false);
+  Wait(Op::cuStreamQuery, kB, nullptr, kContext, false);
   EXPECT_TRUE(work::under_way);
   Wait(Op::cuStreamQuery, kB);
   EXPECT_FALSE(work::under_way);
@@ -82,30 +128,30 @@ TEST_F(ManagedWorkTest, EachStreamIsWaitedForAlone) {
 
 TEST_F(ManagedWorkTest, ACopyWaitsForItsStreamOnly) {
   Post(Op::cuLaunchKernel, kA);
-  Wait(Op::cuMemcpyDtoH_v2, 0);
+  Wait(Op::cuMemcpyDtoH_v2, nullptr);
   EXPECT_TRUE(work::under_way);
   Wait(Op::cuMemcpyDtoH_v2, kA);
   EXPECT_FALSE(work::under_way);
-  Wait(Op::cuMemcpyHtoD_v2, 0);
+  Wait(Op::cuMemcpyHtoD_v2, nullptr);
   EXPECT_FALSE(work::under_way);
 }
 
 TEST_F(ManagedWorkTest, AContextIsWaitedForAsAWhole) {
   Post(Op::cuLaunchKernel, kA);
-  Post(Op::cuLaunchKernel, 0);
-  Post(Op::cuLaunchKernel, kB, 0, kOtherContext);
-  Wait(Op::cuCtxSynchronize, 0);
+  Post(Op::cuLaunchKernel, nullptr);
+  Post(Op::cuLaunchKernel, kOthers);
+  Wait(Op::cuCtxSynchronize, nullptr);
   EXPECT_TRUE(work::under_way);
-  Wait(Op::cuCtxSynchronize, 0, 0, kOtherContext);
+  Wait(Op::cuCtxSynchronize, nullptr, nullptr, kOtherContext);
   EXPECT_FALSE(work::under_way);
 }
 
 // Whatever context is current where work is sent to a stream, it is waited for with the stream's own.
 TEST_F(ManagedWorkTest, AStreamBelongsToItsContext) {
-  Post(Op::cuMemcpyHtoDAsync_v2, kOthers, 0, kContext);
-  Wait(Op::cuCtxSynchronize, 0, 0, kContext);
+  Post(Op::cuMemcpyHtoDAsync_v2, kOthers, nullptr, kContext);
+  Wait(Op::cuCtxSynchronize, nullptr, nullptr, kContext);
   EXPECT_TRUE(work::under_way);
-  Wait(Op::cuCtxSynchronize, 0, 0, kOtherContext);
+  Wait(Op::cuCtxSynchronize, nullptr, nullptr, kOtherContext);
   EXPECT_FALSE(work::under_way);
 }
 
@@ -115,14 +161,14 @@ TEST_F(ManagedWorkTest, AnEventStandsForWhatCameBeforeItOnItsStream) {
   Post(Op::cuStreamWaitEvent, kB, kEvent);  // does not record it
   Wait(Op::cuStreamSynchronize, kB);
   EXPECT_TRUE(work::under_way);
-  Wait(Op::cuEventSynchronize, 0, kEvent);
+  Wait(Op::cuEventSynchronize, nullptr, kEvent);
   EXPECT_FALSE(work::under_way);
   Post(Op::cuEventRecord, kA, kEvent);
   Post(Op::cuLaunchKernel, kA);
-  Wait(Op::cuEventQuery, 0, kEvent);
+  Wait(Op::cuEventQuery, nullptr, kEvent);
   EXPECT_TRUE(work::under_way);
   Post(Op::cuEventRecord, kB, kEvent);  // says no more of A
-  Wait(Op::cuEventQuery, 0, kEvent);
+  Wait(Op::cuEventQuery, nullptr, kEvent);
   EXPECT_TRUE(work::under_way);
   Wait(Op::cuStreamSynchronize, kA);
   EXPECT_FALSE(work::under_way);
@@ -133,9 +179,9 @@ TEST_F(ManagedWorkTest, TheTimeBetweenTwoEventsTellsTheirEnd) {
   Post(Op::cuLaunchKernel, kA);
   Post(Op::cuEventRecord, kA, kEvent);
   const uint32_t before = exchanged;
-  Wait(Op::cuEventElapsedTime_v2, 0, kEvent, kContext, false);
+  Wait(Op::cuEventElapsedTime_v2, nullptr, kEvent, kContext, false);
   EXPECT_EQ(exchanged, before);
-  Wait(Op::cuEventElapsedTime_v2, 0, kEvent);
+  Wait(Op::cuEventElapsedTime_v2, nullptr, kEvent);
   EXPECT_EQ(exchanged, before + 1);
   EXPECT_TRUE(work::under_way);
   Wait(Op::cuStreamSynchronize, kA);
@@ -143,30 +189,30 @@ TEST_F(ManagedWorkTest, TheTimeBetweenTwoEventsTellsTheirEnd) {
 }
 
 TEST_F(ManagedWorkTest, BlockingStreamsAndTheLegacyStreamWaitForEachOther) {
-  Post(Op::cuMemsetD8Async, 0);
+  Post(Op::cuMemsetD8Async, nullptr);
   Post(Op::cuLaunchKernel, kBlocking);
   Wait(Op::cuStreamSynchronize, kBlocking);
   EXPECT_FALSE(work::under_way);
   Post(Op::cuLaunchKernel, kBlocking);
-  Post(Op::cuMemsetD8Async, 0);
+  Post(Op::cuMemsetD8Async, nullptr);
   Wait(Op::cuStreamSynchronize, kBlocking);
   EXPECT_TRUE(work::under_way);
   Post(Op::cuLaunchKernel, kBlocking);
-  Wait(Op::cuMemcpyDtoH_v2, 0);
+  Wait(Op::cuMemcpyDtoH_v2, nullptr);
   EXPECT_FALSE(work::under_way);
-  Post(Op::cuMemsetD8Async, 0);
+  Post(Op::cuMemsetD8Async, nullptr);
   Post(Op::cuLaunchKernel, kA);
   Wait(Op::cuStreamSynchronize, kA);
   EXPECT_TRUE(work::under_way);
-  Wait(Op::cuCtxSynchronize, 0);
+  Wait(Op::cuCtxSynchronize, nullptr);
   EXPECT_FALSE(work::under_way);
 }
 
 TEST_F(ManagedWorkTest, LoadingCodeLeavesNoWork) {
-  Wait(Op::cuModuleLoadDataEx, 0);
+  Wait(Op::cuModuleLoadDataEx, nullptr);
   EXPECT_FALSE(work::under_way);
   Post(Op::cuLaunchKernel, kA);
-  Wait(Op::cuModuleGetFunction, 0);
+  Wait(Op::cuModuleGetFunction, nullptr);
   EXPECT_TRUE(work::under_way);
   Wait(Op::cuStreamSynchronize, kA);
   EXPECT_FALSE(work::under_way);
@@ -178,7 +224,7 @@ TEST_F(ManagedWorkTest, AfterAGraphNoEventIsBelieved) {
   Post(Op::cuEventRecord, kA, kEvent);
   Post(Op::cuGraphLaunch, kB);
   Wait(Op::cuStreamSynchronize, kB);
-  Wait(Op::cuEventSynchronize, 0, kEvent);
+  Wait(Op::cuEventSynchronize, nullptr, kEvent);
   EXPECT_TRUE(work::under_way);
   Wait(Op::cuStreamSynchronize, kA);
   EXPECT_FALSE(work::under_way);
@@ -188,13 +234,15 @@ TEST_F(ManagedWorkTest, AfterAGraphNoEventIsBelieved) {
 TEST_F(ManagedWorkTest, WhatIsSentMeanwhileIsNotDone) {
   for (const Op op : {Op::cuStreamSynchronize, Op::cuCtxSynchronize, Op::cuMemcpyDtoH_v2}) {
     Post(Op::cuLaunchKernel, kA);
-    MessageMark wait;
-    Name(wait, op, kA, 0, kContext);
+    const Stamp stamp = submissions.Now(posts);
+    MessageInFlight wait;
+    Begin(wait, op, kA);
     Post(Op::cuLaunchKernel, kA);
     Answer(wait, true);
+    submissions.NoteDone(SubjectOf(op, kA, nullptr, kContext), stamp);
     EXPECT_TRUE(work::under_way);
-    MessageMark begun;
-    Name(begun, Op::cuLaunchKernel, kA, 0, kContext);
+    MessageInFlight begun;
+    Begin(begun, Op::cuLaunchKernel, kA);
     Wait(Op::cuStreamSynchronize, kA);
     EXPECT_TRUE(work::under_way);
     begun.Sent();
@@ -203,20 +251,19 @@ TEST_F(ManagedWorkTest, WhatIsSentMeanwhileIsNotDone) {
   }
 }
 
-TEST_F(ManagedWorkTest, WhatWentToSeveralStreamsNeedsTheContext) {
-  Post(Op::cuLaunchCooperativeKernelMultiDevice, work::kSeveral);
+// They may belong to several contexts.
+TEST_F(ManagedWorkTest, WhatWentToSeveralStreamsLastsAsLongAsTheWatch) {
+  Post(Op::cuLaunchCooperativeKernelMultiDevice, kSeveral);
   Wait(Op::cuStreamSynchronize, kA);
-  Wait(Op::cuStreamSynchronize, 0);
+  Wait(Op::cuStreamSynchronize, nullptr);
+  Wait(Op::cuCtxSynchronize, nullptr);
   EXPECT_TRUE(work::under_way);
-  Wait(Op::cuCtxSynchronize, 0);
-  EXPECT_FALSE(work::under_way);
 }
 
 TEST_F(ManagedWorkTest, AMessageThatWasNeverSentIsNoWork) {
   {
-    MessageMark mark;
-    mark.Begin();
-    mark.Start(Op::cuLaunchKernel);
+    MessageInFlight unsent;
+    unsent.Begin(Op::cuLaunchKernel);
     EXPECT_TRUE(work::under_way);
   }
   Wait(Op::cuStreamSynchronize, kA);
@@ -236,7 +283,7 @@ TEST_F(ManagedWorkTest, EachWatchBeginsAnew) {
   Wait(Op::cuStreamSynchronize, kB);
   EXPECT_FALSE(work::under_way);
   Post(Op::cuLaunchKernel, kA);
-  Wait(Op::cuEventSynchronize, 0, kEvent);  // recorded before this watch
+  Wait(Op::cuEventSynchronize, nullptr, kEvent);  // recorded before this watch
   EXPECT_TRUE(work::under_way);
   Wait(Op::cuStreamSynchronize, kA);
   EXPECT_FALSE(work::under_way);
@@ -244,121 +291,80 @@ TEST_F(ManagedWorkTest, EachWatchBeginsAnew) {
 
 TEST_F(ManagedWorkTest, AMessageCountsInTheWatchInWhichItWasBegun) {
   {
-    MessageMark unsent;
-    MessageMark launch;
-    MessageMark wait;
-    unsent.Begin();
-    unsent.Start(Op::cuLaunchKernel);
-    Name(launch, Op::cuLaunchKernel, kA, 0, kContext);
-    Name(wait, Op::cuStreamSynchronize, kA, 0, kContext);
+    MessageInFlight unsent, launch, wait, unwatched;
+    unsent.Begin(Op::cuLaunchKernel);
+    Begin(launch, Op::cuLaunchKernel, kA);
+    const Stamp stamp = submissions.Now(posts);
+    Begin(wait, Op::cuStreamSynchronize, kA);
     work::EndWatch();
-    MessageMark unwatched;
-    unwatched.Begin();
+    Begin(unwatched, Op::cuLaunchKernel, kA);
     work::BeginWatch();
-    unwatched.Start(Op::cuLaunchKernel);
-    work::NameStream(kA, 0, false);
-    unwatched.Named(kContext);
     launch.Sent();
     unwatched.Sent();
     Post(Op::cuLaunchKernel, kA);
     Answer(wait, true);
+    submissions.NoteDone({Kind::kStream, kA}, stamp);
     EXPECT_TRUE(work::under_way);
   }
   Wait(Op::cuStreamSynchronize, kA);
   EXPECT_FALSE(work::under_way);
 }
 
-// Waits without messages, of objects that messages name.
+// Ends that are seen without a message.
 class QuietWaitTest : public ManagedWorkTest {
  protected:
-  using Wait = work::QuietWait;
-  using Subject = Wait::Subject;
-  void SetUp() override {
-    objects_begin.store(reinterpret_cast<uintptr_t>(objects_));
-    const HandleKind kinds[] = {HandleKind::kContext, HandleKind::kStream, HandleKind::kStream,
-                                HandleKind::kStream, HandleKind::kEvent};
-    for (size_t i = 0; i < std::size(kinds); ++i) objects_[i].kind.store(static_cast<uint8_t>(kinds[i]));
-    ManagedWorkTest::SetUp();
+  static void Launch(Object* stream) { Post(Op::cuLaunchKernel, stream != kContext ? stream : nullptr); }
+  static void EndByWord(Kind kind, Object* object) {
+    submissions.NoteDone({kind, object}, submissions.Now(posts), true);
   }
-  void TearDown() override {
-    ManagedWorkTest::TearDown();
-    objects_begin.store(uintptr_t{1} << 63);
+  static void KnowTheEnd(Kind kind, Object* object) {
+    submissions.NoteDoneAgain({kind, object}, submissions.Now(posts));
   }
-  Object* const context_ = &objects_[0];
-  Object* const a_ = &objects_[1];
-  Object* const b_ = &objects_[2];
-  Object* const blocking_ = &objects_[3];
-  Object* const event_ = &objects_[4];
-  void Launch(const Object* stream) {
-    MessageMark mark;
-    mark.Begin();
-    mark.Start(Op::cuLaunchKernel);
-    if (stream != context_) work::NameStream(WireOf(stream), WireOf(context_), stream == blocking_);
-    mark.Named(WireOf(context_));
-    mark.Sent();
-  }
-  void Record(const Object* stream) {
-    Post(Op::cuEventRecord, WireOf(stream), WireOf(event_), WireOf(context_));
-  }
-  static void EndByWord(Subject subject, const Object* object) {
-    Wait wait;
-    wait.Begin(subject, object);
-    wait.Ended();
-  }
-  static void KnowTheEnd(Subject subject, const Object* object) {
-    Wait wait;
-    wait.Begin(subject, object);
-    wait.WasOver();
-  }
-
- private:
-  Object objects_[5] = {};
 };
 
 TEST_F(QuietWaitTest, EndsWhatItsSubjectStandsFor) {
   for (const auto end : {EndByWord, KnowTheEnd}) {
-    Launch(a_);
-    Launch(b_);
-    end(Subject::kStream, a_);
+    Launch(kA);
+    Launch(kB);
+    end(Kind::kStream, kA);
     EXPECT_TRUE(work::under_way);
-    end(Subject::kStream, b_);
+    end(Kind::kStream, kB);
     EXPECT_FALSE(work::under_way);
-    Launch(a_);
-    Record(a_);
-    Launch(b_);
-    end(Subject::kEvent, event_);
+    Launch(kA);
+    Post(Op::cuEventRecord, kA, kEvent);
+    Launch(kB);
+    end(Kind::kEvent, kEvent);
     EXPECT_TRUE(work::under_way);
-    end(Subject::kStream, b_);
+    end(Kind::kStream, kB);
     EXPECT_FALSE(work::under_way);
-    Launch(context_);
-    Launch(a_);
-    end(Subject::kLegacyStream, context_);
+    Launch(kContext);
+    Launch(kA);
+    end(Kind::kLegacyStream, kContext);
     EXPECT_TRUE(work::under_way);
-    end(Subject::kContext, context_);
+    end(Kind::kContext, kContext);
     EXPECT_FALSE(work::under_way);
-    Launch(context_);
-    Launch(blocking_);
-    end(Subject::kLegacyStream, context_);
+    Launch(kContext);
+    Launch(kBlocking);
+    end(Kind::kLegacyStream, kContext);
     EXPECT_FALSE(work::under_way);
-    Launch(a_);
-    end(Subject::kNothing, nullptr);
+    Launch(kA);
+    submissions.NoteDone({}, submissions.Now(posts), true);
     EXPECT_TRUE(work::under_way);
-    end(Subject::kContext, context_);
+    end(Kind::kContext, kContext);
     EXPECT_FALSE(work::under_way);
   }
 }
 
 // A word that is looked for says nothing of what is sent meanwhile.
 TEST_F(QuietWaitTest, WhatIsSentMeanwhileIsNotDone) {
-  for (const Subject subject : {Subject::kStream, Subject::kContext}) {
-    const Object* object = subject == Subject::kStream ? a_ : context_;
-    Launch(a_);
-    Wait wait;
-    wait.Begin(subject, object);
-    Launch(a_);
-    wait.Ended();
+  for (const Kind kind : {Kind::kStream, Kind::kContext}) {
+    Object* object = kind == Kind::kStream ? kA : kContext;
+    Launch(kA);
+    const Stamp stamp = submissions.Now(posts);
+    Launch(kA);
+    submissions.NoteDone({kind, object}, stamp, true);
     EXPECT_TRUE(work::under_way);
-    EndByWord(subject, object);
+    EndByWord(kind, object);
     EXPECT_FALSE(work::under_way);
   }
 }
@@ -366,68 +372,66 @@ TEST_F(QuietWaitTest, WhatIsSentMeanwhileIsNotDone) {
 // Pages are exchanged whenever a word tells an end, also while other work goes on; the same end known again
 // needs that only to end the lending of pages.
 TEST_F(QuietWaitTest, ExchangesWhatWasLent) {
-  Launch(a_);
-  Launch(b_);
+  Launch(kA);
+  Launch(kB);
   uint32_t before = exchanged;
-  EndByWord(Subject::kStream, a_);
+  EndByWord(Kind::kStream, kA);
   EXPECT_EQ(exchanged, before + 1);
-  KnowTheEnd(Subject::kStream, a_);
+  KnowTheEnd(Kind::kStream, kA);
   EXPECT_EQ(exchanged, before + 1);
-  EndByWord(Subject::kStream, b_);
+  EndByWord(Kind::kStream, kB);
   EXPECT_EQ(exchanged, before + 2);
-  EndByWord(Subject::kStream, b_);
-  KnowTheEnd(Subject::kStream, a_);
+  EndByWord(Kind::kStream, kB);
+  KnowTheEnd(Kind::kStream, kA);
   EXPECT_EQ(exchanged, before + 2);
   {
-    MessageMark unsent;
-    unsent.Begin();
-    unsent.Start(Op::cuLaunchKernel);
-    KnowTheEnd(Subject::kStream, a_);
+    MessageInFlight unsent;
+    unsent.Begin(Op::cuLaunchKernel);
+    KnowTheEnd(Kind::kStream, kA);
     EXPECT_TRUE(work::under_way);
   }
   EXPECT_TRUE(work::under_way);
   before = exchanged;
-  KnowTheEnd(Subject::kStream, a_);
+  KnowTheEnd(Kind::kStream, kA);
   EXPECT_EQ(exchanged, before + 1);
   EXPECT_FALSE(work::under_way);
 }
 
 TEST_F(QuietWaitTest, OfAnEarlierWatchEndsNothing) {
-  Wait earlier, unwatched;
-  earlier.Begin(Subject::kContext, context_);
+  const Subject context{Kind::kContext, kContext};
+  const Stamp earlier = submissions.Now(posts);
   work::EndWatch();
-  unwatched.Begin(Subject::kContext, context_);
+  const Stamp unwatched = submissions.Now(posts);
   work::BeginWatch();
-  earlier.Ended();
-  unwatched.Ended();
-  unwatched.WasOver();
+  submissions.NoteDone(context, earlier, true);
+  submissions.NoteDone(context, unwatched, true);
+  submissions.NoteDoneAgain(context, unwatched);
   EXPECT_TRUE(work::under_way);
-  KnowTheEnd(Subject::kStream, a_);
+  KnowTheEnd(Kind::kStream, kA);
   EXPECT_FALSE(work::under_way);
 }
 
 // A mark waits for its stream and touches no page. A copy between ordinary memories is nothing to wait for,
 // but what was written before it arrives before it, as long as anybody can look.
 TEST_F(QuietWaitTest, WhatTouchesNoPagesIsNoWork) {
-  Post(Op::kMark, WireOf(a_));
+  Post(Op::kMark, kA);
   EXPECT_FALSE(work::under_way);
-  const auto copy = [this] {
-    MessageMark mark;
-    mark.Begin();
-    mark.Start(Op::kCopyToDevice, true);
-    work::NameStream(WireOf(a_), WireOf(context_), false);
-    mark.Named(WireOf(context_));
-    mark.Sent();
+  const auto copy = [] {
+    MessageInFlight message;
+    message.Begin(Op::kCopyToDevice, true);
+    submissions.NotePost(message, Op::kCopyToDevice, Named(kA, nullptr), WireOf(kContext),
+                         posts.fetch_add(1));
+    message.Sent();
   };
   uint32_t before = given_back;
   copy();
   EXPECT_FALSE(work::under_way);
   EXPECT_EQ(given_back, before);
-  Launch(b_);
+  Launch(kB);
   before = given_back;
   copy();
   EXPECT_EQ(given_back, before + 1);
-  EndByWord(Subject::kStream, b_);
+  EndByWord(Kind::kStream, kB);
   EXPECT_FALSE(work::under_way);
 }
 
@@ -440,10 +444,9 @@ TEST_F(ManagedWorkTest, WatchesComeAndGoWhileOthersSend) {
     sender = std::thread([&] {
       for (uint32_t i = 0; !stop.load(); rounds.store(++i)) {
         Post(Op::cuLaunchKernel, i % 2 == 0 ? kA : kB);
-        if (i % 3 == 0) Wait(Op::cuCtxSynchronize, 0);
-        MessageMark unsent;
-        unsent.Begin();
-        unsent.Start(Op::cuLaunchKernel);
+        if (i % 3 == 0) Wait(Op::cuCtxSynchronize, nullptr);
+        MessageInFlight unsent;
+        unsent.Begin(Op::cuLaunchKernel);
       }
     });
   }
@@ -456,7 +459,7 @@ TEST_F(ManagedWorkTest, WatchesComeAndGoWhileOthersSend) {
   stop.store(true);
   for (std::thread& sender : senders) sender.join();
   // None of their messages is left to be waited for.
-  Wait(Op::cuCtxSynchronize, 0);
+  Wait(Op::cuCtxSynchronize, nullptr);
   EXPECT_FALSE(work::under_way);
 }
 
