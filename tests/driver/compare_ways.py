@@ -308,10 +308,13 @@ def main():
     parser.add_argument("--timeout", type=int, default=240, help="seconds for one run of a program")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time")
     parser.add_argument("--limit", type=float, default=86400, help="seconds for everything")
+    parser.add_argument("--fresh", type=pathlib.Path, metavar="FILE", help="a file that the programs append to: begin without it")
     parser.add_argument("--markdown", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--summary", type=pathlib.Path)
     comparison = Comparison(parser.parse_args())
+    if comparison.options.fresh:
+        comparison.options.fresh.unlink(missing_ok=True)
     comparison.run_all()
     for name in comparison.names:
         for line in comparison.details(name):

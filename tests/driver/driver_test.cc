@@ -8,9 +8,9 @@
 
 namespace causeway::driver_test {
 
+// The one that the program's own calls would find.
 void* Symbol(const char* name) {
-  static void* const library = dlopen("libcuda.so.1", RTLD_NOW);
-  return library != nullptr ? dlsym(library, name) : nullptr;
+  return dlsym(RTLD_DEFAULT, name);
 }
 
 uint64_t RepliesAwaited() {
@@ -121,6 +121,11 @@ namespace {
 
 // One line a test, for compare_ways.py: "[says] Suite.Name passed|failed|skipped (TAB key=value)...".
 class Reporter : public ::testing::EmptyTestEventListener {
+  // Where call_counter.cc is loaded, it notes whose calls it sees.
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    static const auto begins = SymbolAs<void(const char*)>("CallCounterBegins");
+    if (begins != nullptr) begins((std::string(test.test_suite_name()) + "." + test.name()).c_str());
+  }
   void OnTestEnd(const ::testing::TestInfo& test) override {
     const ::testing::TestResult& result = *test.result();
     std::string line = std::string("[says] ") + test.test_suite_name() + "." + test.name() +
