@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ways of guest_lib/staging/copy_plan.h, one after the other.
 #include "guest_lib/copy/pageable_copy.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstring>
-#include <optional>
 
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/staging/posted_copy.h"
@@ -31,12 +31,13 @@ CUresult PostInRecord(const LinearCopy& copy, const ResolvedStream& stream) {
   return post.Finish();
 }
 
-std::optional<CUresult> Post(CopyPlan::Post way, LinearCopy copy, const ResolvedStream& stream) {
+MaybeResult Post(CopyPlan::Post way, const LinearCopy& copy, const ResolvedStream& stream) {
   using Post = CopyPlan::Post;
   if (way == Post::kNot) return {};
   if (way == Post::kPieces) {
-    copy.leaves = true;
-    return CopyPiecesByFences(&copy, stream);
+    LinearCopy posted = copy;
+    posted.leaves = true;
+    return CopyPiecesByFences(&posted, stream);
   }
   if (way != Post::kRecord) {
     if (const auto posted = PostFromBuffer(copy, stream, way == Post::kLoneBuffer)) return posted;
@@ -79,29 +80,9 @@ bool MayReturnEarly(CUdeviceptr device) {
   return KindOfPointer(device) == PointerKind::kDevice && !SharesDeviceMemory() && !SyncsMemops(device);
 }
 
-}  // namespace
-
-CUresult CopyPageable(LinearCopy copy, bool known) {
-  const ResolvedStream stream(copy.stream);
-  if (const CUresult error = stream.error()) return error;
+// What is not posted: the caller waits, for the fence behind the copy or for the host's answer. `inquiry` has begun.
+CUresult Await(LinearCopy& copy, const ResolvedStream& stream, const CopyPlan& plan, Inquiry& inquiry) {
   const bool ordered = copy.to_device && copy.form == CopyForm::kSynchronous;
-  CopyFacts facts{copy.to_device, copy.form, copy.bytes, known, false, false};
-  Inquiry inquiry;
-  if (ordered) {
-    inquiry = Inquiry::BeforeCopy();
-    if (known && MayReturnEarly(copy.device)) {
-      const auto done = inquiry.Answer();
-      if (done && *done != CUDA_SUCCESS) return *done;
-      facts.quiet = done.has_value();
-    }
-  } else if (copy.to_device && copy.bytes > kMostInRecord) {
-    facts.syncs_memops = SyncsMemops(copy.device);
-  }
-  const CopyPlan plan = PlanCopy(facts);
-  if (const auto posted = Post(plan.post, copy, stream)) return *posted;
-
-  if (!ordered) inquiry = Inquiry::OfStream(stream.handle());
-  inquiry.Begin();
   const bool captures = CapturesSource(copy.to_device, copy.form, copy.bytes);
   if (copy.form == CopyForm::kAsynchronous && !captures) copy.form = CopyForm::kStreamThenWait;
   if (plan.fence == CopyPlan::Fence::kWhole) {
@@ -113,6 +94,41 @@ CUresult CopyPageable(LinearCopy copy, bool known) {
   const CUresult result = plan.ask == CopyPlan::Ask::kRequest ? Ask(copy, stream) : AskInPieces(copy, stream);
   if (ordered) return inquiry.NoteCopy(result);
   return copy.to_device ? result : inquiry.Note(result);
+}
+
+// The plain call to the device, ordered by the legacy stream.
+CUresult CopyInOrder(LinearCopy copy, bool known) {
+  const ResolvedStream stream(copy.stream);
+  CopyFacts facts{copy.to_device, copy.form, copy.bytes, known, false, false};
+  Inquiry inquiry = Inquiry::BeforeCopy();
+  if (known && MayReturnEarly(copy.device)) {
+    const auto done = inquiry.Answer();
+    if (done && *done != CUDA_SUCCESS) return *done;
+    facts.quiet = done.has_value();
+  }
+  const CopyPlan plan = PlanCopy(facts);
+  if (const auto posted = Post(plan.post, copy, stream)) return *posted;
+  inquiry.Begin();
+  return Await(copy, stream, plan, inquiry);
+}
+
+CUresult CopyInStream(LinearCopy copy, bool known) {
+  const ResolvedStream stream(copy.stream);
+  if (const CUresult error = stream.error()) return error;
+  CopyFacts facts{copy.to_device, copy.form, copy.bytes, known, false, false};
+  if (copy.to_device && copy.bytes > kMostInRecord) facts.syncs_memops = SyncsMemops(copy.device);
+  const CopyPlan plan = PlanCopy(facts);
+  if (const auto posted = Post(plan.post, copy, stream)) return *posted;
+  Inquiry inquiry = Inquiry::OfStream(stream.handle());
+  inquiry.Begin();
+  return Await(copy, stream, plan, inquiry);
+}
+
+}  // namespace
+
+CUresult CopyPageable(const LinearCopy& copy, bool known) {
+  const bool ordered = copy.to_device && copy.form == CopyForm::kSynchronous;
+  return ordered ? CopyInOrder(copy, known) : CopyInStream(copy, known);
 }
 
 }  // namespace causeway::guest

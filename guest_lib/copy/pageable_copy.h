@@ -8,6 +8,6 @@ namespace causeway::guest {
 // Makes the copy in the current context. `copy.bytes` is not 0, and its stream does not capture it as a node.
 // `known`: the device's side is known to lie in one allocation, so that the host need not judge it before the
 // call returns. It sends messages.
-CUresult CopyPageable(LinearCopy copy, bool known);
+CUresult CopyPageable(const LinearCopy& copy, bool known);
 
 }  // namespace causeway::guest

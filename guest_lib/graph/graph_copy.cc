@@ -307,7 +307,7 @@ CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured) 
                                                      unsigned{CU_STREAM_SET_CAPTURE_DEPENDENCIES});
 }
 
-std::optional<CUresult> CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+MaybeResult CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   if (!AnyCapture()) return {};
   CUDA_MEMCPY3D box{};
   const bool from_device = IsDeviceSide(KindOfPointer(from)), to_device = IsDeviceSide(KindOfPointer(to));

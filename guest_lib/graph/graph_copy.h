@@ -6,8 +6,7 @@
 // (docs/graphs_and_callbacks.md). Any thread may call these functions; they send messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
-
-#include <optional>
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include "guest_lib/graph/graph_node.h"
 
@@ -29,6 +28,6 @@ CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured);
 
 // The same for a linear copy. The result is the call's answer if the stream captures. None: it does not, and
 // nothing was done.
-std::optional<CUresult> CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes);
+MaybeResult CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes);
 
 }  // namespace causeway::guest

@@ -78,7 +78,7 @@ void* FreeInTime(void*) {
 
 }  // namespace
 
-std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed) {
+MaybeResult HoldFreedBlock(const DeviceAllocation& freed) {
   Session* session = Session::Get();
   Object* context = freed.context;
   if (session == nullptr || freed.from_pool || freed.sync_memops || freed.bytes > kMostBytes ||
@@ -87,7 +87,7 @@ std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed) {
     return {};
   }
   Inquiry inquiry = Inquiry::OfContext();
-  std::optional<CUresult> done = inquiry.Answer();
+  MaybeResult done = inquiry.Answer();
   if (!done) {
     const BlockingWaits waits;
     done = DrainDevice();  // another thread may have begun a capture, which this does not break
@@ -114,7 +114,7 @@ std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed) {
   return CUDA_SUCCESS;
 }
 
-std::optional<CUresult> TakeFreedBlock(CUdeviceptr* address, uint64_t bytes) {
+MaybeResult TakeFreedBlock(CUdeviceptr* address, uint64_t bytes) {
   Session* session = Session::Get();
   if (!HoldsBlocks() || session == nullptr || address == nullptr || AnyCapture()) return {};
   const Object* context = CurrentContextObject();

@@ -9,9 +9,9 @@
 // moment, a thread frees it. Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstdint>
-#include <optional>
 
 #include "guest_lib/addresses/device_allocation.h"
 
@@ -19,9 +19,9 @@ namespace causeway::guest {
 
 // Keeps the memory, and returns what the free answers. None: it cannot be kept, and the host must be told of
 // the free.
-std::optional<CUresult> HoldFreedBlock(const DeviceAllocation& freed);
+MaybeResult HoldFreedBlock(const DeviceAllocation& freed);
 // Serves an allocation from kept memory, and returns its answer. None: there is none of that size, and the
 // host must be asked.
-std::optional<CUresult> TakeFreedBlock(CUdeviceptr* address, uint64_t bytes);
+MaybeResult TakeFreedBlock(CUdeviceptr* address, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -65,7 +65,7 @@ void NoteCurrentPoolChange() {
   current_pools.fetch_add(1);
 }
 
-std::optional<CUresult> HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream) {
+MaybeResult HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream) {
   StreamKey key;
   Session* session = Session::Get();
   if (session == nullptr || source == 0 || bytes > kMostBytes || !KeyOf(stream, &key)) return {};
@@ -80,7 +80,7 @@ std::optional<CUresult> HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t 
   return CUDA_SUCCESS;
 }
 
-std::optional<CUresult> TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream) {
+MaybeResult TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream) {
   StreamKey key;
   Session* session = Session::Get();
   if (!AnyHeld() || session == nullptr || address == nullptr || !KeyOf(stream, &key)) return {};

@@ -9,9 +9,9 @@
 // these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstdint>
-#include <optional>
 
 #include "guest_lib/session/handles.h"
 
@@ -25,10 +25,10 @@ void NoteCurrentPoolChange();
 
 // Keeps the memory, and returns what the free answers. None: it cannot be kept, and the host must be told of
 // the free.
-std::optional<CUresult> HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream);
+MaybeResult HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUstream stream);
 // Serves an allocation from kept memory, and returns its answer. None: there is none that fits, and the host
 // must be asked.
-std::optional<CUresult> TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream);
+MaybeResult TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUstream stream);
 
 // To be called when an allocation has failed. True: it might have succeeded if nothing had been kept, because
 // memory was freed on the host later in its stream than the program freed it. That stream was waited for now,

@@ -210,7 +210,7 @@ CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool p
   return CUDA_SUCCESS;
 }
 
-std::optional<CUresult> FreeToHostPool(CUdeviceptr address, CUstream stream) {
+MaybeResult FreeToHostPool(CUdeviceptr address, CUstream stream) {
   if (HostPoolOf(address) == nullptr) return {};
   CUevent event = nullptr;
   if (const CUresult result = CheckStream(stream)) return result;
@@ -229,7 +229,7 @@ std::optional<CUresult> FreeToHostPool(CUdeviceptr address, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
-std::optional<CUresult> FreeToHostPoolNow(CUdeviceptr address) {
+MaybeResult FreeToHostPoolNow(CUdeviceptr address) {
   if (HostPoolOf(address) == nullptr) return {};
   const CUresult result = DrainDevice();
   if (result == CUDA_SUCCESS && TakeLive(address)) Release(address);

@@ -5,9 +5,9 @@
 // at once; a freed one stays until its stream has come to the free. Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstdint>
-#include <optional>
 
 #include "guest_lib/session/handles.h"
 
@@ -27,9 +27,9 @@ CUresult SetCurrentHostPool(const CUmemLocation& location, CUmemoryPool pool);
 
 CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream);
 // What the free answers. None: the address is no such allocation, and nothing is done.
-std::optional<CUresult> FreeToHostPool(CUdeviceptr address, CUstream stream);
+MaybeResult FreeToHostPool(CUdeviceptr address, CUstream stream);
 // The same for cuMemFree, which waits for the device.
-std::optional<CUresult> FreeToHostPoolNow(CUdeviceptr address);
+MaybeResult FreeToHostPoolNow(CUdeviceptr address);
 // Gives back to the region what was freed and no stream uses any more. False: there was nothing.
 bool ReclaimFreedToHostPools();
 // The pool of a live allocation; null if there is no allocation at that address.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device and pinned memory: allocation, and what this process knows of its pointers.
 #include "guest_lib/memory/memory.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <atomic>
 #include <map>
-#include <optional>
 #include <shared_mutex>
 
 #include "guest_lib/addresses/address_windows.h"
@@ -242,7 +242,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   if (FindManaged(address, &managed) && managed.address == address) return FreeManaged(managed);
   if (const auto freed = FreeToHostPoolNow(address)) return *freed;
   Forgotten allocation(address);
-  std::optional<CUresult> held;
+  MaybeResult held;
   if (allocation.known()) held = HoldFreedBlock(allocation.allocation());
   const CUresult result = held ? *held : Wait<Op::cuMemFree_v2>(address);
   if (allocation.known() && allocation.allocation().from_pool) NotePoolsKeepLess();
@@ -279,7 +279,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     return result;
   }
   const DeviceAllocation& freed = allocation.allocation();
-  std::optional<CUresult> result;
+  MaybeResult result;
   if (!freed.sync_memops && freed.context == CurrentContextObject())
     result = HoldFreed(address, freed.bytes, freed.source, stream);
   if (!result) {

@@ -86,6 +86,28 @@ struct CopyPlan {
   Fence fence = Fence::kNot;
   Ask ask = Ask::kRequest;
 };
-CopyPlan PlanCopy(const CopyFacts& facts);
+
+inline CopyPlan::Post PlanPost(const CopyFacts& facts) {
+  using Post = CopyPlan::Post;
+  const bool returns_early =
+      facts.form == CopyForm::kAsynchronous || (facts.form == CopyForm::kSynchronous && facts.quiet);
+  if (!facts.to_device || !facts.known || !returns_early) return Post::kNot;
+  if (facts.bytes < kLeastInLoneBuffer) return Post::kRecord;
+  if (facts.bytes < kLeastInBuffer) return Post::kLoneBuffer;
+  if (facts.bytes <= kMostInRecord) return Post::kBufferOrRecord;
+  if (facts.bytes <= kMostCaptured) return facts.syncs_memops ? Post::kNot : Post::kBuffer;
+  return facts.form == CopyForm::kSynchronous ? Post::kPieces : Post::kNot;
+}
+
+// Inline, because a small copy takes less time than the result takes through memory: the processor can read fields that were
+// written one by one only after all earlier stores, those to the ring among them, have reached the cache.
+inline CopyPlan PlanCopy(const CopyFacts& facts) {
+  CopyPlan plan;
+  plan.post = PlanPost(facts);
+  if (facts.known && !CapturesSource(facts.to_device, facts.form, facts.bytes))
+    plan.fence = facts.bytes <= kMostUncut ? CopyPlan::Fence::kWhole : CopyPlan::Fence::kPieces;
+  plan.ask = facts.bytes <= kMostInRequest ? CopyPlan::Ask::kRequest : CopyPlan::Ask::kPieces;
+  return plan;
+}
 
 }  // namespace causeway::guest

@@ -143,7 +143,7 @@ bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited)
   return true;
 }
 
-std::optional<CUresult> PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone) {
+MaybeResult PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone) {
   Session* session = Session::Get();
   Lent& lent = TheLent();
   if (session == nullptr || copy.bytes > kBulkBytes || !MayLend(*session, stream)) return {};

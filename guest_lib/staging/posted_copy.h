@@ -4,9 +4,9 @@
 // device that nobody waits for leave their buffer lent until then.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "guest_lib/staging/copy_plan.h"
@@ -22,7 +22,7 @@ struct Submission;
 
 // To the device, up to one buffer; takes the source at once. None: nothing was sent, it cannot be done so now (too many
 // buffers are in flight, no shared memory, a device that writes no words, a capture). `alone`: only if none is in flight.
-std::optional<CUresult> PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone);
+MaybeResult PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone);
 
 // Whether the GPU can tell the end of a copy on that stream.
 bool MayLend(Session& session, const ResolvedStream& stream);

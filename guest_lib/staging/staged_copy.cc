@@ -424,7 +424,7 @@ CUresult CopyPieces(Session& session, const ResolvedStream& stream, LinearCopy* 
 
 }  // namespace
 
-std::optional<CUresult> CopyPiecesByFences(LinearCopy* copy, const ResolvedStream& stream) {
+MaybeResult CopyPiecesByFences(LinearCopy* copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
   if (session == nullptr || copy->bytes <= kMostUncut) return {};
   if (!MayLend(*session, stream) || !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) {

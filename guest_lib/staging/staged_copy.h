@@ -7,11 +7,11 @@
 // boxes, each piece is a request whose reply comes when the device is done.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include "guest_lib/session/session.h"
 #include "guest_lib/staging/copy_plan.h"
@@ -29,6 +29,6 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, 
 
 // Of more than kMostUncut, to or from a device side that is known to be good; the GPU tells by fences how far it is. None:
 // nothing was sent, it cannot be done so (now, or there; managed memory: waited_copy.h).
-std::optional<CUresult> CopyPiecesByFences(LinearCopy* copy, const ResolvedStream& stream);
+MaybeResult CopyPiecesByFences(LinearCopy* copy, const ResolvedStream& stream);
 
 }  // namespace causeway::guest

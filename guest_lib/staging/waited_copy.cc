@@ -103,7 +103,7 @@ CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const LinearCop
 
 }  // namespace
 
-std::optional<CUresult> CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stream) {
+MaybeResult CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
   if (session == nullptr || copy.bytes > kMostPinnedByFence || !MayGoByWord(*session, copy, stream))
     return {};
@@ -119,7 +119,7 @@ std::optional<CUresult> CopyPinnedByFence(const LinearCopy& copy, const Resolved
   return shown.Note(result, mark.posts());
 }
 
-std::optional<CUresult> CopyByFence(const LinearCopy& copy, const ResolvedStream& stream) {
+MaybeResult CopyByFence(const LinearCopy& copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
   if (session == nullptr || copy.bytes > kMostUncut || !MayGoByWord(*session, copy, stream)) return {};
   if (copy.to_device && copy.bytes < kLeastInBuffer) {

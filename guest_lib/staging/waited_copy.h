@@ -5,9 +5,9 @@
 // call's.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstdint>
-#include <optional>
 
 #include "guest_lib/staging/copy_plan.h"
 
@@ -20,8 +20,8 @@ class ResolvedStream;
 // only once they have a number of their own (MessageInFlight).
 //
 // Memory that the device works on itself, up to kMostPinnedByFence.
-std::optional<CUresult> CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stream);
+MaybeResult CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stream);
 // Ordinary memory, up to kMostUncut.
-std::optional<CUresult> CopyByFence(const LinearCopy& copy, const ResolvedStream& stream);
+MaybeResult CopyByFence(const LinearCopy& copy, const ResolvedStream& stream);
 
 }  // namespace causeway::guest

@@ -165,7 +165,7 @@ bool Mark::Look(uint64_t expected_us) const {
   return value_ != 0 && LooksFor(word_, value_, expected_us);
 }
 
-std::optional<CUresult> Mark::Await(CUstream stream) {
+MaybeResult Mark::Await(CUstream stream) {
   const ResolvedStream resolved(stream);
   Session* session = Session::Get();  // once: another thread may be ending the process
   if (session == nullptr || !MayMark(resolved)) return {};
@@ -175,7 +175,7 @@ std::optional<CUresult> Mark::Await(CUstream stream) {
   return PostAndAwait(*session, resolved);
 }
 
-std::optional<CUresult> Mark::AwaitEvent(const Object* event) {
+MaybeResult Mark::AwaitEvent(const Object* event) {
   Session* session = Session::Get();
   const Object* object = nullptr;
   if (session == nullptr || event->context != CurrentContextObject() ||
@@ -186,7 +186,7 @@ std::optional<CUresult> Mark::AwaitEvent(const Object* event) {
   return PostAndAwait(*session, stream);
 }
 
-std::optional<CUresult> Mark::PostAndAwait(Session& session, const ResolvedStream& stream) {
+MaybeResult Mark::PostAndAwait(Session& session, const ResolvedStream& stream) {
   if (!Take(session, stream)) return {};
   const Submission submission = stream.submission();
   PendingPost post(Op::kMark, submission);
@@ -222,11 +222,11 @@ bool Mark::ComesToSleeper() const {
   }
 }
 
-std::optional<CUresult> Mark::AwaitContext() {
+MaybeResult Mark::AwaitContext() {
   if (!IsLegacyAlone()) return {};
-  const std::optional<CUresult> result = Await(nullptr);
+  const MaybeResult result = Await(nullptr);
   // Another stream that was made meanwhile may have work before the mark.
-  return result && *result == CUDA_SUCCESS && !IsLegacyAlone() ? std::nullopt : result;
+  return result && *result == CUDA_SUCCESS && !IsLegacyAlone() ? MaybeResult() : result;
 }
 
 void Mark::HostWaited() const {

@@ -13,11 +13,11 @@
 // them but the one of RecordPlace (quiet_event.h).
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 
 #include "guest_lib/process/lock_order.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -36,11 +36,11 @@ class Mark {
   // Posts a fence behind what the stream has now and waits for its value. CUDA_SUCCESS: it came, so
   // everything up to posts() that works there is done. Another result is an error that was known. None: the
   // host must be asked.
-  std::optional<CUresult> Await(CUstream stream);
+  MaybeResult Await(CUstream stream);
   // The same for the current context, whose only stream the legacy one must be.
-  std::optional<CUresult> AwaitContext();
+  MaybeResult AwaitContext();
   // The same for a blocking event that was recorded behind all other work of its stream.
-  std::optional<CUresult> AwaitEvent(const Object* event);
+  MaybeResult AwaitEvent(const Object* event);
   // The number of posts up to the fence, which is its value; 0: none was posted.
   uint64_t posts() const { return value_; }
   // To be called when the host has said that the work is done. If the value did not come by then it never
@@ -61,7 +61,7 @@ class Mark {
   bool Look(uint64_t expected_us) const;
 
  private:
-  std::optional<CUresult> PostAndAwait(Session& session, const ResolvedStream& stream);
+  MaybeResult PostAndAwait(Session& session, const ResolvedStream& stream);
   // Whether a no-spin wait for that stream, event or context should sleep for its fence value.
   bool MaySleep(const Object* subject);
   bool ComesToSleeper() const;

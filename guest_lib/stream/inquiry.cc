@@ -63,7 +63,7 @@ bool Inquiry::IsDone() const {
   return session != nullptr && IsDone(*session);
 }
 
-std::optional<CUresult> Inquiry::Answer() {
+MaybeResult Inquiry::Answer() {
   Session* session = Session::Get();
   if (session == nullptr) return {};
   stamp_ = submissions.Now(0);

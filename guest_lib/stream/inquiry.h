@@ -10,9 +10,9 @@
 // A query belongs to the calling thread.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstdint>
-#include <optional>
 
 #include "guest_lib/session/context.h"
 #include "guest_lib/session/submissions.h"
@@ -36,7 +36,7 @@ class Inquiry {
 
   // The answer, if it is known: CUDA_SUCCESS if the subject is done, or an error. None: the host must be
   // asked, and Note be called.
-  std::optional<CUresult> Answer();
+  MaybeResult Answer();
   // Whether the subject is still known to be done, after Answer or Note said so.
   bool IsDone() const;
   // Takes the host's answer. Returns its argument.

@@ -7,6 +7,7 @@
 #include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/quiet_event.h"
 #include "guest_lib/stream/remote.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 namespace causeway::guest {
 namespace {
@@ -238,7 +239,7 @@ CUresult cuEventSynchronize(CUevent event) {
   Inquiry inquiry = Inquiry::OfEvent(event);
   if (const auto known = inquiry.Answer()) return *known;
   Mark mark;
-  std::optional<CUresult> came;
+  MaybeResult came;
   if (ThisThread().blocking_waits) came = mark.AwaitEvent(object);
   NoteBlockingWait(object, came.has_value());
   if (came) return inquiry.NoteWord(*came, 0);

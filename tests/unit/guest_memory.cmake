@@ -1,5 +1,5 @@
 # Which way a copy takes.
-add_executable(copy_plan_test copy_plan_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/staging/copy_plan.cc)
+add_executable(copy_plan_test copy_plan_test.cc)
 target_link_libraries(copy_plan_test PRIVATE causeway_options causeway_ring GTest::gtest_main)
 add_test(NAME copy_plan_test COMMAND copy_plan_test)
 set_tests_properties(copy_plan_test PROPERTIES LABELS unit TIMEOUT 60)

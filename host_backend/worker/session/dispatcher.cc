@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/session/dispatcher.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
 // Waits for copies on the legacy stream that the guest posted because nothing was left that they would have
 // to wait for: what follows on other streams may rely on them. Something may have come in between, which must
 // not hold up the main link, so not for long. Nothing: `more` became true before they were done.
-std::optional<CUresult> AwaitPostedCopies(auto more) {
+MaybeResult AwaitPostedCopies(auto more) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kPatience = std::chrono::milliseconds(200);  // what is under way elsewhere may hold them up
   constexpr int kSpins = 64;
@@ -46,7 +47,7 @@ std::optional<CUresult> AwaitPostedCopies(auto more) {
     result = driver.cuStreamQuery(nullptr);
   }
   driver.cuThreadExchangeStreamCaptureMode(&mode);
-  if (interrupted) return std::nullopt;
+  if (interrupted) return MaybeResult();
   return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
@@ -119,7 +120,7 @@ void Dispatcher::Settle(bool or_more) {
   if (unsettled_ == 0) return;
   const auto more = [&] { return or_more && transport_.MainReady(); };
   if (more()) return;
-  const std::optional<CUresult> result = AwaitPostedCopies(more);
+  const MaybeResult result = AwaitPostedCopies(more);
   if (!result) return;
   if (*result != CUDA_SUCCESS) NoteFailure(last_unsettled_, *result);
   unsettled_ = 0;
