@@ -13,6 +13,7 @@
 #include <cstdlib>
 
 #include "host_backend/daemon/api_hash.h"
+#include "host_backend/daemon/region/region.h"
 #include "host_backend/daemon/status.h"
 #include "host_backend/sandbox/filter.h"
 
@@ -124,6 +125,7 @@ std::string Daemon::StartLauncher() {
   // The root of the hierarchy is closed to root itself without its rights.
   if (const std::string why = pool_.UseCgroups(); !why.empty()) LogWarning(why);
   MakeRoomForDescriptors();
+  Region::UseHugePages();
   // The launcher and its workers are processes by now, and stay what they are.
   EventLoop::Prefer();
   return DropCapabilities();

@@ -408,6 +408,18 @@ class Deaths(sessions.Sessions):
                             pathlib.Path(f"/proc/{self.daemon.pid}/status").read_text().splitlines())["CapBnd"]
             self.assertEqual(int(bounding, 16), 0)
 
+    def test_regions_have_huge_pages(self):
+        """A daemon that may mount keeps its regions where the kernel gives pages of 2 MiB, though it has no rights later."""
+        own = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text(encoding="utf-8").splitlines())
+        if int(own["CapEff"], 16) >> 21 & 1 == 0:
+            self.skipTest("needs the right to mount (CAP_SYS_ADMIN)")
+        self.start()
+        client = Client(self, self.address, "lose", "idle")
+        client.started()
+        maps = pathlib.Path(f"/proc/{self.worker_of(client)}/maps").read_text(encoding="utf-8")
+        self.assertNotIn("memfd:causeway-region", maps)  # what a session has that may have ordinary pages alone
+        self.assertRegex(maps, r"rw-s .*/#\d+ \(deleted\)")
+
     def test_spare_is_as_far_as_it_can_be(self):
         """What takes long beside busy neighbours is behind a spare: the scope's user, where it is kept for one, and the table
         for the region's descriptor (4095), for which the kernel has a process of many threads wait."""

@@ -44,8 +44,7 @@ void StoreRelease(T& word, T value) {
 }
 
 // A file system in memory that nobody else sees, whose files get pages of 2 MiB where the kernel has some at
-// hand: making them, mapping them and pinning them takes a fraction of the time. -1 where this process may
-// not mount.
+// hand. -1 where this process may not mount.
 int MountHugePages() {
   const UniqueFd made(fsopen("tmpfs", FSOPEN_CLOEXEC));
   if (!made || fsconfig(made.get(), FSCONFIG_SET_STRING, "huge", "always", 0) != 0 ||
@@ -56,9 +55,14 @@ int MountHugePages() {
   return fsmount(made.get(), FSMOUNT_CLOEXEC, 0);
 }
 
+int HugePages() {
+  static const int mount = MountHugePages();
+  return mount;
+}
+
 // It cannot be sealed. Whoever truncates it loses its own worker; the daemon's mapping is guarded.
 UniqueFd HugePageFile(uint64_t bytes) {
-  static const int mount = MountHugePages();
+  const int mount = HugePages();
   UniqueFd file(mount >= 0 ? openat(mount, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1);
   if (file && ftruncate(file.get(), off_t(bytes)) != 0) return {};
   return file;
@@ -134,6 +138,10 @@ Result<std::unique_ptr<Region>> Region::Map(UniqueFd fd, uint64_t region_bytes, 
   madvise(base, mapped, MADV_NOHUGEPAGE);  // little of it is ever used
   return std::unique_ptr<Region>(
       new Region(std::move(fd), region_bytes, static_cast<std::byte*>(base), mapped));
+}
+
+bool Region::UseHugePages() {
+  return HugePages() >= 0;
 }
 
 Result<std::unique_ptr<Region>> Region::Create(uint64_t region_bytes) {

@@ -41,6 +41,10 @@ class Region {
  public:
   // Maps the control part of a region of `region_bytes` (already checked). `name` appears in error sentences.
   static Result<std::unique_ptr<Region>> Map(UniqueFd fd, uint64_t region_bytes, const std::string& name);
+  // Makes the file system in whose files Create's regions have pages of 2 MiB: making, mapping and pinning those takes a
+  // fraction of the time. Mounting takes CAP_SYS_ADMIN, so the daemon calls this before it gives up its rights. False:
+  // this process may not, and Create's regions have ordinary pages.
+  static bool UseHugePages();
   // In a new file of that size in memory, zeroed.
   static Result<std::unique_ptr<Region>> Create(uint64_t region_bytes);
   ~Region();
