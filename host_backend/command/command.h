@@ -92,7 +92,8 @@ std::string WriteTraces(const std::string& socket, const std::string& file_name)
 Result<std::string> QueryStatus(const std::string& socket);
 
 // From the status text: the value of `key` in the object `section` (empty: at the top), or in the first object of that
-// array. Empty when it is not there, or the text is no JSON.
+// array. Empty when it is not there, or the text is no JSON. It may be printed: of text other than plain ASCII the
+// characters are escaped.
 std::string StatusValue(const std::string& json, const std::string& section, const std::string& key);
 
 // The objects of the array `name` in such a text, each as text.

@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "host_backend/command/command.h"
-#include "ivshmem_ring/messages/local_protocol.h"
 
 namespace causeway::command {
 namespace {

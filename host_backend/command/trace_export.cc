@@ -2,7 +2,6 @@
 #include "host_backend/command/trace_export.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>

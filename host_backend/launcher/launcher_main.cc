@@ -14,8 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <vector>
-
 #include "host_backend/launcher/launcher.h"
 #include "ivshmem_ring/transport/packet.h"
 

@@ -2,8 +2,6 @@
 // The system calls that a profile of the sandbox can name, and what of each is checked. A call that is not
 // here cannot be allowed by any profile.
 #pragma once
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 

@@ -5,13 +5,10 @@
 //   -> end
 //
 // It ends with its session; the driver then frees whatever the guest process had on the GPU.
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "ivshmem_ring/protocol/driver_api.h"
 

@@ -22,7 +22,6 @@
 // one call.
 #pragma once
 #include <array>
-#include <cstdlib>
 #include <tuple>
 #include <vector>
 

@@ -4,7 +4,6 @@
 // nothing that a guest sends is ever dereferenced.
 #pragma once
 #include <cstdint>
-#include <type_traits>
 
 #include "ivshmem_ring/protocol/driver_api.h"
 

@@ -11,10 +11,10 @@ namespace causeway::nvml {
 // body is an A, the reply's a B.
 enum class Op : uint16_t {
   kDescribe = 0x4000,  // reply: DescribeReply
-  kMemory,             // MemoryBody -> MemoryV2: the memory that the VM uses of a device
-  kProcesses,          // ProcessesBody -> u32 count, a ProcessV1 each: the VM's own processes on a device
-  kUtilization,        // UtilizationBody -> u32 count, a ProcessSample each: how they use the device
-  kPrivate,            // PrivateBody -> u32, or u32 length and text: values that only nvidia-smi asks for
+  kMemory,             // u32 device, u32 0 -> MemoryV2: the memory that the VM uses of a device
+  kProcesses,    // u32 device, ProcessMode -> u32 count, a ProcessV1 each: the VM's own processes on a device
+  kUtilization,  // UtilizationBody -> u32 count, a ProcessSample each: how they use the device
+  kPrivate,      // PrivateBody -> u32, or u32 length and text: values that only nvidia-smi asks for
   kFirstRow = 0x4010,
   kBeforeRows = kFirstRow - 1,
 #define NVML_CALL(fn, ...) fn,
@@ -28,15 +28,7 @@ struct DescribeReply {
   uint32_t device_count;
   uint32_t reserved;
 };
-struct MemoryBody {
-  uint32_t device;
-  uint32_t reserved;
-};
 enum class ProcessMode : uint32_t { kCompute = 0, kGraphics = 1, kMps = 2 };
-struct ProcessesBody {
-  uint32_t device;
-  ProcessMode mode;
-};
 inline constexpr uint32_t kMaxProcesses = 200;
 struct UtilizationBody {
   uint32_t device;

@@ -4,7 +4,6 @@
 // sparse arrays, allocation handles.
 #pragma once
 #include <array>
-#include <utility>
 
 #include "ivshmem_ring/protocol/directions.h"
 

@@ -4,7 +4,6 @@
 // A cursor does not own the memory, which must outlive it, and belongs to one thread.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <span>
 #include <type_traits>
@@ -48,8 +47,6 @@ class Writer {
   // Whether it failed because the space is too small.
   bool full() const { return full_; }
   size_t size() const { return static_cast<size_t>(at_ - begin_); }
-  // Forgets what was written behind the first `size` bytes.
-  void Rewind(size_t size) { at_ = begin_ + size; }
 
  private:
   std::byte* begin_;

@@ -16,12 +16,6 @@ namespace {
 // The host sends a beat each second that nothing else is under way.
 constexpr uint32_t kMaxQuietSeconds = 30;
 
-RecordHeader HeaderOf(std::span<const std::byte> record) {
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
-  return header;
-}
-
 // Fills the fields that belong to the link.
 RecordHeader Seal(std::span<std::byte> record, uint64_t sequence) {
   RecordHeader header = HeaderOf(record);
@@ -198,25 +192,8 @@ void TcpClient::ReadFrames() {
     if (failure.empty()) {
       if (frame.kind == FrameKind::kBeat) {
         if (frame.record_bytes != 0 || frame.bulk_bytes != 0) failure = "the host sent a beat with content";
-      } else if (frame.kind == FrameKind::kAsyncError) {
-        uint64_t word = 0;
-        if (frame.record_bytes != sizeof word || frame.bulk_bytes != 0)
-          failure = "the host sent an error word of a wrong size";
-        else
-          failure = ReadBytes(std::as_writable_bytes(std::span(&word, 1)));
-        // partner: AsyncError(); a reply sent after the error is read after it, too
-        if (failure.empty()) async_error_.store(word, std::memory_order_release);
-      } else if (frame.kind == FrameKind::kMainDone) {
-        uint64_t done = 0;
-        if (frame.record_bytes != sizeof done || frame.bulk_bytes != 0)
-          failure = "the host sent a credit of a wrong size";
-        else
-          failure = ReadBytes(std::as_writable_bytes(std::span(&done, 1)));
-        if (failure.empty()) {
-          std::lock_guard lock(room_mutex_);
-          main_done_bytes_ = done;
-          room_.notify_all();
-        }
+      } else if (frame.kind == FrameKind::kAsyncError || frame.kind == FrameKind::kMainDone) {
+        failure = ReadWord(frame);
       } else if (frame.kind == FrameKind::kRecord) {
         failure = ReadReply(frame);
       } else {
@@ -228,6 +205,23 @@ void TcpClient::ReadFrames() {
       return;
     }
   }
+}
+
+std::string TcpClient::ReadWord(const FrameHeader& frame) {
+  uint64_t word = 0;
+  if (frame.record_bytes != sizeof word || frame.bulk_bytes != 0)
+    return "the host sent a word of a wrong size";
+  if (std::string failure = ReadBytes(std::as_writable_bytes(std::span(&word, 1))); !failure.empty())
+    return failure;
+  if (frame.kind == FrameKind::kAsyncError) {
+    // partner: AsyncError(); a reply sent after the error is read after it, too
+    async_error_.store(word, std::memory_order_release);
+  } else {
+    std::lock_guard lock(room_mutex_);
+    main_done_bytes_ = word;
+    room_.notify_all();
+  }
+  return {};
 }
 
 std::string TcpClient::ReadReply(const FrameHeader& frame) {

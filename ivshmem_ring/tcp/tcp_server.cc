@@ -9,15 +9,6 @@
 #include "ivshmem_ring/tcp/tcp_transport.h"
 
 namespace causeway {
-namespace {
-
-RecordHeader HeaderOf(std::span<const std::byte> record) {
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
-  return header;
-}
-
-}  // namespace
 
 struct TcpServer::Message {
   std::vector<std::byte> record;

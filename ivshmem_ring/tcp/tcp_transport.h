@@ -57,6 +57,7 @@ class TcpClient final : public ClientTransport {
   void ReadFrames();
   // Reads one frame after its header. The result is empty, or says why the session is over.
   std::string ReadReply(const FrameHeader& frame);
+  std::string ReadWord(const FrameHeader& frame);
   std::string ReadBytes(std::span<std::byte> out);
   void Lose(const std::string& reason);
 

@@ -2,7 +2,6 @@
 // The ring's two ends, and the only atomic operations on shared words.
 #include "ivshmem_ring/transport/ring.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

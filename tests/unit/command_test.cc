@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `causeway` command as a user meets it: exit codes, signals, errors, and nothing left behind.
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/unit/daemon_fixture.h"
 
@@ -135,6 +138,35 @@ TEST_F(CommandTest, Status) {
       Shell(Causeway("status --json --socket " + socket()) +
             " | python3 -c 'import json,sys; print(len(json.load(sys.stdin)[\"sessions\"]))'");
   EXPECT_EQ(json.output, "1\n");
+}
+
+// Whoever made the socket, and whatever it answers: nothing of it commands the terminal.
+TEST_F(CommandTest, StatusPrintsNoControlCharacters) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  const auto ask = [&](const char* option, bool accepted, const std::string& text) {
+    std::thread daemon([&] {
+      const UniqueFd client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      LocalReply reply{kLocalMagic, accepted ? 1u : 0u, 0, 0, ""};
+      if (!accepted) text.copy(reply.text, sizeof(reply.text) - 1);
+      LocalRequest request{};
+      EXPECT_EQ(recv(client.get(), &request, sizeof(request), 0), ssize_t(sizeof(request)));
+      send(client.get(), &reply, sizeof(reply), MSG_NOSIGNAL);
+      if (accepted) send(client.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    });
+    const std::string output = Shell(Causeway("status --socket " + socket() + option)).output;
+    daemon.join();
+    EXPECT_EQ(output.find_first_of("\x1b\x07\x7f\x9b"), std::string::npos) << output;
+    return output;
+  };
+  EXPECT_NE(ask("", true, R"({"version": "\u001b]0;\u0007", "tcp": "\u009b2J"})").find(R"(\u001b]0;\u0007)"),
+            std::string::npos);
+  EXPECT_NE(ask(" --json", true, "{\x1b[2J\x7f}").find(R"({\u001b[2J\u007f})"), std::string::npos);
+  EXPECT_NE(ask("", false, "No.\x1b[2J \x9b").find(R"(No.\u001b[2J)"), std::string::npos);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 // time, its waits for others (a file system, the launcher, a lock), which are the daemon's own fault as well,
 // and the time that it was ready to run and the kernel ran something else.
 #pragma once
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>

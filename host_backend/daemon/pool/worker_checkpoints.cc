@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a worker's guest may have another process checkpointed, and what it is told.
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstring>
 

@@ -16,9 +16,6 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 std::string StartLog(const std::string& path, LogLevel level, bool echo);
 
 void Log(LogLevel level, std::string_view line);
-inline void LogDebug(std::string_view line) {
-  Log(LogLevel::kDebug, line);
-}
 inline void LogInfo(std::string_view line) {
   Log(LogLevel::kInfo, line);
 }

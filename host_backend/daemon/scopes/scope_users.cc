@@ -2,7 +2,6 @@
 #include "host_backend/daemon/scopes/scope_users.h"
 
 #include <linux/capability.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -3,7 +3,6 @@
 // each scope's own (host_backend/launcher/cache_folder.h), and what it keeps in /dev/shm for other workers.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "host_backend/common/unique_fd.h"

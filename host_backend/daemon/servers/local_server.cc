@@ -30,15 +30,6 @@ constexpr size_t kMaxIdleConnections = 256;  // beyond the sessions
 constexpr uint32_t kLocalSlot = 0;
 constexpr uint32_t kLocalSession = 1;
 
-LocalReply Reply(bool accepted, uint64_t region_bytes, const std::string& text) {
-  LocalReply reply{};
-  reply.magic = kLocalMagic;
-  reply.accepted = accepted ? 1 : 0;
-  reply.region_bytes = region_bytes;
-  text.copy(reply.text, sizeof(reply.text) - 1);
-  return reply;
-}
-
 bool SendReply(int socket, const LocalReply& reply, int descriptor) {
   return SendPacket(socket, &reply, sizeof(reply), std::span(&descriptor, descriptor >= 0 ? 1 : 0),
                     MSG_DONTWAIT);
@@ -178,8 +169,7 @@ void LocalServer::OnAccept() {
   if (full && silent != connections_.end()) {
     OnClientGone(**silent);
   } else if (full) {
-    SendReply(socket.get(), Reply(false, 0, "The host daemon has too many connections; try again later."),
-              -1);
+    SendReply(socket.get(), Refusal("The host daemon has too many connections; try again later."), -1);
     return;
   }
   auto peer = IdentifyPeer(socket.get(), admin_group_);
@@ -188,7 +178,7 @@ void LocalServer::OnAccept() {
   if (!services_.scopes.MayConnect(*scope)) {
     const std::string text = scope->who + " has too many connections to the host daemon; try again later.";
     scope->log->Write(LogLevel::kWarning, text);
-    SendReply(socket.get(), Reply(false, 0, text), -1);
+    SendReply(socket.get(), Refusal(text), -1);
     return;
   }
   auto connection = std::make_unique<Connection>(services_.loop);
@@ -281,7 +271,7 @@ void LocalServer::OnRequest(Connection& connection, const void* packet, size_t b
 }
 
 void LocalServer::SendText(Connection& connection, std::string text) {
-  if (!SendReply(connection.socket.get(), Reply(true, 0, ""), -1)) return OnClientGone(connection);
+  if (!SendReply(connection.socket.get(), Accepted(0), -1)) return OnClientGone(connection);
   connection.status = std::move(text);
   connection.stage = Connection::Stage::kStatus;
   services_.loop.Unwatch(connection.watch);
@@ -294,7 +284,7 @@ void LocalServer::Refuse(Connection& connection, const std::string& sentence) {
   connection.scope->log->Write(
       LogLevel::kWarning,
       "local client (pid " + std::to_string(connection.peer.pid) + ") is refused: " + sentence);
-  SendReply(connection.socket.get(), Reply(false, 0, sentence), -1);
+  SendReply(connection.socket.get(), Refusal(sentence), -1);
   OnClientGone(connection);
 }
 
@@ -309,8 +299,7 @@ void LocalServer::OpenSession(Connection& connection) {
   connection.region->Format(NewIdentity(services_.api_hash), false);
   connection.region->SetState(HostState::kRunning);
   connection.region->Beat();
-  if (!SendReply(connection.socket.get(), Reply(true, connection.region->bytes(), ""),
-                 connection.region->fd())) {
+  if (!SendReply(connection.socket.get(), Accepted(connection.region->bytes()), connection.region->fd())) {
     return OnClientGone(connection);
   }
   connection.stage = Connection::Stage::kWaitReady;

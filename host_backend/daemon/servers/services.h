@@ -2,13 +2,13 @@
 // What the daemon's servers share, and how they report a session.
 #pragma once
 #include <string>
-#include <vector>
 
 #include "host_backend/daemon/loop/event_loop.h"
 #include "host_backend/daemon/pool/worker_pool.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/region/zeroing.h"
 #include "host_backend/daemon/scopes/scopes.h"
+#include "ivshmem_ring/messages/local_protocol.h"
 
 namespace causeway::daemon {
 
@@ -33,6 +33,16 @@ struct Services {
   Scopes& scopes;
   Zeroing& zeroing;
 };
+
+// The two answers to a client's first message.
+inline LocalReply Accepted(uint64_t region_bytes) {
+  return {kLocalMagic, 1, 0, region_bytes, ""};
+}
+inline LocalReply Refusal(const std::string& sentence) {
+  LocalReply reply{kLocalMagic, 0, 0, 0, ""};
+  sentence.copy(reply.text, sizeof(reply.text) - 1);
+  return reply;
+}
 
 struct SessionStatus {
   uint64_t number = 0;    // of all that this daemon has served; 0: not yet

@@ -113,7 +113,7 @@ class TcpServer::Session final : public WorkerClient {
 
   void OnWorker(WorkerProcess& worker) override {
     services_.loop.Unwatch(watch_);
-    const LocalReply reply = Reply(true, "");
+    const LocalReply reply = Accepted(0);
     WorkerAssignment assignment{};
     assignment.kind = AssignmentKind::kTcp;
     // The reply goes first: from the assignment on, only the worker writes to the connection.
@@ -170,14 +170,6 @@ class TcpServer::Session final : public WorkerClient {
   }
 
  private:
-  static LocalReply Reply(bool accepted, const std::string& text) {
-    LocalReply reply{};
-    reply.magic = kLocalMagic;
-    reply.accepted = accepted ? 1 : 0;
-    text.copy(reply.text, sizeof(reply.text) - 1);
-    return reply;
-  }
-
   // From now on it counts as a session, or not at all.
   void EndConnection() {
     if (std::exchange(connecting_, false)) --scope_->connections;
@@ -195,7 +187,7 @@ class TcpServer::Session final : public WorkerClient {
     if (left_) return;
     ++services_.counters.refused;
     scope_->log->Write(LogLevel::kWarning, scope_->who + ": TCP client is refused: " + sentence);
-    const LocalReply reply = Reply(false, sentence);
+    const LocalReply reply = Refusal(sentence);
     if (socket_) send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL);
     Leave();
   }

@@ -3,7 +3,6 @@
 #include "host_backend/daemon/servers/vm_server.h"
 
 #include <sys/epoll.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 

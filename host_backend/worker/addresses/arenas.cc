@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/addresses/arenas.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>

@@ -3,7 +3,6 @@
 #include "host_backend/worker/code/jit_options.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ivshmem_ring/protocol/known_values.h"
 

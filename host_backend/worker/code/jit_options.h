@@ -3,7 +3,6 @@
 // what the driver gets is made anew of the checked ones, each option once: whatever it writes through has the
 // room that stands in the size beside it, because both come from one number.
 #pragma once
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The run-time linker. A link's log buffers and option values live here as long as it does, because the
 // driver writes to them until cuLinkDestroy; each reply carries what a call changed.
-#include <cstring>
 #include <mutex>
 
 #include "host_backend/worker/code/image.h"

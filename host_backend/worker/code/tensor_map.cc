@@ -27,50 +27,47 @@ CUresult TakeForm(const TensorMapBody& body, TensorMapForm* form) {
   return result == CUDA_SUCCESS ? TakeKnown(body.fill, &form->fill) : result;
 }
 
+// Answers with the map that `encode` makes of the message.
+CUresult Encode(Request& request, auto encode) {
+  const auto body = request.in.Get<TensorMapBody>();
+  if (!request.in.ok()) return request.in.error();
+  TensorMapForm form;
+  if (const CUresult result = TakeForm(body, &form)) return result;
+  CUtensorMap map{};
+  const CUresult result = encode(&map, body, form);
+  request.out.Put(map);
+  return result != CUDA_SUCCESS ? result : request.out.error();
+}
+
 }  // namespace
 
 // Encoding reads nothing but the values below; the address is checked by the driver when it is used.
 CUresult Serve_cuTensorMapEncodeTiled(Session&, Request& request) {
-  const auto body = request.in.Get<TensorMapBody>();
-  if (!request.in.ok()) return request.in.error();
-  TensorMapForm form;
-  if (const CUresult result = TakeForm(body, &form)) return result;
-  CUtensorMap map{};
-  const CUresult result = TheDriver().cuTensorMapEncodeTiled(
-      &map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
-      body.box, body.element_strides, form.interleave, form.swizzle, form.promotion, form.fill);
-  request.out.Put(map);
-  return result != CUDA_SUCCESS ? result : request.out.error();
+  return Encode(request, [](CUtensorMap* map, const TensorMapBody& body, const TensorMapForm& form) {
+    return TheDriver().cuTensorMapEncodeTiled(
+        map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
+        body.box, body.element_strides, form.interleave, form.swizzle, form.promotion, form.fill);
+  });
 }
 
 CUresult Serve_cuTensorMapEncodeIm2col(Session&, Request& request) {
-  const auto body = request.in.Get<TensorMapBody>();
-  if (!request.in.ok()) return request.in.error();
-  TensorMapForm form;
-  if (const CUresult result = TakeForm(body, &form)) return result;
-  CUtensorMap map{};
-  const CUresult result = TheDriver().cuTensorMapEncodeIm2col(
-      &map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
-      body.lower_corner, body.upper_corner, body.channels_per_pixel, body.pixels_per_column,
-      body.element_strides, form.interleave, form.swizzle, form.promotion, form.fill);
-  request.out.Put(map);
-  return result != CUDA_SUCCESS ? result : request.out.error();
+  return Encode(request, [](CUtensorMap* map, const TensorMapBody& body, const TensorMapForm& form) {
+    return TheDriver().cuTensorMapEncodeIm2col(
+        map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
+        body.lower_corner, body.upper_corner, body.channels_per_pixel, body.pixels_per_column,
+        body.element_strides, form.interleave, form.swizzle, form.promotion, form.fill);
+  });
 }
 
 CUresult Serve_cuTensorMapEncodeIm2colWide(Session&, Request& request) {
-  const auto body = request.in.Get<TensorMapBody>();
-  if (!request.in.ok()) return request.in.error();
-  TensorMapForm form;
-  if (const CUresult result = TakeForm(body, &form)) return result;
-  CUtensorMapIm2ColWideMode wide;
-  if (const CUresult result = TakeKnown(body.wide_mode, &wide)) return result;
-  CUtensorMap map{};
-  const CUresult result = TheDriver().cuTensorMapEncodeIm2colWide(
-      &map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
-      body.lower_corner[0], body.upper_corner[0], body.channels_per_pixel, body.pixels_per_column,
-      body.element_strides, form.interleave, wide, form.swizzle, form.promotion, form.fill);
-  request.out.Put(map);
-  return result != CUDA_SUCCESS ? result : request.out.error();
+  return Encode(request, [](CUtensorMap* map, const TensorMapBody& body, const TensorMapForm& form) {
+    CUtensorMapIm2ColWideMode wide;
+    if (const CUresult result = TakeKnown(body.wide_mode, &wide)) return result;
+    return TheDriver().cuTensorMapEncodeIm2colWide(
+        map, form.type, body.rank, reinterpret_cast<void*>(body.address), body.dimensions, body.strides,
+        body.lower_corner[0], body.upper_corner[0], body.channels_per_pixel, body.pixels_per_column,
+        body.element_strides, form.interleave, wide, form.swizzle, form.promotion, form.fill);
+  });
 }
 
 // The driver changes the address inside 128 bytes that only the GPU reads.

@@ -2,7 +2,6 @@
 // Checkpoints of CUDA processes. The guest names one of its processes. A worker reaches no other process, so
 // the daemon, which knows whose worker that is and whether the caller may control it, has the call made by a
 // process of its own (checkpointer.cc).
-#include <cstring>
 
 #include "host_backend/worker/memory/sharing.h"
 
@@ -12,10 +11,11 @@ namespace {
 static_assert(kMaxGpuPairs == kMaxCheckpointPairs && sizeof(GpuPair) == sizeof(CUcheckpointGpuPair));
 
 // The frame of all. *state where the action is kGetState.
+// `function`: of the driver, which does it in another process (start/checkpointer.h), and must have it.
 template <class Function>
 CUresult Ask(Session& session, Request& request, Function* function, CheckpointAction action,
-             uint32_t* state) {
-  if (function == nullptr || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+             uint32_t* state = nullptr) {
+  if (!Has(function) || session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   const auto body = request.in.Get<CheckpointBody>();
   CheckpointOrder order{};
   if (!request.in.ok()) return request.in.error();
@@ -29,13 +29,8 @@ CUresult Ask(Session& session, Request& request, Function* function, CheckpointA
     for (uint32_t i = 0; i < body.pairs; ++i) order.pair[i] = request.in.Get<GpuPair>();
     if (!request.in.ok()) return request.in.error();
   }
-  return session.daemon()->Checkpoint(order, state);
-}
-
-template <class Function>
-CUresult Ask(Session& session, Request& request, Function* function, CheckpointAction action) {
   uint32_t none = 0;
-  return Ask(session, request, function, action, &none);
+  return session.daemon()->Checkpoint(order, state != nullptr ? state : &none);
 }
 
 }  // namespace

@@ -19,7 +19,6 @@ using Value = std::array<std::byte, kMaxCoredumpValueBytes + 64>;
 CUresult ServeGet(Request& request, CUresult (*get)(CUcoredumpSettings, void*, size_t*)) {
   const auto body = request.in.Get<CoredumpBody>();
   if (!request.in.ok()) return request.in.error();
-  if (get == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUcoredumpSettings attribute;
   if (const CUresult result = TakeKnown(body.attribute, &attribute)) return result;
   alignas(8) Value value{};
@@ -35,7 +34,6 @@ CUresult ServeGet(Request& request, CUresult (*get)(CUcoredumpSettings, void*, s
 CUresult ServeSet(Request& request, CUresult (*set)(CUcoredumpSettings, void*, size_t*)) {
   const auto body = request.in.Get<CoredumpBody>();
   if (!request.in.ok()) return request.in.error();
-  if (set == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   alignas(8) Value value{};
   size_t size = body.size;
   const bool has_value = body.wants_value != 0;

@@ -59,6 +59,16 @@ CUresult ServeGet(Session& session, Request& request, Get get) {
   return PutResource(session, request, resource) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+template <class Context>
+CUresult ServeGetOf(Session& session, Request& request,
+                    CUresult (*get)(Context, CUdevResource*, CUdevResourceType)) {
+  return ServeGet(session, request,
+                  [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
+                    auto* context = session.objects().ToDriver<Context>(body.object, request.in);
+                    return request.in.ok() ? get(context, resource, type) : request.in.error();
+                  });
+}
+
 }  // namespace
 
 CUresult Serve_cuDeviceGetDevResource(Session& session, Request& request) {
@@ -69,21 +79,11 @@ CUresult Serve_cuDeviceGetDevResource(Session& session, Request& request) {
 }
 
 CUresult Serve_cuCtxGetDevResource(Session& session, Request& request) {
-  return ServeGet(session, request,
-                  [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
-                    auto* context = session.objects().ToDriver<CUcontext>(body.object, request.in);
-                    return request.in.ok() ? TheDriver().cuCtxGetDevResource(context, resource, type)
-                                           : request.in.error();
-                  });
+  return ServeGetOf<CUcontext>(session, request, TheDriver().cuCtxGetDevResource);
 }
 
 CUresult Serve_cuGreenCtxGetDevResource(Session& session, Request& request) {
-  return ServeGet(session, request,
-                  [&](const GetDevResourceBody& body, CUdevResource* resource, CUdevResourceType type) {
-                    auto* context = session.objects().ToDriver<CUgreenCtx>(body.object, request.in);
-                    return request.in.ok() ? TheDriver().cuGreenCtxGetDevResource(context, resource, type)
-                                           : request.in.error();
-                  });
+  return ServeGetOf<CUgreenCtx>(session, request, TheDriver().cuGreenCtxGetDevResource);
 }
 
 CUresult Serve_cuDevSmResourceSplitByCount(Session& session, Request& request) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Guards: functions of the worker that stand in the driver's table (driver.h) in the place of the driver's own.
 #pragma once
-#include <utility>
 
 #include "host_backend/worker/driver/driver.h"
 

@@ -2,7 +2,6 @@
 // Graphs as a whole: lists of nodes and edges, instantiation, update, description; what a capture is about.
 #include "host_backend/worker/session/session.h"
 
-#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -360,6 +360,18 @@ CUresult GetKernel(Session& session, const GetNodeBody& body, CUgraphNode node, 
   return out.error();
 }
 
+// Parameters as the guest gets them, and behind them the elements to which they point.
+template <class T>
+CUresult PutNode(Writer& out, const CUgraphNodeParams& params, const T* elements = nullptr,
+                 size_t count = 0) {
+  NodePayload payload{};
+  payload.bytes = static_cast<uint32_t>(count * sizeof(T));
+  out.Put(params);
+  out.Put(payload);
+  if (elements != nullptr) out.PutBytes(elements, payload.bytes);
+  return out.error();
+}
+
 CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_MEMCPY;
@@ -373,9 +385,7 @@ CUresult GetCopy(Session& session, CUgraphNode node, Writer& out) {
   if (!session.part<Arenas>().ResolveAddress(reinterpret_cast<uint64_t>(box.dstHost), 0))
     box.dstHost = nullptr;
   box.reserved0 = box.reserved1 = nullptr;
-  out.Put(params);
-  out.Put(NodePayload{});
-  return out.error();
+  return PutNode<std::byte>(out, params);
 }
 
 CUresult GetHostFunction(CUgraphNode node, Writer& out) {
@@ -389,9 +399,7 @@ CUresult GetHostFunction(CUgraphNode node, Writer& out) {
     if (const CUresult result = TheDriver().cuGraphHostNodeGetParams(node, &host)) return result;
     params.host.userData = host.fn == &RunHostFunction ? host.userData : nullptr;
   }
-  out.Put(params);
-  out.Put(NodePayload{});
-  return out.error();
+  return PutNode<std::byte>(out, params);
 }
 
 CUresult GetAllocation(CUgraphNode node, Writer& out) {
@@ -404,12 +412,7 @@ CUresult GetAllocation(CUgraphNode node, Writer& out) {
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
   std::memcpy(&params.alloc, &alloc, sizeof alloc);
-  NodePayload payload{};
-  payload.bytes = static_cast<uint32_t>(alloc.accessDescCount * sizeof *access);
-  out.Put(params);
-  out.Put(payload);
-  out.PutBytes(access, payload.bytes);
-  return out.error();
+  return PutNode(out, params, access, alloc.accessDescCount);
 }
 
 CUresult GetBatch(Session& session, CUgraphNode node, Writer& out) {
@@ -423,12 +426,7 @@ CUresult GetBatch(Session& session, CUgraphNode node, Writer& out) {
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   std::memcpy(&params.memOp, &batch, sizeof batch);
-  NodePayload payload{};
-  payload.bytes = static_cast<uint32_t>(batch.count * sizeof *operations);
-  out.Put(params);
-  out.Put(payload);
-  out.PutBytes(operations, payload.bytes);
-  return out.error();
+  return PutNode(out, params, operations, batch.count);
 }
 
 }  // namespace

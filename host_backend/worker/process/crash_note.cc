@@ -3,7 +3,6 @@
 // and the loader are asked once beforehand, since they allocate at their first use.
 #include "host_backend/worker/process/crash_note.h"
 
-#include <dlfcn.h>
 #include <execinfo.h>
 #include <link.h>
 #include <signal.h>

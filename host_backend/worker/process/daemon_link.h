@@ -3,7 +3,6 @@
 // may ask; the supervisor's thread, which reads the control socket, delivers the answers.
 #pragma once
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <optional>
 

@@ -3,7 +3,6 @@
 // here. It is caught and given to the guest process at the same synchronisation points.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 namespace causeway::host {

@@ -2,7 +2,6 @@
 // Replies that are sent when the device has done the work of their requests: the pieces of large copies of
 // pageable memory. Until then the channel's next requests, the following pieces, are started.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 
 #include "host_backend/worker/driver/driver.h"

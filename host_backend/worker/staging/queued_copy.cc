@@ -2,7 +2,6 @@
 #include "host_backend/worker/staging/queued_copy.h"
 
 #include <cstddef>
-#include <cstring>
 
 #include "host_backend/worker/addresses/arenas.h"
 

@@ -2,7 +2,6 @@
 // The probe's figures of single calls, in the order of their table.
 #include <algorithm>
 #include <atomic>
-#include <memory>
 #include <thread>
 
 #include "tools/bench/probe/probe.h"

@@ -2,7 +2,6 @@
 // The probe's copies: alone, their processor time, and beside another session's.
 #include <algorithm>
 #include <cstring>
-#include <memory>
 
 #include "tools/bench/probe/probe.h"
 
