@@ -341,15 +341,15 @@ CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
     if (const CUresult result = Reserve(writer_.size())) return result;
     std::memcpy(record_ + kHeader, large_.empty() ? small_ : large_.data(), writer_.size());
   }
-  RecordHeader header{};
+  PostedHeader header{};
   header.op = static_cast<uint16_t>(op_);
   header.flags = static_cast<uint16_t>(flags | thread_.capture_mode);
   header.context = context_;
-  header.result = FlightThread();
+  header.thread = FlightThread();
   const Submission& submitted = submission_;
   if (submitted.stays_in_stream) {
-    if (submitted.stream != nullptr && !submitted.is_copy) header.main_sequence = WireOf(submitted.stream);
-    if (submitted.event != nullptr) header.bulk_offset = WireOf(submitted.event);
+    if (submitted.stream != nullptr && !submitted.is_copy) header.stream = WireOf(submitted.stream);
+    if (submitted.event != nullptr) header.event = WireOf(submitted.event);
   }
   PutHeader(record_, header);
   const uint64_t next = session_->transport().main_sequence();
@@ -463,8 +463,7 @@ CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
                        .blocking = thread_.blocking_waits};
   const auto reply = session_->transport().AwaitReply(channel_, wait);
   if (reply.size() < kHeader) return error_ = session_->Lost();
-  RecordHeader header;
-  std::memcpy(&header, reply.data(), kHeader);
+  const auto header = ReadHeader<RecordHeader>(reply);
   if (bulk_bytes != nullptr) *bulk_bytes = header.bulk_bytes;
   *body = Reader(reply.subspan(kHeader));
   const auto result = static_cast<CUresult>(header.result);

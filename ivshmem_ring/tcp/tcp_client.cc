@@ -17,12 +17,11 @@ namespace {
 constexpr uint32_t kMaxQuietSeconds = 30;
 
 // Fills the fields that belong to the link.
-RecordHeader Seal(std::span<std::byte> record, uint64_t sequence) {
-  RecordHeader header = HeaderOf(record);
-  header.bytes = static_cast<uint32_t>(record.size());
-  header.sequence = sequence;
-  std::memcpy(record.data(), &header, sizeof header);
-  return header;
+void Seal(std::span<std::byte> record, uint64_t sequence) {
+  auto prefix = ReadHeader<RecordPrefix>(record);
+  prefix.bytes = static_cast<uint32_t>(record.size());
+  prefix.sequence = sequence;
+  std::memcpy(record.data(), &prefix, sizeof prefix);
 }
 
 }  // namespace
@@ -125,7 +124,8 @@ void TcpClient::PublishRequest(uint32_t index, size_t bytes) {
   StartReader();
   Channel& channel = At(index);
   const std::span<std::byte> record = std::span(channel.request).first(bytes);
-  const RecordHeader header = Seal(record, channel.request_sequence++);
+  Seal(record, channel.request_sequence++);
+  const auto header = ReadHeader<RecordHeader>(record);
   Channel::Outstanding outstanding{0, 0};
   std::span<const std::byte> bulk;
   if (header.bulk_bytes > 0) {
@@ -231,7 +231,7 @@ std::string TcpClient::ReadReply(const FrameHeader& frame) {
   Channel& channel = *channels_[frame.link];
   std::vector<std::byte> record(frame.record_bytes);
   if (std::string failure = ReadBytes(record); !failure.empty()) return failure;
-  const RecordHeader header = HeaderOf(record);
+  const auto header = ReadHeader<RecordHeader>(record);
   if (header.bytes != frame.record_bytes) return "the host sent a reply whose two sizes differ";
   Channel::Outstanding outstanding;
   {

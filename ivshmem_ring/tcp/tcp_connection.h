@@ -44,13 +44,6 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16);
 
-// Of a record that is at least so long.
-inline RecordHeader HeaderOf(std::span<const std::byte> record) {
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
-  return header;
-}
-
 // Memory of one staging buffer, all zero. Pages that are never touched take no memory.
 struct FreeBulk {
   void operator()(std::byte* bytes) const { std::free(bytes); }

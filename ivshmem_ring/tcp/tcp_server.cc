@@ -72,10 +72,11 @@ ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std
   link.messages.pop_front();
   link.current_bytes = QueuedRecordBytes(link.current.record.size());
   *record = link.current.record;
-  const RecordHeader header = HeaderOf(link.current.record);
+  const auto header = ReadHeader<RecordPrefix>(*record);
   const bool is_main = index == FlightRecorder::kMainLink;
-  flight_.Begin(index, {header.op, header.bytes, header.sequence},
-                is_main ? 0 : static_cast<uint32_t>(header.main_sequence), FlightTicks());
+  const uint64_t after = is_main ? 0 : ReadHeader<RecordHeader>(*record).main_sequence;
+  flight_.Begin(index, {header.op, header.bytes, header.sequence}, static_cast<uint32_t>(after),
+                FlightTicks());
   return ReceiveStatus::kRecord;
 }
 
@@ -91,7 +92,7 @@ ReceiveStatus TcpServer::ReceiveMain(std::span<const std::byte>* record) {
 }
 
 void TcpServer::DoneMain() {
-  ExecutedMain(HeaderOf(main_->current.record).sequence);
+  ExecutedMain(ReadHeader<RecordPrefix>(main_->current.record).sequence);
   HandedMain();
 }
 
@@ -140,14 +141,15 @@ void TcpServer::PublishReply(uint32_t index, size_t bytes) {
   Link& link = At(index);
   if (bytes < sizeof(RecordHeader) || bytes > link.reply.size())
     abort();  // the handler's fault, not the guest's
-  RecordHeader header = HeaderOf(link.reply);
+  auto header = ReadHeader<RecordHeader>(link.reply);
   header.bytes = static_cast<uint32_t>(bytes);
   header.sequence = link.reply_sequence++;
   std::memcpy(link.reply.data(), &header, sizeof header);
-  flight_.End(index, HeaderOf(link.current.record).sequence, FlightTicks());
+  const auto request = ReadHeader<RecordHeader>(link.current.record);
+  flight_.End(index, request.sequence, FlightTicks());
   std::span<const std::byte> bulk;
   if (link.current.has_bulk) {
-    if ((HeaderOf(link.current.record).flags & kBulkToGuest) != 0)
+    if ((request.flags & kBulkToGuest) != 0)
       bulk = {bulk_[link.current.bulk_index].get(), std::min(header.bulk_bytes, link.current.bulk_bytes)};
     bulk_state_[link.current.bulk_index].store(BulkState::kReplying);  // partner: ReadBulk()
   }
@@ -212,12 +214,12 @@ bool TcpServer::ReadMessage(const FrameHeader& frame) {
   Message message;
   message.record.resize(frame.record_bytes);
   if (!ReadBytes(message.record)) return false;
-  const RecordHeader header = HeaderOf(message.record);
+  const auto header = ReadHeader<RecordPrefix>(message.record);
   if (header.bytes != frame.record_bytes) return Corrupt("record and frame disagree on the size");
   if (header.sequence != link.read_sequence++) return Corrupt("record out of sequence");
   if (frame.link == kMainLink) {
     if (frame.bulk_bytes != 0) return Corrupt("bulk bytes with a posted record");
-  } else if (!ReadBulk(frame, header, &message)) {
+  } else if (!ReadBulk(frame, ReadHeader<RecordHeader>(message.record), &message)) {
     return false;
   }
   return Queue(link, std::move(message));

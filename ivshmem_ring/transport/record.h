@@ -2,34 +2,55 @@
 // One message: a header, and a body of packed values (ivshmem_ring/protocol/wire.h). The same bytes lie in a
 // ring or follow each other on a TCP connection.
 //
-// There are three kinds of records, and some header fields mean something else in each:
+// There are three kinds of records:
 //   request   on an RPC channel, guest -> host; the guest waits for its reply
 //   reply     on an RPC channel, host -> guest
 //   posted    in the submission queue, guest -> host; nothing comes back
+// Their headers have one size and begin alike; rings and connections look at nothing else of posted ones.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <type_traits>
 
 #include "ivshmem_ring/protocol/handle.h"
 
 namespace causeway {
 
-struct RecordHeader {
-  uint32_t bytes;          // of header and body; in a ring the record takes this rounded up to kRecordAlign
-  uint16_t op;             // an Op, or kPadOp
-  uint16_t flags;          // RecordFlags and the capture mode
-  uint64_t sequence;       // number of records before this one in its ring; the reader expects exactly this
-  WireHandle context;      // request, posted: the caller's current context; 0: none
+struct RecordPrefix {
+  uint32_t bytes;      // of header and body; in a ring the record takes this rounded up to kRecordAlign
+  uint16_t op;         // an Op, or kPadOp
+  uint16_t flags;      // RecordFlags and the capture mode
+  uint64_t sequence;   // number of records before this one in its ring; the reader expects exactly this
+  WireHandle context;  // request, posted: the caller's current context; 0: none
+};
+
+// Of a request or a reply.
+struct RecordHeader : RecordPrefix {
   uint64_t main_sequence;  // request: so many posted records must have been executed before it runs
-                           // posted: WireHandle of the one stream that it works on; 0: anything, anywhere
   uint64_t bulk_offset;    // request: where its staging buffer lies in the region; over TCP the number of
                            // the buffer, which the reply repeats
-                           // posted: WireHandle of an event that it records or waits for; 0: none
   uint32_t bulk_bytes;     // request: bytes of the buffer that are lent; reply: bytes that were written
-  uint32_t result;         // reply: CUresult; posted: a number of the sending thread (FlightThread())
+  uint32_t result;         // reply: CUresult
 };
-static_assert(sizeof(RecordHeader) == 48);
+
+struct PostedHeader : RecordPrefix {
+  WireHandle stream;  // the one stream that it works on; 0: anything, anywhere
+  WireHandle event;   // an event that it records or waits for; 0: none
+  uint32_t thread;    // a number of the sending thread (FlightThread())
+  uint32_t reserved;
+};
+static_assert(sizeof(RecordPrefix) == 24 && sizeof(RecordHeader) == 48 && sizeof(PostedHeader) == 48);
+static_assert(std::is_trivially_copyable_v<RecordHeader> && std::is_trivially_copyable_v<PostedHeader>);
+
+// The header of a record, which is not shorter.
+template <class Header>
+Header ReadHeader(std::span<const std::byte> record) {
+  Header header;
+  std::memcpy(&header, record.data(), sizeof header);
+  return header;
+}
 
 enum RecordFlags : uint16_t {
   kCaptureModeMask = 0x3,  // the caller's CUstreamCaptureMode
@@ -47,8 +68,9 @@ enum RecordFlags : uint16_t {
 
 // Writes the header into a reserved record, all but its size: the size publishes the record in a ring
 // (ivshmem_ring/transport/ring.h).
-inline void PutHeader(std::byte* record, const RecordHeader& header) {
-  constexpr size_t kRest = offsetof(RecordHeader, op);
+template <class Header>
+void PutHeader(std::byte* record, const Header& header) {
+  constexpr size_t kRest = offsetof(RecordPrefix, op);
   std::memcpy(record + kRest, reinterpret_cast<const std::byte*>(&header) + kRest, sizeof header - kRest);
 }
 

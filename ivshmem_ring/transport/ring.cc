@@ -21,7 +21,7 @@ void KeepCopy(const void* copy) {
 }
 
 std::atomic_ref<uint32_t> SizeWord(std::byte* record) {
-  return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(record + offsetof(RecordHeader, bytes)));
+  return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(record + offsetof(RecordPrefix, bytes)));
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void RingProducer::Pad(uint64_t to_end) {
 
 void RingProducer::Publish(size_t bytes) {
   std::byte* record = data_ + (tail_ & (bytes_ - 1));
-  std::memcpy(record + offsetof(RecordHeader, sequence), &sequence_, sizeof sequence_);
+  std::memcpy(record + offsetof(RecordPrefix, sequence), &sequence_, sizeof sequence_);
   tail_ += RoundUp(bytes);
   ++sequence_;
   SizeWord(data_ + (tail_ & (bytes_ - 1))).store(0, std::memory_order_relaxed);     // before the next line
@@ -123,8 +123,7 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
     // Once: what is checked here is what everybody else reads.
     std::memcpy(buffer_.data(), at, kRecordAlign);
     KeepCopy(buffer_.data());
-    RecordHeader header;
-    std::memcpy(&header, buffer_.data(), sizeof header);
+    const auto header = ReadHeader<RecordPrefix>(buffer_);
     if (header.bytes != bytes) return Corrupt("record changed after it was published");
     if (header.op == kPadOp) {
       // Nor one that is all of the ring: such pads could keep us here.

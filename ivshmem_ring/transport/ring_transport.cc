@@ -18,15 +18,9 @@ std::byte* ReplyRing(std::byte* slot, uint32_t channel) {
   return RequestRing(slot, channel) + kChannelRingBytes;
 }
 
-RecordHeader HeaderOf(const std::byte* record) {
-  RecordHeader header;
-  std::memcpy(&header, record, sizeof header);
-  return header;
-}
-
 uint16_t OpOf(const std::byte* record) {
   uint16_t op;
-  std::memcpy(&op, record + offsetof(RecordHeader, op), sizeof op);
+  std::memcpy(&op, record + offsetof(RecordPrefix, op), sizeof op);
   return op;
 }
 
@@ -154,7 +148,7 @@ std::span<const std::byte> RingClient::AwaitReply(uint32_t index, ReplyWait wait
   }
   channel.reply_held = true;
   if (wait.kind != 0) channel.history.Note(wait.kind, waited_us);
-  flight_.End(index, HeaderOf(record.data()).sequence, FlightTicks());  // each request has one reply
+  flight_.End(index, ReadHeader<RecordPrefix>(record).sequence, FlightTicks());  // each request has one reply
   return record;
 }
 
@@ -277,7 +271,7 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
   const ReceiveStatus status =
       Receive(main_, host_->main_waiting, main_budget_, main_frugal_, record, &main_ticks_);
   if (status == ReceiveStatus::kRecord) {
-    const RecordHeader header = HeaderOf(record->data());
+    const auto header = ReadHeader<RecordPrefix>(*record);
     main_sequence_ = header.sequence;
     const bool was_up = std::exchange(main_frugal_, (header.flags & kBlockingWait) != 0);
     if (main_frugal_ && SaysSoAhead()) {
@@ -326,7 +320,7 @@ ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::by
   const ReceiveStatus status =
       Receive(channel.requests, host_->channel[index].waiting, channel.budget, channel.frugal, record, &now);
   if (status == ReceiveStatus::kRecord) {
-    const RecordHeader header = HeaderOf(record->data());
+    const auto header = ReadHeader<RecordHeader>(*record);
     const bool frugal = channel.frugal = (header.flags & kBlockingWait) != 0;
     if (frugal != frugal_.load(std::memory_order_relaxed)) frugal_.store(frugal, std::memory_order_relaxed);
     channel.sequence = header.sequence;

@@ -8,7 +8,7 @@
 //   staging buffer     kBulkBytes of memory that a request lends to the host, in either direction. In names:
 //                      Bulk.
 //
-// A record in these calls is a RecordHeader and its body, contiguous. The caller fills all header fields but
+// A record in these calls is a RecordHeader, or in the submission queue a PostedHeader, and its body, contiguous. The caller fills all header fields but
 // `bytes` and `sequence`, which publishing fills in.
 //
 // Ownership: memory that a Reserve function returns belongs to the caller until the Publish function that

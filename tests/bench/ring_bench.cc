@@ -49,7 +49,7 @@ void Serve(ServerTransport& transport) {
   while (transport.ReceiveRequest(0, &record) == ReceiveStatus::kRecord) {
     std::byte* reply = transport.ReserveReply(0);
     if (reply == nullptr) break;
-    PutHeader(reply, {});
+    PutHeader(reply, RecordHeader{});
     transport.PublishReply(0, sizeof(RecordHeader));
     transport.DoneRequest(0);
   }
@@ -227,7 +227,7 @@ void BareRings(benchmark::State& state) {
   auto& memory = SharedMemory<Memory>();
   std::vector<std::byte> buffer(kMaxChannelRecordBytes);
   alignas(kRecordAlign) std::byte message[kRecordAlign] = {};
-  PutHeader(message, {});
+  PutHeader(message, RecordHeader{});
   const auto out = [&](int i) {
     return RingProducer(memory.ring[i], kChannelRingBytes, &memory.tail[i], &memory.head[i]);
   };

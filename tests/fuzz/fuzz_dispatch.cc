@@ -86,15 +86,12 @@ class Server {
     const MessageHead& head = message.head;
     if (LeftOut(head.op)) return;
     const bool posted = head.link == kMainScriptLink;
-    RecordHeader header{};
+    RecordHeader header{};  // a handler sees no more of a posted record's than its prefix
     header.op = head.op;
     header.flags = head.flags;
     header.sequence = sequence_++;
     header.context = head.context;
-    header.main_sequence = posted ? head.stream : 0;
-    header.bulk_offset = posted ? head.event : 0;
     header.bulk_bytes = head.bulk_bytes;
-    header.result = posted ? head.thread : 0;
     static GuardedBuffer request_space(kMaxMainRecordBytes), bulk_space(kBulkBytes),
         reply_space(kMaxChannelRecordBytes);
     auto body = request_space.Hold(message.body.size());

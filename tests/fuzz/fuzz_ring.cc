@@ -266,13 +266,13 @@ void WholeClient(Input& input) {
   for (uint32_t round = 0; round < 8; ++round) {
     std::unique_lock lock(main);
     if (std::byte* record = client.ReserveMain(sizeof(RecordHeader) + round, lock)) {
-      PutHeader(record, {});
+      PutHeader(record, PostedHeader{});
       client.PublishMain(sizeof(RecordHeader) + round);
     }
     lock.unlock();
     const uint32_t channel = round % Slot::kChannels;
     if (std::byte* record = client.ReserveRequest(channel, sizeof(RecordHeader))) {
-      PutHeader(record, {});
+      PutHeader(record, RecordHeader{});
       client.PublishRequest(channel, sizeof(RecordHeader));
     }
     (void)client.ReplyReady(channel);

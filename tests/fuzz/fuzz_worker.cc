@@ -134,6 +134,11 @@ class ScriptTransport : public ServerTransport {
     return !in_order || (served_ == given_ && given_ < order_.size() && order_[given_] == index);
   }
 
+  static RecordPrefix HeaderOf(const Message& message, const Link& link) {
+    return {static_cast<uint32_t>(sizeof(RecordHeader) + message.body.size()), message.head.op,
+            message.head.flags, link.next - 1, message.head.context};
+  }
+
   ReceiveStatus Receive(uint8_t index, std::span<const std::byte>* record) {
     std::unique_lock lock(mutex_);
     Link& link = links_[index];
@@ -142,23 +147,21 @@ class ScriptTransport : public ServerTransport {
     const Message& message = *link.waiting[link.next++];
     ++given_;
     const bool posted = index == kMainScriptLink;
-    RecordHeader header{};
-    header.bytes = static_cast<uint32_t>(sizeof header + message.body.size());
-    header.op = message.head.op;
-    header.flags = message.head.flags;
-    header.sequence = link.next - 1;
-    header.context = message.head.context;
-    // A request comes after what was posted before it, unless the input lets them race.
-    header.main_sequence = posted ? message.head.stream : given_ <= prefix_.in_order ? links_[0].next : 0;
-    header.bulk_offset = posted ? message.head.event : 0;
-    header.bulk_bytes = message.head.bulk_bytes;
-    header.result = message.head.thread;
     link.current = &message;
-    link.record.resize(header.bytes);
+    link.record.resize(sizeof(RecordHeader) + message.body.size());
     link.record.shrink_to_fit();  // a sanitizer sees what is read behind it
-    std::memcpy(link.record.data(), &header, sizeof header);
-    std::copy(message.body.begin(), message.body.end(), link.record.begin() + sizeof header);
-    places_.Fill(std::span(link.record).subspan(sizeof header));
+    if (posted) {
+      const PostedHeader header{HeaderOf(message, link), message.head.stream, message.head.event,
+                                message.head.thread, 0};
+      std::memcpy(link.record.data(), &header, sizeof header);
+    } else {
+      // It comes after what was posted before it, unless the input lets them race.
+      const RecordHeader header{HeaderOf(message, link), given_ <= prefix_.in_order ? links_[0].next : 0, 0,
+                                message.head.bulk_bytes, 0};
+      std::memcpy(link.record.data(), &header, sizeof header);
+    }
+    std::copy(message.body.begin(), message.body.end(), link.record.begin() + sizeof(RecordHeader));
+    places_.Fill(std::span(link.record).subspan(sizeof(RecordHeader)));
     auto& bulk = link.bulks.emplace_back(message.head.bulk_bytes);
     std::copy(message.bulk.begin(), message.bulk.end(), bulk.begin());
     places_.Fill(std::span(bulk).first(message.bulk.size()));

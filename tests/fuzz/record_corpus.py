@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-HEADER = struct.Struct("<IHHQQQQII")  # RecordHeader
+HEADER = struct.Struct("<IHHQQQQII")  # RecordHeader, PostedHeader
 HEAD = struct.Struct("<HHBBHHHIQQQ")  # script.h MessageHead
 RECORDED = struct.Struct("<IIII")
 POSTED, REQUEST, REPLY = range(3)
@@ -47,8 +47,12 @@ def op_numbers(root):
 
 class Message:
     def __init__(self, kind, channel, record, bulk):
-        (_, self.op, self.flags, self.sequence, self.context, self.main_sequence, self.bulk_offset, self.bulk_bytes,
-         self.result) = HEADER.unpack_from(record)
+        _, self.op, self.flags, self.sequence, self.context, first, second, third, fourth = HEADER.unpack_from(record)
+        if kind == POSTED:
+            self.stream, self.event, self.thread, self.bulk_bytes = first, second, third, 0
+        else:
+            self.main_sequence, self.bulk_bytes, self.result = first, third, fourth
+            self.stream, self.event, self.thread = 0, 0, 0
         self.kind, self.channel, self.body, self.bulk = kind, channel, bytearray(record[HEADER.size:]), bytearray(bulk)
         self.reply = None  # of a request: its record
         self.needs = set()  # messages, by their place in the session
@@ -147,7 +151,7 @@ class Session:
             name = self.name.get(message.op, "")
             named = [message.context]
             if message.kind == POSTED:
-                named += [message.main_sequence, message.bulk_offset]
+                named += [message.stream, message.event]
             named += [word for data in (message.body, message.bulk[:512])
                       for _, word in words(data, HANDLE_AT) if is_handle(word)]
             for handle in named:
@@ -227,9 +231,9 @@ class Session:
             message = self.messages[one]
             posted = message.kind == POSTED
             link = 0 if posted else 1 + channels.setdefault(message.channel, len(channels)) % 2
-            parts.append(HEAD.pack(message.op, message.flags, link, message.makes_place, message.result & 0xff if posted else 0,
+            parts.append(HEAD.pack(message.op, message.flags, link, message.makes_place, message.thread & 0xff,
                                    len(message.body), len(message.bulk), message.bulk_bytes, message.context,
-                                   message.main_sequence if posted else 0, message.bulk_offset if posted else 0))
+                                   message.stream, message.event))
             parts += [bytes(message.body), bytes(message.bulk)]
         data = b"".join(parts)
         return data if len(data) <= MOST_BYTES else None

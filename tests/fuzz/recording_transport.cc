@@ -49,8 +49,7 @@ class RecordingTransport : public ServerTransport {
   ReceiveStatus ReceiveRequest(uint32_t channel, std::span<const std::byte>* record) override {
     const ReceiveStatus status = inner_->ReceiveRequest(channel, record);
     if (status != ReceiveStatus::kRecord) return status;
-    RecordHeader header;
-    std::memcpy(&header, record->data(), sizeof header);
+    const auto header = ReadHeader<RecordHeader>(*record);
     const bool carries = (header.flags & kBulkToHost) != 0 || (header.flags & kLargeRequest) != 0;
     const auto bulk = carries ? inner_->BulkOf(channel, header) : std::span<std::byte>{};
     Note(Passed::kRequest, channel, *record, bulk.first(std::min(bulk.size(), kMostRecordedBulk)));

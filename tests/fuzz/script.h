@@ -33,13 +33,13 @@ struct MessageHead {
   uint16_t flags;
   uint8_t link;         // kMainScriptLink: posted; else a channel
   uint8_t place;        // the reply's addresses go to this place and those behind it; 0: nowhere
-  uint16_t thread;      // posted: RecordHeader::result
+  uint16_t thread;      // posted: PostedHeader::thread
   uint16_t body_bytes;  // that follow
   uint16_t bulk_given;  // that follow; the rest of the bulk buffer is zero
   uint32_t bulk_bytes;  // lent
   uint64_t context;
-  uint64_t stream;  // posted: RecordHeader::main_sequence
-  uint64_t event;   // posted: RecordHeader::bulk_offset
+  uint64_t stream;  // posted: its header's
+  uint64_t event;   // posted: its header's
 };
 static_assert(sizeof(MessageHead) == 40);
 

@@ -187,19 +187,11 @@ void HostileGuest::FindWorker(const std::vector<pid_t>& before) {
   });
 }
 
-RecordHeader HostileGuest::HeaderOf(Op op, const Wire& wire) const {
-  RecordHeader header{};
-  header.op = uint16_t(op);
-  header.flags = wire.flags;
-  header.context = context;
+void HostileGuest::Send(Op op, const Bytes& body, const Wire& wire) {
+  auto header = HeaderOf<RecordHeader>(op, wire);
   header.main_sequence = wire.main_sequence;
   header.bulk_offset = wire.bulk_offset;
   header.bulk_bytes = wire.bulk_bytes;
-  return header;
-}
-
-void HostileGuest::Send(Op op, const Bytes& body, const Wire& wire) {
-  RecordHeader header = HeaderOf(op, wire);
   if (transport_ == nullptr) return;  // it was never served, as Await will say
   std::byte* record = transport_->ReserveRequest(wire.channel, sizeof header + body.size());
   if (record == nullptr) return;
@@ -236,8 +228,10 @@ Answer HostileGuest::Call(Op op, const Bytes& body, const Wire& wire) {
 void HostileGuest::Post(Op op, const Bytes& body, const Wire& wire) {
   std::unique_lock lock(main_mutex_);
   if (transport_ == nullptr) return;
-  RecordHeader header = HeaderOf(op, wire);
-  header.result = 1;  // the thread
+  auto header = HeaderOf<PostedHeader>(op, wire);
+  header.stream = wire.stream;
+  header.event = wire.event;
+  header.thread = 1;
   std::byte* record = transport_->ReserveMain(sizeof header + body.size(), lock);
   if (record == nullptr) return;
   PutHeader(record, header);

@@ -71,6 +71,7 @@ struct Wire {
   uint32_t bulk_bytes = 0;
   uint16_t flags = 0;
   uint64_t main_sequence = 0;
+  WireHandle stream = 0, event = 0;  // of a posted record
 };
 
 class HostileGuest {
@@ -111,7 +112,7 @@ class HostileGuest {
   void Send(Op op, const Bytes& body, const Wire& wire = {});
   Answer Await(uint32_t channel = 0);
   Answer Call(Op op, const Bytes& body, const Wire& wire = {});
-  // Posts on the main ring; main_sequence and bulk_offset name a stream and an event there.
+  // Posts on the main ring.
   void Post(Op op, const Bytes& body, const Wire& wire = {});
   // Waits until everything posted so far was executed: a request that comes after it.
   Answer AwaitPosted();
@@ -156,7 +157,14 @@ class HostileGuest {
   void ExpectNoCrash();
 
  private:
-  RecordHeader HeaderOf(Op op, const Wire& wire) const;
+  template <class Header>
+  Header HeaderOf(Op op, const Wire& wire) const {
+    Header header{};
+    header.op = uint16_t(op);
+    header.flags = wire.flags;
+    header.context = context;
+    return header;
+  }
   void PutBlock(const Options& options);
   bool Serve(const Options& options, bool futex);
   bool AwaitServing();

@@ -100,6 +100,8 @@ Wire Attack::Lent(HostileGuest& guest) {
   wire.bulk_bytes = uint32_t(Random(0, 3) == 0 ? Value(guest) : Random(0, kArenaBytes));
   wire.flags = uint16_t(Random(0, 15));
   if (Random(0, 9) == 0) wire.main_sequence = Value(guest);
+  if (Random(0, 9) == 0) wire.stream = Value(guest);
+  if (Random(0, 1) == 0) wire.event = Value(guest);
   return wire;
 }
 

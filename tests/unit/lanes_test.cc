@@ -19,7 +19,7 @@ using Names = Lanes::Names;
 // A posted record of so many bytes.
 std::vector<std::byte> Record(uint64_t sequence, size_t bytes = sizeof(RecordHeader)) {
   std::vector<std::byte> record(bytes);
-  RecordHeader header{};
+  PostedHeader header{};
   header.bytes = static_cast<uint32_t>(bytes);
   header.sequence = sequence;
   std::memcpy(record.data(), &header, sizeof header);
@@ -27,9 +27,7 @@ std::vector<std::byte> Record(uint64_t sequence, size_t bytes = sizeof(RecordHea
 }
 
 uint64_t SequenceOf(std::span<const std::byte> record) {
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
-  return header.sequence;
+  return ReadHeader<PostedHeader>(record).sequence;
 }
 
 // No atomics: only the order that lanes promise makes this free of races, as TSan can tell.

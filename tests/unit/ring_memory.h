@@ -84,9 +84,7 @@ inline bool BodyMatches(std::span<const std::byte> body, uint64_t seed) {
 }
 
 inline RecordHeader HeaderOf(std::span<const std::byte> record) {
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
-  return header;
+  return ReadHeader<RecordHeader>(record);
 }
 
 // Sanitizers slow a loop down by one to two orders; the counts of long tests follow.

@@ -284,7 +284,7 @@ inline bool Post(ClientTransport& client, uint16_t op, uint64_t value,
   std::unique_lock lock(alone);
   std::byte* record = client.ReserveMain(bytes, lock);
   if (record == nullptr) return false;
-  RecordHeader header{};
+  PostedHeader header{};
   header.op = op;
   PutHeader(record, header);
   std::memcpy(record + sizeof header, &value, sizeof value);

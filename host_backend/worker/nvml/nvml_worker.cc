@@ -132,8 +132,7 @@ std::string ServeRequests(ServerTransport& transport, NvmlHost& host, ControlLin
       return std::string("the guest broke the protocol: ") + transport.CorruptReason();
     }
     if (status != ReceiveStatus::kRecord) return {};
-    RecordHeader header;
-    std::memcpy(&header, record.data(), sizeof header);
+    const auto header = ReadHeader<RecordHeader>(record);
     Reader in(record.subspan(sizeof header));
     Writer out(body);
     bool known = false;

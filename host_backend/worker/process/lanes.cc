@@ -160,7 +160,7 @@ bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
   std::byte* space = nullptr;
   const size_t bytes = sizeof(RecordHeader) + sizeof others + record.size();
   if (!WaitUntil([&] { return (space = lane.in.Reserve(bytes)) != nullptr; })) return false;
-  PutHeader(space, {});  // of the lane's ring
+  PutHeader(space, PostedHeader{});  // of the lane's ring
   std::memcpy(space + sizeof(RecordHeader), &others, sizeof others);
   std::memcpy(space + sizeof(RecordHeader) + sizeof others, record.data(), record.size());
   lane.in.Publish(bytes);
@@ -193,11 +193,10 @@ void Lanes::Run(Lane& lane) {
     if (!WaitFor(others.thread) || !WaitFor(others.stream) || !WaitFor(others.event)) return;
     record = record.subspan(sizeof(RecordHeader) + sizeof others);
     execute_(record);
-    RecordHeader header;
-    std::memcpy(&header, record.data(), sizeof header);
+    const uint64_t sequence = ReadHeader<PostedHeader>(record).sequence;
     lane.out.Release(kHeldBytes);
     // partners: Await, IsPending, WaitFor
-    lane.sequence.store(header.sequence + 1, std::memory_order_release);
+    lane.sequence.store(sequence + 1, std::memory_order_release);
     lane.executed.store(lane.executed.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 }

@@ -98,8 +98,7 @@ void Channels::Serve(uint32_t channel) {
     const ReceiveStatus status = transport_.ReceiveRequest(channel, &record);
     if (status == ReceiveStatus::kCorrupt) session_.Breach(transport_.CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
-    RecordHeader header;
-    std::memcpy(&header, record.data(), sizeof header);
+    const auto header = ReadHeader<RecordHeader>(record);
     if (!session_.dispatcher().WaitFor(header)) return;
     const bool staged = MayBeDeferred(session_, header);
     if (!staged && !replies.empty() && !SendDeferred(channel, replies, true)) return;

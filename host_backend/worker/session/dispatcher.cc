@@ -20,10 +20,9 @@ namespace {
 
 // What may be executed beside other posted records (those that name no stream come after it, by Lanes::Drain and
 // Lanes::Await).
-bool MayLeaveDispatcher(const RecordHeader& header, size_t bytes) {
-  return header.main_sequence != 0 && header.main_sequence != kLegacyStreamWire &&
-         (header.flags & kResultWanted) == 0 && bytes <= Lanes::kMaxRecordBytes &&
-         TraitsOf(static_cast<Op>(header.op)).Has(traits::kInStream);
+bool MayLeaveDispatcher(const PostedHeader& header, size_t bytes) {
+  return header.stream != 0 && header.stream != kLegacyStreamWire && (header.flags & kResultWanted) == 0 &&
+         bytes <= Lanes::kMaxRecordBytes && TraitsOf(static_cast<Op>(header.op)).Has(traits::kInStream);
 }
 
 // Waits for copies on the legacy stream that the guest posted because nothing was left that they would have
@@ -67,8 +66,7 @@ void Dispatcher::Run() {
     const ReceiveStatus status = transport_.ReceiveMain(&record);
     if (status == ReceiveStatus::kCorrupt) session_.Breach(transport_.CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
-    RecordHeader header;
-    std::memcpy(&header, record.data(), sizeof header);
+    const auto header = ReadHeader<PostedHeader>(record);
     const bool more_copies = header.op == last_unsettled_.op && header.context == last_unsettled_.context;
     if (!more_copies) Settle();
     const Handed handed = Hand(header, record);
@@ -91,11 +89,11 @@ void Dispatcher::Run() {
   }
 }
 
-Dispatcher::Handed Dispatcher::Hand(const RecordHeader& header, std::span<const std::byte> record) {
-  if (!lanes_.Wanted(header.result, [this] { return transport_.MainReady(); })) return Handed::kNo;
+Dispatcher::Handed Dispatcher::Hand(const PostedHeader& header, std::span<const std::byte> record) {
+  if (!lanes_.Wanted(header.thread, [this] { return transport_.MainReady(); })) return Handed::kNo;
   if (!MayLeaveDispatcher(header, record.size())) return lanes_.Drain() ? Handed::kNo : Handed::kStopped;
   Settle();  // its stream may be one that does not wait for the others
-  const Lanes::Names names{header.result, header.main_sequence, header.bulk_offset};
+  const Lanes::Names names{header.thread, header.stream, header.event};
   if (!lanes_.Hand(names, record)) return Handed::kStopped;
   dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitFor
   transport_.HandedMain();
@@ -103,8 +101,7 @@ Dispatcher::Handed Dispatcher::Hand(const RecordHeader& header, std::span<const 
 }
 
 void Dispatcher::ExecuteInLane(std::span<const std::byte> record) {
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
+  const auto header = ReadHeader<PostedHeader>(record);
   Reader in(record.subspan(sizeof header));
   Writer nothing({});
   Request request{.header = header, .in = in, .out = nothing, .channel = kChannelCount, .bulk = {}};
@@ -127,7 +124,7 @@ void Dispatcher::Settle(bool or_more) {
   dispatched_.store(last_unsettled_.sequence + 1, std::memory_order_release);  // partner: WaitFor
 }
 
-void Dispatcher::NoteFailure(const RecordHeader& header, CUresult result) {
+void Dispatcher::NoteFailure(const PostedHeader& header, CUresult result) {
   if (KeepResult(header, result)) return;
   LogFailure(header.op, result);
   transport_.PostAsyncError(result);
@@ -143,7 +140,7 @@ void Dispatcher::LogFailure(uint16_t op, CUresult result) {
           result);
 }
 
-bool Dispatcher::KeepResult(const RecordHeader& header, CUresult result) {
+bool Dispatcher::KeepResult(const PostedHeader& header, CUresult result) {
   constexpr size_t kMostKept = kChannelCount;  // each thread asks before it goes on
   if ((header.flags & kResultWanted) == 0) return false;
   const std::lock_guard lock(results_mutex_);

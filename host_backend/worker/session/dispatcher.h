@@ -45,18 +45,18 @@ class Dispatcher {
  private:
   // Gives the record to a worker queue if that is wanted and possible.
   enum class Handed { kNo, kYes, kStopped };
-  Handed Hand(const RecordHeader& header, std::span<const std::byte> record);
+  Handed Hand(const PostedHeader& header, std::span<const std::byte> record);
   void ExecuteInLane(std::span<const std::byte> record);
-  void NoteFailure(const RecordHeader& header, CUresult result);
+  void NoteFailure(const PostedHeader& header, CUresult result);
   void LogFailure(uint16_t op, CUresult result);
   // Keeps the failure of a posted record if its caller will ask for it. False: it will not.
-  bool KeepResult(const RecordHeader& header, CUresult result);
+  bool KeepResult(const PostedHeader& header, CUresult result);
 
   Session& session_;
   ServerTransport& transport_;
   std::atomic<uint32_t> failures_{0};
   uint32_t unsettled_ = 0;  // copies that were not waited for; only the dispatcher uses it
-  RecordHeader last_unsettled_ = {};
+  PostedHeader last_unsettled_ = {};
   std::mutex results_mutex_;
   std::map<uint64_t, CUresult> results_;  // failures alone
   // Main records that were executed or handed to a lane; released in Run, acquired in WaitFor. On a line of

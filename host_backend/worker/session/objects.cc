@@ -91,7 +91,7 @@ CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
   return CUDA_SUCCESS;
 }
 
-CUresult Objects::Enter(const RecordHeader& header) {
+CUresult Objects::Enter(const RecordPrefix& header) {
   named.Reset();
   void* context = nullptr;
   if (header.context != 0) {

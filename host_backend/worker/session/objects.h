@@ -28,7 +28,7 @@ class Objects {
   void BeginRequest() { handles_.BeginRequest(); }
   // The context and capture mode of the calling thread follow the message. 0, or the error that the call
   // gets.
-  CUresult Enter(const RecordHeader& header);
+  CUresult Enter(const RecordPrefix& header);
   // The request is executed, with that result: what it had to itself is free for others.
   void Leave(CUresult result);
   // The request's caller has the answer: what the request used may end.

@@ -41,7 +41,7 @@ struct Primaries;
 
 // One message while it is served.
 struct Request {
-  const RecordHeader& header;
+  const RecordPrefix& header;
   Reader& in;
   Writer& out;                       // body of the reply; empty space for posted records
   uint32_t channel = kChannelCount;  // kChannelCount: main link
