@@ -10,7 +10,6 @@
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/context.h"
 #include "guest_lib/session/session.h"
-#include "guest_lib/stream/completion.h"
 #include "ivshmem_ring/messages/registration.h"
 #include "ivshmem_ring/transport/layout.h"
 
@@ -76,8 +75,8 @@ CUresult RegionMemory::AddBulkArena(Bulk* bulks) {
   const CUresult result = AddArena(kBulkBuffers * kBulkBytes + kGranuleBytes, ArenaUse::kStaging, &offset);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t words = connection_.window_address + offset + kBulkBuffers * kBulkBytes;
-  region_hooks.use_lent_words(reinterpret_cast<HotWord*>(words));
-  if (AreMarksWanted()) UseCompletionWords(reinterpret_cast<HotWord*>(words + kLentWordsBytes));
+  hooks.use_buffer_words(reinterpret_cast<HotWord*>(words));
+  hooks.use_stream_words(reinterpret_cast<HotWord*>(words + kLentWordsBytes));
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
     const uint64_t at = offset + i * kBulkBytes;
     bulks[i] = {reinterpret_cast<std::byte*>(connection_.window_address + at), at};
@@ -159,8 +158,7 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
     lock.unlock();
     // Whoever allocates for this library itself may hold locks that asking for events needs.
-    if (kind == HostKind::kInternal || !region_hooks.reclaim_freed())
-      return RegionFull(connection_, bytes, what);
+    if (kind == HostKind::kInternal || !hooks.reclaim_freed()) return RegionFull(connection_, bytes, what);
     lock.lock();
   }
   const uint64_t at = connection_.window_address + offset;

@@ -26,15 +26,6 @@
 
 namespace causeway::guest {
 
-// What higher parts of the library do for this memory. Each is set once, while the library is loaded, by the
-// file that does it.
-struct RegionHooks {
-  // host_pool.cc: gives back what was freed to pools on the host and is no longer used. False: nothing was.
-  bool (*reclaim_freed)() = nullptr;
-  // posted_copy.cc: words that the GPU writes, one for each bulk buffer, registered with the driver.
-  void (*use_lent_words)(HotWord* memory) = nullptr;
-};
-inline constinit RegionHooks region_hooks;
 inline constexpr uint64_t kLentWordsBytes = kBulkBuffers * sizeof(HotWord);
 
 class RegionMemory {

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "guest_lib/code/function.h"
-#include "guest_lib/device/context_calls.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -14,7 +13,7 @@ namespace {
 // Everything that an answer depends on, but for what AttributeChanges() counts.
 struct Question {
   Op op;
-  uint64_t context = 0, settings = ContextSettings(), stream = 0;
+  uint64_t context = 0, settings = context_settings.load(), stream = 0;
   uint64_t given[8] = {};
   uint64_t attributes = 0;
 
@@ -77,15 +76,13 @@ CUresult Search(int* min_grid, int* block, CUfunction function, CUoccupancyB2DSi
                 unsigned flags) {
   if (min_grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  const CUdevice device = ContextOf(CurrentContextObject()).device;
-  int warp = 0, of_device = 0, processors = 0, most_threads = 0, of_function = 0;
-  for (const auto& [value, attribute] :
-       {std::pair{&warp, CU_DEVICE_ATTRIBUTE_WARP_SIZE},
-        std::pair{&of_device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK},
-        std::pair{&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
-        std::pair{&most_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR}}) {
-    if (const CUresult result = cuDeviceGetAttribute(value, attribute, device)) return result;
-  }
+  const auto device = static_cast<size_t>(ContextOf(CurrentContextObject()).device);
+  const auto& of = Session::Made().devices()[device].attribute;
+  const int warp = of[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
+  const int of_device = of[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+  const int processors = of[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+  const int most_threads = of[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
+  int of_function = 0;
   if (const CUresult result =
           cuFuncGetAttribute(&of_function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function)) {
     return result;

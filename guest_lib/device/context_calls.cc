@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "guest_lib/device/context_storage.h"
-#include "guest_lib/memory/memory.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
@@ -45,7 +44,7 @@ CUcontext HandleOf(Object* object) {
 auto& green_contexts = *new std::vector<Object*>;
 
 void Deactivate(Object* object) {
-  EndRegistrationsOf(object);
+  hooks.context_ends(object);
   const Context& ended = ContextOf(object);
   ContextOf(object).active.store(false);
   // With a primary context all its green contexts end.
@@ -58,8 +57,6 @@ void Deactivate(Object* object) {
   ContextOf(object).holds = 0;
   FreeObjectsOf(object);
 }
-
-std::atomic<uint64_t> context_settings{0};
 
 // With the lock. Makes the primary context active on the host unless it is.
 CUresult Activate(CUdevice device) {
@@ -85,7 +82,7 @@ CUresult EndPrimary(CUdevice device) {
   Deactivate(object);
   const WithoutContext none;
   const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRelease_v2, device);
-  FreeMemoryOf(object);
+  hooks.context_ended(object);
   return result;
 }
 
@@ -128,10 +125,6 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device, uint
 }
 
 }  // namespace
-
-uint64_t ContextSettings() {
-  return context_settings.load();
-}
 
 CUresult HoldPrimary(CUdevice device) {
   const std::lock_guard lock(context_mutex);
@@ -378,7 +371,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   Deactivate(object);
   const WithoutContext none;
   const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxReset_v2, device);
-  FreeMemoryOf(object);
+  hooks.context_ended(object);
   return result == Session::Made().sticky() ? CUDA_SUCCESS
                                             : result;  // after a fault reset says 0, as natively
 }
@@ -437,7 +430,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
   const WireHandle wire = WireOf(object);
   std::vector<Object*>& stack = ThisThread().contexts;
   if (!stack.empty() && stack.back() == object) stack.pop_back();
-  EndRegistrationsOf(object);
+  hooks.context_ends(object);
   ContextOf(object).active.store(false);
   FreeObjectsOf(object);
   RetireObject(object);  // other threads may still have it on their stack
@@ -448,7 +441,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     call.writer().Put(wire);
     result = call.Finish();
   }
-  FreeMemoryOf(object);
+  hooks.context_ended(object);
   return result;
 }
 

@@ -17,7 +17,5 @@ CUresult DropPrimary(CUdevice device);
 // Make a context of an object that stands for a green context, and end it.
 void AdoptGreenContext(Object* object, Object* green, CUdevice device);
 void EndGreenContext(Object* object);
-// The number of successful calls so far that changed how the driver runs kernels of a context.
-uint64_t ContextSettings();
 
 }  // namespace causeway::guest

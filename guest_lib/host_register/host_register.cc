@@ -21,7 +21,6 @@
 #include "guest_lib/host_register/page_reserve.h"
 #include "guest_lib/host_register/pages_aside.h"
 #include "guest_lib/host_register/register_messages.h"
-#include "guest_lib/managed/pager.h"
 #include "guest_lib/process/copy_threads.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
@@ -452,7 +451,7 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
 bool IsAllocated(uint64_t address) {
   HostAllocation known;
   return Session::Made().memory().Find(address, &known) || FindPrivateHost(address, &known) ||
-         FindMigrating(address, &known, false);
+         work::managed_pages.holds(address);
 }
 
 CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {

@@ -296,7 +296,11 @@ void RestorePages() {
 }
 
 [[gnu::constructor]] void SetHooks() {
-  work::managed_pages = {GiveBackManagedPages, ExchangePages, RestorePages};
+  const auto holds = [](uint64_t address) {
+    HostAllocation known;
+    return FindMigrating(address, &known, false);
+  };
+  work::managed_pages = {GiveBackManagedPages, ExchangePages, RestorePages, holds};
 }
 
 }  // namespace

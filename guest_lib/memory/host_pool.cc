@@ -89,7 +89,7 @@ bool ReclaimFreedToHostPools() {
 
 namespace {
 [[gnu::constructor]] void SetHook() {
-  region_hooks.reclaim_freed = ReclaimFreedToHostPools;
+  hooks.reclaim_freed = ReclaimFreedToHostPools;
 }
 }  // namespace
 

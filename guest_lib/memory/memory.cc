@@ -195,6 +195,8 @@ void NameManagedAsDevice(CUDA_MEMCPY3D* box) {
   name(&box->dstMemoryType, &box->dstDevice, box->dstHost);
 }
 
+namespace {
+
 void EndRegistrationsOf(Object* context) {
   UnregisterAllOf(context);
   GiveBackManagedPages();  // kernels that the end of the context waits for may wait for what is in them
@@ -207,6 +209,13 @@ void FreeMemoryOf(const Object* context) {
   const std::unique_lock lock(allocations_mutex);
   std::erase_if(allocations, [context](const auto& entry) { return entry.second.context == context; });
 }
+
+[[gnu::constructor]] void SetHooks() {
+  hooks.context_ends = EndRegistrationsOf;
+  hooks.context_ended = FreeMemoryOf;
+}
+
+}  // namespace
 
 }  // namespace causeway::guest
 

@@ -51,9 +51,4 @@ bool IsApart(CUdeviceptr device);
 // Changes a 3D copy that names managed memory as host memory so that it names it as device memory.
 void NameManagedAsDevice(CUDA_MEMCPY3D* box);
 
-// End all memory of a context that ends, and send messages. Registrations end while the context is still
-// active; the rest ends when the host has ended the context and nothing on the device can use it any more.
-void EndRegistrationsOf(Object* context);
-void FreeMemoryOf(const Object* context);
-
 }  // namespace causeway::guest

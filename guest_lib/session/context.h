@@ -112,6 +112,8 @@ inline Context& ContextOf(const Object* object) {
 CUresult CurrentContextWire(WireHandle* wire);
 CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire);
 
+// The number of successful calls so far that changed how the driver runs kernels of a context.
+inline std::atomic<uint64_t> context_settings{0};
 // Makes the objects of the primary contexts. Called once, when the session opens.
 void MakePrimaryContexts(int device_count);
 // To be called when a context becomes active.
@@ -120,6 +122,8 @@ void NoteContextBegins(const Object* context);
 bool HadSeveralContexts();
 // The object of the primary context of a device, which must exist.
 Object* PrimaryContext(CUdevice device);
+// The stream behind a handle, for local answers: null for the default streams of the current context.
+CUresult FindStream(CUstream stream, Object** object);
 // Whether a device has that number.
 bool IsDevice(CUdevice device);
 

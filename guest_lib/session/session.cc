@@ -125,6 +125,24 @@ CUresult SessionOrError() {
   return state.load() == State::kEnded ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+CUresult FindStream(CUstream stream, Object** object) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
+  *object = nullptr;
+  if (stream == nullptr || stream == CU_STREAM_LEGACY)
+    return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  *object = Find(stream);
+  return *object != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult StreamId(CUstream stream, uint64_t* id) {
+  Object* object = nullptr;
+  if (const CUresult result = FindStream(stream, &object)) return result;
+  // The legacy stream of a context takes the context's id in a range of its own.
+  *id = object != nullptr ? object->id : CurrentContextObject()->id | uint64_t{1} << 62;
+  return CUDA_SUCCESS;
+}
+
 CUresult Session::Open() {
   // The thread that opens the session uses it before it is open; others wait for that thread.
   if (state.load() == State::kOpen && Get() != nullptr) return CUDA_SUCCESS;

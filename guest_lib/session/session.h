@@ -23,6 +23,7 @@
 #include "guest_lib/session/submissions.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/protocol/call.h"
+#include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/transport.h"
 
 namespace causeway::guest {
@@ -44,6 +45,17 @@ struct Hooks {
   // posted_copy.cc: returns the staging buffers that are in flight no more. It is called before a buffer is
   // sought while some are taken.
   void (*reclaim_buffers)(Session&) = nullptr;
+  // posted_copy.cc and completion.cc: take words of memory that was registered with the driver before any work
+  // existed. The GPU writes them: one for each staging buffer, and one for each of the streams that have one.
+  void (*use_buffer_words)(HotWord* words) = nullptr;
+  void (*use_stream_words)(HotWord* words) = nullptr;
+  // host_pool.cc: gives back what was freed to pools on the host and is no longer used. False: nothing was.
+  bool (*reclaim_freed)() = nullptr;
+  // memory.cc: end all memory of a context that ends, and send messages. Registrations end while the context is
+  // still active; the rest ends when the host has ended the context and nothing on the device can use it any
+  // more.
+  void (*context_ends)(Object* context) = nullptr;
+  void (*context_ended)(const Object* context) = nullptr;
   // logs.cc: takes a line of the driver's log, of CUlogLevel `level`.
   void (*deliver_log)(uint32_t level, const char* text, size_t bytes) = nullptr;
 };

@@ -75,6 +75,8 @@ struct ManagedPages {
   void (*exchange)() = nullptr;
   // To be called after everything was waited for: makes variables accessible again.
   void (*restore)() = nullptr;
+  // Whether the address lies in an allocation of migrating memory. Also without a watch.
+  bool (*holds)(uint64_t address) = nullptr;
 };
 inline constinit ManagedPages managed_pages;
 

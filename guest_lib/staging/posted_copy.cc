@@ -8,7 +8,6 @@
 #include <iterator>
 #include <mutex>
 
-#include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/process/copy_threads.h"
 #include "guest_lib/process/lock_order.h"
@@ -80,13 +79,9 @@ void ReclaimLentBuffers(Session& session) {
   }
 }
 
-void UseLentWords(HotWord* memory) {
-  TheLent().words = memory;
-}
-
 [[gnu::constructor]] void SetHooks() {
   hooks.reclaim_buffers = ReclaimLentBuffers;
-  region_hooks.use_lent_words = UseLentWords;
+  hooks.use_buffer_words = [](HotWord* words) { TheLent().words = words; };
 }
 
 }  // namespace

@@ -84,6 +84,18 @@ Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
   return free;
 }
 
+// Unless CAUSEWAY_COMPLETION turns fences off.
+void UseStreamWords(HotWord* memory) {
+  const char* value = getenv("CAUSEWAY_COMPLETION");
+  if (value != nullptr && std::string_view(value) == "call") return;
+  for (uint32_t i = 0; i < kWords; ++i) StoreRelease(memory[i], 0);
+  TheWords().memory = memory;
+}
+
+[[gnu::constructor]] void SetHook() {
+  hooks.use_stream_words = UseStreamWords;
+}
+
 }  // namespace
 
 void SleepUs(uint64_t us) {
@@ -243,19 +255,6 @@ void Mark::MustHaveCome() const {
 void NoteUselessWords() {
   if (!useless.exchange(true))
     Complain("the GPU does not write completion words: synchronisation asks the host");
-}
-
-void UseCompletionWords(HotWord* memory) {
-  for (uint32_t i = 0; i < kWords; ++i) StoreRelease(memory[i], 0);
-  TheWords().memory = memory;
-}
-
-bool AreMarksWanted() {
-  static const bool wanted = [] {
-    const char* value = getenv("CAUSEWAY_COMPLETION");
-    return value == nullptr || std::string_view(value) != "call";
-  }();
-  return wanted;
 }
 
 bool IsLegacyAlone() {

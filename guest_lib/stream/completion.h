@@ -91,10 +91,6 @@ CUresult DrainDevice();
 // To be called when the host has said that work is done whose fence value did not come: fences are used no
 // more.
 void NoteUselessWords();
-// Whether fences are wanted, by CAUSEWAY_COMPLETION.
-bool AreMarksWanted();
-// Gives this file the shared memory for the words. It was registered with the driver before any work existed.
-void UseCompletionWords(HotWord* memory);
 // Whether the legacy stream is all that contexts have.
 bool IsLegacyAlone();
 // To be called when a stream was made. A fence in the legacy stream would hold up a blocking stream, and its

@@ -12,18 +12,6 @@
 namespace causeway::guest {
 namespace {
 
-// The stream behind a handle for local answers: null object for the default streams of the current context.
-CUresult Resolve(CUstream stream, Object** object) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  if (stream == CU_STREAM_PER_THREAD) stream = PerThreadStream();
-  *object = nullptr;
-  if (stream == nullptr || stream == CU_STREAM_LEGACY) {
-    return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-  }
-  *object = Find(stream);
-  return *object != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
 // Another process may ask for the event as soon as it hears of the record, so that must have reached the
 // driver.
 bool IsShared(CUevent event) {
@@ -78,14 +66,6 @@ void EndThread(ThreadState& thread) {
 }
 
 }  // namespace
-
-CUresult StreamId(CUstream stream, uint64_t* id) {
-  Object* object = nullptr;
-  if (const CUresult result = Resolve(stream, &object)) return result;
-  // The legacy stream of a context takes the context's id in a range of its own.
-  *id = object != nullptr ? object->id : CurrentContextObject()->id | uint64_t{1} << 62;
-  return CUDA_SUCCESS;
-}
 
 }  // namespace causeway::guest
 
@@ -144,7 +124,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
   Object* object;
-  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (const CUresult result = FindStream(stream, &object)) return result;
   if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *flags = object != nullptr ? object->flags : 0;
   return CUDA_SUCCESS;
@@ -152,7 +132,7 @@ CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
 
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {
   Object* object;
-  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (const CUresult result = FindStream(stream, &object)) return result;
   if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *priority = object != nullptr ? object->number : 0;
   return CUDA_SUCCESS;
@@ -168,7 +148,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   Object* object;
-  if (const CUresult result = Resolve(stream, &object)) return result;
+  if (const CUresult result = FindStream(stream, &object)) return result;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *context = reinterpret_cast<CUcontext>(object != nullptr ? object->context : CurrentContextObject());
   return CUDA_SUCCESS;
