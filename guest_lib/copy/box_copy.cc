@@ -38,33 +38,6 @@ CUDA_MEMCPY3D Widen(const CUDA_MEMCPY2D& flat) {
   return box;
 }
 
-// One side, resolved: unified addresses become host or device.
-struct Side {
-  CUmemorytype type;
-  uint64_t address;  // of the box's first byte if linear
-  size_t pitch, rows;
-  bool pageable;
-};
-
-CUresult ResolveSide(CUmemorytype* type, const void** host, CUdeviceptr* device, size_t x, size_t y, size_t z,
-                     size_t* pitch, size_t* rows, const CUDA_MEMCPY3D& box, Side* side) {
-  if (*type == CU_MEMORYTYPE_UNIFIED) {
-    const PointerKind kind = KindOfPointer(*device);
-    *type = IsDeviceSide(kind) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-    *host = reinterpret_cast<const void*>(*device);
-  }
-  if (*pitch == 0) *pitch = x + box.WidthInBytes;
-  if (*rows == 0) *rows = y + box.Height;
-  const uint64_t base = *type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(*host) : *device;
-  side->type = *type;
-  side->pitch = *pitch;
-  side->rows = *rows;
-  side->address = base + (uint64_t{z} * *rows + y) * *pitch + x;
-  side->pageable = *type == CU_MEMORYTYPE_HOST && KindOfPointer(base) == PointerKind::kPageable;
-  if (*type == CU_MEMORYTYPE_ARRAY) return CUDA_SUCCESS;
-  return base != 0 && *pitch >= x + box.WidthInBytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 // How a box travels, beside the box itself.
 struct Way {
   CUstream stream;
@@ -121,7 +94,7 @@ void NarrowTo(const Piece& piece, bool source, CUDA_MEMCPY3D* box) {
   (source ? box->srcHeight : box->dstHeight) = piece.height;
 }
 
-CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source, Way way) {
+CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const BoxSide& side, bool source, Way way) {
   // A buffer is used again as soon as its piece is answered, so asynchronous forms wait for their stream.
   if (way.form == CopyForm::kAsynchronous) way.form = CopyForm::kStreamThenWait;
   BoxBody body{};
@@ -143,7 +116,7 @@ CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const Side& side, bool source
   return CopyStaged(rows, source, way.form, Op::cuMemcpy3D_v2, stream.submission(), put);
 }
 
-CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const Side& from, const Side& to, CUstream stream) {
+CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const BoxSide& from, const BoxSide& to, CUstream stream) {
   if (const CUresult result = cuStreamSynchronize(stream)) return result;
   for (size_t z = 0; z < box.Depth; ++z) {
     for (size_t y = 0; y < box.Height; ++y) {
@@ -156,7 +129,7 @@ CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const Side& from, const Side& 
 }
 
 // A linear side that the device reaches must lie in one allocation. Arrays are the host's to judge.
-CUresult CheckSide(const Side& side, const CUDA_MEMCPY3D& box, bool* known) {
+CUresult CheckSide(const BoxSide& side, const CUDA_MEMCPY3D& box, bool* known) {
   *known = false;
   if (side.type == CU_MEMORYTYPE_ARRAY || side.pageable) return CUDA_SUCCESS;
   const auto span =
@@ -172,17 +145,16 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   if (const CUresult result = NeedContext()) return result;
   if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0) return CUDA_SUCCESS;
   NameManagedAsDevice(&box);
-  Side from{}, to{};
-  if (const CUresult result = ResolveSide(&box.srcMemoryType, &box.srcHost, &box.srcDevice, box.srcXInBytes,
-                                          box.srcY, box.srcZ, &box.srcPitch, &box.srcHeight, box, &from)) {
-    return result;
-  }
-  const void* to_host = box.dstHost;
-  if (const CUresult result = ResolveSide(&box.dstMemoryType, &to_host, &box.dstDevice, box.dstXInBytes,
-                                          box.dstY, box.dstZ, &box.dstPitch, &box.dstHeight, box, &to)) {
-    return result;
-  }
-  box.dstHost = const_cast<void*>(to_host);
+  const BoxSide from = SideOf(box, true), to = SideOf(box, false);
+  if (!from.fits || !to.fits) return CUDA_ERROR_INVALID_VALUE;
+  box.srcMemoryType = from.type;
+  box.dstMemoryType = to.type;
+  if (from.type == CU_MEMORYTYPE_HOST) box.srcHost = reinterpret_cast<const void*>(from.base);
+  if (to.type == CU_MEMORYTYPE_HOST) box.dstHost = reinterpret_cast<void*>(to.base);
+  box.srcPitch = from.pitch;
+  box.dstPitch = to.pitch;
+  box.srcHeight = from.rows;
+  box.dstHeight = to.rows;
   bool from_known = false, to_known = false;
   if (const CUresult result = CheckSide(from, box, &from_known)) return result;
   if (const CUresult result = CheckSide(to, box, &to_known)) return result;

@@ -71,35 +71,18 @@ void CUDA_CB RunStagedCopy(void* data) {
   }
 }
 
-// Unified addresses become host or device; pitches and heights that are left out become the box's own.
-bool IsHost(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t* address) {
-  *address = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device;
-  if (type == CU_MEMORYTYPE_UNIFIED) return !IsDeviceSide(KindOfPointer(device));
-  return type == CU_MEMORYTYPE_HOST;
-}
-
-Plane HostPlane(const CUDA_MEMCPY3D& box, bool source, uint64_t base) {
-  const size_t x = source ? box.srcXInBytes : box.dstXInBytes, y = source ? box.srcY : box.dstY;
-  const size_t z = source ? box.srcZ : box.dstZ;
-  size_t pitch = source ? box.srcPitch : box.dstPitch, height = source ? box.srcHeight : box.dstHeight;
-  if (pitch == 0) pitch = x + box.WidthInBytes;
-  if (height == 0) height = y + box.Height;
-  Plane plane;
-  plane.pitch = pitch;
-  plane.slice = pitch * height;
-  plane.first = reinterpret_cast<std::byte*>(base + z * plane.slice + y * pitch + x);
-  return plane;
+Plane PlaneOf(const BoxSide& side) {
+  return {reinterpret_cast<std::byte*>(side.address), side.pitch, side.pitch * side.rows};
 }
 
 CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
   const RelaxedCaptures relaxed;
   FreeDone();
   Session* session = Session::Get();
-  uint64_t from = 0, to = 0;
-  const bool from_host = IsHost(box.srcMemoryType, box.srcHost, box.srcDevice, &from);
-  const bool to_host = IsHost(box.dstMemoryType, box.dstHost, box.dstDevice, &to);
-  if ((from_host && from == 0) || (to_host && to == 0) || box.WidthInBytes == 0 || box.Height == 0 ||
-      box.Depth == 0) {
+  const BoxSide from = SideOf(box, true), to = SideOf(box, false);
+  const bool from_host = from.type == CU_MEMORYTYPE_HOST, to_host = to.type == CU_MEMORYTYPE_HOST;
+  if ((from_host && from.base == 0) || (to_host && to.base == 0) || box.WidthInBytes == 0 ||
+      box.Height == 0 || box.Depth == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (!session->transport().shares_memory())
@@ -112,8 +95,7 @@ CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
   copy->slices = box.Depth;
   copy->to_device = from_host && !to_host;
   copy->from_device = !from_host && to_host;
-  const Plane source = from_host ? HostPlane(box, true, from) : Plane{};
-  const Plane destination = to_host ? HostPlane(box, false, to) : Plane{};
+  const Plane source = PlaneOf(from), destination = PlaneOf(to);
   if (from_host && to_host) {
     copy->source = source;
     copy->destination = destination;
@@ -223,11 +205,7 @@ const StagedCopy* StagedCopyOf(CUgraphNode node) {
 }  // namespace
 
 bool NeedsStaging(const CUDA_MEMCPY3D& box) {
-  uint64_t from = 0, to = 0;
-  const bool from_host = IsHost(box.srcMemoryType, box.srcHost, box.srcDevice, &from);
-  const bool to_host = IsHost(box.dstMemoryType, box.dstHost, box.dstDevice, &to);
-  return (from_host && KindOfPointer(from) == PointerKind::kPageable) ||
-         (to_host && KindOfPointer(to) == PointerKind::kPageable);
+  return SideOf(box, true).pageable || SideOf(box, false).pageable;
 }
 
 CUresult AddStagedCopy(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,

@@ -217,6 +217,28 @@ void FreeMemoryOf(const Object* context) {
 
 }  // namespace
 
+BoxSide SideOf(const CUDA_MEMCPY3D& box, bool source) {
+  const size_t x = source ? box.srcXInBytes : box.dstXInBytes, y = source ? box.srcY : box.dstY;
+  const size_t z = source ? box.srcZ : box.dstZ;
+  const uint64_t device = source ? box.srcDevice : box.dstDevice;
+  BoxSide side{};
+  side.type = source ? box.srcMemoryType : box.dstMemoryType;
+  side.base = device;
+  if (side.type == CU_MEMORYTYPE_UNIFIED) {
+    side.type = IsDeviceSide(KindOfPointer(device)) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  } else if (side.type == CU_MEMORYTYPE_HOST) {
+    side.base = reinterpret_cast<uint64_t>(source ? box.srcHost : box.dstHost);
+  }
+  side.pitch = source ? box.srcPitch : box.dstPitch;
+  side.rows = source ? box.srcHeight : box.dstHeight;
+  if (side.pitch == 0) side.pitch = x + box.WidthInBytes;
+  if (side.rows == 0) side.rows = y + box.Height;
+  side.address = side.base + (uint64_t{z} * side.rows + y) * side.pitch + x;
+  side.pageable = side.type == CU_MEMORYTYPE_HOST && KindOfPointer(side.base) == PointerKind::kPageable;
+  side.fits = side.type == CU_MEMORYTYPE_ARRAY || (side.base != 0 && side.pitch >= x + box.WidthInBytes);
+  return side;
+}
+
 }  // namespace causeway::guest
 
 using namespace causeway;

@@ -51,4 +51,15 @@ bool IsApart(CUdeviceptr device);
 // Changes a 3D copy that names managed memory as host memory so that it names it as device memory.
 void NameManagedAsDevice(CUDA_MEMCPY3D* box);
 
+// One side of a 3D copy, resolved: a unified address is the host's or the device's, and a pitch or height that is
+// left out is the box's own.
+struct BoxSide {
+  CUmemorytype type;
+  uint64_t base, address;  // as given, and of the box's first byte if it is linear
+  size_t pitch, rows;
+  bool pageable;
+  bool fits;  // linear, and the box's rows fit its pitch; or an array, which is the host's to judge
+};
+BoxSide SideOf(const CUDA_MEMCPY3D& box, bool source);
+
 }  // namespace causeway::guest
