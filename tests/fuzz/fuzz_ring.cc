@@ -182,7 +182,7 @@ void TakeAll(RingServer& server, uint32_t link) {
     server.DoneRequest(link);
     std::byte* reply = server.ReserveReply(link);
     Require(reply != nullptr);
-    PutHeader(reply, {});
+    PutHeader(reply, RecordHeader{});
     server.PublishReply(link, sizeof header);  // 40 of these fit whatever the guest says of its head
   }
 }
