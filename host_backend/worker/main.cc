@@ -96,15 +96,6 @@ std::string StartDriverWithLateTimers(const std::string& path, bool allow_pageab
   return error;
 }
 
-// The last that is mapped without the daemon's consent.
-bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** page, FlightImage** flight,
-                std::string* error) {
-  *page = MapAccount(received, error);
-  *flight = MapFlight(*received);
-  return *page != nullptr &&
-         (received->assignment.kind == AssignmentKind::kTcp || MapRegion(*received, view, error));
-}
-
 std::unique_ptr<Session> OpenSession(const ReceivedAssignment& received, const RegionView& view,
                                      FlightImage* flight) {
   if (received.assignment.kind == AssignmentKind::kTcp) {
@@ -201,13 +192,9 @@ class AccountKeeper {
   for (bool silent = false;;) {
     pollfd watched[3] = {{control, POLLIN, 0}, {client, POLLIN, 0}, {session->calls.alarm(), POLLIN, 0}};
     poll(watched, 3, silent ? kForEver : kReportMs);  // descriptors below 0 are passed over
-    char byte;
     const bool daemon_gone = (watched[0].revents & (POLLHUP | POLLERR)) != 0 ||
                              ((watched[0].revents & POLLIN) != 0 && !ReadAnswer(control, link));
-    const bool guest_gone =
-        client >= 0 && ((watched[1].revents & (POLLHUP | POLLERR)) != 0 ||
-                        ((watched[1].revents & POLLIN) != 0 && recv(client, &byte, 1, MSG_DONTWAIT) == 0));
-    if (daemon_gone || guest_gone) EndProcess(control, *session, 0);
+    if (daemon_gone || HasGone(watched[1])) EndProcess(control, *session, 0);
     if ((watched[2].revents & POLLIN) != 0) {
       session->calls.Quiet();
       silent = false;
@@ -237,9 +224,7 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   if (error.empty())
     error =
         confinement.AfterDriver(reinterpret_cast<void*>(TheDriver().cuInit), sandbox::Kind::kCuda, &ready);
-  ready.failed = error.empty() ? 0 : 1;
-  snprintf(ready.text, sizeof ready.text, "%s", error.empty() ? driver_path.c_str() : error.c_str());
-  if (send(control, &ready, sizeof ready, MSG_NOSIGNAL) < 0 || ready.failed != 0) return 1;
+  if (!SendReady(control, error, driver_path, &ready)) return 1;
 
   ReceivedAssignment received;
   const auto belong = [&](const WorkerScope& scope) { confinement.Belong(scope); };

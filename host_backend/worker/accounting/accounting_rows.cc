@@ -27,6 +27,9 @@ template <class T>
 uint64_t KeyOf(T value) {
   return reinterpret_cast<uint64_t>(value);
 }
+uint64_t KeyOf(CUmemGenericAllocationHandle value) {
+  return value;
+}
 
 // `make` asks the driver, `key` is what it made.
 CUresult MakeCharged(ChargeSpace space, uint64_t bytes, auto make, auto key,
@@ -40,11 +43,27 @@ CUresult MakeCharged(ChargeSpace space, uint64_t bytes, auto make, auto key,
   return result;
 }
 
+// Of a place where memory is asked for.
+struct Place {
+  MemoryKind kind = MemoryKind::kPinned;
+  int device = kNoDevice;
+  explicit Place(const CUmemLocation& location) {
+    if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return;
+    kind = MemoryKind::kDevice;
+    device = location.id;
+  }
+};
+
 CUresult GiveBack(ChargeSpace space, uint64_t key, auto give_back) {
   Holding holding = TheAccounting().Take(space, key);
   const CUresult result = give_back();
   if (result != CUDA_SUCCESS) TheAccounting().PutBack(space, key, std::move(holding));
   return result;
+}
+// The guard of a function that gives back what its one parameter names.
+template <auto entry, ChargeSpace space, class T>
+CUresult Ends(T what) {
+  return GiveBack(space, KeyOf(what), [&] { return Counted::own<entry>(what); });
 }
 
 // ---- linear memory ----
@@ -166,23 +185,12 @@ CUresult MipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRI
       [&] { return KeyOf(*array); });
 }
 
-CUresult ArrayDestroy(CUarray array) {
-  return GiveBack(ChargeSpace::kArray, KeyOf(array),
-                  [&] { return Counted::own<&Driver::cuArrayDestroy>(array); });
-}
-
-CUresult MipmappedArrayDestroy(CUmipmappedArray array) {
-  return GiveBack(ChargeSpace::kArray, KeyOf(array),
-                  [&] { return Counted::own<&Driver::cuMipmappedArrayDestroy>(array); });
-}
-
 // ---- virtual memory management: memory lasts while it has a reference or is mapped ----
 
 CUresult Create(CUmemGenericAllocationHandle* allocation, size_t bytes, const CUmemAllocationProp* properties,
                 unsigned long long flags) {
-  const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  ChargeRef charge = TheAccounting().Reserve(on_device ? MemoryKind::kDevice : MemoryKind::kPinned,
-                                             on_device ? properties->location.id : kNoDevice, bytes);
+  const Place place(properties->location);
+  ChargeRef charge = TheAccounting().Reserve(place.kind, place.device, bytes);
   if (charge == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = Counted::own<&Driver::cuMemCreate>(allocation, bytes, properties, flags);
   if (result == CUDA_SUCCESS)
@@ -211,11 +219,6 @@ CUresult Import(CUmemGenericAllocationHandle* allocation, void* handle, CUmemAll
   return result;
 }
 
-CUresult Release(CUmemGenericAllocationHandle allocation) {
-  return GiveBack(ChargeSpace::kAllocation, allocation,
-                  [&] { return Counted::own<&Driver::cuMemRelease>(allocation); });
-}
-
 CUresult Map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle allocation,
              unsigned long long flags) {
   ChargeRef charge = TheAccounting().Find(ChargeSpace::kAllocation, allocation);
@@ -236,30 +239,20 @@ CUresult Unmap(CUdeviceptr address, size_t bytes) {
 CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   const CUresult result = Counted::own<&Driver::cuMemPoolCreate>(pool, properties);
   if (result != CUDA_SUCCESS) return result;
-  const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  TheAccounting().KnowPool(*pool, on_device ? MemoryKind::kDevice : MemoryKind::kPinned,
-                           on_device ? properties->location.id : kNoDevice);
+  const Place place(properties->location);
+  TheAccounting().KnowPool(*pool, place.kind, place.device);
   return result;
 }
 
 // Pools that the driver has by itself, for other kinds of memory than cuDeviceGetDefaultMemPool's.
-CUresult KnowGiven(CUresult result, const CUmemoryPool* pool, const CUmemLocation* location,
-                   CUmemAllocationType type) {
+template <auto entry>
+CUresult GivenPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  const CUresult result = Counted::own<entry>(pool, location, type);
   if (result != CUDA_SUCCESS || location == nullptr) return result;
-  const bool on_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
-  const bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
-  const MemoryKind here = on_device ? MemoryKind::kDevice : MemoryKind::kPinned;
-  TheAccounting().KnowPool(*pool, managed ? MemoryKind::kManaged : here,
-                           on_device ? location->id : kNoDevice);
+  const Place place(*location);
+  TheAccounting().KnowPool(*pool, type == CU_MEM_ALLOCATION_TYPE_MANAGED ? MemoryKind::kManaged : place.kind,
+                           place.device);
   return result;
-}
-
-CUresult GetDefaultPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  return KnowGiven(Counted::own<&Driver::cuMemGetDefaultMemPool>(pool, location, type), pool, location, type);
-}
-
-CUresult GetPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  return KnowGiven(Counted::own<&Driver::cuMemGetMemPool>(pool, location, type), pool, location, type);
 }
 
 CUresult PoolDestroy(CUmemoryPool pool) {
@@ -272,17 +265,20 @@ CUresult PoolTrimTo(CUmemoryPool pool, size_t keep) {
   return result;
 }
 
+CUresult FromPool(CUmemoryPool pool, CUdeviceptr* address, size_t bytes, CUstream stream, auto allocate) {
+  return TheAccounting().AllocateFromPool(pool, address, bytes, allocate,
+                                          [&] { Counted::own<&Driver::cuMemFreeAsync>(*address, stream); });
+}
+
 CUresult AllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  return TheAccounting().AllocateFromPool(
-      pool, address, bytes,
-      [&] { return Counted::own<&Driver::cuMemAllocFromPoolAsync>(address, bytes, pool, stream); },
-      [&] { Counted::own<&Driver::cuMemFreeAsync>(*address, stream); });
+  return FromPool(pool, address, bytes, stream, [&] {
+    return Counted::own<&Driver::cuMemAllocFromPoolAsync>(address, bytes, pool, stream);
+  });
 }
 
 CUresult AllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
-  return TheAccounting().AllocateFromPool(
-      nullptr, address, bytes, [&] { return Counted::own<&Driver::cuMemAllocAsync>(address, bytes, stream); },
-      [&] { Counted::own<&Driver::cuMemFreeAsync>(*address, stream); });
+  return FromPool(nullptr, address, bytes, stream,
+                  [&] { return Counted::own<&Driver::cuMemAllocAsync>(address, bytes, stream); });
 }
 
 CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {
@@ -349,18 +345,19 @@ void AccountMemory(Driver& driver) {
   Counted::Put<&Driver::cuArrayCreate_v2>(driver, &ArrayCreate);
   Counted::Put<&Driver::cuArray3DCreate_v2>(driver, &Array3DCreate);
   Counted::Put<&Driver::cuMipmappedArrayCreate>(driver, &MipmappedArrayCreate);
-  Counted::Put<&Driver::cuArrayDestroy>(driver, &ArrayDestroy);
-  Counted::Put<&Driver::cuMipmappedArrayDestroy>(driver, &MipmappedArrayDestroy);
+  Counted::Put<&Driver::cuArrayDestroy>(driver, &Ends<&Driver::cuArrayDestroy, ChargeSpace::kArray>);
+  Counted::Put<&Driver::cuMipmappedArrayDestroy>(
+      driver, &Ends<&Driver::cuMipmappedArrayDestroy, ChargeSpace::kArray>);
   Counted::Put<&Driver::cuMemCreate>(driver, &Create);
   Counted::Put<&Driver::cuMemRetainAllocationHandle>(driver, &Retain);
   Counted::Put<&Driver::cuMemImportFromShareableHandle>(driver, &Import);
-  Counted::Put<&Driver::cuMemRelease>(driver, &Release);
+  Counted::Put<&Driver::cuMemRelease>(driver, &Ends<&Driver::cuMemRelease, ChargeSpace::kAllocation>);
   Counted::Put<&Driver::cuMemMap>(driver, &Map);
   Counted::Put<&Driver::cuMemUnmap>(driver, &Unmap);
   Counted::Put<&Driver::cuMemPoolCreate>(driver, &PoolCreate);
   Counted::Put<&Driver::cuMemPoolDestroy>(driver, &PoolDestroy);
-  Counted::Put<&Driver::cuMemGetDefaultMemPool>(driver, &GetDefaultPool);
-  Counted::Put<&Driver::cuMemGetMemPool>(driver, &GetPool);
+  Counted::Put<&Driver::cuMemGetDefaultMemPool>(driver, &GivenPool<&Driver::cuMemGetDefaultMemPool>);
+  Counted::Put<&Driver::cuMemGetMemPool>(driver, &GivenPool<&Driver::cuMemGetMemPool>);
   Counted::Put<&Driver::cuMemPoolTrimTo>(driver, &PoolTrimTo);
   Counted::Put<&Driver::cuMemAllocFromPoolAsync>(driver, &AllocFromPoolAsync);
   Counted::Put<&Driver::cuMemAllocAsync>(driver, &AllocAsync);

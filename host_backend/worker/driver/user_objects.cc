@@ -8,21 +8,10 @@ namespace {
 
 using Counted = Guards<struct CountsUserObjects>;
 
-CUresult CountedRetain(CUuserObject object, unsigned count) {
-  return TheUserObjects().Retain(object, count);
-}
-CUresult CountedRelease(CUuserObject object, unsigned count) {
-  return TheUserObjects().Release(object, count);
-}
-CUresult CountedRetainByGraph(CUgraph graph, CUuserObject object, unsigned count, unsigned flags) {
-  return TheUserObjects().RetainByGraph(graph, object, count, flags);
-}
-CUresult CountedReleaseByGraph(CUgraph graph, CUuserObject object, unsigned count) {
-  return TheUserObjects().ReleaseByGraph(graph, object, count);
-}
-
-CUresult CountedClone(CUgraph* copy, CUgraph graph) {
-  return TheUserObjects().Clone(copy, graph);
+// The guard that is a function of TheUserObjects().
+template <auto function, class... Arguments>
+CUresult Count(Arguments... arguments) {
+  return (TheUserObjects().*function)(arguments...);
 }
 
 }  // namespace
@@ -115,11 +104,11 @@ void UserObjects::GraphEnds(CUgraph graph) {
 }
 
 void CountUserObjects(Driver& driver) {
-  Counted::Put<&Driver::cuUserObjectRetain>(driver, &CountedRetain);
-  Counted::Put<&Driver::cuUserObjectRelease>(driver, &CountedRelease);
-  Counted::Put<&Driver::cuGraphRetainUserObject>(driver, &CountedRetainByGraph);
-  Counted::Put<&Driver::cuGraphReleaseUserObject>(driver, &CountedReleaseByGraph);
-  Counted::Put<&Driver::cuGraphClone>(driver, &CountedClone);
+  Counted::Put<&Driver::cuUserObjectRetain>(driver, &Count<&UserObjects::Retain>);
+  Counted::Put<&Driver::cuUserObjectRelease>(driver, &Count<&UserObjects::Release>);
+  Counted::Put<&Driver::cuGraphRetainUserObject>(driver, &Count<&UserObjects::RetainByGraph>);
+  Counted::Put<&Driver::cuGraphReleaseUserObject>(driver, &Count<&UserObjects::ReleaseByGraph>);
+  Counted::Put<&Driver::cuGraphClone>(driver, &Count<&UserObjects::Clone>);
 }
 
 CUresult UncountedUserObjects::RetainByGraph(CUgraph graph, CUuserObject object) {

@@ -40,13 +40,8 @@ class ControlLink {
     for (bool silent = false;;) {
       pollfd watched[3] = {{control_, POLLIN, 0}, {client_, POLLIN, 0}, {calls.alarm(), POLLIN, 0}};
       poll(watched, 3, silent ? kForEver : kReportMs);  // descriptors below 0 are passed over
-      char byte;
       if (watched[0].revents != 0 && !ReadControl()) _exit(0);
-      const bool guest_gone =
-          client_ >= 0 &&
-          ((watched[1].revents & (POLLHUP | POLLERR)) != 0 ||
-           ((watched[1].revents & POLLIN) != 0 && recv(client_, &byte, 1, MSG_DONTWAIT) == 0));
-      if (guest_gone) _exit(0);
+      if (HasGone(watched[1])) _exit(0);
       silent = false;
       if ((watched[2].revents & POLLIN) != 0) {
         calls.Quiet();
@@ -175,20 +170,17 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices,
         confinement.AfterDriver(reinterpret_cast<void*>(library.init), sandbox::Kind::kManagement, &ready);
   int version = 0;
   if (error.empty() && library.cuda_version != nullptr) library.cuda_version(&version);
-  ready.failed = error.empty() ? 0 : 1;
   ready.driver_version = static_cast<uint32_t>(version);
   ready.device_count = static_cast<uint32_t>(host.device_count());
-  snprintf(ready.text, sizeof ready.text, "%s", error.empty() ? path.c_str() : error.c_str());
-  if (send(control, &ready, sizeof ready, MSG_NOSIGNAL) < 0 || ready.failed != 0) return 1;
+  if (!SendReady(control, error, path, &ready)) return 1;
 
   ReceivedAssignment received;
   const auto belong = [&](const WorkerScope& scope) { confinement.Belong(scope); };
   if (!ReceiveAssignment(control, belong, &received)) return 0;
-  AccountPage* const page = MapAccount(&received, &error);
-  FlightImage* const flight = MapFlight(received);
+  AccountPage* page = nullptr;
+  FlightImage* flight = nullptr;
   RegionView view;
-  if (page != nullptr &&
-      (received.assignment.kind == AssignmentKind::kTcp || MapRegion(received, &view, &error)))
+  if (MapSession(&received, &view, &page, &flight, &error))
     error = confinement.Enter(control, received.assignment);
   host.SetAccount(page);
   if (error.empty()) {

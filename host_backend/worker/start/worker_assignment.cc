@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +36,8 @@ bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)
   return received->account_fd >= 0 && received->account_reading_fd >= 0 && received->fds[0] >= 0;
 }
 
+namespace {
+
 AccountPage* MapAccount(ReceivedAssignment* received, std::string* error) {
   AccountPage* page = MapAccountPage(received->account_fd, received->account_reading_fd,
                                      received->assignment.account_cell, error);
@@ -41,10 +45,6 @@ AccountPage* MapAccount(ReceivedAssignment* received, std::string* error) {
   close(std::exchange(received->account_fd, -1));
   close(std::exchange(received->account_reading_fd, -1));
   return page;
-}
-
-int ClientSocket(const ReceivedAssignment& received) {
-  return received.assignment.has_client_socket != 0 ? received.fds[2] : -1;
 }
 
 FlightImage* MapFlight(const ReceivedAssignment& received) {
@@ -89,6 +89,32 @@ bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string
     return false;
   }
   return true;
+}
+
+}  // namespace
+
+int ClientSocket(const ReceivedAssignment& received) {
+  return received.assignment.has_client_socket != 0 ? received.fds[2] : -1;
+}
+
+bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** page, FlightImage** flight,
+                std::string* error) {
+  *page = MapAccount(received, error);
+  *flight = MapFlight(*received);
+  return *page != nullptr &&
+         (received->assignment.kind == AssignmentKind::kTcp || MapRegion(*received, view, error));
+}
+
+bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready) {
+  ready->failed = error.empty() ? 0 : 1;
+  snprintf(ready->text, sizeof ready->text, "%s", error.empty() ? library.c_str() : error.c_str());
+  return send(control, ready, sizeof *ready, MSG_NOSIGNAL) >= 0 && ready->failed == 0;
+}
+
+bool HasGone(const pollfd& client) {
+  char byte;
+  return (client.revents & (POLLHUP | POLLERR)) != 0 ||
+         ((client.revents & POLLIN) != 0 && recv(client.fd, &byte, 1, MSG_DONTWAIT) == 0);
 }
 
 }  // namespace causeway::host

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the daemon hands to a worker: the session's descriptors, and the region they open.
 #pragma once
+#include <poll.h>
+
 #include <functional>
 #include <string>
 
@@ -22,17 +24,21 @@ struct ReceivedAssignment {
 bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)>& belong,
                        ReceivedAssignment* received);
 
-// The page that the session's memory is counted on.
-AccountPage* MapAccount(ReceivedAssignment* received, std::string* error);
-
 // The socket to the guest process, or -1.
 int ClientSocket(const ReceivedAssignment& received);
 
-// Where the host's side of the flight record goes; null: nowhere. Mapped for as long as the process lives.
-FlightImage* MapFlight(const ReceivedAssignment& received);
-
-// Maps granule 0, which this process can never write, and its own slot; slices are mapped one arena at a time
+// Maps, for as long as the process lives, the last that is mapped without the daemon's consent: the page on which the
+// session's memory is counted; where the host's side of the flight record goes (null: nowhere); and, of a region,
+// granule 0, which this process can never write, and its own slot. Slices are mapped one arena at a time
 // (host_backend/worker/addresses/arenas.cc), and only those that were lent (host_backend/sandbox/filter.h).
-bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error);
+bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** page, FlightImage** flight,
+                std::string* error);
+
+// Tells the daemon whether the worker can serve: `error` says why not, or is empty, and `library` is what it has
+// opened. False: the worker has to end.
+bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready);
+
+// Whether the guest process has closed its end of the socket, about which poll() has told this.
+bool HasGone(const pollfd& client);
 
 }  // namespace causeway::host
