@@ -46,9 +46,9 @@ uint32_t Utilization(DeviceHandle, nvml::ProcessSample* samples, uint32_t* count
   return answer;
 }
 // A list whose length comes out larger than there was room for.
-uint32_t LongList(DeviceHandle, uint32_t* count, void*) {
+nvml::Return LongList(DeviceHandle, uint32_t* count, void*) {
   *count = 0xffffffff;
-  return answer;
+  return static_cast<nvml::Return>(answer);
 }
 
 const host::NvmlLibrary& Library() {
@@ -60,14 +60,10 @@ const host::NvmlLibrary& Library() {
     made.memory = Memory;
     made.processes[0] = Processes;
     made.utilization = Utilization;
-    const auto put = [&made](Op op, auto* function) {
-      made.row[static_cast<size_t>(op) - static_cast<size_t>(Op::kFirstRow)] =
-          reinterpret_cast<void (*)()>(function);
-    };
-#define NVML_CALL(fn, ...) put(Op::fn, &AnyCall<nvml::RowShape<Op::fn>>::Call);
+#define NVML_CALL(fn, ...) made.fn = &AnyCall<nvml::RowShape<Op::fn>>::Call;
 #define NVML_GUEST NVML_CALL
 #include "ivshmem_ring/nvml_calls.def"
-    put(Op::nvmlDeviceGetSupportedMemoryClocks, LongList);
+    made.nvmlDeviceGetSupportedMemoryClocks = LongList;
     return made;
   }();
   return library;

@@ -48,15 +48,19 @@ uint32_t FakeUtilization(DeviceHandle, nvml::ProcessSample* samples, uint32_t* c
   samples[1] = {151, 1, 40, 10, 0, 0};
   return 0;
 }
-uint32_t FakeName(DeviceHandle device, char* text, uint32_t bytes) {
+Return FakeName(DeviceHandle device, char* text, uint32_t bytes) {
   last_call = device == Native(1) ? "second" : "other";
-  if (bytes < 5) return 7;
+  if (bytes < 5) return Return::kInsufficientSize;
   std::memcpy(text, "GPU!", 5);
-  return 0;
+  return Return::kSuccess;
 }
-uint32_t FakeClocks(DeviceHandle, uint32_t* count, uint32_t* clocks) {
-  for (uint32_t i = 0; i < *count; ++i) clocks[i] = i;
-  return 0;
+Return FakeClocks(DeviceHandle, uint32_t* count, void* clocks) {
+  for (uint32_t i = 0; i < *count; ++i) static_cast<uint32_t*>(clocks)[i] = i;
+  return Return::kSuccess;
+}
+Return FakePdi(DeviceHandle, void* pdi) {
+  std::memset(pdi, 0x5a, 16);
+  return Return::kSuccess;
 }
 
 class NvmlHostTest : public ::testing::Test {
@@ -67,12 +71,11 @@ class NvmlHostTest : public ::testing::Test {
     library_.memory = FakeMemory;
     library_.processes[0] = FakeProcesses;
     library_.utilization = FakeUtilization;
-    Row(Op::nvmlDeviceGetName) = reinterpret_cast<void (*)()>(FakeName);
-    Row(Op::nvmlDeviceGetSupportedMemoryClocks) = reinterpret_cast<void (*)()>(FakeClocks);
-    Row(Op::nvmlDeviceGetPdi) = reinterpret_cast<void (*)()>(FakeMemory);
+    library_.nvmlDeviceGetName = FakeName;
+    library_.nvmlDeviceGetSupportedMemoryClocks = FakeClocks;
+    library_.nvmlDeviceGetPdi = FakePdi;
     EXPECT_EQ(host_.FindDevices(nullptr), "");
   }
-  void (*&Row(Op op))() { return library_.row[static_cast<size_t>(op) - static_cast<size_t>(Op::kFirstRow)]; }
 
   template <class... T>
   Return Serve(Op op, T... values) {

@@ -24,11 +24,8 @@ bool TellRound(int control, const NvmlLibrary& library, const NvmlHost& host) {
   uint64_t told = 0;
   for (uint32_t index = 0; index < host.device_count(); ++index) {
     const nvml::DeviceHandle device = host.DeviceAt(index);
-    char text[96] = "", uuid[16] = {};
-    if (library.device_uuid == nullptr || library.device_uuid(device, text, sizeof text) != 0 ||
-        !ReadUuid(text, uuid)) {
-      continue;
-    }
+    char uuid[16] = {};
+    if (!ReadUuid(library.UuidOf(device).c_str(), uuid)) continue;
     for (const nvml::ProcessV2& process : library.ProcessesOf(device, nvml::ProcessMode::kCompute)) {
       if (process.pid == 0 || process.used_bytes == nvml::kNotAvailable) continue;
       WorkerMemoryUse use{process.pid, 0, process.used_bytes, {}};

@@ -20,27 +20,21 @@ void Resolve(void* library, const char* name, Function** function) {
   if (*function == nullptr) *function = reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-constexpr Op kRowOps[] = {
-#define NVML_CALL(fn, ...) Op::fn,
-#define NVML_GUEST(fn, ...) Op::fn,
+using Handler = Return (*)(NvmlHost&, const NvmlLibrary&, Reader&, Writer&);
+
+template <Op op, auto entry>
+Return ServeRow(NvmlHost& host, const NvmlLibrary& library, Reader& in, Writer& out) {
+  if (library.*entry == nullptr) return Return::kFunctionNotFound;
+  return nvml::RowShape<op>::Serve(host, library.*entry, in, out);
+}
+
+// By opcode minus Op::kFirstRow.
+constexpr Handler kHandlers[] = {
+#define NVML_CALL(fn, ...) &ServeRow<Op::fn, &NvmlLibrary::fn>,
+#define NVML_GUEST NVML_CALL
 #include "ivshmem_ring/nvml_calls.def"
 };
-static_assert(std::size(kRowOps) == nvml::kRows);
-
-using Handler = Return (*)(NvmlHost&, void (*)(), Reader&, Writer&);
-
-template <size_t... row>
-constexpr auto MakeHandlers(std::index_sequence<row...>) {
-  struct Table {
-    Handler at[sizeof...(row)];
-  };
-  return Table{{[](NvmlHost& host, void (*function)(), Reader& in, Writer& out) {
-    using Row = nvml::RowShape<kRowOps[row]>;
-    if (function == nullptr) return Return::kFunctionNotFound;
-    return Row::Serve(host, reinterpret_cast<typename Row::Function>(function), in, out);
-  }...}};
-}
-constexpr auto kHandlers = MakeHandlers(std::make_index_sequence<nvml::kRows>{});
+static_assert(std::size(kHandlers) == nvml::kRows);
 
 }  // namespace
 
@@ -53,7 +47,6 @@ std::string NvmlLibrary::Open(const std::string& path) {
   Resolve(library, "nvmlInit_v2", &init);
   Resolve(library, "nvmlDeviceGetCount_v2", &device_count);
   Resolve(library, "nvmlDeviceGetHandleByIndex_v2", &device_by_index);
-  Resolve(library, "nvmlDeviceGetUUID", &device_uuid);
   Resolve(library, "nvmlDeviceGetMemoryInfo", &memory);
   Resolve(library, "nvmlDeviceGetMemoryInfo_v2", &memory_v2);
   Resolve(library, "nvmlSystemGetCudaDriverVersion_v2", &cuda_version);
@@ -65,8 +58,7 @@ std::string NvmlLibrary::Open(const std::string& path) {
     Resolve(library, ("nvmlDeviceGetGraphics" + suffix).c_str(), &processes[1]);
     Resolve(library, ("nvmlDeviceGetMPSCompute" + suffix).c_str(), &processes[2]);
   }
-  size_t index = 0;
-#define NVML_CALL(fn, ...) row[index++] = reinterpret_cast<void (*)()>(dlsym(library, #fn));
+#define NVML_CALL(fn, ...) Resolve(library, #fn, &fn);
 #define NVML_GUEST NVML_CALL
 #include "ivshmem_ring/nvml_calls.def"
   if (init == nullptr || device_count == nullptr || device_by_index == nullptr || memory == nullptr)
@@ -85,12 +77,12 @@ void NvmlLibrary::FindPrivateTable(void* library) {
   constexpr unsigned char kTools[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
                                         0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
   uint32_t (*find)(const void**, const void*) = nullptr;
-  uint32_t (*driver_version)(char*, uint32_t) = nullptr;
   Resolve(library, "nvmlInternalGetExportTable", &find);
-  Resolve(library, "nvmlSystemGetDriverVersion", &driver_version);
   char version[96] = "";
   const void* table = nullptr;
-  if (find == nullptr || driver_version == nullptr || driver_version(version, sizeof version) != 0) return;
+  if (find == nullptr || nvmlSystemGetDriverVersion == nullptr ||
+      nvmlSystemGetDriverVersion(version, sizeof version) != Return::kSuccess)
+    return;
   const unsigned long major = std::strtoul(version, nullptr, 10);
   if (major < kFirstDriver || major > kLastDriver || find(&table, kTools) != 0 || table == nullptr) return;
   private_table = static_cast<void (*const*)()>(table);
@@ -135,10 +127,8 @@ std::string NvmlHost::FindDevices(const char* visible) {
   for (uint32_t i = 0; i < count && i < nvml::kMaxDevices; ++i) {
     nvml::DeviceHandle device = nullptr;
     if (library_.device_by_index(i, &device) != 0) continue;
-    char uuid[96] = "";
-    if (library_.device_uuid != nullptr) library_.device_uuid(device, uuid, sizeof uuid);
     all.push_back(device);
-    uuids.push_back(uuid);
+    uuids.push_back(library_.UuidOf(device));
   }
   for (const size_t index : VisibleDevices(visible, uuids)) devices_.push_back(all[index]);
   return devices_.empty() ? "the management library finds no GPU that sessions may use" : "";
@@ -170,10 +160,6 @@ std::vector<size_t> VisibleDevices(const char* value, const std::vector<std::str
   return visible;
 }
 
-Return NvmlHost::ServeRow(size_t row, Reader& in, Writer& out) {
-  return kHandlers.at[row](*this, library_.row[row], in, out);
-}
-
 Return NvmlHost::Serve(uint16_t op, Reader& in, Writer& out, bool* known) {
   *known = true;
   switch (static_cast<Op>(op)) {
@@ -197,7 +183,7 @@ Return NvmlHost::Serve(uint16_t op, Reader& in, Writer& out, bool* known) {
       break;
   }
   if (op >= static_cast<uint16_t>(Op::kFirstRow) && op < static_cast<uint16_t>(Op::kEnd))
-    return ServeRow(op - static_cast<size_t>(Op::kFirstRow), in, out);
+    return kHandlers[op - static_cast<size_t>(Op::kFirstRow)](*this, library_, in, out);
   *known = false;
   return Return::kNotSupported;
 }

@@ -13,12 +13,11 @@
 
 namespace causeway::host {
 
-// Functions that the worker itself calls beside the rows it serves.
 struct NvmlLibrary {
+  // Functions that the worker itself calls beside the rows it serves.
   uint32_t (*init)() = nullptr;
   uint32_t (*device_count)(uint32_t*) = nullptr;
   uint32_t (*device_by_index)(uint32_t, nvml::DeviceHandle*) = nullptr;
-  uint32_t (*device_uuid)(nvml::DeviceHandle, char*, uint32_t) = nullptr;
   uint32_t (*memory)(nvml::DeviceHandle, nvml::Memory*) = nullptr;
   uint32_t (*memory_v2)(nvml::DeviceHandle, nvml::MemoryV2*) = nullptr;
   uint32_t (*cuda_version)(int*) = nullptr;
@@ -28,11 +27,15 @@ struct NvmlLibrary {
   // The private table of NVIDIA's tools, and how many slots it has: 0 where its layout is not known.
   void (*const* private_table)() = nullptr;
   uint32_t private_slots = 0;
-  // By opcode minus Op::kFirstRow; null where the library lacks the name.
-  void (*row[nvml::kRows])() = {};
+  // Those of the rows; null where the library lacks the name.
+#define NVML_CALL(fn, ...) nvml::RowShape<nvml::Op::fn>::Function fn = nullptr;
+#define NVML_GUEST NVML_CALL
+#include "ivshmem_ring/nvml_calls.def"
 
   // Opens and initialises it. "" or one sentence.
   std::string Open(const std::string& path);
+  // "GPU-..."; empty where it cannot be had.
+  std::string UuidOf(nvml::DeviceHandle device) const;
   // All of the host; empty where they cannot be had.
   std::vector<nvml::ProcessV2> ProcessesOf(nvml::DeviceHandle device, nvml::ProcessMode mode) const;
 
@@ -64,7 +67,6 @@ class NvmlHost {
   nvml::Return Serve(uint16_t op, Reader& in, Writer& out, bool* known);
 
  private:
-  nvml::Return ServeRow(size_t row, Reader& in, Writer& out);
   // host_backend/worker/nvml/nvml_memory.cc
   void LimitMemory(nvml::DeviceHandle device, nvml::MemoryV2* memory);
   nvml::Return ServeMemory(Reader& in, Writer& out);

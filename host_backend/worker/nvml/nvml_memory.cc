@@ -12,6 +12,13 @@ namespace causeway::host {
 using nvml::ProcessMode;
 using nvml::Return;
 
+std::string NvmlLibrary::UuidOf(nvml::DeviceHandle device) const {
+  char text[96] = "";
+  const bool answered =
+      nvmlDeviceGetUUID != nullptr && nvmlDeviceGetUUID(device, text, sizeof text) == Return::kSuccess;
+  return answered ? text : "";
+}
+
 bool ReadUuid(const char* text, char bytes[16]) {
   int digits = 0;
   for (const char* at = std::strchr(text, '-'); at != nullptr && *at != '\0'; ++at) {
@@ -59,11 +66,8 @@ std::vector<nvml::ProcessV1> NvmlHost::TenantsProcesses(nvml::DeviceHandle devic
 // Under a limit the tenant sees a device of that size, as cuMemGetInfo and cuDeviceTotalMem show it.
 void NvmlHost::LimitMemory(nvml::DeviceHandle device, nvml::MemoryV2* memory) {
   const uint64_t limit = account_ != nullptr ? account_->limit_bytes() : 0;
-  char text[96] = "";
-  if (limit == 0 || library_.device_uuid == nullptr || library_.device_uuid(device, text, sizeof text) != 0)
-    return;
   char uuid[16];
-  if (!ReadUuid(text, uuid)) return;
+  if (limit == 0 || !ReadUuid(library_.UuidOf(device).c_str(), uuid)) return;
   const uint64_t held = account_->OnDevice(uuid);
   memory->total = std::min<uint64_t>(memory->total, limit);
   memory->reserved = 0;
