@@ -18,96 +18,70 @@ namespace {
 
 // Pinned: the device works on the caller's own bytes. Unless both sides are known, the host must have its say
 // before the call returns.
-CUresult Pinned(Op op, CUdeviceptr device, uint64_t host, uint64_t bytes, CUstream stream, CopyForm form,
-                bool known) {
-  const bool to_device = op == Op::cuMemcpyHtoD_v2 || op == Op::cuMemcpyHtoDAsync_v2;
-  const ResolvedStream resolved(stream);
-  if (form != CopyForm::kAsynchronous && known) {
-    const LinearCopy copy{device, reinterpret_cast<std::byte*>(host), bytes, stream, form, to_device};
+CUresult Pinned(const LinearCopy& copy, bool known) {
+  const bool synchronous = copy.form == CopyForm::kSynchronous;
+  const Op op = copy.to_device ? (synchronous ? Op::cuMemcpyHtoD_v2 : Op::cuMemcpyHtoDAsync_v2)
+                               : (synchronous ? Op::cuMemcpyDtoH_v2 : Op::cuMemcpyDtoHAsync_v2);
+  const ResolvedStream resolved(copy.stream);
+  if (copy.form != CopyForm::kAsynchronous && known) {
     if (const auto copied = CopyPinnedByFence(copy, resolved)) return *copied;
   }
+  const auto host = reinterpret_cast<uint64_t>(copy.host);
   auto fill = [&](Writer& w) {
-    if (form != CopyForm::kSynchronous) {
-      w.Put(PinnedBody{device, host, bytes, resolved.Put(w), 0});
+    if (!synchronous) {
+      w.Put(PinnedBody{copy.device, host, copy.bytes, resolved.Put(w), 0});
     } else {
-      w.Put(device);
+      w.Put(copy.device);
       w.Put(host);
-      w.Put(bytes);
+      w.Put(copy.bytes);
     }
   };
   const Submission submission = resolved.submission();
   CUresult result;
-  if (form == CopyForm::kSynchronous || !known) {
+  if (synchronous || !known) {
     PendingCall call(op, submission);
     fill(call.writer());
-    call.NoteSize(bytes);
+    call.NoteSize(copy.bytes);
     result = call.Finish();
   } else {
     PendingPost post(op, submission);
     fill(post.writer());
     result = post.Finish();
   }
-  if (result == CUDA_SUCCESS && form == CopyForm::kStreamThenWait) result = cuStreamSynchronize(stream);
-  return result;
+  return result == CUDA_SUCCESS && copy.form == CopyForm::kStreamThenWait ? cuStreamSynchronize(copy.stream)
+                                                                          : result;
 }
 
-// After an operation on memory that synchronises (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
-CUresult Settle(CUresult result, CUdeviceptr device, CUstream stream) {
-  return result == CUDA_SUCCESS && SyncsMemops(device) ? cuStreamSynchronize(stream) : result;
+CUresult CopyLinear(const LinearCopy& copy) {
+  const WithContextOf scope(copy.stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (copy.bytes == 0) return CUDA_SUCCESS;
+  bool known = false, pinned_known = false;
+  if (copy.host == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckDeviceRange(copy.device, copy.bytes, &known)) return result;
+  const auto host = reinterpret_cast<uint64_t>(copy.host);
+  const CUdeviceptr to = copy.to_device ? copy.device : host, from = copy.to_device ? host : copy.device;
+  const PointerKind kind = KindOfPointer(host);
+  // It is read, or written, when its turn in the stream comes.
+  if (kind == PointerKind::kManaged) return CopyOnDevice(to, from, copy.bytes, copy.stream, copy.form);
+  if (copy.form == CopyForm::kAsynchronous) {
+    if (const auto captured = CaptureLinearCopy(copy.stream, to, from, copy.bytes)) return *captured;
+  }
+  if (kind != PointerKind::kPinned) return CopyPageable(copy, known);
+  if (const CUresult result = CheckDeviceRange(host, copy.bytes, &pinned_known)) return result;
+  const CUresult result = Pinned(copy, known && pinned_known);
+  // Memory whose operations synchronise (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
+  return result == CUDA_SUCCESS && SyncsMemops(copy.device) ? cuStreamSynchronize(copy.stream) : result;
 }
 
 }  // namespace
 
 CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
-  const WithContextOf scope(stream);
-  if (const CUresult result = NeedContext()) return result;
-  if (bytes == 0) return CUDA_SUCCESS;
-  bool known = false, pinned_known = false;
-  if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = CheckDeviceRange(to, bytes, &known)) return result;
-  const PointerKind kind = KindOfPointer(reinterpret_cast<uint64_t>(from));
-  // It is read when its turn in the stream comes.
-  if (kind == PointerKind::kManaged)
-    return CopyOnDevice(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream, form);
-  if (form == CopyForm::kAsynchronous) {
-    if (const auto captured = CaptureLinearCopy(stream, to, reinterpret_cast<CUdeviceptr>(from), bytes))
-      return *captured;
-  }
-  if (kind == PointerKind::kPinned) {
-    const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyHtoD_v2 : Op::cuMemcpyHtoDAsync_v2;
-    if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(from), bytes, &pinned_known))
-      return result;
-    return Settle(
-        Pinned(op, to, reinterpret_cast<uint64_t>(from), bytes, stream, form, known && pinned_known), to,
-        stream);
-  }
-  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
-  return CopyPageable({to, source, bytes, stream, form, true}, known);
+  return CopyLinear({to, static_cast<std::byte*>(const_cast<void*>(from)), bytes, stream, form, true});
 }
 
 CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
-  const WithContextOf scope(stream);
-  if (const CUresult result = NeedContext()) return result;
-  if (bytes == 0) return CUDA_SUCCESS;
-  bool known = false, pinned_known = false;
-  if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = CheckDeviceRange(from, bytes, &known)) return result;
-  const PointerKind kind = KindOfPointer(reinterpret_cast<uint64_t>(to));
-  if (kind == PointerKind::kManaged)
-    return CopyOnDevice(reinterpret_cast<CUdeviceptr>(to), from, bytes, stream, form);
-  if (form == CopyForm::kAsynchronous) {
-    if (const auto captured = CaptureLinearCopy(stream, reinterpret_cast<CUdeviceptr>(to), from, bytes))
-      return *captured;
-  }
-  if (kind == PointerKind::kPinned) {
-    const Op op = form == CopyForm::kSynchronous ? Op::cuMemcpyDtoH_v2 : Op::cuMemcpyDtoHAsync_v2;
-    if (const CUresult result = CheckDeviceRange(reinterpret_cast<uint64_t>(to), bytes, &pinned_known))
-      return result;
-    return Settle(
-        Pinned(op, from, reinterpret_cast<uint64_t>(to), bytes, stream, form, known && pinned_known), from,
-        stream);
-  }
-  return CopyPageable({from, static_cast<std::byte*>(to), bytes, stream, form, false}, known);
+  return CopyLinear({from, static_cast<std::byte*>(to), bytes, stream, form, false});
 }
 
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {

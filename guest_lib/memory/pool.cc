@@ -87,20 +87,7 @@ CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool, CU
   if (const CUresult result = InitialisedOrError()) return result;
   const Object* object = Find(pool);
   if (shareable == nullptr || object == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  DropClosedDescriptors();
-  SharedToken token{};
-  {
-    PendingCall call(Op::cuMemPoolExportToShareableHandle);
-    call.writer().Put(ShareableBody{WireOf(object), static_cast<uint32_t>(type), 0, flags, {}});
-    const CUresult result = call.Finish();
-    if (result != CUDA_SUCCESS) return result;
-    token = call.reader().Get<SharedToken>();
-  }
-  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-    return MakeSharedDescriptor(token, true, static_cast<int*>(shareable));
-  }
-  FillBlob(shareable, token);
-  return CUDA_SUCCESS;
+  return ExportShareable(Op::cuMemPoolExportToShareableHandle, *object, type, flags, shareable);
 }
 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable,

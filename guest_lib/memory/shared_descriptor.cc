@@ -57,6 +57,9 @@ bool ReadBlob(const void* blob, SharedToken* token) {
   return read.magic == kSharedMagic;
 }
 
+namespace {
+
+// Makes a descriptor for the token, which the program owns.
 CUresult MakeSharedDescriptor(const SharedToken& token, bool is_pool, int* descriptor) {
   int ends[2];
   SharedBlob blob;
@@ -70,6 +73,25 @@ CUresult MakeSharedDescriptor(const SharedToken& token, bool is_pool, int* descr
   const std::lock_guard lock(kept_mutex);
   kept.push_back({ends[0], token, is_pool});
   *descriptor = ends[1];
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult ExportShareable(Op op, const Object& object, CUmemAllocationHandleType type, uint64_t flags,
+                         void* shareable) {
+  DropClosedDescriptors();
+  SharedToken token{};
+  {
+    PendingCall call(op);
+    call.writer().Put(ShareableBody{WireOf(&object), static_cast<uint32_t>(type), 0, flags, {}});
+    if (const CUresult result = call.Finish()) return result;
+    token = call.reader().Get<SharedToken>();
+  }
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    return MakeSharedDescriptor(token, op == Op::cuMemPoolExportToShareableHandle,
+                                static_cast<int*>(shareable));
+  FillBlob(shareable, token);
   return CUDA_SUCCESS;
 }
 

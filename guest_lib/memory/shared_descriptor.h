@@ -12,8 +12,8 @@
 
 namespace causeway::guest {
 
-// Makes a descriptor for the token, which the program owns.
-CUresult MakeSharedDescriptor(const SharedToken& token, bool is_pool, int* descriptor);
+struct Object;
+
 // Reads the token. False: the descriptor is not one of these.
 bool ReadSharedDescriptor(int descriptor, SharedToken* token);
 // Reads the token from what a program passes as an OS handle: a descriptor in the pointer, or a pointer to 64
@@ -23,6 +23,9 @@ bool ReadShareable(void* shareable, CUmemAllocationHandleType type, SharedToken*
 // exported.
 void DropClosedDescriptors();
 
+// Exports an allocation or a pool by a call of that row: as a descriptor that the program owns, or as 64 bytes.
+CUresult ExportShareable(Op op, const Object& object, CUmemAllocationHandleType type, uint64_t flags,
+                         void* shareable);
 // Asks the host to open memory of another process, which the driver maps in the worker.
 CUresult OpenShared(Op op, const OpenSharedBody& body, OpenedMemory* opened);
 

@@ -127,20 +127,7 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
   if (shareable == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Object* object = Find(reinterpret_cast<Allocation>(handle));
   if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  DropClosedDescriptors();
-  SharedToken token{};
-  {
-    PendingCall call(Op::cuMemExportToShareableHandle);
-    call.writer().Put(ShareableBody{WireOf(object), static_cast<uint32_t>(type), 0, flags, {}});
-    const CUresult result = call.Finish();
-    if (result != CUDA_SUCCESS) return result;
-    token = call.reader().Get<SharedToken>();
-  }
-  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-    return MakeSharedDescriptor(token, false, static_cast<int*>(shareable));
-  }
-  FillBlob(shareable, token);
-  return CUDA_SUCCESS;
+  return ExportShareable(Op::cuMemExportToShareableHandle, *object, type, flags, shareable);
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,

@@ -20,9 +20,6 @@ struct DeviceIdentity {
 // How many replies of the host the calling thread has waited for.
 uint64_t RepliesAwaited();
 
-// True after cuInit succeeded in this process; false in a forked child of it.
-bool IsInitialised();
-
 // CUDA_SUCCESS, or CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child. Called on hot paths: one
 // load.
 CUresult InitialisedOrError();

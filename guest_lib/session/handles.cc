@@ -42,6 +42,19 @@ Table& TheTable() {
 
 constexpr size_t kReuseAfter = 1024;  // freed numbers wait, so that a stale handle is noticed
 
+template <class Match, class Last>
+void FreeIf(Match match, Last last) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  for (uint32_t i = 1; i < table.used; ++i) {
+    Object& object = table.objects[i];
+    if (!match(object) || object.kind.load() == static_cast<uint8_t>(HandleKind::kNone)) continue;
+    object.kind.store(static_cast<uint8_t>(HandleKind::kNone), std::memory_order_release);
+    last(&object);
+    table.free.push_back(i);
+  }
+}
+
 }  // namespace
 
 Object* NewObject(HandleKind kind, Object* context) {
@@ -95,26 +108,11 @@ Object* ObjectOf(WireHandle wire) {
 }
 
 void FreeObjectsOf(const Object* context) {
-  Table& table = TheTable();
-  const std::lock_guard lock(table.mutex);
-  for (uint32_t i = 1; i < table.used; ++i) {
-    Object& object = table.objects[i];
-    if (object.context != context || object.kind.load() == static_cast<uint8_t>(HandleKind::kNone)) continue;
-    object.kind.store(static_cast<uint8_t>(HandleKind::kNone), std::memory_order_release);
-    table.free.push_back(i);
-  }
+  FreeIf([context](const Object& object) { return object.context == context; }, [](Object*) {});
 }
 
 void FreeChildrenOf(WireHandle parent, void (*last)(Object*)) {
-  Table& table = TheTable();
-  const std::lock_guard lock(table.mutex);
-  for (uint32_t i = 1; i < table.used; ++i) {
-    Object& object = table.objects[i];
-    if (object.parent != parent || object.kind.load() == static_cast<uint8_t>(HandleKind::kNone)) continue;
-    object.kind.store(static_cast<uint8_t>(HandleKind::kNone), std::memory_order_release);
-    last(&object);
-    table.free.push_back(i);
-  }
+  FreeIf([parent](const Object& object) { return object.parent == parent; }, last);
 }
 
 uint64_t NextId() {

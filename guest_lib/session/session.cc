@@ -111,10 +111,6 @@ uint64_t RepliesAwaited() {
   return ThisThread().awaited;
 }
 
-bool IsInitialised() {
-  return Session::Get() != nullptr;
-}
-
 CUresult InitialisedOrError() {
   if (this_thread != nullptr && this_thread->in_function) return CUDA_ERROR_NOT_PERMITTED;
   return SessionOrError();

@@ -50,9 +50,6 @@ using test::Guest;
 uint64_t RepliesAwaited() {
   return 0;
 }
-bool IsInitialised() {
-  return Guest().initialised;
-}
 CUresult InitialisedOrError() {
   return Guest().initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
