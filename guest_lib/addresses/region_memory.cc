@@ -23,9 +23,7 @@ constexpr uint64_t kFirstArenaBytes = 4u << 20, kLastArenaBytes = 32u << 20;
 constexpr uint64_t kOwnArenaBytes = 16u << 20;  // from here on an allocation gets an arena of its own
 
 CUresult SendArena(Op op, uint64_t offset, uint64_t bytes, ArenaUse use) {
-  PendingCall call(op);
-  call.writer().Put(ArenaBody{offset, bytes, use, 0});
-  return call.Finish();
+  return AskHost(op, ArenaBody{offset, bytes, use, 0});
 }
 
 uint64_t RoundUp(uint64_t value, uint64_t step) {

@@ -270,10 +270,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const WireHandle wire = WireOf(object);
   ForgetMigratingOf(wire);
-  PendingCall call(Op::cuLibraryUnload);
-  call.writer().Put(wire);
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = AskHost(Op::cuLibraryUnload, wire)) return result;
   FreeObject(object);
   ForgetFunctionsOf(wire);
   return CUDA_SUCCESS;

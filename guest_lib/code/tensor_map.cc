@@ -7,18 +7,6 @@
 namespace causeway::guest {
 namespace {
 
-template <class Body>
-CUresult Ask(Op op, CUtensorMap* map, const Body& body) {
-  PendingCall call(op);
-  call.writer().Put(body);
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
-  const std::byte* bytes = call.reader().Take(sizeof *map);
-  if (bytes == nullptr) return CUDA_ERROR_UNKNOWN;
-  std::memcpy(map, bytes, sizeof *map);
-  return CUDA_SUCCESS;
-}
-
 CUresult FillTensorMap(TensorMapBody* body, cuuint32_t rank, const cuuint64_t* dimensions,
                        const cuuint64_t* strides, const cuuint32_t* element_strides) {
   if (rank < 1 || rank > 5 || dimensions == nullptr || element_strides == nullptr ||
@@ -57,7 +45,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   body.swizzle = swizzle;
   body.promotion = promotion;
   body.fill = fill;
-  return Ask(Op::cuTensorMapEncodeTiled, map, body);
+  return AskHost(Op::cuTensorMapEncodeTiled, body, map);
 }
 
 CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
@@ -79,7 +67,7 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
   body.swizzle = swizzle;
   body.promotion = promotion;
   body.fill = fill;
-  return Ask(Op::cuTensorMapEncodeIm2col, map, body);
+  return AskHost(Op::cuTensorMapEncodeIm2col, body, map);
 }
 
 CUresult cuTensorMapEncodeIm2colWide(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
@@ -102,7 +90,7 @@ CUresult cuTensorMapEncodeIm2colWide(CUtensorMap* map, CUtensorMapDataType type,
   body.swizzle = swizzle;
   body.promotion = promotion;
   body.fill = fill;
-  return Ask(Op::cuTensorMapEncodeIm2colWide, map, body);
+  return AskHost(Op::cuTensorMapEncodeIm2colWide, body, map);
 }
 
 CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
@@ -110,7 +98,7 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
   TensorMapAddressBody body{};
   std::memcpy(body.map, map, sizeof *map);
   body.address = reinterpret_cast<uint64_t>(address);
-  return Ask(Op::cuTensorMapReplaceAddress, map, body);
+  return AskHost(Op::cuTensorMapReplaceAddress, body, map);
 }
 
 }  // extern "C"

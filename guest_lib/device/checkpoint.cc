@@ -16,12 +16,6 @@ bool IsZero(const T (&values)[N]) {
   return std::all_of(values, values + N, [](T value) { return value == 0; });
 }
 
-CUresult Send(Op op, const CheckpointBody& body) {
-  PendingCall call(op);
-  call.writer().Put(body);
-  return call.Finish();
-}
-
 }  // namespace
 
 extern "C" {
@@ -29,25 +23,21 @@ extern "C" {
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState* state) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  PendingCall call(Op::cuCheckpointProcessGetState);
-  call.writer().Put(CheckpointBody{pid, 0, 0, 0});
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
-  *state = static_cast<CUprocessState>(call.reader().Get<uint32_t>());
-  return call.reader().ok() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+  return AskHost(Op::cuCheckpointProcessGetState, CheckpointBody{pid, 0, 0, 0}, state);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs* arguments) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (arguments == nullptr) return Send(Op::cuCheckpointProcessLock, {pid, 0, 0, 0});
+  if (arguments == nullptr) return AskHost(Op::cuCheckpointProcessLock, CheckpointBody{pid, 0, 0, 0});
   if (arguments->reserved0 != 0 || !IsZero(arguments->reserved1)) return CUDA_ERROR_INVALID_VALUE;
-  return Send(Op::cuCheckpointProcessLock, {pid, arguments->timeoutMs, 0, 1});
+  return AskHost(Op::cuCheckpointProcessLock, CheckpointBody{pid, arguments->timeoutMs, 0, 1});
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs* arguments) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (arguments != nullptr && !IsZero(arguments->reserved)) return CUDA_ERROR_INVALID_VALUE;
-  return Send(Op::cuCheckpointProcessCheckpoint, {pid, 0, 0, arguments != nullptr ? 1u : 0u});
+  return AskHost(Op::cuCheckpointProcessCheckpoint,
+                 CheckpointBody{pid, 0, 0, arguments != nullptr ? 1u : 0u});
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* arguments) {
@@ -66,7 +56,7 @@ CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs* arguments)
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs* arguments) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (arguments != nullptr && !IsZero(arguments->reserved)) return CUDA_ERROR_INVALID_VALUE;
-  return Send(Op::cuCheckpointProcessUnlock, {pid, 0, 0, arguments != nullptr ? 1u : 0u});
+  return AskHost(Op::cuCheckpointProcessUnlock, CheckpointBody{pid, 0, 0, arguments != nullptr ? 1u : 0u});
 }
 
 }  // extern "C"

@@ -24,9 +24,7 @@ struct PrimaryBody {
 };
 
 CUresult SendPrimary(Op op, CUdevice device) {
-  PendingCall call(op);
-  call.writer().Put(PrimaryBody{device, 0, WireOf(PrimaryContext(device))});
-  return call.Finish();
+  return AskHost(op, PrimaryBody{device, 0, WireOf(PrimaryContext(device))});
 }
 
 // Messages about contexts carry none: the thread's own may be the one that is not active.
@@ -435,12 +433,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
   FreeObjectsOf(object);
   RetireObject(object);  // other threads may still have it on their stack
   const WithoutContext none;
-  CUresult result;
-  {
-    PendingCall call(Op::cuCtxDestroy_v2);
-    call.writer().Put(wire);
-    result = call.Finish();
-  }
+  const CUresult result = AskHost(Op::cuCtxDestroy_v2, wire);
   hooks.context_ended(object);
   return result;
 }

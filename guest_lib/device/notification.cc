@@ -20,9 +20,8 @@ CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback func
   CUresult result = CUDA_SUCCESS;
   object->id = callbacks::RegisterNotification(function, user_data, made, &result);
   if (result == CUDA_SUCCESS) {
-    PendingCall call(Op::cuDeviceRegisterAsyncNotification);
-    call.writer().Put(NotificationBody{WireOf(object), object->id, device, 0});
-    result = call.Finish();
+    result = AskHost(Op::cuDeviceRegisterAsyncNotification,
+                     NotificationBody{WireOf(object), object->id, device, 0});
   }
   if (result != CUDA_SUCCESS) {
     callbacks::Release(object->id);

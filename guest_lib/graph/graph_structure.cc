@@ -100,11 +100,9 @@ CUresult InPieces(const CUgraphNode* from, const CUgraphNode* to, const CUgraphE
 template <class T>
 CUresult Destroy(Op op, T handle) {
   if (const CUresult result = NeedContext()) return result;
-  if (Find(handle) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  PendingCall call(op);
-  call.writer().Put(Remote{}.ToWire(handle, call.writer()));
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
+  const Object* object = Find(handle);
+  if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = AskHost(op, WireOf(object))) return result;
   EndContents(handle);
   FreeObject(Find(handle));
   return CUDA_SUCCESS;

@@ -12,13 +12,10 @@ namespace causeway::guest {
 CUresult AdmitManaged(CUdeviceptr address, size_t bytes, WireHandle owner) {
   HostAllocation variable;
   if (FindMigrating(address, &variable, true)) return CUDA_SUCCESS;
-  {
-    PendingCall call(Op::kFindManaged);
-    call.writer().Put(ManagedPiece{address, bytes});
-    const CUresult result = call.Finish();
-    if (result != CUDA_SUCCESS) return result;
-    if (call.reader().Get<uint32_t>() == 0) return CUDA_SUCCESS;  // ordinary device memory
-  }
+  uint32_t is_managed = 0;
+  if (const CUresult result = AskHost(Op::kFindManaged, ManagedPiece{address, bytes}, &is_managed))
+    return result;
+  if (is_managed == 0) return CUDA_SUCCESS;  // ordinary device memory
   if (bytes == 0 || bytes > kMaxManagedVariableBytes || !IsDeviceAddress(address))
     return CUDA_ERROR_NOT_SUPPORTED;
   variable = {.address = address, .bytes = bytes, .kind = HostKind::kManaged, .device_address = address};

@@ -10,12 +10,11 @@ using namespace causeway::guest;
 
 namespace {
 
-// Sends a call whose reply is a token, which fills the 64 bytes.
-CUresult FetchBlob(PendingCall& call, void* blob) {
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
-  const auto token = call.reader().Get<SharedToken>();
-  if (!call.reader().ok()) return CUDA_ERROR_UNKNOWN;
+// Asks for a token, which fills the 64 bytes.
+template <class Body>
+CUresult FetchBlob(Op op, const Body& body, void* blob) {
+  SharedToken token{};
+  if (const CUresult result = AskHost(op, body, &token)) return result;
   FillBlob(blob, token);
   return CUDA_SUCCESS;
 }
@@ -28,9 +27,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (const CUresult result = NeedContext()) return result;
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   NoteSharedDeviceMemory();
-  PendingCall call(Op::cuIpcGetMemHandle);
-  call.writer().Put(ShareAddressBody{address, 0});
-  return FetchBlob(call, handle);
+  return FetchBlob(Op::cuIpcGetMemHandle, ShareAddressBody{address, 0}, handle);
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
@@ -39,7 +36,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
   if (address == nullptr || !ReadBlob(&handle, &token)) return CUDA_ERROR_INVALID_VALUE;
   NoteSharedDeviceMemory();
   OpenedMemory opened{};
-  if (const CUresult result = OpenShared(Op::cuIpcOpenMemHandle_v2, {token, 0, flags, 0}, &opened))
+  if (const CUresult result = AskHost(Op::cuIpcOpenMemHandle_v2, OpenSharedBody{token, 0, flags, 0}, &opened))
     return result;
   if (!AdmitDeviceMemory(opened.address, opened.bytes)) {
     Wait<Op::cuIpcCloseMemHandle>(opened.address);
@@ -68,9 +65,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Object* object = Find(event);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  PendingCall call(Op::cuIpcGetEventHandle);
-  call.writer().Put(WireOf(object));
-  return FetchBlob(call, handle);
+  return FetchBlob(Op::cuIpcGetEventHandle, WireOf(object), handle);
 }
 
 CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {

@@ -114,11 +114,10 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
   if (const CUresult result = InitialisedOrError()) return result;
   if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
   NoteSharedDeviceMemory();
-  PendingCall call(Op::cuMemPoolExportPointer);
-  call.writer().Put(ShareAddressBody{address, 0});
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
-  FillBlob(data, call.reader().Get<SharedToken>());
+  SharedToken token{};
+  if (const CUresult result = AskHost(Op::cuMemPoolExportPointer, ShareAddressBody{address, 0}, &token))
+    return result;
+  FillBlob(data, token);
   NoteShared(address);
   return CUDA_SUCCESS;
 }
@@ -131,7 +130,8 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPo
     return CUDA_ERROR_INVALID_VALUE;
   NoteSharedDeviceMemory();
   OpenedMemory opened{};
-  if (const CUresult result = OpenShared(Op::cuMemPoolImportPointer, {token, WireOf(object), 0, 0}, &opened))
+  if (const CUresult result =
+          AskHost(Op::cuMemPoolImportPointer, OpenSharedBody{token, WireOf(object), 0, 0}, &opened))
     return result;
   if (!AdmitDeviceMemory(opened.address, opened.bytes)) {
     Wait<Op::cuMemFree_v2>(opened.address);

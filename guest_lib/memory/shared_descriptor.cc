@@ -34,15 +34,6 @@ void Drop(const Kept& closed) {
 
 }  // namespace
 
-CUresult OpenShared(Op op, const OpenSharedBody& body, OpenedMemory* opened) {
-  PendingCall call(op);
-  call.writer().Put(body);
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
-  *opened = call.reader().Get<OpenedMemory>();
-  return call.reader().ok() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-}
-
 void FillBlob(void* blob, const SharedToken& token) {
   SharedBlob filled{};
   filled.magic = kSharedMagic;
@@ -82,12 +73,8 @@ CUresult ExportShareable(Op op, const Object& object, CUmemAllocationHandleType 
                          void* shareable) {
   DropClosedDescriptors();
   SharedToken token{};
-  {
-    PendingCall call(op);
-    call.writer().Put(ShareableBody{WireOf(&object), static_cast<uint32_t>(type), 0, flags, {}});
-    if (const CUresult result = call.Finish()) return result;
-    token = call.reader().Get<SharedToken>();
-  }
+  const ShareableBody body{WireOf(&object), static_cast<uint32_t>(type), 0, flags, {}};
+  if (const CUresult result = AskHost(op, body, &token)) return result;
   if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
     return MakeSharedDescriptor(token, op == Op::cuMemPoolExportToShareableHandle,
                                 static_cast<int*>(shareable));

@@ -26,9 +26,6 @@ void DropClosedDescriptors();
 // Exports an allocation or a pool by a call of that row: as a descriptor that the program owns, or as 64 bytes.
 CUresult ExportShareable(Op op, const Object& object, CUmemAllocationHandleType type, uint64_t flags,
                          void* shareable);
-// Asks the host to open memory of another process, which the driver maps in the worker.
-CUresult OpenShared(Op op, const OpenSharedBody& body, OpenedMemory* opened);
-
 // Write and read the 64-byte forms of a token (SharedBlob). ReadBlob returns false if the bytes are none.
 void FillBlob(void* blob, const SharedToken& token);
 bool ReadBlob(const void* blob, SharedToken* token);

@@ -286,4 +286,22 @@ class PendingCall {
   size_t reply_bytes_ = 0;  // 0: the reply fits a record
 };
 
+// Asks the host with a body of one value, and takes the value that it answers if there is one.
+template <class Body>
+CUresult AskHost(Op op, const Body& body) {
+  PendingCall call(op);
+  call.writer().Put(body);
+  return call.Finish();
+}
+template <class Body, class Answer>
+CUresult AskHost(Op op, const Body& body, Answer* answer) {
+  PendingCall call(op);
+  call.writer().Put(body);
+  if (const CUresult result = call.Finish()) return result;
+  const auto answered = call.reader().Get<Answer>();
+  if (!call.reader().ok()) return CUDA_ERROR_UNKNOWN;
+  *answer = answered;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace causeway::guest
