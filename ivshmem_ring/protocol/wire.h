@@ -83,7 +83,7 @@ class Reader {
   T Get() {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);
     T value{};
-    GetBytes(&value, sizeof value);
+    if (const std::byte* from = Take(sizeof value)) std::memcpy(&value, from, sizeof value);
     return value;
   }
   void Fail(CUresult error) {
