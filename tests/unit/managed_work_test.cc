@@ -188,6 +188,17 @@ TEST_F(ManagedWorkTest, TheTimeBetweenTwoEventsTellsTheirEnd) {
   EXPECT_FALSE(work::under_way);
 }
 
+// What freeing waits for depends on the memory: nothing, if it is a pool's.
+TEST_F(ManagedWorkTest, FreeingMemoryEndsNoWork) {
+  Post(Op::cuLaunchKernel, kA);
+  const uint32_t before = exchanged;
+  Wait(Op::cuMemFree_v2, nullptr);
+  EXPECT_EQ(exchanged, before + 1);
+  EXPECT_TRUE(work::under_way);
+  Wait(Op::cuStreamSynchronize, kA);
+  EXPECT_FALSE(work::under_way);
+}
+
 TEST_F(ManagedWorkTest, BlockingStreamsAndTheLegacyStreamWaitForEachOther) {
   Post(Op::cuMemsetD8Async, nullptr);
   Post(Op::cuLaunchKernel, kBlocking);
@@ -458,6 +469,8 @@ TEST_F(ManagedWorkTest, WatchesComeAndGoWhileOthersSend) {
   });
   stop.store(true);
   for (std::thread& sender : senders) sender.join();
+  // Of two threads that see the same end one exchanges pages when the other has said that it is the end.
+  exchanged_after_the_end = 0;
   // None of their messages is left to be waited for.
   Wait(Op::cuCtxSynchronize, nullptr);
   EXPECT_FALSE(work::under_way);
