@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything in one command, without a GPU: installs what is missing, builds, runs the demo VM, then all tests.
-# usage: run_all.sh [--sanitizers] [--build DIR]
+# usage: run_all.sh [--sanitizers] [--build DIR] [--jobs N]
 #   --sanitizers  afterwards tests of ring and lanes and the soak program under TSan, and these, protocol and fuzz tests
 #                 under ASan + UBSan; before them the product as Release and by clang, which only has to build, and the
 #                 quick unit tests of the Release build
+#   --jobs N      so many tests at a time (default 2); tests of VMs run alone
 #   --build DIR   the build folder (default: build beside this folder; the sanitizers' are DIR-thread and DIR-address)
 # What failed is named again at the end, with the last lines that it printed: the log is long.
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$root/build sanitizers=no
+build=$root/build sanitizers=no jobs=2
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitizers) sanitizers=yes; shift ;;
     --build) [ $# -ge 2 ] || { echo "run_all.sh: --build needs a folder" >&2; exit 2; }; build=$2; shift 2 ;;
-    -h | --help) sed -n '3,10s/^# //p' "$0"; exit 0 ;;
+    --jobs) [ $# -ge 2 ] || { echo "run_all.sh: --jobs needs a number" >&2; exit 2; }; jobs=$2; shift 2 ;;
+    -h | --help) sed -n '3,11s/^# //p' "$0"; exit 0 ;;
     *) echo "run_all.sh: unknown option $1; see --help" >&2; exit 2 ;;
   esac
 done
@@ -138,8 +140,8 @@ else
 fi
 
 step "tests"
-# The demo has just run. VM tests take both processors of ctest's count, so they run alone.
-run_tests "$build" -j 2 -E '^vm\.demo$'
+# The demo has just run. VM tests run alone (RUN_SERIAL).
+run_tests "$build" -j "$jobs" -E '^vm\.demo$'
 
 if [ "$sanitizers" = yes ]; then
   other_builds

@@ -10,7 +10,7 @@ target_compile_definitions(daemon_test PRIVATE
 target_link_libraries(daemon_test PRIVATE causeway_daemon causeway_command GTest::gtest_main)
 add_dependencies(daemon_test causeway causewayd daemon_test_worker)
 add_test(NAME daemon_test COMMAND daemon_test)
-set_tests_properties(daemon_test PROPERTIES TIMEOUT 300)
+set_tests_properties(daemon_test PROPERTIES TIMEOUT 300 COST 30)
 
 # The launcher, with a hostile daemon in front.
 add_executable(launcher_test launcher_test.cc daemon_fixture.cc)

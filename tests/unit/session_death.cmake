@@ -5,7 +5,7 @@ find_package(Python3 COMPONENTS Interpreter REQUIRED)
 add_test(NAME session_death_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/session_death_test.py
   $<TARGET_FILE_DIR:causewayd> ${CMAKE_BINARY_DIR}/guest_lib/libcuda.so.1
   ${CMAKE_BINARY_DIR}/software_gpu/libcuda.so.1 $<TARGET_FILE:session_client>)
-set_tests_properties(session_death_test PROPERTIES TIMEOUT 400)
+set_tests_properties(session_death_test PROPERTIES TIMEOUT 400 COST 30)
 
 # What sessions hold, counted and limited, also where they are killed.
 add_executable(memory_client memory_client.cc)
