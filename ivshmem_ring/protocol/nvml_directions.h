@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ivshmem_ring/protocol/nvml_api.h"
+#include "ivshmem_ring/nvml/nvml_api.h"
 #include "ivshmem_ring/protocol/shape.h"
 
 namespace causeway {

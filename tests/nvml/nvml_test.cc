@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "ivshmem_ring/protocol/nvml_api.h"
+#include "ivshmem_ring/nvml/nvml_api.h"
 #include "tests/driver/driver_test.h"
 
 namespace causeway::driver_test {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "ivshmem_ring/protocol/nvml_api.h"
+#include "ivshmem_ring/nvml/nvml_api.h"
 #include "tests/software_gpu/shared_names.h"
 
 #define NVML extern "C" __attribute__((visibility("default"))) uint32_t
