@@ -6,8 +6,12 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
+#include <optional>
 #include <random>
 #include <thread>
+
+#include "host_backend/worker/accounting/managed_copies.h"
 
 namespace causeway::host {
 namespace {
@@ -350,6 +354,26 @@ TEST_F(AccountingTest, TheProgramSeesADeviceOfTheLimit) {
   EXPECT_EQ(total, 100 * kMib);
   EXPECT_EQ(TheAccounting().TotalBytes(100 * kMib), 100 * kMib);
   ASSERT_EQ(TheDriver().cuMemFree_v2(memory), CUDA_SUCCESS);
+}
+
+// The driver may give a block's address to a new block before the thread that freed it has told so.
+TEST(ManagedCopiesTest, ACopyWaitsForTheFreeOfItsAddressAlone) {
+  const ManagedPiece block[] = {{kMib, kMib}}, neighbour[] = {{2 * kMib, kMib}};
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<bool> begun{false}, freed{false};
+    std::optional<ManagedFree> free(std::in_place, kMib, kMib);
+    std::thread copies([&] {
+      begun = true;
+      begun.notify_one();
+      const ManagedCopy copy(block);
+      EXPECT_TRUE(freed);
+    });
+    begun.wait(false);
+    const ManagedCopy other(neighbour);
+    freed = true;
+    free.reset();
+    copies.join();
+  }
 }
 
 }  // namespace

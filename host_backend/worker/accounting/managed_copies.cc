@@ -10,7 +10,7 @@ namespace causeway::host {
 namespace {
 
 std::mutex mutex;
-std::condition_variable ended;  // a copy
+std::condition_variable ended;  // a copy or a free
 std::vector<ManagedPiece> copied, freed;
 
 bool Overlap(const ManagedPiece& a, const ManagedPiece& b) {
@@ -32,14 +32,15 @@ void EraseOne(std::vector<ManagedPiece>& ranges, const ManagedPiece& range) {
 }  // namespace
 
 ManagedCopy::ManagedCopy(std::span<const ManagedPiece> pieces) : pieces_(pieces) {
-  const std::lock_guard lock(mutex);
-  may_begin_ = std::none_of(pieces.begin(), pieces.end(),
-                            [](const ManagedPiece& piece) { return AnyOverlaps(freed, piece); });
-  if (may_begin_) copied.insert(copied.end(), pieces.begin(), pieces.end());
+  std::unique_lock lock(mutex);
+  ended.wait(lock, [&] {
+    return std::none_of(pieces.begin(), pieces.end(),
+                        [](const ManagedPiece& piece) { return AnyOverlaps(freed, piece); });
+  });
+  copied.insert(copied.end(), pieces.begin(), pieces.end());
 }
 
 ManagedCopy::~ManagedCopy() {
-  if (!may_begin_) return;
   const std::lock_guard lock(mutex);
   for (const ManagedPiece& piece : pieces_) EraseOne(copied, piece);
   ended.notify_all();
@@ -54,6 +55,7 @@ ManagedFree::ManagedFree(uint64_t address, uint64_t bytes) : range_{address, byt
 ManagedFree::~ManagedFree() {
   const std::lock_guard lock(mutex);
   EraseOne(freed, range_);
+  ended.notify_all();
 }
 
 }  // namespace causeway::host

@@ -111,7 +111,6 @@ CUresult CopyPieces(Session& session, Request& request, auto copy_piece) {
   Copy copy;
   if (const CUresult result = TakeCopy(session, request, &copy)) return result;
   const ManagedCopy copied(std::span(copy.piece, copy.count));
-  if (!copied.may_begin()) return CUDA_ERROR_INVALID_VALUE;
   const CopyStream stream(copy);
   CUresult result = stream.result();
   std::byte* at = request.bulk.data();
