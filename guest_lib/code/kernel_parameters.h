@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of a kernel as a program gives them to a launch or a graph node.
+// The parameters of a kernel as a program gives them to a launch or a graph node. The memory stays the
+// program's, and is read before the call returns.
 #pragma once
 #include <cstring>
 
@@ -13,7 +14,7 @@ struct KernelParameters {
   const void* buffer = nullptr;
   size_t buffer_bytes = 0;
 
-  // Takes the two arguments by which a launch gives parameters; at most one of them may be given.
+  // Takes the two arguments of a launch. CUDA_ERROR_INVALID_VALUE if both are given, or `extra` is malformed.
   CUresult Take(void** kernel_params, void** extra) {
     if (kernel_params != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
     pointers = kernel_params;
@@ -28,7 +29,8 @@ struct KernelParameters {
     }
     return CUDA_SUCCESS;
   }
-  // How many bytes Pack writes for that function; an error if the parameters do not fit it.
+  // How many bytes Pack writes for that function. CUDA_ERROR_INVALID_VALUE if a pointer is missing or the
+  // buffer is larger than any kernel's parameters.
   CUresult SizeFor(const Function& function, uint32_t* bytes) const {
     if (buffer != nullptr) {
       if (buffer_bytes > kMaxLaunchParameterBytes) return CUDA_ERROR_INVALID_VALUE;
@@ -42,7 +44,7 @@ struct KernelParameters {
     *bytes = function.parameter_bytes;
     return CUDA_SUCCESS;
   }
-  // Writes the parameters in the kernel's own layout.
+  // Writes the parameters in the kernel's own layout. `bytes` is what SizeFor said.
   void Pack(const Function& function, std::byte* to, uint32_t bytes) const {
     if (buffer != nullptr) {
       std::memcpy(to, buffer, bytes);

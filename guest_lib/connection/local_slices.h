@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slices of a region that belongs to this process alone: which are in use, and when the memory of free
-// ones goes back to the machine. Returning pages and getting zeroed ones again is most of what registering
-// memory costs, so a freed slice keeps its pages for a moment and is used first; a thread returns the pages
-// that are left over.
+// The slices of a region that only this process and its worker share: which are in use, and when the memory
+// of free ones goes back to the machine. A granule is one slice of kGranuleBytes. Returning pages and getting
+// zeroed ones again is most of what registering memory costs, so a freed slice keeps its pages for up to half
+// a second and is used first; then a thread of this class returns them.
 //
 // Any thread may call the public functions; no message is sent with the lock inside held
 // (guest_lib/process/lock_order.h).
@@ -20,14 +20,15 @@ namespace causeway::guest {
 
 class LocalSlices {
  public:
-  // `fd` is the region's file and stays the caller's, as does its owner table; both outlive the object.
+  // `fd` is the region's file, and `owners` its owner table (ivshmem_ring/transport/layout.h), which says to
+  // the worker which slices are taken. Both stay the caller's and outlive the object.
   LocalSlices(int fd, uint16_t* owners, uint64_t region_bytes);
   ~LocalSlices();
   LocalSlices(const LocalSlices&) = delete;
   LocalSlices& operator=(const LocalSlices&) = delete;
 
-  // Takes a run of granules, *first and on. False: no run of that length is left. *zeroed says whether all of
-  // its bytes are known to be zero.
+  // Takes a run of granules, whose first one is *first; it may wait until pages that are being returned are
+  // free. False: no run of that length is left. *zeroed says whether all of its bytes are known to be zero.
   bool Allocate(uint64_t granules, uint64_t* first, bool* zeroed);
   void Free(uint64_t first, uint64_t granules);
 

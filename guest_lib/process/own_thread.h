@@ -4,10 +4,10 @@
 
 namespace causeway::guest {
 
-// Starts a thread that runs until the process is gone; a forked child has none. The result is 0, or the errno
-// that says why it could not be started. The thread blocks the program's signals, but for those that a thread
-// causes itself (a fault in memory that the program watches). With `all_signals` it keeps those of the
-// calling thread, for threads that run functions of the program.
+// Starts a detached thread that runs main(argument); a forked child has none of these threads. The result is
+// 0, or the errno that says why it could not be started. The thread blocks all signals but those that it
+// causes itself, such as a fault in memory that the program watches. With `all_signals` it blocks what the
+// calling thread blocks, because it will run functions of the program.
 int StartOwnThread(void* (*main)(void*), bool all_signals, void* argument = nullptr);
 
 }  // namespace causeway::guest

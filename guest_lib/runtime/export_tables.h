@@ -6,8 +6,8 @@
 
 namespace causeway::guest {
 
-// The table for these 16 bytes, or null. The address is the same at every call: the integrity value contains
-// it.
+// The table for this UUID, or null. It lives as long as the process, at one address, because the integrity
+// value (integrity.h) is computed from addresses of tables.
 const void* FindExportTable(const CUuuid& uuid);
 
 }  // namespace causeway::guest

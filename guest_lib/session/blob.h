@@ -23,9 +23,10 @@ class Blob {
   Blob(const Blob&) = delete;
   Blob& operator=(const Blob&) = delete;
 
-  // Takes `bytes` bytes from `copy`, and sends them already if they do not fit a staging buffer.
+  // Takes `bytes` bytes from `copy` into a staging buffer, or sends them now if they do not fit one. More than
+  // kMaxBlobBytes is CUDA_ERROR_INVALID_VALUE; other errors are the session's.
   CUresult Fill(uint64_t bytes, const BlobCopy& copy);
-  // Sends the call that takes the byte string; the caller awaits its reply.
+  // Sends the call that takes the byte string; the caller awaits its reply, and keeps the Blob until then.
   CUresult Send(Op op, const Writer& body, const Submission& submission = kNothingNamed);
 
  private:
@@ -33,11 +34,12 @@ class Blob {
   CUresult Begin(uint64_t bytes);
 
   ChannelLease& lease_;
-  uint32_t bytes_ = 0;  // how many bytes the staging buffer of the call itself holds
-  int bulk_ = -1;       // that buffer; -1: none
+  uint32_t bytes_ = 0;  // how many bytes the staging buffer holds for the call itself
+  int bulk_ = -1;       // the staging buffer; -1: none
 };
 
-// Fetches into *to the `bytes` bytes that the last call on this channel left to be fetched.
+// Fetches into *to the blob that the host keeps from the last call on this channel; that call's reply stated
+// `bytes`. CUDA_ERROR_UNKNOWN: the host sent another length, or stated more than kMaxBlobBytes.
 CUresult FetchBlob(ChannelLease& lease, uint64_t bytes, std::vector<std::byte>* to);
 
 // A helper for a BlobCopy of several parts: copies from the part `from`, which lies at [begin, begin + size)

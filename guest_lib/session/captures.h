@@ -10,13 +10,14 @@
 
 namespace causeway::guest {
 
-// Whether a stream captures. One load.
+// One load.
 bool AnyCapture();
 // To be called when a capture begins in the stream, or has ended there.
 void NoteCapture(Object* stream, bool begins);
 
-// While an object of this class lives, what the library itself asks or makes in the calling thread is allowed
-// although a stream captures, and ends no capture. The program's own capture mode is restored afterwards.
+// While an object of this class lives, the calling thread has the relaxed capture mode, so that the driver
+// permits calls that the library makes for itself beside a capture, and they do not invalidate it. The
+// destructor restores the program's own mode.
 class RelaxedCaptures {
  public:
   RelaxedCaptures() { ThisThread().capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the guest-local parts (export tables, context storage, integrity check) need to know about the
-// process, its devices and the calling thread. The session and the context stack implement it.
+// What the parts that send no messages (export tables, context storage, integrity value) need to know about the
+// process, its devices and the calling thread. The session and the context stack implement it. Any thread may
+// call these functions.
 #pragma once
 
 #include "ivshmem_ring/protocol/driver_api.h"
@@ -17,15 +18,14 @@ struct DeviceIdentity {
   int pci_device;
 };
 
-// How many replies of the host the calling thread has waited for.
+// How many replies of the host the calling thread has waited for. Tests and benchmarks ask.
 uint64_t RepliesAwaited();
 
-// CUDA_SUCCESS, or CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child. Called on hot paths: one
-// load.
-CUresult InitialisedOrError();
-// The same, also within functions of the program that the driver calls and in which CUDA calls are not
-// permitted.
+// CUDA_SUCCESS while there is a session: CUDA_ERROR_NOT_INITIALIZED before cuInit and in a forked child,
+// CUDA_ERROR_DEINITIALIZED once the process ends. One load, because it is called on hot paths.
 CUresult SessionOrError();
+// The same, but CUDA_ERROR_NOT_PERMITTED within a callback of the program in which CUDA forbids its calls.
+CUresult InitialisedOrError();
 
 // Number of visible devices, and the identity of one of them (0 <= device < DeviceCount()). Only after
 // cuInit.
@@ -38,14 +38,15 @@ int DriverVersion();
 // The calling thread's current context, or null. Never fails, never sends a message.
 CUcontext CurrentContext();
 
-// The handle that the device's primary context has now or will have once it is active. Does not activate or
-// count it. Null when there is no such device.
+// The handle that the device's primary context has now or will have once it is active; null when there is no
+// such device. It neither activates nor retains the context.
 CUcontext PrimaryContextHandle(int device);
 
 // True while the handle names a live context or the primary context of a device, active or not.
 bool IsContext(CUcontext context);
 
-// The same answers as cuCtxGetId: unique among all contexts of the process, new at each activation.
+// The same answers as cuCtxGetId: unique among all contexts of the process. A primary context gets a new one at
+// each activation.
 CUresult ContextId(CUcontext context, uint64_t* id);
 
 // Replaces the top of the calling thread's context stack and returns what was there; null means an empty

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The objects behind the handles that this library gives to a program. A handle is the address of an Object
-// in one reserved array, so a handle is checked by arithmetic before it is dereferenced. Of the free objects
-// the one that was freed first is used first. Any thread may call these functions; no message is sent with
-// the lock inside held (guest_lib/process/lock_order.h).
+// in one reserved array, so a handle is checked by arithmetic before it is dereferenced. An object's number is
+// its index there. A freed number is used again as late as possible, so that a stale handle is noticed. Any
+// thread may call these functions; no message is sent with the lock inside held
+// (guest_lib/process/lock_order.h).
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,20 +14,21 @@ namespace causeway::guest {
 
 struct Object;
 
-// How far the work of a stream, an event or a context has come (guest_lib/session/submissions.h). Posts and
-// calls are counts of submissions.
+// How far the work of a stream, an event or a context has come. Posts and calls are counted from the session's
+// beginning, as in Stamp (guest_lib/session/submissions.h).
 struct Progress {
-  std::atomic<uint64_t> work;        // the number of posts up to the newest one that works there
-  std::atomic<uint64_t> done_posts;  // all of so many posts, and of so many calls, is known to be done
+  std::atomic<uint64_t> work;  // the count of posts with the newest one that works there
+  // What works there of the first done_posts posts and of the first done_calls calls is known to be done.
+  std::atomic<uint64_t> done_posts;
   std::atomic<uint64_t> done_calls;
   // Of an event that was recorded by a post: the stream of the last record (null for a default stream), and
-  // the number of calls before it.
+  // the count of calls then.
   std::atomic<const Object*> recorded_in;
   std::atomic<uint64_t> recorded_calls;
   // Of a blocking event (guest_lib/stream/quiet_event.h).
   std::atomic<Object*> stand_in;    // its shadow event; null: none was made yet
-  std::atomic<uint8_t> place;       // which of the two was recorded last
-  std::atomic<uint8_t> word_waits;  // how many of the last waits, in a row, a fence value ended
+  std::atomic<uint8_t> place;       // whether the event or its shadow event was recorded last
+  std::atomic<uint8_t> word_waits;  // how many waits for it in a row, up to now, a fence value ended
 };
 
 struct alignas(64) Object {
@@ -38,18 +40,19 @@ struct alignas(64) Object {
   uint64_t id;      // of streams and contexts: unique and never used again
   uint32_t flags;   // as given when it was made
   int32_t number;   // of a stream its priority; of an allocation its references beyond the first
-  std::atomic<WireHandle> parent;  // of a function the module or library with which it ends
+  std::atomic<WireHandle> parent;  // the module, library, array or other object with which it ends; 0: none
   // Of streams, events and contexts. It is on a line of its own because it changes while other threads read
   // the rest.
   alignas(64) Progress progress;
 };
 static_assert(sizeof(Object) == 128);
 
-// Makes an object; null when all numbers are taken.
+// Makes an object; null when all kMaxHandles numbers are taken. FreeObject takes null too; what `detail` points
+// to is the caller's to free.
 Object* NewObject(HandleKind kind, Object* context);
 void FreeObject(Object* object);
-// Ends an object like FreeObject, but its number is not used again and `detail` stays valid: other threads
-// may still have the pointer (contexts on their stacks).
+// Ends an object like FreeObject, but its number is not used again and `detail` stays valid, because other
+// threads may still have the pointer: contexts are on the stacks of threads.
 void RetireObject(Object* object);
 // The address of the array; before there is an array, an address that no handle can have.
 inline std::atomic<uintptr_t> objects_begin{uintptr_t{1} << 63};
@@ -69,8 +72,8 @@ inline WireHandle WireOf(const Object* object) {
 }
 // The live object with that wire handle, or null.
 Object* ObjectOf(WireHandle wire);
-// Counts references beyond an object's first. ReleaseReference returns false when there is none, so that the
-// caller ends the object.
+// They count in `number` an allocation's references beyond the first. ReleaseReference returns false when there
+// are none, so that the caller ends the object.
 inline void AddReference(Object* object) {
   std::atomic_ref<int32_t>(object->number).fetch_add(1);
 }
@@ -83,8 +86,8 @@ inline bool ReleaseReference(Object* object) {
 }
 // Frees all objects that belong to a context, except the context itself.
 void FreeObjectsOf(const Object* context);
-// Frees all objects of which that one is the parent, after calling `last` for each, with the lock held:
-// `last` calls none of these functions.
+// Frees all objects of which that one is the parent, and calls `last` for each. It does so with the lock held,
+// so `last` calls none of these functions.
 void FreeChildrenOf(WireHandle parent, void (*last)(Object*));
 // A number that was never given before.
 uint64_t NextId();
