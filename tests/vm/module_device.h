@@ -85,6 +85,7 @@ void TestAllSlots();
 void TestRemap();
 void TestWipe();
 void TestStress();
+void TestCalls();
 void TestSpeed();
 void TestUnbindStorm();
 void TestQuota();

@@ -25,6 +25,7 @@ constexpr Test kTests[] = {
     {"remap", TestRemap},
     {"wipe", TestWipe},
     {"stress", TestStress},
+    {"calls", TestCalls},
     {"speed", TestSpeed},
     {"unbind", TestUnbind},
     {"refusals", TestRefusals},

@@ -60,14 +60,14 @@ require_write_back() {
 KERNEL=$kernel "$configs/demo_initramfs.sh" --output "$work/initramfs" --program "$program"
 case "$name" in
   module_seabios)
+    # A kernel that poisons freed memory, to see a use of it.
     start_host 128
-    boot "$here/module_commands.txt" --region "$work/region"
+    boot "$here/module_commands.txt" --region "$work/region" --append slub_debug=FZPU
     stop_host ;;
   module_one_cpu)
     # One virtual processor: QEMU's emulation then leaves out fences and atomic instructions towards the host.
-    # And a kernel that poisons freed memory, to see a use of it.
     start_host 128
-    grep -v '^unload' "$here/module_commands.txt" > "$work/commands"
+    grep -vE '^unload|^& calls' "$here/module_commands.txt" > "$work/commands"
     boot "$work/commands" --region "$work/region" --cpus 1 --append slub_debug=FZPU
     require_write_back
     stop_host ;;
