@@ -20,14 +20,15 @@ class Image {
   // Entries of fatbins that none of these devices can use are left out; without devices all entries are sent.
   explicit Image(std::vector<Capability> devices = {}) : devices_(std::move(devices)) {}
   // Finds out what the image is: an ELF cubin, a fatbin or PTX text; with `wrapper_allowed` (for libraries)
-  // also nvcc's fatbin wrapper. CUDA_ERROR_INVALID_IMAGE for anything else.
+  // also nvcc's fatbin wrapper; with `any_text` every string, even one that cannot be PTX, which is the
+  // driver's to refuse. CUDA_ERROR_INVALID_IMAGE for anything else.
   CUresult Find(const void* image, bool wrapper_allowed, bool any_text = false);
-  // The same for the bytes of a file, of which the size is known. Text gets an ending zero. The bytes outlive
-  // the object.
+  // The same for the bytes of a file, of which the size is known. It appends zeros to *bytes, so that text ends
+  // in one; *bytes must outlive the object.
   CUresult TakeFile(std::vector<std::byte>* bytes);
 
-  // The image as it travels (ivshmem_ring/messages/code_messages.h, ImageHeader): its size, its bytes [at, at
-  // + to.size()), and its hash.
+  // The image as it travels (ivshmem_ring/messages/code_messages.h, ImageHeader), after Find or TakeFile: its
+  // size, its bytes [at, at + to.size()), and its hash.
   uint64_t wire_bytes() const { return wire_bytes_; }
   void Copy(uint64_t at, std::span<std::byte> to) const;
   ImageHash Hash() const;

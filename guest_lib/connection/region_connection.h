@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the local socket and the kernel module have in common as ways to the host: a slot in a mapped region,
-// and the words by which the host says that it serves the slot.
+// and the words by which the host says that it serves the slot (ivshmem_ring/transport/layout.h). Map,
+// FillOpenBlock, AwaitHost and MakeTransport are called once, in this order, by the thread that connects.
 #pragma once
 #include <atomic>
 #include <string>
@@ -25,13 +26,15 @@ class RegionConnection : public Connection {
  protected:
   RegionConnection(int fd, SessionKind kind) : fd_(fd), kind_(kind) {}
 
-  // Maps granule 0 and the slot, checks the superblock, and reserves the window's addresses. False: *error
-  // says why.
+  // Maps granule 0, which is the region's control part, and the slot, checks the superblock in it, and reserves
+  // the window's addresses. False: *error says why.
   bool Map(uint32_t slot, bool granule0_writable, std::string* error);
+  // Writes into the slot what the host has to know to open the session.
   void FillOpenBlock();
-  // Waits until the host serves the slot. False: the host refused or did not answer in time; *error says
-  // which.
+  // Waits until the host serves the slot, for 90 s at most. False: the host refused or did not answer; *error
+  // says which.
   bool AwaitHost(std::string* error);
+  // `futex`: guest and host share a kernel, so they wake each other by futex.
   void MakeTransport(bool futex);
   // Why the host no longer serves this session; empty while it does. Waiting threads call it, several at
   // once.
@@ -46,7 +49,7 @@ class RegionConnection : public Connection {
     return *reinterpret_cast<const HostPage*>(granule0_ + kHostPageOffset);
   }
 
-  int fd_;
+  int fd_;  // the region's file, owned; -1 after Abandon
   const SessionKind kind_;
   std::byte* granule0_ = nullptr;
   std::byte* slot_base_ = nullptr;
@@ -54,15 +57,19 @@ class RegionConnection : public Connection {
   uint32_t session_ = 0;
 
  private:
-  uint64_t epoch_ = 0;
-  // The daemon's beat as last seen, and when it changed. All waiting threads read and write both.
+  uint64_t epoch_ = 0;  // Superblock::host_epoch at the beginning; another value: the daemon was restarted
+  // The daemon's beat, a counter that it raises every second, as last seen, and when it changed. All waiting
+  // threads read and write both.
   std::atomic<uint64_t> last_beat_{0};
   std::atomic<uint64_t> last_beat_change_ms_{0};
 };
 
+// The three ways in, as connect.h describes them: a socket's path, a device's path, HOST:PORT. Null: *error says
+// why.
 std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error);
+// Fills an OpenBlock, for ways in with a region and without.
 void FillOpenBlockFields(OpenBlock* block, SessionKind kind, uint64_t window_address);
 
 }  // namespace causeway::guest

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divides work on much memory, which the kernel does page by page, among several threads. None of the threads
-// may fault in that memory, since the thread that would serve the fault takes part.
+// Divides system calls on much memory, which cost the kernel time for each page, among several threads. None of
+// them may fault in that memory, because the thread that serves such faults may be one of them.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace causeway::guest {
 
-// Calls work(at, bytes) for parts of [0, bytes), in this thread and in so few others that the program keeps
-// processors. It returns when all parts are done.
+// Calls work(at, bytes) for parts of [0, bytes), `part_bytes` long but for the last, in this thread and in so
+// few others that the program keeps processors. It returns when all parts are done.
 template <class Work>
 void InParts(uint64_t bytes, uint64_t part_bytes, const Work& work) {
   if (bytes <= part_bytes) return work(0, bytes);

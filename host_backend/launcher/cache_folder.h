@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders of compiled kernels. CACHE/USER is the daemon's, open to pass through; in it lies `kernels`, which
-// is that user's alone. When a user id changes hands the daemon moves the whole to
-// CACHE/discarded/USER-NUMBER, where only the daemon gets through, and starts afresh.
+// The folders in which the driver keeps compiled kernels, one for each user as which workers run.
+// CACHE/USER is the daemon's, and others may only pass through it; in it lies `kernels`, which is that user's
+// alone. Before the user id serves another scope, the daemon moves the whole to CACHE/discarded/USER-NUMBER,
+// which no other user can enter. In these functions `cache` is a descriptor of CACHE and stays the caller's.
 #pragma once
 #include <stdint.h>
 
@@ -10,13 +11,12 @@ namespace causeway::launcher {
 inline constexpr char kDiscarded[] = "discarded";
 inline constexpr char kKernels[] = "kernels";
 
-// Makes CACHE/USER/kernels. 0 or errno.
+// Makes CACHE/USER/kernels. The result is 0 or an errno.
 int MakeCacheFolder(int cache, uint32_t user);
-// Becomes the user, for good, and empties CACHE/USER/kernels if more than so many MiB are in it
-// (host_backend/sandbox/cache_quota.h). The calling process has nothing else to do.
+// These two are for a process of their own, since they become the user for good. What fails is left undone. The
+// first empties CACHE/USER/kernels if more than `mib` MiB are in it (host_backend/sandbox/cache_quota.h).
 void HoldCacheFolder(int cache, uint32_t user, uint32_t mib);
-// Becomes the user, for good, and removes what it owns below CACHE/discarded/USER-NUMBER/kernels. The calling
-// process has nothing else to do.
+// This one removes what the user owns below CACHE/discarded/USER-NUMBER/kernels.
 void EmptyDiscarded(int cache, uint32_t user, uint32_t number);
 
 }  // namespace causeway::launcher

@@ -51,7 +51,8 @@ class WorkerClient {
   virtual SessionPeer Peer() const = 0;
   // Whether that part of the region was lent to the session. A session without a region has none.
   virtual bool MayMap(const RegionMapping&) { return false; }
-  // Whether that descriptor, which its worker wants others to have, is another file than its region.
+  // Whether that descriptor, which its worker wants others to have, is its region's or may be: then they do not
+  // get it.
   virtual bool IsOwnRegion(int) const { return false; }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One guest process that is served through a slot of a region: the host's side of the slot's life (layout.h).
+// One guest process that is served through a slot of a region: the host's side of the slot's life
+// (ivshmem_ring/transport/layout.h). It runs in the daemon's only thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -20,8 +21,8 @@ class RegionSession final : public WorkerClient {
     std::string vm;  // empty: local
     uint32_t pid = 0;
     uint32_t uid = 0;
-    int client_socket = -1;  // local: handed to the worker too; the owner keeps it open
-    const GpuShare* share;   // of the configuration
+    int client_socket = -1;  // local: to the guest process, and for the worker too; the owner keeps it open
+    const GpuShare* share;   // lives as long as the configuration
   };
 
   // `on_closed` runs once, when the slot's memory has been zeroed and the host word says CLOSED. The owner
@@ -30,13 +31,15 @@ class RegionSession final : public WorkerClient {
                 Origin origin, std::function<void()> on_closed);
   ~RegionSession() override;
 
-  // Checks the OpenBlock and asks for a worker. `seat`: where the owner has taken one already.
+  // Checks the OpenBlock and asks for a worker; a refusal is written into the slot. `seat`: the place among the
+  // scope's sessions (scopes.h), if the owner has taken it already.
   void Open(SessionSeat seat = {});
-  // The guest process is done or gone.
+  // To be called when the guest process has closed the slot or is gone.
   void End() { Close(false); }
-  // Its VM was reset or its file is gone: the worker is killed at once. Memory is zeroed by the owner.
+  // To be called when its VM was reset or the region's file is gone. The worker is killed at once, and the
+  // owner zeroes the memory.
   void Reset();
-  // The daemon stops: the guest process learns `sentence`.
+  // To be called when the daemon stops. The guest process reads `sentence` as the reason.
   void Abandon(const std::string& sentence);
 
   State state() const { return state_; }
@@ -72,14 +75,14 @@ class RegionSession final : public WorkerClient {
   const Clock::time_point opened_ = Clock::now();
   State state_ = State::kOpening;
   Zeroing::JobId zeroing_ = 0;
-  SessionSeat seat_;  // while it opens or is served
+  SessionSeat seat_;  // held while the session opens or is served
   bool reset_ = false;
   uint64_t window_address_ = 0;
-  pid_t worker_pid_ = 0;
-  pid_t last_worker_pid_ = 0;
-  bool mapped_wrongly_ = false;  // has been logged
-  std::string worker_end_;       // where it was not in order
-  uint64_t number_ = 0;          // of the flight store's; 0: not served yet
+  pid_t worker_pid_ = 0;         // 0: no worker runs
+  pid_t last_worker_pid_ = 0;    // stays when the worker has exited, for traces
+  bool mapped_wrongly_ = false;  // the worker wanted to map what is not lent to it, and that was logged
+  std::string worker_end_;       // how the worker ended; empty if it has not, or ended in order
+  uint64_t number_ = 0;          // the session's in the flight store; 0: not served yet
   std::unique_ptr<FlightFile> flight_;
   WorkerUsage usage_{};
 };
