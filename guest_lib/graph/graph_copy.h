@@ -15,11 +15,12 @@ namespace causeway::guest {
 // Whether a copy needs such a node, because one side is ordinary memory.
 bool NeedsStaging(const CUDA_MEMCPY3D& box);
 
+// Adds such a node. CUDA_ERROR_NOT_SUPPORTED over TCP, where there is no pinned memory that the device reaches.
 CUresult AddStagedCopy(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                        const CUDA_MEMCPY3D& box, CUcontext context);
 // Whether the node is such a copy. *given and *context are the parameters as the program gave them.
 bool IsStagedCopy(CUgraphNode node, CUDA_MEMCPY3D* given = nullptr, CUcontext* context = nullptr);
-// Changes such a node, to any copy. `exec` is as in SetNode.
+// Changes such a node into any copy. `exec` is as in SetNode (graph_node.h).
 CUresult SetStagedCopy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& box, CUcontext context);
 
 // Turns an asynchronous copy from or to ordinary memory into a node if its stream captures. *captured says

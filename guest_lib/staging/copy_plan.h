@@ -38,6 +38,7 @@ inline constexpr uint64_t kLeastQueuedLarge = 32u << 20;
 // than a reply does.
 inline constexpr uint64_t kMostPinnedByFence = 64u << 20;
 
+// One copy. `host` is the program's memory, valid until the copy has taken or written it.
 struct LinearCopy {
   CUdeviceptr device;
   std::byte* host;
@@ -45,9 +46,9 @@ struct LinearCopy {
   CUstream stream;  // null for kSynchronous
   CopyForm form;
   bool to_device;
-  bool leaves = false;  // it is over for its caller when its source is taken
-  bool idle = false;    // its stream is known to have nothing else to do
-  uint64_t posts = 0;   // after a copy that was waited for: the number of posts up to its end
+  bool leaves = false;  // the call returns when the source is taken
+  bool idle = false;    // the stream is known to have nothing else to do
+  uint64_t posts = 0;   // result of a copy that was waited for: the count of posts up to its end
 };
 
 // Whether the copy returns when its source is taken, before the stream has come to it.
@@ -99,8 +100,9 @@ inline CopyPlan::Post PlanPost(const CopyFacts& facts) {
   return facts.form == CopyForm::kSynchronous ? Post::kPieces : Post::kNot;
 }
 
-// Inline, because a small copy takes less time than the result takes through memory: the processor can read fields that were
-// written one by one only after all earlier stores, those to the ring among them, have reached the cache.
+// Inline, because returning the plan through memory would take longer than a small copy: the processor can read
+// fields that were written one by one only after all earlier stores, those to the ring among them, have
+// reached the cache.
 inline CopyPlan PlanCopy(const CopyFacts& facts) {
   CopyPlan plan;
   plan.post = PlanPost(facts);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `causeway` command: its subcommands and the daemon that some of them start for themselves.
+// The `causeway` command: its subcommands and the daemon that some of them start for themselves. Run functions
+// write to standard output and return the command's exit status. A text as a result is empty, or one sentence
+// that says what failed. One thread uses all this.
 #pragma once
 #include <sys/types.h>
 
@@ -42,9 +44,10 @@ struct RunOptions {
 };
 int RunCommand(const RunOptions& options);
 
-// A causewayd of one's own in a temporary folder; both end with this object.
+// A causewayd of the command's own, in a temporary folder; both are gone when this object is destroyed.
 class PrivateDaemon {
  public:
+  // Returns when the daemon serves. The caller owns the object.
   static Result<PrivateDaemon*> Start(const PrivateDaemonOptions& options);
   ~PrivateDaemon();
   PrivateDaemon(const PrivateDaemon&) = delete;
@@ -55,7 +58,7 @@ class PrivateDaemon {
   // What CAUSEWAY must be for the programs that use it.
   const std::string& address() const { return address_; }
   const std::string& guest_library_folder() const { return guest_library_; }
-  // Waits, at most `limit_ms`, until `count` spare workers are ready. "" or why not.
+  // Waits, at most `limit_ms`, until `count` spare workers are ready.
   std::string WaitForSpares(uint32_t count, int limit_ms) const;
 
  private:
@@ -78,28 +81,29 @@ class PrivateDaemon {
 std::string ProgramFolder();
 Result<std::string> FindGuestLibrary(const std::string& chosen);
 
-// What the daemon at `socket` says to a request of local_protocol.h, or one sentence.
+// What the daemon at `socket` answers to a request of ivshmem_ring/messages/local_protocol.h.
 Result<std::string> AskDaemon(const std::string& socket, const void* request, size_t request_bytes);
 
-// The trace of a session (its number, or kTraceLast) as JSON, and its way into a file: "" or why not.
+// FetchTrace returns the trace of a session (its number, or kTraceLast) as JSON; WriteTrace writes it to a file.
 Result<std::string> FetchTrace(const std::string& socket, uint64_t session);
 std::string WriteTrace(const std::string& trace, const std::string& file_name);
-// All sessions that the daemon at `socket` has served: the first into the file, others into NAME.2.json and
-// so on (a program that asks NVML has a session for that). "" or why not.
+// Writes the traces of all sessions that the daemon at `socket` has served: the first to the file, others to
+// NAME.2.json and so on. A program that uses NVML has a session for that.
 std::string WriteTraces(const std::string& socket, const std::string& file_name);
 
-// The status text of the daemon at `socket`, or one sentence.
+// The status of the daemon at `socket` as JSON.
 Result<std::string> QueryStatus(const std::string& socket);
 
-// From the status text: the value of `key` in the object `section` (empty: at the top), or in the first object of that
-// array. Empty when it is not there, or the text is no JSON. It may be printed: of text other than plain ASCII the
-// characters are escaped.
+// From the status: the value of `key` in the object `section` (empty: at the top), or in the first object of
+// that array. Empty: there is none, or the text is no JSON. Characters other than plain ASCII are escaped, so
+// the value may be printed.
 std::string StatusValue(const std::string& json, const std::string& section, const std::string& key);
 
 // The objects of the array `name` in such a text, each as text.
 std::vector<std::string> JsonObjects(const std::string& json, const std::string& name);
 
-// The environment of a program that is to use Causeway: LD_LIBRARY_PATH with the guest library in front.
+// Changes this process's environment so that programs which it starts use Causeway: CAUSEWAY becomes `address`
+// unless that is empty, and `folder`, the guest library's, comes first in LD_LIBRARY_PATH.
 void UseGuestLibrary(const std::string& folder, const std::string& address);
 
 }  // namespace causeway::command

@@ -5,20 +5,19 @@
 //   causeway-worker --control-fd N --sandbox MODE --management LIBRARY [--all-devices]
 // with standard input from /dev/null and both outputs read by the daemon's log.
 //
-//   worker -> daemon  WorkerReady       after driver start-up, or failed = 1 and the reason
-//   daemon -> worker  WorkerScope       only to a spare that is kept for one scope; no answer
-//   daemon -> worker  WorkerAssignment  + descriptors (account page, the same to be read only, region, region
-//   to be read only, client socket)
-//                                       or (both of the account page, tcp socket), and the session's
-//                                       FlightImage where has_flight
-//   worker -> daemon  WorkerConfined    + a descriptor if has_listener; before it looks at any byte of the
-//   guest worker -> daemon  WorkerUsage       at most every 500 ms while serving, and only after calls worker
-//   -> daemon  SharingRequest    + a descriptor if has_descriptor; answered by daemon -> worker  SharingReply
-//   + a descriptor if has_descriptor; one request at a time
-//   worker -> daemon  CheckpointOrder   answered by daemon -> worker  CheckpointAnswer; one at a time
-//   worker -> daemon  WorkerQuery       of a management session; daemon -> worker: WorkerPeers
-//                                       either side closes: the other ends (the worker also has
-//                                       PR_SET_PDEATHSIG)
+//   from    message           when, and with which descriptors
+//   worker  WorkerReady       the driver has started, or failed = 1 and the reason
+//   daemon  WorkerScope       only to a spare that is kept for one scope; no answer
+//   daemon  WorkerAssignment  with descriptors: account page, the same to be read only; then the region, the
+//                             region to be read only and the client socket, or the TCP socket; then the
+//                             session's FlightImage if has_flight
+//   worker  WorkerConfined    before it looks at any byte of the guest; with a descriptor if has_listener
+//   worker  WorkerUsage       at most every 500 ms while it serves, and only after calls
+//   worker  SharingRequest    with a descriptor if has_descriptor; one at a time. The answer is a SharingReply,
+//                             likewise
+//   worker  CheckpointOrder   one at a time. The answer is a CheckpointAnswer
+//   worker  WorkerQuery       of a management session. The answer is WorkerPeers
+// When either side closes the socket, the other ends; the worker also has PR_SET_PDEATHSIG.
 #pragma once
 #include <cstdint>
 
@@ -30,12 +29,13 @@ struct WorkerReady {
   uint32_t device_count;
   uint32_t loads_lazily;  // cuModuleGetLoadingMode with what the worker was started with
   char text[496];         // failed: one sentence; otherwise the driver library's path
-  char sandbox[256];      // what confines it: for the log
+  char sandbox[256];      // what confines the worker, in words for the log
 };
 static_assert(sizeof(WorkerReady) == 768);
 
-// Of a worker that was started with --watch-memory, several times a second: what NVML says that a process of
-// this host holds on one device, and after the last of a round pid 0 with the number of them in `bytes`.
+// A worker that was started with --watch-memory sends these several times a second: what NVML says that a
+// process of this host holds on one device, in bytes, and at the end of each round one with pid 0 and the number
+// of messages before it in `bytes`.
 struct WorkerMemoryUse {
   uint32_t pid;
   uint32_t reserved;
@@ -44,8 +44,8 @@ struct WorkerMemoryUse {
 };
 static_assert(sizeof(WorkerMemoryUse) == 32);
 
-// The worker has given up what it had. With the descriptor on which the kernel asks about calls (seccomp's
-// listener), where there is one.
+// The worker is confined now (docs/sandbox.md). has_listener: with seccomp's listener, the descriptor on which
+// the kernel asks about system calls.
 struct WorkerConfined {
   uint32_t filter_instructions;
   uint32_t has_listener;
@@ -53,9 +53,9 @@ struct WorkerConfined {
 };
 static_assert(sizeof(WorkerConfined) == 24);
 
-// Whose sessions a spare will serve, before any of them comes: its assignment names the same user.
+// Tells a spare which scope it is kept for, before a session comes; its assignment names the same user.
 struct WorkerScope {
-  uint32_t user;  // what the worker becomes now, of --users
+  uint32_t user;  // the user id that the worker takes now, within --users
   uint32_t reserved;
   uint64_t cache_bytes;  // as in WorkerAssignment
 };
@@ -73,9 +73,9 @@ struct WorkerAssignment {
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
   uint32_t account_cell;    // the worker's own, of host_backend/common/account_page.h
   uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
-  uint32_t user;            // what the worker becomes before it looks at its guest, of --users; 0: it stays
+  uint32_t user;            // the user id that it takes before it looks at its guest; 0: it keeps its own
   uint32_t reserved;
-  uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels; 0: it need not look now
+  uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels; 0: it need not check it now
 };
 static_assert(sizeof(WorkerAssignment) == 56);
 
@@ -107,7 +107,7 @@ enum class SharingAction : uint32_t {
 enum class SharingResult : uint32_t { kOk = 0, kUnknown = 1, kFull = 2, kForbidden = 3 };
 
 inline constexpr uint32_t kTokenBytes = 16;
-inline constexpr uint32_t kSharedBytes = 64;  // what the driver's handles for other processes have
+inline constexpr uint32_t kSharedBytes = 64;  // the size of the driver's handles for other processes
 
 struct SharingRequest {
   SharingAction action;
@@ -166,11 +166,11 @@ struct CheckpointAnswer {
 };
 static_assert(sizeof(CheckpointAnswer) == 16);
 
-// daemon -> worker: whether processes of its own user may look at it now, which a checkpointer must. At other
-// times none may, so that a checkpointer reaches its target alone. Where they may, the worker says
-// WorkerReachable with the same number as soon as it is so.
+// daemon -> worker: whether processes of the worker's own user may look into it now, which a checkpointer must.
+// At other times none may, so that a checkpointer reaches no worker but its target. The worker answers with
+// WorkerReachable and the same number as soon as they may.
 struct WorkerReach {
-  uint32_t number;  // 0: they may not
+  uint32_t number;  // 0: they may not any more; no answer
   uint32_t reserved;
 };
 static_assert(sizeof(WorkerReach) == 8);
@@ -186,7 +186,7 @@ struct WorkerQuery {
 };
 static_assert(sizeof(WorkerQuery) == 8);
 
-// The CUDA sessions of the tenant (VM, user or remote address) whose session the worker serves.
+// One CUDA session of the scope that the worker serves.
 struct WorkerPeer {
   uint32_t guest_pid;
   uint32_t worker_pid;

@@ -2,14 +2,12 @@
 // The border between messages and the way they travel. Code above it does not know whether the two sides
 // share memory (ring_transport.h) or are joined by a stream socket (tcp/tcp_transport.h).
 //
-//   submission queue   guest -> host, in order, without replies: calls that no thread waits for. In names of
-//   ("main link")      this file: Main.
-//   RPC channel i      requests and replies of one waiting guest thread; the host has a thread for each.
-//   staging buffer     kBulkBytes of memory that a request lends to the host, in either direction. In names:
-//                      Bulk.
+//   submission queue   guest -> host, in order, without replies: calls that no thread waits for ("Main")
+//   RPC channel        requests and replies of one waiting guest thread; the host has a thread for each
+//   staging buffer     kBulkBytes of memory that a request lends to the host, in either direction ("Bulk")
 //
-// A record in these calls is a RecordHeader, or in the submission queue a PostedHeader, and its body, contiguous. The caller fills all header fields but
-// `bytes` and `sequence`, which publishing fills in.
+// A record in these calls is a RecordHeader, or in the submission queue a PostedHeader, and right behind it its
+// body. The caller fills all header fields but `bytes` and `sequence`, which publishing fills in.
 //
 // Ownership: memory that a Reserve function returns belongs to the caller until the Publish function that
 // belongs to it, and stays the transport's. Errors: a lost session is reported by null, an empty view or a

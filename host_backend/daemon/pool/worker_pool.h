@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers started ahead of time, and the queue of sessions that wait for one.
+// The workers: spares that are started ahead of time, the queue of sessions that wait for one, and what is kept
+// for a session while a worker serves it. The daemon's only thread calls all functions.
 #pragma once
 #include <list>
 #include <memory>
@@ -24,16 +25,16 @@
 
 namespace causeway::daemon {
 
-// What a session serves, as far as sharing, limits and logs depend on it.
+// The guest process of a session, as far as sharing, limits and logs depend on it.
 struct SessionPeer {
-  std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": what may be shared among
+  std::string scope;       // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS": its processes may share objects
   uint32_t guest_pid = 0;  // 0: not known for sure
   uint32_t uid = 0;
-  uint32_t stated_pid = 0;                         // the guest's own word, to be shown and no more
+  uint32_t stated_pid = 0;                         // as the guest itself says, only to be shown
   uint64_t device_memory_mib = 0;                  // the scope's limit on each GPU; 0: none
   std::shared_ptr<LimitedLog> log;                 // the scope's
   std::shared_ptr<Pace> pace;                      // the scope's
-  const HostShare* host = nullptr;                 // of the configuration, as the next
+  const HostShare* host = nullptr;                 // the configuration's, as `gpus` is
   const std::vector<std::string>* gpus = nullptr;  // UUIDs of those that it may open; empty: all
 };
 
@@ -75,9 +76,9 @@ class WorkerPool final : public WorkerProcess::Listener {
     program_.folders = folders;
   }
   LauncherLink& launcher() const { return *program_.launcher; }
-  // Of what it keeps of each scope. Before Start.
+  // Limits the folder of compiled kernels of each scope. To be called before Start.
   void HoldCaches(uint64_t bytes) { cache_bytes_ = bytes; }
-  // Spares of single scopes, beyond all others. Before Start.
+  // Says how many spares are kept for single scopes, beyond all others. To be called before Start.
   void KeepSpares(OwnSpares::Counts wanted) { own_spares_.emplace(std::move(wanted)); }
   struct OwnSpareStatus {
     std::string scope;
@@ -89,24 +90,24 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   // Starts the first spares.
   void Start() { Pump(); }
-  // The answer may come before this returns. A wish that not any worker meets means one of its own, started
-  // now.
+  // Asks for a worker; the answer (WorkerClient) may come before this returns. If no spare can meet the wish, a
+  // worker is started for it.
   void Request(WorkerClient& client, WorkerWish wish);
-  // The client forgets the pool: its request is withdrawn, or its worker ended without a further call.
+  // Withdraws the client's request, or ends its worker; the client is called no more.
   void Withdraw(WorkerClient& client);
-  // Asks the client's worker to end; OnWorkerExit follows. False when it has none.
+  // Asks the client's worker to end; OnWorkerExit follows. False: it has none.
   bool End(WorkerClient& client, bool kill_now);
-  // No new workers; all end.
+  // Ends all workers; none is started any more.
   void Stop();
 
   bool empty() const { return workers_.empty(); }
   size_t ready_spares() const;
   size_t starting() const;
   const ImageCacheStatus& images() const { return images_.status(); }
-  // After which scopes' workers have cgroups. "" or one sentence.
+  // From then on workers run in cgroups of their scopes. Empty, or one sentence that says why they cannot.
   std::string UseCgroups() { return cgroups_.Start(program_.launcher->pid()); }
   size_t worker_count() const { return workers_.size(); }
-  // What its session holds.
+  // How much memory the client's session holds.
   MemoryBytes MemoryOf(const WorkerClient& client) const;
   std::vector<AccountStatus> AccountsStatus() const { return accounts_.Status(); }
   // Why no spare can be had, or empty.
@@ -133,25 +134,25 @@ class WorkerPool final : public WorkerProcess::Listener {
     bool own = false;  // started for its client, never a spare
     SessionKind kind = SessionKind::kCuda;
     uint64_t number = 0;       // never reused, as its session's in shared_
-    std::string scope;         // whom it serves, or is started for
-    Accounts::Seat seat;       // from its assignment on
+    std::string scope;         // the scope that it serves, or is started for
+    Accounts::Seat seat;       // held from its assignment on
     std::string kept_for{};    // of a ready spare: the scope that alone may have it; empty: any
-    std::string user_scope{};  // whose user it is; empty: of none
+    std::string user_scope{};  // the scope whose user id it has; empty: none
     uint32_t user = 0;
     bool exited = false;
-    bool in_cgroup = false;                        // of its scope
-    uint64_t oom_kills = 0;                        // of its scope, before it
-    std::map<DeviceUuid, uint64_t> start_bytes{};  // of GPU memory, when it had no session
+    bool in_cgroup = false;                        // it is in its scope's cgroup
+    uint64_t oom_kills = 0;                        // of its scope's cgroup, before it joined
+    std::map<DeviceUuid, uint64_t> start_bytes{};  // GPU memory that it held before it had a session
     std::string end_reason{};                      // why the daemon ends it; empty: it does not
   };
 
   Entry* Find(const WorkerProcess& worker);
   Entry* Find(const WorkerClient& client);
   Entry* Find(uint64_t number);
-  // Kept for that scope; "": for any.
+  // A ready spare that is kept for that scope; "": for any. Null: there is none.
   Entry* ReadySpare(const std::string& kept_for);
-  OwnSpares::Counts KeptSpares() const;  // ready ones of each scope; "": those for any
-  size_t Spares() const;                 // ready or starting, for anybody
+  OwnSpares::Counts KeptSpares() const;  // how many are ready for each scope; "": for any
+  size_t Spares() const;                 // how many are ready or starting, for any scope
   size_t SparesWanted() const {
     return waiting_.any_wishes() + spare_workers_ + guaranteed_spares_ + own_spares_->total();
   }
@@ -200,7 +201,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   uint32_t driver_version_ = 0;
   uint32_t device_count_ = 0;
   bool spares_load_lazily_ = false;
-  std::set<std::string> own_failed_;  // scopes whose worker, no spare, has just failed to start
+  std::set<std::string> own_failed_;  // scopes for which a worker that is no spare has just failed to start
   std::chrono::milliseconds back_off_{0};
   Clock::time_point last_failure_{};
   Clock::time_point failure_said_ = Clock::now() - std::chrono::hours(1);
@@ -214,14 +215,14 @@ class WorkerPool final : public WorkerProcess::Listener {
   Accounts accounts_;
   ScopeUsers users_;
   uint64_t cache_bytes_ = 0;
-  std::map<std::string, Clock::time_point> cache_held_;  // when a scope's worker looked last
-  std::map<uint32_t, Clock::time_point>
-      folders_held_;  // when a user's folder was looked at, of those with workers
+  std::map<std::string, Clock::time_point> cache_held_;  // when a worker of the scope last checked its folder
+  // When the folder of each user with workers was last checked.
+  std::map<uint32_t, Clock::time_point> folders_held_;
   EventLoop::TimerId hold_timer_ = 0;
   Cgroups cgroups_{loop_};
   Checkpoints checkpoints_;
   MemoryWatch memory_watch_;
-  std::map<DeviceUuid, uint64_t> start_bytes_;  // what a spare holds
+  std::map<DeviceUuid, uint64_t> start_bytes_;  // how much GPU memory a spare holds
   uint32_t unlisted_rounds_ = 0;
   bool said_unlisted_ = false;
 };

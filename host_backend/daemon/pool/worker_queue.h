@@ -27,7 +27,7 @@ class WorkerQueue {
   void Remove(const WorkerClient& client);
   // Takes out the next in turn for which `may` says true: the first such one of the scope whose turn it is.
   std::optional<Waiting> Next(const std::function<bool(const Waiting&)>& may);
-  // That any worker would serve.
+  // How many of them any spare can serve.
   size_t any_wishes() const;
   bool empty() const { return turns_.empty(); }
 
