@@ -23,8 +23,8 @@ class Image {
   // also nvcc's fatbin wrapper; with `any_text` every string, even one that cannot be PTX, which is the
   // driver's to refuse. CUDA_ERROR_INVALID_IMAGE for anything else.
   CUresult Find(const void* image, bool wrapper_allowed, bool any_text = false);
-  // The same for the bytes of a file, of which the size is known. It appends zeros to *bytes, so that text ends
-  // in one; *bytes must outlive the object.
+  // The same for the bytes of a file, of which the size is known. It appends zeros to *bytes, so that text
+  // ends in one; *bytes must outlive the object.
   CUresult TakeFile(std::vector<std::byte>* bytes);
 
   // The image as it travels (ivshmem_ring/messages/code_messages.h, ImageHeader), after Find or TakeFile: its

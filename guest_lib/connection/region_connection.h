@@ -26,8 +26,8 @@ class RegionConnection : public Connection {
  protected:
   RegionConnection(int fd, SessionKind kind) : fd_(fd), kind_(kind) {}
 
-  // Maps granule 0, which is the region's control part, and the slot, checks the superblock in it, and reserves
-  // the window's addresses. False: *error says why.
+  // Maps granule 0, which is the region's control part, and the slot, checks the superblock in it, and
+  // reserves the window's addresses. False: *error says why.
   bool Map(uint32_t slot, bool granule0_writable, std::string* error);
   // Writes into the slot what the host has to know to open the session.
   void FillOpenBlock();
@@ -64,8 +64,8 @@ class RegionConnection : public Connection {
   std::atomic<uint64_t> last_beat_change_ms_{0};
 };
 
-// The three ways in, as connect.h describes them: a socket's path, a device's path, HOST:PORT. Null: *error says
-// why.
+// The three ways in, as connect.h describes them: a socket's path, a device's path, HOST:PORT. Null: *error
+// says why.
 std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error);

@@ -17,7 +17,8 @@ namespace causeway::guest {
 struct NodeSnapshot {
   CUgraphNodeParams params{};
   std::vector<std::byte> bytes;  // what `params` points to
-  // Of a kernel node: pointers to its parameters, or their one buffer's size and the `extra` that describes it.
+  // Of a kernel node: pointers to its parameters, or their one buffer's size and the `extra` that describes
+  // it.
   std::vector<void*> pointers;
   size_t buffer_bytes = 0;
   void* extra[5] = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divides system calls on much memory, which cost the kernel time for each page, among several threads. None of
-// them may fault in that memory, because the thread that serves such faults may be one of them.
+// Divides system calls on much memory, which cost the kernel time for each page, among several threads. None
+// of them may fault in that memory, because the thread that serves such faults may be one of them.
 #pragma once
 #include <algorithm>
 #include <cstdint>

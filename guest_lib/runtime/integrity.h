@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The value by which the CUDA runtime makes sure that the tables of cuGetExportTable are the driver's own. The
-// runtime computes it too, and refuses to start if the two differ.
+// The value by which the CUDA runtime makes sure that the tables of cuGetExportTable are the driver's own.
+// The runtime computes it too, and refuses to start if the two differ.
 #pragma once
 
 #include <array>

@@ -23,8 +23,8 @@ class Blob {
   Blob(const Blob&) = delete;
   Blob& operator=(const Blob&) = delete;
 
-  // Takes `bytes` bytes from `copy` into a staging buffer, or sends them now if they do not fit one. More than
-  // kMaxBlobBytes is CUDA_ERROR_INVALID_VALUE; other errors are the session's.
+  // Takes `bytes` bytes from `copy` into a staging buffer, or sends them now if they do not fit one. More
+  // than kMaxBlobBytes is CUDA_ERROR_INVALID_VALUE; other errors are the session's.
   CUresult Fill(uint64_t bytes, const BlobCopy& copy);
   // Sends the call that takes the byte string; the caller awaits its reply, and keeps the Blob until then.
   CUresult Send(Op op, const Writer& body, const Submission& submission = kNothingNamed);

@@ -18,8 +18,8 @@ struct Context {
   int device = 0;
   bool primary = false;
   std::atomic<bool> active{false};
-  uint32_t references = 0;  // of a primary context: retained by the program; of others: by cuCtxAttach
-  uint32_t holds = 0;       // of a primary context: how many green contexts keep it
+  uint32_t references = 0;  // the program's: cuDevicePrimaryCtxRetain of a primary context, else cuCtxAttach
+  uint32_t holds = 0;       // of a primary context: how many green contexts keep it active
   Object* green = nullptr;  // the green context for which this one was made; null: none
   uint32_t flags = 0;
   Progress legacy_stream{};
@@ -43,13 +43,13 @@ struct ThreadState {
   std::vector<Object*> contexts;  // the stack of contexts; the last one is current
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int channel = -1;          // the thread's RPC channel; -1: none yet
-  bool past_errors = false;  // the call that the thread makes is answered after a fault as well
+  bool past_errors = false;  // the thread's present call is sent even after a fault (sticky error)
   int leases = 0;            // ChannelLease objects of the thread; more than one would overwrite a request
   std::vector<DefaultStream> default_streams;
   uint64_t awaited = 0;         // how many replies the thread has waited for
   bool blocking_waits = false;  // set by BlockingWaits
-  bool in_callback = false;     // a function of the program runs in this thread, of any kind
-  bool in_function = false;     // the same of a function with a number (guest_lib/stream/callbacks.h)
+  bool in_callback = false;     // the library is calling a function of the program in this thread
+  bool in_function = false;     // it is one that was sent as a number (guest_lib/stream/callbacks.h)
   LookTimes look_times;         // of no-spin waits for fence values, by event or stream
 };
 // What only streams can do for a thread. stream.cc sets these while the library is loaded. The thread itself
@@ -57,7 +57,7 @@ struct ThreadState {
 struct ThreadHooks {
   // Makes the stream that CU_STREAM_PER_THREAD means in the current context. Null: it cannot be made.
   CUstream (*make_stream)() = nullptr;
-  // The thread ends: its streams end with it, and its channel is free.
+  // Ends the streams of a thread that ends, and frees its channel.
   void (*end)(ThreadState& thread) = nullptr;
 };
 inline constinit ThreadHooks thread_hooks;
@@ -122,7 +122,9 @@ void NoteContextBegins(const Object* context);
 bool HadSeveralContexts();
 // The object of the primary context of a device, which must exist.
 Object* PrimaryContext(CUdevice device);
-// The stream behind a handle, for local answers: null for the default streams of the current context.
+// The stream behind a handle, for answers in the guest; *object is null for the default streams of the
+// current context. CUDA_ERROR_INVALID_CONTEXT: there is no current context; CUDA_ERROR_INVALID_HANDLE: no
+// such stream.
 CUresult FindStream(CUstream stream, Object** object);
 // Whether a device has that number.
 bool IsDevice(CUdevice device);

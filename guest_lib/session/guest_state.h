@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts that send no messages (export tables, context storage, integrity value) need to know about the
-// process, its devices and the calling thread. The session and the context stack implement it. Any thread may
-// call these functions.
+// What the parts that send no messages (export tables, context storage, integrity value) need to know about
+// the process, its devices and the calling thread. The session and the context stack implement it. Any thread
+// may call these functions.
 #pragma once
 
 #include "ivshmem_ring/protocol/driver_api.h"
@@ -45,8 +45,8 @@ CUcontext PrimaryContextHandle(int device);
 // True while the handle names a live context or the primary context of a device, active or not.
 bool IsContext(CUcontext context);
 
-// The same answers as cuCtxGetId: unique among all contexts of the process. A primary context gets a new one at
-// each activation.
+// The same answers as cuCtxGetId: unique among all contexts of the process. A primary context gets a new one
+// at each activation.
 CUresult ContextId(CUcontext context, uint64_t* id);
 
 // Replaces the top of the calling thread's context stack and returns what was there; null means an empty

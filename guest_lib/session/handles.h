@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The objects behind the handles that this library gives to a program. A handle is the address of an Object
-// in one reserved array, so a handle is checked by arithmetic before it is dereferenced. An object's number is
-// its index there. A freed number is used again as late as possible, so that a stale handle is noticed. Any
-// thread may call these functions; no message is sent with the lock inside held
+// in one reserved array, so a handle is checked by arithmetic before it is dereferenced. An object's number
+// is its index there. A freed number is used again as late as possible, so that a stale handle is noticed.
+// Any thread may call these functions; no message is sent with the lock inside held
 // (guest_lib/process/lock_order.h).
 #pragma once
 #include <atomic>
@@ -14,8 +14,8 @@ namespace causeway::guest {
 
 struct Object;
 
-// How far the work of a stream, an event or a context has come. Posts and calls are counted from the session's
-// beginning, as in Stamp (guest_lib/session/submissions.h).
+// How far the work of a stream, an event or a context has come. Posts and calls are counted from the
+// session's beginning, as in Stamp (guest_lib/session/submissions.h).
 struct Progress {
   std::atomic<uint64_t> work;  // the count of posts with the newest one that works there
   // What works there of the first done_posts posts and of the first done_calls calls is known to be done.
@@ -47,8 +47,8 @@ struct alignas(64) Object {
 };
 static_assert(sizeof(Object) == 128);
 
-// Makes an object; null when all kMaxHandles numbers are taken. FreeObject takes null too; what `detail` points
-// to is the caller's to free.
+// Makes an object; null when all kMaxHandles numbers are taken. FreeObject takes null too; what `detail`
+// points to is the caller's to free.
 Object* NewObject(HandleKind kind, Object* context);
 void FreeObject(Object* object);
 // Ends an object like FreeObject, but its number is not used again and `detail` stays valid, because other
@@ -72,8 +72,8 @@ inline WireHandle WireOf(const Object* object) {
 }
 // The live object with that wire handle, or null.
 Object* ObjectOf(WireHandle wire);
-// They count in `number` an allocation's references beyond the first. ReleaseReference returns false when there
-// are none, so that the caller ends the object.
+// They count in `number` an allocation's references beyond the first. ReleaseReference returns false when
+// there are none, so that the caller ends the object.
 inline void AddReference(Object* object) {
   std::atomic_ref<int32_t>(object->number).fetch_add(1);
 }
@@ -86,8 +86,8 @@ inline bool ReleaseReference(Object* object) {
 }
 // Frees all objects that belong to a context, except the context itself.
 void FreeObjectsOf(const Object* context);
-// Frees all objects of which that one is the parent, and calls `last` for each. It does so with the lock held,
-// so `last` calls none of these functions.
+// Frees all objects of which that one is the parent, and calls `last` for each. It does so with the lock
+// held, so `last` calls none of these functions.
 void FreeChildrenOf(WireHandle parent, void (*last)(Object*));
 // A number that was never given before.
 uint64_t NextId();

@@ -100,8 +100,8 @@ inline CopyPlan::Post PlanPost(const CopyFacts& facts) {
   return facts.form == CopyForm::kSynchronous ? Post::kPieces : Post::kNot;
 }
 
-// Inline, because returning the plan through memory would take longer than a small copy: the processor can read
-// fields that were written one by one only after all earlier stores, those to the ring among them, have
+// Inline, because returning the plan through memory would take longer than a small copy: the processor can
+// read fields that were written one by one only after all earlier stores, those to the ring among them, have
 // reached the cache.
 inline CopyPlan PlanCopy(const CopyFacts& facts) {
   CopyPlan plan;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether synchronising has an effect besides waiting. Natively it also returns to the device what was freed
-// to pools. So from such a free on, once the host knows of it, until the host has synchronised with the
-// stream of the free, a synchronisation must not be answered in the guest.
+// to pools. So after such a free, of which the host was told, a synchronisation must not be answered in the
+// guest until the host has synchronised with the stream of the free.
 //
 // Any thread may call these functions; no message is sent with the lock inside held
 // (guest_lib/process/lock_order.h).
@@ -30,12 +30,14 @@ bool KeyOf(CUstream stream, StreamKey* key);
 // To be called when the host was told of a free in that stream.
 void NoteFreedOnHost(CUstream stream);
 void NoteFreedOnHost(const StreamKey& stream);
-// To be called when pools may keep less than before: what they give back counts as freed in any stream.
+// To be called when the program has lowered what a pool may keep: any synchronisation of the current context
+// may then return memory.
 void NotePoolsKeepLess();
 // Whether a synchronisation on the host may do more than wait.
 bool MayGiveMemoryBack();
 
-// Accompanies one synchronisation on the host. It is made before the call is sent, and Note takes the answer.
+// Accompanies one synchronisation on the host. It is made before the call is sent; Note takes the host's
+// answer, and if it is success forgets the frees that the synchronisation has covered.
 class GivingBack {
  public:
   explicit GivingBack(CUstream stream);

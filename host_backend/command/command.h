@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `causeway` command: its subcommands and the daemon that some of them start for themselves. Run functions
-// write to standard output and return the command's exit status. A text as a result is empty, or one sentence
-// that says what failed. One thread uses all this.
+// The `causeway` command: its subcommands and the daemon that some of them start for themselves. Run
+// functions write to standard output and return the command's exit status. A text as a result is empty, or
+// one sentence that says what failed. One thread uses all this.
 #pragma once
 #include <sys/types.h>
 
@@ -84,7 +84,8 @@ Result<std::string> FindGuestLibrary(const std::string& chosen);
 // What the daemon at `socket` answers to a request of ivshmem_ring/messages/local_protocol.h.
 Result<std::string> AskDaemon(const std::string& socket, const void* request, size_t request_bytes);
 
-// FetchTrace returns the trace of a session (its number, or kTraceLast) as JSON; WriteTrace writes it to a file.
+// FetchTrace returns the trace of a session (its number, or kTraceLast) as JSON; WriteTrace writes it to a
+// file.
 Result<std::string> FetchTrace(const std::string& socket, uint64_t session);
 std::string WriteTrace(const std::string& trace, const std::string& file_name);
 // Writes the traces of all sessions that the daemon at `socket` has served: the first to the file, others to
@@ -102,8 +103,8 @@ std::string StatusValue(const std::string& json, const std::string& section, con
 // The objects of the array `name` in such a text, each as text.
 std::vector<std::string> JsonObjects(const std::string& json, const std::string& name);
 
-// Changes this process's environment so that programs which it starts use Causeway: CAUSEWAY becomes `address`
-// unless that is empty, and `folder`, the guest library's, comes first in LD_LIBRARY_PATH.
+// Changes this process's environment so that programs which it starts use Causeway: CAUSEWAY becomes
+// `address` unless that is empty, and `folder`, the guest library's, comes first in LD_LIBRARY_PATH.
 void UseGuestLibrary(const std::string& folder, const std::string& address);
 
 }  // namespace causeway::command

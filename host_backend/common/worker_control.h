@@ -34,8 +34,8 @@ struct WorkerReady {
 static_assert(sizeof(WorkerReady) == 768);
 
 // A worker that was started with --watch-memory sends these several times a second: what NVML says that a
-// process of this host holds on one device, in bytes, and at the end of each round one with pid 0 and the number
-// of messages before it in `bytes`.
+// process of this host holds on one device, in bytes, and at the end of each round one with pid 0 and the
+// number of messages before it in `bytes`.
 struct WorkerMemoryUse {
   uint32_t pid;
   uint32_t reserved;
@@ -44,8 +44,8 @@ struct WorkerMemoryUse {
 };
 static_assert(sizeof(WorkerMemoryUse) == 32);
 
-// The worker is confined now (docs/sandbox.md). has_listener: with seccomp's listener, the descriptor on which
-// the kernel asks about system calls.
+// The worker is confined now (docs/sandbox.md). has_listener: with seccomp's listener, the descriptor on
+// which the kernel asks about system calls.
 struct WorkerConfined {
   uint32_t filter_instructions;
   uint32_t has_listener;
@@ -166,9 +166,9 @@ struct CheckpointAnswer {
 };
 static_assert(sizeof(CheckpointAnswer) == 16);
 
-// daemon -> worker: whether processes of the worker's own user may look into it now, which a checkpointer must.
-// At other times none may, so that a checkpointer reaches no worker but its target. The worker answers with
-// WorkerReachable and the same number as soon as they may.
+// daemon -> worker: whether processes of the worker's own user may look into it now, which a checkpointer
+// must. At other times none may, so that a checkpointer reaches no worker but its target. The worker answers
+// with WorkerReachable and the same number as soon as they may.
 struct WorkerReach {
   uint32_t number;  // 0: they may not any more; no answer
   uint32_t reserved;

@@ -21,7 +21,7 @@ struct SystemCall {
 const SystemCall* FindSystemCall(std::string_view name);
 const SystemCall* FindSystemCall(int number);
 
-// Of any call, for messages: its name, or "call NUMBER".
+// The name of any system call, or "call NUMBER", for messages.
 std::string NameOfSystemCall(int number);
 
 }  // namespace causeway::sandbox

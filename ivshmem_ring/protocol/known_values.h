@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which values of an enum, and which bits of a word of flags, may reach the driver: those that cuda.h of CUDA
-// 13.0 names. What a driver does with a value that it does not know has not been read, and a value that a
-// later driver adds may mean that an address is given. A row, a struct or a handler that takes an enum from
-// the guest compiles only if the enum has a list here. tests/unit/known_values_test.py compares the lists
-// with the header.
+// 13.0 names. A driver may do anything with a value that it does not know, and a value that a later driver
+// adds may mean that an address is given. A row, a struct or a handler that takes an enum from the guest
+// compiles only if the enum has a list here. tests/unit/known_values_test.py compares the lists with the
+// header.
 #pragma once
 #include <cstdint>
 #include <type_traits>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets with descriptors on a UNIX socket (SOCK_SEQPACKET): between the daemon and guests, workers and the launcher.
+// Packets with descriptors on a UNIX socket (SOCK_SEQPACKET): between the daemon and guests, workers and the
+// launcher.
 #pragma once
 #include <sys/socket.h>
 
@@ -9,11 +10,11 @@
 
 namespace causeway {
 
-inline constexpr size_t kMaxPacketDescriptors = 6;  // that this project sends
+inline constexpr size_t kMaxPacketDescriptors = 6;  // the most that this project sends in one packet
 // As many as the kernel carries in one packet (SCM_MAX_FD): room for whatever a peer sends.
 inline constexpr size_t kMostDescriptors = 253;
 
-// False: the packet was not sent. The caller keeps its descriptors.
+// False: the packet was not sent, and errno says why. The caller keeps its descriptors.
 inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<const int> descriptors,
                        int flags = 0) {
   if (descriptors.size() > kMostDescriptors) return false;
@@ -34,8 +35,8 @@ inline bool SendPacket(int socket, const void* bytes, size_t count, std::span<co
   return sendmsg(socket, &message, flags | MSG_NOSIGNAL) == static_cast<ssize_t>(count);
 }
 
-// What recvmsg answers. Descriptors beyond those that are expected are closed by the kernel; missing ones
-// stay -1. *got_flags, where it is given: of recvmsg, MSG_TRUNC and MSG_CTRUNC among them.
+// Returns what recvmsg does. The caller owns the received descriptors. The kernel closes those for which
+// `descriptors` has no room; missing ones are -1. *got_flags, if not null, gets recvmsg's msg_flags.
 inline ssize_t ReceivePacket(int socket, void* bytes, size_t room, std::span<int> descriptors, int flags = 0,
                              int* got_flags = nullptr) {
   std::fill(descriptors.begin(), descriptors.end(), -1);

@@ -6,8 +6,8 @@
 //   RPC channel        requests and replies of one waiting guest thread; the host has a thread for each
 //   staging buffer     kBulkBytes of memory that a request lends to the host, in either direction ("Bulk")
 //
-// A record in these calls is a RecordHeader, or in the submission queue a PostedHeader, and right behind it its
-// body. The caller fills all header fields but `bytes` and `sequence`, which publishing fills in.
+// A record in these calls is a RecordHeader, or in the submission queue a PostedHeader, and right behind it
+// its body. The caller fills all header fields but `bytes` and `sequence`, which publishing fills in.
 //
 // Ownership: memory that a Reserve function returns belongs to the caller until the Publish function that
 // belongs to it, and stays the transport's. Errors: a lost session is reported by null, an empty view or a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers: spares that are started ahead of time, the queue of sessions that wait for one, and what is kept
-// for a session while a worker serves it. The daemon's only thread calls all functions.
+// The workers: spares that are started ahead of time, the queue of sessions that wait for one, and what is
+// kept for a session while a worker serves it. The daemon's only thread calls all functions.
 #pragma once
 #include <list>
 #include <memory>
@@ -52,8 +52,8 @@ class WorkerClient {
   virtual SessionPeer Peer() const = 0;
   // Whether that part of the region was lent to the session. A session without a region has none.
   virtual bool MayMap(const RegionMapping&) { return false; }
-  // Whether that descriptor, which its worker wants others to have, is its region's or may be: then they do not
-  // get it.
+  // Whether that descriptor, which its worker wants others to have, is its region's or may be: then they do
+  // not get it.
   virtual bool IsOwnRegion(int) const { return false; }
 };
 
@@ -90,8 +90,8 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   // Starts the first spares.
   void Start() { Pump(); }
-  // Asks for a worker; the answer (WorkerClient) may come before this returns. If no spare can meet the wish, a
-  // worker is started for it.
+  // Asks for a worker; the answer (WorkerClient) may come before this returns. If no spare can meet the wish,
+  // a worker is started for it.
   void Request(WorkerClient& client, WorkerWish wish);
   // Withdraws the client's request, or ends its worker; the client is called no more.
   void Withdraw(WorkerClient& client);

@@ -5,9 +5,9 @@
 
 namespace causeway::daemon {
 
-// While it lives, a SIGBUS inside [address, address + bytes), in any thread, replaces the whole range by zeroed
-// private memory and sets tripped(); everywhere else a SIGBUS ends the process as usual. The daemon's event loop
-// makes and destroys guards; more than 8192 at once end the process.
+// While it lives, a SIGBUS inside [address, address + bytes), in any thread, replaces the whole range by
+// zeroed private memory and sets tripped(); everywhere else a SIGBUS ends the process as usual. The daemon's
+// event loop makes and destroys guards; more than 8192 at once end the process.
 class SigbusGuard {
  public:
   SigbusGuard(void* address, size_t bytes);

@@ -31,8 +31,8 @@ class RegionSession final : public WorkerClient {
                 Origin origin, std::function<void()> on_closed);
   ~RegionSession() override;
 
-  // Checks the OpenBlock and asks for a worker; a refusal is written into the slot. `seat`: the place among the
-  // scope's sessions (scopes.h), if the owner has taken it already.
+  // Checks the OpenBlock and asks for a worker; a refusal is written into the slot. `seat`: the place among
+  // the scope's sessions (scopes.h), if the owner has taken it already.
   void Open(SessionSeat seat = {});
   // To be called when the guest process has closed the slot or is gone.
   void End() { Close(false); }

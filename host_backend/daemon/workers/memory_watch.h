@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVML says that each process holds of each GPU, from a process that has the library (WorkerMemoryUse).
-// That process runs only while the figures are wanted.
+// What NVML says that each process holds of each GPU. A process with the library says it (WorkerMemoryUse),
+// which runs only while the figures are wanted. The daemon's only thread calls all functions.
 #pragma once
 #include <array>
 #include <functional>
@@ -23,7 +23,7 @@ class MemoryWatch final : public WorkerProcess::Listener {
               std::function<void(const MemoryRound&)> on_round);
   ~MemoryWatch() override;
 
-  // Starts it, or ends it; repeatable.
+  // Starts that process or ends it; it may be called again with the same value.
   void Want(bool wanted);
 
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
@@ -42,7 +42,7 @@ class MemoryWatch final : public WorkerProcess::Listener {
   const WorkerProgram& program_;
   const std::function<void(const MemoryRound&)> on_round_;
   bool wanted_ = false;
-  bool said_ = false;  // that it cannot be had
+  bool said_ = false;  // the log says already that there are no figures
   std::unique_ptr<WorkerProcess> process_;
   EventLoop::TimerId retry_ = 0;
   MemoryRound round_;

@@ -7,13 +7,13 @@
 
 namespace causeway::host {
 
-// The text with numbers in the places of addresses that are the worker's: 1 for the first, 2 for the second,
-// the same for the same address, and as wide as it was written. With kDriversMemory addresses of memory that
-// the driver knows, which the guest's pointers are, stay; it is asked about each.
+// Which addresses stay in a text.
 enum class Keep {
-  kNothing,       // does not ask the driver: for use in the driver's own callbacks
-  kDriversMemory  // see above
+  kNothing,       // none; the driver is not asked, so its own callbacks may use this
+  kDriversMemory  // those of memory that the driver knows, which the guest's pointers are; it is asked about each
 };
+// The text with numbers in the places of the other addresses: 1 for the first, 2 for the second, the same
+// number for the same address, and as wide as the address was written. Any thread may call it.
 std::string WithoutAddresses(std::string_view text, Keep keep);
 
 }  // namespace causeway::host

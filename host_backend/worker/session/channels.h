@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channels of a session: requests whose guest threads wait for the replies. Each opened channel has a
+// The RPC channels of a session: requests whose guest threads wait for the replies. Each open channel has a
 // thread of its own here.
 #pragma once
 #include <cstddef>
@@ -20,12 +20,13 @@ class Session;
 class Channels {
  public:
   Channels(Session& session, ServerTransport& transport);
-  // The session has stopped.
+  // Waits for the channels' threads, which end because the transport was stopped before.
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
 
-  // Nothing happens for one that is open, or out of range. Any thread.
+  // Starts the channel's thread, unless the channel is open or there is none with that number. Any thread may
+  // call it.
   void Open(uint32_t channel);
 
  private:
@@ -38,7 +39,7 @@ class Channels {
 
   Session& session_;
   ServerTransport& transport_;
-  std::vector<std::byte> reply_bodies_[kChannelCount];  // of one channel's thread each
+  std::vector<std::byte> reply_bodies_[kChannelCount];  // each is used by one channel's thread
   std::mutex mutex_;
   uint64_t opened_ = 0;
   std::vector<std::thread> threads_;

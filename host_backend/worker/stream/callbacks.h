@@ -20,12 +20,13 @@ namespace causeway::host {
 
 class Callbacks : public SessionPart {
  public:
-  // Blocks until the guest is done with it, or the session stops.
+  // Announces a function and blocks until the guest has run it, or the session stops. The driver's threads
+  // call this and Announce.
   void Run(uint64_t id, CUresult status);
-  // For functions that the driver does not wait for either.
+  // Announces a function for which the driver does not wait.
   void Announce(DueCallback due);
-  // The guest's thread: notes what is done, then, if it wants to wait, the next one. Nothing due (id 0): its
-  // time is up, or the session stops.
+  // Serves the guest's request for due functions: notes what it has run, and then waits for the next one if
+  // it wants to. The result has id 0 if its time is up, or the session stops.
   DueCallback Await(const AwaitCallbackBody& body);
   // Releases every function that blocks, now and later. Call it when no new request will be served.
   void Stop() override;
@@ -40,10 +41,11 @@ class Callbacks : public SessionPart {
   bool stopped_ = false;
 };
 
-// Of the session whose guest gets the driver's calls from now on, as long as they live; a worker has one.
+// Sets where the functions below find the session's Callbacks, for as long as these live. A worker has one
+// session.
 void SetCurrentCallbacks(const std::shared_ptr<Callbacks>& callbacks);
 
-// What a guest's number is as the driver's user data, and back.
+// A guest's number as the driver's user data, and back.
 inline void* CallbackUserData(uint64_t id) {
   return reinterpret_cast<void*>(id);
 }
@@ -51,11 +53,11 @@ inline uint64_t CallbackId(void* user_data) {
   return reinterpret_cast<uint64_t>(user_data);
 }
 
-// To give to the driver, with CallbackUserData(id):
+// These are given to the driver, with CallbackUserData(id).
 void CUDA_CB RunHostFunction(void* user_data);  // cuLaunchHostFunc, host nodes of graphs
 void CUDA_CB RunStreamCallback(CUstream stream, CUresult status, void* user_data);  // cuStreamAddCallback
-void CUDA_CB ReportError(CUstream stream, CUresult status,
-                         void* user_data);  // behind one that the GPU announces
+// Behind a stream callback that the GPU announces: tells the guest if there was an error.
+void CUDA_CB ReportError(CUstream stream, CUresult status, void* user_data);
 void AnnounceNotification(CUasyncNotificationInfo* info, void* user_data, CUasyncCallbackHandle handle);
 void CUDA_CB AnnounceDestructor(void* user_data);  // user objects
 
