@@ -22,9 +22,9 @@ struct Capability {
 std::vector<std::span<const std::byte>> UsableEntries(const std::byte* fatbin,
                                                       std::span<const Capability> devices);
 
-// Whether kernels in these bytes, an image or a part of one, may call printf: all code that does has its
-// name. The answer is true in doubt, for example for compressed code, unless there is a cubin for the device,
-// which the driver prefers.
+// Whether kernels in these bytes, an image or a part of one, may call printf: code that does contains the
+// name. In doubt, for example for compressed code, the answer is true. If there is a cubin for the one
+// device, only that counts, because the driver takes it.
 bool MayPrint(std::span<const std::byte> image, std::span<const Capability> devices);
 
 }  // namespace causeway::guest

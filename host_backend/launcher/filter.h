@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's system call filter. Whatever it starts inherits it, so it cannot be narrower than what a
-// driver needs that starts in a worker; the worker's own filter comes on top of it. What it takes away from
+// The launcher's system call filter. All processes that it starts inherit it, so it cannot be narrower than
+// what a driver needs to start in a worker; the worker's own filter comes on top of it. It takes away from
 // all of them for good: tracing, modules, BPF, other namespaces and mounts than those that workers have, and
-// any user or group id outside of the range.
+// all user and group ids outside of the range.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ struct UserRange {
   bool Has(uint32_t user) const { return user >= first && user - first < count; }
 };
 
-// Of this thread, the only one. "" or the name of what went wrong.
+// Installs the filter in the calling thread, which must be the only one. Empty, or the name of what failed.
 std::string InstallLauncherFilter(const UserRange& users);
 
 }  // namespace causeway::launcher

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors whose last close may take as long as their kind likes: a driver's frees the memory of a GPU
-// with it, a memory file gives back its pages. A thread of its own closes them, so that the event loop does
-// not wait. Those that came from workers are of any kind.
+// Descriptors whose last close may take long: a driver's then frees memory of a GPU, and a memory file gives
+// back its pages. A separate thread closes them, so that the event loop does not wait. Descriptors that come
+// from workers may be of any kind, so all of them are treated this way.
 #pragma once
 #include <utility>
 
@@ -9,10 +9,10 @@
 
 namespace causeway::daemon {
 
-// Closed soon, by another thread. Any thread.
+// Has that thread close the descriptor. Any thread may call it.
 void CloseAside(UniqueFd descriptor);
 
-// As UniqueFd, but CloseAside is what closes it.
+// Like UniqueFd, but closed by CloseAside.
 class WorkerFd {
  public:
   WorkerFd() = default;

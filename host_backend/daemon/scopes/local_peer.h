@@ -11,17 +11,17 @@
 namespace causeway::daemon {
 
 struct LocalPeer {
-  pid_t pid = 0;  // 0: of a pid namespace that this process cannot see
+  pid_t pid = 0;  // 0: it is in a pid namespace that this process cannot see
   uid_t uid = uid_t(-1);
   UniqueFd pidfd;  // empty where the pid is 0
-  // "uid:NUMBER"; of a user or pid namespace that is not the daemon's, with the namespaces' numbers:
-  // containers whose processes all have the same uid are tenants of their own. Where the daemon may not look
-  // (it is neither root nor that user) the number alone counts.
+  // "uid:NUMBER". The numbers of the user and pid namespace follow if they are not the daemon's, so that
+  // containers are scopes of their own although their processes all have the same uid. Where the daemon may
+  // not look (it is neither root nor that user) the uid alone counts.
   std::string scope;
-  bool sees_all = false;  // root of the host, the daemon's user, or a member of the group given
+  bool sees_all = false;  // it is the host's root, the daemon's user, or a member of `admin_group`
 };
 
-// Nothing where the process ended while it was looked at.
+// The result is empty if the process ended meanwhile. The socket stays the caller's.
 std::optional<LocalPeer> IdentifyPeer(int socket, std::optional<gid_t> admin_group);
 
 }  // namespace causeway::daemon

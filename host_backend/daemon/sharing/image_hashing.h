@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hashes of images that workers want kept, computed by the daemon itself: what a worker says of an image
-// may be its guest's wish. A thread beside the event loop reads the files; scopes take turns, and one scope's
-// images that wait are bounded by bytes and by number.
+// The hashes of images that workers want kept, computed by the daemon itself, because a worker that was taken
+// over may lie about them. A thread beside the event loop reads the files. Scopes take turns, and the images
+// of one scope that wait are bounded by bytes and by number.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -22,19 +22,19 @@ namespace causeway::daemon {
 
 struct ImageToHash {
   std::string scope;
-  uint64_t session = 0;  // a number of the caller's
-  ImageHash stated{};    // by the worker
-  uint64_t bytes = 0;    // and kImagePadding zeros behind them
-  WorkerFd file;         // sealed
+  uint64_t session = 0;  // a number that means something to the caller only
+  ImageHash stated{};    // the hash as the worker stated it
+  uint64_t bytes = 0;    // of the image, which kImagePadding zeros follow
+  WorkerFd file;         // a sealed memory file
 };
 
 class ImageHashing {
  public:
   static constexpr size_t kMostOfScope = 64;
-  // On the loop's thread: whether the image is what was stated.
+  // Called by the event loop's thread, with whether the image has the stated hash.
   using Done = std::function<void(ImageToHash image, bool true_hash)>;
 
-  // `scope_bytes` wait of one scope at most.
+  // At most `scope_bytes` of one scope wait. The event loop's thread makes the object and calls Add.
   ImageHashing(EventLoop& loop, uint64_t scope_bytes, Done done);
   ~ImageHashing();
   ImageHashing(const ImageHashing&) = delete;

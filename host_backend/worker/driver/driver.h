@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver library that a worker runs calls on: NVIDIA's, or another that exports the same names, opened by
-// path. One table has the function of each name, and whatever calls the driver calls it through the table: the
-// generic rows, the handlers written by hand, and the worker for itself. Guards (guard.h) are entries of it, so
-// nothing passes by what counts memory and objects but the exceptions that name themselves (Uncounted in
+// path. One table has the function of each name, and all calls of the driver go through it: those of generic
+// rows, of handlers written by hand, and of the worker itself. Some entries are guards (guard.h), which for
+// example count memory and then call the driver. The calls that must pass by a guard are named (Uncounted in
 // host_backend/worker/accounting/accounting.h, UncountedUserObjects in user_objects.h).
 #pragma once
 #include <string>
@@ -37,11 +37,11 @@ struct Driver {
 
  private:
   friend bool OpenDriver(const std::string& path, std::string* error);  // guarded_driver.h
-  // False and one sentence in *error if the library cannot be opened or lacks what nothing works without.
+  // False, and one sentence in *error, if the library cannot be opened or lacks what every session needs.
   bool Resolve(const std::string& path, std::string* error);
 };
 
-// Of this process. Threads: any; it does not change once sessions are served.
+// The process's table. Any thread may use it, because it does not change once a session is served.
 const Driver& TheDriver();
 // The same, for OpenDriver, and for tests that are the driver themselves.
 Driver& DriverToFill();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a worker gives up what it does not need, in the order in which it can: docs/sandbox.md.
+// How a worker gives up what it does not need (docs/sandbox.md). The functions are called once each, in their
+// order, by the worker's first thread; Belong only if the daemon says so.
 #pragma once
 #include <string>
 #include <utility>
@@ -13,8 +14,9 @@ struct ConfinementOptions {
   sandbox::Mode mode = sandbox::Mode::kEnforce;
   std::string namespaces;  // host_backend/launcher/worker_child.h
   std::string cache;       // folder below which the driver may keep compiled kernels; empty: nowhere
-  // From the launcher, and never from the daemon, which may have been taken: the users that this process may
-  // become (count 0: it stays what it is), and the group that opens GPUs where not everybody may (0: none).
+  // From the launcher, and never from the daemon, which may have been taken over: the user ids that this
+  // process may take (count 0: it keeps its own), and the group that may open GPUs where not everybody may
+  // (0: none).
   uint32_t first_user = 0, user_count = 0;
   uint32_t device_group = 0;
   std::string gpus;  // UUIDs of the GPUs whose device nodes it may open, with commas between them; empty: all
@@ -24,16 +26,17 @@ class Confinement {
  public:
   explicit Confinement(ConfinementOptions options) : options_(std::move(options)) {}
 
-  // First of all, with one thread: what threads inherit. `library`: the driver's, as configured.
+  // To be called while the process has one thread: sets what threads inherit. `library` is the driver's path,
+  // as configured. A failure is kept for Enter.
   void BeforeDriver(const std::string& library);
-  // Once the library is open and started: chooses the profile and builds the filter. `address`: of any of its
-  // functions. ready->sandbox says what there is.
+  // To be called when the driver has started: chooses the profile and builds the filter. `address` is any
+  // function's in the driver. ready->sandbox says what confines the worker. Empty, or why it must not serve.
   std::string AfterDriver(void* address, sandbox::Kind kind, WorkerReady* ready);
-  // Before the session, where its scope is known: becomes that scope's user, which on a busy host takes long,
-  // because each thread of the process has to run for it. Enter tells what fails.
+  // To be called when the scope is known before the session: takes that scope's user id, which is slow on a
+  // busy host, because each thread of the process has to run for it. A failure is kept for Enter.
   void Belong(const WorkerScope& scope);
-  // With the session's descriptors in hand and before a byte of the guest is looked at. From here on nothing
-  // is mapped of the region unless the daemon agrees. "" or the reason why this worker must not serve.
+  // To be called with the session's descriptors, before a byte of the guest is looked at. From here on the
+  // worker can map nothing of the region unless the daemon agrees. Empty, or why it must not serve.
   std::string Enter(int control, const WorkerAssignment& assignment);
 
  private:
@@ -44,12 +47,12 @@ class Confinement {
   void HoldCache(const WorkerScope& scope) const;
 
   const ConfinementOptions options_;
-  std::string problem_;  // found before the session
-  uint32_t user_ = 0;    // what it has become
-  int files_ = 0;        // version of the interface that confines them
-  std::string nodes_;
+  std::string problem_;  // what failed before the session
+  uint32_t user_ = 0;    // the user id that it has taken; 0: none
+  int files_ = 0;        // the version of Landlock that confines files; 0: none
+  std::string nodes_;    // which GPUs' device nodes it may open, for the log
   sandbox::Program filter_;
-  bool notifies_ = false;
+  bool notifies_ = false;  // the kernel can ask the daemon about mappings
 };
 
 }  // namespace causeway::host

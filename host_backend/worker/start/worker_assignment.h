@@ -15,30 +15,32 @@ namespace causeway::host {
 
 struct ReceivedAssignment {
   WorkerAssignment assignment{};
-  int fds[4] = {-1, -1, -1, -1};  // of the session
+  int fds[4] = {-1, -1, -1, -1};  // the session's, in the order of worker_control.h
   int account_fd = -1, account_reading_fd = -1;
 };
 
-// False when the daemon has closed the control socket. `belong`: called, before this returns, where the
-// daemon says whose session it will be.
+// Waits for the assignment, whose descriptors are then the caller's. False: the daemon has closed the control
+// socket. `belong` is called before that if the daemon says whose session it will be (WorkerScope).
 bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)>& belong,
                        ReceivedAssignment* received);
 
 // The socket to the guest process, or -1.
 int ClientSocket(const ReceivedAssignment& received);
 
-// Maps, for as long as the process lives, the last that is mapped without the daemon's consent: the page on which the
-// session's memory is counted; where the host's side of the flight record goes (null: nowhere); and, of a region,
-// granule 0, which this process can never write, and its own slot. Slices are mapped one arena at a time
-// (host_backend/worker/addresses/arenas.cc), and only those that were lent (host_backend/sandbox/filter.h).
+// Maps, for as long as the process lives, what it may map without the daemon's consent: the page on which the
+// session's memory is counted; the host's part of the flight record (*flight is null if there is none); and,
+// if there is a region, its own slot and granule 0, which this process can never write. Arenas map the slices
+// later (host_backend/worker/addresses/arenas.cc), and only those that were lent
+// (host_backend/sandbox/filter.h). It closes the descriptors that are not needed any more. False: *error says
+// why.
 bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** page, FlightImage** flight,
                 std::string* error);
 
-// Tells the daemon whether the worker can serve: `error` says why not, or is empty, and `library` is what it has
-// opened. False: the worker has to end.
+// Tells the daemon whether the worker can serve: `error` says why not, or is empty, and `library` is what it
+// has opened. False: the worker has to end.
 bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready);
 
-// Whether the guest process has closed its end of the socket, about which poll() has told this.
+// Whether the guest process has closed its end of the socket. `client` is the result of a poll().
 bool HasGone(const pollfd& client);
 
 }  // namespace causeway::host
