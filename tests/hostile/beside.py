@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostile guests beside a victim, and natively the same load beside the same victim, for comparison.
 
-usage: beside.py BUILD OUT [--seconds S] [--native-seconds S | --native-of FILE | --only-native] [--seed N]
-                 [--driver LIBRARY] [--memory-mib N]
+usage: beside.py BUILD OUT [--seconds S] [--native-seconds S | --native-of FILE | --only-native] [--same-load] [--unpaced]
+                 [--seed N] [--driver LIBRARY] [--memory-mib N]
 
 A victim (victim.cu) checks every byte that it gets back and times launches; a second program of the same user starts
 a session a second. Beside them, as other users: floods of launches, memory, compilations, copies, objects, images and
 sessions (flood.cc) that go on to the end, and with Causeway the hostile programs of this folder as well, over and over,
 each with another seed. Those speak to the daemon, which is not there natively: there an ordinary program takes each one's
-place, which starts sessions over and over as they do. Runs as root on any host with an NVIDIA GPU, or with `--driver` on
+place, which starts sessions over and over as they do. The same load is as many calls a second: natively the programs spend
+most of their time in the driver's start, and with Causeway hardly any, so what each flood and each stand-in got through in
+the native phase bounds it with Causeway (`--unpaced`: nothing does). Hostile programs are never bounded. Runs as root on any host with an NVIDIA GPU, or with `--driver` on
 the software GPU, whose times say nothing. A session's start is the time from its main function to the driver's first
 answer, which it has from its worker; the time to its first kernel's result is told beside it: what lies between are calls
 of the driver, whose locks all processes share. Natively the attackers take ten seconds to start beside each other, so that
@@ -22,9 +24,11 @@ import argparse
 import collections
 import datetime
 import json
+import os
 import pathlib
 import random
 import re
+import struct
 import sys
 import threading
 import time
@@ -54,10 +58,11 @@ def percentile(values, part):
 class Repeater(threading.Thread):
     """Keeps one attacker there: whenever it has ended, or its round is over, it begins anew with another seed."""
 
-    def __init__(self, run, uid, words_of, program=None, variables=None, round_s=ROUND_S):
+    def __init__(self, run, uid, words_of, program=None, variables=None, round_s=ROUND_S, rate=0):
         super().__init__(daemon=True)
-        self.run_, self.uid, self.words_of, self.program, self.variables = run, uid, words_of, program, variables or {}
-        self.round_s = round_s
+        self.run_, self.uid, self.words_of, self.program, self.variables = run, uid, words_of, program, dict(variables or {})
+        self.round_s, self.rate = round_s, rate  # the rate: of calls a second, or of rounds for a stand-in; 0: as many as may be
+        self.begun = time.monotonic()
         self.random = random.Random(run.random.random())
         self.rounds = 0
         self.ends = collections.Counter()
@@ -67,8 +72,24 @@ class Repeater(threading.Thread):
         try:
             while not self.run_.over.is_set():
                 self._round()
+                if self.rate and "FLOOD_COUNT" not in self.variables:
+                    self.run_.over.wait(max(0.0, self.begun + self.rounds / self.rate - time.monotonic()))
         except Exception as trouble:  # told by the main thread
             self.trouble = trouble
+
+    def count_calls(self, file):
+        """Of a flood: all of its processes count their calls there, and keep to the rate."""
+        file.write_bytes(bytes(4096))
+        os.chmod(file, 0o666)
+        self.variables["FLOOD_COUNT"] = str(file)
+        if self.rate:
+            self.variables["FLOOD_RATE"] = str(self.rate)
+        return self
+
+    def done(self):
+        """Calls of a flood; rounds of another program."""
+        file = self.variables.get("FLOOD_COUNT")
+        return struct.unpack("Q", pathlib.Path(file).read_bytes()[:8])[0] if file else self.rounds
 
     def _round(self):
         words = self.words_of(self.random.randrange(1 << 31))
@@ -179,6 +200,7 @@ class Run:
     """One phase: victim, starts and load, natively or through the daemon."""
 
     same_load = False  # the native phase's programs also with Causeway
+    native_rates = ()  # what each attacker did in a second of the native phase; with Causeway none but hostile programs does more
 
     def __init__(self, all_tenants, seed, native, memory_mib, seconds):
         self.tenants, self.native, self.seed, self.seconds = all_tenants, native, seed, seconds
@@ -187,15 +209,18 @@ class Run:
         self.memory_mib = memory_mib
 
     def attackers(self):
+        rates = iter(() if self.native else self.native_rates)
         found = []
         for user, kind in FLOODS:
             # Natively nobody else bounds it.
             mib = [self.memory_mib // 2] if self.native and kind == "memory" else []
-            found.append(Repeater(self, FIRST_STRANGER + user, lambda seed, kind=kind, mib=mib:
-                                  ["flood", kind, self.seconds, seed, *mib], round_s=self.seconds))
+            flood = Repeater(self, FIRST_STRANGER + user, lambda seed, kind=kind, mib=mib:
+                             ["flood", kind, self.seconds, seed, *mib], round_s=self.seconds, rate=next(rates, 0))
+            found.append(flood.count_calls(self.tenants.folder / f"calls{len(found)}"))
         for uid, program, variables, words in hostile_programs(self.tenants):
-            found.append(Repeater(self, uid, lambda seed: ["flood", STAND_IN, ROUND_S, seed]) if self.native or self.same_load
-                         else Repeater(self, uid, words, program, variables))
+            rate = next(rates, 0)
+            found.append(Repeater(self, uid, lambda seed: ["flood", STAND_IN, ROUND_S, seed], rate=rate)
+                         if self.native or self.same_load else Repeater(self, uid, words, program, variables))
         return found
 
     def tell(self, seconds, helpers):
@@ -230,7 +255,8 @@ class Run:
         report["starts_ms"], report["start_failures"] = helpers[0].ms, helpers[0].failures
         report["spare_waits_ms"], report["stages_ms"] = helpers[0].waited_ms, helpers[0].stages_ms
         report["attackers"] = [{"words": each.words_of(0)[:2], "program": str(each.program or ""), "rounds": each.rounds,
-                                "ends": dict(each.ends)} for each in attackers]
+                                "rate": each.done() / self.seconds, "most": each.rate, "ends": dict(each.ends)}
+                               for each in attackers]
         if not self.native:
             watch = helpers[1]
             report.update(answer_ms=watch.answer_ms, loop_ms=watch.loop_ms, most_sessions=watch.most_sessions,
@@ -365,10 +391,11 @@ def markdown(table, title, guest):
     lines += ["", "| longest work of the daemon's loop | times | ms | of which on a processor |", "|---|---:|---:|---:|"]
     for work in guest["work"][:12]:
         lines.append(f"| {work['what']} | {work['times']} | {work['max_ms']:.2f} | {work['max_processor_ms']:.2f} |")
-    lines += ["", "| attacker | rounds | ends |", "|---|---:|---|"]
+    lines += ["", "| attacker | calls or rounds a second | at most | rounds | ends |", "|---|---:|---:|---:|---|"]
     for each in guest["attackers"]:
         ends = ", ".join(f"{count} {how}" for how, count in sorted(each["ends"].items()))
-        lines.append(f"| {' '.join(str(word) for word in each['words'])} | {each['rounds']} | {ends} |")
+        lines.append(f"| {' '.join(str(word) for word in each['words'])} | {each['rate']:.1f} | "
+                     f"{format(each['most'], '.1f') if each['most'] else ''} | {each['rounds']} | {ends} |")
     return "\n".join(lines) + "\n"
 
 
@@ -382,6 +409,7 @@ def arguments():
     parser.add_argument("--only-native", action="store_true")
     parser.add_argument("--same-load", action="store_true", help="with Causeway the programs of the native phase, no hostile "
                         "ones: what the victim's launches wait beside equal programs")
+    parser.add_argument("--unpaced", action="store_true", help="floods make as many calls with Causeway as they can")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--driver")
     parser.add_argument("--memory-mib", type=int, default=0, help="of the device for each user; default 8192, or 512")
@@ -419,6 +447,8 @@ def main():
         everyone.result(everyone.spawn(VICTIM, ["startup"]))  # what the daemon opens once
         await_idle(everyone)
         before, logged = everyone.descriptors(), len(everyone.log_text())
+        if not given.unpaced:
+            Run.native_rates = [each["rate"] for each in native["attackers"]]
         guest = Run(everyone, seed, False, memory_mib, given.seconds).go()
         left = left_over(everyone, before)
         everyone.stop_daemon()

@@ -13,8 +13,12 @@
 //   once       one session: a context, a kernel, the end        hold    the same, but stays until it is
 //   killed
 // Prints how many calls were made and how many were refused. Exits 0, or 3 when the session was lost.
+// FLOOD_COUNT names a file of eight bytes in which the calls of all floods that are given it add up (sessions: processes
+// begun). FLOOD_RATE: so many calls a second at most, counted from the start of the process.
 #include <cuda.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +53,35 @@ std::string Ptx(const std::string& name, unsigned value, unsigned functions) {
   return text;
 }
 
+// How much was done, here and in the file that all floods of a kind share, and how much may be done by now.
+class Pace {
+ public:
+  void Note() {
+    ++own_;
+    if (shared_ != nullptr) ++*shared_;
+  }
+  uint64_t done() const { return own_; }
+  // When the next may be done.
+  Clock::time_point due() const {
+    if (rate_ <= 0) return begun_;
+    return begun_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(own_ / rate_));
+  }
+
+ private:
+  static std::atomic<uint64_t>* Shared() {
+    const char* file = getenv("FLOOD_COUNT");
+    const int fd = file != nullptr ? open(file, O_RDWR | O_CLOEXEC) : -1;
+    void* word = fd < 0 ? MAP_FAILED : mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0) close(fd);
+    return word == MAP_FAILED ? nullptr : static_cast<std::atomic<uint64_t>*>(word);
+  }
+
+  const Clock::time_point begun_ = Clock::now();
+  const double rate_ = getenv("FLOOD_RATE") != nullptr ? std::atof(getenv("FLOOD_RATE")) : 0;
+  std::atomic<uint64_t>* const shared_ = Shared();
+  std::atomic<uint64_t> own_{0};
+};
+
 class Flood {
  public:
   Flood(double seconds, uint64_t seed, size_t mib)
@@ -73,7 +106,8 @@ class Flood {
   bool lost() const { return lost_; }
 
   bool Try(CUresult result) {
-    ++calls_;
+    pace_.Note();
+    if (pace_.due() > Clock::now()) std::this_thread::sleep_until(std::min(pace_.due(), end_));
     if (result == CUDA_SUCCESS) return true;
     ++refused_;
     // What no later call of this process gets over.
@@ -103,7 +137,7 @@ class Flood {
 
   void Report(const std::string& kind) const {
     std::printf("%s: %llu calls, %llu refused%s\n", kind.c_str(),
-                static_cast<unsigned long long>(calls_.load()),
+                static_cast<unsigned long long>(pace_.done()),
                 static_cast<unsigned long long>(refused_.load()), lost_ ? ", session lost" : "");
   }
 
@@ -117,7 +151,8 @@ class Flood {
   CUcontext context_ = nullptr;
   CUfunction add_ = nullptr;
   CUdeviceptr cells_ = 0;
-  std::atomic<uint64_t> calls_{0}, refused_{0};
+  Pace pace_;
+  std::atomic<uint64_t> refused_{0};
   std::atomic<bool> lost_{false};
 };
 
@@ -244,6 +279,8 @@ pid_t Spawn(const char* program, const char* kind) {
     if (std::freopen("/dev/null", "w", stdout) == nullptr ||
         std::freopen("/dev/null", "w", stderr) == nullptr)
       _exit(127);
+    unsetenv("FLOOD_COUNT");
+    unsetenv("FLOOD_RATE");
     execl(program, program, kind, "30", "1", static_cast<char*>(nullptr));
     _exit(127);
   }
@@ -253,14 +290,14 @@ pid_t Spawn(const char* program, const char* kind) {
 // This process has no session of its own.
 int Sessions(const char* program, const Flood& flood, std::mt19937_64 random) {
   std::map<pid_t, Clock::time_point> there;  // and when each is killed
-  unsigned long long begun = 0;
+  Pace pace;
   while (!flood.Over()) {
-    while (there.size() < 12) {
+    while (there.size() < 12 && pace.due() <= Clock::now()) {
       const bool holds = random() % 2 == 0;
       const pid_t pid = Spawn(program, holds ? "hold" : "once");
       if (pid < 0) break;
       there[pid] = Clock::now() + std::chrono::milliseconds(holds ? random() % 400 : 20'000);
-      ++begun;
+      pace.Note();
     }
     for (auto it = there.begin(); it != there.end();) {
       if (Clock::now() >= it->second) kill(it->first, SIGKILL);
@@ -272,7 +309,7 @@ int Sessions(const char* program, const Flood& flood, std::mt19937_64 random) {
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   }
-  std::printf("sessions: %llu begun\n", begun);
+  std::printf("sessions: %llu begun\n", static_cast<unsigned long long>(pace.done()));
   return 0;
 }
 
