@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the guest keeps of a kernel: attributes for local answers, the layout that launches are packed by.
+// What the guest keeps of a kernel: attributes, for answers in the guest, and the layout of its parameters,
+// by which launches are packed. Any thread may call these functions; they may send messages, so no lock of
+// this library's is held around them.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -19,7 +21,7 @@
 
 namespace causeway::guest {
 
-// One attribute as a call through this handle has set it.
+// One attribute as a call with this handle has set it.
 struct Setting {
   int value;
   CUdevice device;
@@ -29,28 +31,29 @@ struct Setting {
 
 struct Function {
   std::string name;
-  std::atomic<uint64_t>* changes = nullptr;  // where those of this name are counted
-  void SetName(std::string_view text);
+  std::atomic<uint64_t>* changes = nullptr;  // the counter of AttributeChanges, which all of this name share
+  void SetName(std::string_view text);       // sets both
 
   std::atomic<int> attribute[kFunctionAttributes] = {};
   CUresult attribute_result[kFunctionAttributes] = {};
-  // Attributes that can be set: AttributeChanges() when the value was read; 0: may be an older one.
+  // Of attributes that can be set: AttributeChanges() when the value was read; 0: the value may be out of
+  // date.
   std::atomic<uint64_t> read_at[kFunctionAttributes] = {};
-  CUdevice device = 0;  // whose attributes these are: a kernel has others on each
+  CUdevice device = 0;  // the device for which the attributes are; a kernel has others on each
   uint32_t parameter_bytes = 0;
   std::vector<ParameterLayout> layout;
-  // False: described where no context was current, in which the driver tells no parameters of a kernel. A
-  // description from within a context takes its place and keeps it, for those who still look at it.
+  // False: it was described while no context was current, when the driver tells no parameters of a kernel. A
+  // later description takes its place and keeps it in `before`, because other threads may still use it.
   bool whole = true;
   std::unique_ptr<Function> before;
 
-  Mutex<Lock::kFunction> mutex;  // of what follows
+  Mutex<Lock::kFunction> mutex;  // protects what follows
   // What the driver has answered about occupancy since `answers_at`, by question (occupancy.cc).
   uint64_t answers_at = 0;
   std::unordered_map<uint64_t, uint64_t> answers;
   Setting settings[kFunctionAttributes] = {};
-  // Launches that the host's driver has accepted since `accepted_at`, the AttributeChanges() of then, as
-  // hashes (launch.cc), and the most dynamic shared memory of one of them: the attribute may have been raised
+  // Hashes of the launches that the host's driver has accepted since AttributeChanges() was `accepted_at`
+  // (launch.cc), and the most dynamic shared memory that one of them had: the attribute may have been raised
   // through another handle of the same code.
   uint64_t accepted_at = 0;
   std::unordered_set<uint64_t> accepted;
@@ -58,17 +61,17 @@ struct Function {
 };
 
 // What is known of the function or kernel behind a handle; asks the host if nothing is yet. Null: no such
-// handle, or no answer.
+// handle, or no answer. It lives until the module or library is unloaded.
 Function* FunctionOf(const void* handle);
 
-// After a module or library is unloaded: its functions are gone with it.
+// To be called when a module or library was unloaded. Frees its functions.
 void ForgetFunctionsOf(WireHandle owner);
 
-// Never 0, and another number after each cuFuncSetAttribute and cuKernelSetAttribute that changed something
-// of this code. A kernel and its functions share attributes, so it may have been done through another's
-// handle; they share their name as well, by which changes are counted.
+// A number that is never 0, and another one after each cuFuncSetAttribute and cuKernelSetAttribute that
+// changed this code. A kernel and its functions share attributes, so a call with any of their handles counts;
+// it is counted by the name, which they share as well.
 uint64_t AttributeChanges(const Function& function);
-// The value of now, from the host if it may have changed.
+// The attribute's present value, from the host if it may have changed.
 CUresult CurrentAttribute(Function* function, CUfunction handle, CUfunction_attribute attribute, int* value);
 
 // All functions of a module, in the driver's order.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How contexts begin and end, for the parts of the library that are not the calls about contexts themselves.
-// Any thread may call these functions; they take the context lock, so no other lock of this library's is held
-// around them.
+// Any thread may call these functions. They take the context lock and may send messages, so no other lock of
+// this library's is held around them.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -11,10 +11,12 @@
 
 namespace causeway::guest {
 
-// Keep the primary context active, for a green context, and end that.
+// HoldPrimary activates a device's primary context and keeps it active for a green context, until
+// DropPrimary. The errors are the driver's.
 CUresult HoldPrimary(CUdevice device);
 CUresult DropPrimary(CUdevice device);
-// Make a context of an object that stands for a green context, and end it.
+// Makes `object` the context that stands for the green context `green`; EndGreenContext ends it and all in
+// it.
 void AdoptGreenContext(Object* object, Object* green, CUdevice device);
 void EndGreenContext(Object* object);
 

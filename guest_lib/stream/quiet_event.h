@@ -6,10 +6,10 @@
 // way is recorded in its shadow event from then on, an ordinary event on the host. When the host had to be
 // asked, the next record is of the event itself again, since the host's driver then wakes the waiting thread.
 //
-// Messages name the one of the two that was recorded last, so each of them has all that the program can ask
-// for. Which one it is changes only with a posted record, never while a stream captures, and no more once the
-// event was named by something that may record it or wait for it at any time later: a graph, or a launch's
-// attribute.
+// Messages name the one of the two that was recorded last, so the program sees what it would see of one
+// event. Which one it is changes only with a posted record, never while a stream captures, and no longer once
+// a graph or a launch's attribute has named the event, which may record it or wait for it at any later time.
+// Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -32,8 +32,8 @@ class RecordPlace {
 
 // To be called when a no-spin wait for the event has ended, by a fence value or by the host's answer.
 void NoteBlockingWait(Object* event, bool by_word);
-// Waits for the event by the host's answer. The driver would spin for a shadow event, so the host is asked
-// now and then.
+// Waits for the event by the host's answer, and returns what cuEventSynchronize does. Because the driver
+// would spin for a shadow event, that is queried again and again, with sleeps between.
 CUresult AskForEvent(CUevent event);
 // The shadow event of an event that is about to be destroyed, which the caller destroys too. Null: it has
 // none.

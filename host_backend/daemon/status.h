@@ -14,7 +14,7 @@ struct StatusReport {
   std::string socket;
   std::string tcp;             // empty: not served
   std::string driver_library;  // as configured
-  std::string driver;          // as a worker loaded it
+  std::string driver;          // the path that a worker loaded
   uint32_t driver_version = 0;
   uint32_t device_count = 0;
   uint32_t spare_wanted = 0;
@@ -34,7 +34,7 @@ struct StatusReport {
   bool of_all = true;  // false: of one scope only
 };
 
-// Leaves what a client that may see only its own scope is told.
+// Removes what a client that may see only its own scope is not told.
 void KeepScope(StatusReport& report, const std::string& scope);
 
 std::string StatusJson(const StatusReport& report);

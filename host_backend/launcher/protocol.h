@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What causewayd asks of its launcher: one packet of a fixed size for a request, one for its answer, in this
-// order, on a SOCK_SEQPACKET socketpair. The launcher says kReady first. Either side's end ends the other.
+// What causewayd asks of its launcher: one packet of a fixed size for a request, then one for its answer, on
+// a SOCK_SEQPACKET socketpair. The launcher says kReady first. When either process ends, the other does too.
 //
-// The launcher counts the daemon as taken: it looks at every byte of a request, refuses what it does not know
-// (EINVAL, nothing happens) and has the programs, folders, user ids and groups from its own command line.
+// The launcher assumes that the daemon may have been taken over: it checks every byte of a request, refuses
+// what it does not know (EINVAL, nothing happens), and has the programs, folders, user ids and groups from
+// its own command line.
 #pragma once
 #include <cstdint>
 
@@ -12,24 +13,25 @@ namespace causeway::launcher {
 inline constexpr int kDaemonSocket = 3;  // the launcher's only descriptor beside the standard ones
 
 enum class Action : uint32_t {
-  // A worker: `worker`, `link`, `gpus`, `environment`, with the descriptors of its output (a pipe) and its
-  // control socket. Answer: pid, with a pidfd.
+  // Starts a worker by `worker`, `link`, `gpus` and `environment`; the request carries the descriptors of its
+  // output (a pipe) and of its control socket. The answer has its pid and carries a pidfd.
   kStart = 1,
-  kKill,  // `pid`, a worker that was not reaped: SIGKILL
-  kReap,  // `pid`: the answer has its exit status, and the number is free from now on; EAGAIN while it runs
-  kAbandon,  // `pid`: killed, and reaped by the launcher
-  // A file of the daemon's own, given to `group`: one of those that the configuration names.
+  kKill,     // sends SIGKILL to `pid`, a worker that was not reaped
+  kReap,     // the answer has the exit status of `pid`, whose number is then free; EAGAIN while it runs
+  kAbandon,  // kills `pid`; the launcher reaps it
+  // Gives a file of the daemon's own, which the request carries, to `group`, which the configuration names.
   kGiveToGroup,
-  // Which process maps a file of the daemon's own, beside daemon and workers. With the file and a socket, on
-  // which the answer comes later: a VmProcess with a pidfd, or none.
+  // Finds the process that maps a file of the daemon's own and is neither the daemon nor a worker. The
+  // request carries the file and a socket, on which the answer comes later: a VmProcess with a pidfd, or
+  // none.
   kFindVm,
-  kMakeCache,   // `user`: its folder of compiled kernels, in CACHE/USER, which is the daemon's and there
-  kHoldCache,   // `user`, `number`: empties CACHE/USER/kernels by that user's own rights if it holds more MiB
-  kClearCache,  // `user`, `number`: empties CACHE/discarded/USER-NUMBER by that user's own rights
-  // `pid`, a worker that was not reaped, and `user`, which it is by now: a checkpointer of that user, which
-  // makes one call about that worker, with its control socket (host_backend/common/worker_control.h). Answer:
-  // pid,
-  // which kAbandon takes. It ends with the worker.
+  kMakeCache,   // makes `kernels`, the folder of compiled kernels of `user`, in the daemon's CACHE/USER
+  kHoldCache,   // empties CACHE/USER/kernels, as that user, if it holds more than `number` MiB
+  kClearCache,  // empties CACHE/discarded/USER-NUMBER, as that user
+  // Starts a checkpointer as `user`, which makes one call about the worker `pid`; the worker was not reaped
+  // and has that user id by now. The request carries the control socket
+  // (host_backend/common/worker_control.h). The answer has the pid, which kAbandon takes. The checkpointer
+  // ends with the worker.
   kCheckpoint,
 };
 
@@ -46,8 +48,8 @@ struct Request {
   uint32_t group;
   uint32_t user;
   uint32_t number;
-  uint64_t link;               // kStart: the name of its cache is LINKS/cache-NUMBER; 0: none
-  uint32_t environment_bytes;  // of NAME=VALUE, each with its NUL
+  uint64_t link;               // kStart: LINKS/cache-`link` is the worker's link to its cache; 0: none
+  uint32_t environment_bytes;  // of the NAME=VALUE texts, each with its NUL
   uint32_t reserved;
   char gpus[kGpuListBytes];  // UUIDs with commas between them, NUL-terminated; empty: all
   char environment[kEnvironmentBytes];
@@ -57,7 +59,7 @@ static_assert(sizeof(Request) == 40 + kGpuListBytes + kEnvironmentBytes);
 struct Answer {
   int32_t error;  // errno; 0: done
   int32_t pid;
-  int32_t status;  // as of waitpid
+  int32_t status;  // kReap: as waitpid gives it
   uint32_t reserved;
 };
 static_assert(sizeof(Answer) == 16);

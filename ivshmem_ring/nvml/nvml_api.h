@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Causeway needs to know of NVML's binary interface: its results, and the few structs that code here
-// reads or fills. All other parameters are described by the rows alone (ivshmem_ring/nvml_calls.def). NVML's
-// own header is in no package that the build needs; where it is found, tests/nvml/abi_test.cc compares it
-// with this file.
+// What Causeway needs to know of NVML's binary interface: the results that it gives or tests, and the few
+// structs that its code reads or fills. All other parameters are described by the rows alone
+// (ivshmem_ring/nvml_calls.def). NVML's own header is in no package that the build needs; where it is found,
+// tests/nvml/abi_test.cc compares it with this file.
 #pragma once
 #include <cstdint>
 
@@ -71,7 +71,7 @@ static_assert(sizeof(ProcessDetail) == 32 && sizeof(ProcessDetailList) == 24);
 struct ProcessSample {
   uint32_t pid;
   uint64_t timestamp_us;
-  uint32_t sm, memory, encoder, decoder;
+  uint32_t sm, memory, encoder, decoder;  // percent
 };
 static_assert(sizeof(ProcessSample) == 32);
 
@@ -95,7 +95,7 @@ static_assert(sizeof(Uuid) == 52);
 // nvmlFieldValue_t
 struct FieldValue {
   uint32_t field, scope;
-  int64_t timestamp, latency_us;
+  int64_t timestamp, latency_us;  // timestamp: microseconds since 1970
   uint32_t type, result;
   uint64_t value;
 };

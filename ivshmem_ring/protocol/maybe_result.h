@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUresult that there may be: std::optional<CUresult> in one word. GCC puts the optional together in memory, byte by
-// byte, and loads it as one word; the processor can do that load only after all earlier stores have reached the cache,
-// those to a ring, which lies in the other side's cache, among them. Behind a posted copy of 4 bytes that was a third of
-// the call (docs/gpu_results.md).
+// A CUresult or none: std::optional<CUresult> in one word. GCC writes the optional byte by byte and loads it
+// as one word, which the processor can do only after all earlier stores have reached the cache. Stores to a
+// ring, whose lines lie in the other side's cache, take long; behind a posted copy of 4 bytes that was a
+// third of the call.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

@@ -67,7 +67,7 @@ inline constexpr Traits kRecordsOtherEvents{1u << 9};
 // The driver has forgotten the event that it names when it is done, so that another event may stand for it
 // meanwhile.
 inline constexpr Traits kNamesEventOnce{1u << 10};
-// Its bytes may come in pieces, each of them in a staging buffer (kStaged of the record's flags).
+// Its bytes may come in several records, each with a staging buffer (kStaged in the record's flags).
 inline constexpr Traits kInPieces{1u << 11};
 // One of the driver's synchronisation points, after which the guest prints what kernels have printed.
 inline constexpr Traits kPrintsOutput{1u << 12};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's only thread: descriptors, timers, and work put off until the current event has been handled.
+// What the daemon's main thread does: it waits for descriptors and timers and calls their handlers. Only that
+// thread calls these functions. Handlers must not wait, because all sessions would wait with them.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -24,37 +25,38 @@ class EventLoop {
 
   EventLoop();
 
-  // `what`, here and below: the kind of work as the daemon's status names it, a literal.
+  // `what`, here and below, is the kind of work as the daemon's status names it: a string literal.
 
   // Calls `handler(epoll events)` when the descriptor is ready. The caller keeps the descriptor open until
   // Unwatch.
   WatchId Watch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
   // The same for a descriptor that another process chose. 0: the kernel cannot watch it.
   WatchId TryWatch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
-  // Safe inside any handler, also its own. Clears `id`; 0 is ignored.
+  // Ends a watch and clears `id`; 0 is ignored. Any handler may call it, its own as well.
   void Unwatch(WatchId& id);
 
+  // Calls `handler` once, after the delay, unless Cancel was called before.
   TimerId After(std::chrono::nanoseconds delay, std::string_view what, std::function<void()> handler);
   void Cancel(TimerId& id);
 
-  // Runs `work` after the handlers of the current round: the place to destroy what is still on the stack.
+  // Runs `work` after the handlers of the current round, so that it may destroy objects whose functions are
+  // being called.
   void Later(std::string_view what, std::function<void()> work);
 
-  // Has the kernel prefer the calling thread, which is to Run, to others of its cgroup where it may: as root,
-  // or by RLIMIT_NICE. Threads that it starts later begin with the same nice value, processes that were
-  // started before keep theirs. No real-time class: strangers decide how much the loop has to do, and the
-  // nice value still leaves the others their share.
+  // Lowers the nice value of the calling thread, which is to call Run, if root or RLIMIT_NICE permits it.
+  // Threads that it starts later begin with the same value; processes that were started before keep theirs.
+  // It takes no real-time class, because guests decide how much the loop has to do, and others must keep
+  // their share.
   static void Prefer();
 
   // Runs until `done()`, which is asked after every round.
   void Run(const std::function<bool()>& done);
 
-  // How long an event may have waited: how long its round took, or how late a timer came, or how long the
-  // kernel ran something else although there was an event.
+  // How long events waited: while a round took long, a timer came late, or the kernel ran other threads.
   const Lateness& late() const { return late_; }
-  // What of that was the daemon's own work, waits for others included (loop_work.h).
+  // The part of that in which the daemon worked or waited for others (loop_work.h).
   const Lateness& busy() const { return busy_; }
-  // And what was the kernel's: the thread was ready to run and did not.
+  // The part in which the thread was ready to run and the kernel did not run it.
   const Lateness& unscheduled() const { return unscheduled_; }
   bool tells_unscheduled() const { return work_.clock().tells_unscheduled(); }
   const LoopWork& work() const { return work_; }
@@ -86,10 +88,10 @@ class EventLoop {
   std::unordered_map<WatchId, int> fds_;
   std::multimap<Clock::time_point, Timer> timers_;
   std::vector<Work> later_;
-  Clock::duration timer_late_{0};  // the largest of this round
+  Clock::duration timer_late_{0};  // by how much the latest timer of this round was late
   LoopWork work_;
-  LoopWork::Reading last_;         // of this round
-  Clock::duration round_busy_{0};  // of its handlers so far
+  LoopWork::Reading last_;         // the last reading in this round
+  Clock::duration round_busy_{0};  // how long this round's handlers took so far
   Lateness late_, busy_, unscheduled_;
 };
 
