@@ -17,12 +17,16 @@ class NvmlSession {
  public:
   static NvmlSession& Get();
 
+  // The answers of nvmlInit and nvmlShutdown. kDriverNotLoaded: the host cannot be reached, and a line on
+  // stderr says why.
   nvml::Return Initialise();
   nvml::Return Shutdown();
   bool initialised();
-  // The number of GPUs that this VM may use. Connects if needed.
+  // The number of GPUs that this VM may use. Connects if needed; the errors are Initialise's, or
+  // kUninitialized.
   nvml::Return DeviceCount(uint32_t* count);
 
+  // The handle of the device with that number, which is below kMaxDevices.
   static nvml::DeviceHandle HandleOf(uint32_t index);
   // The device's number; -1 if it is no handle of this library's, or the device does not exist.
   int IndexOf(nvml::DeviceHandle handle);
@@ -40,14 +44,16 @@ class NvmlSession {
   std::unique_ptr<Connection> connection_;
 };
 
-// One request and its reply. It holds the session's lock as long as it lives.
+// One request and its reply: the caller writes the body, calls Finish, which waits, and reads the reply. It
+// holds the session's lock as long as it lives.
 class NvmlCall {
  public:
   explicit NvmlCall(nvml::Op op);
   Writer& writer() { return writer_; }
   Reader& reader() { return reader_; }
-  // The beginning of the messages that are written by hand and ask about a device.
+  // Writes the device, with which messages about a device begin that no row describes.
   void PutDevice(nvml::DeviceHandle device);
+  // The host's result, or the error that kept the request from being sent. kUnknown: the session was lost.
   nvml::Return Finish();
 
  private:

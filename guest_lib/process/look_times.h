@@ -22,16 +22,14 @@ class LookTimes {
   uint64_t First(uint32_t kind) const;
   // How long the wait may take before the host is asked.
   uint64_t Patience(uint32_t kind) const;
-  // How long the next timed sleep is when waited_us of the wait have passed: the longer, the longer the end
-  // is overdue.
+  // How long the next timed sleep is when waited_us of the wait have passed. It grows with the time by which
+  // the end is overdue.
   static uint64_t Nap(uint64_t waited_us, uint64_t first_us);
 
-  // To be called when a wait of that kind has ended: the value was there at the first look;
-  void CameBefore(uint32_t kind);
-  // timed sleeps found it after so many microseconds;
-  void Came(uint32_t kind, uint64_t us);
-  // the host's answer woke the thread after so many. 0: that says nothing about the next wait.
-  void Woken(uint32_t kind, uint64_t us);
+  // One of these is to be called when a wait of that kind has ended.
+  void CameBefore(uint32_t kind);          // the value was there at the first look
+  void Came(uint32_t kind, uint64_t us);   // timed sleeps found the value after `us`
+  void Woken(uint32_t kind, uint64_t us);  // the host's answer woke the thread after `us`; 0: not comparable
 
  private:
   static constexpr uint32_t kKinds = 16;

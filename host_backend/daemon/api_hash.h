@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hash of the API rows that this build serves.
+// The hash of all rows of this build, which must be the guest's too (ivshmem_ring/messages/api_hash.h).
 #pragma once
 #include <cstdint>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver library needs of the kernel once it has started: a profile for each version of it, kept as
-// text in host_backend/sandbox/profiles and compiled in. tests/gpu_host/make_profile.py makes one anew.
+// The system calls that a driver library needs once it has started: a profile for each version of it, kept as
+// text in host_backend/sandbox/profiles and compiled in. tests/gpu_host/make_profile.py makes a new one.
 //
 //   # comment
-//   openat                 the call, whatever its arguments
-//   ioctl 0xc020462a       with this value of the argument that is judged (system_calls.h)
+//   openat                 the call is allowed, whatever its arguments
+//   ioctl 0xc020462a       the call is allowed with this value of its judged argument (system_calls.h)
 //
 // A file is called DRIVER-KIND-VERSION.profile, such as nvidia-cuda-580.159.04.profile.
 #pragma once
@@ -37,7 +37,7 @@ struct DriverIdentity {
   std::string version;  // empty: unknown
 };
 
-// `address`: of any function of the library.
+// `library` is dlopen's handle, and `address` that of any of its functions.
 DriverIdentity IdentifyDriver(void* library, const void* address);
 
 // An error names the line.
@@ -45,10 +45,10 @@ Result<Profile> ParseProfile(const std::string& name, std::string_view text);
 
 struct ChosenProfile {
   Profile profile;
-  bool exact = false;  // made for just this version; otherwise the nearest that there is
+  bool exact = false;  // made for this very version; otherwise it is the nearest version's
 };
 
-// There is always one.
+// It always finds one.
 ChosenProfile ChooseProfile(const DriverIdentity& identity, Kind kind);
 
 // What the worker's own code, the C++ library and libc need with any driver.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large copies of ordinary memory whose pieces the GPU waits for by itself
-// (ivshmem_ring/messages/copy_messages.h). They run on streams that no program knows: a piece that is not
-// ready holds up nothing else of the context.
+// (ivshmem_ring/messages/copy_messages.h). They run on streams of the worker's own, so that a piece that is
+// not ready holds up no other work of the context. Any thread may call these functions.
 #pragma once
 #include <map>
 #include <mutex>
@@ -12,19 +12,19 @@
 
 namespace causeway::host {
 
-// Of one context and direction. Two streams: while one writes a piece's word the other copies.
+// The streams for one context and direction: while one writes a piece's word the other copies.
 struct CopyQueue {
   CUstream stream[kQueueStreams] = {};
-  CUevent event[kQueueStreams] = {};  // for order with the program's streams
+  CUevent event[kQueueStreams] = {};  // they order the copy with the program's streams
 };
 
 class CopyQueues : public SessionPart {
  public:
-  // Makes it at the first use; the context is current.
+  // The queue of the current context, which is made at the first use. The errors are the driver's.
   CUresult Get(CUcontext context, bool to_device, CopyQueue* queue);
   // False: nothing was ever queued there.
   bool Find(CUcontext context, bool to_device, CopyQueue* queue);
-  // Streams and events are gone with it.
+  // Forgets the context's queues, whose streams and events end with it.
   void ContextEnds(CUcontext context) override;
 
  private:
