@@ -91,7 +91,7 @@ std::byte* TcpClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>&) {
   if (bytes > main_buffer_.size()) abort();  // as the ring does: no such record exists
   // What the host has not executed stays within its queue: were its queue full, its reader would stand still,
   // and with it the channels that may bring what the queue waits for (the end of a host function).
-  const auto room = static_cast<int64_t>(kMainRingBytes - kMainCreditBytes - QueuedRecordBytes(bytes));
+  const auto room = static_cast<int64_t>(kMainRingBytes - kMainCreditBytes - RoomOf(bytes));
   std::unique_lock lock(room_mutex_);
   room_.wait(lock, [&] {
     return static_cast<int64_t>(main_sent_bytes_ - main_done_bytes_) <= room || lost_.load();
@@ -105,7 +105,7 @@ void TcpClient::PublishMain(size_t bytes) {
   const uint64_t sequence = main_sequence_.load(std::memory_order_relaxed);
   Seal(record, sequence);
   const FrameHeader frame{kMainLink, static_cast<uint32_t>(bytes), 0, FrameKind::kRecord};
-  main_sent_bytes_ += QueuedRecordBytes(bytes);
+  main_sent_bytes_ += RoomOf(bytes);
   const std::string failure = connection_.Send(frame, record, {});
   if (!failure.empty()) Lose(failure);
   // Only now: a request stamped with the new count must follow the record on the wire.

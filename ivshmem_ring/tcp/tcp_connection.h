@@ -28,12 +28,8 @@ enum class FrameKind : uint32_t {
   kMainDone = 4,    // host -> guest: 8 bytes follow, how many bytes of posted records were executed so far
 };
 
-// How much of a queue's room a record takes. A queue holds as much as the ring would hold that shared memory
-// has in its place, and a record counts as it would there, so that small records are bounded in number too.
-constexpr uint64_t QueuedRecordBytes(uint64_t record_bytes) {
-  return (record_bytes + kRecordAlign - 1) & ~(kRecordAlign - 1);
-}
-// The host sends kMainDone each time that it has executed this much more.
+// A queue holds as much as the ring would hold that shared memory has in its place, and a record counts as it
+// would there (RoomOf), so that small records are bounded in number too. The host sends kMainDone each time that it has executed this much more.
 inline constexpr uint64_t kMainCreditBytes = 64u << 10;
 
 struct FrameHeader {

@@ -70,7 +70,7 @@ ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std
   if (stop_.load()) return *CorruptReason() != '\0' ? ReceiveStatus::kCorrupt : ReceiveStatus::kStopped;
   link.current = std::move(link.messages.front());
   link.messages.pop_front();
-  link.current_bytes = QueuedRecordBytes(link.current.record.size());
+  link.current_bytes = RoomOf(link.current.record.size());
   *record = link.current.record;
   const auto header = ReadHeader<RecordPrefix>(*record);
   const bool is_main = index == FlightRecorder::kMainLink;
@@ -246,7 +246,7 @@ bool TcpServer::ReadBulk(const FrameHeader& frame, const RecordHeader& header, M
 }
 
 bool TcpServer::Queue(Link& link, Message message) {
-  const uint64_t bytes = QueuedRecordBytes(message.record.size());
+  const uint64_t bytes = RoomOf(message.record.size());
   std::unique_lock lock(link.mutex);
   while (link.queued_bytes != 0 && link.queued_bytes + bytes > link.max_queued_bytes && !stop_.load()) {
     if (link.room.wait_for(lock, std::chrono::seconds(1)) == std::cv_status::timeout) {

@@ -76,6 +76,10 @@ void PutHeader(std::byte* record, const Header& header) {
 
 inline constexpr uint16_t kPadOp = 0xffff;  // a record that fills the end of a ring, so that none wraps
 inline constexpr uint64_t kRecordAlign = 64;
+// How much of a ring a record takes.
+constexpr uint64_t RoomOf(uint64_t record_bytes) {
+  return (record_bytes + kRecordAlign - 1) & ~(kRecordAlign - 1);
+}
 
 // Limits of sizes. A posted record carries launch parameters (32,764 bytes at most) or the bytes of a small
 // copy; a record of a channel leaves anything large to a staging buffer.

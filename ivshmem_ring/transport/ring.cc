@@ -10,10 +10,6 @@
 namespace causeway {
 namespace {
 
-constexpr uint64_t RoundUp(uint64_t bytes) {
-  return (bytes + kRecordAlign - 1) & ~(kRecordAlign - 1);
-}
-
 // Forbids the compiler to read the original again where the code reads the copy: it may otherwise merge two
 // memcpy into one, and the peer could change the bytes between our check and our use.
 void KeepCopy(const void* copy) {
@@ -41,7 +37,7 @@ uint64_t RingProducer::Room() {
 }
 
 std::byte* RingProducer::Reserve(size_t bytes) {
-  const uint64_t need = RoundUp(bytes);
+  const uint64_t need = RoomOf(bytes);
   if (need > bytes_ / 2) abort();  // no caller may ask for a record that could never fit behind a pad
   const uint64_t to_end = bytes_ - (tail_ & (bytes_ - 1));
   const uint64_t total = need <= to_end ? need : to_end + need;
@@ -62,7 +58,7 @@ void RingProducer::Pad(uint64_t to_end) {
 void RingProducer::Publish(size_t bytes) {
   std::byte* record = data_ + (tail_ & (bytes_ - 1));
   std::memcpy(record + offsetof(RecordPrefix, sequence), &sequence_, sizeof sequence_);
-  tail_ += RoundUp(bytes);
+  tail_ += RoomOf(bytes);
   ++sequence_;
   SizeWord(data_ + (tail_ & (bytes_ - 1))).store(0, std::memory_order_relaxed);     // before the next line
   SizeWord(record).store(static_cast<uint32_t>(bytes), std::memory_order_release);  // partner: SizeAt
@@ -116,7 +112,7 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
     }
     const uint64_t to_end = bytes_ - (next_head_ & (bytes_ - 1));
     const std::byte* at = data_ + (next_head_ & (bytes_ - 1));
-    const uint64_t padded = RoundUp(bytes);
+    const uint64_t padded = RoomOf(bytes);
     if (bytes < sizeof(RecordHeader) || bytes > bytes_) return Corrupt("record size out of range");
     if (padded > to_end || next_head_ + padded - head_ > bytes_)
       return Corrupt("record beyond the ring's end");

@@ -18,12 +18,6 @@ std::byte* ReplyRing(std::byte* slot, uint32_t channel) {
   return RequestRing(slot, channel) + kChannelRingBytes;
 }
 
-uint16_t OpOf(const std::byte* record) {
-  uint16_t op;
-  std::memcpy(&op, record + offsetof(RecordPrefix, op), sizeof op);
-  return op;
-}
-
 constexpr uint64_t kPostLines = 4;  // of a launch
 
 uint32_t Low(const HotWord& word) {
@@ -82,7 +76,8 @@ std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& l
 }
 
 void RingClient::PublishMain(size_t bytes) {
-  const FlightMessage message{OpOf(main_reserved_), static_cast<uint32_t>(bytes), main_.sequence()};
+  const FlightMessage message{ReadHeader<RecordPrefix>({main_reserved_, bytes}).op,
+                              static_cast<uint32_t>(bytes), main_.sequence()};
   const uint64_t now = FlightTicks();
   main_.Publish(bytes);
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
@@ -115,7 +110,7 @@ std::byte* RingClient::ReserveRequest(uint32_t index, size_t bytes) {
 
 void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  const FlightMessage message{OpOf(channel.request.data()), static_cast<uint32_t>(bytes),
+  const FlightMessage message{ReadHeader<RecordPrefix>(channel.request).op, static_cast<uint32_t>(bytes),
                               channel.requests.sequence()};
   const uint64_t now = FlightTicks();
   if (!channel.requests.Put(channel.request.data(), bytes) && !AwaitRoom(index, bytes)) return;

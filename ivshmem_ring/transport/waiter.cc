@@ -19,10 +19,6 @@ constexpr uint32_t kSpinsPerClockRead = 32;
 constexpr uint64_t kPeerCheckUs = 10'000;
 constexpr uint32_t kFirstLongSleepUs = 10'000;
 
-const uint32_t* FutexWord(const HotWord& word) {
-  return reinterpret_cast<const uint32_t*>(&word.value);
-}
-
 constexpr uint32_t kFew = 2;
 uint32_t SpinUs(uint32_t processors, uint32_t of_many) {
   constexpr uint32_t kShortUs = 2;
@@ -194,7 +190,8 @@ void Waiter::SleepFor(uint32_t seen, uint64_t us) {
     // seeing it. A barrier in Wake() instead would cost each posted record 80 ns (measured; half the rate).
     StoreRelease(*waiting_, 1);
     flag_up_ = true;
-    syscall(SYS_futex, FutexWord(*word_), FUTEX_WAIT, seen, &bound, nullptr, 0);
+    // The kernel compares the low half, which is what lies at the word's address.
+    syscall(SYS_futex, &word_->value, FUTEX_WAIT, seen, &bound, nullptr, 0);
   } else {
     nanosleep(&bound, nullptr);
   }
@@ -222,7 +219,7 @@ bool Waiter::TimeToCheckPeer() {
 }
 
 void WakeSleepers(const HotWord& word) {
-  syscall(SYS_futex, FutexWord(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  syscall(SYS_futex, &word.value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 // Each try takes the line from the holder, who then takes longer: with 16 threads of an H100 host that tried
