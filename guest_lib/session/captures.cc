@@ -2,7 +2,6 @@
 // The captures of this process.
 #include "guest_lib/session/captures.h"
 
-#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -11,8 +10,6 @@
 namespace causeway::guest {
 namespace {
 
-// Captures begun and not ended. While there is none, no stream of this process is capturing.
-std::atomic<size_t> captures{0};
 Mutex<Lock::kCaptureOrigins> origins_mutex;
 struct Origin {
   Object* stream;
@@ -22,10 +19,6 @@ auto& origins = *new std::vector<Origin>;  // the streams they began in; never d
 
 }  // namespace
 
-bool AnyCapture() {
-  return captures.load(std::memory_order_acquire) != 0;
-}
-
 // Streams that were destroyed have taken their captures along.
 void NoteCapture(Object* stream, bool begins) {
   const std::lock_guard lock(origins_mutex);
@@ -34,7 +27,7 @@ void NoteCapture(Object* stream, bool begins) {
            FindObject(HandleKind::kStream, origin.stream) == nullptr;
   });
   if (begins) origins.push_back({stream, stream->id});
-  captures.store(origins.size(), std::memory_order_release);
+  open_captures.store(origins.size(), std::memory_order_release);
 }
 
 }  // namespace causeway::guest

@@ -6,12 +6,19 @@
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
+#include <atomic>
+#include <cstddef>
+
 #include "guest_lib/session/context.h"
 
 namespace causeway::guest {
 
-// One load.
-bool AnyCapture();
+// Captures begun and not ended.
+inline std::atomic<size_t> open_captures{0};
+// Whether a stream captures. One load.
+inline bool AnyCapture() {
+  return open_captures.load(std::memory_order_acquire) != 0;
+}
 // To be called when a capture begins in the stream, or has ended there.
 void NoteCapture(Object* stream, bool begins);
 

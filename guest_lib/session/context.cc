@@ -52,21 +52,6 @@ bool WithContextOf::Push(CUstream stream) {
   return true;
 }
 
-CUresult CurrentContextWire(WireHandle* wire) {
-  return CurrentContextWire(ThisThread(), wire);
-}
-
-CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire) {
-  if (thread.contexts.empty()) {
-    *wire = 0;
-    return CUDA_SUCCESS;
-  }
-  const Object* current = thread.contexts.back();
-  if (!ContextOf(current).active.load(std::memory_order_relaxed)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  *wire = WireOf(current);
-  return CUDA_SUCCESS;
-}
-
 bool IsDevice(CUdevice device) {
   return device >= 0 && static_cast<size_t>(device) < primary_contexts.size();
 }

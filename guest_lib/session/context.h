@@ -107,11 +107,6 @@ inline Context& ContextOf(const Object* object) {
   return *static_cast<Context*>(object->detail);
 }
 
-// The wire handle of the current context, for a message: 0 if no context is current. The result is
-// CUDA_ERROR_CONTEXT_IS_DESTROYED while the context is not active.
-CUresult CurrentContextWire(WireHandle* wire);
-CUresult CurrentContextWire(const ThreadState& thread, WireHandle* wire);
-
 // The number of successful calls so far that changed how the driver runs kernels of a context.
 inline std::atomic<uint64_t> context_settings{0};
 // Makes the objects of the primary contexts. Called once, when the session opens.

@@ -34,8 +34,6 @@ constexpr CUresult kLostError = CUDA_ERROR_EXTERNAL_DEVICE;
 
 enum class State { kNew, kOpen, kForked, kEnded };
 std::atomic<State> state{State::kNew};
-std::atomic<Session*> the_session{nullptr};
-std::atomic<Session*> made_session{nullptr};  // never null again
 Mutex<Lock::kOpen> open_mutex;
 
 bool IsSticky(CUresult result) {
@@ -98,14 +96,6 @@ void DescribeWhatHolds(DeviceDescription* device, bool shares_memory) {
 }
 
 }  // namespace
-
-Session* Session::Get() {
-  return the_session.load(std::memory_order_acquire);
-}
-
-Session& Session::Made() {
-  return *made_session.load(std::memory_order_acquire);
-}
 
 uint64_t RepliesAwaited() {
   return ThisThread().awaited;
@@ -223,27 +213,27 @@ CUresult Session::Note(CUresult result) {
   return result;
 }
 
-CUresult Session::Check() {
-  return Check(ThisThread());
-}
-
-CUresult Session::Check(const ThreadState& thread) {
+CUresult Session::Check(const ThreadState& thread, WireHandle* context) {
   if (thread.in_callback) return CUDA_ERROR_NOT_PERMITTED;
-  if (thread.past_errors) return CUDA_SUCCESS;
-  const uint64_t error = transport().AsyncError();
-  if (error != seen_async_error_.load(std::memory_order_relaxed)) {
-    seen_async_error_.store(error, std::memory_order_relaxed);
-    return Note(static_cast<CUresult>(static_cast<uint32_t>(error)));
+  if (!thread.past_errors) {
+    const uint64_t error = transport().AsyncError();
+    if (error != seen_async_error_.load(std::memory_order_relaxed)) {
+      seen_async_error_.store(error, std::memory_order_relaxed);
+      return Note(static_cast<CUresult>(static_cast<uint32_t>(error)));
+    }
+    if (const CUresult known = sticky()) return known;
   }
-  return sticky();
+  if (context == nullptr || thread.contexts.empty()) return CUDA_SUCCESS;
+  const Object* current = thread.contexts.back();
+  if (!ContextOf(current).active.load(std::memory_order_relaxed)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *context = WireOf(current);
+  return CUDA_SUCCESS;
 }
 
 CUresult CheckSend() {
   Session* session = Session::Get();
-  if (session == nullptr) return InitialisedOrError();
-  if (const CUresult result = session->Check()) return result;
   WireHandle context = 0;
-  return CurrentContextWire(&context);
+  return session != nullptr ? session->Check(ThisThread(), &context) : InitialisedOrError();
 }
 
 CUresult CheckUnsafeCall() {
@@ -253,8 +243,9 @@ CUresult CheckUnsafeCall() {
 }
 
 CUresult NeedContext() {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return CurrentContextObject() != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  const ThreadState& thread = ThisThread();
+  if (!IsUsable(thread)) return InitialisedOrError();
+  return thread.contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
 bool Session::TakeBulk(uint32_t* index) {
@@ -314,8 +305,7 @@ PendingPost::PendingPost(Op op, const Submission& submission, size_t body_bytes)
     : thread_(ThisThread()), op_(op), submission_(submission) {
   in_flight_.Begin(op, submission.is_apart);
   session_ = Session::Get();
-  CUresult error = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
-  if (error == CUDA_SUCCESS) error = CurrentContextWire(thread_, &context_);
+  CUresult error = session_ != nullptr ? session_->Check(thread_, &context_) : InitialisedOrError();
   waits_ = AnyCapture() && op != Op::kOpenChannel && thread_.leases == 0;
   if (waits_ && body_bytes > kSmallBytes) large_.resize(body_bytes);
   if (error == CUDA_SUCCESS && body_bytes > kSmallBytes && !waits_) error = Reserve(body_bytes);
@@ -345,12 +335,9 @@ CUresult PendingPost::Reserve(size_t body_bytes) {
   }
 }
 
-CUresult PendingPost::Finish() {
+CUresult PendingPost::Finish(uint64_t* sequence, uint16_t flags) {
   if (!writer_.ok()) return writer_.error();
-  return waits_ ? FinishAndWait() : Publish(0, nullptr);
-}
-
-CUresult PendingPost::Publish(uint16_t flags, uint64_t* sequence) {
+  if (waits_ && sequence == nullptr) return FinishAndWait();
   if (record_ == nullptr) {
     if (const CUresult result = Reserve(writer_.size())) return result;
     std::memcpy(record_ + kHeader, large_.empty() ? small_ : large_.data(), writer_.size());
@@ -385,7 +372,7 @@ CUresult PendingPost::FinishAndWait() {
   uint64_t sequence = 0;
   Op op = op_;
   if (bytes > kMaxChannelRecordBytes - kHeader) {
-    if (const CUresult result = Publish(kResultWanted, &sequence)) return result;
+    if (const CUresult result = Finish(&sequence, kResultWanted)) return result;
     op = Op::kPostedResult;
   }
   Writer w = lease.Begin();
@@ -402,8 +389,7 @@ ChannelLease::ChannelLease() : thread_(ThisThread()) {
   FreeHeld();
   FreeBlocks();
   session_ = Session::Get();
-  error_ = session_ != nullptr ? session_->Check(thread_) : InitialisedOrError();
-  if (error_ == CUDA_SUCCESS) error_ = CurrentContextWire(thread_, &context_);
+  error_ = session_ != nullptr ? session_->Check(thread_, &context_) : InitialisedOrError();
   ++thread_.leases;
   if (error_ != CUDA_SUCCESS) return;
   if (thread_.channel < 0) {

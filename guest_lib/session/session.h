@@ -30,7 +30,6 @@ namespace causeway::guest {
 
 class RegionMemory;
 class Session;
-struct ThreadState;
 
 // What higher folders of the library have to do at moments that only the session sees. The file that a
 // comment names sets its hook once, while the library is loaded. So a hook is there before any session, and
@@ -93,22 +92,26 @@ inline bool MayKernelsPrint() {
   return may_print.load(std::memory_order_acquire);
 }
 
+// For Session::Get and Session::Made; the latter is never null again.
+inline constinit std::atomic<Session*> the_session{nullptr}, made_session{nullptr};
+
 class Session {
  public:
   // The process's session. Null before cuInit, after a failed cuInit, in a forked child, and once the process
   // ends, which another thread may bring about at any time. The object itself is never destroyed.
-  static Session* Get();
+  static Session* Get() { return the_session.load(std::memory_order_acquire); }
   // The same for code that runs only after Get() was not null. The session stays readable until the process
   // is gone, and what is sent after its end fails.
-  static Session& Made();
+  static Session& Made() { return *made_session.load(std::memory_order_acquire); }
   // The work of cuInit: connects to the host and opens the session, once; later calls return the same result.
   // It never throws, and every wait in it is bounded.
   static CUresult Open();
 
   // To be called before anything is sent: CUDA_SUCCESS, or the sticky error, or an error of an earlier posted
-  // call, which is returned once. `thread` is the calling thread's state.
-  CUresult Check();
-  CUresult Check(const ThreadState& thread);
+  // call, which is returned once. `thread` is the calling thread's state. *context, which the caller has set to
+  // 0, becomes the wire handle of the thread's current context if there is one;
+  // CUDA_ERROR_CONTEXT_IS_DESTROYED while that context is not active.
+  CUresult Check(const ThreadState& thread = ThisThread(), WireHandle* context = nullptr);
   // Remembers an error after which nothing works any more. Returns its argument.
   CUresult Note(CUresult result);
   CUresult sticky() const { return static_cast<CUresult>(sticky_.load(std::memory_order_relaxed)); }
@@ -160,6 +163,10 @@ class Session {
   std::atomic<uint64_t> seen_async_error_{0};
 };
 
+// InitialisedOrError in short, for hot paths: false if it would be an error.
+inline bool IsUsable(const ThreadState& thread) {
+  return Session::Get() != nullptr && !thread.in_function;
+}
 // The error with which anything sent now would fail; CUDA_SUCCESS if it would not.
 CUresult CheckSend();
 // What the driver would answer to a call that captures forbid, for calls that are answered in the guest.
@@ -181,16 +188,15 @@ class PendingPost {
   explicit PendingPost(Op op, const Submission& submission = kNothingNamed, size_t body_bytes = kSmallBytes);
   PendingPost(Op op, Submission&& submission, size_t body_bytes = kSmallBytes) = delete;
   Writer& writer() { return writer_; }
-  // Sends nothing if the body could not be written; the result is then the writer's error.
-  CUresult Finish();
+  // Sends nothing if the body could not be written; the result is then the writer's error. With `sequence`
+  // the message is posted even while a stream captures, and *sequence is its number in the submission queue.
+  // `flags` are RecordFlags of a posted record.
+  CUresult Finish(uint64_t* sequence = nullptr, uint16_t flags = 0);
   // Whether the message is synchronous after all.
   bool waits() const { return waits_; }
-  // Posts the message even while a stream captures. *sequence is its number in the submission queue.
-  CUresult FinishNumbered(uint64_t* sequence, uint16_t flags = 0) { return Publish(flags, sequence); }
 
  private:
   CUresult Reserve(size_t body_bytes);
-  CUresult Publish(uint16_t flags, uint64_t* sequence);
   CUresult FinishAndWait();
 
   ThreadState& thread_;  // the calling thread's; looking it up costs a call each time

@@ -212,20 +212,11 @@ void MessageInFlight::FinishWatched() {
   work::managed_pages.restore();
 }
 
-void Submissions::CountPost(Op op, const Submission& submission, uint64_t posts) {
-  beyond_copies_.store(posts, std::memory_order_release);
-  Object* stream = submission.stays_in_stream ? submission.stream : nullptr;
-  if (submission.event != nullptr && TraitsOf(op).Has(kRecordsEvent)) {
-    Progress& event = submission.event->progress;
-    event.recorded_in.store(stream, std::memory_order_relaxed);
-    event.recorded_calls.store(calls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    event.work.store(posts, std::memory_order_release);
-  }
-  if (stream != nullptr) {
-    stream->progress.work.store(posts, std::memory_order_release);
-  } else if (!LeavesNoWork(op)) {
-    elsewhere_.store(posts, std::memory_order_release);
-  }
+void Submissions::NoteRecord(Op op, Object& event, const Object* stream, uint64_t posts) {
+  if (!TraitsOf(op).Has(kRecordsEvent)) return;
+  event.progress.recorded_in.store(stream, std::memory_order_relaxed);
+  event.progress.recorded_calls.store(calls_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  event.progress.work.store(posts, std::memory_order_release);
 }
 
 void Submissions::NoteDone(const Subject& subject, const Stamp& stamp, bool by_fence) {

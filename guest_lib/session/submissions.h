@@ -158,7 +158,16 @@ class alignas(64) Submissions {
   void NotePost(MessageInFlight& message, Op op, const Submission& submission, WireHandle context,
                 uint64_t sequence) {
     message.Name(submission, context);
-    if (!submission.is_copy && op != Op::kMark) CountPost(op, submission, sequence + 1);
+    if (submission.is_copy || op == Op::kMark) return;
+    const uint64_t posts = sequence + 1;
+    beyond_copies_.store(posts, std::memory_order_release);
+    Object* stream = submission.stays_in_stream ? submission.stream : nullptr;
+    if (submission.event != nullptr) NoteRecord(op, *submission.event, stream, posts);
+    if (stream != nullptr) {
+      stream->progress.work.store(posts, std::memory_order_release);
+    } else if (!LeavesNoWork(op)) {
+      elsewhere_.store(posts, std::memory_order_release);
+    }
   }
   // True: the call may leave work, so NoteCallEnds is to be called after its answer.
   bool NoteCall(MessageInFlight& message, Op op, const Submission& submission, WireHandle context) {
@@ -196,7 +205,8 @@ class alignas(64) Submissions {
   bool IsTrusted() const;
 
  private:
-  void CountPost(Op op, const Submission& submission, uint64_t posts);
+  // If the post of that number records the event; in the stream, or null.
+  void NoteRecord(Op op, Object& event, const Object* stream, uint64_t posts);
   static void EndWatched(const Subject& subject, const Stamp& stamp, bool by_fence);
 
   std::atomic<uint64_t> calls_{1};

@@ -28,20 +28,17 @@ struct Lent {
   AwaitedWord awaited[kBulkBuffers][kMostAwaited] = {};
   std::atomic<uint32_t> count{0};
 };
-Lent& TheLent() {
-  static auto* lent = new Lent;
-  return *lent;
-}
+Lent& lent = *new Lent;  // never destroyed
 
 // One of the places of those that may be lent.
-bool Reserve(Lent& lent) {
+bool Reserve() {
   if (lent.count.fetch_add(1, std::memory_order_relaxed) < kMostLent) return true;
   lent.count.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
 
 // Of a buffer that has its place.
-void Leave(Lent& lent, Session& session, const LentBuffer& buffer) {
+void Leave(Session& session, const LentBuffer& buffer) {
   const std::lock_guard lock(lent.mutex);
   lent.awaited[buffer.index][0] = {&lent.words[buffer.index], buffer.mark};
   if (buffer.mark != 0) return;
@@ -49,30 +46,18 @@ void Leave(Lent& lent, Session& session, const LentBuffer& buffer) {
   session.ReleaseBulk(buffer.index);
 }
 
-bool IsBack(const AwaitedWord& awaited) {
+bool HasCome(const AwaitedWord& awaited) {
   // partner: the GPU's write, which comes behind its copy
   return awaited.value == 0 || LoadAcquire(*awaited.word) >= awaited.value;
 }
 
-void Fill(std::byte* to, const void* from, uint64_t bytes) {
-  const auto helpers = std::min(static_cast<uint32_t>(bytes / kBytesPerHelper), PipelineThreadCount() - 1);
-  if (helpers == 0) {
-    std::memcpy(to, from, bytes);
-  } else {
-    CopyInParts(to, from, bytes, kUnitBytes, helpers);
-  }
-}
-
 // Gives back to the session what the GPU is done with.
 void ReclaimLentBuffers(Session& session) {
-  Lent& lent = TheLent();
   if (lent.count.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(lent.mutex);
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
     auto& awaited = lent.awaited[i];
-    if (awaited[0].value == 0 || !std::all_of(std::begin(awaited), std::end(awaited),
-                                              [](const AwaitedWord& each) { return IsBack(each); }))
-      continue;
+    if (awaited[0].value == 0 || !std::all_of(std::begin(awaited), std::end(awaited), HasCome)) continue;
     std::fill(std::begin(awaited), std::end(awaited), AwaitedWord{});
     lent.count.fetch_sub(1, std::memory_order_relaxed);
     session.ReleaseBulk(i);
@@ -81,20 +66,20 @@ void ReclaimLentBuffers(Session& session) {
 
 [[gnu::constructor]] void SetHooks() {
   hooks.reclaim_buffers = ReclaimLentBuffers;
-  hooks.use_buffer_words = [](HotWord* words) { TheLent().words = words; };
+  hooks.use_buffer_words = [](HotWord* words) { lent.words = words; };
 }
 
 }  // namespace
 
 bool MayLend(Session& session, const ResolvedStream& stream) {
   const Object* current = CurrentContextObject();
-  if (TheLent().words == nullptr || !MayWriteWords(session, current)) return false;
+  if (lent.words == nullptr || !MayWriteWords(session, current)) return false;
   return stream.IsLegacy() || (stream.object() != nullptr && stream.object()->context == current);
 }
 
 CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Submission& submission,
                   bool to_device, bool settles, LentBuffer* buffer) {
-  const HotWord* word = &TheLent().words[buffer->index];
+  const HotWord* word = &lent.words[buffer->index];
   copy.bytes_in = BytesIn::kRegion;
   PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, submission);
   Writer& w = post.writer();
@@ -110,29 +95,27 @@ CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream,
   // A capture may have begun meanwhile: then the copy is waited for.
   if (post.waits()) return post.Finish();
   uint64_t sequence = 0;
-  const CUresult result = post.FinishNumbered(&sequence);
+  const CUresult result = post.Finish(&sequence);
   buffer->mark = result == CUDA_SUCCESS ? sequence + 1 : 0;
   return result;
 }
 
 bool IsBack(const LentBuffer& buffer) {
-  return IsBack(AwaitedWord{&TheLent().words[buffer.index], buffer.mark});
+  return HasCome({&lent.words[buffer.index], buffer.mark});
 }
 
 bool AwaitBack(const LentBuffer& buffer, uint64_t more_us) {
-  return buffer.mark == 0 || LooksFor(&TheLent().words[buffer.index], buffer.mark, 0, more_us);
+  return buffer.mark == 0 || LooksFor(&lent.words[buffer.index], buffer.mark, 0, more_us);
 }
 
 bool LeaveLent(Session& session, const LentBuffer& buffer) {
-  Lent& lent = TheLent();
-  if (!Reserve(lent)) return false;
-  Leave(lent, session, buffer);
+  if (!Reserve()) return false;
+  Leave(session, buffer);
   return true;
 }
 
 bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited) {
-  Lent& lent = TheLent();
-  if (awaited.empty() || awaited.size() > kMostAwaited || !Reserve(lent)) return false;
+  if (awaited.empty() || awaited.size() > kMostAwaited || !Reserve()) return false;
   const std::lock_guard lock(lent.mutex);
   std::copy(awaited.begin(), awaited.end(), lent.awaited[index]);
   return true;
@@ -140,23 +123,29 @@ bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited)
 
 MaybeResult PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone) {
   Session* session = Session::Get();
-  Lent& lent = TheLent();
   if (session == nullptr || copy.bytes > kBulkBytes || !MayLend(*session, stream)) return {};
   ReclaimLentBuffers(*session);
   if (alone && lent.count.load(std::memory_order_relaxed) != 0) return {};
-  if (!Reserve(lent)) return {};
+  if (!Reserve()) return {};
   LentBuffer buffer;
   if (!session->TryAcquireBulk(&buffer.index)) {
     lent.count.fetch_sub(1, std::memory_order_relaxed);
     return {};
   }
-  Fill(session->bulk(buffer.index).bytes, copy.host, copy.bytes);
+  std::byte* bytes = session->bulk(buffer.index).bytes;
+  if (copy.bytes < kBytesPerHelper || PipelineThreadCount() == 1) {
+    std::memcpy(bytes, copy.host, copy.bytes);
+  } else {
+    const auto helpers =
+        std::min(static_cast<uint32_t>(copy.bytes / kBytesPerHelper), PipelineThreadCount() - 1);
+    CopyInParts(bytes, copy.host, copy.bytes, kUnitBytes, helpers);
+  }
   Submission submission = stream.submission();
   submission.is_copy = copy.form == CopyForm::kSynchronous;
   submission.is_apart = IsApart(copy.device);
   const CUresult result = PostLent(*session, {copy.device, copy.bytes, 0, copy.form, BytesIn::kRegion},
                                    stream, submission, true, true, &buffer);
-  Leave(lent, *session, buffer);
+  Leave(*session, buffer);
   return result;
 }
 

@@ -168,7 +168,7 @@ CUresult Mark::Post(PendingPost& post) {
   }
   uint64_t sequence = 0;
   const uint16_t flags = slept_kind_ != 0 ? kBlockingWait : 0;
-  if (const CUresult result = post.FinishNumbered(&sequence, flags)) return result;
+  if (const CUresult result = post.Finish(&sequence, flags)) return result;
   value_ = *newest_ = sequence + 1;
   return CUDA_SUCCESS;
 }
