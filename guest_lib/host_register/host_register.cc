@@ -49,7 +49,6 @@ struct Registry {
   RegionPages pages;
 };
 Registry& registry = *new Registry;  // never destroyed
-std::atomic<uint32_t> range_count{0};
 
 // ---- the pages ----
 
@@ -340,7 +339,7 @@ void AfterForkInChild() {
   }
   registry.runs.clear();
   registry.ranges.clear();
-  range_count.store(0);
+  registrations.store(0);
   EndFork();
 }
 
@@ -349,13 +348,13 @@ void AfterForkInChild() {
 void Remember(const HostAllocation& range) {
   const std::unique_lock lock(registry.mutex);
   registry.ranges[range.address] = range;
-  range_count.store(static_cast<uint32_t>(registry.ranges.size()), std::memory_order_release);
+  registrations.store(static_cast<uint32_t>(registry.ranges.size()), std::memory_order_release);
 }
 
 void ForgetRange(uint64_t address) {
   const std::unique_lock lock(registry.mutex);
   registry.ranges.erase(address);
-  range_count.store(static_cast<uint32_t>(registry.ranges.size()), std::memory_order_release);
+  registrations.store(static_cast<uint32_t>(registry.ranges.size()), std::memory_order_release);
 }
 
 // What kind of memory lies there, as far as it decides whether it can be registered.
@@ -515,7 +514,6 @@ CUresult Unregister(uint64_t address) {
 }  // namespace
 
 bool FindRegistered(uint64_t address, HostAllocation* allocation) {
-  if (range_count.load(std::memory_order_acquire) == 0) return false;
   const std::shared_lock lock(registry.mutex);
   const auto next = registry.ranges.upper_bound(address);
   if (next == registry.ranges.begin()) return false;
@@ -523,11 +521,6 @@ bool FindRegistered(uint64_t address, HostAllocation* allocation) {
   if (address - range.address >= range.bytes) return false;
   *allocation = range;
   return true;
-}
-
-bool IsRegisteredInPlace(uint64_t address) {
-  HostAllocation range;
-  return FindRegistered(address, &range) && range.device_address != 0;
 }
 
 bool SetRegisteredSyncMemops(uint64_t address, bool value) {
@@ -539,7 +532,7 @@ bool SetRegisteredSyncMemops(uint64_t address, bool value) {
 }
 
 void UnregisterAllOf(Object* context) {
-  if (range_count.load(std::memory_order_acquire) == 0) return;
+  if (!AnyRegistered()) return;
   std::vector<uint64_t> addresses;
   {
     const std::shared_lock lock(registry.mutex);

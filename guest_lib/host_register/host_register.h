@@ -9,16 +9,20 @@
 //
 // Any thread may call these functions.
 #pragma once
+#include <atomic>
 #include <cstdint>
 
 #include "guest_lib/addresses/host_allocation.h"
 
 namespace causeway::guest {
 
+// How many registrations there are. Without any no address need be looked up.
+inline std::atomic<uint32_t> registrations{0};
+inline bool AnyRegistered() {
+  return registrations.load(std::memory_order_acquire) != 0;
+}
 // The registration that holds the address. False: there is none.
 bool FindRegistered(uint64_t address, HostAllocation* allocation);
-// Whether the address lies in a registration whose memory is shared with the worker.
-bool IsRegisteredInPlace(uint64_t address);
 // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the registration that holds the address. False: there is none.
 bool SetRegisteredSyncMemops(uint64_t address, bool value);
 // Ends all registrations of a context. To be called while the context is still active.

@@ -137,8 +137,9 @@ bool FindAllocation(CUdeviceptr address, DeviceAllocation* allocation) {
 bool FindHost(uint64_t address, HostAllocation* allocation) {
   Session* session = Session::Get();
   if (session == nullptr) return false;
-  return session->memory().Find(address, allocation) || FindRegistered(address, allocation) ||
-         FindPrivateHost(address, allocation) || FindMigrating(address, allocation, false);
+  return session->memory().Find(address, allocation) ||
+         (AnyRegistered() && FindRegistered(address, allocation)) || FindPrivateHost(address, allocation) ||
+         FindMigrating(address, allocation, false);
 }
 
 bool SyncsMemops(uint64_t address) {
@@ -173,15 +174,12 @@ CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
 
 PointerKind KindOfPointer(uint64_t address) {
   if (Session::Made().memory().InWindow(address)) return PointerKind::kPinned;
-  if (IsDeviceAddress(address)) {
-    HostAllocation managed;
-    return FindMigrating(address, &managed, true) ? PointerKind::kManaged : PointerKind::kDevice;
-  }
-  return IsRegisteredInPlace(address) ? PointerKind::kPinned : PointerKind::kPageable;
-}
-
-bool IsApart(CUdeviceptr device) {
-  return !work::IsWatched() || KindOfPointer(device) != PointerKind::kManaged;
+  HostAllocation known;
+  if (IsDeviceAddress(address))
+    return FindMigrating(address, &known, true) ? PointerKind::kManaged : PointerKind::kDevice;
+  // Over TCP registered memory has no address on the device, and is ordinary memory.
+  const bool in_place = AnyRegistered() && FindRegistered(address, &known) && known.device_address != 0;
+  return in_place ? PointerKind::kPinned : PointerKind::kPageable;
 }
 
 void NameManagedAsDevice(CUDA_MEMCPY3D* box) {

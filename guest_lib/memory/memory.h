@@ -9,7 +9,7 @@
 
 #include "guest_lib/addresses/device_allocation.h"
 #include "guest_lib/addresses/host_allocation.h"
-#include "guest_lib/session/handles.h"
+#include "guest_lib/session/submissions.h"
 
 namespace causeway::guest {
 
@@ -47,7 +47,9 @@ constexpr bool IsDeviceSide(PointerKind kind) {
 PointerKind KindOfPointer(uint64_t address);
 // Whether that device memory is no migrating managed memory, so that a copy between it and ordinary or pinned
 // memory is no work on managed pages.
-bool IsApart(CUdeviceptr device);
+inline bool IsApart(CUdeviceptr device) {
+  return !work::IsWatched() || KindOfPointer(device) != PointerKind::kManaged;
+}
 // Changes a 3D copy that names managed memory as host memory so that it names it as device memory.
 void NameManagedAsDevice(CUDA_MEMCPY3D* box);
 
