@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear copies by the kinds of memory on both sides. Of pinned memory the message names the address, and the device works
-// on it; ordinary memory is guest_lib/copy/pageable_copy.h's.
+// Linear copies, in one straight line: the arguments are checked, the kinds of memory on both sides decide, and
+// for ordinary memory the plan of guest_lib/staging/copy_plan.h says which ways are tried in which order. Of
+// pinned memory the message names the address, and the device works on it.
 #include "guest_lib/copy/copy.h"
+#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstring>
 
-#include "guest_lib/copy/pageable_copy.h"
 #include "guest_lib/graph/graph_copy.h"
 #include "guest_lib/memory/memory.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/staging/copy_plan.h"
+#include "guest_lib/staging/posted_copy.h"
+#include "guest_lib/staging/staged_copy.h"
 #include "guest_lib/staging/waited_copy.h"
 #include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
-#include "ivshmem_ring/messages/copy_messages.h"
 
 namespace causeway::guest {
 namespace {
+
+constexpr bool kToDevice = true, kToHost = false;
 
 // Pinned: the device works on the caller's own bytes. Unless both sides are known, the host must have its say
 // before the call returns.
@@ -52,37 +58,131 @@ CUresult Pinned(const LinearCopy& copy, bool known) {
                                                                           : result;
 }
 
-CUresult CopyLinear(const LinearCopy& copy) {
-  const WithContextOf scope(copy.stream);
-  if (const CUresult result = NeedContext()) return result;
-  if (copy.bytes == 0) return CUDA_SUCCESS;
-  bool known = false, pinned_known = false;
-  if (copy.host == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = CheckDeviceRange(copy.device, copy.bytes, &known)) return result;
-  const auto host = reinterpret_cast<uint64_t>(copy.host);
-  const CUdeviceptr to = copy.to_device ? copy.device : host, from = copy.to_device ? host : copy.device;
-  const PointerKind kind = KindOfPointer(host);
-  // It is read, or written, when its turn in the stream comes.
-  if (kind == PointerKind::kManaged) return CopyOnDevice(to, from, copy.bytes, copy.stream, copy.form);
-  if (copy.form == CopyForm::kAsynchronous) {
-    if (const auto captured = CaptureLinearCopy(copy.stream, to, from, copy.bytes)) return *captured;
+CUresult Ask(const LinearCopy& copy, const ResolvedStream& stream) {
+  const Submission submission = stream.submission();
+  PendingCall call(copy.to_device ? Op::kCopyToDevice : Op::kCopyToHost, submission);
+  Writer& w = call.writer();
+  w.Put(CopyBody{copy.device, copy.bytes, stream.wire(), copy.form, BytesIn::kMessage});
+  if (copy.to_device) w.PutBytes(copy.host, copy.bytes);
+  const CUresult result = call.Finish();
+  if (result != CUDA_SUCCESS || copy.to_device) return result;
+  const std::byte* data = call.reader().Take(copy.bytes);
+  if (data == nullptr) return CUDA_ERROR_UNKNOWN;
+  std::memcpy(copy.host, data, copy.bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult AskInPieces(const LinearCopy& copy, const ResolvedStream& stream) {
+  CopyBody body{copy.device, copy.bytes, stream.wire(), copy.form, BytesIn::kRequestBuffer};
+  const HostRows rows{copy.host, copy.bytes, 1, 1, copy.bytes, copy.bytes};
+  const Op op = copy.to_device ? Op::kCopyToDevice : Op::kCopyToHost;
+  return CopyStaged(rows, copy.to_device, copy.form, op, stream.submission(),
+                    [&](Writer& w, const Piece& piece) {
+                      body.device = copy.device + piece.column;
+                      body.bytes = piece.width;
+                      w.Put(body);
+                    });
+}
+
+// What is not posted: the caller waits, for the fence behind the copy or for the host's answer. `ordered`: the
+// plain call to the device, which the legacy stream orders.
+CUresult Await(LinearCopy copy, const ResolvedStream& stream, const CopyPlan& plan, bool ordered) {
+  Inquiry inquiry = ordered ? Inquiry::BeforeCopy() : Inquiry::OfStream(stream.handle());
+  inquiry.Begin();
+  const bool captures = CapturesSource(copy.to_device, copy.form, copy.bytes);
+  if (copy.form == CopyForm::kAsynchronous && !captures) copy.form = CopyForm::kStreamThenWait;
+  if (plan.fence == CopyPlan::Fence::kWhole) {
+    if (const auto result = CopyByFence(copy, stream)) return *result;
+  } else if (plan.fence == CopyPlan::Fence::kPieces) {
+    copy.idle = !copy.to_device && inquiry.IsDone();
+    if (const auto result = CopyPiecesByFences(&copy, stream)) return inquiry.NoteWord(*result, copy.posts);
   }
+  const CUresult result = plan.ask == CopyPlan::Ask::kRequest ? Ask(copy, stream) : AskInPieces(copy, stream);
+  if (ordered) return inquiry.NoteCopy(result);
+  return copy.to_device ? result : inquiry.Note(result);
+}
+
+CUresult PostInRecord(const LinearCopy& copy, const ResolvedStream& stream) {
+  const CopyBody body{copy.device, copy.bytes, stream.wire(), copy.form, BytesIn::kMessage};
+  Submission submission = stream.submission();
+  submission.is_copy = copy.form == CopyForm::kSynchronous;
+  submission.is_apart = IsApart(copy.device);
+  PendingPost post(Op::kCopyToDevice, submission, sizeof body + copy.bytes);
+  post.writer().Put(body);
+  post.writer().PutBytes(copy.host, copy.bytes);
+  return post.Finish();
+}
+
+// The synchronous form waits for the legacy stream's order, takes the source, and may return before the
+// device has the bytes (the driver's manual, "API synchronization behavior": pageable memory to the device).
+// Not where others could look before the posted copy is executed: the program at memory of the host, another
+// process at shared memory.
+bool MayReturnEarly(CUdeviceptr device) {
+  return KindOfPointer(device) == PointerKind::kDevice && !SharesDeviceMemory() && !SyncsMemops(device);
+}
+
+// Ordinary memory of the program. `known` is CheckDeviceRange's.
+CUresult CopyPageable(const LinearCopy& copy, bool known) {
+  const ResolvedStream stream(copy.stream);
+  if (const CUresult error = stream.error()) return error;
+  const bool ordered = copy.to_device && copy.form == CopyForm::kSynchronous;
+  CopyFacts facts{copy.to_device, copy.form, copy.bytes, known, false, false};
+  if (ordered && known && MayReturnEarly(copy.device)) {
+    const auto done = Inquiry::BeforeCopy().Answer();
+    if (done && *done != CUDA_SUCCESS) return *done;
+    facts.quiet = done.has_value();
+  }
+  if (!ordered && copy.to_device && copy.bytes > kMostInRecord) facts.syncs_memops = SyncsMemops(copy.device);
+  const CopyPlan plan = PlanCopy(facts);
+  switch (plan.post) {
+    case CopyPlan::Post::kNot:
+      break;
+    case CopyPlan::Post::kRecord:
+      return PostInRecord(copy, stream);
+    case CopyPlan::Post::kLoneBuffer:
+    case CopyPlan::Post::kBufferOrRecord:
+      if (const auto posted = PostFromBuffer(copy, stream, plan.post == CopyPlan::Post::kLoneBuffer))
+        return *posted;
+      return PostInRecord(copy, stream);
+    case CopyPlan::Post::kBuffer:
+      if (const auto posted = PostFromBuffer(copy, stream, false)) return *posted;
+      break;
+    case CopyPlan::Post::kPieces: {
+      LinearCopy pieces = copy;
+      pieces.leaves = true;
+      if (const auto posted = CopyPiecesByFences(&pieces, stream)) return *posted;
+    }
+  }
+  return Await(copy, stream, plan, ordered);
+}
+
+// Between memory of the host and of the device; `host` is written by copies to the host.
+CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstream stream, CopyForm form,
+                    bool to_device) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (bytes == 0) return CUDA_SUCCESS;
+  bool known = false, pinned_known = false;
+  if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckDeviceRange(device, bytes, &known)) return result;
+  const auto address = reinterpret_cast<uint64_t>(host);
+  const CUdeviceptr to = to_device ? device : address, from = to_device ? address : device;
+  const PointerKind kind = KindOfPointer(address);
+  // It is read, or written, when its turn in the stream comes.
+  if (kind == PointerKind::kManaged) return CopyOnDevice(to, from, bytes, stream, form);
+  if (form == CopyForm::kAsynchronous && AnyCapture()) {
+    if (const auto captured = CaptureLinearCopy(stream, to, from, bytes)) return *captured;
+  }
+  const LinearCopy copy{device,   static_cast<std::byte*>(const_cast<void*>(host)), bytes, stream, form,
+                        to_device};
   if (kind != PointerKind::kPinned) return CopyPageable(copy, known);
-  if (const CUresult result = CheckDeviceRange(host, copy.bytes, &pinned_known)) return result;
+  if (const CUresult result = CheckDeviceRange(address, bytes, &pinned_known)) return result;
   const CUresult result = Pinned(copy, known && pinned_known);
   // Memory whose operations synchronise (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
-  return result == CUDA_SUCCESS && SyncsMemops(copy.device) ? cuStreamSynchronize(copy.stream) : result;
+  return result == CUDA_SUCCESS && SyncsMemops(device) ? cuStreamSynchronize(stream) : result;
 }
 
 }  // namespace
-
-CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form) {
-  return CopyLinear({to, static_cast<std::byte*>(const_cast<void*>(from)), bytes, stream, form, true});
-}
-
-CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
-  return CopyLinear({from, static_cast<std::byte*>(to), bytes, stream, form, false});
-}
 
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
   const WithContextOf scope(stream);
@@ -115,10 +215,10 @@ CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream 
   if (from_kind != PointerKind::kPageable && to_kind != PointerKind::kPageable)
     return CopyOnDevice(to, from, bytes, stream, form);
   if (to_kind != PointerKind::kPageable)
-    return CopyToDevice(to, reinterpret_cast<const void*>(from), bytes, stream, form);
+    return CopyLinear(to, reinterpret_cast<const void*>(from), bytes, stream, form, kToDevice);
   if (from_kind != PointerKind::kPageable)
-    return CopyToHost(reinterpret_cast<void*>(to), from, bytes, stream, form);
-  if (form == CopyForm::kAsynchronous) {
+    return CopyLinear(from, reinterpret_cast<void*>(to), bytes, stream, form, kToHost);
+  if (form == CopyForm::kAsynchronous && AnyCapture()) {
     if (const auto captured = CaptureLinearCopy(stream, to, from, bytes)) return *captured;
   }
   // Host to host: after everything that the stream has to do before it.
@@ -136,16 +236,16 @@ using namespace causeway::guest;
 extern "C" {
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
-  return CopyToDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
+  return CopyLinear(to, from, bytes, nullptr, CopyForm::kSynchronous, kToDevice);
 }
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-  return CopyToDevice(to, from, bytes, stream, CopyForm::kAsynchronous);
+  return CopyLinear(to, from, bytes, stream, CopyForm::kAsynchronous, kToDevice);
 }
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-  return CopyToHost(to, from, bytes, nullptr, CopyForm::kSynchronous);
+  return CopyLinear(from, to, bytes, nullptr, CopyForm::kSynchronous, kToHost);
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  return CopyToHost(to, from, bytes, stream, CopyForm::kAsynchronous);
+  return CopyLinear(from, to, bytes, stream, CopyForm::kAsynchronous, kToHost);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return CopyOnDevice(to, from, bytes, nullptr, CopyForm::kSynchronous);
@@ -162,10 +262,10 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 
 // The per-thread forms of the synchronous copies: on the thread's own stream, done when they return.
 CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr to, const void* from, size_t bytes) {
-  return CopyToDevice(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+  return CopyLinear(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait, kToDevice);
 }
 CUresult cuMemcpyDtoH_v2_ptds(void* to, CUdeviceptr from, size_t bytes) {
-  return CopyToHost(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
+  return CopyLinear(from, to, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait, kToHost);
 }
 CUresult cuMemcpy_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return CopyUnified(to, from, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);

@@ -5,12 +5,10 @@
 
 #include <cstdint>
 
-#include "guest_lib/staging/copy_plan.h"
+#include "ivshmem_ring/messages/copy_messages.h"
 
 namespace causeway::guest {
 
-CUresult CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream, CopyForm form);
-CUresult CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);
 // Either side may be anything: decided by address.
 CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);
 

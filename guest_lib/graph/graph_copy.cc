@@ -286,7 +286,6 @@ CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured) 
 }
 
 MaybeResult CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-  if (!AnyCapture()) return {};
   CUDA_MEMCPY3D box{};
   const bool from_device = IsDeviceSide(KindOfPointer(from)), to_device = IsDeviceSide(KindOfPointer(to));
   box.srcMemoryType = from_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;

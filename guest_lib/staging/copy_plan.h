@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way a linear copy between ordinary memory of the program and the device takes: a decision about sizes
-// and a few facts, without side effects. guest_lib/copy/pageable_copy.cc carries it out.
+// and a few facts, without side effects. guest_lib/copy/copy.cc carries it out.
 #pragma once
 #include <cstddef>
 #include <cstdint>
