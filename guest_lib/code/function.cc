@@ -261,8 +261,7 @@ CUresult EnumeratePage(Op op, CUfunction* functions, uint32_t count, uint32_t fi
 Function* FunctionOf(const void* handle) {
   Object* object = FindObject(HandleKind::kFunction, handle);
   if (object == nullptr) return nullptr;
-  auto* known = static_cast<Function*>(object->detail);
-  if (known != nullptr && (known->whole || CurrentContextObject() == nullptr)) return known;
+  if (Function* known = KnownFunction(*object)) return known;
   auto detail = std::make_unique<Function>();
   detail->whole = (object->flags & kIsKernel) == 0 || CurrentContextObject() != nullptr;
   if (Describe(object, detail.get(), true) != CUDA_SUCCESS) return nullptr;

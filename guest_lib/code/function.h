@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "guest_lib/process/lock_order.h"
-#include "guest_lib/session/handles.h"
+#include "guest_lib/session/context.h"
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/protocol/call.h"
 
@@ -60,8 +60,13 @@ struct Function {
   uint32_t accepted_shared_bytes = 0;
 };
 
-// What is known of the function or kernel behind a handle; asks the host if nothing is yet. Null: no such
-// handle, or no answer. It lives until the module or library is unloaded.
+// What is known of a function or kernel without asking the host; null if that is nothing, or too little for the
+// current context. It lives until the module or library is unloaded.
+inline Function* KnownFunction(const Object& object) {
+  auto* known = static_cast<Function*>(object.detail);
+  return known != nullptr && (known->whole || CurrentContextObject() == nullptr) ? known : nullptr;
+}
+// The same of a handle; asks the host if nothing is known yet. Null: no such handle, or no answer.
 Function* FunctionOf(const void* handle);
 
 // To be called when a module or library was unloaded. Frees its functions.

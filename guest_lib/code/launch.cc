@@ -49,17 +49,10 @@ CUresult CheckConfiguration(const Object* context, const Shape3& shape) {
 
 bool MayUseShared(Function& function, uint32_t bytes) {
   constexpr CUfunction_attribute kMost = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-  if (bytes == 0) return true;
   const uint64_t changes = AttributeChanges(function);
   if (function.read_at[kMost] == changes && int64_t{bytes} <= function.attribute[kMost]) return true;
   const std::lock_guard lock(function.mutex);
   return function.accepted_at == changes && bytes <= function.accepted_shared_bytes;
-}
-
-bool IsWithinKnownLimits(Function& function, const LaunchBody& body) {
-  const int threads = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
-  return threads > 0 && body.block[0] * body.block[1] * body.block[2] <= static_cast<uint32_t>(threads) &&
-         MayUseShared(function, body.shared_bytes);
 }
 
 // One launch on its way.
@@ -73,6 +66,7 @@ struct Launch {
   CUlaunchAttribute* given = nullptr;  // the caller's attributes
   CUlaunchAttribute attributes[kMaxLaunchAttributes];
   LaunchBody body;
+  Submission submission;
 };
 
 bool ReturnsNode(const CUlaunchAttribute& attribute) {
@@ -123,14 +117,6 @@ CUresult PackAttribute(CUlaunchAttribute* attribute) {
   return result;
 }
 
-bool IsLaunchBlocking() {
-  static const bool blocking = [] {
-    const char* value = getenv("CUDA_LAUNCH_BLOCKING");
-    return value != nullptr && atoi(value) != 0;
-  }();
-  return blocking;
-}
-
 // Fills in what is checked and packed here.
 CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** kernel_params, void** extra,
                  unsigned attribute_count, LaunchForm form) {
@@ -138,7 +124,8 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
   if (launch->object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   launch->context = CurrentContextObject();
   if (launch->context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  launch->function = FunctionOf(launch->handle);
+  launch->function = KnownFunction(*launch->object);
+  if (launch->function == nullptr) launch->function = FunctionOf(launch->handle);
   if (launch->function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Function& function = *launch->function;
   if (const CUresult result = CheckConfiguration(launch->context, shape)) return result;
@@ -156,6 +143,11 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
                   parameter_bytes,
                   attribute_count,
                   form};
+  launch->submission = launch->stream.submission();
+  if (attribute_count != 0) {  // they may name events
+    launch->submission.stays_in_stream = false;
+    launch->submission.records_any_event = true;
+  }
   for (unsigned i = 0; i < attribute_count; ++i) {
     launch->attributes[i] = launch->given[i];
     if (const CUresult result = PackAttribute(&launch->attributes[i])) return result;
@@ -166,10 +158,14 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
 // Whether everything that the driver would refuse at once has been checked here.
 bool IsOrdinary(const Launch& launch) {
   Function& function = *launch.function;
+  const LaunchBody& body = launch.body;
   const Object* stream = launch.stream.object();
   const Object* context = launch.context;
-  return launch.body.form == kPlainLaunch && IsWithinKnownLimits(function, launch.body) &&
-         launch.body.parameter_bytes == function.parameter_bytes &&
+  const int most_threads = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+  return body.form == kPlainLaunch && most_threads > 0 &&
+         body.block[0] * body.block[1] * body.block[2] <= static_cast<uint32_t>(most_threads) &&
+         (body.shared_bytes == 0 || MayUseShared(function, body.shared_bytes)) &&
+         body.parameter_bytes == function.parameter_bytes &&
          function.attribute[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] == 0 &&
          function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0 &&
          (launch.object->context != nullptr ? launch.object->context == context
@@ -184,19 +180,10 @@ uint64_t HashOf(const Launch& launch) {
   return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ WireOf(launch.context);
 }
 
-// Attributes may name events.
-Submission SubmissionOf(const Launch& launch) {
-  Submission submission = launch.stream.submission();
-  submission.stays_in_stream = launch.body.attribute_count == 0;
-  submission.records_any_event = launch.body.attribute_count != 0;
-  return submission;
-}
-
 // As a posted call.
 CUresult PostLaunch(const Launch& launch) {
   const size_t attribute_bytes = launch.body.attribute_count * sizeof(CUlaunchAttribute);
-  const Submission submission = SubmissionOf(launch);
-  PendingPost post(Op::cuLaunchKernel, submission,
+  PendingPost post(Op::cuLaunchKernel, launch.submission,
                    sizeof launch.body + attribute_bytes + launch.body.parameter_bytes);
   Writer& w = post.writer();
   w.Put(launch.body);
@@ -214,7 +201,6 @@ CUresult AwaitLaunch(const Launch& launch) {
   const uint32_t bytes = launch.body.parameter_bytes;
   const bool fits =
       sizeof(RecordHeader) + sizeof launch.body + attribute_bytes + bytes <= kMaxChannelRecordBytes;
-  const Submission submission = SubmissionOf(launch);
   Writer w = lease.Begin();
   w.Put(launch.body);
   w.PutBytes(launch.attributes, attribute_bytes);
@@ -222,13 +208,13 @@ CUresult AwaitLaunch(const Launch& launch) {
   Reader reply;
   if (fits) {
     if (std::byte* space = w.Reserve(bytes)) launch.parameters.Pack(*launch.function, space, bytes);
-    result = lease.Send(Op::cuLaunchKernelEx, w, 0, 0, 0, submission);
+    result = lease.Send(Op::cuLaunchKernelEx, w, 0, 0, 0, launch.submission);
     if (result == CUDA_SUCCESS) result = lease.Await(&reply);
   } else {
     const uint32_t index = lease.session().AcquireBulk();
     const Bulk bulk = lease.session().bulk(index);
     launch.parameters.Pack(*launch.function, bulk.bytes, bytes);
-    result = lease.Send(Op::cuLaunchKernelEx, w, kBulkToHost, bulk.offset, bytes, submission);
+    result = lease.Send(Op::cuLaunchKernelEx, w, kBulkToHost, bulk.offset, bytes, launch.submission);
     if (result == CUDA_SUCCESS) result = lease.Await(&reply);
     lease.session().ReleaseBulk(index);
   }
@@ -270,14 +256,18 @@ CUresult SendLaunch(const Launch& launch) {
 
 CUresult LaunchOne(CUfunction handle, const Shape3& shape, CUstream stream, void** kernel_params,
                    void** extra, CUlaunchAttribute* attributes, unsigned attribute_count, LaunchForm form) {
-  if (const CUresult result = InitialisedOrError()) return result;
+  if (!IsUsable(ThisThread())) return InitialisedOrError();
+  static const bool blocking = [] {
+    const char* value = getenv("CUDA_LAUNCH_BLOCKING");
+    return value != nullptr && atoi(value) != 0;
+  }();
   const WithContextOf scope(stream);
   Launch launch;
   launch.handle = handle;
   launch.given = attributes;
   CUresult result = Prepare(&launch, shape, stream, kernel_params, extra, attribute_count, form);
   if (result == CUDA_SUCCESS) result = SendLaunch(launch);
-  return result == CUDA_SUCCESS && IsLaunchBlocking() && !AnyCapture() ? cuStreamSynchronize(stream) : result;
+  return result == CUDA_SUCCESS && blocking && !AnyCapture() ? cuStreamSynchronize(stream) : result;
 }
 
 // All launches of a multi-device launch, one after another.

@@ -121,7 +121,8 @@ bool MayReturnEarly(CUdeviceptr device) {
   return KindOfPointer(device) == PointerKind::kDevice && !SharesDeviceMemory() && !SyncsMemops(device);
 }
 
-// Ordinary memory of the program. `known` is CheckDeviceRange's.
+// Ordinary memory of the program. `known`: this process made the allocation and has checked the range, so the
+// call need not wait for the host's check.
 CUresult CopyPageable(const LinearCopy& copy, bool known) {
   const ResolvedStream stream(copy.stream);
   if (const CUresult error = stream.error()) return error;
