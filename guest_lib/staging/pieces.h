@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a copy of ordinary memory is cut into pieces, each of which finds room in a bulk buffer.
+// How a copy of ordinary memory is cut into pieces, each of which fits a staging buffer. Sizes are in bytes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace causeway::guest {
 struct HostRows {
   std::byte* first;
   uint64_t width, height, depth;
-  uint64_t pitch, slice_pitch;
+  uint64_t pitch, slice_pitch;  // from one row, and from one slice, to the next
 };
 
-// A part of it, packed in a buffer: whole slices, or rows of one, or bytes of one row.
+// A part of it, which lies in a buffer without gaps: whole slices, or rows of one slice, or bytes of one row.
 struct Piece {
   uint64_t column, row, slice;
   uint64_t width, height, depth;
@@ -27,8 +27,9 @@ inline uint64_t DivideUp(uint64_t value, uint64_t by) {
 // How rows are cut into pieces, in order.
 class Cut {
  public:
-  // Pieces of `least` to `most` bytes. Those of linear memory begin and end small, so that threads and device
-  // soon work side by side, and end together: none is more than one of so many shares of what is left.
+  // Pieces have `least` to `most` bytes. Those of linear memory begin small, so that threads and device soon
+  // work side by side, and end small, so that they end together: none has more than 1/`shares` of what is
+  // left.
   Cut(const HostRows& rows, uint64_t least, uint64_t most, uint32_t shares);
   bool done() const { return begun_ == all_; }
   Piece Next();
@@ -38,9 +39,9 @@ class Cut {
   bool linear_;
   uint64_t least_, most_;
   uint32_t shares_;
-  uint64_t width_, height_, depth_;  // of a piece of a box, but for the last ones
-  uint64_t across_, down_;           // such pieces
-  uint64_t begun_ = 0, all_;         // bytes of linear memory, pieces of a box
+  uint64_t width_, height_, depth_;  // of a 3D copy's piece, but for the last ones
+  uint64_t across_, down_;           // how many such pieces lie side by side, and below each other
+  uint64_t begun_ = 0, all_;         // bytes of linear memory, or pieces of a 3D copy
 };
 
 }  // namespace causeway::guest

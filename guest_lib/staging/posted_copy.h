@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies through bulk buffers that the GPU tells the end of: a posted record names the buffer and a word, and
-// the GPU writes the word behind its copy. Nobody on the host waits for it. Copies of ordinary memory to the
-// device that nobody waits for leave their buffer lent until then.
+// Copies through staging buffers whose end a fence tells: a posted record names the buffer and a word, and
+// the GPU writes a fence value into that word behind its copy. No thread of the host waits. If no thread of
+// the program waits either, the buffer stays in flight ("lent") until the fence value has come. Any thread
+// may call these functions; they may send messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 #include "ivshmem_ring/protocol/maybe_result.h"
@@ -20,34 +21,38 @@ class ResolvedStream;
 class Session;
 struct Submission;
 
-// To the device, up to one buffer; takes the source at once. None: nothing was sent, it cannot be done so now (too many
-// buffers are in flight, no shared memory, a device that writes no words, a capture). `alone`: only if none is in flight.
+// Posts a copy to the device of up to kBulkBytes, and takes its source at once. None: nothing was sent,
+// because it cannot be done now (too many buffers are in flight, no shared memory, a device that writes no
+// words, a capture). `alone`: it is done only if no buffer is in flight.
 MaybeResult PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone);
 
-// Whether the GPU can tell the end of a copy on that stream.
+// Whether the GPU can write a fence value behind a copy in that stream.
 bool MayLend(Session& session, const ResolvedStream& stream);
 
-// A bulk buffer, or a part of it, and the copy that it was lent to.
+// A staging buffer, or a part of it, and the copy for which it is in flight.
 struct LentBuffer {
-  uint32_t index = 0;
-  uint32_t offset = 0;
-  uint64_t mark = 0;  // what its word will say; 0: the copy is over already
+  uint32_t index = 0;   // of the buffer
+  uint32_t offset = 0;  // of the part in the buffer, in bytes
+  uint64_t mark = 0;    // the fence value to come; 0: the copy is over already
 };
-// Posts the copy of `bytes` from `offset` of the buffer on, to or from `device`. `settles`: others may rely
-// on a synchronous one as soon as it is posted, so that the host must be done with it before anything else.
+// Posts `copy` with the buffer's bytes, and sets buffer->mark. `settles`: the program may rely on a
+// synchronous copy as soon as it is posted, so the host must have finished it before it executes anything
+// else.
 CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Submission& submission,
                   bool to_device, bool settles, LentBuffer* buffer);
+// Whether the fence value has come.
 bool IsBack(const LentBuffer& buffer);
-// Looks for it for as long as a waiting thread spins, then now and then, for so long.
+// Polls for the fence value for as long as a waiting thread spins, and then at times for more_us. False: it
+// has not come.
 bool AwaitBack(const LentBuffer& buffer, uint64_t more_us);
-// The session has the buffer again when it is back. At most so many may be left so: the others serve copies
-// that wait, for a stream may hold a lent buffer for as long as it likes, and a mark that never comes (a
-// fault before it, a driver that cannot) for good.
+// At most so many buffers may be in flight with no thread waiting. The others serve copies that wait, because
+// a stream may take any time, and a fence value may never come (a fault before it, a driver that cannot write
+// it).
 inline constexpr uint32_t kMostLent = kBulkBuffers / 2;
-// False: too many are.
+// Leaves the buffer in flight; the session has it again when its fence value has come. False: too many are.
 bool LeaveLent(Session& session, const LentBuffer& buffer);
 
-// The same of a buffer in which several pieces end, each with a word of its own.
+// LeaveBuffer does the same for a buffer that several fence values, each in a word of its own, must free.
 struct AwaitedWord {
   const HotWord* word;
   uint64_t value;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between ordinary memory of the program and the device, in pieces through the session's bulk buffers:
-// while the device has some pieces, this thread and helpers (guest_lib/process/copy_threads.h) copy others.
+// Copies between ordinary memory of the program and the device, in pieces through the session's staging
+// buffers: while the device has some pieces, this thread and helpers (guest_lib/process/copy_threads.h) copy
+// others.
 //
-// Pieces of linear memory are posted, and the GPU tells by words when it is done with them
-// (guest_lib/staging/posted_copy.h): the host starts them and waits for none. Where it cannot tell, and for
-// boxes, each piece is a request whose reply comes when the device is done.
+// Pieces of linear memory are posted, with a fence behind each (guest_lib/staging/posted_copy.h): the host
+// starts them and waits for none. Where fences cannot be used, and for 3D copies, each piece is a request
+// whose reply comes when the device is done. Any thread may call these functions; they send messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 #include "ivshmem_ring/protocol/maybe_result.h"
@@ -21,14 +22,14 @@ namespace causeway::guest {
 
 class ResolvedStream;
 
-// `put` writes the body of the message for one piece. What the message asks of the host is done when its
-// reply comes. Does not wait for the stream where the source is captured: `form` kAsynchronous, to the
-// device, small enough (CapturesSource).
+// Copies by requests. `put` writes the body of the message for one piece, which the host has copied when its
+// reply comes. If the call may return once its source is taken (CapturesSource), it does not wait for the
+// stream.
 CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, const Submission& submission,
                     const std::function<void(Writer&, const Piece&)>& put);
 
-// Of more than kMostUncut, to or from a device side that is known to be good; the GPU tells by fences how far it is. None:
-// nothing was sent, it cannot be done so (now, or there; managed memory: waited_copy.h).
+// Copies more than kMostUncut bytes by posted pieces. The device's side is known to lie in one allocation.
+// None: nothing was sent, because it cannot be done now or with that memory (managed memory: waited_copy.h).
 MaybeResult CopyPiecesByFences(LinearCopy* copy, const ResolvedStream& stream);
 
 }  // namespace causeway::guest

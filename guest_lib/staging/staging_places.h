@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bulk buffers that one pageable copy holds, cut into places for its pieces, which take their turn.
-// Copies that are under way together share the session's buffers: each gives up what is more than its share.
+// The staging buffers that one pageable copy holds, cut into staging slots ("places"), which its pieces use
+// in turn. Copies that run at the same time share the session's buffers: each gives up what is more than its
+// share. An object belongs to one thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +10,14 @@
 
 namespace causeway::guest {
 
-// Of the process, as long as it lives.
+// Counts one copy of the process while it lives.
 class CopyUnderWay {
  public:
   CopyUnderWay();
   ~CopyUnderWay();
   CopyUnderWay(const CopyUnderWay&) = delete;
   CopyUnderWay& operator=(const CopyUnderWay&) = delete;
-  static uint32_t Count();
+  static uint32_t Count();  // by any thread
 };
 
 class StagingPlaces {
@@ -25,10 +26,11 @@ class StagingPlaces {
 
   StagingPlaces(Session& session, uint32_t most_buffers, uint64_t place_bytes);
 
-  // A place for one more piece. False: the copy has its share. Waits only if it has no buffer at all.
+  // Takes a place for one more piece; Give returns it. False: the copy has its share, and must finish a piece
+  // first. It waits only if the copy has no buffer at all.
   bool Take(uint32_t* place);
   void Give(uint32_t place);
-  // At the end, whatever is in the places: leave(buffer) for each.
+  // Hands all buffers over to leave(buffer), even if pieces are in them. To be called at the end of the copy.
   template <typename F>
   void DropBuffers(F leave) {
     for (uint32_t slot = 0; slot < kBulkBuffers; ++slot) {
@@ -51,12 +53,12 @@ class StagingPlaces {
   Session& session_;
   const uint32_t most_buffers_;
   const uint64_t place_bytes_;
-  const uint32_t each_;                  // places of a buffer
-  uint32_t buffers_[kBulkBuffers] = {};  // by slot
-  uint32_t held_ = 0;                    // slots, a bit each
-  uint32_t free_ = 0;                    // places, a bit each
-  uint32_t next_ = 0;                    // whose turn it is
-  uint32_t turn_ = 0;                    // places taken since the first buffer was got
+  const uint32_t each_;                  // how many places a buffer has
+  uint32_t buffers_[kBulkBuffers] = {};  // the buffer in each slot of this array
+  uint32_t held_ = 0;                    // a bit for each slot that has a buffer
+  uint32_t free_ = 0;                    // a bit for each place that has no piece
+  uint32_t next_ = 0;                    // the place whose turn it is
+  uint32_t turn_ = 0;                    // how many places were taken since the first buffer was acquired
 };
 
 }  // namespace causeway::guest

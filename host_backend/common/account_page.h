@@ -60,13 +60,13 @@ class AccountPage {
   // A call of the session was refused for the limit.
   void CountRefusal(uint32_t cell) { cells_[cell].refused.fetch_add(1, std::memory_order_relaxed); }
 
-  // Of all cells: on the device that has that place in `cell`, or that UUID; of that kind.
+  // The sum of all cells: on the device that has that place in `cell`, or that UUID; of that kind.
   uint64_t OnDevice(uint32_t cell, int place) const;
   uint64_t OnDevice(const char uuid[16]) const;
   uint64_t OfKind(MemoryKind kind) const;
   uint64_t OnAllDevices() const;
   uint64_t Refused() const;
-  // Of one.
+  // What one cell has.
   uint64_t OfCell(uint32_t cell, const char uuid[16]) const;
   uint64_t OfCell(uint32_t cell, MemoryKind kind) const;
   uint64_t OfCell(uint32_t cell, int place) const;
@@ -74,7 +74,7 @@ class AccountPage {
   // The daemon's part.
   void Begin(uint64_t limit_bytes) { limit_bytes_.store(limit_bytes); }
   void Open(uint32_t cell);
-  // Its worker is gone.
+  // To be called when its worker is gone.
   void Close(uint32_t cell);
 
   const AccountCell& cell(uint32_t index) const { return cells_[index]; }
@@ -96,9 +96,9 @@ class AccountPage {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(AccountPage) == (1 + kAccountCells) * kAccountPageBytes);
 
-// All of it, for the daemon, which can write everything. Null and *error where that fails. It stays mapped.
+// Maps all of it for the daemon, which can write everything. Null: *error says why. It stays mapped.
 AccountPage* MapAccountPage(int descriptor, std::string* error);
-// For a worker: all through `reading`, which was opened for nothing else, and its own cell through
+// Does so for a worker: all cells through `reading`, which was opened for reading only, and its own through
 // `descriptor`.
 AccountPage* MapAccountPage(int descriptor, int reading, uint32_t cell, std::string* error);
 

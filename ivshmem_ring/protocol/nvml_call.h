@@ -7,8 +7,8 @@
 
 namespace causeway::nvml {
 
-// The opcodes, none of which is one of the driver's (ivshmem_ring/protocol/operation.h). `A -> B`: the request's
-// body is an A, the reply's a B.
+// The opcodes, none of which is one of the driver's (ivshmem_ring/protocol/operation.h). `A -> B`: the
+// request's body is an A, the reply's a B.
 enum class Op : uint16_t {
   kDescribe = 0x4000,  // reply: DescribeReply
   kMemory,             // u32 device, u32 0 -> MemoryV2: the memory that the VM uses of a device
@@ -50,7 +50,7 @@ constexpr bool IsPrivateText(uint32_t slot) {
   return slot == 231 || slot == 237;  // part numbers of the GPU and of the replaceable unit
 }
 
-// From the directions, which state the types of the parameters.
+// The shape follows from the directions, which state the types of the parameters.
 template <class... D>
 using Shape = causeway::Shape<Return (*)(typename D::P...), D...>;
 

@@ -126,9 +126,10 @@ class RingServer : public ServerTransport {
   uint64_t main_ticks_ = 0;     // when it was done with the record before
   const WaitPolicy policy_ = IdlePolicy();
   SpinBudget main_budget_{policy_.spin_us};
-  // The newest request came from a thread in a no-spin wait: then no thread here spins for the next work.
+  // Whether the newest request came from a thread in a no-spin wait; then no thread here spins for the next
+  // work.
   std::atomic<bool> frugal_{false};
-  // The same of the newest posted record: then the dispatcher goes to sleep at once.
+  // Whether the newest posted record did; then the dispatcher goes to sleep at once.
   bool main_frugal_ = false;
   uint64_t main_flag_up_us_ = 0;  // since when host_->main_waiting announces a sleep
   // Posted records with a lower sequence are not in the flight recorder any more. Worker queues need not look

@@ -76,8 +76,8 @@ class LoopWork {
   Window now_, before_;
 };
 
-// A part of a handler that is told of by itself, from here to the end of the block. Parts may lie in others.
-// Of a thread that runs no event loop: nothing.
+// A part of a handler that the status names separately, from here to the end of the block. Parts may lie in
+// others. In a thread that runs no event loop it does nothing.
 class LoopPart {
  public:
   explicit LoopPart(std::string_view what);
@@ -85,7 +85,7 @@ class LoopPart {
   LoopPart(const LoopPart&) = delete;
   LoopPart& operator=(const LoopPart&) = delete;
 
-  // Of the calling thread; null: none.
+  // Sets where parts in the calling thread are noted; null: nowhere.
   static void SetWork(LoopWork* work);
 
  private:

@@ -41,11 +41,11 @@ class Region {
  public:
   // Maps the control part of a region of `region_bytes` (already checked). `name` appears in error sentences.
   static Result<std::unique_ptr<Region>> Map(UniqueFd fd, uint64_t region_bytes, const std::string& name);
-  // Makes the file system in whose files Create's regions have pages of 2 MiB: making, mapping and pinning those takes a
-  // fraction of the time. Mounting takes CAP_SYS_ADMIN, so the daemon calls this before it gives up its rights. False:
-  // this process may not, and Create's regions have ordinary pages.
+  // Makes the file system in whose files Create's regions have pages of 2 MiB: making, mapping and pinning
+  // those takes a fraction of the time. Mounting takes CAP_SYS_ADMIN, so the daemon calls this before it
+  // gives up its rights. False: this process may not, and Create's regions have ordinary pages.
   static bool UseHugePages();
-  // In a new file of that size in memory, zeroed.
+  // Makes a region in a new file of that size in memory, zeroed.
   static Result<std::unique_ptr<Region>> Create(uint64_t region_bytes);
   ~Region();
 
@@ -55,7 +55,7 @@ class Region {
   uint64_t bytes() const { return bytes_; }
   uint32_t slot_count() const { return SlotCount(bytes_); }
   uint32_t granule_count() const { return GranuleCount(bytes_); }
-  // The file shrank under the mapping: nothing read from here means anything any more.
+  // Whether the file has shrunk under the mapping, so that what is read from it means nothing any more.
   bool broken() const { return guard_.tripped(); }
 
   // True where the superblock holds nothing yet, or is one that this build wrote for the same size.

@@ -58,13 +58,13 @@ class Cgroups {
 
  private:
   std::string Folder(const std::string& scope) const;
-  // Of the thread.
+  // The functions of the thread.
   std::string Join(pid_t worker, const std::string& scope, const HostShare& share);
   void End(const std::string& scope);
 
   EventLoop& loop_;
   std::string base_;
-  std::map<std::string, uint32_t> workers_;  // of each scope; the thread's
+  std::map<std::string, uint32_t> workers_;  // how many each scope has; only the thread uses it
   std::unique_ptr<Aside> aside_;
 };
 

@@ -47,12 +47,13 @@ class FlightStore {
   // Without images: what a list needs.
   using Copier = std::function<FlightCopy(bool with_images)>;
 
-  // A session is served from now on, until End copies it for the last time. The result is its number.
+  // To be called when a session begins to be served; End copies it for the last time. The result is its
+  // number.
   uint64_t Begin(Copier copier);
-  // 0: never began.
+  // 0 is ignored.
   void End(uint64_t number);
 
-  // For a LocalTraceRequest of that scope, which sees its own sessions ("": all): the list as JSON, and
+  // Answers a LocalTraceRequest of that scope, which sees its own sessions ("": all): the list as JSON, and
   // behind a NUL both images of the session that was asked for. An error is one sentence.
   Result<std::string> Answer(uint64_t wanted, const std::string& scope) const;
 

@@ -53,14 +53,14 @@ class Arenas : public SessionPart {
   CallbackWords* callback_words() const {
     return callback_words_ready_.load(std::memory_order_acquire) ? CallbackWordsOfSlot() : nullptr;
   }
-  // Whatever the GPU waits for by these words, now and later, counts as done.
+  // Ends all waits of the GPU for these words, now and later.
   void ReleaseCallbackWords() const;
 
   // The mapped bytes of [offset, offset + bytes), or none unless one arena holds them all.
   HostSpan ResolveOffset(uint64_t offset, uint64_t bytes) const;
   // The same for an address, as messages name pinned memory: in an arena, or inside one registration.
   HostSpan ResolveAddress(uint64_t address, uint64_t bytes) const;
-  // What look-ups find from now on beside arenas, and what no longer. No two overlap.
+  // Add and remove a range that look-ups find beside arenas. No two ranges overlap.
   void Name(uint64_t address, uint64_t bytes);
   void Forget(uint64_t address);
 
@@ -81,7 +81,7 @@ class Arenas : public SessionPart {
   CallbackWords* CallbackWordsOfSlot() const {
     return reinterpret_cast<CallbackWords*>(region_.base + SlotOffset(region_.slot) + kCallbackWordsOffset);
   }
-  // Of these the caller holds change_mutex_.
+  // The caller of these holds change_mutex_.
   bool TakeWindow(uint64_t address);
   CUresult RestoreRegistrations();
   CUcontext AnyContext();  // that stays until the request ends; null: there is none

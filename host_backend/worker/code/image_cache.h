@@ -14,7 +14,8 @@ namespace causeway::host {
 
 class DaemonLink;
 
-// Writes stay this process's own: no driver has been seen to write, none could harm others by it.
+// An image that the daemon keeps, mapped privately: writes stay this process's own, so that a driver that
+// wrote there could not harm others.
 class KeptImage {
  public:
   // Null: it cannot be mapped.
@@ -22,7 +23,7 @@ class KeptImage {
   ~KeptImage();
   KeptImage(const KeptImage&) = delete;
   KeptImage& operator=(const KeptImage&) = delete;
-  // With zeros behind them (kImagePadding).
+  // kImagePadding zeros follow them.
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:

@@ -21,13 +21,13 @@ struct NvmlLibrary {
   uint32_t (*memory)(nvml::DeviceHandle, nvml::Memory*) = nullptr;
   uint32_t (*memory_v2)(nvml::DeviceHandle, nvml::MemoryV2*) = nullptr;
   uint32_t (*cuda_version)(int*) = nullptr;
-  // By ProcessMode.
+  // One for each ProcessMode.
   uint32_t (*processes[3])(nvml::DeviceHandle, uint32_t*, nvml::ProcessV2*) = {};
   uint32_t (*utilization)(nvml::DeviceHandle, nvml::ProcessSample*, uint32_t*, unsigned long long) = nullptr;
   // The private table of NVIDIA's tools, and how many slots it has: 0 where its layout is not known.
   void (*const* private_table)() = nullptr;
   uint32_t private_slots = 0;
-  // Those of the rows; null where the library lacks the name.
+  // The functions of the rows; null where the library lacks the name.
 #define NVML_CALL(fn, ...) nvml::RowShape<nvml::Op::fn>::Function fn = nullptr;
 #define NVML_GUEST NVML_CALL
 #include "ivshmem_ring/nvml_calls.def"
