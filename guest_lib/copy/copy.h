@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between this process and the device.
+// Copies between this process and the device. Sizes are in bytes. The results are what the program's call
+// returns. Any thread may call these functions; they send messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -9,14 +10,14 @@
 
 namespace causeway::guest {
 
-// Either side may be anything: decided by address.
+// Each side may be memory of any kind, which its address decides.
 CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);
 
-// Both sides on the device (or in memory that it shares); returns before the copy is done unless `form`
-// waits.
+// Both sides are on the device, or in memory that it reaches. It returns before the copy is done, unless
+// `form` waits.
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);
 
-// A copy of a box; the contexts are those of cuMemcpy3DPeer, null in all other copies.
+// Every 2D and 3D copy. The contexts are those of cuMemcpy3DPeer, and null in all other copies.
 CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext source = nullptr,
                  CUcontext destination = nullptr);
 

@@ -19,8 +19,8 @@ class OwnSpares {
 
   uint32_t total() const { return total_; }
   const Counts& wanted() const { return wanted_; }
-  // Of the scopes that have fewer ready spares of their own than they should, the one that was given the
-  // fewest spares lately; "": no scope lacks any.
+  // The scope for which a spare should be started: it has fewer ready spares of its own than it should, and
+  // of all such scopes was given the fewest lately. "": no scope lacks any.
   std::string Lacking(const Counts& ready, const SpareUse& use, Time now) const;
   // The scope for which a spare is kept that has just become ready; "": for none. While sessions wait, every
   // second spare goes to them, so that a scope that uses up its own spares as fast as they come does not keep
@@ -30,7 +30,7 @@ class OwnSpares {
  private:
   const Counts wanted_;
   uint32_t total_ = 0;
-  bool last_was_kept_ = false;  // while sessions waited
+  bool last_was_kept_ = false;  // of the spares that became ready while sessions waited, the last was kept
 };
 
 }  // namespace causeway::daemon

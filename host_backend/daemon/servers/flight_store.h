@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `causeway trace` shows: the flight records (ivshmem_ring/transport/layout.h) of the sessions that are
-// served, and of the last ones that ended, however they did. The daemon copies bytes and looks into none of
-// them.
+// served, and of the last ones that ended, in whatever way. The daemon copies the bytes without reading them.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -18,7 +17,7 @@ namespace causeway::daemon {
 // The host's side of one session: memory that its worker writes, and that cannot shrink under the daemon.
 class FlightFile {
  public:
-  // Null where none can be had: the session then does without.
+  // Null if the system gives none; the session then has no records of the host's side.
   static std::unique_ptr<FlightFile> Make();
   ~FlightFile();
   FlightFile(const FlightFile&) = delete;
@@ -35,16 +34,17 @@ class FlightFile {
 
 struct FlightCopy {
   SessionStatus status;
-  std::string end;    // how its worker ended, where it was not in order
+  std::string end;    // how its worker ended; empty: it lives, or ended in order
   std::string guest;  // FlightImage as bytes, or empty
   std::string host;
 };
 
 class FlightStore {
  public:
-  static constexpr size_t kEnded = 16;  // of 96 KiB each; of the scope that has most the oldest goes
+  // How many ended sessions are kept, 96 KiB each; beyond, the oldest of the scope with most of them goes.
+  static constexpr size_t kEnded = 16;
 
-  // Without images: what a list needs.
+  // Copies a session's records. Without images it copies what a list of sessions needs.
   using Copier = std::function<FlightCopy(bool with_images)>;
 
   // To be called when a session begins to be served; End copies it for the last time. The result is its

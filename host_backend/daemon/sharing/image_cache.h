@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module images that processes of one VM or user have loaded, as sealed memory files by the hash of what they
 // hold. Workers map them, so an image is sent once and lies in memory once, however many processes load it.
-// No scope sees another's. Each is bounded, and all are together, by bytes and by a number of descriptors: of
-// the scope that has most the longest unused goes, so that none can empty another's.
+// No scope sees another's. Bytes and descriptors are bounded for each scope and for all together. When all
+// together have too many, the image goes that was unused longest in the scope that has most, so that no scope
+// can empty another's cache.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -25,17 +26,17 @@ bool IsSealedImage(int file, uint64_t bytes);
 
 class ImageCache {
  public:
-  // Scopes that may have all of their part at once.
+  // How many scopes may have their whole part at once.
   static constexpr uint64_t kFullScopes = 16;
 
   // `scope_bytes` 0: nothing is kept.
   ImageCache(uint64_t scope_bytes, size_t max_images) : scope_bytes_(scope_bytes), max_images_(max_images) {}
 
-  // What becomes of an image of that size: kForbidden, kFull, or kOk.
+  // Whether an image of that size may be kept: kOk, kFull (it is too large), or kForbidden (none is kept).
   SharingResult MayPut(uint64_t bytes) const;
   bool Has(const std::string& scope, const ImageHash& hash) const;
-  // `hash` as the daemon itself computed it (image_hashing.h). Refuses what is not sealed or not of that
-  // size.
+  // Keeps an image. `hash` is as the daemon itself computed it (image_hashing.h). Files that are not sealed,
+  // or not of that size, are refused.
   SharingResult Put(const std::string& scope, const ImageHash& hash, uint64_t bytes, WorkerFd file);
   // *file is a new descriptor.
   SharingResult Get(const std::string& scope, const ImageHash& hash, uint64_t bytes, UniqueFd* file);
@@ -46,7 +47,7 @@ class ImageCache {
   struct Kept {
     ImageHash hash;
     uint64_t bytes;
-    uint64_t used;  // of uses_, when it was last used
+    uint64_t used;  // uses_ at its last use
     WorkerFd file;
   };
   struct OfScope {
@@ -56,7 +57,7 @@ class ImageCache {
   };
   using Scope = std::map<std::string, OfScope>::iterator;
   void EraseOldest(Scope scope);
-  // Of most bytes, or of most images; where some have as many, the longest unused.
+  // The scope with the most bytes, or the most images; among equals the one that was unused longest.
   Scope Largest(bool by_bytes);
 
   const uint64_t scope_bytes_;

@@ -29,8 +29,9 @@ class SharedObjects {
   static constexpr size_t kMaxPerScope = 4 * kMaxPerSession;  // with those of sessions that have ended
   explicit SharedObjects(size_t max_descriptors) : max_descriptors_(max_descriptors) {}
 
-  // A scope has at most half of the descriptors that others leave: it cannot take all.
-  // `session` is a number of the caller's. The same bytes of the same session get the same token again.
+  // `session` is a number that means something to the caller only. The same bytes of the same session get the
+  // same token again. kFull: a bound above is reached, or the scope would have more than half of the
+  // descriptors that the others leave.
   SharingResult Put(const std::string& scope, uint64_t session, SharedKind kind, const SharedBytes& bytes,
                     WorkerFd descriptor, Token* token);
   // *descriptor is a new one.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that can access pageable memory (HMM, ATS): their kernels read and write all memory of the process
-// by plain pointers, and the kernels are a stranger's.
+// Devices that can access pageable memory (HMM, ATS) are not served: a guest's kernel could read and write
+// all memory of the worker by plain pointers.
 #pragma once
 #include <string>
 
