@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's side of causeway-launcher, which does what the daemon has no right to any more: workers and
-// other users' files (host_backend/launcher/protocol.h). Requests are answered in their order. The event loop
-// does not wait for the answers: on a busy host the launcher's turn on a processor may be far off.
+// The daemon's side of causeway-launcher, which does what the daemon has no right to do any more: it starts
+// workers and handles other users' files (host_backend/launcher/protocol.h). Requests are answered in their
+// order. The event loop does not wait for the answers, because on a busy host the launcher may not run for
+// long. The daemon's only thread calls all functions.
 #pragma once
 #include <sys/types.h>
 
@@ -25,13 +26,13 @@ struct LauncherPlan {
   bool allow_pageable_access = false;
   std::pair<uint32_t, uint32_t> users{0, 0};  // count 0: workers keep the daemon's
   std::string shm, links, cache;              // host_backend/daemon/scopes/worker_folders.h; empty: none
-  std::vector<gid_t> groups;                  // that files may be given to
+  std::vector<gid_t> groups;                  // the groups to which files may be given
 };
 
 class LauncherLink {
  public:
-  // `program`: its path. `on_end` comes once from the loop, with a sentence, when the launcher is gone: all
-  // workers end with it, and nothing can be started any more.
+  // `program` is the launcher's path. The loop calls `on_end` once, with a sentence, when the launcher is
+  // gone: all workers end with it, and nothing can be started any more.
   static Result<std::unique_ptr<LauncherLink>> Start(EventLoop& loop, const std::string& program,
                                                      const LauncherPlan& plan,
                                                      std::function<void(const std::string&)> on_end);
@@ -65,16 +66,16 @@ class LauncherLink {
   // (host_backend/common/worker_control.h). Kill and Abandon end it. error is 0, or an errno.
   void StartCheckpointer(pid_t target, uint32_t user, UniqueFd control,
                          std::function<void(int error, pid_t checkpointer)> done);
-  // These have no answer.
+  // These have no answer; launcher::Action says what each does.
   void Kill(pid_t worker);
-  // Kills the worker; its end will not be asked for.
   void Abandon(pid_t worker);
   void HoldCache(uint32_t user, uint32_t mib);
   void ClearCache(uint32_t user, uint32_t number);
-  // A socket on which a launcher::VmProcess comes, with a pidfd where there is one; or none.
+  // The result is a socket on which a launcher::VmProcess comes, with a pidfd if there is such a process; it
+  // is empty if the request cannot be made.
   UniqueFd FindVm(int region);
 
-  // These wait for the answer: 0 or errno.
+  // These wait for the answer, which is 0 or an errno.
   int GiveToGroup(int file, gid_t group);
   int MakeCache(uint32_t user);
 
@@ -84,7 +85,7 @@ class LauncherLink {
   using Answered = std::function<void(const launcher::Answer&, UniqueFd)>;
   struct Asked {
     Answered done;         // may be empty
-    bool at_once = false;  // its caller waits; others' come from the loop
+    bool at_once = false;  // the caller waits for it; other answers are delivered by the loop
   };
   struct Unsent {
     std::unique_ptr<launcher::Request> request;
@@ -106,14 +107,14 @@ class LauncherLink {
   std::function<void(const std::string&)> on_end_;
   UniqueFd socket_;  // empty: it is gone
   EventLoop::WatchId watch_ = 0;
-  std::deque<Asked> asked_;    // whose answers are to come, the first first
-  std::deque<Unsent> unsent_;  // behind them
+  std::deque<Asked> asked_;    // requests that have no answer yet, in their order
+  std::deque<Unsent> unsent_;  // requests for which the socket had no room, after those
   EventLoop::TimerId patience_ = 0;
   pid_t pid_ = -1;
 };
 
-// Of this process, for good: no capability is left, and no program that it executes gets one. While there is
-// one thread. "" or one sentence.
+// Takes all capabilities from this process for good; no program that it executes gets one. To be called while
+// there is one thread. Empty, or one sentence that says what failed.
 std::string DropCapabilities();
 
 }  // namespace causeway::daemon

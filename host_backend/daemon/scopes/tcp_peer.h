@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which user of this host has the other end of a TCP connection over the loopback interface: the connection
-// is neither encrypted nor authenticated, but there the kernel knows whose it is.
+// Which user of this host has the other end of a TCP connection over the loopback interface. The connection
+// is neither encrypted nor authenticated, but the kernel knows the user of each end.
 #pragma once
 #include <sys/types.h>
 
@@ -10,10 +10,10 @@
 
 namespace causeway::daemon {
 
-// Of a connected socket whose both ends are this host's loopback addresses.
+// Whether both ends of a connected socket have loopback addresses of this host.
 bool IsLoopbackConnection(int socket);
 
-// The user of the other end, or nothing where no living process has it any more.
+// The user of the other end; empty if no living process has it any more.
 std::optional<uid_t> LoopbackPeer(int socket);
 
 // Whether that user may open the daemon's UNIX socket, by socket_mode and socket_group.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that kernels print (printf to stdout, assert to stderr) arrives in the process that owns the driver:
-// here. It is caught and given to the guest process at the same synchronisation points.
+// Text that kernels print (printf to stdout, assert to stderr) arrives in the process that owns the driver,
+// which is the worker. It is caught here and given to the guest process at the driver's synchronisation
+// points. Any thread may call these functions.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -9,8 +10,8 @@ namespace causeway::host {
 
 class Output {
  public:
-  // Redirects this process's stdout and stderr into memory files, once per process; the worker's own log goes
-  // to a copy of the original stderr, see LogFd().
+  // Redirects this process's stdout and stderr into memory files; to be called once. The worker's own log
+  // goes to LogFd(), a copy of the original stderr. False: it failed.
   static bool Redirect();
   static int LogFd();
 
@@ -20,7 +21,7 @@ class Output {
   bool Pending();
   // Copies unread text: pieces of {u32 stream (1 or 2), u32 bytes, text}; returns bytes used, 0 when drained.
   size_t Take(std::span<std::byte> space);
-  // The end of what stderr got; bytes used. Safe in a signal handler.
+  // Copies the end of what stderr got, and returns its length in bytes. A signal handler may call it.
   static size_t LastError(char* text, size_t bytes);
 };
 
