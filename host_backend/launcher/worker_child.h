@@ -8,14 +8,13 @@
 
 namespace causeway::launcher {
 
-// The only ones that the launcher's filter lets through.
+// The only namespaces and mounts that the launcher's filter lets through.
 inline constexpr int kNamespaces = CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS;
 inline constexpr unsigned long kMakePrivate = MS_REC | MS_PRIVATE, kBind = MS_BIND,
                                kBindSafely = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC;
 
-// What the worker is told of its namespaces, as --namespaces: one letter each, filled in by the child.
-//   n network, i System V IPC and u host name of its own, m mounts of its own, s /dev/shm is the workers'
-//   folder
+// Tells the worker, as --namespaces, what it has; the child fills in a letter for each: n a network, i System
+// V IPC, u a host name and m mounts of its own; s /dev/shm is the workers' folder.
 inline constexpr char kNoNamespaces[] = "-----";
 
 struct ChildPlan {
@@ -29,7 +28,8 @@ struct ChildPlan {
   const char* shm;   // the folder that becomes /dev/shm; null: none
 };
 
-// Between fork and exec: only calls that are safe there.
+// These run between fork and exec, and make only calls that are safe there. The process ends with kExecFailed
+// if it cannot become a worker or a checkpointer.
 [[noreturn]] void BecomeWorker(const ChildPlan& plan);
 
 struct CheckpointerPlan {

@@ -11,8 +11,8 @@ namespace causeway::daemon {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Lines go to `path`, or to standard error where it is empty (and also there when `echo`). The error sentence
-// names the file. Returns an empty string on success.
+// Has lines go to `path`, or to standard error if it is empty; with `echo` to both. Empty, or one sentence
+// that names the file.
 std::string StartLog(const std::string& path, LogLevel level, bool echo);
 
 void Log(LogLevel level, std::string_view line);
@@ -28,7 +28,7 @@ inline void LogError(std::string_view line) {
 
 // A log for lines that a guest or a worker can cause. In no second does it write more than kLinesPerSecond,
 // and once a minute it says how many lines were left out. Lines of information cannot use up the number of
-// lines for what went wrong.
+// lines for what went wrong. The daemon's only thread uses it.
 class LimitedLog {
  public:
   static constexpr size_t kTold = 9, kWrong = 10;

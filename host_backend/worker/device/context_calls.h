@@ -8,9 +8,9 @@
 
 namespace causeway::host {
 
-// By device: one at a time is made or ended, and each has one number as long as the session lasts.
+// Each primary context has one number as long as the session lasts.
 struct Primaries : SessionPart {
-  std::mutex mutex;
+  std::mutex mutex;  // held while one is made or ended
   std::map<CUdevice, CUcontext> held;
   std::map<CUdevice, WireHandle> numbers;
 };

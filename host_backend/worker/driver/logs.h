@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver logs, for the guest: collected once the guest listens, handed out with its calls' replies.
+// What the driver logs, for the guest: it is collected while the guest listens, and handed out with the
+// replies to its calls. Any thread may call these functions.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -15,11 +16,12 @@ namespace causeway::host {
 class Logs {
  public:
   ~Logs();
-  // Counted: each Listen wants its Forget.
+  // Begins to collect; Forget ends it when it was called as often as Listen. The errors are the driver's.
   CUresult Listen();
   CUresult Forget();
   bool Pending() const { return pending_.load(std::memory_order_acquire); }
-  // Pieces of {u32 kLogStream + level, u32 bytes, text}; the bytes used, 0 when there is none.
+  // Takes lines out as pieces of {u32 kLogStream + level, u32 bytes, text}. The result is how many bytes they
+  // are; 0: there is none.
   size_t Take(std::span<std::byte> space);
 
  private:
