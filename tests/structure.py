@@ -4,11 +4,12 @@
 
 A unit is a header and a source file of one name in one folder. A unit uses another when it includes its header or, with
 --build, when its object calls a function or names a variable of the other (read with nm, so what the linker sees). Calls
-through pointers and virtual functions are no edges: they are the hooks by which a lower folder tells a higher one. Which
-folder stands above which is in structure_floors.py.
+through pointers and virtual functions are no edges: they are the hooks by which a lower folder tells a higher one. Units
+that use each other are no circle where one of them alone has a header: the others are further sources of what it declares.
+Which folder stands above which is in structure_floors.py.
 
-With --check the exit status is 1 when an edge goes upwards or between parts that are to stay apart, when folders or headers
-use each other in circles, when a folder holds too many files, or when a folder has no floor.
+With --check the exit status is 1 when an edge goes upwards or between parts that are to stay apart, when units, folders or
+headers use each other in circles, when a folder holds too many files, or when a folder has no floor.
 """
 import argparse
 import collections
@@ -89,12 +90,18 @@ class Structure:
             "include_edges": len(included), "use_edges": len(used),
             "include_edges_between_folders": crossing(included), "use_edges_between_folders": crossing(used),
             "folder_pairs_by_includes": len(folder_includes), "folder_pairs_by_uses": len(folder_uses),
-            "cycles_by_includes": structure_graph.cycles(units, included),
-            "cycles_by_uses": structure_graph.cycles(units, used),
+            "cycles_by_includes": self.circles(units, included),
+            "cycles_by_uses": self.circles(units, used),
             "folder_cycles_by_includes": structure_graph.cycles(self.folders, folder_includes),
             "folder_cycles_by_uses": structure_graph.cycles(self.folders, folder_uses),
             "upward": sum(1 for edge in self.upward if tree_of(edge[0]) == tree),
         }
+
+    def circles(self, units, edges):
+        """Units that use each other in a circle, and of which not exactly one has a header."""
+        headers = {self.code.unit[name] for name in self.code.unit if name.endswith(".h")}
+        return [cycle for cycle in structure_graph.cycles(units, edges)
+                if sum(1 for unit in cycle if unit in headers) != 1]
 
     def header_cycles(self):
         edges = [(name, other) for name, others in self.code.includes.items() for other in others]
@@ -123,6 +130,8 @@ class Structure:
         found = [f"{source} uses {target}, which stands above it or apart: {', '.join(uses[:4])}"
                  for (source, target), uses in self.upward.items()]
         found += [f"headers include each other in a circle: {', '.join(cycle)}" for cycle in self.header_cycles()]
+        found += [f"units use each other in a circle: {', '.join(cycle)}"
+                  for cycle in self.circles(self.code.units, self.edges)]
         found += [f"folders use each other in a circle: {', '.join(cycle)}"
                   for cycle in structure_graph.cycles(self.folders, self.folder_edges)]
         found += [f"{folder} holds {size['files']} files; the limit is {structure_floors.MAX_FILES}"

@@ -34,7 +34,8 @@
 #include "host_backend/worker/nvml/nvml.h"
 #include "host_backend/worker/process/crash_note.h"
 #include "host_backend/worker/process/daemon_link.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/channels.h"
+#include "host_backend/worker/session/dispatcher.h"
 #include "host_backend/worker/start/checkpointer.h"
 #include "host_backend/worker/start/confinement.h"
 #include "host_backend/worker/start/pageable_access.h"
@@ -242,7 +243,7 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   std::unique_ptr<Session> session = OpenSession(received, view, flight);
   DaemonLink link(control);
   session->set_daemon(&link);
-  session->OpenChannel(0);
+  session->part<Channels>().Open(0);
   const int client = ClientSocket(received);
   static auto& accounts = *new AccountKeeper;  // its thread uses it to the end
   try {
@@ -252,7 +253,8 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
     Log(NoThreadText(failure));
     EndProcess(control, *session, 3);
   }
-  const std::string reason = session->Serve();
+  session->part<Dispatcher>().Run();
+  const std::string reason = session->reason();
   if (!reason.empty()) Log(reason);
   EndProcess(control, *session, reason.empty() ? 0 : 3);
 }

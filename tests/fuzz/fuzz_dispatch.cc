@@ -17,6 +17,7 @@
 #include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/api/dispatch.h"
 #include "host_backend/worker/session/deferred_replies.h"
+#include "host_backend/worker/session/dispatcher.h"
 #include "tests/fuzz/fake_driver.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
@@ -119,7 +120,7 @@ class Server {
     NoteAnswer(head.op, result);
     Require(request.bulk_written <= lent);
     if (result == CUDA_SUCCESS) places_.Take(head.place, reply.first(out.size()));
-    if (posted) session_.dispatcher().Settle();
+    if (posted) session_.part<host::Dispatcher>().Settle();
     if (request.staged && request.done != nullptr) AwaitPiece(header, request.done);
     session_.objects().EndRequest();
   }

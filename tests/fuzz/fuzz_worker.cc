@@ -21,6 +21,8 @@
 #include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/api/dispatch.h"
 #include "host_backend/worker/api/guarded_driver.h"
+#include "host_backend/worker/session/channels.h"
+#include "host_backend/worker/session/dispatcher.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/fuzz_region.h"
 #include "tests/fuzz/script.h"
@@ -267,9 +269,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto session = causeway::host::MakeSession(std::move(owned), TheRegion().view());
     session->set_daemon(&TheFakeDaemon());
     SetSessionOfThreads(session.get());
-    session->OpenChannel(0);
-    session->OpenChannel(1);
-    std::thread dispatcher([&] { session->Serve(); });
+    auto& channels = session->part<causeway::host::Channels>();
+    channels.Open(0);
+    channels.Open(1);
+    std::thread dispatcher([&] { session->part<causeway::host::Dispatcher>().Run(); });
     transport.AwaitEnd();
     session->Stop();
     dispatcher.join();

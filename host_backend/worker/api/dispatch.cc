@@ -5,6 +5,9 @@
 #include "host_backend/worker/device/context_calls.h"
 #include "host_backend/worker/device/device_resources.h"
 #include "host_backend/worker/host_register/host_register.h"
+#include "host_backend/worker/session/blob.h"
+#include "host_backend/worker/session/channels.h"
+#include "host_backend/worker/session/dispatcher.h"
 #include "host_backend/worker/staging/queued_copy.h"
 #include "host_backend/worker/stream/callbacks.h"
 
@@ -33,7 +36,13 @@ constexpr HandlerTable kHandlers;
 }  // namespace
 
 std::unique_ptr<Session> MakeSession(std::unique_ptr<ServerTransport> transport, const RegionView& region) {
-  auto session = std::make_unique<Session>(std::move(transport), region.bytes, kHandlers.at);
+  ServerTransport& connection = *transport;
+  auto session = std::make_unique<Session>(std::move(transport), kHandlers.at);
+  // First: what these two execute uses all the others.
+  auto dispatcher = std::make_shared<Dispatcher>(*session, connection);
+  session->Own(std::make_shared<Channels>(*session, *dispatcher, connection));
+  session->Own(std::move(dispatcher));
+  session->Own(std::make_shared<Blobs>(region.bytes));
   auto arenas = std::make_shared<Arenas>(*session, region);
   auto callbacks = std::make_shared<Callbacks>();
   SetCurrentCallbacks(callbacks);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the driver and puts guards before its rows.
 #include "host_backend/worker/api/guarded_driver.h"
 
 #include "host_backend/worker/accounting/accounting.h"

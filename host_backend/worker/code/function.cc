@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions and kernels: look-up, and what the guest keeps of each.
 #include "host_backend/worker/code/function.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 
+#include "host_backend/worker/session/blob.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/graph_messages.h"
 
@@ -81,7 +81,7 @@ bool TakeName(Session& session, Request& request, const GetFunctionBody& body, s
     return text != nullptr;
   }
   uint64_t bytes = 0;
-  const auto blob = session.blobs().Take(request, &bytes);
+  const auto blob = session.part<Blobs>().Take(request, &bytes);
   if (bytes == body.name_bytes) name->assign(reinterpret_cast<const char*>(blob->data()), bytes - 1);
   return bytes == body.name_bytes;
 }
@@ -140,7 +140,7 @@ CUresult Serve_kDescribeFunction(Session& session, Request& request) {
     request.out.PutBytes(name, name_bytes);
   } else {
     const auto* from = reinterpret_cast<const std::byte*>(name);
-    session.blobs().left(request.channel).assign(from, from + name_bytes);
+    session.part<Blobs>().left(request.channel).assign(from, from + name_bytes);
   }
   return request.out.error();
 }

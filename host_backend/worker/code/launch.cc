@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "host_backend/worker/code/function.h"
+#include "host_backend/worker/session/blob.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/protocol/admit.h"
@@ -149,7 +150,7 @@ CUresult Serve_cuLaunchKernelEx(Session& session, Request& request) {
 CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& request) {
   if (request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   uint64_t bytes = 0;
-  const auto blob = session.blobs().Take(request, &bytes);
+  const auto blob = session.part<Blobs>().Take(request, &bytes);
   Reader in({blob->data(), bytes});
   const auto count = in.Get<uint32_t>();
   const auto flags = in.Get<uint32_t>();

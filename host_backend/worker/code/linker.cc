@@ -5,6 +5,7 @@
 
 #include "host_backend/worker/code/image.h"
 #include "host_backend/worker/code/jit_options.h"
+#include "host_backend/worker/session/blob.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/protocol/known_values.h"
@@ -25,7 +26,7 @@ CUresult Take(Session& session, Request& request, Call* call) {
   call->body = request.in.Get<LinkBody>();
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   uint64_t blob_bytes = 0;
-  call->blob = session.blobs().Take(request, &blob_bytes);
+  call->blob = session.part<Blobs>().Take(request, &blob_bytes);
   const LinkBody& body = call->body;
   const bool sizes_fit =
       body.option_bytes <= blob_bytes && body.name_bytes <= blob_bytes && body.data_bytes <= blob_bytes;
@@ -46,7 +47,7 @@ CUresult Take(Session& session, Request& request, Call* call) {
 
 void Reply(Session& session, Request& request, const JitOptions* call, const JitOptions* link,
            const void* cubin = nullptr, size_t cubin_bytes = 0) {
-  std::vector<std::byte>& left = session.blobs().left(request.channel);
+  std::vector<std::byte>& left = session.part<Blobs>().left(request.channel);
   left.clear();
   LinkReply reply{};
   if (call != nullptr) call->AppendOutputs(&left);

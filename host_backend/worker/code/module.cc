@@ -8,6 +8,7 @@
 #include "host_backend/worker/code/image.h"
 #include "host_backend/worker/code/image_cache.h"
 #include "host_backend/worker/code/jit_options.h"
+#include "host_backend/worker/session/blob.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/code_messages.h"
 
@@ -77,7 +78,7 @@ CUresult TakeLoad(Session& session, Request& request, LoadBody* body, Image* ima
   *body = request.in.Get<LoadBody>();
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
   uint64_t blob_bytes = 0;
-  image->bytes = session.blobs().Take(request, &blob_bytes);
+  image->bytes = session.part<Blobs>().Take(request, &blob_bytes);
   const std::span<const std::byte> blob(image->bytes->data(), blob_bytes);
   Reader in(blob.first(std::min(body->option_bytes, blob_bytes)));
   const uint64_t image_at =
@@ -104,7 +105,7 @@ CUresult TakeLoad(Session& session, Request& request, LoadBody* body, Image* ima
 
 // What the compiler said, also when it failed.
 void ReplyOutputs(Session& session, Request& request, const JitOptions& options) {
-  std::vector<std::byte>& left = session.blobs().left(request.channel);
+  std::vector<std::byte>& left = session.part<Blobs>().left(request.channel);
   left.clear();
   options.AppendOutputs(&left);
   request.out.Put(LoadReply{left.size(), ImageAnswer::kLoaded, 0});

@@ -9,6 +9,7 @@
 #include "host_backend/worker/copy/box_copy.h"
 #include "host_backend/worker/copy/captured_bytes.h"
 #include "host_backend/worker/session/deferred_replies.h"
+#include "host_backend/worker/session/dispatcher.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/stream/completion.h"
 #include "ivshmem_ring/messages/copy_messages.h"
@@ -95,7 +96,8 @@ CUresult CopyCaptured(Session& session, const Request& request, const CopyBody& 
 void OrderPosted(Session& session, Request& request, bool relied_on) {
   if (request.in_lane) return;
   request.unsettled = relied_on;
-  if (!relied_on) session.dispatcher().Settle();  // its stream may be one that does not wait for the others
+  if (!relied_on)
+    session.part<Dispatcher>().Settle();  // its stream may be one that does not wait for the others
 }
 
 // A posted copy whose guest waits for its mark.

@@ -30,8 +30,12 @@ Lanes::Lanes(uint32_t most, Execute execute)
 
 Lanes::~Lanes() {
   Stop();
+  Join();
+}
+
+void Lanes::Join() {
   for (const auto& lane : lanes_) {
-    if (lane == nullptr) continue;
+    if (lane == nullptr || !lane->thread.joinable()) continue;
     StoreRelease(lane->tail, LoadAcquire(lane->tail) + 1);  // who is about to sleep does not
     WakeSleepers(lane->tail);
     lane->thread.join();

@@ -75,6 +75,8 @@ class Lanes {
   }
   // Ends every wait, now and later; what is not yet begun is never executed.
   void Stop() { stop_.store(true, std::memory_order_release); }
+  // After Stop: waits until no lane executes anything any more. One thread alone may call it.
+  void Join();
 
  private:
   // As much as the main ring and more: whose records fill it must not keep those behind them from other

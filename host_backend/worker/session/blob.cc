@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "host_backend/worker/session/session.h"
-
 namespace causeway::host {
 
 Blobs::Blobs(uint64_t region_bytes) : most_(std::clamp(region_bytes, uint64_t{1} << 30, kMaxBlobBytes)) {}
@@ -44,19 +42,20 @@ CUresult Serve_kBeginBlob(Session& session, Request& request) {
   const auto body = request.in.Get<BlobBody>();
   if (!request.in.ok() || request.channel >= kChannelCount || body.bytes > kMaxBlobBytes)
     return CUDA_ERROR_INVALID_VALUE;
-  session.blobs().Begin(request.channel, body.bytes);
+  session.part<Blobs>().Begin(request.channel, body.bytes);
   return CUDA_SUCCESS;
 }
 
 CUresult Serve_kAppendBlob(Session& session, Request& request) {
   if (request.channel >= kChannelCount || request.bulk.empty()) return CUDA_ERROR_INVALID_VALUE;
-  return session.blobs().Append(request.channel, request.bulk) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return session.part<Blobs>().Append(request.channel, request.bulk) ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult Serve_kFetchBlob(Session& session, Request& request) {
   const auto body = request.in.Get<FetchBlobBody>();
   if (!request.in.ok() || request.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
-  auto& left = session.blobs().left(request.channel);
+  auto& left = session.part<Blobs>().left(request.channel);
   if (body.offset > left.size() || request.bulk.size() > left.size() - body.offset) {
     return session.Breach("a result is fetched beyond its end");
   }

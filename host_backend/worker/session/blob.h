@@ -10,13 +10,12 @@
 #include <span>
 #include <vector>
 
+#include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::host {
 
-struct Request;
-
-class Blobs {
+class Blobs : public SessionPart {
  public:
   static constexpr uint64_t kEnd = 64;  // zeros behind every blob
 

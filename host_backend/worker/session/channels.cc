@@ -7,7 +7,7 @@
 
 #include "host_backend/common/result.h"
 #include "host_backend/worker/session/deferred_replies.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/dispatcher.h"
 
 namespace causeway::host {
 namespace {
@@ -33,9 +33,10 @@ struct LargeBody {
 
 }  // namespace
 
-Channels::Channels(Session& session, ServerTransport& transport) : session_(session), transport_(transport) {}
+Channels::Channels(Session& session, Dispatcher& dispatcher, ServerTransport& transport)
+    : session_(session), dispatcher_(dispatcher), transport_(transport) {}
 
-Channels::~Channels() {
+void Channels::Join() {
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -99,7 +100,7 @@ void Channels::Serve(uint32_t channel) {
     if (status == ReceiveStatus::kCorrupt) session_.Breach(transport_.CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
     const auto header = ReadHeader<RecordHeader>(record);
-    if (!session_.dispatcher().WaitFor(header)) return;
+    if (!dispatcher_.WaitFor(header)) return;
     const bool staged = MayBeDeferred(session_, header);
     if (!staged && !replies.empty() && !SendDeferred(channel, replies, true)) return;
     Reader in(record.subspan(sizeof header));
@@ -149,7 +150,7 @@ void Channels::Serve(uint32_t channel) {
 CUresult Serve_kOpenChannel(Session& session, Request& request) {
   const auto body = request.in.Get<OpenChannelBody>();
   if (!request.in.ok() || body.channel >= kChannelCount) return CUDA_ERROR_INVALID_VALUE;
-  session.OpenChannel(body.channel);
+  session.part<Channels>().Open(body.channel);
   return CUDA_SUCCESS;
 }
 

@@ -9,21 +9,20 @@
 #include <thread>
 #include <vector>
 
+#include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/transport.h"
 
 namespace causeway::host {
 
 class DeferredReplies;
-class Session;
 
-class Channels {
+class Channels : public SessionPart {
  public:
-  Channels(Session& session, ServerTransport& transport);
-  // Waits for the channels' threads, which end because the transport was stopped before.
-  ~Channels();
-  Channels(const Channels&) = delete;
-  Channels& operator=(const Channels&) = delete;
+  // All outlive the channels' threads.
+  Channels(Session& session, Dispatcher& dispatcher, ServerTransport& transport);
+  // The channels' threads end because the session has stopped the transport.
+  void Join() override;
 
   // Starts the channel's thread, unless the channel is open or there is none with that number. Any thread may
   // call it.
@@ -38,6 +37,7 @@ class Channels {
   void NoteText(RecordHeader* reply);
 
   Session& session_;
+  Dispatcher& dispatcher_;
   ServerTransport& transport_;
   std::vector<std::byte> reply_bodies_[kChannelCount];  // each is used by one channel's thread
   std::mutex mutex_;

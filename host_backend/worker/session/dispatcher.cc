@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/transport/waiter.h"
 

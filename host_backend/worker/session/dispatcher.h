@@ -12,21 +12,20 @@
 #include <span>
 
 #include "host_backend/worker/process/lanes.h"
+#include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/protocol/driver_api.h"
 #include "ivshmem_ring/transport/transport.h"
 
 namespace causeway::host {
 
-class Session;
-
-class Dispatcher {
+class Dispatcher : public SessionPart {
  public:
   Dispatcher(Session& session, ServerTransport& transport);
 
-  // Takes and executes records until the session stops.
+  // Takes and executes records until the guest ends, breaks the format, or the session stops.
   void Run();
-  // Ends every wait, now and later.
-  void Stop() { lanes_.Stop(); }
+  void Stop() override { lanes_.Stop(); }
+  void Join() override { lanes_.Join(); }
 
   // ---- the dispatcher alone
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handle table of a worker: numbers, families, what requests use.
 #include "host_backend/worker/session/handles.h"
 
 #include <linux/membarrier.h>

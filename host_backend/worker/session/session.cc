@@ -5,28 +5,22 @@
 
 namespace causeway::host {
 
-Session::Session(std::unique_ptr<ServerTransport> transport, uint64_t region_bytes,
-                 std::span<const Handler> handlers)
-    : transport_(std::move(transport)),
-      handlers_(handlers),
-      blobs_(region_bytes),
-      dispatcher_(*this, *transport_),
-      channels_(*this, *transport_) {}
+Session::Session(std::unique_ptr<ServerTransport> transport, std::span<const Handler> handlers)
+    : transport_(std::move(transport)), handlers_(handlers) {}
 
 Session::~Session() {
   Stop();
+  for (const auto& part : owned_) part->Join();
 }
 
 void Session::Stop() {
   stop_.store(true, std::memory_order_release);
   transport_->Stop();
-  dispatcher_.Stop();
   objects_.Stop();
-  for (const auto& part : owned_.parts) part->Stop();
+  for (const auto& part : owned_) part->Stop();
 }
 
-std::string Session::Serve() {
-  dispatcher_.Run();
+std::string Session::reason() {
   const std::lock_guard lock(reason_mutex_);
   return reason_;
 }
@@ -46,7 +40,7 @@ CUresult Session::Execute(Request& request) {
 }
 
 void Session::ContextEnds(CUcontext context) {
-  for (const auto& part : owned_.parts) part->ContextEnds(context);
+  for (const auto& part : owned_) part->ContextEnds(context);
 }
 
 void Session::Violation(const std::string& what) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One guest process as its worker sees it: what serves it, and what belongs to it. A session is put together
-// of classes of one subject each: its objects, its main link (Dispatcher), its channels and its blobs are
-// here; what folders above this one keep for it are its parts, which it owns and knows by name alone
+// of classes of one subject each. Its objects are here; its main link (Dispatcher), its channels, its blobs
+// and what folders above this one keep for it are its parts, which it owns and knows by name alone
 // (api/dispatch.cc makes them). Everything a message names is looked up in one of these first; nothing the
 // guest sends is used as an address before it was found inside the session's own memory.
 //
@@ -22,9 +22,6 @@
 #include "host_backend/worker/driver/logs.h"
 #include "host_backend/worker/process/call_counter.h"
 #include "host_backend/worker/process/output.h"
-#include "host_backend/worker/session/blob.h"
-#include "host_backend/worker/session/channels.h"
-#include "host_backend/worker/session/dispatcher.h"
 #include "host_backend/worker/session/objects.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/transport/transport.h"
@@ -32,10 +29,13 @@
 namespace causeway::host {
 
 class Arenas;
+class Blobs;
 class Callbacks;
+class Channels;
 class CopyQueues;
 class DaemonLink;
 class DeviceResources;
+class Dispatcher;
 class HostRanges;
 struct Primaries;
 
@@ -53,8 +53,7 @@ struct Request {
   bool unsettled = false;  // a posted copy that others may rely on, and that may not be done yet
 };
 
-// What a folder above this one keeps for a session. It ends with the session, after all threads that serve
-// it.
+// What a session is put together of. It ends with the session, after all threads that serve it.
 class SessionPart {
  public:
   virtual ~SessionPart() = default;
@@ -63,36 +62,34 @@ class SessionPart {
   virtual void Stop() {}
   // The driver has ended the context, on the calling thread.
   virtual void ContextEnds(CUcontext) {}
-  // Waits for threads of this part, which may use the others. Called once, before any part is destroyed, when
-  // no request is executed any more.
+  // Waits for threads of this part, which may use the others. Called once, after Stop, and before any part is
+  // destroyed; those that execute requests are the first parts, so that no others need to expect requests here.
   virtual void Join() {}
 };
 
 class Session {
  public:
   using Handler = CUresult (*)(Session&, Request&);
-  // `handlers`: by opcode, null where there is none; they outlive the session. `region_bytes`: of the VM's
-  // shared memory, 0 for none.
-  Session(std::unique_ptr<ServerTransport> transport, uint64_t region_bytes,
-          std::span<const Handler> handlers);
+  // `handlers`: by opcode, null where there is none; they outlive the session.
+  Session(std::unique_ptr<ServerTransport> transport, std::span<const Handler> handlers);
   ~Session();
 
   // Before it serves. Parts are told in the order in which they came.
   template <class Part>
   void Own(std::shared_ptr<Part> part) {
     std::get<Part*>(parts_) = part.get();
-    owned_.parts.push_back(std::move(part));
+    owned_.push_back(std::move(part));
   }
   template <class Part>
   Part& part() const {
     return *std::get<Part*>(parts_);
   }
 
-  // Serves until the guest ends, breaks the format, or Stop(). Returns the reason in one sentence.
-  std::string Serve();
+  // Ends Dispatcher::Run, and every wait, now and later.
   void Stop();
   bool stopped() const { return stop_.load(std::memory_order_acquire); }
-  void OpenChannel(uint32_t channel) { channels_.Open(channel); }
+  // Why the session ended, in one sentence; empty if the guest ended it.
+  std::string reason();
 
   // Executes the request on the calling thread. What it uses stays until Objects::EndRequest, which comes
   // when its caller has the answer; before that more requests may be executed.
@@ -102,8 +99,6 @@ class Session {
 
   Objects& objects() { return objects_; }
   const Objects& objects() const { return objects_; }
-  Blobs& blobs() { return blobs_; }
-  Dispatcher& dispatcher() { return dispatcher_; }
   // What kernels have printed, and what the driver has logged.
   Output& output() { return output_; }
   Logs& logs() { return logs_; }
@@ -130,22 +125,16 @@ class Session {
   const std::unique_ptr<ServerTransport> transport_;
   const std::span<const Handler> handlers_;
   Objects objects_;
-  Blobs blobs_;
   Output output_;
   Logs logs_;
   DaemonLink* daemon_ = nullptr;
-  std::tuple<Arenas*, Callbacks*, CopyQueues*, DeviceResources*, HostRanges*, Primaries*> parts_{};
-  struct Owned {
-    ~Owned() {
-      for (const auto& part : parts) part->Join();
-    }
-    std::vector<std::shared_ptr<SessionPart>> parts;
-  } owned_;
+  std::tuple<Arenas*, Blobs*, Callbacks*, Channels*, CopyQueues*, DeviceResources*, Dispatcher*, HostRanges*,
+             Primaries*>
+      parts_{};
   std::mutex reason_mutex_;
   std::string reason_;
   alignas(kHotBytes) std::atomic<bool> stop_{false};
-  Dispatcher dispatcher_;
-  Channels channels_;  // last: the threads of these two use all the rest
+  std::vector<std::shared_ptr<SessionPart>> owned_;  // last: their threads use all the rest
 };
 
 // Handlers written by hand, each beside its subject.

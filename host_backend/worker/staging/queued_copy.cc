@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "host_backend/worker/addresses/arenas.h"
+#include "host_backend/worker/session/dispatcher.h"
 
 namespace causeway::host {
 namespace {
@@ -172,7 +173,7 @@ CUresult Serve_kQueuedCopy(Session& session, Request& request) {
   if (const CUresult result = FindWords(session, to_device, &words)) return result;
   CopyQueue queue;
   CUresult result = session.part<CopyQueues>().Get(context, to_device, &queue);
-  session.dispatcher().Settle();  // the program's stream may be one that does not wait for such copies
+  session.part<Dispatcher>().Settle();  // the program's stream may be one that does not wait for such copies
   if (result == CUDA_SUCCESS && (body.flags & kQueueBegins) != 0) result = Begin(queue, programs);
   CUdeviceptr device = body.device;
   for (uint32_t i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks, results of posted records that the guest asks for, and the call that captures forbid.
-// forbid.
 #include "host_backend/worker/stream/completion.h"
 
 #include "host_backend/worker/addresses/arenas.h"
+#include "host_backend/worker/session/dispatcher.h"
 #include "host_backend/worker/session/session.h"
 
 namespace causeway::host {
@@ -29,7 +29,7 @@ CUresult Serve_kMark(Session& session, Request& request) {
 
 CUresult Serve_kPostedResult(Session& session, Request& request) {
   const auto sequence = request.in.Get<uint64_t>();
-  return request.in.ok() ? session.dispatcher().TakePostedResult(sequence) : request.in.error();
+  return request.in.ok() ? session.part<Dispatcher>().TakePostedResult(sequence) : request.in.error();
 }
 
 // The query of any stream is such a call; this one is idle and takes part in no capture.
