@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reserving, adding, summing.
 #include "host_backend/common/account_page.h"
 
 #include <errno.h>

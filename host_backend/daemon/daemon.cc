@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start, run and stop of the daemon.
 #include "host_backend/daemon/daemon.h"
 
 #include <fcntl.h>
@@ -159,35 +158,11 @@ void Daemon::Stop() {
 
 std::string Daemon::StatusText(const std::string& scope) const {
   const LoopPart part("status text");
-  StatusReport report;
-  report.uptime = Clock::now() - started_;
-  report.socket = config_.socket;
-  report.tcp = tcp_ ? tcp_->address() : "";
-  report.driver_library = config_.driver_library;
-  report.driver = pool_.driver();
-  report.driver_version = pool_.driver_version();
-  report.device_count = pool_.device_count();
-  report.spare_wanted = config_.spare_workers + config_.guaranteed_spares;
-  report.own_spares = pool_.OwnSparesStatus();
-  for (const auto& own : report.own_spares) report.spare_wanted += own.wanted;
-  report.spare_ready = pool_.ready_spares();
-  report.starting = pool_.starting();
-  report.workers = pool_.worker_count();
-  report.worker_problem = pool_.failure();
-  report.images = pool_.images();
-  report.late = loop_.late().Of(Clock::now());
-  report.busy = loop_.busy().Of(Clock::now());
-  report.unscheduled = loop_.unscheduled().Of(Clock::now());
-  report.tells_unscheduled = loop_.tells_unscheduled();
-  constexpr size_t kKindsOfWork = 16;
-  report.longest_work = loop_.work().Longest(kKindsOfWork, Clock::now());
-  report.counters = counters_;
-  report.accounts = pool_.AccountsStatus();
+  StatusReport report{started_, tcp_ ? tcp_->address() : "", {}, {}};
   for (const auto& vm : vms_) vm->AppendStatus(report.sessions, report.regions);
   local_->AppendStatus(report.sessions);
   if (tcp_) tcp_->AppendStatus(report.sessions);
-  if (!scope.empty()) KeepScope(report, scope);
-  return StatusJson(report);
+  return StatusJson(services_, report, scope);
 }
 
 }  // namespace causeway::daemon

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's state as JSON.
 #include "host_backend/daemon/status.h"
 
 #include <sys/resource.h>
@@ -78,64 +77,79 @@ Json JsonOf(const LoopWork::Kind& kind) {
           {"max_processor_ms", Milliseconds(kind.longest.processor)}};
 }
 
+Json JsonOf(const ImageCacheStatus& images) {
+  return {{"kept", images.images},
+          {"bytes", images.bytes},
+          {"found", images.found},
+          {"not_found", images.not_found}};
+}
+
+Json JsonOf(const Counters& counters) {
+  return {{"sessions", counters.sessions},
+          {"refused", counters.refused},
+          {"worker_deaths", counters.worker_deaths},
+          {"violations", counters.violations}};
+}
+
 template <class Each>
-Json JsonOf(const std::vector<Each>& all) {
+Json ListOf(const std::vector<Each>& all) {
   Json json = Json::array();
   for (const Each& each : all) json.push_back(JsonOf(each));
   return json;
 }
 
+// Those of the scope alone, unless that is empty.
+template <class Each>
+Json ListOf(std::vector<Each> all, const std::string& scope) {
+  if (!scope.empty()) std::erase_if(all, [&](const Each& each) { return each.scope != scope; });
+  return ListOf(all);
+}
+
 // Sums over all scopes.
-void AddTotals(Json& json, const StatusReport& report) {
-  json["loop_late"] = JsonOf(report.late);
-  json["loop_busy"] = JsonOf(report.busy);
+void AddTotals(Json& json, const Services& services) {
+  constexpr size_t kKindsOfWork = 16;
+  const EventLoop& loop = services.loop;
+  const auto now = Clock::now();
+  json["loop_late"] = JsonOf(loop.late().Of(now));
+  json["loop_busy"] = JsonOf(loop.busy().Of(now));
   // Absent where the kernel does not tell.
-  if (report.tells_unscheduled) json["loop_unscheduled"] = JsonOf(report.unscheduled);
+  if (loop.tells_unscheduled()) json["loop_unscheduled"] = JsonOf(loop.unscheduled().Of(now));
   json["loop_nice"] = getpriority(PRIO_PROCESS, 0);
-  json["loop_work"] = JsonOf(report.longest_work);
-  json["images"] = {{"kept", report.images.images},
-                    {"bytes", report.images.bytes},
-                    {"found", report.images.found},
-                    {"not_found", report.images.not_found}};
-  json["counters"] = {{"sessions", report.counters.sessions},
-                      {"refused", report.counters.refused},
-                      {"worker_deaths", report.counters.worker_deaths},
-                      {"violations", report.counters.violations}};
+  json["loop_work"] = ListOf(loop.work().Longest(kKindsOfWork, now));
+  json["images"] = JsonOf(services.pool.images());
+  json["counters"] = JsonOf(services.counters);
 }
 
 }  // namespace
 
-void KeepScope(StatusReport& report, const std::string& scope) {
-  report.of_all = false;
-  report.regions.clear();
-  std::erase_if(report.sessions, [&](const SessionStatus& session) { return session.scope != scope; });
-  std::erase_if(report.own_spares, [&](const auto& own) { return own.scope != scope; });
-  std::erase_if(report.accounts, [&](const AccountStatus& account) { return account.scope != scope; });
-}
-
-std::string StatusJson(const StatusReport& report) {
+std::string StatusJson(const Services& services, const StatusReport& report, const std::string& scope) {
+  const Config& config = services.config;
+  const WorkerPool& pool = services.pool;
+  const auto own_spares = pool.OwnSparesStatus();
+  uint32_t spare_wanted = config.spare_workers + config.guaranteed_spares;
+  for (const auto& own : own_spares) spare_wanted += own.wanted;
   Json json = {{"version", CAUSEWAY_VERSION},
                {"pid", getpid()},
-               {"uptime_s", Rounded(Seconds(report.uptime))},
-               {"socket", report.socket},
+               {"uptime_s", Rounded(Seconds(Clock::now() - report.started))},
+               {"socket", config.socket},
                {"tcp", report.tcp},
                {"driver",
-                {{"configured", report.driver_library},
-                 {"loaded", report.driver},
-                 {"version", report.driver_version},
-                 {"devices", report.device_count}}},
+                {{"configured", config.driver_library},
+                 {"loaded", pool.driver()},
+                 {"version", pool.driver_version()},
+                 {"devices", pool.device_count()}}},
                {"workers",
-                {{"spare_wanted", report.spare_wanted},
-                 {"spare_ready", report.spare_ready},
-                 {"starting", report.starting},
-                 {"all", report.workers},
-                 {"own_spares", JsonOf(report.own_spares)},
-                 {"problem", report.worker_problem}}},
-               {"of_all", report.of_all}};
-  if (report.of_all) AddTotals(json, report);
-  json["regions"] = JsonOf(report.regions);
-  json["accounts"] = JsonOf(report.accounts);
-  json["sessions"] = JsonOf(report.sessions);
+                {{"spare_wanted", spare_wanted},
+                 {"spare_ready", pool.ready_spares()},
+                 {"starting", pool.starting()},
+                 {"all", pool.worker_count()},
+                 {"own_spares", ListOf(own_spares, scope)},
+                 {"problem", pool.failure()}}},
+               {"of_all", scope.empty()}};
+  if (scope.empty()) AddTotals(json, services);
+  json["regions"] = scope.empty() ? ListOf(report.regions) : Json::array();
+  json["accounts"] = ListOf(pool.AccountsStatus(), scope);
+  json["sessions"] = ListOf(report.sessions, scope);
   return JsonText(json);
 }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reserving around what is mapped already.
 #include "ivshmem_ring/messages/address_windows.h"
 
 #include <stdio.h>

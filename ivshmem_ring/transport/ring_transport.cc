@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both halves of the seam over shared rings.
 #include "ivshmem_ring/transport/ring_transport.h"
 
 #include <unistd.h>

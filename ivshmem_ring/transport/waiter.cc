@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spin, yield, bounded sleep.
 #include "ivshmem_ring/transport/waiter.h"
 
 #include <limits.h>

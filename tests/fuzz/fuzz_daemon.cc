@@ -153,7 +153,7 @@ class Host {
     local_->AppendStatus(report.sessions);
     tcp_->AppendStatus(report.sessions);
     vm_->AppendStatus(report.sessions, report.regions);
-    return StatusJson(report);
+    return StatusJson(services_, report, "");
   }
 
   const daemon::Config& config() const { return config_; }

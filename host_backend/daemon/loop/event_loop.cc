@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// epoll with timers.
 #include "host_backend/daemon/loop/event_loop.h"
 
 #include <sys/epoll.h>

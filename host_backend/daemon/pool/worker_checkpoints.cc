@@ -66,9 +66,7 @@ void WorkerPool::OnCheckpoint(WorkerProcess& worker, const CheckpointOrder& orde
 }
 
 void WorkerPool::Reach(uint64_t target, uint32_t number) {
-  for (Entry& entry : workers_) {
-    if (entry.number == target) entry.process->Reach(number);
-  }
+  if (Entry* entry = Find(target)) entry->process->Reach(number);
 }
 
 void WorkerPool::OnReachable(WorkerProcess& worker, uint32_t number) {
@@ -76,9 +74,7 @@ void WorkerPool::OnReachable(WorkerProcess& worker, uint32_t number) {
 }
 
 void WorkerPool::OnCheckpointed(uint64_t asker, const CheckpointAnswer& answer) {
-  for (Entry& entry : workers_) {
-    if (entry.number == asker) entry.process->AnswerCheckpoint(answer);
-  }
+  if (Entry* entry = Find(asker)) entry->process->AnswerCheckpoint(answer);
 }
 
 }  // namespace causeway::daemon

@@ -84,21 +84,16 @@ void WorkerPool::OnJoined(uint64_t number, const std::string& scope, const Cgrou
 void WorkerPool::HandOverNow(Entry& entry, const std::string& problem) {
   const LoopPart part("handing over a worker");
   const SessionPeer peer = entry.client->Peer();
-  auto seat = problem.empty() ? accounts_.Join(peer.scope, peer.device_memory_mib << 20) : Error{problem};
-  if (!seat.ok()) {
+  const auto refuse = [&](const std::string& sentence) {
     WorkerClient* client = std::exchange(entry.client, nullptr);
     entry.process->End();
-    client->OnNoWorker(seat.error());
-    return;
-  }
+    client->OnNoWorker(sentence);
+  };
+  auto seat = problem.empty() ? accounts_.Join(peer.scope, peer.device_memory_mib << 20) : Error{problem};
+  if (!seat.ok()) return refuse(seat.error());
   entry.seat = seat.value();
   const std::string no_user = entry.user_scope.empty() ? JoinUser(entry, peer.scope) : "";
-  if (!no_user.empty()) {
-    WorkerClient* client = std::exchange(entry.client, nullptr);
-    entry.process->End();
-    client->OnNoWorker(no_user);
-    return;
-  }
+  if (!no_user.empty()) return refuse(no_user);
   if (entry.user != 0 && cache_bytes_ != 0 && hold_timer_ == 0) HoldNextCache();
   entry.process->SetLog(peer.log);
   entry.process->SetPace(peer.pace);

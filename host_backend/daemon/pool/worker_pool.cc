@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spares, requests and back-off.
 #include "host_backend/daemon/pool/worker_pool.h"
 
 #include <sys/resource.h>
@@ -444,9 +443,7 @@ void WorkerPool::OnHashed(ImageToHash image, bool true_hash) {
     images_.Put(image.scope, image.stated, image.bytes, std::move(image.file));
     return;
   }
-  for (Entry& entry : workers_) {
-    if (entry.number == image.session) entry.process->Violate("an image of another hash than it says");
-  }
+  if (Entry* entry = Find(image.session)) entry->process->Violate("an image of another hash than it says");
 }
 
 void WorkerPool::EndSharing(const Entry& ended) {

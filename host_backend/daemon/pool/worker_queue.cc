@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns, and what was taken lately.
 #include "host_backend/daemon/pool/worker_queue.h"
 
 #include <algorithm>

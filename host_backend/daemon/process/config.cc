@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the configuration; each complaint names the file and line.
 #include "host_backend/daemon/process/config.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owner, links and access list of a file.
 #include "host_backend/daemon/process/trusted_file.h"
 
 #include <sys/xattr.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that looks, while there is a session to look at.
 #include "host_backend/daemon/region/idle_watch.h"
 
 #include <sys/prctl.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening a region file, with every reason why it cannot be used.
 #include "host_backend/daemon/region/region_file.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces and turns.
 #include "host_backend/daemon/region/zeroing.h"
 
 namespace causeway::daemon {

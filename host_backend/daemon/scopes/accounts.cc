@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages and cells.
 #include "host_backend/daemon/scopes/accounts.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders and files of the cgroup file system.
 #include "host_backend/daemon/scopes/cgroups.h"
 
 #include <fcntl.h>

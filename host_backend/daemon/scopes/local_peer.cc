@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Credentials and namespaces of a peer.
 #include "host_backend/daemon/scopes/local_peer.h"
 
 #include <poll.h>

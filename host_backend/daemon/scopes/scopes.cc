@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may have one more session.
 #include "host_backend/daemon/scopes/scopes.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake's checks and the list of environment variables that cross.
 #include "host_backend/daemon/servers/open_block.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening, serving and closing a slot.
 #include "host_backend/daemon/servers/region_session.h"
 
 #include <sys/stat.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepting TCP sessions and handing them to workers.
 #include "host_backend/daemon/servers/tcp_server.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The polling of a VM's guest page, its resets, and what happens to its file.
 #include "host_backend/daemon/servers/vm_server.h"
 
 #include <sys/epoll.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The images kept.
 #include "host_backend/daemon/sharing/image_cache.h"
 
 #include <fcntl.h>

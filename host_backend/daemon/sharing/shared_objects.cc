@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of what is shared.
 #include "host_backend/daemon/sharing/shared_objects.h"
 
 #include <fcntl.h>

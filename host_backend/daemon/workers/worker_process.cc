@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting and ending worker processes.
 #include "host_backend/daemon/workers/worker_process.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is held, for what, and until when.
 #include "host_backend/worker/accounting/accounting.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory files of images.
 #include "host_backend/worker/code/image_cache.h"
 
 #include <fcntl.h>

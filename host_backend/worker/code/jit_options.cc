@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler's options: from the wire to the driver, and what the driver wrote back to the wire.
 #include "host_backend/worker/code/jit_options.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening of a session: what the guest caches of host and devices.
 #include "host_backend/worker/device/device.h"
 
 #include <unistd.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams of the session that capture.
 #include "host_backend/worker/driver/capture.h"
 
 #include "host_backend/worker/driver/guard.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the driver library and resolves every entry.
 #include "host_backend/worker/driver/driver.h"
 
 #include <dlfcn.h>

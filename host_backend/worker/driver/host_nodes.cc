@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host nodes as batches of memory operations, and whose pairs of words they use.
 #include "host_backend/worker/driver/host_nodes.h"
 
 #include <stdio.h>

@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of before CUDA 4 keep shape and parameters in the function. NVIDIA's driver checks neither the
-// function nor where a parameter goes: an offset beyond its buffer writes to the worker's own memory. So
-// these rows come here first.
 #include "host_backend/worker/driver/legacy_launch.h"
 
 #include "host_backend/worker/driver/guard.h"

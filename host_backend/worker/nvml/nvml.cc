@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening the management library, choosing devices, and from opcode to handler.
 #include "host_backend/worker/nvml/nvml.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions and answers on the control socket.
 #include "host_backend/worker/process/daemon_link.h"
 
 #include <chrono>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Catches what the driver prints on behalf of kernels.
 #include "host_backend/worker/process/output.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the driver's thread to the guest's callback thread and back.
 #include "host_backend/worker/stream/callbacks.h"
 
 #include <algorithm>
