@@ -54,10 +54,19 @@ FORBIDDEN = [
 NAMED_FILE = re.compile(r"(?<![\w./-])((?:guest_lib|host_backend|ivshmem_ring|kernel_module|tests|tools|vm_configs|docs)/"
                         r"[\w./-]*\w\.(?:h|cc|cu|c|py|sh|md|def|cmake|toml|txt|svg))\b")
 # These tell of files that were, or make up some.
-NAME_OTHER_FILES = re.compile(r"CHANGELOG\.md|tests/(structure\w*|repeated_lines_test)\.py")
-# A test that waits has a bound. The one file gives it to all loops of yields.
+NAME_OTHER_FILES = re.compile(r"CHANGELOG\.md|tests/(structure\w*|repeated_lines_test|tidy_rules_test)\.py")
+# A test that waits has a bound, and so has the benchmark. These files give it to all loops of yields.
 YIELD = re.compile(r"\b(this_thread::yield|sched_yield|pthread_yield)\b")
-MAY_YIELD = {"tests/yield_until.h", "tests/tidy_test.py"}
+MAY_YIELD = {"tests/yield_until.h", "tests/tidy_test.py", "tests/tidy_rules_test.py", "tools/bench/probe/probe_time.cc"}
+# A loop that only waits: between two looks it pauses, or it does nothing and looks at what another thread writes. What bounds
+# it stands in its condition: a clock, a count, or a peer whose death ends it.
+PAUSE = (r"(?:(?:std::)?(?:this_thread::)?(?:yield|sleep_for|sleep_until)|sched_yield|usleep|nanosleep|SleepMs|_mm_pause)"
+         r"\([^;]*\)\s*;")
+CONDITION = r"(?:[^(){};]|\((?:[^(){};]|\((?:[^(){};]|\([^(){};]*\))*\))*\))*"
+WAITING_LOOP = re.compile(rf"(?<!\}} )\bwhile \(({CONDITION})\)\s*(?:{PAUSE}|\{{\s*{PAUSE}\s*\}}|(;|continue\s*;|\{{\s*\}}))")
+LOOK = re.compile(r"\bload\(|\bLoadAcquire\(|volatile|^!?\*\w+")
+BOUND = re.compile(r"\b(now|Now|NowMs|NowUs|Over|kill)\(|\+\+|--")
+MAY_SPIN = re.compile(r"tests/(bench|programs|software_gpu)/.*")  # what measures how long it takes; what is no test
 
 
 class Report:
@@ -146,10 +155,24 @@ def check_text(name, text, report):
         for pattern, reason in FORBIDDEN:
             if pattern.search(line):
                 report.add(f"{name}:{number}", f"{reason}: {line.strip()[:80]}")
-        if name.startswith("tests/") and name not in MAY_YIELD and YIELD.search(line):
-            report.add(f"{name}:{number}", "a loop of yields in a test has a bound: use tests/yield_until.h")
         for match in ABSOLUTE_PATH.finditer(line):
             report.add(f"{name}:{number}", f"a path of one machine: {match.group(0)}...")
+
+
+def check_waits(name, text, report):
+    """Loops without a bound in tests and in the benchmark: what never comes shall end them."""
+    if name.split("/")[0] not in ("tests", "tools") or pathlib.PurePath(name).suffix not in CPP:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if name not in MAY_YIELD and YIELD.search(line):
+            report.add(f"{name}:{number}", "a loop of yields in a test has a bound: use tests/yield_until.h")
+    for loop in WAITING_LOOP.finditer(text):
+        condition, nothing = loop.groups()
+        if BOUND.search(condition) or MAY_SPIN.fullmatch(name) or (nothing and not LOOK.search(condition)):
+            continue
+        if not YIELD.search(loop.group(0)):
+            report.add(f"{name}:{text.count(chr(10), 0, loop.end(1)) + 1}",
+                       f"a loop that only waits has a bound (tests/yield_until.h): {condition.strip()[:60]}")
 
 
 def anchors_of(text):
@@ -238,6 +261,7 @@ def main():
             continue
         check_includes(name, text, report)
         check_text(name, text, report)
+        check_waits(name, text, report)
         check_named_files(name, text, known, report)
     check_links(root, names, report)
     repeated_lines.check(root, names, report.add)

@@ -5,6 +5,7 @@
 
 #include "tests/driver/child_process.h"
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -227,7 +228,7 @@ void FaultBesideCopies(const std::function<CUresult(CUdeviceptr, std::vector<cha
     result = cuCtxSetCurrent(p.context);
     for (; result == CUDA_SUCCESS; copies.fetch_add(1)) result = copy(device, host);
   });
-  while (copies.load() < 3) std::this_thread::sleep_for(1ms);
+  test::SleepUntil([&] { return copies.load() >= 3; });
   Expect("crash", p.Launch(p.crash, nullptr), CUDA_SUCCESS);
   copier.join();
   Expect("the copies", result, CUDA_ERROR_LAUNCH_FAILED);

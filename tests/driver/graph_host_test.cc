@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/driver/graph_fixture.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -292,7 +293,7 @@ TEST_F(GraphHostTest, DestroyedInAHostNode) {
   OK(cuGraphAddHostNode(&second, graph_, &first, 1, &params));
   CUgraphExec exec = Instantiate(graph_);
   OK(cuGraphLaunch(exec, stream_));
-  while (!entered) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  test::SleepUntil([&] { return entered.load(); });
   OK(cuGraphExecDestroy(exec));
   exec = Instantiate(graph_);
   OK(cuGraphLaunch(exec, stream_));

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -141,11 +142,7 @@ TEST_F(ProgressTest, HostFunctions) {
     *flag_ = 0;
     return cuLaunchHostFunc(
         stream_,
-        [](void* flag) {
-          while (*static_cast<volatile uint32_t*>(flag) == 0) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          }
-        },
+        [](void* flag) { test::SleepUntil([flag] { return *static_cast<volatile uint32_t*>(flag) != 0; }); },
         const_cast<uint32_t*>(flag_));
   });
 }

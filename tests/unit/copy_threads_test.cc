@@ -66,8 +66,7 @@ TEST(CopyThreads, JobsDoNotWaitForEachOther) {
     RunInParallel(
         2,
         [](void* argument, uint32_t) {
-          while (!static_cast<std::atomic<bool>*>(argument)->load())
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          test::SleepUntil([&] { return static_cast<std::atomic<bool>*>(argument)->load(); });
         },
         &other_done);
   });

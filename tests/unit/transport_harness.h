@@ -233,7 +233,7 @@ class TestSession {
   void KillServer() {
     if (server_process_ <= 0) return;
     kill(server_process_, SIGKILL);
-    while (!ServerDead()) usleep(1000);
+    SleepUntil([&] { return ServerDead(); });
   }
 
  private:

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/yield_until.h"
+
 namespace {
 
 template <class... P>
@@ -51,7 +53,7 @@ int Threads(int count, void* context) {
       if (Call("cuCtxSetCurrent", context) != 0 || Call("cuMemAlloc_v2", &address, size_t{1} << 20) != 0)
         failed.fetch_add(1);
       done.fetch_add(1);
-      while (done.load() < count) usleep(10'000);
+      causeway::test::SleepUntil([&] { return done.load() >= count; });
     });
   }
   for (auto& thread : threads) thread.join();

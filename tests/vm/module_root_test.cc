@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/vm/module_device.h"
+#include "tests/yield_until.h"
 
 namespace causeway::module_test {
 namespace {
@@ -171,7 +172,7 @@ int HoldSlots(uint32_t uid, volatile int* got, volatile bool* end) {
     } while (devices.back()->ok());
     Check(devices.back()->open_errno() == EBUSY, "no further slot is EBUSY");
     *got = static_cast<int>(devices.size()) - 1;
-    while (!*end) SleepMs(10);
+    test::SleepUntil([end] { return *end; });
   });
 }
 

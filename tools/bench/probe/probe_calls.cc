@@ -154,7 +154,7 @@ CUresult Threads(Bench& b, const Words& words, double* rate) {
     if (result == CUDA_SUCCESS) result = Launch(b, stream);
     if (result == CUDA_SUCCESS) result = b.api.cuStreamSynchronize(stream);
     ready.fetch_add(1);
-    while (!go.load(std::memory_order_acquire)) std::this_thread::yield();
+    if (!YieldUntil([&] { return go.load(std::memory_order_acquire); })) result = CUDA_ERROR_TIMEOUT;
     for (int i = 0; i < launches && result == CUDA_SUCCESS; ++i) result = Launch(b, stream);
     if (result == CUDA_SUCCESS) result = b.api.cuStreamSynchronize(stream);
     if (stream != nullptr) b.api.cuStreamDestroy_v2(stream);
@@ -162,7 +162,7 @@ CUresult Threads(Bench& b, const Words& words, double* rate) {
   };
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < count; ++i) threads.emplace_back(work);
-  while (ready.load() != count) std::this_thread::yield();
+  if (!YieldUntil([&] { return ready.load() == count; })) failure.store(CUDA_ERROR_TIMEOUT);
   const double start = NowUs();
   go.store(true, std::memory_order_release);
   for (std::thread& thread : threads) thread.join();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the probe takes times.
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -26,6 +27,14 @@ double ClockUs(clockid_t clock) {
 
 double NowUs() {
   return ClockUs(CLOCK_MONOTONIC);
+}
+
+bool YieldUntil(const std::function<bool()>& condition) {
+  constexpr double kMostUs = 30e6;
+  for (const double begin = NowUs(); !condition(); sched_yield()) {
+    if (NowUs() - begin > kMostUs) return false;
+  }
+  return true;
 }
 
 double Median(std::vector<double> values) {
