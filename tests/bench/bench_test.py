@@ -8,6 +8,7 @@ Usage: bench_test.py CAUSEWAY SOFTWARE_GPU
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,9 @@ import xml.etree.ElementTree
 
 LIMIT_S = 120
 CAUSEWAY = DRIVER = ""
+CAN_DRAW = subprocess.run(["python3", "-c", "import matplotlib"], capture_output=True, check=False).returncode == 0
+NO_PACKAGE = (r"causeway: The picture cannot be drawn because \S+ has no package matplotlib; install python3-matplotlib "
+              r"\(Debian, Ubuntu\), or matplotlib by pip\.\n")
 
 
 class Bench(unittest.TestCase):
@@ -27,9 +31,12 @@ class Bench(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             table, picture = pathlib.Path(folder, "bench.json"), pathlib.Path(folder, "copies.svg")
             answer = self.bench("--rounds", "2", "--json", str(table), "--plot", str(picture))
-            self.assertEqual(answer.returncode, 0, answer.stdout + answer.stderr)
+            self.assertEqual(answer.returncode, 0 if CAN_DRAW else 3, answer.stdout + answer.stderr)
             report = json.loads(table.read_text(encoding="utf-8"))
-            drawn = xml.etree.ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+            if CAN_DRAW:
+                self.check_picture(picture)
+            else:
+                self.assertRegex(answer.stderr, NO_PACKAGE)
         listed = self.bench("--list", "--plot", "none").stdout.splitlines()
         self.assertEqual([line.split()[0] for line in listed], [figure["id"] for figure in report["figures"]])
         self.assertTrue(report["test_only"])
@@ -41,9 +48,26 @@ class Bench(unittest.TestCase):
             self.assertEqual("goal" in figure, "met" in figure, figure)
             self.assertIn(figure["name"], answer.stdout)
         self.assertGreater(report["geometric_mean"], 0)
-        lines = [path for path in drawn.iter() if path.get("fill") == "none" and path.get("d", "").count("L") > 5]
-        self.assertEqual(len(lines), 8, "two panels of four curves")
         self.assertIn("only show that the benchmark works", answer.stdout)
+
+    def check_picture(self, picture):
+        drawn = xml.etree.ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+        curves = {}
+        for group in drawn.iter("{http://www.w3.org/2000/svg}g"):
+            if re.fullmatch("(h2d|d2h)-(pinned|pageable)-(native|causeway)", group.get("id", "")):
+                curves[group.get("id")] = sum(path.get("d", "").count("L") for path in group)
+        self.assertEqual(len(curves), 8, "two panels of four curves")
+        self.assertGreater(min(curves.values()), 5, curves)
+
+    def test_what_is_missing_for_a_picture_is_named_at_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "matplotlib.py").write_text("raise ImportError", encoding="utf-8")
+            answer = self.bench("--only", "launch, enqueue*", "--plot", folder + "/copies.svg", PYTHONPATH=folder)
+            self.assertEqual((answer.returncode, answer.stdout), (1, ""))
+            self.assertRegex(answer.stderr, "^" + NO_PACKAGE + "$")
+            answer = self.bench("--only", "launch, enqueue*", "--plot", folder + "/copies.svg", PATH=folder)
+            self.assertEqual((answer.returncode, answer.stdout), (1, ""))
+            self.assertIn("because python3 cannot be started (No such file or directory); install", answer.stderr)
 
     def test_only_some(self):
         answer = self.bench("--rounds", "1", "--only", "launch, *|event_query_done")

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "host_backend/command/daemon_options.h"
+#include "tools/bench/plot.h"
 #include "tools/bench/run.h"
 
 namespace causeway::bench {
@@ -24,8 +25,10 @@ void AddOptions(CLI::App& app, BenchOptions& bench) {
                  "Only figures whose name or id has this in it, or matches it (*, ?); several: A|B");
   app.add_flag("--list", bench.list, "List the figures and their goals, and measure nothing");
   app.add_option("--json", bench.json_file, "Also write all samples to this file");
-  app.add_option("--plot", bench.plot_file,
-                 "Also measure the copies' curve and draw it into this file (SVG)");
+  app.add_option(
+      "--plot", bench.plot_file,
+      "Also measure the copies' curve and draw it into this file (.svg, .png or .pdf; needs Python's "
+      "matplotlib)");
   app.add_option("--idle-sessions", bench.idle_sessions,
                  "Sessions whose processor time is measured while they do nothing")
       ->check(CLI::Range(1, 1000));
@@ -36,7 +39,8 @@ void AddOptions(CLI::App& app, BenchOptions& bench) {
   app.footer(
       "Exit status: 0 every figure was measured, whether its goal is met or not; 1 nothing could be measured "
       "or a file\n"
-      "not written; 3 some figures could not be measured, or time was up; 100 and more: wrong options.");
+      "not written; 3 some figures could not be measured, time was up, or the picture could not be drawn;\n"
+      "100 and more: wrong options.");
 }
 
 std::string WriteFile(const std::string& name, const std::string& text) {
@@ -62,16 +66,17 @@ int Fail(const std::string& sentence) {
 
 int Measure(const BenchOptions& options) {
   if (options.list) return List(options);
+  const bool plots = !options.plot_file.empty();
+  // With a file of all samples, a picture can be drawn later and elsewhere.
+  if (plots && options.json_file.empty() && !CanPlot()) return kBenchFailed;
   BenchRun run(options);
   if (std::string text = run.Prepare(); !text.empty()) return Fail(text);
   run.Measure();
   const Report& report = run.report();
   std::printf("%s", TextOf(report).c_str());
-  for (const std::string& text :
-       {WriteFile(options.json_file, JsonOf(report) + "\n"),
-        WriteFile(options.plot_file, options.plot_file.empty() ? "" : PlotOf(report))}) {
-    if (!text.empty()) return Fail(text);
-  }
+  const std::string json = JsonOf(report) + "\n";
+  if (std::string text = WriteFile(options.json_file, json); !text.empty()) return Fail(text);
+  if (plots && !Plot(json, options.plot_file)) return kBenchIncomplete;
   return run.complete() ? 0 : kBenchIncomplete;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was measured, as a table, as JSON and as a picture.
+// What was measured, as a table and as JSON.
 #pragma once
 #include <optional>
 #include <string>
@@ -36,7 +36,5 @@ std::optional<double> GeometricMean(const Report& report);
 
 std::string TextOf(const Report& report);
 std::string JsonOf(const Report& report);
-// The copies' rates over their size, both directions, as SVG.
-std::string PlotOf(const Report& report);
 
 }  // namespace causeway::bench
