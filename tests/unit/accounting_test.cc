@@ -7,9 +7,11 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "host_backend/worker/accounting/managed_copies.h"
 
@@ -28,6 +30,8 @@ struct Books {
   uint64_t pool_reserved = 0, pool_used = 0;
   uint64_t pool_step = 2 * kMib;  // in which the pool grows
   uint64_t graph_reserved = 0, launches = 0;
+  std::function<void()>
+      once_unmapped;  // what another thread does before the thread that unmaps has the answer
 } books;
 const auto kPool = reinterpret_cast<CUmemoryPool>(0x77);
 const auto kContext = reinterpret_cast<CUcontext>(0x55);
@@ -119,7 +123,10 @@ void OpenBooks() {
   driver.cuMemMap = [](CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
     return CUDA_SUCCESS;
   };
-  driver.cuMemUnmap = [](CUdeviceptr, size_t) { return CUDA_SUCCESS; };
+  driver.cuMemUnmap = [](CUdeviceptr, size_t) {
+    if (const auto next = std::exchange(books.once_unmapped, nullptr)) next();
+    return CUDA_SUCCESS;
+  };
   driver.cuGraphLaunch = [](CUgraphExec, CUstream) {
     books.graph_reserved = std::max(books.graph_reserved, kGraphBytes);
     return ++books.launches, CUDA_SUCCESS;
@@ -321,6 +328,43 @@ TEST_F(AccountingTest, PhysicalMemoryLastsWhileItIsMapped) {
   EXPECT_EQ(Held(), 6 * kMib);
   ASSERT_EQ(TheDriver().cuMemUnmap(0x1030'0000, 3 * kMib), CUDA_SUCCESS);
   EXPECT_EQ(Held(), 0u);
+}
+
+TEST_F(AccountingTest, WhatIsMappedAgainAtOnceIsCounted) {
+  page_->Begin(8 * kMib);
+  CUmemAllocationProp properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemGenericAllocationHandle first = 0, second = 0;
+  ASSERT_EQ(TheDriver().cuMemCreate(&first, 6 * kMib, &properties, 0), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemCreate(&second, 2 * kMib, &properties, 0), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemMap(0x1000'0000, 6 * kMib, 0, first, 0), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemRelease(first), CUDA_SUCCESS);
+  books.once_unmapped = [&] {
+    EXPECT_EQ(TheDriver().cuMemMap(0x1000'0000, 2 * kMib, 0, second, 0), CUDA_SUCCESS);
+    EXPECT_EQ(TheDriver().cuMemRelease(second), CUDA_SUCCESS);
+  };
+  ASSERT_EQ(TheDriver().cuMemUnmap(0x1000'0000, 6 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 2 * kMib);
+  ASSERT_EQ(TheDriver().cuMemUnmap(0x1000'0000, 2 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 0u);
+}
+
+TEST_F(AccountingTest, WhatAPoolsFreeRefusesOutlivesThePool) {
+  page_->Begin(16 * kMib);
+  CUmemoryPool pool = nullptr;
+  CUmemPoolProps properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  ASSERT_EQ(TheDriver().cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+  CUdeviceptr memory = 0;
+  ASSERT_EQ(TheDriver().cuMemAllocFromPoolAsync(&memory, 2 * kMib, pool, nullptr), CUDA_SUCCESS);
+  auto entry = books.pooled.extract(memory);
+  ASSERT_EQ(TheDriver().cuMemFreeAsync(memory, nullptr), CUDA_ERROR_INVALID_VALUE);
+  books.pooled.insert(std::move(entry));
+  ASSERT_EQ(TheDriver().cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 2 * kMib) << "it lives on";
+  ASSERT_EQ(TheDriver().cuMemFreeAsync(memory, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 0u);
+  PoolTrim(pool, 0);
 }
 
 TEST_F(AccountingTest, GraphsAreLaunchedWithinTheLimit) {

@@ -96,9 +96,12 @@ void Accounting::Hold(ChargeSpace space, uint64_t key, ChargeRef charge, bool in
   holdings_[{space, key}] = std::move(holding);
 }
 
-void Accounting::HoldAgain(ChargeSpace space, uint64_t key) {
+bool Accounting::HoldAgain(ChargeSpace space, uint64_t key) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = holdings_.find({space, key}); found != holdings_.end()) ++found->second.references;
+  const auto found = holdings_.find({space, key});
+  if (found == holdings_.end()) return false;
+  ++found->second.references;
+  return true;
 }
 
 ChargeRef Accounting::Find(ChargeSpace space, uint64_t key) const {
@@ -124,12 +127,16 @@ void Accounting::PutBack(ChargeSpace space, uint64_t key, Holding holding) {
   if (!inserted) ++found->second.references;
 }
 
-void Accounting::DropRange(ChargeSpace space, uint64_t first, uint64_t count) {
+std::vector<std::pair<uint64_t, Holding>> Accounting::TakeRange(ChargeSpace space, uint64_t first,
+                                                                uint64_t count) {
+  std::vector<std::pair<uint64_t, Holding>> taken;
   const std::lock_guard lock(mutex_);
   const auto begin = holdings_.lower_bound({space, first});
   auto end = begin;
-  while (end != holdings_.end() && end->first.first == space && end->first.second - first < count) ++end;
+  for (; end != holdings_.end() && end->first.first == space && end->first.second - first < count; ++end)
+    taken.emplace_back(end->first.second, std::move(end->second));
   holdings_.erase(begin, end);
+  return taken;
 }
 
 uint64_t Accounting::OwnOnDevice(int device) const {

@@ -75,16 +75,16 @@ class Accounting {
   ChargeRef Reserve(MemoryKind kind, int device, uint64_t bytes);
   // What the charge is held for, once it exists. Ends with the caller's context if it is `in_context`.
   void Hold(ChargeSpace space, uint64_t key, ChargeRef charge, bool in_context);
-  // One more reference to what is held; it is dropped as often.
-  void HoldAgain(ChargeSpace space, uint64_t key);
+  // One more reference to what is held; it is dropped as often. False: nothing is held for the key.
+  bool HoldAgain(ChargeSpace space, uint64_t key);
   // What is held for the key, if anything.
   ChargeRef Find(ChargeSpace space, uint64_t key) const;
   // Before memory is given back: afterwards its key may be another thread's.
   Holding Take(ChargeSpace space, uint64_t key);
   // The driver refused to take it back.
   void PutBack(ChargeSpace space, uint64_t key, Holding holding);
-  // Ends all whose key is in [first, first + count).
-  void DropRange(ChargeSpace space, uint64_t first, uint64_t count);
+  // As Take, all whose key is in [first, first + count).
+  std::vector<std::pair<uint64_t, Holding>> TakeRange(ChargeSpace space, uint64_t first, uint64_t count);
 
   // Memory that is taken already, and what is given back of it.
   void Add(MemoryKind kind, int device, uint64_t bytes) { page_->Add(cell_, kind, Place(device), bytes); }
@@ -107,7 +107,8 @@ class Accounting {
   // current pool.
   CUresult AllocateFromPool(CUmemoryPool pool, const CUdeviceptr* address, uint64_t bytes,
                             const std::function<CUresult()>& allocate, const std::function<void()>& undo);
-  void FreedFromPool(CUdeviceptr address);
+  // Around the driver's call that frees what may lie in a pool.
+  CUresult FreeFromPool(CUdeviceptr address, const std::function<CUresult()>& free);
   // An executable graph whose launches take memory, and its launch.
   void KnowGraph(CUgraphExec exec, CUgraph graph);
   // `destroy` ends it: afterwards its pointer may be another's.

@@ -135,10 +135,16 @@ CUresult Accounting::EndPool(CUmemoryPool pool, const std::function<CUresult()>&
   return result;
 }
 
-void Accounting::FreedFromPool(CUdeviceptr address) {
-  if (!any_pooled_.load()) return;
-  const std::lock_guard lock(reservoirs_mutex_);
-  pooled_.erase(address);
+CUresult Accounting::FreeFromPool(CUdeviceptr address, const std::function<CUresult()>& free) {
+  if (!any_pooled_.load()) return free();
+  std::unique_lock lock(reservoirs_mutex_);
+  auto known = pooled_.extract(address);  // first: the driver may give the address again at once
+  lock.unlock();
+  const CUresult result = free();
+  if (result == CUDA_SUCCESS || known.empty()) return result;
+  lock.lock();
+  pooled_.insert(std::move(known));
+  return result;
 }
 
 // Null where the pool is another process's: its memory counts there.

@@ -92,19 +92,21 @@ CUresult AllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t he
       [&] { return *address; });
 }
 
+// What the driver frees, from a pool or not.
+CUresult FreeCounted(CUdeviceptr address, auto free) {
+  return TheAccounting().FreeFromPool(address,
+                                      [&] { return GiveBack(ChargeSpace::kAddress, address, free); });
+}
+
 CUresult Free(CUdeviceptr address) {
-  TheAccounting().FreedFromPool(address);
   std::optional<ManagedFree> waits;
   const ChargeRef charge = TheAccounting().Find(ChargeSpace::kAddress, address);
   if (charge != nullptr && charge->kind() == MemoryKind::kManaged) waits.emplace(address, charge->bytes());
-  return GiveBack(ChargeSpace::kAddress, address,
-                  [&] { return Counted::own<&Driver::cuMemFree_v2>(address); });
+  return FreeCounted(address, [&] { return Counted::own<&Driver::cuMemFree_v2>(address); });
 }
 
 CUresult FreeAsync(CUdeviceptr address, CUstream stream) {
-  TheAccounting().FreedFromPool(address);
-  return GiveBack(ChargeSpace::kAddress, address,
-                  [&] { return Counted::own<&Driver::cuMemFreeAsync>(address, stream); });
+  return FreeCounted(address, [&] { return Counted::own<&Driver::cuMemFreeAsync>(address, stream); });
 }
 
 // ---- arrays ----
@@ -203,12 +205,9 @@ CUresult Retain(CUmemGenericAllocationHandle* allocation, void* address) {
   if (result != CUDA_SUCCESS || allocation == nullptr) return result;
   Accounting& accounting = TheAccounting();
   // It may have been released while it was mapped, and comes back with the same charge.
-  ChargeRef charge = accounting.Find(ChargeSpace::kMapping, KeyOf(address));
-  if (accounting.Find(ChargeSpace::kAllocation, *allocation) != nullptr) {
-    accounting.HoldAgain(ChargeSpace::kAllocation, *allocation);
-  } else if (charge != nullptr) {
-    accounting.Hold(ChargeSpace::kAllocation, *allocation, std::move(charge), false);
-  }
+  if (!accounting.HoldAgain(ChargeSpace::kAllocation, *allocation))
+    accounting.PutBack(ChargeSpace::kAllocation, *allocation,
+                       {.charge = accounting.Find(ChargeSpace::kMapping, KeyOf(address))});
   return result;
 }
 
@@ -229,8 +228,11 @@ CUresult Map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 }
 
 CUresult Unmap(CUdeviceptr address, size_t bytes) {
+  // Before the call: another thread may map something there as soon as nothing is.
+  auto taken = TheAccounting().TakeRange(ChargeSpace::kMapping, address, bytes);
   const CUresult result = Counted::own<&Driver::cuMemUnmap>(address, bytes);
-  if (result == CUDA_SUCCESS) TheAccounting().DropRange(ChargeSpace::kMapping, address, bytes);
+  if (result == CUDA_SUCCESS) return result;
+  for (auto& [key, holding] : taken) TheAccounting().PutBack(ChargeSpace::kMapping, key, std::move(holding));
   return result;
 }
 

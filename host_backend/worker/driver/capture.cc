@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/driver/capture.h"
 
+#include <utility>
+
 #include "host_backend/worker/driver/guard.h"
 
 namespace causeway::host {
@@ -40,6 +42,13 @@ std::optional<Captures::Capture> Captures::Take(CUstream stream) {
   const auto taken = captures_.extract(stream);
   count_.store(captures_.size(), std::memory_order_relaxed);
   return taken.empty() ? std::nullopt : std::optional(taken.mapped());
+}
+
+std::optional<Captures::Capture> Captures::HideGraph(CUstream stream) {
+  const std::lock_guard lock(mutex_);
+  const auto found = captures_.find(stream);
+  if (found == captures_.end()) return {};
+  return std::exchange(found->second, Capture{nullptr, true});
 }
 
 Captures& TheCaptures() {

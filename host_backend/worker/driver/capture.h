@@ -25,6 +25,9 @@ class Captures {
   bool Has(CUgraph graph) const;
   // The stream captures no more; nothing: it did not.
   std::optional<Capture> Take(CUstream stream);
+  // It captures still, into a graph that no question here finds: the driver may be ending that, and give its
+  // pointer again. What was known comes back, for Begin.
+  std::optional<Capture> HideGraph(CUstream stream);
 
  private:
   mutable std::mutex mutex_;

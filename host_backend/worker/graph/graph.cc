@@ -12,7 +12,6 @@
 #include "host_backend/worker/driver/capture.h"
 #include "host_backend/worker/driver/host_nodes.h"
 #include "host_backend/worker/driver/private_text.h"
-#include "host_backend/worker/driver/user_objects.h"
 #include "ivshmem_ring/messages/graph_messages.h"
 #include "ivshmem_ring/protocol/known_values.h"
 
@@ -282,7 +281,6 @@ CUresult NameCaptured(Session& session, CUstream stream, WireHandle* captured, R
   return in.ok() ? session.objects().Prepare() : in.error();
 }
 
-// A capture that fails takes its graph with it, unless that was there before.
 CUresult Serve_cuStreamEndCapture(Session& session, Request& request) {
   struct Body {
     WireHandle stream;
@@ -295,18 +293,10 @@ CUresult Serve_cuStreamEndCapture(Session& session, Request& request) {
   CUgraph graph = nullptr;
   WireHandle captured = 0;
   if (const CUresult named = NameCaptured(session, stream, &captured, request.in)) return named;
-  // It may end with this; afterwards there is no telling.
-  if (captured != 0) TheUserObjects().GraphEnds(TheCaptures().GraphOf(stream));
-  const CUresult result = TheDriver().cuStreamEndCapture(stream, &graph);
-  if (result != CUDA_SUCCESS) {
-    const bool ended =
-        result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    if (ended && captured != 0) session.objects().Unbind(captured);
-    if (ended) session.objects().CaptureEnds(stream);
+  if (const CUresult result = session.objects().EndCapture(
+          stream, captured, [&] { return TheDriver().cuStreamEndCapture(stream, &graph); }))
     return result;
-  }
   request.out.Put(session.objects().ReleaseCaptured(body.graph, graph, request.out));
-  session.objects().CaptureEnds(stream);
   return request.out.error();
 }
 

@@ -233,6 +233,30 @@ void HandleTable::CancelWithin(Ending& ending) {
   }
 }
 
+CUresult HandleTable::MakeCall(const Ending& ending, const Call& call) const {
+  std::vector<Ended> told;
+  for (const auto* ended : {&ending.ended, &ending.lost}) {
+    for (const Lost& each : *ended) {
+      if (each.kind == HandleKind::kStream || each.kind == HandleKind::kGraph ||
+          each.kind == HandleKind::kMemoryPool)
+        told.push_back({each.kind, each.value});
+    }
+  }
+  return told.empty() || make_call == nullptr ? call() : make_call(told, call);
+}
+
+// The driver has answered. `spared` as in Commit.
+void HandleTable::Finish(const EndingRef& ending, bool has_ended, WireHandle spared) {
+  if (has_ended) {
+    MoveHolders(*ending);
+    Commit(*ending, spared);
+    ForgetEnded(*ending, spared);
+  } else {
+    Revive(*ending);
+  }
+  Leave(ending);
+}
+
 void HandleTable::Leave(const EndingRef& ending) {
   if (ending->taken != 0) end_exclusive(ending->taken);
   if (ending->below != 0) exclusive_waits_.fetch_sub(1);
@@ -288,17 +312,6 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
     exclusive_waits_.fetch_add(1);  // before it is asked for: one that returns it looks here then
   }
   endings_.push_back(ending);
-  std::vector<void*> graphs;
-  for (const auto* ended : {&ending->ended, &ending->lost}) {
-    for (const Lost& each : *ended) {
-      if (each.kind == HandleKind::kGraph) graphs.push_back(each.value);
-    }
-  }
-  if (!graphs.empty() && note_graph_ends != nullptr) {
-    lock.unlock();
-    std::for_each(graphs.begin(), graphs.end(), note_graph_ends);
-    lock.lock();
-  }
   Look look = Look::kAgain;
   while (look == Look::kAgain) {
     lock.unlock();
@@ -317,16 +330,9 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
   ending->is_running = true;
   CancelWithin(*ending);
   lock.unlock();
-  const CUresult result = call();
+  const CUresult result = MakeCall(*ending, call);
   lock.lock();
-  if (result == CUDA_SUCCESS) {
-    MoveHolders(*ending);
-    Commit(*ending, 0);
-    ForgetEnded(*ending, 0);
-  } else {
-    Revive(*ending);
-  }
-  Leave(ending);
+  Finish(ending, result == CUDA_SUCCESS, 0);
   return result;
 }
 
@@ -359,17 +365,29 @@ CUresult HandleTable::EndContents(HandleKind kind, WireHandle wire, std::chrono:
     ending->is_running = true;
     CancelWithin(*ending);
     lock.unlock();
-    result = call();
+    result = MakeCall(*ending, call);
     lock.lock();
   }
-  if (result == CUDA_SUCCESS) {
-    MoveHolders(*ending);
-    Commit(*ending, wire);
-    ForgetEnded(*ending, wire);
-  } else {
-    Revive(*ending);
+  Finish(ending, result == CUDA_SUCCESS, wire);
+  return result;
+}
+
+CUresult HandleTable::CallThatMayEnd(WireHandle wire, const Call& call, bool (*has_ended)(CUresult)) {
+  Record& mine = Mine();
+  std::unique_lock lock(mutex_);
+  const Entry* entry = At(WireIndex(wire));
+  if (wire == 0 || entry == nullptr || entry->wire.load() != wire) {
+    lock.unlock();
+    return call();
   }
-  Leave(ending);
+  const EndingRef ending = Suspend(entry->kind.load(), wire);
+  ending->is_running = true;
+  endings_.push_back(ending);
+  mine.is_awaited.store(1);  // as in EndObject
+  lock.unlock();
+  const CUresult result = call();
+  lock.lock();
+  Finish(ending, has_ended(result), 0);
   return result;
 }
 
@@ -408,7 +426,7 @@ void HandleTable::RunDue(Record& mine) {
     BeginRequest();  // what the call needs beside the object stays as well
     fence_.fetch_add(1);
     makes_left_over_call = true;
-    if (due->call() != CUDA_SUCCESS) failed_ends_.fetch_add(1, std::memory_order_relaxed);
+    MakeCall(*due, due->call);  // nobody is left who could be told of an error
     makes_left_over_call = false;
     due->call = nullptr;  // what it kept goes before others learn of the end
     Rest(mine);

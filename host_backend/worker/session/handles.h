@@ -150,15 +150,24 @@ class HandleTable {
   // for at_most, while no request can find it; after that the result is CUDA_ERROR_ILLEGAL_STATE, and nothing
   // has happened.
   CUresult EndContents(HandleKind kind, WireHandle wire, std::chrono::milliseconds at_most, const Call& call);
-  // Calls that were left to a last user and have not been made, and those that failed.
+  // Makes a call that may end an object which it does not name: `has_ended` tells it by the result. No request
+  // finds the object meanwhile, and none binds its pointer, which the driver may give again at once. The
+  // calling request has the object to itself; 0: there is none.
+  CUresult CallThatMayEnd(WireHandle wire, const Call& call, bool (*has_ended)(CUresult));
+  // Calls that were left to a last user and have not been made.
   uint64_t deferred() const;
-  uint64_t failed_ends() const { return failed_ends_.load(std::memory_order_relaxed); }
 
   // Asked before a call that was left over is made; false: not yet. Told after it. Set before threads start.
   std::function<bool(WireHandle)> try_exclusive;
   std::function<void(WireHandle)> end_exclusive;
-  // Told of each graph that an end may reach, before the driver can be. Not under a lock of the table's.
-  std::function<void(void*)> note_graph_ends;
+  // Streams, graphs and memory pools, which other books than this table know by their pointers.
+  struct Ended {
+    HandleKind kind;
+    void* value;
+  };
+  // Makes the driver's call of an end that takes such objects along, which it is told. Not under a lock of the
+  // table's; no request binds their pointers until it returns.
+  std::function<CUresult(std::span<const Ended>, const Call&)> make_call;
 
  private:
   struct Entry {
@@ -287,6 +296,8 @@ class HandleTable {
   bool MarkUsers(const std::vector<WireHandle>& wires, const Record* but, bool* marked);
   static bool IsWithin(const Ending& other, const Ending& ending);
   CUresult EndReference(WireHandle wire, const Call& call, std::unique_lock<std::mutex>& lock);
+  CUresult MakeCall(const Ending& ending, const Call& call) const;  // without mutex_
+  void Finish(const EndingRef& ending, bool has_ended, WireHandle spared);
   void Leave(const EndingRef& ending);
 
   // Orders what this thread wrote before against what all others read; false: no other executes a request.
@@ -319,7 +330,6 @@ class HandleTable {
   // With what waits for its end and what has lost its number: so it gets no other.
   std::unordered_map<void*, WireHandle> reverse_[static_cast<size_t>(HandleKind::kCount)];
   std::atomic<uint64_t> live_{0};
-  std::atomic<uint64_t> failed_ends_{0};
 };
 
 }  // namespace causeway::host

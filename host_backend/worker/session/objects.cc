@@ -69,7 +69,9 @@ CUresult CheckNesting(const HandleTable& handles) {
 
 Objects::Objects() {
   handles_.try_exclusive = [this](WireHandle wire) { return exclusive_.TryTake(wire); };
-  handles_.note_graph_ends = [](void* graph) { TheUserObjects().GraphEnds(static_cast<CUgraph>(graph)); };
+  handles_.make_call = [this](std::span<const HandleTable::Ended> ended, const HandleTable::Call& call) {
+    return EndInBooks(ended, call);
+  };
   handles_.end_exclusive = [this](WireHandle wire) { exclusive_.Return({&wire, 1}); };
 }
 
@@ -149,8 +151,21 @@ WireHandle Objects::ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w) 
   return wire;
 }
 
-void Objects::CaptureEnds(CUstream stream) {
-  if (TheCaptures().Take(stream)) named.ends_capture = true;
+CUresult Objects::EndCapture(CUstream stream, WireHandle captured, const HandleTable::Call& call) {
+  // A capture that fails takes its graph with it, unless that was there before.
+  const auto takes_graph = [](CUresult result) {
+    return result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  };
+  // It may end with this; afterwards there is no telling.
+  if (captured != 0) TheUserObjects().GraphEnds(TheCaptures().GraphOf(stream));
+  const auto capture = TheCaptures().HideGraph(stream);
+  const CUresult result = handles_.CallThatMayEnd(captured, call, takes_graph);
+  if (result == CUDA_SUCCESS || takes_graph(result)) {
+    if (TheCaptures().Take(stream)) named.ends_capture = true;
+  } else if (capture) {
+    TheCaptures().Begin(stream, *capture);
+  }
+  return result;
 }
 
 void* Objects::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
@@ -240,16 +255,6 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
   if (wire == 0 || wire == kLegacyStreamWire) return call();
   if (kind == HandleKind::kGraph && TheCaptures().Has(static_cast<CUgraph>(const_cast<void*>(value))))
     return CUDA_ERROR_INVALID_VALUE;
-  if (kind == HandleKind::kStream && TheCaptures().any())
-    call = [this, stream = static_cast<CUstream>(const_cast<void*>(value)), call = std::move(call)] {
-      // Its capture ends with it, and the graph of that. Before the call: the driver may give the pointer
-      // again at once.
-      const auto capture = TheCaptures().Take(stream);
-      const CUresult result = call();
-      if (result != CUDA_SUCCESS && capture) TheCaptures().Begin(stream, *capture);
-      if (!TheCaptures().any()) handles_.ForgetCapturing();
-      return result;
-    };
   // A context ends without another one: the thread's last one may have ended, and would be used for what is
   // registered again.
   if (kind == HandleKind::kContext) {
@@ -268,6 +273,33 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
     return result == CUDA_SUCCESS ? call() : result;
   };
   return handles_.EndObject(kind, wire, value, IsGraphPart(kind), std::move(in_context));
+}
+
+// What the books of captures, user objects and pools know of these goes before the call, because the driver may
+// give their pointers again at once, and comes back if it refuses; but not what graphs hold of user objects, of
+// which those may know too little.
+CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const HandleTable::Call& call) {
+  std::vector<std::pair<CUstream, Captures::Capture>> captures;
+  std::vector<void*> pools;
+  for (const auto& [kind, value] : ended) {
+    if (kind == HandleKind::kGraph) TheUserObjects().GraphEnds(static_cast<CUgraph>(value));
+    if (kind == HandleKind::kStream) {
+      auto* stream = static_cast<CUstream>(value);
+      if (const auto capture = TheCaptures().Take(stream)) captures.emplace_back(stream, *capture);
+    }
+    if (kind == HandleKind::kMemoryPool) {
+      const std::lock_guard lock(pools_mutex_);
+      if (made_pools_.erase(value) != 0) pools.push_back(value);
+    }
+  }
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS) {
+    for (const auto& [stream, capture] : captures) TheCaptures().Begin(stream, capture);
+    const std::lock_guard lock(pools_mutex_);
+    made_pools_.insert(pools.begin(), pools.end());
+  }
+  if (!captures.empty() && !TheCaptures().any()) handles_.ForgetCapturing();
+  return result;
 }
 
 CUresult Objects::EndContents(WireHandle context, const HandleTable::Call& call) {

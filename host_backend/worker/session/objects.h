@@ -92,8 +92,10 @@ class Objects {
   WireHandle BindCaptured(WireHandle fresh, CUgraph graph, Writer& w);
   // The same of one that was captured: from now on it ends with nothing.
   WireHandle ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w);
-  // The stream's capture is over; what it made remembers what was used meanwhile.
-  void CaptureEnds(CUstream stream);
+  // Makes the driver's `call` that ends the stream's capture; what it made remembers what was used meanwhile.
+  // `captured`: the number of the graph that ends with a capture that fails, which the request has to itself;
+  // 0: it has none.
+  CUresult EndCapture(CUstream stream, WireHandle captured, const HandleTable::Call& call);
 
   // ---- what must live as long as an object of the driver's: the image of a library, the log buffers of a
   // link
@@ -110,6 +112,7 @@ class Objects {
   Found OwnerOf(HandleKind kind) const;
   Found OwnerOfPart(Found part) const;
   void Remember();
+  CUresult EndInBooks(std::span<const HandleTable::Ended> ended, const HandleTable::Call& call);
 
   HandleTable handles_;
   ExclusiveUses exclusive_;

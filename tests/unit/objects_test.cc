@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the worker knows of an object by its pointer goes before the driver ends it: the driver may give the
+// pointer to a new one before another thread, or this one, has been told of the end.
+#include "host_backend/worker/session/objects.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+
+#include "host_backend/worker/driver/capture.h"
+#include "host_backend/worker/driver/user_objects.h"
+
+namespace causeway::host {
+namespace {
+
+constexpr WireHandle kContext = MakeWireHandle(HandleKind::kContext, 1, 1);
+constexpr WireHandle kStream = MakeWireHandle(HandleKind::kStream, 1, 2);
+constexpr WireHandle kGraph = MakeWireHandle(HandleKind::kGraph, 1, 3);
+constexpr WireHandle kFreshGraph = MakeWireHandle(HandleKind::kGraph, 2, 3);
+constexpr WireHandle kPool = MakeWireHandle(HandleKind::kMemoryPool, 1, 4);
+constexpr WireHandle kFreshPool = MakeWireHandle(HandleKind::kMemoryPool, 2, 4);
+const auto kTheContext = reinterpret_cast<CUcontext>(0x10);
+const auto kTheStream = reinterpret_cast<CUstream>(0x20);
+const auto kTheGraph = reinterpret_cast<CUgraph>(0x30);
+const auto kThePool = reinterpret_cast<CUmemoryPool>(0x40);
+const auto kTheObject = reinterpret_cast<CUuserObject>(0x50);
+
+CUresult Succeed() {
+  return CUDA_SUCCESS;
+}
+CUresult Refuse() {
+  return CUDA_ERROR_NOT_PERMITTED;
+}
+
+class ObjectsTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    Driver& driver = DriverToFill();
+    driver.cuCtxSetCurrent = [](CUcontext) { return CUDA_SUCCESS; };
+    driver.cuGraphRetainUserObject = [](CUgraph, CUuserObject, unsigned, unsigned) { return CUDA_SUCCESS; };
+    driver.cuGraphReleaseUserObject = [](CUgraph, CUuserObject, unsigned) { return CUDA_SUCCESS; };
+    CountUserObjects(driver);
+  }
+  // A context with a stream that captures a graph.
+  void SetUp() override {
+    Request(kContext, [&] {
+      objects_.Bind(HandleKind::kContext, kContext, kTheContext, out_);
+      return CUDA_SUCCESS;
+    });
+    Request(kContext, [&] {
+      objects_.Bind(HandleKind::kStream, kStream, kTheStream, out_);
+      return CUDA_SUCCESS;
+    });
+    TheCaptures().Begin(kTheStream, {kTheGraph, false});
+    Request(kContext, [&] {
+      EXPECT_EQ(objects_.BindCaptured(kGraph, kTheGraph, out_), kGraph);
+      return CUDA_SUCCESS;
+    });
+  }
+  void TearDown() override {
+    TheCaptures().Take(kTheStream);
+    TheUserObjects().GraphEnds(kTheGraph);
+  }
+
+  CUresult Request(WireHandle context, const HandleTable::Call& serve) {
+    objects_.BeginRequest();
+    RecordPrefix header{};
+    header.context = objects_.Find(HandleKind::kContext, context) != nullptr ? context : 0;
+    CUresult result = objects_.Enter(header);
+    if (result == CUDA_SUCCESS) result = serve();
+    objects_.Leave(result);
+    objects_.EndRequest();
+    return result;
+  }
+  CUresult End(HandleKind kind, WireHandle wire, const HandleTable::Call& call) {
+    return Request(0, [&] {
+      Reader in(std::span<const std::byte>{});
+      const void* value = objects_.ToEnd(kind, wire, in);
+      return in.ok() ? objects_.End(kind, wire, value, call) : in.error();
+    });
+  }
+  // That the driver has given the graph's pointer again, to a graph that is no capture's.
+  CUresult EndFreshGraph() {
+    Request(0, [&] {
+      objects_.Bind(HandleKind::kGraph, kFreshGraph, kTheGraph, out_);
+      return CUDA_SUCCESS;
+    });
+    return End(HandleKind::kGraph, kFreshGraph, Succeed);
+  }
+
+  Objects objects_;
+  std::array<std::byte, 64> space_{};
+  Writer out_{space_};
+};
+
+TEST_F(ObjectsTest, ACaptureEndsWithItsStream) {
+  EXPECT_EQ(End(HandleKind::kStream, kStream, Refuse), CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(TheCaptures().GraphOf(kTheStream), kTheGraph) << "it goes on";
+  EXPECT_EQ(End(HandleKind::kStream, kStream,
+                [] {
+                  EXPECT_FALSE(TheCaptures().any());
+                  return CUDA_SUCCESS;
+                }),
+            CUDA_SUCCESS);
+  EXPECT_EQ(EndFreshGraph(), CUDA_SUCCESS);
+}
+
+TEST_F(ObjectsTest, ACaptureEndsWithTheContextOfItsStream) {
+  EXPECT_EQ(End(HandleKind::kContext, kContext,
+                [] {
+                  EXPECT_FALSE(TheCaptures().any());
+                  return CUDA_SUCCESS;
+                }),
+            CUDA_SUCCESS);
+  EXPECT_EQ(EndFreshGraph(), CUDA_SUCCESS);
+}
+
+TEST_F(ObjectsTest, WhatAGraphHeldIsForgottenWithItsContext) {
+  TheUserObjects().Begin(kTheObject, 1);
+  const auto hold = [] { return TheDriver().cuGraphRetainUserObject(kTheGraph, kTheObject, 1, 0); };
+  const auto release = [] { return TheDriver().cuGraphReleaseUserObject(kTheGraph, kTheObject, 1); };
+  ASSERT_EQ(hold(), CUDA_SUCCESS);
+  ASSERT_EQ(release(), CUDA_SUCCESS);
+  ASSERT_EQ(hold(), CUDA_SUCCESS);
+  EXPECT_EQ(Request(0, [&] { return objects_.EndContents(kContext, Succeed); }), CUDA_SUCCESS);
+  EXPECT_EQ(release(), CUDA_ERROR_INVALID_VALUE) << "a graph with the same pointer holds nothing";
+}
+
+TEST_F(ObjectsTest, AnEndedPoolsPointerMayBecomeTheDriversOwn) {
+  const auto make = [&](WireHandle wire) {
+    Request(0, [&] {
+      objects_.Bind(HandleKind::kMemoryPool, wire, kThePool, out_);
+      return CUDA_SUCCESS;
+    });
+  };
+  const auto known = [&] {
+    WireHandle wire = 0;
+    Request(0, [&] {
+      wire = objects_.BindOrKnown(HandleKind::kMemoryPool, kFreshPool, kThePool, out_);
+      return CUDA_SUCCESS;
+    });
+    return wire;
+  };
+  make(kPool);
+  EXPECT_EQ(known(), kPool);
+  EXPECT_EQ(End(HandleKind::kMemoryPool, kPool, Refuse), CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(known(), kPool);
+  EXPECT_EQ(End(HandleKind::kMemoryPool, kPool, Succeed), CUDA_SUCCESS);
+  EXPECT_EQ(known(), kFreshPool);
+}
+
+// Another thread asks meanwhile for a graph that the driver has just made at the pointer of the one that ended
+// with its capture: it gets a number of its own, which the end leaves alone.
+TEST_F(ObjectsTest, AGraphMadeWhileACaptureFailsIsAnother) {
+  std::thread other;
+  std::atomic<WireHandle> number{0};
+  const auto fail = [&] {
+    EXPECT_FALSE(TheCaptures().Has(kTheGraph));
+    other = std::thread([&] {
+      Request(0, [&] {
+        const Found owner{kStream, kTheStream};
+        number.store(objects_.BindOrKnownTo(owner, HandleKind::kGraph, kFreshGraph, kTheGraph, out_));
+        return CUDA_SUCCESS;
+      });
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(number.load(), 0u) << "it waits";
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  };
+  EXPECT_EQ(Request(kContext, [&] { return objects_.EndCapture(kTheStream, kGraph, fail); }),
+            CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  other.join();
+  EXPECT_EQ(number.load(), kFreshGraph);
+  EXPECT_EQ(objects_.Known(HandleKind::kGraph, kTheGraph), kFreshGraph);
+  EXPECT_FALSE(TheCaptures().any());
+  EXPECT_EQ(End(HandleKind::kGraph, kFreshGraph, Succeed), CUDA_SUCCESS);
+}
+
+TEST_F(ObjectsTest, ACaptureWhoseEndIsRefusedGoesOn) {
+  EXPECT_EQ(Request(kContext, [&] { return objects_.EndCapture(kTheStream, kGraph, Refuse); }),
+            CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(TheCaptures().GraphOf(kTheStream), kTheGraph);
+  EXPECT_EQ(objects_.Known(HandleKind::kGraph, kTheGraph), kGraph);
+}
+
+}  // namespace
+}  // namespace causeway::host
