@@ -62,15 +62,15 @@ class Walk {
 
 }  // namespace
 
-CacheUse HoldToQuota(int folder, uint64_t most_bytes) {
+CacheUse HoldToQuota(int folder, uint64_t most_bytes, uint64_t most_files) {
   struct stat info {};
   if (fstat(folder, &info) != 0) return {};
-  Walk look(info.st_dev, false, kMostCacheFiles);
+  Walk look(info.st_dev, false, most_files);
   const bool all_seen = look.Enter(OpenFolder(folder, "."), 0);
   CacheUse use = look.use();
   if (all_seen && use.bytes <= most_bytes) return use;
   // As many as it has seen at most, so that nobody waits for ever; the next look goes on.
-  Walk(info.st_dev, true, 4 * kMostCacheFiles).Enter(OpenFolder(folder, "."), 0);
+  Walk(info.st_dev, true, 4 * most_files).Enter(OpenFolder(folder, "."), 0);
   use.emptied = true;
   return use;
 }

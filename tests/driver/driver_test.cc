@@ -4,7 +4,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 namespace causeway::driver_test {
 
@@ -101,6 +103,11 @@ CUresult AddTest::Add(CUstream stream, uint32_t value) {
 // The flag is host memory: NVIDIA's driver holds its lock while a call waits for the device, so that no other
 // call could end the kernel. Only over TCP, where host memory has no address on the device, it is device
 // memory.
+std::chrono::milliseconds HoldTime() {
+  const char* text = std::getenv("DRIVER_TEST_HOLD_MS");
+  return std::chrono::milliseconds(text != nullptr ? std::max(1, std::atoi(text)) : 60);
+}
+
 Spinner::Spinner(CUfunction spin, CUstream stream) {
   void* word = nullptr;
   EXPECT_EQ(cuMemHostAlloc(&word, 4, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);

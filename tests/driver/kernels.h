@@ -38,7 +38,10 @@ DONE:
 {
   .reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %rd<2>;
   ld.param.u64 %rd1, [flag];
+  bra LOOK;
 AGAIN:
+  nanosleep.u32 20000;
+LOOK:
   ld.volatile.global.u32 %r1, [%rd1];
   setp.eq.u32 %p1, %r1, 0;
   @%p1 bra AGAIN;

@@ -121,6 +121,7 @@ std::vector<ManagedProgressTest::Awaited> ManagedProgressTest::AwaitedByOthers()
       const uint64_t before = RepliesAwaited();
       EXPECT_EQ(call.call(), CUDA_SUCCESS) << call.what;
       least = std::min(least, RepliesAwaited() - before);
+      if (least == 0) break;  // further rounds cannot change it
     }
     all.push_back({call.what, least});
   }
@@ -264,9 +265,10 @@ std::vector<ManagedEndTest::End> ManagedEndTest::Ends() {
 
 // What a kernel wrote is what the program sees next, and the next kernel sees what the program writes then.
 void ManagedEndTest::KernelsAndLooks(const End& end, uint32_t* memory, uint32_t* sum) {
-  constexpr uint32_t kRounds = 5, kStep = 997;
+  constexpr uint32_t kStep = 997;
+  const uint32_t rounds = OnSoftwareGpu() ? 2 : 5;  // the first, and one behind another
   const bool concurrent = IsConcurrent();
-  for (uint32_t round = 0; round < kRounds; ++round) {
+  for (uint32_t round = 0; round < rounds; ++round) {
     sum[0] = 100 * round;
     const uint32_t before = memory[0];
     OK(Add(Address(memory), kWords, 3, end.stream));
@@ -342,7 +344,8 @@ TEST_F(ManagedProgressTest, AnEndThatAnotherThreadHasSeen) {
 
 // One thread has all the managed memory that there is, now and then; others send work and wait for it.
 TEST_F(ManagedProgressTest, BlocksComeAndGoWhileOthersWork) {
-  constexpr uint32_t kThreads = 2, kBlocks = 60;
+  constexpr uint32_t kThreads = 2;
+  const uint32_t blocks = OnSoftwareGpu() ? 20 : 60;
   std::atomic<bool> stop{false};
   std::atomic<uint32_t> wrong{0};
   std::vector<std::thread> others;
@@ -363,7 +366,7 @@ TEST_F(ManagedProgressTest, BlocksComeAndGoWhileOthersWork) {
       cuStreamDestroy(stream);
     });
   }
-  for (uint32_t i = 0; i < kBlocks && wrong.load() == 0; ++i) {
+  for (uint32_t i = 0; i < blocks && wrong.load() == 0; ++i) {
     uint32_t* memory = Allocate(kBytes);
     for (uint32_t round = 1; round <= 3; ++round) {
       memory[0] = i;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -109,7 +110,9 @@ class QueuedCopyTest : public PageableCopyTest {
   }
   // Whether the bytes are the same after the way there and back.
   bool Returns(CUdeviceptr device, const std::vector<unsigned char>& from, CUstream stream) {
-    std::vector<unsigned char> back(from.size());
+    // Kept by each thread: new pages for each copy would take longer than the copy.
+    static thread_local std::vector<unsigned char> back;
+    back.assign(from.size(), kGuard);
     const CUresult there = stream != nullptr ? cuMemcpyHtoDAsync(device, from.data(), from.size(), stream)
                                              : cuMemcpyHtoD(device, from.data(), from.size());
     const CUresult here = stream != nullptr ? cuMemcpyDtoHAsync(back.data(), device, from.size(), stream)
@@ -117,13 +120,14 @@ class QueuedCopyTest : public PageableCopyTest {
     return there == CUDA_SUCCESS && here == CUDA_SUCCESS && back == from;
   }
   std::vector<unsigned char> large_;
+  const int kRounds = OnSoftwareGpu() ? 4 : 12;  // beside others
 };
 
 TEST_F(QueuedCopyTest, EachForm) {
-  for (uint32_t round = 0; round < 3; ++round) {
+  for (uint32_t round = 0; round < 2; ++round) {
     for (CUstream stream : {CUstream{nullptr}, blocking_, apart_}) {
       Fill(large_.data(), large_.size() / 7, round);
-      if (round != 1) {
+      if (round == 0) {
         OK(cuCtxSynchronize());
       }
       ASSERT_TRUE(Returns(device_, large_, stream)) << round;
@@ -171,7 +175,7 @@ TEST_F(QueuedCopyTest, BesideOtherCopies) {
       }
     });
   }
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     EXPECT_TRUE(Returns(device_, large_, round % 2 != 0 ? apart_ : nullptr)) << round;
   }
   end.store(true);
@@ -196,7 +200,7 @@ TEST_F(QueuedCopyTest, BesideWaitsForTheDevice) {
     }
     if (!good) failures.fetch_add(1);
   });
-  for (int round = 0; round < 6; ++round) EXPECT_TRUE(Returns(device_, large_, nullptr)) << round;
+  for (int round = 0; round < kRounds; ++round) EXPECT_TRUE(Returns(device_, large_, nullptr)) << round;
   end.store(true);
   other.join();
   EXPECT_EQ(failures.load(), 0);
@@ -239,11 +243,14 @@ TEST_F(PageableCopyTest, ShapesAroundPieces) {
     box.dstPitch = host_pitch;
     OK(cuMemcpy3DAsync(&box, apart_));
     OK(cuStreamSynchronize(apart_));
-    for (size_t at = 0; at < back.size(); ++at) {
-      const bool inside = at % host_pitch < shape.width && at / host_pitch % rows < shape.height;
-      ASSERT_EQ(back[at], inside ? from[at] : kGuard)
-          << shape.width << "x" << shape.height << "x" << shape.depth << " at " << at;
+    std::vector<unsigned char> expected(back.size(), kGuard);
+    for (size_t row = 0; row < rows * shape.depth; ++row) {
+      if (row % rows < shape.height)
+        std::memcpy(&expected[row * host_pitch], &from[row * host_pitch], shape.width);
     }
+    const auto wrong = std::mismatch(back.begin(), back.end(), expected.begin()).first;
+    ASSERT_EQ(wrong, back.end()) << shape.width << "x" << shape.height << "x" << shape.depth << " at "
+                                 << wrong - back.begin();
   }
 }
 

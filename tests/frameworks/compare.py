@@ -28,6 +28,7 @@ import tempfile
 import time
 
 SKIPPED = 77
+LEAST_S = 10  # with less time left, nothing is started
 HERE = pathlib.Path(__file__).resolve().parent
 NOT_SCRIPTS = ("compare.py", "compare_test.py", "suite.py")
 WANTS_THE_GPU_FOR_ITSELF = ("pytorch_memory",)  # these fill its memory, or count what is free
@@ -74,7 +75,7 @@ def end_session(process, how):
 
 def run(way, prefix, script, options, suffix=""):
     timeout_s = min(options.timeout, options.ends - time.monotonic())
-    if timeout_s < 10:
+    if timeout_s < LEAST_S:
         return Run("", "none: time was up", 0)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="causeway-frameworks-"))
     base = options.output / f"{script}.{way}{suffix}"

@@ -109,7 +109,7 @@ part_driver() {
   for name in "${only[@]}"; do [ ! -x "$build/driver_tests/$name" ] || programs+=("$name"); done
   [ ${#only[@]} -eq ${#programs[@]} ] || [ ${#programs[@]} -gt 0 ] || { echo "--only names no program"; return 77; }
   limit=$(at_most 330)
-  timeout -k 5 "$limit" python3 "$here/../driver/compare_ways.py" --programs "$build/driver_tests" \
+  DRIVER_TEST_HOLD_MS=${DRIVER_TEST_HOLD_MS:-400} timeout -k 5 "$limit" python3 "$here/../driver/compare_ways.py" --programs "$build/driver_tests" \
     ${programs[@]:+--only "${programs[@]}"} --jobs "$jobs" --timeout 90 --limit "$limit" --way "native=$native" \
     --way "local=$run --daemon-log $1/local.log --" --way "tcp=$run --tcp --daemon-log $1/tcp.log --" \
     --markdown "$1/driver.md" --json "$1/driver.json" --summary "$1/driver_summary.txt"

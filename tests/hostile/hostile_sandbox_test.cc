@@ -74,7 +74,7 @@ Answer Attack(HostileGuest& guest, uint64_t bytes) {
 constexpr char kReadable[] = "/etc/hostname";
 
 std::string VmOf(const std::string& more = "") {
-  return std::string("[[vm]]\nname = \"attacked\"\nregion_file = \"") + kVmRegion + "\"\nregion_mib = 256\n" +
+  return std::string("[[vm]]\nname = \"attacked\"\nregion_file = \"") + kVmRegion + "\"\nregion_mib = 64\n" +
          more;
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Barriers of a block (bar, barrier), fences, and instructions that only give way.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "tests/software_gpu/interpreter_block.h"
 #include "tests/software_gpu/interpreter_lower.h"
@@ -51,6 +54,16 @@ Step Fence(Thread&, const Op&) {
 Step GiveWay(Thread& thread, const Op&) {
   thread.used_up = true;
   return Step::kPark;
+}
+
+// Op::a: nanoseconds. A thread that is alone in its block sleeps, so that a kernel that waits takes no processor from
+// those that it waits for; among others it gives way to them.
+Step Sleep(Thread& thread, const Op& op) {
+  constexpr uint32_t kMostNanoseconds = 1'000'000;
+  if (thread.block->live == 1)
+    std::this_thread::sleep_for(
+        std::chrono::nanoseconds(std::min(Read<uint32_t>(thread, op.a), kMostNanoseconds)));
+  return GiveWay(thread, op);
 }
 
 BarrierMode TakeReduction(Lowering& lowering) {
@@ -113,7 +126,9 @@ void AddBarrierInstructions(LowerTable& table) {
   table["fence"] = LowerFence;
   table["nanosleep"] = [](Lowering& lowering) {
     lowering.TakeType();
-    lowering.Emit(GiveWay, {});
+    Op op;
+    op.a = lowering.Source(0, Type::kU32);
+    lowering.Emit(Sleep, op);
   };
 }
 

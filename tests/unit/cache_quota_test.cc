@@ -69,11 +69,13 @@ TEST_F(CacheQuotaTest, LinksLeadNowhere) {
 }
 
 TEST_F(CacheQuotaTest, TooManyFilesAndTooDeepOnesGo) {
-  for (uint64_t i = 0; i < kMostCacheFiles + 10; ++i) {
+  constexpr uint64_t kMost = 500;
+  for (uint64_t i = 0; i < kMost + 10; ++i) {
     const std::string name = base_ / ("cache/" + std::to_string(i));
     close(open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   }
-  const CacheUse use = Hold(uint64_t{1} << 40);
+  EXPECT_FALSE(Hold(uint64_t{1} << 40).emptied);
+  const CacheUse use = HoldToQuota(folder_.get(), uint64_t{1} << 40, kMost);
   EXPECT_TRUE(use.emptied);
   EXPECT_TRUE(IsEmpty());
   fs::path deep = base_ / "cache";

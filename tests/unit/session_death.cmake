@@ -2,7 +2,8 @@
 add_executable(session_client session_client.cc)
 target_link_libraries(session_client PRIVATE causeway_options causeway_cuda_headers Threads::Threads ${CMAKE_DL_LIBS})
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
-add_test(NAME session_death_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/session_death_test.py
+set(shards ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/in_shards.py)
+add_test(NAME session_death_test COMMAND ${shards} 3 ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/session_death_test.py
   $<TARGET_FILE_DIR:causewayd> ${CMAKE_BINARY_DIR}/guest_lib/libcuda.so.1
   ${CMAKE_BINARY_DIR}/software_gpu/libcuda.so.1 $<TARGET_FILE:session_client>)
 set_tests_properties(session_death_test PROPERTIES TIMEOUT 400 COST 30)
@@ -12,7 +13,7 @@ add_executable(memory_client memory_client.cc)
 target_link_libraries(memory_client PRIVATE causeway_options causeway_cuda_headers Threads::Threads guest_libcuda
   ${CMAKE_DL_LIBS})
 set_target_properties(memory_client PROPERTIES SKIP_BUILD_RPATH ON)
-add_test(NAME accounting_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/accounting_test.py
+add_test(NAME accounting_test COMMAND ${shards} 2 ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/accounting_test.py
   $<TARGET_FILE_DIR:causewayd> ${CMAKE_BINARY_DIR}/guest_lib/libcuda.so.1
   ${CMAKE_BINARY_DIR}/software_gpu/libcuda.so.1 $<TARGET_FILE:memory_client>)
 set_tests_properties(accounting_test PROPERTIES TIMEOUT 300)
@@ -23,7 +24,7 @@ target_link_libraries(address_windows_stress PRIVATE causeway_options causeway_c
 foreach(occupied nothing pinned everywhere device legacy worker outside)
   set(processes 6)
   if(occupied STREQUAL "nothing")
-    set(processes 64)
+    set(processes 24)
   endif()
   add_test(NAME address_windows_${occupied} COMMAND causeway run --driver $<TARGET_FILE:software_gpu> --
     $<TARGET_FILE:address_windows_stress> ${processes} 4 300 1 ${occupied})

@@ -198,7 +198,7 @@ class Deaths(sessions.Sessions):
         self.expect_working()
         self.wait_idle()
         before = self.descriptors()
-        for _ in range(int(os.environ.get("CAUSEWAY_TEST_SESSIONS", "40"))):
+        for _ in range(int(os.environ.get("CAUSEWAY_TEST_SESSIONS", "12"))):
             clients = [Client(self, self.address, "leave", "exit") for _ in range(5)]
             for client in clients:
                 out, err, code = client.result()

@@ -183,8 +183,17 @@ class Sessions(unittest.TestCase):
         return held
 
 
+class Shard(unittest.TestLoader):
+    """The tests that are this process's, in the words of GoogleTest: ../in_shards.py."""
+
+    def getTestCaseNames(self, testCaseClass):  # the name is unittest's
+        names = super().getTestCaseNames(testCaseClass)
+        count, index = (int(os.environ.get(f"GTEST_{word}", default)) for word, default in (("TOTAL_SHARDS", 1), ("SHARD_INDEX", 0)))
+        return names[index::count]
+
+
 def main():
     """Usage: TEST BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU CLIENT [unittest arguments]"""
     global BACKEND, LIBRARY, DRIVER, CLIENT
     BACKEND, LIBRARY, DRIVER, CLIENT = (os.path.abspath(path) for path in sys.argv[1:5])
-    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2, testLoader=Shard())
