@@ -83,7 +83,7 @@ class Server {
   Server(Session& session, Places& places) : session_(session), places_(places) {}
 
   // As the dispatcher (posted) and a channel's thread call it.
-  void Serve(const Message& message) {
+  void Serve(const ScriptReader& reader, const ScriptReader::View& message) {
     const MessageHead& head = message.head;
     if (LeftOut(head.op)) return;
     const bool posted = head.link == kMainScriptLink;
@@ -97,6 +97,7 @@ class Server {
         reply_space(kMaxChannelRecordBytes);
     auto body = request_space.Hold(message.body.size());
     std::copy_n(message.body.begin(), body.size(), body.begin());
+    reader.KeepRoomSmall(head.op, body);
     places_.Fill(body);
     auto bulk = bulk_space.Hold(head.bulk_bytes);
     std::copy(message.bulk.begin(), message.bulk.end(), bulk.begin());
@@ -156,7 +157,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ~Driver() { fprintf(stderr, "%lu calls reached the driver\n", FakeDriverCalls()); }
   } driver;
   const ScriptPrefix prefix = ReadPrefix({data, size});
-  const auto script = ParseScript({data, size});
   causeway::host::warm_context.store(nullptr);
   ResetFakeDriver(prefix.seed);
   ResetFakeDaemon();
@@ -169,7 +169,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     session->objects().Enter(none);  // this thread may hold the last input's context
     Places places;
     Server server(*session, places);
-    for (const Message& message : script) server.Serve(message);
+    ScriptReader reader({data, size});
+    for (ScriptReader::View message; reader.Next(&message);) server.Serve(reader, message);
   }
   EndFakeObjects();
   return 0;

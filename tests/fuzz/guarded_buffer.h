@@ -23,15 +23,19 @@ namespace causeway::fuzz {
 class GuardedBuffer {
  public:
   explicit GuardedBuffer(size_t most)
-      : most_(most), bytes_(new (std::align_val_t{64}) std::byte[most + kGuard]) {}
+      : most_(most), bytes_(new (std::align_val_t{64}) std::byte[most + kGuard]) {
+    ASAN_POISON_MEMORY_REGION(bytes_, most_ + kGuard);
+  }
   GuardedBuffer(const GuardedBuffer&) = delete;
   GuardedBuffer& operator=(const GuardedBuffer&) = delete;
 
-  // The first `bytes` of it, until the next call.
+  // The first `bytes` of it, until the next call. All behind them is poisoned, so only what lies between this size and
+  // the last one changes.
   std::span<std::byte> Hold(size_t bytes) {
-    ASAN_UNPOISON_MEMORY_REGION(bytes_ + held_, kGuard);
-    held_ = bytes < most_ ? bytes : most_;
-    ASAN_POISON_MEMORY_REGION(bytes_ + held_, kGuard);
+    const size_t held = bytes < most_ ? bytes : most_;
+    if (held > held_) ASAN_UNPOISON_MEMORY_REGION(bytes_, held);
+    if (held < held_) ASAN_POISON_MEMORY_REGION(bytes_ + held, held_ - held);
+    held_ = held;
     return {bytes_, held_};
   }
 

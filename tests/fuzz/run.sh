@@ -7,8 +7,8 @@
 #        run.sh [--csv FILE] --table               what has been executed in all
 #   WORK      corpora grow in WORK/corpus/NAME; what ends a process lies in WORK/findings/NAME
 #   SECONDS   for each fuzzer, with JOBS processes at once (default: one for each processor)
-#   --goals   SECONDS for all of them together: whichever is furthest from its goal gets the next processor, for a
-#             minute, so that all reach theirs side by side
+#   --goals   SECONDS for all of them together: whichever is furthest from its goal gets the next processor, for three
+#             minutes, so that all reach theirs side by side
 #   --results counts, findings and the newest inputs, packed at the end
 #   --binaries  built with -DCAUSEWAY_FUZZ=ON (default: build-fuzz/tests/fuzz), or a folder that --package has made
 # Each process has a seed of its own, which its log names (WORK/logs): -seed=N with the corpus repeats it; a finding is
@@ -115,11 +115,12 @@ one_process() {
     [ "$left" -gt 600 ] && left=600
     log=$work/logs/$name.$label.$round
     begin=$SECONDS
-    # What the program itself prints goes nowhere; reports do not.
+    # What the program itself prints goes nowhere, nor what libFuzzer says of each new input; reports do not.
+    echo "-seed=$seed $limits" > "$log"
     # shellcheck disable=SC2086
     CAUSEWAY_FUZZ_COUNT=$work/counts/$name.$label.$round timeout -k 5 $((left + 20)) $runner "$binaries/$name" -seed=$seed \
       -max_total_time=$left -entropic=0 -reload=20 -detect_leaks=0 -rss_limit_mb=4096 -close_fd_mask=2 \
-      -artifact_prefix="$work/findings/$name/" $limits "$corpus" > "$log" 2>&1 && rm "$log"
+      -verbosity=0 -print_funcs=0 -artifact_prefix="$work/findings/$name/" $limits "$corpus" >> "$log" 2>&1 && rm "$log"
     echo "$name,$label.$round,$seed,$((SECONDS - begin)),$deep" >> "$work/logs/processes.csv"
     round=$((round + 1))
   done
@@ -152,7 +153,7 @@ next_name() {
     echo
   done | awk '{
       # Of a process that has not been: as many as the slowest.
-      each = $4 > $5 ? $3 / ($4 - $5 / 2) : 60000
+      each = $4 > $5 ? $3 / ($4 - $5 / 2) : 90000
       part = ($3 + $5 * each) / $2
       if (NR == 1 || part < least) { least = part; name = $1 }
     }
@@ -165,7 +166,7 @@ take_turns() {
       name=\$(next_name); touch \"\$work/running/\$name.$core\"; echo \"\$name\"")
     turn=$((turn + 1)) deep=""
     [ -d "$work/corpus/$name.deep" ] && [ $(((turn + core) % 16)) = 0 ] && deep=deep
-    until=$((SECONDS + 60))
+    until=$((SECONDS + 180))
     one_process "$name" "$core.$turn" $((until < end ? until : end)) "$deep"
     rm -f "$work/running/$name.$core"
   done

@@ -4,7 +4,7 @@
 // defaults of the tool, ASAN_OPTIONS=malloc_context_size=30.
 extern "C" const char* __asan_default_options();
 extern "C" const char* __asan_default_options() {
-  return "malloc_context_size=1:quarantine_size_mb=1:thread_local_quarantine_size_kb=64:max_malloc_fill_size="
+  return "malloc_context_size=0:quarantine_size_mb=1:thread_local_quarantine_size_kb=64:max_malloc_fill_size="
          "64:"
          "allocator_release_to_os_interval_ms=-1:detect_leaks=0:allocator_may_return_null=1:handle_abort=1";
 }

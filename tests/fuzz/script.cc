@@ -23,19 +23,49 @@ ScriptPrefix ReadPrefix(std::span<const uint8_t> input) {
 
 namespace {
 
-// The worker makes room for what is announced, which costs a sanitizer milliseconds where it is much: in all
-// scripts but some, announcements that it accepts are small.
 constexpr uint64_t kLargeRoomOneIn = 64;
 constexpr uint64_t kMostRoom = 64u << 10;
-void KeepRoomSmall(Message& message) {
-  const auto lower = [&message](auto word, size_t at, uint64_t accepted) {
-    if (at + sizeof word > message.body.size()) return;
-    std::memcpy(&word, message.body.data() + at, sizeof word);
+
+}  // namespace
+
+ScriptReader::ScriptReader(std::span<const uint8_t> input)
+    : left_(input.subspan(std::min(input.size(), kScriptPrefix))),
+      keeps_room_small_(ReadPrefix(input).seed % kLargeRoomOneIn != 1) {}
+
+bool ScriptReader::Next(View* message) {
+  if (left_.size() < sizeof(MessageHead) || messages_ == kMostMessages) return false;
+  ++messages_;
+  MessageHead& head = message->head;
+  std::memcpy(&head, left_.data(), sizeof head);
+  left_ = left_.subspan(sizeof head);
+  const auto take = [this](size_t bytes) {
+    const auto taken = std::as_bytes(left_.first(bytes));
+    left_ = left_.subspan(bytes);
+    return taken;
+  };
+  head.link %= kScriptChannels + 1;
+  const size_t most = head.link == kMainScriptLink ? kMaxMainRecordBytes : kMaxChannelRecordBytes;
+  head.body_bytes =
+      static_cast<uint16_t>(std::min({size_t{head.body_bytes}, most - sizeof(RecordHeader), left_.size()}));
+  message->body = take(head.body_bytes);
+  if (head.link == kMainScriptLink) head.bulk_bytes = 0;
+  head.bulk_bytes = std::min(head.bulk_bytes, kMostScriptBulk);
+  head.bulk_given = static_cast<uint16_t>(std::min<size_t>({head.bulk_given, head.bulk_bytes, left_.size()}));
+  head.bulk_bytes = std::min(head.bulk_bytes, head.bulk_given + kMostScriptZeros);
+  message->bulk = take(head.bulk_given);
+  return true;
+}
+
+void ScriptReader::KeepRoomSmall(uint16_t op, std::span<std::byte> body) const {
+  if (!keeps_room_small_) return;
+  const auto lower = [body](auto word, size_t at, uint64_t accepted) {
+    if (at + sizeof word > body.size()) return;
+    std::memcpy(&word, body.data() + at, sizeof word);
     if (word <= kMostRoom || word > accepted) return;
     word %= kMostRoom;
-    std::memcpy(message.body.data() + at, &word, sizeof word);
+    std::memcpy(body.data() + at, &word, sizeof word);
   };
-  switch (static_cast<Op>(message.head.op)) {
+  switch (static_cast<Op>(op)) {
     case Op::kBeginBlob:
       return lower(uint64_t{}, offsetof(BlobBody, bytes), kMaxBlobBytes);
     case Op::cuModuleEnumerateFunctions:
@@ -46,35 +76,16 @@ void KeepRoomSmall(Message& message) {
   }
 }
 
-}  // namespace
-
 std::vector<Message> ParseScript(std::span<const uint8_t> input) {
   std::vector<Message> script;
-  const bool keeps_room_small = ReadPrefix(input).seed % kLargeRoomOneIn != 1;
   script.reserve(16);
-  input = input.subspan(std::min(input.size(), kScriptPrefix));
-  while (input.size() >= sizeof(MessageHead) && script.size() < kMostMessages) {
-    Message message;
-    std::memcpy(&message.head, input.data(), sizeof message.head);
-    input = input.subspan(sizeof message.head);
-    MessageHead& head = message.head;
-    head.link %= kScriptChannels + 1;
-    const size_t most = head.link == kMainScriptLink ? kMaxMainRecordBytes : kMaxChannelRecordBytes;
-    head.body_bytes =
-        static_cast<uint16_t>(std::min({size_t{head.body_bytes}, most - sizeof(RecordHeader), input.size()}));
-    const auto* bytes = reinterpret_cast<const std::byte*>(input.data());
-    message.body.assign(bytes, bytes + head.body_bytes);
-    input = input.subspan(head.body_bytes);
-    if (head.link == kMainScriptLink) head.bulk_bytes = 0;
-    head.bulk_bytes = std::min(head.bulk_bytes, kMostScriptBulk);
-    head.bulk_given =
-        static_cast<uint16_t>(std::min<size_t>({head.bulk_given, head.bulk_bytes, input.size()}));
-    head.bulk_bytes = std::min(head.bulk_bytes, head.bulk_given + kMostScriptZeros);
-    bytes = reinterpret_cast<const std::byte*>(input.data());
-    message.bulk.assign(bytes, bytes + head.bulk_given);
-    input = input.subspan(head.bulk_given);
-    if (keeps_room_small) KeepRoomSmall(message);
-    script.push_back(std::move(message));
+  ScriptReader reader(input);
+  for (ScriptReader::View view; reader.Next(&view);) {
+    Message& message = script.emplace_back();
+    message.head = view.head;
+    message.body.assign(view.body.begin(), view.body.end());
+    message.bulk.assign(view.bulk.begin(), view.bulk.end());
+    reader.KeepRoomSmall(view.head.op, message.body);
   }
   return script;
 }
@@ -82,7 +93,9 @@ std::vector<Message> ParseScript(std::span<const uint8_t> input) {
 std::vector<uint8_t> WriteScript(const ScriptPrefix& prefix, std::span<const Message> script,
                                  size_t most_bytes) {
   const auto* begin = reinterpret_cast<const uint8_t*>(&prefix);
-  std::vector<uint8_t> bytes(begin, begin + sizeof prefix);
+  std::vector<uint8_t> bytes;
+  bytes.reserve(std::min<size_t>(most_bytes, 4096));  // as much as most processes let a script have
+  bytes.assign(begin, begin + sizeof prefix);
   for (const Message& message : script) {
     MessageHead head = message.head;
     head.body_bytes = static_cast<uint16_t>(std::min<size_t>(message.body.size(), UINT16_MAX));

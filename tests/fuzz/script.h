@@ -58,8 +58,30 @@ struct Message {
   std::vector<std::byte> bulk;  // at most head.bulk_bytes
 };
 
-// The messages behind the prefix. Any bytes are a script: sizes are cut to what is there and what a guest can
-// send.
+// Reads the messages behind the prefix, one after the other. Any bytes are a script: sizes are cut to what is there and
+// what a guest can send.
+class ScriptReader {
+ public:
+  explicit ScriptReader(std::span<const uint8_t> input);
+
+  // Bytes of the input, which must live as long.
+  struct View {
+    MessageHead head;
+    std::span<const std::byte> body;
+    std::span<const std::byte> bulk;  // at most head.bulk_bytes
+  };
+  // False: there is no further message.
+  bool Next(View* message);
+  // To be called with a copy of each message's body. The worker makes room for what is announced, which costs a
+  // sanitizer milliseconds where it is much: in all scripts but some, announcements that it accepts are made small.
+  void KeepRoomSmall(uint16_t op, std::span<std::byte> body) const;
+
+ private:
+  std::span<const uint8_t> left_;
+  const bool keeps_room_small_;
+  size_t messages_ = 0;
+};
+// All of its messages.
 std::vector<Message> ParseScript(std::span<const uint8_t> input);
 std::vector<uint8_t> WriteScript(const ScriptPrefix& prefix, std::span<const Message> script,
                                  size_t most_bytes);
