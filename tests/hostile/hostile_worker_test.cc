@@ -111,7 +111,7 @@ class HostileWorkerTest : public DaemonFixture {
     WordsPage& page = PageOf(client);
     std::atomic_ref<uint64_t> sent(page.sent);
     ASSERT_TRUE(WaitFor([&] { return sent.load() != 0 || !Lives(client); }));
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 20; ++i) {
       EXPECT_NE(Status(), "");
       LocalClient other(socket());
       Open(other, Words::kNone, 0);
@@ -244,7 +244,7 @@ TEST_F(HostileWorkerTest, CheckpointersThatLieAreBelievedNothing) {
 }
 
 TEST_F(HostileWorkerTest, TheSharedSocketNeverMakesTheDaemonWait) {
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 20; ++i) {
     LocalClient client(socket());
     Open(client, Words::kBlockingClient, 0);
     ASSERT_TRUE(WaitFor([&] { return Lives(client); }));

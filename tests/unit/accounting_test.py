@@ -20,9 +20,9 @@ from sessions import Client, alive
 MIB = 1 << 20
 LIMIT = 96  # MiB
 KINDS = ("device", "managed", "pinned", "staging", "images")
-ROUNDS = int(os.environ.get("CAUSEWAY_TEST_ROUNDS", "12"))
+ROUNDS = int(os.environ.get("CAUSEWAY_TEST_ROUNDS", "6"))
 UUID = "GPU-63617573-6577-6179-2d73-7767707500"  # but for the last byte: the device's number
-OPERATIONS = os.environ.get("CAUSEWAY_TEST_OPERATIONS", "1500")
+OPERATIONS = os.environ.get("CAUSEWAY_TEST_OPERATIONS", "800")
 
 
 class Accounting(sessions.Sessions):
