@@ -46,7 +46,11 @@ struct TcpClient::Channel {
   uint64_t reply_sequence = 0;
 };
 
-TcpClient::TcpClient(int fd) : connection_(fd), process_(getpid()), main_buffer_(kMaxMainRecordBytes) {
+TcpClient::TcpClient(int fd)
+    : ClientTransport(async_error_, false),
+      connection_(fd),
+      process_(getpid()),
+      main_buffer_(kMaxMainRecordBytes) {
   // All at once: the reader may look at any of them.
   for (auto& channel : channels_) channel = std::make_unique<Channel>();
 }
@@ -87,7 +91,7 @@ void TcpClient::StartReader() {
   });
 }
 
-std::byte* TcpClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>&) {
+std::byte* TcpClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&) {
   if (bytes > main_buffer_.size()) abort();  // as the ring does: no such record exists
   // What the host has not executed stays within its queue: were its queue full, its reader would stand still,
   // and with it the channels that may bring what the queue waits for (the end of a host function).
@@ -215,7 +219,7 @@ std::string TcpClient::ReadWord(const FrameHeader& frame) {
     return failure;
   if (frame.kind == FrameKind::kAsyncError) {
     // partner: AsyncError(); a reply sent after the error is read after it, too
-    async_error_.store(word, std::memory_order_release);
+    StoreRelease(async_error_, word);
   } else {
     std::lock_guard lock(room_mutex_);
     main_done_bytes_ = word;

@@ -39,16 +39,15 @@ class TcpClient final : public ClientTransport {
   // long as the client. A request names it by bulk_offset = index. Any thread.
   std::byte* BulkBuffer(uint32_t index);
 
-  std::byte* ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) override;
   void PublishMain(size_t bytes) override;
-  uint64_t main_sequence() const override { return main_sequence_.load(std::memory_order_acquire); }
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
   std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) override;
   bool ReplyReady(uint32_t channel) override;
-  uint64_t AsyncError() const override { return async_error_.load(std::memory_order_acquire); }
-  bool shares_memory() const override { return false; }
   std::string LossReason() override;
+
+ protected:
+  std::byte* AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>& lock) override;
 
  private:
   struct Channel;
@@ -67,12 +66,11 @@ class TcpClient final : public ClientTransport {
   std::thread reader_;
   uint32_t quiet_seconds_ = 0;  // since the reader got a byte
   std::vector<std::byte> main_buffer_;
-  std::atomic<uint64_t> main_sequence_{0};
   uint64_t main_sent_bytes_ = 0;  // guarded by the session's main lock, like all of the submission queue
   std::mutex room_mutex_;
   std::condition_variable room_;
   uint64_t main_done_bytes_ = 0;  // the host's last kMainDone; guarded by room_mutex_
-  std::atomic<uint64_t> async_error_{0};
+  HotWord async_error_{};         // the host's last kAsyncError
   std::unique_ptr<Channel> channels_[kChannelCount];
   std::mutex bulk_mutex_;
   BulkMemory bulk_[kBulkBuffers];

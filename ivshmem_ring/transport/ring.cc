@@ -31,9 +31,7 @@ uint64_t RingProducer::Room() {
   cached_head_ = LoadAcquire(*head_);  // partner: RingConsumer::Release
   // A head outside [tail - size, tail] is the peer's fault; the ring then counts as full.
   if (tail_ - cached_head_ > bytes_) cached_head_ = tail_ - bytes_;
-  const uint64_t used =
-      tail_ - cached_head_ + kRecordAlign;  // the line behind the newest record is ours as well
-  return used < bytes_ ? bytes_ - used : 0;
+  return KnownFree();
 }
 
 std::byte* RingProducer::Reserve(size_t bytes) {
@@ -41,7 +39,7 @@ std::byte* RingProducer::Reserve(size_t bytes) {
   if (need > bytes_ / 2) abort();  // no caller may ask for a record that could never fit behind a pad
   const uint64_t to_end = bytes_ - (tail_ & (bytes_ - 1));
   const uint64_t total = need <= to_end ? need : to_end + need;
-  if (tail_ - cached_head_ + kRecordAlign + total > bytes_ && total > Room()) return nullptr;
+  if (total > KnownFree() && total > Room()) return nullptr;
   if (need > to_end) [[unlikely]]
     Pad(to_end);
   return data_ + (tail_ & (bytes_ - 1));

@@ -18,6 +18,7 @@
 //
 // Threads: each end belongs to one thread at a time. Nothing here waits or allocates memory.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +40,12 @@ class alignas(kHotBytes) RingProducer {
   std::byte* Reserve(size_t bytes);
   // Free bytes of the ring, including those that a pad record may take.
   uint64_t Room();
+  // Where the next record begins, and as many bytes there as are known to be free: Reserve gives that place
+  // for each record that fits, without a pad and without a look at `head`.
+  std::span<std::byte> known_room() const {
+    const uint64_t at = tail_ & (bytes_ - 1);
+    return {data_ + at, std::min(bytes_ - at, KnownFree()) & ~(kRecordAlign - 1)};
+  }
   // Publishes the reserved record with its final size, which must not exceed what was reserved. It fills in
   // `sequence` and `bytes` of the header.
   void Publish(size_t bytes);
@@ -61,6 +68,11 @@ class alignas(kHotBytes) RingProducer {
 
  private:
   void Pad(uint64_t to_end);
+  // Room, as of the last look at `head`.
+  uint64_t KnownFree() const {
+    const uint64_t used = tail_ - cached_head_ + kRecordAlign;  // with the line behind the newest
+    return used < bytes_ ? bytes_ - used : 0;
+  }
 
   std::byte* data_;
   uint64_t bytes_;

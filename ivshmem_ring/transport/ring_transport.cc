@@ -26,7 +26,8 @@ uint32_t Low(const HotWord& word) {
 }  // namespace
 
 RingClient::RingClient(RingClientOptions options)
-    : options_(std::move(options)),
+    : ClientTransport(reinterpret_cast<HostControl*>(options.slot + kHostControlOffset)->async_error, true),
+      options_(std::move(options)),
       guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
       host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
       main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head),
@@ -48,9 +49,10 @@ std::string RingClient::LossReason() {
   return reason;
 }
 
-std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) {
-  main_reserved_ = main_.Reserve(bytes);
-  if (main_reserved_ != nullptr) return main_reserved_;
+std::byte* RingClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>& lock) {
+  std::byte* reserved = main_.Reserve(bytes);
+  main_room_ = main_.known_room();
+  if (reserved != nullptr) return reserved;
   // Nobody wakes us: the host has the whole ring to execute meanwhile. Whose record is small sleeps until
   // there is room for many: threads that spin for each take the processors from those that make room.
   constexpr size_t kSmallBytes = 4096, kManyBytes = kMainRingBytes / 8;
@@ -61,8 +63,9 @@ std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& l
   Waiter waiter(policy, &host_->main_head, nullptr, false);
   for (;;) {
     const uint32_t seen = Low(host_->main_head);
-    main_reserved_ = main_.Room() >= wanted ? main_.Reserve(bytes) : nullptr;
-    if (main_reserved_ != nullptr) return main_reserved_;
+    if (main_.Room() >= wanted) reserved = main_.Reserve(bytes);
+    main_room_ = main_.known_room();
+    if (reserved != nullptr) return reserved;
     lock.unlock();
     bool lost = false;
     do {
@@ -75,12 +78,14 @@ std::byte* RingClient::ReserveMain(size_t bytes, std::unique_lock<std::mutex>& l
 }
 
 void RingClient::PublishMain(size_t bytes) {
-  const FlightMessage message{ReadHeader<RecordPrefix>({main_reserved_, bytes}).op,
-                              static_cast<uint32_t>(bytes), main_.sequence()};
+  const uint64_t sequence = main_sequence_.load(std::memory_order_relaxed);
+  const FlightMessage message{ReadHeader<RecordPrefix>(main_room_).op, static_cast<uint32_t>(bytes),
+                              sequence};
   const uint64_t now = FlightTicks();
   main_.Publish(bytes);
+  main_room_ = main_.known_room();
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
-  main_sequence_.store(main_.sequence(), std::memory_order_release);
+  main_sequence_.store(sequence + 1, std::memory_order_release);
   Wake(guest_->main_tail, host_->main_waiting, options_.futex);
   main_.Prepare(kPostLines);
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);

@@ -30,16 +30,15 @@ class RingClient : public ClientTransport {
  public:
   explicit RingClient(RingClientOptions options);
 
-  std::byte* ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) override;
   void PublishMain(size_t bytes) override;
-  uint64_t main_sequence() const override { return main_sequence_.load(std::memory_order_acquire); }
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
   std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) override;
   bool ReplyReady(uint32_t channel) override;
-  uint64_t AsyncError() const override { return LoadAcquire(host_->async_error); }
-  bool shares_memory() const override { return true; }
   std::string LossReason() override;
+
+ protected:
+  std::byte* AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>& lock) override;
 
  private:
   struct Channel {
@@ -63,11 +62,9 @@ class RingClient : public ClientTransport {
   GuestControl* guest_;
   HostControl* host_;
   RingProducer main_;
-  std::byte* main_reserved_ = nullptr;
-  FlightRecorder flight_;
-  std::atomic<uint64_t> main_sequence_{0};
   // Every thread reads these; they are on other lines than what each posted record writes.
-  alignas(kHotBytes) std::unique_ptr<Channel> channels_[kChannelCount];
+  alignas(kHotBytes) FlightRecorder flight_;
+  std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> lost_{false};
   const WaitPolicy policy_;
 };

@@ -13,6 +13,7 @@
 // belongs to it, and stays the transport's. Errors: a lost session is reported by null, an empty view or a
 // status, never by an exception; LossReason() says what happened. Every wait is bounded by the peer's life.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -20,6 +21,7 @@
 #include <string>
 
 #include "ivshmem_ring/transport/record.h"
+#include "ivshmem_ring/transport/ring.h"
 
 namespace causeway {
 
@@ -44,9 +46,12 @@ class ClientTransport {
   // The submission queue. The caller holds the session's main lock from ReserveMain to PublishMain.
   // ReserveMain waits while there is no room, and releases the lock meanwhile, so that all threads that wait
   // have the same chance. It returns null if the session is lost.
-  virtual std::byte* ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) = 0;
+  std::byte* ReserveMain(size_t bytes, std::unique_lock<std::mutex>& lock) {
+    return bytes <= main_room_.size() ? main_room_.data() : AwaitMainRoom(bytes, lock);
+  }
   virtual void PublishMain(size_t bytes) = 0;
-  virtual uint64_t main_sequence() const = 0;  // records published so far; any thread
+  // Records published so far. Any thread.
+  uint64_t main_sequence() const { return main_sequence_.load(std::memory_order_acquire); }
 
   // Channels. A channel belongs to one thread from ReserveRequest until its last AwaitReply. ReserveRequest
   // returns null if the session is lost.
@@ -59,12 +64,27 @@ class ClientTransport {
   virtual bool ReplyReady(uint32_t channel) = 0;
 
   // The newest error of a posted call: count << 32 | CUresult. 0: there was none yet. Any thread.
-  virtual uint64_t AsyncError() const = 0;
+  uint64_t AsyncError() const { return LoadAcquire(async_error_); }
 
   // True: the host maps the region, so the GPU can reach pinned memory and nothing is copied for it.
-  virtual bool shares_memory() const = 0;
+  bool shares_memory() const { return shares_memory_; }
   // Why the session was lost; empty while it lives. Any thread.
   virtual std::string LossReason() = 0;
+
+ protected:
+  // `async_error` is the word of AsyncError. It need not be written before a record is published, and
+  // outlives this object.
+  ClientTransport(const HotWord& async_error, bool shares_memory)
+      : async_error_(async_error), shares_memory_(shares_memory) {}
+  // ReserveMain, where the room that is known of does not suffice. Afterwards main_room_ is what is known.
+  virtual std::byte* AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>& lock) = 0;
+
+  const HotWord& async_error_;
+  const bool shares_memory_;
+  // Every post writes these two, so other threads' channels have nothing on their line. The main lock guards
+  // changes.
+  alignas(kHotBytes) std::span<std::byte> main_room_;  // where the next record goes; nothing there is in use
+  std::atomic<uint64_t> main_sequence_{0};
 };
 
 // kStopped: Stop() was called, or the connection ended. kCorrupt: the peer broke the format.
