@@ -59,16 +59,11 @@ void Deactivate(Object* object) {
 // With the lock. Makes the primary context active on the host unless it is.
 CUresult Activate(CUdevice device) {
   Object* object = PrimaryContext(device);
-  Context& detail = ContextOf(object);
-  if (!detail.active.load()) {
-    const WithoutContext none;
-    if (const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRetain, device)) return result;
-    object->id = NextId();
-    NoteContextBegins(object);
-    detail.active.store(true);
-    return CUDA_SUCCESS;
-  }
-  return Session::Made().sticky();
+  if (ContextOf(object).active.load()) return Session::Made().sticky();
+  const WithoutContext none;
+  const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRetain, device);
+  if (result == CUDA_SUCCESS) BeginContext(object);
+  return result;
 }
 
 // Nobody needs the primary context any more.
@@ -99,8 +94,8 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device, uint
   auto* detail = new Context;
   detail->device = device;
   detail->flags = flags;
+  detail->has_words = ContextOf(PrimaryContext(device)).has_words;
   object->detail = detail;
-  object->id = NextId();
   CUresult result;
   {
     const WithoutContext none;
@@ -115,8 +110,7 @@ CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device, uint
     delete detail;
     return result;
   }
-  NoteContextBegins(object);
-  detail->active.store(true);
+  BeginContext(object);
   ThisThread().contexts.push_back(object);
   *context = HandleOf(object);
   return CUDA_SUCCESS;
@@ -148,9 +142,7 @@ void AdoptGreenContext(Object* object, Object* green, CUdevice device) {
   detail->flags = ContextOf(PrimaryContext(device)).flags;
   detail->green = green;
   object->detail = detail;
-  object->id = NextId();
-  NoteContextBegins(object);
-  detail->active.store(true);
+  BeginContext(object);
   green_contexts.push_back(object);
 }
 
@@ -376,8 +368,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 // Before CUDA 11 a reset took the references along.
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  const CUresult result = cuDevicePrimaryCtxReset_v2(device);
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = cuDevicePrimaryCtxReset_v2(device)) return result;
   const std::lock_guard lock(context_mutex);
   ContextOf(PrimaryContext(device)).references = 0;
   return CUDA_SUCCESS;

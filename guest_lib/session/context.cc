@@ -72,9 +72,11 @@ Object* PrimaryContext(CUdevice device) {
   return primary_contexts[static_cast<size_t>(device)];
 }
 
-void NoteContextBegins(const Object* context) {
+void BeginContext(Object* context) {
+  context->id = NextId();
   const Object* none = nullptr;
   if (!only_context.compare_exchange_strong(none, context) && none != context) several_contexts.store(true);
+  ContextOf(context).active.store(true);
 }
 
 bool HadSeveralContexts() {

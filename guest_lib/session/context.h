@@ -17,6 +17,7 @@ namespace causeway::guest {
 struct Context {
   int device = 0;
   bool primary = false;
+  bool has_words = false;  // the GPU can write words behind its work (MayWriteWords)
   std::atomic<bool> active{false};
   uint32_t references = 0;  // the program's: cuDevicePrimaryCtxRetain of a primary context, else cuCtxAttach
   uint32_t holds = 0;       // of a primary context: how many green contexts keep it active
@@ -111,8 +112,8 @@ inline Context& ContextOf(const Object* object) {
 inline std::atomic<uint64_t> context_settings{0};
 // Makes the objects of the primary contexts. Called once, when the session opens.
 void MakePrimaryContexts(int device_count);
-// To be called when a context becomes active.
-void NoteContextBegins(const Object* context);
+// Makes a context active, with a new id. The caller has made it so on the host.
+void BeginContext(Object* context);
 // Whether the process has ever had two contexts.
 bool HadSeveralContexts();
 // The object of the primary context of a device, which must exist.

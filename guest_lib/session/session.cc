@@ -137,8 +137,7 @@ CUresult Session::Open() {
   if (Get() != nullptr) return CUDA_SUCCESS;
   static Session& session =
       *new Session;  // lives as long as the process: threads may call until the very end
-  const CUresult result = session.Start();
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = session.Start()) return result;
   static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
   (void)registered;
   the_session.store(&session, std::memory_order_release);
@@ -169,6 +168,11 @@ CUresult Session::Start() {
     return result == kLostError ? CUDA_ERROR_NO_DEVICE : result;
   }
   MakePrimaryContexts(static_cast<int>(devices_.size()));
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    ContextOf(PrimaryContext(static_cast<CUdevice>(i))).has_words =
+        transport().shares_memory() &&
+        devices_[i].attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] != 0;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -216,12 +220,12 @@ CUresult Session::Note(CUresult result) {
 CUresult Session::Check(const ThreadState& thread, WireHandle* context) {
   if (thread.in_callback) return CUDA_ERROR_NOT_PERMITTED;
   if (!thread.past_errors) {
-    const uint64_t error = transport().AsyncError();
+    const uint64_t error = connection_->transport->AsyncError();
     if (error != seen_async_error_.load(std::memory_order_relaxed)) {
       seen_async_error_.store(error, std::memory_order_relaxed);
       return Note(static_cast<CUresult>(static_cast<uint32_t>(error)));
     }
-    if (const CUresult known = sticky()) return known;
+    if (const auto known = sticky_.load(std::memory_order_relaxed)) return static_cast<CUresult>(known);
   }
   if (context == nullptr || thread.contexts.empty()) return CUDA_SUCCESS;
   const Object* current = thread.contexts.back();
@@ -248,7 +252,8 @@ CUresult NeedContext() {
   return thread.contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-bool Session::TakeBulk(uint32_t* index) {
+bool Session::TryAcquireBulk(uint32_t* index, uint32_t waiters) {
+  if (bulk_waiters_.load(std::memory_order_relaxed) > waiters) return false;
   if (bulks_taken_.load(std::memory_order_relaxed) != 0) hooks.reclaim_buffers(*this);
   uint32_t taken = bulks_taken_.load(std::memory_order_relaxed);
   for (*index = 0; *index < kBulkBuffers; ++*index) {
@@ -263,13 +268,10 @@ uint32_t Session::AcquireBulk() {
   uint32_t index = 0;
   bulk_waiters_.fetch_add(1, std::memory_order_relaxed);
   // Their holders wait for the host only, whose death ends those waits.
-  for (uint32_t tries = 0; !TakeBulk(&index); ++tries) tries < kYields ? sched_yield() : usleep(50);
+  for (uint32_t tries = 0; !TryAcquireBulk(&index, UINT32_MAX); ++tries)
+    tries < kYields ? sched_yield() : usleep(50);
   bulk_waiters_.fetch_sub(1, std::memory_order_relaxed);
   return index;
-}
-
-bool Session::TryAcquireBulk(uint32_t* index) {
-  return bulk_waiters_.load(std::memory_order_relaxed) == 0 && TakeBulk(index);
 }
 
 void Session::ReleaseBulk(uint32_t index) {
@@ -322,10 +324,10 @@ PendingPost::PendingPost(Op op, const Submission& submission, size_t body_bytes)
 
 CUresult PendingPost::Reserve(size_t body_bytes) {
   for (;;) {
-    lock_ = std::unique_lock(session_->main_mutex(), std::defer_lock);
+    lock_ = std::unique_lock(session_->main_mutex_, std::defer_lock);
     held_.Take();
     LockBriefly(lock_);
-    record_ = session_->transport().ReserveMain(kHeader + body_bytes, lock_);
+    record_ = session_->connection_->transport->ReserveMain(kHeader + body_bytes, lock_);
     if (record_ == nullptr) return session_->Lost();
     // Nothing is held from here on until the record is published: that takes the lock.
     if (!HoldsBlocks() || op_ == Op::cuMemFree_v2 || Session::Get() == nullptr) return CUDA_SUCCESS;
@@ -353,10 +355,11 @@ CUresult PendingPost::Finish(uint64_t* sequence, uint16_t flags) {
     if (submitted.event != nullptr) header.event = WireOf(submitted.event);
   }
   PutHeader(record_, header);
-  const uint64_t next = session_->transport().main_sequence();
+  ClientTransport& transport = *session_->connection_->transport;
+  const uint64_t next = transport.main_sequence();
   if (sequence != nullptr) *sequence = next;
   submissions.NotePost(in_flight_, op_, submitted, context_, next);
-  session_->transport().PublishMain(kHeader + writer_.size());
+  transport.PublishMain(kHeader + writer_.size());
   lock_.unlock();
   held_.Drop();
   in_flight_.Sent();

@@ -125,9 +125,9 @@ class Session {
 
   // The staging buffers of the session, kBulkBuffers of them. AcquireBulk waits while all are taken, so its
   // caller must have none, or two threads could wait for each other. TryAcquireBulk takes one only if no
-  // thread waits. Each taken buffer goes back by ReleaseBulk, from any thread.
+  // more than `waiters` threads wait. Each taken buffer goes back by ReleaseBulk, from any thread.
   uint32_t AcquireBulk();
-  bool TryAcquireBulk(uint32_t* index);
+  bool TryAcquireBulk(uint32_t* index, uint32_t waiters = 0);
   void ReleaseBulk(uint32_t index);
   bool IsBulkAwaited() const { return bulk_waiters_.load(std::memory_order_relaxed) != 0; }
   Bulk bulk(uint32_t index) const { return bulks_[index]; }
@@ -155,7 +155,6 @@ class Session {
   std::atomic<uint64_t> channels_opened_{1};             // the host opens channel 0 by itself
   // Of the one channel that all threads share that got none of their own.
   Mutex<Lock::kSharedChannel> shared_channel_mutex_;
-  bool TakeBulk(uint32_t* index);
   std::atomic<uint32_t> bulks_taken_{0};
   std::atomic<uint32_t> bulk_waiters_{0};
   Bulk bulks_[kBulkBuffers];

@@ -71,9 +71,9 @@ void ReclaimLentBuffers(Session& session) {
 
 }  // namespace
 
-bool MayLend(Session& session, const ResolvedStream& stream) {
+bool MayLend(const ResolvedStream& stream) {
   const Object* current = CurrentContextObject();
-  if (lent.words == nullptr || !MayWriteWords(session, current)) return false;
+  if (lent.words == nullptr || !MayWriteWords(current)) return false;
   return stream.IsLegacy() || (stream.object() != nullptr && stream.object()->context == current);
 }
 
@@ -123,7 +123,7 @@ bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited)
 
 MaybeResult PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone) {
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kBulkBytes || !MayLend(*session, stream)) return {};
+  if (session == nullptr || copy.bytes > kBulkBytes || !MayLend(stream)) return {};
   ReclaimLentBuffers(*session);
   if (alone && lent.count.load(std::memory_order_relaxed) != 0) return {};
   if (!Reserve()) return {};

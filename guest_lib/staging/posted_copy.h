@@ -27,7 +27,7 @@ struct Submission;
 MaybeResult PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream, bool alone);
 
 // Whether the GPU can write a fence value behind a copy in that stream.
-bool MayLend(Session& session, const ResolvedStream& stream);
+bool MayLend(const ResolvedStream& stream);
 
 // A staging buffer, or a part of it, and the copy for which it is in flight.
 struct LentBuffer {

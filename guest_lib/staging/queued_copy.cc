@@ -233,8 +233,7 @@ CUresult QueuedCopy::Post(uint64_t end, uint32_t flags) {
     post.writer().Put(piece);
   }
   uint64_t sequence = 0;
-  const CUresult result = post.Finish(&sequence, is_large_ ? kBlockingWait : 0);
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = post.Finish(&sequence, is_large_ ? kBlockingWait : 0)) return result;
   for (uint64_t i = posted_; i < end; ++i) posted_bytes_ += At(i).bytes;
   posted_ = end;
   if ((flags & kQueueEnds) != 0) left_ = true;

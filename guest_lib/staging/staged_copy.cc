@@ -72,11 +72,12 @@ void CopyPart(const HostRows& rows, const Piece& piece, uint64_t begin, uint64_t
 // How pieces travel: they are sent, and done, in order.
 class PieceLink {
  public:
+  PieceLink(Session& its_session, bool words, uint32_t most_sent)
+      : session(its_session), by_words(words), most(most_sent) {}
   virtual ~PieceLink() = default;
-  virtual CUresult error() { return CUDA_SUCCESS; }  // why nothing can be sent
-  virtual Session& session() = 0;
-  virtual bool by_words() const = 0;
-  virtual uint32_t most() const = 0;  // sent and not yet done
+  Session& session;
+  const bool by_words;  // whose end the GPU tells
+  const uint32_t most;  // sent and not yet done
   // The piece's bytes are at `offset` of the buffer.
   virtual CUresult Send(uint32_t buffer, uint32_t offset, const Piece& piece, bool last) = 0;
   // Whether Take would return at once.
@@ -91,14 +92,16 @@ class PieceLink {
 // Requests of one channel: several are sent ahead of their replies.
 class ReplyLink final : public PieceLink {
  public:
-  ReplyLink(bool to_device, Op op, bool staged, const Submission& submission,
+  ReplyLink(ChannelLease& lease, bool to_device, Op op, bool staged, const Submission& submission,
             const std::function<void(Writer&, const Piece&)>& put)
-      : to_device_(to_device), op_(op), staged_(staged), submission_(submission), put_(put) {}
+      : PieceLink(lease.session(), false, kWindow),
+        lease_(lease),
+        to_device_(to_device),
+        op_(op),
+        staged_(staged),
+        submission_(submission),
+        put_(put) {}
 
-  CUresult error() override { return lease_.error(); }
-  Session& session() override { return lease_.session(); }
-  bool by_words() const override { return false; }
-  uint32_t most() const override { return kWindow; }
   bool Ready() override { return lease_.ReplyReady(); }
   bool Leave(uint32_t) override {
     while (taken_ < sent_) Take();
@@ -112,7 +115,7 @@ class ReplyLink final : public PieceLink {
     uint16_t flags = to_device_ ? kBulkToHost : kBulkToGuest;
     if (staged_) flags |= last ? kStaged | kStagedLast : kStaged;
     const auto bytes = static_cast<uint32_t>(piece.bytes());
-    const CUresult result = lease_.Send(op_, w, flags, session().bulk(buffer).offset, bytes, submission_);
+    const CUresult result = lease_.Send(op_, w, flags, session.bulk(buffer).offset, bytes, submission_);
     if (result == CUDA_SUCCESS) asked_[sent_++ % kWindow] = bytes;
     return result;
   }
@@ -126,12 +129,12 @@ class ReplyLink final : public PieceLink {
   }
 
  private:
+  ChannelLease& lease_;
   const bool to_device_;
   const Op op_;
   const bool staged_;
   const Submission& submission_;
   const std::function<void(Writer&, const Piece&)>& put_;
-  ChannelLease lease_;
   uint32_t asked_[kWindow] = {};
   uint64_t sent_ = 0, taken_ = 0;
 };
@@ -141,24 +144,21 @@ class ReplyLink final : public PieceLink {
 // stream, which sleeps for as long as that has other work, and tells what went wrong.
 class WordLink final : public PieceLink {
  public:
-  WordLink(Session& session, const ResolvedStream& stream, LinearCopy& copy)
-      : session_(session), stream_(stream), copy_(copy) {
+  WordLink(Session& its_session, const ResolvedStream& stream, LinearCopy& copy)
+      : PieceLink(its_session, true, kMostPosted), stream_(stream), copy_(copy) {
     // Copies that nobody waits for leave nothing behind that others would have to wait for.
     if (copy.form != CopyForm::kSynchronous) submission_ = stream.submission();
     submission_.is_copy = copy.to_device && copy.form == CopyForm::kSynchronous;
     submission_.is_apart = true;  // CopyPiecesByFences has seen to that
   }
 
-  Session& session() override { return session_; }
-  bool by_words() const override { return true; }
-  uint32_t most() const override { return kMostPosted; }
   bool Ready() override { return taken_ < known_done_ || IsBack(Oldest()); }
 
   CUresult Send(uint32_t buffer, uint32_t offset, const Piece& piece, bool last) override {
     LentBuffer lent{buffer, offset};
     const CopyBody body{copy_.device + piece.column, piece.width, 0, copy_.form, BytesIn::kRegion};
     const CUresult result =
-        PostLent(session_, body, stream_, submission_, copy_.to_device, copy_.leaves && last, &lent);
+        PostLent(session, body, stream_, submission_, copy_.to_device, copy_.leaves && last, &lent);
     if (result != CUDA_SUCCESS) return result;
     copy_.posts = std::max(copy_.posts, lent.mark);
     lent_[sent_++ % kWindow] = lent;
@@ -183,7 +183,7 @@ class WordLink final : public PieceLink {
     for (uint64_t i = sent_; i-- > taken_;) {
       const LentBuffer& lent = lent_[i % kWindow];
       if (lent.index != buffer) continue;
-      if (LeaveLent(session_, lent)) return true;
+      if (LeaveLent(session, lent)) return true;
       break;
     }
     // What others have left takes all that may be left.
@@ -194,7 +194,6 @@ class WordLink final : public PieceLink {
  private:
   const LentBuffer& Oldest() const { return lent_[taken_ % kWindow]; }
 
-  Session& session_;
   const ResolvedStream stream_;
   LinearCopy& copy_;
   Submission submission_;
@@ -214,9 +213,9 @@ class Pipeline final : public CopyJob {
         to_device_(to_device),
         leaves_(leaves),
         past_caches_(to_device || rows.width * rows.height * rows.depth >= kPastCaches),
-        units_(to_device && link.by_words() ? 1 : 16),
-        places_(link.session(), link.by_words() ? kWordBuffers : kReplyBuffers,
-                link.by_words() ? kWordPiece : kBulkBytes) {}
+        units_(to_device && link.by_words ? 1 : 16),
+        places_(link.session, link.by_words ? kWordBuffers : kReplyBuffers,
+                link.by_words ? kWordPiece : kBulkBytes) {}
   ~Pipeline() override;
 
   CUresult Run(uint64_t bytes);
@@ -234,7 +233,7 @@ class Pipeline final : public CopyJob {
   bool Open();
   void OfferUnits(uint64_t index);
   bool Copied(uint64_t index) { return At(index).units_left.load(std::memory_order_acquire) == 0; }
-  bool MaySend() const { return sent_ < opened_ && sent_ - answered_ < link_.most(); }
+  bool MaySend() const { return sent_ < opened_ && sent_ - answered_ < link_.most; }
   void Send();
   void Take();
   void Close() { places_.Give(At(closed_++).place); }
@@ -267,7 +266,7 @@ class Pipeline final : public CopyJob {
 Pipeline::~Pipeline() {
   CopyJob::Leave();
   places_.DropBuffers([&](uint32_t buffer) {
-    if (!link_.Leave(buffer)) link_.session().ReleaseBulk(buffer);
+    if (!link_.Leave(buffer)) link_.session.ReleaseBulk(buffer);
   });
 }
 
@@ -287,7 +286,7 @@ void Pipeline::Do(uint64_t unit) {
 // The next piece gets a place. False: none is left, or this copy has its share.
 bool Pipeline::Open() {
   if (cut_.done()) return false;
-  if (!to_device_ && opened_ - answered_ >= link_.most()) return false;  // it could not be sent
+  if (!to_device_ && opened_ - answered_ >= link_.most) return false;  // it could not be sent
   // The stream may have other work for long, while others need buffers.
   if (answered_ == 0 && opened_ == kFirstPieces) return false;
   Slot& slot = At(opened_);
@@ -372,8 +371,6 @@ void Pipeline::Pause() {
 }
 
 CUresult Pipeline::Run(uint64_t bytes) {
-  result_ = link_.error();
-  if (result_ != CUDA_SUCCESS) return result_;
   const uint32_t wanted = HelpersOf(to_device_).load(std::memory_order_relaxed);
   Join(static_cast<uint32_t>(std::min<uint64_t>(bytes / kBytesPerHelper, wanted)));
   while (result_ == CUDA_SUCCESS && !IsOver()) {
@@ -395,10 +392,10 @@ CUresult Pipeline::Run(uint64_t bytes) {
 CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, const Submission& submission,
                     const std::function<void(Writer&, const Piece&)>& put) {
   const uint64_t bytes = rows.width * rows.height * rows.depth;
-  Session* session = Session::Get();
-  if (session == nullptr) return InitialisedOrError();
-  ReplyLink link(to_device, op, IsStaged(*session, CapturesSource(to_device, form, bytes), bytes), submission,
-                 put);
+  ChannelLease lease;
+  if (lease.error() != CUDA_SUCCESS) return lease.error();
+  const bool staged = IsStaged(lease.session(), CapturesSource(to_device, form, bytes), bytes);
+  ReplyLink link(lease, to_device, op, staged, submission, put);
   Pipeline pipeline(link, rows, Cut(rows, kMostUncut, kBulkBytes, 2), to_device, false);
   return pipeline.Run(bytes);
 }
@@ -427,9 +424,7 @@ CUresult CopyPieces(Session& session, const ResolvedStream& stream, LinearCopy* 
 MaybeResult CopyPiecesByFences(LinearCopy* copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
   if (session == nullptr || copy->bytes <= kMostUncut) return {};
-  if (!MayLend(*session, stream) || !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) {
-    return {};
-  }
+  if (!MayLend(stream) || !(copy->leaves || MayWatchWords()) || !IsApart(copy->device)) return {};
   CUresult result = CUDA_SUCCESS;
   uint64_t done = 0;
   if (MayQueue(*session, *copy)) {

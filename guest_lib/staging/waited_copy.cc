@@ -24,8 +24,8 @@ Submission SubmissionOf(const ResolvedStream& stream) {
   return submission;
 }
 
-bool MayGoByWord(Session& session, const LinearCopy& copy, const ResolvedStream& stream) {
-  return MayWatchWords() && MayLend(session, stream) && IsApart(copy.device);
+bool MayGoByWord(const LinearCopy& copy, const ResolvedStream& stream) {
+  return MayWatchWords() && MayLend(stream) && IsApart(copy.device);
 }
 
 // What the end of a copy shows: all that its stream had before is done. So is all of the context if it has no
@@ -105,8 +105,7 @@ CUresult CopyThroughBuffer(Session& session, LentBuffer& buffer, const LinearCop
 
 MaybeResult CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kMostPinnedByFence || !MayGoByWord(*session, copy, stream))
-    return {};
+  if (session == nullptr || copy.bytes > kMostPinnedByFence || !MayGoByWord(copy, stream)) return {};
   Shown shown(*session, stream);
   Mark mark;
   if (!mark.Take(*session, stream)) return {};
@@ -121,7 +120,7 @@ MaybeResult CopyPinnedByFence(const LinearCopy& copy, const ResolvedStream& stre
 
 MaybeResult CopyByFence(const LinearCopy& copy, const ResolvedStream& stream) {
   Session* session = Session::Get();
-  if (session == nullptr || copy.bytes > kMostUncut || !MayGoByWord(*session, copy, stream)) return {};
+  if (session == nullptr || copy.bytes > kMostUncut || !MayGoByWord(copy, stream)) return {};
   if (copy.to_device && copy.bytes < kLeastInBuffer) {
     Mark mark;
     if (!mark.Take(*session, stream)) return {};

@@ -40,10 +40,7 @@ struct Words {
   HotWord* memory = nullptr;
   Word words[kWords];
 };
-Words& TheWords() {
-  static auto* words = new Words;
-  return *words;
-}
+Words& words = *new Words;  // never destroyed
 
 bool IsContextBlocking() {
   return (ContextOf(CurrentContextObject()).flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC;
@@ -51,11 +48,10 @@ bool IsContextBlocking() {
 
 // Whether waiting is all that there is to it.
 bool MayWaitForWords() {
-  if (TheWords().memory == nullptr || useless.load(std::memory_order_relaxed) || MayKernelsPrint() ||
+  if (words.memory == nullptr || useless.load(std::memory_order_relaxed) || MayKernelsPrint() ||
       MayGiveMemoryBack())
     return false;
-  Session* session = Session::Get();
-  return session != nullptr && MayWriteWords(*session, CurrentContextObject());
+  return Session::Get() != nullptr && MayWriteWords(CurrentContextObject());
 }
 
 // Where a mark means what a synchronisation does.
@@ -68,7 +64,7 @@ bool MayMark(const ResolvedStream& stream) {
 }
 
 // The stream's word, its own as long as it lives. Null: none is left. The caller holds the mutex.
-Word* WordOf(Words& words, const Progress* owner, uint64_t id) {
+Word* WordOf(const Progress* owner, uint64_t id) {
   Word* free = nullptr;
   for (Word& word : words.words) {
     if (word.owner == owner && word.id == id) return &word;
@@ -89,7 +85,7 @@ void UseStreamWords(HotWord* memory) {
   const char* value = getenv("CAUSEWAY_COMPLETION");
   if (value != nullptr && std::string_view(value) == "call") return;
   for (uint32_t i = 0; i < kWords; ++i) StoreRelease(memory[i], 0);
-  TheWords().memory = memory;
+  words.memory = memory;
 }
 
 [[gnu::constructor]] void SetHook() {
@@ -136,20 +132,11 @@ CUresult DrainDevice() {
   return inquiry.Note(call.Finish());
 }
 
-bool MayWriteWords(Session& session, const Object* context) {
-  if (context == nullptr || !session.transport().shares_memory() || AnyCapture()) return false;
-  const Context& detail = ContextOf(context);
-  const auto& device = session.devices()[static_cast<size_t>(detail.device)];
-  return detail.active.load(std::memory_order_relaxed) && detail.green == nullptr &&
-         device.attribute[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] != 0;
-}
-
 bool Mark::Take(Session& session, const ResolvedStream& stream) {
   Object* object = stream.IsLegacy() ? CurrentContextObject() : stream.object();
   const Progress* owner = stream.IsLegacy() ? &ContextOf(object).legacy_stream : &object->progress;
-  Words& words = TheWords();
   lock_ = std::unique_lock(words.mutex);  // until it is posted: nobody may take the word meanwhile
-  Word* word = WordOf(words, owner, object->id);
+  Word* word = WordOf(owner, object->id);
   if (word == nullptr) {
     lock_.unlock();
     return false;

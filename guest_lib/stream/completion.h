@@ -20,12 +20,12 @@
 #include <mutex>
 
 #include "guest_lib/process/lock_order.h"
+#include "guest_lib/session/captures.h"
+#include "guest_lib/session/context.h"
 #include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::guest {
 
-struct Object;
-struct Progress;
 class PendingPost;
 class ResolvedStream;
 class Session;
@@ -75,7 +75,11 @@ class Mark {
 };
 
 // Whether the GPU can write a word behind work of that context. It cannot while a stream captures.
-bool MayWriteWords(Session& session, const Object* context);
+inline bool MayWriteWords(const Object* context) {
+  if (context == nullptr || AnyCapture()) return false;
+  const Context& detail = ContextOf(context);
+  return detail.has_words && detail.active.load(std::memory_order_relaxed);
+}
 // Whether the calling thread may wait for fence values instead of asking the host: the GPU can write words
 // for its context, and synchronising has no other effect than waiting.
 bool MayWatchWords();

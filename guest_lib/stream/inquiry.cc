@@ -17,10 +17,6 @@ Subject OfCurrentContext(Kind kind) {
   return current != nullptr ? Subject{kind, current} : Subject{};
 }
 
-bool IsActive(const Object* context) {
-  return context != nullptr && ContextOf(context).active.load(std::memory_order_relaxed);
-}
-
 }  // namespace
 
 Inquiry Inquiry::OfStream(CUstream stream) {
@@ -67,7 +63,9 @@ MaybeResult Inquiry::Answer() {
   Session* session = Session::Get();
   if (session == nullptr) return {};
   stamp_ = submissions.Now(0);
-  const bool local = subject_.object != nullptr && IsActive(CurrentContextObject()) && !AnyCapture() &&
+  const Object* current = CurrentContextObject();
+  const bool local = subject_.object != nullptr && current != nullptr &&
+                     ContextOf(current).active.load(std::memory_order_relaxed) && !AnyCapture() &&
                      !AnyHeld() && IsDone(*session) && submissions.IsTrusted();
   if (!local) {
     Begin();
