@@ -83,4 +83,8 @@ nvml::Return NvmlWait(P... p) {
   return nvml::RowShape<op>::Wait(remote, op, p...);
 }
 
+// Of each function that the library exports.
+#define NVML_EXPORT extern "C" __attribute__((visibility("default")))
+NVML_EXPORT nvml::Return nvmlSystemGetProcessName(uint32_t pid, char* name, uint32_t bytes);
+
 }  // namespace causeway::guest

@@ -9,8 +9,6 @@
 
 #include "guest_lib/nvml/nvml.h"
 
-#define NVML_EXPORT extern "C" __attribute__((visibility("default")))
-
 namespace causeway::guest {
 namespace {
 
@@ -59,7 +57,9 @@ bool ParseBusId(const char* text, uint32_t* domain, uint32_t* bus, uint32_t* dev
   return sscanf(text, "%x:%x", bus, device) == 2;
 }
 
-Return CountDevices(uint32_t* count) {
+}  // namespace
+
+NVML_EXPORT Return nvmlDeviceGetCount_v2(uint32_t* count) {
   uint32_t found = 0;
   const Return result = NvmlSession::Get().DeviceCount(&found);
   if (result != Return::kSuccess) return result;
@@ -67,8 +67,10 @@ Return CountDevices(uint32_t* count) {
   *count = found;
   return Return::kSuccess;
 }
-
-Return ByIndex(uint32_t index, DeviceHandle* device) {
+NVML_EXPORT Return nvmlDeviceGetCount(uint32_t* count) {
+  return nvmlDeviceGetCount_v2(count);
+}
+NVML_EXPORT Return nvmlDeviceGetHandleByIndex_v2(uint32_t index, DeviceHandle* device) {
   uint32_t count = 0;
   const Return result = NvmlSession::Get().DeviceCount(&count);
   if (result != Return::kSuccess) return result;
@@ -76,85 +78,61 @@ Return ByIndex(uint32_t index, DeviceHandle* device) {
   *device = NvmlSession::HandleOf(index);
   return Return::kSuccess;
 }
-
-Return ByBusId(const char* text, DeviceHandle* device) {
+NVML_EXPORT Return nvmlDeviceGetHandleByIndex(uint32_t index, DeviceHandle* device) {
+  return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+NVML_EXPORT Return nvmlDeviceGetHandleByPciBusId_v2(const char* id, DeviceHandle* device) {
   uint32_t domain = 0, bus = 0, number = 0;
-  const bool good = text != nullptr && ParseBusId(text, &domain, &bus, &number);
+  const bool good = id != nullptr && ParseBusId(id, &domain, &bus, &number);
   return FindDevice(device, good, [&](DeviceHandle candidate) {
     nvml::PciInfo info{};
     return NvmlWait<Op::nvmlDeviceGetPciInfo_v3>(candidate, &info) == Return::kSuccess &&
            info.domain == domain && info.bus == bus && info.device == number;
   });
 }
-
-}  // namespace
-}  // namespace causeway::guest
-
-using namespace causeway::guest;
-using causeway::nvml::DeviceHandle;
-using causeway::nvml::Op;
-using causeway::nvml::Return;
-
-NVML_EXPORT uint32_t nvmlDeviceGetCount_v2(uint32_t* count) {
-  return static_cast<uint32_t>(CountDevices(count));
-}
-NVML_EXPORT uint32_t nvmlDeviceGetCount(uint32_t* count) {
-  return nvmlDeviceGetCount_v2(count);
-}
-NVML_EXPORT uint32_t nvmlDeviceGetHandleByIndex_v2(uint32_t index, DeviceHandle* device) {
-  return static_cast<uint32_t>(ByIndex(index, device));
-}
-NVML_EXPORT uint32_t nvmlDeviceGetHandleByIndex(uint32_t index, DeviceHandle* device) {
-  return nvmlDeviceGetHandleByIndex_v2(index, device);
-}
-NVML_EXPORT uint32_t nvmlDeviceGetHandleByPciBusId_v2(const char* id, DeviceHandle* device) {
-  return static_cast<uint32_t>(ByBusId(id, device));
-}
-NVML_EXPORT uint32_t nvmlDeviceGetHandleByPciBusId(const char* id, DeviceHandle* device) {
+NVML_EXPORT Return nvmlDeviceGetHandleByPciBusId(const char* id, DeviceHandle* device) {
   return nvmlDeviceGetHandleByPciBusId_v2(id, device);
 }
 
-NVML_EXPORT uint32_t nvmlDeviceGetHandleBySerial(const char* serial, DeviceHandle* device) {
-  return static_cast<uint32_t>(FindDevice(device, serial != nullptr, [&](DeviceHandle candidate) {
+NVML_EXPORT Return nvmlDeviceGetHandleBySerial(const char* serial, DeviceHandle* device) {
+  return FindDevice(device, serial != nullptr, [&](DeviceHandle candidate) {
     char text[64] = "";
     return NvmlWait<Op::nvmlDeviceGetSerial>(candidate, text, uint32_t{sizeof text}) == Return::kSuccess &&
            strcmp(text, serial) == 0;
-  }));
+  });
 }
 
-NVML_EXPORT uint32_t nvmlDeviceGetHandleByUUID(const char* uuid, DeviceHandle* device) {
-  return static_cast<uint32_t>(FindDevice(device, uuid != nullptr, [&](DeviceHandle candidate) {
-    return strcasecmp(UuidOf(candidate).c_str(), uuid) == 0;
-  }));
+NVML_EXPORT Return nvmlDeviceGetHandleByUUID(const char* uuid, DeviceHandle* device) {
+  return FindDevice(device, uuid != nullptr,
+                    [&](DeviceHandle candidate) { return strcasecmp(UuidOf(candidate).c_str(), uuid) == 0; });
 }
 
-NVML_EXPORT uint32_t nvmlDeviceGetHandleByUUIDV(const causeway::nvml::Uuid* uuid, DeviceHandle* device) {
+NVML_EXPORT Return nvmlDeviceGetHandleByUUIDV(const nvml::Uuid* uuid, DeviceHandle* device) {
   constexpr uint32_t kText = 1, kBytes = 2;
   const bool good = uuid != nullptr && (uuid->type == kText || uuid->type == kBytes);
-  if (good && uuid->version != causeway::nvml::V(1, sizeof *uuid))
-    return static_cast<uint32_t>(Return::kVersionMismatch);
-  return static_cast<uint32_t>(FindDevice(device, good, [&](DeviceHandle candidate) {
+  if (good && uuid->version != nvml::V(1, sizeof *uuid)) return Return::kVersionMismatch;
+  return FindDevice(device, good, [&](DeviceHandle candidate) {
     const std::string text = UuidOf(candidate);
     if (uuid->type == kText) return strncasecmp(text.c_str(), uuid->value, sizeof uuid->value) == 0;
     const std::string bytes = UuidBytes(text);
     return bytes.size() == 16 && memcmp(bytes.data(), uuid->value, 16) == 0;
-  }));
+  });
 }
 
-NVML_EXPORT uint32_t nvmlDeviceGetIndex(DeviceHandle device, uint32_t* index) {
+NVML_EXPORT Return nvmlDeviceGetIndex(DeviceHandle device, uint32_t* index) {
   NvmlSession& session = NvmlSession::Get();
-  if (!session.initialised()) return static_cast<uint32_t>(Return::kUninitialized);
+  if (!session.initialised()) return Return::kUninitialized;
   const int found = session.IndexOf(device);
-  if (found < 0 || index == nullptr) return static_cast<uint32_t>(Return::kInvalidArgument);
+  if (found < 0 || index == nullptr) return Return::kInvalidArgument;
   *index = static_cast<uint32_t>(found);
-  return 0;
+  return Return::kSuccess;
 }
 
 // Each value is asked for by itself, so a long list is sent in pieces.
-NVML_EXPORT uint32_t nvmlDeviceGetFieldValues(DeviceHandle device, int32_t count, void* values) {
+NVML_EXPORT Return nvmlDeviceGetFieldValues(DeviceHandle device, int32_t count, void* values) {
   constexpr int32_t kAtOnce = 64;
   if (count <= 0) values = nullptr;
-  auto* at = static_cast<causeway::nvml::FieldValue*>(values);
+  auto* at = static_cast<nvml::FieldValue*>(values);
   Return result = Return::kSuccess;
   do {
     const int32_t part = std::min(count, kAtOnce);
@@ -162,5 +140,7 @@ NVML_EXPORT uint32_t nvmlDeviceGetFieldValues(DeviceHandle device, int32_t count
     count -= part;
     at += part;
   } while (result == Return::kSuccess && count > 0);
-  return static_cast<uint32_t>(result);
+  return result;
 }
+
+}  // namespace causeway::guest

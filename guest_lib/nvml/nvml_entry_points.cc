@@ -25,10 +25,6 @@ uint32_t Lacking() {
 }
 
 }  // namespace
-}  // namespace causeway::guest
-
-using namespace causeway;
-using namespace causeway::guest;
 
 #define NVML_ENTRY(fn, type, ...)                                                      \
   extern "C" {                                                                         \
@@ -45,3 +41,5 @@ using Refusal = uint32_t (*)();
 #define NVML_DENY(fn) NVML_ENTRY(fn, Refusal, &Denied)
 #define NVML_LACK(fn) NVML_ENTRY(fn, Refusal, &Lacking)
 #include "ivshmem_ring/nvml_calls.def"
+
+}  // namespace causeway::guest

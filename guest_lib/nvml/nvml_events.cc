@@ -5,8 +5,6 @@
 
 #include "guest_lib/nvml/nvml.h"
 
-#define NVML_EXPORT extern "C" __attribute__((visibility("default")))
-
 namespace causeway::guest {
 namespace {
 
@@ -22,46 +20,39 @@ Return Check(bool good) {
   return good ? Return::kSuccess : Return::kInvalidArgument;
 }
 
-Return Wait(void* set, void* data, uint32_t milliseconds) {
+}  // namespace
+
+NVML_EXPORT Return nvmlEventSetCreate(void** set) {
+  const Return result = Check(set != nullptr);
+  if (result == Return::kSuccess) *set = &the_set;
+  return result;
+}
+
+NVML_EXPORT Return nvmlEventSetFree(void* set) {
+  return Check(set == &the_set);
+}
+
+NVML_EXPORT Return nvmlEventSetWait_v2(void* set, void* data, uint32_t milliseconds) {
   const Return result = Check(set == &the_set && data != nullptr);
   if (result != Return::kSuccess) return result;
   constexpr uint32_t kLongest = 0x7fffffff;
   poll(nullptr, 0, static_cast<int>(milliseconds < kLongest ? milliseconds : kLongest));
   return Return::kTimeout;
 }
-
-}  // namespace
-}  // namespace causeway::guest
-
-using namespace causeway::guest;
-using causeway::nvml::DeviceHandle;
-using causeway::nvml::Return;
-
-NVML_EXPORT uint32_t nvmlEventSetCreate(void** set) {
-  const Return result = Check(set != nullptr);
-  if (result == Return::kSuccess) *set = &the_set;
-  return static_cast<uint32_t>(result);
+NVML_EXPORT Return nvmlEventSetWait(void* set, void* data, uint32_t milliseconds) {
+  return nvmlEventSetWait_v2(set, data, milliseconds);
 }
 
-NVML_EXPORT uint32_t nvmlEventSetFree(void* set) {
-  return static_cast<uint32_t>(Check(set == &the_set));
-}
-
-NVML_EXPORT uint32_t nvmlEventSetWait_v2(void* set, void* data, uint32_t milliseconds) {
-  return static_cast<uint32_t>(Wait(set, data, milliseconds));
-}
-NVML_EXPORT uint32_t nvmlEventSetWait(void* set, void* data, uint32_t milliseconds) {
-  return static_cast<uint32_t>(Wait(set, data, milliseconds));
-}
-
-NVML_EXPORT uint32_t nvmlDeviceGetSupportedEventTypes(DeviceHandle device, uint64_t* types) {
+NVML_EXPORT Return nvmlDeviceGetSupportedEventTypes(DeviceHandle device, uint64_t* types) {
   const Return result = Check(NvmlSession::Get().IndexOf(device) >= 0 && types != nullptr);
   if (result == Return::kSuccess) *types = 0;
-  return static_cast<uint32_t>(result);
+  return result;
 }
 
-NVML_EXPORT uint32_t nvmlDeviceRegisterEvents(DeviceHandle device, uint64_t types, void* set) {
+NVML_EXPORT Return nvmlDeviceRegisterEvents(DeviceHandle device, uint64_t types, void* set) {
   const Return result = Check(NvmlSession::Get().IndexOf(device) >= 0 && set == &the_set);
-  if (result != Return::kSuccess || types == 0) return static_cast<uint32_t>(result);
-  return static_cast<uint32_t>(Return::kNotSupported);
+  if (result != Return::kSuccess || types == 0) return result;
+  return Return::kNotSupported;
 }
+
+}  // namespace causeway::guest

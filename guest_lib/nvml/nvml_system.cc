@@ -7,27 +7,13 @@
 
 #include "guest_lib/nvml/nvml.h"
 
-#define NVML_EXPORT extern "C" __attribute__((visibility("default")))
-
 namespace causeway::guest {
 namespace {
 
 using nvml::Return;
 
-uint32_t Number(Return result) {
-  return static_cast<uint32_t>(result);
-}
-
 Return NeedsInit() {
   return NvmlSession::Get().initialised() ? Return::kSuccess : Return::kUninitialized;
-}
-
-Return Zero(uint32_t* count) {
-  const Return result = NeedsInit();
-  if (result != Return::kSuccess) return result;
-  if (count == nullptr) return Return::kInvalidArgument;
-  *count = 0;
-  return Return::kSuccess;
 }
 
 struct ErrorText {
@@ -69,23 +55,19 @@ constexpr ErrorText kErrorTexts[] = {
 };
 
 }  // namespace
-}  // namespace causeway::guest
 
-using namespace causeway::guest;
-using causeway::nvml::Return;
-
-NVML_EXPORT uint32_t nvmlInit_v2() {
-  return Number(NvmlSession::Get().Initialise());
+NVML_EXPORT Return nvmlInit_v2() {
+  return NvmlSession::Get().Initialise();
 }
-NVML_EXPORT uint32_t nvmlInit() {
+NVML_EXPORT Return nvmlInit() {
   return nvmlInit_v2();
 }
 // The flags say what to do without a GPU; a session without one is not made.
-NVML_EXPORT uint32_t nvmlInitWithFlags(uint32_t) {
+NVML_EXPORT Return nvmlInitWithFlags(uint32_t) {
   return nvmlInit_v2();
 }
-NVML_EXPORT uint32_t nvmlShutdown() {
-  return Number(NvmlSession::Get().Shutdown());
+NVML_EXPORT Return nvmlShutdown() {
+  return NvmlSession::Get().Shutdown();
 }
 
 NVML_EXPORT const char* nvmlErrorString(uint32_t result) {
@@ -95,32 +77,38 @@ NVML_EXPORT const char* nvmlErrorString(uint32_t result) {
   return "Unknown Error";
 }
 
-NVML_EXPORT uint32_t nvmlUnitGetCount(uint32_t* count) {
-  return Number(Zero(count));
+NVML_EXPORT Return nvmlUnitGetCount(uint32_t* count) {
+  const Return result = NeedsInit();
+  if (result != Return::kSuccess) return result;
+  if (count == nullptr) return Return::kInvalidArgument;
+  *count = 0;
+  return Return::kSuccess;
 }
-NVML_EXPORT uint32_t nvmlGetExcludedDeviceCount(uint32_t* count) {
-  return Number(Zero(count));
+NVML_EXPORT Return nvmlGetExcludedDeviceCount(uint32_t* count) {
+  return nvmlUnitGetCount(count);
 }
-NVML_EXPORT uint32_t nvmlGetBlacklistDeviceCount(uint32_t* count) {
-  return Number(Zero(count));
+NVML_EXPORT Return nvmlGetBlacklistDeviceCount(uint32_t* count) {
+  return nvmlUnitGetCount(count);
 }
 
 // As NVIDIA's library: the path of the program, or what the kernel calls it.
-NVML_EXPORT uint32_t nvmlSystemGetProcessName(uint32_t pid, char* name, uint32_t bytes) {
-  if (const Return result = NeedsInit(); result != Return::kSuccess) return Number(result);
-  if (name == nullptr || bytes == 0) return Number(Return::kInvalidArgument);
+NVML_EXPORT Return nvmlSystemGetProcessName(uint32_t pid, char* name, uint32_t bytes) {
+  if (const Return result = NeedsInit(); result != Return::kSuccess) return result;
+  if (name == nullptr || bytes == 0) return Return::kInvalidArgument;
   char path[64];
   char text[4096];
   snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return Number(Return::kNotFound);
+  if (fd < 0) return Return::kNotFound;
   const ssize_t got = read(fd, text, sizeof text - 1);
   close(fd);
   text[got > 0 ? got : 0] = '\0';  // the program alone: its arguments follow after a NUL
-  if (got <= 0) return Number(Return::kNotFound);
+  if (got <= 0) return Return::kNotFound;
   const size_t length = strnlen(text, sizeof text - 1);
   const size_t fits = length < bytes ? length : bytes - 1;
   memcpy(name, text, fits);
   name[fits] = '\0';
-  return Number(fits == length ? Return::kSuccess : Return::kInsufficientSize);
+  return fits == length ? Return::kSuccess : Return::kInsufficientSize;
 }
+
+}  // namespace causeway::guest
