@@ -7,18 +7,27 @@
 namespace causeway::guest {
 namespace {
 
-CUresult FillTensorMap(TensorMapBody* body, cuuint32_t rank, const cuuint64_t* dimensions,
-                       const cuuint64_t* strides, const cuuint32_t* element_strides) {
+// What all three kinds have.
+CUresult Fill(TensorMapBody* body, CUtensorMapDataType type, cuuint32_t rank, void* address,
+              const cuuint64_t* dimensions, const cuuint64_t* strides, const cuuint32_t* element_strides,
+              CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+              CUtensorMapFloatOOBfill fill) {
   if (rank < 1 || rank > 5 || dimensions == nullptr || element_strides == nullptr ||
       (rank > 1 && strides == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  body->data_type = type;
   body->rank = rank;
+  body->address = reinterpret_cast<uint64_t>(address);
   for (cuuint32_t i = 0; i < rank; ++i) {
     body->dimensions[i] = dimensions[i];
     body->element_strides[i] = element_strides[i];
     if (i + 1 < rank) body->strides[i] = strides[i];
   }
+  body->interleave = interleave;
+  body->swizzle = swizzle;
+  body->promotion = promotion;
+  body->fill = fill;
   return CUDA_SUCCESS;
 }
 
@@ -37,14 +46,10 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
   TensorMapBody body{};
   if (map == nullptr || box == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = FillTensorMap(&body, rank, dimensions, strides, element_strides)) return result;
-  body.data_type = type;
-  body.address = reinterpret_cast<uint64_t>(address);
+  if (const CUresult result = Fill(&body, type, rank, address, dimensions, strides, element_strides,
+                                   interleave, swizzle, promotion, fill))
+    return result;
   std::memcpy(body.box, box, rank * sizeof *box);
-  body.interleave = interleave;
-  body.swizzle = swizzle;
-  body.promotion = promotion;
-  body.fill = fill;
   return AskHost(Op::cuTensorMapEncodeTiled, body, map);
 }
 
@@ -56,17 +61,13 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
                                  CUtensorMapFloatOOBfill fill) {
   TensorMapBody body{};
   if (map == nullptr || lower == nullptr || upper == nullptr || rank < 3) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = FillTensorMap(&body, rank, dimensions, strides, element_strides)) return result;
-  body.data_type = type;
-  body.address = reinterpret_cast<uint64_t>(address);
+  if (const CUresult result = Fill(&body, type, rank, address, dimensions, strides, element_strides,
+                                   interleave, swizzle, promotion, fill))
+    return result;
   std::memcpy(body.lower_corner, lower, (rank - 2) * sizeof *lower);
   std::memcpy(body.upper_corner, upper, (rank - 2) * sizeof *upper);
   body.channels_per_pixel = channels;
   body.pixels_per_column = pixels;
-  body.interleave = interleave;
-  body.swizzle = swizzle;
-  body.promotion = promotion;
-  body.fill = fill;
   return AskHost(Op::cuTensorMapEncodeIm2col, body, map);
 }
 
@@ -78,18 +79,14 @@ CUresult cuTensorMapEncodeIm2colWide(CUtensorMap* map, CUtensorMapDataType type,
                                      CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
   TensorMapBody body{};
   if (map == nullptr || rank < 3) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = FillTensorMap(&body, rank, dimensions, strides, element_strides)) return result;
-  body.data_type = type;
-  body.address = reinterpret_cast<uint64_t>(address);
+  if (const CUresult result = Fill(&body, type, rank, address, dimensions, strides, element_strides,
+                                   interleave, swizzle, promotion, fill))
+    return result;
   body.lower_corner[0] = lower;
   body.upper_corner[0] = upper;
   body.channels_per_pixel = channels;
   body.pixels_per_column = pixels;
-  body.interleave = interleave;
   body.wide_mode = mode;
-  body.swizzle = swizzle;
-  body.promotion = promotion;
-  body.fill = fill;
   return AskHost(Op::cuTensorMapEncodeIm2colWide, body, map);
 }
 

@@ -8,8 +8,7 @@ namespace {
 template <Op op, class Reference>
 CUresult GetReference(Reference* reference, CUmodule module, const char* name) {
   if (const CUresult result = InitialisedOrError()) return result;
-  const CUresult result = Wait<op>(reference, module, name);
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = Wait<op>(reference, module, name)) return result;
   Object* object = Find(*reference);
   const Object* owner = Find(module);
   if (object != nullptr && owner != nullptr) object->parent = WireOf(owner);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies to and from one-dimensional arrays, and boxes between contexts: all of them are boxes.
 #include "guest_lib/copy/copy.h"
+
+#include <cstddef>
+#include <cstring>
+
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/stream/remote.h"
 
@@ -54,30 +58,14 @@ CUresult ArrayToHost(void* to, CUarray from, uint64_t offset, uint64_t bytes, CU
 CUresult CopyPeerBox(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, CopyForm form) {
   if (const CUresult result = NeedContext()) return result;
   if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CUDA_MEMCPY3D box{};
-  box.srcXInBytes = peer->srcXInBytes;
-  box.srcY = peer->srcY;
-  box.srcZ = peer->srcZ;
-  box.srcLOD = peer->srcLOD;
-  box.srcMemoryType = peer->srcMemoryType;
-  box.srcHost = peer->srcHost;
-  box.srcDevice = peer->srcDevice;
-  box.srcArray = peer->srcArray;
-  box.srcPitch = peer->srcPitch;
-  box.srcHeight = peer->srcHeight;
-  box.dstXInBytes = peer->dstXInBytes;
-  box.dstY = peer->dstY;
-  box.dstZ = peer->dstZ;
-  box.dstLOD = peer->dstLOD;
-  box.dstMemoryType = peer->dstMemoryType;
-  box.dstHost = peer->dstHost;
-  box.dstDevice = peer->dstDevice;
-  box.dstArray = peer->dstArray;
-  box.dstPitch = peer->dstPitch;
-  box.dstHeight = peer->dstHeight;
-  box.WidthInBytes = peer->WidthInBytes;
-  box.Height = peer->Height;
-  box.Depth = peer->Depth;
+  // Where the one has contexts the other has reserved words.
+  CUDA_MEMCPY3D box;
+  static_assert(sizeof box == sizeof *peer &&
+                offsetof(CUDA_MEMCPY3D, reserved0) == offsetof(CUDA_MEMCPY3D_PEER, srcContext) &&
+                offsetof(CUDA_MEMCPY3D, reserved1) == offsetof(CUDA_MEMCPY3D_PEER, dstContext) &&
+                offsetof(CUDA_MEMCPY3D, Depth) == offsetof(CUDA_MEMCPY3D_PEER, Depth));
+  std::memcpy(&box, peer, sizeof box);
+  box.reserved0 = box.reserved1 = nullptr;
   // The driver ignores the context of an array.
   const bool from_array = peer->srcMemoryType == CU_MEMORYTYPE_ARRAY;
   const bool to_array = peer->dstMemoryType == CU_MEMORYTYPE_ARRAY;

@@ -38,10 +38,7 @@ struct Storage {
 };
 
 // Never destroyed: libraries still call in here from exit handlers that run after this library's.
-Storage& TheStorage() {
-  static Storage* const storage = new Storage;
-  return *storage;
-}
+Storage& storage = *new Storage;
 
 struct CachedValue {
   CUcontext context;
@@ -79,7 +76,6 @@ CUresult Resolve(CUcontext* context) {
 CUresult ContextStorageGet(void** value, CUcontext context, void* key) {
   if (const CUresult result = Resolve(&context); result != CUDA_SUCCESS) return result;
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Storage& storage = TheStorage();
   CachedValue& line = CacheLine(context, key);
   // Acquire pairs with the release in ContextStorageDelete and PopNewest: who is told that a removal happened
   // does not find the value here.
@@ -102,7 +98,6 @@ CUresult ContextStorageGet(void** value, CUcontext context, void* key) {
 CUresult ContextStoragePut(CUcontext context, void* key, void* value, ContextStorageDestructor destructor) {
   if (const CUresult result = Resolve(&context); result != CUDA_SUCCESS) return result;
   if (!IsContext(context)) return CUDA_ERROR_INVALID_CONTEXT;
-  Storage& storage = TheStorage();
   const std::unique_lock guard(storage.lock);
   ContextValues& own = storage.contexts[context];
   if (own.closing) return CUDA_ERROR_INVALID_CONTEXT;
@@ -113,7 +108,6 @@ CUresult ContextStoragePut(CUcontext context, void* key, void* value, ContextSto
 
 CUresult ContextStorageDelete(CUcontext context, void* key) {
   if (const CUresult result = Resolve(&context); result != CUDA_SUCCESS) return result;
-  Storage& storage = TheStorage();
   const std::unique_lock guard(storage.lock);
   const auto found = storage.contexts.find(context);
   if (found == storage.contexts.end()) return CUDA_ERROR_INVALID_HANDLE;
@@ -127,7 +121,7 @@ CUresult ContextStorageDelete(CUcontext context, void* key) {
 namespace {
 
 // Takes the newest value out; at the end takes the context itself out and returns false.
-bool PopNewest(Storage& storage, CUcontext context, Value* newest) {
+bool PopNewest(CUcontext context, Value* newest) {
   const std::unique_lock guard(storage.lock);
   const auto found = storage.contexts.find(context);
   if (found == storage.contexts.end()) return false;
@@ -146,13 +140,12 @@ bool PopNewest(Storage& storage, CUcontext context, Value* newest) {
 }  // namespace
 
 void ContextStorageDestroy(CUcontext context) {
-  Storage& storage = TheStorage();
   Value newest{};
-  if (!PopNewest(storage, context, &newest)) return;
+  if (!PopNewest(context, &newest)) return;
   const CUcontext previous = SwapCurrentContext(context);
   do {
     if (newest.destructor != nullptr) newest.destructor(context, newest.key, newest.value);
-  } while (PopNewest(storage, context, &newest));
+  } while (PopNewest(context, &newest));
   SwapCurrentContext(previous);
 }
 

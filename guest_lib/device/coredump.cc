@@ -44,8 +44,7 @@ CUresult Get(Op op, CUcoredumpSettings attribute, void* value, size_t* size) {
   if (GetName(attribute, value, size)) return CUDA_SUCCESS;
   PendingCall call(op);
   call.writer().Put(CoredumpBody{static_cast<uint32_t>(attribute), value != nullptr ? 1u : 0u, *size});
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = call.Finish()) return result;
   Reader& r = call.reader();
   const auto used = r.Get<uint64_t>();
   if (value != nullptr) {

@@ -38,8 +38,7 @@ CUresult GetResource(Op op, WireHandle object, CUdevice device, CUdevResource* r
                      CUdevResourceType type) {
   PendingCall call(op);
   call.writer().Put(GetDevResourceBody{object, device, static_cast<uint32_t>(type)});
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = call.Finish()) return result;
   return TakeResource(call.reader(), resource) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
@@ -108,8 +107,7 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* groups, unsigned int* count,
   body.minimum = minimum;
   PendingCall call(Op::cuDevSmResourceSplitByCount);
   call.writer().Put(body);
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = call.Finish()) return result;
   Reader& r = call.reader();
   const auto made = r.Get<uint32_t>();
   for (uint32_t i = 0; groups != nullptr && i < made && i < body.groups; ++i) {
@@ -213,8 +211,7 @@ CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned int
   if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Object* context = ContextObject(object);
   const InPrimary primary(ContextOf(context).device);
-  const CUresult result = Wait<Op::cuGreenCtxStreamCreate>(stream, green, flags, priority);
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = Wait<Op::cuGreenCtxStreamCreate>(stream, green, flags, priority)) return result;
   constexpr int kGreatestPriority = -5;
   Object* made = Find(*stream);
   made->context = context;

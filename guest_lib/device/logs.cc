@@ -27,10 +27,7 @@ struct Listeners {
   Mutex<Lock::kLogListeners> mutex;
   std::vector<Listener> all;
 };
-Listeners& TheListeners() {
-  static auto* listeners = new Listeners;  // never destroyed: threads may call until the very end
-  return *listeners;
-}
+Listeners& listeners = *new Listeners;  // never destroyed: threads may call until the very end
 
 // Whether the host is to collect what the driver logs.
 CUresult Listen(Op op) {
@@ -69,8 +66,8 @@ namespace {
 void DeliverLog(uint32_t level, const char* text, size_t bytes) {
   std::vector<Listener> all;
   {
-    const std::lock_guard lock(TheListeners().mutex);
-    all = TheListeners().all;
+    const std::lock_guard lock(listeners.mutex);
+    all = listeners.all;
   }
   const callbacks::Scope inside;  // the thread's channel is in use
   for (const Listener& listener : all) {
@@ -100,8 +97,8 @@ CUresult cuLogsRegisterCallback(CUlogsCallback function, void* user_data, CUlogs
   if (object == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto made = reinterpret_cast<CUlogsCallbackHandle>(object);
   {
-    const std::lock_guard lock(TheListeners().mutex);
-    TheListeners().all.push_back({made, function, user_data});
+    const std::lock_guard lock(listeners.mutex);
+    listeners.all.push_back({made, function, user_data});
   }
   if (handle != nullptr) *handle = made;
   return CUDA_SUCCESS;
@@ -112,8 +109,8 @@ CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle handle) {
   Object* object = FindObject(HandleKind::kLogsCallback, handle);
   if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
   {
-    const std::lock_guard lock(TheListeners().mutex);
-    std::erase_if(TheListeners().all, [&](const Listener& listener) { return listener.handle == handle; });
+    const std::lock_guard lock(listeners.mutex);
+    std::erase_if(listeners.all, [&](const Listener& listener) { return listener.handle == handle; });
   }
   FreeObject(object);
   return Listen(Op::cuLogsUnregisterCallback);

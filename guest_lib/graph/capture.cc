@@ -29,10 +29,7 @@ struct AllTold {
   std::unordered_map<const Object*, Told> of_stream;
   std::unordered_map<const Object*, CUgraph> given_graph;  // of cuStreamBeginCaptureToGraph
 };
-AllTold& TheTold() {
-  static auto* told = new AllTold;
-  return *told;
-}
+AllTold& all = *new AllTold;  // never destroyed
 
 Object* ObjectOfStream(CUstream stream) {
   return Find(stream == CU_STREAM_PER_THREAD ? PerThreadStream() : stream);
@@ -104,7 +101,6 @@ CUresult GetInfo(CUstream stream, uint8_t form, CUstreamCaptureStatus* status, c
   if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
   if (id != nullptr) *id = info.id;
   if (graph != nullptr) *graph = info.graph;
-  AllTold& all = TheTold();
   const std::lock_guard lock(all.mutex);
   Told& told = all.of_stream[ObjectOfStream(stream)];
   told.capture = info.id;
@@ -120,7 +116,6 @@ CUresult GetInfo(CUstream stream, uint8_t form, CUstreamCaptureStatus* status, c
 
 // The graph that the program has seen of the stream's capture and that a failed end takes with it.
 CUgraph SeenGraph(const Object* stream) {
-  AllTold& all = TheTold();
   const std::lock_guard lock(all.mutex);
   const auto found = all.of_stream.find(stream);
   if (found == all.of_stream.end() || all.given_graph.contains(stream)) return nullptr;
@@ -128,7 +123,6 @@ CUgraph SeenGraph(const Object* stream) {
 }
 
 void ForgetTold(const Object* stream, bool all_captures) {
-  AllTold& all = TheTold();
   const std::lock_guard lock(all.mutex);
   const auto found = all.of_stream.find(stream);
   const uint64_t capture = found != all.of_stream.end() ? found->second.capture : 0;
@@ -142,7 +136,6 @@ CUresult Begin(CUstream stream, CUresult begun, CUgraph given) {
   if (begun != CUDA_SUCCESS) return begun;
   NoteCapture(ObjectOfStream(stream), true);
   if (given == nullptr) return CUDA_SUCCESS;
-  AllTold& all = TheTold();
   const std::lock_guard lock(all.mutex);
   all.given_graph[ObjectOfStream(stream)] = given;
   return CUDA_SUCCESS;
@@ -201,8 +194,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (const CUresult result = NeedContext()) return result;
   if (graph == nullptr) {
     CUstreamCaptureStatus status;
-    const CUresult result = cuStreamIsCapturing(stream, &status);
-    if (result != CUDA_SUCCESS) return result;
+    if (const CUresult result = cuStreamIsCapturing(stream, &status)) return result;
     return status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
   }
   Object* object = ObjectOfStream(stream);

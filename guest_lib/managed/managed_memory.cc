@@ -281,8 +281,7 @@ CUresult AskDriver(void* data, size_t data_bytes, CUmem_range_attribute attribut
   PendingCall call(Op::cuMemRangeGetAttribute);
   call.writer().Put(
       RangeAttributeBody{address, bytes, static_cast<uint32_t>(attribute), static_cast<uint32_t>(asked)});
-  const CUresult result = call.Finish();
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = call.Finish()) return result;
   const std::byte* answer = call.reader().Take(asked);
   if (answer == nullptr) return CUDA_ERROR_UNKNOWN;
   std::copy_n(answer, asked, static_cast<std::byte*>(data));

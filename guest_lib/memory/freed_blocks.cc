@@ -41,10 +41,7 @@ struct Table {
   bool thread_started = false;
   bool thread_sleeps = false;
 };
-Table& TheTable() {
-  static auto* table = new Table;  // programs may allocate to the very end
-  return *table;
-}
+Table& table = *new Table;          // programs may allocate to the very end
 thread_local bool freeing = false;  // what FreeBlocks posts needs nothing freed before it
 
 bool IsAlive(const Block& block) {
@@ -53,13 +50,12 @@ bool IsAlive(const Block& block) {
 }
 
 // With the table's mutex.
-void Count(Table& table) {
+void Count() {
   ++table.changes;
   held_blocks.store(static_cast<uint32_t>(table.held.size()));
 }
 
 void* FreeInTime(void*) {
-  Table& table = TheTable();
   std::unique_lock lock(table.mutex);
   for (;;) {
     table.thread_sleeps = true;
@@ -93,7 +89,6 @@ MaybeResult HoldFreedBlock(const DeviceAllocation& freed) {
     done = DrainDevice();  // another thread may have begun a capture, which this does not break
   }
   if (*done != CUDA_SUCCESS) return done;
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   if (table.held.size() == kMostHeld || freed.bytes > kMostBytes - table.bytes) return {};
   if (!table.thread_started && StartOwnThread(FreeInTime, false) != 0) return {};
@@ -102,11 +97,11 @@ MaybeResult HoldFreedBlock(const DeviceAllocation& freed) {
   held.Take();
   const std::lock_guard posting(session->main_mutex());
   table.held.push_back({freed.address, freed.bytes, context, context->id});
-  Count(table);
+  Count();
   // Whoever sends from here on sees what is held; what was sent before shows here.
   if (!inquiry.IsDone()) {
     table.held.pop_back();
-    Count(table);
+    Count();
     return {};
   }
   table.bytes += freed.bytes;
@@ -118,7 +113,6 @@ MaybeResult TakeFreedBlock(CUdeviceptr* address, uint64_t bytes) {
   Session* session = Session::Get();
   if (!HoldsBlocks() || session == nullptr || address == nullptr || AnyCapture()) return {};
   const Object* context = CurrentContextObject();
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   // The newest first: it is the likeliest to be in the GPU's cache.
   const auto found = std::find_if(table.held.rbegin(), table.held.rend(), [&](const Block& block) {
@@ -129,7 +123,7 @@ MaybeResult TakeFreedBlock(CUdeviceptr* address, uint64_t bytes) {
   *address = found->address;
   table.bytes -= bytes;
   table.held.erase(std::next(found).base());
-  Count(table);
+  Count();
   return CUDA_SUCCESS;
 }
 
@@ -137,7 +131,6 @@ namespace {
 
 void FreeAllHeldBlocks() {
   if (freeing || Session::Get() == nullptr) return;
-  Table& table = TheTable();
   // Until all is sent: nobody may overtake it with a message that would see it held.
   const std::lock_guard lock(table.mutex);
   freeing = true;
@@ -151,7 +144,7 @@ void FreeAllHeldBlocks() {
   freeing = false;
   table.held.clear();
   table.bytes = 0;
-  Count(table);
+  Count();
 }
 
 [[gnu::constructor]] void SetHook() {

@@ -31,10 +31,7 @@ struct Table {
   std::vector<Held> held;
   uint64_t bytes = 0;
 };
-Table& TheTable() {
-  static auto* table = new Table;  // programs may allocate to the very end
-  return *table;
-}
+Table& table = *new Table;               // programs may allocate to the very end
 std::atomic<uint64_t> current_pools{1};  // changes of the devices' current pools
 std::atomic<bool> freed_late{false};
 thread_local bool freeing = false;  // what FreeHeld sends needs nothing freed before it
@@ -71,7 +68,6 @@ MaybeResult HoldFreed(CUdeviceptr address, uint64_t bytes, uint64_t source, CUst
   if (session == nullptr || source == 0 || bytes > kMostBytes || !KeyOf(stream, &key)) return {};
   if (const CUresult error = session->Check()) return error;
   const uint64_t posts = session->transport().main_sequence();
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   if (table.held.size() == kMostHeld || bytes > kMostBytes - table.bytes) return {};
   table.held.push_back({address, bytes, source, key, posts});
@@ -84,7 +80,6 @@ MaybeResult TakeFreed(CUdeviceptr* address, uint64_t bytes, uint64_t source, CUs
   StreamKey key;
   Session* session = Session::Get();
   if (!AnyHeld() || session == nullptr || address == nullptr || !KeyOf(stream, &key)) return {};
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   // The newest first: it is the likeliest to be in the GPU's cache.
   const auto found = std::find_if(table.held.rbegin(), table.held.rend(), [&](const Held& held) {
@@ -103,7 +98,6 @@ namespace {
 
 void FreeAllHeldMemory() {
   if (freeing || Session::Get() == nullptr) return;
-  Table& table = TheTable();
   // Until all is sent: nobody may overtake it with a message that would see it held.
   const std::lock_guard lock(table.mutex);
   freeing = true;

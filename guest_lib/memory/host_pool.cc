@@ -112,8 +112,7 @@ CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
   const Object* context = CurrentContextObject();
   properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   properties.location.id = context != nullptr ? ContextOf(context).device : 0;
-  const CUresult result = Wait<Op::cuMemPoolCreate>(pool, &properties);
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = Wait<Op::cuMemPoolCreate>(pool, &properties)) return result;
   const std::lock_guard lock(all.mutex);
   all.pools[*pool] = node;
   return CUDA_SUCCESS;

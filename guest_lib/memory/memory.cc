@@ -407,8 +407,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
   const bool on = *static_cast<const unsigned*>(value) != 0;
   if (IsDeviceAddress(address)) {
-    const CUresult result = Wait<Op::cuPointerSetAttribute>(value, attribute, address);
-    if (result != CUDA_SUCCESS) return result;
+    if (const CUresult result = Wait<Op::cuPointerSetAttribute>(value, attribute, address)) return result;
     if (!SetDeviceSyncMemops(address, on)) SetMigratingSyncMemops(address, on);
   } else if (!Session::Made().memory().SetSyncMemops(address, on) && !SetRegisteredSyncMemops(address, on)) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -131,8 +131,7 @@ CUresult ExtendedDeviceAttribute(CUdevice device, CUdevice_attribute attribute, 
                                  size_t value[2]) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   int attribute_value = 0;
-  const CUresult result = cuDeviceGetAttribute(&attribute_value, attribute, device);
-  if (result != CUDA_SUCCESS) return result;
+  if (const CUresult result = cuDeviceGetAttribute(&attribute_value, attribute, device)) return result;
   value[0] = static_cast<size_t>(attribute_value);
   value[1] = 0;
   return CUDA_SUCCESS;

@@ -51,10 +51,7 @@ struct Linked {
   Mutex<Lock::kLinkedModules> mutex;
   std::map<CUmodule, CUlibrary> libraries;
 };
-Linked& TheLinked() {
-  static Linked& linked = *new Linked;  // programs unload at exit
-  return linked;
-}
+Linked& linked = *new Linked;  // programs unload at exit
 
 // Relocatable device code. Which of the linked result and the inputs fits the GPU, and whether it must be
 // linked again, the driver knows: as a library it takes the wrapper as it is.
@@ -69,7 +66,6 @@ CUresult LoadLinked(CUmodule* module, const void* wrapper, SymbolOptions* symbol
     cuLibraryUnload(library);
     return result;
   }
-  Linked& linked = TheLinked();
   const std::lock_guard lock(linked.mutex);
   linked.libraries[*module] = library;
   return CUDA_SUCCESS;
@@ -106,7 +102,6 @@ CUresult LoadFatbin(const void* fatbin, CUmodule* module, const char** names, vo
 }
 
 CUresult UnloadModule(CUmodule module) {
-  Linked& linked = TheLinked();
   std::unique_lock lock(linked.mutex);
   const auto found = linked.libraries.find(module);
   if (found == linked.libraries.end()) {

@@ -34,10 +34,7 @@ struct Table {
   std::atomic<uint32_t> takes{0};                    // grows with every Take and Expect
   std::atomic<uint64_t> expected[kCallbackWords]{};  // number that the GPU will announce there; 0: none
 };
-Table& TheTable() {
-  static auto* table = new Table;
-  return *table;
-}
+Table& table = *new Table;  // never destroyed
 
 // As a device attribute says it of all devices, any of which may get the next function.
 bool GpuCanWait(const Session& session) {
@@ -54,7 +51,7 @@ bool GpuCanWait(const Session& session) {
 }
 
 // Runs what the GPU has announced. False: nothing.
-bool RunDue(Table& table) {
+bool RunDue() {
   bool any = false;
   const uint32_t end = table.watched.load(std::memory_order_acquire);
   for (uint32_t word = 0; word < end; ++word) {
@@ -71,12 +68,12 @@ bool RunDue(Table& table) {
   return any;
 }
 
-bool AnyPending(const Table& table) {
+bool AnyPending() {
   return table.pending.load() != 0 || table.in_graphs.load() > 0;
 }
 
 // The same for graphs. Their numbers mean nothing but what the table of callbacks says.
-bool RunDueInGraphs(Table& table) {
+bool RunDueInGraphs() {
   if (table.in_graphs.load() <= 0) return false;
   bool any = false;
   GraphWords& words = table.words->graph;
@@ -101,19 +98,18 @@ void* ThreadMain(void*) {
   Session* session = Session::Get();
   if (session == nullptr) return nullptr;
   prctl(PR_SET_TIMERSLACK, 1000);  // ns, of this thread: bounded sleeps of 10 us should not become 60
-  Table& table = TheTable();
   std::optional<Waiter> waiter;
   for (;;) {
     {
       std::unique_lock lock(table.mutex);
-      table.taken.wait(lock, [&] { return AnyPending(table); });
+      table.taken.wait(lock, [&] { return AnyPending(); });
     }
     uint32_t seen = table.takes.load();
     waiter.emplace(DevicePolicy(), nullptr, nullptr, false);
-    while (AnyPending(table)) {
+    while (AnyPending()) {
       const uint32_t takes = table.takes.load();
-      const bool in_stream = RunDue(table);
-      if (RunDueInGraphs(table) || in_stream || takes != seen) {
+      const bool in_stream = RunDue();
+      if (RunDueInGraphs() || in_stream || takes != seen) {
         seen = takes;
         waiter.emplace(DevicePolicy(), nullptr, nullptr, false);
         continue;
@@ -125,7 +121,7 @@ void* ThreadMain(void*) {
 }
 
 // At the first use. The caller holds the mutex.
-void Start(Table& table, void (*run)(uint64_t)) {
+void Start(void (*run)(uint64_t)) {
   if (table.run != nullptr) return;
   table.run = run;
   Session* session = Session::Get();
@@ -139,9 +135,8 @@ void Start(Table& table, void (*run)(uint64_t)) {
 }  // namespace
 
 uint32_t Take(uint64_t id, void (*run)(uint64_t)) {
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
-  Start(table, run);
+  Start(run);
   if (table.free.empty()) return kNoCallbackWord;
   const uint32_t word = table.free.back();
   table.free.pop_back();
@@ -153,7 +148,6 @@ uint32_t Take(uint64_t id, void (*run)(uint64_t)) {
 }
 
 void Release(uint32_t word, uint64_t id) {
-  Table& table = TheTable();
   if (table.expected[word].exchange(0) != 0) table.pending.fetch_sub(1);
   // partner: the GPU's wait, after which the stream may read all that the function wrote
   std::atomic_ref<uint64_t>(table.words->done[word]).store(id, std::memory_order_release);
@@ -162,14 +156,12 @@ void Release(uint32_t word, uint64_t id) {
 }
 
 bool WatchesGraphs(void (*run)(uint64_t)) {
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
-  Start(table, run);
+  Start(run);
   return table.words != nullptr;
 }
 
 void Expect(int64_t in_graphs) {
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   table.in_graphs.fetch_add(in_graphs);
   table.takes.fetch_add(1);

@@ -46,15 +46,11 @@ struct Table {
   bool channel_opened = false;
   bool thread_started = false;
 };
-Table& TheTable() {
-  static auto* table = new Table;
-  return *table;
-}
+Table& table = *new Table;  // never destroyed
 
 // Finds what is to be run. False: it is gone, or runs or has run already. One that the GPU announces may be
 // announced by the host as well, after an error.
 bool Begin(uint64_t id, Entry* entry) {
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   const auto found = table.entries.find(id);
   if (found == table.entries.end() || found->second.begun) return false;
@@ -65,7 +61,7 @@ bool Begin(uint64_t id, Entry* entry) {
 
 // Runs one function of the program. What it does to the thread (locale, floating point) is its own affair.
 void Run(const DueCallback& due) {
-  const std::lock_guard one(TheTable().run_mutex);
+  const std::lock_guard one(table.run_mutex);
   Entry entry;
   if (!Begin(due.id, &entry)) return;
   ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
@@ -103,7 +99,6 @@ void RunAnnounced(uint64_t id) {
 void RunStreamCallbacks(CUresult error) {
   std::vector<uint64_t> ids;
   {
-    Table& table = TheTable();
     const std::lock_guard lock(table.mutex);
     for (const auto& [id, entry] : table.entries) {
       if (entry.form == Form::kStreamCallback) ids.push_back(id);
@@ -136,7 +131,6 @@ void* ThreadMain(void*) {
   Session* session = Session::Get();
   if (session == nullptr) return nullptr;
   ClientTransport& transport = session->transport();
-  Table& table = TheTable();
   constexpr uint32_t kFirstWaitMs = 100;
   uint32_t wait_ms = kFirstWaitMs;
   AwaitCallbackBody body{};
@@ -164,7 +158,7 @@ bool StartThread() {
 }
 
 // The first use opens the channel and starts the thread. The caller holds the table's mutex.
-CUresult Start(Table& table) {
+CUresult Start() {
   if (Session::Get() == nullptr) return InitialisedOrError();
   if (!table.channel_opened) {
     PendingPost post(Op::kOpenChannel);
@@ -178,9 +172,8 @@ CUresult Start(Table& table) {
 }
 
 uint64_t Add(const Entry& entry, CUresult* error) {
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
-  const CUresult result = Start(table);
+  const CUresult result = Start();
   if (error != nullptr) *error = result;
   if (result != CUDA_SUCCESS) return 0;
   const std::pair what{entry.function, entry.user_data};
@@ -232,7 +225,6 @@ uint64_t RegisterNotification(CUasyncCallback function, void* user_data, CUasync
 }
 
 uint32_t WordOf(uint64_t id) {
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   const auto found = table.entries.find(id);
   return found != table.entries.end() ? found->second.word : kNoCallbackWord;
@@ -243,7 +235,6 @@ bool AnnouncedInGraphs() {
 }
 
 void Release(uint64_t id) {
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   const auto found = table.entries.find(id);
   if (found == table.entries.end() || --found->second.references != 0) return;
@@ -255,7 +246,6 @@ void Release(uint64_t id) {
 }
 
 bool Find(uint64_t id, CUhostFn* function, void** user_data) {
-  Table& table = TheTable();
   const std::lock_guard lock(table.mutex);
   const auto found = table.entries.find(id);
   if (found == table.entries.end() || found->second.form != Form::kHostFunction) return false;

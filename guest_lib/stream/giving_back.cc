@@ -23,10 +23,7 @@ struct FreedOnHost {
   std::vector<Freed> newest;
   uint64_t number = 0;
 };
-FreedOnHost& TheFreed() {
-  static auto* freed = new FreedOnHost;
-  return *freed;
-}
+FreedOnHost& freed = *new FreedOnHost;  // never destroyed
 std::atomic<bool> any_freed{false};
 std::atomic<bool> not_followed{false};  // frees in more streams than are followed, or nobody knows where
 
@@ -56,7 +53,6 @@ bool KeyOf(CUstream stream, StreamKey* key) {
 
 void NoteFreedOnHost(const StreamKey& stream) {
   constexpr size_t kMostStreams = 64;
-  FreedOnHost& freed = TheFreed();
   const std::lock_guard lock(freed.mutex);
   ++freed.number;
   any_freed.store(true, std::memory_order_release);
@@ -102,14 +98,12 @@ GivingBack::GivingBack(CUstream stream) : GivingBack() {
 
 GivingBack::GivingBack() : context_(CurrentContextObject()), all_(true) {
   FreeHeld();  // before it is counted what is there
-  FreedOnHost& freed = TheFreed();
   const std::lock_guard lock(freed.mutex);
   until_ = freed.number;
 }
 
 void GivingBack::Note(CUresult answer) const {
   if (answer != CUDA_SUCCESS || context_ == nullptr || !any_freed.load(std::memory_order_relaxed)) return;
-  FreedOnHost& freed = TheFreed();
   const std::lock_guard lock(freed.mutex);
   std::erase_if(freed.newest, [this](const Freed& newest) {
     const StreamKey& where = newest.stream;

@@ -14,10 +14,7 @@ namespace {
 constexpr uint8_t kWordWaits = 2;  // so many in a row, and the next is expected to be one
 
 // Of all events.
-Mutex<Lock::kEventRecords>& TheMutex() {
-  static auto* mutex = new Mutex<Lock::kEventRecords>;
-  return *mutex;
-}
+Mutex<Lock::kEventRecords>& mutex = *new Mutex<Lock::kEventRecords>;  // never destroyed
 
 // In the event's context, which must be the current one.
 bool MakeStandIn(Object* event) {
@@ -36,7 +33,7 @@ bool MakeStandIn(Object* event) {
 
 RecordPlace::RecordPlace(Object* event) {
   if ((event->flags & (CU_EVENT_BLOCKING_SYNC | CU_EVENT_INTERPROCESS)) != CU_EVENT_BLOCKING_SYNC) return;
-  lock_ = std::unique_lock(TheMutex());
+  lock_ = std::unique_lock(mutex);
   Progress& progress = event->progress;
   uint8_t place = progress.place.load(std::memory_order_relaxed);
   if ((place & kForGood) != 0 || AnyCapture()) return;
@@ -69,7 +66,7 @@ CUresult AskForEvent(CUevent event) {
 CUevent TakeStandIn(CUevent event) {
   Object* object = Find(event);
   if ((object->flags & CU_EVENT_BLOCKING_SYNC) == 0) return nullptr;
-  const std::lock_guard lock(TheMutex());
+  const std::lock_guard lock(mutex);
   Progress& progress = object->progress;
   progress.place.store(kForGood);
   return reinterpret_cast<CUevent>(progress.stand_in.exchange(nullptr, std::memory_order_acq_rel));
