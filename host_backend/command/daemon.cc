@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A private causewayd for one command: configuration, start, readiness, end.
-#include <dirent.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <memory>
 
 #include "host_backend/command/command.h"
@@ -23,34 +23,17 @@ constexpr int kEndLimitMs = 10'000;
 constexpr int kPollMs = 5;
 
 bool IsFile(const std::string& path) {
-  struct stat found {};
-  return stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode);
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none);
 }
 
 std::string Absolute(const std::string& path) {
-  char resolved[PATH_MAX];
-  return realpath(path.c_str(), resolved) != nullptr ? resolved : "";
-}
-
-std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + "\"";
+  std::error_code none;
+  return std::filesystem::canonical(path, none).string();
 }
 
 void SleepMs(int ms) {
   usleep(useconds_t(ms) * 1000);
-}
-
-void RemoveFolder(const std::string& folder) {
-  if (DIR* dir = opendir(folder.c_str())) {
-    while (const dirent* entry = readdir(dir)) unlinkat(dirfd(dir), entry->d_name, 0);  // "." and ".." fail
-    closedir(dir);
-  }
-  rmdir(folder.c_str());
 }
 
 [[noreturn]] void ExecDaemon(const std::string& program, const std::string& config, int log_fd,
@@ -70,10 +53,8 @@ void RemoveFolder(const std::string& folder) {
 }  // namespace
 
 std::string ProgramFolder() {
-  char path[PATH_MAX];
-  const ssize_t bytes = readlink("/proc/self/exe", path, sizeof(path));
-  const std::string program(path, bytes > 0 ? size_t(bytes) : 0);
-  return program.substr(0, program.rfind('/'));
+  std::error_code none;
+  return std::filesystem::read_symlink("/proc/self/exe", none).parent_path().string();
 }
 
 Result<std::string> FindGuestLibrary(const std::string& chosen) {
@@ -120,7 +101,7 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
 
   const std::string config = folder_ + "/causewayd.toml";
   std::ofstream file(config);
-  file << "socket = " << Quoted(socket_) << "\nsocket_mode = \"0600\"\nspare_workers = "
+  file << "socket = " << std::quoted(socket_) << "\nsocket_mode = \"0600\"\nspare_workers = "
        << options.spare_workers
        // As natively, NVML ignores the CUDA_VISIBLE_DEVICES that this daemon shares with the command.
        << "\nnvml_shows_all = true\nlocal_region_mib = " << options.region_mib << "\n";
@@ -130,7 +111,7 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
     const bool is_path = options.driver.find('/') != std::string::npos;
     const std::string driver = is_path ? Absolute(options.driver) : options.driver;
     if (driver.empty()) return "The driver library " + options.driver + " does not exist; correct --driver.";
-    file << "driver_library = " << Quoted(driver) << "\n";
+    file << "driver_library = " << std::quoted(driver) << "\n";
   }
   if (options.tcp) file << "[tcp]\nlisten = \"127.0.0.1:0\"\n";
   file.close();
@@ -198,7 +179,8 @@ PrivateDaemon::~PrivateDaemon() {
       waitpid(pid_, nullptr, 0);
     }
   }
-  if (!folder_.empty()) RemoveFolder(folder_);
+  std::error_code none;
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, none);
 }
 
 void UseGuestLibrary(const std::string& folder, const std::string& address) {

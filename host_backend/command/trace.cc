@@ -89,19 +89,15 @@ std::string WriteTraces(const std::string& socket, const std::string& file_name)
 }
 
 int RunTrace(const TraceOptions& options) {
-  std::string problem;
-  if (options.list) {
-    auto answer = Ask(options.socket, kTraceList);
-    if (answer.ok()) {
-      PrintList(answer.value());
-      return 0;
-    }
-    problem = answer.error();
-  } else {
-    auto trace = FetchTrace(options.socket, options.session);
-    problem = trace.ok() ? "" : trace.error();
-    if (trace.ok() && options.out.empty()) std::printf("%s\n", trace.value().c_str());
-    if (trace.ok() && !options.out.empty()) problem = WriteTrace(trace.value(), options.out);
+  const auto answer =
+      options.list ? Ask(options.socket, kTraceList) : FetchTrace(options.socket, options.session);
+  std::string problem = answer.ok() ? "" : answer.error();
+  if (answer.ok() && options.list) {
+    PrintList(answer.value());
+  } else if (answer.ok() && options.out.empty()) {
+    std::printf("%s\n", answer.value().c_str());
+  } else if (answer.ok()) {
+    problem = WriteTrace(answer.value(), options.out);
   }
   if (problem.empty()) return 0;
   std::fprintf(stderr, "causeway: %s\n", problem.c_str());

@@ -36,8 +36,13 @@ void Empty(int folder, int depth) {
   closedir(entries);
 }
 
-bool BecomeUser(uint32_t user) {
-  return setgroups(0, nullptr) == 0 && setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0;
+// The kernels in that folder, as the user whose they are. None where anything is not as it should be.
+UniqueFd OpenKernels(int cache, const char* name, uint32_t user) {
+  const UniqueFd outer(openat(cache, name, kFolder));
+  if (!outer || !IsOwn(outer.get()) || setgroups(0, nullptr) != 0 || setresgid(user, user, user) != 0 ||
+      setresuid(user, user, user) != 0)
+    return {};
+  return UniqueFd(openat(outer.get(), kKernels, kFolder));
 }
 
 }  // namespace
@@ -58,18 +63,14 @@ int MakeCacheFolder(int cache, uint32_t user) {
 void HoldCacheFolder(int cache, uint32_t user, uint32_t mib) {
   char name[16];
   snprintf(name, sizeof name, "%u", user);
-  const UniqueFd outer(openat(cache, name, kFolder));
-  if (!outer || !IsOwn(outer.get()) || !BecomeUser(user)) return;
-  const UniqueFd kernels(openat(outer.get(), kKernels, kFolder));
+  const UniqueFd kernels = OpenKernels(cache, name, user);
   if (kernels) sandbox::HoldToQuota(kernels.get(), uint64_t{mib} << 20);
 }
 
 void EmptyDiscarded(int cache, uint32_t user, uint32_t number) {
   char name[64];
   snprintf(name, sizeof name, "%s/%u-%u", kDiscarded, user, number);
-  const UniqueFd outer(openat(cache, name, kFolder));
-  if (!outer || !IsOwn(outer.get()) || !BecomeUser(user)) return;
-  const UniqueFd kernels(openat(outer.get(), kKernels, kFolder));
+  const UniqueFd kernels = OpenKernels(cache, name, user);
   if (kernels) Empty(kernels.get(), 0);
 }
 

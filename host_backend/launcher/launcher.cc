@@ -187,16 +187,22 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
   return refused(EINVAL);
 }
 
-// What a worker's program is told. Lives until the child has executed it.
+// What a worker's program is told, as a worker or a checkpointer. Lives until the child has executed it.
 struct Launcher::CommandLine {
   CommandLine(const Settings& settings, const Request& request, int control_fd) {
     const bool cuda = request.worker == WorkerKind::kCuda;
     snprintf(control, sizeof control, "%d", control_fd);
     snprintf(users, sizeof users, "%u,%u", settings.users.first, settings.users.count);
     snprintf(group, sizeof group, "%u", DeviceGroup());
+    snprintf(target, sizeof target, "%d", request.pid);
     Add(settings.worker.c_str());
     Add("--control-fd", control);
     Add("--sandbox", settings.sandbox.c_str());
+    if (request.action == Action::kCheckpoint) {
+      Add("--driver", settings.driver.c_str());
+      Add("--checkpoint", target);
+      return;
+    }
     Add("--namespaces", namespaces);
     Add(cuda ? "--driver" : "--management", cuda ? settings.driver.c_str() : settings.management.c_str());
     Add("--users", users);
@@ -216,7 +222,7 @@ struct Launcher::CommandLine {
     }
   }
 
-  char control[16], users[32], group[16];
+  char control[16], users[32], group[16], target[16];
   char namespaces[sizeof kNoNamespaces] = {};
   char* arguments[24] = {};
   size_t count = 0;
@@ -295,31 +301,21 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
     return EINVAL;
   auto* free = std::find_if(children_.begin(), children_.end(), [](const Child& c) { return c.pid == 0; });
   if (free == children_.end()) return EAGAIN;
-  char control_text[16], target_text[16];
-  snprintf(control_text, sizeof control_text, "%d", control);
-  snprintf(target_text, sizeof target_text, "%d", target->pid);
-  const char* const arguments[] = {settings_.worker.c_str(),
-                                   "--control-fd",
-                                   control_text,
-                                   "--sandbox",
-                                   settings_.sandbox.c_str(),
-                                   "--driver",
-                                   settings_.driver.c_str(),
-                                   "--checkpoint",
-                                   target_text,
-                                   nullptr};
-  CheckpointerPlan plan{settings_.worker.c_str(),
-                        const_cast<char**>(arguments),
-                        environment_.data(),
-                        control,
-                        getpid(),
-                        request.user,
-                        DeviceGroup()};
+  CommandLine command(settings_, request, control);
+  // Its output goes where its input comes from, which is nothing: what a library prints here nobody reads.
+  const ChildPlan plan{settings_.worker.c_str(),
+                       command.arguments,
+                       environment_.data(),
+                       STDIN_FILENO,
+                       control,
+                       getpid(),
+                       command.namespaces,
+                       nullptr};
   const pid_t pid = fork();
   if (pid < 0) return errno;
   if (pid == 0) {
     environment_[own_variables_] = nullptr;
-    BecomeCheckpointer(plan);
+    BecomeCheckpointer(plan, request.user, DeviceGroup());
   }
   *free = {pid, false, target->pid};
   answer->pid = pid;
@@ -348,20 +344,20 @@ void Launcher::ReapHelpers() {
   }
 }
 
-pid_t Launcher::ForkHelper() {
+template <class Work>
+int Launcher::RunInHelper(const Work& work) {
   const pid_t self = getpid();
   auto* free = std::find(helpers_.begin(), helpers_.end(), 0);
-  if (free == helpers_.end()) {
-    errno = EBUSY;
-    return -1;
-  }
+  if (free == helpers_.end()) return EBUSY;
   const pid_t pid = fork();
-  if (pid > 0) *free = pid;
+  if (pid < 0) return errno;
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != self) _exit(0);
+    if (getppid() == self) work();
+    _exit(0);
   }
-  return pid;
+  *free = pid;
+  return 0;
 }
 
 // What the daemon could as well change itself, so that nobody else's file is touched or asked about.
@@ -383,16 +379,13 @@ int Launcher::GiveToGroup(const Request& request, int file) const {
 int Launcher::FindVm(int file, int socket) {
   struct stat info {};
   if (!IsOwnFile(file, true) || !IsPacketSocket(socket) || fstat(file, &info) != 0) return EINVAL;
-  const pid_t self = getpid();
-  const pid_t helper = ForkHelper();
-  if (helper < 0) return errno;
-  if (helper > 0) return 0;
-  VmProcess found{FindMapper(info.st_dev, info.st_ino, self, daemon_), 0};
-  const int descriptor = found.pid != 0 ? int(syscall(SYS_pidfd_open, found.pid, 0)) : -1;
-  if (descriptor < 0) found.pid = 0;
-  fcntl(socket, F_SETFL, O_NONBLOCK);
-  SendPacket(socket, &found, sizeof found, std::span(&descriptor, descriptor >= 0 ? 1 : 0));
-  _exit(0);
+  return RunInHelper([&, launcher = getpid()] {
+    VmProcess found{FindMapper(info.st_dev, info.st_ino, launcher, daemon_), 0};
+    const int descriptor = found.pid != 0 ? int(syscall(SYS_pidfd_open, found.pid, 0)) : -1;
+    if (descriptor < 0) found.pid = 0;
+    fcntl(socket, F_SETFL, O_NONBLOCK);
+    SendPacket(socket, &found, sizeof found, std::span(&descriptor, descriptor >= 0 ? 1 : 0));
+  });
 }
 
 int Launcher::MakeCache(uint32_t user) const {
@@ -402,20 +395,12 @@ int Launcher::MakeCache(uint32_t user) const {
 
 int Launcher::HoldCache(uint32_t user, uint32_t mib) {
   if (!cache_ || !settings_.users.Has(user)) return EINVAL;
-  const pid_t helper = ForkHelper();
-  if (helper < 0) return errno;
-  if (helper > 0) return 0;
-  HoldCacheFolder(cache_.get(), user, mib);
-  _exit(0);
+  return RunInHelper([&] { HoldCacheFolder(cache_.get(), user, mib); });
 }
 
 int Launcher::ClearCache(uint32_t user, uint32_t number) {
   if (!cache_ || !settings_.users.Has(user)) return EINVAL;
-  const pid_t helper = ForkHelper();
-  if (helper < 0) return errno;
-  if (helper > 0) return 0;
-  EmptyDiscarded(cache_.get(), user, number);
-  _exit(0);
+  return RunInHelper([&] { EmptyDiscarded(cache_.get(), user, number); });
 }
 
 }  // namespace causeway::launcher

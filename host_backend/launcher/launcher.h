@@ -68,8 +68,9 @@ class Launcher {
   int ClearCache(uint32_t user, uint32_t number);
   Child* Find(pid_t pid);
   bool IsOwnFile(int file, bool writable) const;
-  // The child's part returns 0 here; it may only do what is safe after fork and must end by _exit.
-  pid_t ForkHelper();
+  // In a process of its own: `work` may only do what is safe after fork. 0, or an errno.
+  template <class Work>
+  int RunInHelper(const Work& work);
 
   const Settings settings_;
   const pid_t daemon_ = getppid();

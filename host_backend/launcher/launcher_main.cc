@@ -3,7 +3,6 @@
 // workers need to be made (docs/sandbox.md) and does nothing but what protocol.h lists.
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,7 +13,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "host_backend/launcher/launcher.h"
+#include "host_backend/launcher/worker_child.h"
 #include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::launcher {
@@ -28,8 +30,8 @@ constexpr bool kSanitized = false;
 
 // SETPCAP: to make the set that bounds a worker as small as what it has. The kernel takes the choice of its
 // address space from a program that it could give more to.
-constexpr int kKept[] = {CAP_SETUID, CAP_SETGID, CAP_SETPCAP,   CAP_SYS_ADMIN,
-                         CAP_KILL,   CAP_CHOWN,  CAP_SYS_PTRACE};
+constexpr uint64_t kKept = 1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_SETPCAP | 1u << CAP_SYS_ADMIN |
+                           1u << CAP_KILL | 1u << CAP_CHOWN | 1u << CAP_SYS_PTRACE;
 
 [[noreturn]] void Fail(const char* what, const char* why) {
   fprintf(stderr, "causeway-launcher: %s: %s; start causewayd, which starts this program\n", what, why);
@@ -44,74 +46,28 @@ bool ReadUsers(const char* text, UserRange* users) {
          (users->first >= 1000 && users->first < kEnd && users->count <= kEnd - users->first);
 }
 
-Settings ReadOptions(int argc, char** argv) {
-  static constexpr option kOptions[] = {
-      {"worker", required_argument, nullptr, 'w'},     {"driver", required_argument, nullptr, 'd'},
-      {"management", required_argument, nullptr, 'm'}, {"sandbox", required_argument, nullptr, 's'},
-      {"all-devices", no_argument, nullptr, 'a'},      {"allow-pageable-access", no_argument, nullptr, 'p'},
-      {"users", required_argument, nullptr, 'u'},      {"shm", required_argument, nullptr, 'h'},
-      {"links", required_argument, nullptr, 'l'},      {"cache", required_argument, nullptr, 'c'},
-      {"group", required_argument, nullptr, 'g'},      {nullptr, 0, nullptr, 0}};
+Settings ReadOptions(std::span<char* const> arguments) {
   Settings settings;
-  for (int found = 0; (found = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
-    switch (found) {
-      case 'w':
-        settings.worker = optarg;
-        break;
-      case 'd':
-        settings.driver = optarg;
-        break;
-      case 'm':
-        settings.management = optarg;
-        break;
-      case 's':
-        settings.sandbox = optarg;
-        break;
-      case 'a':
-        settings.shows_all = true;
-        break;
-      case 'p':
-        settings.allow_pageable_access = true;
-        break;
-      case 'h':
-        settings.shm = optarg;
-        break;
-      case 'l':
-        settings.links = optarg;
-        break;
-      case 'c':
-        settings.cache = optarg;
-        break;
-      case 'g':
-        settings.groups.push_back(gid_t(strtoul(optarg, nullptr, 10)));
-        break;
-      case 'u':
-        if (!ReadUsers(optarg, &settings.users)) Fail("--users", "no range of user ids");
-        break;
-      default:
-        Fail("options", "unknown");
-    }
+  std::string users, group;
+  const std::pair<std::string_view, std::string*> texts[] = {
+      {"--worker", &settings.worker},         {"--driver", &settings.driver}, {"--cache", &settings.cache},
+      {"--management", &settings.management}, {"--shm", &settings.shm},       {"--users", &users},
+      {"--sandbox", &settings.sandbox},       {"--links", &settings.links},   {"--group", &group}};
+  for (size_t at = 1; at < arguments.size(); ++at) {
+    const std::string_view name = arguments[at];
+    const bool shows_all = name == "--all-devices", allows = name == "--allow-pageable-access";
+    settings.shows_all |= shows_all;
+    settings.allow_pageable_access |= allows;
+    if (shows_all || allows) continue;
+    const auto* text = std::find_if(std::begin(texts), std::end(texts),
+                                    [&](const auto& each) { return each.first == name; });
+    if (text == std::end(texts) || ++at == arguments.size()) Fail("options", "unknown");
+    *text->second = arguments[at];
+    if (text->second == &group) settings.groups.push_back(gid_t(strtoul(arguments[at], nullptr, 10)));
   }
+  if (!users.empty() && !ReadUsers(users.c_str(), &settings.users)) Fail("--users", "no range of user ids");
   if (settings.worker.empty() || settings.worker[0] != '/') Fail("--worker", "no path of a program");
   return settings;
-}
-
-// What it does not need goes; what it has not is not missed until it is asked for.
-bool KeepCapabilities() {
-  uint64_t kept = 0;
-  for (const int capability : kKept) kept |= uint64_t{1} << capability;
-  for (int capability = 0; capability < 64; ++capability) {
-    if ((kept >> capability & 1) == 0) prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
-  }
-  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2]{};
-  if (syscall(SYS_capget, &header, data) != 0) return false;
-  for (unsigned word = 0; word < 2; ++word) {
-    const uint32_t now = data[word].permitted & uint32_t(kept >> (32 * word));
-    data[word] = {now, now, 0};
-  }
-  return syscall(SYS_capset, &header, data) == 0;
 }
 
 // What the daemon was started with is no worker's, and neither is the socket.
@@ -144,7 +100,7 @@ bool Serve(Launcher& launcher) {
 }
 
 int Run(int argc, char** argv) {
-  const Settings settings = ReadOptions(argc, argv);
+  const Settings settings = ReadOptions({argv, size_t(argc)});
   CloseInherited();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // A terminal's or systemd's signals are for the daemon, whose end is this one's. Children begin without.
@@ -157,7 +113,7 @@ int Run(int argc, char** argv) {
   waiting = all;
   sigdelset(&waiting, SIGCHLD);
   if (!kSanitized) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-  if (!KeepCapabilities()) Fail("capabilities", strerror(errno));
+  if (!KeepCapabilities(kKept)) Fail("capabilities", strerror(errno));
   if (!kSanitized) {
     if (const std::string why = InstallLauncherFilter(settings.users); !why.empty())
       Fail("system call filter", why.c_str());

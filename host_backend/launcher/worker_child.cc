@@ -54,45 +54,18 @@ void KeepFewCapabilities() {
     [[maybe_unused]] const long group = syscall(SYS_setresgid, 0, 0, 0);
     [[maybe_unused]] const long user = syscall(SYS_setresuid, 0, 0, 0);
   }
-  for (int capability = 0; capability < 64; ++capability) {
-    if (capability != CAP_SETUID && capability != CAP_SETGID) prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
-  }
-  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   // With no_new_privs the program gets no more than is left here.
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2]{};
-  if (syscall(SYS_capget, &header, data) == 0) {
-    const uint32_t kept = data[0].permitted & (1u << CAP_SETUID | 1u << CAP_SETGID);
-    data[0] = {kept, kept, 0};
-    data[1] = {};
-    syscall(SYS_capset, &header, data);
-  }
+  KeepCapabilities(1u << CAP_SETUID | 1u << CAP_SETGID);
 }
 
-}  // namespace
+void EndWithLauncher(const ChildPlan& plan) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(kExecFailed);  // it died before the line above
+}
 
-void BecomeWorker(const ChildPlan& plan) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(kExecFailed);  // the launcher died before the line above
-  if (EnterNamespaces()) {
-    memcpy(plan.namespaces, "niu", 3);
-    if (mount(nullptr, "/", nullptr, kMakePrivate, nullptr) == 0) {
-      plan.namespaces[3] = 'm';
-      if (ReplaceSharedMemory(plan.shm)) plan.namespaces[4] = 's';
-    }
-  }
-  KeepFewCapabilities();
-  // The daemon may be preferred by this limit; a worker may not.
-  const rlimit no_nice{0, 0};
-  setrlimit(RLIMIT_NICE, &no_nice);
-  // The kernel forgets this with the user.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(kExecFailed);
-    // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
-#ifndef __SANITIZE_THREAD__  // TSan does not start with that layout
-  personality(ADDR_COMPAT_LAYOUT);
-#endif
+[[noreturn]] void Execute(const ChildPlan& plan) {
+  EndWithLauncher(plan);  // the kernel forgets this with the user
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -104,33 +77,55 @@ void BecomeWorker(const ChildPlan& plan) {
   _exit(kExecFailed);
 }
 
+}  // namespace
+
+bool KeepCapabilities(uint64_t kept) {
+  for (int capability = 0; capability < 64; ++capability) {
+    if ((kept >> capability & 1) == 0) prctl(PR_CAPBSET_DROP, capability, 0, 0, 0);
+  }
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  for (unsigned word = 0; word < 2; ++word) {
+    const uint32_t now = data[word].permitted & uint32_t(kept >> (32 * word));
+    data[word] = {now, now, 0};
+  }
+  return syscall(SYS_capset, &header, data) == 0;
+}
+
+void BecomeWorker(const ChildPlan& plan) {
+  EndWithLauncher(plan);
+  if (EnterNamespaces()) {
+    memcpy(plan.namespaces, "niu", 3);
+    if (mount(nullptr, "/", nullptr, kMakePrivate, nullptr) == 0) {
+      plan.namespaces[3] = 'm';
+      if (ReplaceSharedMemory(plan.shm)) plan.namespaces[4] = 's';
+    }
+  }
+  KeepFewCapabilities();
+  // The daemon may be preferred by this limit; a worker may not.
+  const rlimit no_nice{0, 0};
+  setrlimit(RLIMIT_NICE, &no_nice);
+  // Driver mappings then come from 0x2aaa00000000 upwards, where guests keep the same range free.
+#ifndef __SANITIZE_THREAD__  // TSan does not start with that layout
+  personality(ADDR_COMPAT_LAYOUT);
+#endif
+  Execute(plan);
+}
+
 // A process of the scope's user without any right: what it may look at is what that user may, which its
 // worker lets it for as long as this runs.
-void BecomeCheckpointer(const CheckpointerPlan& plan) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(kExecFailed);
+void BecomeCheckpointer(const ChildPlan& plan, uid_t user, gid_t device_group) {
+  EndWithLauncher(plan);
   // Not in a user namespace of its own: to its worker's it would be a stranger.
   if (unshare(kNamespaces) == 0) mount(nullptr, "/", nullptr, kMakePrivate, nullptr);
   KeepFewCapabilities();
-  if (plan.user != 0) {
-    const gid_t group = plan.device_group;
-    const gid_t user = plan.user;
-    if (syscall(SYS_setgroups, group != 0 ? 1 : 0, &group) != 0 ||
-        syscall(SYS_setresgid, user, user, user) != 0 || syscall(SYS_setresuid, user, user, user) != 0) {
-      _exit(kExecFailed);
-    }
-  }
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(kExecFailed);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  // As its input, which is nothing: what a library prints here nobody reads.
-  dup2(STDIN_FILENO, STDOUT_FILENO);
-  dup2(STDIN_FILENO, STDERR_FILENO);
-  fcntl(plan.control_fd, F_SETFD, 0);
-  execve(plan.path, plan.arguments, plan.environment);
-  _exit(kExecFailed);
+  if (user != 0 &&
+      (syscall(SYS_setgroups, device_group != 0 ? 1 : 0, &device_group) != 0 ||
+       syscall(SYS_setresgid, user, user, user) != 0 || syscall(SYS_setresuid, user, user, user) != 0))
+    _exit(kExecFailed);
+  Execute(plan);
 }
 
 }  // namespace causeway::launcher

@@ -6,6 +6,8 @@
 #include <sys/mount.h>
 #include <sys/types.h>
 
+#include <cstdint>
+
 namespace causeway::launcher {
 
 // The only namespaces and mounts that the launcher's filter lets through.
@@ -17,6 +19,10 @@ inline constexpr unsigned long kMakePrivate = MS_REC | MS_PRIVATE, kBind = MS_BI
 // V IPC, u a host name and m mounts of its own; s /dev/shm is the workers' folder.
 inline constexpr char kNoNamespaces[] = "-----";
 
+// Of this process, as a set of bits; what it has not is not missed until it is asked for. False: the kernel
+// refuses.
+bool KeepCapabilities(uint64_t kept);
+
 struct ChildPlan {
   const char* path;
   char* const* arguments;
@@ -24,24 +30,15 @@ struct ChildPlan {
   int output_fd;  // standard input is the launcher's: /dev/null
   int control_fd;
   pid_t parent;
-  char* namespaces;  // in `arguments`; as long as kNoNamespaces
-  const char* shm;   // the folder that becomes /dev/shm; null: none
+  char* namespaces;  // a worker's, in `arguments`; as long as kNoNamespaces
+  const char* shm;   // the folder that becomes a worker's /dev/shm; null: none
 };
 
 // These run between fork and exec, and make only calls that are safe there. The process ends with kExecFailed
 // if it cannot become a worker or a checkpointer.
 [[noreturn]] void BecomeWorker(const ChildPlan& plan);
-
-struct CheckpointerPlan {
-  const char* path;
-  char* const* arguments;
-  char* const* environment;
-  int control_fd;
-  pid_t parent;
-  uid_t user;  // 0: the launcher's
-  gid_t device_group;
-};
-[[noreturn]] void BecomeCheckpointer(const CheckpointerPlan& plan);
+// `user`: 0 for the launcher's.
+[[noreturn]] void BecomeCheckpointer(const ChildPlan& plan, uid_t user, gid_t device_group);
 
 inline constexpr int kExecFailed = 127;
 

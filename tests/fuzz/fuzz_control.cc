@@ -134,7 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace causeway;
   using namespace causeway::fuzz;
   Input input(data, size);
-  daemon::WorkerDialogue dialogue(static_cast<WorkerKind>(input.Byte() % 3));
+  daemon::WorkerDialogue dialogue(static_cast<WorkerKind>(1 + input.Byte() % 3));
   bool assigned = false;
   WorkerUsage last{};
   while (!input.empty()) {

@@ -57,7 +57,7 @@ void EventLoop::Unwatch(WatchId& id) {
 EventLoop::TimerId EventLoop::After(std::chrono::nanoseconds delay, std::string_view what,
                                     std::function<void()> handler) {
   const TimerId id = next_id_++;
-  timers_.emplace(Clock::now() + delay, Timer{id, what, std::move(handler)});
+  timers_.emplace(Clock::now() + delay, Work{what, std::move(handler), id});
   return id;
 }
 
@@ -71,7 +71,7 @@ void EventLoop::Cancel(TimerId& id) {
 }
 
 void EventLoop::Later(std::string_view what, std::function<void()> work) {
-  later_.push_back({what, std::move(work)});
+  later_.push_back({what, std::move(work), 0});
 }
 
 int EventLoop::TimeoutMs() const {
@@ -91,7 +91,7 @@ void EventLoop::RunTimers() {
     if (at == timers_.end() || at->first > now) break;
     auto timer = timers_.extract(at);
     timer_late_ = std::max(timer_late_, now - timer.key());
-    timer.mapped().handler();
+    timer.mapped().call();
     Done(timer.mapped().what);
   }
 }

@@ -35,7 +35,8 @@ class EventLoop {
   // Ends a watch and clears `id`; 0 is ignored. Any handler may call it, its own as well.
   void Unwatch(WatchId& id);
 
-  // Calls `handler` once, after the delay, unless Cancel was called before.
+  // Calls `handler` once, after the delay, unless Cancel was called before. Cancel clears `id`, and ignores a
+  // timer that has run.
   TimerId After(std::chrono::nanoseconds delay, std::string_view what, std::function<void()> handler);
   void Cancel(TimerId& id);
 
@@ -66,14 +67,10 @@ class EventLoop {
     std::string_view what;
     std::function<void(uint32_t)> call;
   };
-  struct Timer {
-    TimerId id;
-    std::string_view what;
-    std::function<void()> handler;
-  };
   struct Work {
     std::string_view what;
     std::function<void()> call;
+    TimerId id = 0;  // of a timer
   };
 
   int TimeoutMs() const;
@@ -86,7 +83,7 @@ class EventLoop {
   uint64_t next_id_ = 1;
   std::unordered_map<WatchId, std::shared_ptr<Handler>> watches_;
   std::unordered_map<WatchId, int> fds_;
-  std::multimap<Clock::time_point, Timer> timers_;
+  std::multimap<Clock::time_point, Work> timers_;
   std::vector<Work> later_;
   Clock::duration timer_late_{0};  // by how much the latest timer of this round was late
   LoopWork work_;

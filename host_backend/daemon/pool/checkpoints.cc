@@ -73,9 +73,7 @@ void Checkpoints::Pump() {
 void Checkpoints::Limit(Job& job, Clock::duration limit) {
   owner_.loop.Cancel(job.timer);
   job.timer = owner_.loop.After(limit, "a checkpoint's limit", [this, asker = job.checkpoint.asker] {
-    const JobRef late = Find(asker);
-    late->timer = 0;
-    Finish(late, Failed(CUDA_ERROR_OPERATING_SYSTEM));
+    Finish(Find(asker), Failed(CUDA_ERROR_OPERATING_SYSTEM));
   });
 }
 

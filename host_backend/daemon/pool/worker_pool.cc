@@ -71,41 +71,31 @@ WorkerPool::~WorkerPool() {
   loop_.Cancel(hold_timer_);
 }
 
+WorkerPool::Entry* WorkerPool::FindIf(auto is_it) {
+  const auto found = std::find_if(workers_.begin(), workers_.end(), is_it);
+  return found != workers_.end() ? &*found : nullptr;
+}
+
 WorkerPool::Entry* WorkerPool::Find(const WorkerProcess& worker) {
-  for (Entry& entry : workers_) {
-    if (entry.process.get() == &worker) return &entry;
-  }
-  return nullptr;
+  return FindIf([&](const Entry& entry) { return entry.process.get() == &worker; });
 }
 
 WorkerPool::Entry* WorkerPool::Find(const WorkerClient& client) {
-  for (Entry& entry : workers_) {
-    if (entry.client == &client) return &entry;
-  }
-  return nullptr;
+  return FindIf([&](const Entry& entry) { return entry.client == &client; });
 }
 
 WorkerPool::Entry* WorkerPool::Find(uint64_t number) {
-  for (Entry& entry : workers_) {
-    if (entry.number == number) return &entry;
-  }
-  return nullptr;
+  return FindIf([&](const Entry& entry) { return entry.number == number; });
 }
 
 WorkerPool::Entry* WorkerPool::ReadySpare(const std::string& kept_for) {
-  for (Entry& entry : workers_) {
-    if (entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady &&
-        entry.kept_for == kept_for)
-      return &entry;
-  }
-  return nullptr;
+  return FindIf([&](const Entry& entry) { return entry.IsReadySpare() && entry.kept_for == kept_for; });
 }
 
 OwnSpares::Counts WorkerPool::KeptSpares() const {
   OwnSpares::Counts ready;
   for (const Entry& entry : workers_) {
-    if (entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady)
-      ++ready[entry.kept_for];
+    if (entry.IsReadySpare()) ++ready[entry.kept_for];
   }
   return ready;
 }
@@ -117,31 +107,28 @@ std::vector<WorkerPool::OwnSpareStatus> WorkerPool::OwnSparesStatus() const {
   return all;
 }
 
+size_t WorkerPool::CountIf(auto counts) const {
+  return size_t(std::count_if(workers_.begin(), workers_.end(), counts));
+}
+
 size_t WorkerPool::ready_spares() const {
-  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
-    return entry.client == nullptr && entry.process->state() == WorkerProcess::State::kReady;
-  }));
+  return CountIf([](const Entry& entry) { return entry.IsReadySpare(); });
 }
 
 size_t WorkerPool::starting() const {
-  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
-    return entry.process->state() == WorkerProcess::State::kStarting;
-  }));
+  return CountIf([](const Entry& entry) { return entry.IsStarting(); });
 }
 
 size_t WorkerPool::Spares() const {
-  return size_t(std::count_if(workers_.begin(), workers_.end(), [](const Entry& entry) {
-    const auto state = entry.process->state();
-    return entry.client == nullptr && !entry.own &&
-           (state == WorkerProcess::State::kReady || state == WorkerProcess::State::kStarting);
-  }));
+  return CountIf([](const Entry& entry) {
+    return !entry.own && (entry.IsReadySpare() || (entry.client == nullptr && entry.IsStarting()));
+  });
 }
 
 size_t WorkerPool::StartingFor(const std::string& scope) const {
-  return size_t(std::count_if(workers_.begin(), workers_.end(), [&](const Entry& entry) {
-    return entry.own && entry.process->state() == WorkerProcess::State::kStarting &&
-           (scope.empty() || entry.scope == scope);
-  }));
+  return CountIf([&](const Entry& entry) {
+    return entry.own && entry.IsStarting() && (scope.empty() || entry.scope == scope);
+  });
 }
 
 void WorkerPool::Request(WorkerClient& client, WorkerWish wish) {
@@ -322,10 +309,7 @@ void WorkerPool::SpareFailed(const std::string& sentence) {
   last_failure_ = Clock::now();
   back_off_ = std::clamp(back_off_ * 2, kFirstBackOff, kLongestBackOff);
   loop_.Cancel(retry_timer_);
-  retry_timer_ = loop_.After(back_off_, "a pause of starts", [this] {
-    retry_timer_ = 0;
-    Pump();
-  });
+  retry_timer_ = loop_.After(back_off_, "a pause of starts", [this] { Pump(); });
 }
 
 void WorkerPool::OnStarted(WorkerProcess& worker) {
@@ -371,14 +355,17 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
   Pump();
 }
 
+WorkerClient* WorkerPool::ClientOf(const WorkerProcess& worker) {
+  const Entry* entry = Find(worker);
+  return entry != nullptr ? entry->client : nullptr;
+}
+
 void WorkerPool::OnUsage(WorkerProcess& worker, const WorkerUsage& usage) {
-  Entry* entry = Find(worker);
-  if (entry != nullptr && entry->client != nullptr) entry->client->OnWorkerUsage(usage);
+  if (WorkerClient* client = ClientOf(worker)) client->OnWorkerUsage(usage);
 }
 
 void WorkerPool::OnViolation(WorkerProcess& worker) {
-  Entry* entry = Find(worker);
-  if (entry != nullptr && entry->client != nullptr) entry->client->OnWorkerViolation();
+  if (WorkerClient* client = ClientOf(worker)) client->OnWorkerViolation();
 }
 
 void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) {
@@ -455,9 +442,9 @@ void WorkerPool::EndSharing(const Entry& ended) {
 }
 
 void WorkerPool::OnQuery(WorkerProcess& worker) {
-  const Entry* asker = Find(worker);
-  if (asker == nullptr || asker->client == nullptr) return;
-  const std::string scope = asker->client->Peer().scope;
+  const WorkerClient* asker = ClientOf(worker);
+  if (asker == nullptr) return;
+  const std::string scope = asker->Peer().scope;
   std::vector<WorkerPeer> peers;
   for (const Entry& entry : workers_) {
     if (entry.client == nullptr || !entry.process->assigned() || entry.kind != SessionKind::kCuda) continue;
@@ -468,8 +455,8 @@ void WorkerPool::OnQuery(WorkerProcess& worker) {
 }
 
 bool WorkerPool::MayMap(WorkerProcess& worker, const RegionMapping& mapping) {
-  const Entry* entry = Find(worker);
-  return entry != nullptr && entry->client != nullptr && entry->client->MayMap(mapping);
+  WorkerClient* client = ClientOf(worker);
+  return client != nullptr && client->MayMap(mapping);
 }
 
 void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orderly) {

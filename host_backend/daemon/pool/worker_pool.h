@@ -144,8 +144,16 @@ class WorkerPool final : public WorkerProcess::Listener {
     uint64_t oom_kills = 0;                        // of its scope's cgroup, before it joined
     std::map<DeviceUuid, uint64_t> start_bytes{};  // GPU memory that it held before it had a session
     std::string end_reason{};                      // why the daemon ends it; empty: it does not
+
+    bool IsReadySpare() const {
+      return client == nullptr && process->state() == WorkerProcess::State::kReady;
+    }
+    bool IsStarting() const { return process->state() == WorkerProcess::State::kStarting; }
   };
 
+  Entry* FindIf(auto is_it);
+  size_t CountIf(auto counts) const;
+  WorkerClient* ClientOf(const WorkerProcess& worker);  // null: it serves nobody
   Entry* Find(const WorkerProcess& worker);
   Entry* Find(const WorkerClient& client);
   Entry* Find(uint64_t number);

@@ -17,8 +17,7 @@
 #include <toml++/toml.h>
 #include <algorithm>
 #include <bit>
-#include <climits>
-#include <initializer_list>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <set>
@@ -63,6 +62,28 @@ class TableReader {
       Fail(*node, key, "is " + std::to_string(number->get()) + " but must be " + range);
     }
     return uint64_t(number->get());
+  }
+
+  // The same, or nothing happens to *value where the table lacks the key.
+  template <class T>
+  void Number(std::string_view key, uint64_t least, uint64_t most, T* value) {
+    *value = T(Number(key, least, most).value_or(*value));
+  }
+
+  std::string Required(std::string_view key) {
+    const auto value = String(key);
+    if (!value) Missing(key);
+    return *value;
+  }
+
+  // Null: the table lacks the key.
+  const toml::array* Tables(std::string_view key) {
+    const toml::node* node = Take(key);
+    if (node == nullptr) return nullptr;
+    const toml::array* list = node->as_array();
+    if (list == nullptr || !list->is_homogeneous<toml::table>())
+      Fail(*node, key, "must be tables that begin with [[" + std::string(key) + "]]");
+    return list;
   }
 
   std::optional<bool> Bool(std::string_view key) {
@@ -135,12 +156,11 @@ LogLevel Level(TableReader& reader, std::string_view key, const std::string& tex
 // The keys `prefix`device_memory_mib, `prefix`gpus and those of HostShare.
 GpuShare ReadShare(TableReader& reader, const std::string& prefix) {
   GpuShare share;
-  share.device_memory_mib = reader.Number(prefix + "device_memory_mib", 1, kMaxDeviceMemoryMib).value_or(0);
-  HostShare& host = share.host;
-  host.memory_mib = reader.Number(prefix + "host_memory_mib", 64, kMaxDeviceMemoryMib).value_or(0);
-  host.threads = uint32_t(reader.Number(prefix + "max_threads", 16, 1u << 22).value_or(host.threads));
-  host.cpu_weight = uint32_t(reader.Number(prefix + "cpu_weight", 1, 10'000).value_or(host.cpu_weight));
-  host.cpu_percent = uint32_t(reader.Number(prefix + "cpu_percent", 1, 1'000'000).value_or(0));
+  reader.Number(prefix + "device_memory_mib", 1, kMaxDeviceMemoryMib, &share.device_memory_mib);
+  reader.Number(prefix + "host_memory_mib", 64, kMaxDeviceMemoryMib, &share.host.memory_mib);
+  reader.Number(prefix + "max_threads", 16, 1u << 22, &share.host.threads);
+  reader.Number(prefix + "cpu_weight", 1, 10'000, &share.host.cpu_weight);
+  reader.Number(prefix + "cpu_percent", 1, 1'000'000, &share.host.cpu_percent);
   const std::string key = prefix + "gpus";
   const toml::node* node = reader.Take(key);
   if (node == nullptr) return share;
@@ -180,34 +200,24 @@ std::pair<uint32_t, uint32_t> ReadWorkerUsers(TableReader& reader, std::pair<uin
 VmConfig ReadVm(const toml::table& table) {
   TableReader reader(table, "[[vm]] ");
   VmConfig vm;
-  if (auto name = reader.String("name"))
-    vm.name = *name;
-  else
-    reader.Missing("name");
-  if (auto file = reader.String("region_file"))
-    vm.region_file = *file;
-  else
-    reader.Missing("region_file");
+  vm.name = reader.Required("name");
+  vm.region_file = reader.Required("region_file");
   CheckAbsolute(reader, "region_file", vm.region_file);
-  vm.region_mib = reader.Number("region_mib", kMinRegionMib, kMaxRegionMib).value_or(vm.region_mib);
+  reader.Number("region_mib", kMinRegionMib, kMaxRegionMib, &vm.region_mib);
   CheckRegionMib(reader, "region_mib", vm.region_mib);
   vm.region_group = reader.String("region_group").value_or("");
-  vm.max_sessions = uint32_t(reader.Number("max_sessions", 1, kMaxSlots).value_or(vm.max_sessions));
-  // Without the key ShareOutSessions decides.
-  vm.guaranteed_sessions =
-      uint32_t(reader.Number("guaranteed_sessions", 0, vm.max_sessions).value_or(kNotConfigured));
+  reader.Number("max_sessions", 1, kMaxSlots, &vm.max_sessions);
+  vm.guaranteed_sessions = kNotConfigured;  // without the key ShareOutSessions decides
+  reader.Number("guaranteed_sessions", 0, vm.max_sessions, &vm.guaranteed_sessions);
   vm.share = ReadShare(reader, "");
-  vm.own_spares = uint32_t(reader.Number("own_spares", 0, kMaxSpareWorkers).value_or(0));
+  reader.Number("own_spares", 0, kMaxSpareWorkers, &vm.own_spares);
   reader.RefuseUnknownKeys();
   return vm;
 }
 
 void ReadVms(TableReader& reader, Config& config) {
-  const toml::node* node = reader.Take("vm");
-  if (node == nullptr) return;
-  const toml::array* list = node->as_array();
-  if (list == nullptr || !list->is_homogeneous<toml::table>())
-    reader.Fail(*node, "vm", "must be tables that begin with [[vm]]");
+  const toml::array* list = reader.Tables("vm");
+  if (list == nullptr) return;
   std::set<std::string> names;
   std::set<std::string> files;
   for (const auto& entry : *list) {
@@ -222,16 +232,14 @@ void ReadVms(TableReader& reader, Config& config) {
 }
 
 void ReadUsers(TableReader& outer, Config& config) {
-  const toml::node* node = outer.Take("user");
-  if (node == nullptr) return;
-  const toml::array* list = node->as_array();
-  if (list == nullptr || !list->is_homogeneous<toml::table>())
-    outer.Fail(*node, "user", "must be tables that begin with [[user]]");
+  const toml::array* list = outer.Tables("user");
+  if (list == nullptr) return;
   for (const auto& entry : *list) {
     TableReader reader(*entry.as_table(), "[[user]] ");
     const auto uid = reader.Number("uid", 0, std::numeric_limits<uint32_t>::max() - 1);
     if (!uid) reader.Missing("uid");
-    const auto spares = uint32_t(reader.Number("own_spares", 0, kMaxSpareWorkers).value_or(0));
+    uint32_t spares = 0;
+    reader.Number("own_spares", 0, kMaxSpareWorkers, &spares);
     reader.RefuseUnknownKeys();
     if (!config.own_spares.emplace("uid:" + std::to_string(*uid), spares).second)
       outer.Fail(entry, "user", "uid " + std::to_string(*uid) + " is used twice");
@@ -267,21 +275,19 @@ void ReadTcp(TableReader& outer, Config& config) {
   if (node == nullptr) return;
   if (!node->is_table()) outer.Fail(*node, "tcp", "must be a table that begins with [tcp]");
   TableReader reader(*node->as_table(), "[tcp] ");
-  const auto listen = reader.String("listen");
+  const std::string listen = reader.Required("listen");
   const bool allow_remote = reader.Bool("allow_plaintext_remote").value_or(false);
-  if (!listen) reader.Missing("listen");
   const toml::node& where = *reader.Take("listen");
-  const size_t colon = listen->rfind(':');
-  std::string address = listen->substr(0, colon);
+  const size_t colon = listen.rfind(':');
+  std::string address = listen.substr(0, colon);
   if (address.size() > 2 && address.front() == '[' && address.back() == ']')
     address = address.substr(1, address.size() - 2);
-  const std::string port = colon == std::string::npos ? "" : listen->substr(colon + 1);
+  const std::string port = colon == std::string::npos ? "" : listen.substr(colon + 1);
   const bool digits =
       !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos;
   if (!digits || std::stoul(port) > 65535 || !IsNumericAddress(address)) {
-    reader.Fail(
-        where, "listen",
-        "must be a numeric address and a port such as \"127.0.0.1:7470\", but is \"" + *listen + "\"");
+    reader.Fail(where, "listen",
+                "must be a numeric address and a port such as \"127.0.0.1:7470\", but is \"" + listen + "\"");
   }
   if (!IsLoopback(address) && !allow_remote) {
     reader.Fail(where, "listen",
@@ -300,11 +306,9 @@ void ShareOutSessions(TableReader& reader, Config& config) {
   uint64_t demanded = 0;
   uint32_t silent = 0;
   for (const VmConfig& vm : config.vms) {
-    if (vm.guaranteed_sessions == kNotConfigured) {
-      ++silent;
-    } else {
-      demanded += vm.guaranteed_sessions;
-    }
+    const bool is_silent = vm.guaranteed_sessions == kNotConfigured;
+    silent += is_silent ? 1 : 0;
+    demanded += is_silent ? 0 : vm.guaranteed_sessions;
   }
   demanded += reserved.value_or(0);
   if (demanded > config.max_sessions) {
@@ -320,10 +324,10 @@ void ShareOutSessions(TableReader& reader, Config& config) {
   }
   config.reserved_sessions =
       reserved.value_or(std::min(config.max_sessions / kReservedPart, free / (silent + 1)));
-  config.local_max_sessions =
-      uint32_t(reader.Number("local_max_sessions", 1, kMaxSessions).value_or(config.max_sessions));
-  config.guaranteed_spares = uint32_t(
-      reader.Number("guaranteed_spares", 0, kMaxSpareWorkers).value_or(config.vms.size() >= 2 ? 1 : 0));
+  config.local_max_sessions = config.max_sessions;
+  reader.Number("local_max_sessions", 1, kMaxSessions, &config.local_max_sessions);
+  config.guaranteed_spares = config.vms.size() >= 2 ? 1 : 0;
+  reader.Number("guaranteed_spares", 0, kMaxSpareWorkers, &config.guaranteed_spares);
 }
 
 // A driver library that is named by its path has its management library in the same folder.
@@ -351,17 +355,12 @@ Config ReadConfig(const toml::table& table) {
   config.nvml_library = reader.String("nvml_library").value_or(LibraryBeside(config.driver_library));
   config.nvml_shows_all = reader.Bool("nvml_shows_all").value_or(config.nvml_shows_all);
   config.allow_pageable_access = reader.Bool("allow_pageable_access").value_or(config.allow_pageable_access);
-  config.spare_workers =
-      uint32_t(reader.Number("spare_workers", 0, kMaxSpareWorkers).value_or(config.spare_workers));
-  config.local_region_mib =
-      reader.Number("local_region_mib", kMinRegionMib, kMaxRegionMib).value_or(config.local_region_mib);
+  reader.Number("spare_workers", 0, kMaxSpareWorkers, &config.spare_workers);
+  reader.Number("local_region_mib", kMinRegionMib, kMaxRegionMib, &config.local_region_mib);
   CheckRegionMib(reader, "local_region_mib", config.local_region_mib);
-  config.compiled_kernels_mib =
-      reader.Number("compiled_kernels_mib", 1, kMaxCompiledKernelsMib).value_or(config.compiled_kernels_mib);
-  config.image_cache_mib =
-      reader.Number("image_cache_mib", 0, kMaxImageCacheMib).value_or(config.image_cache_mib);
-  config.max_sessions =
-      uint32_t(reader.Number("max_sessions", 1, kMaxSessions).value_or(config.max_sessions));
+  reader.Number("compiled_kernels_mib", 1, kMaxCompiledKernelsMib, &config.compiled_kernels_mib);
+  reader.Number("image_cache_mib", 0, kMaxImageCacheMib, &config.image_cache_mib);
+  reader.Number("max_sessions", 1, kMaxSessions, &config.max_sessions);
   config.local_share = ReadShare(reader, "local_");
   config.worker_users = ReadWorkerUsers(reader, config.worker_users);
   if (auto level = reader.String("log_level")) config.log_level = Level(reader, "log_level", *level);
@@ -396,11 +395,9 @@ Result<Config> LoadConfig(const std::string& path) {
 }
 
 std::string ProgramFolder() {
-  char path[PATH_MAX];
-  const ssize_t bytes = readlink("/proc/self/exe", path, sizeof(path));
-  if (bytes <= 0) return "/usr/bin";
-  const std::string program(path, size_t(bytes));
-  return program.substr(0, program.rfind('/'));
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "/usr/bin" : program.parent_path().string();
 }
 
 }  // namespace causeway::daemon

@@ -44,29 +44,19 @@ Request Of(Action action, pid_t worker) {
 
 // In the daemon's status.
 std::string_view NameOf(Action action) {
-  switch (action) {
-    case Action::kStart:
-      return "launcher: start";
-    case Action::kKill:
-      return "launcher: kill";
-    case Action::kReap:
-      return "launcher: reap";
-    case Action::kAbandon:
-      return "launcher: abandon";
-    case Action::kGiveToGroup:
-      return "launcher: give to group";
-    case Action::kFindVm:
-      return "launcher: find VM";
-    case Action::kMakeCache:
-      return "launcher: make cache";
-    case Action::kHoldCache:
-      return "launcher: hold cache";
-    case Action::kClearCache:
-      return "launcher: clear cache";
-    case Action::kCheckpoint:
-      return "launcher: checkpoint";
-  }
-  return "launcher";
+  constexpr std::string_view kNames[] = {"launcher",
+                                         "launcher: start",
+                                         "launcher: kill",
+                                         "launcher: reap",
+                                         "launcher: abandon",
+                                         "launcher: give to group",
+                                         "launcher: find VM",
+                                         "launcher: make cache",
+                                         "launcher: hold cache",
+                                         "launcher: clear cache",
+                                         "launcher: checkpoint"};
+  static_assert(std::size(kNames) == size_t(Action::kCheckpoint) + 1);
+  return kNames[size_t(action)];
 }
 
 std::vector<UniqueFd> CopyOf(int file) {
@@ -76,24 +66,21 @@ std::vector<UniqueFd> CopyOf(int file) {
 }
 
 std::vector<std::string> Arguments(const std::string& program, const LauncherPlan& plan) {
-  std::vector<std::string> arguments = {
-      program,
-      "--worker",
-      plan.worker,
-      "--driver",
-      plan.driver,
-      "--management",
-      plan.management,
-      "--sandbox",
-      plan.sandbox,
-      "--users",
-      std::to_string(plan.users.first) + "," + std::to_string(plan.users.second)};
+  std::vector<std::string> arguments = {program};
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (!value.empty()) arguments.insert(arguments.end(), {name, value});
+  };
+  add("--worker", plan.worker);
+  add("--driver", plan.driver);
+  add("--management", plan.management);
+  add("--sandbox", plan.sandbox);
+  add("--users", std::to_string(plan.users.first) + "," + std::to_string(plan.users.second));
   if (plan.nvml_shows_all) arguments.emplace_back("--all-devices");
   if (plan.allow_pageable_access) arguments.emplace_back("--allow-pageable-access");
-  if (!plan.shm.empty()) arguments.insert(arguments.end(), {"--shm", plan.shm});
-  if (!plan.links.empty()) arguments.insert(arguments.end(), {"--links", plan.links});
-  if (!plan.cache.empty()) arguments.insert(arguments.end(), {"--cache", plan.cache});
-  for (const gid_t group : plan.groups) arguments.insert(arguments.end(), {"--group", std::to_string(group)});
+  add("--shm", plan.shm);
+  add("--links", plan.links);
+  add("--cache", plan.cache);
+  for (const gid_t group : plan.groups) add("--group", std::to_string(group));
   return arguments;
 }
 
@@ -212,10 +199,7 @@ void LauncherLink::Lost(bool hangs) {
 void LauncherLink::LimitWait() {
   loop_.Cancel(patience_);
   if (asked_.empty() || !socket_) return;
-  patience_ = loop_.After(kPatience, "the launcher's silence", [this] {
-    patience_ = 0;
-    Lost(true);
-  });
+  patience_ = loop_.After(kPatience, "the launcher's silence", [this] { Lost(true); });
 }
 
 void LauncherLink::Send(const Request& request, const std::vector<UniqueFd>& descriptors, Asked asked) {

@@ -17,17 +17,10 @@ namespace causeway::daemon {
 namespace {
 
 spdlog::level::level_enum Level(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kWarning:
-      return spdlog::level::warn;
-    case LogLevel::kError:
-      return spdlog::level::err;
-  }
-  return spdlog::level::info;
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                   spdlog::level::warn, spdlog::level::err};
+  static_assert(std::size(kLevels) == size_t(LogLevel::kError) + 1);
+  return kLevels[size_t(level)];
 }
 
 }  // namespace

@@ -200,10 +200,8 @@ void LocalServer::Watch(Connection& connection) {
 
 void LocalServer::SetLimit(Connection& connection, milliseconds limit) {
   services_.loop.Cancel(connection.timer);
-  connection.timer = services_.loop.After(limit, "a local client's time limit", [this, &connection] {
-    connection.timer = 0;
-    OnClientGone(connection);
-  });
+  connection.timer = services_.loop.After(limit, "a local client's time limit",
+                                          [this, &connection] { OnClientGone(connection); });
 }
 
 void LocalServer::OnPacket(Connection& connection, uint32_t events) {
@@ -251,7 +249,6 @@ void LocalServer::OnRequest(Connection& connection, const void* packet, size_t b
     services_.loop.Cancel(connection.timer);
     connection.timer =
         services_.loop.After(kRequestPause, "a local client's packet", [this, c = &connection, trace, bytes] {
-          c->timer = 0;
           Watch(*c);
           SetLimit(*c, kRequestLimit);
           OnRequest(*c, &trace, bytes);

@@ -12,23 +12,10 @@
 namespace causeway::daemon {
 namespace {
 
-const char* StateName(RegionSession::State state) {
-  switch (state) {
-    case RegionSession::State::kOpening:
-      return "opening";
-    case RegionSession::State::kServing:
-      return "serving";
-    case RegionSession::State::kRefused:
-      return "refused";
-    case RegionSession::State::kFatal:
-      return "ended by a failure";
-    case RegionSession::State::kClosing:
-      return "closing";
-    case RegionSession::State::kClosed:
-      return "closed";
-  }
-  return "";
-}
+// By State.
+constexpr const char* kStateNames[] = {"opening", "serving", "refused", "ended by a failure",
+                                       "closing", "closed"};
+static_assert(std::size(kStateNames) == size_t(RegionSession::State::kClosed) + 1);
 
 }  // namespace
 
@@ -204,15 +191,7 @@ void RegionSession::FinishClosed() {
 }
 
 SessionPeer RegionSession::Peer() const {
-  return {origin_.scope->name,
-          origin_.pid,
-          origin_.uid,
-          origin_.pid,
-          origin_.share->device_memory_mib,
-          origin_.scope->log,
-          origin_.scope->pace,
-          &origin_.share->host,
-          &origin_.share->gpus};
+  return PeerOf(*origin_.scope, *origin_.share, origin_.pid, origin_.uid, origin_.pid);
 }
 
 bool RegionSession::MayMap(const RegionMapping& mapping) {
@@ -249,7 +228,7 @@ SessionStatus RegionSession::Status() const {
   status.session = session_;
   status.pid = origin_.pid;
   status.uid = origin_.uid;
-  status.state = StateName(state_);
+  status.state = kStateNames[size_t(state_)];
   status.opened = opened_;
   status.worker_pid = worker_pid_;
   status.usage = usage_;

@@ -34,6 +34,12 @@ struct Services {
   Zeroing& zeroing;
 };
 
+inline SessionPeer PeerOf(const Scope& scope, const GpuShare& share, uint32_t pid, uint32_t uid,
+                          uint32_t stated_pid) {
+  return {scope.name, pid,        uid,         stated_pid, share.device_memory_mib,
+          scope.log,  scope.pace, &share.host, &share.gpus};
+}
+
 // The two answers to a client's first message.
 inline LocalReply Accepted(uint64_t region_bytes) {
   return {kLocalMagic, 1, 0, region_bytes, ""};

@@ -3,11 +3,13 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -22,18 +24,16 @@ namespace {
 constexpr std::chrono::milliseconds kOpenLimit{5'000};
 constexpr size_t kMaxIdleConnections = 64;  // beyond the sessions
 
+// Numbers alone: nobody is asked for names.
 socklen_t FillAddress(const TcpConfig& config, sockaddr_storage& storage) {
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
-  if (inet_pton(AF_INET, config.address.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(config.port);
-    return sizeof(*v4);
-  }
-  auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
-  inet_pton(AF_INET6, config.address.c_str(), &v6->sin6_addr);
-  v6->sin6_family = AF_INET6;
-  v6->sin6_port = htons(config.port);
-  return sizeof(*v6);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(config.address.c_str(), std::to_string(config.port).c_str(), &hints, &found) != 0) return 0;
+  const socklen_t length = found->ai_addrlen;
+  std::memcpy(&storage, found->ai_addr, length);
+  freeaddrinfo(found);
+  return length;
 }
 
 std::string AddressText(const std::string& address, uint16_t port) {
@@ -51,13 +51,10 @@ class TcpServer::Session final : public WorkerClient {
                                   [this](uint32_t events) { OnSocket(events); });
     sockaddr_storage address{};
     socklen_t length = sizeof(address);
-    char text[INET6_ADDRSTRLEN] = "";
-    if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0) {
-      const void* number = address.ss_family == AF_INET
-                               ? static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(&address)->sin_addr)
-                               : &reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr;
-      inet_ntop(address.ss_family, number, text, sizeof(text));
-    }
+    char text[NI_MAXHOST] = "";
+    if (getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0)
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), length, text, sizeof(text), nullptr, 0,
+                  NI_NUMERICHOST);
     // Over the loopback interface each user is a peer of its own, held to the UNIX socket's permissions.
     std::string name = text;
     if (IsLoopbackConnection(socket_.get())) {
@@ -67,10 +64,8 @@ class TcpServer::Session final : public WorkerClient {
     }
     scope_ = services_.scopes.OfPeer(name);
     ++scope_->connections;
-    timer_ = services_.loop.After(kOpenLimit, "a TCP client's time limit", [this] {
-      timer_ = 0;
-      Refuse("The opening message did not arrive within 5 s.");
-    });
+    timer_ = services_.loop.After(kOpenLimit, "a TCP client's time limit",
+                                  [this] { Refuse("The opening message did not arrive within 5 s."); });
   }
 
   ~Session() override {
@@ -139,17 +134,7 @@ class TcpServer::Session final : public WorkerClient {
 
   // One machine may hold many users: what its processes share only their tokens protect from each other. What
   // a process says of its number is not checked, so nobody may control it.
-  SessionPeer Peer() const override {
-    return {scope_->name,
-            0,
-            0,
-            block_.pid,
-            services_.config.tcp.share.device_memory_mib,
-            scope_->log,
-            scope_->pace,
-            &services_.config.tcp.share.host,
-            &services_.config.tcp.share.gpus};
-  }
+  SessionPeer Peer() const override { return PeerOf(*scope_, services_.config.tcp.share, 0, 0, block_.pid); }
 
   void OnWorkerUsage(const WorkerUsage& usage) override {
     if (usage.violations > usage_.violations)

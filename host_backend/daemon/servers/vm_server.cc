@@ -52,6 +52,10 @@ VmServer::~VmServer() {
   services_.loop.Cancel(beat_timer_);
 }
 
+void VmServer::Log(LogLevel level, const std::string& text) const {
+  scope_->log->Write(level, "VM " + vm_.name + text);
+}
+
 void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
   file_ = std::move(file);
   problem_.clear();
@@ -80,9 +84,8 @@ void VmServer::StartServing() {
   region.StoreResetAcknowledged(guest_epoch_);
   region.SetState(HostState::kRunning);
   last_change_ = Clock::now();
-  scope_->log->Write(LogLevel::kInfo, "VM " + vm_.name + ": region " + vm_.region_file + " of " +
-                                          std::to_string(vm_.region_mib) + " MiB with " +
-                                          std::to_string(region.slot_count()) + " slots is ready");
+  Log(LogLevel::kInfo, ": region " + vm_.region_file + " of " + std::to_string(vm_.region_mib) +
+                           " MiB with " + std::to_string(region.slot_count()) + " slots is ready");
 }
 
 // While the daemon starts it has nobody else to serve, and its regions are ready once it answers.
@@ -92,10 +95,7 @@ void VmServer::ZeroAtOnce() {
   bool good = true;
   for (const GranuleRange& range : region.AllMemory())
     good = region.ZeroGranules(range.first, range.count) && good;
-  if (!good) {
-    scope_->log->Write(LogLevel::kError,
-                       "VM " + vm_.name + ": memory of before cannot be zeroed: " + ErrnoText());
-  }
+  if (!good) Log(LogLevel::kError, ": memory of before cannot be zeroed: " + ErrnoText());
   StartServing();
 }
 
@@ -104,10 +104,7 @@ void VmServer::ZeroRegion() {
   if (zeroing_ != 0) return;
   zeroing_ = services_.zeroing.Begin(file_->shared_region(), file_->region().AllMemory(), [this](bool good) {
     zeroing_ = 0;
-    if (!good) {
-      scope_->log->Write(LogLevel::kError,
-                         "VM " + vm_.name + ": memory of before cannot be zeroed: " + ErrnoText());
-    }
+    if (!good) Log(LogLevel::kError, ": memory of before cannot be zeroed: " + ErrnoText());
     if (!file_) return;
     if (starting_) {
       StartServing();
@@ -172,7 +169,7 @@ void VmServer::CheckFile() {
       const std::string text =
           "the region file " + vm_.region_file +
           " was deleted; sessions go on, but before the VM starts again causewayd must be restarted";
-      if (problem_ != text) scope_->log->Write(LogLevel::kWarning, "VM " + vm_.name + ": " + text);
+      if (problem_ != text) Log(LogLevel::kWarning, ": " + text);
       problem_ = text;
       return;
     }
@@ -186,7 +183,7 @@ void VmServer::CheckFile() {
 }
 
 void VmServer::Lose(const std::string& why) {
-  scope_->log->Write(LogLevel::kError, "VM " + vm_.name + ": " + why);
+  Log(LogLevel::kError, ": " + why);
   problem_ = why;
   file_->region().SetState(HostState::kStopped);
   for (auto& session : sessions_) {
@@ -270,7 +267,7 @@ void VmServer::FoundVmProcess() {
 void VmServer::OnVmExit() {
   services_.loop.Unwatch(vm_process_watch_);
   vm_process_.reset();
-  scope_->log->Write(LogLevel::kInfo, "VM " + vm_.name + ": its process has ended; its sessions end");
+  Log(LogLevel::kInfo, ": its process has ended; its sessions end");
   if (!file_) return;
   BeginReset(guest_epoch_);
   vm_gone_ = true;
@@ -280,9 +277,7 @@ void VmServer::BeginReset(uint64_t epoch) {
   guest_epoch_ = epoch;
   vm_gone_ = false;
   resetting_ = true;
-  if (AnySession())
-    scope_->log->Write(LogLevel::kInfo,
-                       "VM " + vm_.name + ": its guest is gone or new; earlier sessions end");
+  if (AnySession()) Log(LogLevel::kInfo, ": its guest is gone or new; earlier sessions end");
   for (auto& session : sessions_) {
     if (session) session->Reset();
   }
@@ -331,7 +326,7 @@ bool VmServer::ScanSlots() {
 void VmServer::Violation(uint32_t slot, const std::string& text) {
   ++services_.counters.violations;
   last_violation_ = Clock::now();
-  scope_->log->Write(LogLevel::kWarning, "VM " + vm_.name + " slot " + std::to_string(slot) + ": " + text);
+  Log(LogLevel::kWarning, " slot " + std::to_string(slot) + ": " + text);
 }
 
 void VmServer::OnGuestWord(uint32_t slot, uint32_t word) {

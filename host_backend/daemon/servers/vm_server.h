@@ -23,6 +23,7 @@ class VmServer {
  private:
   VmServer(Services& services, const VmConfig& vm)
       : services_(services), vm_(vm), scope_(services.scopes.OfVm(vm)) {}
+  void Log(LogLevel level, const std::string& text) const;
   void Adopt(std::unique_ptr<RegionFile> file);
   void EndEarlierSessions();
   void Tick();

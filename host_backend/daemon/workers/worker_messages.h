@@ -11,14 +11,11 @@
 #include <variant>
 
 #include "host_backend/common/worker_control.h"
+#include "host_backend/launcher/protocol.h"
 
 namespace causeway::daemon {
 
-enum class WorkerKind : uint8_t {
-  kCuda,         // serves a session of CUDA
-  kManagement,   // serves a session of NVML
-  kMemoryWatch,  // serves none: WorkerMemoryUse
-};
+using launcher::WorkerKind;  // of those the memory watch serves no session: WorkerMemoryUse
 
 // Not a message: the sentence says what is wrong with it, as "sent ...".
 struct WorkerViolation {

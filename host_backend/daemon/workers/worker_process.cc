@@ -20,11 +20,6 @@ using launcher::kExecFailed;
 
 constexpr std::chrono::milliseconds kReapAgain{2};
 
-launcher::WorkerKind ProgramOf(const WorkerWish& wish) {
-  if (wish.watch_memory) return launcher::WorkerKind::kMemoryWatch;
-  return wish.kind == SessionKind::kCuda ? launcher::WorkerKind::kCuda : launcher::WorkerKind::kManagement;
-}
-
 WorkerKind KindOf(const WorkerWish& wish) {
   if (wish.watch_memory) return WorkerKind::kMemoryWatch;
   return wish.kind == SessionKind::kCuda ? WorkerKind::kCuda : WorkerKind::kManagement;
@@ -66,7 +61,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   fcntl(own_control.get(), F_SETFL, O_NONBLOCK);
   fcntl(own_output.get(), F_SETFL, O_NONBLOCK);
 
-  LauncherLink::Wish asked{ProgramOf(wish), 0, wish.gpus, wish.environment};
+  LauncherLink::Wish asked{KindOf(wish), 0, wish.gpus, wish.environment};
   if (wish.kind == SessionKind::kCuda) asked.link = program.folders->NewLink();
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, KindOf(wish), listener));
   WorkerProcess* self = worker.get();
@@ -84,7 +79,6 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
       });
   if (!why.empty()) return Error{why};
   self->timer_ = loop.After(program.ready_limit, "a worker's time limit", [self] {
-    self->timer_ = 0;
     WorkerReady late{};
     late.failed = 1;
     std::snprintf(late.text, sizeof(late.text),
@@ -201,7 +195,6 @@ void WorkerProcess::Wind() {
   CloseAside(std::move(control_));  // with whatever it has sent and nobody has read
   loop_.Cancel(timer_);
   timer_ = loop_.After(program_.end_limit, "a worker's time limit", [this] {
-    timer_ = 0;
     log_->Write(LogLevel::kWarning,
                 "worker " + std::to_string(pid_) + " did not end when asked; it is killed");
     Kill();
@@ -229,10 +222,7 @@ void WorkerProcess::AskToReap() {
     if (error == 0) return OnReaped(status);
     if (error != EAGAIN) return;  // the launcher is gone, and the daemon ends with it
     loop_.Cancel(timer_);
-    timer_ = loop_.After(kReapAgain, "a worker's exit", [this] {
-      timer_ = 0;
-      AskToReap();
-    });
+    timer_ = loop_.After(kReapAgain, "a worker's exit", [this] { AskToReap(); });
   });
 }
 

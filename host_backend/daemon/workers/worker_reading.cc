@@ -58,7 +58,6 @@ void WorkerProcess::OnControl(bool at_its_pace) {
     if (at_its_pace && !pace_->Take(Clock::now())) {
       loop_.Unwatch(control_watch_);
       control_pause_ = loop_.After(kPause, "a pause of a worker's reading", [this] {
-        control_pause_ = 0;
         if (control_) WatchControl();
       });
       return;
@@ -175,10 +174,7 @@ void WorkerProcess::OnOutput(bool at_its_pace) {
   }
   if (!pace_->Take(Clock::now())) {
     loop_.Unwatch(output_watch_);
-    output_pause_ = loop_.After(kPause, "a pause of a worker's reading", [this] {
-      output_pause_ = 0;
-      WatchOutput();
-    });
+    output_pause_ = loop_.After(kPause, "a pause of a worker's reading", [this] { WatchOutput(); });
     return;
   }
   const ssize_t bytes = ReadOutput();
