@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/sandbox/file_rules.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/landlock.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -69,18 +69,19 @@ void AddFolderOf(const std::string& file, std::vector<std::string>* folders) {
   }
 }
 
-}  // namespace
-
-namespace {
+std::vector<std::string> NamesIn(const char* folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    names.push_back(at->path().filename());
+  return names;
+}
 
 // The minor numbers of those GPUs, as nodes are named, by /proc/driver/nvidia/gpus/ADDRESS/information.
 std::set<std::string> MinorsOf(const std::string& gpus) {
   std::set<std::string> minors;
-  constexpr char kGpus[] = "/proc/driver/nvidia/gpus";
-  DIR* addresses = opendir(kGpus);
-  if (addresses == nullptr) return minors;
-  while (const dirent* address = readdir(addresses)) {
-    std::ifstream information(std::string(kGpus) + "/" + address->d_name + "/information");
+  for (const std::string& address : NamesIn("/proc/driver/nvidia/gpus")) {
+    std::ifstream information("/proc/driver/nvidia/gpus/" + address + "/information");
     std::string uuid, minor;
     for (std::string line; std::getline(information, line);) {
       const size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
@@ -90,7 +91,6 @@ std::set<std::string> MinorsOf(const std::string& gpus) {
     }
     if (!uuid.empty() && ("," + gpus + ",").find("," + uuid + ",") != std::string::npos) minors.insert(minor);
   }
-  closedir(addresses);
   return minors;
 }
 
@@ -126,16 +126,12 @@ FileRules WorkerRules(const std::string& library, const std::string& gpus) {
   const bool parts = gpus.find("MIG-") != std::string::npos;
   const std::set<std::string> minors = gpus.empty() || parts ? std::set<std::string>() : MinorsOf(gpus);
   if (parts) rules.gpus = "; device nodes of all GPUs, because `gpus` names MIG devices";
-  if (DIR* nodes = opendir("/dev")) {
-    while (const dirent* node = readdir(nodes)) {
-      const std::string name = node->d_name;
-      const bool gpu = name.rfind("nvidia", 0) == 0 && name.size() > 6 &&
-                       name.find_first_not_of("0123456789", 6) == std::string::npos;
-      const bool lent = gpu && (gpus.empty() || parts || minors.contains(name.substr(6)));
-      if (lent || name == "nvidiactl" || name == "nvidia-uvm" || name == "nvidia-uvm-tools")
-        rules.devices.push_back("/dev/" + name);
-    }
-    closedir(nodes);
+  for (const std::string& name : NamesIn("/dev")) {
+    const bool gpu = name.rfind("nvidia", 0) == 0 && name.size() > 6 &&
+                     name.find_first_not_of("0123456789", 6) == std::string::npos;
+    const bool lent = gpu && (gpus.empty() || parts || minors.contains(name.substr(6)));
+    if (lent || name == "nvidiactl" || name == "nvidia-uvm" || name == "nvidia-uvm-tools")
+      rules.devices.push_back("/dev/" + name);
   }
   return rules;
 }

@@ -51,11 +51,15 @@ std::string FirstWord(const char* path) {
 
 }  // namespace
 
-DriverIdentity IdentifyDriver(void* library, const void* address) {
-  if (dlsym(library, "causeway_software_gpu") != nullptr) return {"software", ""};
+DriverIdentity IdentifyDriver(const void* address) {
   Dl_info info{};
+  const bool found = dladdr(address, &info) != 0;
+  void* library = found ? dlopen(info.dli_fname, RTLD_NOLOAD | RTLD_LAZY) : nullptr;
+  const bool software = library != nullptr && dlsym(library, "causeway_software_gpu") != nullptr;
+  if (library != nullptr) dlclose(library);
+  if (software) return {"software", ""};
   char path[PATH_MAX];
-  if (dladdr(address, &info) != 0 && realpath(info.dli_fname, path) != nullptr) {
+  if (found && realpath(info.dli_fname, path) != nullptr) {
     const std::string_view name(path);
     const size_t end = name.rfind(".so.");
     if (end != std::string_view::npos && IsVersion(name.substr(end + 4)))

@@ -37,8 +37,8 @@ struct DriverIdentity {
   std::string version;  // empty: unknown
 };
 
-// `library` is dlopen's handle, and `address` that of any of its functions.
-DriverIdentity IdentifyDriver(void* library, const void* address);
+// `address`: of any of its functions.
+DriverIdentity IdentifyDriver(const void* address);
 
 // An error names the line.
 Result<Profile> ParseProfile(const std::string& name, std::string_view text);

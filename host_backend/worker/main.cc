@@ -40,9 +40,7 @@
 #include "host_backend/worker/start/confinement.h"
 #include "host_backend/worker/start/pageable_access.h"
 #include "host_backend/worker/start/worker_assignment.h"
-#include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/packet.h"
-#include "ivshmem_ring/transport/ring_transport.h"
 
 namespace causeway::host {
 namespace {
@@ -99,23 +97,14 @@ std::string StartDriverWithLateTimers(const std::string& path, bool allow_pageab
 
 std::unique_ptr<Session> OpenSession(const ReceivedAssignment& received, const RegionView& view,
                                      FlightImage* flight) {
-  if (received.assignment.kind == AssignmentKind::kTcp) {
-    return MakeSession(std::make_unique<TcpServer>(received.fds[0], flight), view);
-  }
   // The session is made after the transport that asks it, hence the holder.
   auto holder = std::make_shared<Session*>(nullptr);
-  RingServerOptions options;
-  options.slot = view.base + SlotOffset(view.slot);
-  options.futex = received.assignment.has_client_socket != 0;
-  options.watched = !options.futex;
-  options.flight = flight;
-  options.resolve = [holder](uint64_t offset, uint64_t bytes) {
+  const auto resolve = [holder](uint64_t offset, uint64_t bytes) {
     return (*holder)->part<Arenas>().ResolveOffset(offset, bytes).data();
   };
-  auto session = MakeSession(std::make_unique<RingServer>(std::move(options)), view);
+  auto session = MakeSession(OpenTransport(received, view, flight, resolve), view);
   *holder = session.get();
-  auto* control = reinterpret_cast<HostControl*>(view.base + SlotOffset(view.slot) + kHostControlOffset);
-  StoreRelease(control->ready, 1);
+  SayServing(view);
   return session;
 }
 

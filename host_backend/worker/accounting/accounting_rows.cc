@@ -31,16 +31,22 @@ uint64_t KeyOf(CUmemGenericAllocationHandle value) {
   return value;
 }
 
-// `make` asks the driver, `key` is what it made.
-CUresult MakeCharged(ChargeSpace space, uint64_t bytes, auto make, auto key,
-                     MemoryKind kind = MemoryKind::kDevice) {
+// Memory on the context's device, charged before the driver's `entry` makes it. `made`: what it is held for.
+template <auto entry, class Made, class... More>
+CUresult MakeCharged(ChargeSpace space, MemoryKind kind, uint64_t bytes, Made* made, More... more) {
   CUdevice device = 0;
-  if (TheDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) return make();  // it says what is wrong
+  if (TheDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS)
+    return Counted::own<entry>(made, more...);  // it says what is wrong
   ChargeRef charge = TheAccounting().Reserve(kind, device, bytes);
   if (charge == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult result = make();
-  if (result == CUDA_SUCCESS) TheAccounting().Hold(space, key(), std::move(charge), true);
+  const CUresult result = Counted::own<entry>(made, more...);
+  if (result == CUDA_SUCCESS) TheAccounting().Hold(space, KeyOf(*made), std::move(charge), true);
   return result;
+}
+// The same for an array.
+template <auto entry, class Made, class... More>
+CUresult MakeArray(uint64_t bytes, Made* array, More... more) {
+  return MakeCharged<entry>(ChargeSpace::kArray, MemoryKind::kDevice, bytes, array, more...);
 }
 
 // Of a place where memory is asked for.
@@ -69,27 +75,22 @@ CUresult Ends(T what) {
 // ---- linear memory ----
 
 CUresult Alloc(CUdeviceptr* address, size_t bytes) {
-  return MakeCharged(
-      ChargeSpace::kAddress, Taken(bytes),
-      [&] { return Counted::own<&Driver::cuMemAlloc_v2>(address, bytes); }, [&] { return *address; });
+  return MakeCharged<&Driver::cuMemAlloc_v2>(ChargeSpace::kAddress, MemoryKind::kDevice, Taken(bytes),
+                                             address, bytes);
 }
 
 // It counts on the device wherever the driver keeps it: all of it may come to lie there.
 CUresult AllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
-  return MakeCharged(
-      ChargeSpace::kAddress, Taken(bytes),
-      [&] { return Counted::own<&Driver::cuMemAllocManaged>(address, bytes, flags); },
-      [&] { return *address; }, MemoryKind::kManaged);
+  return MakeCharged<&Driver::cuMemAllocManaged>(ChargeSpace::kAddress, MemoryKind::kManaged, Taken(bytes),
+                                                 address, bytes, flags);
 }
 
 // Whose pitch is known only afterwards: the driver's are multiples of 512.
 CUresult AllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned element) {
   const uint64_t row = (std::min<uint64_t>(width, kMost) + kSmallStep - 1) / kSmallStep * kSmallStep;
   const uint64_t bytes = height != 0 && row > kMost / height ? kMost : row * height;
-  return MakeCharged(
-      ChargeSpace::kAddress, Taken(bytes),
-      [&] { return Counted::own<&Driver::cuMemAllocPitch_v2>(address, pitch, width, height, element); },
-      [&] { return *address; });
+  return MakeCharged<&Driver::cuMemAllocPitch_v2>(ChargeSpace::kAddress, MemoryKind::kDevice, Taken(bytes),
+                                                  address, pitch, width, height, element);
 }
 
 // What the driver frees, from a pool or not.
@@ -167,24 +168,17 @@ uint64_t BytesOf(const CUDA_ARRAY3D_DESCRIPTOR& array, unsigned levels) {
 
 CUresult ArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* flat) {
   const CUDA_ARRAY3D_DESCRIPTOR description{flat->Width, flat->Height, 0, flat->Format, flat->NumChannels, 0};
-  return MakeCharged(
-      ChargeSpace::kArray, BytesOf(description, 1),
-      [&] { return Counted::own<&Driver::cuArrayCreate_v2>(array, flat); }, [&] { return KeyOf(*array); });
+  return MakeArray<&Driver::cuArrayCreate_v2>(BytesOf(description, 1), array, flat);
 }
 
 CUresult Array3DCreate(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* description) {
-  return MakeCharged(
-      ChargeSpace::kArray, BytesOf(*description, 1),
-      [&] { return Counted::own<&Driver::cuArray3DCreate_v2>(array, description); },
-      [&] { return KeyOf(*array); });
+  return MakeArray<&Driver::cuArray3DCreate_v2>(BytesOf(*description, 1), array, description);
 }
 
 CUresult MipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* description,
                               unsigned levels) {
-  return MakeCharged(
-      ChargeSpace::kArray, BytesOf(*description, levels),
-      [&] { return Counted::own<&Driver::cuMipmappedArrayCreate>(array, description, levels); },
-      [&] { return KeyOf(*array); });
+  return MakeArray<&Driver::cuMipmappedArrayCreate>(BytesOf(*description, levels), array, description,
+                                                    levels);
 }
 
 // ---- virtual memory management: memory lasts while it has a reference or is mapped ----

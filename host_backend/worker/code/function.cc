@@ -86,28 +86,27 @@ bool TakeName(Session& session, Request& request, const GetFunctionBody& body, s
   return bytes == body.name_bytes;
 }
 
+template <class Owner, class Found>
+CUresult LookUp(Session& session, Request& request, CUresult (*get)(Found*, Owner, const char*)) {
+  const auto body = request.in.Get<GetFunctionBody>();
+  auto owner = session.objects().ToDriver<Owner>(body.owner, request.in);
+  std::string name;
+  if (!TakeName(session, request, body, &name))
+    return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
+  Found found = nullptr;
+  if (const CUresult result = get(&found, owner, name.c_str())) return result;
+  return ReplyFunction(session, request, body.fresh, reinterpret_cast<CUfunction>(found),
+                       std::is_same_v<Found, CUkernel>);
+}
+
 }  // namespace
 
 CUresult Serve_cuModuleGetFunction(Session& session, Request& request) {
-  const auto body = request.in.Get<GetFunctionBody>();
-  auto module = session.objects().ToDriver<CUmodule>(body.owner, request.in);
-  std::string name;
-  if (!TakeName(session, request, body, &name))
-    return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
-  CUfunction function = nullptr;
-  if (const CUresult result = TheDriver().cuModuleGetFunction(&function, module, name.c_str())) return result;
-  return ReplyFunction(session, request, body.fresh, function, false);
+  return LookUp(session, request, TheDriver().cuModuleGetFunction);
 }
 
 CUresult Serve_cuLibraryGetKernel(Session& session, Request& request) {
-  const auto body = request.in.Get<GetFunctionBody>();
-  auto library = session.objects().ToDriver<CUlibrary>(body.owner, request.in);
-  std::string name;
-  if (!TakeName(session, request, body, &name))
-    return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
-  CUkernel kernel = nullptr;
-  if (const CUresult result = TheDriver().cuLibraryGetKernel(&kernel, library, name.c_str())) return result;
-  return ReplyFunction(session, request, body.fresh, reinterpret_cast<CUfunction>(kernel), true);
+  return LookUp(session, request, TheDriver().cuLibraryGetKernel);
 }
 
 CUresult Serve_cuKernelGetFunction(Session& session, Request& request) {

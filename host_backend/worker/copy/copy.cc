@@ -2,6 +2,7 @@
 // Copies between guest and device. Pinned: the message names addresses in the window, checked against the
 // session's arenas, and the driver copies with no step between. Pageable: bytes lie in a bulk buffer or in
 // the message.
+#include <bit>
 #include <cstring>
 
 #include "host_backend/worker/accounting/accounting.h"
@@ -224,31 +225,10 @@ namespace {
 
 CUresult CopyBetweenContexts(Session& session, Request& request, const BoxBody& message,
                              const CheckedBox& checked, CUstream stream) {
-  const CUDA_MEMCPY3D& box = checked.get();
-  CUDA_MEMCPY3D_PEER peer{};
-  peer.srcXInBytes = box.srcXInBytes;
-  peer.srcY = box.srcY;
-  peer.srcZ = box.srcZ;
-  peer.srcLOD = box.srcLOD;
-  peer.srcMemoryType = box.srcMemoryType;
-  peer.srcHost = box.srcHost;
-  peer.srcDevice = box.srcDevice;
-  peer.srcArray = box.srcArray;
-  peer.srcPitch = box.srcPitch;
-  peer.srcHeight = box.srcHeight;
-  peer.dstXInBytes = box.dstXInBytes;
-  peer.dstY = box.dstY;
-  peer.dstZ = box.dstZ;
-  peer.dstLOD = box.dstLOD;
-  peer.dstMemoryType = box.dstMemoryType;
-  peer.dstHost = box.dstHost;
-  peer.dstDevice = box.dstDevice;
-  peer.dstArray = box.dstArray;
-  peer.dstPitch = box.dstPitch;
-  peer.dstHeight = box.dstHeight;
-  peer.WidthInBytes = box.WidthInBytes;
-  peer.Height = box.Height;
-  peer.Depth = box.Depth;
+  static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER) &&
+                offsetof(CUDA_MEMCPY3D, reserved0) == offsetof(CUDA_MEMCPY3D_PEER, srcContext) &&
+                offsetof(CUDA_MEMCPY3D, reserved1) == offsetof(CUDA_MEMCPY3D_PEER, dstContext));
+  auto peer = std::bit_cast<CUDA_MEMCPY3D_PEER>(checked.get());  // the same but for the contexts
   peer.srcContext = session.objects().ToDriver<CUcontext>(message.source_context, request.in);
   peer.dstContext = session.objects().ToDriver<CUcontext>(message.destination_context, request.in);
   if (!request.in.ok()) return request.in.error();

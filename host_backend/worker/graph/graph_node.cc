@@ -180,28 +180,23 @@ CUresult AddTyped(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNod
   const Driver& driver = TheDriver();
   const CUgraphNode* first = dependencies.empty() ? nullptr : dependencies.data();
   const size_t count = dependencies.size();
+  const auto add = [&](auto call, const auto& typed) { return call(node, graph, first, count, &typed); };
   switch (params.type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto kernel = std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(params.kernel);
-      return driver.cuGraphAddKernelNode_v2(node, graph, first, count, &kernel);
-    }
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return add(driver.cuGraphAddKernelNode_v2, std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(params.kernel));
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return driver.cuGraphAddMemcpyNode(node, graph, first, count, &params.memcpy.copyParams,
                                          params.memcpy.copyCtx);
-    case CU_GRAPH_NODE_TYPE_HOST: {
-      const auto host = std::bit_cast<CUDA_HOST_NODE_PARAMS>(params.host);
-      return driver.cuGraphAddHostNode(node, graph, first, count, &host);
-    }
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return add(driver.cuGraphAddHostNode, std::bit_cast<CUDA_HOST_NODE_PARAMS>(params.host));
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
       auto alloc = std::bit_cast<CUDA_MEM_ALLOC_NODE_PARAMS>(params.alloc);
       const CUresult result = driver.cuGraphAddMemAllocNode(node, graph, first, count, &alloc);
       params.alloc.dptr = alloc.dptr;
       return result;
     }
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-      const auto batch = std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp);
-      return driver.cuGraphAddBatchMemOpNode(node, graph, first, count, &batch);
-    }
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return add(driver.cuGraphAddBatchMemOpNode, std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp));
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -209,27 +204,24 @@ CUresult AddTyped(CUgraphNode* node, CUgraph graph, const std::vector<CUgraphNod
 
 CUresult SetTyped(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params) {
   const Driver& driver = TheDriver();
+  const auto set = [&](auto in_exec, auto in_graph, const auto& typed) {
+    return exec != nullptr ? in_exec(exec, node, &typed) : in_graph(node, &typed);
+  };
   switch (params.type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: {
-      const auto kernel = std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(params.kernel);
-      return exec != nullptr ? driver.cuGraphExecKernelNodeSetParams_v2(exec, node, &kernel)
-                             : driver.cuGraphKernelNodeSetParams_v2(node, &kernel);
-    }
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return set(driver.cuGraphExecKernelNodeSetParams_v2, driver.cuGraphKernelNodeSetParams_v2,
+                 std::bit_cast<CUDA_KERNEL_NODE_PARAMS>(params.kernel));
     case CU_GRAPH_NODE_TYPE_MEMCPY: {
       const CUDA_MEMCPY3D* box = &params.memcpy.copyParams;
       return exec != nullptr ? driver.cuGraphExecMemcpyNodeSetParams(exec, node, box, params.memcpy.copyCtx)
                              : driver.cuGraphMemcpyNodeSetParams(node, box);
     }
-    case CU_GRAPH_NODE_TYPE_HOST: {
-      const auto host = std::bit_cast<CUDA_HOST_NODE_PARAMS>(params.host);
-      return exec != nullptr ? driver.cuGraphExecHostNodeSetParams(exec, node, &host)
-                             : driver.cuGraphHostNodeSetParams(node, &host);
-    }
-    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-      const auto batch = std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp);
-      return exec != nullptr ? driver.cuGraphExecBatchMemOpNodeSetParams(exec, node, &batch)
-                             : driver.cuGraphBatchMemOpNodeSetParams(node, &batch);
-    }
+    case CU_GRAPH_NODE_TYPE_HOST:
+      return set(driver.cuGraphExecHostNodeSetParams, driver.cuGraphHostNodeSetParams,
+                 std::bit_cast<CUDA_HOST_NODE_PARAMS>(params.host));
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return set(driver.cuGraphExecBatchMemOpNodeSetParams, driver.cuGraphBatchMemOpNodeSetParams,
+                 std::bit_cast<CUDA_BATCH_MEM_OP_NODE_PARAMS>(params.memOp));
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }

@@ -9,20 +9,16 @@ namespace causeway::host {
 
 CUresult Serve_cuIpcGetMemHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareAddressBody>();
-  if (!request.in.ok()) return request.in.error();
-  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  CUipcMemHandle handle{};
-  if (const CUresult result = TheDriver().cuIpcGetMemHandle(&handle, body.address)) return result;
-  return ShareBytes(session, request, SharedKind::kIpcMemory, &handle);
+  return ShareBytes<CUipcMemHandle>(session, request, SharedKind::kIpcMemory, [&](auto* handle) {
+    return TheDriver().cuIpcGetMemHandle(handle, body.address);
+  });
 }
 
 CUresult Serve_cuIpcOpenMemHandle_v2(Session& session, Request& request) {
   const auto body = request.in.Get<OpenSharedBody>();
-  if (!request.in.ok()) return request.in.error();
-  if (!OnlyFlags(body.flags, kOpenMemoryFlags)) return CUDA_ERROR_INVALID_VALUE;
-  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  if (request.in.ok() && !OnlyFlags(body.flags, kOpenMemoryFlags)) return CUDA_ERROR_INVALID_VALUE;
   CUipcMemHandle handle{};
-  if (const CUresult result = session.daemon()->Get(SharedKind::kIpcMemory, body.token, &handle, nullptr))
+  if (const CUresult result = TakeBytes(session, request, SharedKind::kIpcMemory, body.token, &handle))
     return result;
   CUdeviceptr address = 0;
   if (const CUresult result = TheDriver().cuIpcOpenMemHandle_v2(&address, handle, body.flags)) return result;
@@ -32,19 +28,15 @@ CUresult Serve_cuIpcOpenMemHandle_v2(Session& session, Request& request) {
 
 CUresult Serve_cuIpcGetEventHandle(Session& session, Request& request) {
   auto event = session.objects().ToDriver<CUevent>(request.in.Get<WireHandle>(), request.in);
-  if (!request.in.ok()) return request.in.error();
-  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  CUipcEventHandle handle{};
-  if (const CUresult result = TheDriver().cuIpcGetEventHandle(&handle, event)) return result;
-  return ShareBytes(session, request, SharedKind::kIpcEvent, &handle);
+  return ShareBytes<CUipcEventHandle>(session, request, SharedKind::kIpcEvent, [&](auto* handle) {
+    return TheDriver().cuIpcGetEventHandle(handle, event);
+  });
 }
 
 CUresult Serve_cuIpcOpenEventHandle(Session& session, Request& request) {
   const auto body = request.in.Get<OpenSharedBody>();
-  if (!request.in.ok()) return request.in.error();
-  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUipcEventHandle handle{};
-  if (const CUresult result = session.daemon()->Get(SharedKind::kIpcEvent, body.token, &handle, nullptr))
+  if (const CUresult result = TakeBytes(session, request, SharedKind::kIpcEvent, body.token, &handle))
     return result;
   CUevent event = nullptr;
   if (const CUresult result = TheDriver().cuIpcOpenEventHandle(&event, handle)) return result;

@@ -5,7 +5,6 @@
 #include "host_backend/worker/driver/guard.h"
 #include "host_backend/worker/memory/sharing.h"
 #include "ivshmem_ring/messages/address_windows.h"
-#include "ivshmem_ring/protocol/known_values.h"
 
 namespace causeway::host {
 namespace {
@@ -48,27 +47,19 @@ CUresult Serve_cuMemExportToShareableHandle(Session& session, Request& request) 
   const auto body = request.in.Get<ShareableBody>();
   const auto allocation = reinterpret_cast<CUmemGenericAllocationHandle>(
       session.objects().ToDriver(HandleKind::kAllocation, body.object, request.in));
-  if (!request.in.ok()) return request.in.error();
-  if (!OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
-  CUmemAllocationHandleType type;
-  if (const CUresult result = TakeKnown(body.type, &type)) return result;
-  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return ShareHandle(session, request, body.type, false, [&](void* handle) {
+  return ShareHandle(session, request, body, false, [&](void* handle, CUmemAllocationHandleType type) {
     return TheDriver().cuMemExportToShareableHandle(handle, allocation, type, body.flags);
   });
 }
 
 CUresult Serve_cuMemImportFromShareableHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareableBody>();
-  if (!request.in.ok()) return request.in.error();
-  CUmemAllocationHandleType type;
-  if (const CUresult result = TakeKnown(body.type, &type)) return result;
-  if (session.daemon() == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   CUmemGenericAllocationHandle allocation = 0;
-  const CUresult result = OpenHandle(session, body, false, [&](void* handle) {
+  const auto import = [&](void* handle, CUmemAllocationHandleType type) {
     return TheDriver().cuMemImportFromShareableHandle(&allocation, handle, type);
-  });
-  return result != CUDA_SUCCESS ? result : ReplyAllocation(session, request, body.object, allocation);
+  };
+  if (const CUresult result = OpenHandle(session, request, body, false, import)) return result;
+  return ReplyAllocation(session, request, body.object, allocation);
 }
 
 CUresult Serve_kDropShared(Session& session, Request& request) {

@@ -5,10 +5,10 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "host_backend/worker/nvml/nvml.h"
+#include "host_backend/worker/start/worker_assignment.h"
 
 namespace causeway::host {
 namespace {
@@ -49,9 +49,7 @@ int RunMemoryWatch(int control, const std::string& path) {
   std::string error = library.Open(path);
   if (error.empty()) error = host.FindDevices(nullptr);
   WorkerReady ready{};
-  ready.failed = error.empty() ? 0 : 1;
-  snprintf(ready.text, sizeof ready.text, "%s", error.empty() ? path.c_str() : error.c_str());
-  if (send(control, &ready, sizeof ready, MSG_NOSIGNAL) < 0 || ready.failed != 0) return 1;
+  if (!SendReady(control, error, path, &ready)) return 1;
   pollfd end{control, POLLIN, 0};
   while (TellRound(control, library, host)) {
     if (poll(&end, 1, kPauseMs) != 0) break;  // the daemon says nothing here: it has closed its end

@@ -21,8 +21,6 @@
 #include "host_backend/worker/process/call_counter.h"
 #include "host_backend/worker/start/confinement.h"
 #include "host_backend/worker/start/worker_assignment.h"
-#include "ivshmem_ring/tcp/tcp_transport.h"
-#include "ivshmem_ring/transport/ring_transport.h"
 
 namespace causeway::host {
 namespace {
@@ -99,22 +97,6 @@ class ControlLink {
   uint64_t answers_ = 0;
 };
 
-std::unique_ptr<ServerTransport> MakeTransport(const ReceivedAssignment& received, const RegionView& view,
-                                               FlightImage* flight) {
-  if (received.assignment.kind == AssignmentKind::kTcp)
-    return std::make_unique<TcpServer>(received.fds[0], flight);
-  RingServerOptions options;
-  options.slot = view.base + SlotOffset(view.slot);
-  options.futex = received.assignment.has_client_socket != 0;
-  options.watched = !options.futex;
-  options.flight = flight;
-  options.resolve = [](uint64_t, uint64_t) -> std::byte* { return nullptr; };  // no bulk in such a session
-  auto* control = reinterpret_cast<HostControl*>(view.base + SlotOffset(view.slot) + kHostControlOffset);
-  auto transport = std::make_unique<RingServer>(std::move(options));
-  StoreRelease(control->ready, 1);
-  return transport;
-}
-
 // Channel 0 until the guest ends or breaks the format; the reason, or "".
 std::string ServeRequests(ServerTransport& transport, NvmlHost& host, ControlLink& daemon) {
   constexpr uint32_t kChannel = 0;
@@ -184,7 +166,9 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices,
     error = confinement.Enter(control, received.assignment);
   host.SetAccount(page);
   if (error.empty()) {
-    const std::unique_ptr<ServerTransport> transport = MakeTransport(received, view, flight);
+    const auto no_bulk = [](uint64_t, uint64_t) -> std::byte* { return nullptr; };
+    const std::unique_ptr<ServerTransport> transport = OpenTransport(received, view, flight, no_bulk);
+    SayServing(view);
     const int client = ClientSocket(received);
     daemon = std::make_unique<ControlLink>(control, client);
     host.SetLocal(client >= 0);

@@ -261,11 +261,7 @@ bool HandleTable::BindLocked(HandleKind kind, WireHandle wire, void* value, Foun
   Publish(Mine(), wire);
   if (entry->wire.load() == wire && entry->value.load() == value) return true;
   // Nothing is its own owner, also not by a number that is bound again.
-  for (WireHandle above = parent.wire; above != 0;) {
-    if (above == wire || above == old) return false;
-    const auto next = parents_.find(above);
-    above = next == parents_.end() ? 0 : next->second;
-  }
+  if (IsAtOrBelow(parent.wire, wire) || (old != 0 && IsAtOrBelow(parent.wire, old))) return false;
   if (old != 0 && !Lose(old)) return false;
   entry->value.store(value, std::memory_order_relaxed);
   entry->kind.store(kind, std::memory_order_relaxed);
@@ -337,23 +333,21 @@ WireHandle HandleTable::RootLocked(WireHandle wire) const {
 
 bool HandleTable::IsWithin(WireHandle graph, WireHandle other) const {
   const std::lock_guard lock(mutex_);
-  for (WireHandle above = graph; above != 0;) {
-    if (above == other) return true;
-    const auto next = parents_.find(above);
-    above = next == parents_.end() ? 0 : next->second;
+  return IsAtOrBelow(graph, other);
+}
+
+bool HandleTable::IsAtOrBelow(WireHandle wire, WireHandle other) const {
+  while (wire != other && wire != 0) {
+    const auto above = parents_.find(wire);
+    wire = above == parents_.end() ? 0 : above->second;
   }
-  return false;
+  return wire != 0;
 }
 
 void HandleTable::Adopt(Found object, Found parent) {
   const std::lock_guard lock(mutex_);
   if (!IsAlive(object) || (parent.wire != 0 && !IsAlive(parent))) return;
-  // Not below itself: families end from the top.
-  for (WireHandle above = parent.wire; above != 0;) {
-    if (above == object.wire) return;
-    const auto next = parents_.find(above);
-    above = next == parents_.end() ? 0 : next->second;
-  }
+  if (IsAtOrBelow(parent.wire, object.wire)) return;  // not below itself: families end from the top
   LeaveParent(object.wire);
   if (parent.wire == 0) return;
   parents_[object.wire] = parent.wire;

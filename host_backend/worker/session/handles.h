@@ -279,6 +279,7 @@ class HandleTable {
   void MoveHolders(Ending& ending);
   void ForgetHolder(WireHandle holder);
   void ForgetHolders(const Ending& ending);
+  bool IsAtOrBelow(WireHandle wire, WireHandle other) const;  // with mutex_
   WireHandle RootLocked(WireHandle wire) const;
   bool TakeExclusive(Ending& ending);
   EndingRef Suspend(HandleKind kind, WireHandle wire);

@@ -28,6 +28,29 @@ struct Named {
     is_prepared = is_capture = ends_capture = false;
     made = reference = 0;
   }
+  // Where the first of such a kind is noted; null: nowhere.
+  Found* PlaceOf(HandleKind kind) {
+    switch (kind) {
+      case HandleKind::kModule:
+      case HandleKind::kLibrary:
+      case HandleKind::kFunction:
+      case HandleKind::kKernel:
+        return &code;
+      case HandleKind::kGraph:
+        return &graph;
+      case HandleKind::kGreenContext:
+        return &green;
+      case HandleKind::kGraphNode:
+        return &node;
+      case HandleKind::kStream:
+        return &stream;
+      case HandleKind::kArray:
+      case HandleKind::kMipmappedArray:
+        return &array;
+      default:
+        return nullptr;
+    }
+  }
   std::span<WireHandle> all_exclusive() { return {exclusive, exclusive_count}; }
   // False: more than any call names.
   bool AddExclusive(WireHandle wire) {
@@ -173,39 +196,8 @@ void* Objects::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
   if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
   void* value = handles_.Use(kind, wire);
   if (value == nullptr) r.Fail(InvalidHandleError(kind));
-  auto first = [wire, value](Found& place) {
-    if (place.wire == 0) place = {wire, value};
-  };
-  switch (kind) {
-    case HandleKind::kModule:
-    case HandleKind::kLibrary:
-    case HandleKind::kFunction:
-    case HandleKind::kKernel:
-      first(named.code);
-      break;
-    case HandleKind::kGraph:
-      first(named.graph);
-      break;
-    case HandleKind::kGreenContext:
-      first(named.green);
-      break;
-    case HandleKind::kTextureReference:
-    case HandleKind::kSurfaceReference:
-      named.reference = wire;
-      break;
-    case HandleKind::kGraphNode:
-      first(named.node);
-      break;
-    case HandleKind::kStream:
-      first(named.stream);
-      break;
-    case HandleKind::kArray:
-    case HandleKind::kMipmappedArray:
-      first(named.array);
-      break;
-    default:
-      break;
-  }
+  if (Found* place = named.PlaceOf(kind); place != nullptr && place->wire == 0) *place = {wire, value};
+  if (kind == HandleKind::kTextureReference || kind == HandleKind::kSurfaceReference) named.reference = wire;
   const bool exclusive = IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kLink;
   if (!exclusive || value == nullptr) return value;
   if (named.exclusive_count == 0) parts.clear();

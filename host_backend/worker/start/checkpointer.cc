@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/start/checkpointer.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -13,55 +12,43 @@
 
 #include "host_backend/common/worker_control.h"
 #include "host_backend/sandbox/profile.h"
-#include "ivshmem_ring/protocol/driver_api.h"
+#include "host_backend/worker/api/guarded_driver.h"
+#include "host_backend/worker/driver/driver.h"
 
 namespace causeway::host {
 namespace {
 
-// Of the driver library, which this process opens as any program would.
-template <class Function>
-Function* Find(void* library, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(library, name));
-}
-
-CUresult Restore(void* library, pid_t target, const CheckpointOrder& order) {
-  auto* restore = Find<decltype(::cuCheckpointProcessRestore)>(library, "cuCheckpointProcessRestore");
-  if (restore == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+CUresult Restore(pid_t target, const CheckpointOrder& order) {
   CUcheckpointGpuPair pairs[kMaxGpuPairs];
   static_assert(sizeof pairs == sizeof order.pair);
   std::memcpy(pairs, order.pair, sizeof pairs);
   CUcheckpointRestoreArgs arguments{};
   arguments.gpuPairsCount = std::min(order.pairs, kMaxGpuPairs);
   arguments.gpuPairs = arguments.gpuPairsCount != 0 ? pairs : nullptr;
-  return restore(target, &arguments);
+  return TheDriver().cuCheckpointProcessRestore(target, &arguments);
 }
 
-CheckpointAnswer Call(void* library, pid_t target, const CheckpointOrder& order) {
+CheckpointAnswer Call(pid_t target, const CheckpointOrder& order) {
+  const Driver& driver = TheDriver();
   CUresult result = CUDA_ERROR_NOT_SUPPORTED;
   CUprocessState state{};
+  CUcheckpointLockArgs lock{};
+  lock.timeoutMs = order.timeout_ms;
   switch (order.action) {
     case CheckpointAction::kGetState:
-      if (auto* get = Find<decltype(::cuCheckpointProcessGetState)>(library, "cuCheckpointProcessGetState"))
-        result = get(target, &state);
+      result = driver.cuCheckpointProcessGetState(target, &state);
       break;
     case CheckpointAction::kLock:
-      if (auto* lock = Find<decltype(::cuCheckpointProcessLock)>(library, "cuCheckpointProcessLock")) {
-        CUcheckpointLockArgs arguments{};
-        arguments.timeoutMs = order.timeout_ms;
-        result = lock(target, &arguments);
-      }
+      result = driver.cuCheckpointProcessLock(target, &lock);
       break;
     case CheckpointAction::kCheckpoint:
-      if (auto* checkpoint =
-              Find<decltype(::cuCheckpointProcessCheckpoint)>(library, "cuCheckpointProcessCheckpoint"))
-        result = checkpoint(target, nullptr);
+      result = driver.cuCheckpointProcessCheckpoint(target, nullptr);
       break;
     case CheckpointAction::kRestore:
-      result = Restore(library, target, order);
+      result = Restore(target, order);
       break;
     case CheckpointAction::kUnlock:
-      if (auto* unlock = Find<decltype(::cuCheckpointProcessUnlock)>(library, "cuCheckpointProcessUnlock"))
-        result = unlock(target, nullptr);
+      result = driver.cuCheckpointProcessUnlock(target, nullptr);
       break;
   }
   return {static_cast<uint32_t>(result), static_cast<uint32_t>(state), 0};
@@ -74,9 +61,9 @@ constexpr bool kSanitized = false;
 #endif
 
 // As a worker's: what a target says to the driver here may be its guest's wish.
-bool Confine(void* library, void* address, sandbox::Mode mode) {
+bool Confine(sandbox::Mode mode) {
   if (kSanitized || mode != sandbox::Mode::kEnforce) return true;
-  const auto identity = sandbox::IdentifyDriver(library, address);
+  const auto identity = sandbox::IdentifyDriver(reinterpret_cast<void*>(TheDriver().cuInit));
   const auto chosen = sandbox::ChooseProfile(identity, sandbox::Kind::kCuda);
   const auto program = sandbox::BuildFilter(chosen.profile, {mode, getpid(), false});
   int none = -1;
@@ -98,14 +85,12 @@ int RunCheckpointer(int control, pid_t target, const std::string& driver_path, s
   Limit(RLIMIT_CORE, 0);
   CheckpointOrder order;
   if (target <= 0 || recv(control, &order, sizeof order, 0) != ssize_t(sizeof order)) return 1;
-  void* library = dlopen(driver_path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  auto* init = library != nullptr ? Find<decltype(::cuInit)>(library, "cuInit") : nullptr;
   CheckpointAnswer answer{CUDA_ERROR_OPERATING_SYSTEM, 0, 0};
-  if (init != nullptr) answer.result = static_cast<uint32_t>(init(0));
-  if (answer.result == CUDA_SUCCESS) {
-    const bool confined = Confine(library, reinterpret_cast<void*>(init), mode);
-    answer = confined ? Call(library, target, order) : CheckpointAnswer{CUDA_ERROR_OPERATING_SYSTEM, 0, 0};
-  }
+  std::string error;
+  const CUresult started =
+      OpenDriver(driver_path, &error) ? TheDriver().cuInit(0) : CUDA_ERROR_OPERATING_SYSTEM;
+  if (started != CUDA_SUCCESS) answer.result = static_cast<uint32_t>(started);
+  if (started == CUDA_SUCCESS && Confine(mode)) answer = Call(target, order);
   const bool told = send(control, &answer, sizeof answer, MSG_NOSIGNAL) == ssize_t(sizeof answer);
   // Not through the driver's own end: the process takes nothing with it that matters.
   _exit(told ? 0 : 1);

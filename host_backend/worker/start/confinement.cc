@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/start/confinement.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -91,10 +90,7 @@ void Confinement::BeforeDriver(const std::string& library) {
 }
 
 std::string Confinement::AfterDriver(void* address, sandbox::Kind kind, WorkerReady* ready) {
-  Dl_info info{};
-  void* library = dladdr(address, &info) != 0 ? dlopen(info.dli_fname, RTLD_NOLOAD | RTLD_LAZY) : nullptr;
-  const sandbox::DriverIdentity identity = sandbox::IdentifyDriver(library, address);
-  if (library != nullptr) dlclose(library);
+  const sandbox::DriverIdentity identity = sandbox::IdentifyDriver(address);
   const sandbox::ChosenProfile chosen = sandbox::ChooseProfile(identity, kind);
   notifies_ = sandbox::CanNotify();
   if (kind == sandbox::Kind::kCuda) OpenPipes();

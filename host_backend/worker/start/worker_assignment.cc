@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "host_backend/sandbox/filter.h"
+#include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::host {
@@ -103,6 +104,26 @@ bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** pa
   *flight = MapFlight(*received);
   return *page != nullptr &&
          (received->assignment.kind == AssignmentKind::kTcp || MapRegion(*received, view, error));
+}
+
+std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& received, const RegionView& view,
+                                               FlightImage* flight,
+                                               decltype(RingServerOptions::resolve) resolve) {
+  if (received.assignment.kind == AssignmentKind::kTcp)
+    return std::make_unique<TcpServer>(received.fds[0], flight);
+  RingServerOptions options;
+  options.slot = view.base + SlotOffset(view.slot);
+  options.futex = received.assignment.has_client_socket != 0;
+  options.watched = !options.futex;
+  options.flight = flight;
+  options.resolve = std::move(resolve);
+  return std::make_unique<RingServer>(std::move(options));
+}
+
+void SayServing(const RegionView& view) {
+  if (view.base == nullptr) return;
+  auto* control = reinterpret_cast<HostControl*>(view.base + SlotOffset(view.slot) + kHostControlOffset);
+  StoreRelease(control->ready, 1);
 }
 
 bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready) {

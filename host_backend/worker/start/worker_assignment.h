@@ -4,12 +4,14 @@
 #include <poll.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "host_backend/common/account_page.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/worker/addresses/region_view.h"
 #include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/ring_transport.h"
 
 namespace causeway::host {
 
@@ -35,6 +37,13 @@ int ClientSocket(const ReceivedAssignment& received);
 // why.
 bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** page, FlightImage** flight,
                 std::string* error);
+
+// The session's transport, with those descriptors. `resolve`: as RingServerOptions has it.
+std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& received, const RegionView& view,
+                                               FlightImage* flight,
+                                               decltype(RingServerOptions::resolve) resolve);
+// The guest may send; over TCP it need not be told.
+void SayServing(const RegionView& view);
 
 // Tells the daemon whether the worker can serve: `error` says why not, or is empty, and `library` is what it
 // has opened. False: the worker has to end.
