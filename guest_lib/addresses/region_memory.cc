@@ -149,6 +149,7 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
   const ArenaUse use = kind == HostKind::kManaged ? ArenaUse::kManaged : ArenaUse::kPinned;
   uint64_t offset = 0, arena = 0;
   std::unique_lock lock(mutex_);
+  bool nothing_reclaimed = false;
   // Another thread may take what this one added, but then that one has its memory.
   while (!Carve(reserved, use, &offset, &arena)) {
     const CUresult result = Grow(reserved, use, lock);
@@ -156,7 +157,9 @@ CUresult RegionMemory::Allocate(uint64_t bytes, HostKind kind, uint32_t flags, v
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
     lock.unlock();
     // Whoever allocates for this library itself may hold locks that asking for events needs.
-    if (kind == HostKind::kInternal || !hooks.reclaim_freed()) return RegionFull(connection_, bytes, what);
+    if (kind == HostKind::kInternal || nothing_reclaimed) return RegionFull(connection_, bytes, what);
+    // Another thread may have given memory back since this one tried: it tries once more in any case.
+    nothing_reclaimed = !hooks.reclaim_freed();
     lock.lock();
   }
   const uint64_t at = connection_.window_address + offset;

@@ -68,6 +68,10 @@ CUresult CheckStream(CUstream stream) {
 
 bool ReclaimFreedToHostPools() {
   if (AnyCapture()) return false;  // whose errors would say nothing of the streams
+  // One thread looks at a time, and the others wait for what it finds: they would see nothing to look at, and refuse memory
+  // that it is about to give back.
+  static auto& looking = *new Mutex<Lock::kDefaultHostPools>;  // never destroyed
+  const std::lock_guard one(looking);
   std::vector<Freed> looked;
   {
     const std::lock_guard lock(all.mutex);

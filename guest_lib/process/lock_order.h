@@ -26,7 +26,7 @@ enum class Lock : uint8_t {
   kServePages,        // pager.cc: the thread that serves pages is started
   kContexts,          // context_calls.cc: references and activation of contexts, with the messages for them
   kRegistrations,     // host_register.cc: one registration at a time, with its messages
-  kDefaultHostPools,  // host_pool.cc: a default pool is made
+  kDefaultHostPools,  // host_pool.cc: a default pool is made, or what was freed to pools is looked at
   kEventRecords,      // quiet_event.cc: where an event is recorded, with that message
   kCallbacks,         // callbacks.cc: what is registered; the first opens the channel
   kMarks,             // completion.cc: the words of streams, until a mark is posted
