@@ -119,7 +119,9 @@ class Deaths(sessions.Sessions):
         for _ in range(2):
             client.process.stdin.write("go\n")
             client.process.stdin.flush()
-            self.assertTrue(client.process.stdout.readline().startswith("idle"))
+            line = client.process.stdout.readline()
+            if not line.startswith("idle"):
+                self.fail(f"the client says {line!r}, then {client.result()}; the daemon's log:\n{self.log_text()}")
             # At most half a second later, and the pages too: what stays is the arena that small blocks share.
             self.wait("the slices", lambda: self.slices(client)[0] <= before + ARENA_SLICES)
             self.wait("the pages", lambda: self.slices(client)[1] <= (before + ARENA_SLICES + 2) * SLICE_BYTES)
