@@ -119,9 +119,6 @@ constexpr WireHandle MakeWireHandle(HandleKind kind, uint32_t generation, uint32
 constexpr HandleKind WireKind(WireHandle wire) {
   return static_cast<HandleKind>(wire >> 56);
 }
-constexpr uint32_t WireGeneration(WireHandle wire) {
-  return static_cast<uint32_t>(wire >> 32) & kGenerationMask;
-}
 constexpr uint32_t WireIndex(WireHandle wire) {
   return static_cast<uint32_t>(wire);
 }

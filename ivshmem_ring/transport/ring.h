@@ -64,7 +64,6 @@ class alignas(kHotBytes) RingProducer {
   }
 
   uint64_t sequence() const { return sequence_; }  // the next record's
-  const HotWord* head_word() const { return head_; }
 
  private:
   void Pad(uint64_t to_end);

@@ -29,7 +29,7 @@ bool MayLeaveDispatcher(const PostedHeader& header, size_t bytes) {
 // not hold up the main link, so not for long. Nothing: `more` became true before they were done.
 MaybeResult AwaitPostedCopies(auto more) {
   using Clock = std::chrono::steady_clock;
-  constexpr auto kPatience = std::chrono::milliseconds(200);  // what is under way elsewhere may hold them up
+  constexpr auto kPatience = std::chrono::seconds(2);  // what came in between may hold them up
   constexpr int kSpins = 64;
   const Driver& driver = TheDriver();
   if (!HasAll(driver.cuStreamQuery, driver.cuThreadExchangeStreamCaptureMode)) return CUDA_SUCCESS;
