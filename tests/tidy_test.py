@@ -234,25 +234,37 @@ def check_functions(root, names, report):
                        f"{tag['name']} has {length} lines; the limit is {MAX_FUNCTION_LINES}")
 
 
-def check_format(root, names, report):
+def start_format(root, names):
+    """clang-format takes as long as all other checks together, and runs beside them. None where it is not installed."""
     # The kernel module follows the kernel's style and is checked only where it brings a .clang-format of its own.
     own_style = (root / "kernel_module/.clang-format").exists()
     sources = [
         name for name in names if pathlib.PurePath(name).suffix in CPP - {".def"}
         and (own_style or not name.startswith("kernel_module/"))
     ]
-    result = run_tool(["clang-format", "--dry-run", "--Werror"] + sources, root, report)
-    if result is None or result.returncode == 0:
+    try:
+        return subprocess.Popen(["clang-format", "--dry-run", "--Werror"] + sources, cwd=root, stderr=subprocess.PIPE, text=True)
+    except FileNotFoundError:
+        return None
+
+
+def check_format(formatter, report):
+    if formatter is None:
+        report.add("clang-format", "is not installed: run vm_configs/install_dependencies.sh")
         return
-    wrong = sorted({line.split(":")[0] for line in result.stderr.splitlines() if "error:" in line})
+    _, said = formatter.communicate()
+    if formatter.returncode == 0:
+        return
+    wrong = sorted({line.split(":")[0] for line in said.splitlines() if "error:" in line})
     for name in wrong or ["clang-format"]:
-        report.add(name, "is not formatted: run clang-format -i on it" if wrong else result.stderr.strip()[:200])
+        report.add(name, "is not formatted: run clang-format -i on it" if wrong else said.strip()[:200])
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     report = Report()
     names = tree_files(root)
+    formatter = start_format(root, names)
     check_top_level(names, report)
     known = set(names)
     for name in names:
@@ -266,7 +278,7 @@ def main():
     check_links(root, names, report)
     repeated_lines.check(root, names, report.add)
     check_functions(root, names, report)
-    check_format(root, names, report)
+    check_format(formatter, report)
     print(f"tidy: {len(names)} files, {report.count} violations")
     return 1 if report.count or not names else 0
 

@@ -105,7 +105,7 @@ CUresult AddTest::Add(CUstream stream, uint32_t value) {
 // memory.
 std::chrono::milliseconds HoldTime() {
   const char* text = std::getenv("DRIVER_TEST_HOLD_MS");
-  return std::chrono::milliseconds(text != nullptr ? std::max(1, std::atoi(text)) : 60);
+  return std::chrono::milliseconds(text != nullptr ? std::max(1, std::atoi(text)) : 30);
 }
 
 Spinner::Spinner(CUfunction spin, CUstream stream) {

@@ -47,10 +47,6 @@ TEST_F(EnvironmentTest, VisibleDevices) {
   const Answer all = Ask({});
   EXPECT_EQ(all.init, CUDA_SUCCESS);
   ASSERT_GT(all.devices, 0);
-  const Answer none = Ask({"CUDA_VISIBLE_DEVICES="});
-  EXPECT_EQ(none.init, CUDA_ERROR_NO_DEVICE);
-  const Answer unknown = Ask({"CUDA_VISIBLE_DEVICES=99"});
-  EXPECT_EQ(unknown.init, CUDA_ERROR_NO_DEVICE);
   const Answer first = Ask({"CUDA_VISIBLE_DEVICES=0"});
   EXPECT_EQ(first.init, CUDA_SUCCESS);
   EXPECT_EQ(first.devices, 1);
@@ -62,14 +58,6 @@ TEST_F(EnvironmentTest, VisibleDevices) {
     const Answer second = Ask({"CUDA_VISIBLE_DEVICES=1"});
     EXPECT_EQ(second.devices, 1);
     EXPECT_NE(second.bus, all.bus);
-  }
-}
-
-// Right after another: a spare worker that has started the driver already must not be taken.
-TEST_F(EnvironmentTest, OneAfterTheOther) {
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(Ask({}).init, CUDA_SUCCESS);
-    EXPECT_EQ(Ask({"CUDA_VISIBLE_DEVICES="}).init, CUDA_ERROR_NO_DEVICE);
   }
 }
 
@@ -92,6 +80,21 @@ TEST_F(EnvironmentTest, TheOthersDoNoHarm) {
         "CUDA_LAUNCH_BLOCKING=1", "CUDA_AUTO_BOOST=0", "CUDA_MODULE_DATA_LOADING=LAZY",
         "CUDA_GRAPHS_USE_NODE_PRIORITY=1", "CUDA_FORCE_PTX_JIT=1", "CUDA_MANAGED_FORCE_DEVICE_ALLOC=1"}) {
     EXPECT_EQ(Ask({variable}).init, CUDA_SUCCESS) << variable;
+  }
+}
+
+// Of a worker that finds no GPU, Causeway's daemon starts the next with variables of its own a second later: these
+// two come last, so that no other test waits for that.
+TEST_F(EnvironmentTest, NoVisibleDevices) {
+  EXPECT_EQ(Ask({"CUDA_VISIBLE_DEVICES="}).init, CUDA_ERROR_NO_DEVICE);
+  EXPECT_EQ(Ask({"CUDA_VISIBLE_DEVICES=99"}).init, CUDA_ERROR_NO_DEVICE);
+}
+
+// Right after another: a spare worker that has started the driver already must not be taken.
+TEST_F(EnvironmentTest, OneAfterTheOther) {
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Ask({}).init, CUDA_SUCCESS);
+    EXPECT_EQ(Ask({"CUDA_VISIBLE_DEVICES="}).init, CUDA_ERROR_NO_DEVICE);
   }
 }
 

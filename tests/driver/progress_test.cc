@@ -78,7 +78,8 @@ class ProgressTest : public DriverTest {
   CUstream stream_ = nullptr, other_ = nullptr, blocking_ = nullptr;
   CUevent event_ = nullptr;
   CUdeviceptr data_ = 0, flag_address_ = 0;
-  std::chrono::milliseconds hold_{60};  // how long work of Occupied lasts
+  // How long work of Occupied lasts. A wait that forgets it returns in microseconds.
+  std::chrono::milliseconds hold_{20};
   CUfunction spin_ = nullptr;
   volatile uint32_t* flag_ = nullptr;
 };

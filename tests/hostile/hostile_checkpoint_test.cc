@@ -115,19 +115,49 @@ std::string Text(const std::string& path) {
   return text.str();
 }
 
-// Of this host, with what each is to look at: the daemon's are what a test's only daemon has.
-std::vector<pid_t> Checkpointers() {
+// 0 of a process that is gone.
+pid_t ParentOf(pid_t pid) {
+  const std::string stat = Text("/proc/" + std::to_string(pid) + "/stat");
+  const size_t name_end = stat.rfind(')');
+  int parent = 0;
+  if (name_end != std::string::npos) sscanf(stat.c_str() + name_end, ") %*c %d", &parent);
+  return parent;
+}
+
+// Whether SIGSTOP has reached every thread: the one that takes the signal stops the others when it next runs.
+bool IsStopped(pid_t pid) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    if (Text(task.path() / "status").find("\nState:\tT") == std::string::npos) return false;
+  }
+  return true;
+}
+
+bool IsProgram(pid_t pid, const char* name) {
+  return Text("/proc/" + std::to_string(pid) + "/cmdline").find(BuildFolder() + "/host_backend/" + name) == 0;
+}
+
+// Checkpointers of this build that live on this host and of which `is_meant` is true.
+std::vector<pid_t> CheckpointersIf(const std::function<bool(pid_t)>& is_meant) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const pid_t pid = atoi(entry.path().filename().c_str());
-    if (pid > 0 &&
-        Text(entry.path() / "cmdline").find(BuildFolder() + "/host_backend/causeway-worker") == 0 &&
+    if (pid > 0 && IsProgram(pid, "causeway-worker") &&
         Text(entry.path() / "cmdline").find(std::string("\0--checkpoint\0", 14)) != std::string::npos &&
-        WorkerView(pid).Alive()) {
+        WorkerView(pid).Alive() && is_meant(pid)) {
       found.push_back(pid);
     }
   }
   return found;
+}
+
+// Those of this process's daemon, whose launcher is their parent. Other tests run beside this one.
+std::vector<pid_t> Checkpointers() {
+  return CheckpointersIf([](pid_t pid) { return ParentOf(ParentOf(ParentOf(pid))) == getpid(); });
+}
+
+// Those that have outlived their launcher, whosever that was.
+std::vector<pid_t> LeftCheckpointers() {
+  return CheckpointersIf([](pid_t pid) { return !IsProgram(ParentOf(pid), "causeway-launcher"); });
 }
 
 class HostileCheckpoint : public ::testing::Test {
@@ -136,7 +166,7 @@ class HostileCheckpoint : public ::testing::Test {
     if (!OnSoftwareGpu()) GTEST_SKIP() << "written for the software GPU's times";
   }
   void TearDown() override {
-    EXPECT_TRUE(WaitFor([] { return Checkpointers().empty(); }));
+    EXPECT_TRUE(WaitFor([] { return Checkpointers().empty() && LeftCheckpointers().empty(); }));
   }
   // Others than the daemon's user may connect.
   static void OpenToAll(const HostileDaemon& daemon) {
@@ -145,7 +175,7 @@ class HostileCheckpoint : public ::testing::Test {
   }
   // So long a checkpointer waits for its target.
   static HostileDaemonOptions Slow() {
-    return {.environment = {{"SOFTWARE_GPU_CHECKPOINT_DELAY_MS", "700"}}};
+    return {.environment = {{"SOFTWARE_GPU_CHECKPOINT_DELAY_MS", "500"}}};
   }
 };
 
@@ -251,6 +281,7 @@ TEST_F(HostileCheckpoint, ATargetThatDoesNotAnswer) {
   HostileDaemon daemon;
   GuestProcess asker(daemon), patient(daemon), target(daemon), beside(daemon);
   kill(target.worker().pid(), SIGSTOP);
+  ASSERT_TRUE(WaitFor([&] { return IsStopped(target.worker().pid()); }));
   asker.Send(Op::cuCheckpointProcessGetState, target.pid());
   for (int i = 0; i < 5; ++i) EXPECT_EQ(patient.StateOf(beside.pid()), kRunning);
   EXPECT_EQ(asker.Await().result, CUDA_ERROR_OPERATING_SYSTEM);
@@ -272,7 +303,7 @@ TEST_F(HostileCheckpoint, LocksWithoutLimitKeepNobodyFromUnlocking) {
 
 TEST_F(HostileCheckpoint, FloodsOfOneScopeAreTwoAtOnce) {
   constexpr int kAskers = 6, kRounds = 2;
-  HostileDaemon daemon({.environment = {{"SOFTWARE_GPU_CHECKPOINT_DELAY_MS", "1"}}});
+  HostileDaemon daemon({.environment = {{"SOFTWARE_GPU_CHECKPOINT_DELAY_MS", "100"}}});
   std::vector<std::unique_ptr<GuestProcess>> askers;
   for (int i = 0; i < kAskers; ++i) askers.push_back(std::make_unique<GuestProcess>(daemon));
   size_t most = 0;

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -162,13 +163,15 @@ class HostileWorker {
     }
   }
 
+  // All small ones, those around each message's own, some in between, and long ones.
   void Sizes() {
-    for (size_t size = 0; size < sizeof(CheckpointOrder) + 40; size += size < 128 ? 1 : 13) {
-      if (!Turn()) continue;
-      Send(Bytes(size, '\1'));
-      WaitUntilRead();
+    std::set<size_t> sizes = {4096, 65536, 150000};
+    for (size_t size = 0; size < sizeof(CheckpointOrder) + 40; size += size < 128 ? 1 : 61)
+      sizes.insert(size);
+    for (const Bytes& message : GoodMessages()) {
+      for (const size_t size : {message.size() - 1, message.size(), message.size() + 1}) sizes.insert(size);
     }
-    for (const size_t size : {4096u, 65536u, 150000u}) {
+    for (const size_t size : sizes) {
       if (!Turn()) continue;
       Send(Bytes(size, '\1'));
       WaitUntilRead();

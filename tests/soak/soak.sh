@@ -18,8 +18,10 @@ status=0
 timeout $((seconds + 300)) "$build/host_backend/causeway" run --driver "$driver" --daemon-log "$log" -- \
   "$build/tests/soak/soak" "$seconds" "$threads" "$seed" > "$out" 2>&1 || status=$?
 grep -v '^software GPU: cannot load' "$out" | tail -n 60
-sleep 1
-ended=$(grep -o 'session ended: .*' "$log" | tail -n 1)
+for _ in {1..100}; do
+  ended=$(grep -o 'session ended: .*' "$log" | tail -n 1) && break
+  sleep 0.1
+done
 echo "${ended:-the worker did not say how its session ended}"
 if grep -E 'Sanitizer|runtime error' "$out" "$log" > /dev/null; then
   grep -hE -A 40 'Sanitizer|runtime error' "$out" "$log" | head -n 200

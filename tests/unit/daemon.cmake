@@ -9,7 +9,7 @@ target_compile_definitions(daemon_test PRIVATE
   CAUSEWAY_PATH="$<TARGET_FILE:causeway>")
 target_link_libraries(daemon_test PRIVATE causeway_daemon causeway_command GTest::gtest_main)
 add_dependencies(daemon_test causeway causewayd daemon_test_worker)
-add_test(NAME daemon_test COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/in_shards.py 3 $<TARGET_FILE:daemon_test>)
+add_test(NAME daemon_test COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/in_shards.py 10 $<TARGET_FILE:daemon_test>)
 set_tests_properties(daemon_test PROPERTIES TIMEOUT 300 COST 30)
 
 # The launcher, with a hostile daemon in front.
