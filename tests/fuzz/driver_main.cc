@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a fuzzer without libFuzzer: mutates a pool of inputs, by the fuzzer's own mutator if it has one.
-// usage: fuzz_x [executions] [--seed N] [folder or file of inputs]...
-// The seed is random unless given, and printed. Inputs that are named come first, each as it is; with 0
-// executions nothing else is run. The input that ends the process is printed in base64 and left in a file.
+// usage: fuzz_x [executions] [--seed N] [folder or file of inputs]... [--one-in N [folder or file of inputs]...]
+// The seed is random unless given, and printed. Inputs that are named come first, each as it is; of those after
+// --one-in N only one in N, which the seed chooses. `executions` of mutated ones follow. The input that ends the
+// process is printed in base64 and left in a file.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -179,10 +180,14 @@ int main(int argc, char** argv) {
   if (getrandom(&seed, sizeof seed, 0) != sizeof seed) return 2;
   seed >>= 32;
   std::vector<Bytes> inputs;
+  size_t all_of = ~size_t{0}, one_in = 1;  // of the first inputs all are run, of the others one in so many
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--seed" && i + 1 < argc) {
       seed = strtoull(argv[++i], nullptr, 10);
+    } else if (argument == "--one-in" && i + 1 < argc) {
+      all_of = inputs.size();
+      one_in = std::max(strtoul(argv[++i], nullptr, 10), 1ul);
     } else if (argument.find_first_not_of("0123456789") == std::string::npos) {
       executions = strtoul(argv[i], nullptr, 10);
     } else if (!ReadInputs(argument, &inputs)) {
@@ -194,10 +199,13 @@ int main(int argc, char** argv) {
   fflush(stdout);
   random_state = seed * 0x9e3779b97f4a7c15 + 1;
   for (const int number : {SIGABRT, SIGALRM, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) signal(number, Report);
-  for (const Bytes& input : inputs) Run(input);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (i < all_of || Next() % one_in == 0) Run(inputs[i]);
+  }
+  const unsigned long end = execution + executions;
   std::vector<Bytes> pool(kPoolInputs);
   for (Bytes& input : pool) input = inputs.empty() ? RandomBytes(512) : inputs[Next() % inputs.size()];
-  while (execution < executions) {
+  while (execution < end) {
     Bytes input = pool[Next() % kPoolInputs];
     Mutate(input, pool[Next() % kPoolInputs]);
     Run(input);
