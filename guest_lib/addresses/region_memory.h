@@ -26,7 +26,7 @@
 
 namespace causeway::guest {
 
-inline constexpr uint64_t kLentWordsBytes = kBulkBuffers * sizeof(HotWord);
+inline constexpr uint64_t kLentWordsBytes = kBulkBuffers * sizeof(HotWord);  // words of staging buffers
 
 class RegionMemory {
  public:
@@ -89,7 +89,7 @@ class RegionMemory {
   std::set<Extent> extents_;                    // all that is free in any arena: the best fit is the first
 };
 
-// Says that the region is full, with the setting to change; what for: "pinned memory".
+// CUDA_ERROR_OUT_OF_MEMORY, and a sentence on stderr with the setting to change. `what` for: "pinned memory".
 CUresult RegionFull(const Connection& connection, uint64_t bytes, const char* what);
 
 }  // namespace causeway::guest

@@ -28,8 +28,8 @@ CUresult SetStagedCopy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& 
 // whether it does; if not, nothing was done.
 CUresult CaptureCopy(CUstream stream, const CUDA_MEMCPY3D& box, bool* captured);
 
-// The same for a linear copy, to be asked while any stream captures (AnyCapture). The result is the call's answer if the stream captures. None: it does not, and
-// nothing was done.
+// The same for a linear copy, to be asked while any stream captures (AnyCapture). The result is the call's
+// answer if the stream captures. None: it does not, and nothing was done.
 MaybeResult CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t bytes);
 
 }  // namespace causeway::guest

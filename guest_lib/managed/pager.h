@@ -15,14 +15,14 @@ namespace causeway::guest {
 CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh);
 // Finds the allocation, or with `variables` also the variable, that holds the address. False: there is none.
 bool FindMigrating(uint64_t address, HostAllocation* allocation, bool variables);
+// Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of what holds the address. False: there is no such memory.
 bool SetMigratingSyncMemops(uint64_t address, bool value);
-// To be called after the memory was freed: one allocation, all of a context, all variables of a module or
-// library.
+// To be called after it was freed: one allocation, all of a context, all variables of a module or library.
 void ForgetMigrating(uint64_t address);
 void ForgetMigratingOf(const Object* context);
 void ForgetMigratingOf(WireHandle owner);
 
-// The same as work::ManagedPages::give_back, also without a watch.
+// Gives all pages to the driver before work of the device, as work::managed_pages does (submissions.h).
 void GiveBackManagedPages();
 
 }  // namespace causeway::guest

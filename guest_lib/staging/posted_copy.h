@@ -42,8 +42,8 @@ CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream,
                   bool to_device, bool settles, LentBuffer* buffer);
 // Whether the fence value has come.
 bool IsBack(const LentBuffer& buffer);
-// Polls for the fence value for as long as a waiting thread spins, and then at times for more_us. False: it
-// has not come.
+// Polls for the fence value for as long as a waiting thread spins, and then with timed sleeps for more_us
+// microseconds. False: it has not come.
 bool AwaitBack(const LentBuffer& buffer, uint64_t more_us);
 // At most so many buffers may be in flight with no thread waiting. The others serve copies that wait, because
 // a stream may take any time, and a fence value may never come (a fault before it, a driver that cannot write

@@ -132,7 +132,7 @@ struct CheckpointBody {
   int32_t guest_pid;  // the process id in the guest
   uint32_t timeout_ms;
   uint32_t pairs;
-  uint32_t has_arguments;
+  uint32_t has_arguments;  // 0: the program passed a null pointer for them
 };
 inline constexpr uint32_t kMaxCheckpointPairs = 64;
 

@@ -11,8 +11,8 @@
 
 namespace causeway {
 
-// Cursors keep their error as a CUresult. CUDA_ERROR_INVALID_VALUE is an invalid argument here too; any other
-// result of NVML's stands in it as it is, but for kUninitialized, whose number that is.
+// Cursors keep their error as a CUresult, into which these put a result of NVML's: CUDA_ERROR_INVALID_VALUE (1)
+// means kInvalidArgument, and others keep their number, but for kUninitialized, whose number is 1 as well.
 namespace nvml {
 inline constexpr auto kUninitializedFailure = static_cast<CUresult>(1000);
 inline CUresult AsFailure(Return result) {

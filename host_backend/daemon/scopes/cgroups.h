@@ -8,8 +8,8 @@
 //   scope-NAME   the workers of one scope, from their assignment on
 // What a worker took before its assignment stays the spare group's, which has no limit: it is the driver's
 // start.
-// The kernel lets a process into another group when all processors have come past, which takes tens of
-// milliseconds where they are busy: a thread of its own waits for that, and for making and removing groups.
+// The kernel moves a process into another group after an RCU grace period, which takes tens of milliseconds
+// on busy processors: a thread of its own waits for that, and for making and removing groups.
 #pragma once
 #include <sys/types.h>
 
@@ -38,7 +38,7 @@ class Cgroups {
   // A new worker, before it has a session.
   void AddSpare(pid_t worker);
   struct Joined {
-    std::string problem;  // the sentence for the guest process where it is not in: unbounded it shall not run
+    std::string problem;     // why it has not joined, for the guest: it must not run then; empty: it has
     uint64_t oom_kills = 0;  // OutOfMemory at that moment
   };
   // Its session's scope from now on. `done` comes from the loop, or at once where there are no groups; a
@@ -49,8 +49,8 @@ class Cgroups {
   void Add(pid_t process, const std::string& scope);
   // A worker of the scope is gone; of the last one, the group too.
   void Leave(const std::string& scope);
-  // When all that was asked for so far has been done: from the loop, or at once where there are no groups. A
-  // worker's number is used until then.
+  // Calls `done` when all that was asked for so far has been done: from the loop, or at once where there are
+  // no groups. No worker may be reaped before: the thread still uses its pid, which the kernel could give anew.
   void WhenDone(std::function<void()> done);
   // How often the kernel has ended a worker of the scope since it began because the scope's memory was used
   // up.

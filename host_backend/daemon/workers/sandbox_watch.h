@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel asks about one worker's system calls: mappings of the region, which are checked, and in the
-// modes that report what the filter would have ended the worker for, which is logged once and goes on.
+// Answers the seccomp user notifications of one worker: mappings of the region are checked; in the modes that
+// report, what the filter would have ended the worker for is logged once and goes on.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,12 +19,12 @@ struct RegionMapping {
 
 class SandboxWatch {
  public:
-  using Judge = std::function<bool(const RegionMapping&)>;
+  using Judge = std::function<bool(const RegionMapping&)>;  // false: the worker's call fails
 
   // `report`: calls outside of the filter may go on. `kind` names them in the log: "cuda" or "nvml".
   SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, Judge judge);
   ~SandboxWatch();
-  // Whether the kernel asks about calls on that descriptor: a worker may send any.
+  // Whether the descriptor is a seccomp listener, since a worker that was taken over may send any other.
   static bool IsListener(int descriptor);
   SandboxWatch(const SandboxWatch&) = delete;
   SandboxWatch& operator=(const SandboxWatch&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which streams capture, and into which graphs.
+// Which streams capture, and into which graphs: the driver ends that of a failed capture. For any thread.
 #pragma once
 #include <atomic>
 #include <map>
@@ -15,18 +15,18 @@ class Captures {
   bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
   struct Capture {
     CUgraph graph;
-    bool into_existing;
+    bool into_existing;  // by cuStreamBeginCaptureToGraph: the graph is the program's, and outlasts a failure
   };
   void Begin(CUstream stream, Capture capture);
-  // The graph that ends with the stream's capture if that fails; null: none.
+  // The graph that the driver made for the stream's capture; null: the stream has none.
   CUgraph GraphOf(CUstream stream) const;
-  // Where the capture began that the graph ends with if that fails; null: none.
+  // The stream for whose capture the driver made the graph; null: it was not made for a present one.
   CUstream StreamOf(CUgraph graph) const;
   bool Has(CUgraph graph) const;
-  // The stream captures no more; nothing: it did not.
+  // To be called when the capture has ended. Returns what was known; nothing: the stream did not capture.
   std::optional<Capture> Take(CUstream stream);
-  // It captures still, into a graph that no question here finds: the driver may be ending that, and give its
-  // pointer again. What was known comes back, for Begin.
+  // To be called before a call that may end the graph: the driver may give another one the same pointer, so
+  // none is found here. If the graph lives on, Begin takes what this returned.
   std::optional<Capture> HideGraph(CUstream stream);
 
  private:

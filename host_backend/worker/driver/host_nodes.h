@@ -38,7 +38,7 @@ class HostNodes {
   using Call = std::function<CUresult()>;
   CUresult Instantiate(CUgraph graph, const CUgraphExec& exec, uint32_t* announced, const Call& call);
   CUresult Update(CUgraphExec exec, CUgraph graph, const Call& call);
-  // What the child graph node's graph becomes.
+  // The executable graph's child graph node becomes `graph`.
   CUresult SetChild(CUgraphExec exec, CUgraphNode node, CUgraph graph, const Call& call);
   CUresult Destroy(CUgraphExec exec, const Call& call);
 
@@ -48,7 +48,7 @@ class HostNodes {
     CUuserObject object = nullptr;
     std::vector<uint32_t> words;                      // all of them
     std::map<CUgraphNode, std::vector<uint32_t>> of;  // a node's, or of all in a child graph node
-    std::vector<uint32_t> spare;
+    std::vector<uint32_t> spare;                      // those of `words` that no node uses now
   };
   // A node of a graph, and the child graph nodes that it is in.
   struct Found {
