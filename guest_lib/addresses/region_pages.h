@@ -11,8 +11,8 @@
 
 namespace causeway::guest {
 
-// From here on a run lies in the region as it lies in the process, counted from a multiple of kGranuleBytes:
-// what the processor maps by one entry, the kernel then moves by one entry.
+// Where there is room, runs of so many bytes have the same offset modulo kGranuleBytes in the region as in the
+// process, so that the kernel can map and move 2 MiB of them by one entry of a page table.
 inline constexpr uint64_t kAlignedRunBytes = 8 * kGranuleBytes;
 
 class RegionPages {

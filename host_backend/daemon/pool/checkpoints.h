@@ -50,8 +50,8 @@ class Checkpoints {
     std::function<void(pid_t checkpointer, const std::string& scope)> started;
     // Never from inside Ask; once for each that was asked for, unless its asker ended.
     std::function<void(uint64_t asker, const CheckpointAnswer& answer)> done;
-    // Calls `done`, from the loop or at once, when nothing that `started` began uses the checkpointer's
-    // number.
+    // Calls `done`, from the loop or at once, when nothing that `started` began uses the checkpointer's pid
+    // any more.
     std::function<void(std::function<void()> done)> forget;
   };
 

@@ -32,17 +32,17 @@ class Accounts {
     std::string scope;
     uint32_t cell = 0;
     int descriptor = -1;
-    int reading = -1;  // the same file, opened for nothing else
+    int reading = -1;  // the same file, opened for reading only
     bool taken() const { return descriptor >= 0; }
   };
 
   // The first of a scope decides on its limit.
   Result<Seat> Join(const std::string& scope, uint64_t limit_bytes);
-  // Its worker is gone, and with it all it held. Of the last one, the page too.
+  // To be called when the seat's worker has ended. With its scope's last worker the scope's page goes.
   void Leave(const Seat& seat);
 
   MemoryBytes Held(const Seat& seat) const;
-  // On the GPU with that UUID; the scope's limit on each GPU, 0: none.
+  // How many bytes it holds on the GPU with that UUID. LimitOf: its scope's limit on each GPU; 0: none.
   uint64_t OnDevice(const Seat& seat, const std::array<uint8_t, 16>& uuid) const;
   uint64_t LimitOf(const Seat& seat) const;
   std::vector<AccountStatus> Status() const;

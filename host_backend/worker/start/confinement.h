@@ -12,7 +12,7 @@ namespace causeway::host {
 
 struct ConfinementOptions {
   sandbox::Mode mode = sandbox::Mode::kEnforce;
-  std::string namespaces;  // host_backend/launcher/worker_child.h
+  std::string namespaces;  // which ones it has, as letters (host_backend/launcher/worker_child.h)
   std::string cache;       // folder below which the driver may keep compiled kernels; empty: nowhere
   // From the launcher, and never from the daemon, which may have been taken over: the user ids that this
   // process may take (count 0: it keeps its own), and the group that may open GPUs where not everybody may
