@@ -24,7 +24,7 @@ struct HostAllocation {
   HostKind kind = HostKind::kPinned;
   uint32_t flags = 0;  // as the program gave them
   Object* context = nullptr;
-  uint64_t id = 0;
+  uint64_t id = 0;              // CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t device_address = 0;  // equals `address`, unless the host's driver says otherwise
   bool sync_memops = false;
 };

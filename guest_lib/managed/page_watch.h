@@ -67,8 +67,8 @@ class PageWatch {
   PageWatch() = default;
 };
 
-// Make one of the two. Null: this process cannot use it. `notice_writes`: hold up writes apart from reads
-// where the kernel can.
+// Make one of the two, which is the caller's to delete. Null: this process cannot use it. `notice_writes`: hold
+// up writes apart from reads where the kernel can.
 PageWatch* MakeUserfaultfdWatch(bool notice_writes = true);
 PageWatch* MakeSignalsWatch();
 

@@ -40,8 +40,8 @@ Result<Program> BuildFilter(const Profile& driver, const FilterOptions& options)
 // Whether the kernel has what region_is_asked and the modes other than kEnforce need.
 bool CanNotify();
 
-// Installs it in all threads, which have no_new_privs from then on. *listener: the descriptor that is asked,
-// where `with_listener`. "" or what went wrong.
+// Installs it in all threads, which have no_new_privs from then on. *listener, `with_listener`: the caller's to
+// close; on it the kernel asks about calls (seccomp user notification). "" or what went wrong.
 std::string InstallFilter(const Program& program, bool with_listener, int* listener);
 
 }  // namespace causeway::sandbox

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the worker's session holds of each kind of memory, counted on the page of its VM
 // (host_backend/common/account_page.h), and the VM's limit on device memory. Calls that take and give
-// memory are counted by guards (AccountMemory); code that takes memory in another way says so here.
+// memory are counted by guards (AccountMemory); code that takes memory in another way says so here. Any thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -66,7 +66,7 @@ class Accounting {
   // With a page of the caller's instead of one of its own, which stays the caller's; cell 0 is used.
   explicit Accounting(AccountPage* page);
 
-  // From now on on that page, with the devices that the driver shows.
+  // Counts on that page from now on, for the devices that the driver shows. Before other threads count.
   void Attach(AccountPage* page, uint32_t cell);
   uint64_t limit_bytes() const { return page_->limit_bytes(); }
 
@@ -114,14 +114,14 @@ class Accounting {
   // `destroy` ends it: afterwards its pointer may be another's.
   CUresult EndGraph(CUgraphExec exec, const std::function<CUresult()>& destroy);
   CUresult LaunchGraph(CUgraphExec exec, const std::function<CUresult()>& launch);
-  void GraphsTrimmed();
+  void GraphsTrimmed();  // after the driver has given back what graphs kept (cuDeviceGraphMemTrim)
   // Takes over what pools and graphs hold now.
   void Refresh();
 
   // What this session holds on the device, of all that is counted.
   uint64_t OwnOnDevice(int device) const;
 
-  // What the VM may know of a device's memory.
+  // What the VM may know of a device's memory, in bytes. TotalBytes: of a device that has so many.
   void LimitInfo(CUdevice device, size_t* free, size_t* total);
   uint64_t TotalBytes(uint64_t bytes) const;
 

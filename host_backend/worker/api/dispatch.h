@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From opcode to handler: generic rows run through their shape, the others through a function written by
-// hand. With them a session is whole: the one place that knows all its parts is here.
+// hand. Sessions are made here, because this is the one unit that knows all parts of a session.
 #pragma once
 #include <memory>
 

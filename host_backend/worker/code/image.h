@@ -20,8 +20,8 @@ enum class ImageFormat {
 
 ImageFormat FormatOf(std::span<const std::byte> bytes);
 
-// Three words in front of which an address stands. The guest library opens these; one that arrives is an
-// attack.
+// Whether it begins as nvcc's fatbin wrapper, a struct with the address of a fatbin. The guest library sends
+// what that address names, so a wrapper that arrives is an attack.
 bool IsFatbinWrapper(std::span<const std::byte> bytes);
 
 // Whether cuModuleLoadData and cuLibraryLoadData may get it.

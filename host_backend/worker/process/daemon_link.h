@@ -23,7 +23,7 @@ class DaemonLink {
   // Of a shared object either *descriptor is set or the bytes hold it.
   CUresult Get(SharedKind kind, const SharedToken& token, void* bytes, UniqueFd* descriptor);
   CUresult Drop(const SharedToken& token);
-  // Module images by hash; CUDA_ERROR_NOT_PERMITTED: the daemon keeps none.
+  // Module images by hash; `file` stays the caller's. CUDA_ERROR_NOT_PERMITTED: the daemon keeps none.
   CUresult PutImage(const ImageHash& hash, uint64_t bytes, int file);
   CUresult GetImage(const ImageHash& hash, uint64_t bytes, UniqueFd* file);
   // A call about another process of this VM, as the driver answered it; it takes as long as the call does.

@@ -144,8 +144,8 @@ class Lanes {
   static constexpr size_t kUses = 128;
   alignas(kHotBytes) std::array<Use, kUses> threads_, streams_, events_;
   std::array<uint64_t, kMost> seen_{};   // of Lane::executed, as far as it was looked at
-  std::array<uint32_t, kMost> looks_{};  // that were not taken
-  std::array<uint64_t, kMost> moved_{};  // which of all moves was the lane's last that was seen
+  std::array<uint32_t, kMost> looks_{};  // calls of MayBePending; one in sixteen reads `executed`
+  std::array<uint64_t, kMost> moved_{};  // moves_ when the lane was last seen to have executed more
   uint64_t moves_ = 0;
   uint32_t last_thread_ = 0;
   uint64_t since_change_ = kCrowdedFor;  // of the thread that posts, in records

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is larger than a record and its bulk buffer: it is sent to the worker in pieces, ahead of the request
+// What is larger than a record and its staging buffer: it is sent to the worker in pieces, ahead of the request
 // that takes it, or left for the guest to fetch in pieces. Blobs belong to the channel that sends or fetches
 // them, and are used by its thread alone; room is shared by all.
 #pragma once
@@ -27,8 +27,8 @@ class Blobs : public SessionPart {
   void Begin(uint32_t channel, uint64_t bytes);
   // False: no room.
   bool Append(uint32_t channel, std::span<const std::byte> bytes);
-  // The blob of a request, from its bulk buffer or of what its channel sent before, with kEnd zeros after its
-  // `bytes`: text ends in one, and the driver may read a word past its end.
+  // The blob of a request, from its staging buffer or of what its channel sent before; empty if there is none.
+  // After its `bytes` come kEnd zeros: text ends in one, and the driver may read a word past its end.
   std::shared_ptr<std::vector<std::byte>> Take(const Request& request, uint64_t* bytes);
   // What a call leaves on its channel for kFetchBlob; gone with the channel's next one.
   std::vector<std::byte>& left(uint32_t channel) { return left_[channel]; }

@@ -42,7 +42,7 @@ bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** pa
 std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& received, const RegionView& view,
                                                FlightImage* flight,
                                                decltype(RingServerOptions::resolve) resolve);
-// The guest may send; over TCP it need not be told.
+// Tells the guest, by a word of its slot, that it may send. Does nothing over TCP, where there is no region.
 void SayServing(const RegionView& view);
 
 // Tells the daemon whether the worker can serve: `error` says why not, or is empty, and `library` is what it
