@@ -4,7 +4,6 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <mutex>
 
 #include "guest_lib/connection/connection.h"
 #include "guest_lib/process/lock_order.h"

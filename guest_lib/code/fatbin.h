@@ -4,7 +4,6 @@
 // understood travels whole.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 

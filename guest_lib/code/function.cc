@@ -3,7 +3,6 @@
 #include "guest_lib/code/function.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "guest_lib/process/lock_order.h"

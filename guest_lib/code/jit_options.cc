@@ -2,7 +2,6 @@
 // The compiler's options: to the wire, and what came back.
 #include "guest_lib/code/jit_options.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "ivshmem_ring/messages/code_messages.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
-#include <string>
 
 #include "guest_lib/code/jit_options.h"
 #include "guest_lib/process/file.h"

@@ -2,7 +2,6 @@
 // Occupancy: libraries ask the same again before many launches, so the host is asked once; a search that
 // calls a function of the program runs here.
 #include <algorithm>
-#include <cstring>
 
 #include "guest_lib/code/function.h"
 #include "guest_lib/stream/remote.h"

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way in through the daemon's socket: a memfd that only this process and its worker share.
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "guest_lib/connection/region_connection.h"
 #include "kernel_module/causeway_uapi.h"

@@ -7,11 +7,8 @@
 // Any thread may call the public functions; no message is sent with the lock inside held
 // (guest_lib/process/lock_order.h).
 #pragma once
-#include <atomic>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "guest_lib/process/lock_order.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two- and three-dimensional copies. All become one CUDA_MEMCPY3D; a pageable side is packed into buffers, as
 // many rows or slices at a time as fit.
-#include <algorithm>
 #include <cstring>
 
 #include "guest_lib/copy/copy.h"

@@ -5,8 +5,6 @@
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
-#include <cstdint>
-
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {

@@ -154,7 +154,6 @@ CUresult SendEnd(CUstream stream, CUgraph seen, CUgraph* graph) {
   *graph = remote.Settle(fresh, result == CUDA_SUCCESS ? call.reader().Get<WireHandle>() : 0);
   return result;
 }
-
 }  // namespace
 
 }  // namespace causeway::guest

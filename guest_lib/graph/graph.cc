@@ -95,7 +95,6 @@ CUresult Launch(CUgraphExec exec, const Object* object, CUstream stream) {
 }
 
 }  // namespace
-
 }  // namespace causeway::guest
 
 using namespace causeway;

@@ -4,7 +4,6 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <functional>
-#include <span>
 
 #include "ivshmem_ring/messages/graph_messages.h"
 

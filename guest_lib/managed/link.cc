@@ -7,7 +7,6 @@
 #include "guest_lib/managed/parts.h"
 
 namespace causeway::guest {
-
 namespace {
 
 constexpr uint64_t kAloneBytes = 512u << 10;  // up to here one thread is as fast

@@ -8,7 +8,6 @@
 // and answers questions, and both processors see each other's writes in order, but later while a kernel runs.
 #include "guest_lib/managed/managed_memory.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 #include <algorithm>

@@ -15,7 +15,6 @@
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
-
 namespace causeway::guest {
 
 namespace {
@@ -150,7 +149,6 @@ void FreeAllHeldBlocks() {
 [[gnu::constructor]] void SetHook() {
   hooks.free_held_blocks = FreeAllHeldBlocks;
 }
-
 }  // namespace
 
 }  // namespace causeway::guest

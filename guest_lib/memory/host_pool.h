@@ -7,8 +7,6 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 #include "ivshmem_ring/protocol/maybe_result.h"
 
-#include <cstdint>
-
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <string>
 
 #include "guest_lib/connection/connect.h"
 #include "ivshmem_ring/protocol/nvml_call.h"

@@ -2,7 +2,6 @@
 // What this VM uses of a device: memory and processes. Those of others are not told.
 #include <string.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 

@@ -9,7 +9,6 @@
 // is touched. Any thread may call these functions.
 #pragma once
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 namespace causeway::guest {

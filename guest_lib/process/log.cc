@@ -12,7 +12,6 @@
 #include "guest_lib/process/own_thread.h"
 
 namespace causeway::guest {
-
 namespace {
 
 bool Asked(const char* level) {

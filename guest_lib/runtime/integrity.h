@@ -3,7 +3,6 @@
 // The runtime computes it too, and refuses to start if the two differ.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -20,7 +20,6 @@
 #include "ivshmem_ring/transport/flight_recorder.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/waiter.h"
-
 namespace causeway::guest {
 
 namespace {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <utility>
 
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/process/copy_past_caches.h"

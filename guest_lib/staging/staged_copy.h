@@ -10,8 +10,6 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 #include "ivshmem_ring/protocol/maybe_result.h"
 
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 
 #include "guest_lib/session/session.h"

@@ -4,7 +4,6 @@
 
 #include <time.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>

@@ -64,7 +64,6 @@ void EndThread(ThreadState& thread) {
 [[gnu::constructor]] void SetHooks() {
   thread_hooks = {MakePerThreadStream, EndThread};
 }
-
 }  // namespace
 
 }  // namespace causeway::guest

@@ -2,7 +2,6 @@
 #include "host_backend/common/json.h"
 
 #include <cstdio>
-#include <cstdlib>
 
 namespace causeway {
 

@@ -17,6 +17,7 @@
 
 #include "host_backend/launcher/launcher.h"
 #include "host_backend/launcher/worker_child.h"
+#include "host_backend/sandbox/filter.h"
 #include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::launcher {

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <system_error>
 
 #include "ivshmem_ring/tcp/tcp_transport.h"

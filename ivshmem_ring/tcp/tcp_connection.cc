@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <system_error>
 
 namespace causeway {
 namespace {

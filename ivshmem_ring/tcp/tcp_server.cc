@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 
 #include "ivshmem_ring/tcp/tcp_transport.h"
 

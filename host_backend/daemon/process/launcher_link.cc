@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "ivshmem_ring/transport/packet.h"

@@ -12,7 +12,6 @@
 #include "host_backend/worker/process/output.h"
 
 namespace causeway::host {
-
 namespace {
 
 AccountPage* MapOwnPage() {

@@ -8,7 +8,6 @@
 #include "ivshmem_ring/protocol/admit.h"
 
 namespace causeway::host {
-
 namespace {
 
 struct PrimaryBody {

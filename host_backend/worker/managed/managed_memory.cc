@@ -13,7 +13,6 @@
 #include "ivshmem_ring/protocol/known_values.h"
 
 namespace causeway::host {
-
 namespace {
 
 // The driver answers questions about pointers in a context, which a program's first look at a managed

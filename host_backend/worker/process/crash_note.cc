@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "host_backend/sandbox/filter.h"
 #include "host_backend/worker/process/output.h"
 
 namespace causeway::host {

@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstring>
-#include <optional>
 #include <string>
 
 #include "ivshmem_ring/protocol/operation.h"
