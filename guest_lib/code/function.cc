@@ -68,10 +68,8 @@ CUresult Describe(const Object* object, Function* detail, bool with_name) {
     ChannelLease lease;
     Writer w = lease.Begin();
     w.Put(DescribeFunctionBody{WireOf(object), object->flags & kIsKernel, static_cast<uint32_t>(before)});
-    CUresult result = lease.Send(Op::kDescribeFunction, w);
     Reader reply;
-    if (result == CUDA_SUCCESS) result = lease.Await(&reply);
-    if (result != CUDA_SUCCESS) return result;
+    if (const CUresult result = lease.AwaitSent(lease.Send(Op::kDescribeFunction, w), &reply)) return result;
     reply.Get<WireHandle>();
     parameters = ReadDescription(reply, detail, changes);
     const auto name_bytes = reply.Get<uint64_t>();
@@ -80,7 +78,7 @@ CUresult Describe(const Object* object, Function* detail, bool with_name) {
     if (!reply.ok()) return CUDA_ERROR_UNKNOWN;
     std::vector<std::byte> fetched;
     if (!is_inline) {
-      if ((result = FetchBlob(lease, name_bytes, &fetched)) != CUDA_SUCCESS) return result;
+      if (const CUresult result = FetchBlob(lease, name_bytes, &fetched)) return result;
       name = fetched.data();
     }
     if (with_name) detail->SetName({reinterpret_cast<const char*>(name), name_bytes});
@@ -135,10 +133,8 @@ CUresult Get(Op op, Owner owner, const char* name, CUfunction* function) {
     if (fresh == nullptr) return w.ok() ? CUDA_ERROR_OUT_OF_MEMORY : w.error();
     w.Put(GetFunctionBody{owner_wire, WireOf(fresh), name_bytes});
     if (name_bytes <= kMaxInlineNameBytes) w.PutBytes(name, name_bytes);
-    CUresult result = blob.Send(op, w);
     Reader reply;
-    if (result == CUDA_SUCCESS) result = lease.Await(&reply);
-    if (result != CUDA_SUCCESS) {
+    if (const CUresult result = lease.AwaitSent(blob.Send(op, w), &reply)) {
       FreeObject(fresh);
       return result;
     }

@@ -208,14 +208,13 @@ CUresult AwaitLaunch(const Launch& launch) {
   Reader reply;
   if (fits) {
     if (std::byte* space = w.Reserve(bytes)) launch.parameters.Pack(*launch.function, space, bytes);
-    result = lease.Send(Op::cuLaunchKernelEx, w, 0, 0, 0, launch.submission);
-    if (result == CUDA_SUCCESS) result = lease.Await(&reply);
+    result = lease.AwaitSent(lease.Send(Op::cuLaunchKernelEx, w, 0, 0, 0, launch.submission), &reply);
   } else {
     const uint32_t index = lease.session().AcquireBulk();
     const Bulk bulk = lease.session().bulk(index);
     launch.parameters.Pack(*launch.function, bulk.bytes, bytes);
     result = lease.Send(Op::cuLaunchKernelEx, w, kBulkToHost, bulk.offset, bytes, launch.submission);
-    if (result == CUDA_SUCCESS) result = lease.Await(&reply);
+    result = lease.AwaitSent(result, &reply);
     lease.session().ReleaseBulk(index);
   }
   for (unsigned i = 0; result == CUDA_SUCCESS && i < launch.body.attribute_count; ++i) {
@@ -347,10 +346,10 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
   };
   Blob blob(lease);
   if (const CUresult result = blob.Fill(packed.size(), copy)) return result;
-  const CUresult result =
+  const CUresult sent =
       blob.Send(Op::cuLaunchCooperativeKernelMultiDevice, lease.Begin(), Submission{.several_streams = true});
   Reader none;
-  return result == CUDA_SUCCESS ? lease.Await(&none) : result;
+  return lease.AwaitSent(sent, &none);
 }
 
 // One call may set more bytes than a message holds.

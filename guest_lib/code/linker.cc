@@ -48,9 +48,8 @@ CUresult Run(Op op, WireHandle wire, Link* link, JitOptions* options, CUjitInput
   if (const CUresult result = blob.Fill(data_at + body.data_bytes, copy)) return result;
   Writer w = lease.Begin();
   w.Put(body);
-  CUresult result = blob.Send(op, w);
   Reader in;
-  if (result == CUDA_SUCCESS) result = lease.Await(&in);
+  CUresult result = lease.AwaitSent(blob.Send(op, w), &in);
   if (in.left() < sizeof(LinkReply)) return result != CUDA_SUCCESS ? result : CUDA_ERROR_UNKNOWN;
   const auto reply = in.Get<LinkReply>();
   std::vector<std::byte> rest;

@@ -49,9 +49,8 @@ struct LoadMessage {
     if (const CUresult result = blob.Fill(blob_bytes, copy)) return result;
     Writer w = lease.Begin();
     w.Put(body);
-    CUresult result = blob.Send(op, w);
     Reader in;
-    if (result == CUDA_SUCCESS) result = lease.Await(&in);
+    CUresult result = lease.AwaitSent(blob.Send(op, w), &in);
     const auto reply = in.left() >= sizeof(LoadReply) ? in.Get<LoadReply>() : LoadReply{};
     *answer = reply.answer;
     std::vector<std::byte> outputs;

@@ -59,10 +59,6 @@ CUresult Dump(CUlogIterator* iterator, char* buffer, size_t* bytes, unsigned fla
   return result;
 }
 
-}  // namespace
-
-namespace {
-
 void DeliverLog(uint32_t level, const char* text, size_t bytes) {
   std::vector<Listener> all;
   {

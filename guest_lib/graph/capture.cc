@@ -15,8 +15,7 @@
 namespace causeway::guest {
 namespace {
 
-// What the program has been told of a capturing stream: the arrays are lent until the next call on the
-// stream.
+// What the program has been told of a capturing stream: the arrays are lent until the next call on it.
 struct Told {
   uint64_t capture = 0;
   CUgraph graph = nullptr;
@@ -44,8 +43,7 @@ struct CaptureInfo {
   std::vector<CUgraphEdgeData> edges;
 };
 
-// `form` is the driver's function that is meant. Asks again with more room when there are more dependencies
-// than expected.
+// `form` is the driver's function that is meant. Asks again with more room where there are more dependencies.
 CUresult AskOnce(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, uint32_t room,
                  CaptureInfo* info) {
   Remote remote;
@@ -154,8 +152,8 @@ CUresult SendEnd(CUstream stream, CUgraph seen, CUgraph* graph) {
   *graph = remote.Settle(fresh, result == CUDA_SUCCESS ? call.reader().Get<WireHandle>() : 0);
   return result;
 }
-}  // namespace
 
+}  // namespace
 }  // namespace causeway::guest
 
 using namespace causeway;

@@ -25,8 +25,7 @@ CUresult Blob::Begin(uint64_t bytes) {
   Writer begin = lease_.Begin();
   begin.Put(BlobBody{bytes});
   Reader none;
-  const CUresult result = lease_.Send(Op::kBeginBlob, begin);
-  return result != CUDA_SUCCESS ? result : lease_.Await(&none);
+  return lease_.AwaitSent(lease_.Send(Op::kBeginBlob, begin), &none);
 }
 
 CUresult Blob::SendPieces(uint64_t bytes, const BlobCopy& copy) {
@@ -37,7 +36,7 @@ CUresult Blob::SendPieces(uint64_t bytes, const BlobCopy& copy) {
     const auto piece = static_cast<uint32_t>(std::min<uint64_t>(kBulkBytes, bytes - at));
     copy(at, {bulk.bytes, piece});
     result = lease_.Send(Op::kAppendBlob, lease_.Begin(), kBulkToHost, bulk.offset, piece);
-    if (result == CUDA_SUCCESS) result = lease_.Await(&none);
+    result = lease_.AwaitSent(result, &none);
     at += piece;
   }
   return result;

@@ -179,10 +179,10 @@ CUresult Session::ReadDescription() {
   ChannelLease lease;
   const uint32_t index = AcquireBulk();
   Writer body = lease.Begin();
-  CUresult result = lease.Send(Op::kOpen, body, kBulkToGuest, bulk(index).offset, kBulkBytes);
+  const CUresult sent = lease.Send(Op::kOpen, body, kBulkToGuest, bulk(index).offset, kBulkBytes);
   Reader none;
   uint32_t bytes = 0;
-  if (result == CUDA_SUCCESS) result = lease.Await(&none, &bytes);
+  CUresult result = lease.AwaitSent(sent, &none, &bytes);
   if (result == CUDA_SUCCESS) {
     Reader reply({bulk(index).bytes, std::min<size_t>(bytes, kBulkBytes)});
     host_ = reply.Get<OpenReply>();
@@ -383,8 +383,7 @@ CUresult PendingPost::FinishAndWait() {
   } else {
     w.PutBytes(large_.empty() ? small_ : large_.data(), bytes);
   }
-  const CUresult result = lease.Send(op, w, 0, 0, 0, submission_);
-  return result == CUDA_SUCCESS ? lease.Await(&none) : result;
+  return lease.AwaitSent(lease.Send(op, w, 0, 0, 0, submission_), &none);
 }
 
 ChannelLease::ChannelLease() : thread_(ThisThread()) {
@@ -503,10 +502,7 @@ void PendingCall::Enlarge() {
 
 CUresult PendingCall::Finish() {
   if (!writer_.ok()) return writer_.error();
-  if (bulk_ < 0) {
-    const CUresult sent = lease_.Send(op_, writer_, 0, 0, 0, submission_);
-    return sent != CUDA_SUCCESS ? sent : lease_.Await(&reader_);
-  }
+  if (bulk_ < 0) return lease_.AwaitSent(lease_.Send(op_, writer_, 0, 0, 0, submission_), &reader_);
   const Bulk bulk = lease_.session().bulk(static_cast<uint32_t>(bulk_));
   Writer record = writer_;
   size_t lent = reply_bytes_;

@@ -3,9 +3,8 @@
 // sent goes through the classes below: PendingPost for asynchronous messages, PendingCall and ChannelLease
 // for synchronous ones. Generic rows use them through Remote (guest_lib/stream/remote.h).
 //
-// Errors are CUresult, as the program gets them. Threads: any thread may use the session; a channel belongs
-// to one thread at a time. Locks: guest_lib/process/lock_order.h. No message is waited for with the main lock
-// held.
+// Errors are CUresult, as the program gets them. Any thread may use the session; a channel belongs to one
+// thread at a time. Locks: guest_lib/process/lock_order.h. No message is waited for with the main lock held.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -49,9 +48,8 @@ struct Hooks {
   void (*use_stream_words)(HotWord* words) = nullptr;
   // host_pool.cc: gives back what was freed to pools on the host and is no longer used. False: nothing was.
   bool (*reclaim_freed)() = nullptr;
-  // memory.cc: end all memory of a context that ends, and send messages. Registrations end while the context is
-  // still active; the rest ends when the host has ended the context and nothing on the device can use it any
-  // more.
+  // memory.cc: end all memory of a context that ends, and send messages. Registrations end while the context
+  // is still active; the rest ends when the host has ended the context and nothing can use it any more.
   void (*context_ends)(Object* context) = nullptr;
   void (*context_ended)(const Object* context) = nullptr;
   // logs.cc: takes a line of the driver's log, of CUlogLevel `level`.
@@ -226,13 +224,16 @@ class ChannelLease {
 
   // Begins a request, Send sends it, Await waits for its reply. Requests may be sent ahead of their replies,
   // as many as there are staging buffers, and replies come in order. With several requests sent ahead
-  // `body_bytes` must be small, because their records together, and their replies together, have to fit the
-  // rings.
+  // `body_bytes` must be small: their records together, and their replies, have to fit the rings.
   Writer Begin(size_t body_bytes = kMaxChannelRecordBytes - sizeof(RecordHeader));
   CUresult Send(Op op, const Writer& body, uint16_t flags = 0, uint64_t bulk_offset = 0,
                 uint32_t bulk_bytes = 0, const Submission& submission = kNothingNamed);
   // Waits for the next reply, and returns its result. The body is valid until the next Await.
   CUresult Await(Reader* body, uint32_t* bulk_bytes = nullptr);
+  // The same for a request of which Send has returned `sent`: an error of sending is the result at once.
+  CUresult AwaitSent(CUresult sent, Reader* body, uint32_t* bulk_bytes = nullptr) {
+    return sent != CUDA_SUCCESS ? sent : Await(body, bulk_bytes);
+  }
   // States how many bytes the request moves: replies to requests of about the same size take about the same
   // time, which the wait uses.
   void NoteSize(uint64_t bytes) { size_class_ = static_cast<uint32_t>(std::bit_width(bytes)); }

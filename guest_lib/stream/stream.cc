@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events. Creation, recording and waiting are posted; what a stream is, the guest knows by
-// itself.
+// Streams and events. Creation, recording and waiting are posted; the guest itself knows what a stream is.
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
@@ -12,8 +11,7 @@
 namespace causeway::guest {
 namespace {
 
-// Another process may ask for the event as soon as it hears of the record, so that must have reached the
-// driver.
+// Another process may ask for the event as soon as it hears of the record, so the driver has it by then.
 bool IsShared(CUevent event) {
   return (Find(event)->flags & CU_EVENT_INTERPROCESS) != 0;
 }
@@ -21,8 +19,7 @@ bool IsShared(CUevent event) {
 // Lower numbers are stronger; the driver clamps to its range, which is the same for every device so far.
 constexpr int kGreatestPriority = -5;
 
-// Events belong in streams of their own context; what the driver makes of others, and of flags, it says at
-// the call.
+// Events belong in streams of their own context; what the driver makes of others and of flags, the call says.
 bool IsOrdinaryRecord(const Object* event, CUstream stream, unsigned flags) {
   const Object* object = nullptr;
   if (stream != nullptr && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
@@ -64,8 +61,8 @@ void EndThread(ThreadState& thread) {
 [[gnu::constructor]] void SetHooks() {
   thread_hooks = {MakePerThreadStream, EndThread};
 }
-}  // namespace
 
+}  // namespace
 }  // namespace causeway::guest
 
 using namespace causeway;

@@ -23,12 +23,6 @@
 namespace causeway::launcher {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // a sanitizer traces the process that it looks at, workers' too
-#else
-constexpr bool kSanitized = false;
-#endif
-
 // SETPCAP: to make the set that bounds a worker as small as what it has. The kernel takes the choice of its
 // address space from a program that it could give more to.
 constexpr uint64_t kKept = 1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_SETPCAP | 1u << CAP_SYS_ADMIN |
@@ -113,9 +107,9 @@ int Run(int argc, char** argv) {
   sigaction(SIGCHLD, &action, nullptr);
   waiting = all;
   sigdelset(&waiting, SIGCHLD);
-  if (!kSanitized) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  if (!sandbox::kSanitized) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   if (!KeepCapabilities(kKept)) Fail("capabilities", strerror(errno));
-  if (!kSanitized) {
+  if (!sandbox::kSanitized) {
     if (const std::string why = InstallLauncherFilter(settings.users); !why.empty())
       Fail("system call filter", why.c_str());
   }

@@ -17,6 +17,14 @@ namespace causeway::sandbox {
 // RLIMIT_NOFILE is one more. No call but mmap takes it, and that goes to the daemon.
 inline constexpr int kRegionDescriptor = 4095;
 
+// Whether this program is built with a sanitizer, which makes calls of its own and traces the process that it
+// looks at. Such a program is not confined.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 enum class Mode {
   kEnforce,  // what is not allowed ends the process
   kReport,   // the daemon logs it, and it goes on

@@ -9,42 +9,29 @@
 
 namespace causeway {
 
+template <class T, class... Listed>
+inline constexpr bool kIsOneOf = (std::is_same_v<T, Listed> || ...);
+
 // Whether T may travel as bytes.
 template <class T>
-inline constexpr bool kFlat = std::is_arithmetic_v<T> || std::is_enum_v<T>;
-
-template <>
-inline constexpr bool kFlat<CUuuid> = true;
-template <>
-inline constexpr bool kFlat<CUexecAffinityParam> = true;
-template <>
-inline constexpr bool kFlat<CUDA_ARRAY_DESCRIPTOR> = true;
-template <>
-inline constexpr bool kFlat<CUDA_ARRAY3D_DESCRIPTOR> = true;
-template <>
-inline constexpr bool kFlat<CUDA_ARRAY_MEMORY_REQUIREMENTS> = true;
-template <>
-inline constexpr bool kFlat<CUDA_ARRAY_SPARSE_PROPERTIES> = true;
-template <>
-inline constexpr bool kFlat<CUDA_TEXTURE_DESC> = true;
-template <>
-inline constexpr bool kFlat<CUDA_RESOURCE_VIEW_DESC> = true;
-template <>
-inline constexpr bool kFlat<CUDA_MEMSET_NODE_PARAMS> = true;
-template <>
-inline constexpr bool kFlat<CUgraphEdgeData> = true;
-template <>
-inline constexpr bool kFlat<CUstreamBatchMemOpParams> = true;
-template <>
-inline constexpr bool kFlat<CUmemLocation> = true;
-template <>
-inline constexpr bool kFlat<CUmemAccessDesc> = true;
-template <>
-inline constexpr bool kFlat<CUmulticastObjectProp> = true;
-template <>
-inline constexpr bool kFlat<CUmemAllocationProp> = true;  // win32HandleMetaData
-template <>
-inline constexpr bool kFlat<CUmemPoolProps> = true;  // win32SecurityAttributes
+inline constexpr bool kFlat = std::is_arithmetic_v<T> || std::is_enum_v<T> ||
+                              kIsOneOf<T,                               //
+                                       CUuuid,                          //
+                                       CUexecAffinityParam,             //
+                                       CUDA_ARRAY_DESCRIPTOR,           //
+                                       CUDA_ARRAY3D_DESCRIPTOR,         //
+                                       CUDA_ARRAY_MEMORY_REQUIREMENTS,  //
+                                       CUDA_ARRAY_SPARSE_PROPERTIES,    //
+                                       CUDA_TEXTURE_DESC,               //
+                                       CUDA_RESOURCE_VIEW_DESC,         //
+                                       CUDA_MEMSET_NODE_PARAMS,         //
+                                       CUgraphEdgeData,                 //
+                                       CUstreamBatchMemOpParams,        //
+                                       CUmemLocation,                   //
+                                       CUmemAccessDesc,                 //
+                                       CUmulticastObjectProp,           //
+                                       CUmemAllocationProp,             // win32HandleMetaData
+                                       CUmemPoolProps>;                 // win32SecurityAttributes
 
 // Clears what must not leave the worker before a value travels to the guest: what a driver leaves in a
 // pointer that only Windows uses would be an address of the worker's.

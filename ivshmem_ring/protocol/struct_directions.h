@@ -46,8 +46,7 @@ using InOneOrNull = OrNull<InOne>;
 template <size_t I>
 using InArrayOrNull = OrNull<InArray<I>>;
 
-// A const void* to as many bytes as parameter I says, which go to the host. With the count 0 the pointer may
-// be null.
+// A const void* to as many bytes as parameter I says, which go to the host. With count 0 it may be null.
 template <size_t I>
 struct InBytes : NoReply {
   template <class P>
@@ -153,26 +152,22 @@ struct OutList : Replies {
 // The size in bytes of an attribute's value, which cuda.h has behind a void*; 0 for an attribute that cuda.h
 // does not name or whose value does not travel.
 constexpr size_t AttributeBytes(CUmemPool_attribute attribute) {
+  if (!IsKnown(attribute)) return 0;
   switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
       return sizeof(int);
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+    default:
       return sizeof(cuuint64_t);
   }
-  return 0;
 }
 constexpr size_t AttributeBytes(CUgraphMem_attribute attribute) {
   return IsKnown(attribute) ? sizeof(cuuint64_t) : 0;
 }
-// The tokens of the nv-p2p interface do not travel: they are of no use outside the host. Handles are the
-// guest's own.
+// Tokens of the nv-p2p interface do not travel: they are useless outside the host. Handles are the guest's.
 constexpr size_t AttributeBytes(CUpointer_attribute attribute) {
+  if (!IsKnown(attribute) || attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) return 0;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -184,20 +179,8 @@ constexpr size_t AttributeBytes(CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return sizeof(uint32_t);
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-      return sizeof(uint64_t);
     default:
-      return 0;
+      return sizeof(uint64_t);
   }
 }
 inline constexpr size_t kMaxAttributeBytes = sizeof(uint64_t);
@@ -371,8 +354,7 @@ struct InOccupancyConfig : NoReply {
   };
 };
 
-// A const CUDA_RESOURCE_DESC*: the array or the piece of device memory that a texture or surface object
-// reads.
+// A const CUDA_RESOURCE_DESC*: the array or piece of device memory that a texture or surface object reads.
 struct InResource : NoReply {
   template <class P>
   struct Held : GoesToHost {

@@ -16,12 +16,6 @@
 namespace causeway::host {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // a sanitizer says more
-#else
-constexpr bool kSanitized = false;
-#endif
-
 constexpr int kMostFrames = 24;
 
 class Line {
@@ -94,7 +88,7 @@ void OnCrash(int number) {
 }  // namespace
 
 void NoteCrashes() {
-  if (kSanitized) return;
+  if (sandbox::kSanitized) return;  // a sanitizer says more
   void* first[1];
   backtrace(first, 1);
   struct sigaction action {};

@@ -54,15 +54,9 @@ CheckpointAnswer Call(pid_t target, const CheckpointOrder& order) {
   return {static_cast<uint32_t>(result), static_cast<uint32_t>(state), 0};
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // sanitizers make calls of their own
-#else
-constexpr bool kSanitized = false;
-#endif
-
 // As a worker's: what a target says to the driver here may be its guest's wish.
 bool Confine(sandbox::Mode mode) {
-  if (kSanitized || mode != sandbox::Mode::kEnforce) return true;
+  if (sandbox::kSanitized || mode != sandbox::Mode::kEnforce) return true;
   const auto identity = sandbox::IdentifyDriver(reinterpret_cast<void*>(TheDriver().cuInit));
   const auto chosen = sandbox::ChooseProfile(identity, sandbox::Kind::kCuda);
   const auto program = sandbox::BuildFilter(chosen.profile, {mode, getpid(), false});

@@ -25,12 +25,6 @@
 namespace causeway::host {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // sanitizers make calls of their own, up to processes that trace this one
-#else
-constexpr bool kSanitized = false;
-#endif
-
 // One more than the region's descriptor, so that no descriptor lies above it.
 constexpr rlim_t kDescriptors = sandbox::kRegionDescriptor + 1;
 
@@ -77,7 +71,7 @@ void Confinement::BeforeDriver(const std::string& library) {
   Limit(RLIMIT_CORE, 0);
   GrowDescriptorTable();
   LeaveGroups();
-  if (kSanitized) return;
+  if (sandbox::kSanitized) return;
   sandbox::FileRules rules = sandbox::WorkerRules(library, options_.gpus);
   nodes_ = rules.gpus;
   if (!options_.cache.empty()) rules.writable.push_back(options_.cache);
@@ -94,15 +88,15 @@ std::string Confinement::AfterDriver(void* address, sandbox::Kind kind, WorkerRe
   const sandbox::ChosenProfile chosen = sandbox::ChooseProfile(identity, kind);
   notifies_ = sandbox::CanNotify();
   if (kind == sandbox::Kind::kCuda) OpenPipes();
-  const bool can_filter = !kSanitized && (notifies_ || options_.mode == sandbox::Mode::kEnforce);
+  const bool can_filter = !sandbox::kSanitized && (notifies_ || options_.mode == sandbox::Mode::kEnforce);
   std::string text = can_filter ? "system calls by profile " + chosen.profile.name : "no system call filter";
   if (can_filter && !chosen.exact)
     text += " (the nearest to " + identity.driver + " " + identity.version + ")";
-  if (kSanitized) text += ": built with a sanitizer";
+  if (sandbox::kSanitized) text += ": built with a sanitizer";
   if (!notifies_) text += "; this kernel is too old (before 5.7) to ask the daemon about mappings";
   if (options_.mode != sandbox::Mode::kEnforce)
     text += std::string("; calls outside of it are reported (") + NameOf(options_.mode) + ")";
-  if (!kSanitized)
+  if (!sandbox::kSanitized)
     text +=
         files_ != 0 ? ", files by Landlock" : "; this kernel has no Landlock, so files are a matter of users";
   text += NamespaceText(options_.namespaces) + nodes_;
