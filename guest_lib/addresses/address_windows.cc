@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reserving at load, agreeing with the worker.
 #include "guest_lib/addresses/address_windows.h"
 
 #include <stdio.h>

@@ -16,8 +16,7 @@
 namespace causeway::guest {
 
 // Agrees with the worker on a window of shared memory that is free on both sides, and tells it the ranges
-// from which its driver must keep away. Called before anything is mapped by both. An error that it returns
-// has been written to stderr.
+// from which its driver must keep away. Called before both map anything. An error has been written to stderr.
 CUresult AgreeOnAddresses(Connection& connection);
 
 // How many ranges of the windows the process had mapped before; set when the library is loaded.

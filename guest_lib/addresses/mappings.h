@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this process has mapped, read from the kernel. Addresses and offsets are in bytes. Any thread may call
-// these functions, also with locks held: they take none. The answer may be out of date as soon as another
-// thread maps something.
+// these functions, also with locks held: they take none. Another thread may outdate the answer.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host allocations over a transport that shares no memory.
 #include "guest_lib/addresses/private_host.h"
 
 #include <sys/mman.h>

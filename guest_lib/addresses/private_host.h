@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned memory for sessions that share no memory (TCP): ordinary memory of this process, which kernels
-// cannot reach and which is copied like any other. Any thread may call these functions; they send no
-// messages.
+// cannot reach and copies treat as such. Any thread may call these functions; they send no messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

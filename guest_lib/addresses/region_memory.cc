@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas and the allocator inside them.
 #include "guest_lib/addresses/region_memory.h"
 
 #include <algorithm>
@@ -30,8 +29,7 @@ uint64_t RoundUp(uint64_t value, uint64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// Eight classes for each power of two, so that what was freed fits what is asked for next; at most an eighth
-// is wasted.
+// Eight classes for each power of two: what was freed fits what is asked for next; at most 1/8 is wasted.
 uint64_t SizeClass(uint64_t bytes) {
   if (bytes <= kPageBytes) return RoundUp(bytes, kAlign);
   if (bytes >= kOwnArenaBytes) return RoundUp(bytes, kGranuleBytes);
@@ -68,8 +66,7 @@ CUresult RegionMemory::AddArena(uint64_t bytes, ArenaUse use, uint64_t* offset) 
 
 CUresult RegionMemory::AddBulkArena(Bulk* bulks) {
   uint64_t offset = 0;
-  // Words that the GPU writes are registered here as well: later that might wait for work which waits for the
-  // program.
+  // Words that the GPU writes are registered here too: later that might wait for work that needs the program.
   const CUresult result = AddArena(kBulkBuffers * kBulkBytes + kGranuleBytes, ArenaUse::kStaging, &offset);
   if (result != CUDA_SUCCESS) return result;
   const uint64_t words = connection_.window_address + offset + kBulkBuffers * kBulkBytes;

@@ -4,10 +4,9 @@
 // because the driver refuses a copy across registrations.
 //
 // Small allocations are rounded to size classes and share arenas; the best fit of all free extents is taken,
-// and freed neighbours become one again. Large ones have an arena each. An arena in which nothing is left
-// goes back to the region; of the shared ones, one stays for the next allocation. Arenas come and go without
-// the lock: what the driver does meanwhile may take as long as the device is busy, and every look at a
-// pointer needs the lock.
+// and freed neighbours become one again. Large ones have an arena each. An empty arena goes back to the
+// region; of the shared ones, one stays for the next allocation. Arenas come and go without the lock, which
+// every look at a pointer needs: what the driver does meanwhile may take as long as the device is busy.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

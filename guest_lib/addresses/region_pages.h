@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single pages of the region, for registrations: taken from slices of their own, which are returned when
-// empty.
+// Single pages of the region, for registrations: from slices of their own, which are returned when empty.
 #pragma once
 #include <cstdint>
 #include <map>

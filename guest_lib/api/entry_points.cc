@@ -2,8 +2,7 @@
 // The exported driver interface: every row that is not written by hand becomes a function here.
 //
 // An exported name is a jump through a typed pointer, so that a template can be the function behind it: the
-// compiler checks the pointer's type against cuda.h's declaration of the name, and no macro counts
-// parameters.
+// compiler checks its type against cuda.h's declaration, and no macro counts parameters.
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {

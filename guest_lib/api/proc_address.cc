@@ -40,8 +40,7 @@ struct Addresses {
   void* per_thread;
 };
 
-// Same order as kRows. Apart from it because an address as void* is no constant expression; the linker fills
-// it.
+// Same order as kRows. Apart, because an address as void* is no constant expression; the linker fills it.
 const Addresses kAddresses[] = {
 #define ENTRY(name, version, symbol) {reinterpret_cast<void*>(&symbol), nullptr},
 #define PER_THREAD(name, version, symbol, per_thread_version, suffix) \

@@ -22,8 +22,7 @@ bool IsKnown(Capability device) {
   return std::find(std::begin(kMajors), std::end(kMajors), device.major) != std::end(kMajors);
 }
 
-// True in doubt. Code for a family (sm_100f) is told apart by nobody here: it runs on less than the rule
-// says.
+// True in doubt. Code for a family (sm_100f) is not told apart here: it runs on less than the rule says.
 bool MayUse(const FatbinEntry& entry, Capability device) {
   const auto own = static_cast<uint32_t>(device.major * 10 + device.minor);
   if (entry.kind != kPtx && entry.kind != kElf && entry.kind != kLtoIr) return true;

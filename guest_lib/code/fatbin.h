@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fatbins: which of their entries the devices of this session can use. A library holds code for every
-// generation of GPU, and entries that none of these devices can use need not travel. A fatbin that is not
-// understood travels whole.
+// generation of GPU, and the other entries need not travel. A fatbin that is not understood travels whole.
 #pragma once
 #include <cstddef>
 #include <span>

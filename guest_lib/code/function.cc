@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions and kernels: look-up and attributes.
 #include "guest_lib/code/function.h"
 
 #include <algorithm>
@@ -21,8 +20,7 @@ bool MakesKernels(Op op) {
   return op == Op::cuLibraryGetKernel || op == Op::cuLibraryEnumerateKernels;
 }
 
-// The context that ends what the operation makes: none for kernels, which live as long as their library and
-// outlast a reset of the device.
+// The context that ends what the operation makes: none for kernels, which end with their library alone.
 Object* NewFunction(Op op, WireHandle parent) {
   Object* object = NewObject(HandleKind::kFunction, MakesKernels(op) ? nullptr : CurrentContextObject());
   if (object == nullptr) return nullptr;
@@ -59,8 +57,7 @@ uint32_t ReadDescription(Reader& reply, Function* detail, uint64_t changes) {
   return description.parameter_count;
 }
 
-// Asks for what is not known yet of a function: all, or the layouts that its first description had no room
-// for.
+// Asks for what is not known yet of a function: all, or the layouts that did not fit its first description.
 CUresult Describe(const Object* object, Function* detail, bool with_name) {
   for (uint32_t parameters = ~0u; detail->layout.size() < parameters;) {
     const size_t before = detail->layout.size();

@@ -35,8 +35,7 @@ struct Function {
 
   std::atomic<int> attribute[kFunctionAttributes] = {};
   CUresult attribute_result[kFunctionAttributes] = {};
-  // Of attributes that can be set: AttributeChanges() when the value was read; 0: the value may be out of
-  // date.
+  // Of attributes that can be set: AttributeChanges() when the value was read; 0: it may be out of date.
   std::atomic<uint64_t> read_at[kFunctionAttributes] = {};
   CUdevice device = 0;  // the device for which the attributes are; a kernel has others on each
   uint32_t parameter_bytes = 0;

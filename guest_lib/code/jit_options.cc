@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler's options: to the wire, and what came back.
 #include "guest_lib/code/jit_options.h"
 
 #include <cstring>

@@ -14,8 +14,7 @@ namespace causeway::guest {
 
 class JitOptions {
  public:
-  // Takes the options of a call. `values` is kept, because the driver writes sizes, times and counts over the
-  // caller's values.
+  // Takes the options of a call. `values` is kept: the driver writes sizes, times and counts there.
   CUresult Take(unsigned count, const CUjit_option* options, void** values);
 
   uint32_t count() const { return static_cast<uint32_t>(options_.size()); }

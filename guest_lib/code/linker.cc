@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The run-time linker. Its inputs go to the host as blobs (files are read here); the program's log buffers
-// and option values are brought up to date after each call, and the cubin stays with the link until
-// cuLinkDestroy.
+// The run-time linker. Its inputs go to the host as blobs (files are read here); each call updates the
+// program's log buffers and option values, and the cubin stays with the link until cuLinkDestroy.
 #include <algorithm>
 #include <cstring>
 #include <list>

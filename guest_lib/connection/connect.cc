@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the way to the host.
 #include "guest_lib/connection/connect.h"
 
 #include <stdlib.h>

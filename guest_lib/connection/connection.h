@@ -42,8 +42,7 @@ struct Connection {
   virtual std::byte* PrivateBulk(uint32_t) { return nullptr; }
   // Called in a forked child: closes descriptors without ending the parent's session.
   virtual void Abandon() = 0;
-  // Called when the library is unloaded, in most cases because the process exits. Other threads may still be
-  // inside a call.
+  // Called when the library is unloaded, in most cases at exit. Other threads may still be inside a call.
   virtual void End() { Abandon(); }
 };
 

@@ -4,8 +4,7 @@
 // zeroed ones again is most of what registering memory costs, so a freed slice keeps its pages for up to half
 // a second and is used first; then a thread of this class returns them.
 //
-// Any thread may call the public functions; no message is sent with the lock inside held
-// (guest_lib/process/lock_order.h).
+// Any thread may call the public functions; no message is sent with the lock inside held.
 #pragma once
 #include <condition_variable>
 #include <cstdint>

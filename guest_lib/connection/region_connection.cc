@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mapping a region and entering its slot.
 #include "guest_lib/connection/region_connection.h"
 
 #include <errno.h>

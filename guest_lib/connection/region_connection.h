@@ -31,13 +31,11 @@ class RegionConnection : public Connection {
   bool Map(uint32_t slot, bool granule0_writable, std::string* error);
   // Writes into the slot what the host has to know to open the session.
   void FillOpenBlock();
-  // Waits until the host serves the slot, for 90 s at most. False: the host refused or did not answer; *error
-  // says which.
+  // Waits at most 90 s until the host serves the slot. False: it refused or did not answer; *error says which.
   bool AwaitHost(std::string* error);
   // `futex`: guest and host share a kernel, so they wake each other by futex.
   void MakeTransport(bool futex);
-  // Why the host no longer serves this session; empty while it does. Waiting threads call it, several at
-  // once.
+  // Why the host no longer serves this session; empty while it does. Waiting threads call it side by side.
   std::string Loss();
   // A loss that only the way in can see, such as a closed socket. Empty: nothing is wrong.
   virtual std::string LinkLoss() { return {}; }
@@ -64,8 +62,7 @@ class RegionConnection : public Connection {
   std::atomic<uint64_t> last_beat_change_ms_{0};
 };
 
-// The three ways in, as connect.h describes them: a socket's path, a device's path, HOST:PORT. Null: *error
-// says why.
+// The ways in that connect.h describes: a socket's path, a device's path, HOST:PORT. Null: *error says why.
 std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error);

@@ -100,8 +100,7 @@ CUresult cuMemcpyAtoH_v2_ptds(void* to, CUarray from, size_t offset, size_t byte
   return ArrayToHost(to, from, offset, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
 }
 
-// On the device the synchronous forms do not wait either, so these are asynchronous copies on the thread's
-// stream.
+// On the device the synchronous forms do not wait either: these are asynchronous, on the thread's stream.
 CUresult cuMemcpyDtoA_v2_ptds(CUarray to, size_t offset, CUdeviceptr from, size_t bytes) {
   CUDA_MEMCPY3D box = Row(bytes);
   ToArray(&box, to, offset);

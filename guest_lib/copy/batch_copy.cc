@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of copies: one copy after the other on the batch's stream, which is one of the orders that a batch
-// allows.
+// Batches of copies: one copy after the other on the batch's stream, one of the orders that a batch allows.
 #include <cstdint>
 
 #include "guest_lib/copy/copy.h"
@@ -19,8 +18,7 @@ bool IsAccessOrder(CUmemcpySrcAccessOrder order) {
          order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
 }
 
-// A pageable source is read while the call runs; one that must be read in stream order, after what the stream
-// does before it.
+// A pageable source is read while the call runs, or where stream order is asked for, behind earlier work.
 CUresult AwaitSource(uint64_t source, CUmemcpySrcAccessOrder order, CUstream stream) {
   const bool waits =
       order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && KindOfPointer(source) == PointerKind::kPageable;

@@ -13,8 +13,7 @@ namespace causeway::guest {
 // Each side may be memory of any kind, which its address decides.
 CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);
 
-// Both sides are on the device, or in memory that it reaches. It returns before the copy is done, unless
-// `form` waits.
+// Both sides are on the device, or in memory that it reaches. It waits for the copy if `form` does.
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);
 
 // Every 2D and 3D copy. The contexts are those of cuMemcpy3DPeer, and null in all other copies.

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// How contexts begin and end, and the calls about them.
 #include "guest_lib/device/context_calls.h"
 
 #include <mutex>
@@ -292,8 +291,7 @@ CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
   return CUDA_SUCCESS;
 }
 
-// A context has one use from its creation on; the last one ends it. A primary context's are counted by other
-// calls.
+// A context has one use from its creation on; the last one ends it. Other calls count a primary context's.
 CUresult cuCtxDetach(CUcontext context) {
   if (const CUresult result = InitialisedOrError()) return result;
   const Object* object = Find(context);

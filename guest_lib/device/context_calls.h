@@ -13,8 +13,7 @@ namespace causeway::guest {
 // DropPrimary. The errors are the driver's.
 CUresult HoldPrimary(CUdevice device);
 CUresult DropPrimary(CUdevice device);
-// Makes `object` the context that stands for the green context `green`; EndGreenContext ends it and all in
-// it.
+// Makes `object` the context of the green context `green`; EndGreenContext ends it and all in it.
 void AdoptGreenContext(Object* object, Object* green, CUdevice device);
 void EndGreenContext(Object* object);
 

@@ -32,8 +32,7 @@ struct Storage {
   SharedMutex<Lock::kContextStorage> lock;
   std::unordered_map<CUcontext, ContextValues> contexts;
 
-  // Counts removals. A cached value is right as long as nothing has been removed since it was read; written
-  // under the exclusive lock.
+  // Counts removals. Cached values are right until the next. Written under the exclusive lock.
   std::atomic<uint64_t> removals{1};
 };
 

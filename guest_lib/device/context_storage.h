@@ -2,8 +2,7 @@
 // Context-local storage: pointers that libraries hang on a context under a key of their own. The CUDA runtime
 // keeps its per-context state here and reads it once per API call, so reading is the hot path.
 //
-// Any thread may call these functions. The storage lock is innermost; destructors run without it and may call
-// everything here.
+// Any thread may call these functions, destructors too: they run without the storage lock, the innermost.
 #pragma once
 
 #include "ivshmem_ring/protocol/driver_api.h"

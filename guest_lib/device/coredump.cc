@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Settings of GPU core dumps. The names of file and pipe mean something only once a dump can be made, which
-// the host refuses (host_backend/worker/device/coredump.cc): those that a program sets are kept here, so that
-// it reads them back.
+// the host refuses (host_backend/worker/device/coredump.cc): those that a program sets are kept here.
 #include <cstring>
 #include <mutex>
 #include <string>

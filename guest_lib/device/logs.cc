@@ -71,12 +71,12 @@ void DeliverLog(uint32_t level, const char* text, size_t bytes) {
     listener.function(listener.user_data, static_cast<CUlogLevel>(level), message.data(), message.size());
   }
 }
+
 [[gnu::constructor]] void SetHook() {
   hooks.deliver_log = DeliverLog;
 }
 
 }  // namespace
-
 }  // namespace causeway::guest
 
 using namespace causeway;

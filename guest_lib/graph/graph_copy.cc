@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between ordinary memory and the device as hidden child graphs.
 #include "guest_lib/graph/graph_copy.h"
 
 #include <atomic>
@@ -39,8 +38,7 @@ struct StagedCopy {
   bool to_device = false, from_device = false;
 };
 
-// Staging buffers whose copies are gone. They are freed by the program's next call: in the callback that
-// tells of it nothing may be sent.
+// Staging buffers whose copies are gone. The next call frees them: the callback that tells of it cannot.
 Mutex<Lock::kStagedCopiesDone> done_mutex;
 auto& done = *new std::vector<StagedCopy*>;  // never destroyed
 std::atomic<bool> any_staged{false};
@@ -137,8 +135,7 @@ CUDA_MEMCPY3D DeviceHalf(const StagedCopy& copy) {
   return box;
 }
 
-// Fills an empty graph with the nodes of the copy, which ends with the graph, its clones and what is made of
-// them.
+// Fills an empty graph with the nodes of the copy, which ends with graph, clones and what is made of them.
 CUresult Fill(CUgraph graph, StagedCopy* copy) {
   if (const CUresult result = TieToGraph(graph, &EndStagedCopy, copy, &copy->object)) {
     EndStagedCopy(copy);

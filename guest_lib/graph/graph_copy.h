@@ -15,8 +15,7 @@ namespace causeway::guest {
 // Whether a copy needs such a node, because one side is ordinary memory.
 bool NeedsStaging(const CUDA_MEMCPY3D& box);
 
-// Adds such a node. CUDA_ERROR_NOT_SUPPORTED over TCP, where there is no pinned memory that the device
-// reaches.
+// Adds such a node. CUDA_ERROR_NOT_SUPPORTED over TCP, where the device reaches no pinned memory.
 CUresult AddStagedCopy(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                        const CUDA_MEMCPY3D& box, CUcontext context);
 // Whether the node is such a copy. *given and *context are the parameters as the program gave them.

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes of graphs: adding them, and their parameters, to the host and back.
 #include "guest_lib/graph/graph_node.h"
 
 #include <algorithm>

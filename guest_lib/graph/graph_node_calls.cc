@@ -12,8 +12,7 @@
 namespace causeway::guest {
 namespace {
 
-// The older structs in the union that all nodes share; the first form of a kernel's lacks the last two
-// fields.
+// The older structs in the union that all nodes share; a kernel's first form lacks the last two fields.
 CUgraphNodeParams Widen(const CUDA_KERNEL_NODE_PARAMS& kernel) {
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_KERNEL;

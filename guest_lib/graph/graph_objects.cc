@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Families of graphs and nodes.
 #include "guest_lib/graph/graph_objects.h"
 
 #include <cstring>

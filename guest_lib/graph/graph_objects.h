@@ -12,13 +12,11 @@
 
 namespace causeway::guest {
 
-// A node's parameters, as the last call that asked for them answered. The program may keep pointers into a
-// snapshot.
+// A node's parameters, as the last call that asked for them answered. The program may keep pointers into it.
 struct NodeSnapshot {
   CUgraphNodeParams params{};
   std::vector<std::byte> bytes;  // what `params` points to
-  // Of a kernel node: pointers to its parameters, or their one buffer's size and the `extra` that describes
-  // it.
+  // Of a kernel node: pointers to its parameters, or their one buffer's size and the `extra` for it.
   std::vector<void*> pointers;
   size_t buffer_bytes = 0;
   void* extra[5] = {};

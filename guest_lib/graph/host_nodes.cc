@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host nodes and user objects. What travels is the number of the function (guest_lib/stream/callbacks.h).
 #include "guest_lib/graph/host_nodes.h"
 
 #include <climits>

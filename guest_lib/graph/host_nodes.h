@@ -12,8 +12,7 @@ namespace causeway::guest {
 
 // Adds a host node to the graph, and stores its handle in *node. The number of the function is released when
 // the graph, its clones and the executable graphs made of them are gone. If `number` is not null it receives
-// the number instead, and the caller releases it. After an error no number is registered and *number is
-// unchanged.
+// the number, which the caller releases. After an error no number is registered and *number is unchanged.
 CUresult AddHostNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                      CUhostFn function, void* user_data, uint64_t* number = nullptr);
 // Changes the function of a host node: in its graph if `exec` is null, else in that executable graph. Neither

@@ -133,8 +133,7 @@ bool PutMovedBack(Connection& connection, uint64_t device, uint64_t inode, const
 }
 
 // Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
-// its memory, moved it, or mapped something else there. False: some are the region's still, and nobody else
-// may have them.
+// its memory, moved it, or mapped something else there. False: some still are, and nobody else may have them.
 bool PutBack(Connection& connection, PageRange own, uint64_t begin, const Run& run) {
   uint64_t device = 0, inode = 0;
   std::vector<Mapping> mappings;

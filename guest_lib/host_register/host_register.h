@@ -4,8 +4,7 @@
 // worker maps those at the same address. So host pointer and device pointer are one, and copies need no step
 // in between. Unregistering puts ordinary pages back.
 //
-// Over TCP nothing is shared: registered memory is ordinary memory that CUDA knows of, and copies treat it
-// that way.
+// Over TCP nothing is shared: registered memory is ordinary memory that CUDA knows, and is copied as such.
 //
 // Any thread may call these functions.
 #pragma once

@@ -227,8 +227,7 @@ void Exchange::Do(uint64_t index) {
   left_[step % kStepsAtOnce].fetch_sub(1, std::memory_order_release);  // partner: Await
 }
 
-// Pages of private memory that nobody ever touched are zeros; reading them would only make the kernel map
-// some.
+// Pages of private memory that nobody ever touched are zeros; reading them would make the kernel map some.
 void Exchange::CopyTouched(PageRange part) const {
   const auto* from = static_cast<const std::byte*>(Pointer(part.begin));
   std::byte* to = To(part.begin);

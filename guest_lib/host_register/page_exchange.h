@@ -21,8 +21,7 @@
 namespace causeway::guest {
 
 // Reserves address space for this library, with nothing mapped. From 2 MiB on its begin has the same offset
-// within 2 MiB as `address`, so that whole page tables can be moved from one to the other. Null: there is no
-// such space.
+// within 2 MiB as `address`, so that whole page tables can be moved. Null: there is no such space.
 std::byte* ReserveLike(uint64_t address, uint64_t bytes);
 
 // The same, with anonymous memory mapped there, all zeros.
@@ -64,12 +63,10 @@ bool ExchangesAtOnce(const Mapping& piece, PageRange own);
 // is one mapping. False: the first *done bytes are replaced, and the others are as before.
 bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* done);
 
-// An munmap of which several threads do most of the work, without the lock of the address space that all
-// threads need.
+// An munmap of which several threads do most of the work without the lock of the address space.
 void UnmapInParallel(std::byte* pages, uint64_t bytes);
 
-// Runs `work` on a stack outside of [begin, end): on another thread's if the caller's lies inside. It returns
-// when `work` is done.
+// Runs `work`, to its end, on a stack outside of [begin, end): another thread's if the caller's lies inside.
 void AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument);
 
 // Keep exchanges from being made while the process forks.

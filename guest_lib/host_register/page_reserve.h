@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory from the machine's reserve of huge pages (MAP_HUGETLB, hugetlbfs). The kernel changes such memory by
-// whole huge pages only and does not duplicate its mappings, so pages of the region cannot replace a part of
-// it.
+// whole huge pages only and does not duplicate its mappings, so the region cannot replace a part of it.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -13,8 +12,7 @@ namespace causeway::guest {
 
 // Turns private memory of that kind, among `mappings`, into ordinary memory with the same bytes, for good.
 // That includes all of each huge page in which one of the mappings begins or ends. Shared memory cannot be
-// turned: the result is CUDA_ERROR_NOT_SUPPORTED. *changed says whether the process has other mappings there
-// now.
+// turned: the result is CUDA_ERROR_NOT_SUPPORTED. *changed says whether the mappings there are others now.
 CUresult LeaveReservedPages(const std::vector<Mapping>& mappings, bool* changed);
 
 }  // namespace causeway::guest

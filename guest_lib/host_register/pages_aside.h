@@ -15,8 +15,7 @@
 namespace causeway::guest {
 
 // Reserves room for all pages of `mapping`, as ExchangePages wants it. Null: the pages are to be freed at
-// once, because they are few, or cannot be told from a file's, or an eighth of the machine's memory is parked
-// already.
+// once, because they are few, or cannot be told from a file's, or an eighth of all memory is parked.
 std::byte* ReserveAside(const Mapping& mapping);
 // To be called when the pages were moved there.
 void KeepAside(std::byte* aside, uint64_t bytes);
@@ -25,8 +24,7 @@ void KeepAside(std::byte* aside, uint64_t bytes);
 bool AreThere(std::byte* aside, uint64_t bytes);
 // To be called before the pages go back: the kernel may not take them any more, and forked children get them.
 void StopWaiting(std::byte* aside, uint64_t bytes);
-// The same, and makes the pages writable; it may be called before it is certain that they go back. False:
-// that failed.
+// The same, and makes them writable; may be called before it is certain that they go back. False: it failed.
 bool WakeAside(std::byte* aside, uint64_t bytes);
 // To be called when the pages are back, or were never moved: so many bytes are no longer parked.
 void ForgetAside(uint64_t bytes);

@@ -11,8 +11,7 @@
 namespace causeway::guest {
 
 // Asks the host to map and register the region's pages. Between construction and Finish, which waits for the
-// answer, the guest copies the bytes into those pages. An object belongs to one thread, and holds its RPC
-// channel.
+// answer, the guest copies the bytes into those pages. An object belongs to one thread and has its channel.
 class PendingRegistration {
  public:
   explicit PendingRegistration(const RegisterBody& body) {

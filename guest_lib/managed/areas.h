@@ -14,14 +14,12 @@
 // Before work starts everything is given back: owned chunks, and bytes that differ from their shadow pages,
 // go to the driver, and all chunks are away. While work is in flight this is repeated in short intervals. So
 // the program and a running kernel see each other's writes, and both survive where they write different bytes
-// of a chunk (different words of eight bytes, where this process has written hundreds of stretches in one
-// interval).
+// of a chunk (different words of eight bytes, where this process has written hundreds of stretches at once).
 //
 // Order holds for programs that pass data by flags. This process's chunks go to the driver in the order in
 // which they were first written, and access to all of them is withdrawn before the first one is read (within
 // a chunk the order is a guess, ManagedAreas::FlagsLast). When a fetched chunk brings anything new, the
-// chunks that were fetched before it are given back before the program sees it, and it is read again until it
-// stays the same.
+// chunks fetched before it are given back before the program sees it, and it is read until it stays the same.
 //
 // The pages lie in a memory file, mapped once for the program and once for this class, which never touches
 // the first mapping. One thread uses this class (guest_lib/managed/pager.cc).
@@ -58,8 +56,7 @@ class ManagedAreas {
   // Begins to serve managed memory. False: there can be no pages at its addresses.
   bool Add(const ManagedMemory& memory);
   void Remove(uint64_t address);
-  // Fetches what a fault needs, and lets the faulting thread go on. False: the fault has nothing to do with
-  // managed memory.
+  // Fetches what a fault needs, and lets the faulting thread go on. False: it was not in managed memory.
   bool Serve(const PageFault& fault);
   // Gives everything back: all chunks are away when it returns.
   void GiveBack();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves bytes of managed memory to and from the host's driver, over an RPC channel of its own. One thread
 // uses it: the one that serves page faults. That thread must not wait for anything that a faulting thread
-// could hold, so it takes no lock of the session's, fetches no text that kernels printed, and posts no
-// record.
+// could hold, so it takes no lock of the session's, fetches no printed text, and posts no record.
 #pragma once
 #include <atomic>
 #include <cstddef>

@@ -8,8 +8,7 @@
 //                System calls answer EFAULT instead of waiting, and a thread that blocks the signal dies.
 //
 // The pages belong to a memory file and are mapped shared; a second mapping, the alias, is not watched. The
-// thread that serves the faults calls all functions here and touches no watched page. Any thread may call
-// Ring.
+// thread that serves the faults calls these functions and touches no watched page. Any thread may call Ring.
 #pragma once
 #include <cstddef>
 #include <cstdint>

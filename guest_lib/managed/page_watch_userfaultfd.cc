@@ -151,8 +151,7 @@ bool UserfaultfdWatch::Register(const WatchedPages& pages) {
   return ioctl(fd_, UFFDIO_REGISTER, &what) == 0;
 }
 
-// Pages of the file become the program's, and threads that wait for them go on. An error of the system's, or
-// 0.
+// Pages of the file become the program's, and threads that wait for them go on. A system error, or 0.
 int UserfaultfdWatch::MapPart(const WatchedPages& pages, uint64_t mode) {
   bool some_were_there = false, populated = false;
   for (uint64_t at = pages.begin; at < pages.end;) {

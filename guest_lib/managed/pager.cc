@@ -147,8 +147,7 @@ class Server {
     return true;
   }
 
-  // Nanoseconds until pages that are lent while work is under way must be looked at; negative: there are
-  // none.
+  // Nanoseconds until pages lent while work is under way must be looked at; negative: there are none.
   int64_t TimeToExchange() {
     if (areas_.borrowed() == 0 || !work::under_way.load()) {
       due_ = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// __managed__ variables: managed memory that the host's driver places when a module is loaded
-// (guest_lib/managed/pager.h).
+// __managed__ variables: the host's driver places their memory when a module is loaded (pager.h).
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

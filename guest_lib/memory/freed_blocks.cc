@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of what is held, and the thread that frees what nobody takes.
 #include "guest_lib/memory/freed_blocks.h"
 
 #include <unistd.h>
@@ -15,8 +14,8 @@
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/inquiry.h"
 #include "guest_lib/stream/remote.h"
-namespace causeway::guest {
 
+namespace causeway::guest {
 namespace {
 
 struct Block {
@@ -149,6 +148,6 @@ void FreeAllHeldBlocks() {
 [[gnu::constructor]] void SetHook() {
   hooks.free_held_blocks = FreeAllHeldBlocks;
 }
-}  // namespace
 
+}  // namespace
 }  // namespace causeway::guest

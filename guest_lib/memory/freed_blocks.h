@@ -17,11 +17,9 @@
 
 namespace causeway::guest {
 
-// Keeps the memory, and returns what the free answers. None: it cannot be kept, and the host must be told of
-// the free.
+// Keeps the memory, and returns what the free answers. None: it cannot be kept, and the host must be told.
 MaybeResult HoldFreedBlock(const DeviceAllocation& freed);
-// Serves an allocation from kept memory, and returns its answer. None: there is none of that size, and the
-// host must be asked.
+// Serves an allocation from kept memory, and returns its answer. None: the host must be asked.
 MaybeResult TakeFreedBlock(CUdeviceptr* address, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of what is held.
 #include "guest_lib/memory/freed_memory.h"
 
 #include <algorithm>

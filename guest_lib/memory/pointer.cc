@@ -27,8 +27,7 @@ struct Pointer {
   bool sync_memops = false;
 };
 
-// What the driver would have mapped for it: of registered memory whole pages, of pinned memory its own large
-// ones.
+// What the driver would have mapped for it: whole pages of registered memory, its own large ones of pinned.
 void DescribeMapping(const HostAllocation& host, Pointer* pointer) {
   constexpr uint64_t kDriverPage = 2u << 20;
   pointer->mapping_start = host.address;

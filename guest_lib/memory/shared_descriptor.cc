@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens in descriptors and in 64-byte handles.
 #include "guest_lib/memory/shared_descriptor.h"
 
 #include <poll.h>

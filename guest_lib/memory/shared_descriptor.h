@@ -16,15 +16,13 @@ struct Object;
 
 // Reads the token. False: the descriptor is not one of these.
 bool ReadSharedDescriptor(int descriptor, SharedToken* token);
-// Reads the token from what a program passes as an OS handle: a descriptor in the pointer, or a pointer to 64
-// bytes.
+// Reads the token from a program's OS handle: a descriptor in the pointer, or a pointer to 64 bytes.
 bool ReadShareable(void* shareable, CUmemAllocationHandleType type, SharedToken* token);
 // Tells the host, by messages, which descriptors have all their copies closed. To be called where memory is
 // made, released or exported.
 void DropClosedDescriptors();
 
-// Exports an allocation or a pool by a call of that row: as a descriptor that the program owns, or as 64
-// bytes.
+// Exports an allocation or a pool by a call of that row: as a descriptor of the program's, or as 64 bytes.
 CUresult ExportShareable(Op op, const Object& object, CUmemAllocationHandleType type, uint64_t flags,
                          void* shareable);
 // Write and read the 64-byte form of a token (SharedBlob). ReadBlob returns false if the bytes hold no token.

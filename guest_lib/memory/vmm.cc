@@ -76,8 +76,7 @@ CUresult WrongForMulticast() {
 
 extern "C" {
 
-// An address is only a wish. One outside of the windows might be taken in this process, so it is not passed
-// on.
+// An address is only a wish. One outside of the windows might be taken here: it is not passed on.
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wish,
                              unsigned long long flags) {
   if (const CUresult result = InitialisedOrError()) return result;

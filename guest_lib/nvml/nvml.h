@@ -16,13 +16,11 @@ class NvmlSession {
  public:
   static NvmlSession& Get();
 
-  // The answers of nvmlInit and nvmlShutdown. kDriverNotLoaded: the host cannot be reached, and a line on
-  // stderr says why.
+  // The answers of nvmlInit and nvmlShutdown. kDriverNotLoaded: the host cannot be reached; stderr says why.
   nvml::Return Initialise();
   nvml::Return Shutdown();
   bool initialised();
-  // The number of GPUs that this VM may use. Connects if needed; the errors are Initialise's, or
-  // kUninitialized.
+  // How many GPUs this VM may use. Connects if needed; the errors are Initialise's, or kUninitialized.
   nvml::Return DeviceCount(uint32_t* count);
 
   // The handle of the device with that number, which is below kMaxDevices.

@@ -7,8 +7,7 @@
 
 namespace causeway::guest {
 
-// A memcpy whose stores go past the caches. All of them are visible to every processor and device when it
-// returns.
+// A memcpy whose stores go past the caches. When it returns, all processors and devices see them.
 void CopyPastCaches(std::byte* to, const std::byte* from, uint64_t bytes);
 
 }  // namespace causeway::guest

@@ -2,8 +2,7 @@
 // Threads that share the work of moving much memory. There are as many as this process has processors, eight
 // at most, or CAUSEWAY_COPY_THREADS, the caller included. They start at the first use and sleep between jobs.
 // A helper stays with its job and takes part after part by one atomic counter; only where there are several
-// jobs at once does it go from one to the next after each part, so that no copy waits for another. A forked
-// child starts its own threads.
+// jobs does it change after each part, so that no copy waits for another. A forked child starts its own.
 //
 // The threads block all signals but those of faults, because the library protects memory to find out when it
 // is touched. Any thread may call these functions.

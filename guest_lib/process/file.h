@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads files for calls in which the program names one: the file lies in the guest, so the host's driver
-// cannot read it.
+// Reads files that the program names in calls: they lie in the guest, where the host's driver cannot read.
 #pragma once
 #include <cstddef>
 #include <vector>

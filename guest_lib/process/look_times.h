@@ -5,8 +5,7 @@
 // earlier each time that it finds the value there; when it does not, timed sleeps find the end, and the next
 // first look is moved to it.
 //
-// Times are in microseconds since the wait began. A kind is any number but 0. An object belongs to one
-// thread.
+// Times are in microseconds since the wait began. A kind is any number but 0. One thread uses an object.
 #pragma once
 #include <cstdint>
 

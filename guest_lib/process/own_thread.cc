@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting threads inside the program.
 #include "guest_lib/process/own_thread.h"
 
 #include <dlfcn.h>

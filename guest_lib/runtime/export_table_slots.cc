@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions in the driver's private tables.
 #include "guest_lib/runtime/export_table_slots.h"
 
 #include <vector>
@@ -54,9 +53,8 @@ CUresult PrimaryContext(CUcontext* context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-// The runtime refuses to start when an array is shorter than its own list of callbacks; 13.0 knows 522
-// and 13. Later runtimes know more. The arrays are writable because the interface says so; nobody is to set a
-// flag.
+// The runtime refuses to start when an array is shorter than its own list of callbacks; 13.0 knows 522 and
+// 13. Later runtimes know more. The arrays are writable because the interface says so; nobody sets a flag.
 CUresult CallbackFlags(int** flags, size_t* count) {
   static int all_disabled[4096];
   if (flags == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -26,8 +26,7 @@ CUresult Ignore();
 // Modules, for CUDA runtimes before 12.0. `wrapper` is the struct that nvcc puts around a fatbin (a file of
 // device code for several GPUs). `names` and `addresses` are arrays of symbol_count symbols of the program
 // that device code refers to. All of it stays the caller's and is read during the call.
-// CUDA_ERROR_INVALID_IMAGE: it is no wrapper, or no fatbin. A caller that has loaded a module ends it by
-// UnloadModule.
+// CUDA_ERROR_INVALID_IMAGE: it is no wrapper, or no fatbin. The caller ends a loaded module by UnloadModule.
 CUresult LoadWrapper(CUmodule* module, const void* wrapper);
 CUresult LoadWrapperWithSymbols(CUmodule* module, const void* wrapper, const char** names, void** addresses,
                                 uint32_t symbol_count);
@@ -47,8 +46,7 @@ CUresult ResourceFlags(int** flags, size_t* count);
 // The calling thread's current context; null, with success, when there is none.
 CUresult ThreadContext(CUcontext* context);
 
-// Whether another context stands for this one. Here none ever does: *redirected becomes 0, and *other is left
-// alone.
+// Whether another context stands for this one. Here none does: *redirected becomes 0, *other is left alone.
 CUresult ContextCheck(CUcontext context, int* redirected, CUcontext* other);
 
 // Numbers that cuBLAS and cuBLASLt use as keys of per-context and per-stream caches. A null context means the
@@ -70,8 +68,7 @@ CUresult ExtendedDeviceAttribute(CUdevice device, CUdevice_attribute attribute, 
 CUresult ExtendedDeviceFlag(uint8_t* flag, CUdevice device);
 CUresult CreateContext(CUcontext* context, unsigned flags, CUdevice device);
 
-// Causeway's own, for tests and benchmarks: how many replies of the host the calling thread has waited for.
-// `count` must not be null.
+// Causeway's own, for tests and benchmarks: how many replies the thread has waited for; `count` is not null.
 CUresult RepliesAwaited(uint64_t* count);
 
 }  // namespace causeway::guest::slots

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables behind cuGetExportTable and the slots that the CUDA runtime 11.8 to 13.0, cuBLAS, cuFFT and
-// NVRTC call.
+// The tables and slots that the CUDA runtime 11.8 to 13.0, cuBLAS, cuFFT and NVRTC call.
 //
 // A table is an array of function addresses whose first slot holds its size in bytes; the sizes are those of
 // the 580 driver, because callers compare them before they use a late slot. Slots that are not named here
@@ -49,8 +48,7 @@ Table<kSlots> MakeTable(std::initializer_list<Slot> named_slots) {
   return table;
 }
 
-// Every CUDA runtime. Slots 1, 6, 7 and 8 load and unload modules for runtimes before 12.0; 12 would load
-// compilers.
+// Every CUDA runtime. Slots 1 and 6 to 8 load and unload modules of runtimes before 12.0; 12 loads compilers.
 const auto runtime_interface = MakeTable<13>({
     At(1, &slots::LoadWrapper),
     At(2, &slots::PrimaryContext),

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// MD2 (RFC 1319) and HMAC (RFC 2104).
 #include "guest_lib/runtime/md2.h"
 
 #include <algorithm>
@@ -9,8 +8,7 @@ namespace {
 
 constexpr unsigned kRounds = 18;
 
-// The permutation of 0..255 of RFC 1319: a Fisher-Yates shuffle whose random numbers are the decimal digits
-// of pi.
+// The permutation of 0..255 of RFC 1319: a Fisher-Yates shuffle whose random numbers are the digits of pi.
 constexpr std::array<uint8_t, 256> kSubstitution = {
     41,  46,  67,  201, 162, 216, 124, 1,   61,  54,  84,  161, 236, 240, 6,   19,  98,  167, 5,   243,
     192, 199, 115, 140, 152, 147, 43,  217, 188, 76,  130, 202, 30,  155, 87,  60,  253, 212, 224, 22,

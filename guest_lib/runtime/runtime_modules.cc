@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Module loading through the runtime interface table, as CUDA runtimes before 12.0 do it: the image is the
-// wrapper that nvcc puts around a fatbin, which cuModuleLoadData does not take. (cuCtxCreate_v2 is here for
-// its old name.)
+// Module loading through the runtime interface table, as CUDA runtimes before 12.0 do it: the image is nvcc's
+// wrapper around a fatbin, which cuModuleLoadData does not take. (cuCtxCreate_v2 is here for its old name.)
 #define __CUDA_API_VERSION_INTERNAL  // declares every ABI of every function, without renaming any
 
 #include <cstring>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blobs: announced, sent and fetched in pieces.
 #include "guest_lib/session/blob.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The captures of this process.
 #include "guest_lib/session/captures.h"
 
 #include <mutex>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether any stream of this process captures. Every message and every wait has to know that: while one
 // captures, nothing is posted (docs/launch.md). Captures begin and end in guest_lib/graph/capture.cc. Any
-// thread may call these functions; no message is sent with the lock inside held
-// (guest_lib/process/lock_order.h).
+// thread may call these functions; no message is sent with the lock inside held.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of each thread with its context stack, and the objects of primary contexts.
 #include "guest_lib/session/context.h"
 
 #include <pthread.h>
@@ -10,8 +9,7 @@ constinit thread_local ThreadState* this_thread = nullptr;
 
 namespace {
 
-// By device; made once. Programs call into this library from exit handlers that run after ours: nothing here
-// is ever destroyed.
+// By device; made once. Programs call in here from exit handlers that run after ours: nothing is destroyed.
 std::vector<Object*>& primary_contexts = *new std::vector<Object*>;
 
 std::atomic<const Object*> only_context{nullptr};

@@ -119,8 +119,7 @@ bool HadSeveralContexts();
 // The object of the primary context of a device, which must exist.
 Object* PrimaryContext(CUdevice device);
 // The stream behind a handle, for answers in the guest; *object is null for the default streams of the
-// current context. CUDA_ERROR_INVALID_CONTEXT: there is no current context; CUDA_ERROR_INVALID_HANDLE: no
-// such stream.
+// current context. CUDA_ERROR_INVALID_CONTEXT: there is none; CUDA_ERROR_INVALID_HANDLE: no such stream.
 CUresult FindStream(CUstream stream, Object** object);
 // Whether a device has that number.
 bool IsDevice(CUdevice device);

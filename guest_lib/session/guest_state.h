@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the parts that send no messages (export tables, context storage, integrity value) need to know about
-// the process, its devices and the calling thread. The session and the context stack implement it. Any thread
-// may call these functions.
+// the process, its devices and the calling thread. Any thread may call these functions.
 #pragma once
 
 #include "ivshmem_ring/protocol/driver_api.h"
@@ -27,8 +26,7 @@ CUresult SessionOrError();
 // The same, but CUDA_ERROR_NOT_PERMITTED within a callback of the program in which CUDA forbids its calls.
 CUresult InitialisedOrError();
 
-// Number of visible devices, and the identity of one of them (0 <= device < DeviceCount()). Only after
-// cuInit.
+// Number of visible devices, and identity of one (0 <= device < DeviceCount()). Only after cuInit.
 int DeviceCount();
 DeviceIdentity Identity(int device);
 
@@ -45,12 +43,10 @@ CUcontext PrimaryContextHandle(int device);
 // True while the handle names a live context or the primary context of a device, active or not.
 bool IsContext(CUcontext context);
 
-// The same answers as cuCtxGetId: unique among all contexts of the process. A primary context gets a new one
-// at each activation.
+// As cuCtxGetId: unique among all contexts. A primary context gets a new one at each activation.
 CUresult ContextId(CUcontext context, uint64_t* id);
 
-// Replaces the top of the calling thread's context stack and returns what was there; null means an empty
-// stack, in both directions.
+// Replaces the top of the thread's context stack and returns what was there; null: an empty stack, both ways.
 CUcontext SwapCurrentContext(CUcontext context);
 
 // The object that stands for CU_STREAM_PER_THREAD of the calling thread in its current context. It is a

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The array of objects.
 #include "guest_lib/session/handles.h"
 
 #include <sys/mman.h>

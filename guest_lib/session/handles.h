@@ -2,8 +2,7 @@
 // The objects behind the handles that this library gives to a program. A handle is the address of an Object
 // in one reserved array, so a handle is checked by arithmetic before it is dereferenced. An object's number
 // is its index there. A freed number is used again as late as possible, so that a stale handle is noticed.
-// Any thread may call these functions; no message is sent with the lock inside held
-// (guest_lib/process/lock_order.h).
+// Any thread may call these functions; no message is sent with the lock inside held.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -41,8 +40,7 @@ struct alignas(64) Object {
   uint32_t flags;   // as given when it was made
   int32_t number;   // of a stream its priority; of an allocation its references beyond the first
   std::atomic<WireHandle> parent;  // the module, library, array or other object with which it ends; 0: none
-  // Of streams, events and contexts. It is on a line of its own because it changes while other threads read
-  // the rest.
+  // Of streams, events and contexts. It has a line of its own: it changes while others read the rest.
   alignas(64) Progress progress;
 };
 static_assert(sizeof(Object) == 128);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The session and its messages.
 #include "guest_lib/session/session.h"
 
 #include <pthread.h>
@@ -20,8 +19,8 @@
 #include "ivshmem_ring/transport/flight_recorder.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/waiter.h"
-namespace causeway::guest {
 
+namespace causeway::guest {
 namespace {
 
 constexpr size_t kHeader = sizeof(RecordHeader);
@@ -57,8 +56,7 @@ bool IsSticky(CUresult result) {
   }
 }
 
-// The child of an initialised process has no session, as natively; the parent's must survive the child's
-// exit.
+// The child of an initialised process has no session, as natively; the parent's must survive its exit.
 void InForkedChild() {
   Session* session = the_session.exchange(nullptr);
   if (session == nullptr) return;

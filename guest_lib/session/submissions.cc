@@ -191,8 +191,7 @@ void MessageInFlight::NeverSent() {
   if (IsOfThisWatch()) --tracked.starting;
 }
 
-// A copy is over with its answer, and so is all that its stream had before; what other calls waited for they
-// say by NoteDone.
+// A copy is over with its answer, and so is all that its stream had before; other calls say it by NoteDone.
 void MessageInFlight::FinishWatched() {
   const Traits done = TraitsOf(op_);
   op_ = Op::kOpen;
@@ -265,8 +264,7 @@ void Submissions::EndWatched(const Subject& subject, const Stamp& stamp, bool by
         break;
       case Kind::kLegacyStream:
       case Kind::kCopies:
-        // Waiting for it means the blocking ones, as does a copy in it. A fence waits there where there are
-        // none.
+        // Waiting for it means the blocking ones, as does a copy in it. A fence waits where there are none.
         NoteStreamDone(handle, stamp.work);
         NoteBlockingDone(handle, stamp.work);
         break;

@@ -25,8 +25,7 @@ inline constexpr uint64_t kLeastInBuffer = 16u << 10;
 inline constexpr uint64_t kMostInRecord = kMaxInlineCopyBytes;
 // Up to here a synchronous copy is not cut into pieces.
 inline constexpr uint64_t kMostUncut = 256u << 10;
-// Up to here the asynchronous form captures its source and returns before the stream has come to it, as
-// natively.
+// Up to here the asynchronous form captures its source and returns before its stream is there, as natively.
 inline constexpr uint64_t kMostCaptured = kBulkBytes;
 // 3D copies of less are cut into small pieces.
 inline constexpr uint64_t kLeastLargeBox = 2u << 20;
@@ -34,8 +33,7 @@ inline constexpr uint64_t kLeastLargeBox = 2u << 20;
 inline constexpr uint64_t kLeastQueued = 4u << 20;
 // From here on those pieces are of 1 MiB, which cost the device less for each byte.
 inline constexpr uint64_t kLeastQueuedLarge = 32u << 20;
-// Up to here a synchronous copy of pinned memory is waited for by its fence. Beyond, polling would cost more
-// than a reply does.
+// Up to here a synchronous copy of pinned memory is waited for by its fence. Beyond, polling would cost more.
 inline constexpr uint64_t kMostPinnedByFence = 64u << 20;
 
 // One copy. `host` is the program's memory, valid until the copy has taken or written it.
@@ -101,8 +99,7 @@ inline CopyPlan::Post PlanPost(const CopyFacts& facts) {
 }
 
 // Inline, because returning the plan through memory would take longer than a small copy: the processor can
-// read fields that were written one by one only after all earlier stores, those to the ring among them, have
-// reached the cache.
+// read fields that were written one by one only when earlier stores, also to the ring, are in the cache.
 inline CopyPlan PlanCopy(const CopyFacts& facts) {
   CopyPlan plan;
   plan.post = PlanPost(facts);

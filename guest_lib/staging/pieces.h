@@ -28,8 +28,7 @@ inline uint64_t DivideUp(uint64_t value, uint64_t by) {
 class Cut {
  public:
   // Pieces have `least` to `most` bytes. Those of linear memory begin small, so that threads and device soon
-  // work side by side, and end small, so that they end together: none has more than 1/`shares` of what is
-  // left.
+  // work side by side, and end small, so that they end together: none has over 1/`shares` of what is left.
   Cut(const HostRows& rows, uint64_t least, uint64_t most, uint32_t shares);
   bool done() const { return begun_ == all_; }
   Piece Next();

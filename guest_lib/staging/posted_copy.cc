@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bulk buffers that are lent to the GPU.
 #include "guest_lib/staging/posted_copy.h"
 
 #include <algorithm>

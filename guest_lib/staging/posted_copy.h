@@ -36,8 +36,7 @@ struct LentBuffer {
   uint64_t mark = 0;    // the fence value to come; 0: the copy is over already
 };
 // Posts `copy` with the buffer's bytes, and sets buffer->mark. `settles`: the program may rely on a
-// synchronous copy as soon as it is posted, so the host must have finished it before it executes anything
-// else.
+// synchronous copy as soon as it is posted, so the host must finish it before it executes anything else.
 CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Submission& submission,
                   bool to_device, bool settles, LentBuffer* buffer);
 // Whether the fence value has come.
@@ -46,8 +45,7 @@ bool IsBack(const LentBuffer& buffer);
 // microseconds. False: it has not come.
 bool AwaitBack(const LentBuffer& buffer, uint64_t more_us);
 // At most so many buffers may be in flight with no thread waiting. The others serve copies that wait, because
-// a stream may take any time, and a fence value may never come (a fault before it, a driver that cannot write
-// it).
+// a stream may take any time, and a value may never come (a fault before it, a driver that cannot write it).
 inline constexpr uint32_t kMostLent = kBulkBuffers / 2;
 // Leaves the buffer in flight; the session has it again when its fence value has come. False: too many are.
 bool LeaveLent(Session& session, const LentBuffer& buffer);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipeline of a copy in pieces.
 #include "guest_lib/staging/staged_copy.h"
 
 #include <immintrin.h>
@@ -27,8 +26,7 @@ namespace {
 
 constexpr uint32_t kWindow = StagingPlaces::kMostPlaces;  // pieces of one copy that have a place
 // A piece that the GPU tells the end of; how many of them it has or is about to have; in how many buffers.
-// Beside its bytes each costs the device some 6 µs, of 16; a small copy of another stream or session waits
-// for one of them.
+// Beside its bytes each costs the device some 6 µs, of 16; a small copy of others waits for one of them.
 constexpr uint64_t kWordPiece = 512u << 10;
 constexpr uint32_t kMostPosted = 2;
 constexpr uint32_t kWordBuffers = kBulkBuffers - 1;

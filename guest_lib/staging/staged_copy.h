@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between ordinary memory of the program and the device, in pieces through the session's staging
-// buffers: while the device has some pieces, this thread and helpers (guest_lib/process/copy_threads.h) copy
-// others.
+// buffers: while the device has some, this thread and helpers (guest_lib/process/copy_threads.h) copy others.
 //
 // Pieces of linear memory are posted, with a fence behind each (guest_lib/staging/posted_copy.h): the host
 // starts them and waits for none. Where fences cannot be used, and for 3D copies, each piece is a request
@@ -21,8 +20,7 @@ namespace causeway::guest {
 class ResolvedStream;
 
 // Copies by requests. `put` writes the body of the message for one piece, which the host has copied when its
-// reply comes. If the call may return once its source is taken (CapturesSource), it does not wait for the
-// stream.
+// reply comes. A call that may return once its source is taken (CapturesSource) does so.
 CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, const Submission& submission,
                     const std::function<void(Writer&, const Piece&)>& put);
 

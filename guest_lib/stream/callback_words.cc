@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pairs of words, and the thread that watches them.
 #include "guest_lib/stream/callback_words.h"
 
 #include <sys/prctl.h>

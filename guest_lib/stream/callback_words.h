@@ -3,11 +3,9 @@
 // session's slot, and waits until the number is in another word (ivshmem_ring/transport/layout.h,
 // CallbackWords). One thread of this library polls the words as long as any function is to come. Host nodes
 // of graphs have pairs of words that the worker gives them, and are announced with every launch.
-// CAUSEWAY_CALLBACKS=host turns this off: functions then come by messages (callbacks.h), as where no memory
-// is shared.
+// CAUSEWAY_CALLBACKS=host turns this off: functions then come by messages (callbacks.h), as over TCP.
 //
-// Any thread may call these functions; no message is sent with the lock inside held
-// (guest_lib/process/lock_order.h).
+// Any thread may call these functions; no message is sent with the lock inside held.
 #pragma once
 #include <cstdint>
 
@@ -20,8 +18,7 @@ uint32_t Take(uint64_t id, void (*run)(uint64_t id));
 // To be called when the function has returned or will never run: the GPU goes on, and the pair is free.
 void Release(uint32_t word, uint64_t id);
 
-// Whether the GPU may announce host nodes of graphs. If so, the polling thread calls `run` for them from now
-// on.
+// Whether the GPU may announce host nodes of graphs. If so, the polling thread calls `run` for them from now.
 bool WatchesGraphs(void (*run)(uint64_t id));
 // To be called before a launch that will announce `in_graphs` functions; with the negative number after a
 // launch that failed, so that it will not.

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of callbacks, the thread that runs them, and the calls that bring them.
 #include "guest_lib/stream/callbacks.h"
 
 #include <algorithm>

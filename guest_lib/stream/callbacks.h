@@ -23,15 +23,13 @@ enum class Kind {
               // Register needs its Release, or the number stays for the life of the process
 };
 
-// Each of these returns the number to send. 0: the host cannot be asked for callbacks; *error says why,
-// unless it is null.
+// Each of these returns the number to send. 0: the host cannot be asked; *error says why, unless it is null.
 uint64_t Register(CUhostFn function, void* user_data, Kind kind, CUresult* error);
 uint64_t RegisterStreamCallback(CUstreamCallback function, CUstream stream, void* user_data, CUresult* error);
 uint64_t RegisterNotification(CUasyncCallback function, void* user_data, CUasyncCallbackHandle handle,
                               CUresult* error);
 
-// Takes back one Register, after a call that failed or for an object that is gone. An unknown number is
-// ignored.
+// Takes back one Register, after a call that failed or for an object that is gone. Ignores unknown numbers.
 void Release(uint64_t id);
 
 // The pair of words by which the GPU announces the function; kNoCallbackWord if it does not.

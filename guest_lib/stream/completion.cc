@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks, and the words that they are written to.
 #include "guest_lib/stream/completion.h"
 
 #include <time.h>

@@ -6,8 +6,7 @@
 // write words, a lost session) is the host's to report. CAUSEWAY_COMPLETION=call turns fences off.
 //
 // A no-spin wait (blocking events, blocking contexts) sleeps until the value is expected to be there, and
-// makes timed sleeps from then on (guest_lib/process/look_times.h). Where long waits of a kind differed, the
-// host is asked.
+// makes timed sleeps from then on (look_times.h). Where long waits of a kind differed, the host is asked.
 //
 // Any thread may call these functions. They may send messages, so no lock of this library's is held around
 // them but the one of RecordPlace (quiet_event.h).
@@ -34,8 +33,7 @@ class Session;
 class Mark {
  public:
   // Posts a fence behind what the stream has now and waits for its value. CUDA_SUCCESS: it came, so
-  // everything up to posts() that works there is done. Another result is an error that was known. None: the
-  // host must be asked.
+  // everything up to posts() that works there is done. Others are known errors. None: the host must be asked.
   MaybeResult Await(CUstream stream);
   // The same for the current context, whose only stream the legacy one must be.
   MaybeResult AwaitContext();
@@ -51,13 +49,11 @@ class Mark {
 
   // For records that bring work of their own, and whose handlers put the fence behind that work. The steps:
   // Take; offset() goes into the record; Post posts the record; Look polls. From Take to Post a lock keeps
-  // other threads from posting fences; it is taken before the main lock. Take returns false if no word is
-  // left.
+  // other threads from posting fences; it comes before the main lock. Take returns false if no word is left.
   bool Take(Session& session, const ResolvedStream& stream);
   uint64_t offset() const { return offset_; }
   CUresult Post(PendingPost& post);
-  // Polls for the value as for a fence of other work, and for `expected_us` longer, which the work should
-  // take.
+  // Polls for the value as for other fences, and for `expected_us` longer, which the work should take.
   bool Look(uint64_t expected_us) const;
 
  private:
@@ -87,13 +83,11 @@ bool MayWatchWords();
 // timed sleeps for more_us. The result is whether it came.
 bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us = 0, uint64_t more_us = 0);
 void SleepUs(uint64_t us);
-// Waits for the stream by the host's answer, after a fence value that did not come. It ends no thread's
-// capture.
+// Waits for the stream by the host's answer, after a fence value that did not come. It ends no capture.
 CUresult AskForStream(CUstream stream);
 // Waits for the device as cuMemFree does, also while other threads capture.
 CUresult DrainDevice();
-// To be called when the host has said that work is done whose fence value did not come: fences are used no
-// more.
+// To be called when the host says that work is done whose fence value did not come: fences are used no more.
 void NoteUselessWords();
 // Whether the legacy stream is all that contexts have.
 bool IsLegacyAlone();

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees that the host has not synchronised with.
 #include "guest_lib/stream/giving_back.h"
 
 #include <atomic>

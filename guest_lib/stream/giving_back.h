@@ -3,8 +3,7 @@
 // to pools. So after such a free, of which the host was told, a synchronisation must not be answered in the
 // guest until the host has synchronised with the stream of the free.
 //
-// Any thread may call these functions; no message is sent with the lock inside held
-// (guest_lib/process/lock_order.h).
+// Any thread may call these functions; no message is sent with the lock inside held.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

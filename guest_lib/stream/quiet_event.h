@@ -35,8 +35,7 @@ void NoteBlockingWait(Object* event, bool by_word);
 // Waits for the event by the host's answer, and returns what cuEventSynchronize does. Because the driver
 // would spin for a shadow event, that is queried again and again, with sleeps between.
 CUresult AskForEvent(CUevent event);
-// The shadow event of an event that is about to be destroyed, which the caller destroys too. Null: it has
-// none.
+// The shadow event of an event that is to be destroyed; the caller destroys it too. Null: there is none.
 CUevent TakeStandIn(CUevent event);
 
 }  // namespace causeway::guest

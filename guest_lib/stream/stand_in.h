@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which event of the host a message names for an event of the program: the event itself, or its shadow event
-// if that was recorded last (guest_lib/stream/quiet_event.h). Any thread may call these functions; they take
-// no lock.
+// if that was recorded last (quiet_event.h). Any thread may call these functions; they take no lock.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

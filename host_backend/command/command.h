@@ -84,8 +84,7 @@ Result<std::string> FindGuestLibrary(const std::string& chosen);
 // What the daemon at `socket` answers to a request of ivshmem_ring/messages/local_protocol.h.
 Result<std::string> AskDaemon(const std::string& socket, const void* request, size_t request_bytes);
 
-// FetchTrace returns the trace of a session (its number, or kTraceLast) as JSON; WriteTrace writes it to a
-// file.
+// FetchTrace returns the trace of a session (its number, or kTraceLast) as JSON; WriteTrace writes a file.
 Result<std::string> FetchTrace(const std::string& socket, uint64_t session);
 std::string WriteTrace(const std::string& trace, const std::string& file_name);
 // Writes the traces of all sessions that the daemon at `socket` has served: the first to the file, others to

@@ -20,8 +20,7 @@ namespace {
 
 constexpr time_t kAnswerLimitSeconds = 5;
 
-// A daemon may be anybody's, and some characters command the terminal: a text with others than those of plain ASCII
-// is escaped as in JSON.
+// A daemon may be anybody's, and some characters command the terminal: but for plain ASCII, text is escaped.
 std::string Printable(const std::string& text) {
   if (std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; })) return text;
   const std::string quoted = JsonText(text);

@@ -147,8 +147,7 @@ class Exporter {
     guest_.Convert(1, {}, offset_.ns, from, to);
   }
 
-  // What the whole must know of all messages: where time begins and ends, and the threads in order of
-  // appearance.
+  // What the whole must know of all messages: where time begins and ends, and the threads as they appear.
   void Collect() {
     std::map<double, uint32_t> seen;
     double first = std::numeric_limits<double>::max();

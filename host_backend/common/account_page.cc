@@ -60,8 +60,7 @@ int AccountPage::PlaceOf(uint32_t cell, const char uuid[16]) {
   return kNoDevice;
 }
 
-// Of each cell what it asks for comes first: what is taken meanwhile is seen as asked for or as held, or as
-// both.
+// Of each cell what it asks for comes first: what is taken meanwhile is seen as asked for, as held, or both.
 AccountPage::Claims AccountPage::ClaimsOn(uint64_t device, uint32_t cell) const {
   Claims claims;
   for (uint32_t i = 0; i < cell_count(); ++i) {

@@ -8,8 +8,7 @@
 //
 // Whether there is room is found out without a lock: a worker says in its cell what it asks for, then looks
 // at all others. Where there is room for all that is asked, it takes; where not, lower cells go first. A
-// worker that asks for ever keeps others of its VM from the last bytes below the limit, as one that takes
-// them does.
+// worker that asks for ever keeps others of its VM from the last bytes below the limit, as if it took them.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -98,8 +97,7 @@ static_assert(sizeof(AccountPage) == (1 + kAccountCells) * kAccountPageBytes);
 
 // Maps all of it for the daemon, which can write everything. Null: *error says why. It stays mapped.
 AccountPage* MapAccountPage(int descriptor, std::string* error);
-// Does so for a worker: all cells through `reading`, which was opened for reading only, and its own through
-// `descriptor`.
+// Does so for a worker: all cells through `reading`, opened for reading only, its own through `descriptor`.
 AccountPage* MapAccountPage(int descriptor, int reading, uint32_t cell, std::string* error);
 
 }  // namespace causeway

@@ -11,8 +11,7 @@ using Json = nlohmann::ordered_json;
 // On one line, of ASCII characters alone. What is no UTF-8 becomes U+FFFD: text of other processes may be anything.
 std::string JsonText(const Json& json);
 
-// Six leading digits of a measured value, and so many digits behind the point. Neither infinity nor NaN is JSON: they
-// become null.
+// Six leading digits of a measured value, and so many digits behind the point. Infinity and NaN become null.
 double Rounded(double value);
 double RoundedTo(double value, int digits);
 

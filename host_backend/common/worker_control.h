@@ -99,8 +99,7 @@ enum class SharingAction : uint32_t {
   kPut = 1,  // kind, bytes or descriptor -> token
   kGet,      // kind, token -> bytes or descriptor
   kDrop,     // kind, token of the worker's own: the object cannot be asked for any more
-  // Images (host_backend/daemon/sharing/image_cache.h); `bytes` is an ImageRequest. kForbidden: none are
-  // kept.
+  // Images (host_backend/daemon/sharing/image_cache.h); `bytes`: an ImageRequest. kForbidden: none is kept.
   kPutImage,  // descriptor of a sealed memory file: the image and kImagePadding zeros
   kGetImage,  // -> descriptor
 };

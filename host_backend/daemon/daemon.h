@@ -21,8 +21,7 @@ class Daemon {
 
   // Opens sockets and regions and starts the first workers. Returns "" or one sentence.
   std::string Start();
-  // Until SIGTERM or SIGINT; then all workers are gone.
-  // False where it had to give up, which the log has said.
+  // Until SIGTERM or SIGINT; then all workers are gone. False where it had to give up, which the log says.
   bool Run();
 
  private:

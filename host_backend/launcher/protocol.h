@@ -3,8 +3,7 @@
 // a SOCK_SEQPACKET socketpair. The launcher says kReady first. When either process ends, the other does too.
 //
 // The launcher assumes that the daemon may have been taken over: it checks every byte of a request, refuses
-// what it does not know (EINVAL, nothing happens), and has the programs, folders, user ids and groups from
-// its own command line.
+// what it does not know (EINVAL), and has programs, folders, user ids and groups from its own command line.
 #pragma once
 #include <cstdint>
 
@@ -22,16 +21,14 @@ enum class Action : uint32_t {
   // Gives a file of the daemon's own, which the request carries, to `group`, which the configuration names.
   kGiveToGroup,
   // Finds the process that maps a file of the daemon's own and is neither the daemon nor a worker. The
-  // request carries the file and a socket, on which the answer comes later: a VmProcess with a pidfd, or
-  // none.
+  // request carries the file and a socket, on which the answer comes later: VmProcess and pidfd, or none.
   kFindVm,
   kMakeCache,   // makes `kernels`, the folder of compiled kernels of `user`, in the daemon's CACHE/USER
   kHoldCache,   // empties CACHE/USER/kernels, as that user, if it holds more than `number` MiB
   kClearCache,  // empties CACHE/discarded/USER-NUMBER, as that user
-  // Starts a checkpointer as `user`, which makes one call about the worker `pid`; the worker was not reaped
-  // and has that user id by now. The request carries the control socket
-  // (host_backend/common/worker_control.h). The answer has the pid, which kAbandon takes. The checkpointer
-  // ends with the worker.
+  // Starts a checkpointer as `user`, which makes one call about the worker `pid` and ends with it; the worker
+  // was not reaped and has that user id by now. The request carries the control socket
+  // (host_backend/common/worker_control.h). The answer has the pid, which kAbandon takes.
   kCheckpoint,
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which process runs the VM of a region: ivshmem-plain tells nobody when its VM is powered off, the kernel
-// does. Looks for the file's other user in /proc/PID/maps, which for another user's process takes a right
-// that the daemon does not have.
+// does. Looks for the file's other user in /proc/PID/maps, for which the daemon lacks the right.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

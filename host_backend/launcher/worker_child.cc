@@ -39,8 +39,7 @@ bool EnterNamespaces() {
   return WriteFile("/proc/self/uid_map", map);
 }
 
-// What the driver shares there with other workers lies in their folder; the host's own /dev/shm has the
-// regions.
+// What drivers of several workers share there lies in their folder; the host's own /dev/shm has the regions.
 bool ReplaceSharedMemory(const char* folder) {
   return folder != nullptr && mount(folder, "/dev/shm", nullptr, kBind, nullptr) == 0 &&
          mount(nullptr, "/dev/shm", nullptr, kBindSafely, nullptr) == 0;

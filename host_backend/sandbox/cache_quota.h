@@ -15,9 +15,8 @@ struct CacheUse {
 // A driver's cache of 4 GiB, the most that it keeps, has fewer.
 inline constexpr uint64_t kMostCacheFiles = 65'536;
 
-// Empties the folder if it holds more than `most_bytes`, or than `most_files`; the driver compiles again
-// what it does not find. It follows no link and enters no other file system. The calling process runs as the
-// folder's owner.
+// Empties the folder if it holds more than `most_bytes`, or than `most_files`; the driver compiles again what
+// it does not find. It follows no link and enters no other file system. The caller runs as the owner.
 CacheUse HoldToQuota(int folder, uint64_t most_bytes, uint64_t most_files = kMostCacheFiles);
 
 }  // namespace causeway::sandbox

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files a worker can open, by Landlock: docs/sandbox.md has the table. For the calling thread and all
-// that it starts from then on.
+// Which files the calling thread and what it starts can open, by Landlock: docs/sandbox.md has the table.
 #pragma once
 #include <string>
 #include <vector>

@@ -148,8 +148,7 @@ Result<Program> BuildFilter(const Profile& driver, const FilterOptions& options)
   builder.Refuse(SCMP_SYS(clone3), ENOSYS);
   // A mapping that grows would reach parts of the region that nobody lent; realloc copies instead.
   builder.Refuse(SCMP_SYS(mremap), ENOMEM);
-  // NVIDIA's driver names device nodes anew in /dev/char when it restores a process, and goes on where it may
-  // not.
+  // NVIDIA's driver names device nodes in /dev/char when it restores a process, and goes on where it may not.
   builder.Refuse(SCMP_SYS(symlink), EACCES);
   return builder.Finish();
 }

@@ -62,8 +62,7 @@ struct NotificationBody {
 static_assert(sizeof(NotificationBody) == 24);
 
 // Op::cuLogsDumpToMemory: the text comes back in the staging buffer. cuLogsRegisterCallback and
-// cuLogsUnregisterCallback have no body: they say that the guest begins, and ceases, to want lines of the
-// log.
+// cuLogsUnregisterCallback have no body: they say that the guest begins and ceases to want lines.
 struct LogDumpBody {
   uint64_t bytes;  // the size of the program's buffer
   uint32_t iterator;

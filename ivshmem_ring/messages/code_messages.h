@@ -53,9 +53,8 @@ struct JitChange {
 };
 
 // Op::cuModuleLoadDataEx, cuLibraryLoadData. The blob holds option_bytes of options and then, at the next
-// multiple of kImageAlign, the image. If known_bytes is not 0 there is no image: the host is asked to use the
-// one that it keeps of that size and hash (ivshmem_ring/messages/image_hash.h). The reply is a LoadReply,
-// also when the load failed.
+// multiple of kImageAlign, the image. If known_bytes is not 0 there is no image: the host is to use the one
+// that it keeps of that size and hash (image_hash.h). The reply is a LoadReply, also when the load failed.
 struct LoadBody {
   WireHandle handle;  // fresh, of the new module or library
   uint32_t option_count;

@@ -58,8 +58,7 @@ struct BoxBody {
 };
 static_assert(sizeof(BoxBody) == 248);
 
-// Op::cuMemcpyHtoDAsync_v2 and the other way. `mark`: the word's offset in the region; 0: none is
-// to be written.
+// Op::cuMemcpyHtoDAsync_v2 and the other way. `mark`: the word's offset in the region; 0: none is written.
 struct PinnedBody {
   uint64_t device;
   uint64_t host;  // an address in the window, or in registered memory

@@ -23,12 +23,10 @@ namespace causeway {
 inline constexpr uint32_t kMaxNodeParameters = 4096;  // of one kernel
 inline constexpr uint32_t kMaxMemOps = 1u << 14;      // of one node
 inline constexpr uint32_t kMaxConditionalBodies = 1u << 15;
-// How the program gave a kernel's parameters: none, by kernelParams (a pointer to each), or by extra (all in
-// one buffer).
+// How the program gave a kernel's parameters: none, kernelParams (a pointer to each), or extra (one buffer).
 enum class KernelPacking : uint32_t { kNone, kPointers, kBuffer };
 
-// What to do with the node: add it to a graph, or change its parameters in its graph or in an executable
-// graph.
+// What to do with the node: add it to a graph, or change its parameters there or in an executable graph.
 enum class NodeVerb : uint32_t { kAdd, kSet, kSetInExec };
 // Which of the driver's functions to call for that, since their results differ.
 enum class NodeForm : uint32_t {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcrypto's block function and nothing around it: linked statically, as the guest's library needs libc
-// alone.
+// libcrypto's block function and nothing around it, linked statically: the guest's library needs only libc.
 #define OPENSSL_API_COMPAT 0x10100000L  // SHA256_*, without the providers that newer interfaces bring along
 #include "ivshmem_ring/messages/image_hash.h"
 

@@ -106,8 +106,7 @@ inline CUresult Admit(CUgraphEdgeData& edge) {
 }
 
 // The parameters are a union: the member that the operation names is rebuilt in a cleared union, so that
-// nothing else of the guest's bytes is left, in particular not in the member `alias`, in which the driver
-// keeps an address for itself.
+// nothing else of the guest's is left, above all in `alias`, where the driver keeps an address for itself.
 inline CUresult Admit(CUstreamBatchMemOpParams& operation) {
   const CUstreamBatchMemOpParams given = operation;
   operation = {};

@@ -18,8 +18,7 @@
 // the guest that is CUDA_ERROR_INVALID_VALUE for a null pointer where there must be none.
 //
 // Held objects exist on the host alone. What the driver is given lies in the Held object or, for text, in the
-// request, so both live until the driver's call is over. On each side one thread runs all these functions for
-// one call.
+// request, so both live until the driver's call is over. On each side one thread runs all these for a call.
 #pragma once
 #include <array>
 #include <tuple>
@@ -344,8 +343,7 @@ struct InArray : NoReply {
   };
 };
 
-// A T* through which as many flat elements as parameter I says come back. It must not be null, not even with
-// the count 0.
+// A T* through which as many flat elements as parameter I says come back. Never null, even with the count 0.
 template <size_t I>
 struct OutArray : Replies {
   template <class P>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which values of an enum, and which bits of a word of flags, may reach the driver: those that cuda.h of CUDA
-// 13.0 names. A driver may do anything with a value that it does not know, and a value that a later driver
-// adds may mean that an address is given. A row, a struct or a handler that takes an enum from the guest
-// compiles only if the enum has a list here. tests/unit/known_values_test.py compares the lists with the
-// header.
+// 13.0 names. A driver may do anything with a value that it does not know, and one that a later driver adds
+// may mean that an address is given. A row, a struct or a handler that takes an enum from the guest compiles
+// only if the enum has a list here. tests/unit/known_values_test.py compares the lists with the header.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -41,8 +40,7 @@ inline constexpr CUresult kUnknownValue<CUexecAffinityType> = CUDA_ERROR_UNSUPPO
 template <>
 inline constexpr CUresult kUnknownValue<CUdevResourceType> = CUDA_ERROR_INVALID_RESOURCE_TYPE;
 
-// Turns a number from a message into the enum's value, for handlers written by hand. Sets *value on success
-// alone.
+// Turns a message's number into the enum's value, for handlers written by hand. Sets *value on success alone.
 template <class E>
 CUresult TakeKnown(uint32_t number, E* value) {
   for (const E known : KnownValues<E>::kAll) {

@@ -10,8 +10,7 @@
 
 namespace causeway {
 
-// Every message starts with an opcode: the session's own first, then the driver's calls in the order of their
-// rows.
+// Every message starts with an opcode: the session's own first, then the driver's calls in the order of rows.
 enum class Op : uint16_t {
 #define OPERATION(name, ...) name,
 #include "ivshmem_ring/operations.def"
@@ -56,8 +55,7 @@ inline constexpr Traits kAwaits{1u << 5};
 inline constexpr Traits kEffects = kMayWork | kNoWork | kLoadsCode | kCopies | kCopiesInParts | kAwaits;
 
 // It works in the one stream that its record names, changes nothing that a record without a stream or a
-// waiting call may ask for, and its handler runs on any thread: the host may execute it beside records of
-// other streams.
+// waiting call may ask for, and its handler runs on any thread: the host may execute it beside other streams.
 inline constexpr Traits kInStream{1u << 6};
 // In a blocking stream it begins after what the legacy stream had when it was sent.
 inline constexpr Traits kAfterLegacyStream{1u << 7};

@@ -17,8 +17,7 @@ class Writer {
   explicit Writer(std::span<std::byte> space)
       : begin_(space.data()), at_(space.data()), end_(space.data() + space.size()) {}
 
-  // The next `bytes` of the space, for the caller to fill. Null once the cursor has failed or the space is
-  // used up.
+  // The next `bytes` of the space, to be filled. Null once the cursor has failed or the space is used up.
   std::byte* Reserve(size_t bytes) {
     if (error_ != CUDA_SUCCESS || bytes > static_cast<size_t>(end_ - at_)) {
       full_ = full_ || error_ == CUDA_SUCCESS;
@@ -77,8 +76,7 @@ class Reader {
     const std::byte* from = Take(bytes);
     if (from != nullptr && bytes != 0) std::memcpy(to, from, bytes);
   }
-  // The next value; all zero once the cursor has failed. A bool cannot be read: the peer's byte may hold any
-  // bits.
+  // The next value; all zero once the cursor has failed. A bool cannot be read: its byte may hold any bits.
   template <class T>
   T Get() {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);

@@ -36,8 +36,7 @@ struct TcpClient::Channel {
   std::vector<std::byte> request;
   uint64_t request_sequence = 0;
   std::vector<std::byte> held_reply;
-  // How many requests have left this process whole; partner: ReadReply, before it fills a buffer that was
-  // sent.
+  // How many requests have left this process whole; partner: ReadReply, before it fills a sent buffer.
   std::atomic<uint64_t> sent_requests{0};
 
   std::mutex mutex;  // of what the reader shares with the caller:

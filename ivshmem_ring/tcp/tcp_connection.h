@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames on one stream socket, which TcpClient and TcpServer (ivshmem_ring/tcp/tcp_transport.h) read and
-// write.
+// Frames on one stream socket, which TcpClient and TcpServer (tcp_transport.h) read and write.
 //
 //   frame = FrameHeader | record (RecordHeader and body) | bytes of a staging buffer ("bulk")
 #pragma once

@@ -9,8 +9,7 @@
 // more than kBulkBuffers of them either.
 //
 // Order: a client sends posted records before any request that is stamped with their count. The server may
-// therefore stop reading while the queue of one link is full: everything for which the full link waits was
-// read before.
+// therefore stop reading while the queue of one link is full: all for which that link waits was read before.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -123,8 +122,7 @@ class TcpServer final : public ServerTransport {
   std::unique_ptr<Link> main_;
   std::unique_ptr<Link> channels_[kChannelCount];
   BulkMemory bulk_[kBulkBuffers];
-  // A buffer is free, then lent by the reader, then replying by the channel's thread, and free again when its
-  // reply is sent.
+  // A buffer is free, then lent by the reader, then replying by the channel's thread, then free again.
   enum class BulkState { kFree, kLent, kReplying };
   std::atomic<BulkState> bulk_state_[kBulkBuffers]{};
   std::mutex async_mutex_;  // locked before TcpConnection's, so that the newest error is sent last

@@ -188,8 +188,7 @@ static_assert(kChannelRingsOffset + 2 * kChannelRingBytes * kChannelCount <= kGr
 // in one image for each side. The guest's image lies in its slot. The worker's lies in a file of the
 // daemon's, which no guest can write (host_backend/daemon/servers/flight_store.h). A record lies at its
 // message's sequence modulo the link's capacity, and a link has one writer on each side at a time, so there
-// is neither a counter nor a lock. A reader must treat all of it as garbage: the writer may be writing, or
-// lying.
+// is neither counter nor lock. A reader must treat all of it as garbage: the writer may be writing, or lying.
 inline constexpr uint32_t kFlightVersion = 1;
 inline constexpr uint32_t kFlightMainRecords = 512;
 // More than the requests that one channel can have sent without a reply (kBulkBuffers).

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets with descriptors on a UNIX socket (SOCK_SEQPACKET): between the daemon and guests, workers and the
-// launcher.
+// Packets with descriptors on a UNIX socket (SOCK_SEQPACKET): between daemon and guests, workers, launcher.
 #pragma once
 #include <sys/socket.h>
 

@@ -121,8 +121,7 @@ void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   flight_.Begin(index, message, FlightThread(), now);  // while the other side has it already
 }
 
-// Requests were sent ahead of their replies. False: the session is lost, as whoever awaits the reply will
-// see.
+// Requests were sent ahead of their replies. False: the session is lost, as the wait for the reply shows.
 bool RingClient::AwaitRoom(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   Waiter waiter(policy_, &host_->channel[index].request_head, nullptr, false);

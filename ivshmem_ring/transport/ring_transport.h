@@ -123,8 +123,7 @@ class RingServer : public ServerTransport {
   uint64_t main_ticks_ = 0;     // when it was done with the record before
   const WaitPolicy policy_ = IdlePolicy();
   SpinBudget main_budget_{policy_.spin_us};
-  // Whether the newest request came from a thread in a no-spin wait; then no thread here spins for the next
-  // work.
+  // Whether the newest request came from a thread in a no-spin wait; then no thread here spins for more work.
   std::atomic<bool> frugal_{false};
   // Whether the newest posted record did; then the dispatcher goes to sleep at once.
   bool main_frugal_ = false;

@@ -81,8 +81,7 @@ class ClientTransport {
 
   const HotWord& async_error_;
   const bool shares_memory_;
-  // Every post writes these two, so other threads' channels have nothing on their line. The main lock guards
-  // changes.
+  // Every post writes these two, so threads' channels have nothing on their line. The main lock guards them.
   alignas(kHotBytes) std::span<std::byte> main_room_;  // where the next record goes; nothing there is in use
   std::atomic<uint64_t> main_sequence_{0};
 };

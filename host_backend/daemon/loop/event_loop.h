@@ -27,27 +27,23 @@ class EventLoop {
 
   // `what`, here and below, is the kind of work as the daemon's status names it: a string literal.
 
-  // Calls `handler(epoll events)` when the descriptor is ready. The caller keeps the descriptor open until
-  // Unwatch.
+  // Calls `handler(epoll events)` when the descriptor is ready. The descriptor stays open until Unwatch.
   WatchId Watch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
   // The same for a descriptor that another process chose. 0: the kernel cannot watch it.
   WatchId TryWatch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
   // Ends a watch and clears `id`; 0 is ignored. Any handler may call it, its own as well.
   void Unwatch(WatchId& id);
 
-  // Calls `handler` once, after the delay, unless Cancel was called before. Cancel clears `id`, and ignores a
-  // timer that has run.
+  // Calls `handler` once after the delay, unless Cancel was called. Cancel clears `id`, also if it has run.
   TimerId After(std::chrono::nanoseconds delay, std::string_view what, std::function<void()> handler);
   void Cancel(TimerId& id);
 
-  // Runs `work` after the handlers of the current round, so that it may destroy objects whose functions are
-  // being called.
+  // Runs `work` after the handlers of this round, so it may destroy objects whose functions are running now.
   void Later(std::string_view what, std::function<void()> work);
 
   // Lowers the nice value of the calling thread, which is to call Run, if root or RLIMIT_NICE permits it.
   // Threads that it starts later begin with the same value; processes that were started before keep theirs.
-  // It takes no real-time class, because guests decide how much the loop has to do, and others must keep
-  // their share.
+  // It takes no real-time class: guests decide how much it has to do, and others must keep a share.
   static void Prefer();
 
   // Runs until `done()`, which is asked after every round.

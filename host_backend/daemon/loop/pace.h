@@ -29,8 +29,7 @@ class Pace {
   Time looked_ = std::chrono::steady_clock::now();
 };
 
-// The pace of the workers of one scope together: packets on their control sockets, and reads of what they
-// print.
+// The pace of the workers of one scope together: control packets, and reads of what they print.
 struct WorkerPace : Pace {
   static constexpr double kAtOnce = 512, kPerMs = 4;
   WorkerPace() : Pace(kAtOnce, kPerMs) {}

@@ -23,8 +23,7 @@ class OwnSpares {
   // of all such scopes was given the fewest lately. "": no scope lacks any.
   std::string Lacking(const Counts& ready, const SpareUse& use, Time now) const;
   // The scope for which a spare is kept that has just become ready; "": for none. While sessions wait, every
-  // second spare goes to them, so that a scope that uses up its own spares as fast as they come does not keep
-  // the others waiting.
+  // second spare goes to them, so that a scope that uses up its spares as they come keeps no others waiting.
   std::string ForReady(const Counts& ready, bool sessions_wait, const SpareUse& use, Time now);
 
  private:

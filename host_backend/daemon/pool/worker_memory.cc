@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scope's limit of device memory against what NVML says that its workers hold: also what no call asked for
-// by size (code, heaps, stacks, contexts). What a worker held while it was a spare is the driver's start and
-// free.
+// by size (code, heaps, stacks, contexts). What one held as a spare is the driver's start and free.
 #include <algorithm>
 
 #include "host_backend/daemon/pool/worker_pool.h"

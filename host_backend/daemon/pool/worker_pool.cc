@@ -136,8 +136,7 @@ void WorkerPool::Request(WorkerClient& client, WorkerWish wish) {
     client.OnNoWorker("The host daemon is being stopped.");
     return;
   }
-  // Frameworks ask for what has been the default since CUDA 12.2: where spares do it anyway, one of them will
-  // do.
+  // Frameworks ask for what has been the default since CUDA 12.2: where spares do it anyway, one will do.
   if (spares_load_lazily_) std::erase(wish.environment, "CUDA_MODULE_LOADING=LAZY");
   waiting_.Add({&client, std::move(wish), client.Peer().scope});
   Pump();
@@ -409,8 +408,7 @@ void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request,
   worker.AnswerSharing(reply, found.get());
 }
 
-// Answered before its hash is known: whoever sent it has it, and others find it when the daemon has seen that
-// it is what its name says.
+// Answered before its hash is known: others find it once the daemon has checked it.
 SharingReply WorkerPool::PutImage(const Entry& entry, const SharingRequest& request, WorkerFd file) {
   ImageRequest image;
   std::memcpy(&image, request.bytes, sizeof image);

@@ -90,8 +90,7 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   // Starts the first spares.
   void Start() { Pump(); }
-  // Asks for a worker; the answer (WorkerClient) may come before this returns. If no spare can meet the wish,
-  // a worker is started for it.
+  // Asks for a worker; the answer (WorkerClient) may come before this returns. If no spare fits, one starts.
   void Request(WorkerClient& client, WorkerWish wish);
   // Withdraws the client's request, or ends its worker; the client is called no more.
   void Withdraw(WorkerClient& client);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions that wait for a worker: a queue for each scope, served in turn. A scope's queue is as long as its
-// sessions, which are bounded.
+// Sessions that wait for a worker: a queue for each scope, served in turn. Each is bounded as sessions are.
 #pragma once
 #include <chrono>
 #include <functional>

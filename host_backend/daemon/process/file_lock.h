@@ -7,8 +7,7 @@
 namespace causeway {
 
 // Takes the exclusive lock of `fd`. False: another process has kept it for longer than a second. It does not
-// give up at once, because a worker that a killed daemon was just starting shares the daemon's locks between
-// fork and exec.
+// give up at once, because a worker that a killed daemon was starting shares its locks between fork and exec.
 inline bool LockExclusively(int fd) {
   constexpr int kTries = 50;
   constexpr useconds_t kPauseMicroseconds = 20'000;

@@ -11,8 +11,7 @@ namespace causeway::daemon {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Has lines go to `path`, or to standard error if it is empty; with `echo` to both. Empty, or one sentence
-// that names the file.
+// Has lines go to `path`, or stderr if that is empty; with `echo` to both. Empty, or what is wrong with it.
 std::string StartLog(const std::string& path, LogLevel level, bool echo);
 
 void Log(LogLevel level, std::string_view line);

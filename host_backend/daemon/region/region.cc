@@ -24,8 +24,7 @@
 namespace causeway::daemon {
 namespace {
 
-// Copies what another process may be writing. The barrier keeps the compiler from reading the source again
-// later.
+// Copies what another process may be writing. The barrier keeps the compiler from reading it again later.
 void CopyOut(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   asm volatile("" ::: "memory");
@@ -124,8 +123,7 @@ Region::Region(UniqueFd fd, uint64_t bytes, std::byte* base, size_t mapped_bytes
       guard_(base, mapped_bytes) {}
 
 Region::~Region() {
-  // Before its file is closed, which is what frees the memory where nobody else has it: many GiB take a
-  // while.
+  // Before its file is closed, which frees the memory where nobody else has it: many GiB take a while.
   munmap(base_, mapped_bytes_);
   CloseAside(std::move(fd_));
   CloseAside(std::move(reading_fd_));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's view of one region: granule 0 and the slots, mapped. Everything the guest wrote is copied out
-// once.
+// The daemon's view of one region: granule 0 and the slots, mapped. What the guest wrote is copied out once.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -96,8 +95,7 @@ class Region {
   void WriteRefusalIfEmpty(uint32_t slot, std::string_view sentence);
 
   OwnerTable CopyOwnerTable() const;
-  // Whether every granule of those bytes belongs to the slot's session at this moment. Not the slots' own
-  // memory.
+  // Whether every granule of those bytes belongs to the slot's session now. Not the slots' own memory.
   bool IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const;
   // Gives the memory of `count` granules back to the system; they read as zero afterwards.
   bool ZeroGranules(uint32_t first, uint32_t count);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A VM's region as a file (usually in /dev/shm): created, checked, locked against a second daemon, watched
-// for replacement.
+// A VM's region as a file (usually in /dev/shm): created, checked, locked against other daemons, and watched.
 #pragma once
 #include <sys/stat.h>
 

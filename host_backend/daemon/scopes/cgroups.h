@@ -52,8 +52,7 @@ class Cgroups {
   // Calls `done` when all that was asked for so far has been done: from the loop, or at once where there are
   // no groups. No worker may be reaped before: the thread still uses its pid, which the kernel could give anew.
   void WhenDone(std::function<void()> done);
-  // How often the kernel has ended a worker of the scope since it began because the scope's memory was used
-  // up.
+  // How often the kernel has ended a worker because the scope's memory was used up, since the scope began.
   uint64_t OutOfMemory(const std::string& scope) const;
 
  private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A user and group id of its own for each scope (VM, local user, TCP peer) that has sessions: its workers
-// become that user before they look at anything of their guest. None is given again while a process may have
-// it.
+// become that user before they look at anything of their guest. None is given again while in use.
 #pragma once
 #include <cstdint>
 #include <map>

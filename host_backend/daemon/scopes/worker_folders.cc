@@ -66,8 +66,7 @@ UniqueFd OpenOwnFolder(const std::string& path) {
   return folder;
 }
 
-// A daemon holds the lock of its folder, and the kernel lets go of it at its death: no pid that could be
-// another's by now.
+// A daemon holds the lock of its folder, which ends with it: a pid could be another's by now.
 void RemoveOfTheDead() {
   for (const std::string& path : Entries("/dev/shm")) {
     if (!path.starts_with(kShared)) continue;

@@ -20,8 +20,7 @@ class WorkerFolders {
   WorkerFolders(const WorkerFolders&) = delete;
   WorkerFolders& operator=(const WorkerFolders&) = delete;
 
-  // Sets the launcher, which makes and empties what belongs to workers' users. To be called before the first
-  // Point.
+  // Sets the launcher, which makes and empties what belongs to workers' users. To be called before Point.
   void UseLauncher(LauncherLink* launcher);
 
   // "" where it could not be made.

@@ -47,8 +47,7 @@ class FlightStore {
   // Copies a session's records. Without images it copies what a list of sessions needs.
   using Copier = std::function<FlightCopy(bool with_images)>;
 
-  // To be called when a session begins to be served; End copies it for the last time. The result is its
-  // number.
+  // To be called when a session begins to be served; End copies it a last time. The result is its number.
   uint64_t Begin(Copier copier);
   // 0 is ignored.
   void End(uint64_t number);

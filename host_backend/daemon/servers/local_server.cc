@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections on the UNIX socket: one session or one status request each.
 #include "host_backend/daemon/servers/local_server.h"
 
 #include <fcntl.h>

@@ -10,8 +10,7 @@
 namespace causeway::daemon {
 namespace {
 
-// The window lies above the driver's own mappings (which grow upwards from 0x2aaa00000000) and below the
-// stacks.
+// The window lies above the driver's own mappings (upwards from 0x2aaa00000000) and below the stacks.
 constexpr uint64_t kLowestWindow = std::min<uint64_t>(0x300000000000, kDefaultWindowAddress);
 constexpr uint64_t kHighestWindowEnd = 0x7f0000000000;
 constexpr uint64_t kPageBytes = 4096;

@@ -44,8 +44,7 @@ bool IsPlainMapping(const seccomp_data& data) {
          (data.args[3] & ~kFlags) == 0;
 }
 
-// Once for each call and value of its judged argument, for as long as the daemon lives: a profile can be made
-// of it.
+// Once for each call and value of its judged argument, while the daemon lives: a profile can be made of it.
 void Report(const std::string& kind, const seccomp_data& data) {
   static std::set<std::tuple<std::string, int, uint32_t>> reported;
   const sandbox::SystemCall* call = sandbox::FindSystemCall(data.nr);

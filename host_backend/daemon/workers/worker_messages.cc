@@ -97,8 +97,7 @@ WorkerMessage WorkerDialogue::ReadReady(WorkerReady ready) {
   return ready;
 }
 
-// A worker that has given up what it had says so before it looks at its guest: later it is the guest that
-// speaks.
+// A worker that has given up what it had says so before it looks at its guest: later the guest speaks.
 WorkerMessage WorkerDialogue::ReadConfined(const WorkerConfined& confined) {
   if (stage_ != Stage::kAssigned) return Wrong("out of turn that it is confined");
   if (confined.filter_instructions == 0 || confined.filter_instructions > kMostInstructions ||

@@ -30,8 +30,7 @@ struct WorkerProgram {
   std::string sandbox = "enforce";   // host_backend/sandbox/filter.h
   LauncherLink* launcher = nullptr;  // there as long as any worker
   WorkerFolders* folders = nullptr;
-  // Calls back when nothing uses the user id that was a worker's any more: only then may another worker get
-  // it.
+  // Calls back when nothing uses a former worker's user id any more: only then may another worker get it.
   std::function<void(std::function<void()> done)> forget = [](const std::function<void()>& done) { done(); };
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
@@ -73,8 +72,7 @@ class WorkerProcess {
     virtual void OnQuery(WorkerProcess& worker) = 0;
     // It broke the protocol of its control socket, which the log has been told; it is being killed.
     virtual void OnViolation(WorkerProcess&) {}
-    // It is gone and reaped; `how` completes "the worker ...". The listener destroys it, but not inside this
-    // call.
+    // It is gone and reaped; `how` completes "the worker ...". The listener destroys it after this call.
     virtual void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) = 0;
   };
 
@@ -90,8 +88,7 @@ class WorkerProcess {
   void SetPace(std::shared_ptr<Pace> pace) { pace_ = std::move(pace); }
   // What the session's memory is counted on. Before Assign.
   void SetAccount(int descriptor, int reading, uint32_t cell);
-  // The scope that it will serve, and the user that it becomes for that (0: it stays what it is). Before
-  // Assign.
+  // The scope that it will serve, and the user that it becomes for that (0: it stays as is). Before Assign.
   void SetScope(const std::string& scope, uint32_t user);
   // It looks whether its scope's compiled kernels are more than that. Before Assign.
   void HoldCache(uint64_t bytes) { cache_bytes_ = bytes; }

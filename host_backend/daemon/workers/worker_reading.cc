@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the daemon reads of a worker: its control socket and what it prints. A worker may be its guest's by
-// then.
+// What the daemon reads of a worker: its control socket and what it prints. It may be its guest's by then.
 #include <sys/epoll.h>
 
 #include <algorithm>

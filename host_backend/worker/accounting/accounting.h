@@ -103,8 +103,7 @@ class Accounting {
   // Calls `destroy`, which ends the pool. Meanwhile no thread asks about the pool, or takes another one for
   // it that has its pointer.
   CUresult EndPool(CUmemoryPool pool, const std::function<CUresult()>& destroy);
-  // `allocate` takes from the pool and sets *address, `undo` gives that back. Null: the caller's device's
-  // current pool.
+  // `allocate` takes from the pool and sets *address, `undo` gives it back. Null: the device's current pool.
   CUresult AllocateFromPool(CUmemoryPool pool, const CUdeviceptr* address, uint64_t bytes,
                             const std::function<CUresult()>& allocate, const std::function<void()>& undo);
   // Around the driver's call that frees what may lie in a pool.
@@ -187,8 +186,7 @@ Accounting& TheAccounting();
 void AccountMemory(Driver& driver);
 // host_backend/worker/accounting/accounting_driver.cc: memory that no argument tells of, under a limit. Loads
 // a module, and counts in *charge what it takes beyond its image, if that is more than a little;
-// CUDA_ERROR_OUT_OF_MEMORY, and nothing is loaded, where that is over the limit. `undo` takes back what
-// `load` has done.
+// CUDA_ERROR_OUT_OF_MEMORY, with nothing loaded, where that is over the limit. `undo` undoes `load`.
 CUresult LoadMeasured(uint64_t image_bytes, const std::function<CUresult()>& load,
                       const std::function<void()>& undo, ChargeRef* charge);
 // The same of a context on `device`, which is current afterwards.

@@ -91,8 +91,7 @@ void Accounting::Refresh() {
   RefreshLocked();
 }
 
-// What pools and graphs keep for later is given back before a call is refused, as the driver does when the
-// GPU is full.
+// What pools and graphs keep for later is given back before a call is refused, as drivers do on a full GPU.
 void Accounting::Trim(int device) {
   for (auto& [pool, reservoir] : pools_) {
     if (reservoir.device == device) Uncounted::TrimPool(pool);

@@ -227,8 +227,7 @@ CUresult Arenas::Drop(uint64_t offset, uint64_t bytes) {
   return result;
 }
 
-// Without a context of the caller's, in any that there is: the GPU must not go on using slices that others
-// get.
+// Without a context of the caller's, in any that there is: the GPU must not still use slices that others get.
 CUresult Arenas::UnregisterArena(void* address) {
   const Driver& driver = TheDriver();
   CUresult result = driver.cuMemHostUnregister(address);

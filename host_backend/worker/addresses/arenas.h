@@ -106,8 +106,7 @@ class Arenas : public SessionPart {
   std::map<uint64_t, uint64_t> named_;  // from address to bytes; guarded by named_mutex_
 };
 
-// The primary context of device 0 that the worker made before it had a guest; null once the guest holds it
-// instead.
+// The primary context of device 0 that the worker made before it had a guest; null once the guest holds it.
 extern std::atomic<CUcontext> warm_context;
 
 }  // namespace causeway::host

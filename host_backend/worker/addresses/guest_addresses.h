@@ -4,8 +4,7 @@
 // Where the guest's pages are taken away, pages of one small file of zeros take their place. So whatever
 // holds such an address, a request under way, a posted or queued copy, a graph, a callback or the driver,
 // finds the guest's bytes there or that file's: never memory of the worker, and never a hole. Nothing has to
-// be pinned for as long as it is used: there are no users to count, nothing waits for them, and a copy takes
-// no lock for it.
+// be pinned for as long as it is used: no users are counted or waited for, and a copy takes no lock for it.
 //
 // A guest that uses what it gave up reads and writes those common pages; they are at most kRetiredBytes
 // however much it gave up. Of the process, as the addresses are: one object. Any thread; its mutex is taken
@@ -23,14 +22,11 @@ class GuestAddresses {
  public:
   // Whole pages. kTaken: this process has something else there. kFull: there are too many ranges already.
   enum class Claimed { kYes, kTaken, kFull };
-  // Makes the range the guest's for good; parts of it may be so already. Until it is mapped nothing can be
-  // read there.
+  // Makes the range the guest's for good; parts may be so already. Until it is mapped nothing can be read.
   Claimed Claim(Window range);
-  // Maps pages of a file there. False: it is not the guest's range, or the kernel refuses; then nothing is
-  // mapped.
+  // Maps pages of a file there. False: it is not the guest's, or the kernel refuses; nothing is mapped.
   bool Map(Window range, int protection, int file, uint64_t offset);
-  // Takes out what was mapped. Ends the process if the kernel refuses: nothing else would keep the promise
-  // above.
+  // Takes out what was mapped. Ends the process if the kernel refuses: else the promise would break.
   void Retire(Window range);
 
   static constexpr uint64_t kRetiredBytes = 64u << 20;

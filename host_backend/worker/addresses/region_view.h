@@ -13,8 +13,7 @@ struct RegionView {
   uint64_t window_address = 0;  // where slices are mapped
   uint32_t slot = 0;
 
-  // Whether the range lies among the slices, and every granule of it is the slot's by the owner table, each
-  // entry read once.
+  // Whether the range lies among slices that by the owner table, whose entries it reads once, are the slot's.
   bool OwnsSlices(uint64_t offset, uint64_t size) const;
 };
 

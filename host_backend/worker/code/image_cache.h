@@ -36,8 +36,7 @@ enum class KeptImages { kFound, kUnknown, kNotKept };
 // Asks for an image that a guest knows by hash. kNotKept: this daemon keeps none.
 KeptImages FindImage(DaemonLink* daemon, const ImageHash& hash, uint64_t bytes,
                      std::unique_ptr<KeptImage>* image);
-// Has the daemon keep what a guest has sent, under the hash that is computed here. Null: it does not, or it
-// makes no difference.
+// Has the daemon keep what a guest has sent, under the hash computed here. Null: it does not, or need not.
 std::unique_ptr<KeptImage> KeepImage(DaemonLink* daemon, std::span<const std::byte> bytes);
 
 }  // namespace causeway::host

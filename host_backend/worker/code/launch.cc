@@ -56,8 +56,7 @@ CUresult TakeBody(Session& session, Reader& in, Launch* launch) {
   return in.error();
 }
 
-// A pointer to each parameter. False where the driver does not tell where they lie, or one lies outside of
-// what was given.
+// A pointer to each parameter. False where the driver does not tell where they lie, or one lies beyond.
 bool PointToParameters(const Launch& launch, std::vector<void*>* pointers) {
   const size_t given = launch.body.parameter_bytes;
   std::vector<ParameterLayout> layout;

@@ -47,8 +47,7 @@ uint64_t NormaliseAndSpan(const CUDA_MEMCPY3D& box, Side& side) {
 }
 
 bool IsKnown(CUmemorytype type) {
-  // Not CU_MEMORYTYPE_UNIFIED: the driver would take any address of this process for host memory. Guests
-  // resolve those.
+  // Not CU_MEMORYTYPE_UNIFIED: it would make any address of this process host memory. Guests resolve it.
   return type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between guest and device. Pinned: the message names addresses in the window, checked against the
-// session's arenas, and the driver copies with no step between. Pageable: bytes lie in a bulk buffer or in
-// the message.
+// session's arenas, and the driver copies with no step between. Pageable: in a bulk buffer or the message.
 #include <bit>
 #include <cstring>
 
@@ -81,8 +80,7 @@ bool IsInRegion(const CopyBody& body) {
 
 // The source of an asynchronous pageable copy may change as soon as the call has returned, so the driver must
 // capture it: it does so for memory that is not registered. A posted record lies in such memory, which holds
-// nothing but records of the guest's for as long as the session lives; all else is copied to where that holds
-// as well.
+// only records of the guest's as long as the session lives; all else is copied to where that holds too.
 CUresult CopyCaptured(Session& session, const Request& request, const CopyBody& body, const std::byte* from,
                       CUstream stream) {
   const bool in_region = IsInRegion(body);
@@ -116,8 +114,7 @@ HostSpan LentBytes(Session& session, const CopyBody& body, const LentBody& lent)
                                   : HostSpan();
 }
 
-// A posted copy whose bytes lie where the guest has lent them; it leaves them alone until the mark behind the
-// copy has come.
+// A posted copy whose bytes lie where the guest has lent them; it leaves them alone until the mark has come.
 CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUstream stream, bool to_device) {
   const auto lent = request.in.Get<LentBody>();
   if (!request.in.ok()) return request.in.error();
@@ -136,8 +133,7 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
 }  // namespace
 
 // Freeing device memory is the one call that waits for everything on the device and yet breaks no other
-// thread's capture, as natively the calls do that this stands for (cuMemFreeHost); cuCtxSynchronize breaks
-// captures.
+// thread's capture, as do natively the calls for which it stands (cuMemFreeHost); cuCtxSynchronize breaks it.
 CUresult Serve_kDrainDevice(Session&, Request&) {
   return Uncounted::AllocateAndFree();
 }
@@ -250,8 +246,7 @@ CUresult TakeBox(Session& session, Request& request, const BoxBody& message, Che
   return CUDA_SUCCESS;
 }
 
-// Linear memory that the driver is to read or write by itself must be known to it: anything else could be
-// this process's own.
+// Linear memory that the driver itself reads or writes must be known to it: else it could be the worker's.
 bool IsDriverMemory(uint64_t address) {
   unsigned type = 0;
   return TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;

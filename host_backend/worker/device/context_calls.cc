@@ -53,8 +53,7 @@ CUresult EndPrimary(Session& session, const PrimaryBody& body, bool resets) {
   return result;
 }
 
-// By the form that the program called: they differ in what they answer for parameters that a device cannot
-// honour.
+// By the form that the program called: they differ in the answer for what a device cannot honour.
 CUresult Create(const CreateContextBody& body, CUexecAffinityParam* affinities, CUcontext* context) {
   const Driver& driver = TheDriver();
   const auto count = static_cast<int>(body.affinities);

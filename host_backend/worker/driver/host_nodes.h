@@ -22,8 +22,7 @@ class HostNodes {
   // The session's words in memory, and where the GPU finds them.
   void Use(CallbackWords* words, CUdeviceptr address);
 
-  // Parameters of such a node; false: it must be one that the driver calls. They live as long as the caller's
-  // thread makes no others.
+  // Parameters of such a node; false: the driver must call it. They live until the thread makes others.
   bool Make(CUgraph graph, uint64_t id, CUgraphNodeParams* params);
   // The same in place of a function that the stream captures. CUDA_ERROR_NOT_SUPPORTED: the driver must call
   // it, or has an error to tell.

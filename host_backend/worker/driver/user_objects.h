@@ -15,8 +15,7 @@ namespace causeway::host {
 // release. Threads: any. A change is made under one lock together with the driver's call.
 class UserObjects {
  public:
-  // Calls the driver; CUDA_ERROR_INVALID_VALUE without that for an object that may be gone, or for more
-  // references than there are.
+  // Calls the driver; CUDA_ERROR_INVALID_VALUE instead if the object may be gone or has fewer references.
   CUresult Retain(CUuserObject object, unsigned count);
   CUresult Release(CUuserObject object, unsigned count);
   CUresult RetainByGraph(CUgraph graph, CUuserObject object, unsigned count, unsigned flags);

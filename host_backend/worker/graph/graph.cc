@@ -272,8 +272,7 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   return in.ok() ? out.error() : in.error();
 }
 
-// The graph that ends with a capture that fails, if it has a number because that was asked for: the request
-// has it to itself from here.
+// The graph that ends with a failed capture, if it was given a number: from here it is the request's alone.
 CUresult NameCaptured(Session& session, CUstream stream, WireHandle* captured, Reader& in) {
   session.objects().NameCapture();
   *captured = session.objects().Known(HandleKind::kGraph, TheCaptures().GraphOf(stream));

@@ -15,8 +15,7 @@ constexpr uint64_t kLowestAddress = 1u << 16;
 constexpr uint64_t kHighestAddress = (uint64_t{1} << 47) - kPageBytes;
 constexpr size_t kMaxHostRanges = 1u << 16;
 // Memory of an honest program may lie where this process has its program, heap or stack, which the answer
-// then tells. So few answers find nothing out: these places differ by 28 bits and more from process to
-// process.
+// then tells. So few answers find nothing out: these places differ by 28 bits and more in each process.
 #ifdef __SANITIZE_ADDRESS__
 constexpr uint32_t kMostCollisions = ~0u;  // its heap lies at the same addresses in every process
 #else

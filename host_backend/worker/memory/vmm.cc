@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations of virtual memory management that come by address or from another process, and where addresses
-// may be wished for.
+// Virtual memory management: allocations by address or from another process, and wishes for addresses.
 #include "host_backend/worker/addresses/guest_addresses.h"
 #include "host_backend/worker/driver/guard.h"
 #include "host_backend/worker/memory/sharing.h"

@@ -56,8 +56,7 @@ class NvmlHost {
   std::string FindDevices(const char* visible);
   size_t device_count() const { return devices_.size(); }
 
-  // What Shape::Serve needs: before each call nothing is to be done, and for a number that no visible device
-  // has there is null.
+  // What Shape::Serve needs: nothing is done before a call, and unknown devices are null.
   static nvml::Return Prepare() { return nvml::Return::kSuccess; }
   nvml::DeviceHandle DeviceAt(uint32_t index) const {
     return index < devices_.size() ? devices_[index] : nullptr;

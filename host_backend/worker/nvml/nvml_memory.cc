@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tenant's share of a device: NVML's figures of the workers that serve it, under the pids of its own
-// processes.
+// The tenant's share of a device: NVML's figures of its workers, under the pids of its processes.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

@@ -79,8 +79,7 @@ class Lanes {
   void Join();
 
  private:
-  // As much as the main ring and more: whose records fill it must not keep those behind them from other
-  // lanes.
+  // As much as the main ring and more: records that fill it must not keep others from their lanes.
   static constexpr uint64_t kLaneBytes = 2 * kMainRingBytes;
   static constexpr uint64_t kHeldBytes = 4096;  // of a lane, before the dispatcher learns of its room
   static constexpr uint32_t kCrowdedFor = 256;  // records

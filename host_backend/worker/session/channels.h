@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The RPC channels of a session: requests whose guest threads wait for the replies. Each open channel has a
-// thread of its own here.
+// The RPC channels of a session: requests whose guest threads wait for replies. Each has a thread of its own.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +23,7 @@ class Channels : public SessionPart {
   // The channels' threads end because the session has stopped the transport.
   void Join() override;
 
-  // Starts the channel's thread, unless the channel is open or there is none with that number. Any thread may
-  // call it.
+  // Starts the channel's thread, unless it is open or there is none with that number. Any thread may call it.
   void Open(uint32_t channel);
 
  private:

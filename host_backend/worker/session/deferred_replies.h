@@ -12,8 +12,7 @@ namespace causeway::host {
 struct Request;
 class Session;
 
-// Whether the request is such a piece. Without shared memory none is: bytes cross the connection with the
-// reply.
+// Whether the request is such a piece. Without shared memory none is: the bytes travel with the reply.
 bool MayBeDeferred(const Session& session, const RecordHeader& header);
 
 // For the handler of a piece: its copy is on `stream`, and its reply waits for it.
@@ -28,8 +27,7 @@ class DeferredReplies {
   DeferredReplies& operator=(const DeferredReplies&) = delete;
 
   bool empty() const { return count_ == 0; }
-  // More are not handed to the driver at once: they would only lengthen the queue that another stream's small
-  // copy meets in the copy engine.
+  // More are not handed to the driver at once: another stream's small copy would wait for them.
   bool full() const { return count_ == kMost; }
   // `done` null: the piece was not started, `reply` says why.
   void Add(const RecordHeader& reply, CUevent done);

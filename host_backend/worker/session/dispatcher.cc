@@ -15,8 +15,7 @@
 namespace causeway::host {
 namespace {
 
-// What may be executed beside other posted records (those that name no stream come after it, by Lanes::Drain and
-// Lanes::Await).
+// What may be executed beside other posted records (those of no stream come after it: Lanes::Drain, Await).
 bool MayLeaveDispatcher(const PostedHeader& header, size_t bytes) {
   return header.stream != 0 && header.stream != kLegacyStreamWire && (header.flags & kResultWanted) == 0 &&
          bytes <= Lanes::kMaxRecordBytes && TraitsOf(static_cast<Op>(header.op)).Has(traits::kInStream);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The submission queue on the host. The thread that calls Run, the dispatcher, executes posted records in
 // their order, or hands them to worker queues, which keep the order that a program can rely on
-// (host_backend/worker/process/lanes.h). A request of a channel is executed after all that was posted before
-// it.
+// (host_backend/worker/process/lanes.h). A channel's request is executed after all that was posted before.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -29,8 +28,7 @@ class Dispatcher : public SessionPart {
 
   // ---- the dispatcher alone
 
-  // Waits for posted copies that the driver was given and that were not waited for yet; with `or_more` only
-  // until another record is there.
+  // Waits for posted copies that the driver was given; with `or_more` only until another record is there.
   void Settle(bool or_more = false);
 
   // ---- any thread

@@ -133,8 +133,7 @@ void HandleTable::HoldUsed(std::span<const WireHandle> holders) {
   }
 }
 
-// What these numbers remember is from now on remembered under a name that nobody else gets. 0: none of them
-// can remember anything.
+// What these numbers remember is from now on under a name that nobody else gets. 0: none of them can.
 WireHandle HandleTable::RenameHolder(std::vector<WireHandle> numbers) {
   if (std::none_of(numbers.begin(), numbers.end(), [](WireHandle wire) { return Remembers(WireKind(wire)); }))
     return 0;
@@ -213,8 +212,7 @@ void* HandleTable::UseToEnd(HandleKind kind, WireHandle wire) {
 bool HandleTable::Bind(HandleKind kind, WireHandle wire, void* value, Found parent) {
   Mine();
   std::unique_lock lock(mutex_);
-  // A pointer that the driver gives again is of an object whose end it has executed: what is left of that is
-  // short.
+  // A pointer that the driver gives again is of an object whose end it has executed: little of that is left.
   ended_.wait(lock, [&] { return !IsKnown(kind, value) || !IsJustEnding(kind, value); });
   return BindLocked(kind, wire, value, parent);
 }
@@ -372,8 +370,7 @@ std::vector<WireHandle> HandleTable::All(HandleKind kind) const {
 
 // ---- families
 
-// The object and all that end with it, from the top. No recursion: how deep a family goes is the guest's
-// choice.
+// The object and all that end with it, from the top. No recursion: the guest chooses how deep it goes.
 std::vector<WireHandle> HandleTable::Family(WireHandle wire) const {
   std::vector<WireHandle> family{wire};
   std::unordered_set<WireHandle> seen;

@@ -65,8 +65,7 @@ class HandleTable {
       mine.active.exchange(1);
     }
   }
-  // Makes the calls that were left to the last user of an object; call it when the request's caller has its
-  // answer.
+  // Makes calls that were left to the last user of an object; call it when the caller has its answer.
   void EndRequest() {
     Record& mine = Mine();
     Rest(mine);
@@ -143,8 +142,7 @@ class HandleTable {
   // `exclusive`: the call must have the topmost object above to itself (ExclusiveUses). If the object does
   // not exist any more, or is another one than `value` by now, the result is InvalidHandleError.
   CUresult EndObject(HandleKind kind, WireHandle wire, const void* value, bool exclusive, Call call);
-  // Whether the calling thread makes a call that was left over: what the request named that wanted it may
-  // have ended.
+  // Whether the thread makes a call that was left over: what the request named that wanted it may be gone.
   static bool MakesLeftOverCall();
   // Ends all that is in the object, which lives on as a number. If other requests use it, it waits for them
   // for at_most, while no request can find it; after that the result is CUDA_ERROR_ILLEGAL_STATE, and nothing

@@ -247,8 +247,7 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
   if (wire == 0 || wire == kLegacyStreamWire) return call();
   if (kind == HandleKind::kGraph && TheCaptures().Has(static_cast<CUgraph>(const_cast<void*>(value))))
     return CUDA_ERROR_INVALID_VALUE;
-  // A context ends without another one: the thread's last one may have ended, and would be used for what is
-  // registered again.
+  // A context ends without another: the thread's last may have ended, and would serve what is registered.
   if (kind == HandleKind::kContext) {
     auto alone = [this, mode = caller.mode, call = std::move(call)] {
       const CUresult result = SetCaller(nullptr, mode);
@@ -334,8 +333,7 @@ Found Objects::OwnerOf(HandleKind kind) const {
   }
 }
 
-// What the part of another object ends with. The part itself if it is not alive any more: nothing is bound to
-// that.
+// What the part of another object ends with. The part itself if it is dead: nothing is bound to that.
 Found Objects::OwnerOfPart(Found part) const {
   const Found owner = handles_.ParentOf(part);
   return owner.wire != 0 ? owner : part;
@@ -388,8 +386,7 @@ WireHandle Objects::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fres
     default:
       break;
   }
-  // The driver gives one handle several times for an allocation that is looked up or imported; each is
-  // released on its own.
+  // The driver gives a handle each time that an allocation is looked up or imported; each is released.
   const WireHandle wire =
       may_be_new ? handles_.BindOrKnown(kind, fresh, value, parent, kind == HandleKind::kAllocation)
                  : handles_.Reverse(kind, value);

@@ -26,8 +26,7 @@ class Objects {
 
   // As HandleTable::BeginRequest: a locked instruction comes between this and Enter.
   void BeginRequest() { handles_.BeginRequest(); }
-  // The context and capture mode of the calling thread follow the message. 0, or the error that the call
-  // gets.
+  // The context and capture mode of the thread follow the message. 0, or the error that the call gets.
   CUresult Enter(const RecordPrefix& header);
   // The request is executed, with that result: what it had to itself is free for others.
   void Leave(CUresult result);
@@ -76,8 +75,7 @@ class Objects {
   void Unbind(WireHandle wire) { handles_.Unbind(wire); }
   // A primary context that was released or reset lives on as a number, what was in it does not.
   CUresult EndContents(WireHandle context, const HandleTable::Call& call);
-  // User objects end without a call: when their destructor is due, which the guest knows by the number it
-  // gave it.
+  // User objects end without a call: when their destructor is due, which the guest knows by its number.
   void NoteUserObject(uint64_t callback, WireHandle object);
   void EndUserObject(uint64_t callback);
   // Threads remember which context they set; a change here makes them set it again.
@@ -87,8 +85,7 @@ class Objects {
 
   // The request asks for the graph of a capture, or ends one: one at a time does.
   void NameCapture();
-  // The number of a graph that is being captured: it ends with the stream where that began, unless it was
-  // there before and has one.
+  // The number of a graph that is being captured. A new number ends with the stream of the capture.
   WireHandle BindCaptured(WireHandle fresh, CUgraph graph, Writer& w);
   // The same of one that was captured: from now on it ends with nothing.
   WireHandle ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w);

@@ -57,8 +57,7 @@ struct Request {
 class SessionPart {
  public:
   virtual ~SessionPart() = default;
-  // Ends every wait that this part makes a thread or the GPU do, now and later. Any thread may call it,
-  // several times.
+  // Ends all waits that this part makes a thread or the GPU do, now and later. Any thread may call it again.
   virtual void Stop() {}
   // The driver has ended the context, on the calling thread.
   virtual void ContextEnds(CUcontext) {}

@@ -124,8 +124,7 @@ std::string Confinement::BecomeUser(uint32_t user) const {
   return {};
 }
 
-// As the scope's user, and while this process is nobody's: where there is no user, the folder is somebody
-// else's.
+// As the scope's user, while this process is nobody's: where there is no user, the folder is another's.
 void Confinement::HoldCache(const WorkerScope& scope) const {
   const char* path = getenv("CUDA_CACHE_PATH");
   if (scope.user == 0 || scope.cache_bytes == 0 || options_.cache.empty() || path == nullptr) return;

@@ -15,8 +15,7 @@ struct ConfinementOptions {
   std::string namespaces;  // which ones it has, as letters (host_backend/launcher/worker_child.h)
   std::string cache;       // folder below which the driver may keep compiled kernels; empty: nowhere
   // From the launcher, and never from the daemon, which may have been taken over: the user ids that this
-  // process may take (count 0: it keeps its own), and the group that may open GPUs where not everybody may
-  // (0: none).
+  // process may take (count 0: it keeps its own), and the group that may open GPUs (0: all may).
   uint32_t first_user = 0, user_count = 0;
   uint32_t device_group = 0;
   std::string gpus;  // UUIDs of the GPUs whose device nodes it may open, with commas between them; empty: all

@@ -41,8 +41,7 @@ class Callbacks : public SessionPart {
   bool stopped_ = false;
 };
 
-// Sets where the functions below find the session's Callbacks, for as long as these live. A worker has one
-// session.
+// Sets where the functions below find the session's Callbacks while these live. A worker has one session.
 void SetCurrentCallbacks(const std::shared_ptr<Callbacks>& callbacks);
 
 // A guest's number as the driver's user data, and back.

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks, results of posted records that the guest asks for, and the call that captures forbid.
 #include "host_backend/worker/stream/completion.h"
 
 #include "host_backend/worker/addresses/arenas.h"
