@@ -15,6 +15,9 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "unit"))
+import sessions
+
 LIMIT_S = 120
 CAUSEWAY = DRIVER = ""
 CAN_DRAW = subprocess.run(["python3", "-c", "import matplotlib"], capture_output=True, check=False).returncode == 0
@@ -101,4 +104,4 @@ class Bench(unittest.TestCase):
 
 if __name__ == "__main__":
     CAUSEWAY, DRIVER = sys.argv[1:3]
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], testLoader=sessions.Shard())

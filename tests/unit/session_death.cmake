@@ -3,7 +3,7 @@ add_executable(session_client session_client.cc)
 target_link_libraries(session_client PRIVATE causeway_options causeway_cuda_headers Threads::Threads ${CMAKE_DL_LIBS})
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 set(shards ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/in_shards.py)
-add_test(NAME session_death_test COMMAND ${shards} 8 ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/session_death_test.py
+add_test(NAME session_death_test COMMAND ${shards} 11 ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/session_death_test.py
   $<TARGET_FILE_DIR:causewayd> ${CMAKE_BINARY_DIR}/guest_lib/libcuda.so.1
   ${CMAKE_BINARY_DIR}/software_gpu/libcuda.so.1 $<TARGET_FILE:session_client>)
 set_tests_properties(session_death_test PROPERTIES TIMEOUT 400 COST 30)
