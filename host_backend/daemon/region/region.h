@@ -57,10 +57,9 @@ class Region {
   // Whether the file has shrunk under the mapping, so that what is read from it means nothing any more.
   bool broken() const { return guard_.tripped(); }
 
-  // True where the superblock holds nothing yet, or is one that this build wrote for the same size.
-  bool IsBlank() const;
-  bool HasMagic() const;
-  bool IsOurs() const;
+  bool IsBlank() const;   // superblock and host page hold nothing but zeros
+  bool HasMagic() const;  // there is a superblock, whichever build wrote it
+  bool IsOurs() const;    // it has this build's layout, this region's size and a correct checksum
 
   // Writes superblock and host page. With `keep_words` a running guest's module can go on: host words keep
   // their sessions, closed ones stay closed and all others become FATAL. The guest's page and owner table are

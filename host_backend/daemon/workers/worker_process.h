@@ -30,7 +30,7 @@ struct WorkerProgram {
   std::string sandbox = "enforce";   // host_backend/sandbox/filter.h
   LauncherLink* launcher = nullptr;  // there as long as any worker
   WorkerFolders* folders = nullptr;
-  // Calls back when nothing uses a former worker's user id any more: only then may another worker get it.
+  // Calls back when nothing uses the pid of a worker that has ended any more: only then is it reaped.
   std::function<void(std::function<void()> done)> forget = [](const std::function<void()>& done) { done(); };
   std::chrono::milliseconds ready_limit{60'000};
   std::chrono::milliseconds end_limit{2'000};  // from the closed control socket to SIGKILL
