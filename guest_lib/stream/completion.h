@@ -49,7 +49,7 @@ class Mark {
 
   // For records that bring work of their own, and whose handlers put the fence behind that work. The steps:
   // Take; offset() goes into the record; Post posts the record; Look polls. From Take to Post a lock keeps
-  // other threads from posting fences; it comes before the main lock. Take returns false if no word is left.
+  // other threads from posting fences; it is taken before the main lock. Take is false if no word is left.
   bool Take(Session& session, const ResolvedStream& stream);
   uint64_t offset() const { return offset_; }
   CUresult Post(PendingPost& post);

@@ -19,7 +19,7 @@ inline constexpr unsigned long kMakePrivate = MS_REC | MS_PRIVATE, kBind = MS_BI
 // V IPC, u a host name and m mounts of its own; s /dev/shm is the workers' folder.
 inline constexpr char kNoNamespaces[] = "-----";
 
-// Of this process, as a set of bits; what it lacks is missed only when it is asked for. False: refused.
+// Of this process, as a set of bits; what it lacks is missed when asked for. False: the kernel refuses.
 bool KeepCapabilities(uint64_t kept);
 
 struct ChildPlan {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hash by which large module images are known: SHA-256 of the image as it travels (ImageHeader in
 // code_messages.h). The guest states the hash to ask whether the host has the image. The host keeps images
-// under the hash that it computed itself, and those of each VM apart: a guest that lies harms itself.
+// under the hash that it computed itself, and those of each VM apart: a guest that lies harms only itself.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUresult or none: std::optional<CUresult> in one word. GCC writes the optional byte by byte and loads it
 // as one word, which the processor can do only after all earlier stores have reached the cache. Stores to a
-// ring, whose lines lie in the other side's cache, take long: of a posted copy of 4 bytes a third.
+// ring, whose lines lie in the other side's cache, take long: a third of a posted copy of 4 bytes.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

@@ -107,7 +107,7 @@ struct OutBytes : Typed<Replies, void*> {
 };
 
 // A struct that begins with NVML_STRUCT_VERSION and travels both ways. Only the versions that the row names,
-// as V(version, bytes), are known to hold no pointers; NVML's refusal answers any other.
+// as V(version, bytes), are known to hold no pointers; any other gets NVML's refusal.
 template <uint32_t... versions>
 struct Versioned : Typed<Replies, void*> {
   static bool Known(uint32_t version) { return ((version == versions) || ...); }

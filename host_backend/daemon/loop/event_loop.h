@@ -27,14 +27,14 @@ class EventLoop {
 
   // `what`, here and below, is the kind of work as the daemon's status names it: a string literal.
 
-  // Calls `handler(epoll events)` when the descriptor is ready. The descriptor stays open until Unwatch.
+  // Calls `handler(epoll events)` when the descriptor is ready. The caller keeps it open until Unwatch.
   WatchId Watch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
   // The same for a descriptor that another process chose. 0: the kernel cannot watch it.
   WatchId TryWatch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
   // Ends a watch and clears `id`; 0 is ignored. Any handler may call it, its own as well.
   void Unwatch(WatchId& id);
 
-  // Calls `handler` once after the delay, unless Cancel was called. Cancel clears `id`, also if it has run.
+  // Calls `handler` once after the delay, unless Cancel was called. Cancel clears `id`, also after the call.
   TimerId After(std::chrono::nanoseconds delay, std::string_view what, std::function<void()> handler);
   void Cancel(TimerId& id);
 

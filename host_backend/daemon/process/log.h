@@ -11,7 +11,7 @@ namespace causeway::daemon {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Has lines go to `path`, or stderr if that is empty; with `echo` to both. Empty, or what is wrong with it.
+// Has lines go to `path`, or stderr if it is empty; with `echo` to both. Empty, or a sentence with the file.
 std::string StartLog(const std::string& path, LogLevel level, bool echo);
 
 void Log(LogLevel level, std::string_view line);
