@@ -90,7 +90,9 @@ struct Launch {
   uint32_t dynamic_shared_bytes = 0;
   const void* parameters = nullptr;  // kernel layout, Kernel::parameter_bytes long
   bool cooperative = false;          // grid.sync() must work: every block is resident
-  uint64_t most_turns = 0;  // of each block, before the launch ends as one that took too long; 0: any number
+  // Of each block, and of all blocks a thousand times as many, before the launch ends as one that took too long;
+  // 0: any number.
+  uint64_t most_turns = 0;
 };
 
 // How a launch ended: 0, or the CUresult natively seen (700 bad address, 715 illegal instruction,

@@ -95,6 +95,8 @@ Turn BlockRunner::RunTurn() {
   bool ran = false;
   if (launch_.launch->most_turns != 0 && ++turns_ > launch_.launch->most_turns)
     return End(0, "the block took more turns than SOFTWARE_GPU_LAUNCH_TURNS allows");
+  if (launch_.launch->most_turns != 0 && ++launch_turns_ > launch_.launch->most_turns * kBlocksForTurns)
+    return End(0, "the launch took more turns than SOFTWARE_GPU_LAUNCH_TURNS allows");
   for (uint32_t warp = 0; warp < warps_; ++warp) {
     ran |= RunWarp(warp);
     if (faulted_) return Turn::kFault;

@@ -33,7 +33,10 @@ class BlockRunner {
   Block block_;
   uint32_t warps_ = 0;
   bool faulted_ = false;
-  uint64_t turns_ = 0;  // of the block
+  // A launch may take as many turns as so many blocks: a grid of billions of short ones ends as well.
+  static constexpr uint64_t kBlocksForTurns = 1000;
+  uint64_t turns_ = 0;         // of the block
+  uint64_t launch_turns_ = 0;  // of all blocks that this runner had
   std::unique_ptr<std::byte[]> shared_, local_;
 };
 
