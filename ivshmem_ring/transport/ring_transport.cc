@@ -30,8 +30,7 @@ RingClient::RingClient(RingClientOptions options)
       guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
       host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
       main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head),
-      flight_(reinterpret_cast<FlightImage*>(options_.slot + kGuestFlightOffset)),
-      policy_(ReplyPolicy(options_.futex)) {}
+      flight_(reinterpret_cast<FlightImage*>(options_.slot + kGuestFlightOffset)) {}
 
 bool RingClient::Lost() {
   if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty() && !lost_.exchange(true) &&
@@ -55,9 +54,9 @@ std::byte* RingClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&
   // Nobody wakes us: the host has the whole ring to execute meanwhile. Whose record is small sleeps until
   // there is room for many: threads that spin for each take the processors from those that make room.
   constexpr size_t kSmallBytes = 4096, kManyBytes = kMainRingBytes / 8;
-  WaitPolicy policy = policy_;
+  WaitPolicy policy = ReplyPolicy(options_.futex);
   policy.max_sleep_us = 100;
-  if (bytes <= kSmallBytes) policy = {.spin_us = 0, .yield_us = 0, .first_sleep_us = 50, .max_sleep_us = 200};
+  if (bytes <= kSmallBytes) policy = {.spin_us = 0, .first_sleep_us = 50, .max_sleep_us = 200};
   const size_t wanted = bytes <= kSmallBytes ? kManyBytes : bytes;
   Waiter waiter(policy, &host_->main_head, nullptr, false);
   for (;;) {
@@ -124,7 +123,7 @@ void RingClient::PublishRequest(uint32_t index, size_t bytes) {
 // Requests were sent ahead of their replies. False: the session is lost, as the wait for the reply shows.
 bool RingClient::AwaitRoom(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  Waiter waiter(policy_, &host_->channel[index].request_head, nullptr, false);
+  Waiter waiter(ReplyPolicy(options_.futex), &host_->channel[index].request_head, nullptr, false);
   do {
     waiter.Step(0);
     if (waiter.TimeToCheckPeer() && Lost()) return false;
@@ -138,7 +137,7 @@ std::span<const std::byte> RingClient::AwaitReply(uint32_t index, ReplyWait wait
   channel.reply_held = false;
   std::span<const std::byte> record;
   uint64_t waited_us = 0;
-  if (!ComesAtOnce(policy_, [&] { return channel.replies.Ready(); }) ||
+  if (!ComesAtOnce([&] { return channel.replies.Ready(); }) ||
       channel.replies.Next(&record) != RingConsumer::Status::kRecord) {
     record = AwaitLonger(index, wait, &waited_us);
     if (record.empty()) return {};
@@ -154,7 +153,7 @@ std::span<const std::byte> RingClient::AwaitLonger(uint32_t index, const ReplyWa
   Channel& channel = At(index);
   const WaitPolicy policy = wait.blocking  ? BlockingPolicy()
                             : wait.patient ? PatientPolicy(options_.futex)
-                                           : policy_;
+                                           : ReplyPolicy(options_.futex);
   Waiter waiter(policy, &host_->channel[index].reply_tail, &guest_->channel[index].waiting, options_.futex,
                 wait.blocking ? 0 : channel.history.Expected(wait.kind));
   for (;;) {
@@ -203,7 +202,7 @@ RingServer::RingServer(RingServerOptions options)
         RingConsumer(RequestRing(options_.slot, i), kChannelRingBytes, &theirs.request_tail,
                      &ours.request_head, view),
         RingProducer(ReplyRing(options_.slot, i), kChannelRingBytes, &ours.reply_tail, &theirs.reply_head),
-        SpinBudget(policy_.spin_us)});
+        SpinBudget(MostSpinUs())});
   }
 }
 
@@ -230,7 +229,7 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudg
   // First, so that a peer that never pauses cannot keep a stopped session alive.
   if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
   const bool there = ring.Ready();
-  if ((!there && (frugal || !ComesAtOnce(policy_, [&] { return ring.Ready(); }))) ||
+  if ((!there && (frugal || !ComesAtOnce([&] { return ring.Ready(); }))) ||
       ring.Next(record) != RingConsumer::Status::kRecord)
     return ReceiveLater(ring, waiting, budget, frugal, record, now);
   if (there) ring.Prefetch();
@@ -240,10 +239,13 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudg
 
 ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                                        std::span<const std::byte>* record, uint64_t* now) {
-  WaitPolicy policy = policy_;
-  const uint64_t expected_us = frugal || frugal_.load(std::memory_order_relaxed) ? 0 : budget.expected_us();
+  const uint32_t processors = FreeProcessors();
+  const bool crowded = processors != KnownProcessors();
+  WaitPolicy policy = IdlePolicy(processors);
+  const bool meets = !crowded && !frugal && !frugal_.load(std::memory_order_relaxed);
+  const uint64_t expected_us = meets ? budget.expected_us() : 0;
   policy.nap_after_us = budget.us();
-  policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : budget.us();
+  policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : std::min(policy.spin_us, budget.us());
   if (frugal) policy.spin_us = policy.yield_us = 0;
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
   if (frugal && &ring == &main_ && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
@@ -252,7 +254,7 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
     switch (ring.Next(record)) {
       case RingConsumer::Status::kRecord:
         *now = FlightTicks();
-        budget.Note(waiter.waited_us());
+        if (!crowded) budget.Note(waiter.waited_us());
         return ReceiveStatus::kRecord;
       case RingConsumer::Status::kCorrupt:
         corrupt_reason_.store(ring.reason(), std::memory_order_release);
@@ -341,7 +343,7 @@ std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
   channel.done = FlightTicks();  // not later: nothing comes between the stores that are the reply
   std::byte* reserved = channel.replies.Reserve(bytes);
   if (reserved != nullptr) return reserved;
-  Waiter waiter(policy_, &guest_->channel[index].reply_head, nullptr, false);
+  Waiter waiter(IdlePolicy(), &guest_->channel[index].reply_head, nullptr, false);
   do {
     if (stop_.load(std::memory_order_acquire)) return nullptr;
     waiter.Step(0);

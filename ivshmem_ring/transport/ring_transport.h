@@ -66,7 +66,6 @@ class RingClient : public ClientTransport {
   alignas(kHotBytes) FlightRecorder flight_;
   std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> lost_{false};
-  const WaitPolicy policy_;
 };
 
 struct RingServerOptions {
@@ -109,6 +108,8 @@ class RingServer : public ServerTransport {
                         std::span<const std::byte>* record, uint64_t* now);
   ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                              std::span<const std::byte>* record, uint64_t* now);
+  // How long a thread may spin for work while nobody else wants the processors.
+  static uint32_t MostSpinUs() { return IdlePolicy(KnownProcessors()).spin_us; }
   // Whether a dispatcher that is going to sleep announces it before it executes the record that it has.
   bool SaysSoAhead() const { return (options_.futex || options_.watched) && KnownProcessors() > 1; }
   Channel& At(uint32_t index);
@@ -121,8 +122,7 @@ class RingServer : public ServerTransport {
   FlightRecorder flight_;
   uint64_t main_sequence_ = 0;  // the sequence of the record that the dispatcher executes
   uint64_t main_ticks_ = 0;     // when it was done with the record before
-  const WaitPolicy policy_ = IdlePolicy();
-  SpinBudget main_budget_{policy_.spin_us};
+  SpinBudget main_budget_{MostSpinUs()};
   // Whether the newest request came from a thread in a no-spin wait; then no thread here spins for more work.
   std::atomic<bool> frugal_{false};
   // Whether the newest posted record did; then the dispatcher goes to sleep at once.

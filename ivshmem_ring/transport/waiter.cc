@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ivshmem_ring/transport/crowding.h"
+
 namespace causeway {
 namespace {
 
@@ -18,7 +20,10 @@ constexpr uint32_t kSpinsPerClockRead = 32;
 constexpr uint64_t kPeerCheckUs = 10'000;
 constexpr uint32_t kFirstLongSleepUs = 10'000;
 
-constexpr uint32_t kFew = 2;
+// Within so long a peer that is woken has answered a short question, also if it needs this thread's processor.
+constexpr uint32_t kAnswerUs = 50;
+
+constexpr uint32_t kOne = 1, kFew = 2;
 uint32_t SpinUs(uint32_t processors, uint32_t of_many) {
   constexpr uint32_t kShortUs = 2;
   return processors > kFew ? of_many : processors == kFew ? std::min(kShortUs, of_many) : 0;
@@ -44,8 +49,18 @@ uint32_t KnownProcessors() {
   return processors;
 }
 
+uint32_t FreeProcessors() {
+  if (KnownProcessors() == kOne) return kOne;
+  const Crowding& crowding = Crowding::OfProcess();
+  const Crowding::Kind crowd = crowding.seen() ? crowding.At(NowUs()) : Crowding::Kind::kNone;
+  return crowd == Crowding::Kind::kNone    ? KnownProcessors()
+         : crowd == Crowding::Kind::kTurns ? kOne
+                                           : kCrowded;
+}
+
 // Where the peer wakes us, sleeping costs less than a timer's imprecision.
 WaitPolicy ReplyPolicy(bool futex, uint32_t processors) {
+  if (processors == kCrowded) return {.spin_us = kAnswerUs, .max_sleep_us = 500, .ask_us = 0};
   WaitPolicy policy{.spin_us = SpinUs(processors, 100), .yield_us = 100, .first_sleep_us = 20};
   if (processors > kFew && !futex) policy.yield_us = 400;
   policy.max_sleep_us = processors > kFew ? 1000 : 500;
@@ -53,7 +68,7 @@ WaitPolicy ReplyPolicy(bool futex, uint32_t processors) {
 }
 
 WaitPolicy BlockingPolicy(uint32_t processors) {
-  WaitPolicy policy{.spin_us = SpinUs(processors, 2), .yield_us = 0, .first_sleep_us = 20};
+  WaitPolicy policy{.spin_us = SpinUs(processors, 2), .first_sleep_us = 20};
   policy.waited_share = 8;
   return policy;
 }
@@ -70,8 +85,8 @@ WaitPolicy PatientPolicy(bool futex, uint32_t processors) {
 // A session may be idle for days: what wakes its threads is its guest, or who watches for it, and the bound
 // of their sleep is only for a guest that forgets to.
 WaitPolicy IdlePolicy(uint32_t processors) {
-  WaitPolicy policy{.spin_us = SpinUs(processors, 300), .yield_us = 0, .first_sleep_us = 20};
-  if (processors <= kFew) policy.yield_us = 50;
+  WaitPolicy policy{.spin_us = SpinUs(processors, 300), .first_sleep_us = 20};
+  if (processors == kOne || processors == kFew) policy.yield_us = 50;
   policy.max_futex_sleep_us = 60'000'000;
   return policy;
 }
@@ -79,13 +94,16 @@ WaitPolicy IdlePolicy(uint32_t processors) {
 // A function that is due after a long kernel may start later by a small part of the kernel's time.
 WaitPolicy DevicePolicy(uint32_t processors) {
   WaitPolicy policy{.spin_us = SpinUs(processors, 50), .yield_us = 50, .first_sleep_us = 10};
+  if (processors == kCrowded) policy.yield_us = 0;
   policy.waited_share = 32;
   return policy;
 }
 
 // That is microseconds, or a call that blocks, or a guest that lies: the last two deserve no processor.
 WaitPolicy OrderPolicy(uint32_t processors) {
-  return {.spin_us = SpinUs(processors, 50), .yield_us = 200, .first_sleep_us = 20, .max_sleep_us = 50};
+  WaitPolicy policy{.spin_us = SpinUs(processors, 50), .yield_us = 200, .max_sleep_us = 50};
+  if (processors == kCrowded) policy.yield_us = 0;
+  return policy;
 }
 
 void SpinBudget::Note(uint64_t waited_us) {
@@ -140,24 +158,29 @@ void Waiter::Step(uint32_t seen) {
   _mm_pause();
   if (++spins_ % kSpinsPerClockRead != 0 && now_us_ - looks_from_us_ < policy_.spin_us) return;
   now_us_ = NowUs();
-  if (began_us_ == 0) began_us_ = looks_from_us_ = checked_us_ = now_us_;
+  if (began_us_ == 0) began_us_ = looks_from_us_ = checked_us_ = asked_us_ = now_us_;
   if (nap_us_ != 0 && now_us_ - began_us_ >= policy_.nap_after_us) return Nap(seen);
   const uint64_t looked_us = now_us_ - looks_from_us_;
-  if (looked_us < policy_.spin_us) return;
-  if (looked_us < uint64_t{policy_.spin_us} + policy_.yield_us) {
-    sched_yield();
-    return;
-  }
-  constexpr uint32_t kNeverSettles = 1;
-  if (!flag_up_ && futex_ && waiting_ != nullptr && KnownProcessors() > kNeverSettles) return Settle();
+  const bool asks = policy_.ask_us != 0 && now_us_ - asked_us_ >= policy_.ask_us;
+  if (looked_us < policy_.spin_us) return asks ? Yield() : void();
+  if (looked_us < uint64_t{policy_.spin_us} + policy_.yield_us) return Yield();
+  if (!flag_up_ && futex_ && waiting_ != nullptr && KnownProcessors() > kOne) return Settle();
   Sleep(seen);
+}
+
+// Measured at once: what is waited for may have come meanwhile, and then nobody looks at the clock again.
+void Waiter::Yield() {
+  const uint64_t before_us = now_us_;
+  sched_yield();
+  asked_us_ = now_us_ = NowUs();
+  if (KnownProcessors() != kOne) Crowding::OfProcess().Yielded(now_us_, now_us_ - before_us);
 }
 
 // A few more looks cost less processor time than a short sleep.
 void Waiter::Settle() {
   StoreRelease(*waiting_, 1);
   flag_up_ = true;
-  looks_from_us_ = now_us_;
+  looks_from_us_ = asked_us_ = now_us_;
   policy_.spin_us = kSettleUs;
   policy_.yield_us = 0;
   sleep_us_ = std::min(std::max(sleep_us_, kFirstLongSleepUs), policy_.max_futex_sleep_us);
@@ -170,7 +193,7 @@ void Waiter::Nap(uint32_t seen) {
     StoreRelease(*waiting_, 0);
     flag_up_ = false;
     nap_us_ = 0;
-    looks_from_us_ = now_us_;
+    looks_from_us_ = asked_us_ = now_us_;
   } else if (flag_up_) {
     SleepFor(seen, std::min<uint64_t>(end_us - now_us_, policy_.max_futex_sleep_us));
   } else {

@@ -18,7 +18,9 @@ namespace causeway {
 // How long to spin and to sleep.
 struct WaitPolicy {
   uint32_t spin_us = 50;
-  uint32_t yield_us = 200;
+  // After spinning, yield for so long. A yield tells whether others want to run here (crowding.h). Beside a
+  // thread that never sleeps it costs a time slice, so there are none in a crowd.
+  uint32_t yield_us = 0;
   uint32_t first_sleep_us = 20;  // where no peer wakes this thread, and on one processor
   uint32_t max_sleep_us = 1000;  // where no peer wakes this thread
   // Where the peer wakes this thread; the bound is only for a peer that fails to. Sleeps grow to it, from 10
@@ -28,6 +30,9 @@ struct WaitPolicy {
   uint32_t waited_share = 1;
   // In a wait that is expected to be long: spin for so long, and then begin with timed sleeps.
   uint32_t nap_after_us = 0;
+  // So often a spinning thread asks, by a yield, whether others want to run here; 0: never. If nobody does it
+  // takes 0.3 us.
+  uint32_t ask_us = 25;
 };
 
 // The time of CLOCK_MONOTONIC.
@@ -38,23 +43,28 @@ uint64_t NowUs();
 uint32_t UsableProcessors();
 // What UsableProcessors said at the first call, by any thread.
 uint32_t KnownProcessors();
+// For how many processors a wait that begins now is planned: all that are known, unless other threads want
+// them (crowding.h): then for one, or, beside threads that do not sleep, for kCrowded. Where one is known it is one.
+uint32_t FreeProcessors();
+inline constexpr uint32_t kCrowded = 0;
 
-// Policies by the number of processors. With two processors spinning starves the peer for which this thread
+// Policies by the number of processors. With two of them spinning may starve the peer for which this thread
 // waits, so it is short. With one there is no spinning, so that the peer, or another thread of the program,
-// can run meanwhile.
+// can run meanwhile. For kCrowded nobody yields: a guest thread spins for as long as a peer needs that is woken
+// and answers at once, then sleeps, and the host's threads sleep until they are woken.
 //
 // A guest thread waits for its reply.
-WaitPolicy ReplyPolicy(bool futex, uint32_t processors = KnownProcessors());
+WaitPolicy ReplyPolicy(bool futex, uint32_t processors = FreeProcessors());
 // The same in a no-spin wait: the program asked for one that costs no processor time.
-WaitPolicy BlockingPolicy(uint32_t processors = KnownProcessors());
+WaitPolicy BlockingPolicy(uint32_t processors = FreeProcessors());
 // A guest thread waits for what may come at any time, or never.
-WaitPolicy PatientPolicy(bool futex, uint32_t processors = KnownProcessors());
+WaitPolicy PatientPolicy(bool futex, uint32_t processors = FreeProcessors());
 // A thread of the worker waits for work.
-WaitPolicy IdlePolicy(uint32_t processors = KnownProcessors());
+WaitPolicy IdlePolicy(uint32_t processors = FreeProcessors());
 // A guest thread waits for a word that the GPU writes; the GPU wakes no thread.
-WaitPolicy DevicePolicy(uint32_t processors = KnownProcessors());
+WaitPolicy DevicePolicy(uint32_t processors = FreeProcessors());
 // A thread of the worker waits until other threads have executed the records that come before its own.
-WaitPolicy OrderPolicy(uint32_t processors = KnownProcessors());
+WaitPolicy OrderPolicy(uint32_t processors = FreeProcessors());
 
 // How long it pays to spin for work. Work that comes later than the longest spin that is worth while halves
 // the time, work that would have come within that doubles it. Where work keeps coming in the same step, the
@@ -95,10 +105,10 @@ class WaitHistory {
 };
 
 // Polls `ready` for a microsecond or so, before a Waiter is made: what comes that soon needs nothing else.
-// The result is whether it came. With a policy that does not spin there is one look.
-inline bool ComesAtOnce(const WaitPolicy& policy, auto ready) {
+// The result is whether it came. With one processor, where nothing can come meanwhile, there is one look.
+inline bool ComesAtOnce(auto ready) {
   constexpr uint32_t kLooks = 32;
-  for (uint32_t i = policy.spin_us != 0 ? kLooks : 1; !ready(); _mm_pause()) {
+  for (uint32_t i = KnownProcessors() > 1 ? kLooks : 1; !ready(); _mm_pause()) {
     if (--i == 0) return false;
   }
   return true;
@@ -131,6 +141,7 @@ class Waiter {
   uint64_t waited_us() const { return now_us_ - began_us_; }
 
  private:
+  void Yield();
   void Settle();
   void Sleep(uint32_t seen);
   void Nap(uint32_t seen);
@@ -147,6 +158,7 @@ class Waiter {
   uint64_t began_us_ = 0;
   uint64_t looks_from_us_ = 0;  // since when the thread spins
   uint64_t checked_us_ = 0;
+  uint64_t asked_us_ = 0;  // when it last yielded, or began to spin
   uint64_t now_us_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/one_processor.h"
 #include "tests/unit/ring_memory.h"
 #include "tests/yield_until.h"
 
@@ -126,17 +127,24 @@ TEST(WaitPolicy, OnOneProcessorNobodySpins) {
   EXPECT_GE(IdlePolicy(16).spin_us, 50u);
 }
 
+// Beside threads that do not sleep each yield would cost a time slice.
+TEST(WaitPolicy, InACrowdTheHostSleepsAndNobodyYields) {
+  for (const WaitPolicy& policy : {IdlePolicy(kCrowded), OrderPolicy(kCrowded), BlockingPolicy(kCrowded)})
+    EXPECT_EQ(policy.spin_us, 0u);
+  for (const WaitPolicy& policy : {ReplyPolicy(true, kCrowded), ReplyPolicy(false, kCrowded),
+                                   IdlePolicy(kCrowded), OrderPolicy(kCrowded), DevicePolicy(kCrowded)}) {
+    EXPECT_EQ(policy.yield_us, 0u);
+    EXPECT_TRUE(policy.spin_us == 0 || policy.ask_us == 0);
+  }
+  EXPECT_GT(ReplyPolicy(true, kCrowded).spin_us, 0u);
+}
+
 TEST(WaitPolicy, CountsTheProcessorsThatTheThreadMayUse) {
   const uint32_t before = UsableProcessors();
   EXPECT_GE(before, 1u);
   std::thread([] {
-    cpu_set_t mine, one;
-    ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
-    CPU_ZERO(&one);
-    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i) {
-      if (CPU_ISSET(i, &mine)) CPU_SET(i, &one);
-    }
-    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    cpu_set_t mine;
+    ASSERT_TRUE(test::UseOneProcessor(&mine));
     EXPECT_EQ(UsableProcessors(), 1u);
   }).join();
   EXPECT_EQ(UsableProcessors(), before);

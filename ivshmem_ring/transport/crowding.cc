@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ivshmem_ring/transport/crowding.h"
+
+#include <algorithm>
+
+namespace causeway {
+
+Crowding& Crowding::OfProcess() {
+  static Crowding crowding;
+  return crowding;
+}
+
+Crowding::Kind Crowding::At(uint64_t now_us) const {
+  return now_us < until_us_.load(std::memory_order_relaxed) ? kind_.load(std::memory_order_relaxed)
+                                                            : Kind::kNone;
+}
+
+// Threads that note at once may overwrite what the other wrote: then the crowd ends a window too early.
+void Crowding::Yielded(uint64_t now_us, uint64_t took_us) {
+  if (took_us <= kAloneUs) return;
+  const bool slice = took_us >= kSliceUs;
+  const uint64_t before_us = noted_us_.exchange(now_us, std::memory_order_relaxed);
+  if (!slice && (before_us == 0 || now_us - before_us > kTogetherUs)) return;
+  if (!slice && At(now_us) == Kind::kSlices) return;
+  const uint64_t until_us = until_us_.load(std::memory_order_relaxed);
+  const uint64_t last_us = window_us_.load(std::memory_order_relaxed);
+  const bool again = until_us != 0 && now_us < until_us + last_us + kTogetherUs;
+  const uint64_t window_us = again ? std::min(last_us * 2, kMostUs) : kFirstUs;
+  kind_.store(slice ? Kind::kSlices : Kind::kTurns, std::memory_order_relaxed);
+  window_us_.store(window_us, std::memory_order_relaxed);
+  until_us_.store(now_us + window_us, std::memory_order_relaxed);
+}
+
+}  // namespace causeway

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether other threads want the processors on which this process waits. A thread that spins beside them
+// keeps them from running, and often they include the very thread that it waits for (docs/waiting.md).
+//
+// Threads: all functions may be called by any thread at once. Times are in microseconds of CLOCK_MONOTONIC.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace causeway {
+
+class Crowding {
+ public:
+  static Crowding& OfProcess();
+
+  enum class Kind : uint32_t {
+    kNone,
+    kTurns,   // the others wait as this process does: a yield comes back soon
+    kSlices,  // the others do not sleep: whoever yields gets the processor back after their time slice
+  };
+  // Whether there ever was a crowd: if not, the clock need not be read for At(). A relaxed load.
+  bool seen() const { return until_us_.load(std::memory_order_relaxed) != 0; }
+  // What yields told lately. Two relaxed loads.
+  Kind At(uint64_t now_us) const;
+  // A yield took so long and ended at `now_us`. Longer than kAloneUs means that another thread ran. One such
+  // yield may have been an interrupt; two within kTogetherUs are a crowd, and so is a single one of kSliceUs. What
+  // is known then holds for kFirstUs, and twice as long each time that it is found again soon after, up to
+  // kMostUs: beside threads that do not sleep, finding out costs a time slice.
+  void Yielded(uint64_t now_us, uint64_t took_us);
+
+  static constexpr uint64_t kAloneUs = 5, kSliceUs = 1'000, kTogetherUs = 4'000;
+  static constexpr uint64_t kFirstUs = 2'000, kMostUs = 128'000;
+
+ private:
+  std::atomic<uint64_t> noted_us_{0};  // when a yield was last longer than kAloneUs
+  std::atomic<uint64_t> until_us_{0};  // the crowd is taken to last until then
+  std::atomic<uint64_t> window_us_{0};
+  std::atomic<Kind> kind_{Kind::kNone};
+};
+
+}  // namespace causeway
