@@ -15,12 +15,16 @@ Crowding::Kind Crowding::At(uint64_t now_us) const {
                                                             : Kind::kNone;
 }
 
-// Threads that note at once may overwrite what the other wrote: then the crowd ends a window too early.
+// Threads that yield at once may overwrite what the other wrote: then a crowd is seen a few yields later, or is taken
+// to end a window too early.
 void Crowding::Yielded(uint64_t now_us, uint64_t took_us) {
   if (took_us <= kAloneUs) return;
   const bool slice = took_us >= kSliceUs;
-  const uint64_t before_us = noted_us_.exchange(now_us, std::memory_order_relaxed);
-  if (!slice && (before_us == 0 || now_us - before_us > kTogetherUs)) return;
+  if (now_us > first_us_.load(std::memory_order_relaxed) + kTogetherUs) {
+    first_us_.store(now_us, std::memory_order_relaxed);
+    count_.store(0, std::memory_order_relaxed);
+  }
+  if (count_.fetch_add(1, std::memory_order_relaxed) + 1 < kLongYields && !slice) return;
   if (!slice && At(now_us) == Kind::kSlices) return;
   const uint64_t until_us = until_us_.load(std::memory_order_relaxed);
   const uint64_t last_us = window_us_.load(std::memory_order_relaxed);

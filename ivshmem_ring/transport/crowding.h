@@ -22,17 +22,19 @@ class Crowding {
   bool seen() const { return until_us_.load(std::memory_order_relaxed) != 0; }
   // What yields told lately. Two relaxed loads.
   Kind At(uint64_t now_us) const;
-  // A yield took so long and ended at `now_us`. Longer than kAloneUs means that another thread ran. One such
-  // yield may have been an interrupt; two within kTogetherUs are a crowd, and so is a single one of kSliceUs. What
-  // is known then holds for kFirstUs, and twice as long each time that it is found again soon after, up to
+  // A yield took so long and ended at `now_us`. Longer than kAloneUs means that another thread ran, or an
+  // interrupt; kLongYields of them within kTogetherUs are a crowd, and so is a single one of kSliceUs. What is known then holds for kFirstUs, and twice as long each time that it is found again soon after, up to
   // kMostUs: beside threads that do not sleep, finding out costs a time slice.
   void Yielded(uint64_t now_us, uint64_t took_us);
 
   static constexpr uint64_t kAloneUs = 5, kSliceUs = 1'000, kTogetherUs = 4'000;
+  static constexpr uint32_t kLongYields = 3;
   static constexpr uint64_t kFirstUs = 2'000, kMostUs = 128'000;
 
  private:
-  std::atomic<uint64_t> noted_us_{0};  // when a yield was last longer than kAloneUs
+  std::atomic<uint64_t> first_us_{
+      0};  // when a yield longer than kAloneUs began to be counted, for kTogetherUs
+  std::atomic<uint32_t> count_{0};
   std::atomic<uint64_t> until_us_{0};  // the crowd is taken to last until then
   std::atomic<uint64_t> window_us_{0};
   std::atomic<Kind> kind_{Kind::kNone};

@@ -239,9 +239,11 @@ ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudg
 
 ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                                        std::span<const std::byte>* record, uint64_t* now) {
-  const uint32_t processors = FreeProcessors();
+  // A guest in a VM cannot wake this thread, and the daemon does it late: then it spins as if nobody else were there.
+  const uint32_t processors = options_.futex ? FreeProcessors() : KnownProcessors();
   const bool crowded = processors != KnownProcessors();
   WaitPolicy policy = IdlePolicy(processors);
+  if (!options_.futex) policy.ask_us = 0;
   const bool meets = !crowded && !frugal && !frugal_.load(std::memory_order_relaxed);
   const uint64_t expected_us = meets ? budget.expected_us() : 0;
   policy.nap_after_us = budget.us();

@@ -101,9 +101,9 @@ WaitPolicy DevicePolicy(uint32_t processors) {
 
 // That is microseconds, or a call that blocks, or a guest that lies: the last two deserve no processor.
 WaitPolicy OrderPolicy(uint32_t processors) {
-  WaitPolicy policy{.spin_us = SpinUs(processors, 50), .yield_us = 200, .max_sleep_us = 50};
-  if (processors == kCrowded) policy.yield_us = 0;
-  return policy;
+  constexpr uint32_t kAlmostThereUs = 10;
+  if (processors == kCrowded) return {.spin_us = kAlmostThereUs, .max_sleep_us = 50};
+  return {.spin_us = SpinUs(processors, 50), .yield_us = 200, .max_sleep_us = 50};
 }
 
 void SpinBudget::Note(uint64_t waited_us) {
@@ -199,6 +199,8 @@ void Waiter::Nap(uint32_t seen) {
   } else {
     StoreRelease(*waiting_, 1);
     flag_up_ = true;
+    constexpr int kPauses = 100;  // some kSettleUs, also where this thread does not spin otherwise
+    for (int i = 0; i < kPauses; ++i) _mm_pause();
   }
 }
 

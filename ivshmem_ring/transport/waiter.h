@@ -30,8 +30,8 @@ struct WaitPolicy {
   uint32_t waited_share = 1;
   // In a wait that is expected to be long: spin for so long, and then begin with timed sleeps.
   uint32_t nap_after_us = 0;
-  // So often a spinning thread asks, by a yield, whether others want to run here; 0: never. If nobody does it
-  // takes 0.3 us.
+  // So often a spinning thread asks, by a yield, whether others want to run here; 0: never. Where nobody wants
+  // to, a yield takes 0.3 us.
   uint32_t ask_us = 25;
 };
 
@@ -50,8 +50,8 @@ inline constexpr uint32_t kCrowded = 0;
 
 // Policies by the number of processors. With two of them spinning may starve the peer for which this thread
 // waits, so it is short. With one there is no spinning, so that the peer, or another thread of the program,
-// can run meanwhile. For kCrowded nobody yields: a guest thread spins for as long as a peer needs that is woken
-// and answers at once, then sleeps, and the host's threads sleep until they are woken.
+// can run meanwhile. For kCrowded no wait yields: who waits for a reply spins for as long as a peer needs that is
+// woken and answers at once, then sleeps, and the host's threads sleep until they are woken.
 //
 // A guest thread waits for its reply.
 WaitPolicy ReplyPolicy(bool futex, uint32_t processors = FreeProcessors());

@@ -18,18 +18,19 @@ namespace {
 
 using Kind = Crowding::Kind;
 
-TEST(Crowding, ShortYieldsAndSingleLongerOnesAreNone) {
+TEST(Crowding, ShortYieldsAndFewLongerOnesAreNone) {
   Crowding crowding;
   uint64_t now_us = 1'000'000;
   for (int i = 0; i < 100; ++i) crowding.Yielded(now_us += 25, Crowding::kAloneUs);
   EXPECT_EQ(crowding.At(now_us), Kind::kNone);
-  for (int i = 0; i < 10; ++i) crowding.Yielded(now_us += 2 * Crowding::kTogetherUs, 20);
+  for (int i = 0; i < 10; ++i) crowding.Yielded(now_us += Crowding::kTogetherUs * 2 / 3, 20);
   EXPECT_EQ(crowding.At(now_us), Kind::kNone);
 }
 
-TEST(Crowding, TwoLongerYieldsAreTurnsAndOneSliceIsSlices) {
+TEST(Crowding, ThreeLongerYieldsAreTurnsAndOneSliceIsSlices) {
   Crowding turns;
   turns.Yielded(1'000'000, 20);
+  turns.Yielded(1'000'050, 20);
   turns.Yielded(1'000'100, 20);
   EXPECT_EQ(turns.At(1'000'101), Kind::kTurns);
   EXPECT_EQ(turns.At(1'000'100 + Crowding::kFirstUs), Kind::kNone);
@@ -37,6 +38,7 @@ TEST(Crowding, TwoLongerYieldsAreTurnsAndOneSliceIsSlices) {
   slices.Yielded(1'000'000, Crowding::kSliceUs);
   EXPECT_EQ(slices.At(1'000'001), Kind::kSlices);
   slices.Yielded(1'000'100, 20);  // others may take turns as well
+  slices.Yielded(1'000'150, 20);
   slices.Yielded(1'000'200, 20);
   EXPECT_EQ(slices.At(1'000'201), Kind::kSlices);
   EXPECT_EQ(slices.At(1'000'000 + Crowding::kFirstUs), Kind::kNone);

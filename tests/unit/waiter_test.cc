@@ -129,12 +129,12 @@ TEST(WaitPolicy, OnOneProcessorNobodySpins) {
 
 // Beside threads that do not sleep each yield would cost a time slice.
 TEST(WaitPolicy, InACrowdTheHostSleepsAndNobodyYields) {
-  for (const WaitPolicy& policy : {IdlePolicy(kCrowded), OrderPolicy(kCrowded), BlockingPolicy(kCrowded)})
+  for (const WaitPolicy& policy : {IdlePolicy(kCrowded), BlockingPolicy(kCrowded)})
     EXPECT_EQ(policy.spin_us, 0u);
   for (const WaitPolicy& policy : {ReplyPolicy(true, kCrowded), ReplyPolicy(false, kCrowded),
                                    IdlePolicy(kCrowded), OrderPolicy(kCrowded), DevicePolicy(kCrowded)}) {
     EXPECT_EQ(policy.yield_us, 0u);
-    EXPECT_TRUE(policy.spin_us == 0 || policy.ask_us == 0);
+    EXPECT_TRUE(policy.spin_us < policy.ask_us || policy.ask_us == 0);
   }
   EXPECT_GT(ReplyPolicy(true, kCrowded).spin_us, 0u);
 }
