@@ -17,6 +17,7 @@
 #include "guest_lib/addresses/private_host.h"
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/addresses/region_pages.h"
+#include "guest_lib/host_register/away_from.h"
 #include "guest_lib/host_register/page_exchange.h"
 #include "guest_lib/host_register/page_reserve.h"
 #include "guest_lib/host_register/pages_aside.h"
@@ -371,7 +372,7 @@ CUresult Examine(const HostAllocation& range, std::vector<Mapping>* mappings) {
 
 // Ordinary pages in the place of the runs.
 void PutBackRuns(Return& job, PageRange pages) {
-  AwayFrom(pages.begin, pages.end, PutAllBack, &job);
+  if (!AwayFrom(pages.begin, pages.end, PutAllBack, &job)) job.back.assign(job.runs.size(), false);
 }
 
 // The host has none of the runs' region pages any more.
@@ -424,7 +425,8 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
                   offset,     zeroed, CutMappings(mappings, pages.begin, pages.end),
                   {}};
   job.ok = pages.bytes() == 0;
-  if (registration.sent() && !job.ok) AwayFrom(pages.begin, pages.end, Replace, &job);
+  // If it cannot be done, job.ok stays false.
+  if (registration.sent() && !job.ok) (void)AwayFrom(pages.begin, pages.end, Replace, &job);
   const CUresult result = registration.Finish(&range->device_address);
   if (result == CUDA_SUCCESS && job.ok) {
     for (const auto& [begin, run] : job.made) registry.runs[begin] = run;

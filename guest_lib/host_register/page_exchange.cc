@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <immintrin.h>
-#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -335,16 +334,6 @@ void MakeOne(const Mapping& piece, std::byte* whole, bool exchanged) {
     munmap(whole, bytes);
 }
 
-struct Job {
-  void (*work)(void*);
-  void* argument;
-};
-
-void* RunJob(void* job) {
-  static_cast<Job*>(job)->work(static_cast<Job*>(job)->argument);
-  return nullptr;
-}
-
 }  // namespace
 
 std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
@@ -410,19 +399,6 @@ void UnmapInParallel(std::byte* pages, uint64_t bytes) {
   };
   RunInParallel(static_cast<uint32_t>((bytes + kPreparedBytes - 1) / kPreparedBytes), empty, &range);
   munmap(pages, bytes);
-}
-
-void AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument) {
-  const auto here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
-  constexpr uint64_t kMargin = 256u << 10;  // what the work itself may use of the stack
-  pthread_t helper;
-  Job job{work, argument};
-  const bool on_our_stack = here - kMargin < end && here + kMargin > begin;
-  if (on_our_stack && pthread_create(&helper, nullptr, RunJob, &job) == 0) {
-    pthread_join(helper, nullptr);
-  } else {
-    work(argument);
-  }
 }
 
 void LockExchange() {

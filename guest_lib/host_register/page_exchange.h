@@ -7,8 +7,8 @@
 //
 // What this cannot hide: While a piece is exchanged (a few milliseconds at most), a system call that writes
 // into it answers EFAULT. One that reads from it does so too while anonymous memory is parked (the last tenth
-// of a millisecond). A thread whose own stack top lies in the piece must have an alternate signal stack; the
-// caller's own stack is taken care of.
+// of a millisecond). A thread whose own stack top lies in the piece must have an alternate signal stack; who
+// exchanges pages of its own stack does it through AwayFrom (guest_lib/host_register/away_from.h).
 //
 // Any thread may call these functions; one exchange is made at a time.
 #pragma once
@@ -65,9 +65,6 @@ bool ExchangePages(const Mapping& piece, const Replacements& fresh, uint64_t* do
 
 // An munmap of which several threads do most of the work without the lock of the address space.
 void UnmapInParallel(std::byte* pages, uint64_t bytes);
-
-// Runs `work`, to its end, on a stack outside of [begin, end): another thread's if the caller's lies inside.
-void AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument);
 
 // Keep exchanges from being made while the process forks.
 void LockExchange();
