@@ -19,12 +19,17 @@
 namespace causeway::daemon {
 namespace {
 
+// As many descriptors as this process and the launcher are allowed, where a shell allows 1024 unless asked: the
+// kernel lets a process send no descriptor while its user's processes have more on their way than that, and a
+// worker, which may have 4096, is not to bring the daemon there.
 // The kernel lets a table of descriptors of a process with threads grow when every processor has come past,
 // which takes tens of milliseconds where they are busy: now, while there is one thread, it costs nothing.
 void MakeRoomForDescriptors() {
   constexpr rlim_t kMost = 65'536;
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max == 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMost));
+  setrlimit(RLIMIT_NOFILE, &limit);
   const int last = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, int(std::min(limit.rlim_cur, kMost)) - 1);
   if (last >= 0) close(last);
 }

@@ -161,14 +161,9 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
     case Action::kStart:
       return refused(Start(request, descriptors, &answer, descriptor));
     case Action::kKill:
-    case Action::kAbandon: {
-      Child* child = Find(request.pid);
-      if (child == nullptr) return refused(ESRCH);
-      kill(child->pid, SIGKILL);
-      child->abandoned = request.action == Action::kAbandon;
-      if (child->abandoned) ReapHelpers();
-      return answer;
-    }
+      return refused(Kill(request.pid, false));
+    case Action::kAbandon:
+      return refused(Kill(request.pid, true));
     case Action::kReap:
       return refused(Reap(request, &answer));
     case Action::kGiveToGroup:
@@ -281,6 +276,15 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
     return error;
   }
   answer->pid = pid;
+  return 0;
+}
+
+int Launcher::Kill(pid_t pid, bool abandon) {
+  Child* child = Find(pid);
+  if (child == nullptr) return ESRCH;
+  kill(child->pid, SIGKILL);
+  child->abandoned = abandon;
+  if (abandon) ReapHelpers();
   return 0;
 }
 

@@ -43,6 +43,8 @@ class Launcher {
   // `bytes` of a packet that claims to be a Request, with so many descriptors. *descriptor: what goes with
   // the answer, or none.
   Answer Handle(const Request& request, size_t bytes, std::span<UniqueFd> descriptors, UniqueFd* descriptor);
+  // Ends a child of this launcher, for an answer that could not be given to the daemon. Nobody will ask for its end.
+  void Abandon(pid_t pid) { Kill(pid, true); }
   // To be called after SIGCHLD: reaps processes of which the end will not be asked for.
   void ReapHelpers();
   size_t workers() const;
@@ -58,6 +60,7 @@ class Launcher {
   void SetEnvironment(const Request& request, char* link);
   int Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer, UniqueFd* descriptor);
   int Checkpoint(const Request& request, int control, Answer* answer);
+  int Kill(pid_t pid, bool abandon);
   // Before the worker's number becomes free: nothing is done to another process of that number.
   void EndCheckpointersOf(pid_t worker);
   int Reap(const Request& request, Answer* answer);

@@ -91,7 +91,14 @@ bool Serve(Launcher& launcher) {
   UniqueFd handed;
   const Answer answer = launcher.Handle(request, size_t(bytes), std::span(descriptors, count), &handed);
   const int number = handed.get();
-  return SendPacket(kDaemonSocket, &answer, sizeof answer, std::span(&number, handed ? 1 : 0));
+  if (SendPacket(kDaemonSocket, &answer, sizeof answer, std::span(&number, handed ? 1 : 0))) return true;
+  // Other processes of this user have as many descriptors on their way as the kernel lets one have. What was
+  // started is ended, because the daemon has no descriptor to watch it with.
+  if (errno != ETOOMANYREFS) return false;
+  launcher.Abandon(answer.pid);
+  Answer refused{};
+  refused.error = ETOOMANYREFS;
+  return SendPacket(kDaemonSocket, &refused, sizeof refused, {});
 }
 
 int Run(int argc, char** argv) {

@@ -2,12 +2,15 @@
 // Stands in for causeway-worker and speaks to the daemon as a taken one may (worker_words.h). It is not
 // confined: what it sends is what counts here. hostile_sandbox_test has what a confined one can do.
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -315,6 +318,15 @@ class HostileWorker {
   uint64_t probes_ = uint64_t{1} << 63;
 };
 
+// A worker has no capabilities and 4096 descriptors (host_backend/worker/start/confinement.cc): with more it could
+// have so many on their way that the kernel lets nobody else of its user send any.
+void LoseWhatAWorkerHasNot() {
+  const rlimit descriptors{4096, 4096};
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  const __user_cap_data_struct none[2]{};
+  if (setrlimit(RLIMIT_NOFILE, &descriptors) != 0 || syscall(SYS_capset, &header, none) != 0) _exit(5);
+}
+
 // As checkpointer: the answer of the lie that the order's time limit names.
 int Lie(int control) {
   CheckpointOrder order{};
@@ -383,6 +395,7 @@ int Serve(int control) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  causeway::test::LoseWhatAWorkerHasNot();
   bool lies = false;
   for (int i = 1; i < argc; ++i) lies = lies || std::strcmp(argv[i], "--checkpoint") == 0;
   for (int i = 1; i + 1 < argc; ++i) {

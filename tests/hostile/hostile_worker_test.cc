@@ -99,6 +99,7 @@ class HostileWorkerTest : public DaemonFixture {
   void ExpectEnded(Words words, const std::string& why) {
     LocalClient client(socket());
     Open(client, words, 0);
+    if (HasFatalFailure()) return;
     EXPECT_TRUE(WaitFor([&] { return Ended(client); })) << Status();
     EXPECT_NE(LogText().find(why), std::string::npos) << LogText();
   }

@@ -3,7 +3,7 @@ add_executable(daemon_test_worker fake_worker.cc)
 target_link_libraries(daemon_test_worker PRIVATE causeway_account)
 
 add_executable(daemon_test daemon_config_test.cc daemon_local_test.cc daemon_vm_test.cc daemon_scopes_test.cc
-  command_test.cc daemon_fixture.cc)
+  daemon_descriptors_test.cc command_test.cc daemon_fixture.cc)
 target_compile_definitions(daemon_test PRIVATE
   CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>"
   CAUSEWAY_PATH="$<TARGET_FILE:causeway>")

@@ -205,8 +205,18 @@ void LauncherLink::Send(const Request& request, const std::vector<UniqueFd>& des
   std::vector<int> numbers;
   for (const UniqueFd& each : descriptors) numbers.push_back(each.get());
   asked_.push_back(std::move(asked));
-  if (!SendPacket(socket_.get(), &request, sizeof request, numbers)) return Lost(errno == EAGAIN);
-  if (asked_.size() == 1) LimitWait();
+  if (SendPacket(socket_.get(), &request, sizeof request, numbers)) {
+    if (asked_.size() == 1) LimitWait();
+    return;
+  }
+  // The kernel counts the descriptors that are on their way between all processes of a user, whoever has sent
+  // them: a full count is a reason to refuse this request, and none to take the launcher for lost.
+  if (errno != ETOOMANYREFS) return Lost(errno == EAGAIN);
+  const Asked refused = std::move(asked_.back());
+  asked_.pop_back();
+  Answer answer{};
+  answer.error = ETOOMANYREFS;
+  Finish(refused, answer, {}, true);
 }
 
 void LauncherLink::Ask(const Request& request, std::vector<UniqueFd> descriptors, Asked asked) {
@@ -229,13 +239,17 @@ void LauncherLink::SendUnsent() {
   }
 }
 
-// `waiting`: a caller waits for its own answer, and nobody else is to be called meanwhile.
+// The answer of the oldest request. `waiting`: a caller waits for its own, and nobody else is to be called
+// meanwhile.
 void LauncherLink::Take(const Answer& answer, UniqueFd descriptor, bool waiting) {
   const Asked asked = std::move(asked_.front());
   asked_.pop_front();
+  Finish(asked, answer, std::move(descriptor), waiting || !socket_);
+}
+
+void LauncherLink::Finish(const Asked& asked, const Answer& answer, UniqueFd descriptor, bool later) {
   if (!asked.done) return;
-  if (asked.at_once) return asked.done(answer, std::move(descriptor));
-  if (!waiting && socket_) return asked.done(answer, std::move(descriptor));
+  if (asked.at_once || !later) return asked.done(answer, std::move(descriptor));
   const auto kept = std::make_shared<UniqueFd>(std::move(descriptor));
   loop_.Later("an answer of the launcher",
               [done = asked.done, answer, kept] { done(answer, std::move(*kept)); });

@@ -98,6 +98,7 @@ class LauncherLink {
   launcher::Answer Call(const launcher::Request& request, std::vector<UniqueFd> descriptors);
   void OnAnswer();
   void Take(const launcher::Answer& answer, UniqueFd descriptor, bool waiting);
+  void Finish(const Asked& asked, const launcher::Answer& answer, UniqueFd descriptor, bool later);
   bool Receive(launcher::Answer* answer, UniqueFd* descriptor, int flags = 0);
   void LimitWait();
   void Lost(bool hangs);

@@ -296,7 +296,10 @@ void LocalServer::OpenSession(Connection& connection) {
   connection.region->SetState(HostState::kRunning);
   connection.region->Beat();
   if (!SendReply(connection.socket.get(), Accepted(connection.region->bytes()), connection.region->fd())) {
-    return OnClientGone(connection);
+    if (errno != ETOOMANYREFS) return OnClientGone(connection);
+    return Refuse(connection,
+                  "The session's memory cannot be handed over: " + ErrnoText() +
+                      "; processes of the daemon's user send too many descriptors at once. Try again later.");
   }
   connection.stage = Connection::Stage::kWaitReady;
   SetLimit(connection, kReadyLimit);

@@ -113,7 +113,7 @@ void WorkerProcess::OnLaunched(Result<LauncherLink::Started> started) {
       listener_.OnReady(*this, failed);
     }
     loop_.Cancel(timer_);
-    return listener_.OnExit(*this, "could not be started", false);
+    return listener_.OnExit(*this, "could not be started. " + started.error(), false);
   }
   pid_ = started.value().pid;
   pidfd_ = std::move(started.value().pidfd);
@@ -160,7 +160,13 @@ void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {
   SharingReply copy = reply;
   copy.has_descriptor = descriptor >= 0 ? 1 : 0;
   // A worker has one question at a time, so there is room; one that breaks this rule gets no answer.
-  SendPacket(control_.get(), &copy, sizeof(copy), std::span(&descriptor, descriptor >= 0 ? 1 : 0));
+  if (SendPacket(control_.get(), &copy, sizeof(copy), std::span(&descriptor, descriptor >= 0 ? 1 : 0)))
+    return;
+  if (errno != ETOOMANYREFS) return;
+  // The host has no room for the descriptor now (too many are on their way between processes of this user).
+  copy = {};
+  copy.result = SharingResult::kFull;
+  SendPacket(control_.get(), &copy, sizeof(copy), {});
 }
 
 void WorkerProcess::Reach(uint32_t number) {
