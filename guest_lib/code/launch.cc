@@ -174,10 +174,8 @@ bool IsOrdinary(const Launch& launch) {
 }
 
 uint64_t HashOf(const Launch& launch) {
-  const std::string_view body(reinterpret_cast<const char*>(&launch.body), sizeof launch.body);
-  const std::string_view attributes(reinterpret_cast<const char*>(launch.attributes),
-                                    launch.body.attribute_count * sizeof(CUlaunchAttribute));
-  return Fnv1a(body) ^ Fnv1a(attributes) * 3 ^ WireOf(launch.context);
+  const uint64_t body = QuickHash(&launch.body, sizeof launch.body, WireOf(launch.context));
+  return QuickHash(launch.attributes, launch.body.attribute_count * sizeof(CUlaunchAttribute), body);
 }
 
 // As a posted call.

@@ -22,7 +22,7 @@ struct Question {
   uint64_t Hash() const {
     uint64_t words[13] = {static_cast<uint64_t>(op), context, settings, stream, attributes};
     std::copy(std::begin(given), std::end(given), words + 5);
-    return Fnv1a({reinterpret_cast<const char*>(words), sizeof words});
+    return QuickHash(words, sizeof words);
   }
 };
 
@@ -35,8 +35,7 @@ bool Add(const CUlaunchConfig& config, Question* question) {
   std::copy(std::begin(given), std::end(given), question->given);
   const Object* stream = Find(config.hStream);
   question->stream = stream != nullptr ? stream->id : reinterpret_cast<uintptr_t>(config.hStream);
-  question->attributes =
-      Fnv1a({reinterpret_cast<const char*>(config.attrs), config.numAttrs * sizeof(CUlaunchAttribute)});
+  question->attributes = QuickHash(config.attrs, config.numAttrs * sizeof(CUlaunchAttribute));
   return true;
 }
 
