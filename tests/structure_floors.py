@@ -14,6 +14,7 @@ FLOORS = {
         ["ivshmem_ring/messages"],
     ],
     "guest_lib": [
+        ["guest_lib/old_glibc"],
         ["guest_lib/process"],
         ["guest_lib/connection"],
         ["guest_lib/session"],
