@@ -116,7 +116,7 @@ int memfd_create(const char* name, unsigned flags) noexcept {
 }
 
 // 2.25.
-int getentropy(void* buffer, size_t bytes) noexcept {
+int getentropy(void* buffer, size_t bytes) {
   constexpr size_t kMost = 256;
   if (bytes > kMost) {
     errno = EIO;

@@ -26,7 +26,7 @@
 #include "guest_lib/old_glibc/look_up.h"
 
 extern "C" uint32_t arc4random(void) noexcept;
-extern "C" int getentropy(void* buffer, size_t bytes) noexcept;
+extern "C" int getentropy(void* buffer, size_t bytes);
 
 namespace {
 
