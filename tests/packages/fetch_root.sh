@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a folder with the files of a release of Debian, from the mirror that this machine's apt uses.
+# Makes a folder with a release of Debian, from the mirror that this machine's apt uses.
 # usage: fetch_root.sh RELEASE DIR PACKAGE...     (for example: fetch_root.sh bullseye build/bullseye libc6 busybox-static)
-# A folder that is complete is left as it is. environment: VARIANT=extract (default: files alone, nothing is configured) or
-# another variant of mmdebstrap
+# RELEASE may be one of backports. A folder that is complete is left as it is.
+# environment: VARIANT=extract (default: files alone, nothing is configured) or another variant of mmdebstrap
 # exit status: 0 the folder is there; 77 the release cannot be fetched here, which the last line explains
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n '4,8s/^# //p' "$0" >&2; exit 2; }
@@ -14,13 +14,18 @@ skip() { echo "fetch_root.sh: $*"; exit 77; }
 wanted="$release ${VARIANT:-extract} $*"
 if [ "$(cat "$folder.packages" 2> /dev/null)" = "$wanted" ]; then exit 0; fi
 command -v mmdebstrap > /dev/null || skip "mmdebstrap is not installed, so there is no $release: vm_configs/install_dependencies.sh installs it."
+# shellcheck disable=SC2016  # apt fills it in
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Label: Debian' 2> /dev/null | sort -u | head -n 1)
 [ -n "$mirror" ] || skip "this machine's apt has no mirror of Debian, so $release cannot be fetched."
 rm -rf "$folder" "$folder.packages"
 mkdir -p "$(dirname "$folder")"
+sources=$(mktemp)
+trap 'rm -f "$sources"' EXIT
+echo "deb $mirror $release main" > "$sources"
+[ "${release%-backports}" = "$release" ] || echo "deb $mirror ${release%-backports} main" >> "$sources"
 packages=$(IFS=,; echo "$*")
-if ! timeout 400 mmdebstrap --quiet --variant="${VARIANT:-extract}" --include="$packages" "$release" "$folder" "deb $mirror $release main" \
-  > "$folder.log" 2>&1 < /dev/null; then
+if ! timeout 500 mmdebstrap --variant="${VARIANT:-extract}" --include="$packages" \
+  --dpkgopt=force-unsafe-io --aptopt="APT::Default-Release \"$release\"" "${release%-backports}" "$folder" "$sources" > "$folder.log" 2>&1 < /dev/null; then
   rm -rf "$folder"
   skip "$release cannot be fetched from $mirror: $(grep -E '^(E:|mmdebstrap)' "$folder.log" | head -n 1)"
 fi

@@ -10,7 +10,7 @@ name=$1 program=$2
 for tool in qemu-system-x86_64 cpio busybox python3 make; do
   command -v "$tool" > /dev/null || { echo "$tool is not installed"; exit 77; }
 done
-kernel=$("$configs/find_kernel.sh") || exit 77
+kernel=${KERNEL:-$("$configs/find_kernel.sh")} || exit 77
 
 work=$(mktemp -d)
 host_pid=''

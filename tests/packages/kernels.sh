@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The kernel module against kernels of other releases: built with the release's own compiler, without a warning, then (with --boot)
+# its tests in a VM with that kernel. Kernels are fetched by apt's mirror; the first time takes a minute or two for each.
+# usage: kernels.sh BUILD_DIR [--boot RELEASE]... [RELEASE...]
+#   RELEASE: bullseye (5.10), bookworm (6.1), trixie (6.12), trixie-backports (the newest); default: all four
+# exit status: 0 all is well; 77 none of the releases can be fetched here; else a module does not build or fails its tests
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "$1" && pwd)
+shift
+releases=() boots=' '
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --boot) boots+="$2 "; releases+=("$2"); shift 2 ;;
+    -*) sed -n '3,8s/^# //p' "$0" >&2; exit 2 ;;
+    *) releases+=("$1"); shift ;;
+  esac
+done
+[ ${#releases[@]} -gt 0 ] || releases=(bullseye bookworm trixie trixie-backports)
+
+# In the release's root: make and the compiler are the ones that its headers ask for.
+build_module() {
+  local root=$1 version=$2 module=$root/causeway_module
+  rm -rf "$module"
+  mkdir -p "$module"
+  cp "$here"/../../kernel_module/{Kbuild,Makefile,*.[ch]} "$module/"
+  chroot "$root" make -s -C /causeway_module KVER="$version" W=1 > "$module/log" 2>&1 || { cat "$module/log" >&2; return 1; }
+  # Warnings of kbuild itself (an unsigned or unchecked symbol table) are not the module's.
+  ! grep -E 'causeway[^ ]*\.[ch]:[0-9]+.*warning' "$module/log"
+}
+
+# Its tests, as ctest's vm.module_seabios and the one that loads into q35.
+boot() {
+  local root=$1 version=$2 name
+  for name in module_seabios module_q35; do
+    KERNEL=$root/boot/vmlinuz-$version MODULE=$root/causeway_module/causeway.ko \
+      "$here/../vm/vm_test.sh" "$name" "$build/tests/vm/module_test" > "$root/causeway_module/$name.log" 2>&1 < /dev/null ||
+      { tail -n 60 "$root/causeway_module/$name.log" >&2; return 1; }
+    grep -aqF "KERNEL causeway" "$root/causeway_module/$name.log" || { echo "kernels.sh: the module told nothing" >&2; return 1; }
+  done
+}
+
+[ "$(id -u)" = 0 ] || { echo "kernels.sh: not root, which it takes to build in another release's root folder."; exit 77; }
+failed=0 seen=0
+for release in "${releases[@]}"; do
+  root=$build/kernels/$release
+  packages=(linux-headers-amd64 make perl)
+  case "$boots" in *" $release "*) packages+=(linux-image-amd64) ;; esac
+  status=0
+  VARIANT=essential "$here/fetch_root.sh" "$release" "$root" "${packages[@]}" || status=$?
+  [ "$status" = 77 ] && continue
+  [ "$status" = 0 ] || exit "$status"
+  seen=$((seen + 1))
+  for headers in "$root"/usr/src/linux-headers-*-amd64; do
+    version=${headers##*linux-headers-}
+    result=built
+    build_module "$root" "$version" || { result='DOES NOT BUILD'; failed=1; }
+    case "$boots" in
+      *" $release "*) [ "$result" = built ] && { boot "$root" "$version" && result+=', tests passed in a VM' || { result+=', TESTS FAIL'; failed=1; }; } ;;
+    esac
+    echo "$release: kernel $version, $(chroot "$root" sh -c 'ls /usr/bin/x86_64-linux-gnu-gcc-[0-9]*' | sed 's/.*gnu-//' | head -n 1): $result"
+  done
+done
+[ "$seen" -gt 0 ] || exit 77
+exit $failed
