@@ -59,7 +59,7 @@ std::string ProgramFolder() {
 
 Result<std::string> FindGuestLibrary(const std::string& chosen) {
   std::vector<std::string> folders = {chosen};
-  if (chosen.empty()) folders = {ProgramFolder() + "/../guest_lib", ProgramFolder() + "/../lib/causeway"};
+  if (chosen.empty()) folders = {ProgramFolder() + "/../guest_lib", ProgramFolder() + "/guest_lib"};
   std::string tried;
   for (const auto& folder : folders) {
     if (IsFile(folder + "/libcuda.so.1")) return Absolute(folder);

@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$1
 shift
 root=$build/old_system/bullseye
-"$here/fetch_root.sh" bullseye "$root" libc6 busybox-static
+"$here/fetch_root.sh" bullseye "$root" libc6 libc-bin busybox-static
 [ -e "$root/bin/busybox" ] || { echo "old_system_test.sh: $root has no busybox." >&2; exit 1; }
 # What runs there is that system's library, and not this one's.
 version=$(CAUSEWAY=local:$build/old_system/none LD_LIBRARY_PATH=$build/guest_lib "$here/in_old_root.sh" "$root" /lib/x86_64-linux-gnu/libc.so.6 |
