@@ -41,7 +41,7 @@ FLOORS = {
         ["host_backend/worker/stream", "host_backend/worker/addresses", "host_backend/daemon/pool"],
         ["host_backend/worker/memory", "host_backend/worker/managed", "host_backend/worker/host_register",
          "host_backend/daemon/servers"],
-        ["host_backend/worker/staging"],
+        ["host_backend/worker/staging", "host_backend/daemon/control"],
         ["host_backend/worker/copy"],
         ["host_backend/worker/code", "host_backend/worker/device"],
         ["host_backend/worker/graph"],

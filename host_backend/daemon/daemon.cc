@@ -49,7 +49,8 @@ Daemon::Daemon(const Config& config)
             config_.guaranteed_spares, config_.image_cache_mib * kMib, config_.worker_users),
       scopes_(config_),
       zeroing_(loop_),
-      services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash(), scopes_, zeroing_} {}
+      services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash(), scopes_, zeroing_},
+      vms_(services_) {}
 
 Daemon::~Daemon() {
   loop_.Unwatch(signal_watch_);
@@ -71,14 +72,20 @@ std::string Daemon::Start() {
   auto local = LocalServer::Start(services_, [this](const std::string& scope) { return StatusText(scope); });
   if (!local.ok()) return local.error();
   local_ = std::move(local.value());
+  // By now, because its group may take a right to be given.
+  if (!config_.state_folder.empty()) {
+    auto control = ControlServer::Start(
+        loop_, config_,
+        [this](const ControlRequest& request, const LocalPeer& peer, const ControlServer::Answer& answer) {
+          vms_.Handle(request, peer, answer);
+        });
+    if (!control.ok()) return control.error();
+    control_ = std::move(control.value());
+  }
   if (const std::string problem = StartLauncher(); !problem.empty()) return problem;
   pool_.KeepSpares(config_.own_spares);
   pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
-  for (const VmConfig& vm : config_.vms) {
-    auto server = VmServer::Start(services_, vm);
-    if (!server.ok()) return server.error();
-    vms_.push_back(std::move(server.value()));
-  }
+  if (const std::string problem = vms_.Start(); !problem.empty()) return problem;
   if (!config_.tcp.address.empty()) {
     auto tcp = TcpServer::Start(services_);
     if (!tcp.ok()) return tcp.error();
@@ -111,11 +118,7 @@ std::string Daemon::StartLauncher() {
   plan.shm = folders_->shm();
   plan.links = folders_->links();
   plan.cache = folders_->cache();
-  for (const VmConfig& vm : config_.vms) {
-    // One that does not exist is told of where it is used.
-    if (const auto group = GroupId(vm.region_group, "region_group"); !vm.region_group.empty() && group.ok())
-      plan.groups.push_back(group.value());
-  }
+  plan.groups = vms_.Groups();
   auto started = LauncherLink::Start(loop_, ProgramFolder() + "/causeway-launcher", plan,
                                      [this](const std::string& how) {
                                        lost_ = true;
@@ -155,16 +158,17 @@ void Daemon::OnSignal() {
 
 void Daemon::Stop() {
   stopping_ = true;
+  if (control_) control_->Stop();
   local_->Stop();
   if (tcp_) tcp_->Stop();
-  for (auto& vm : vms_) vm->Stop();
+  vms_.Stop();
   pool_.Stop();
 }
 
 std::string Daemon::StatusText(const std::string& scope) const {
   const LoopPart part("status text");
   StatusReport report{started_, tcp_ ? tcp_->address() : "", {}, {}};
-  for (const auto& vm : vms_) vm->AppendStatus(report.sessions, report.regions);
+  vms_.AppendStatus(report.sessions, report.regions);
   local_->AppendStatus(report.sessions);
   if (tcp_) tcp_->AppendStatus(report.sessions);
   return StatusJson(services_, report, scope);

@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/daemon/control/control_server.h"
+#include "host_backend/daemon/control/vm_set.h"
 #include "host_backend/daemon/region/idle_watch.h"
 #include "host_backend/daemon/servers/flight_store.h"
 #include "host_backend/daemon/servers/local_server.h"
 #include "host_backend/daemon/servers/services.h"
 #include "host_backend/daemon/servers/tcp_server.h"
-#include "host_backend/daemon/servers/vm_server.h"
 
 namespace causeway::daemon {
 
@@ -50,7 +51,8 @@ class Daemon {
   bool stopping_ = false;
   bool lost_ = false;  // the launcher, and with it every worker
   // Destroyed in reverse order: servers and their sessions before the pool.
-  std::vector<std::unique_ptr<VmServer>> vms_;
+  VmSet vms_;
+  std::unique_ptr<ControlServer> control_;
   std::unique_ptr<TcpServer> tcp_;
   std::unique_ptr<LocalServer> local_;
 };

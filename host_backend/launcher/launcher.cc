@@ -83,6 +83,8 @@ Shape ShapeOf(Action action) {
       return {kUser | kNumber, 0};
     case Action::kCheckpoint:
       return {kPid | kUser, 1};
+    case Action::kGiveToUser:
+      return {kUser, 1};
   }
   return {0, kMaxDescriptors + 1};  // no request has so many
 }
@@ -178,6 +180,8 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
       return refused(ClearCache(request.user, request.number));
     case Action::kCheckpoint:
       return refused(Checkpoint(request, descriptors[0].get(), &answer));
+    case Action::kGiveToUser:
+      return refused(GiveToUser(request.user, descriptors[0].get()));
   }
   return refused(EINVAL);
 }
@@ -372,6 +376,15 @@ bool Launcher::IsOwnFile(int file, bool writable) const {
          fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1;
 }
 
+// What kGiveToUser has made of such a file.
+bool Launcher::IsGivenFile(int file) const {
+  struct stat info {};
+  const int flags = fcntl(file, F_GETFL);
+  return flags >= 0 && (flags & O_PATH) == 0 && (flags & O_ACCMODE) == O_RDWR && fstat(file, &info) == 0 &&
+         S_ISREG(info.st_mode) && info.st_uid >= kFirstPerson && !settings_.users.Has(info.st_uid) &&
+         info.st_gid == getegid() && (info.st_mode & 07777) == 0660 && info.st_nlink == 1;
+}
+
 int Launcher::GiveToGroup(const Request& request, int file) const {
   if (std::find(settings_.groups.begin(), settings_.groups.end(), request.group) == settings_.groups.end() ||
       !IsOwnFile(file, true)) {
@@ -380,9 +393,19 @@ int Launcher::GiveToGroup(const Request& request, int file) const {
   return fchown(file, uid_t(-1), request.group) == 0 ? 0 : errno;
 }
 
+int Launcher::GiveToUser(uint32_t user, int file) const {
+  struct stat info {};
+  const bool person = user >= kFirstPerson && user != uid_t(-1) && !settings_.users.Has(user);
+  if (!person || !IsOwnFile(file, true) || fstat(file, &info) != 0) return EINVAL;
+  // Others may trust what belongs to them to be what they made: it is no program, and closed to the rest.
+  if ((info.st_mode & 07777) != 0660 || info.st_gid != getegid()) return EINVAL;
+  return fchown(file, user, gid_t(-1)) == 0 ? 0 : errno;
+}
+
 int Launcher::FindVm(int file, int socket) {
   struct stat info {};
-  if (!IsOwnFile(file, true) || !IsPacketSocket(socket) || fstat(file, &info) != 0) return EINVAL;
+  if (!IsPacketSocket(socket) || fstat(file, &info) != 0) return EINVAL;
+  if (!IsOwnFile(file, true) && !IsGivenFile(file)) return EINVAL;
   return RunInHelper([&, launcher = getpid()] {
     VmProcess found{FindMapper(info.st_dev, info.st_ino, launcher, daemon_), 0};
     const int descriptor = found.pid != 0 ? int(syscall(SYS_pidfd_open, found.pid, 0)) : -1;

@@ -65,12 +65,14 @@ class Launcher {
   void EndCheckpointersOf(pid_t worker);
   int Reap(const Request& request, Answer* answer);
   int GiveToGroup(const Request& request, int file) const;
+  int GiveToUser(uint32_t user, int file) const;
   int FindVm(int file, int socket);
   int MakeCache(uint32_t user) const;
   int HoldCache(uint32_t user, uint32_t mib);
   int ClearCache(uint32_t user, uint32_t number);
   Child* Find(pid_t pid);
   bool IsOwnFile(int file, bool writable) const;
+  bool IsGivenFile(int file) const;
   // In a process of its own: `work` may only do what is safe after fork. 0, or an errno.
   template <class Work>
   int RunInHelper(const Work& work);

@@ -9,7 +9,8 @@
 
 namespace causeway::launcher {
 
-inline constexpr int kDaemonSocket = 3;  // the launcher's only descriptor beside the standard ones
+inline constexpr uint32_t kFirstPerson = 1000;  // user ids below it are the system's own
+inline constexpr int kDaemonSocket = 3;         // the launcher's only descriptor beside the standard ones
 
 enum class Action : uint32_t {
   // Starts a worker by `worker`, `link`, `gpus` and `environment`; the request carries the descriptors of its
@@ -30,6 +31,9 @@ enum class Action : uint32_t {
   // was not reaped and has that user id by now. The request carries the control socket
   // (host_backend/common/worker_control.h). The answer has the pid, which kAbandon takes.
   kCheckpoint,
+  // Gives a file of the daemon's own, which the request carries, to `user`: a person's, from 1000 on, and no
+  // worker's. The daemon's group keeps its rights to it.
+  kGiveToUser,
 };
 
 enum class WorkerKind : uint32_t { kNone = 0, kCuda, kManagement, kMemoryWatch };

@@ -256,7 +256,8 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
                                                  {Action::kMakeCache, "user"},
                                                  {Action::kHoldCache, "user number"},
                                                  {Action::kClearCache, "user number"},
-                                                 {Action::kCheckpoint, "pid user"}};
+                                                 {Action::kCheckpoint, "pid user"},
+                                                 {Action::kGiveToUser, "user"}};
   Pipe output;
   Pair control;
   const std::string path = folder_.path() + "/file";
@@ -264,7 +265,7 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
   for (const auto& [action, names] : used) {
     std::vector<int> descriptors;
     if (action == Action::kStart) descriptors = {output.in.get(), control.other.get()};
-    if (action == Action::kGiveToGroup) descriptors = {file.get()};
+    if (action == Action::kGiveToGroup || action == Action::kGiveToUser) descriptors = {file.get()};
     if (action == Action::kCheckpoint) descriptors = {control.other.get()};
     if (action == Action::kFindVm) descriptors = {file.get(), control.other.get()};
     for (const auto& [name, set] : fields) {
@@ -274,7 +275,7 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
       EXPECT_EQ(Ask(request, descriptors), EINVAL) << uint32_t(action) << " " << name;
     }
   }
-  for (const uint32_t action : {0u, 11u, 100u, ~0u}) EXPECT_EQ(Ask(Good(Action(action))), EINVAL) << action;
+  for (const uint32_t action : {0u, 12u, 100u, ~0u}) EXPECT_EQ(Ask(Good(Action(action))), EINVAL) << action;
   EXPECT_TRUE(HasNoChildren());
 }
 
@@ -407,6 +408,34 @@ TEST_F(LauncherTest, OnlyTheDaemonsOwnFilesGetAGroupAndOnlyNamedOnes) {
   EXPECT_EQ(fchown(file.get(), kFirstUser, 0), 0);
   EXPECT_EQ(Ask(request, {file.get()}), EINVAL);
   EXPECT_EQ(Ask(Good(Action::kFindVm), {file.get(), Pair().other.get()}), EINVAL);
+}
+
+TEST_F(LauncherTest, OnlyPersonsAreGivenFilesAndOnlyClosedOnes) {
+  if (geteuid() != 0) GTEST_SKIP() << "giving files away needs root";
+  const std::string path = folder_.path() + "/region";
+  const UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const UniqueFd reading(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Request request = Good(Action::kGiveToUser);
+  request.user = 3001;
+  for (const mode_t open_to_others : {0600, 0666, 0770, 04660, 02660}) {
+    ASSERT_EQ(fchmod(file.get(), open_to_others), 0);
+    EXPECT_EQ(Ask(request, {file.get()}), EINVAL) << open_to_others;
+  }
+  ASSERT_EQ(fchmod(file.get(), 0660), 0);
+  for (const uint32_t user : {0u, 1u, 999u, kFirstUser, kFirstUser + kUsers - 1, ~0u}) {
+    request.user = user;
+    EXPECT_EQ(Ask(request, {file.get()}), EINVAL) << user;
+  }
+  request.user = 3001;
+  EXPECT_EQ(Ask(request, {reading.get()}), EINVAL);
+  EXPECT_EQ(Ask(request, {file.get()}), 0);
+  struct stat info {};
+  fstat(file.get(), &info);
+  EXPECT_EQ(info.st_uid, 3001u);
+  EXPECT_EQ(info.st_gid, getegid());
+  // It is no file of the daemon's any more, but the daemon may still ask which process maps it.
+  EXPECT_EQ(Ask(request, {file.get()}), EINVAL);
+  EXPECT_EQ(Ask(Good(Action::kFindVm), {file.get(), Pair().other.get()}), 0);
 }
 
 TEST_F(LauncherTest, CachesBelongToUsersOfTheRangeAlone) {

@@ -2,6 +2,7 @@
 #include "host_backend/daemon/process/config.h"
 
 #include <arpa/inet.h>
+#include <grp.h>
 #include <unistd.h>
 
 // toml++ 3.3 takes it for impossible that a letter such as U+00E9 stands behind a value, so that what follows
@@ -21,12 +22,19 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
+
+#include "host_backend/common/control_socket.h"
+#include "host_backend/launcher/protocol.h"
 
 namespace causeway::daemon {
 namespace {
 
 constexpr size_t kMaxSocketPathBytes = 107;
+constexpr size_t kMaxAttachGroups = 16;
+constexpr uint32_t kFirstPerson = launcher::kFirstPerson;
+constexpr uint32_t kLastPerson = 0x7fffffff;
 constexpr uint32_t kNotConfigured = ~uint32_t{0};
 // Where the configuration does not say otherwise.
 constexpr uint32_t kDefaultGuarantee = 2;  // sessions of a VM
@@ -133,6 +141,14 @@ void CheckAbsolute(TableReader& reader, std::string_view key, const std::string&
     reader.Fail(*reader.Take(key), key, "must be an absolute path, but is \"" + path + "\"");
 }
 
+void CheckSocketPath(TableReader& reader, std::string_view key, const std::string& path) {
+  if (const toml::node* node = reader.Take(key)) {
+    CheckAbsolute(reader, key, path);
+    if (path.size() > kMaxSocketPathBytes)
+      reader.Fail(*node, key, "is longer than the 107 bytes that a UNIX socket's path may have");
+  }
+}
+
 uint32_t Mode(TableReader& reader, std::string_view key, const std::string& text) {
   uint32_t mode = 0;
   bool good = text.size() >= 3 && text.size() <= 4;
@@ -171,9 +187,7 @@ GpuShare ReadShare(TableReader& reader, const std::string& prefix) {
   for (const auto& item : *list) {
     const auto* text = item.as_string();
     const std::string uuid = text != nullptr ? text->get() : "";
-    const bool good = (uuid.rfind("GPU-", 0) == 0 || uuid.rfind("MIG-", 0) == 0) && uuid.size() < 64 &&
-                      uuid.find_first_not_of("-0123456789abcdefABCDEFGPUMI") == std::string::npos;
-    if (!good)
+    if (!IsGpuUuid(uuid))
       reader.Fail(item, key,
                   "must name GPUs by their UUIDs (GPU-... or MIG-...), as nvidia-smi -L shows them");
     if (std::find(share.gpus.begin(), share.gpus.end(), uuid) != share.gpus.end())
@@ -197,6 +211,40 @@ std::pair<uint32_t, uint32_t> ReadWorkerUsers(TableReader& reader, std::pair<uin
   return {uint32_t(first->get()), uint32_t(count->get())};
 }
 
+// Groups are looked up here where the default names some that this host may lack.
+std::vector<std::string> ReadAttachGroups(TableReader& reader) {
+  constexpr std::string_view kKey = "attach_groups";
+  std::vector<std::string> groups;
+  const toml::node* node = reader.Take(kKey);
+  if (node == nullptr) {
+    for (const char* usual : {"libvirt-qemu", "qemu"}) {
+      if (getgrnam(usual) != nullptr) groups.emplace_back(usual);
+    }
+    return groups;
+  }
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->size() > kMaxAttachGroups)
+    reader.Fail(*node, kKey, "must be a list of at most 16 groups such as [\"libvirt-qemu\"]");
+  for (const auto& item : *list) {
+    const auto* text = item.as_string();
+    if (text == nullptr || getgrnam(text->get().c_str()) == nullptr)
+      reader.Fail(item, kKey, "must name groups of this host that QEMU runs as, each in quotes");
+    groups.push_back(text->get());
+  }
+  return groups;
+}
+
+// The socket by which root and one group add and remove VMs.
+void ReadControl(TableReader& reader, Config& config) {
+  constexpr const char* kGroup = "causeway";
+  config.state_folder = reader.String("state_folder").value_or("");
+  if (!config.state_folder.empty()) CheckAbsolute(reader, "state_folder", config.state_folder);
+  config.control_socket = reader.String("control_socket").value_or(ControlSocketOf(config.socket));
+  CheckSocketPath(reader, "control_socket", config.control_socket);
+  config.control_group = reader.String("control_group").value_or(getgrnam(kGroup) != nullptr ? kGroup : "");
+  config.attach_groups = ReadAttachGroups(reader);
+}
+
 VmConfig ReadVm(const toml::table& table) {
   TableReader reader(table, "[[vm]] ");
   VmConfig vm;
@@ -206,6 +254,7 @@ VmConfig ReadVm(const toml::table& table) {
   reader.Number("region_mib", kMinRegionMib, kMaxRegionMib, &vm.region_mib);
   CheckRegionMib(reader, "region_mib", vm.region_mib);
   vm.region_group = reader.String("region_group").value_or("");
+  reader.Number("region_user", kFirstPerson, kLastPerson, &vm.region_user);
   reader.Number("max_sessions", 1, kMaxSlots, &vm.max_sessions);
   vm.guaranteed_sessions = kNotConfigured;  // without the key ShareOutSessions decides
   reader.Number("guaranteed_sessions", 0, vm.max_sessions, &vm.guaranteed_sessions);
@@ -342,11 +391,7 @@ Config ReadConfig(const toml::table& table) {
   TableReader reader(table, "");
   Config config;
   config.socket = reader.String("socket").value_or(config.socket);
-  CheckAbsolute(reader, "socket", config.socket);
-  if (config.socket.size() > kMaxSocketPathBytes) {
-    reader.Fail(*reader.Take("socket"), "socket",
-                "is longer than the 107 bytes that a UNIX socket's path may have");
-  }
+  CheckSocketPath(reader, "socket", config.socket);
   if (auto mode = reader.String("socket_mode")) config.socket_mode = Mode(reader, "socket_mode", *mode);
   config.socket_group = reader.String("socket_group").value_or("");
   config.worker = reader.String("worker").value_or(ProgramFolder() + "/causeway-worker");
@@ -366,6 +411,7 @@ Config ReadConfig(const toml::table& table) {
   if (auto level = reader.String("log_level")) config.log_level = Level(reader, "log_level", *level);
   config.log_file = reader.String("log_file").value_or("");
   config.admin_group = reader.String("admin_group").value_or("");
+  ReadControl(reader, config);
   ReadVms(reader, config);
   ShareOutSessions(reader, config);
   ReadTcp(reader, config);
@@ -392,6 +438,58 @@ Result<Config> LoadConfig(const std::string& path) {
   } catch (const BadValue& bad) {
     return At(path, bad.where, bad.text);
   }
+}
+
+Result<VmConfig> LoadAddedVm(const std::string& path) {
+  try {
+    const toml::table table = toml::parse_file(path);
+    TableReader reader(table, "");
+    Config config;
+    ReadVms(reader, config);
+    reader.RefuseUnknownKeys();
+    if (config.vms.size() != 1) return Error{path + ": must hold one [[vm]] table."};
+    VmConfig& vm = config.vms[0];
+    if (!IsVmName(vm.name)) return Error{path + ": the VM's name has other characters than a name may have."};
+    vm.guaranteed_sessions = 0;
+    return vm;
+  } catch (const toml::parse_error& error) {
+    return At(path, error.source().begin, "not valid TOML: " + std::string(error.description()));
+  } catch (const BadValue& bad) {
+    return At(path, bad.where, bad.text);
+  }
+}
+
+std::string AddedVmText(const VmConfig& vm) {
+  toml::table entry{
+      {"name", vm.name}, {"region_file", vm.region_file}, {"region_mib", int64_t(vm.region_mib)}};
+  if (!vm.region_group.empty()) entry.insert("region_group", vm.region_group);
+  if (vm.region_user != 0) entry.insert("region_user", int64_t(vm.region_user));
+  toml::array gpus;
+  for (const std::string& gpu : vm.share.gpus) gpus.push_back(gpu);
+  if (!gpus.empty()) entry.insert("gpus", std::move(gpus));
+  std::ostringstream text;
+  text << "# Added by `causeway attach`, and removed by `causeway detach`.\n"
+       << toml::table{{"vm", toml::array{std::move(entry)}}} << "\n";
+  return text.str();
+}
+
+uint32_t GuaranteeFor(const Config& config, const std::vector<VmConfig>& others, uint32_t max_sessions) {
+  uint64_t taken = config.reserved_sessions;
+  for (const VmConfig& vm : others) taken += vm.guaranteed_sessions;
+  const uint64_t free = config.max_sessions - std::min<uint64_t>(taken, config.max_sessions);
+  return uint32_t(std::min<uint64_t>({kDefaultGuarantee, free, max_sessions}));
+}
+
+bool IsVmName(const std::string& name) {
+  constexpr size_t kMostBytes = 48;
+  return !name.empty() && name.size() <= kMostBytes && name[0] != '.' && name[0] != '-' &&
+         name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
+             std::string::npos;
+}
+
+bool IsGpuUuid(const std::string& uuid) {
+  return (uuid.starts_with("GPU-") || uuid.starts_with("MIG-")) && uuid.size() < 64 &&
+         uuid.find_first_not_of("-0123456789abcdefABCDEFGPUMI") == std::string::npos;
 }
 
 std::string ProgramFolder() {

@@ -7,11 +7,13 @@
 //   spare_workers = 1    guaranteed_spares = 0    local_region_mib = 4096    image_cache_mib = 256
 //   compiled_kernels_mib = 1024
 //   max_sessions = 64    reserved_sessions = 8    local_max_sessions = 64    admin_group = "causeway-admin"
+//   state_folder = "/var/lib/causeway"   control_socket = "/run/causeway/causeway.sock.control"
+//   control_group = "causeway"   attach_groups = ["libvirt-qemu", "qemu"]
 //   worker_users = [2000000000, 65536]    ids that workers become, one for each VM, user or peer; count 0:
 //   none log_level = "info"   log_file = "/var/log/causeway.log"
 //   [[vm]]
 //   name = "guest1"   region_file = "/dev/shm/causeway-guest1"   region_mib = 1024
-//   region_group = "libvirt-qemu"   max_sessions = 32   guaranteed_sessions = 2
+//   region_group = "libvirt-qemu"   region_user = 1000   max_sessions = 32   guaranteed_sessions = 2
 //   host_memory_mib = 8192   max_threads = 8192   cpu_weight = 100   cpu_percent = 400
 //   device_memory_mib = 16384   gpus = ["GPU-..."]
 //   [tcp]
@@ -66,11 +68,17 @@ struct VmConfig {
   std::string region_file;
   uint64_t region_mib = 1024;
   std::string region_group;  // empty: the daemon's own
+  uint32_t region_user = 0;  // the person that owns the file; 0: the daemon's own user
   uint32_t max_sessions = kMaxSlots;
   uint32_t guaranteed_sessions = 0;  // no other scope can take them
   uint32_t own_spares = 0;           // nor these
   GpuShare share;
 };
+
+// What may stand in a VM's name: it becomes a part of file names, and of libvirt's XML.
+bool IsVmName(const std::string& name);
+// Whether it has the form of a GPU's UUID as nvidia-smi shows it.
+bool IsGpuUuid(const std::string& uuid);
 
 struct TcpConfig {
   std::string address;        // numeric; empty: no TCP
@@ -90,13 +98,17 @@ struct Config {
   bool allow_pageable_access = false;  // of GPUs whose kernels reach all memory of their process (HMM, ATS)
   uint32_t spare_workers = 1;
   uint64_t local_region_mib = 4096;
-  uint64_t image_cache_mib = 256;        // of each VM, local user or TCP peer; 0: none
-  uint64_t compiled_kernels_mib = 1024;  // of each, where workers have users of their own
-  uint32_t max_sessions = 64;            // of all scopes
-  uint32_t reserved_sessions = 0;        // for local users and TCP peers that have none yet
-  uint32_t local_max_sessions = 0;       // of each local user
-  uint32_t guaranteed_spares = 0;        // beyond spare_workers: not for scopes that start more than others
-  std::string admin_group;               // sees all sessions, as root and the daemon's user do; empty: none
+  uint64_t image_cache_mib = 256;          // of each VM, local user or TCP peer; 0: none
+  uint64_t compiled_kernels_mib = 1024;    // of each, where workers have users of their own
+  uint32_t max_sessions = 64;              // of all scopes
+  uint32_t reserved_sessions = 0;          // for local users and TCP peers that have none yet
+  uint32_t local_max_sessions = 0;         // of each local user
+  uint32_t guaranteed_spares = 0;          // beyond spare_workers: not for scopes that start more than others
+  std::string state_folder;                // what the control socket adds; empty: there is no such socket
+  std::string control_socket;              // where `causeway attach` asks; beside `socket` if not configured
+  std::string control_group;               // may use it, as root and the daemon's user do; empty: none
+  std::vector<std::string> attach_groups;  // that exist; a region that is added belongs to one of them
+  std::string admin_group;                 // sees all sessions, as root and the daemon's user do; empty: none
   std::pair<uint32_t, uint32_t> worker_users{kFirstWorkerUser, kWorkerUsers};  // first id and how many
   GpuShare local_share;                                                        // of each local user
   LogLevel log_level = LogLevel::kInfo;
@@ -108,6 +120,12 @@ struct Config {
 
 // An error is one sentence that begins with "FILE:LINE: ". Unknown keys are errors.
 Result<Config> LoadConfig(const std::string& path);
+// A file with one [[vm]] table and nothing else: what AddedVmText makes.
+Result<VmConfig> LoadAddedVm(const std::string& path);
+// Such a file's text, of a VM that was added while the daemon ran: name, region, group, user and GPUs.
+std::string AddedVmText(const VmConfig& vm);
+// How many sessions can be guaranteed to one more VM of that configuration beside `others`.
+uint32_t GuaranteeFor(const Config& config, const std::vector<VmConfig>& others, uint32_t max_sessions);
 
 // The folder of the running program: where its companions are looked for.
 std::string ProgramFolder();

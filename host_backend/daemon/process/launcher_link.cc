@@ -355,6 +355,12 @@ int LauncherLink::GiveToGroup(int file, gid_t group) {
   return Call(request, CopyOf(file)).error;
 }
 
+int LauncherLink::GiveToUser(int file, uid_t user) {
+  Request request = Of(Action::kGiveToUser);
+  request.user = user;
+  return Call(request, CopyOf(file)).error;
+}
+
 UniqueFd LauncherLink::FindVm(int region) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};

@@ -77,6 +77,7 @@ class LauncherLink {
 
   // These wait for the answer, which is 0 or an errno.
   int GiveToGroup(int file, gid_t group);
+  int GiveToUser(int file, uid_t user);
   int MakeCache(uint32_t user);
 
  private:

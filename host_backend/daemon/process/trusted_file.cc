@@ -6,9 +6,9 @@
 
 namespace causeway::daemon {
 
-std::string WhyNotTrusted(int fd, const struct stat& found, const std::string& path) {
+std::string WhyNotTrusted(int fd, const struct stat& found, const std::string& path, uid_t owner) {
   if (!S_ISREG(found.st_mode)) return "is not a regular file; name another.";
-  if (found.st_uid != geteuid() && found.st_uid != 0) {
+  if (found.st_uid != geteuid() && found.st_uid != 0 && found.st_uid != owner) {
     return "belongs to user " + std::to_string(found.st_uid) +
            ", who could have made it to read and write what is in it; delete it, so that causewayd makes it "
            "itself, or run `chown " +

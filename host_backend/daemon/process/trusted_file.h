@@ -9,7 +9,7 @@ namespace causeway::daemon {
 
 // "", or the reason against it and what to do, to follow "The file PATH ". `fd` is open on it, without having
 // followed a link, and `found` is its fstat. What holds of the rest: a regular file with one name, of the
-// daemon's user or root, that no access list opens to others.
-std::string WhyNotTrusted(int fd, const struct stat& found, const std::string& path);
+// daemon's user or root, or of `owner`, that no access list opens to others.
+std::string WhyNotTrusted(int fd, const struct stat& found, const std::string& path, uid_t owner = 0);
 
 }  // namespace causeway::daemon

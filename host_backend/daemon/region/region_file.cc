@@ -63,6 +63,11 @@ std::string Prepare(const Opened& opened, const VmConfig& vm, LauncherLink& laun
       return intro + "cannot be given to group " + vm.region_group + ": " + ErrnoText(problem) +
              "; run causewayd by its systemd unit or as root, or correct region_group.";
     }
+    if (vm.region_user != 0) problem = launcher.GiveToUser(opened.fd.get(), vm.region_user);
+    if (problem != 0) {
+      return intro + "cannot be given to user " + std::to_string(vm.region_user) + ": " + ErrnoText(problem) +
+             "; run causewayd by its systemd unit or as root.";
+    }
   }
   if (empty && ftruncate(opened.fd.get(), off_t(vm.region_mib * kMib)) != 0) {
     return intro + "cannot be made " + Mib(vm.region_mib * kMib) + " large: " + ErrnoText() +
@@ -83,7 +88,8 @@ std::string CheckExisting(int fd, const struct stat& found, const VmConfig& vm, 
   }
   if (bits != 0660 && bits != 0600)
     return intro + "has mode " + mode + " instead of 0660; run `chmod 0660 " + vm.region_file + "`.";
-  if (std::string text = WhyNotTrusted(fd, found, vm.region_file); !text.empty()) return intro + text;
+  if (std::string text = WhyNotTrusted(fd, found, vm.region_file, vm.region_user); !text.empty())
+    return intro + text;
   gid_t group = getegid();
   if (!vm.region_group.empty()) {
     const auto id = GroupId(vm.region_group, "region_group");

@@ -38,8 +38,15 @@ ScopeRef Scopes::Find(const std::string& name, const std::string& who, const std
 ScopeRef Scopes::OfVm(const VmConfig& vm) {
   const ScopeRef scope = Find("vm:" + vm.name, "VM " + vm.name, "its max_sessions", vm.max_sessions);
   scope->configured = true;
+  scope->max_sessions = vm.max_sessions;
   scope->guaranteed = std::min(vm.guaranteed_sessions, vm.max_sessions);
   return scope;
+}
+
+void Scopes::ForgetVm(const VmConfig& vm) {
+  const ScopeRef scope = OfVm(vm);
+  scope->configured = false;
+  scope->guaranteed = 0;
 }
 
 ScopeRef Scopes::OfUser(const std::string& name) {

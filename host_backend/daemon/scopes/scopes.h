@@ -38,6 +38,8 @@ class Scopes {
   explicit Scopes(const Config& config);
 
   ScopeRef OfVm(const VmConfig& vm);
+  // The VM is served no more: nothing is kept for it.
+  void ForgetVm(const VmConfig& vm);
   // `name` is the scope's: more than the number where the user's namespaces are its own (local_peer.h).
   ScopeRef OfUser(const std::string& name);
   ScopeRef OfPeer(const std::string& address);

@@ -4,12 +4,13 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
 #include "host_backend/daemon/process/file_lock.h"
 #include "host_backend/daemon/process/trusted_file.h"
+#include "host_backend/daemon/process/unix_listener.h"
 #include "host_backend/daemon/region/region_file.h"
 #include "host_backend/daemon/scopes/local_peer.h"
 #include "host_backend/daemon/servers/flight_store.h"
@@ -101,41 +102,15 @@ std::string LocalServer::Bind() {
   if (!LockExclusively(lock_.get())) {
     return intro + "is in use by another causewayd; stop that one or give this one another `socket`.";
   }
-  struct stat old {};
-  if (lstat(config.socket.c_str(), &old) == 0) {
-    if (!S_ISSOCK(old.st_mode))
-      return intro + "cannot be made: a file of another kind has that name; remove it or correct `socket`.";
-    unlink(config.socket.c_str());
-  }
-  listener_.reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  config.socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  // Nobody gets in before mode and group are what the configuration says.
-  const mode_t before = umask(0777);
-  const bool bound =
-      listener_ && bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  const int bind_error = errno;
-  umask(before);
-  if (!bound)
-    return intro + "cannot be made: " + ErrnoText(bind_error) +
-           "; correct `socket` or its folder's permissions.";
   if (!config.admin_group.empty()) {
     const auto group = GroupId(config.admin_group, "admin_group");
     if (!group.ok()) return group.error();
     admin_group_ = group.value();
   }
-  if (!config.socket_group.empty()) {
-    const auto group = GroupId(config.socket_group, "socket_group");
-    if (!group.ok()) return group.error();
-    if (chown(config.socket.c_str(), uid_t(-1), group.value()) != 0) {
-      return intro + "cannot be given to group " + config.socket_group + ": " + ErrnoText() +
-             "; run causewayd as root or correct socket_group.";
-    }
-  }
-  if (chmod(config.socket.c_str(), config.socket_mode) != 0 || listen(listener_.get(), 128) != 0) {
-    return intro + "cannot be opened to clients: " + ErrnoText() + ".";
-  }
+  auto listener =
+      BindListener({config.socket, "socket", config.socket_mode, config.socket_group, "socket_group"});
+  if (!listener.ok()) return listener.error();
+  listener_ = std::move(listener.value());
   return {};
 }
 

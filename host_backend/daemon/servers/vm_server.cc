@@ -2,8 +2,10 @@
 #include "host_backend/daemon/servers/vm_server.h"
 
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ivshmem_ring/transport/packet.h"
 
@@ -34,14 +36,31 @@ bool IsNewer(uint32_t session, uint32_t than) {
 }  // namespace
 
 Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmConfig& vm) {
+  auto server = Add(services, vm);
+  if (server.ok() && server.value()->starting_) server.value()->ZeroAtOnce();
+  return server;
+}
+
+Result<std::unique_ptr<VmServer>> VmServer::Add(Services& services, const VmConfig& vm) {
   auto file = RegionFile::Open(vm, services.pool.launcher());
   if (!file.ok()) return Error{file.error()};
   std::unique_ptr<VmServer> server(new VmServer(services, vm));
   server->Adopt(std::move(file.value()));
-  if (server->starting_) server->ZeroAtOnce();
-  server->Beat();
-  server->Tick();
+  server->BeginLooking();
   return server;
+}
+
+std::unique_ptr<VmServer> VmServer::StartWithout(Services& services, const VmConfig& vm,
+                                                 const std::string& problem) {
+  std::unique_ptr<VmServer> server(new VmServer(services, vm));
+  server->problem_ = problem;
+  server->BeginLooking();
+  return server;
+}
+
+void VmServer::BeginLooking() {
+  Beat();
+  Tick();
 }
 
 VmServer::~VmServer() {
@@ -147,6 +166,37 @@ void VmServer::Stop() {
       session->Abandon("The host daemon was stopped; this process must be started again when it runs.");
   }
   if (file_) file_->region().SetState(HostState::kStopped);
+}
+
+void VmServer::Remove(std::function<void()> removed) {
+  services_.loop.Cancel(tick_timer_);
+  services_.loop.Cancel(beat_timer_);
+  services_.loop.Unwatch(finding_watch_);
+  services_.loop.Unwatch(vm_process_watch_);
+  services_.zeroing.Cancel(zeroing_);
+  problem_ = "the VM is being removed";
+  if (file_) file_->region().SetState(HostState::kStopped);
+  removed_ = std::move(removed);
+  for (auto& session : sessions_) {
+    if (session) session->Reset();
+  }
+  SayRemoved();
+}
+
+// Once.
+void VmServer::SayRemoved() {
+  if (removed_ && !AnySession())
+    services_.loop.Later("the removal of a VM", std::exchange(removed_, nullptr));
+}
+
+bool VmServer::DeleteFile() const {
+  if (!file_ || file_->Check() == RegionFile::Change::kMissing) return true;
+  return file_->Check() == RegionFile::Change::kNone && unlink(vm_.region_file.c_str()) == 0;
+}
+
+uint32_t VmServer::session_count() const {
+  return uint32_t(
+      std::count_if(sessions_.begin(), sessions_.end(), [](const auto& each) { return bool(each); }));
 }
 
 void VmServer::Beat() {
@@ -383,6 +433,7 @@ void VmServer::OnClosed(uint32_t slot) {
   // The guest's word may have moved on meanwhile, and the caller is the session itself.
   auto session = std::make_shared<std::unique_ptr<RegionSession>>(std::move(sessions_[slot]));
   services_.loop.Later("the end of a VM's session", [session] { session->reset(); });
+  SayRemoved();
 }
 
 void VmServer::AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const {

@@ -2,6 +2,7 @@
 // Serves one VM's region: watches the words that the guest's kernel module writes.
 #pragma once
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,11 +14,25 @@ namespace causeway::daemon {
 
 class VmServer {
  public:
+  // While the daemon starts: the region's old content is zeroed before this returns.
   static Result<std::unique_ptr<VmServer>> Start(Services& services, const VmConfig& vm);
+  // While it serves others: the content is zeroed later, and nothing is served until then.
+  static Result<std::unique_ptr<VmServer>> Add(Services& services, const VmConfig& vm);
+  // Without a region, because of `problem`. It is tried again every second, until there is one.
+  static std::unique_ptr<VmServer> StartWithout(Services& services, const VmConfig& vm,
+                                                const std::string& problem);
   ~VmServer();
 
   // Tells every guest process and the module that the daemon stops.
   void Stop();
+  // Ends the sessions and serves nothing any more. `removed` comes from the event loop, when no worker uses the
+  // region any more and the caller may destroy this object. No other call but AppendStatus may follow.
+  void Remove(std::function<void()> removed);
+  // Deletes the region's file, unless another one has its name. False: it is there still.
+  bool DeleteFile() const;
+  const VmConfig& config() const { return vm_; }
+  uint32_t session_count() const;
+  const std::string& problem() const { return problem_; }
   void AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const;
 
  private:
@@ -25,6 +40,8 @@ class VmServer {
       : services_(services), vm_(vm), scope_(services.scopes.OfVm(vm)) {}
   void Log(LogLevel level, const std::string& text) const;
   void Adopt(std::unique_ptr<RegionFile> file);
+  void BeginLooking();
+  void SayRemoved();
   void EndEarlierSessions();
   void Tick();
   void Beat();
@@ -58,7 +75,8 @@ class VmServer {
   std::array<bool, kMaxSlots> any_session_{};     // the slot's next session may have any number
   UniqueFd vm_process_;                           // of the VM's process, from its first session to its exit
   EventLoop::WatchId vm_process_watch_ = 0;
-  bool vm_gone_ = false;  // powered off: its words mean nothing until a new guest starts
+  std::function<void()> removed_;  // set by Remove
+  bool vm_gone_ = false;           // powered off: its words mean nothing until a new guest starts
   uint64_t guest_epoch_ = 0;
   bool resetting_ = false;
   bool starting_ = false;  // the region's old content is being zeroed; nothing is served yet

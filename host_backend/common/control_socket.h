@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's control socket, by which root and the members of one group add, remove and list VMs while the
+// daemon runs (`causeway attach`, `detach`, `list`). It is a UNIX socket of kind SOCK_SEQPACKET. The client
+// sends one packet with one JSON object; the daemon answers with one JSON object in packets of any size,
+// which end when it closes the connection.
+//
+//   {"do": "add", "name": "guest1", "memory_mib": 1024, "group": "libvirt-qemu", "gpus": ["GPU-..."]}
+//        "group" or "user" (a number): who QEMU runs as; without "gpus" the VM sees all GPUs
+//     -> {"ok": true, "file": "/dev/shm/causeway-guest1", "added": true}
+//        "added" is false if the VM was served already, exactly as asked
+//   {"do": "remove", "name": "guest1", "force": false}     "force" ends its sessions; without, they refuse
+//     -> {"ok": true, "file": "/dev/shm/causeway-guest1", "file_left": false}
+//        "file_left": the file is another user's, who has to delete it
+//   {"do": "list"}
+//     -> {"ok": true, "vms": [{"name", "file", "memory_mib", "group", "user", "gpus", "sessions", "problem",
+//        "added"}]}
+//
+// What fails is answered by {"ok": false, "error": "one sentence"}.
+#pragma once
+#include <cstddef>
+#include <string>
+
+namespace causeway {
+
+inline constexpr size_t kControlRequestBytes = 4096;  // at most
+
+// Where the socket is if the configuration does not say, by the path of the tenants' socket.
+inline std::string ControlSocketOf(const std::string& socket) {
+  return socket + ".control";
+}
+
+// libvirt's <shmem name='N'> is /dev/shm/N. A VM's region has this prefix before the VM's name.
+inline constexpr const char* kRegionFolder = "/dev/shm/";
+inline constexpr const char* kRegionPrefix = "causeway-";
+
+}  // namespace causeway

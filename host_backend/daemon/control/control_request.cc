@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/control/control_request.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <set>
+
+#include "host_backend/common/control_socket.h"
+#include "host_backend/common/json.h"
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/launcher/protocol.h"
+
+namespace causeway::daemon {
+namespace {
+
+// The first sentence that fails is thrown by any reader below and caught in DecodeControlRequest.
+struct Wrong {
+  std::string sentence;
+};
+
+class ObjectReader {
+ public:
+  explicit ObjectReader(const Json& object) : object_(object) {}
+
+  std::string Text(const char* key, size_t most_bytes) {
+    const Json* value = Take(key);
+    if (value == nullptr) return {};
+    if (!value->is_string()) throw Wrong{std::string(key) + " must be a text."};
+    auto text = value->get<std::string>();
+    if (text.size() > most_bytes) throw Wrong{std::string(key) + " is too long."};
+    return text;
+  }
+
+  uint64_t Number(const char* key, uint64_t least, uint64_t most) {
+    const Json* value = Take(key);
+    if (value == nullptr) return 0;
+    const uint64_t number = value->is_number_unsigned() ? value->get<uint64_t>() : least - 1;
+    if (!value->is_number_unsigned() || number < least || number > most) {
+      throw Wrong{std::string(key) + " must be a whole number from " + std::to_string(least) + " to " +
+                  std::to_string(most) + "."};
+    }
+    return number;
+  }
+
+  bool Flag(const char* key) {
+    const Json* value = Take(key);
+    if (value != nullptr && !value->is_boolean()) throw Wrong{std::string(key) + " must be true or false."};
+    return value != nullptr && value->get<bool>();
+  }
+
+  std::vector<std::string> Gpus(const char* key) {
+    std::vector<std::string> gpus;
+    const Json* value = Take(key);
+    if (value == nullptr) return gpus;
+    if (!value->is_array() || value->empty() || value->size() > kMaxGpus)
+      throw Wrong{std::string(key) + " must be a list of 1 to " + std::to_string(kMaxGpus) + " UUIDs."};
+    for (const Json& each : *value) {
+      const std::string uuid = each.is_string() ? each.get<std::string>() : "";
+      if (!IsGpuUuid(uuid) || std::find(gpus.begin(), gpus.end(), uuid) != gpus.end()) {
+        throw Wrong{
+            "A GPU is named by its UUID (GPU-... or MIG-...), as nvidia-smi -L shows it, and only once."};
+      }
+      gpus.push_back(uuid);
+    }
+    return gpus;
+  }
+
+  void RefuseOthers() const {
+    for (const auto& item : object_.items()) {
+      if (known_.count(item.key()) == 0)
+        throw Wrong{
+            "This request has a field that this causewayd does not know; are command and daemon of one "
+            "version?"};
+    }
+  }
+
+ private:
+  const Json* Take(const char* key) {
+    known_.insert(key);
+    const auto found = object_.find(key);
+    return found == object_.end() ? nullptr : &*found;
+  }
+
+  const Json& object_;
+  std::set<std::string> known_;
+};
+
+ControlRequest Read(const Json& object) {
+  constexpr size_t kMostBytes = 64;
+  ObjectReader reader(object);
+  ControlRequest request;
+  const std::string what = reader.Text("do", kMostBytes);
+  if (what == "add") {
+    request.what = ControlRequest::What::kAdd;
+    request.memory_mib = reader.Number("memory_mib", kMinRegionMib, kMaxRegionMib);
+    if (!std::has_single_bit(request.memory_mib)) {
+      throw Wrong{"The region's size must be a power of two, from " + std::to_string(kMinRegionMib) + " to " +
+                  std::to_string(kMaxRegionMib) + " MiB."};
+    }
+    request.group = reader.Text("group", kMostBytes);
+    request.user =
+        uint32_t(reader.Number("user", launcher::kFirstPerson, std::numeric_limits<int32_t>::max()));
+    if (!request.group.empty() && request.user != 0)
+      throw Wrong{"A region belongs to a group or to a user, not to both."};
+    request.gpus = reader.Gpus("gpus");
+  } else if (what == "remove") {
+    request.what = ControlRequest::What::kRemove;
+    request.force = reader.Flag("force");
+  } else if (what != "list") {
+    throw Wrong{"This causewayd knows no such request; are command and daemon of one version?"};
+  }
+  if (request.what != ControlRequest::What::kList) {
+    request.name = reader.Text("name", kMostBytes);
+    if (!IsVmName(request.name)) {
+      throw Wrong{
+          "A VM's name has 1 to 48 letters, digits, dots, dashes and underscores, and begins with a letter, "
+          "a digit or an underscore; choose one by --name."};
+    }
+  }
+  reader.RefuseOthers();
+  return request;
+}
+
+}  // namespace
+
+Result<ControlRequest> DecodeControlRequest(std::string_view packet) {
+  if (packet.size() > kControlRequestBytes) return Error{"A request has at most 4096 bytes."};
+  const Json object = Json::parse(packet, nullptr, false);
+  if (!object.is_object()) return Error{"This is not a request of the causeway command."};
+  try {
+    return Read(object);
+  } catch (const Wrong& wrong) {
+    return Error{wrong.sentence};
+  }
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a client of the control socket asks (host_backend/common/control_socket.h), decoded. A client is root
+// or a member of one group, and still any bytes may come: what this returns is checked in every field.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "host_backend/common/result.h"
+
+namespace causeway::daemon {
+
+struct ControlRequest {
+  enum class What { kAdd, kRemove, kList };
+  What what = What::kList;
+  std::string name;               // IsVmName; empty for kList
+  uint64_t memory_mib = 0;        // of kAdd: a power of two that a region may have
+  std::string group;              // of kAdd: a group's name, or empty; whether it exists is not looked at
+  uint32_t user = 0;              // of kAdd: a person's id; 0: none. Not both of them
+  std::vector<std::string> gpus;  // of kAdd: UUIDs, none twice; empty: all
+  bool force = false;             // of kRemove
+};
+
+// The packet's request, or one sentence for the client. Reads nothing but the packet, and keeps no pointer to it.
+Result<ControlRequest> DecodeControlRequest(std::string_view packet);
+
+}  // namespace causeway::daemon

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/control/vm_set.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+
+#include "host_backend/common/control_socket.h"
+
+namespace causeway::daemon {
+namespace {
+
+constexpr size_t kMaxAdded = 128;
+
+Json Refused(const std::string& sentence) {
+  return {{"ok", false}, {"error", sentence}};
+}
+
+bool SameRegion(const VmConfig& one, const VmConfig& other) {
+  return one.region_file == other.region_file && one.region_mib == other.region_mib &&
+         one.region_group == other.region_group && one.region_user == other.region_user &&
+         one.share.gpus == other.share.gpus;
+}
+
+// Pages of a region come from its file system when they are first used; a VM would die when there are none left.
+std::string WhyTooLarge(const VmConfig& vm) {
+  struct statvfs room {};
+  if (statvfs(kRegionFolder, &room) != 0)
+    return std::string(kRegionFolder) + " cannot be examined: " + ErrnoText() + ".";
+  const uint64_t all = room.f_blocks * room.f_frsize / kMib, free = room.f_bavail * room.f_frsize / kMib;
+  if (vm.region_mib <= free) return {};
+  return "A region of " + std::to_string(vm.region_mib) + " MiB does not fit into " + kRegionFolder +
+         ", which has " + std::to_string(free) + " MiB free of " + std::to_string(all) +
+         " MiB; choose a smaller --memory, or run `mount -o remount,size=SIZE " + kRegionFolder + "`.";
+}
+
+}  // namespace
+
+VmSet::VmSet(Services& services) : services_(services), store_(services.config.state_folder) {
+  std::vector<std::string> problems;
+  added_before_ = store_.Load(problems);
+  for (const std::string& problem : problems) LogError(problem);
+}
+
+VmSet::~VmSet() = default;
+
+std::vector<gid_t> VmSet::Groups() const {
+  std::vector<std::string> names = services_.config.attach_groups;
+  for (const VmConfig& vm : services_.config.vms) names.push_back(vm.region_group);
+  for (const VmConfig& vm : added_before_) names.push_back(vm.region_group);
+  std::vector<gid_t> groups;
+  for (const std::string& name : names) {
+    // One that does not exist is told of where it is used.
+    if (const auto group = GroupId(name, "region_group"); !name.empty() && group.ok())
+      groups.push_back(group.value());
+  }
+  return groups;
+}
+
+std::string VmSet::Start() {
+  for (const VmConfig& vm : services_.config.vms) {
+    auto server = VmServer::Start(services_, vm);
+    if (!server.ok()) return server.error();
+    vms_[vm.name] = {std::move(server.value())};
+  }
+  for (VmConfig& vm : added_before_) {
+    if (vms_.count(vm.name) != 0) {
+      LogError("VM " + vm.name +
+               " is in the configuration and was added by `causeway attach` as well; what was added is "
+               "left out");
+      continue;
+    }
+    vm.guaranteed_sessions = GuaranteeFor(services_.config, Configs(), vm.max_sessions);
+    auto server = VmServer::Start(services_, vm);
+    if (!server.ok()) LogError(server.error());
+    vms_[vm.name] = {
+        server.ok() ? std::move(server.value()) : VmServer::StartWithout(services_, vm, server.error()),
+        true};
+  }
+  return {};
+}
+
+void VmSet::Stop() {
+  for (auto& [name, vm] : vms_) vm.server->Stop();
+}
+
+std::vector<VmConfig> VmSet::Configs() const {
+  std::vector<VmConfig> configs;
+  for (const auto& [name, vm] : vms_) configs.push_back(vm.server->config());
+  return configs;
+}
+
+void VmSet::Handle(const ControlRequest& request, const LocalPeer& peer, Answer answer) {
+  switch (request.what) {
+    case ControlRequest::What::kAdd:
+      return Add(request, peer, answer);
+    case ControlRequest::What::kRemove:
+      return Remove(request, peer, answer);
+    case ControlRequest::What::kList:
+      return answer(List());
+  }
+}
+
+// Why a VM of that configuration is not added; empty: it may be.
+std::string VmSet::WhyNot(const VmConfig& vm, const LocalPeer& peer) const {
+  const Config& config = services_.config;
+  const auto& groups = config.attach_groups;
+  if (!vm.region_group.empty() && std::find(groups.begin(), groups.end(), vm.region_group) == groups.end()) {
+    return "QEMU runs as group " + vm.region_group +
+           ", to which causewayd gives no region; add that group to attach_groups in its configuration and "
+           "restart it.";
+  }
+  const bool for_itself = vm.region_user == 0 || peer.uid == 0 || peer.uid == vm.region_user;
+  if (!for_itself) return "Only root gives a region to another user than itself.";
+  for (const auto& [name, other] : vms_) {
+    if (other.server->config().region_file == vm.region_file)
+      return "VM " + name + " has the region " + vm.region_file + "; regions are never shared.";
+  }
+  if (vms_.size() >= config.vms.size() + kMaxAdded)
+    return "There are " + std::to_string(kMaxAdded) + " added VMs, as many as there may be; remove one.";
+  return WhyTooLarge(vm);
+}
+
+void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answer& answer) {
+  VmConfig vm;
+  vm.name = request.name;
+  vm.region_file = std::string(kRegionFolder) + kRegionPrefix + request.name;
+  vm.region_mib = request.memory_mib;
+  vm.region_group = request.group;
+  vm.region_user = request.user;
+  vm.share.gpus = request.gpus;
+  Json done = {{"ok", true}, {"file", vm.region_file}, {"added", true}};
+  if (const auto found = vms_.find(vm.name); found != vms_.end()) {
+    if (found->second.busy)
+      return answer(Refused("VM " + vm.name + " is being added or removed; try again."));
+    if (!SameRegion(found->second.server->config(), vm)) {
+      return answer(
+          Refused("causewayd serves VM " + vm.name +
+                  " already, with another size, owner or GPUs; see `causeway list`, and detach it first."));
+    }
+    if (const std::string& problem = found->second.server->problem(); !problem.empty())
+      return answer(Refused("VM " + vm.name + " has no region: " + problem + "."));
+    done["added"] = false;
+    return answer(done);
+  }
+  if (const std::string why = WhyNot(vm, peer); !why.empty()) return answer(Refused(why));
+  vm.guaranteed_sessions = GuaranteeFor(services_.config, Configs(), vm.max_sessions);
+  auto server = VmServer::Add(services_, vm);
+  if (!server.ok()) return answer(Refused(server.error()));
+  vms_[vm.name] = {std::move(server.value()), true, true};
+  if (!aside_) aside_ = std::make_unique<Aside>(services_.loop);
+  const auto problem = std::make_shared<std::string>();
+  aside_->Do([this, vm, problem] { *problem = store_.Save(vm); },
+             [this, vm, problem, answer, done, uid = peer.uid] {
+               vms_[vm.name].busy = false;
+               if (problem->empty()) {
+                 LogInfo("VM " + vm.name + " was added by user " + std::to_string(uid));
+                 return answer(done);
+               }
+               Drop(vm.name, [problem, answer](bool) { answer(Refused(*problem)); });
+             });
+}
+
+// Ends its sessions and deletes its region.
+void VmSet::Drop(const std::string& name, const std::function<void(bool file_left)>& done) {
+  Vm& vm = vms_[name];
+  vm.busy = true;
+  vm.server->Remove([this, name, done] {
+    const Vm& gone = vms_[name];
+    const bool file_left = !gone.server->DeleteFile();
+    services_.scopes.ForgetVm(gone.server->config());
+    vms_.erase(name);
+    done(file_left);
+  });
+}
+
+void VmSet::Remove(const ControlRequest& request, const LocalPeer& peer, const Answer& answer) {
+  const std::string& name = request.name;
+  const auto found = vms_.find(name);
+  if (found == vms_.end())
+    return answer(Refused("causewayd serves no VM " + name + "; see `causeway list`."));
+  Vm& vm = found->second;
+  if (!vm.added) {
+    return answer(Refused(
+        "VM " + name +
+        " is in causewayd's configuration file; delete its [[vm]] table there and restart causewayd."));
+  }
+  if (vm.busy) return answer(Refused("VM " + name + " is being added or removed; try again."));
+  const VmConfig& config = vm.server->config();
+  if (config.region_user != 0 && peer.uid != 0 && peer.uid != config.region_user)
+    return answer(Refused("VM " + name + " is another user's; only that user and root remove it."));
+  if (const uint32_t sessions = vm.server->session_count(); sessions != 0 && !request.force) {
+    return answer(Refused("VM " + name + " has " + std::to_string(sessions) +
+                          " sessions; end its programs first, or use --force, which ends them."));
+  }
+  vm.busy = true;
+  const auto problem = std::make_shared<std::string>();
+  if (!aside_) aside_ = std::make_unique<Aside>(services_.loop);
+  aside_->Do([this, name, problem] { *problem = store_.Delete(name); },
+             [this, name, file = config.region_file, problem, answer, uid = peer.uid] {
+               if (!problem->empty()) {
+                 vms_[name].busy = false;
+                 return answer(Refused(*problem));
+               }
+               LogInfo("VM " + name + " was removed by user " + std::to_string(uid));
+               Drop(name, [file, answer](bool file_left) {
+                 answer({{"ok", true}, {"file", file}, {"file_left", file_left}});
+               });
+             });
+}
+
+Json VmSet::List() const {
+  Json list = Json::array();
+  for (const auto& [name, vm] : vms_) {
+    const VmConfig& config = vm.server->config();
+    list.push_back({{"name", name},
+                    {"file", config.region_file},
+                    {"memory_mib", config.region_mib},
+                    {"group", config.region_group},
+                    {"user", config.region_user},
+                    {"gpus", config.share.gpus},
+                    {"sessions", vm.server->session_count()},
+                    {"problem", vm.server->problem()},
+                    {"added", vm.added}});
+  }
+  return {{"ok", true}, {"vms", list}};
+}
+
+void VmSet::AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const {
+  for (const auto& [name, vm] : vms_) vm.server->AppendStatus(sessions, regions);
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// All VMs that the daemon serves: those of its configuration, and those that the control socket adds and removes.
+// The daemon's thread calls all functions.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/common/json.h"
+#include "host_backend/daemon/control/control_request.h"
+#include "host_backend/daemon/control/vm_store.h"
+#include "host_backend/daemon/loop/aside.h"
+#include "host_backend/daemon/scopes/local_peer.h"
+#include "host_backend/daemon/servers/vm_server.h"
+
+namespace causeway::daemon {
+
+class VmSet {
+ public:
+  explicit VmSet(Services& services);
+  ~VmSet();
+
+  // The groups to which regions may be given, of the configuration and of what was added before. Names that this host
+  // does not know are left out.
+  std::vector<gid_t> Groups() const;
+  // Starts all of them. A configured VM that cannot be served is an error, one sentence; an added one is said in the log and
+  // tried again.
+  std::string Start();
+  void Stop();
+
+  // Does what a client asks; `answer` is called once, now or later, from the event loop.
+  void Handle(const ControlRequest& request, const LocalPeer& peer, std::function<void(const Json&)> answer);
+
+  void AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const;
+
+ private:
+  using Answer = std::function<void(const Json&)>;
+  struct Vm {
+    std::unique_ptr<VmServer> server;
+    bool added = false;  // by the control socket, so that it may be removed
+    bool busy = false;   // its file is being written or deleted, or its sessions end
+  };
+  void Add(const ControlRequest& request, const LocalPeer& peer, const Answer& answer);
+  void Remove(const ControlRequest& request, const LocalPeer& peer, const Answer& answer);
+  void Drop(const std::string& name, const std::function<void(bool file_left)>& done);
+  Json List() const;
+  std::string WhyNot(const VmConfig& vm, const LocalPeer& peer) const;
+  std::vector<VmConfig> Configs() const;
+
+  Services& services_;
+  const VmStore store_;
+  std::vector<VmConfig> added_before_;
+  std::map<std::string, Vm> vms_;
+  std::unique_ptr<Aside> aside_;  // waits for the disk; ended before anything that its work names
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// A UNIX socket that clients find by its path.
+#pragma once
+#include <sys/types.h>
+
+#include <string>
+
+#include "host_backend/common/result.h"
+#include "host_backend/common/unique_fd.h"
+
+namespace causeway::daemon {
+
+struct ListenerPlan {
+  std::string path;
+  std::string key;  // of the configuration, for sentences
+  mode_t mode = 0660;
+  std::string group;  // empty: the daemon's own
+  std::string group_key;
+};
+
+// Binds a SOCK_SEQPACKET listener that never blocks, and replaces a socket that an earlier daemon left: the
+// caller holds a lock that says that no other daemon lives. Nobody gets in before mode and group are as
+// planned. The caller unlinks the path at its end. Errors are sentences.
+Result<UniqueFd> BindListener(const ListenerPlan& plan);
+
+}  // namespace causeway::daemon
