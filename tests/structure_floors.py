@@ -49,6 +49,8 @@ FLOORS = {
         ["host_backend/worker/start"],
         ["host_backend/worker/nvml"],
         ["host_backend/worker", "host_backend/daemon"],
+        ["host_backend/command/libvirt"],
+        ["host_backend/command/attach"],
         ["host_backend/command"],
     ],
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "host_backend/command/attach_options.h"
 #include "host_backend/command/command.h"
 #include "host_backend/command/daemon_options.h"
 #include "ivshmem_ring/messages/local_protocol.h"
@@ -63,11 +64,20 @@ int main(int argc, char** argv) {
   trace_app->add_option("--out", trace.out, "Write to this file instead of standard output");
   trace_app->add_option("--socket", trace.socket, "The daemon's socket")->capture_default_str();
 
+  AttachCommands attach;
+  AddAttachCommands(app, attach);
+
   app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
   if (argc > 1 && std::string_view(argv[1]) == "bench") ExecBench(argv + 1);
 
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    constexpr int kUsage = 2;
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
   if (status_app->parsed()) return RunStatus(status);
   if (trace_app->parsed()) return RunTrace(trace);
+  if (const int done = RunAttachCommand(app, attach); done >= 0) return done;
   return RunCommand(run);
 }

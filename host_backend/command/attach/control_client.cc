@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/command/attach/control_client.h"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include "host_backend/common/control_socket.h"
+#include "host_backend/common/unique_fd.h"
+
+namespace causeway::command {
+namespace {
+
+Error CannotConnect(const std::string& path, int error) {
+  if (error == EACCES || error == EPERM) {
+    return {"You may not use causewayd's control socket " + path +
+            "; run this as root, or join the group of control_group (causeway)."};
+  }
+  return {"causewayd cannot be reached at its control socket " + path + ": " + ErrnoText(error) +
+          "; start it (`systemctl start causewayd`), and see that its configuration has state_folder."};
+}
+
+}  // namespace
+
+Result<Json> AskControl(const std::string& path, const Json& request) {
+  constexpr timeval kAnswerLimit{60, 0};
+  sockaddr_un address{};
+  if (path.size() >= sizeof(address.sun_path)) return Error{"The socket's path " + path + " is too long."};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+    return CannotConnect(path, errno);
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerLimit, sizeof(kAnswerLimit));
+  const std::string text = JsonText(request);
+  // A daemon that refuses the client at once has answered and closed by now.
+  send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  std::string answer, packet(64u << 10, '\0');
+  ssize_t bytes = 0;
+  while ((bytes = recv(fd.get(), packet.data(), packet.size(), 0)) > 0)
+    answer.append(packet, 0, size_t(bytes));
+  const Json json = Json::parse(answer, nullptr, false);
+  if (bytes < 0 && errno == EAGAIN) return Error{"causewayd did not answer at " + path + " within 60 s."};
+  if (!json.is_object() || !json.contains("ok") || !json["ok"].is_boolean())
+    return Error{"What answers at " + path + " is no causewayd; check --control-socket."};
+  if (!json["ok"].get<bool>()) return Error{json.value("error", "causewayd refused without a reason.")};
+  return json;
+}
+
+}  // namespace causeway::command

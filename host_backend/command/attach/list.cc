@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+
+#include "host_backend/command/attach/attach.h"
+#include "host_backend/command/attach/control_client.h"
+#include "host_backend/command/libvirt/placed_domain.h"
+#include "host_backend/common/control_socket.h"
+
+namespace causeway::command {
+namespace {
+
+// One line: a region as libvirt and causewayd see it. `domain` empty: no domain has it; `served` null: causewayd does not.
+struct Row {
+  std::string region;
+  std::string domain;
+  bool runs = false;
+  bool live = false;
+  bool next = false;
+  std::vector<uint64_t> xml_mib;  // of the running VM and of its next start
+  Json served;
+};
+
+std::string Agreement(const Row& row, const std::vector<Row>& all) {
+  const auto same = [&](const Row& other) {
+    return other.region == row.region && other.domain != row.domain;
+  };
+  if (const auto other = std::find_if(all.begin(), all.end(), same); other != all.end())
+    return "domain " + other->domain + " has the same region: detach one of them";
+  if (row.served.is_null()) return "causewayd does not serve it: run `causeway attach " + row.domain + "`";
+  if (const std::string problem = row.served.value("problem", ""); !problem.empty()) return problem;
+  if (row.domain.empty()) return "no domain of this libvirt has it";
+  const auto mib = row.served.value("memory_mib", uint64_t{0});
+  for (const uint64_t xml : row.xml_mib) {
+    if (xml != mib) {
+      return "its XML says " + std::to_string(xml) + " MiB, causewayd " + std::to_string(mib) +
+             ": detach it, and attach it again";
+    }
+  }
+  return "ok";
+}
+
+Result<std::vector<Row>> Rows(const ListOptions& options) {
+  auto link = HostLink::Open(options.host.connect);
+  if (!link.ok()) return Error{link.error()};
+  auto answer = AskControl(options.host.control_socket, {{"do", "list"}});
+  if (!answer.ok()) return Error{answer.error()};
+  const Json& served = answer.value()["vms"];
+  std::vector<Row> rows;
+  for (Domain& domain : link.value().All()) {
+    const auto placed = Place(std::move(domain));
+    if (!placed.ok()) continue;  // it has ended meanwhile
+    for (const std::string& region : placed.value().RegionNames()) {
+      Row row{region, placed.value().domain.name(), placed.value().live.has_value(), false, false, {},
+              Json()};
+      const auto live = FindRegion(placed.value().live, region),
+                 next = FindRegion(placed.value().next, region);
+      row.live = live.has_value();
+      row.next = next.has_value();
+      for (const auto& device : {live, next}) {
+        if (device) row.xml_mib.push_back(device->mib);
+      }
+      rows.push_back(row);
+    }
+  }
+  for (const Json& vm : served) {
+    const std::string file = vm.value("file", "");
+    const auto has = [&](const Row& row) { return kRegionFolder + row.region == file; };
+    if (std::none_of(rows.begin(), rows.end(), has)) {
+      const std::string folder = kRegionFolder;
+      rows.push_back({file.starts_with(folder) ? file.substr(folder.size()) : file,
+                      "",
+                      false,
+                      false,
+                      false,
+                      {},
+                      Json()});
+    }
+    for (Row& row : rows) {
+      if (has(row) || row.region == file) row.served = vm;
+    }
+  }
+  return rows;
+}
+
+Json JsonOf(const Row& row, const std::vector<Row>& all) {
+  return {{"region", row.region},
+          {"domain", row.domain},
+          {"state", row.domain.empty() ? "none"
+                    : row.runs         ? "running"
+                                       : "shut off"},
+          {"live", row.live},
+          {"next_start", row.next},
+          {"memory_mib", row.served.is_null() ? Json() : row.served["memory_mib"]},
+          {"gpus", row.served.is_null() ? Json::array() : row.served["gpus"]},
+          {"sessions", row.served.is_null() ? Json(0) : row.served["sessions"]},
+          {"agreement", Agreement(row, all)}};
+}
+
+void Print(const Json& row) {
+  const bool live = row["live"].get<bool>(), next = row["next_start"].get<bool>();
+  const std::string domain = row["domain"].get<std::string>();
+  std::printf("%-16s %-9s %-24s %8s MiB  %-18s %4s sessions  %s\n", domain.empty() ? "-" : domain.c_str(),
+              row["state"].get<std::string>().c_str(), row["region"].get<std::string>().c_str(),
+              row["memory_mib"].is_null() ? "?" : JsonText(row["memory_mib"]).c_str(),
+              live && next ? "now and next start"
+              : live       ? "now"
+              : next       ? "next start"
+                           : "-",
+              JsonText(row["sessions"]).c_str(), row["agreement"].get<std::string>().c_str());
+}
+
+}  // namespace
+
+int RunList(const ListOptions& options) {
+  const auto rows = Rows(options);
+  if (!rows.ok()) {
+    std::fprintf(stderr, "causeway: %s\n", rows.error().c_str());
+    return 1;
+  }
+  Json list = Json::array();
+  for (const Row& row : rows.value()) list.push_back(JsonOf(row, rows.value()));
+  if (options.json) {
+    std::printf("%s\n", JsonText(list).c_str());
+    return 0;
+  }
+  if (list.empty()) std::printf("no domain has a region\n");
+  for (const Json& row : list) Print(row);
+  return 0;
+}
+
+}  // namespace causeway::command

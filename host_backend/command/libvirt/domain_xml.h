@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A domain's XML, read and edited. Pure: nothing here asks libvirt or the host.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host_backend/common/result.h"
+
+namespace pugi {
+class xml_document;
+}
+
+namespace causeway::command {
+
+// A <shmem> that is one of Causeway's: its name begins with kRegionPrefix.
+struct RegionDevice {
+  std::string region;   // the file's name in /dev/shm
+  uint64_t mib = 0;     // 0: it has no size in MiB
+  bool usable = false;  // model ivshmem-plain, role peer
+  std::string xml;      // the element, as virDomainDetachDeviceFlags wants it
+};
+
+class DomainXml {
+ public:
+  static Result<DomainXml> Parse(const std::string& text);
+  DomainXml(DomainXml&&) noexcept;
+  DomainXml& operator=(DomainXml&&) noexcept;
+  ~DomainXml();
+
+  std::string Name() const;
+  std::string Arch() const;
+  // Such as pc-q35-7.2, as libvirt has resolved it.
+  std::string Machine() const;
+  bool IsPc() const;  // i440fx
+  bool IsQ35() const;
+  // "USER:GROUP" where the domain says as whom QEMU runs; otherwise empty.
+  std::string DacLabel() const;
+
+  std::vector<RegionDevice> Regions() const;
+  // The index of a root port that has nothing behind it and a 64-bit window of at least that many bytes.
+  std::optional<uint32_t> FreePort(uint64_t reserve_bytes) const;
+
+  // Adds a root port with such a window and returns its index.
+  uint32_t AddPort(uint64_t reserve_bytes);
+  void AddDevice(const std::string& xml);
+  void RemoveRegion(const std::string& region);
+  std::string Text() const;
+
+ private:
+  explicit DomainXml(std::unique_ptr<pugi::xml_document> document);
+  std::unique_ptr<pugi::xml_document> document_;
+};
+
+// From the host's capabilities: the user and group, as numbers, that QEMU runs as for domains of that type ("kvm", "qemu"), or empty.
+std::string BaseDacLabel(const std::string& capabilities, const std::string& type);
+// Whether the host's libvirt confines VMs by that model ("apparmor", "selinux").
+bool HasSecurityModel(const std::string& capabilities, const std::string& model);
+
+}  // namespace causeway::command
