@@ -1,0 +1,118 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# SPDX-License-Identifier: Apache-2.0
+# Sourced, after vm_begin.sh, by tests that need a real libvirtd. It runs as root in a mount namespace of the test's own,
+# without systemd, control groups or a security driver, and all that it writes lies in $work: neither a libvirt of this
+# host nor its users are touched. QEMU runs as the user libvirt-qemu, who exists there alone; so does "alice", an ordinary
+# user, and the group causeway. The tests set: driver (folder of the host's libcuda.so.1). Sets: work.
+[ "$(id -u)" = 0 ] || { echo "$(basename "$0"): a libvirtd of its own takes root"; exit 77; }
+for program in libvirtd virsh unshare; do
+  command -v $program > /dev/null || { echo "$(basename "$0"): $program is not installed (libvirt-daemon-driver-qemu, libvirt-clients)"; exit 77; }
+done
+# The namespace comes first: everything below runs in it, as a child that ends with this shell.
+if [ -z "${CAUSEWAY_TEST_NAMESPACE:-}" ]; then
+  CAUSEWAY_TEST_NAMESPACE=yes exec unshare --mount --propagation private "$0" "$@"
+fi
+unset CAUSEWAY_TEST_NAMESPACE
+
+work=$(mktemp -d)
+chmod 0755 "$work"
+libvirtd_pid='' daemon_pid=''
+build_bin=$build/host_backend
+
+bind() {
+  mkdir -p "$work/host$1" "$1"
+  mount --bind "$work/host$1" "$1"
+}
+for folder in /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do bind $folder; done
+for file in passwd group; do
+  grep -vE '^(libvirt-qemu|causeway|alice):' "/etc/$file" > "$work/$file"
+done
+echo 'libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin' >> "$work/passwd"
+echo 'alice:x:3001:3001::/tmp:/bin/sh' >> "$work/passwd"
+printf '%s\n' libvirt-qemu:x:64055: causeway:x:64056:alice alice:x:3001: >> "$work/group"
+for file in passwd group; do mount --bind "$work/$file" "/etc/$file"; done
+
+cat > /etc/libvirt/qemu.conf <<'TEXT'
+user = "libvirt-qemu"
+group = "libvirt-qemu"
+security_driver = "none"
+cgroup_controllers = []
+namespaces = []
+stdio_handler = "file"
+TEXT
+cat > /etc/libvirt/libvirtd.conf <<'TEXT'
+auth_unix_ro = "none"
+auth_unix_rw = "none"
+unix_sock_rw_perms = "0700"
+log_outputs = "3:stderr"
+TEXT
+export LIBVIRT_DEFAULT_URI=qemu:///system
+
+start_libvirtd() {
+  libvirtd --config /etc/libvirt/libvirtd.conf --pid-file "$work/libvirtd.pid" > "$work/libvirtd.log" 2>&1 &
+  libvirtd_pid=$!
+  for _ in $(seq 300); do
+    virsh version > /dev/null 2>&1 && return
+    kill -0 "$libvirtd_pid" 2> /dev/null || { cat "$work/libvirtd.log" >&2; fail "libvirtd ended."; }
+    sleep 0.2
+  done
+  fail "libvirtd does not answer."
+}
+
+stop_libvirtd() {
+  [ -n "$libvirtd_pid" ] || return 0
+  kill "$libvirtd_pid" 2> /dev/null || true
+  wait "$libvirtd_pid" 2> /dev/null || true
+  libvirtd_pid=''
+}
+
+cat > "$work/causewayd.toml" <<TEXT
+socket = "$work/causeway.sock"
+state_folder = "$work/state"
+worker = "$build_bin/causeway-worker"
+driver_library = "$driver/libcuda.so.1"
+spare_workers = 1
+TEXT
+mkdir "$work/state"
+
+start_daemon() {
+  "$build_bin/causewayd" --config "$work/causewayd.toml" >> "$work/causewayd.log" 2>&1 &
+  daemon_pid=$!
+  for _ in $(seq 300); do
+    daemon_status > /dev/null 2>&1 && return
+    kill -0 "$daemon_pid" 2> /dev/null || { cat "$work/causewayd.log" >&2; fail "causewayd ended."; }
+    sleep 0.1
+  done
+  fail "causewayd does not answer."
+}
+
+stop_daemon() {
+  [ -n "$daemon_pid" ] || return 0
+  kill "$daemon_pid" 2> /dev/null || true
+  wait "$daemon_pid" 2> /dev/null || true
+  daemon_pid=''
+}
+
+daemon_status() {
+  "$build_bin/causeway" status --json --socket "$work/causeway.sock"
+}
+
+# causeway attach, detach or list, with this daemon's socket.
+cw() {
+  "$build_bin/causeway" "$@" --control-socket "$work/causeway.sock.control"
+}
+
+clean_up() {
+  local file
+  for file in /run/libvirt/qemu/*.pid "$work"/alice/run/libvirt/qemu/run/*.pid; do
+    [ ! -r "$file" ] || kill -9 "$(cat "$file")" 2> /dev/null || true
+  done
+  stop_libvirtd
+  [ ! -r "$work/alice/libvirtd.pid" ] || kill "$(cat "$work/alice/libvirtd.pid")" 2> /dev/null || true
+  stop_daemon
+  rm -f /dev/shm/causeway-lv$$*
+  [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP" && cp -r "$work/." "$KEEP/"; }
+  umount -l /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /etc/passwd /etc/group
+  rm -rf "$work"
+}
+trap clean_up EXIT
