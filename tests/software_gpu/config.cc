@@ -109,6 +109,8 @@ Config* ReadConfig() {
   config->call_delay_us = NumberFromEnvironment("SOFTWARE_GPU_CALL_DELAY_US", 0);
   config->launch_delay_us = NumberFromEnvironment("SOFTWARE_GPU_LAUNCH_DELAY_US", 0);
   config->launch_turns = NumberFromEnvironment("SOFTWARE_GPU_LAUNCH_TURNS", 0);
+  config->start_ms = NumberFromEnvironment("SOFTWARE_GPU_START_MS", 0);
+  config->start_turns = NumberFromEnvironment("SOFTWARE_GPU_START_TURNS", 0) != 0;
   config->checkpoint_delay_ms = NumberFromEnvironment("SOFTWARE_GPU_CHECKPOINT_DELAY_MS", 0);
   config->word_wait_ms = NumberFromEnvironment("SOFTWARE_GPU_WORD_WAIT_MS", 0);
   config->link_mb_per_s = NumberFromEnvironment("SOFTWARE_GPU_LINK_MB_PER_S", 0);

@@ -31,6 +31,8 @@ struct Config {
   uint64_t call_delay_us = 0;
   uint64_t launch_delay_us = 0;
   uint64_t launch_turns = 0;         // 0 = no limit
+  uint64_t start_ms = 0;             // of the first cuInit
+  bool start_turns = false;          // processes start one after the other
   uint64_t checkpoint_delay_ms = 0;  // before each answer to another process
   uint64_t word_wait_ms = 0;         // of a stream for a word; 0 = no limit
   uint64_t link_mb_per_s = 0;        // 0 = as fast as memory is copied

@@ -2,10 +2,14 @@
 // Initialisation and devices.
 #include "tests/software_gpu/device.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,6 +69,34 @@ void StartEventThread() {
   });
 }
 
+// Starting NVIDIA's driver takes a process a tenth of a second and more, part of which its kernel module spends
+// under a lock that all processes share (SOFTWARE_GPU_START_MS, SOFTWARE_GPU_START_TURNS). The lock is on this
+// library's own file, because that is what every process that loads it may open, confined or not.
+void TakeTimeToStart() {
+  const Config& config = GetConfig();
+  if (config.start_ms == 0) return;
+  static std::once_flag once;
+  std::call_once(once, [&config] {
+    Dl_info self{};
+    int lock = -1;
+    if (config.start_turns) {
+      if (dladdr(reinterpret_cast<void*>(&TakeTimeToStart), &self) != 0)
+        lock = open(self.dli_fname, O_RDONLY | O_CLOEXEC);
+      if (lock < 0 || flock(lock, LOCK_EX) != 0) {
+        std::fprintf(stderr, "software GPU: SOFTWARE_GPU_START_TURNS needs to lock this library's file %s: %s.\n",
+                     self.dli_fname, std::strerror(errno));
+        std::abort();
+      }
+    }
+    // What a kernel module waits for comes when it comes, whatever timer slack the caller has.
+    const int slack = prctl(PR_GET_TIMERSLACK);
+    prctl(PR_SET_TIMERSLACK, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(config.start_ms));
+    prctl(PR_SET_TIMERSLACK, slack);
+    if (lock >= 0) close(lock);
+  });
+}
+
 }  // namespace
 
 void Interrupt() {
@@ -88,6 +120,7 @@ CUresult cuInit(unsigned int Flags) {
       mmap(reinterpret_cast<void*>(at), 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
            -1, 0);
     }
+    TakeTimeToStart();
     if (GetConfig().event_thread) StartEventThread();
     ListenForCheckpoints();
     MarkInitialised();
