@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "ivshmem_ring/messages/api_hash.h"
@@ -151,8 +152,8 @@ void RegionConnection::FillOpenBlock() {
 
 bool RegionConnection::AwaitHost(std::string* error) {
   const auto* host = reinterpret_cast<const HostControl*>(slot_base_ + kHostControlOffset);
-  const uint64_t deadline = NowMs() + kOpenTimeoutMs;
-  while (NowMs() < deadline) {
+  const uint64_t begin = NowMs();
+  while (NowMs() - begin < kOpenTimeoutMs) {
     const uint32_t word = LoadAcquire(host_page().slot[slot_]);
     if (SlotSession(word) == session_) {
       const auto state = static_cast<SlotHostState>(SlotState(word));
@@ -167,7 +168,10 @@ bool RegionConnection::AwaitHost(std::string* error) {
       *error = reason;
       return false;
     }
-    usleep(100);
+    // A spare serves within a millisecond or two. One whose driver still starts takes a hundred and more, and
+    // many processes may wait at once: each looks less often then, and is told at most 3 % late.
+    constexpr uint64_t kLeastUs = 100, kMostUs = 2000, kPart = 32;
+    usleep(static_cast<useconds_t>(std::clamp((NowMs() - begin) * 1000 / kPart, kLeastUs, kMostUs)));
   }
   *error =
       "the host did not answer within " + std::to_string(kOpenTimeoutMs / 1000) + " s: is causewayd running?";

@@ -21,6 +21,7 @@ namespace {
 constexpr int kServingLimitMs = 20'000;
 constexpr int kEndLimitMs = 10'000;
 constexpr int kPollMs = 5;
+constexpr int kServingPollMs = 1;  // a command is waiting to be started
 
 bool IsFile(const std::string& path) {
   std::error_code none;
@@ -142,14 +143,14 @@ std::string PrivateDaemon::LastLogLine() const {
 }
 
 std::string PrivateDaemon::WaitUntilServing() {
-  for (int waited = 0; waited < kServingLimitMs; waited += kPollMs) {
+  for (int waited = 0; waited < kServingLimitMs; waited += kServingPollMs) {
     if (Ended()) return "The private causewayd ended: " + LastLogLine();
     auto status = QueryStatus(socket_);
     if (status.ok()) {
       address_ = tcp_ ? "tcp://" + StatusValue(status.value(), "", "tcp") : "local:" + socket_;
       return {};
     }
-    SleepMs(kPollMs);
+    SleepMs(kServingPollMs);
   }
   return "The private causewayd does not accept sessions within " + std::to_string(kServingLimitMs / 1000) +
          " s; its last words: " + LastLogLine();

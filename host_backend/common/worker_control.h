@@ -27,9 +27,10 @@ struct WorkerReady {
   uint32_t failed;
   uint32_t driver_version;
   uint32_t device_count;
-  uint32_t loads_lazily;  // cuModuleGetLoadingMode with what the worker was started with
-  char text[496];         // failed: one sentence; otherwise the driver library's path
-  char sandbox[256];      // what confines the worker, in words for the log
+  uint32_t loads_lazily;       // cuModuleGetLoadingMode with what the worker was started with
+  uint64_t device_free_bytes;  // of GPU 0's memory, after the driver's start; 0: not known
+  char text[488];              // failed: one sentence; otherwise the driver library's path
+  char sandbox[256];           // what confines the worker, in words for the log
 };
 static_assert(sizeof(WorkerReady) == 768);
 

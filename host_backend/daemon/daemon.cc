@@ -45,8 +45,9 @@ std::string SandboxMode() {
 
 Daemon::Daemon(const Config& config)
     : config_(config),
-      pool_(loop_, WorkerProgram{config_.worker, SandboxMode()}, config_.spare_workers,
-            config_.guaranteed_spares, config_.image_cache_mib * kMib, config_.worker_users),
+      pool_(loop_, WorkerProgram{config_.worker, SandboxMode()},
+            {config_.spare_workers, config_.max_spare_workers, config_.guaranteed_spares},
+            config_.image_cache_mib * kMib, config_.worker_users),
       scopes_(config_),
       zeroing_(loop_),
       services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash(), scopes_, zeroing_},

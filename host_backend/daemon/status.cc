@@ -126,8 +126,6 @@ std::string StatusJson(const Services& services, const StatusReport& report, con
   const Config& config = services.config;
   const WorkerPool& pool = services.pool;
   const auto own_spares = pool.OwnSparesStatus();
-  uint32_t spare_wanted = config.spare_workers + config.guaranteed_spares;
-  for (const auto& own : own_spares) spare_wanted += own.wanted;
   Json json = {{"version", CAUSEWAY_VERSION},
                {"pid", getpid()},
                {"uptime_s", Rounded(Seconds(Clock::now() - report.started))},
@@ -139,10 +137,13 @@ std::string StatusJson(const Services& services, const StatusReport& report, con
                  {"version", pool.driver_version()},
                  {"devices", pool.device_count()}}},
                {"workers",
-                {{"spare_wanted", spare_wanted},
+                {{"spare_wanted", pool.wanted_spares()},
+                 {"spare_least", pool.least_spares()},
                  {"spare_ready", pool.ready_spares()},
                  {"starting", pool.starting()},
                  {"all", pool.worker_count()},
+                 {"starting_limit", pool.starting_limit()},
+                 {"ready_time_ms", Milliseconds(pool.ready_time())},
                  {"own_spares", ListOf(own_spares, scope)},
                  {"problem", pool.failure()}}},
                {"of_all", scope.empty()}};

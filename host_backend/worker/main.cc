@@ -73,6 +73,12 @@ std::string StartDriver(const std::string& path, bool allow_pageable_access, Wor
            "): is its memory exhausted or its mode exclusive?";
   }
   warm_context.store(context);
+  size_t free_bytes = 0, all_bytes = 0;
+  if (driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS) {
+    if (driver.cuMemGetInfo_v2(&free_bytes, &all_bytes) == CUDA_SUCCESS)
+      ready->device_free_bytes = free_bytes;
+    driver.cuCtxPopCurrent_v2(&context);
+  }
   ready->driver_version = static_cast<uint32_t>(version);
   ready->device_count = static_cast<uint32_t>(count);
   CUmoduleLoadingMode mode{};

@@ -168,7 +168,8 @@ class Host {
   const daemon::Config config_ = MakeConfig(folder_);
   daemon::EventLoop loop_;
   daemon::LauncherLink launcher_{loop_};  // there is no worker to be had
-  daemon::WorkerPool pool_{loop_, daemon::WorkerProgram{config_.worker, "enforce"}, 0, 0, 1 << 20, {0, 0}};
+  daemon::WorkerPool pool_{
+      loop_, daemon::WorkerProgram{config_.worker, "enforce"}, {0, 0, 0}, 1 << 20, {0, 0}};
   daemon::Scopes scopes_{config_};
   daemon::Zeroing zeroing_{loop_};
   daemon::Counters counters_;

@@ -22,7 +22,7 @@ add_test(NAME launcher_test COMMAND launcher_test)
 set_tests_properties(launcher_test PROPERTIES LABELS unit TIMEOUT 120)
 
 # What is bounded for each scope, and guaranteed to it.
-add_executable(scopes_test scopes_test.cc)
+add_executable(scopes_test scopes_test.cc spare_demand_test.cc)
 target_link_libraries(scopes_test PRIVATE causeway_daemon GTest::gtest_main)
 add_test(NAME daemon_scopes COMMAND scopes_test)
 set_tests_properties(daemon_scopes PROPERTIES LABELS unit TIMEOUT 60)

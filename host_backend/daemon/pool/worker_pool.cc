@@ -14,8 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kFirstBackOff{1'000};
 constexpr milliseconds kLongestBackOff{60'000};
-// A failure this fresh answers a request; an older one is tried again for it.
-constexpr milliseconds kFreshFailure{1'000};
 constexpr std::chrono::minutes kSayFailure{1};
 // So long after a worker of a scope's own failed to start none is started for that scope: on a full GPU a
 // scope could otherwise have drivers start without end, which costs all others processors.
@@ -45,13 +43,11 @@ ImageHash HashOf(const ImageRequest& request) {
 
 }  // namespace
 
-WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers,
-                       uint32_t guaranteed_spares, uint64_t image_cache_bytes,
-                       std::pair<uint32_t, uint32_t> worker_users)
+WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, SpareNumbers spares,
+                       uint64_t image_cache_bytes, std::pair<uint32_t, uint32_t> worker_users)
     : loop_(loop),
       program_(std::move(program)),
-      spare_workers_(spare_workers),
-      guaranteed_spares_(guaranteed_spares),
+      spares_(spares),
       shared_(RoomForShared()),
       images_(image_cache_bytes, RoomForShared() / 4),
       hashing_(loop, image_cache_bytes,
@@ -138,7 +134,12 @@ void WorkerPool::Request(WorkerClient& client, WorkerWish wish) {
   }
   // Frameworks ask for what has been the default since CUDA 12.2: where spares do it anyway, one will do.
   if (spares_load_lazily_) std::erase(wish.environment, "CUDA_MODULE_LOADING=LAZY");
-  waiting_.Add({&client, std::move(wish), client.Peer().scope});
+  const std::string scope = client.Peer().scope;
+  const bool any = wish.any();
+  waiting_.Add({&client, std::move(wish), scope});
+  ServeFromSpares();
+  LookAtHost();
+  if (any) demand_.Asked(scope, uint32_t(waiting_.any_wishes(scope)), Clock::now());
   Pump();
 }
 
@@ -173,6 +174,7 @@ void WorkerPool::Stop() {
 
 bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
   const LoopPart part("starting a worker");
+  const size_t beside = starting() + 1;
   auto worker = WorkerProcess::Start(loop_, program_, wish, *this);
   if (!worker.ok()) {
     if (client != nullptr) {
@@ -189,6 +191,7 @@ bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
                       next_number_++,
                       client != nullptr ? client->Peer().scope : "",
                       {}});
+  workers_.back().starting_beside = beside;
   return true;
 }
 
@@ -217,13 +220,13 @@ void WorkerPool::ServeFromSpares() {
     const auto now = Clock::now();
     const auto request = waiting_.Next([&](const WorkerQueue::Waiting& waiting) {
       return waiting.wish.any() &&
-             (left > guaranteed_spares_ || spare_use_.MayTakeGuaranteed(waiting.scope, now));
+             (left > spares_.guaranteed || spare_use_.MayTakeGuaranteed(waiting.scope, now));
     });
     if (!request) break;
     ServeFrom("", *request);
   }
   // Nobody waits for those that are left beyond the guaranteed ones.
-  for (; left > guaranteed_spares_; --left) {
+  for (; left > spares_.guaranteed; --left) {
     const std::string scope = own_spares_->Lacking(KeptSpares(), spare_use_, Clock::now());
     Entry* spare = scope.empty() ? nullptr : ReadySpare("");
     if (spare == nullptr) break;
@@ -240,7 +243,7 @@ MemoryBytes WorkerPool::MemoryOf(const WorkerClient& client) const {
 
 // One scope cannot take all places of those that start, and a spare always finds one.
 void WorkerPool::StartOwn() {
-  while (starting() < kMaxStarting && StartingFor("") < kMaxStartingOwn) {
+  while (starting() < starting_limit() && StartingFor("") + 1 < starting_limit()) {
     const auto request = waiting_.Next([this](const WorkerQueue::Waiting& waiting) {
       return !waiting.wish.any() && StartingFor(waiting.scope) < kMaxStartingOfScope &&
              !own_failed_.contains(waiting.scope);
@@ -255,33 +258,6 @@ void WorkerPool::OwnFailed(const std::string& scope) {
   loop_.After(kOwnPause, "a pause of starts", [this, scope] {
     own_failed_.erase(scope);
     Pump();
-  });
-}
-
-void WorkerPool::StartSpares() {
-  while (!stopping_ && starting() < kMaxStarting && Spares() < SparesWanted()) {
-    const auto age = Clock::now() - last_failure_;
-    const bool may_start =
-        failure_.empty() || age >= back_off_ || (waiting_.any_wishes() != 0 && age >= kFreshFailure);
-    if (!may_start || !StartWorker(nullptr, {})) return;
-    if (!failure_.empty()) return;  // one attempt tells whether the cause is gone
-  }
-}
-
-// Sessions that gave up while workers started for them leave more spares than are wanted, and each holds
-// memory of every GPU. A flood makes them and takes them again: those that nobody has taken for a while end.
-void WorkerPool::EndSurplus() {
-  constexpr std::chrono::seconds kUntaken{5};
-  if (Spares() <= SparesWanted()) return loop_.Cancel(surplus_timer_);
-  if (surplus_timer_ != 0) return;
-  surplus_timer_ = loop_.After(kUntaken, "surplus spares", [this] {
-    surplus_timer_ = 0;
-    for (size_t spares = Spares(); spares > SparesWanted(); --spares) {
-      Entry* spare = ReadySpare("");
-      if (spare == nullptr) break;
-      spare->process->End();
-    }
-    EndSurplus();
   });
 }
 
@@ -305,6 +281,7 @@ void WorkerPool::SpareFailed(const std::string& sentence) {
     failure_said_ = Clock::now();
   }
   failure_ = sentence;
+  demand_.Forget();
   last_failure_ = Clock::now();
   back_off_ = std::clamp(back_off_ * 2, kFirstBackOff, kLongestBackOff);
   loop_.Cancel(retry_timer_);
@@ -335,6 +312,7 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     log_.Write(LogLevel::kInfo, "workers are confined: " + sandbox_ +
                                     (users_.possible() ? "" : "; all have one user: " + users_.problem()));
   }
+  if (entry->kind == SessionKind::kCuda) NoteReady(*entry, ready);
   if (!entry->own) {
     if (!failure_.empty()) log_.Write(LogLevel::kInfo, "workers can serve again");
     failure_.clear();

@@ -11,6 +11,7 @@
 
 #include "host_backend/daemon/pool/checkpoints.h"
 #include "host_backend/daemon/pool/own_spares.h"
+#include "host_backend/daemon/pool/spare_demand.h"
 #include "host_backend/daemon/pool/worker_queue.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/scopes/accounts.h"
@@ -59,13 +60,17 @@ class WorkerClient {
 
 class WorkerPool final : public WorkerProcess::Listener {
  public:
-  static constexpr size_t kMaxStarting = 4;  // at once: driver start-up is heavy on CPU and memory
-  // Of these, workers that are no spares, of all scopes and of one.
-  static constexpr size_t kMaxStartingOwn = 3, kMaxStartingOfScope = 2;
+  // Of the workers that start at once (StartingLimit) those that are no spares are one fewer at most, so that
+  // a spare always finds a place; of one scope they are so many.
+  static constexpr size_t kMaxStartingOfScope = 2;
 
-  // `guaranteed_spares`, beyond the others, are for scopes that take few. `image_cache_bytes`: of each scope.
-  WorkerPool(EventLoop& loop, WorkerProgram program, uint32_t spare_workers, uint32_t guaranteed_spares,
-             uint64_t image_cache_bytes,
+  // The spares that the configuration asks for. `guaranteed`, beyond the others, are for scopes that take few;
+  // `most`: up to so many follow the demand, `least` are always kept.
+  struct SpareNumbers {
+    uint32_t least = 1, most = 1, guaranteed = 0;
+  };
+  // `image_cache_bytes`: of each scope.
+  WorkerPool(EventLoop& loop, WorkerProgram program, SpareNumbers spares, uint64_t image_cache_bytes,
              std::pair<uint32_t, uint32_t> worker_users = {kFirstWorkerUser, kWorkerUsers});
   ~WorkerPool() override;
 
@@ -102,6 +107,14 @@ class WorkerPool final : public WorkerProcess::Listener {
   bool empty() const { return workers_.empty(); }
   size_t ready_spares() const;
   size_t starting() const;
+  // How many spares are always kept, and how many are wanted now because of the demand.
+  uint32_t least_spares() const { return spares_.least + spares_.guaranteed + own_spares_->total(); }
+  uint32_t wanted_spares() const {
+    return least_spares() + demand_.Extra(SpareRoomNow().Count(), Clock::now());
+  }
+  // How long a worker took to become ready lately; 0: none has. And how many may start at once.
+  Clock::duration ready_time() const { return demand_.ready_time(); }
+  uint32_t starting_limit() const { return starting_limit_.limit(); }
   const ImageCacheStatus& images() const { return images_.status(); }
   // From then on workers run in cgroups of their scopes. Empty, or one sentence that says why they cannot.
   std::string UseCgroups() { return cgroups_.Start(program_.launcher->pid()); }
@@ -143,6 +156,7 @@ class WorkerPool final : public WorkerProcess::Listener {
     uint64_t oom_kills = 0;                        // of its scope's cgroup, before it joined
     std::map<DeviceUuid, uint64_t> start_bytes{};  // GPU memory that it held before it had a session
     std::string end_reason{};                      // why the daemon ends it; empty: it does not
+    size_t starting_beside = 0;                    // how many were starting when it did, itself included
 
     bool IsReadySpare() const {
       return client == nullptr && process->state() == WorkerProcess::State::kReady;
@@ -160,9 +174,13 @@ class WorkerPool final : public WorkerProcess::Listener {
   Entry* ReadySpare(const std::string& kept_for);
   OwnSpares::Counts KeptSpares() const;  // how many are ready for each scope; "": for any
   size_t Spares() const;                 // how many are ready or starting, for any scope
-  size_t SparesWanted() const {
-    return waiting_.any_wishes() + spare_workers_ + guaranteed_spares_ + own_spares_->total();
-  }
+  // host_backend/daemon/pool/worker_spares.cc
+  size_t SparesWanted() const;
+  SpareRoom SpareRoomNow() const;
+  void LookAtHost();
+  void NoteReady(const Entry& entry, const WorkerReady& ready);
+  void StartSpares();
+  void EndSurplus();
   // host_backend/daemon/pool/worker_checkpoints.cc
   CUresult FindProcess(const SessionPeer& caller, uint32_t guest_pid, const Entry** found) const;
   void Reach(uint64_t target, uint32_t number);
@@ -182,8 +200,6 @@ class WorkerPool final : public WorkerProcess::Listener {
   void ServeFromSpares();
   void ServeFrom(const std::string& kept_for, const WorkerQueue::Waiting& request);
   void StartOwn();
-  void StartSpares();
-  void EndSurplus();
   // host_backend/daemon/pool/worker_memory.cc
   bool WatchesMemory(const Entry& entry) const;
   void WantMemoryWatch();
@@ -195,8 +211,15 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   EventLoop& loop_;
   WorkerProgram program_;
-  const uint32_t spare_workers_;
-  const uint32_t guaranteed_spares_;
+  const SpareNumbers spares_;
+  SpareDemand demand_;
+  StartingLimit starting_limit_;
+  // What the last look found of the host; SpareRoom has the meanings.
+  uint32_t processors_ = 1;
+  uint64_t host_free_bytes_ = 0;
+  Clock::time_point looked_{};
+  uint64_t spare_host_bytes_ = 0;   // that the last spare held when it was ready; 0: not known
+  uint64_t device_free_bytes_ = 0;  // on GPU 0 when the last worker was ready; 0: not known
   std::list<Entry> workers_;
   WorkerQueue waiting_;
   SpareUse spare_use_;

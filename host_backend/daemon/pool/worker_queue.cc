@@ -43,13 +43,22 @@ std::optional<WorkerQueue::Waiting> WorkerQueue::Next(const std::function<bool(c
   return std::nullopt;
 }
 
+size_t WorkerQueue::Turn::any_wishes() const {
+  return size_t(
+      std::count_if(waiting.begin(), waiting.end(), [](const Waiting& each) { return each.wish.any(); }));
+}
+
 size_t WorkerQueue::any_wishes() const {
   size_t count = 0;
-  for (const Turn& turn : turns_) {
-    count += size_t(std::count_if(turn.waiting.begin(), turn.waiting.end(),
-                                  [](const Waiting& waiting) { return waiting.wish.any(); }));
-  }
+  for (const Turn& turn : turns_) count += turn.any_wishes();
   return count;
+}
+
+size_t WorkerQueue::any_wishes(const std::string& scope) const {
+  for (const Turn& turn : turns_) {
+    if (turn.scope == scope) return turn.any_wishes();
+  }
+  return 0;
 }
 
 double SpareUse::At(const Use& use, Time now) {

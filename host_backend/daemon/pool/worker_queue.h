@@ -26,14 +26,16 @@ class WorkerQueue {
   void Remove(const WorkerClient& client);
   // Takes out the next in turn for which `may` says true: the first such one of the scope whose turn it is.
   std::optional<Waiting> Next(const std::function<bool(const Waiting&)>& may);
-  // How many of them any spare can serve.
+  // How many of them, or of those of that scope, any spare can serve.
   size_t any_wishes() const;
+  size_t any_wishes(const std::string& scope) const;
   bool empty() const { return turns_.empty(); }
 
  private:
   struct Turn {
     std::string scope;
     std::list<Waiting> waiting;  // never empty
+    size_t any_wishes() const;
   };
   std::list<Turn> turns_;
 };

@@ -401,6 +401,9 @@ Config ReadConfig(const toml::table& table) {
   config.nvml_shows_all = reader.Bool("nvml_shows_all").value_or(config.nvml_shows_all);
   config.allow_pageable_access = reader.Bool("allow_pageable_access").value_or(config.allow_pageable_access);
   reader.Number("spare_workers", 0, kMaxSpareWorkers, &config.spare_workers);
+  // Who wants none wants none of a demand's either.
+  config.max_spare_workers = config.spare_workers == 0 ? 0 : std::max(kUsualMostSpares, config.spare_workers);
+  reader.Number("max_spare_workers", config.spare_workers, kMaxSpareWorkers, &config.max_spare_workers);
   reader.Number("local_region_mib", kMinRegionMib, kMaxRegionMib, &config.local_region_mib);
   CheckRegionMib(reader, "local_region_mib", config.local_region_mib);
   reader.Number("compiled_kernels_mib", 1, kMaxCompiledKernelsMib, &config.compiled_kernels_mib);

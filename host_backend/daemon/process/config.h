@@ -4,7 +4,7 @@
 //   socket = "/run/causeway/causeway.sock"   socket_mode = "0660"   socket_group = "render"
 //   worker = "/usr/libexec/causeway/causeway-worker"                driver_library = "libcuda.so.1"
 //   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false    allow_pageable_access = false
-//   spare_workers = 1    guaranteed_spares = 0    local_region_mib = 4096    image_cache_mib = 256
+//   spare_workers = 1    max_spare_workers = 16    guaranteed_spares = 0    local_region_mib = 4096    image_cache_mib = 256
 //   compiled_kernels_mib = 1024
 //   max_sessions = 64    reserved_sessions = 8    local_max_sessions = 64    admin_group = "causeway-admin"
 //   state_folder = "/var/lib/causeway"   control_socket = "/run/causeway/causeway.sock.control"
@@ -42,6 +42,8 @@ inline constexpr uint64_t kMib = 1u << 20;
 inline constexpr uint64_t kMinRegionMib = kMinRegionBytes / kMib;
 inline constexpr uint64_t kMaxRegionMib = kMaxGranules * kGranuleBytes / kMib;
 inline constexpr uint32_t kMaxSpareWorkers = 64;
+inline constexpr uint32_t kUsualMostSpares =
+    16;  // max_spare_workers, where any are kept and no more are asked for
 inline constexpr uint64_t kMaxImageCacheMib = 1u << 16;
 inline constexpr uint64_t kMaxCompiledKernelsMib = 1u << 20;
 inline constexpr uint32_t kMaxSessions = 4096;
@@ -96,7 +98,8 @@ struct Config {
   std::string nvml_library;  // as configured, or where the driver library is
   bool nvml_shows_all = false;
   bool allow_pageable_access = false;  // of GPUs whose kernels reach all memory of their process (HMM, ATS)
-  uint32_t spare_workers = 1;
+  uint32_t spare_workers = 1;          // always kept
+  uint32_t max_spare_workers = kUsualMostSpares;  // as many follow the demand
   uint64_t local_region_mib = 4096;
   uint64_t image_cache_mib = 256;          // of each VM, local user or TCP peer; 0: none
   uint64_t compiled_kernels_mib = 1024;    // of each, where workers have users of their own
