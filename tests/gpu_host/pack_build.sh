@@ -24,7 +24,9 @@ cp -rL "$build/programs" "$work/build/"
 for folder in driver_tests hostile_tests hostile_programs; do
   [ ! -d "$build/$folder" ] || cp -rL "$build/$folder" "$work/build/"
 done
-if [ -e "$build/tests/bench/startup" ]; then mkdir -p "$work/build/tests/bench"; cp "$build/tests/bench/startup" "$work/build/tests/bench/"; fi
+for file in bench/startup differential/differential; do
+  if [ -e "$build/tests/$file" ]; then install -D "$build/tests/$file" "$work/build/tests/$file"; fi
+done
 find "$work/build" -type f -perm -u+x -exec strip --strip-unneeded {} + 2> /dev/null || true
 (cd "$work" && strip --strip-unneeded build/guest_lib/*.so.1)
 if [ "${3:-}" != --no-vm ]; then

@@ -20,7 +20,10 @@
 #               (default: all)
 #               hostile_beside  hostile guests beside a victim, and natively the same load beside it (tests/hostile/beside.py);
 #                          as root, alone, only where it is named: --parts hostile_beside [--minutes N] [--seed N]
-#   --minutes N how long hostile_beside goes on (default 8; the native load takes 4 more)    --seed N  of its attackers
+#               differential  random driver calls natively and through the local transport (tests/differential), only where it is
+#                          named, with --jobs processes of each side: differential.txt says what differs, counts.json adds up
+#   --minutes N how long hostile_beside goes on (default 8; the native load takes 4 more), and differential (default 4, before it
+#               looks at what differs)    --seed N  of the attackers, or of the first random call
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
 #   --jobs N    programs of the conformance suite, or framework scripts, at a time (default: half of the processors)
 #   --only      scripts of `frameworks`, or programs of `driver`, instead of all
@@ -31,7 +34,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 usage() { sed -n '4,/^set -uo/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-places=() parts='' minutes=8 seed='' limit_s=580 jobs=$((($(nproc) + 1) / 2)) only=() few_files=''
+places=() parts='' minutes='' seed='' limit_s=580 jobs=$((($(nproc) + 1) / 2)) only=() few_files=''
 while [ $# -gt 0 ]; do
   case "$1" in
     --parts) parts=${2:?}; shift 2 ;;
@@ -56,7 +59,7 @@ pack=${places[2]:-}
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 all+=,hostile_beside
-all+=,sandbox
+all+=,sandbox,differential
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -180,8 +183,22 @@ part_bench() {
 }
 
 part_hostile_beside() {
-  python3 "$here/../hostile/beside.py" "$build" "$1" --seconds "$(awk "BEGIN { print 60 * $minutes }")" ${seed:+--seed "$seed"} \
+  python3 "$here/../hostile/beside.py" "$build" "$1" --seconds "$(awk "BEGIN { print 60 * ${minutes:-8} }")" ${seed:+--seed "$seed"} \
     ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER"}
+}
+
+part_differential() {
+  local seconds
+  seconds=$(awk "BEGIN { print int(60 * ${minutes:-4}) }")
+  cp "$final/counts.json" "$1/counts.json" 2> /dev/null
+  timeout -k 5 "$(left)" python3 "$here/../differential/differential.py" --program "$build/tests/differential/differential" \
+    --native "$native" --guest "$run --daemon-log $1/daemon.log --" --seconds "$(at_most "$seconds")" --processes "$jobs" \
+    --look-seconds "$(($(left) - seconds > 60 ? $(left) - seconds - 30 : 30))" ${seed:+--seed "$seed"} \
+    --count "$1/counts.json" --report "$1/differential.txt"
+  local status=$?
+  cp "$1/counts.json" "$1/differential.txt" "$final" 2> /dev/null
+  { echo '```'; head -n 1 "$1/differential.txt"; grep '^== ' "$1/differential.txt"; echo '```'; } > "$1/differential.md"
+  return "$status"
 }
 
 # publish: what there is by now; each file appears whole.
@@ -222,6 +239,7 @@ part sandbox
 wait "$vm_job" "$vm_frameworks_job" "$frameworks_job"
 part bench
 part hostile_beside
+part differential
 kill "$publisher"
 wait "$publisher" 2> /dev/null
 publish

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Asks two libraries the same random questions about CUDA, and tells where their answers differ.
+
+usage: differential.py --program build/tests/differential/differential --native "env LD_LIBRARY_PATH=DIR" \
+           --guest "build/host_backend/causeway run --" [--seed S] [--programs N] [--seconds S] [--processes P] [--out DIR]
+--native and --guest are what stands before a command: empty for NVIDIA's library on this host, or as compare_ways.py
+takes it. Both sides run programs of the same numbers of the same seed, batch by batch, each batch in a process of its
+own. Where the hash of a program differs it is run again alone, as text; the difference is shrunk and printed.
+--count FILE: a JSON file whose counts grow with each run. Exits 1 if anything differs.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import pathlib
+import random
+import sys
+import tempfile
+import threading
+import time
+
+from shrink import Difference, Shrinker, readable
+from sides import Side, run_both
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Counts:
+    """What all runs came to. `pairs` has (row, result) as natively answered, of programs that were compared."""
+
+    def __init__(self, names):
+        self.names = names
+        self.programs = self.calls = self.left_out = self.native_ends = 0
+        self.pairs = collections.Counter()
+
+    def add(self, native, compared):
+        self.programs += compared
+        self.calls += native.calls
+        self.left_out += native.left_out
+        self.pairs.update(native.pairs)
+
+    def write(self, path, seed, differences):
+        old = json.loads(path.read_text()) if path.exists() else {}
+        for key in ("programs", "calls", "left_out", "native_ends"):
+            old[key] = old.get(key, 0) + getattr(self, key)
+        rows = old.setdefault("rows", {})
+        for (row, result), count in sorted(self.pairs.items()):
+            its = rows.setdefault(self.names[row], {})
+            its[str(result)] = its.get(str(result), 0) + count
+        old["rows_reached"] = len(rows)
+        old["pairs"] = sum(map(len, rows.values()))
+        old.setdefault("runs", []).append({"seed": seed, "programs": self.programs, "calls": self.calls,
+                                           "differences": differences})
+        path.write_text(json.dumps(old, indent=1) + "\n")
+
+
+class Learned:
+    """The list of what is left out, which grows by what ends the native process."""
+
+    def __init__(self, first, also, parameters, folder):
+        self.lines = first.read_text().splitlines() + [line for path in also for line in path.read_text().splitlines()]
+        self.parameters, self.folder, self.known, self.number = parameters, folder, [], 0
+        self.write()
+
+    def write(self):
+        self.number += 1
+        self.file = self.folder / f"left_out{self.number}"
+        self.file.write_text("\n".join(self.lines + self.known) + "\n")
+
+    def add(self, call):
+        """First its null and wild arguments; where it ends the process again, the row."""
+        row, *words = call.split(" ")[2:]
+        kinds = {"0": "null", "w": "wild"}
+        suspects = [f"{row} {name} {kinds[word[0]]}" for name, word in zip(self.parameters[row], words) if word[0] in kinds]
+        suspects += [f"{row} {name} wild" for name, word in zip(self.parameters[row], words) if word[0] == "n" and int(word[1:]) > 100000]
+        new = [line for line in suspects if not any(known.startswith(line) for known in self.known)] or [f"{row} * *"]
+        self.known += [f"{line} it ended the native process" for line in new]
+        self.write()
+
+    def text(self):
+        return "".join(f"left out since it ended the native process: {line}\n" for line in self.known)
+
+
+class Comparison:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        self.sides = [Side("native", options.native, options.program, folder), Side("guest", options.guest, options.program, folder)]
+        native, guest = (side.rows() for side in self.sides)
+        self.names_file = folder / "names"
+        both = [name for name in native if native[name][0] and guest[name][0]]
+        self.names_file.write_text("\n".join(both) + "\n")
+        print(f"{len(native)} rows, {len(both)} of them in both libraries; seed {options.seed}", flush=True)
+        self.counts = Counts(list(native))
+        self.learned = Learned(options.left_out, options.also_left_out, {name: words for name, (_, words) in native.items()}, folder)
+        self.next, self.lock = options.first, threading.Lock()
+        self.end = time.monotonic() + options.seconds
+        self.differing, self.ended = {}, []
+
+    def common(self):
+        """The options that all processes of a batch have."""
+        return ("--seed", self.options.seed, "--left-out", self.learned.file, "--names", self.names_file)
+
+    def take(self):
+        with self.lock:
+            last = self.options.first + self.options.programs
+            count = min(self.options.batch, last - self.next)
+            if count <= 0 or time.monotonic() > self.end:
+                return None
+            self.next += count
+            return self.next - count, count
+
+    def work(self):
+        while (piece := self.take()) is not None:
+            first, count = piece
+            while count > 0 and time.monotonic() < self.end + self.options.bound:
+                done = self.run_batch(first, count)
+                first, count = first + done, count - done
+
+    def run_batch(self, first, count):
+        """Returns how many programs are behind it: less than `count` when a program ended its process."""
+        common = self.common()
+        native, guest = run_both(self.sides, [*common, "--first", first, "--count", count], self.options.bound)
+        if native.end or guest.end:
+            return self.ended_early(first, native, guest, common)
+        done = min(len(native.hashes), len(guest.hashes))
+        with self.lock:
+            self.counts.add(native, done)
+            self.differing.update((first + i, common) for i in range(done) if native.hashes[i] != guest.hashes[i])
+            if len(native.hashes) != len(guest.hashes):
+                self.differing[first + done] = common
+        return max(done, 1)
+
+    def ended_early(self, first, native, guest, common):
+        """What came before is run again for its answers. What ended NVIDIA's process is left out from now on."""
+        stop = min(side.program for side in (native, guest) if side.end)
+        one = [*common, "--first", stop, "--count", 1]
+        if native.end and native.program == stop:
+            last = run_both(self.sides[:1], one, self.options.bound, explain=True)[0]
+            calls = [line[2:] for line in last.text.splitlines() if line.startswith("> ")]
+            with self.lock:
+                self.counts.native_ends += 1
+                self.ended.append((stop, native.end, calls[-1] if calls else native.row, native.errors))
+                if "signal" in native.end and calls and last.end:
+                    self.learned.add(calls[-1])
+        else:
+            with self.lock:
+                self.differing[stop] = common
+        if stop > first:
+            self.run_batch(first, stop - first)
+        return stop - first + 1
+
+    def explain(self, program):
+        common = self.differing[program]
+        return Difference(*run_both(self.sides, [*common, "--first", program, "--count", 1], self.options.bound, explain=True))
+
+    def look(self):
+        """[(key, program, count, text)] for each kind of difference."""
+        groups, alone = collections.defaultdict(list), []
+        limit = time.monotonic() + self.options.look_seconds
+        for program in sorted(self.differing)[:self.options.most]:
+            if time.monotonic() > limit:
+                break
+            difference = self.explain(program)
+            difference.program = program
+            if difference.key is None:
+                alone.append(program)
+            else:
+                groups[difference.key].append((len(difference.calls), program, difference))
+        found = [("only together with the programs before it", program, 1, "") for program in alone[:5]]
+        for key, members in sorted(groups.items(), key=lambda item: -len(item[1])):
+            _, program, difference = min(members, key=lambda one: one[:2])
+            found.append((key, program, len(members), self.shrunk(difference, limit)))
+            print(self.paragraph(found[-1]), flush=True)
+        return found
+
+    def shrunk(self, difference, limit):
+        common = self.differing[difference.program]
+        shrinker = Shrinker(self.sides, common, self.folder, self.options.bound, min(self.options.shrink_seconds, limit - time.monotonic()))
+        result = shrinker.shrink(difference)
+        if result is None:
+            return f"natively: {difference.native}\nguest:    {difference.guest}\n(not shrunk)"
+        calls, last = result
+        native, guest = run_both(self.sides, [*common, "--program", shrinker.file], self.options.bound, explain=True)
+        return "\n".join([readable(native.text), f"natively: {last.native}", f"guest:    {last.guest}", *("> " + call for call in calls)])
+
+    @staticmethod
+    def paragraph(found):
+        key, program, count, text = found
+        return f"== {key} ({count} programs, such as {program})\n{text}\n"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True, type=pathlib.Path)
+    parser.add_argument("--native", default="", metavar="PREFIX")
+    parser.add_argument("--guest", required=True, metavar="PREFIX")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 40), help="random, and printed, without it")
+    parser.add_argument("--first", type=int, default=0, help="number of the first program")
+    parser.add_argument("--programs", type=int, default=1 << 31)
+    parser.add_argument("--seconds", type=float, default=60, help="for running programs; looking at differences comes after it")
+    parser.add_argument("--processes", type=int, default=1, help="batches at a time, each a native and a guest process")
+    parser.add_argument("--batch", type=int, default=1000, help="programs of a process")
+    parser.add_argument("--bound", type=float, default=120, help="seconds after which a process is taken for hung")
+    parser.add_argument("--most", type=int, default=200, help="differing programs that are looked at")
+    parser.add_argument("--look-seconds", type=float, default=240)
+    parser.add_argument("--shrink-seconds", type=float, default=60, help="for each kind of difference")
+    parser.add_argument("--left-out", type=pathlib.Path, default=HERE / "left_out.txt")
+    parser.add_argument("--also-left-out", type=pathlib.Path, action="append", default=[], help="another such file")
+    parser.add_argument("--count", type=pathlib.Path)
+    parser.add_argument("--report", type=pathlib.Path, help="a file for what was found")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    with tempfile.TemporaryDirectory(prefix="differential") as folder:
+        comparison = Comparison(options, pathlib.Path(folder))
+        try:
+            with concurrent.futures.ThreadPoolExecutor(options.processes) as pool:
+                for one in [pool.submit(comparison.work) for _ in range(options.processes)]:
+                    one.result()
+            for stop, end, call, errors in comparison.ended:
+                print(f"program {stop} ended the native process ({end}) at: {call}\n{errors}", flush=True)
+            print(comparison.learned.text(), end="")
+            found = comparison.look()
+        finally:
+            for side in comparison.sides:
+                side.close()
+    counts = comparison.counts
+    rows = {row for row, _ in counts.pairs}
+    line = (f"{counts.programs} programs, {counts.calls} calls, {len(rows)} of {len(counts.names)} rows, {len(counts.pairs)} pairs of row and "
+            f"result; {len(comparison.differing)} programs differ in {len(found)} ways; {counts.native_ends} ended the native process")
+    print(line)
+    if options.count:
+        counts.write(options.count, options.seed, [key for key, *_ in found])
+    if options.report:
+        options.report.write_text("\n".join([line, comparison.learned.text(), *(f"ended: {one}" for one in comparison.ended), ""] + [comparison.paragraph(one) for one in found]))
+    return 1 if comparison.differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
