@@ -3,15 +3,15 @@
 #pragma once
 #include <cstring>
 #include <initializer_list>
-#include <vector>
 
 #include "ivshmem_ring/protocol/handle.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/script.h"
 
 namespace causeway::fuzz {
 
-using Bytes = std::vector<std::byte>;
+using Bytes = ScriptVector<std::byte>;
 
 inline constexpr uint64_t kWindow = 0x200000000000;
 inline constexpr size_t kHandlesOfKind = 2;  // few, so that stale and live numbers meet

@@ -74,7 +74,7 @@ namespace {
 
 using daemon::Services;
 
-constexpr uint64_t kRegionMib = 64;
+constexpr uint64_t kRegionMib = 32;  // all of it is zeroed after each input, a granule a round
 
 std::string MakeFolder() {
   for (const std::string base : {"/dev/shm", "/tmp"}) {

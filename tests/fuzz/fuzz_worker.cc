@@ -49,7 +49,7 @@ bool LeftOut(const Message& message) {
 // Delivers a script's messages to the session's threads, and takes their replies.
 class ScriptTransport : public ServerTransport {
  public:
-  ScriptTransport(const std::vector<Message>& script, const ScriptPrefix& prefix, Places& places)
+  ScriptTransport(const Script& script, const ScriptPrefix& prefix, Places& places)
       : prefix_(prefix), places_(places) {
     for (size_t i = 0; i < script.size(); ++i) {
       const Message& message = script[i];
@@ -253,7 +253,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const bool opened = (OpenDriver(), true);
   Require(opened);
   const ScriptPrefix prefix = ReadPrefix({data, size});
-  const auto script = ParseScript({data, size});
+  ScriptMemory::Reset();
+  const Script script = ParseScript({data, size});
   Places places;
   CUcontext warm = nullptr;
   if (causeway::host::TheDriver().cuDevicePrimaryCtxRetain(&warm, 0) != CUDA_SUCCESS) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/messages/session_messages.h"
@@ -26,7 +27,30 @@ namespace {
 constexpr uint64_t kLargeRoomOneIn = 64;
 constexpr uint64_t kMostRoom = 64u << 10;
 
+constexpr size_t kScriptBlock = 1u << 20;
+std::vector<std::unique_ptr<std::byte[]>> script_blocks, large_blocks;
+size_t next_block = 0, used_of_block = kScriptBlock;  // of the one before next_block
+
 }  // namespace
+
+void* ScriptMemory::Take(size_t bytes) {
+  bytes = (bytes + 15) & ~size_t{15};
+  if (bytes > kScriptBlock) return large_blocks.emplace_back(new std::byte[bytes]).get();
+  if (used_of_block + bytes > kScriptBlock) {
+    if (next_block == script_blocks.size()) script_blocks.emplace_back(new std::byte[kScriptBlock]);
+    ++next_block;
+    used_of_block = 0;
+  }
+  void* taken = script_blocks[next_block - 1].get() + used_of_block;
+  used_of_block += bytes;
+  return taken;
+}
+
+void ScriptMemory::Reset() {
+  large_blocks.clear();
+  next_block = 0;
+  used_of_block = kScriptBlock;
+}
 
 ScriptReader::ScriptReader(std::span<const uint8_t> input)
     : left_(input.subspan(std::min(input.size(), kScriptPrefix))),
@@ -76,8 +100,8 @@ void ScriptReader::KeepRoomSmall(uint16_t op, std::span<std::byte> body) const {
   }
 }
 
-std::vector<Message> ParseScript(std::span<const uint8_t> input) {
-  std::vector<Message> script;
+Script ParseScript(std::span<const uint8_t> input) {
+  Script script;
   script.reserve(16);
   ScriptReader reader(input);
   for (ScriptReader::View view; reader.Next(&view);) {
@@ -90,26 +114,24 @@ std::vector<Message> ParseScript(std::span<const uint8_t> input) {
   return script;
 }
 
-std::vector<uint8_t> WriteScript(const ScriptPrefix& prefix, std::span<const Message> script,
-                                 size_t most_bytes) {
-  const auto* begin = reinterpret_cast<const uint8_t*>(&prefix);
-  std::vector<uint8_t> bytes;
-  bytes.reserve(std::min<size_t>(most_bytes, 4096));  // as much as most processes let a script have
-  bytes.assign(begin, begin + sizeof prefix);
+size_t WriteScript(const ScriptPrefix& prefix, std::span<const Message> script, std::span<uint8_t> out) {
+  if (out.size() < sizeof prefix) return 0;
+  size_t used = 0;
+  const auto put = [&](const void* from, size_t count) {
+    if (count != 0) std::memcpy(out.data() + used, from, count);
+    used += count;
+  };
+  put(&prefix, sizeof prefix);
   for (const Message& message : script) {
     MessageHead head = message.head;
     head.body_bytes = static_cast<uint16_t>(std::min<size_t>(message.body.size(), UINT16_MAX));
     head.bulk_given = static_cast<uint16_t>(std::min<size_t>(message.bulk.size(), UINT16_MAX));
-    if (bytes.size() + sizeof head + head.body_bytes + head.bulk_given > most_bytes) break;
-    const auto put = [&bytes](const void* from, size_t count) {
-      const auto* first = static_cast<const uint8_t*>(from);
-      bytes.insert(bytes.end(), first, first + count);
-    };
+    if (sizeof head + head.body_bytes + head.bulk_given > out.size() - used) break;
     put(&head, sizeof head);
     put(message.body.data(), head.body_bytes);
     put(message.bulk.data(), head.bulk_given);
   }
-  return bytes;
+  return used;
 }
 
 void Places::Take(uint8_t place, std::span<const std::byte> reply) {

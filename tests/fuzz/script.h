@@ -52,11 +52,34 @@ inline constexpr uint32_t kMostScriptZeros = 4u << 10;  // as do zeros behind wh
 // Zeros where the input is too short.
 ScriptPrefix ReadPrefix(std::span<const uint8_t> input);
 
+// Memory of the messages that are in hand while one input is made or executed. It is given back all at once: a
+// sanitizer's allocator took most of the time in which scripts are parsed and changed. One thread makes and changes
+// scripts; others may read them.
+class ScriptMemory {
+ public:
+  static void* Take(size_t bytes);
+  // All that was taken is void: no script may be left.
+  static void Reset();
+};
+template <class T>
+struct ScriptAllocator {
+  using value_type = T;
+  ScriptAllocator() = default;
+  template <class U>
+  ScriptAllocator(const ScriptAllocator<U>&) {}
+  T* allocate(size_t count) { return static_cast<T*>(ScriptMemory::Take(count * sizeof(T))); }
+  void deallocate(T*, size_t) {}
+  friend bool operator==(const ScriptAllocator&, const ScriptAllocator&) { return true; }
+};
+template <class T>
+using ScriptVector = std::vector<T, ScriptAllocator<T>>;
+
 struct Message {
   MessageHead head{};
-  std::vector<std::byte> body;
-  std::vector<std::byte> bulk;  // at most head.bulk_bytes
+  ScriptVector<std::byte> body;
+  ScriptVector<std::byte> bulk;  // at most head.bulk_bytes
 };
+using Script = ScriptVector<Message>;
 
 // Reads the messages behind the prefix, one after the other. Any bytes are a script: sizes are cut to what is there and
 // what a guest can send.
@@ -82,9 +105,9 @@ class ScriptReader {
   size_t messages_ = 0;
 };
 // All of its messages.
-std::vector<Message> ParseScript(std::span<const uint8_t> input);
-std::vector<uint8_t> WriteScript(const ScriptPrefix& prefix, std::span<const Message> script,
-                                 size_t most_bytes);
+Script ParseScript(std::span<const uint8_t> input);
+// Writes the prefix and as many of the messages as fit, and returns their size; 0: not even the prefix fits.
+size_t WriteScript(const ScriptPrefix& prefix, std::span<const Message> script, std::span<uint8_t> out);
 
 // ---- places
 

@@ -3,6 +3,7 @@
 // alive, addresses and sizes that lie on a limit. libFuzzer calls this instead of flipping bits, and
 // driver_main.cc does.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -15,7 +16,6 @@ namespace causeway::fuzz {
 namespace {
 
 using Random = std::minstd_rand;
-using Script = std::vector<Message>;
 
 constexpr uint64_t kLimits[] = {
     0,          1,          2,          3,           4,          7,          8,
@@ -37,8 +37,8 @@ uint64_t WordAt(std::span<const std::byte> bytes, size_t at) {
 }
 
 // The handles that messages before `end` name, and so may have made.
-std::vector<WireHandle> HandlesBefore(const Script& script, size_t end) {
-  std::vector<WireHandle> handles;
+ScriptVector<WireHandle> HandlesBefore(const Script& script, size_t end) {
+  ScriptVector<WireHandle> handles;
   for (size_t i = 0; i < end; ++i) {
     if (IsHandle(script[i].head.context)) handles.push_back(script[i].head.context);
     for (size_t at = 0; at + 8 <= std::min<size_t>(script[i].body.size(), 512); at += 4) {
@@ -49,8 +49,8 @@ std::vector<WireHandle> HandlesBefore(const Script& script, size_t end) {
 }
 
 // Of the same kind if there is one.
-WireHandle SomeLiveHandle(const std::vector<WireHandle>& handles, WireHandle instead_of, Random& random) {
-  std::vector<WireHandle> fitting;
+WireHandle SomeLiveHandle(const ScriptVector<WireHandle>& handles, WireHandle instead_of, Random& random) {
+  ScriptVector<WireHandle> fitting;
   for (const WireHandle handle : handles) {
     if (WireKind(handle) == WireKind(instead_of)) fitting.push_back(handle);
   }
@@ -135,8 +135,11 @@ void ChangeHead(Script& script, size_t index, Random& random) {
 
 // A message that is nearly valid, with the script's own handles where it names some.
 Message Fresh(const Script& script, size_t index, Random& random) {
-  std::vector<uint8_t> bytes(400);
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random() >> 8);
+  std::array<uint8_t, 400> bytes;
+  for (size_t at = 0; at < bytes.size(); at += 2) {
+    const auto two = static_cast<uint16_t>(random() >> 8);
+    std::memcpy(&bytes[at], &two, sizeof two);
+  }
   Input input(bytes.data(), bytes.size());
   Message message = MakeMessage(input);
   const auto handles = HandlesBefore(script, index);
@@ -197,28 +200,23 @@ void Change(ScriptPrefix& prefix, Script& script, Random& random) {
   }
 }
 
-size_t Put(const ScriptPrefix& prefix, const Script& script, uint8_t* data, size_t most) {
-  const auto bytes = WriteScript(prefix, script, most);
-  if (bytes.size() > most) return 0;
-  std::memcpy(data, bytes.data(), bytes.size());
-  return bytes.size();
-}
-
 }  // namespace
 }  // namespace causeway::fuzz
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   using namespace causeway::fuzz;
+  ScriptMemory::Reset();
   Random random(seed + 1);
   ScriptPrefix prefix = ReadPrefix({data, size});
   Script script = ParseScript({data, size});
   for (auto changes = 1 + random() % 4; changes > 0; --changes) Change(prefix, script, random);
-  return Put(prefix, script, data, max_size);
+  return WriteScript(prefix, script, {data, max_size});
 }
 
 extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* first, size_t first_size, const uint8_t* second,
                                             size_t second_size, uint8_t* out, size_t most, unsigned seed) {
   using namespace causeway::fuzz;
+  ScriptMemory::Reset();
   Random random(seed + 1);
   const ScriptPrefix prefix = ReadPrefix({first, first_size});
   Script script = ParseScript({first, first_size});
@@ -232,5 +230,5 @@ extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* first, size_t first_s
   const size_t at = random() % 2 == 0 ? script.size() : random() % (script.size() + 1);
   script.insert(script.begin() + static_cast<ptrdiff_t>(at), other.begin() + static_cast<ptrdiff_t>(begin),
                 other.begin() + static_cast<ptrdiff_t>(end));
-  return Put(prefix, script, out, most);
+  return WriteScript(prefix, script, {out, most});
 }
