@@ -33,6 +33,8 @@ struct PrivateDaemonOptions {
   std::string log_file;       // empty: in the temporary folder, gone afterwards
   uint64_t region_mib = 4096;
   uint32_t spare_workers = 1;
+  bool spares_follow_demand =
+      true;                   // false: there are never more, so that none starts or ends beside a measurement
   uint32_t max_sessions = 0;  // 0: the daemon's default
   bool tcp = false;
 };

@@ -106,6 +106,7 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
        << options.spare_workers
        // As natively, NVML ignores the CUDA_VISIBLE_DEVICES that this daemon shares with the command.
        << "\nnvml_shows_all = true\nlocal_region_mib = " << options.region_mib << "\n";
+  if (!options.spares_follow_demand) file << "max_spare_workers = " << options.spare_workers << "\n";
   if (options.max_sessions != 0) file << "max_sessions = " << options.max_sessions << "\n";
   if (!options.driver.empty()) {
     // A path is relative to the user's folder, a bare name is the loader's to find.

@@ -36,7 +36,7 @@ class Daemon:
         self.causeway = build / "host_backend" / "causeway"
         self.socket = folder / "causeway.sock"
         config = folder / "causewayd.toml"
-        config.write_text(f'socket = "{self.socket}"\ndriver_library = "{driver}"\nspare_workers = 2\n')
+        config.write_text(f'socket = "{self.socket}"\ndriver_library = "{driver}"\nspare_workers = 2\nmax_spare_workers = 2\n')
         with open(folder / "log", "w", encoding="utf-8") as log:
             self.process = subprocess.Popen([build / "host_backend" / "causewayd", "--config", config], stdout=log,
                                             stderr=log)

@@ -22,6 +22,8 @@
 #                          as root, alone, only where it is named: --parts hostile_beside [--minutes N] [--seed N]
 #               differential  random driver calls natively and through the local transport (tests/differential), only where it is
 #                          named, with --jobs processes of each side: differential.txt says what differs, counts.json adds up
+#               bursts     36 and 200 starts of a program of one kernel, 1, 6 and 12 at a time, natively and through Causeway
+#                          (tests/bench/bursts.py); alone, only where it is named
 #   --minutes N how long hostile_beside goes on (default 8; the native load takes 4 more), and differential (default 4, before it
 #               looks at what differs)    --seed N  of the attackers, or of the first random call
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
@@ -59,7 +61,7 @@ pack=${places[2]:-}
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 all+=,hostile_beside
-all+=,sandbox,differential
+all+=,sandbox,differential,bursts
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -201,6 +203,14 @@ part_differential() {
   return "$status"
 }
 
+part_bursts() {
+  [ -x "$build/tests/bench/startup" ] || { echo "this build has no tests/bench/startup"; return 77; }
+  { echo '```'; python3 "$here/../bench/bursts.py" --build "$build" ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER"} \
+    --limit "$(left)" --json "$1/bursts.json"; local status=$?; echo '```'; } > "$1/bursts.md"
+  cat "$1/bursts.md"
+  return "$status"
+}
+
 # publish: what there is by now; each file appears whole.
 publish() {
   local part file
@@ -240,6 +250,7 @@ wait "$vm_job" "$vm_frameworks_job" "$frameworks_job"
 part bench
 part hostile_beside
 part differential
+part bursts
 kill "$publisher"
 wait "$publisher" 2> /dev/null
 publish

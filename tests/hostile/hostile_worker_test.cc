@@ -28,7 +28,7 @@ using SteadyClock = std::chrono::steady_clock;
 class HostileWorkerTest : public DaemonFixture {
  protected:
   void SetUp() override {
-    StartDaemon("hostile", "image_cache_mib = 4\nspare_workers = 2\n");
+    StartDaemon("hostile", "image_cache_mib = 4\nspare_workers = 2\nmax_spare_workers = 2\n");
     {
       LocalClient first(socket());  // some of the daemon's own are made with the first session
       Open(first, Words::kNone, 0);

@@ -83,7 +83,8 @@ void TakeTimeToStart() {
       if (dladdr(reinterpret_cast<void*>(&TakeTimeToStart), &self) != 0)
         lock = open(self.dli_fname, O_RDONLY | O_CLOEXEC);
       if (lock < 0 || flock(lock, LOCK_EX) != 0) {
-        std::fprintf(stderr, "software GPU: SOFTWARE_GPU_START_TURNS needs to lock this library's file %s: %s.\n",
+        std::fprintf(stderr,
+                     "software GPU: SOFTWARE_GPU_START_TURNS needs to lock this library's file %s: %s.\n",
                      self.dli_fname, std::strerror(errno));
         std::abort();
       }

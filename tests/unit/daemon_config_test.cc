@@ -31,6 +31,8 @@ TEST(ConfigTest, EachMistakeNamesItsLine) {
       {"\nsocket = 5", "c.toml:2: socket must be a string in quotes."},
       {"socket = \"relative\"", "c.toml:1: socket must be an absolute path, but is \"relative\"."},
       {"spare_workers = -1", "c.toml:1: spare_workers is -1 but must be from 0 to 64."},
+      {"spare_workers = 2\nmax_spare_workers = 1",
+       "c.toml:2: max_spare_workers is 1 but must be from 2 to 64."},
       {"spare_workers = \"1\"", "c.toml:1: spare_workers must be a whole number from 0 to 64."},
       {"local_region_mib = 96", "c.toml:1: local_region_mib is 96 but must be a power of two."},
       {"local_region_mib = 32", "c.toml:1: local_region_mib is 32 but must be from 64 to 65536."},
@@ -85,6 +87,7 @@ TEST(ConfigTest, GoodValuesArrive) {
   EXPECT_EQ(config.value().socket, "/run/x");
   EXPECT_EQ(config.value().socket_mode, 0600u);
   EXPECT_EQ(config.value().spare_workers, 3u);
+  EXPECT_EQ(config.value().max_spare_workers, daemon::kUsualMostSpares);
   ASSERT_EQ(config.value().vms.size(), 1u);
   EXPECT_EQ(config.value().vms[0].region_mib, 256u);
   EXPECT_EQ(config.value().vms[0].share.device_memory_mib, 77u);

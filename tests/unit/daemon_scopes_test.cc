@@ -136,6 +136,46 @@ TEST_F(ScopeTest, SparesThatNobodyWantsAnyMoreEnd) {
   EXPECT_TRUE(says(R"("starting":0,"all":0)")) << Status();
 }
 
+TEST_F(ScopeTest, SparesFollowTheDemandAndGoWithIt) {
+  StartDaemon("slow", "spare_workers = 1\nmax_spare_workers = 5\n");
+  const auto workers = [this](const char* key) { return StatusValue(Status(), "workers", key); };
+  EXPECT_EQ(workers("spare_wanted"), "1");
+  ASSERT_TRUE(WaitFor([&] { return workers("spare_ready") == "1"; })) << Status();
+  {
+    // One finds the spare, the others wait together: so one more is kept at least, and of all that this host
+    // has room for one user makes no more than half be kept.
+    std::list<LocalClient> clients;
+    for (int i = 0; i < 4; ++i) {
+      LocalClient& client = clients.emplace_back(socket());
+      ASSERT_EQ(client.RequestSession().accepted, 1u);
+      client.region().Open(0, 1);
+      ASSERT_TRUE(client.SendReady());
+    }
+    EXPECT_TRUE(WaitFor([&] { return workers("spare_wanted") >= "2"; })) << Status();
+    EXPECT_LE(workers("spare_wanted"), "3") << Status();
+    EXPECT_TRUE(WaitFor([&] { return workers("spare_ready") >= "2"; })) << Status();
+    for (LocalClient& client : clients)
+      EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing));
+  }
+  EXPECT_TRUE(WaitFor([&] { return workers("all") == "1" && workers("spare_ready") == "1"; })) << Status();
+  EXPECT_EQ(workers("spare_wanted"), "1");
+}
+
+TEST_F(ScopeTest, NoMoreSparesThanTheConfigurationLets) {
+  StartDaemon("slow", "spare_workers = 1\nmax_spare_workers = 1\n");
+  std::list<LocalClient> clients;
+  for (int i = 0; i < 3; ++i) {
+    LocalClient& client = clients.emplace_back(socket());
+    ASSERT_EQ(client.RequestSession().accepted, 1u);
+    client.region().Open(0, 1);
+    ASSERT_TRUE(client.SendReady());
+  }
+  for (LocalClient& client : clients) {
+    EXPECT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing));
+    EXPECT_EQ(StatusValue(Status(), "workers", "spare_wanted"), "1");
+  }
+}
+
 TEST_F(ScopeTest, AUserHoldsOnlySoManyIdleConnections) {
   StartDaemon("ok", "socket_mode = \"0666\"\n");
   EXPECT_EQ(AsNobody([this] {

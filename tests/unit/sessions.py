@@ -105,6 +105,9 @@ class Sessions(unittest.TestCase):
 
     def start(self, driver=None, region_mib=256, mode="0600", more="", serving=True, **environment):
         config = pathlib.Path(self.folder, "config.toml")
+        # As many spares as the tests count, whatever sessions they open at once.
+        if "spare_workers" not in more:
+            more = "max_spare_workers = 1\n" + more
         config.write_text(f'socket = "{self.socket}"\nsocket_mode = "{mode}"\ndriver_library = "{driver or DRIVER}"\n'
                           f"local_region_mib = {region_mib}\n{more}")
         # Emptied: what an earlier daemon said would pass for this one's. Appended to: the daemon writes, too.

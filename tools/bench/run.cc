@@ -67,6 +67,7 @@ std::string BenchRun::FindLibraries() {
     return {};
   }
   command::PrivateDaemonOptions daemon = options_.daemon;
+  daemon.spares_follow_demand = false;
   daemon.max_sessions = options_.idle_sessions + 16;
   auto started = command::PrivateDaemon::Start(daemon);
   if (!started.ok()) return started.error();

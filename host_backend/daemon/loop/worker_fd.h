@@ -3,6 +3,7 @@
 // back its pages. A separate thread closes them, so that the event loop does not wait. Descriptors that come
 // from workers may be of any kind, so all of them are treated this way.
 #pragma once
+#include <cstdint>
 #include <utility>
 
 #include "host_backend/common/unique_fd.h"
@@ -11,6 +12,9 @@ namespace causeway::daemon {
 
 // Has that thread close the descriptor. Any thread may call it.
 void CloseAside(UniqueFd descriptor);
+// The same; before, the memory of that memory file is given back from byte `from` on, which then reads as zero
+// also where other processes still have the file. Any thread may call it.
+void DiscardAside(UniqueFd file, int64_t from);
 
 // Like UniqueFd, but closed by CloseAside.
 class WorkerFd {

@@ -79,8 +79,9 @@ void WorkerPool::LookAtHost() {
 // The worker is ready: what its start tells of those that come.
 void WorkerPool::NoteReady(const Entry& entry, const WorkerReady& ready) {
   const auto took = Clock::now() - entry.process->started();
-  demand_.Ready(took);
   starting_limit_.Ready(took, double(entry.starting_beside + starting() + 1) / 2);
+  if (entry.own) return;  // its GPUs may be others, and its environment
+  demand_.Ready(took);
   device_free_bytes_ = ready.device_free_bytes;
   spare_host_bytes_ = OwnBytesOf(entry.process->pid());
 }

@@ -125,7 +125,11 @@ Region::Region(UniqueFd fd, uint64_t bytes, std::byte* base, size_t mapped_bytes
 Region::~Region() {
   // Before its file is closed, which frees the memory where nobody else has it: many GiB take a while.
   munmap(base_, mapped_bytes_);
-  CloseAside(std::move(fd_));
+  if (discard_at_end_) {
+    DiscardAside(std::move(fd_), int64_t{kGranuleBytes});
+  } else {
+    CloseAside(std::move(fd_));
+  }
   CloseAside(std::move(reading_fd_));
 }
 

@@ -98,6 +98,9 @@ class Region {
   bool IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const;
   // Gives the memory of `count` granules back to the system; they read as zero afterwards.
   bool ZeroGranules(uint32_t first, uint32_t count);
+  // When this object ends, a thread of its own gives back all memory of the region but granule 0's, also if
+  // other processes have it mapped. For a region whose only session is over: the event loop has no part in it.
+  void DiscardAtEnd() { discard_at_end_ = true; }
   // The slot's granule and every slice that `owners` gives to it.
   std::vector<GranuleRange> SlotMemory(uint32_t slot, const OwnerTable& owners) const;
   // All slots and slices.
@@ -116,6 +119,7 @@ class Region {
   std::byte* const base_;
   const size_t mapped_bytes_;
   SigbusGuard guard_;
+  bool discard_at_end_ = false;
   uint64_t beat_ = 0;
   std::array<uint32_t, kMaxSlots> host_words_{};  // what this side wrote: never read back
 };

@@ -174,6 +174,11 @@ void RegionSession::Finish() {
   services_.flights.End(number_);
   services_.zeroing.Cancel(zeroing_);
   if (reset_ || region_->broken()) return FinishClosed();
+  // A local session's region is nobody else's and ends with it.
+  if (origin_.vm.empty()) {
+    region_->DiscardAtEnd();
+    return FinishClosed();
+  }
   zeroing_ = services_.zeroing.Begin(
       region_, region_->SlotMemory(slot_, region_->CopyOwnerTable()), [this](bool good) {
         zeroing_ = 0;
