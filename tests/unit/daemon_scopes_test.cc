@@ -161,6 +161,18 @@ TEST_F(ScopeTest, SparesFollowTheDemandAndGoWithIt) {
   EXPECT_EQ(workers("spare_wanted"), "1");
 }
 
+TEST_F(ScopeTest, NoDriverStartsBesideTheOneThatALoneSessionWaitsFor) {
+  StartDaemon("slow", "spare_workers = 1\n");
+  LocalClient client(socket());
+  ASSERT_EQ(client.RequestSession().accepted, 1u);
+  client.region().Open(0, 1);
+  ASSERT_TRUE(client.SendReady());
+  WaitForSession("opening");
+  EXPECT_EQ(StatusValue(Status(), "workers", "all"), "1") << "the first spare, which is on its way to it";
+  ASSERT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing));
+  EXPECT_TRUE(WaitFor([&] { return StatusValue(Status(), "workers", "all") == "2"; })) << "and now the next";
+}
+
 TEST_F(ScopeTest, NoMoreSparesThanTheConfigurationLets) {
   StartDaemon("slow", "spare_workers = 1\nmax_spare_workers = 1\n");
   std::list<LocalClient> clients;
