@@ -96,7 +96,7 @@ compile() {
   shift
   step "building as $name"
   if cmake -S "$root" -B "$build-$name" -G Ninja "$@" > "$build/configure-$name.log" 2>&1 &&
-    cmake --build "$build-$name" --target causewayd causeway causeway-worker guest_libcuda guest_libnvml; then
+    cmake --build "$build-$name" --target causewayd causeway causeway-bench causeway-worker guest_libcuda guest_libnvml; then
     passed=$((passed + 1))
     return 0
   fi
@@ -135,9 +135,10 @@ if "$root/vm_configs/demo.sh" "$build" < /dev/null; then
   passed=$((passed + 1))
 else
   fail "the demo"
-  # Without a build there is nothing to test.
-  [ -x "$build/host_backend/causeway" ] && cmake --build "$build" > /dev/null || finish
 fi
+# The demo has built what it runs. Without a build there is nothing to test.
+step "building the tests"
+cmake --build "$build" || { fail "building"; finish; }
 
 step "tests"
 # The demo has just run. VM tests run alone (RUN_SERIAL).

@@ -6,16 +6,41 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
-started=$SECONDS
-step() { echo "== $* ($((SECONDS - started)) s)"; }
+started=$SECONDS step_started=$SECONDS
+# Each step says how long the one before took, and how long all have.
+step() {
+  [ "$step_started" = "$started" ] && [ "$SECONDS" = "$started" ] || echo "   took $((SECONDS - step_started)) s"
+  step_started=$SECONDS
+  echo "== $* ($((SECONDS - started)) s)"
+}
+# Passes on what a build prints, but of ninja's lines only every tenth part of the way.
+progress() {
+  local line done last=0
+  while IFS= read -r line; do
+    if [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]]; then
+      done=$((10 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+      [ "$done" -gt "$last" ] || continue
+      last=$done
+      echo "   ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} ($((SECONDS - started)) s)"
+    else
+      printf '%s\n' "$line"
+    fi
+  done
+}
 
-step "installing what is missing"
+step "1/4 installing what is missing"
 "$root/vm_configs/install_dependencies.sh"
-step "building in $build"
+step "2/4 configuring $build"
 mkdir -p "$build"
 cmake -S "$root" -B "$build" -G Ninja > "$build/configure.log" || { cat "$build/configure.log" >&2; exit 1; }
-cmake --build "$build"
-step "booting a VM and running CUDA programs in it"
+targets=(demo)
+if [ -n "${DEMO_PROGRAMS:-}" ]; then
+  targets=(demo_product)
+  for name in $DEMO_PROGRAMS; do targets+=("program_$name"); done
+fi
+step "3/4 building what the demo runs"
+cmake --build "$build" --target "${targets[@]}" | progress
+step "4/4 booting a VM and running CUDA programs in it"
 status=0
 "$root/tests/vm/vm_demo.sh" "$build" ${DEMO_PROGRAMS:+--programs "$DEMO_PROGRAMS"} || status=$?
 if [ "$status" = 0 ]; then

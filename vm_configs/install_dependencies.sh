@@ -13,7 +13,8 @@ fail() {
   exit 1
 }
 
-# Prints the packages for this distribution, one a line; the kernel's packages have other names on Ubuntu.
+# Prints the packages for this distribution, one a line; the kernel's packages have other names on Ubuntu. Ubuntu's names were not
+# checked on an Ubuntu.
 packages() {
   printf '%s\n' g++ make cmake ninja-build ccache git clang clang-format libclang-rt-dev \
     universal-ctags python3 python3-pip ca-certificates \
@@ -58,6 +59,7 @@ install_packages() {
     return
   fi
   say "installing: $missing"
+  [ "$distribution" = debian ] || say "the names of these packages were checked on Debian 12 alone, and not on $distribution"
   as_root apt-get update -q || fail "apt-get update failed: is there a network?"
   # shellcheck disable=SC2086  # one word for each package
   as_root apt-get install -y -q --no-install-recommends $missing || fail "apt-get could not install: $missing"
