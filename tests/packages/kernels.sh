@@ -30,9 +30,12 @@ build_module() {
   ! grep -E 'causeway[^ ]*\.[ch]:[0-9]+.*warning' "$module/log"
 }
 
-# Its tests, as ctest's vm.module_seabios and the one that loads into q35.
+# Its tests, as ctest's vm.module_seabios and vm.module_q35, then programs on ordinary, managed and registered memory, as vm.demo.
 boot() {
   local root=$1 version=$2 name
+  KERNEL=$root/boot/vmlinuz-$version MODULE=$root/causeway_module/causeway.ko "$here/../vm/vm_demo.sh" "$build" \
+    --programs "vector_add managed_variables host_register" > "$root/causeway_module/demo.log" 2>&1 < /dev/null ||
+    { tail -n 60 "$root/causeway_module/demo.log" >&2; return 1; }
   for name in module_seabios module_q35; do
     KERNEL=$root/boot/vmlinuz-$version MODULE=$root/causeway_module/causeway.ko \
       "$here/../vm/vm_test.sh" "$name" "$build/tests/vm/module_test" > "$root/causeway_module/$name.log" 2>&1 < /dev/null ||

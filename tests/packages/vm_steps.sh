@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs in the VM of packages_vm.sh, as root, when the system has started: the packages in a system that lives.
+# /packages holds them, the programs and the software GPU. Each step prints "EXIT NAME STATUS"; run_vm.sh reads that.
+cd /packages || exit 1
+version=0.1.0
+echo
+echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
+as_gpu() { runuser -u gpu -- "$@"; }
+
+# expect WHAT FOUND WANTED
+expect() { [ "$2" = "$3" ] || { echo "$1: '$2' instead of '$3'"; return 1; }; }
+
+# ---- a guest: its packages were installed before it was started ---------------------------------------------------
+guest_device() {
+  udevadm settle --timeout=60
+  expect "the device" "$(stat -c '%U:%G %a' /dev/causeway)" "root:render 660" && dmesg | grep -o 'causeway: region of.*'
+}
+guest_runs() { as_gpu ./vector_add && as_gpu ./nvml_query > /dev/null; }
+# A user that is not in the group has no GPU.
+guest_refuses() { ! runuser -u nobody -- ./vector_add > refused 2>&1 && grep -i 'permission\|no CUDA-capable\|initializ' refused; }
+guest_upgrades() {
+  as_gpu ./vector_add && dpkg -i "next/causeway-guest_$version-2_amd64.deb" "next/causeway-dkms_$version-2_all.deb" && as_gpu ./vector_add
+}
+guest_purged() {
+  dpkg -P causeway-guest causeway-dkms && expect "the module" "$(lsmod | grep -c '^causeway ')" 0 &&
+    expect "what is left of the module" "$(find /lib/modules /var/lib/dkms /usr/src -name 'causeway*' 2> /dev/null)" "" &&
+    expect "what is left of the libraries" "$(ldconfig -p | grep -c causeway)" 0 && ! [ -e /dev/causeway ]
+}
+
+# ---- the same system as a host -----------------------------------------------------------------------------------
+main_pid() { systemctl show -p MainPID --value causewayd.service; }
+host_starts() {
+  dpkg -i "causeway-host_$version-1_amd64.deb" && expect "the service" "$(systemctl is-active causewayd.service)" active
+}
+host_serves() {
+  # The administrator's change of the configuration: a driver that is not NVIDIA's.
+  sed -i 's#^driver_library = .*#driver_library = "/packages/libcuda.so.1"#' /etc/causeway/causewayd.toml
+  systemctl restart causewayd.service
+  local tries
+  for tries in $(seq 60); do [ -S /run/causeway/causeway.sock ] && break; sleep 0.5; done
+  causeway status > status && expect "who the daemon is" "$(ps -o user= -p "$(main_pid)")" causeway &&
+    as_gpu env CAUSEWAY=local:/run/causeway/causeway.sock LD_LIBRARY_PATH=/usr/libexec/causeway/guest_lib ./vector_add
+}
+host_restarts() {
+  local before
+  before=$(main_pid)
+  dpkg -i "next/causeway-host_$version-2_amd64.deb" && expect "the service after the upgrade" "$(systemctl is-active causewayd.service)" active &&
+    [ "$(main_pid)" != "$before" ] && grep -q '^driver_library = "/packages' /etc/causeway/causewayd.toml && [ -z "$(pgrep -P 1 causeway-worker)" ]
+}
+host_stops() {
+  dpkg -r causeway-host && expect "what still runs" "$(pgrep -l causeway)" "" && [ -e /etc/causeway/causewayd.toml ]
+}
+host_purged() {
+  dpkg -P causeway-host && expect "the user" "$(getent passwd causeway)" "" &&
+    expect "what is left" "$(find / -xdev -path /packages -prune -o -path /var/lib/dkms -prune -o -name '*causeway*' ! -path '/etc/systemd/system/*causeway-test*' \
+      ! -path '/proc/*' ! -path '/sys/*' ! -path '/var/lib/dpkg/*' ! -path '/usr/local/*' -print)" ""
+}
+
+for step in guest_device guest_runs guest_refuses guest_upgrades guest_purged host_starts host_serves host_restarts host_stops host_purged; do
+  "$step" > log 2>&1
+  code=$?
+  tail -n 30 log | sed "s/^/$step| /"
+  echo "EXIT $step $code 0 $(cut -d' ' -f1 /proc/uptime)"
+done
+echo "DONE $(cut -d' ' -f1 /proc/uptime)"
+systemctl poweroff --force
