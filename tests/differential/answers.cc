@@ -77,7 +77,7 @@ void Executor::TakeHandles(const Call& call, const RowPlan& plan, size_t i, Read
                            std::string* told) {
   for (size_t e = 0; e < kElements; ++e) {
     const uint64_t raw = ready.Word(i, e);
-    if (raw == 0 || (e == 0 && raw == call.arguments[i].number)) break;
+    if (raw == 0 || (e == 0 && raw == call.arguments[i].number && raw < 4096)) break;
     const bool small = raw < 4096 && plan.parameters[i].handle == HandleKind::kStream;
     if (!small && world_.FindRaw(plan.parameters[i].handle, raw) == nullptr) {
       Object& object = world_.Add(MakeObject(call, plan, i, e, raw));
@@ -106,7 +106,7 @@ Object Executor::MakeObject(const Call& call, const RowPlan& plan, size_t i, siz
     if (ready_->objects[p] != nullptr && ready_->objects[p]->kind != HandleKind::kStream)
       source = ready_->objects[p];
   }
-  if (within && source != nullptr) object.parent = source->id;
+  object.parent = within && source != nullptr ? source->id : world_.CurrentMade();
   if (object.kind == HandleKind::kFunction) {
     for (size_t p = 0; p < row.parameters.size(); ++p) {
       const Argument& argument = call.arguments[p];
@@ -130,6 +130,7 @@ void Executor::TakeAllocation(const Call& call, const RowPlan& plan, size_t i, R
   Region region;
   region.id = MadeId(call.id, i, 0);
   region.base = ready.Word(i);
+  region.parent = world_.CurrentMade();
   const int bytes = call.row->Find(call.row->Named("Pitch")     ? "Height"
                                    : call.row->Named("Reserve") ? "size"
                                                                 : "bytesize");
@@ -248,6 +249,7 @@ uint64_t Executor::EndProgram(std::string* told) {
   if (helper_used_) OnHelper(leave);
   leave();
   helper_used_ = false;
+  world_.EndCapturing();
   world_.Quiesce();
   Hash hash;
   hash.Add(world_.broken);

@@ -103,6 +103,7 @@ uint64_t Executor::Resolve(const Call& call, const RowPlan& plan, size_t i, Read
     case ArgumentKind::kText:
       return reinterpret_cast<uint64_t>(TextOf(argument.number));
     case ArgumentKind::kFunction:
+      if (call.row->Named("cuUserObject")) return reinterpret_cast<uint64_t>(&CountNothing);
       if (call.row->Named("cuOccupancy")) return reinterpret_cast<uint64_t>(&SharedBytes);
       return call.row->Named("AddCallback") ? reinterpret_cast<uint64_t>(&CountStream)
                                             : reinterpret_cast<uint64_t>(&CountUp);
@@ -142,6 +143,14 @@ bool Executor::Forbidden(const Call& call, const RowPlan& plan, Ready& ready) {
         return true;
     }
     if (role == Role::kFreedAddress && ready.regions[i] != nullptr && !ready.regions[i]->own) return true;
+  }
+  // NVIDIA's library never comes back from a graph that is within itself.
+  const Object* graph = FirstObject(call, HandleKind::kGraph);
+  for (size_t i = 0; i < plan.parameters.size() && call.row->Named("ChildGraph"); ++i) {
+    const Object* other = ready.objects[i];
+    if (other != nullptr && other->kind == HandleKind::kGraph && other != graph && other->raw == graph->raw)
+      return true;
+    if (other == graph && other != nullptr && call.row->parameters[i].name == "childGraph") return true;
   }
   if (plan.effect == Effect::kLaunchesGraph) {
     const Object* exec = FirstObject(call, HandleKind::kGraphExec);

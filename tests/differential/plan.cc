@@ -185,7 +185,7 @@ bool LeftOut::Read(const char* path) {
     if (line.empty() || line[0] == '#') continue;
     std::istringstream words(line);
     if (!(words >> row >> parameter >> kind)) return false;
-    if (row.back() == '*') {  // all rows that begin so
+    if (row.back() == '*') {  // all rows that begin so, and "*" all rows
       row.pop_back();
       for (const Row& one : AllRows()) {
         if (one.text().starts_with(row)) lines_.insert(std::string(one.name) + " " + parameter + " " + kind);

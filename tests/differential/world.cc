@@ -138,6 +138,13 @@ bool World::Acquire(Region& region, uint64_t stream_key) {
   return true;
 }
 
+uint32_t World::CurrentMade() {
+  CUcontext current = nullptr;
+  if (DRIVER(cuCtxGetCurrent)(&current) != CUDA_SUCCESS || current == nullptr || current == base) return 0;
+  const Object* object = FindRaw(HandleKind::kContext, reinterpret_cast<uint64_t>(current));
+  return object != nullptr && object->id >= kFirstMade ? object->id : 0;
+}
+
 uint64_t World::KeyOf(uint64_t raw, bool per_thread, int thread) {
   if (raw > 2) return raw;
   CUcontext current = nullptr;

@@ -80,11 +80,14 @@ class World {
   // What `raw` names for a call that the calling thread makes, which is number `thread` of the program: the default streams
   // are the current context's, and the thread's.
   uint64_t KeyOf(uint64_t raw, bool per_thread, int thread);
+  // The current context if the program has made it, whose end ends what is made in it; else 0.
+  uint32_t CurrentMade();
   bool Acquire(Region& region, uint64_t stream_key);
   bool CanAcquire(const Region& region, uint64_t stream_key) const;
   // All memory is idle afterwards; false if a capture forbids to wait, or the context is broken.
   bool Quiesce();
   void Capturing(uint64_t stream_key, bool begins);
+  void EndCapturing() { capturing_.clear(); }
   bool IsCapturing(uint64_t stream_key) const;
   bool AnyCapture() const { return !capturing_.empty(); }
 
