@@ -107,8 +107,11 @@ class ScriptTransport : public ServerTransport {
   }
   bool shares_memory() const override { return prefix_.over_tcp != 1; }
   void Stop() override {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) return;
+      stopped_ = true;
+    }
     changed_.notify_all();
     for (Link& link : links_) link.due.notify_all();
   }
@@ -169,22 +172,31 @@ class ScriptTransport : public ServerTransport {
     places_.Fill(std::span(bulk).first(message.bulk.size()));
     link.lent.push_back(bulk.size());
     *record = link.record;
-    WakeNext();
+    const uint32_t due = LinksDue();
+    lock.unlock();
+    Wake(due);
     return ReceiveStatus::kRecord;
   }
   void Served() {
-    const std::lock_guard lock(mutex_);
-    ++served_;
-    if (served_ == order_.size()) changed_.notify_all();
-    WakeNext();
+    std::unique_lock lock(mutex_);
+    const bool all = ++served_ == order_.size();
+    const uint32_t due = LinksDue();
+    lock.unlock();
+    if (all) changed_.notify_all();
+    Wake(due);
   }
-  // Whose turn it is now; waking all of them each time is most of an execution. The caller holds the mutex.
-  void WakeNext() {
-    if (given_ < prefix_.in_order && given_ < order_.size()) {
-      if (served_ == given_) links_[order_[given_]].due.notify_one();
-    } else if (given_ >= prefix_.in_order && !racing_) {
-      racing_ = true;
-      for (Link& link : links_) link.due.notify_one();
+  // Whose turn it is now, a bit for each link; to wake all of them each time is most of an execution. The caller holds
+  // the mutex, and wakes them without it: they would only wait for it.
+  uint32_t LinksDue() {
+    if (given_ < prefix_.in_order && given_ < order_.size())
+      return served_ == given_ ? 1u << order_[given_] : 0;
+    if (given_ < prefix_.in_order || racing_) return 0;
+    racing_ = true;
+    return (1u << kLinks) - 1;
+  }
+  void Wake(uint32_t links) {
+    for (uint32_t i = 0; i < kLinks; ++i) {
+      if ((links >> i & 1) != 0) links_[i].due.notify_one();
     }
   }
 

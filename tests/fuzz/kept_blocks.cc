@@ -26,9 +26,9 @@ namespace causeway::fuzz {
 namespace {
 
 constexpr size_t kSmallest = 16u << 10, kLargest = 1u << 20;
-constexpr size_t kGuard = 4096;            // behind each block, at least
+constexpr size_t kGuard = 4096;                 // behind each block, at least
 constexpr size_t kZeroedByKernel = 256u << 10;  // such pages are given back instead of being cleared
-constexpr uint32_t kBlocks = 32;           // of each size
+constexpr uint32_t kBlocks = 32;                // of each size
 constexpr uint32_t kSizes = std::countr_zero(kLargest) - std::countr_zero(kSmallest) + 1;
 
 class KeptBlocks {
@@ -57,7 +57,8 @@ class KeptBlocks {
     const auto* at = static_cast<std::byte*>(address);
     if (base_ == nullptr || at < base_ || at >= end_) return false;
     const std::lock_guard lock(mutex_);
-    Size& of = *std::find_if(sizes_.rbegin(), sizes_.rend(), [at](const Size& size) { return at >= size.first; });
+    Size& of =
+        *std::find_if(sizes_.rbegin(), sizes_.rend(), [at](const Size& size) { return at >= size.first; });
     const auto offset = static_cast<size_t>(at - of.first);
     const auto index = static_cast<uint32_t>(offset / of.stride);
     Require(offset % of.stride == 0 && index < kBlocks && of.held[index] != 0);  // given back twice otherwise
@@ -82,7 +83,8 @@ class KeptBlocks {
       sizes_[i].stride = (kSmallest << i) + kGuard;
       all += sizes_[i].stride * kBlocks;
     }
-    void* mapped = mmap(nullptr, all + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* mapped = mmap(nullptr, all + kGuard, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     Require(mapped != MAP_FAILED);
     ASAN_POISON_MEMORY_REGION(mapped, all + kGuard);
     std::byte* next = static_cast<std::byte*>(mapped) + kGuard;

@@ -75,6 +75,10 @@ void ForEachLiveContext(const std::function<void(const ContextRef&)>& function) 
   for (const ContextRef& context : live) function(context);
 }
 
+void ForgetEndedContexts() {
+  Contexts().RemoveIf([](const Context& context) { return !context.primary && !context.alive.load(); });
+}
+
 ScopedCurrentContext::ScopedCurrentContext(const ContextRef& context) {
   context_stack.push_back(context);
 }

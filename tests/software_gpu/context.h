@@ -57,6 +57,9 @@ ContextRef PrimaryContext(CUdevice device);
 
 // Calls the function for every live context of every device.
 void ForEachLiveContext(const std::function<void(const ContextRef&)>& function);
+// Handles of contexts that have ended name nothing from now on. Until then such a handle is known as one that was
+// destroyed, for as long as the process lives.
+void ForgetEndedContexts();
 
 bool IsDevice(CUdevice device);
 

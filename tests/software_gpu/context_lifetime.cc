@@ -147,6 +147,7 @@ __attribute__((visibility("default"))) void cuSoftwareGpuEndContexts() {
     }
   });
   AwaitUserObjects();
+  ForgetEndedContexts();
 }
 
 CUresult cuCtxCreate_v2(CUcontext* pctx, unsigned int flags, CUdevice dev) {
