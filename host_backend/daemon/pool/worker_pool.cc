@@ -241,11 +241,10 @@ MemoryBytes WorkerPool::MemoryOf(const WorkerClient& client) const {
   return {};
 }
 
-// One scope cannot take all places of those that start, and a spare always finds one.
 void WorkerPool::StartOwn() {
-  while (starting() < starting_limit() && StartingFor("") + 1 < starting_limit()) {
+  while (starting() <= PlacesForOwn() && StartingFor("") < PlacesForOwn()) {
     const auto request = waiting_.Next([this](const WorkerQueue::Waiting& waiting) {
-      return !waiting.wish.any() && StartingFor(waiting.scope) < kMaxStartingOfScope &&
+      return !waiting.wish.any() && StartingFor(waiting.scope) < PlacesOfScope() &&
              !own_failed_.contains(waiting.scope);
     });
     if (!request) return;

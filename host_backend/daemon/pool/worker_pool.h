@@ -2,6 +2,7 @@
 // The workers: spares that are started ahead of time, the queue of sessions that wait for one, and what is
 // kept for a session while a worker serves it. The daemon's only thread calls all functions.
 #pragma once
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <optional>
@@ -60,10 +61,6 @@ class WorkerClient {
 
 class WorkerPool final : public WorkerProcess::Listener {
  public:
-  // Of the workers that start at once (StartingLimit) those that are no spares are one fewer at most, so that
-  // a spare always finds a place; of one scope they are so many.
-  static constexpr size_t kMaxStartingOfScope = 2;
-
   // The spares that the configuration asks for. `guaranteed`, beyond the others, are for scopes that take few;
   // `most`: up to so many follow the demand, `least` are always kept.
   struct SpareNumbers {
@@ -200,6 +197,11 @@ class WorkerPool final : public WorkerProcess::Listener {
   void ServeFromSpares();
   void ServeFrom(const std::string& kept_for, const WorkerQueue::Waiting& request);
   void StartOwn();
+  // Of the workers that start at once (StartingLimit, but kLeastForOwn where some are no spares): so many that are no
+  // spares, and so many of one scope's. A spare always finds a place, and so does a second scope's own worker.
+  static constexpr size_t kLeastForOwn = 3, kMostOfScope = 2;
+  size_t PlacesForOwn() const { return std::max<size_t>(starting_limit(), kLeastForOwn) - 1; }
+  size_t PlacesOfScope() const { return std::min(kMostOfScope, PlacesForOwn() - 1); }
   // host_backend/daemon/pool/worker_memory.cc
   bool WatchesMemory(const Entry& entry) const;
   void WantMemoryWatch();

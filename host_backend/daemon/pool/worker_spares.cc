@@ -87,7 +87,11 @@ void WorkerPool::NoteReady(const Entry& entry, const WorkerReady& ready) {
 }
 
 void WorkerPool::StartSpares() {
-  while (!stopping_ && starting() < starting_limit() && Spares() < SparesWanted()) {
+  const auto has_place = [this] {
+    return starting() < starting_limit() ||
+           starting() == StartingFor("");  // or only such as are no spares start
+  };
+  while (!stopping_ && has_place() && Spares() < SparesWanted()) {
     const auto age = Clock::now() - last_failure_;
     const bool may_start =
         failure_.empty() || age >= back_off_ || (waiting_.any_wishes() != 0 && age >= kFreshFailure);
