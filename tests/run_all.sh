@@ -131,7 +131,7 @@ guided_fuzzing() {
 }
 
 step "install, build and demo VM"
-if "$root/vm_configs/demo.sh" "$build" < /dev/null; then
+if DEMO_PROGRAMS=${DEMO_PROGRAMS:-all} "$root/vm_configs/demo.sh" "$build" < /dev/null; then
   passed=$((passed + 1))
 else
   fail "the demo"

@@ -24,7 +24,7 @@ trap 'rm -f "$sources"' EXIT
 echo "deb $mirror $release main" > "$sources"
 [ "${release%-backports}" = "$release" ] || echo "deb $mirror ${release%-backports} main" >> "$sources"
 packages=$(IFS=,; echo "$*")
-if ! timeout 500 mmdebstrap --variant="${VARIANT:-extract}" --include="$packages" \
+if ! timeout 900 mmdebstrap --variant="${VARIANT:-extract}" --include="$packages" \
   --dpkgopt=force-unsafe-io --aptopt="APT::Default-Release \"$release\"" "${release%-backports}" "$folder" "$sources" > "$folder.log" 2>&1 < /dev/null; then
   rm -rf "$folder"
   skip "$release cannot be fetched from $mirror: $(grep -E '^(E:|mmdebstrap)' "$folder.log" | head -n 1)"

@@ -8,6 +8,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$1
 shift
 root=$build/old_system/bullseye
+own=()
+[ "$(id -u)" = 0 ] || own=(--map-root-user)
+unshare "${own[@]}" --mount true 2> /dev/null || { echo "old_system_test.sh: this machine allows no mount namespaces, which it takes."; exit 77; }
 "$here/fetch_root.sh" bullseye "$root" libc6 libc-bin busybox-static
 [ -e "$root/bin/busybox" ] || { echo "old_system_test.sh: $root has no busybox." >&2; exit 1; }
 # What runs there is that system's library, and not this one's.

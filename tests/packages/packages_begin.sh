@@ -10,6 +10,7 @@ name=$(basename "$0")
 fail() { echo "$name: $*" >&2; exit 1; }
 step() { echo "$name: $*"; }
 [ "$(id -u)" = 0 ] || { echo "$name: not root, which installing packages into a root folder takes."; exit 77; }
+unshare --mount true 2> /dev/null || { echo "$name: this machine allows no mount namespaces, which it takes."; exit 77; }
 command -v dpkg-deb > /dev/null || { echo "$name: this system has no dpkg."; exit 77; }
 
 # Builds the packages, and those of the next revision, with which upgrades are tried, into $packages/next.

@@ -102,9 +102,9 @@ expect "lines for libvirt" "$(grep -c 'abstractions/causeway' "$local_file")" 1
 # The command and its private daemon work from where they are installed.
 cp "$build/software_gpu/libcuda.so.1" "$root/packages/software_gpu.so"
 cp "$build/old_system/vector_add" "$root/packages/"
-mount --bind /proc "$root/proc"
-output=$(in_root causeway run --driver /packages/software_gpu.so -- /packages/vector_add 2>&1) || { umount "$root/proc"; fail "causeway run: $output"; }
-umount "$root/proc"
+# shellcheck disable=SC2016  # the other shell's
+output=$(unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$1" /usr/bin/causeway run --driver /packages/software_gpu.so -- \
+  /packages/vector_add' sh "$root" 2>&1) || fail "causeway run: $output"
 [[ $output == *"sums equal"* ]] || fail "causeway run printed: $output"
 # The administrator's changes outlive an upgrade.
 sed -i 's/^spare_workers = 1 /spare_workers = 2 /' "$root/etc/causeway/causewayd.toml"
@@ -151,6 +151,13 @@ for again in 1 2; do
 done
 quietly "$installer" --uninstall
 list_files "$root" | diff "$scratch/before" - || fail "install.sh --uninstall left something"
+# A disk that is too small for one of the libraries.
+# shellcheck disable=SC2016
+if unshare --mount sh -c 'mkdir -p "$1/usr/lib/causeway" && mount -t tmpfs -o size=600k none "$1/usr/lib/causeway" && exec "$2" --root "$1"' \
+  sh "$root" "$root$installer" > "$scratch/log" 2>&1; then fail "install.sh filled a disk that is too small"; fi
+rmdir "$root/usr/lib/causeway"
+grep -q 'nothing was changed' "$scratch/log" || { cat "$scratch/log" >&2; fail "install.sh failed for another reason on a full disk"; }
+list_files "$root" | diff "$scratch/before" - || fail "install.sh left something on a full disk"
 # Into another system's root, as image builders do.
 "$root$installer" --root "$root" > "$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "install.sh --root failed"; }
 expect "what is found in a root that was filled" "$(in_root which_library libcuda.so.1)" /usr/lib/causeway/libcuda.so.1

@@ -20,7 +20,11 @@ cp -a "$base" "$root"
 mkdir -p "$root/packages"
 cp -r "$packages"/. "$here/vm_steps.sh" "$build/old_system/vector_add" "$build/old_system/nvml_query" "$root/packages/"
 cp -L "$driver"/lib*.so.1 "$root/packages/"
-in_root() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+# shellcheck disable=SC2016  # the other shell's
+in_root() {
+  unshare --mount sh -c 'mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" env -i \
+    PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"' "$root" "$@"
+}
 # As a builder of images does: DKMS then builds for the kernel of the root and not for the running one.
 in_root dpkg -i /packages/causeway-guest_$version-1_amd64.deb /packages/causeway-dkms_$version-1_all.deb > "$work/install" 2>&1 ||
   { cat "$work/install" >&2; fail "the guest's packages do not install"; }
@@ -47,7 +51,7 @@ rm -rf "$root"
 
 start_daemon
 status=0
-"$configs/run_vm.sh" --kernel "$work/kernel" --initramfs "$work/initramfs" --region "$region" --memory 1024 --timeout 1500 --log "$work/console" \
+"$configs/run_vm.sh" --kernel "$work/kernel" --initramfs "$work/initramfs" --region "$region" --memory 1024 --timeout 2700 --log "$work/console" \
   --append "root=/dev/vda rw systemd.show_status=0 systemd.mask=serial-getty@ttyS0.service" \
   --qemu-option -drive --qemu-option "file=$work/disk,if=virtio,format=raw" || status=$?
 [ "$status" = 0 ] || { tail -n 5 "$work/causewayd.log" >&2; fail "the VM ended with status $status"; }
