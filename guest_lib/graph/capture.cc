@@ -120,6 +120,12 @@ CUgraph SeenGraph(const Object* stream) {
   return found->second.graph;
 }
 
+// Whether the stream's capture was begun with a graph of the program's.
+bool CapturesToGiven(const Object* stream) {
+  const std::lock_guard lock(all.mutex);
+  return all.given_graph.contains(stream);
+}
+
 void ForgetTold(const Object* stream, bool all_captures) {
   const std::lock_guard lock(all.mutex);
   const auto found = all.of_stream.find(stream);
@@ -189,6 +195,8 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgra
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (const CUresult result = NeedContext()) return result;
+  CUgraph given = nullptr;  // the program has it already, and need not be told
+  if (graph == nullptr && CapturesToGiven(ObjectOfStream(stream))) graph = &given;
   if (graph == nullptr) {
     CUstreamCaptureStatus status;
     if (const CUresult result = cuStreamIsCapturing(stream, &status)) return result;

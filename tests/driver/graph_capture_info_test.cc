@@ -122,6 +122,22 @@ TEST_F(GraphCaptureInfoTest, CaptureToGraph) {
   EXPECT_EQ(Word(), 11u);
 }
 
+// A graph that the program gave need not be given back.
+TEST_F(GraphCaptureInfoTest, EndsWithoutAPlaceForTheGraph) {
+  Kernel("add");
+  OK(cuStreamBeginCaptureToGraph(stream_, graph_, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  AddOnStream(3);
+  OK(cuStreamEndCapture(stream_, nullptr));
+  Run(graph_);
+  EXPECT_EQ(Word(), 3u);
+  EXPECT_EQ(cuStreamEndCapture(stream_, nullptr), CUDA_ERROR_ILLEGAL_STATE);
+  OK(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  EXPECT_EQ(cuStreamEndCapture(stream_, nullptr), CUDA_ERROR_INVALID_VALUE);
+  CUgraph captured = nullptr;
+  OK(cuStreamEndCapture(stream_, &captured));
+  OK(cuGraphDestroy(captured));
+}
+
 TEST_F(GraphCaptureInfoTest, FirstForm) {
   auto* begin = SymbolAs<CUresult(CUstream)>("cuStreamBeginCapture");
   Kernel("add");

@@ -130,6 +130,35 @@ TEST_F(GraphHostTest, CapturedHostFunction) {
 }
 
 // What a host node is, whatever makes it wait.
+// Also in a process that has made host nodes, whose graphs are looked through.
+TEST_F(GraphHostTest, EmptyGraphsBesideHostNodes) {
+  std::atomic<int> counter{0};
+  CUDA_HOST_NODE_PARAMS params{&Count, &counter};
+  CUgraphNode node = nullptr;
+  CUgraph host = nullptr, captured = nullptr;
+  OK(cuGraphCreate(&host, 0));
+  OK(cuGraphAddHostNode(&node, host, nullptr, 0, &params));
+  OK(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CUdeviceptr memory = 0;
+  OK(cuMemAlloc(&memory, 1024));
+  OK(cuStreamEndCapture(stream_, &captured));
+  const CUgraphExec exec = Instantiate(captured);
+  Launch(exec);
+  CUgraphExecUpdateResultInfo info{};
+  EXPECT_EQ(cuGraphExecUpdate(exec, graph_, &info), CUDA_SUCCESS);
+  CUgraphNode list[2] = {node, node};
+  size_t count = 2;
+  OK(cuGraphGetNodes(captured, list, &count));
+  EXPECT_EQ(count, 0u);
+  EXPECT_EQ(list[1], nullptr);
+  count = 0;
+  Say("room for no node", cuGraphGetNodes(captured, list, &count));
+  OK(cuGraphExecDestroy(exec));
+  OK(cuGraphDestroy(captured));
+  OK(cuGraphDestroy(host));
+  OK(cuMemFree(memory));
+}
+
 TEST_F(GraphHostTest, HostNodeIsNoOther) {
   std::atomic<int> counter{0};
   CUgraphNode node = nullptr;

@@ -60,6 +60,7 @@ struct CaptureSequence {
   ContextRef context;
   StreamRef origin;
   GraphRef graph;
+  bool given = false;  // the graph is the program's, and outlasts a failure
   bool invalidated = false;
   std::map<Stream*, std::vector<NodeRef>> tails;  // what each taking-part stream's next node depends on
   std::vector<StreamRef> streams;                 // all that take part, the origin included

@@ -73,6 +73,7 @@ CUresult BeginCapture(const StreamRef& stream, CUstreamCaptureMode mode, const C
   capture->thread = std::this_thread::get_id();
   capture->context = context;
   capture->origin = stream;
+  capture->given = graph != nullptr;
   capture->graph = graph != nullptr ? std::move(graph) : MakeGraph();
   capture->tails[stream.get()] = std::move(dependencies);
   JoinCapture(stream, capture);
@@ -83,9 +84,10 @@ CUresult BeginCapture(const StreamRef& stream, CUstreamCaptureMode mode, const C
 
 CUresult EndCapture(const StreamRef& stream, CUgraph* graph) {
   std::lock_guard lock(GraphLock());
-  *graph = nullptr;
+  if (graph != nullptr) *graph = nullptr;
   CaptureRef capture = stream->capture;
   if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  if (graph == nullptr && !capture->given) return CUDA_ERROR_INVALID_VALUE;
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id()) {
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   }
@@ -101,8 +103,8 @@ CUresult EndCapture(const StreamRef& stream, CUgraph* graph) {
   }
   EndSequence(capture);
   if (result == CUDA_SUCCESS) {
-    *graph = capture->graph->handle;
-  } else {
+    if (graph != nullptr) *graph = capture->graph->handle;
+  } else if (!capture->given) {
     Graphs().Remove(capture->graph->handle);
   }
   return result;
@@ -217,7 +219,7 @@ void EndCapturesOf(const Context& context) {
   for (const CaptureRef& capture : std::vector(All().active)) {
     if (capture->context.get() != &context) continue;
     EndSequence(capture);
-    Graphs().Remove(capture->graph->handle);
+    if (!capture->given) Graphs().Remove(capture->graph->handle);
   }
 }
 
@@ -323,11 +325,6 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph* phGraph) {
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
     StreamRef stream = FindStream(context, hStream);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (phGraph == nullptr) {
-      std::lock_guard lock(GraphLock());
-      return StatusOf(stream) == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_ILLEGAL_STATE
-                                                               : CUDA_ERROR_INVALID_VALUE;
-    }
     return EndCapture(stream, phGraph);
   });
 }

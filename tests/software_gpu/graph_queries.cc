@@ -18,6 +18,7 @@ CUresult Answer(const std::vector<Handle>& found, Handle* array, size_t* count) 
     return CUDA_SUCCESS;
   }
   size_t room = *count;
+  if (room == 0) return CUDA_ERROR_INVALID_VALUE;  // an array for nothing
   *count = std::min(room, found.size());
   std::copy_n(found.begin(), *count, array);
   std::fill(array + *count, array + room, nullptr);

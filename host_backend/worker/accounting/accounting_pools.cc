@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "host_backend/worker/accounting/accounting.h"
+#include "host_backend/worker/driver/graph_nodes.h"
 
 namespace causeway::host {
 namespace {
@@ -33,11 +34,8 @@ std::vector<std::pair<int, uint64_t>> AllocatedBy(CUgraph graph) {
   for (size_t looked = 0; !open.empty() && looked < 1000; ++looked) {
     const CUgraph here = open.back();
     open.pop_back();
-    size_t count = 0;
-    if (driver.cuGraphGetNodes(here, nullptr, &count) != CUDA_SUCCESS) continue;
-    std::vector<CUgraphNode> nodes(count);
-    if (driver.cuGraphGetNodes(here, nodes.data(), &count) != CUDA_SUCCESS) continue;
-    nodes.resize(std::min(count, nodes.size()));
+    std::vector<CUgraphNode> nodes;
+    if (NodesOf(here, &nodes) != CUDA_SUCCESS) continue;
     for (CUgraphNode node : nodes) {
       CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
       CUDA_MEM_ALLOC_NODE_PARAMS params{};

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 
+#include "host_backend/worker/driver/graph_nodes.h"
 #include "host_backend/worker/driver/guard.h"
 #include "host_backend/worker/driver/user_objects.h"
 #include "host_backend/worker/process/output.h"
@@ -211,11 +212,8 @@ CUresult HostNodes::FindIn(CUgraph graph, std::vector<Found>* found) const {
   while (!open.empty()) {
     const Open here = std::move(open.back());
     open.pop_back();
-    size_t count = 0;
-    if (const CUresult result = driver.cuGraphGetNodes(here.graph, nullptr, &count)) return result;
-    std::vector<CUgraphNode> nodes(count + 1);
-    if (const CUresult result = driver.cuGraphGetNodes(here.graph, nodes.data(), &count)) return result;
-    nodes.resize(std::min(count, nodes.size()));
+    std::vector<CUgraphNode> nodes;
+    if (const CUresult result = NodesOf(here.graph, &nodes)) return result;
     for (CUgraphNode node : nodes) {
       CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
       if (const CUresult result = Hidden::own<&Driver::cuGraphNodeGetType>(node, &type)) return result;

@@ -10,6 +10,7 @@
 
 #include "host_backend/worker/accounting/accounting.h"
 #include "host_backend/worker/driver/capture.h"
+#include "host_backend/worker/driver/graph_nodes.h"
 #include "host_backend/worker/driver/host_nodes.h"
 #include "host_backend/worker/driver/private_text.h"
 #include "ivshmem_ring/messages/graph_messages.h"
@@ -54,6 +55,8 @@ CUresult TakeList(const ListBody& body, void* subject, Listed* listed) {
   size_t whole = 0;
   if (const CUresult result = AskList(body, subject, nullptr, nullptr, nullptr, &whole)) return result;
   listed->count = std::min<uint64_t>(body.first + body.room, whole);
+  // The program has room for some and there are none. Room for none goes to the driver as it is.
+  if (listed->count == 0 && body.room != 0) return CUDA_SUCCESS;
   // One place more than needed: an array is never null, which would ask for the count alone.
   auto room = [&](auto& array, bool wanted) {
     if (wanted) array.resize(listed->count + 1);
@@ -69,19 +72,17 @@ bool MayRefuseLaunch(CUgraph graph) {
   const Driver& driver = TheDriver();
   std::vector<CUgraph> open{graph};
   for (size_t looked = 0; !open.empty() && looked < 1000; ++looked) {
-    size_t count = 0;
     const CUgraph here = open.back();
     open.pop_back();
-    if (driver.cuGraphGetNodes(here, nullptr, &count) != CUDA_SUCCESS) return true;
-    std::vector<CUgraphNode> nodes(count + 1);
-    if (driver.cuGraphGetNodes(here, nodes.data(), &count) != CUDA_SUCCESS) return true;
-    for (size_t i = 0; i < std::min(count, nodes.size()); ++i) {
+    std::vector<CUgraphNode> nodes;
+    if (NodesOf(here, &nodes) != CUDA_SUCCESS) return true;
+    for (CUgraphNode node : nodes) {
       CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
       CUgraph child = nullptr;
-      if (driver.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS) return true;
+      if (driver.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) return true;
       if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE) return true;
       if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-          driver.cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS && child != nullptr) {
+          driver.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS && child != nullptr) {
         open.push_back(child);
       }
     }
@@ -96,11 +97,8 @@ WireHandle ErrorNode(Session& session, WireHandle of, CUgraph graph, CUgraphNode
   if (const WireHandle known = session.objects().Known(HandleKind::kGraphNode, node);
       known != 0 || node == nullptr)
     return known;
-  size_t count = 0;
-  if (TheDriver().cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return 0;
-  std::vector<CUgraphNode> nodes(count + 1);
-  if (TheDriver().cuGraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return 0;
-  nodes.resize(std::min(count, nodes.size()));
+  std::vector<CUgraphNode> nodes;
+  if (NodesOf(graph, &nodes) != CUDA_SUCCESS) return 0;
   if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) return 0;
   return session.objects().BindOrKnownTo({of, graph}, HandleKind::kGraphNode, fresh, node, out);
 }
