@@ -51,9 +51,10 @@ class Counts:
             its[str(result)] = its.get(str(result), 0) + count
         old["rows_reached"] = len(rows)
         old["pairs"] = sum(map(len, rows.values()))
-        old.setdefault("runs", []).append({"seed": seed, "programs": self.programs, "calls": self.calls,
-                                           "differences": differences})
-        path.write_text(json.dumps(old, indent=1) + "\n")
+        old.setdefault("runs", []).append({"seed": seed, "programs": self.programs, "calls": self.calls, "differences": differences})
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(old, indent=1) + "\n")
+        new.replace(path)
 
 
 class Learned:
@@ -96,7 +97,7 @@ class Comparison:
         self.learned = Learned(options.left_out, options.also_left_out, {name: words for name, (_, words) in native.items()}, folder)
         self.next, self.lock = options.first, threading.Lock()
         self.end = time.monotonic() + options.seconds
-        self.differing, self.ended = {}, []
+        self.differing, self.ended, self.found = {}, [], []
 
     def common(self):
         """The options that all processes of a batch have."""
@@ -159,6 +160,7 @@ class Comparison:
         """[(key, program, count, text)] for each kind of difference."""
         groups, alone = collections.defaultdict(list), []
         limit = time.monotonic() + self.options.look_seconds
+        found = self.found
         for program in sorted(self.differing)[:self.options.most]:
             if time.monotonic() > limit:
                 break
@@ -168,17 +170,34 @@ class Comparison:
                 alone.append(program)
             else:
                 groups[difference.key].append((len(difference.calls), program, difference))
-        found = [("only together with the programs before it", program, 1, "") for program in alone[:5]]
+        if alone:
+            found.append(("only beside other programs", alone[0], len(alone), "not again when they ran alone"))
         for key, members in sorted(groups.items(), key=lambda item: -len(item[1])):
             _, program, difference = min(members, key=lambda one: one[:2])
             found.append((key, program, len(members), self.shrunk(difference, limit)))
             print(self.paragraph(found[-1]), flush=True)
+            self.report()
         return found
+
+    def total(self):
+        counts = self.counts
+        return (f"{counts.programs} programs, {counts.calls} calls, {len({row for row, _ in counts.pairs})} of {len(counts.names)} rows, "
+                f"{len(counts.pairs)} pairs of row and result; {len(self.differing)} programs differ in {len(self.found)} ways; "
+                f"{counts.native_ends} ended the native process")
+
+    def report(self):
+        """The report, whole: whoever ends this process has what was found by then."""
+        if self.options.report:
+            ended = [f"ended the native process ({end}): program {stop} at {call}" for stop, end, call, _ in self.ended]
+            parts = [self.total(), self.learned.text(), *ended, "", *map(self.paragraph, self.found)]
+            new = self.options.report.with_suffix(".new")
+            new.write_text("\n".join(parts))
+            new.replace(self.options.report)
 
     def shrunk(self, difference, limit):
         common = self.differing[difference.program]
         shrinker = Shrinker(self.sides, common, self.folder, self.options.bound, min(self.options.shrink_seconds, limit - time.monotonic()))
-        result = shrinker.shrink(difference)
+        result = shrinker.shrink(difference) if limit - time.monotonic() > 5 else None
         if result is None:
             return f"natively: {difference.native}\nguest:    {difference.guest}\n(not shrunk)"
         calls, last = result
@@ -224,19 +243,15 @@ def main():
             for stop, end, call, errors in comparison.ended:
                 print(f"program {stop} ended the native process ({end}) at: {call}\n{errors}", flush=True)
             print(comparison.learned.text(), end="")
-            found = comparison.look()
+            comparison.report()
+            comparison.look()
         finally:
             for side in comparison.sides:
                 side.close()
-    counts = comparison.counts
-    rows = {row for row, _ in counts.pairs}
-    line = (f"{counts.programs} programs, {counts.calls} calls, {len(rows)} of {len(counts.names)} rows, {len(counts.pairs)} pairs of row and "
-            f"result; {len(comparison.differing)} programs differ in {len(found)} ways; {counts.native_ends} ended the native process")
-    print(line)
-    if options.count:
-        counts.write(options.count, options.seed, [key for key, *_ in found])
-    if options.report:
-        options.report.write_text("\n".join([line, comparison.learned.text(), *(f"ended: {one}" for one in comparison.ended), ""] + [comparison.paragraph(one) for one in found]))
+            if options.count:
+                comparison.counts.write(options.count, options.seed, [key for key, *_ in comparison.found])
+            comparison.report()
+    print(comparison.total())
     return 1 if comparison.differing else 0
 
 

@@ -80,7 +80,6 @@ class Shrinker:
                 break
             piece = max(piece // 2, 1)
         calls = self.simplify(calls, key)
-        self.end = time.monotonic() + 60
         return calls, self.run(calls)
 
     def simplify(self, calls, key):
