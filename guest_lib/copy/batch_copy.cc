@@ -4,6 +4,7 @@
 
 #include "guest_lib/copy/copy.h"
 #include "guest_lib/memory/memory.h"
+#include "guest_lib/session/captures.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -22,7 +23,7 @@ bool IsAccessOrder(CUmemcpySrcAccessOrder order) {
 CUresult AwaitSource(uint64_t source, CUmemcpySrcAccessOrder order, CUstream stream) {
   const bool waits =
       order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && KindOfPointer(source) == PointerKind::kPageable;
-  return waits ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
+  return waits ? AwaitCopied(stream) : CUDA_SUCCESS;
 }
 
 // And after a source that must not be read once the call has returned.
@@ -30,7 +31,7 @@ CUresult AwaitCopy(uint64_t source, CUmemcpySrcAccessOrder order, CUstream strea
   const PointerKind kind = KindOfPointer(source);
   const bool waits = order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL &&
                      (kind == PointerKind::kPinned || kind == PointerKind::kManaged);
-  return waits ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
+  return waits ? AwaitCopied(stream) : CUDA_SUCCESS;
 }
 
 struct Batch {

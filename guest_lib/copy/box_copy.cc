@@ -70,6 +70,7 @@ CUresult Send(const CUDA_MEMCPY3D& box, const Way& way, bool known) {
     post.writer().Put(body);
     return post.Finish();
   }
+  const RelaxedCaptures relaxed;  // the host may wait where the driver's own copy does
   PendingCall call(Op::cuMemcpy3D_v2, submission);
   call.writer().Put(body);
   return call.Finish();
@@ -94,6 +95,7 @@ void NarrowTo(const Piece& piece, bool source, CUDA_MEMCPY3D* box) {
 }
 
 CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const BoxSide& side, bool source, Way way) {
+  const RelaxedCaptures relaxed;  // the host may wait where the driver's own copy does
   // A buffer is used again as soon as its piece is answered, so asynchronous forms wait for their stream.
   if (way.form == CopyForm::kAsynchronous) way.form = CopyForm::kStreamThenWait;
   BoxBody body{};
@@ -116,7 +118,7 @@ CUresult CopyThroughBulk(const CUDA_MEMCPY3D& box, const BoxSide& side, bool sou
 }
 
 CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const BoxSide& from, const BoxSide& to, CUstream stream) {
-  if (const CUresult result = cuStreamSynchronize(stream)) return result;
+  if (const CUresult result = AwaitCopied(stream)) return result;
   for (size_t z = 0; z < box.Depth; ++z) {
     for (size_t y = 0; y < box.Height; ++y) {
       std::memmove(reinterpret_cast<void*>(to.address + (z * to.rows + y) * to.pitch),

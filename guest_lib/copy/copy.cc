@@ -54,8 +54,7 @@ CUresult Pinned(const LinearCopy& copy, bool known) {
     fill(post.writer());
     result = post.Finish();
   }
-  return result == CUDA_SUCCESS && copy.form == CopyForm::kStreamThenWait ? cuStreamSynchronize(copy.stream)
-                                                                          : result;
+  return result == CUDA_SUCCESS && copy.form == CopyForm::kStreamThenWait ? AwaitCopied(copy.stream) : result;
 }
 
 CUresult Ask(const LinearCopy& copy, const ResolvedStream& stream) {
@@ -87,6 +86,7 @@ CUresult AskInPieces(const LinearCopy& copy, const ResolvedStream& stream) {
 // What is not posted: the caller waits, for the fence behind the copy or for the host's answer. `ordered`: the
 // plain call to the device, which the legacy stream orders.
 CUresult Await(LinearCopy copy, const ResolvedStream& stream, const CopyPlan& plan, bool ordered) {
+  const RelaxedCaptures relaxed;  // the host may wait where the driver's own copy does
   Inquiry inquiry = ordered ? Inquiry::BeforeCopy() : Inquiry::OfStream(stream.handle());
   inquiry.Begin();
   const bool captures = CapturesSource(copy.to_device, copy.form, copy.bytes);
@@ -180,7 +180,7 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
   if (const CUresult result = CheckDeviceRange(address, bytes, &pinned_known)) return result;
   const CUresult result = Pinned(copy, known && pinned_known);
   // Memory whose operations synchronise (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
-  return result == CUDA_SUCCESS && SyncsMemops(device) ? cuStreamSynchronize(stream) : result;
+  return result == CUDA_SUCCESS && SyncsMemops(device) ? AwaitCopied(stream) : result;
 }
 
 }  // namespace
@@ -204,7 +204,7 @@ CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream
   if (form == CopyForm::kAsynchronous || result != CUDA_SUCCESS) return result;
   // With memory of the host on a side the synchronous forms wait; on device memory they do not.
   const bool host = KindOfPointer(to) != PointerKind::kDevice || KindOfPointer(from) != PointerKind::kDevice;
-  return host || SyncsMemops(to) || SyncsMemops(from) ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
+  return host || SyncsMemops(to) || SyncsMemops(from) ? AwaitCopied(stream) : CUDA_SUCCESS;
 }
 
 CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
@@ -223,7 +223,7 @@ CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream 
     if (const auto captured = CaptureLinearCopy(stream, to, from, bytes)) return *captured;
   }
   // Host to host: after everything that the stream has to do before it.
-  const CUresult result = cuStreamSynchronize(form == CopyForm::kSynchronous ? nullptr : stream);
+  const CUresult result = AwaitCopied(form == CopyForm::kSynchronous ? nullptr : stream);
   if (result == CUDA_SUCCESS)
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   return result;

@@ -2,6 +2,7 @@
 // Memsets: checked here against what this process allocated, then posted. On device memory the synchronous
 // forms do not wait natively either; host memory is filled when they return.
 #include "guest_lib/memory/memory.h"
+#include "guest_lib/session/captures.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -39,7 +40,7 @@ CUresult Fill(const Area& area, CUstream stream, Until until, P... parameters) {
   const CUresult result = known ? PostWork<op>(SubmissionOn(stream), parameters...) : Wait<op>(parameters...);
   if (result != CUDA_SUCCESS || until == Until::kQueued) return result;
   const bool waits = KindOfPointer(area.to) != PointerKind::kDevice || SyncsMemops(area.to);
-  return waits ? cuStreamSynchronize(stream) : CUDA_SUCCESS;
+  return waits ? AwaitCopied(stream) : CUDA_SUCCESS;
 }
 
 }  // namespace

@@ -35,4 +35,11 @@ class RelaxedCaptures {
   const CUstreamCaptureMode before_ = ThisThread().capture_mode;
 };
 
+// Waits for a copy or a fill that returns when it is done: the driver allows those beside a capture in every mode, and
+// a wait that the program has asked for in the relaxed mode alone.
+inline CUresult AwaitCopied(CUstream stream) {
+  const RelaxedCaptures relaxed;
+  return cuStreamSynchronize(stream);
+}
+
 }  // namespace causeway::guest

@@ -114,6 +114,41 @@ TEST_F(CaptureTest, EventsOfTheCapture) {
   }
 }
 
+// Copies and fills that have to wait for their work, on streams that do not capture.
+TEST_F(CaptureTest, CopiesThatWaitDoNotMind) {
+  NEEDS_SHARED_MEMORY();
+  std::vector<uint32_t> host(64), more(64);
+  void *pinned = nullptr, *second = nullptr;
+  OK(cuMemAllocHost(&pinned, 256));
+  OK(cuMemAllocHost(&second, 256));
+  const auto device = reinterpret_cast<CUdeviceptr>(pinned), to = reinterpret_cast<CUdeviceptr>(second);
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.srcDevice = data_;
+  rows.dstMemoryType = CU_MEMORYTYPE_HOST;
+  rows.dstHost = host.data();
+  rows.srcPitch = rows.dstPitch = 64;
+  rows.WidthInBytes = 16;
+  rows.Height = 2;
+  for (const CUstreamCaptureMode mode : kModes) {
+    During(mode, "fill of pinned memory", CUDA_SUCCESS, [&] { return cuMemsetD8(device, 3, 16); });
+    During(mode, "copy between pinned memory", CUDA_SUCCESS, [&] { return cuMemcpy(to, device, 16); });
+    During(mode, "copy between ordinary memory", CUDA_SUCCESS, [&] {
+      return cuMemcpy(reinterpret_cast<CUdeviceptr>(more.data()), reinterpret_cast<CUdeviceptr>(host.data()),
+                      16);
+    });
+    During(mode, "cuMemcpyDtoHAsync", CUDA_SUCCESS,
+           [&] { return cuMemcpyDtoHAsync(host.data(), data_, 16, other_); });
+    During(mode, "cuMemcpyHtoDAsync", CUDA_SUCCESS,
+           [&] { return cuMemcpyHtoDAsync(data_, host.data(), 16, other_); });
+    During(mode, "rows to ordinary memory", CUDA_SUCCESS, [&] { return cuMemcpy2D(&rows); });
+    During(mode, "rows in another stream", CUDA_SUCCESS, [&] { return cuMemcpy2DAsync(&rows, other_); });
+  }
+  EXPECT_EQ(*static_cast<unsigned char*>(second), 3);
+  FreeHost(pinned);
+  FreeHost(second);
+}
+
 TEST_F(CaptureTest, CallsThatDoNotMind) {
   uint32_t host = 5;
   for (const CUstreamCaptureMode mode : kModes) {
