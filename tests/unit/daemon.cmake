@@ -38,6 +38,12 @@ target_link_libraries(shared_objects_test PRIVATE causeway_daemon GTest::gtest_m
 add_test(NAME shared_objects COMMAND shared_objects_test)
 set_tests_properties(shared_objects PROPERTIES LABELS unit TIMEOUT 60)
 
+# What strangers' descriptors do to the threads that receive and close them.
+add_executable(closing_test closing_test.cc)
+target_link_libraries(closing_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME hostile_closing_test COMMAND closing_test)
+set_tests_properties(hostile_closing_test PROPERTIES LABELS "unit;hostile" TIMEOUT 120)
+
 # What a worker says on its control socket.
 add_executable(worker_messages_test worker_messages_test.cc)
 target_link_libraries(worker_messages_test PRIVATE causeway_daemon GTest::gtest_main)

@@ -17,6 +17,7 @@
 #include "host_backend/daemon/api_hash.h"
 #include "host_backend/daemon/region/region.h"
 #include "tests/unit/daemon_fixture.h"
+#include "tests/unit/lingering_socket.h"
 
 namespace causeway::test {
 namespace {
@@ -394,6 +395,23 @@ TEST_F(LocalTest, GarbagePacketsEndOnlyTheirConnection) {
   ASSERT_TRUE(impatient.Send("zz", 2));
   EXPECT_TRUE(impatient.WaitForEnd());
   EXPECT_EQ(good.region().host_page().slot[0], SlotWord(1, uint32_t(SlotHostState::kServing)));
+}
+
+// Where the kernel lets the client send it at all; a daemon that closed it itself would answer nobody for an hour.
+TEST_F(LocalTest, ADescriptorThatAClientSendsKeepsNobody) {
+  StartDaemon("ok");
+  for (const bool leaves : {false, true}) {
+    LocalClient client(socket());
+    LingeringSocket lingering;
+    if (!lingering.SendAway(client.fd())) {
+      EXPECT_EQ(errno, EPERM);
+      EXPECT_TRUE(client.Send("x", 1));
+    }
+    if (leaves) continue;
+    EXPECT_TRUE(client.WaitForEnd());
+  }
+  LocalClient good(socket());
+  Serve(good);
 }
 
 TEST_F(LocalTest, StopTellsItsSessions) {

@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "host_backend/common/control_socket.h"
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/unix_listener.h"
 #include "host_backend/daemon/region/region_file.h"
 
@@ -40,7 +42,7 @@ struct ControlServer::Connection {
     loop.Cancel(limit);
   }
   EventLoop& loop;
-  UniqueFd socket;
+  WorkerFd socket;
   LocalPeer peer;
   EventLoop::WatchId watch = 0;
   EventLoop::TimerId limit = 0;
@@ -78,7 +80,7 @@ void ControlServer::Stop() {
 }
 
 void ControlServer::OnAccept() {
-  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  WorkerFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
   auto peer = IdentifyPeer(socket.get(), group_);
   if (!peer) return;  // it is gone already
@@ -107,7 +109,8 @@ void ControlServer::Close(const std::shared_ptr<Connection>& connection) {
 
 void ControlServer::OnPacket(const std::shared_ptr<Connection>& connection) {
   char packet[kControlRequestBytes + 1];
-  const ssize_t bytes = recv(connection->socket.get(), packet, sizeof(packet), MSG_DONTWAIT);
+  std::vector<WorkerFd> unwanted;
+  const ssize_t bytes = ReceiveFromStranger(connection->socket.get(), packet, sizeof(packet), &unwanted);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
   const std::shared_ptr<Connection> kept = connection;
   Close(kept);

@@ -2,23 +2,81 @@
 #include "host_backend/daemon/loop/worker_fd.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "host_backend/daemon/loop/hand_off.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
 namespace {
 
 constexpr int64_t kNothing = -1;  // is discarded
 
+struct Left {
+  UniqueFd descriptor;
+  int64_t discard_from = kNothing;
+};
+
+// Nobody else sends it, and where nothing handles it it does nothing.
+constexpr int kInterrupt = SIGURG;
+// A close that takes longer does not keep the next descriptor waiting: another thread closes that.
+constexpr std::chrono::milliseconds kPatience{20};
+// A close that takes longer is interrupted, again and again. A GPU's memory is freed sooner, and the kernel does
+// not let that be interrupted.
+constexpr time_t kInterruptAfter_s = 2;
+// A thread that had nothing to close for so long ends, but for the last one.
+constexpr std::chrono::seconds kIdle{10};
+
+// Signals the calling thread while it is armed.
+class InterruptTimer {
+ public:
+  InterruptTimer() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, kInterrupt);
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = kInterrupt;
+    event._sigev_un._tid = pid_t(syscall(SYS_gettid));
+    made_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+  }
+  ~InterruptTimer() {
+    if (made_) timer_delete(timer_);
+  }
+  InterruptTimer(const InterruptTimer&) = delete;
+  InterruptTimer& operator=(const InterruptTimer&) = delete;
+
+  void Arm(bool armed) {
+    const timespec after{armed ? kInterruptAfter_s : 0, 0};
+    const itimerspec times{after, after};
+    if (made_) timer_settime(timer_, 0, &times, nullptr);
+  }
+
+ private:
+  timer_t timer_{};
+  bool made_ = false;
+};
+
 class Closer {
  public:
   Closer() {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    sigaction(kInterrupt, &action, nullptr);
     std::thread([this] { Run(); }).detach();
   }
   void Add(UniqueFd descriptor, int64_t discard_from) { waiting_.Put({std::move(descriptor), discard_from}); }
@@ -28,22 +86,62 @@ class Closer {
     // The event loop's own may be a better one (event_loop.h); what others left is not urgent.
     setpriority(PRIO_PROCESS, id_t(syscall(SYS_gettid)), 0);
     for (;;) {
-      for (const Left& left : waiting_.AwaitAll()) {  // and closes them
-        struct stat info {};
-        const bool discard = left.discard_from >= 0 && fstat(left.descriptor.get(), &info) == 0 &&
-                             info.st_size > left.discard_from;
-        if (discard)
-          fallocate(left.descriptor.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, left.discard_from,
-                    info.st_size - left.discard_from);
-      }
+      for (Left& left : waiting_.AwaitAll()) Give(std::move(left));
     }
   }
 
-  struct Left {
-    UniqueFd descriptor;
-    int64_t discard_from = kNothing;
-  };
+  void Give(Left left) {
+    std::unique_lock lock(mutex_);
+    next_ = std::move(left);
+    given_.notify_one();
+    if (threads_ == 0) Hire();
+    while (!taken_.wait_for(lock, kPatience, [this] { return !next_.descriptor; })) Hire();
+  }
+
+  // With mutex_ held. Where no thread can be had, one that closes something now comes back.
+  void Hire() {
+    if (threads_ >= kMostClosingThreads) return;
+    try {
+      std::thread([this] { CloseAll(); }).detach();
+      ++threads_;
+    } catch (const std::system_error&) {
+    }
+  }
+
+  void CloseAll() {
+    InterruptTimer timer;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (!given_.wait_for(lock, kIdle, [this] { return bool(next_.descriptor); })) {
+        if (threads_ > 1) break;
+        continue;
+      }
+      Left left = std::exchange(next_, {});
+      taken_.notify_one();
+      lock.unlock();
+      Discard(left);
+      timer.Arm(true);
+      const linger none{};
+      setsockopt(left.descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);  // fails for what is no socket
+      left.descriptor.reset();
+      timer.Arm(false);
+      lock.lock();
+    }
+    --threads_;
+  }
+
+  static void Discard(const Left& left) {
+    struct stat info {};
+    if (left.discard_from < 0 || fstat(left.descriptor.get(), &info) != 0 || info.st_size <= left.discard_from) return;
+    fallocate(left.descriptor.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, left.discard_from,
+              info.st_size - left.discard_from);
+  }
+
   HandOff<Left> waiting_;  // at most what the process may have open
+  std::mutex mutex_;
+  std::condition_variable given_, taken_;
+  Left next_;
+  size_t threads_ = 0;
 };
 
 void Leave(UniqueFd descriptor, int64_t discard_from) {
@@ -60,6 +158,22 @@ void CloseAside(UniqueFd descriptor) {
 
 void DiscardAside(UniqueFd file, int64_t from) {
   Leave(std::move(file), from);
+}
+
+ssize_t ReceiveFromStranger(int socket, void* bytes, size_t room, std::vector<WorkerFd>* descriptors,
+                            int* got_flags) {
+  std::array<int, kMostDescriptors> numbers;
+  const ssize_t got = ReceivePacket(socket, bytes, room, numbers, MSG_DONTWAIT, got_flags);
+  for (const int number : numbers) {
+    if (number >= 0) descriptors->emplace_back(number);
+  }
+  return got;
+}
+
+void RefuseDescriptors(int socket) {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which headers of older kernels lack
+  const int off = 0;
+  setsockopt(socket, SOL_SOCKET, kPassRights, &off, sizeof off);
 }
 
 }  // namespace causeway::daemon

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors whose last close may take long: a driver's then frees memory of a GPU, and a memory file gives
-// back its pages. A separate thread closes them, so that the event loop does not wait. Descriptors that come
-// from workers may be of any kind, so all of them are treated this way.
+// Descriptors that the event loop must not close itself. The last close of one may take long: a driver's then
+// frees memory of a GPU, a memory file gives back its pages, and a socket with SO_LINGER waits for its peer as
+// long as it was told to. What comes from a worker or a local client may be of any kind, and a UNIX socket
+// that such a peer writes to may hold descriptors of any kind, which end with it. So descriptors that are
+// received, and sockets whose peer is a stranger, are of this type; other threads close them.
 #pragma once
+#include <sys/types.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "host_backend/common/unique_fd.h"
 
 namespace causeway::daemon {
 
-// Has that thread close the descriptor. Any thread may call it.
+// How many closes that do not end may be under way while further descriptors are still closed.
+inline constexpr size_t kMostClosingThreads = 256;
+
+// Has another thread close the descriptor. Any thread may call it. A close that takes long holds up no other,
+// and one that can be interrupted (SO_LINGER's wait can) is, after some seconds.
 void CloseAside(UniqueFd descriptor);
 // The same; before, the memory of that memory file is given back from byte `from` on, which then reads as zero
 // also where other processes still have the file. Any thread may call it.
@@ -38,5 +48,16 @@ class WorkerFd {
  private:
   UniqueFd fd_;
 };
+
+// Returns what recvmsg does of a packet (SOCK_SEQPACKET) that a stranger may have sent; never waits.
+// `descriptors` gets all that came with it: the kernel would close at once, in the calling thread, those for
+// which a receiver has no room. *got_flags, if not null, gets recvmsg's msg_flags: MSG_TRUNC tells a packet
+// that is larger than `room`, MSG_CTRUNC that this process has no descriptors left.
+ssize_t ReceiveFromStranger(int socket, void* bytes, size_t room, std::vector<WorkerFd>* descriptors,
+                            int* got_flags = nullptr);
+
+// Has the kernel refuse descriptors that anyone sends to this UNIX socket, or to one that is accepted from it,
+// where it can (Linux 6.16). Elsewhere nothing changes.
+void RefuseDescriptors(int socket);
 
 }  // namespace causeway::daemon

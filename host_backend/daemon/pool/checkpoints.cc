@@ -95,8 +95,9 @@ void Checkpoints::Reached(uint64_t target, uint32_t number) {
 bool Checkpoints::Start(Job& job) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return false;
-  UniqueFd own(ends[0]);
+  WorkerFd own(ends[0]);
   UniqueFd other(ends[1]);
+  RefuseDescriptors(own.get());
   fcntl(own.get(), F_SETFL, O_NONBLOCK);
   const Checkpoint& checkpoint = job.checkpoint;
   CheckpointOrder order = checkpoint.order;
@@ -141,7 +142,8 @@ void Checkpoints::Stop(Job& job) {
 void Checkpoints::OnControl(uint64_t asker) {
   const JobRef job = Find(asker);
   std::array<std::byte, sizeof(CheckpointAnswer) + 1> packet;
-  const ssize_t bytes = recv(job->control.get(), packet.data(), packet.size(), MSG_DONTWAIT);
+  std::vector<WorkerFd> none;
+  const ssize_t bytes = ReceiveFromStranger(job->control.get(), packet.data(), packet.size(), &none);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
   CheckpointAnswer answer = Failed(CUDA_ERROR_OPERATING_SYSTEM);  // it died
   if (bytes == ssize_t(sizeof answer)) std::memcpy(&answer, packet.data(), sizeof answer);

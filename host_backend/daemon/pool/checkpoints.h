@@ -17,9 +17,9 @@
 #include <list>
 #include <string>
 
-#include "host_backend/common/unique_fd.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/launcher_link.h"
 
 namespace causeway::daemon {
@@ -75,7 +75,7 @@ class Checkpoints {
     uint32_t number = 0;  // of its WorkerReach; 0: it waits
     bool starting = false;
     pid_t pid = -1;  // of its checkpointer
-    UniqueFd control{};
+    WorkerFd control{};
     EventLoop::WatchId watch = 0;
     EventLoop::TimerId timer = 0;
   };

@@ -7,6 +7,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "host_backend/daemon/loop/worker_fd.h"
+
 namespace causeway::daemon {
 
 Result<UniqueFd> BindListener(const ListenerPlan& plan) {
@@ -25,6 +27,7 @@ Result<UniqueFd> BindListener(const ListenerPlan& plan) {
     unlink(plan.path.c_str());
   }
   UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  RefuseDescriptors(listener.get());
   address.sun_family = AF_UNIX;
   plan.path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const mode_t before = umask(0777);

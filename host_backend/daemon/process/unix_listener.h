@@ -18,7 +18,8 @@ struct ListenerPlan {
   std::string group_key;
 };
 
-// Binds a SOCK_SEQPACKET listener that never blocks, and replaces a socket that an earlier daemon left: the
+// Binds a SOCK_SEQPACKET listener that never blocks and takes no descriptors from clients where the kernel can refuse
+// them, and replaces a socket that an earlier daemon left: the
 // caller holds a lock that says that no other daemon lives. Nobody gets in before mode and group are as
 // planned. The caller unlinks the path at its end. Errors are sentences.
 Result<UniqueFd> BindListener(const ListenerPlan& plan);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/file_lock.h"
 #include "host_backend/daemon/process/trusted_file.h"
 #include "host_backend/daemon/process/unix_listener.h"
@@ -53,7 +54,7 @@ struct LocalServer::Connection {
     scope->connections += idle ? 1 : -1;
   }
   EventLoop& loop;
-  UniqueFd socket;
+  WorkerFd socket;  // what its client has sent and nobody has read ends with it
   LocalPeer peer;
   ScopeRef scope;
   bool counted = false;
@@ -133,7 +134,7 @@ void LocalServer::Stop() {
 }
 
 void LocalServer::OnAccept() {
-  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  WorkerFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
   // What has asked for nothing yet makes room, the oldest first: many users together cannot keep others away.
   const auto silent = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
@@ -185,10 +186,14 @@ void LocalServer::OnPacket(Connection& connection, uint32_t events) {
   }
   char packet[256];
   // Never waits, whatever its worker, which has the same socket, has made of its flags and read of it.
-  const ssize_t bytes = recv(connection.socket.get(), packet, sizeof(packet), MSG_TRUNC | MSG_DONTWAIT);
+  std::vector<WorkerFd> descriptors;  // has no use for any
+  int flags = 0;
+  const ssize_t bytes =
+      ReceiveFromStranger(connection.socket.get(), packet, sizeof(packet), &descriptors, &flags);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (bytes <= 0) return OnClientGone(connection);
-  switch (connection.stage) {
+  const bool fits = descriptors.empty() && (flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+  switch (fits ? connection.stage : Connection::Stage::kGone) {
     case Connection::Stage::kRequest:
       return OnRequest(connection, packet, size_t(bytes));
     case Connection::Stage::kWaitReady:

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/servers/region_session.h"
 
 namespace causeway::daemon {
@@ -46,7 +47,7 @@ class LocalServer {
   Services& services_;
   const std::function<std::string(const std::string&)> status_;
   UniqueFd lock_;
-  UniqueFd listener_;
+  WorkerFd listener_;  // and those that it has not accepted
   EventLoop::WatchId watch_ = 0;
   EventLoop::TimerId beat_timer_ = 0;
   std::list<std::unique_ptr<Connection>> connections_;

@@ -53,7 +53,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   int output[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0)
     return Error{"No control socket for a worker: " + ErrnoText() + "."};
-  UniqueFd own_control(control[0]);
+  WorkerFd own_control(control[0]);
   UniqueFd child_control(control[1]);
   if (pipe2(output, O_CLOEXEC) != 0) return Error{"No output pipe for a worker: " + ErrnoText() + "."};
   UniqueFd own_output(output[0]);
@@ -198,7 +198,7 @@ void WorkerProcess::Wind() {
   state_ = State::kEnding;
   loop_.Unwatch(control_watch_);
   loop_.Cancel(control_pause_);
-  CloseAside(std::move(control_));  // with whatever it has sent and nobody has read
+  control_.reset();  // with whatever it has sent and nobody has read
   loop_.Cancel(timer_);
   timer_ = loop_.After(program_.end_limit, "a worker's time limit", [this] {
     log_->Write(LogLevel::kWarning,

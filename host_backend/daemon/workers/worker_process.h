@@ -155,7 +155,7 @@ class WorkerProcess {
   std::shared_ptr<WorkerProcess*> self_ = std::make_shared<WorkerProcess*>(this);
   bool asked_to_end_ = false;  // by End or Kill, or because it said that it cannot serve
   UniqueFd pidfd_;
-  UniqueFd control_;
+  WorkerFd control_;
   UniqueFd output_;
   std::unique_ptr<SandboxWatch> sandbox_;
   EventLoop::WatchId pidfd_watch_ = 0;

@@ -68,18 +68,14 @@ void WorkerProcess::OnControl(bool at_its_pace) {
 // False: there was none.
 bool WorkerProcess::ReadPacket() {
   std::array<std::byte, kWorkerPacketRoom> packet;
-  std::array<int, kMostDescriptors> numbers;
+  std::vector<WorkerFd> descriptors;
   int flags = 0;
   const ssize_t bytes =
-      ReceivePacket(control_.get(), packet.data(), packet.size(), numbers, MSG_DONTWAIT, &flags);
+      ReceiveFromStranger(control_.get(), packet.data(), packet.size(), &descriptors, &flags);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (bytes <= 0) {  // it closed its end: it is ending, and the pidfd tells when
     Wind();
     return false;
-  }
-  std::vector<WorkerFd> descriptors;
-  for (const int number : numbers) {
-    if (number >= 0) descriptors.emplace_back(number);
   }
   if ((flags & MSG_CTRUNC) != 0 && descriptors.empty()) {
     // There was room for all, so the daemon itself has no descriptor left, which is not this worker's fault.
