@@ -231,5 +231,51 @@ TEST_F(HostileDeviceAddress, CapturedCopiesReadNothingOfTheWorkers) {
   }
 }
 
+// A pageable copy to the host on a stream that is being captured keeps its destination in the graph, which
+// writes there at each launch: no buffer that another request moves or frees may be given to it.
+TEST_F(HostileDeviceAddress, CapturedCopiesToTheHostWriteNothingOfTheWorkers) {
+  const Answer large = guest_.Call(
+      Op::kCopyToHost, Pack(CopyBody{device_, 2048, stream_, CopyForm::kAsynchronous, BytesIn::kMessage}),
+      {.bulk_offset = guest_.first_slice(), .bulk_bytes = 65536, .flags = kLargeReply | kBulkToGuest});
+  EXPECT_EQ(large.result, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(large.lost);
+  ASSERT_TRUE(
+      guest_.Call(Op::cuStreamBeginCapture_v2, Pack(stream_, uint32_t{CU_STREAM_CAPTURE_MODE_RELAXED})).ok());
+  for (const uint32_t bytes : {256u, 2048u, 8192u}) {
+    for (const bool is_large : {false, true}) {
+      const Wire wire = is_large ? Wire{.bulk_offset = guest_.first_slice(),
+                                        .bulk_bytes = 16 * bytes,
+                                        .flags = kLargeReply | kBulkToGuest}
+                                 : Wire{};
+      guest_.Call(Op::kCopyToHost,
+                  Pack(CopyBody{device_, bytes, stream_, CopyForm::kStreamThenWait, BytesIn::kMessage}),
+                  wire);
+    }
+  }
+  // Larger replies, by which a buffer that grows would move.
+  ListBody list{};
+  list.subject = MakeWireHandle(HandleKind::kGraph, 1, 34);
+  ASSERT_TRUE(guest_.Call(Op::cuGraphCreate, Pack(list.subject, uint32_t{0})).ok());
+  for (const uint32_t room : {65536u, 262144u, 1048576u}) {
+    const Answer nodes = guest_.Call(
+        Op::cuGraphGetNodes, Pack(list),
+        {.bulk_offset = guest_.first_slice(), .bulk_bytes = room, .flags = kLargeReply | kBulkToGuest});
+    EXPECT_TRUE(nodes.ok()) << nodes.result;
+  }
+  if (guest_
+          .Call(Op::cuStreamEndCapture, Pack(stream_, MakeWireHandle(HandleKind::kGraph, 1, 35), uint64_t{0}))
+          .ok()) {
+    InstantiateBody instantiate{};
+    instantiate.exec = MakeWireHandle(HandleKind::kGraphExec, 1, 36);
+    instantiate.graph = MakeWireHandle(HandleKind::kGraph, 1, 35);
+    instantiate.form = InstantiateForm::kWithFlags;
+    if (guest_.Call(Op::cuGraphInstantiateWithParams, Pack(instantiate)).ok()) {
+      for (int i = 0; i < 8; ++i) guest_.Call(Op::cuGraphLaunch, Pack(instantiate.exec, uint64_t{0}));
+      guest_.Call(Op::cuCtxSynchronize, {});
+    }
+  }
+  guest_.ExpectNoCrash();
+}
+
 }  // namespace
 }  // namespace causeway::test

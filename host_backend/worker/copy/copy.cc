@@ -180,6 +180,9 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
   if (body.bytes_in == BytesIn::kRegion) {
     to = LentBytes(session, body, request.in.Get<LentBody>()).data();
   } else if (body.bytes_in != BytesIn::kRequestBuffer) {
+    // No library asks for a large reply here, which lies in a buffer for bytes that the driver does not know.
+    if (request.channel == kChannelCount || (request.header.flags & kLargeReply) != 0)
+      return CUDA_ERROR_INVALID_VALUE;
     to = body.bytes <= kMaxChannelCopyBytes ? request.out.Reserve(body.bytes) : nullptr;
   } else if (body.bytes <= request.bulk.size()) {
     to = request.bulk.data();

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/session/channels.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -12,26 +16,30 @@
 namespace causeway::host {
 namespace {
 
-// Bodies that are larger than a record lie in the bulk buffer that the request lends: a request's is copied
-// out before anyone looks at it, a reply's is copied in when it is complete.
-struct LargeBody {
-  std::vector<std::byte> request;
-  std::vector<std::byte> reply;
-
-  // False: the record names more than it lends.
-  bool Take(Reader& record, std::span<const std::byte> bulk) {
-    const auto bytes = record.Get<uint32_t>();
-    if (!record.ok() || bytes > bulk.size()) return false;
-    request.assign(bulk.begin(), bulk.begin() + bytes);
-    return true;
-  }
-  Writer Reply(size_t bytes) {
-    if (reply.size() < bytes) reply.resize(bytes);
-    return Writer({reply.data(), bytes});
-  }
-};
+// Copies the large body of a request out of the region. Nothing: the record names more than it lends.
+std::optional<Reader> TakeLarge(Reader& record, std::span<const std::byte> bulk, LastingBuffer& body) {
+  const auto bytes = record.Get<uint32_t>();
+  const std::span<std::byte> room = body.Get();
+  if (!record.ok() || bytes > bulk.size() || bytes > room.size()) return {};
+  if (bytes != 0) std::memcpy(room.data(), bulk.data(), bytes);
+  return Reader(room.first(bytes));
+}
 
 }  // namespace
+
+LastingBuffer::~LastingBuffer() {
+  if (base_ != nullptr) munmap(base_, kBulkBytes);
+}
+
+std::span<std::byte> LastingBuffer::Get() {
+  if (base_ == nullptr) {
+    void* mapped =
+        mmap(nullptr, kBulkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) return {};
+    base_ = static_cast<std::byte*>(mapped);
+  }
+  return {base_, kBulkBytes};
+}
 
 Channels::Channels(Session& session, Dispatcher& dispatcher, ServerTransport& transport)
     : session_(session), dispatcher_(dispatcher), transport_(transport) {}
@@ -90,7 +98,7 @@ void Channels::Serve(uint32_t channel) {
   // Not gone with this thread: a copy into it may still be under way when the session ends.
   std::vector<std::byte>& body = reply_bodies_[channel];
   body.resize(kMaxChannelRecordBytes - sizeof(RecordHeader));
-  LargeBody large;
+  LargeBody& large = large_bodies_[channel];
   DeferredReplies replies;
   for (;;) {
     std::span<const std::byte> record;
@@ -109,15 +117,17 @@ void Channels::Serve(uint32_t channel) {
     const std::span<std::byte> lent = bulk;
     const bool large_reply = (header.flags & kLargeReply) != 0;
     if ((header.flags & kLargeRequest) != 0) {
-      if (!large.Take(in, lent)) {
+      const std::optional<Reader> taken = TakeLarge(in, lent, large.request);
+      if (!taken) {
         session_.Breach("a request names more bytes than it lends");
         return;
       }
-      in = Reader(large.request);
+      in = *taken;
       bulk = {};
     }
     if (large_reply) {
-      out = large.Reply(lent.size());
+      const std::span<std::byte> room = large.reply.Get();
+      out = Writer(room.first(std::min(lent.size(), room.size())));
       bulk = {};
     }
     Request request{.header = header, .in = in, .out = out, .channel = channel, .bulk = bulk};
@@ -136,7 +146,7 @@ void Channels::Serve(uint32_t channel) {
     }
     size_t bytes = out.size();
     if (large_reply) {
-      if (bytes != 0) std::memcpy(lent.data(), large.reply.data(), bytes);
+      if (bytes != 0) std::memcpy(lent.data(), large.reply.Get().data(), bytes);
       reply.bulk_bytes = static_cast<uint32_t>(std::exchange(bytes, 0));
     }
     NoteText(&reply);

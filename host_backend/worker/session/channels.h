@@ -16,6 +16,21 @@ namespace causeway::host {
 
 class DeferredReplies;
 
+// kBulkBytes of memory that stay where they are until the session ends, as what the driver was given once it may
+// write at any later time: a copy to host memory that was captured writes there at each launch of its graph.
+class LastingBuffer {
+ public:
+  LastingBuffer() = default;
+  ~LastingBuffer();
+  LastingBuffer(const LastingBuffer&) = delete;
+  LastingBuffer& operator=(const LastingBuffer&) = delete;
+  // The same memory each time; none, where there was none to be had.
+  std::span<std::byte> Get();
+
+ private:
+  std::byte* base_ = nullptr;
+};
+
 class Channels : public SessionPart {
  public:
   // All outlive the channels' threads.
@@ -37,7 +52,13 @@ class Channels : public SessionPart {
   Session& session_;
   Dispatcher& dispatcher_;
   ServerTransport& transport_;
-  std::vector<std::byte> reply_bodies_[kChannelCount];  // each is used by one channel's thread
+  // Bodies that are larger than a record lie in the bulk buffer that the request lends: a request's is copied
+  // out before anyone looks at it, a reply's is copied in when it is complete.
+  struct LargeBody {
+    LastingBuffer request, reply;
+  };
+  std::vector<std::byte> reply_bodies_[kChannelCount];  // each is used by one channel's thread, as the next
+  LargeBody large_bodies_[kChannelCount];
   std::mutex mutex_;
   uint64_t opened_ = 0;
   std::vector<std::thread> threads_;
