@@ -122,7 +122,8 @@ class Closer {
       Discard(left);
       timer.Arm(true);
       const linger none{};
-      setsockopt(left.descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);  // fails for what is no socket
+      setsockopt(left.descriptor.get(), SOL_SOCKET, SO_LINGER, &none,
+                 sizeof none);  // fails for what is no socket
       left.descriptor.reset();
       timer.Arm(false);
       lock.lock();
@@ -132,7 +133,9 @@ class Closer {
 
   static void Discard(const Left& left) {
     struct stat info {};
-    if (left.discard_from < 0 || fstat(left.descriptor.get(), &info) != 0 || info.st_size <= left.discard_from) return;
+    if (left.discard_from < 0 || fstat(left.descriptor.get(), &info) != 0 ||
+        info.st_size <= left.discard_from)
+      return;
     fallocate(left.descriptor.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, left.discard_from,
               info.st_size - left.discard_from);
   }
