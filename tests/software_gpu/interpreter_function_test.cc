@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls, initialised variables, printf, assert, the device heap, and faults in the PTX interpreter.
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <thread>
 

@@ -2,6 +2,7 @@
 #include "host_backend/worker/code/jit_options.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ivshmem_ring/protocol/known_values.h"
 
