@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build, the tests and the demo VM need on Debian 12 and Ubuntu 24.04: packages by apt and, where no
 # CUDA 13 toolkit is found, its compiler and headers from PyPI into build/cuda. Does nothing when all is there.
+# With --list debian|ubuntu it only prints that distribution's packages.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -113,6 +114,10 @@ install_cuda() {
   say "CUDA 13 unpacked in build/cuda"
 }
 
+if [ "${1:-}" = --list ]; then
+  packages "${2:-debian}"
+  exit
+fi
 [ "$(uname -m)" = x86_64 ] || fail "only x86_64 is supported, this is $(uname -m)"
 install_packages
 install_cuda
