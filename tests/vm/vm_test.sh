@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # VM tests by name: module_seabios, module_q35, module_ovmf, module_one_cpu, module_foreign. Exit 77 = cannot run here.
-# usage: vm_test.sh NAME MODULE_TEST_PROGRAM
+# usage: vm_test.sh NAME MODULE_TEST_PROGRAM [OPTIONS of run_vm.sh...]
+# environment: KERNEL and MODULE as in vm_configs/demo_initramfs.sh
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 configs=$here/../../vm_configs
 name=$1 program=$2
+shift 2
+more=("$@")
 
 for tool in qemu-system-x86_64 cpio busybox python3 make; do
   command -v "$tool" > /dev/null || { echo "$tool is not installed"; exit 77; }
@@ -45,7 +48,7 @@ boot() {
   local commands=$1
   shift
   KERNEL=$kernel "$configs/run_vm.sh" --initramfs "$work/initramfs" --commands "$commands" --timeout 240 \
-    --log "$work/console" "$@" || fail "run_vm.sh ended with $?"
+    --log "$work/console" "$@" "${more[@]}" || fail "run_vm.sh ended with $?"
   [ "$(grep -acE '^EXIT ' "$work/console")" = "$(grep -cvE '^(wait)?$' "$commands")" ] ||
     fail "not every command reported its end"
 }
