@@ -3,14 +3,17 @@
 """Processes that share a few processors, natively and through Causeway: steps a second of all together, and processor
 time of all for a step.
 
-Usage: crowded.py BUILD LOAD [--against BUILD] [--rows P:N,...] [--kinds KIND,...] [--seconds S] [--rounds N] [--json FILE]
-                  [--driver LIBRARY]
+Usage: crowded.py BUILD LOAD [--against BUILD] [--rows P:N[:H],...] [--bound set|max] [--kinds KIND,...] [--seconds S] [--rounds N]
+                  [--json FILE] [--driver LIBRARY]
 
 LOAD is tests/bench/crowded_load of a build (ninja crowded_load). In a row P:N, N processes, and with Causeway their daemon and
-workers as well, are bound to P processors. The kinds are `wait` (a launch and a wait for it), `step` (400 launches with 12 us of the program's own
-work before each, and a wait) and `torch` (training steps by PyTorch). Each row is measured natively and through BUILD in turns, --rounds times; with
---against through another build too. The result is each side's median. Processor time is what the processors of the row were
-busy. With --driver there is nothing native, and the software GPU's times say nothing of a GPU's.
+workers as well, share P processors; in a row P:N:H beside H threads that never sleep. With --bound set (the default) all are bound to
+the first P processors; with max they are in a group of cgroup v2 whose cpu.max is P processors' time (as root, where the cpu controller
+can be had). The kinds are `wait` (a launch and a wait for it), `step` (400 launches with 12 us of the program's own work before
+each, and a wait) and `torch` (training steps by PyTorch). Each row is measured natively and through BUILD in turns, --rounds
+times, with --against through another build too; who begins changes with each round. The result is each side's median, the median of the rounds' ratios to
+the first side with the least and the largest, and the processor time that all processes of a side used for a step. With --driver that library is what native
+means; of the software GPU say SOFTWARE_GPU_WORK_IN_CALLS=1, or its own threads are most of the crowd.
 """
 
 import argparse
@@ -20,20 +23,68 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 PATIENCE_S = 120
-TICKS = os.sysconf("SC_CLK_TCK")
-BUSY_FIELDS = (0, 1, 2, 5, 6)  # of /proc/stat: user, nice, system, interrupts
+PERIOD_US = 100_000
 
 
-def busy_s(processors):
-    ticks = 0
-    for line in pathlib.Path("/proc/stat").read_text().splitlines():
-        name, *fields = line.split()
-        if name.startswith("cpu") and name != "cpu" and int(name[3:]) in processors:
-            ticks += sum(int(fields[field]) for field in BUSY_FIELDS)
-    return ticks / TICKS
+def descendants(roots):
+    """The processes that have one of `roots` as an ancestor, and these."""
+    children = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found, open_ends = [], list(roots)
+    while open_ends:
+        process = open_ends.pop()
+        found.append(process)
+        open_ends += children.get(process, [])
+    return found
+
+
+def used_s(processes):
+    """Processor time of all threads of these processes."""
+    total_ns = 0
+    for process in processes:
+        for thread in pathlib.Path(f"/proc/{process}/task").glob("*/schedstat"):
+            try:
+                total_ns += int(thread.read_text().split()[0])
+            except OSError:
+                continue
+    return total_ns / 1e9
+
+
+class Group:
+    """A group of cgroup v2 whose processes together get so many processors' time."""
+
+    def __init__(self, processors):
+        mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
+        roots = [pathlib.Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"]
+        if not roots or "cpu" not in (roots[0] / "cgroup.controllers").read_text().split():
+            sys.exit("crowded.py: --bound max needs cgroup v2 with its cpu controller; this kernel's is not there, or in use by cgroup v1")
+        (roots[0] / "cgroup.subtree_control").write_text("+cpu")
+        self.folder = roots[0] / f"crowded-{os.getpid()}"
+        self.folder.mkdir()
+        (self.folder / "cpu.max").write_text(f"{processors * PERIOD_US} {PERIOD_US}")
+
+    def prefix(self):
+        return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs && exec "$@"', "sh"]
+
+    def throttled(self):
+        words = dict(line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
+        return int(words["nr_throttled"])
+
+    def end(self):
+        for _ in range(100):
+            try:
+                return self.folder.rmdir()
+            except OSError:  # its last process is ending
+                time.sleep(0.1)
 
 
 class Side:
@@ -42,6 +93,8 @@ class Side:
     def __init__(self, name, build, driver, bound):
         self.name, self.environment, self.daemon = name, dict(os.environ), None
         if build is None:
+            if driver:
+                self.environment["LD_LIBRARY_PATH"] = str(pathlib.Path(driver).resolve().parent)
             return
         # The private daemon of `causeway run` serves all processes of the row: its command tells where it listens.
         command = [*bound, build / "host_backend/causeway", "run", *(["--driver", driver] if driver else []), "--",
@@ -57,41 +110,59 @@ class Side:
             self.daemon.communicate("\n", timeout=PATIENCE_S)
 
 
-def measure(side, bound, processors, count, command):
-    """Steps a second and seconds of processor time for a step."""
+def measure(side, bound, count, command):
+    """Steps, and seconds of processor time for a step."""
     load = [subprocess.Popen([*bound, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=side.environment)
             for _ in range(count)]
     for process in load:
         if process.stdout.readline() != "ready\n":
             sys.exit(f"crowded.py: {command[0]} does not start ({side.name})")
-    before = busy_s(processors)
+    processes = descendants([process.pid for process in load] + ([side.daemon.pid] if side.daemon else []))
+    before = used_s(processes)
     for process in load:
         process.stdin.write("go\n")
         process.stdin.flush()
     steps = sum(int(process.stdout.readline()) for process in load)
-    busy = busy_s(processors) - before
+    busy = used_s(processes) - before
     for process in load:
         process.communicate(timeout=PATIENCE_S)
     return steps, busy / max(steps, 1)
 
 
+HOG = "while True: pass"
+
+
 def row_of(words, sides, kind, row):
-    processors, count = (int(word) for word in row.split(":"))
+    processors, count, hogs = (int(word) for word in (row + ":0").split(":")[:3])
     chosen = sorted(os.sched_getaffinity(0))[:processors]
     if len(chosen) < processors:
         return None
-    bound = ["taskset", "-c", ",".join(map(str, chosen))]
+    group = Group(processors) if words.bound == "max" else None
+    bound = group.prefix() if group else ["taskset", "-c", ",".join(map(str, chosen))]
     command = [sys.executable, str(HERE / "crowded_step.py")] if kind == "torch" else [str(words.load), kind]
     seen = {name: [] for name, _ in sides}
-    for _ in range(words.rounds):
-        for name, build in sides:
+    beside = [subprocess.Popen([*bound, sys.executable, "-c", HOG]) for _ in range(hogs)]
+    for turn in range(words.rounds):
+        for name, build in sides if turn % 2 == 0 else reversed(sides):
             side = Side(name, build, words.driver, bound)
-            steps, cost = measure(side, bound, set(chosen), count, [*command, str(words.seconds)])
+            steps, cost = measure(side, bound, count, [*command, str(words.seconds)])
             side.end()
             seen[name].append((steps / words.seconds, cost))
+    for hog in beside:
+        hog.kill()
+        hog.wait()
+    if group:
+        group.end()
+    first = seen[sides[0][0]]
     return {name: {"steps_per_s": statistics.median(rate for rate, _ in found),
-                   "processor_ms": statistics.median(cost for _, cost in found) * 1e3,
+                   "processor_us": statistics.median(cost for _, cost in found) * 1e6,
+                   "ratios": [rate / max(base, 1e-9) for (rate, _), (base, _) in zip(found, first)],
+                   "processor_ratios": [cost / max(base, 1e-12) for (_, cost), (_, base) in zip(found, first)],
                    "rounds": [rate for rate, _ in found]} for name, found in seen.items()}
+
+
+def spread(ratios):
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def main():
@@ -100,17 +171,15 @@ def main():
     parser.add_argument("load", type=pathlib.Path)
     parser.add_argument("--against", type=pathlib.Path)
     parser.add_argument("--rows", default="1:1,1:4,2:4,4:4,4:8,8:16,16:16,16:32")
+    parser.add_argument("--bound", choices=("set", "max"), default="set")
     parser.add_argument("--kinds", default="wait,step")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--driver")
     words = parser.parse_args()
-    sides = ([] if words.driver else [("native", None)]) + ([("before", words.against)] if words.against else [])
-    sides.append(("Causeway", words.build))
-    names = [name for name, _ in sides]
-    print("| kind | processors, processes | " + " | ".join(f"{name}: steps/s, ratio, processor ms a step" for name in names) + " |")
-    print("|---|---|" + "---|" * len(names))
+    sides = [("native", None)] + ([("before", words.against)] if words.against else []) + [("Causeway", words.build)]
+    print("| kind | row | side | steps/s | ratio | processor us a step | its ratio |\n|---|---|---|---:|---:|---:|---:|")
     results = []
     for kind in words.kinds.split(","):
         for row in words.rows.split(","):
@@ -118,13 +187,12 @@ def main():
             if found is None:
                 print(f"| {kind} | {row.replace(':', ', ')} | not so many processors here |")
                 continue
-            first = found[names[0]]["steps_per_s"]
-            cells = (f"{value['steps_per_s']:.0f}, {value['steps_per_s'] / max(first, 1e-9):.2f}, {value['processor_ms']:.3g}"
-                     for value in found.values())
-            print(f"| {kind} | {row.replace(':', ', ')} | " + " | ".join(cells) + " |", flush=True)
-            results.append({"kind": kind, "row": row, **found})
-    if words.json:
-        words.json.write_text(json.dumps(results, indent=1))
+            for name, value in found.items():
+                print(f"| {kind} | {row.replace(':', ', ')} | {name} | {value['steps_per_s']:.0f} | {spread(value['ratios'])} | "
+                      f"{value['processor_us']:.4g} | {spread(value['processor_ratios'])} |", flush=True)
+            results.append({"kind": kind, "row": row, "bound": words.bound, **found})
+            if words.json:
+                words.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of the processes that share processors in crowded.py. It prints "ready", waits for a line, works for so many
-// seconds, and prints how many steps it made.
+// seconds, prints how many steps it made, and ends with its input.
 //
 //   crowded_load wait SECONDS   a step is a launch and a wait for it
 //   crowded_load step SECONDS   a step is 400 launches with 12 us of the program's own work before each, then 4 bytes
@@ -120,4 +120,6 @@ int main(int count, char** words) {
        ++steps)
     (load.*once)();
   std::printf("%ld\n", steps);
+  std::fflush(stdout);
+  (void)std::fgetc(stdin);  // until its processor time was read
 }

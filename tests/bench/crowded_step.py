@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of the processes that share processors in crowded.py: training steps of a small transformer by PyTorch, each of
-which ends by reading its loss. Usage: crowded_step.py SECONDS; it prints "ready", waits for a line, and prints its steps."""
+which ends by reading its loss. Usage: crowded_step.py SECONDS; it prints "ready", waits for a line, prints its steps, and ends
+with its input."""
 
 import sys
 import time
@@ -32,6 +33,7 @@ def main():
         step()
         steps += 1
     print(steps, flush=True)
+    sys.stdin.read()  # until its processor time was read
 
 
 main()

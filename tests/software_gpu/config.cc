@@ -118,6 +118,7 @@ Config* ReadConfig() {
   config->memory_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MEMORY_AT_GIB", 0);
   config->outline_cubins = NumberFromEnvironment("SOFTWARE_GPU_CUBINS", 0) != 0;
   config->event_thread = NumberFromEnvironment("SOFTWARE_GPU_EVENT_THREAD", 0) != 0;
+  config->work_in_calls = NumberFromEnvironment("SOFTWARE_GPU_WORK_IN_CALLS", 0) != 0;
   config->strict_handles = NumberFromEnvironment("SOFTWARE_GPU_STRICT_HANDLES", 0) != 0;
   // It exists where this process is another user's: such a one may not create files in a shared folder.
   if (const char* file = std::getenv("SOFTWARE_GPU_MISUSE_FILE")) {

@@ -41,6 +41,7 @@ struct Config {
   bool outline_cubins = false;
   bool event_thread = false;
   bool strict_handles = false;
+  bool work_in_calls = false;
   int misuse_file = -1;        // stderr
   std::string context_places;  // a file; empty = no limit
 };

@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "tests/software_gpu/config.h"
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/stream_handles.h"
@@ -159,14 +160,21 @@ CompletionRef Enqueue(const StreamRef& stream, std::function<void()> run, std::v
     return done;
   }
   stream->WaitForRoom();
-  std::lock_guard lock(context->order_mutex);
+  std::unique_lock lock(context->order_mutex);
   std::vector<CompletionRef> after;
   for (const CompletionRef& completion : extra) AddIfPending(completion, &after);
   AddLegacyDependencies(*context, *stream, &after);
   auto guarded = [run = std::move(run), always] {
     if (always || StickyError() == CUDA_SUCCESS) run();
   };
-  stream->Append({std::move(guarded), std::move(after), done});
+  if (!GetConfig().work_in_calls) {
+    stream->Append({std::move(guarded), std::move(after), done});
+    return done;
+  }
+  lock.unlock();
+  WaitAll(after);
+  guarded();
+  done->Finish();
   return done;
 }
 
