@@ -41,7 +41,9 @@ class Bench(unittest.TestCase):
             else:
                 self.assertRegex(answer.stderr, NO_PACKAGE)
         listed = self.bench("--list", "--plot", "none").stdout.splitlines()
-        self.assertEqual([line.split()[0] for line in listed], [figure["id"] for figure in report["figures"]])
+        # Those of crowds are measured only if they are asked for.
+        self.assertEqual([line.split()[0] for line in listed if not line.startswith("crowd_")],
+                         [figure["id"] for figure in report["figures"]])
         self.assertTrue(report["test_only"])
         for figure in report["figures"]:
             once = figure["id"] == "idle_cpu"
@@ -71,6 +73,19 @@ class Bench(unittest.TestCase):
             answer = self.bench("--only", "launch, enqueue*", "--plot", folder + "/copies.svg", PATH=folder)
             self.assertEqual((answer.returncode, answer.stdout), (1, ""))
             self.assertIn("because python3 cannot be started (No such file or directory); install", answer.stderr)
+
+    def test_processes_that_share_processors(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table = pathlib.Path(folder, "bench.json")
+            answer = self.bench("--rounds", "1", "--only", "crowded", "--json", str(table))
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            figures = json.loads(table.read_text(encoding="utf-8"))["figures"]
+        processors = len(os.sched_getaffinity(0))
+        rows = [row for row in ("1:1", "1:4", "2:4", "4:4") if int(row[0]) <= processors]
+        self.assertEqual([figure["id"] for figure in figures],
+                         [f"crowd_{kind}:{row}" for kind in ("wait", "step") for row in rows])
+        for figure in figures:
+            self.assertGreater(min(figure["native"] + figure["causeway"]), 0, figure)
 
     def test_only_some(self):
         answer = self.bench("--rounds", "1", "--only", "launch, *|event_query_done")

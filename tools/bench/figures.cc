@@ -119,6 +119,24 @@ void AddOther(std::vector<Figure>& list) {
   add("pointer_attribute", "cuPointerGetAttribute");
 }
 
+// `quick`: as many processes as a machine without a GPU starts soon.
+void AddCrowds(std::vector<Figure>& list, bool quick) {
+  constexpr struct {
+    int processors, processes;
+  } kRows[] = {{1, 1}, {1, 4}, {2, 4}, {4, 4}, {4, 8}, {8, 16}, {16, 16}, {16, 32}};
+  for (const bool waits : {true, false}) {
+    for (const auto& row : kRows) {
+      if (quick && row.processes > 4) continue;
+      const std::string processors = std::to_string(row.processors),
+                        processes = std::to_string(row.processes);
+      list.push_back({std::string(waits ? "crowd_wait:" : "crowd_step:") + processors + ":" + processes,
+                      "crowded " + processors + ", " + processes + ": " +
+                          (waits ? "launch + synchronise" : "400 launches and a wait"),
+                      "1/s", kMore, Section::kCrowded, Goal::kRatioAtLeast, 0.95, Runner::kCrowd});
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Figure> Figures(bool curve, bool quick) {
@@ -127,6 +145,7 @@ std::vector<Figure> Figures(bool curve, bool quick) {
   AddData(list, quick);
   AddManaged(list);
   AddOther(list);
+  AddCrowds(list, quick);
   if (!curve) return list;
   const std::vector<Figure> measured = list;
   const auto known = [&](const std::string& id) {

@@ -19,7 +19,7 @@ enum class Goal {
   kDifferenceAtMost,  // Causeway's figure less the native one
 };
 
-enum class Section { kCalls, kData, kManaged, kOther, kCurve };
+enum class Section { kCalls, kData, kManaged, kOther, kCurve, kCrowded };
 
 // Who measures it.
 enum class Runner {
@@ -28,6 +28,7 @@ enum class Runner {
   kPair,      // two processes of one side at once
   kResident,  // a new process each time, which stays for a moment
   kIdle,      // many sessions that do nothing, once
+  kCrowd,  // new processes each time that share a few processors; only if it is asked for by name (crowd.h)
 };
 
 struct Figure {

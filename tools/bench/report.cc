@@ -77,6 +77,8 @@ const char* Heading(Section section) {
       return "other calls";
     case Section::kCurve:
       return "copies of other sizes";
+    case Section::kCrowded:
+      return "processors, processes";
   }
   return "";
 }
@@ -155,8 +157,8 @@ std::optional<double> GeometricMean(const Report& report) {
 
 std::string TextOf(const Report& report) {
   std::string text;
-  for (const Section section :
-       {Section::kCalls, Section::kData, Section::kManaged, Section::kOther, Section::kCurve})
+  for (const Section section : {Section::kCalls, Section::kData, Section::kManaged, Section::kOther,
+                                Section::kCurve, Section::kCrowded})
     AppendSection(text, report, section);
   int met = 0, measured = 0, goals = 0;
   for (const Row& row : report.rows) {

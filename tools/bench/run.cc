@@ -4,11 +4,15 @@
 #include <fnmatch.h>
 #include <signal.h>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string_view>
+
+#include "tools/bench/crowd.h"
 
 namespace causeway::bench {
 namespace {
@@ -33,6 +37,12 @@ bool IsWanted(const Figure& figure, std::string_view patterns) {
     begin = end + 1;
   }
   return false;
+}
+
+uint32_t Processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? uint32_t(CPU_COUNT(&set)) : 1;
 }
 
 // By the pid of the guest process.
@@ -77,9 +87,15 @@ std::string BenchRun::FindLibraries() {
   return {};
 }
 
+// They take a minute a round, and stop the machine for everybody else.
+bool BenchRun::MayCrowd(const Figure& figure) const {
+  return !options_.only.empty() && !options_.guest_only && HasProcessors(figure, Processors());
+}
+
 std::string BenchRun::Prepare() {
   signal(SIGPIPE, SIG_IGN);
   for (const Figure& figure : Figures(!options_.plot_file.empty(), options_.quick)) {
+    if (figure.runner == Runner::kCrowd && !MayCrowd(figure)) continue;
     if (IsWanted(figure, options_.only)) report_.rows.push_back({figure, {}, {}});
   }
   if (report_.rows.empty()) return "No figure is called " + options_.only + "; --list shows them all.";
@@ -265,6 +281,8 @@ Result<double> BenchRun::Sample(const Row& row, Side side) {
       return SampleResident(side);
     case Runner::kIdle:
       return SampleIdle();
+    case Runner::kCrowd:
+      return SampleCrowd(row.figure, PlanFor(side), options_.daemon, options_.quick ? 100 : 1000);
     case Runner::kProbe:
       break;
   }

@@ -42,6 +42,7 @@ class BenchRun {
   ProbePlan PlanFor(Side side) const;
   void MeasureRow(Row& row, uint32_t round);
   bool Measures(const Row& row, Side side) const;
+  bool MayCrowd(const Figure& figure) const;
   Result<double> Sample(const Row& row, Side side);
   Result<double> SampleStartup(Side side);
   Result<double> SamplePair(const Row& row, Side side);
