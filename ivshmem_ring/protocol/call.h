@@ -23,7 +23,7 @@ constexpr uint64_t Fnv1a(std::string_view text) {
 #define POST(...) "P" #__VA_ARGS__
 #define GUEST(...) "G" #__VA_ARGS__
 #define CUSTOM(...) "X" #__VA_ARGS__
-inline constexpr uint64_t kApiHash = Fnv1a("12"
+inline constexpr uint64_t kApiHash = Fnv1a("13"
 #include "ivshmem_ring/calls.def"
 #include "ivshmem_ring/operations.def"
                                            ) ^

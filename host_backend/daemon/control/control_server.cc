@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "host_backend/common/control_socket.h"
-#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/unix_listener.h"
 #include "host_backend/daemon/region/region_file.h"
 

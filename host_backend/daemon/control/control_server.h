@@ -10,6 +10,7 @@
 #include "host_backend/common/json.h"
 #include "host_backend/daemon/control/control_request.h"
 #include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/scopes/local_peer.h"
 
@@ -39,7 +40,7 @@ class ControlServer {
   const std::string path_;
   const Handler handler_;
   std::optional<gid_t> group_;
-  UniqueFd listener_;
+  WorkerFd listener_;  // and those that it has not accepted
   EventLoop::WatchId watch_ = 0;
   std::list<std::shared_ptr<Connection>> connections_;
 };

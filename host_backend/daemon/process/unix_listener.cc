@@ -7,11 +7,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "host_backend/daemon/loop/worker_fd.h"
-
 namespace causeway::daemon {
 
-Result<UniqueFd> BindListener(const ListenerPlan& plan) {
+Result<WorkerFd> BindListener(const ListenerPlan& plan) {
   constexpr int kBacklog = 128;
   const std::string intro = "The socket " + plan.path + " ";
   const std::string correct = "correct `" + plan.key + "`";
@@ -26,7 +24,7 @@ Result<UniqueFd> BindListener(const ListenerPlan& plan) {
     }
     unlink(plan.path.c_str());
   }
-  UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  WorkerFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   RefuseDescriptors(listener.get());
   address.sun_family = AF_UNIX;
   plan.path.copy(address.sun_path, sizeof(address.sun_path) - 1);

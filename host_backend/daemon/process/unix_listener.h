@@ -6,7 +6,7 @@
 #include <string>
 
 #include "host_backend/common/result.h"
-#include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/loop/worker_fd.h"
 
 namespace causeway::daemon {
 
@@ -22,6 +22,6 @@ struct ListenerPlan {
 // them, and replaces a socket that an earlier daemon left: the
 // caller holds a lock that says that no other daemon lives. Nobody gets in before mode and group are as
 // planned. The caller unlinks the path at its end. Errors are sentences.
-Result<UniqueFd> BindListener(const ListenerPlan& plan);
+Result<WorkerFd> BindListener(const ListenerPlan& plan);
 
 }  // namespace causeway::daemon
