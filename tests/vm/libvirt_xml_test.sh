@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The libvirt files are valid by libvirt's own schemas, and the example configuration, unit and snippets agree.
-# usage: libvirt_xml_test.sh [CAUSEWAYD]: the daemon then checks its example configuration as well
+# usage: libvirt_xml_test.sh [CAUSEWAYD CAUSEWAY]: the daemon then checks its example configuration as well, and the command
+# prints what the files hold
 set -euo pipefail
 configs=$(cd "$(dirname "$0")/../../vm_configs" && pwd)
 command -v virt-xml-validate > /dev/null || { echo "virt-xml-validate is not installed (package libvirt-clients)"; exit 77; }
@@ -43,6 +44,15 @@ reserve=$(grep -o "pref64-reserve' type='unsigned' value='[0-9]*" "$configs/libv
 [ "$reserve" -ge $((2 * mib << 20)) ] || fail "the root port of domain-q35.xml reserves too little for $mib MiB"
 if [ $# -gt 0 ]; then
   "$1" --check --config "$configs/causewayd.toml" || fail "causewayd refuses causewayd.toml"
+  while read -r file options; do
+    # shellcheck disable=SC2086  # options are words
+    "$2" xml guest1 --memory 1G $options | cmp - "$configs/libvirt/$file" || fail "$file is not what causeway xml prints"
+  done <<'TEXT'
+attach.xml
+attach-q35.xml --machine q35
+domain-pc.xml --domain
+domain-q35.xml --machine q35 --domain
+TEXT
 fi
 if command -v systemd-analyze > /dev/null; then
   # Complaints about a program that is not installed here are not about the unit.

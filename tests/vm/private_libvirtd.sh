@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced, after vm_begin.sh, by tests that need a real libvirtd. It runs as root in a mount namespace of the test's own,
 # without systemd, control groups or a security driver, and all that it writes lies in $work: neither a libvirt of this
-# host nor its users are touched. QEMU runs as the user libvirt-qemu, who exists there alone; so does "alice", an ordinary
-# user, and the group causeway. The tests set: driver (folder of the host's libcuda.so.1). Sets: work.
+# host nor its users are touched. QEMU runs as the user libvirt-qemu, who exists there alone; so do two ordinary users,
+# alice of the group causeway and bob of the group libvirt, and a /dev/shm of 1 GiB. The tests set: driver (folder of the
+# host's libcuda.so.1). Sets: work.
 [ "$(id -u)" = 0 ] || { echo "$(basename "$0"): a libvirtd of its own takes root"; exit 77; }
 for program in libvirtd virsh unshare; do
   command -v $program > /dev/null || { echo "$(basename "$0"): $program is not installed (libvirt-daemon-driver-qemu, libvirt-clients)"; exit 77; }
@@ -24,12 +25,19 @@ bind() {
   mount --bind "$work/host$1" "$1"
 }
 for folder in /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do bind $folder; done
+# Domains are emulated. With a /dev/kvm that QEMU finds and its user may not open, or that cannot run a VM, libvirt would
+# examine QEMU anew at each step.
+if [ -e /dev/kvm ]; then
+  install -m 0000 /dev/null "$work/kvm"
+  mount --bind "$work/kvm" /dev/kvm
+fi
+mount -t tmpfs -o size=1G,mode=1777 tmpfs /dev/shm
 for file in passwd group; do
-  grep -vE '^(libvirt-qemu|causeway|alice):' "/etc/$file" > "$work/$file"
+  grep -vE '^(libvirt-qemu|libvirt|causeway|alice|bob):' "/etc/$file" > "$work/$file"
 done
 echo 'libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin' >> "$work/passwd"
-echo 'alice:x:3001:3001::/tmp:/bin/sh' >> "$work/passwd"
-printf '%s\n' libvirt-qemu:x:64055: causeway:x:64056:alice alice:x:3001: >> "$work/group"
+printf '%s\n' alice:x:3001:3001::/tmp:/bin/sh bob:x:3002:3002::/tmp:/bin/sh >> "$work/passwd"
+printf '%s\n' libvirt-qemu:x:64055: causeway:x:64056:alice alice:x:3001: bob:x:3002: libvirt:x:64057:bob >> "$work/group"
 for file in passwd group; do mount --bind "$work/$file" "/etc/$file"; done
 
 cat > /etc/libvirt/qemu.conf <<'TEXT'
@@ -43,7 +51,8 @@ TEXT
 cat > /etc/libvirt/libvirtd.conf <<'TEXT'
 auth_unix_ro = "none"
 auth_unix_rw = "none"
-unix_sock_rw_perms = "0700"
+unix_sock_group = "libvirt"
+unix_sock_rw_perms = "0770"
 log_outputs = "3:stderr"
 TEXT
 export LIBVIRT_DEFAULT_URI=qemu:///system
@@ -66,13 +75,17 @@ stop_libvirtd() {
   libvirtd_pid=''
 }
 
-cat > "$work/causewayd.toml" <<TEXT
+make_config() {
+  cat > "$work/causewayd.toml" <<TEXT
 socket = "$work/causeway.sock"
 state_folder = "$work/state"
 worker = "$build_bin/causeway-worker"
 driver_library = "$driver/libcuda.so.1"
 spare_workers = 1
+${1:-}
 TEXT
+}
+make_config
 mkdir "$work/state"
 
 start_daemon() {
@@ -105,14 +118,15 @@ cw() {
 clean_up() {
   local file
   for file in /run/libvirt/qemu/*.pid "$work"/alice/run/libvirt/qemu/run/*.pid; do
-    [ ! -r "$file" ] || kill -9 "$(cat "$file")" 2> /dev/null || true
+    [ ! -r "$file" ] || [ "$(basename "$file")" = driver.pid ] || kill -9 "$(cat "$file")" 2> /dev/null || true
   done
   stop_libvirtd
-  [ ! -r "$work/alice/libvirtd.pid" ] || kill "$(cat "$work/alice/libvirtd.pid")" 2> /dev/null || true
+  file=$work/alice/run/libvirt/libvirtd.pid
+  [ ! -r "$file" ] || kill "$(cat "$file")" 2> /dev/null || true
   stop_daemon
-  rm -f /dev/shm/causeway-lv$$*
   [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP" && cp -r "$work/." "$KEEP/"; }
-  umount -l /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /etc/passwd /etc/group
+  umount -l /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /etc/passwd /etc/group /dev/shm
+  umount -l /dev/kvm 2> /dev/null || true
   rm -rf "$work"
 }
 trap clean_up EXIT
