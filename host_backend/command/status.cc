@@ -4,7 +4,6 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -19,13 +18,6 @@ namespace causeway::command {
 namespace {
 
 constexpr time_t kAnswerLimitSeconds = 5;
-
-// A daemon may be anybody's, and some characters command the terminal: but for plain ASCII, text is escaped.
-std::string Printable(const std::string& text) {
-  if (std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; })) return text;
-  const std::string quoted = JsonText(text);
-  return quoted.substr(1, quoted.size() - 2);
-}
 
 std::string Mib(const std::string& bytes) {
   return std::to_string(std::strtoull(bytes.c_str(), nullptr, 10) >> 20) + " MiB";
@@ -121,7 +113,7 @@ Result<std::string> AskDaemon(const std::string& socket_path, const void* reques
     return Error{"The daemon at " + socket_path + " did not answer as causewayd does; check --socket."};
   }
   reply.text[sizeof(reply.text) - 1] = '\0';
-  if (reply.accepted == 0) return Error{Printable(reply.text)};
+  if (reply.accepted == 0) return Error{PrintableText(reply.text)};
   std::string text;
   std::string packet(64u << 10, '\0');
   ssize_t bytes = 0;
@@ -145,7 +137,7 @@ Json Section(const std::string& text, const std::string& section) {
 }
 
 std::string TextOf(const Json& value) {
-  return value.is_string() ? Printable(value.get<std::string>()) : JsonText(value);
+  return value.is_string() ? PrintableText(value.get<std::string>()) : JsonText(value);
 }
 
 }  // namespace
@@ -170,7 +162,7 @@ int RunStatus(const StatusOptions& options) {
     return 1;
   }
   if (options.json) {
-    std::printf("%s\n", Printable(text.value()).c_str());
+    std::printf("%s\n", PrintableText(text.value()).c_str());
   } else {
     PrintText(text.value());
   }

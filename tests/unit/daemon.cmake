@@ -21,6 +21,21 @@ add_dependencies(launcher_test causewayd causeway-launcher daemon_test_worker)
 add_test(NAME launcher_test COMMAND launcher_test)
 set_tests_properties(launcher_test PROPERTIES LABELS unit TIMEOUT 120)
 
+# VMs that are added and removed while the daemon runs.
+add_executable(vm_requests_test vm_requests_test.cc daemon_fixture.cc)
+target_compile_definitions(vm_requests_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
+  FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+target_link_libraries(vm_requests_test PRIVATE causeway_daemon causeway_command causeway_attach GTest::gtest_main)
+add_dependencies(vm_requests_test causewayd daemon_test_worker)
+add_test(NAME vm_requests_test COMMAND vm_requests_test)
+set_tests_properties(vm_requests_test PROPERTIES LABELS unit TIMEOUT 120)
+
+# What `causeway attach` makes of a domain's XML and of a host's settings.
+add_executable(attach_test attach_test.cc)
+target_link_libraries(attach_test PRIVATE causeway_attach GTest::gtest_main)
+add_test(NAME attach_test COMMAND attach_test)
+set_tests_properties(attach_test PROPERTIES LABELS unit TIMEOUT 60)
+
 # What is bounded for each scope, and guaranteed to it.
 add_executable(scopes_test scopes_test.cc spare_demand_test.cc)
 target_link_libraries(scopes_test PRIVATE causeway_daemon GTest::gtest_main)

@@ -100,6 +100,13 @@ std::string Attachment::CheckMachine() {
     return "Domain " + xml.Name() + " is a machine " + xml.Machine() + " of " + xml.Arch() +
            "; regions can be plugged into machines pc and q35 of x86_64.";
   }
+  if (plug_in_ && xml.IsPc() && !domain_.live->HasFreeSlot()) {
+    return "The running domain " + xml.Name() +
+           " has no free slot on its first PCI bus, and behind a bridge its guest could not use the region; "
+           "unplug another "
+           "device, or run `causeway attach " +
+           options_.domain + " --config`, then shut it down and start it.";
+  }
   if (!plug_in_ || !xml.IsQ35()) return {};
   live_port_ = domain_.live->FreePort(PortReserveBytes(mib_));
   if (live_port_) return {};

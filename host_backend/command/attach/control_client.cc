@@ -33,12 +33,16 @@ Result<Json> AskControl(const std::string& path, const Json& request) {
     return CannotConnect(path, errno);
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerLimit, sizeof(kAnswerLimit));
   const std::string text = JsonText(request);
-  // A daemon that refuses the client at once has answered and closed by now.
-  send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+  // A daemon that refuses the client at once has answered and closed by now, with this text unread: the kernel says so
+  // once, and then hands out the answer.
+  const bool sent = send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL) > 0;
   std::string answer, packet(64u << 10, '\0');
-  ssize_t bytes = 0;
-  while ((bytes = recv(fd.get(), packet.data(), packet.size(), 0)) > 0)
+  ssize_t bytes = recv(fd.get(), packet.data(), packet.size(), 0);
+  if (bytes < 0 && (errno == ECONNRESET || !sent)) bytes = recv(fd.get(), packet.data(), packet.size(), 0);
+  while (bytes > 0) {
     answer.append(packet, 0, size_t(bytes));
+    bytes = recv(fd.get(), packet.data(), packet.size(), 0);
+  }
   const Json json = Json::parse(answer, nullptr, false);
   if (bytes < 0 && errno == EAGAIN) return Error{"causewayd did not answer at " + path + " within 60 s."};
   if (!json.is_object() || !json.contains("ok") || !json["ok"].is_boolean())

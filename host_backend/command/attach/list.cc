@@ -99,15 +99,14 @@ Json JsonOf(const Row& row, const std::vector<Row>& all) {
 
 void Print(const Json& row) {
   const bool live = row["live"].get<bool>(), next = row["next_start"].get<bool>();
-  const std::string domain = row["domain"].get<std::string>();
+  const auto text = [&](const char* key) {
+    return row[key].is_string() ? PrintableText(row[key].get<std::string>()) : JsonText(row[key]);
+  };
+  const std::string domain = text("domain");
+  const char* when = live && next ? "now and next start" : live ? "now" : next ? "next start" : "-";
   std::printf("%-16s %-9s %-24s %8s MiB  %-18s %4s sessions  %s\n", domain.empty() ? "-" : domain.c_str(),
-              row["state"].get<std::string>().c_str(), row["region"].get<std::string>().c_str(),
-              row["memory_mib"].is_null() ? "?" : JsonText(row["memory_mib"]).c_str(),
-              live && next ? "now and next start"
-              : live       ? "now"
-              : next       ? "next start"
-                           : "-",
-              JsonText(row["sessions"]).c_str(), row["agreement"].get<std::string>().c_str());
+              text("state").c_str(), text("region").c_str(), text("memory_mib").c_str(), when,
+              text("sessions").c_str(), text("agreement").c_str());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <pugixml.hpp>
+#include <set>
 #include <sstream>
 
 #include "host_backend/command/libvirt/snippets.h"
@@ -123,6 +124,21 @@ std::optional<uint32_t> DomainXml::FreePort(uint64_t reserve_bytes) const {
     if (!HasDeviceBehind(devices, index)) return index;
   }
   return std::nullopt;
+}
+
+bool DomainXml::HasFreeSlot() const {
+  constexpr uint64_t kFirst = 3,
+                     kEnd = 32;  // before are the chipset's and the place that libvirt keeps for a display
+  std::set<uint64_t> used;
+  for (const auto& device : document_->child("domain").child("devices").children()) {
+    const auto address = device.child("address");
+    if (std::string(address.attribute("type").value()) == "pci" && NumberOf(address.attribute("bus")) == 0)
+      used.insert(NumberOf(address.attribute("slot")));
+  }
+  for (uint64_t slot = kFirst; slot < kEnd; ++slot) {
+    if (used.count(slot) == 0) return true;
+  }
+  return false;
 }
 
 uint32_t DomainXml::AddPort(uint64_t reserve_bytes) {

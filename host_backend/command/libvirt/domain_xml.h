@@ -43,6 +43,10 @@ class DomainXml {
   // The index of a root port that has nothing behind it and a 64-bit window of at least that many bytes.
   std::optional<uint32_t> FreePort(uint64_t reserve_bytes) const;
 
+  // Whether a pc machine has a slot left on its first bus. Behind the bridges that libvirt adds where it has none, a region that
+  // is plugged into a running VM gets no addresses from the guest, although libvirt says that all is well.
+  bool HasFreeSlot() const;
+
   // Adds a root port with such a window and returns its index.
   uint32_t AddPort(uint64_t reserve_bytes);
   void AddDevice(const std::string& xml);

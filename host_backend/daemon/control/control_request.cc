@@ -8,7 +8,6 @@
 
 #include "host_backend/common/control_socket.h"
 #include "host_backend/common/json.h"
-#include "host_backend/daemon/process/config.h"
 #include "host_backend/launcher/protocol.h"
 
 namespace causeway::daemon {
@@ -70,8 +69,8 @@ class ObjectReader {
     for (const auto& item : object_.items()) {
       if (known_.count(item.key()) == 0)
         throw Wrong{
-            "This request has a field that this causewayd does not know; are command and daemon of one "
-            "version?"};
+            "This request has a field that this causewayd does not know; install command and daemon of "
+            "one version."};
     }
   }
 
@@ -93,10 +92,11 @@ ControlRequest Read(const Json& object) {
   const std::string what = reader.Text("do", kMostBytes);
   if (what == "add") {
     request.what = ControlRequest::What::kAdd;
-    request.memory_mib = reader.Number("memory_mib", kMinRegionMib, kMaxRegionMib);
-    if (!std::has_single_bit(request.memory_mib)) {
+    request.memory_mib = reader.Number("memory_mib", 1, std::numeric_limits<uint32_t>::max());
+    const bool fits = request.memory_mib >= kMinRegionMib && request.memory_mib <= kMaxRegionMib;
+    if (!fits || !std::has_single_bit(request.memory_mib)) {
       throw Wrong{"The region's size must be a power of two, from " + std::to_string(kMinRegionMib) + " to " +
-                  std::to_string(kMaxRegionMib) + " MiB."};
+                  std::to_string(kMaxRegionMib) + " MiB; correct --memory."};
     }
     request.group = reader.Text("group", kMostBytes);
     request.user =
@@ -108,7 +108,7 @@ ControlRequest Read(const Json& object) {
     request.what = ControlRequest::What::kRemove;
     request.force = reader.Flag("force");
   } else if (what != "list") {
-    throw Wrong{"This causewayd knows no such request; are command and daemon of one version?"};
+    throw Wrong{"This causewayd knows no such request; install command and daemon of one version."};
   }
   if (request.what != ControlRequest::What::kList) {
     request.name = reader.Text("name", kMostBytes);
@@ -123,6 +123,17 @@ ControlRequest Read(const Json& object) {
 }
 
 }  // namespace
+
+VmConfig AddedVm(const ControlRequest& request) {
+  VmConfig vm;
+  vm.name = request.name;
+  vm.region_file = std::string(kRegionFolder) + kRegionPrefix + request.name;
+  vm.region_mib = request.memory_mib;
+  vm.region_group = request.group;
+  vm.region_user = request.user;
+  vm.share.gpus = request.gpus;
+  return vm;
+}
 
 Result<ControlRequest> DecodeControlRequest(std::string_view packet) {
   if (packet.size() > kControlRequestBytes) return Error{"A request has at most 4096 bytes."};

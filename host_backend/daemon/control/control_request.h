@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host_backend/common/result.h"
+#include "host_backend/daemon/process/config.h"
 
 namespace causeway::daemon {
 
@@ -24,5 +25,8 @@ struct ControlRequest {
 
 // The packet's request, or one sentence for the client. Reads nothing but the packet, and keeps no pointer to it.
 Result<ControlRequest> DecodeControlRequest(std::string_view packet);
+
+// The VM that a kAdd asks for; what is guaranteed to it is not decided yet.
+VmConfig AddedVm(const ControlRequest& request);
 
 }  // namespace causeway::daemon

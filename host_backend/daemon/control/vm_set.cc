@@ -122,13 +122,7 @@ std::string VmSet::WhyNot(const VmConfig& vm, const LocalPeer& peer) const {
 }
 
 void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answer& answer) {
-  VmConfig vm;
-  vm.name = request.name;
-  vm.region_file = std::string(kRegionFolder) + kRegionPrefix + request.name;
-  vm.region_mib = request.memory_mib;
-  vm.region_group = request.group;
-  vm.region_user = request.user;
-  vm.share.gpus = request.gpus;
+  VmConfig vm = AddedVm(request);
   Json done = {{"ok", true}, {"file", vm.region_file}, {"added", true}};
   if (const auto found = vms_.find(vm.name); found != vms_.end()) {
     if (found->second.busy)
