@@ -5,7 +5,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$(cd "$1" && pwd)
 packages=$build/packages
-version=0.1.0
+version=$(sed -n 's/^set(CPACK_PACKAGE_VERSION "\(.*\)")$/\1/p' "$build/CPackConfig.cmake")
 name=$(basename "$0")
 fail() { echo "$name: $*" >&2; exit 1; }
 step() { echo "$name: $*"; }

@@ -3,7 +3,8 @@
 # Runs in the VM of packages_vm.sh, as root, when the system has started: the packages in a system that lives.
 # /packages holds them, the programs and the software GPU. Each step prints "EXIT NAME STATUS"; run_vm.sh reads that.
 cd /packages || exit 1
-version=0.1.0
+version=$(dpkg-deb -f causeway-guest_*-1_amd64.deb Version)
+version=${version%-1}
 echo
 echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
 as_gpu() { runuser -u gpu -- "$@"; }
