@@ -188,7 +188,7 @@ std::string TextOf(const Report& report) {
 }
 
 std::string JsonOf(const Report& report) {
-  constexpr const char* kSections[] = {"calls", "data", "managed", "other", "curve"};
+  constexpr const char* kSections[] = {"calls", "data", "managed", "other", "curve", "crowded"};
   Json json = {{"version", CAUSEWAY_VERSION},
                {"rounds", report.rounds},
                {"seconds", Rounded(report.seconds)},
