@@ -142,6 +142,7 @@ class RingServer : public ServerTransport {
   FlightRecorder flight_;
   uint64_t main_sequence_ = 0;     // the sequence of the record that the dispatcher executes
   uint64_t main_ticks_ = 0;        // when it was done with the record before
+  uint64_t napped_at_ = 0;         // the sequence when it last began to nap
   bool main_handed_over_ = false;  // its sender waits for handed_over
   SpinBudget main_budget_{MostSpinUs()};
   // Whether the newest request came from a thread in a no-spin wait; then no thread here spins for more work.
