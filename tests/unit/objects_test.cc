@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "host_backend/worker/driver/capture.h"
 #include "host_backend/worker/driver/user_objects.h"
@@ -63,9 +66,10 @@ class ObjectsTest : public ::testing::Test {
     TheUserObjects().GraphEnds(kTheGraph);
   }
 
-  CUresult Request(WireHandle context, const HandleTable::Call& serve) {
+  CUresult Request(WireHandle context, const HandleTable::Call& serve, Op op = Op::cuLaunchKernel) {
     objects_.BeginRequest();
     RecordPrefix header{};
+    header.op = static_cast<uint16_t>(op);
     header.context = objects_.Find(HandleKind::kContext, context) != nullptr ? context : 0;
     CUresult result = objects_.Enter(header);
     if (result == CUDA_SUCCESS) result = serve();
@@ -79,6 +83,21 @@ class ObjectsTest : public ::testing::Test {
       const void* value = objects_.ToEnd(kind, wire, in);
       return in.ok() ? objects_.End(kind, wire, value, call) : in.error();
     });
+  }
+  // A request that names one object; `meanwhile` runs where the driver's call would.
+  CUresult Use(HandleKind kind, WireHandle wire, const std::function<void()>& meanwhile,
+               Op op = Op::cuLaunchKernel) {
+    return Request(
+        kContext,
+        [&] {
+          Reader in(std::span<const std::byte>{});
+          objects_.ToDriver(kind, wire, in);
+          if (!in.ok()) return in.error();
+          const CUresult result = objects_.Prepare();
+          if (result == CUDA_SUCCESS) meanwhile();
+          return result;
+        },
+        op);
   }
   // That the driver has given the graph's pointer again, to a graph that is no capture's.
   CUresult EndFreshGraph() {
@@ -182,6 +201,83 @@ TEST_F(ObjectsTest, ACaptureWhoseEndIsRefusedGoesOn) {
             CUDA_ERROR_NOT_PERMITTED);
   EXPECT_EQ(TheCaptures().GraphOf(kTheStream), kTheGraph);
   EXPECT_EQ(objects_.Known(HandleKind::kGraph, kTheGraph), kGraph);
+}
+
+TEST_F(ObjectsTest, WhatMayChangeACapturedGraphIsAskedByOneRequestAtATime) {
+  const std::pair<HandleKind, WireHandle> both[] = {{HandleKind::kStream, kStream},
+                                                    {HandleKind::kGraph, kGraph}};
+  for (const auto& [first_kind, first] : both) {
+    for (const auto& [kind, wire] : both) {
+      std::atomic<bool> begins{false}, first_is_done{false};
+      std::thread other;
+      EXPECT_EQ(Use(first_kind, first,
+                    [&, other_kind = kind, other_wire = wire] {
+                      other = std::thread([&, other_kind, other_wire] {
+                        begins = true;
+                        begins.notify_one();
+                        EXPECT_EQ(Use(other_kind, other_wire, [&] { EXPECT_TRUE(first_is_done); }),
+                                  CUDA_SUCCESS);
+                      });
+                      begins.wait(false);
+                      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+                      first_is_done = true;
+                    }),
+                CUDA_SUCCESS);
+      other.join();
+    }
+  }
+}
+
+// Each of these would wait for ever where it must not wait at all.
+TEST_F(ObjectsTest, WhatWaitsForTheDeviceKeepsNoOtherFromACapture) {
+  const auto use_beside = [&](Op op) {
+    std::thread([&, op] {
+      EXPECT_EQ(Use(
+                    HandleKind::kStream, kStream, [] {}, op),
+                CUDA_SUCCESS);
+    }).join();
+  };
+  EXPECT_EQ(Use(HandleKind::kStream, kStream, [&] { use_beside(Op::cuStreamSynchronize); }), CUDA_SUCCESS);
+  EXPECT_EQ(
+      Use(
+          HandleKind::kStream, kStream, [&] { use_beside(Op::cuLaunchKernel); }, Op::cuStreamSynchronize),
+      CUDA_SUCCESS);
+  EXPECT_EQ(Use(HandleKind::kStream, kStream,
+                [&] {
+                  objects_.Yield();
+                  use_beside(Op::cuLaunchKernel);
+                }),
+            CUDA_SUCCESS);
+  TheCaptures().Take(kTheStream);
+  EXPECT_EQ(Use(HandleKind::kStream, kStream, [&] { use_beside(Op::cuLaunchKernel); }), CUDA_SUCCESS);
+}
+
+TEST_F(ObjectsTest, ACaptureBeginsWhileNoOtherDoes) {
+  TheCaptures().Take(kTheStream);
+  std::atomic<bool> begins{false}, first_is_done{false};
+  std::thread other;
+  EXPECT_EQ(Use(
+                HandleKind::kStream, kStream,
+                [&] {
+                  other = std::thread([&] {
+                    begins = true;
+                    begins.notify_one();
+                    EXPECT_EQ(Request(kContext,
+                                      [&] {
+                                        objects_.NameCapture();
+                                        const CUresult result = objects_.Prepare();
+                                        EXPECT_TRUE(first_is_done);
+                                        return result;
+                                      }),
+                              CUDA_SUCCESS);
+                  });
+                  begins.wait(false);
+                  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+                  first_is_done = true;
+                },
+                Op::cuStreamBeginCapture_v2),
+            CUDA_SUCCESS);
+  other.join();
 }
 
 }  // namespace

@@ -122,7 +122,9 @@ CUresult Serve_cuLaunchKernel(Session& session, Request& request) {
   Launch launch;
   if (const CUresult result = TakeBody(session, request.in, &launch)) return result;
   launch.parameters = request.in.Take(launch.body.parameter_bytes);
-  return launch.parameters != nullptr ? RunLaunch(&launch) : request.in.error();
+  if (launch.parameters == nullptr) return request.in.error();
+  if (const CUresult result = session.objects().Prepare()) return result;
+  return RunLaunch(&launch);
 }
 
 CUresult Serve_cuLaunchKernelEx(Session& session, Request& request) {
@@ -137,6 +139,7 @@ CUresult Serve_cuLaunchKernelEx(Session& session, Request& request) {
     launch.parameters = request.in.Take(launch.body.parameter_bytes);
     if (launch.parameters == nullptr) return request.in.error();
   }
+  if (const CUresult result = session.objects().Prepare()) return result;
   const CUresult result = RunLaunch(&launch);
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < launch.body.attribute_count; ++i) {
     const CUlaunchAttribute& attribute = launch.attributes[i];
@@ -167,6 +170,7 @@ CUresult Serve_cuLaunchCooperativeKernelMultiDevice(Session& session, Request& r
     list[i] = {launch.function, body.grid[0],  body.grid[1],      body.grid[2],  body.block[0],
                body.block[1],   body.block[2], body.shared_bytes, launch.stream, pointers[i].data()};
   }
+  if (const CUresult result = session.objects().Prepare()) return result;
   return TheDriver().cuLaunchCooperativeKernelMultiDevice(list.data(), count, flags);
 }
 

@@ -21,6 +21,11 @@ namespace {
 CUresult ToDevice(CUdeviceptr device, const HostSpan& host, CUstream stream) {
   return TheDriver().cuMemcpyHtoDAsync_v2(device, host.data(), host.bytes(), stream);
 }
+// Others may add to what is captured meanwhile.
+CUresult Synchronize(Session& session, CUstream stream) {
+  session.objects().Yield();
+  return TheDriver().cuStreamSynchronize(stream);
+}
 CUresult ToHost(const HostSpan& host, CUdeviceptr device, CUstream stream) {
   return TheDriver().cuMemcpyDtoHAsync_v2(host.data(), device, host.bytes(), stream);
 }
@@ -45,6 +50,7 @@ CUresult CopyPinned(Session& session, Request& request, bool to_device) {
   if (!request.in.ok()) return request.in.error();
   HostSpan host;
   if (const CUresult result = FindPinned(session, body.host, body.bytes, &host)) return result;
+  if (const CUresult prepared = session.objects().Prepare()) return prepared;
   const CUresult result = to_device ? ToDevice(body.device, host, stream) : ToHost(host, body.device, stream);
   return result == CUDA_SUCCESS && body.mark != 0 ? WriteMark(session, request, stream, body.mark) : result;
 }
@@ -104,6 +110,7 @@ CUresult CopyMarked(Session& session, Request& request, const CopyBody& body, co
                     CUstream stream, uint64_t mark) {
   if (body.form == CopyForm::kSynchronous) stream = nullptr;
   OrderPosted(session, request, false);
+  if (const CUresult prepared = session.objects().Prepare()) return prepared;
   const CUresult result = CopyCaptured(session, request, body, from, stream);
   return result == CUDA_SUCCESS ? WriteMark(session, request, stream, mark) : result;
 }
@@ -125,6 +132,7 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
   }
   if (body.form == CopyForm::kSynchronous) stream = nullptr;
   OrderPosted(session, request, to_device && body.form == CopyForm::kSynchronous);
+  if (const CUresult prepared = session.objects().Prepare()) return prepared;
   const CUresult result =
       to_device ? ToDevice(body.device, bytes, stream) : ToHost(bytes, body.device, stream);
   return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark) : result;
@@ -155,19 +163,23 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   }
   if (!request.in.ok() || from == nullptr)
     return request.in.ok() ? CUDA_ERROR_INVALID_VALUE : request.in.error();
+  if (posted && mark != 0) return CopyMarked(session, request, body, from, stream, mark);
+  if (posted) OrderPosted(session, request, body.form == CopyForm::kSynchronous);
+  if (const CUresult prepared = session.objects().Prepare()) return prepared;
   if (request.staged && body.bytes_in == BytesIn::kRequestBuffer) {
     const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
     return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
   }
-  if (posted && mark != 0) return CopyMarked(session, request, body, from, stream, mark);
-  if (posted) OrderPosted(session, request, body.form == CopyForm::kSynchronous);
   if (request.unsettled) return CopyCaptured(session, request, body, from, nullptr);
-  if (body.form == CopyForm::kSynchronous) return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
+  if (body.form == CopyForm::kSynchronous) {
+    session.objects().Yield();
+    return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
+  }
   if (body.form == CopyForm::kAsynchronous) return CopyCaptured(session, request, body, from, stream);
   const bool in_region = IsInRegion(body);
   const CUresult result = in_region ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream)
                                     : CopyCaptured(session, request, body, from, stream);
-  return result != CUDA_SUCCESS ? result : TheDriver().cuStreamSynchronize(stream);
+  return result != CUDA_SUCCESS ? result : Synchronize(session, stream);
 }
 
 CUresult Serve_kCopyToHost(Session& session, Request& request) {
@@ -193,9 +205,10 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
   const bool staged = request.staged && IsInRegion(body);
   if (body.form == CopyForm::kSynchronous && !staged)
     return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
+  if (const CUresult prepared = session.objects().Prepare()) return prepared;
   const CUresult result = TheDriver().cuMemcpyDtoHAsync_v2(to, body.device, body.bytes, stream);
   if (result != CUDA_SUCCESS) return result;
-  return staged ? AnswerWhenDone(request, stream) : TheDriver().cuStreamSynchronize(stream);
+  return staged ? AnswerWhenDone(request, stream) : Synchronize(session, stream);
 }
 
 CUresult Serve_cuMemcpyHtoD_v2(Session& session, Request& request) {
@@ -264,6 +277,8 @@ CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
   auto stream = session.objects().ToDriver<CUstream>(message.stream, request.in);
   CheckedBox checked;
   if (const CUresult result = TakeBox(session, request, message, &checked)) return result;
+  if (const CUresult prepared = session.objects().Prepare()) return prepared;
+  if (message.form == CopyForm::kSynchronous && !request.staged) session.objects().Yield();
   CUresult result;
   if (message.source_context != 0 || message.destination_context != 0) {
     result = CopyBetweenContexts(session, request, message, checked, stream);
@@ -275,7 +290,7 @@ CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
   if (result != CUDA_SUCCESS) return result;
   if (request.staged) return AnswerWhenDone(request, stream);
   if (message.form != CopyForm::kStreamThenWait) return result;
-  return TheDriver().cuStreamSynchronize(stream);
+  return Synchronize(session, stream);
 }
 
 CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
@@ -302,6 +317,7 @@ CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
       index = i;
     }
   }
+  if (result == CUDA_SUCCESS) result = session.objects().Prepare();
   if (result == CUDA_SUCCESS)
     result = TheDriver().cuMemBatchDecompressAsync(parameters, body.count, body.flags, &index, stream);
   request.out.Put(static_cast<uint64_t>(index));

@@ -110,6 +110,8 @@ CUresult HostNodes::Capture(CUstream stream, uint64_t id) {
           ? driver.cuStreamGetCaptureInfo_v3(stream, &status, &capture, &graph, &before, &edges, &count)
           : driver.cuStreamGetCaptureInfo_v2(stream, &status, &capture, &graph, &before, &count);
   if (result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_ERROR_NOT_SUPPORTED;
+  // The driver's lists are its stream's, and the next call on that ends them.
+  const std::vector<CUgraphNode> dependencies(before, before + count);
   for (size_t i = 0; edges != nullptr && i < count; ++i) {
     if (edges[i].type != 0 || edges[i].from_port != 0) return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -117,8 +119,6 @@ CUresult HostNodes::Capture(CUstream stream, uint64_t id) {
   CUgraphNode node = nullptr;
   if (!Make(graph, id, &params)) return CUDA_ERROR_NOT_SUPPORTED;
   const CUDA_BATCH_MEM_OP_NODE_PARAMS batch{params.memOp.ctx, params.memOp.count, params.memOp.paramArray, 0};
-  // Both lists are the stream's, and the second call ends the first.
-  const std::vector<CUgraphNode> dependencies(before, before + count);
   if (driver.cuGraphAddBatchMemOpNode(&node, graph, dependencies.data(), count, &batch) != CUDA_SUCCESS)
     return CUDA_ERROR_NOT_SUPPORTED;
   result = driver.cuStreamUpdateCaptureDependencies(stream, &node, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);

@@ -229,6 +229,33 @@ CUresult Serve_cuGraphDebugDotPrint(Session& session, Request& request) {
   return request.out.error();
 }
 
+namespace {
+
+// What the stream's next node will depend on, as the driver's lists said before its next call ended them.
+struct Dependencies {
+  std::vector<CUgraphNode> nodes;
+  std::vector<CUgraphEdgeData> edges;
+};
+
+// A capture may still depend on a node that was destroyed: only what the graph has gets a number.
+CUresult PutDependencies(Session& session, const CaptureBody& body, Found graph, const Dependencies& all,
+                         Request& request) {
+  std::vector<CUgraphNode> present;
+  for (size_t i = 0; i < all.nodes.size() && request.in.ok(); ++i) {
+    const auto fresh = request.in.Get<WireHandle>();
+    CUgraphNode const node = all.nodes[i];
+    if (session.objects().Known(HandleKind::kGraphNode, node) == 0) {
+      if (present.empty()) NodesOf(static_cast<CUgraph>(graph.value), &present);  // none where that fails
+      if (std::find(present.begin(), present.end(), node) == present.end()) return CUDA_ERROR_INVALID_VALUE;
+    }
+    request.out.Put(session.objects().BindOrKnownTo(graph, HandleKind::kGraphNode, fresh, node, request.out));
+    if (body.wants_edges != 0) request.out.Put(all.edges.empty() ? CUgraphEdgeData{} : all.edges[i]);
+  }
+  return request.in.ok() ? request.out.error() : request.in.error();
+}
+
+}  // namespace
+
 CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   Reader& in = request.in;
   const auto body = in.Get<CaptureBody>();
@@ -251,6 +278,10 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
           : driver.cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph,
                                              body.wants_dependencies != 0 ? &nodes : nullptr, &count);
   if (result != CUDA_SUCCESS) return result;
+  Dependencies all;
+  const size_t room = std::min<size_t>(body.room, count);
+  if (nodes != nullptr) all.nodes.assign(nodes, nodes + room);
+  if (nodes != nullptr && edges != nullptr) all.edges.assign(edges, edges + room);
   CaptureReply reply{};
   reply.status = status;
   Writer& out = request.out;
@@ -260,14 +291,8 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
     reply.dependency_count = count;
   }
   out.Put(reply);
-  for (size_t i = 0;
-       nodes != nullptr && reply.graph != 0 && i < std::min<size_t>(body.room, count) && in.ok(); ++i) {
-    const auto fresh = in.Get<WireHandle>();
-    out.Put(
-        session.objects().BindOrKnownTo({reply.graph, graph}, HandleKind::kGraphNode, fresh, nodes[i], out));
-    if (body.wants_edges != 0) out.Put(edges != nullptr ? edges[i] : CUgraphEdgeData{});
-  }
-  return in.ok() ? out.error() : in.error();
+  if (reply.graph == 0) return out.error();
+  return PutDependencies(session, body, {reply.graph, graph}, all, request);
 }
 
 // The graph that ends with a failed capture, if it was given a number: from here it is the request's alone.

@@ -109,6 +109,7 @@ class CopyStream {
 CUresult CopyPieces(Session& session, Request& request, auto copy_piece) {
   Copy copy;
   if (const CUresult result = TakeCopy(session, request, &copy)) return result;
+  if (const CUresult result = session.objects().Prepare()) return result;
   const ManagedCopy copied(std::span(copy.piece, copy.count));
   const CopyStream stream(copy);
   CUresult result = stream.result();
@@ -118,6 +119,7 @@ CUresult CopyPieces(Session& session, Request& request, auto copy_piece) {
     result = copy_piece(piece, copy.by_driver || IsManaged(piece), at, stream.get());
     at += piece.bytes;
   }
+  session.objects().Yield();
   return stream.Settle(result);
 }
 
@@ -167,6 +169,7 @@ CUresult Serve_cuMemPrefetchAsync_v2(Session& session, Request& request) {
   if (!request.in.ok()) return request.in.error();
   CUmemLocation location{};
   if (const CUresult result = TakeLocation(body, &location)) return result;
+  if (const CUresult result = session.objects().Prepare()) return result;
   return TheDriver().cuMemPrefetchAsync_v2(body.address, body.bytes, location, 0, stream);
 }
 

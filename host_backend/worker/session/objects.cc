@@ -17,6 +17,7 @@ struct Named {
   Found context, code, graph, node, array, green, stream;
   static constexpr uint32_t kMostExclusive = 16;
   uint32_t exclusive_count = 0;
+  uint16_t op = 0;
   bool is_prepared = false;
   bool is_capture = false, ends_capture = false;  // a graph of a capture is new; one is over
   WireHandle exclusive[kMostExclusive] = {};
@@ -73,6 +74,22 @@ struct CallerState {
 };
 constinit thread_local CallerState caller;
 
+// What a stream is asked may add to the graph of a capture, and what a graph or node is asked may be about a graph
+// that a stream adds to: while anything is captured, one request at a time does either. What only waits for a
+// stream adds nothing, and would keep others waiting.
+bool TouchesCaptures() {
+  if (named.stream.wire == 0 && named.graph.wire == 0 && named.node.wire == 0) return false;
+  const auto op = static_cast<Op>(named.op);
+  if (TheCaptures().any()) return !TraitsOf(op).Has(traits::kAwaits);
+  return op == Op::cuStreamBeginCapture_v2 || op == Op::cuStreamBeginCaptureToGraph;
+}
+
+bool NameCapturing() {
+  if (named.is_prepared) return true;
+  if (named.exclusive_count == 0) parts.clear();
+  return named.AddExclusive(HandleTable::kCapturing);
+}
+
 bool IsGraphPart(HandleKind kind) {
   return kind == HandleKind::kGraph || kind == HandleKind::kGraphNode;
 }
@@ -118,6 +135,7 @@ CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
 
 CUresult Objects::Enter(const RecordPrefix& header) {
   named.Reset();
+  named.op = header.op;
   void* context = nullptr;
   if (header.context != 0) {
     context = Find(HandleKind::kContext, header.context);
@@ -135,11 +153,15 @@ void Objects::Leave(CUresult result) {
   if (named.ends_capture || (result == CUDA_SUCCESS && (named.exclusive_count != 0 || named.made != 0 ||
                                                         named.reference != 0 || TheCaptures().any())))
     Remember();
-  if (named.is_prepared && named.exclusive_count != 0) {
-    exclusive_.Return(named.all_exclusive());
-    handles_.NoteReturned();
-  }
+  Yield();
   named.exclusive_count = 0;
+}
+
+void Objects::Yield() {
+  if (!named.is_prepared || named.exclusive_count == 0) return;
+  exclusive_.Return(named.all_exclusive());
+  named.is_prepared = false;
+  handles_.NoteReturned();
 }
 
 // What graphs and references may point to from now on.
@@ -149,7 +171,9 @@ void Objects::Remember() {
   const auto add = [&](WireHandle holder) {
     if (holder != 0) holders[count++] = holder;
   };
-  for (const WireHandle wire : named.all_exclusive()) add(wire);
+  for (const WireHandle wire : named.all_exclusive()) {
+    if (wire != HandleTable::kCapturing) add(wire);
+  }
   add(named.made);
   add(named.reference);
   if (TheCaptures().any() || named.ends_capture) add(HandleTable::kCapturing);
@@ -158,8 +182,7 @@ void Objects::Remember() {
 }
 
 void Objects::NameCapture() {
-  if (named.exclusive_count == 0) parts.clear();
-  named.AddExclusive(HandleTable::kCapturing);
+  NameCapturing();
 }
 
 WireHandle Objects::BindCaptured(WireHandle fresh, CUgraph graph, Writer& w) {
@@ -217,6 +240,7 @@ void* Objects::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
 }
 
 CUresult Objects::Prepare() {
+  if (TouchesCaptures() && !NameCapturing()) return CUDA_ERROR_INVALID_VALUE;
   while (named.exclusive_count != 0 && !named.is_prepared) {
     if (!exclusive_.Take(named.all_exclusive())) return CUDA_ERROR_DEINITIALIZED;
     named.is_prepared = true;

@@ -174,6 +174,7 @@ CUresult Serve_kQueuedCopy(Session& session, Request& request) {
   CopyQueue queue;
   CUresult result = session.part<CopyQueues>().Get(context, to_device, &queue);
   session.part<Dispatcher>().Settle();  // the program's stream may be one that does not wait for such copies
+  if (const CUresult prepared = session.objects().Prepare()) return prepared;
   if (result == CUDA_SUCCESS && (body.flags & kQueueBegins) != 0) result = Begin(queue, programs);
   CUdeviceptr device = body.device;
   for (uint32_t i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {

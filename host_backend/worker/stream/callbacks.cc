@@ -160,6 +160,7 @@ CUresult Serve_cuLaunchHostFunc(Session& session, Request& request) {
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   if (!IsWordOrNone(session, body.word)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = session.objects().Prepare()) return result;
   const CUresult by_word = body.word == kGraphCallbackWord ? CaptureByWord(session, stream, body.id)
                                                            : EnqueueByWord(session, stream, body);
   if (by_word != CUDA_ERROR_NOT_SUPPORTED) return by_word;
@@ -172,6 +173,7 @@ CUresult Serve_cuStreamAddCallback(Session& session, Request& request) {
   if (!request.in.ok()) return request.in.error();
   if (!IsWordOrNone(session, body.word)) return CUDA_ERROR_INVALID_VALUE;
   if (!Has(TheDriver().cuStreamAddCallback)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (const CUresult result = session.objects().Prepare()) return result;
   const CUresult by_word = EnqueueByWord(session, stream, body);
   if (by_word != CUDA_SUCCESS && by_word != CUDA_ERROR_NOT_SUPPORTED) return by_word;
   const auto function = by_word == CUDA_SUCCESS ? &ReportError : &RunStreamCallback;

@@ -23,7 +23,9 @@ CUresult WriteMark(Session& session, const Request& request, CUstream stream, ui
 CUresult Serve_kMark(Session& session, Request& request) {
   const auto body = request.in.Get<MarkBody>();
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
-  return request.in.ok() ? WriteMark(session, request, stream, body.offset) : request.in.error();
+  if (!request.in.ok()) return request.in.error();
+  if (const CUresult result = session.objects().Prepare()) return result;
+  return WriteMark(session, request, stream, body.offset);
 }
 
 CUresult Serve_kPostedResult(Session& session, Request& request) {
