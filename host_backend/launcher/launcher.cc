@@ -18,6 +18,7 @@
 
 #include "host_backend/common/driver_variables.h"
 #include "host_backend/launcher/cache_folder.h"
+#include "host_backend/launcher/vm_search.h"
 #include "host_backend/launcher/worker_child.h"
 #include "ivshmem_ring/transport/packet.h"
 
@@ -407,7 +408,7 @@ int Launcher::FindVm(int file, int socket) {
   if (!IsPacketSocket(socket) || fstat(file, &info) != 0) return EINVAL;
   if (!IsOwnFile(file, true) && !IsGivenFile(file)) return EINVAL;
   return RunInHelper([&, launcher = getpid()] {
-    VmProcess found{FindMapper(info.st_dev, info.st_ino, launcher, daemon_), 0};
+    VmProcess found{FindMapper(info, launcher, daemon_), 0};
     const int descriptor = found.pid != 0 ? int(syscall(SYS_pidfd_open, found.pid, 0)) : -1;
     if (descriptor < 0) found.pid = 0;
     fcntl(socket, F_SETFL, O_NONBLOCK);

@@ -91,7 +91,4 @@ bool IsGpuList(const char (&text)[kGpuListBytes]);
 // Whether each entry is a variable that a guest may set, and none comes twice.
 bool IsEnvironment(const char (&text)[kEnvironmentBytes], uint32_t bytes);
 
-// Which process maps the file and is none of those, nor a child of the launcher; 0: none.
-pid_t FindMapper(dev_t device, ino_t inode, pid_t launcher, pid_t daemon);
-
 }  // namespace causeway::launcher

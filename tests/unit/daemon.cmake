@@ -36,6 +36,12 @@ target_link_libraries(attach_test PRIVATE causeway_attach GTest::gtest_main)
 add_test(NAME attach_test COMMAND attach_test)
 set_tests_properties(attach_test PROPERTIES LABELS unit TIMEOUT 60)
 
+# Which process is a VM's.
+add_executable(vm_search_test vm_search_test.cc)
+target_link_libraries(vm_search_test PRIVATE causeway_launcher GTest::gtest_main)
+add_test(NAME launcher_vm_search COMMAND vm_search_test)
+set_tests_properties(launcher_vm_search PROPERTIES LABELS unit TIMEOUT 60)
+
 # What is bounded for each scope, and guaranteed to it.
 add_executable(scopes_test scopes_test.cc spare_demand_test.cc)
 target_link_libraries(scopes_test PRIVATE causeway_daemon GTest::gtest_main)
