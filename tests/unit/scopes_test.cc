@@ -49,7 +49,7 @@ TEST(ScopesTest, NoScopeTakesWhatIsGuaranteedToOthers) {
   const Config config = SmallHost();
   Scopes scopes(config);
   const ScopeRef a = scopes.OfVm(config.vms[0]), b = scopes.OfVm(config.vms[1]);
-  const ScopeRef user = scopes.OfUser("uid:1000"), other = scopes.OfUser("uid:1001");
+  const ScopeRef user = scopes.OfUser("uid:1000", "uid:1000"), other = scopes.OfUser("uid:1001", "uid:1001");
   auto of_a = TakeAll(scopes, a);
   EXPECT_EQ(of_a.size(), 5u) << "10, less 3 of b and 2 of users that have none";
   const auto refused = scopes.TakeSession(a);
@@ -70,7 +70,7 @@ TEST(ScopesTest, AUserFillsTheHostOnlyUpToWhatIsKept) {
   Scopes scopes(config);
   scopes.OfVm(config.vms[0]);
   scopes.OfVm(config.vms[1]);
-  const auto of_user = TakeAll(scopes, scopes.OfUser("uid:1000"));
+  const auto of_user = TakeAll(scopes, scopes.OfUser("uid:1000", "uid:1000"));
   EXPECT_EQ(of_user.size(), 3u) << "10, less twice 3 and 1 for the next user";
   const auto of_peer = TakeAll(scopes, scopes.OfPeer("::1"));
   EXPECT_EQ(of_peer.size(), 1u);
@@ -88,15 +88,74 @@ TEST(ScopesTest, ALimitOfItsOwn) {
             std::string::npos);
 }
 
-TEST(ScopesTest, MoreScopesThanAreRememberedShareOne) {
+// Two of them in one scope would have one user id, and could reach each other.
+TEST(ScopesTest, MoreScopesThanAreRememberedAreRefused) {
   const Config config = SmallHost();
   Scopes scopes(config);
   std::vector<ScopeRef> held;
-  for (int i = 0; i < 5000; ++i) held.push_back(scopes.OfPeer("10.0.0." + std::to_string(i)));
-  EXPECT_EQ(held[4999], held[4998]);
-  EXPECT_NE(held[0], held[1]);
+  std::set<ScopeRef> different;
+  for (int i = 0; i < 5000; ++i) {
+    held.push_back(scopes.OfPeer("10.0.0." + std::to_string(i)));
+    if (held.back() == nullptr) continue;
+    EXPECT_TRUE(different.insert(held.back()).second) << i;
+  }
+  EXPECT_EQ(different.size(), 4096u);
+  EXPECT_EQ(held[4999], nullptr);
+  EXPECT_EQ(scopes.OfUser("uid:1000", "uid:1000"), nullptr);
+  EXPECT_EQ(scopes.OfPeer("10.0.0.1"), held[1]);
+  EXPECT_NE(scopes.OfVm(config.vms[0]), nullptr);
   held.clear();
+  different.clear();
   EXPECT_NE(scopes.OfPeer("a"), scopes.OfPeer("b")) << "what nobody uses is forgotten";
+}
+
+TEST(ScopesTest, AUsersNamespacesHaveTogetherWhatOneUserHas) {
+  Config config = SmallHost();
+  config.local_max_sessions = 3;
+  Scopes scopes(config);
+  const auto in_namespace = [&](int i) {
+    return scopes.OfUser("uid:1000:" + std::to_string(i) + ".1", "uid:1000");
+  };
+  const ScopeRef own = scopes.OfUser("uid:1000", "uid:1000"), first = in_namespace(1),
+                 second = in_namespace(2);
+  EXPECT_NE(own, first);
+  EXPECT_NE(first, second);
+  auto seats = TakeAll(scopes, own);
+  EXPECT_EQ(seats.size(), 3u);
+  const auto refused = scopes.TakeSession(first);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().find("and its other namespaces have 3 sessions, as many as local_max_sessions"),
+            std::string::npos)
+      << refused.error();
+  seats.pop_back();
+  EXPECT_EQ(TakeAll(scopes, second).size(), 1u);
+  EXPECT_EQ(TakeAll(scopes, scopes.OfUser("uid:1001", "uid:1001")).size(), 3u) << "another user's";
+
+  for (int i = 0; i < 32; ++i) own->CountConnection(true), first->CountConnection(true);
+  EXPECT_FALSE(scopes.MayConnect(*second));
+  first->CountConnection(false);
+  EXPECT_TRUE(scopes.MayConnect(*second));
+
+  std::vector<ScopeRef> held;
+  for (int i = 3; in_namespace(i) != nullptr && i < 5000; ++i) held.push_back(in_namespace(i));
+  EXPECT_EQ(held.size(), 61u) << "with three before";
+  held.clear();
+  EXPECT_NE(in_namespace(5000), nullptr) << "what nobody uses is forgotten";
+}
+
+// The part that is kept for users without a session goes to users, not to one user's namespaces.
+TEST(ScopesTest, AUsersNamespacesTakeTheReserveOnce) {
+  Config config = SmallHost();
+  config.vms.clear();
+  config.max_sessions = 4;
+  Scopes scopes(config);
+  std::vector<SessionSeat> seats;
+  for (int i = 0; i < 8; ++i) {
+    auto seat = scopes.TakeSession(scopes.OfUser("uid:1000:" + std::to_string(i) + ".1", "uid:1000"));
+    if (seat.ok()) seats.push_back(std::move(seat.value()));
+  }
+  EXPECT_EQ(seats.size(), 3u);
+  EXPECT_TRUE(scopes.TakeSession(scopes.OfUser("uid:1001", "uid:1001")).ok());
 }
 
 WorkerClient* Client(uintptr_t number) {

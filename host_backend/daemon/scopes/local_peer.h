@@ -18,6 +18,9 @@ struct LocalPeer {
   // containers are scopes of their own although their processes all have the same uid. Where the daemon may
   // not look (it is neither root nor that user) the uid alone counts.
   std::string scope;
+  // Who can make further such scopes: "uid:NUMBER" of the user who made the outermost user namespace of the
+  // process, or, where root made that, "namespace:NUMBER", as what is in there can make more. Else `scope`.
+  std::string family;
   bool sees_all = false;  // it is the host's root, the daemon's user, or a member of `admin_group`
 };
 

@@ -2,31 +2,35 @@
 #include "host_backend/daemon/scopes/scopes.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 namespace causeway::daemon {
 namespace {
 
 constexpr size_t kMaxScopes = 4096;             // that are remembered
 constexpr uint32_t kUnconfiguredGuarantee = 1;  // of each user and peer, out of reserved_sessions
-constexpr uint32_t kMaxConnections = 64;        // of a scope, without a session
+constexpr uint32_t kMaxConnections = 64;        // of a scope, and of a family, without a session
+constexpr uint32_t kMaxScopesOfFamily = 64;
 
 }  // namespace
 
-Scopes::Scopes(const Config& config) : config_(config) {
-  const auto others = std::make_shared<Scope>();
-  others->name = others->who = "Others";
-  others->limit_key = "max_sessions";
-  others->max_sessions = config.max_sessions;
-  others_ = others;
-}
+Scopes::Scopes(const Config& config) : config_(config) {}
 
 ScopeRef Scopes::Find(const std::string& name, const std::string& who, const std::string& limit_key,
-                      uint32_t max_sessions) {
+                      uint32_t max_sessions, size_t most, std::shared_ptr<ScopeFamily> family) {
   const auto found = scopes_.find(name);
   if (found != scopes_.end()) return found->second;
-  if (scopes_.size() >= kMaxScopes) Forget();
-  if (scopes_.size() >= kMaxScopes) return others_;
+  const auto is_full = [&] {
+    return scopes_.size() >= most || (family != nullptr && family->scopes >= kMaxScopesOfFamily);
+  };
+  if (is_full()) Forget();
+  if (is_full()) return nullptr;
   auto scope = std::make_shared<Scope>();
+  if (family != nullptr) {
+    ++family->scopes;
+    scope->family = std::move(family);
+  }
   scope->name = name;
   scope->who = who;
   scope->limit_key = limit_key;
@@ -36,7 +40,8 @@ ScopeRef Scopes::Find(const std::string& name, const std::string& who, const std
 }
 
 ScopeRef Scopes::OfVm(const VmConfig& vm) {
-  const ScopeRef scope = Find("vm:" + vm.name, "VM " + vm.name, "its max_sessions", vm.max_sessions);
+  const ScopeRef scope = Find("vm:" + vm.name, "VM " + vm.name, "its max_sessions", vm.max_sessions, SIZE_MAX,
+                              nullptr);  // the configuration bounds them
   scope->configured = true;
   scope->max_sessions = vm.max_sessions;
   scope->guaranteed = std::min(vm.guaranteed_sessions, vm.max_sessions);
@@ -49,13 +54,16 @@ void Scopes::ForgetVm(const VmConfig& vm) {
   scope->guaranteed = 0;
 }
 
-ScopeRef Scopes::OfUser(const std::string& name) {
+ScopeRef Scopes::OfUser(const std::string& name, const std::string& family) {
+  std::shared_ptr<ScopeFamily> known = families_[family].lock();
+  if (known == nullptr) families_[family] = known = std::make_shared<ScopeFamily>();
   return Find(name, "User " + name.substr(name.find(':') + 1), "local_max_sessions",
-              config_.local_max_sessions);
+              config_.local_max_sessions, kMaxScopes, std::move(known));
 }
 
 ScopeRef Scopes::OfPeer(const std::string& address) {
-  return Find("tcp:" + address, "Peer " + address, "[tcp] max_sessions", config_.tcp.max_sessions);
+  return Find("tcp:" + address, "Peer " + address, "[tcp] max_sessions", config_.tcp.max_sessions, kMaxScopes,
+              nullptr);
 }
 
 // Scopes that nothing refers to and that have nothing to say.
@@ -64,29 +72,33 @@ void Scopes::Forget() {
     const ScopeRef& scope = entry.second;
     return !scope->configured && scope.use_count() == 1 && scope->log->idle();
   });
+  std::erase_if(families_, [](const auto& entry) { return entry.second.expired(); });
 }
 
 // A configured scope's part is kept by name. Users and peers are not known before they come:
 // reserved_sessions is kept for those of them that have no session.
 uint32_t Scopes::KeptForOthers(const Scope& asker) const {
   uint32_t kept = 0, used_of_reserve = 0;
+  std::set<const ScopeFamily*> counted;
   for (const auto& [name, scope] : scopes_) {
     if (!scope->configured) {
-      used_of_reserve += std::min(scope->sessions, scope->guaranteed);
+      if (counted.insert(scope->family.get()).second)
+        used_of_reserve += std::min(scope->family->sessions, scope->guaranteed);
     } else if (scope.get() != &asker && scope->sessions < scope->guaranteed) {
       kept += scope->guaranteed - scope->sessions;
     }
   }
-  const bool of_reserve = !asker.configured && asker.sessions < asker.guaranteed;
+  const bool of_reserve = !asker.configured && asker.family->sessions < asker.guaranteed;
   if (!of_reserve && config_.reserved_sessions > used_of_reserve)
     kept += config_.reserved_sessions - used_of_reserve;
   return kept;
 }
 
 Result<SessionSeat> Scopes::TakeSession(const ScopeRef& scope) {
-  if (live_ < config_.max_sessions && scope->sessions >= scope->max_sessions) {
-    return Error{scope->who + " has " + std::to_string(scope->sessions) + " sessions, as many as " +
-                 scope->limit_key +
+  if (live_ < config_.max_sessions && scope->family->sessions >= scope->max_sessions) {
+    const bool alone = scope->family->sessions == scope->sessions;
+    return Error{scope->who + (alone ? " has " : " and its other namespaces have ") +
+                 std::to_string(scope->family->sessions) + " sessions, as many as " + scope->limit_key +
                  " in the configuration of causewayd allows; try again later or raise it."};
   }
   const uint32_t kept = scope->configured && scope->sessions < scope->guaranteed ? 0 : KeptForOthers(*scope);
@@ -98,19 +110,20 @@ Result<SessionSeat> Scopes::TakeSession(const ScopeRef& scope) {
   }
   ++live_;
   ++scope->sessions;
+  ++scope->family->sessions;
   return SessionSeat(static_cast<void*>(scope.get()), [this, scope](void*) {
     --live_;
     --scope->sessions;
+    --scope->family->sessions;
   });
 }
 
 bool Scopes::MayConnect(const Scope& scope) const {
-  return scope.connections < kMaxConnections;
+  return scope.family->connections < kMaxConnections;
 }
 
 void Scopes::FlushLogs() {
   for (const auto& [name, scope] : scopes_) scope->log->Flush(scope->who);
-  others_->log->Flush(others_->who);
 }
 
 }  // namespace causeway::daemon

@@ -14,7 +14,17 @@
 
 namespace causeway::daemon {
 
+// Scopes that one user may make as many of as it likes: of its user namespaces (local_peer.h). They have together
+// what one scope has.
+struct ScopeFamily {
+  uint32_t scopes = 0, sessions = 0, connections = 0;  // of all its scopes; the last as in Scope
+};
+
 struct Scope {
+  Scope() = default;
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  ~Scope() { --family->scopes; }
   std::string name;           // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS"
   std::string who;            // as sentences begin with it: "VM NAME", "User NUMBER", "Peer ADDRESS"
   std::string limit_key;      // of the configuration, for max_sessions
@@ -23,6 +33,13 @@ struct Scope {
   bool configured = false;    // what is guaranteed is kept for it also while it has no session
   uint32_t sessions = 0;      // opening or served
   uint32_t connections = 0;   // that have no session yet
+  // Never null. Of a VM, a peer, and a user who makes no scopes it has this scope alone.
+  std::shared_ptr<ScopeFamily> family = std::make_shared<ScopeFamily>(ScopeFamily{1, 0, 0});
+  // One connection without a session more, or less.
+  void CountConnection(bool more) {
+    connections += more ? 1 : -1;
+    family->connections += more ? 1 : -1;
+  }
   const std::shared_ptr<LimitedLog> log = std::make_shared<LimitedLog>();  // all lines that its guests cause
   const std::shared_ptr<Pace> pace = std::make_shared<WorkerPace>();       // of what its workers say
   Pace requests{4, 0.5};  // of its local clients: a session or a text takes some tenths of a millisecond
@@ -40,8 +57,10 @@ class Scopes {
   ScopeRef OfVm(const VmConfig& vm);
   // The VM is served no more: nothing is kept for it.
   void ForgetVm(const VmConfig& vm);
-  // `name` is the scope's: more than the number where the user's namespaces are its own (local_peer.h).
-  ScopeRef OfUser(const std::string& name);
+  // `name` is the scope's: more than the number where the user's namespaces are its own, and `family` whoever
+  // made those (local_peer.h). Null: there are as many scopes as are remembered, or as a family may have.
+  ScopeRef OfUser(const std::string& name, const std::string& family);
+  // Null as before.
   ScopeRef OfPeer(const std::string& address);
 
   // An error is the sentence for the guest process.
@@ -54,8 +73,9 @@ class Scopes {
   void FlushLogs();
 
  private:
+  // Null if `family` is full, or if all of `most` are in use.
   ScopeRef Find(const std::string& name, const std::string& who, const std::string& limit_key,
-                uint32_t max_sessions);
+                uint32_t max_sessions, size_t most, std::shared_ptr<ScopeFamily> family);
   // How many free sessions are kept for other scopes than `asker`.
   uint32_t KeptForOthers(const Scope& asker) const;
   void Forget();
@@ -63,7 +83,7 @@ class Scopes {
   const Config& config_;
   uint32_t live_ = 0;
   std::map<std::string, ScopeRef> scopes_;
-  ScopeRef others_;  // for what comes when there are too many scopes to remember
+  std::map<std::string, std::weak_ptr<ScopeFamily>> families_;  // of users, by their names
 };
 
 }  // namespace causeway::daemon

@@ -51,7 +51,7 @@ struct LocalServer::Connection {
   void Idle(bool idle) {
     if (idle == counted) return;
     counted = idle;
-    scope->connections += idle ? 1 : -1;
+    scope->CountConnection(idle);
   }
   EventLoop& loop;
   WorkerFd socket;  // what its client has sent and nobody has read ends with it
@@ -149,7 +149,12 @@ void LocalServer::OnAccept() {
   }
   auto peer = IdentifyPeer(socket.get(), admin_group_);
   if (!peer) return;  // it is gone already
-  const ScopeRef scope = services_.scopes.OfUser(peer->scope);
+  const ScopeRef scope = services_.scopes.OfUser(peer->scope, peer->family);
+  if (scope == nullptr) {
+    SendReply(socket.get(),
+              Refusal("Too many users or namespaces are connected to the host daemon; try again later."), -1);
+    return;
+  }
   if (!services_.scopes.MayConnect(*scope)) {
     const std::string text = scope->who + " has too many connections to the host daemon; try again later.";
     scope->log->Write(LogLevel::kWarning, text);

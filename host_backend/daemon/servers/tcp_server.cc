@@ -63,7 +63,7 @@ class TcpServer::Session final : public WorkerClient {
       stranger_ = !user_ || !MayUseSocket(*user_, services_.config);
     }
     scope_ = services_.scopes.OfPeer(name);
-    ++scope_->connections;
+    if (scope_ != nullptr) scope_->CountConnection(true);
     timer_ = services_.loop.After(kOpenLimit, "a TCP client's time limit",
                                   [this] { Refuse("The opening message did not arrive within 5 s."); });
   }
@@ -76,7 +76,7 @@ class TcpServer::Session final : public WorkerClient {
     EndConnection();
   }
 
-  bool crowded() const { return !services_.scopes.MayConnect(*scope_); }
+  bool crowded() const { return scope_ == nullptr || !services_.scopes.MayConnect(*scope_); }
   bool silent() const { return received_ < sizeof(block_) && !left_; }
 
   // Its connection is over; destroyed later. Repeatable.
@@ -156,7 +156,7 @@ class TcpServer::Session final : public WorkerClient {
  private:
   // From now on it counts as a session, or not at all.
   void EndConnection() {
-    if (std::exchange(connecting_, false)) --scope_->connections;
+    if (std::exchange(connecting_, false) && scope_ != nullptr) scope_->CountConnection(false);
   }
 
   // The guest's side stays with the guest: only the host's times are here.
