@@ -301,7 +301,15 @@ CUresult Serve_cuMemBatchDecompressAsync(Session& session, Request& request) {
   for (uint32_t i = 0; i < body.count; ++i) {
     const std::byte* from = request.in.Take(sizeof parameters[i]);
     if (from == nullptr) return request.in.error();
-    std::memcpy(&parameters[i], from, sizeof parameters[i]);
+    CUmemDecompressParams given;
+    std::memcpy(&given, from, sizeof given);
+    parameters[i] = {};  // nothing of the guest's in its padding
+    parameters[i].srcNumBytes = given.srcNumBytes;
+    parameters[i].dstNumBytes = given.dstNumBytes;
+    parameters[i].dstActBytes = given.dstActBytes;
+    parameters[i].src = given.src;
+    parameters[i].dst = given.dst;
+    parameters[i].algo = given.algo;
     if (const CUresult result = Admit(parameters[i].algo)) return result;
   }
   if (!request.in.ok()) return request.in.error();

@@ -182,7 +182,9 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
         ErrorNode(session, body.graph, graph, parameters.hErrNode_out, body.error_node, request.out);
   }
   request.out.Put(reply);
-  request.out.PutBytes(log.data(), strnlen(log.data(), log.size() - 1));
+  const std::string text =
+      WithoutAddresses(std::string(log.data(), strnlen(log.data(), log.size() - 1)), Keep::kDriversMemory);
+  request.out.PutBytes(text.data(), std::min(text.size(), log.size() - 1));
   return request.out.ok() ? result : request.out.error();
 }
 

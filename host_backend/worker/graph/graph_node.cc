@@ -111,9 +111,59 @@ CUresult NodeParameters::TakeCopy(Session& session, Reader& in) {
   return CUDA_SUCCESS;
 }
 
+// The parameters are a union: the member that the type names is put into a cleared one, so that nothing else of the
+// guest's is left, in reserved bytes or beyond the member.
+CUresult KeepItsType(CUgraphNodeParams& params) {
+  const CUgraphNodeParams given = params;
+  std::memset(&params, 0, sizeof params);
+  params.type = given.type;
+  switch (given.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      params.kernel = given.kernel;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      params.memcpy.copyCtx = given.memcpy.copyCtx;
+      params.memcpy.copyParams = given.memcpy.copyParams;
+      return given.memcpy.flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      params.memset = given.memset;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_HOST:
+      params.host = given.host;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      params.graph = given.graph;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      params.free = given.free;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      params.eventWait = given.eventWait;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      params.eventRecord = given.eventRecord;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      params.alloc = given.alloc;
+      params.alloc.dptr = 0;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      params.memOp = given.memOp;
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      params.conditional = given.conditional;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
 CUresult NodeParameters::Take(Session& session, const NodeBody& body, Reader& in) {
   params_ = in.Get<CUgraphNodeParams>();
   if (!in.ok()) return in.error();
+  if (const CUresult result = KeepItsType(params_)) return result;
   switch (params_.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       return TakeKernel(session, body, in);
@@ -414,11 +464,14 @@ CUresult GetBatch(Session& session, CUgraphNode node, Writer& out) {
   const CUstreamBatchMemOpParams* operations = batch.paramArray;
   if (operations == nullptr || batch.count > kMaxMemOps) batch.count = 0;
   batch.paramArray = nullptr;
+  // The driver keeps an address of its own in `alias`.
+  std::vector<CUstreamBatchMemOpParams> shown(operations, operations + batch.count);
+  for (CUstreamBatchMemOpParams& operation : shown) Admit(operation);
   ToWire(session, &batch.ctx);
   CUgraphNodeParams params{};
   params.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   std::memcpy(&params.memOp, &batch, sizeof batch);
-  return PutNode(out, params, operations, batch.count);
+  return PutNode(out, params, shown.data(), shown.size());
 }
 
 }  // namespace
