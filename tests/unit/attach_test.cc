@@ -150,7 +150,7 @@ TEST_F(HostChecks, TheRegionIsThereAndOpenToQemu) {
 
 TEST_F(HostChecks, AppArmorNeedsALineForWhatIsPluggedIn) {
   const std::string file = "/dev/shm/causeway-one";
-  AppArmorFiles files{Path("enabled"), Path("local")};
+  AppArmorFiles files{Path("enabled"), Path("local"), Path("causeway")};
   EXPECT_EQ(WhyAppArmorRefuses(file, files), "") << "a kernel without AppArmor";
   Write("enabled", "N\n");
   EXPECT_EQ(WhyAppArmorRefuses(file, files), "");
@@ -166,6 +166,17 @@ TEST_F(HostChecks, AppArmorNeedsALineForWhatIsPluggedIn) {
     Write("local", right);
     EXPECT_EQ(WhyAppArmorRefuses(file, files), "") << right;
   }
+}
+
+TEST_F(HostChecks, ThePackagesLineIsSeen) {
+  const AppArmorFiles files{Write("enabled", "Y\n"),
+                            Write("local", "include if exists <abstractions/causeway>  # by causeway-host\n"),
+                            Path("causeway")};
+  EXPECT_NE(WhyAppArmorRefuses("/dev/shm/causeway-one", files), "") << "the package's file is gone";
+  Write("causeway", "# what QEMU needs\n  /dev/shm/causeway-* rw,\n");
+  EXPECT_EQ(WhyAppArmorRefuses("/dev/shm/causeway-one", files), "");
+  Write("local", "include if exists <abstractions/other>\n");
+  EXPECT_NE(WhyAppArmorRefuses("/dev/shm/causeway-one", files), "");
 }
 
 TEST_F(HostChecks, SelinuxNeedsItsLabel) {

@@ -6,6 +6,7 @@
 #include <sys/xattr.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "host_backend/common/control_socket.h"
@@ -34,6 +35,25 @@ std::optional<uint32_t> UserNamed(const std::string& name) {
 std::optional<uint32_t> GroupNamed(const std::string& name) {
   const group* found = getgrnam(name.c_str());
   return found != nullptr ? std::optional<uint32_t>(found->gr_gid) : std::nullopt;
+}
+
+// Whether a rule of that file of AppArmor's lets a VM read and write the region, or one of `included`, if it includes that. Of
+// AppArmor's language it knows as much as is written for this.
+bool AllowsRegion(const std::string& profile, const std::string& region, const std::string& included) {
+  std::ifstream file(profile);
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    const std::string name = std::filesystem::path(included).filename();
+    const bool includes = !name.empty() && line.compare(begin, 7, "include") == 0 &&
+                          line.find("<abstractions/" + name + ">") != std::string::npos;
+    if (includes && AllowsRegion(included, region, "")) return true;
+    const bool names = line.find(region + " ") != std::string::npos ||
+                       line.find(std::string(kRegionFolder) + kRegionPrefix + "*") != std::string::npos;
+    if (names && line.find("rw") != std::string::npos) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -75,15 +95,7 @@ std::string WhyAppArmorRefuses(const std::string& file, const AppArmorFiles& fil
   char enabled = 'N';
   std::ifstream(files.enabled) >> enabled;
   if (enabled != 'Y') return {};
-  std::ifstream local(files.local);
-  std::string line;
-  while (std::getline(local, line)) {
-    const size_t begin = line.find_first_not_of(" \t");
-    if (begin == std::string::npos || line[begin] == '#') continue;
-    const bool names = line.find(file + " ") != std::string::npos ||
-                       line.find(std::string(kRegionFolder) + kRegionPrefix + "*") != std::string::npos;
-    if (names && line.find("rw") != std::string::npos) return {};
-  }
+  if (AllowsRegion(files.local, file, files.packaged)) return {};
   return "AppArmor would keep the running VM from its region; add the line `  " + std::string(kRegionFolder) +
          kRegionPrefix + "* rw,` to " + files.local +
          " and restart the VM, or attach the region for its next start by --config, which needs no such "

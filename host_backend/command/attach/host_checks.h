@@ -26,7 +26,9 @@ std::string WhyNotUsable(const std::string& file, uint64_t bytes, const QemuUser
 // Where AppArmor's settings lie.
 struct AppArmorFiles {
   std::string enabled = "/sys/module/apparmor/parameters/enabled";
-  std::string local = "/etc/apparmor.d/local/abstractions/libvirt-qemu";
+  std::string local = "/etc/apparmor.d/local/abstractions/libvirt-qemu";  // the administrator's
+  std::string packaged =
+      "/etc/apparmor.d/abstractions/causeway";  // the package's, which that one may include
 };
 // A running VM's profile has no line for a region that is plugged in: libvirt writes one when a VM starts, and at no
 // other time.
