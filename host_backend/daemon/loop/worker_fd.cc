@@ -173,6 +173,10 @@ ssize_t ReceiveFromStranger(int socket, void* bytes, size_t room, std::vector<Wo
   return got;
 }
 
+bool StatStranger(int descriptor, struct statx* info) {
+  return statx(descriptor, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, info) == 0;
+}
+
 void RefuseDescriptors(int socket) {
   constexpr int kPassRights = 83;  // SO_PASSRIGHTS, which headers of older kernels lack
   const int off = 0;

@@ -5,6 +5,7 @@
 // that such a peer writes to may hold descriptors of any kind, which end with it. So descriptors that are
 // received, and sockets whose peer is a stranger, are of this type; other threads close them.
 #pragma once
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -55,6 +56,10 @@ class WorkerFd {
 // that is larger than `room`, MSG_CTRUNC that this process has no descriptors left.
 ssize_t ReceiveFromStranger(int socket, void* bytes, size_t room, std::vector<WorkerFd>* descriptors,
                             int* got_flags = nullptr);
+
+// What the kernel knows of a stranger's descriptor: fstat would ask the server of a user's file system (FUSE), which
+// may never answer. False: nothing.
+bool StatStranger(int descriptor, struct statx* info);
 
 // Has the kernel refuse descriptors that anyone sends to this UNIX socket, or to one that is accepted from it,
 // where it can (Linux 6.16). Elsewhere nothing changes.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/pool/worker_pool.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -30,9 +31,11 @@ size_t RoomForShared() {
 
 // What drivers give out: their device nodes, or files in memory that have no name.
 bool IsOfDriver(int descriptor) {
-  struct stat info {};
-  if (fstat(descriptor, &info) != 0) return false;
-  return S_ISCHR(info.st_mode) || (S_ISREG(info.st_mode) && info.st_nlink == 0);
+  struct statx info {};
+  if (!StatStranger(descriptor, &info)) return false;
+  // Files in memory alone have seals.
+  const bool in_memory = S_ISREG(info.stx_mode) && info.stx_nlink == 0 && fcntl(descriptor, F_GET_SEALS) >= 0;
+  return S_ISCHR(info.stx_mode) || in_memory;
 }
 
 ImageHash HashOf(const ImageRequest& request) {
@@ -383,6 +386,7 @@ void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request,
   std::copy(token.begin(), token.end(), reply.token);
   std::copy(bytes.begin(), bytes.end(), reply.bytes);
   worker.AnswerSharing(reply, found.get());
+  CloseAside(std::move(found));
 }
 
 // Answered before its hash is known: others find it once the daemon has checked it.

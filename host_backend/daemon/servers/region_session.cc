@@ -208,10 +208,11 @@ bool RegionSession::MayMap(const RegionMapping& mapping) {
 }
 
 bool RegionSession::IsOwnRegion(int descriptor) const {
-  struct stat own {};
-  struct stat given {};
-  return fstat(region_->fd(), &own) != 0 || fstat(descriptor, &given) != 0 ||
-         (own.st_dev == given.st_dev && own.st_ino == given.st_ino);
+  struct statx own {};
+  struct statx given {};
+  return !StatStranger(region_->fd(), &own) || !StatStranger(descriptor, &given) ||
+         (own.stx_dev_major == given.stx_dev_major && own.stx_dev_minor == given.stx_dev_minor &&
+          own.stx_ino == given.stx_ino);
 }
 
 FlightCopy RegionSession::CopyFlight(bool with_images) const {

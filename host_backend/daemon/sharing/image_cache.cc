@@ -11,7 +11,8 @@ namespace causeway::daemon {
 bool IsSealedImage(int file, uint64_t bytes) {
   constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
   struct stat found {};
-  return (fcntl(file, F_GET_SEALS) & kSeals) == kSeals && fstat(file, &found) == 0 &&
+  const int seals = fcntl(file, F_GET_SEALS);  // files in memory alone have any; fstat asks nobody about them
+  return seals >= 0 && (seals & kSeals) == kSeals && fstat(file, &found) == 0 &&
          uint64_t(found.st_size) == bytes + kImagePadding;
 }
 
