@@ -354,10 +354,11 @@ void Launcher::ReapHelpers() {
 }
 
 template <class Work>
-int Launcher::RunInHelper(const Work& work) {
+int Launcher::RunInHelper(size_t most, const Work& work) {
   const pid_t self = getpid();
   auto* free = std::find(helpers_.begin(), helpers_.end(), 0);
-  if (free == helpers_.end()) return EBUSY;
+  const auto busy = kMaxHelpers - size_t(std::count(helpers_.begin(), helpers_.end(), 0));
+  if (free == helpers_.end() || busy >= most) return EBUSY;
   const pid_t pid = fork();
   if (pid < 0) return errno;
   if (pid == 0) {
@@ -407,7 +408,7 @@ int Launcher::FindVm(int file, int socket) {
   struct stat info {};
   if (!IsPacketSocket(socket) || fstat(file, &info) != 0) return EINVAL;
   if (!IsOwnFile(file, true) && !IsGivenFile(file)) return EINVAL;
-  return RunInHelper([&, launcher = getpid()] {
+  return RunInHelper(kMaxHelpers, [&, launcher = getpid()] {
     VmProcess found{FindMapper(info, launcher, daemon_), 0};
     const int descriptor = found.pid != 0 ? int(syscall(SYS_pidfd_open, found.pid, 0)) : -1;
     if (descriptor < 0) found.pid = 0;
@@ -423,12 +424,12 @@ int Launcher::MakeCache(uint32_t user) const {
 
 int Launcher::HoldCache(uint32_t user, uint32_t mib) {
   if (!cache_ || !settings_.users.Has(user)) return EINVAL;
-  return RunInHelper([&] { HoldCacheFolder(cache_.get(), user, mib); });
+  return RunInHelper(kMaxFolderHelpers, [&] { HoldCacheFolder(cache_.get(), user, mib); });
 }
 
 int Launcher::ClearCache(uint32_t user, uint32_t number) {
   if (!cache_ || !settings_.users.Has(user)) return EINVAL;
-  return RunInHelper([&] { EmptyDiscarded(cache_.get(), user, number); });
+  return RunInHelper(kMaxFolderHelpers, [&] { EmptyDiscarded(cache_.get(), user, number); });
 }
 
 }  // namespace causeway::launcher

@@ -17,7 +17,8 @@ namespace causeway::launcher {
 
 inline constexpr size_t kMaxWorkers = 8192;
 inline constexpr size_t kMaxHelpers = 16;
-inline constexpr uint32_t kMaxDescriptors = 2;  // of a request
+inline constexpr size_t kMaxFolderHelpers = 12;  // of them at work on folders, which may take long
+inline constexpr uint32_t kMaxDescriptors = 2;   // of a request
 
 // From the command line, which comes from the daemon before it has looked at anything of a guest.
 struct Settings {
@@ -75,7 +76,7 @@ class Launcher {
   bool IsGivenFile(int file) const;
   // In a process of its own: `work` may only do what is safe after fork. 0, or an errno.
   template <class Work>
-  int RunInHelper(const Work& work);
+  int RunInHelper(size_t most, const Work& work);
 
   const Settings settings_;
   const pid_t daemon_ = getppid();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a worker may say when, and with which fields (host_backend/daemon/workers/worker_messages.h).
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <cstring>
 
+#include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/workers/worker_messages.h"
 
 namespace causeway::daemon {
@@ -192,6 +194,21 @@ TEST(WorkerDialogue, EachKindOfWorkerHasItsOwnMessages) {
   EXPECT_FALSE(Fails(watch.Read(Bytes(use), 0)));
   EXPECT_TRUE(Fails(watch.Read(Bytes(use), 1)));
   EXPECT_TRUE(Fails(watch.Read(Bytes(WorkerUsage{}), 0)));
+}
+
+TEST(ReadsItsAnswersTest, AFewMayLieUnread) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd own(ends[0]), other(ends[1]);
+  const SharingReply reply{};
+  int sent = 0;
+  for (; sent < 1000 && ReadsItsAnswers(own.get()); ++sent)
+    ASSERT_EQ(send(own.get(), &reply, sizeof reply, MSG_DONTWAIT), ssize_t(sizeof reply));
+  EXPECT_GE(sent, 4);
+  EXPECT_LE(sent, 64);
+  SharingReply got{};
+  for (int i = 0; i < sent; ++i) ASSERT_GT(recv(other.get(), &got, sizeof got, MSG_DONTWAIT), 0);
+  EXPECT_TRUE(ReadsItsAnswers(own.get()));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/workers/worker_messages.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -52,6 +55,12 @@ constexpr uint32_t kMostPid = 0x7fffffff;
 constexpr uint32_t kMostInstructions = 4096;  // the kernel's own limit
 
 }  // namespace
+
+bool ReadsItsAnswers(int control) {
+  constexpr int kMostUnread = 16 << 10;  // with the kernel's own part of each packet, about 1 KiB
+  int unread = 0;
+  return ioctl(control, SIOCOUTQ, &unread) == 0 && unread <= kMostUnread;
+}
 
 WorkerMessage WorkerDialogue::Read(std::span<const std::byte> packet, size_t descriptors) {
   const auto without = [&](auto message, auto read) -> WorkerMessage {

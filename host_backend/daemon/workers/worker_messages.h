@@ -66,6 +66,10 @@ class WorkerDialogue {
   uint64_t reach_asked_ = 0;
 };
 
+// Whether the worker has read what the daemon said before, but for a few packets: an honest one has one question at a
+// time. What lies unread may hold descriptors, which count for the daemon's user.
+bool ReadsItsAnswers(int control);
+
 // Longer than every message: what a receiver needs to see that a packet is too long.
 inline constexpr size_t kWorkerPacketRoom = sizeof(CheckpointOrder) + 8;
 

@@ -160,6 +160,7 @@ void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {
   SharingReply copy = reply;
   copy.has_descriptor = descriptor >= 0 ? 1 : 0;
   // A worker has one question at a time, so there is room; one that breaks this rule gets no answer.
+  if (!ReadsItsAnswers(control_.get())) return;
   if (SendPacket(control_.get(), &copy, sizeof(copy), std::span(&descriptor, descriptor >= 0 ? 1 : 0)))
     return;
   if (errno != ETOOMANYREFS) return;
