@@ -13,6 +13,7 @@
 
 #include "host_backend/worker/driver/capture.h"
 #include "host_backend/worker/driver/user_objects.h"
+#include "tests/yield_until.h"
 
 namespace causeway::host {
 namespace {
@@ -34,6 +35,12 @@ CUresult Succeed() {
 }
 CUresult Refuse() {
   return CUDA_ERROR_NOT_PERMITTED;
+}
+
+// Others run meanwhile; a thread that nothing holds gets far in so many turns.
+void GiveWay() {
+  int turns = 0;
+  test::YieldUntil([&] { return ++turns >= 1000; });
 }
 
 class ObjectsTest : public ::testing::Test {
@@ -219,7 +226,7 @@ TEST_F(ObjectsTest, WhatMayChangeACapturedGraphIsAskedByOneRequestAtATime) {
                                   CUDA_SUCCESS);
                       });
                       begins.wait(false);
-                      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+                      GiveWay();
                       first_is_done = true;
                     }),
                 CUDA_SUCCESS);
@@ -272,7 +279,7 @@ TEST_F(ObjectsTest, ACaptureBeginsWhileNoOtherDoes) {
                               CUDA_SUCCESS);
                   });
                   begins.wait(false);
-                  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+                  GiveWay();
                   first_is_done = true;
                 },
                 Op::cuStreamBeginCapture_v2),
