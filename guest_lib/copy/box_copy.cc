@@ -129,6 +129,9 @@ CUresult CopyHostToHost(const CUDA_MEMCPY3D& box, const BoxSide& from, const Box
   return CUDA_SUCCESS;
 }
 
+// No array's row is longer: 131,072 elements (CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH) of four words.
+constexpr uint64_t kMostInArrayRow = 131'072 * 16;
+
 // A linear side that the device reaches must lie in one allocation. Arrays are the host's to judge.
 CUresult CheckSide(const BoxSide& side, const CUDA_MEMCPY3D& box, bool* known) {
   *known = false;
@@ -147,6 +150,9 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0) return CUDA_SUCCESS;
   NameManagedAsDevice(&box);
   const BoxSide from = SideOf(box, true), to = SideOf(box, false);
+  // The host judges arrays, but ordinary memory is read before it is asked.
+  const bool array = from.type == CU_MEMORYTYPE_ARRAY || to.type == CU_MEMORYTYPE_ARRAY;
+  if (array && box.WidthInBytes > kMostInArrayRow) return CUDA_ERROR_INVALID_VALUE;
   if (!from.fits || !to.fits) return CUDA_ERROR_INVALID_VALUE;
   box.srcMemoryType = from.type;
   box.dstMemoryType = to.type;

@@ -241,13 +241,13 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
-  const CUresult result = Post<Op::cuCtxSetCacheConfig>(config);
+  const CUresult result = Wait<Op::cuCtxSetCacheConfig>(config);
   ++context_settings;
   return result;
 }
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
-  const CUresult result = Post<Op::cuCtxSetSharedMemConfig>(config);
+  const CUresult result = Wait<Op::cuCtxSetSharedMemConfig>(config);
   ++context_settings;
   return result;
 }

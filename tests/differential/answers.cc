@@ -39,6 +39,17 @@ void HashText(const char* text, Hash& hash, std::string* told) {
 
 }  // namespace
 
+// A list of handles that the library lends, in place of its address. Its length is another output.
+void Executor::FetchList(const Call& call, size_t i, Ready& ready) {
+  const int count = call.row->Find("numDependencies_out");
+  const uint64_t at = ready.Word(i);
+  const bool has_length = count >= 0 && call.arguments[count].kind == ArgumentKind::kOut;
+  const uint64_t length = has_length && at != 0 ? ready.Word(static_cast<size_t>(count)) : 0;
+  std::memset(ready.scratch[i], 0, 8);
+  const size_t copied = 8 * std::min<uint64_t>(length, kElements - 1);
+  if (copied > 0) std::memcpy(ready.scratch[i], reinterpret_cast<void*>(at), copied);
+}
+
 void Executor::TakeOutput(const Call& call, const RowPlan& plan, size_t i, Ready& ready, Hash& hash,
                           std::string* told) {
   const Parameter& parameter = call.row->parameters[i];
@@ -49,6 +60,7 @@ void Executor::TakeOutput(const Call& call, const RowPlan& plan, size_t i, Ready
   if (its.allocation) TakeAllocation(call, plan, i, ready);
   if (its.no_output) return;
   if (told != nullptr) *told += "; " + parameter.name + " ";
+  if (its.handle != HandleKind::kNone && parameter.type.depth == 2) FetchList(call, i, ready);
   if (its.handle != HandleKind::kNone && !parameter.type.constant)
     return TakeHandles(call, plan, i, ready, hash, told);
   const TypeInfo& type = parameter.type;

@@ -139,6 +139,8 @@ bool Executor::Forbidden(const Call& call, const RowPlan& plan, Ready& ready) {
     const Role role = plan.parameters[i].role;
     if (role == Role::kEndedHandle && ready.objects[i] != nullptr) {
       if (!ready.objects[i]->own) return true;
+      const HandleKind kind = ready.objects[i]->kind;
+      if (world_.AnyCapture() && (kind == HandleKind::kGraph || kind == HandleKind::kGraphNode)) return true;
       if (ready.objects[i]->kind == HandleKind::kStream && world_.IsCapturing(ready.objects[i]->raw))
         return true;
     }

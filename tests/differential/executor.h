@@ -42,6 +42,7 @@ class Executor {
                   std::string* text);
   void TakeHandles(const Call& call, const RowPlan& plan, size_t i, Ready& ready, Hash& hash,
                    std::string* text);
+  static void FetchList(const Call& call, size_t i, Ready& ready);
   void TakeAllocation(const Call& call, const RowPlan& plan, size_t i, Ready& ready);
   void Apply(const Call& call, const RowPlan& plan, Ready& ready);
   Object MakeObject(const Call& call, const RowPlan& plan, size_t i, size_t element, uint64_t raw);

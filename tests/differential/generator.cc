@@ -30,6 +30,8 @@ bool LaunchesOldWay(const Row& row) {
 }
 
 constexpr uint64_t kHuge[] = {uint64_t{1} << 40, uint64_t{1} << 63, ~uint64_t{0}, 0x7fffffff};
+// Of memory: nothing that a host or a device might try to give.
+constexpr uint64_t kHugeMemory[] = {uint64_t{1} << 47, uint64_t{1} << 63, ~uint64_t{0}, uint64_t{1} << 52};
 
 }  // namespace
 
@@ -70,8 +72,19 @@ bool Generator::Likes(const RowPlan& plan) const {
 }
 
 Call Generator::Next(uint32_t id) {
-  const RowPlan* plan = &SomeRow();
-  for (int tries = 0; tries < 4 && !Likes(*plan); ++tries) plan = &SomeRow();
+  for (;;) {
+    const RowPlan* plan = &SomeRow();
+    for (int tries = 0; tries < 4 && !Likes(*plan); ++tries) plan = &SomeRow();
+    const Call call = CallOf(plan, id);
+    bool left_out = false;
+    for (size_t i = 0; i < plan->parameters.size(); ++i) {
+      left_out = left_out || (plan->parameters[i].no_null && call.arguments[i].kind == ArgumentKind::kNull);
+    }
+    if (!left_out) return call;
+  }
+}
+
+Call Generator::CallOf(const RowPlan* plan, uint32_t id) {
   Call call;
   call.id = id;
   call.row = plan->row;
@@ -150,7 +163,8 @@ Argument Generator::MakeNumber(const RowPlan& plan, size_t i) {
     case Role::kCount:
       return Number(r.Of({0u, 1u, 1u, 1u, 2u, 3u}));
     case Role::kSize:
-      if (wild) return Number(kHuge[r.Below(4)]);
+      if (wild)
+        return Number(plan.effect == Effect::kAllocates ? kHugeMemory[r.Below(4)] : kHuge[r.Below(4)]);
       if (plan.effect == Effect::kAllocates)
         return Number(r.Of({1u, 100u, 4096u, 16384u, 16384u, 65536u, 1u << 20, 2u << 20, 0u}));
       return Number(r.Of({0u, 1u, 4u, 4u, 16u, 16u, 64u, 64u, 100u, 256u, 1024u, 4096u, 8192u}));

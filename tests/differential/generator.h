@@ -17,6 +17,7 @@ class Generator {
 
  private:
   const RowPlan& SomeRow();
+  Call CallOf(const RowPlan* plan, uint32_t id);
   Argument Make(const RowPlan& plan, size_t i, const Call& call);
   Argument MakeNumber(const RowPlan& plan, size_t i);
   Argument MakeHandle(const RowPlan& plan, size_t i);

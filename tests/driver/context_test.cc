@@ -180,6 +180,15 @@ TEST_F(ContextTest, Limits) {
   OK(cuCtxDestroy(context));
 }
 
+// They are answered when they are called: natively too.
+TEST_F(ContextTest, SettingsWithoutAContext) {
+  EXPECT_EQ(cuCtxSetCacheConfig(CU_FUNC_CACHE_PREFER_SHARED), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuCtxSetSharedMemConfig(CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE), CUDA_ERROR_INVALID_CONTEXT);
+  const CUcontext context = Create();
+  OK(cuCtxSynchronize());  // nothing of it is left
+  OK(cuCtxDestroy(context));
+}
+
 TEST_F(ContextTest, Settings) {
   const CUcontext context = Create();
   CUfunc_cache cache{};

@@ -245,6 +245,9 @@ TEST_F(MemcpyBoxTest, LinearArrays) {
     EXPECT_EQ(cuMemcpyAtoH(nullptr, first, 0, 8), CUDA_ERROR_INVALID_VALUE);
   }
   EXPECT_EQ(cuMemcpyHtoA(first, 4000, source_.data(), 200), CUDA_ERROR_INVALID_VALUE);
+  // Nothing of so much is read.
+  EXPECT_EQ(cuMemcpyHtoA(first, 0, source_.data(), size_t{1} << 40), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemcpyHtoA(first, 0, source_.data(), size_t{1} << 63), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemcpyAtoHAsync(pinned, first, 4000, 200, stream_), CUDA_ERROR_INVALID_VALUE);
   auto* to_array = SymbolAs<CUresult(CUarray, size_t, const void*, size_t)>("cuMemcpyHtoA_v2_ptds");
   auto* to_host = SymbolAs<CUresult(void*, CUarray, size_t, size_t)>("cuMemcpyAtoH_v2_ptds");
