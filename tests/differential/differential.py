@@ -177,9 +177,13 @@ class Comparison:
                 groups[difference.key].append((len(difference.calls), program, difference))
         if alone:
             found.append(("only beside other programs", alone[0], len(alone), "not again when they ran alone"))
+            if self.options.tolerate:
+                self.unexplained -= set(alone)
         for key, members in sorted(groups.items(), key=lambda item: -len(item[1])):
             _, program, difference = min(members, key=lambda one: one[:2])
             found.append((key, program, len(members), self.shrunk(difference, limit)))
+            if len(members) <= self.options.tolerate:
+                self.unexplained -= {number for _, number, _ in members}
             print(self.paragraph(found[-1]), flush=True)
             self.report()
         return found
@@ -233,6 +237,7 @@ def parse():
     parser.add_argument("--left-out", type=pathlib.Path, default=HERE / "left_out.txt")
     parser.add_argument("--also-left-out", type=pathlib.Path, action="append", default=[], help="another such file")
     parser.add_argument("--explained", type=pathlib.Path, action="append", default=[], help="kinds of difference that are no failure")
+    parser.add_argument("--tolerate", type=int, default=0, metavar="N", help="kinds of difference in at most N programs, and what does not come again when a program runs alone, are printed and are no failure")
     parser.add_argument("--count", type=pathlib.Path)
     parser.add_argument("--report", type=pathlib.Path, help="a file for what was found")
     return parser.parse_args()
