@@ -4,7 +4,6 @@
 
 #include "guest_lib/copy/copy.h"
 #include "guest_lib/memory/memory.h"
-#include "guest_lib/session/captures.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memsets: checked here against what this process allocated, then posted. On device memory the synchronous
 // forms do not wait natively either; host memory is filled when they return.
+#include "guest_lib/copy/copy.h"
 #include "guest_lib/memory/memory.h"
-#include "guest_lib/session/captures.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {

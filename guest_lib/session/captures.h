@@ -35,15 +35,4 @@ class RelaxedCaptures {
   const CUstreamCaptureMode before_ = ThisThread().capture_mode;
 };
 
-// Waits for a copy or a fill that returns when it is done: the driver allows those beside a capture in every mode, and
-// a wait that the program has asked for in the relaxed mode alone. On the legacy stream they fail where it would have to wait
-// for a stream that captures.
-inline CUresult AwaitCopied(CUstream stream) {
-  CUstreamCaptureStatus status;
-  if (AnyCapture() && cuStreamIsCapturing(stream, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  const RelaxedCaptures relaxed;
-  return cuStreamSynchronize(stream);
-}
-
 }  // namespace causeway::guest

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "host_backend/worker/accounting/accounting.h"
-#include "host_backend/worker/driver/graph_nodes.h"
+#include "host_backend/worker/driver/host_nodes.h"
 
 namespace causeway::host {
 namespace {

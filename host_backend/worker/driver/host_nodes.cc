@@ -8,7 +8,6 @@
 #include <iterator>
 #include <string>
 
-#include "host_backend/worker/driver/graph_nodes.h"
 #include "host_backend/worker/driver/guard.h"
 #include "host_backend/worker/driver/user_objects.h"
 #include "host_backend/worker/process/output.h"

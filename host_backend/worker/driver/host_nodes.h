@@ -5,6 +5,7 @@
 // of one graph may: so each has pairs of its own, which are written into the graph's nodes before it is made
 // or updated. A user object of the driver gives them back when the last of it is gone.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -89,5 +90,19 @@ HostNodes& TheHostNodes();
 
 // Puts the guards that know of such nodes.
 void HideHostNodes(Driver& driver);
+
+// For code that looks through graphs, of any kind. Sets *nodes to those of the graph itself, without those of its child graphs. A graph without nodes is not asked for a
+// list: the driver need not take room for no node, and an error there would be taken for one of the graph.
+inline CUresult NodesOf(CUgraph graph, std::vector<CUgraphNode>* nodes) {
+  const Driver& driver = TheDriver();
+  size_t count = 0;
+  nodes->clear();
+  if (const CUresult result = driver.cuGraphGetNodes(graph, nullptr, &count)) return result;
+  if (count == 0) return CUDA_SUCCESS;
+  nodes->resize(count);
+  const CUresult result = driver.cuGraphGetNodes(graph, nodes->data(), &count);
+  nodes->resize(result == CUDA_SUCCESS ? std::min(count, nodes->size()) : 0);
+  return result;
+}
 
 }  // namespace causeway::host

@@ -10,7 +10,6 @@
 
 #include "host_backend/worker/accounting/accounting.h"
 #include "host_backend/worker/driver/capture.h"
-#include "host_backend/worker/driver/graph_nodes.h"
 #include "host_backend/worker/driver/host_nodes.h"
 #include "host_backend/worker/driver/private_text.h"
 #include "ivshmem_ring/messages/graph_messages.h"
