@@ -103,11 +103,10 @@ bool MayWatchWords() {
 
 // Nobody is woken by a word: who sleeps meets it late, so that is left to those who wait for the host.
 bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us, uint64_t more_us) {
-  const uint32_t processors = FreeProcessors();
-  WaitPolicy policy = FencePolicy(processors);
+  WaitPolicy policy = ReplyPolicy(false);
+  policy.max_sleep_us = 100;
   (policy.spin_us != 0 ? policy.spin_us : policy.yield_us) += static_cast<uint32_t>(expected_us);
-  const uint32_t looks_us = processors == kCrowded ? kFencePatienceUs : policy.spin_us + policy.yield_us;
-  const uint64_t patience_us = looks_us + more_us;
+  const uint64_t patience_us = policy.spin_us + policy.yield_us + more_us;
   Waiter waiter(policy, word, nullptr, false);
   for (;;) {
     const uint64_t seen = LoadAcquire(*word);  // partner: the GPU's write, which comes behind its others
@@ -140,7 +139,6 @@ bool Mark::Take(Session& session, const ResolvedStream& stream) {
     lock_.unlock();
     return false;
   }
-  session_ = &session;
   newest_ = &word->newest;
   word_ = &words.memory[word - words.words];
   offset_ = reinterpret_cast<uint64_t>(word_) - session.connection().window_address;
@@ -154,18 +152,14 @@ CUresult Mark::Post(PendingPost& post) {
     return post.Finish();
   }
   uint64_t sequence = 0;
-  const uint16_t handing = slept_kind_ != 0 ? 0 : session_->transport().HandOverFlags();
-  const uint16_t flags = slept_kind_ != 0 ? uint16_t{kBlockingWait} : handing;
+  const uint16_t flags = slept_kind_ != 0 ? kBlockingWait : 0;
   if (const CUresult result = post.Finish(&sequence, flags)) return result;
-  handed_over_ = (handing & kWakeSender) != 0;
   value_ = *newest_ = sequence + 1;
   return CUDA_SUCCESS;
 }
 
 bool Mark::Look(uint64_t expected_us) const {
-  if (value_ == 0) return false;
-  if (handed_over_) session_->transport().AwaitExecuted(value_ - 1);
-  return LooksFor(word_, value_, expected_us);
+  return value_ != 0 && LooksFor(word_, value_, expected_us);
 }
 
 MaybeResult Mark::Await(CUstream stream) {

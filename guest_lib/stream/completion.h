@@ -62,13 +62,11 @@ class Mark {
   bool MaySleep(const Object* subject);
   bool ComesToSleeper() const;
   std::unique_lock<Mutex<Lock::kMarks>> lock_;
-  Session* session_ = nullptr;  // since Take
   uint64_t* newest_ = nullptr;
   const HotWord* word_ = nullptr;
   uint64_t offset_ = 0;
-  uint64_t value_ = 0;        // 0: the fence is not posted
-  bool handed_over_ = false;  // the dispatcher wakes this thread when it has executed the record
-  uint32_t slept_kind_ = 0;   // the kind of a no-spin wait (LookTimes); 0: the wait may spin
+  uint64_t value_ = 0;       // 0: the fence is not posted
+  uint32_t slept_kind_ = 0;  // the kind of a no-spin wait (LookTimes); 0: the wait may spin
   uint64_t began_us_ = 0;
 };
 

@@ -29,16 +29,10 @@ void Crowding::Yielded(uint64_t now_us, uint64_t took_us) {
   const uint64_t until_us = until_us_.load(std::memory_order_relaxed);
   const uint64_t last_us = window_us_.load(std::memory_order_relaxed);
   const bool again = until_us != 0 && now_us < until_us + last_us + kTogetherUs;
-  const uint64_t window_us = std::min(std::max(again ? last_us * 2 : kFirstUs, kDearer * took_us), kMostUs);
+  const uint64_t window_us = again ? std::min(last_us * 2, kMostUs) : kFirstUs;
   kind_.store(slice ? Kind::kSlices : Kind::kTurns, std::memory_order_relaxed);
   window_us_.store(window_us, std::memory_order_relaxed);
   until_us_.store(now_us + window_us, std::memory_order_relaxed);
-}
-
-void Crowding::Told(uint64_t now_us) {
-  if (At(now_us) != Kind::kNone) return;
-  kind_.store(Kind::kTurns, std::memory_order_relaxed);
-  until_us_.store(now_us + kFirstUs, std::memory_order_relaxed);
 }
 
 }  // namespace causeway

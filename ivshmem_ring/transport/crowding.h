@@ -26,14 +26,10 @@ class Crowding {
   // interrupt; kLongYields of them within kTogetherUs are a crowd, and so is a single one of kSliceUs. What is known then holds for kFirstUs, and twice as long each time that it is found again soon after, up to
   // kMostUs: beside threads that do not sleep, finding out costs a time slice.
   void Yielded(uint64_t now_us, uint64_t took_us);
-  // The peer, which shares the processors, sees a crowd: it is believed for kFirstUs.
-  void Told(uint64_t now_us);
 
   static constexpr uint64_t kAloneUs = 5, kSliceUs = 1'000, kTogetherUs = 4'000;
   static constexpr uint32_t kLongYields = 3;
   static constexpr uint64_t kFirstUs = 2'000, kMostUs = 128'000;
-  static constexpr uint64_t kDearer =
-      4;  // what was seen is believed for so many times as long as it took to see
 
  private:
   std::atomic<uint64_t> first_us_{

@@ -168,13 +168,9 @@ struct GuestControl {
 static_assert(offsetof(GuestControl, channel) == 2 * kHotBytes);
 static_assert(sizeof(GuestControl) <= kHostControlOffset - kGuestControlOffset);
 
-// What the dispatcher says of itself. In a crowd it naps: it looks again by itself within a millisecond, and only a record
-// or a request that somebody waits for ends that earlier.
-enum DispatcherSleep : uint64_t { kDispatcherAwake = 0, kDispatcherSleeps = 1, kDispatcherNaps = 2 };
-
 struct HostControl {
   HotWord main_head;     // bytes of the submission queue that were consumed
-  HotWord main_waiting;  // a DispatcherSleep
+  HotWord main_waiting;  // 1 while the dispatcher sleeps
   HotWord async_error;   // the newest failure of a posted call: count << 32 | CUresult
   HotWord ready;         // 1 once the worker serves the slot
   HostChannelWords channel[kChannelCount];
@@ -182,8 +178,6 @@ struct HostControl {
   // Bit i: a thread serves channel i. The daemon, which wakes sleeping threads, reads it
   // (RingServerOptions::watched).
   HotWord open_channels;
-  // Behind the newest posted record with kWakeSender that was executed, or given to a worker queue: its sequence + 1.
-  HotWord handed_over;
 };
 static_assert(offsetof(HostControl, channel) == 4 * kHotBytes);
 static_assert(sizeof(HostControl) <= kGuestFlightOffset - kHostControlOffset);

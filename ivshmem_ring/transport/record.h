@@ -64,13 +64,6 @@ enum RecordFlags : uint16_t {
   kStagedLast = 0x200,     // the last piece of a copy: the copy is over when its reply has come
   kMayPrint = 0x400,       // request: kernels of the process may print, so the host looks for their text
   kBlockingWait = 0x800,   // the sender sleeps until this is done, and no thread shall spin for it meanwhile
-  // The sender waits for this and leaves its processor to the thread that executes it. That thread announces its own
-  // sleep before, and sleeps at once behind it.
-  kHandOver = 0x1000,
-  kSeesCrowd = 0x2000,  // with kHandOver: the sender saw that others want the processors
-  // With kHandOver: the sender sleeps, now or soon, until the reply is there or a posted record is executed
-  // (HostControl::handed_over). It has not announced that, so it is woken in any case.
-  kWakeSender = 0x4000,
 };
 
 // Writes the header into a reserved record, all but its size: the size publishes the record in a ring

@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "ivshmem_ring/transport/crowding.h"
-
 namespace causeway {
 namespace {
 
@@ -38,7 +36,6 @@ bool RingClient::Lost() {
   if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty() && !lost_.exchange(true) &&
       options_.futex) {
     for (const HostChannelWords& words : host_->channel) WakeSleepers(words.reply_tail);  // other threads
-    WakeSleepers(host_->handed_over);
   }
   return lost_.load(std::memory_order_relaxed);
 }
@@ -54,7 +51,6 @@ std::byte* RingClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&
   std::byte* reserved = main_.Reserve(bytes);
   main_room_ = main_.known_room();
   if (reserved != nullptr) return reserved;
-  if (options_.futex && LoadAcquire(host_->main_waiting) != kDispatcherAwake) WakeSleepers(guest_->main_tail);
   // Nobody wakes us: the host has the whole ring to execute meanwhile. Whose record is small sleeps until
   // there is room for many: threads that spin for each take the processors from those that make room.
   constexpr size_t kSmallBytes = 4096, kManyBytes = kMainRingBytes / 8;
@@ -81,49 +77,16 @@ std::byte* RingClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&
 
 void RingClient::PublishMain(size_t bytes) {
   const uint64_t sequence = main_sequence_.load(std::memory_order_relaxed);
-  const auto header = ReadHeader<RecordPrefix>(main_room_);
-  const uint16_t flags = header.flags;
-  const FlightMessage message{header.op, static_cast<uint32_t>(bytes), sequence};
+  const FlightMessage message{ReadHeader<RecordPrefix>(main_room_).op, static_cast<uint32_t>(bytes),
+                              sequence};
   const uint64_t now = FlightTicks();
   main_.Publish(bytes);
   main_room_ = main_.known_room();
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
   main_sequence_.store(sequence + 1, std::memory_order_release);
-  if (options_.futex) WakeDispatcher(flags, bytes);
+  Wake(guest_->main_tail, host_->main_waiting, options_.futex);
   main_.Prepare(kPostLines);
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
-}
-
-// One that naps leaves records to come together, until there are many or somebody waits.
-void RingClient::WakeDispatcher(uint16_t flags, size_t bytes) {
-  constexpr size_t kManyBytes = 32u << 10;  // more than a hundred launches
-  const uint64_t sleep = LoadAcquire(host_->main_waiting);
-  if (sleep == kDispatcherAwake) return;
-  napped_bytes_ += bytes;
-  if (sleep == kDispatcherNaps && (flags & (kHandOver | kBlockingWait)) == 0 && napped_bytes_ < kManyBytes)
-    return;
-  napped_bytes_ = 0;
-  WakeSleepers(guest_->main_tail);
-}
-
-uint16_t RingClient::HandOverFlags() {
-  if (!options_.futex) return 0;
-  // Among threads that take turns this one may yield; beside others a yield would cost a time slice.
-  const uint32_t processors = FreeProcessors();
-  if (processors == kCrowded) return kHandOver | kSeesCrowd | kWakeSender;
-  if (processors == 1) return kHandOver | kSeesCrowd;
-  return LoadAcquire(host_->main_waiting) == kDispatcherNaps ? kHandOver : 0;
-}
-
-// The host stores the word and then wakes those who sleep for it, whatever they have announced.
-void RingClient::AwaitExecuted(uint64_t sequence) {
-  constexpr uint64_t kPeerCheckUs = 10'000;
-  for (;;) {
-    const uint64_t seen = LoadAcquire(host_->handed_over);  // partner: RingServer::HandedMain
-    if (seen > sequence || lost_.load(std::memory_order_relaxed)) return;
-    SleepWhile(host_->handed_over, static_cast<uint32_t>(seen), kPeerCheckUs);
-    if (LoadAcquire(host_->handed_over) == seen && Lost()) return;
-  }
 }
 
 RingClient::Channel& RingClient::Make(uint32_t index) {
@@ -147,21 +110,8 @@ std::byte* RingClient::ReserveRequest(uint32_t index, size_t bytes) {
   return channel.request.data();
 }
 
-// Pieces of a copy are sent ahead of their replies. A dispatcher that naps has to execute what was posted before.
-void RingClient::MayHandOver(Channel& channel) {
-  auto header = ReadHeader<RecordPrefix>(channel.request);
-  channel.handing = (header.flags & kStaged) == 0 ? HandOverFlags() : 0;
-  if (channel.handing == 0) return;
-  header.flags = static_cast<uint16_t>(header.flags | channel.handing);
-  PutHeader(channel.request.data(), header);
-  if (LoadAcquire(host_->main_waiting) == kDispatcherNaps &&
-      LoadAcquire(host_->main_head) != LoadAcquire(guest_->main_tail))
-    WakeSleepers(guest_->main_tail);
-}
-
 void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  if (options_.futex) MayHandOver(channel);
   const FlightMessage message{ReadHeader<RecordPrefix>(channel.request).op, static_cast<uint32_t>(bytes),
                               channel.requests.sequence()};
   const uint64_t now = FlightTicks();
@@ -187,7 +137,7 @@ std::span<const std::byte> RingClient::AwaitReply(uint32_t index, ReplyWait wait
   channel.reply_held = false;
   std::span<const std::byte> record;
   uint64_t waited_us = 0;
-  if (!ComesAtOnce([&] { return channel.replies.Ready(); }, channel.handing == 0) ||
+  if (!ComesAtOnce([&] { return channel.replies.Ready(); }) ||
       channel.replies.Next(&record) != RingConsumer::Status::kRecord) {
     record = AwaitLonger(index, wait, &waited_us);
     if (record.empty()) return {};
@@ -204,10 +154,8 @@ std::span<const std::byte> RingClient::AwaitLonger(uint32_t index, const ReplyWa
   const WaitPolicy policy = wait.blocking  ? BlockingPolicy()
                             : wait.patient ? PatientPolicy(options_.futex)
                                            : ReplyPolicy(options_.futex);
-  const bool woken = (channel.handing & kWakeSender) != 0;
   Waiter waiter(policy, &host_->channel[index].reply_tail, &guest_->channel[index].waiting, options_.futex,
-                wait.blocking || woken ? 0 : channel.history.Expected(wait.kind));
-  if (woken) waiter.PeerWakes();
+                wait.blocking ? 0 : channel.history.Expected(wait.kind));
   for (;;) {
     std::span<const std::byte> record;
     const auto status = channel.replies.Next(&record);
@@ -231,9 +179,8 @@ struct RingServer::Channel {
   SpinBudget budget;
   uint64_t sequence = 0;  // of the request that its thread has
   uint64_t done = 0;      // ticks: when its reply began to be written
-  After after = After::kSpin;
-  bool wakes_sender = false;  // of that request: kWakeSender
-  bool open = false;          // in HostControl::open_channels
+  bool frugal = false;    // whoever made that request sleeps meanwhile
+  bool open = false;      // in HostControl::open_channels
 };
 
 RingServer::RingServer(RingServerOptions options)
@@ -277,48 +224,24 @@ void RingServer::Stop() {
   }
 }
 
-RingServer::After RingServer::AfterThis(uint16_t flags) {
-  return (flags & kHandOver) != 0       ? After::kHandOver
-         : (flags & kBlockingWait) != 0 ? After::kSleep
-                                        : After::kSpin;
-}
-
-void RingServer::NoteCrowd(uint16_t flags) {
-  if ((flags & kSeesCrowd) != 0 && KnownProcessors() > 1) Crowding::OfProcess().Told(NowUs());
-}
-
-ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, After after,
+ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                                   std::span<const std::byte>* record, uint64_t* now) {
   // First, so that a peer that never pauses cannot keep a stopped session alive.
   if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
   const bool there = ring.Ready();
-  if ((!there && (after != After::kSpin || !ComesAtOnce([&] { return ring.Ready(); }))) ||
+  if ((!there && (frugal || !ComesAtOnce([&] { return ring.Ready(); }))) ||
       ring.Next(record) != RingConsumer::Status::kRecord)
-    return ReceiveLater(ring, waiting, budget, after, record, now);
+    return ReceiveLater(ring, waiting, budget, frugal, record, now);
   if (there) ring.Prefetch();
   if (!there || *now == 0) *now = FlightTicks();
   return ReceiveStatus::kRecord;
 }
 
-// A record that is there ends it at once, because the futex compares. Each time that this thread begins to execute, some
-// 20 to 30 us go into filling caches again (crowded.py, step on one processor), so naps are long while records come
-// often. Where few come, their sender may be waiting for them without saying so, or the GPU for them.
-void RingServer::Nap() {
-  constexpr uint64_t kShortUs = 200, kLongUs = 1000, kOften = 8;
-  const uint64_t us = main_sequence_ - napped_at_ >= kOften ? kLongUs : kShortUs;
-  napped_at_ = main_sequence_;
-  if (LoadAcquire(host_->main_waiting) != kDispatcherNaps) StoreRelease(host_->main_waiting, kDispatcherNaps);
-  SleepWhile(guest_->main_tail, main_.seen_tail(), us);
-  StoreRelease(host_->main_waiting, kDispatcherAwake);
-}
-
-ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, After after,
+ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                                        std::span<const std::byte>* record, uint64_t* now) {
   // A guest in a VM cannot wake this thread, and the daemon does it late: then it spins as if nobody else were there.
   const uint32_t processors = options_.futex ? FreeProcessors() : KnownProcessors();
-  const bool crowded = options_.futex && (processors != KnownProcessors() || causeway::IsCrowded());
-  const bool frugal = crowded || after != After::kSpin;
-  if (crowded && &ring == &main_) Nap();
+  const bool crowded = processors != KnownProcessors();
   WaitPolicy policy = IdlePolicy(processors);
   if (!options_.futex) policy.ask_us = 0;
   const bool meets = !crowded && !frugal && !frugal_.load(std::memory_order_relaxed);
@@ -327,12 +250,7 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
   policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : std::min(policy.spin_us, budget.us());
   if (frugal) policy.spin_us = policy.yield_us = 0;
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
-  if (after == After::kHandOver ||
-      crowded) {  // a wake-up that is missed costs a bounded sleep, looking on costs others
-    waiter.PeerWakes();
-  } else if (after == After::kSleep && &ring == &main_ && SaysSoAhead()) {
-    waiter.FlagIsUp(main_flag_up_us_);
-  }
+  if (frugal && &ring == &main_ && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
   for (;;) {
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
     switch (ring.Next(record)) {
@@ -352,16 +270,14 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
 
 ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
   const ReceiveStatus status =
-      Receive(main_, host_->main_waiting, main_budget_, main_after_, record, &main_ticks_);
+      Receive(main_, host_->main_waiting, main_budget_, main_frugal_, record, &main_ticks_);
   if (status == ReceiveStatus::kRecord) {
     const auto header = ReadHeader<RecordPrefix>(*record);
     main_sequence_ = header.sequence;
-    NoteCrowd(header.flags);
-    main_handed_over_ = (header.flags & kWakeSender) != 0;
-    const bool was_up = std::exchange(main_after_, AfterThis(header.flags)) != After::kSpin;
-    if (main_after_ != After::kSpin && SaysSoAhead()) {
+    const bool was_up = std::exchange(main_frugal_, (header.flags & kBlockingWait) != 0);
+    if (main_frugal_ && SaysSoAhead()) {
       // By the time that it is executed the guest has seen this, and nobody needs to look on.
-      StoreRelease(host_->main_waiting, IsCrowded() ? kDispatcherNaps : kDispatcherSleeps);
+      StoreRelease(host_->main_waiting, 1);
       main_flag_up_us_ = NowUs();
     } else if (was_up) {
       StoreRelease(host_->main_waiting, 0);
@@ -386,10 +302,6 @@ void RingServer::ExecutedMain(uint64_t sequence) {
 
 void RingServer::HandedMain() {
   main_ticks_ = FlightTicks();
-  if (std::exchange(main_handed_over_, false)) {
-    StoreRelease(host_->handed_over, main_sequence_ + 1);  // partner: RingClient::AwaitExecuted
-    WakeSleepers(host_->handed_over);
-  }
   constexpr uint64_t kHeldBytes = 4096;  // some twenty launches, less than a guest thread spins for room
   main_.Release(kHeldBytes);
 }
@@ -407,14 +319,10 @@ ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::by
   }
   uint64_t now = 0;
   const ReceiveStatus status =
-      Receive(channel.requests, host_->channel[index].waiting, channel.budget, channel.after, record, &now);
+      Receive(channel.requests, host_->channel[index].waiting, channel.budget, channel.frugal, record, &now);
   if (status == ReceiveStatus::kRecord) {
     const auto header = ReadHeader<RecordHeader>(*record);
-    NoteCrowd(header.flags);
-    channel.after = AfterThis(header.flags);
-    channel.wakes_sender = (header.flags & kWakeSender) != 0;
-    if (channel.after == After::kHandOver) StoreRelease(host_->channel[index].waiting, 1);
-    const bool frugal = channel.after == After::kSleep;
+    const bool frugal = channel.frugal = (header.flags & kBlockingWait) != 0;
     if (frugal != frugal_.load(std::memory_order_relaxed)) frugal_.store(frugal, std::memory_order_relaxed);
     channel.sequence = header.sequence;
     channel.replies.Prepare(1);
@@ -449,11 +357,7 @@ std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
 void RingServer::PublishReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   channel.replies.Publish(bytes);
-  if (channel.wakes_sender) {
-    WakeSleepers(host_->channel[index].reply_tail);
-  } else {
-    Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, options_.futex);
-  }
+  Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, options_.futex);
   flight_.End(index, channel.sequence, channel.done);
 }
 

@@ -31,8 +31,6 @@ class RingClient : public ClientTransport {
   explicit RingClient(RingClientOptions options);
 
   void PublishMain(size_t bytes) override;
-  uint16_t HandOverFlags() override;
-  void AwaitExecuted(uint64_t sequence) override;
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
   std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) override;
@@ -49,7 +47,6 @@ class RingClient : public ClientTransport {
     std::vector<std::byte> reply_buffer;
     std::vector<std::byte> request;  // a request is put together here and then written in one go
     bool reply_held = false;         // the room of the last reply was not returned yet
-    uint16_t handing = 0;            // of the newest request: HandOverFlags()
     WaitHistory history{};
   };
   Channel& At(uint32_t index) {
@@ -57,9 +54,6 @@ class RingClient : public ClientTransport {
     return channels_[index] != nullptr ? *channels_[index] : Make(index);
   }
   Channel& Make(uint32_t index);
-  void MayHandOver(Channel& channel);
-  // After a record of so many bytes was published; with the main lock.
-  void WakeDispatcher(uint16_t flags, size_t bytes);
   bool AwaitRoom(uint32_t index, size_t bytes);
   std::span<const std::byte> AwaitLonger(uint32_t index, const ReplyWait& wait, uint64_t* waited_us);
   bool Lost();
@@ -68,8 +62,6 @@ class RingClient : public ClientTransport {
   GuestControl* guest_;
   HostControl* host_;
   RingProducer main_;
-  size_t napped_bytes_ =
-      0;  // published since the dispatcher was woken, while it slept; the main lock guards it
   // Every thread reads these; they are on other lines than what each posted record writes.
   alignas(kHotBytes) FlightRecorder flight_;
   std::unique_ptr<Channel> channels_[kChannelCount];
@@ -109,25 +101,13 @@ class RingServer : public ServerTransport {
 
  private:
   struct Channel;
-  // What the sender of the record before wants of the thread that waits for the next one.
-  enum class After {
-    kSpin,
-    kSleep,     // it sleeps in a no-spin wait, so this thread must not spin
-    kHandOver,  // the same, and this thread's announcement of its sleep has long been visible
-  };
-  static After AfterThis(uint16_t flags);
-  // Waits for the next record of `ring`. `now` is in ticks: on entry when this thread was done with the record before,
-  // on return when it saw this one.
-  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, After after,
+  // Waits for the next record of `ring`. `frugal`: the sender of the record before this one sleeps in a
+  // no-spin wait, so this thread must not spin for the next record. `now` is in ticks: on entry when this
+  // thread was done with the record before, on return when it saw this one.
+  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                         std::span<const std::byte>* record, uint64_t* now);
-  ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, After after,
+  ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                              std::span<const std::byte>* record, uint64_t* now);
-  // Whether threads of this side, which the guest can wake, have to leave the processors to others.
-  bool IsCrowded() const { return options_.futex && causeway::IsCrowded(); }
-  // The guest sees a crowd, or this side does while nobody waits.
-  void NoteCrowd(uint16_t flags);
-  // In a crowd, where nobody waits for what the guest posts: lets records come together for a while.
-  void Nap();
   // How long a thread may spin for work while nobody else wants the processors.
   static uint32_t MostSpinUs() { return IdlePolicy(KnownProcessors()).spin_us; }
   // Whether a dispatcher that is going to sleep announces it before it executes the record that it has.
@@ -140,14 +120,13 @@ class RingServer : public ServerTransport {
   std::vector<std::byte> main_buffer_;
   RingConsumer main_;
   FlightRecorder flight_;
-  uint64_t main_sequence_ = 0;     // the sequence of the record that the dispatcher executes
-  uint64_t main_ticks_ = 0;        // when it was done with the record before
-  uint64_t napped_at_ = 0;         // the sequence when it last began to nap
-  bool main_handed_over_ = false;  // its sender waits for handed_over
+  uint64_t main_sequence_ = 0;  // the sequence of the record that the dispatcher executes
+  uint64_t main_ticks_ = 0;     // when it was done with the record before
   SpinBudget main_budget_{MostSpinUs()};
   // Whether the newest request came from a thread in a no-spin wait; then no thread here spins for more work.
   std::atomic<bool> frugal_{false};
-  After main_after_ = After::kSpin;
+  // Whether the newest posted record did; then the dispatcher goes to sleep at once.
+  bool main_frugal_ = false;
   uint64_t main_flag_up_us_ = 0;  // since when host_->main_waiting announces a sleep
   // Posted records with a lower sequence are not in the flight recorder any more. Worker queues need not look
   // for those, which would touch a line that the dispatcher writes.

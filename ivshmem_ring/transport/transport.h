@@ -50,13 +50,6 @@ class ClientTransport {
     return bytes <= main_room_.size() ? main_room_.data() : AwaitMainRoom(bytes, lock);
   }
   virtual void PublishMain(size_t bytes) = 0;
-  // What a thread adds to the flags of a record that it posts and whose end it then waits for: kHandOver if
-  // the host's threads need the processors more than it does; with kWakeSender it then calls AwaitExecuted.
-  // Any thread.
-  virtual uint16_t HandOverFlags() { return 0; }
-  // Sleeps until the record of that sequence, which was sent with kWakeSender, was executed by the dispatcher
-  // or given to a worker queue, or the session is lost. Any thread.
-  virtual void AwaitExecuted(uint64_t) {}
   // Records published so far. Any thread.
   uint64_t main_sequence() const { return main_sequence_.load(std::memory_order_acquire); }
 

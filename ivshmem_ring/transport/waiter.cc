@@ -50,16 +50,12 @@ uint32_t KnownProcessors() {
 }
 
 uint32_t FreeProcessors() {
+  if (KnownProcessors() == kOne) return kOne;
   const Crowding& crowding = Crowding::OfProcess();
   const Crowding::Kind crowd = crowding.seen() ? crowding.At(NowUs()) : Crowding::Kind::kNone;
-  return crowd == Crowding::Kind::kNone    ? KnownProcessors()  // may be one
+  return crowd == Crowding::Kind::kNone    ? KnownProcessors()
          : crowd == Crowding::Kind::kTurns ? kOne
                                            : kCrowded;
-}
-
-bool IsCrowded() {
-  const Crowding& crowding = Crowding::OfProcess();
-  return KnownProcessors() == kOne || (crowding.seen() && crowding.At(NowUs()) != Crowding::Kind::kNone);
 }
 
 // Where the peer wakes us, sleeping costs less than a timer's imprecision.
@@ -100,19 +96,6 @@ WaitPolicy DevicePolicy(uint32_t processors) {
   WaitPolicy policy{.spin_us = SpinUs(processors, 50), .yield_us = 50, .first_sleep_us = 10};
   if (processors == kCrowded) policy.yield_us = 0;
   policy.waited_share = 32;
-  return policy;
-}
-
-// Among threads that take turns a yield costs nothing, so it is looked on for as long as the GPU takes. Beside
-// threads that do not sleep a short wait is spun, like natively, and of a longer one an eighth may be slept too long.
-WaitPolicy FencePolicy(uint32_t processors) {
-  WaitPolicy policy = ReplyPolicy(false, processors);
-  policy.max_sleep_us = 100;
-  if (processors == kOne) policy.yield_us = kFencePatienceUs;
-  if (processors == kCrowded) {
-    policy.max_sleep_us = 1000;
-    policy.waited_share = 8;
-  }
   return policy;
 }
 
@@ -165,22 +148,6 @@ Waiter::~Waiter() {
   if (flag_up_) StoreRelease(*waiting_, 0);
 }
 
-void Waiter::PeerWakes() {
-  StoreRelease(*waiting_, 1);
-  flag_up_ = true;
-  policy_.spin_us = policy_.yield_us = 0;
-  sleep_us_ = std::min(kFirstLongSleepUs, policy_.max_futex_sleep_us);
-}
-
-// A spinning thread reads the clock every few microseconds. Where it sees a time slice gone, somebody else ran here:
-// another thread, another VM, or, after a throttled group's quota, whoever the kernel liked.
-void Waiter::ReadClock() {
-  const uint64_t before_us = now_us_;
-  now_us_ = NowUs();
-  if (began_us_ != 0 && now_us_ - before_us >= Crowding::kSliceUs)
-    Crowding::OfProcess().Yielded(now_us_, now_us_ - before_us);
-}
-
 void Waiter::FlagIsUp(uint64_t since_us) {
   began_us_ = checked_us_ = now_us_ = since_us;
   Settle();
@@ -190,7 +157,7 @@ void Waiter::FlagIsUp(uint64_t since_us) {
 void Waiter::Step(uint32_t seen) {
   _mm_pause();
   if (++spins_ % kSpinsPerClockRead != 0 && now_us_ - looks_from_us_ < policy_.spin_us) return;
-  ReadClock();
+  now_us_ = NowUs();
   if (began_us_ == 0) began_us_ = looks_from_us_ = checked_us_ = asked_us_ = now_us_;
   if (nap_us_ != 0 && now_us_ - began_us_ >= policy_.nap_after_us) return Nap(seen);
   const uint64_t looked_us = now_us_ - looks_from_us_;
@@ -206,7 +173,7 @@ void Waiter::Yield() {
   const uint64_t before_us = now_us_;
   sched_yield();
   asked_us_ = now_us_ = NowUs();
-  Crowding::OfProcess().Yielded(now_us_, now_us_ - before_us);
+  if (KnownProcessors() != kOne) Crowding::OfProcess().Yielded(now_us_, now_us_ - before_us);
 }
 
 // A few more looks cost less processor time than a short sleep.
@@ -238,6 +205,7 @@ void Waiter::Nap(uint32_t seen) {
 }
 
 void Waiter::SleepFor(uint32_t seen, uint64_t us) {
+  const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
   if (futex_ && waiting_ != nullptr) {
     // partner: the test in Wake(). Its load may pass the publishing store before it, so a peer that publishes
     // at the moment when we raise the flag may see it down while we do not see its word: we then miss the
@@ -246,9 +214,9 @@ void Waiter::SleepFor(uint32_t seen, uint64_t us) {
     // seeing it. A barrier in Wake() instead would cost each posted record 80 ns (measured; half the rate).
     StoreRelease(*waiting_, 1);
     flag_up_ = true;
-    SleepWhile(*word_, seen, us);
+    // The kernel compares the low half, which is what lies at the word's address.
+    syscall(SYS_futex, &word_->value, FUTEX_WAIT, seen, &bound, nullptr, 0);
   } else {
-    const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
     nanosleep(&bound, nullptr);
   }
   now_us_ = NowUs();
@@ -272,12 +240,6 @@ bool Waiter::TimeToCheckPeer() {
   if (now_us_ - checked_us_ < kPeerCheckUs) return false;
   checked_us_ = now_us_;
   return true;
-}
-
-// The kernel compares the low half, which is what lies at the word's address.
-void SleepWhile(const HotWord& word, uint32_t seen, uint64_t us) {
-  const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
-  syscall(SYS_futex, &word.value, FUTEX_WAIT, seen, &bound, nullptr, 0);
 }
 
 void WakeSleepers(const HotWord& word) {

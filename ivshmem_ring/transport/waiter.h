@@ -47,9 +47,6 @@ uint32_t KnownProcessors();
 // them (crowding.h): then for one, or, beside threads that do not sleep, for kCrowded. Where one is known it is one.
 uint32_t FreeProcessors();
 inline constexpr uint32_t kCrowded = 0;
-// Whether a thread that spins keeps others from running: those others were seen (crowding.h), or there is one
-// processor. A thread that waits for one that it can wake then hands its processor over at once (kHandOver).
-bool IsCrowded();
 
 // Policies by the number of processors. With two of them spinning may starve the peer for which this thread
 // waits, so it is short. With one there is no spinning, so that the peer, or another thread of the program,
@@ -66,10 +63,6 @@ WaitPolicy PatientPolicy(bool futex, uint32_t processors = FreeProcessors());
 WaitPolicy IdlePolicy(uint32_t processors = FreeProcessors());
 // A guest thread waits for a word that the GPU writes; the GPU wakes no thread.
 WaitPolicy DevicePolicy(uint32_t processors = FreeProcessors());
-// The same for the word of a fence. Where it does not come within the spin and the yields, the host is asked; in a
-// crowd that costs more than looking again, so there it is for kFencePatienceUs that the thread looks.
-WaitPolicy FencePolicy(uint32_t processors = FreeProcessors());
-inline constexpr uint32_t kFencePatienceUs = 20'000;
 // A thread of the worker waits until other threads have executed the records that come before its own.
 WaitPolicy OrderPolicy(uint32_t processors = FreeProcessors());
 
@@ -112,11 +105,10 @@ class WaitHistory {
 };
 
 // Polls `ready` for a microsecond or so, before a Waiter is made: what comes that soon needs nothing else.
-// The result is whether it came. Where nothing can come meanwhile, with one
-// processor or not `alone`, there is one look.
-inline bool ComesAtOnce(auto ready, bool alone = true) {
+// The result is whether it came. With one processor, where nothing can come meanwhile, there is one look.
+inline bool ComesAtOnce(auto ready) {
   constexpr uint32_t kLooks = 32;
-  for (uint32_t i = KnownProcessors() > 1 && alone ? kLooks : 1; !ready(); _mm_pause()) {
+  for (uint32_t i = KnownProcessors() > 1 ? kLooks : 1; !ready(); _mm_pause()) {
     if (--i == 0) return false;
   }
   return true;
@@ -135,8 +127,6 @@ class Waiter {
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
-  // The peer wakes this thread for what it waits for, whether or not it sees `waiting`: then it sleeps at once.
-  void PeerWakes();
   // `waiting` is 1 already, since that time. Before the first sleep the thread polls only for what is left of
   // kSettleUs.
   void FlagIsUp(uint64_t since_us);
@@ -151,7 +141,6 @@ class Waiter {
   uint64_t waited_us() const { return now_us_ - began_us_; }
 
  private:
-  void ReadClock();
   void Yield();
   void Settle();
   void Sleep(uint32_t seen);
@@ -175,8 +164,6 @@ class Waiter {
 
 // Wakes all threads that sleep until the word changes.
 void WakeSleepers(const HotWord& word);
-// Sleeps for so long at most, and not at all if the low half of the word is not `seen`. WakeSleepers ends it.
-void SleepWhile(const HotWord& word, uint32_t seen, uint64_t us);
 // Wakes the peer if `peer_waiting` says that it sleeps. To be called after `word` was published.
 inline void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {
   if (futex && LoadAcquire(peer_waiting) != 0) WakeSleepers(word);

@@ -279,14 +279,13 @@ class TestSession {
 
 // One posted record: `value`, then filler up to `bytes` in all. False: the session is lost.
 inline bool Post(ClientTransport& client, uint16_t op, uint64_t value,
-                 size_t bytes = sizeof(RecordHeader) + 8, uint16_t flags = 0) {
+                 size_t bytes = sizeof(RecordHeader) + 8) {
   std::mutex alone;
   std::unique_lock lock(alone);
   std::byte* record = client.ReserveMain(bytes, lock);
   if (record == nullptr) return false;
   PostedHeader header{};
   header.op = op;
-  header.flags = flags;
   PutHeader(record, header);
   std::memcpy(record + sizeof header, &value, sizeof value);
   client.PublishMain(bytes);

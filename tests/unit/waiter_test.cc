@@ -115,40 +115,6 @@ TEST(Waiter, WhatLastsLongerThanExpectedIsWaitedFor) {
   peer.join();
 }
 
-// The peer looks at no flag, and none was settled.
-TEST(Waiter, AThreadThatItsPeerWakesInAnyCaseSleepsAtItsFirstStep) {
-  constexpr uint64_t kRounds = 300 / test::kLongRunDivisor;
-  Words words;
-  std::thread peer([&] {
-    for (uint64_t round = 1; round <= kRounds; ++round) {
-      test::YieldUntil([&] { return LoadAcquire(words.pong) == round; });
-      StoreRelease(words.ping, round);
-      WakeSleepers(words.ping);
-    }
-  });
-  uint64_t steps = 0;
-  for (uint64_t round = 1; round <= kRounds; ++round) {
-    StoreRelease(words.pong, round);
-    Waiter waiter(ReplyPolicy(true, 16), &words.ping, &words.ping_waiting, true);
-    waiter.PeerWakes();
-    for (uint64_t seen; (seen = LoadAcquire(words.ping)) != round; ++steps)
-      waiter.Step(static_cast<uint32_t>(seen));
-  }
-  peer.join();
-  EXPECT_LE(steps, 4 * kRounds) << "a thread that spins makes some thousands a round";
-  EXPECT_EQ(LoadAcquire(words.ping_waiting), 0u);
-}
-
-// A thread beside others looks on for a fence: it yields to those that take turns, and sleeps beside those that do not.
-TEST(WaitPolicy, InACrowdAFenceIsLookedForUntilTheHostHasToBeAsked) {
-  EXPECT_EQ(FencePolicy(1).spin_us, 0u);
-  EXPECT_EQ(FencePolicy(1).yield_us, kFencePatienceUs);
-  EXPECT_EQ(FencePolicy(kCrowded).yield_us, 0u);
-  EXPECT_LE(FencePolicy(kCrowded).spin_us, 50u);
-  EXPECT_EQ(FencePolicy(16).spin_us, ReplyPolicy(false, 16).spin_us);
-  EXPECT_EQ(FencePolicy(16).yield_us, ReplyPolicy(false, 16).yield_us);
-}
-
 TEST(WaitPolicy, OnOneProcessorNobodySpins) {
   const auto policies = [](uint32_t processors) {
     return std::vector{ReplyPolicy(true, processors), ReplyPolicy(false, processors),

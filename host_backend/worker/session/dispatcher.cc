@@ -78,7 +78,7 @@ void Dispatcher::Run() {
       last_unsettled_ = header;
     } else {
       Settle();
-      NoteDispatched(header.sequence + 1);
+      dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitFor
     }
     transport_.DoneMain();
     if (unsettled_ == 0) session_.objects().EndRequest();
@@ -86,14 +86,12 @@ void Dispatcher::Run() {
 }
 
 Dispatcher::Handed Dispatcher::Hand(const PostedHeader& header, std::span<const std::byte> record) {
-  // In a crowd no processor is left on which records could be executed beside each other.
-  const auto more = [this] { return !IsCrowded() && transport_.MainReady(); };
-  if (!lanes_.Wanted(header.thread, more)) return Handed::kNo;
+  if (!lanes_.Wanted(header.thread, [this] { return transport_.MainReady(); })) return Handed::kNo;
   if (!MayLeaveDispatcher(header, record.size())) return lanes_.Drain() ? Handed::kNo : Handed::kStopped;
   Settle();  // its stream may be one that does not wait for the others
   const Lanes::Names names{header.thread, header.stream, header.event};
   if (!lanes_.Hand(names, record)) return Handed::kStopped;
-  NoteDispatched(header.sequence + 1);
+  dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitFor
   transport_.HandedMain();
   return Handed::kYes;
 }
@@ -119,7 +117,7 @@ void Dispatcher::Settle(bool or_more) {
   if (!result) return;
   if (*result != CUDA_SUCCESS) NoteFailure(last_unsettled_, *result);
   unsettled_ = 0;
-  NoteDispatched(last_unsettled_.sequence + 1);
+  dispatched_.store(last_unsettled_.sequence + 1, std::memory_order_release);  // partner: WaitFor
 }
 
 void Dispatcher::NoteFailure(const PostedHeader& header, CUresult result) {
@@ -156,35 +154,17 @@ CUresult Dispatcher::TakePostedResult(uint64_t sequence) {
   return result;
 }
 
-void Dispatcher::NoteDispatched(uint64_t behind) {
-  StoreRelease(dispatched_, behind);  // partners: WaitFor, SleepUntil
-  if (sleepers_.load(std::memory_order_relaxed) != 0) WakeSleepers(dispatched_);
-}
-
-// The dispatcher may miss a thread that is just about to sleep, because a barrier would cost every record.
-void Dispatcher::SleepUntil(uint64_t sequence) {
-  constexpr uint64_t kMissedUs = 200;
-  for (uint64_t seen; (seen = LoadAcquire(dispatched_)) < sequence && !session_.stopped();)
-    SleepWhile(dispatched_, static_cast<uint32_t>(seen), kMissedUs);
-}
-
 // A channel request runs only after everything its process posted before it. A number that no guest can have
 // reached would make this wait for ever.
 bool Dispatcher::WaitFor(const RecordHeader& request) {
   constexpr uint64_t kMostInFlight = uint64_t{1} << 20;  // far more than rings and sockets hold
   const uint64_t sequence = request.main_sequence;
-  const uint64_t dispatched = LoadAcquire(dispatched_);  // partner: NoteDispatched
+  const uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Run
   if (dispatched >= sequence) return lanes_.Await(sequence);
   if (sequence - dispatched > kMostInFlight) {
     session_.Breach("a request waits for posted record " + std::to_string(sequence) + " of " +
                     std::to_string(dispatched));
     return false;
-  }
-  if ((request.flags & kHandOver) != 0) {
-    sleepers_.fetch_add(1);
-    SleepUntil(sequence);
-    sleepers_.fetch_sub(1);
-    return !session_.stopped() && lanes_.Await(sequence);
   }
   WaitPolicy policy = OrderPolicy();
   if ((request.flags & kBlockingWait) != 0) policy.spin_us = policy.yield_us = 0;  // the dispatcher wakes up
@@ -192,7 +172,7 @@ bool Dispatcher::WaitFor(const RecordHeader& request) {
   do {
     if (session_.stopped()) return false;
     waiter.Step(0);
-  } while (LoadAcquire(dispatched_) < sequence);
+  } while (dispatched_.load(std::memory_order_acquire) < sequence);
   return lanes_.Await(sequence);
 }
 

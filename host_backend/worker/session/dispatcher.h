@@ -42,9 +42,6 @@ class Dispatcher : public SessionPart {
  private:
   // Gives the record to a worker queue if that is wanted and possible.
   enum class Handed { kNo, kYes, kStopped };
-  // All up to `behind` is executed or handed over.
-  void NoteDispatched(uint64_t behind);
-  void SleepUntil(uint64_t sequence);
   Handed Hand(const PostedHeader& header, std::span<const std::byte> record);
   void ExecuteInLane(std::span<const std::byte> record);
   void NoteFailure(const PostedHeader& header, CUresult result);
@@ -61,9 +58,8 @@ class Dispatcher : public SessionPart {
   std::map<uint64_t, CUresult> results_;  // failures alone
   // Main records that were executed or handed to a lane; released in Run, acquired in WaitFor. On a line of
   // its own: it changes while other threads look at the rest.
-  alignas(kHotBytes) HotWord dispatched_{};
-  std::atomic<uint32_t> sleepers_{0};  // threads that sleep until it changes
-  Lanes lanes_;                        // last: its threads use all the rest
+  alignas(kHotBytes) std::atomic<uint64_t> dispatched_{0};
+  Lanes lanes_;  // last: its threads use all the rest
 };
 
 }  // namespace causeway::host
