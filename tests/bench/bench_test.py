@@ -107,8 +107,8 @@ class Bench(unittest.TestCase):
             report = json.loads(table.read_text(encoding="utf-8"))
         self.assertEqual(answer.returncode, 0, answer.stdout + answer.stderr)
         self.assertEqual([len(figure["causeway"]) for figure in report["figures"]], [1, 1], answer.stdout)
-        self.assertRegex(answer.stdout, r"Only (9|10) of 12 idle sessions could be started \(The probe on the causeway library "
-                                        r".* ended with exit status 1.*measured with (5|6) and scaled")
+        self.assertRegex(answer.stdout, r"Only (8|9|10) of 12 idle sessions could be started \(The probe on the causeway library "
+                                        r".* ended with exit status 1.*measured with (4|5|6) and scaled")
 
     def test_what_fails_is_named(self):
         # Over TCP no memory is mapped.

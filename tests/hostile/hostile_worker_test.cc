@@ -171,16 +171,17 @@ class HostileWorkerTest : public DaemonFixture {
 };
 
 TEST_F(HostileWorkerTest, EveryFieldAtItsExtremes) {
-  EXPECT_GT(SayAll(Words::kFields), 100u);
-  EXPECT_GT(Counter("violations"), 100u);
+  EXPECT_GT(SayAll(Words::kFields), 20u);
+  EXPECT_GT(Counter("violations"), 20u);
 }
 
 TEST_F(HostileWorkerTest, EverySize) {
-  EXPECT_GT(SayAll(Words::kSizes), 100u);
+  EXPECT_GT(SayAll(Words::kSizes), 20u);
 }
 
 TEST_F(HostileWorkerTest, DescriptorsOfEveryKindAndNumber) {
-  EXPECT_GT(SayAll(Words::kDescriptors), 100u);
+  // A worker says further steps until it is ended, on a busy host many: those are judged together.
+  EXPECT_GT(SayAll(Words::kDescriptors), 20u);
 }
 
 TEST_F(HostileWorkerTest, SomethingElseThanTheKernelsQuestions) {

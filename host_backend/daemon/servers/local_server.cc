@@ -318,6 +318,7 @@ void LocalServer::SendStatus(Connection& connection) {
     if (sent < 0) break;
     connection.status_sent += size_t(sent);
   }
+  shutdown(connection.socket.get(), SHUT_WR);  // the answer's end, which its reader need not wait for
   OnClientGone(connection);
 }
 
