@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "host_backend/command/administer.h"
 #include "host_backend/command/attach_options.h"
 #include "host_backend/command/command.h"
 #include "host_backend/command/daemon_options.h"
@@ -66,6 +67,8 @@ int main(int argc, char** argv) {
 
   AttachCommands attach;
   AddAttachCommands(app, attach);
+  AdministerCommands administer;
+  AddAdministerCommands(app, administer);
 
   app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
   if (argc > 1 && std::string_view(argv[1]) == "bench") ExecBench(argv + 1);
@@ -78,6 +81,7 @@ int main(int argc, char** argv) {
   }
   if (status_app->parsed()) return RunStatus(status);
   if (trace_app->parsed()) return RunTrace(trace);
+  if (const int done = RunAdministerCommand(app, administer); done >= 0) return done;
   if (const int done = RunAttachCommand(app, attach); done >= 0) return done;
   return RunCommand(run);
 }

@@ -14,6 +14,10 @@
 //   {"do": "list"}
 //     -> {"ok": true, "vms": [{"name", "file", "memory_mib", "group", "user", "gpus", "sessions", "problem",
 //        "added"}]}
+//   {"do": "reload"}            of root and the daemon's user: the configuration file is read again
+//     -> {"ok": true, "text": "what came into force, in sentences"}
+//   {"do": "drain", "name": "guest1", "undo": false}       likewise; without "name": of all, not of one VM
+//     -> {"ok": true, "sessions": 2}   no session begins any more, or with "undo" they may again; so many are left
 //
 // What fails is answered by {"ok": false, "error": "one sentence"}.
 #pragma once

@@ -12,6 +12,7 @@
 #include <cstdlib>
 
 #include "host_backend/daemon/api_hash.h"
+#include "host_backend/daemon/process/config_change.h"
 #include "host_backend/daemon/region/region.h"
 #include "host_backend/daemon/status.h"
 #include "host_backend/sandbox/filter.h"
@@ -43,8 +44,9 @@ std::string SandboxMode() {
 
 }  // namespace
 
-Daemon::Daemon(const Config& config)
-    : config_(config),
+Daemon::Daemon(const Config& config, std::string path)
+    : path_(std::move(path)),
+      config_(config),
       pool_(loop_, WorkerProgram{config_.worker, SandboxMode()},
             {config_.spare_workers, config_.max_spare_workers, config_.guaranteed_spares},
             config_.image_cache_mib * kMib, config_.worker_users),
@@ -64,6 +66,7 @@ std::string Daemon::Start() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   signals_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return "Signals cannot be received: " + ErrnoText() + ".";
@@ -78,7 +81,7 @@ std::string Daemon::Start() {
     auto control = ControlServer::Start(
         loop_, config_,
         [this](const ControlRequest& request, const LocalPeer& peer, const ControlServer::Answer& answer) {
-          vms_.Handle(request, peer, answer);
+          OnControl(request, peer, answer);
         });
     if (!control.ok()) return control.error();
     control_ = std::move(control.value());
@@ -153,8 +156,69 @@ void Daemon::EveryMinute() {
 void Daemon::OnSignal() {
   signalfd_siginfo info{};
   if (read(signals_.get(), &info, sizeof(info)) != sizeof(info)) return;
+  if (info.ssi_signo == SIGHUP) {
+    static_cast<void>(Reload());  // the log has been told
+    return;
+  }
   LogInfo("stopping on signal " + std::to_string(info.ssi_signo));
   if (!stopping_) Stop();
+}
+
+void Daemon::OnControl(const ControlRequest& request, const LocalPeer& peer,
+                       const ControlServer::Answer& answer) {
+  using What = ControlRequest::What;
+  const bool own = request.what == What::kReload || request.what == What::kDrain;
+  if (!own) return vms_.Handle(request, peer, answer);
+  if (peer.uid != 0 && peer.uid != geteuid())
+    return answer({{"ok", false}, {"error", "Only root and the user of causewayd may ask for that."}});
+  if (request.what == What::kDrain) return answer(Drain(request));
+  const auto done = Reload();
+  if (!done.ok()) return answer({{"ok", false}, {"error", done.error()}});
+  answer({{"ok", true}, {"text", done.value()}});
+}
+
+// All of the file or nothing of it. What came into force is said in the log and in the result.
+Result<std::string> Daemon::Reload() {
+  const LoopPart part("reload");
+  auto read = LoadConfig(path_);
+  if (!read.ok()) {
+    LogError("the configuration stays as it was: " + read.error());
+    return Error{read.error()};
+  }
+  Config& next = read.value();
+  std::vector<std::string> told;
+  std::string names;
+  for (const std::string& key : KeepUntilStart(config_, next)) names += (names.empty() ? "" : ", ") + key;
+  if (!names.empty()) told.push_back("Takes effect when causewayd is stopped and started: " + names + ".");
+  config_ = std::move(next);
+  SetLogLevel(config_.log_level);
+  scopes_.Reconfigured();
+  const std::vector<std::string> of_vms = vms_.Apply();
+  told.insert(told.end(), of_vms.begin(), of_vms.end());
+  pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
+  pool_.Reconfigure({config_.spare_workers, config_.max_spare_workers, config_.guaranteed_spares},
+                    config_.own_spares);
+  std::string text = path_ + " is in force.";
+  for (const std::string& line : told) text += " " + line;
+  LogInfo(text);
+  return text;
+}
+
+// What lives goes on; what asks to begin is told why it may not.
+Json Daemon::Drain(const ControlRequest& request) {
+  if (request.name.empty()) {
+    scopes_.Close(request.undo
+                      ? ""
+                      : "The host daemon is being drained: no program can start using the GPU until its "
+                        "administrator runs `causeway drain --undo`, or starts it anew.");
+    LogInfo(request.undo ? "sessions may begin again" : "no session begins any more: drained");
+    return {{"ok", true}, {"sessions", scopes_.live_sessions()}};
+  }
+  if (!vms_.Drain(request.name, request.undo))
+    return {{"ok", false}, {"error", "causewayd serves no VM " + request.name + "; see `causeway list`."}};
+  LogInfo("VM " + request.name +
+          (request.undo ? ": sessions may begin again" : ": no session begins any more: drained"));
+  return {{"ok", true}, {"sessions", vms_.SessionsOf(request.name)}};
 }
 
 void Daemon::Stop() {

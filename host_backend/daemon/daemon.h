@@ -17,22 +17,27 @@ namespace causeway::daemon {
 
 class Daemon {
  public:
-  explicit Daemon(const Config& config);
+  // `path`: the configuration's file, which a reload reads again.
+  Daemon(const Config& config, std::string path);
   ~Daemon();
 
   // Opens sockets and regions and starts the first workers. Returns "" or one sentence.
   std::string Start();
-  // Until SIGTERM or SIGINT; then all workers are gone. False where it had to give up, which the log says.
+  // Until SIGTERM or SIGINT; SIGHUP reloads the configuration. Then all workers are gone. False where it had to give up, which the log says.
   bool Run();
 
  private:
   void OnSignal();
+  void OnControl(const ControlRequest& request, const LocalPeer& peer, const ControlServer::Answer& answer);
+  Result<std::string> Reload();
+  Json Drain(const ControlRequest& request);
   void Stop();
   std::string StartLauncher();
   std::string StatusText(const std::string& scope) const;
   void EveryMinute();
 
-  const Config config_;
+  const std::string path_;
+  Config config_;  // servers and scopes refer to it: a reload assigns, and moves nothing
   const Clock::time_point started_ = Clock::now();
   EventLoop loop_;
   // Both there longer than any worker.

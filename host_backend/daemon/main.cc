@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "causewayd: %s.\n", text.c_str());
     return 1;
   }
-  Daemon daemon(config.value());
+  Daemon daemon(config.value(), path);
   if (std::string text = daemon.Start(); !text.empty()) {
     LogError(text);
     // Whoever started it looks here first.

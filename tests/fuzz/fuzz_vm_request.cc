@@ -30,7 +30,10 @@ void RequireKept(const daemon::VmConfig& vm) {
 }
 
 void RequireSound(const ControlRequest& request) {
-  if (request.what == ControlRequest::What::kList) return Require(request.name.empty());
+  using What = ControlRequest::What;
+  if (request.what == What::kList || request.what == What::kReload) return Require(request.name.empty());
+  Require(!request.undo || request.what == What::kDrain);
+  if (request.what == What::kDrain && request.name.empty()) return;
   Require(daemon::IsVmName(request.name) && request.name.find('/') == std::string::npos);
   if (request.what != ControlRequest::What::kAdd) return;
   Require(!request.force && std::has_single_bit(request.memory_mib));

@@ -94,3 +94,12 @@ add_executable(trace_test trace_test.cc)
 target_link_libraries(trace_test PRIVATE causeway_command causeway_json causeway_ring GTest::gtest_main)
 add_test(NAME trace_test COMMAND trace_test)
 set_tests_properties(trace_test PROPERTIES LABELS unit TIMEOUT 60)
+
+# The configuration is read again while sessions live, and the daemon is drained.
+add_executable(reload_test reload_test.cc daemon_fixture.cc)
+target_compile_definitions(reload_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
+  FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+target_link_libraries(reload_test PRIVATE causeway_daemon causeway_command causeway_attach GTest::gtest_main)
+add_dependencies(reload_test causewayd daemon_test_worker)
+add_test(NAME reload_test COMMAND reload_test)
+set_tests_properties(reload_test PROPERTIES LABELS unit TIMEOUT 120)

@@ -107,12 +107,20 @@ ControlRequest Read(const Json& object) {
   } else if (what == "remove") {
     request.what = ControlRequest::What::kRemove;
     request.force = reader.Flag("force");
+  } else if (what == "reload") {
+    request.what = ControlRequest::What::kReload;
+  } else if (what == "drain") {
+    request.what = ControlRequest::What::kDrain;
+    request.undo = reader.Flag("undo");
   } else if (what != "list") {
     throw Wrong{"This causewayd knows no such request; install command and daemon of one version."};
   }
-  if (request.what != ControlRequest::What::kList) {
+  const bool names_vm =
+      request.what != ControlRequest::What::kList && request.what != ControlRequest::What::kReload;
+  if (names_vm) {
     request.name = reader.Text("name", kMostBytes);
-    if (!IsVmName(request.name)) {
+    const bool all = request.what == ControlRequest::What::kDrain && request.name.empty();
+    if (!all && !IsVmName(request.name)) {
       throw Wrong{
           "A VM's name has 1 to 48 letters, digits, dots, dashes and underscores, and begins with a letter, "
           "a digit or an underscore; choose one by --name."};

@@ -13,14 +13,15 @@
 namespace causeway::daemon {
 
 struct ControlRequest {
-  enum class What { kAdd, kRemove, kList };
+  enum class What { kAdd, kRemove, kList, kReload, kDrain };
   What what = What::kList;
-  std::string name;               // IsVmName; empty for kList
+  std::string name;               // IsVmName; empty for kList, kReload, and a kDrain of all
   uint64_t memory_mib = 0;        // of kAdd: a power of two that a region may have
   std::string group;              // of kAdd: a group's name, or empty; whether it exists is not looked at
   uint32_t user = 0;              // of kAdd: a person's id; 0: none. Not both of them
   std::vector<std::string> gpus;  // of kAdd: UUIDs, none twice; empty: all
   bool force = false;             // of kRemove
+  bool undo = false;              // of kDrain: sessions may begin again
 };
 
 // The packet's request, or one sentence for the client. Reads nothing but the packet, and keeps no pointer to it.

@@ -16,10 +16,13 @@ Json Refused(const std::string& sentence) {
   return {{"ok", false}, {"error", sentence}};
 }
 
-bool SameRegion(const VmConfig& one, const VmConfig& other) {
+bool SameOwner(const VmConfig& one, const VmConfig& other) {
   return one.region_file == other.region_file && one.region_mib == other.region_mib &&
-         one.region_group == other.region_group && one.region_user == other.region_user &&
-         one.share.gpus == other.share.gpus;
+         one.region_group == other.region_group && one.region_user == other.region_user;
+}
+
+bool SameRegion(const VmConfig& one, const VmConfig& other) {
+  return SameOwner(one, other) && one.share.gpus == other.share.gpus;
 }
 
 // Pages of a region come from its file system when they are first used; a VM would die when there are none left.
@@ -44,7 +47,7 @@ VmSet::VmSet(Services& services) : services_(services), store_(services.config.s
 
 VmSet::~VmSet() = default;
 
-std::vector<gid_t> VmSet::Groups() const {
+std::vector<gid_t> VmSet::Groups() {
   std::vector<std::string> names = services_.config.attach_groups;
   for (const VmConfig& vm : services_.config.vms) names.push_back(vm.region_group);
   for (const VmConfig& vm : added_before_) names.push_back(vm.region_group);
@@ -54,6 +57,7 @@ std::vector<gid_t> VmSet::Groups() const {
     if (const auto group = GroupId(name, "region_group"); !name.empty() && group.ok())
       groups.push_back(group.value());
   }
+  groups_ = groups;
   return groups;
 }
 
@@ -84,6 +88,118 @@ void VmSet::Stop() {
   for (auto& [name, vm] : vms_) vm.server->Stop();
 }
 
+// Where the region or who has it differs, the VM that was is another one than the VM that is wanted.
+std::vector<std::string> VmSet::Apply() {
+  std::vector<std::string> told;
+  const auto& wanted = services_.config.vms;
+  const auto find = [&](const std::string& name) {
+    return std::find_if(wanted.begin(), wanted.end(), [&](const VmConfig& vm) { return vm.name == name; });
+  };
+  std::vector<std::string> names;
+  for (const auto& [name, vm] : vms_) {
+    if (!vm.added) names.push_back(name);
+  }
+  for (const std::string& name : names) {
+    const auto found = find(name);
+    VmServer& server = *vms_[name].server;
+    if (found == wanted.end()) {
+      told.push_back(Leave(name, "was taken out of the configuration of causewayd"));
+    } else if (!SameOwner(server.config(), *found)) {
+      told.push_back(Leave(name, "has another region in the configuration of causewayd"));
+    } else {
+      vms_[name].leaving = false;
+      server.SetLimits(*found);
+    }
+  }
+  for (const VmConfig& vm : wanted) AddConfigured(vm, &told);
+  ShareOutToAdded();
+  return told;
+}
+
+void VmSet::AddConfigured(const VmConfig& vm, std::vector<std::string>* told) {
+  if (const auto found = vms_.find(vm.name); found != vms_.end()) {
+    if (found->second.added) {
+      told->push_back("VM " + vm.name +
+                      " was added by `causeway attach` and stays so; run `causeway detach " + vm.name +
+                      "` first.");
+    }
+    return;
+  }
+  const auto group = GroupId(vm.region_group, "region_group");
+  if (!vm.region_group.empty() &&
+      (!group.ok() || std::find(groups_.begin(), groups_.end(), group.value()) == groups_.end())) {
+    told->push_back("VM " + vm.name + " is served when causewayd is stopped and started: the group " +
+                    vm.region_group + " was in no `region_group` or `attach_groups` when it started.");
+    return;
+  }
+  auto server = VmServer::Add(services_, vm);
+  told->push_back(server.ok() ? "VM " + vm.name + " is served from now on." : server.error());
+  vms_[vm.name] = {server.ok() ? std::move(server.value())
+                               : VmServer::StartWithout(services_, vm, server.error())};
+}
+
+// The sentence that says so.
+std::string VmSet::Leave(const std::string& name, const std::string& why) {
+  Vm& vm = vms_[name];
+  const uint32_t sessions = vm.server->session_count();
+  vm.leaving = true;
+  vm.server->Close("VM " + name + " " + why + ": no program of it can start using the GPU.");
+  vm.server->WhenIdle([this, name] { OnIdle(name); });
+  return "VM " + name + " " + why + "; " +
+         (sessions == 0 ? "it is served no more."
+                        : "its " + std::to_string(sessions) +
+                              " sessions go on, and it is served until they have ended.");
+}
+
+// The region's file stays: its VM may have it mapped, and the configuration may name it again.
+void VmSet::OnIdle(const std::string& name) {
+  const auto found = vms_.find(name);
+  if (found == vms_.end() || !found->second.leaving || found->second.busy) return;
+  found->second.busy = true;
+  found->second.server->Remove([this, name] {
+    const VmConfig gone = vms_[name].server->config();
+    services_.scopes.ForgetVm(gone);
+    vms_.erase(name);
+    LogInfo("VM " + name + " is served no more; its region " + gone.region_file +
+            " stays until it is deleted");
+    std::vector<std::string> told;
+    for (const VmConfig& vm : services_.config.vms) {
+      if (vm.name == name) AddConfigured(vm, &told);
+    }
+    for (const std::string& line : told) LogInfo(line);
+  });
+}
+
+// The configured ones come first.
+void VmSet::ShareOutToAdded() {
+  for (auto& [name, vm] : vms_) {
+    if (!vm.added) continue;
+    VmConfig config = vm.server->config();
+    config.guaranteed_sessions = 0;
+    vm.server->SetLimits(config);
+    config.guaranteed_sessions = GuaranteeFor(services_.config, Configs(), config.max_sessions);
+    vm.server->SetLimits(config);
+  }
+}
+
+bool VmSet::Drain(const std::string& name, bool undo) {
+  const auto found = vms_.find(name);
+  if (found == vms_.end()) return false;
+  if (!found->second.leaving) {
+    found->second.server->Close(
+        undo ? ""
+             : "VM " + name +
+                   " is being drained: no program of it can start using the GPU until the "
+                   "host's administrator runs `causeway drain --undo`.");
+  }
+  return true;
+}
+
+uint32_t VmSet::SessionsOf(const std::string& name) const {
+  const auto found = vms_.find(name);
+  return found == vms_.end() ? 0 : found->second.server->session_count();
+}
+
 std::vector<VmConfig> VmSet::Configs() const {
   std::vector<VmConfig> configs;
   for (const auto& [name, vm] : vms_) configs.push_back(vm.server->config());
@@ -98,6 +214,9 @@ void VmSet::Handle(const ControlRequest& request, const LocalPeer& peer, Answer 
       return Remove(request, peer, answer);
     case ControlRequest::What::kList:
       return answer(List());
+    case ControlRequest::What::kReload:  // the daemon's own
+    case ControlRequest::What::kDrain:
+      return;
   }
 }
 
@@ -177,7 +296,7 @@ void VmSet::Remove(const ControlRequest& request, const LocalPeer& peer, const A
   if (!vm.added) {
     return answer(Refused(
         "VM " + name +
-        " is in causewayd's configuration file; delete its [[vm]] table there and restart causewayd."));
+        " is in causewayd's configuration file; delete its [[vm]] table there and run `causeway reload`."));
   }
   if (vm.busy) return answer(Refused("VM " + name + " is being added or removed; try again."));
   const VmConfig& config = vm.server->config();

@@ -78,10 +78,12 @@ class WorkerPool final : public WorkerProcess::Listener {
     program_.folders = folders;
   }
   LauncherLink& launcher() const { return *program_.launcher; }
-  // Limits the folder of compiled kernels of each scope. To be called before Start.
+  // Limits the folder of compiled kernels of each scope: of the workers that come.
   void HoldCaches(uint64_t bytes) { cache_bytes_ = bytes; }
-  // Says how many spares are kept for single scopes, beyond all others. To be called before Start.
+  // Says how many spares are kept for single scopes, beyond all others. Before Start, or by Reconfigure.
   void KeepSpares(OwnSpares::Counts wanted) { own_spares_.emplace(std::move(wanted)); }
+  // Other numbers while it runs: what is too many ends, unless a session has it, and what is missing starts.
+  void Reconfigure(SpareNumbers spares, OwnSpares::Counts own);
   struct OwnSpareStatus {
     std::string scope;
     uint32_t wanted = 0;
@@ -213,7 +215,7 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   EventLoop& loop_;
   WorkerProgram program_;
-  const SpareNumbers spares_;
+  SpareNumbers spares_;
   SpareDemand demand_;
   StartingLimit starting_limit_;
   // What the last look found of the host; SpareRoom has the meanings.

@@ -100,6 +100,20 @@ void WorkerPool::StartSpares() {
   }
 }
 
+void WorkerPool::Reconfigure(SpareNumbers spares, OwnSpares::Counts own) {
+  spares_ = spares;
+  KeepSpares(std::move(own));
+  OwnSpares::Counts kept;
+  for (Entry& entry : workers_) {
+    if (!entry.IsReadySpare() || entry.kept_for.empty()) continue;
+    const auto wanted = own_spares_->wanted().find(entry.kept_for);
+    const uint32_t most = wanted != own_spares_->wanted().end() ? wanted->second : 0;
+    if (++kept[entry.kept_for] > most) entry.process->End();
+  }
+  LookAtHost();
+  Pump();
+}
+
 // Spares that were started for sessions which gave up, or for a demand that is over, hold memory of the host and of
 // every GPU. At most every few seconds those end that nothing calls for any more: a flood of short-lived
 // sessions makes them and takes them again.

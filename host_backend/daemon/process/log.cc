@@ -53,6 +53,10 @@ std::string StartLog(const std::string& path, LogLevel level, bool echo) {
   return {};
 }
 
+void SetLogLevel(LogLevel level) {
+  spdlog::default_logger_raw()->set_level(Level(level));
+}
+
 void Log(LogLevel level, std::string_view line) {
   // A line may hold what a guest wrote: control characters must not forge further lines.
   std::string clean(line);

@@ -14,6 +14,9 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 // Has lines go to `path`, or stderr if it is empty; with `echo` to both. Empty, or a sentence with the file.
 std::string StartLog(const std::string& path, LogLevel level, bool echo);
 
+// From now on. StartLog was called before.
+void SetLogLevel(LogLevel level);
+
 void Log(LogLevel level, std::string_view line);
 inline void LogInfo(std::string_view line) {
   Log(LogLevel::kInfo, line);

@@ -66,6 +66,13 @@ ScopeRef Scopes::OfPeer(const std::string& address) {
               nullptr);
 }
 
+void Scopes::Reconfigured() {
+  for (const auto& [name, scope] : scopes_) {
+    if (name.starts_with("uid:")) scope->max_sessions = config_.local_max_sessions;
+    if (name.starts_with("tcp:")) scope->max_sessions = config_.tcp.max_sessions;
+  }
+}
+
 // Scopes that nothing refers to and that have nothing to say.
 void Scopes::Forget() {
   std::erase_if(scopes_, [](const auto& entry) {
@@ -95,6 +102,7 @@ uint32_t Scopes::KeptForOthers(const Scope& asker) const {
 }
 
 Result<SessionSeat> Scopes::TakeSession(const ScopeRef& scope) {
+  if (const std::string& why = closed_.empty() ? scope->closed : closed_; !why.empty()) return Error{why};
   if (live_ < config_.max_sessions && scope->family->sessions >= scope->max_sessions) {
     const bool alone = scope->family->sessions == scope->sessions;
     return Error{scope->who + (alone ? " has " : " and its other namespaces have ") +

@@ -31,6 +31,7 @@ struct Scope {
   uint32_t max_sessions = 0;  // at once
   uint32_t guaranteed = 0;    // so many of them no other scope can take
   bool configured = false;    // what is guaranteed is kept for it also while it has no session
+  std::string closed;         // why none begins; empty: they may
   uint32_t sessions = 0;      // opening or served
   uint32_t connections = 0;   // that have no session yet
   // Never null. Of a VM, a peer, and a user who makes no scopes it has this scope alone.
@@ -63,6 +64,12 @@ class Scopes {
   // Null as before.
   ScopeRef OfPeer(const std::string& address);
 
+  // The configuration has changed: limits of the users and peers that are known follow it. VMs follow by OfVm.
+  void Reconfigured();
+  // No session of any scope begins any more, and each that asks is told `why`; empty: they may again.
+  void Close(const std::string& why) { closed_ = why; }
+  const std::string& closed() const { return closed_; }
+
   // An error is the sentence for the guest process.
   Result<SessionSeat> TakeSession(const ScopeRef& scope);
   uint32_t live_sessions() const { return live_; }
@@ -82,6 +89,7 @@ class Scopes {
 
   const Config& config_;
   uint32_t live_ = 0;
+  std::string closed_;
   std::map<std::string, ScopeRef> scopes_;
   std::map<std::string, std::weak_ptr<ScopeFamily>> families_;  // of users, by their names
 };

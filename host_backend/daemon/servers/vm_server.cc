@@ -189,6 +189,26 @@ void VmServer::SayRemoved() {
     services_.loop.Later("the removal of a VM", std::exchange(removed_, nullptr));
 }
 
+void VmServer::SetLimits(const VmConfig& vm) {
+  vm_.max_sessions = vm.max_sessions;
+  vm_.guaranteed_sessions = vm.guaranteed_sessions;
+  vm_.own_spares = vm.own_spares;
+  vm_.share = vm.share;
+  services_.scopes.OfVm(vm_);
+  scope_->closed.clear();
+  idle_ = nullptr;
+}
+
+void VmServer::WhenIdle(std::function<void()> idle) {
+  idle_ = std::move(idle);
+  SayIdle();
+}
+
+void VmServer::SayIdle() {
+  if (idle_ && !AnySession())
+    services_.loop.Later("the end of a VM's sessions", std::exchange(idle_, nullptr));
+}
+
 bool VmServer::DeleteFile() const {
   if (!file_ || file_->Check() == RegionFile::Change::kMissing) return true;
   return file_->Check() == RegionFile::Change::kNone && unlink(vm_.region_file.c_str()) == 0;
@@ -434,6 +454,7 @@ void VmServer::OnClosed(uint32_t slot) {
   auto session = std::make_shared<std::unique_ptr<RegionSession>>(std::move(sessions_[slot]));
   services_.loop.Later("the end of a VM's session", [session] { session->reset(); });
   SayRemoved();
+  SayIdle();
 }
 
 void VmServer::AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const {

@@ -28,6 +28,12 @@ class VmServer {
   // Ends the sessions and serves nothing any more. `removed` comes from the event loop, when no worker uses the
   // region any more and the caller may destroy this object. No other call but AppendStatus may follow.
   void Remove(std::function<void()> removed);
+  // Limits and GPUs of that configuration from now on, for sessions that begin; everything else of it is as before.
+  void SetLimits(const VmConfig& vm);
+  // No session begins any more, and each that asks is told `why`; empty: they may again.
+  void Close(const std::string& why) { scope_->closed = why; }
+  // `idle` comes once from the event loop, when the VM has no session.
+  void WhenIdle(std::function<void()> idle);
   // Deletes the region's file, unless another one has its name. False: it is there still.
   bool DeleteFile() const;
   const VmConfig& config() const { return vm_; }
@@ -42,6 +48,7 @@ class VmServer {
   void Adopt(std::unique_ptr<RegionFile> file);
   void BeginLooking();
   void SayRemoved();
+  void SayIdle();
   void EndEarlierSessions();
   void Tick();
   void Beat();
@@ -66,7 +73,7 @@ class VmServer {
   bool AnySession() const;
 
   Services& services_;
-  const VmConfig vm_;
+  VmConfig vm_;
   const ScopeRef scope_;
   std::unique_ptr<RegionFile> file_;  // null while the region is lost
   std::string problem_;
@@ -76,6 +83,7 @@ class VmServer {
   UniqueFd vm_process_;                           // of the VM's process, from its first session to its exit
   EventLoop::WatchId vm_process_watch_ = 0;
   std::function<void()> removed_;  // set by Remove
+  std::function<void()> idle_;     // set by WhenIdle
   bool vm_gone_ = false;           // powered off: its words mean nothing until a new guest starts
   uint64_t guest_epoch_ = 0;
   bool resetting_ = false;
