@@ -12,8 +12,10 @@ constexpr const char* kMemoryHelp = "Size of the region, a power of two such as 
 void AddHostOptions(CLI::App& app, HostOptions& host) {
   host.control_socket = ControlSocketOf(kDefaultSocketPath);
   app.add_option("-c,--connect", host.connect,
-                 "libvirt's URI, as of virsh (default: the system's for root, else your own)");
+                 "libvirt's URI, as of virsh (default: the system's for root, else your own)")
+      ->type_name("URI");
   app.add_option("--control-socket", host.control_socket, "causewayd's control socket")
+      ->type_name("SOCKET")
       ->capture_default_str();
 }
 
@@ -22,7 +24,8 @@ void AddXml(CLI::App& app, XmlOptions& options) {
   xml->add_option("NAME", options.name, "causewayd's name of the VM")->required();
   xml->add_option_function<uint64_t>(
          "--memory", [&](const uint64_t& bytes) { options.memory_mib = bytes >> 20; }, kMemoryHelp)
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
   xml->add_option("--machine", options.machine, "pc, or q35 for one that runs and has a prepared port")
       ->check(CLI::IsMember({"pc", "q35"}))
       ->capture_default_str();
@@ -37,12 +40,15 @@ void AddAttachCommands(CLI::App& app, AttachCommands& options) {
       app.add_subcommand("attach", "Give a VM of libvirt the host's GPUs, now and for its next starts");
   attach->add_option("DOMAIN", options.attach.domain, "The domain's name or UUID")->required();
   attach->add_option("--memory", options.attach.memory_bytes, kMemoryHelp)
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
   attach
       ->add_option("--gpu", options.attach.gpus,
                    "UUID of a GPU that it sees, as nvidia-smi -L shows it; repeatable (default all)")
+      ->type_name("UUID")
       ->allow_extra_args(false);
-  attach->add_option("--name", options.attach.name, "causewayd's name of the VM (default: the domain's)");
+  attach->add_option("--name", options.attach.name, "causewayd's name of the VM (default: the domain's)")
+      ->type_name("VM");
   attach->add_flag("--config", options.attach.config, "For the next start alone, also where the VM runs");
   AddHostOptions(*attach, options.attach.host);
 
@@ -57,6 +63,7 @@ void AddAttachCommands(CLI::App& app, AttachCommands& options) {
       ->add_option("--timeout", options.detach.timeout_s,
                    "Seconds that the guest has to let go of the region")
       ->check(CLI::Range(1, 3600))
+      ->type_name("SECONDS")
       ->capture_default_str();
   AddHostOptions(*detach, options.detach.host);
 

@@ -10,6 +10,7 @@
 #include "host_backend/command/attach_options.h"
 #include "host_backend/command/command.h"
 #include "host_backend/command/daemon_options.h"
+#include "host_backend/common/option_table.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 
 namespace {
@@ -28,7 +29,7 @@ using namespace causeway::command;
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"causeway: CUDA for virtual machines."};
+  CLI::App app{"causeway: CUDA for virtual machines.", "causeway"};
   app.set_version_flag("--version", "causeway " CAUSEWAY_VERSION);
   app.require_subcommand(1);
 
@@ -36,7 +37,9 @@ int main(int argc, char** argv) {
   status.socket = causeway::kDefaultSocketPath;
   auto* status_app = app.add_subcommand("status", "Show what the daemon serves");
   status_app->add_flag("--json", status.json, "Print the daemon's JSON text");
-  status_app->add_option("--socket", status.socket, "The daemon's socket")->capture_default_str();
+  status_app->add_option("--socket", status.socket, "The daemon's socket")
+      ->type_name("SOCKET")
+      ->capture_default_str();
 
   RunOptions run;
   auto* run_app =
@@ -45,9 +48,10 @@ int main(int argc, char** argv) {
   run_app->add_option("command", run.command, "The command and its arguments, after --")->required();
   run_app->positionals_at_end();
 
-  run_app->add_option(
-      "--trace", run.trace_file,
-      "Afterwards, write the session's trace to this file, those of further sessions beside it");
+  run_app
+      ->add_option("--trace", run.trace_file,
+                   "Afterwards, write the session's trace to this file, those of further sessions beside it")
+      ->type_name("FILE");
 
   TraceOptions trace;
   trace.socket = causeway::kDefaultSocketPath;
@@ -56,14 +60,18 @@ int main(int argc, char** argv) {
       "trace",
       "Export a session's last calls for chrome://tracing or ui.perfetto.dev, also after it has ended");
   auto* session =
-      trace_app->add_option("--session", trace.session, "Number of the session, as --list shows it");
+      trace_app->add_option("--session", trace.session, "Number of the session, as --list shows it")
+          ->type_name("NUMBER");
   trace_app
       ->add_flag_callback(
           "--last", [] {}, "The session that began last (default)")
       ->excludes(session);
   trace_app->add_flag("--list", trace.list, "List the sessions that can be traced");
-  trace_app->add_option("--out", trace.out, "Write to this file instead of standard output");
-  trace_app->add_option("--socket", trace.socket, "The daemon's socket")->capture_default_str();
+  trace_app->add_option("--out", trace.out, "Write to this file instead of standard output")
+      ->type_name("FILE");
+  trace_app->add_option("--socket", trace.socket, "The daemon's socket")
+      ->type_name("SOCKET")
+      ->capture_default_str();
 
   AttachCommands attach;
   AddAttachCommands(app, attach);
@@ -71,6 +79,7 @@ int main(int argc, char** argv) {
   AddAdministerCommands(app, administer);
 
   app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
+  causeway::AddOptionTable(app);
   if (argc > 1 && std::string_view(argv[1]) == "bench") ExecBench(argv + 1);
 
   try {

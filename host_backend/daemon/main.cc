@@ -4,18 +4,20 @@
 #include <cstdio>
 #include <string>
 
+#include "host_backend/common/option_table.h"
 #include "host_backend/daemon/daemon.h"
 
 int main(int argc, char** argv) {
   using namespace causeway::daemon;
-  CLI::App app{"causewayd serves the host's GPUs to virtual machines and local processes."};
+  CLI::App app{"causewayd serves the host's GPUs to virtual machines and local processes.", "causewayd"};
   std::string path = "/etc/causeway/causewayd.toml";
   bool check = false;
   bool foreground = false;
-  app.add_option("--config", path, "Configuration file (TOML)")->capture_default_str();
+  app.add_option("--config", path, "Configuration file (TOML)")->type_name("FILE")->capture_default_str();
   app.add_flag("--check", check, "Check the configuration and exit");
   app.add_flag("--foreground", foreground, "Write the log to standard error also where log_file is set");
   app.set_version_flag("--version", "causewayd " CAUSEWAY_VERSION);
+  causeway::AddOptionTable(app);
   CLI11_PARSE(app, argc, argv);
 
   auto config = LoadConfig(path);

@@ -89,6 +89,11 @@ target_link_libraries(accounting_rows_test PRIVATE causeway_worker_core GTest::g
 add_test(NAME accounting COMMAND accounting_rows_test)
 set_tests_properties(accounting PROPERTIES LABELS unit TIMEOUT 60)
 
+# What pages and completion say of the programs.
+add_test(NAME manuals COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/manuals_test.py ${PROJECT_BINARY_DIR}/manuals
+  ${PROJECT_BINARY_DIR}/host_backend)
+set_tests_properties(manuals PROPERTIES LABELS unit SKIP_RETURN_CODE 77 TIMEOUT 120)
+
 # What `causeway trace` makes of flight records.
 add_executable(trace_test trace_test.cc)
 target_link_libraries(trace_test PRIVATE causeway_command causeway_json causeway_ring GTest::gtest_main)

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "host_backend/command/daemon_options.h"
+#include "host_backend/common/option_table.h"
 #include "tools/bench/plot.h"
 #include "tools/bench/run.h"
 
@@ -16,21 +17,28 @@ constexpr int kBenchFailed = 1, kBenchIncomplete = 3;
 
 void AddOptions(CLI::App& app, BenchOptions& bench) {
   command::AddDaemonOptions(app, bench.daemon);
-  app.add_option("--native", bench.native, "CUDA driver library to compare with (default that of --driver)");
+  app.add_option("--native", bench.native, "CUDA driver library to compare with (default that of --driver)")
+      ->type_name("FILE");
   app.add_option("--rounds", bench.rounds, "Samples of each figure and side, in turns")
+      ->type_name("NUMBER")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--limit", bench.limit_s, "No further figure after so many seconds")->capture_default_str();
+  app.add_option("--limit", bench.limit_s, "No further figure after so many seconds")
+      ->type_name("SECONDS")
+      ->capture_default_str();
   app.add_option("--only", bench.only,
-                 "Only figures whose name or id has this in it, or matches it (*, ?); several: A|B");
+                 "Only figures whose name or id has this in it, or matches it (*, ?); several: A|B")
+      ->type_name("PATTERN");
   app.add_flag("--list", bench.list, "List the figures and their goals, and measure nothing");
-  app.add_option("--json", bench.json_file, "Also write all samples to this file");
+  app.add_option("--json", bench.json_file, "Also write all samples to this file")->type_name("FILE");
   app.add_option(
-      "--plot", bench.plot_file,
-      "Also measure the copies' curve and draw it into this file (.svg, .png or .pdf; needs Python's "
-      "matplotlib)");
+         "--plot", bench.plot_file,
+         "Also measure the copies' curve and draw it into this file (.svg, .png or .pdf; needs Python's "
+         "matplotlib)")
+      ->type_name("FILE");
   app.add_option("--idle-sessions", bench.idle_sessions,
                  "Sessions whose processor time is measured while they do nothing")
+      ->type_name("NUMBER")
       ->check(CLI::Range(1, 1000));
   app.add_flag("--guest-only", bench.guest_only,
                "Inside a VM: only Causeway's figures, with CAUSEWAY as it is set");
@@ -84,6 +92,7 @@ int Main(int argc, char** argv) {
   CLI::App app{"Measure native and Causeway's figures side by side", "causeway bench"};
   BenchOptions options;
   AddOptions(app, options);
+  AddOptionTable(app);
   CLI11_PARSE(app, argc, argv);
   if (options.quick && app.count("--idle-sessions") == 0) options.idle_sessions = 3;
   return Measure(options);
