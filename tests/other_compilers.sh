@@ -65,17 +65,19 @@ root=$folder/root
 
 # One compiler's package: g++-14 for gcc-14, clang-19 for itself.
 package_of() { echo "${1/#gcc-/g++-}"; }
-if [ ! -e "$root.done" ]; then
-  rm -rf --one-file-system "$root"
+packages=$("$source_dir/vm_configs/install_dependencies.sh" --list debian | grep -e '-dev$' | grep -v '^libclang')
+packages+=" cmake ninja-build python3 ca-certificates"
+# A root that was kept is used again as long as it is of this release and has these packages.
+wanted="$suite ${packages//$'\n'/ }"
+if [ "$(cat "$root.done" 2> /dev/null)" != "$wanted" ]; then
+  rm -rf --one-file-system "$root" "$root.done"
   echo "unpacking Debian $suite into $root"
-  packages=$("$source_dir/vm_configs/install_dependencies.sh" --list debian | grep -e '-dev$' | grep -v '^libclang')
-  packages+=" cmake ninja-build python3 ca-certificates"
   # shellcheck disable=SC2086  # one word for each package
   nice -n 10 timeout -k 10 3600 mmdebstrap --mode=root --variant=apt --aptopt='Acquire::Retries "3"' \
     --include="$(echo $packages | tr ' ' ',')" "$suite" "$root" "$archive" > "$folder/root.log" 2>&1 ||
     { tail -n 20 "$folder/root.log" >&2; fail "Debian $suite could not be unpacked; the log is above."; }
   mkdir -p "$root/source" "$root/builds" "$root/cuda"
-  touch "$root.done"
+  echo "$wanted" > "$root.done"
 fi
 
 # inside SECONDS COMMAND...: in the root, with the sources and CUDA's headers read-only. The mounts, and all processes,
