@@ -100,6 +100,15 @@ char __libc_single_threaded = 0;
 int fstat(int file, struct stat* status) noexcept {
   return static_cast<int>(syscall(SYS_fstat, file, status));
 }
+int fstat64(int file, struct stat64* status) noexcept {
+  return static_cast<int>(syscall(SYS_fstat, file, status));
+}
+int stat(const char* path, struct stat* status) noexcept {
+  return static_cast<int>(syscall(SYS_stat, path, status));
+}
+int lstat(const char* path, struct stat* status) noexcept {
+  return static_cast<int>(syscall(SYS_lstat, path, status));
+}
 int fstatat(int folder, const char* path, struct stat* status, int flags) noexcept {
   return static_cast<int>(syscall(SYS_newfstatat, folder, path, status, flags));
 }

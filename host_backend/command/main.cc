@@ -17,11 +17,12 @@ namespace {
 
 using namespace causeway::command;
 
-// `causeway bench` is a program of its own, so that what measures is no part of what is measured.
-[[noreturn]] void ExecBench(char** arguments) {
-  const std::string program = ProgramFolder() + "/causeway-bench";
+// `causeway bench` is a program of its own, so that what measures is no part of what is measured; `causeway doctor` is one,
+// because guests have it, too.
+[[noreturn]] void ExecOther(const char* name, char** arguments) {
+  const std::string program = ProgramFolder() + "/" + name;
   execv(program.c_str(), arguments);
-  std::fprintf(stderr, "causeway: the benchmark %s cannot be started: %s\n", program.c_str(),
+  std::fprintf(stderr, "causeway: the program %s cannot be started: %s\n", program.c_str(),
                causeway::ErrnoText().c_str());
   _exit(1);
 }
@@ -79,8 +80,11 @@ int main(int argc, char** argv) {
   AddAdministerCommands(app, administer);
 
   app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
+  app.add_subcommand("doctor", "Look at every link between a program and the GPU, and name what is broken");
   causeway::AddOptionTable(app);
-  if (argc > 1 && std::string_view(argv[1]) == "bench") ExecBench(argv + 1);
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (first == "bench") ExecOther("causeway-bench", argv + 1);
+  if (first == "doctor") ExecOther("causeway-system", argv);
 
   try {
     app.parse(argc, argv);

@@ -17,6 +17,12 @@ guest_device() {
   udevadm settle --timeout=60
   expect "the device" "$(stat -c '%U:%G %a' /dev/causeway)" "root:render 660" && dmesg | grep -o 'causeway: region of.*'
 }
+# Every link of a guest that works, then two that are broken and mended as the doctor says.
+guest_doctor() {
+  as_gpu causeway doctor && rmmod causeway && ! causeway doctor > broken && grep -q 'mend it: modprobe causeway' broken && modprobe causeway &&
+    udevadm settle --timeout=60 && mv /etc/ld.so.conf.d/00-causeway.conf kept && ldconfig && ! causeway doctor > broken &&
+    sh -c "$(sed -n 's/.*mend it: //p' broken)" && causeway doctor
+}
 guest_runs() { as_gpu ./vector_add && as_gpu ./nvml_query > /dev/null; }
 # A user that is not in the group has no GPU.
 guest_refuses() { ! runuser -u nobody -- ./vector_add > refused 2>&1 && grep -i 'permission\|no CUDA-capable\|initializ' refused; }
@@ -43,6 +49,7 @@ host_serves() {
   causeway status > status && expect "who the daemon is" "$(ps -o user= -p "$(main_pid)")" causeway &&
     as_gpu env CAUSEWAY=local:/run/causeway/causeway.sock LD_LIBRARY_PATH=/usr/libexec/causeway/guest_lib ./vector_add
 }
+host_doctor() { causeway doctor; }
 host_restarts() {
   local before
   before=$(main_pid)
@@ -58,7 +65,7 @@ host_purged() {
       ! -path '/proc/*' ! -path '/sys/*' ! -path '/var/lib/dpkg/*' ! -path '/usr/local/*' -print)" ""
 }
 
-for step in guest_device guest_runs guest_refuses guest_upgrades guest_purged host_starts host_serves host_restarts host_stops host_purged; do
+for step in guest_device guest_runs guest_doctor guest_refuses guest_upgrades guest_purged host_starts host_serves host_doctor host_restarts host_stops host_purged; do
   "$step" > log 2>&1
   code=$?
   tail -n 30 log | sed "s/^/$step| /"

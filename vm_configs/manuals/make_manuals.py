@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-PAGES = ["causeway.1", "causeway-bench.1", "causewayd.8", "causewayd.toml.5"]
+PAGES = ["causeway.1", "causeway-system.1", "causeway-bench.1", "causewayd.8", "causewayd.toml.5"]
 
 
 def roff(text):
@@ -130,9 +130,9 @@ def make_page(name, tables, configuration, version):
         else:
             lines.append(line.replace("@VERSION@", version))
     # Commands come before their texts in the page, so they are put in when all texts are known.
-    shown = "causeway bench" if program == "causeway-bench" else program
+    shown = {"causeway-bench": "causeway bench", "causeway-system": "causeway"}.get(program, program)
     makers = {"@SYNOPSIS@": lambda: synopsis(shown, table), "@OPTIONS@": lambda: option_lines(table["options"]),
-              "@COMMANDS@": lambda: command_lines(program, table, after), "@KEYS@": lambda: key_lines(configuration)}
+              "@COMMANDS@": lambda: command_lines(shown, table, after), "@KEYS@": lambda: key_lines(configuration)}
     return "\n".join(out for line in lines for out in (makers[line]() if line in makers else [line])) + "\n"
 
 
@@ -208,13 +208,18 @@ def main():
     parser.add_argument("programs", nargs="+")
     options = parser.parse_args()
     tables = {pathlib.Path(program).name: read_table(program) for program in options.programs}
+    # On a host, the command becomes that program for some of its own commands.
+    elsewhere = {each["name"]: each for each in tables["causeway-system"]["commands"]}
+    tables["causeway"]["commands"] = [elsewhere.get(each["name"], each) for each in tables["causeway"]["commands"]]
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     configuration = pathlib.Path(options.configuration).read_text()
     for page in PAGES:
         (out / page).write_text(make_page(page, tables, configuration, options.version))
-    (out / "causeway.bash").write_text(bash_completion(tables))
-    (out / "causeway.fish").write_text(fish_completion(tables))
+    for name, completed in [("causeway", {key: table for key, table in tables.items() if key != "causeway-system"}),
+                            ("causeway-guest", {"causeway": tables["causeway-system"]})]:
+        (out / f"{name}.bash").write_text(bash_completion(completed))
+        (out / f"{name}.fish").write_text(fish_completion(completed))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// The links of a guest: kernel, ivshmem device, module, node, cache mode, slots, library, the host behind them.
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "tools/system/doctor.h"
+
+namespace causeway::doctor {
+namespace {
+
+using machine::Trimmed;
+
+constexpr char kPciDevices[] = "/sys/bus/pci/devices/";
+constexpr char kClass[] = "/sys/class/causeway/";
+constexpr char kNode[] = "/dev/causeway";
+constexpr int kTryMs = 60'000;
+
+// Of the running kernel; of a root folder, as its /proc says.
+std::string KernelRelease(const machine::Machine& machine) {
+  return Trimmed(machine.Read("/proc/sys/kernel/osrelease").value_or(""));
+}
+
+// "6.1.0-18-amd64": 601.
+int KernelNumber(const std::string& release) {
+  char* end = nullptr;
+  const long major = std::strtol(release.c_str(), &end, 10);
+  const long minor = *end == '.' ? std::strtol(end + 1, nullptr, 10) : 0;
+  return int(major * 100 + minor);
+}
+
+void CheckKernel(const std::string& release, Chain* chain) {
+  constexpr int kOldest = 510;
+  if (KernelNumber(release) < kOldest) {
+    chain->Broken(
+        "kernel",
+        "The kernel is " + (release.empty() ? "unknown" : release) + ", and the module needs 5.10 or later.",
+        "apt-get install linux-image-amd64 linux-headers-amd64, then start this machine again");
+    return;
+  }
+  chain->Fine("kernel", "Linux " + release + ".");
+}
+
+// The name of the ivshmem device in sysfs; empty: there is none.
+std::string FindDevice(const machine::Machine& machine) {
+  for (const std::string& name : machine.List(kPciDevices)) {
+    const std::string folder = kPciDevices + name;
+    if (Trimmed(machine.Read(folder + "/vendor").value_or("")) == "0x1af4" &&
+        Trimmed(machine.Read(folder + "/device").value_or("")) == "0x1110")
+      return name;
+  }
+  return {};
+}
+
+std::string CheckDevice(const machine::Machine& machine, Chain* chain) {
+  const std::string device = FindDevice(machine);
+  if (device.empty()) {
+    chain->Broken("device", "This machine has no ivshmem device, which its host plugs in.",
+                  "on the host: causeway attach DOMAIN");
+    return {};
+  }
+  const auto resources = machine::Lines(machine.Read(kPciDevices + device + "/resource").value_or(""));
+  if (resources.size() < 3 || resources[2].starts_with("0x0000000000000000 0x0000000000000000")) {
+    chain->Broken(
+        "device",
+        "The ivshmem device " + device +
+            " has no memory: the firmware or the kernel found no room for its BAR 2.",
+        "on the host: causeway detach DOMAIN, then causeway attach DOMAIN --memory SIZE with a smaller size");
+    return {};
+  }
+  chain->Fine("device", "The ivshmem device is " + device + ".");
+  return device;
+}
+
+// The first file of modprobe's configuration that keeps the module from being loaded.
+std::string BlockedBy(const machine::Machine& machine) {
+  for (const char* folder : {"/etc/modprobe.d/", "/lib/modprobe.d/", "/run/modprobe.d/"}) {
+    for (const std::string& file : machine.List(folder)) {
+      for (const std::string& line : machine::Lines(machine.Read(folder + file).value_or(""))) {
+        const std::string words = Trimmed(line);
+        if (words == "blacklist causeway" || words.starts_with("install causeway ")) return folder + file;
+      }
+    }
+  }
+  return {};
+}
+
+bool HasModuleFile(const machine::Machine& machine, const std::string& release) {
+  const std::string modules = "/lib/modules/" + release;
+  for (const char* folder : {"/updates/dkms/", "/updates/", "/extra/", "/kernel/drivers/misc/"}) {
+    for (const std::string& name : machine.List(modules + folder)) {
+      if (name.starts_with("causeway.ko")) return true;
+    }
+  }
+  return machine.Read(modules + "/modules.dep").value_or("").find("/causeway.ko") != std::string::npos;
+}
+
+void CheckModule(const machine::Machine& machine, const std::string& release, Chain* chain) {
+  constexpr char kLink[] = "module";
+  if (machine.Has("/sys/module/causeway")) {
+    chain->Fine(kLink, "The module causeway is loaded, version " +
+                           Trimmed(machine.Read("/sys/module/causeway/version").value_or("unknown")) + ".");
+    return;
+  }
+  if (!HasModuleFile(machine, release)) {
+    const bool has_headers = machine.Has("/lib/modules/" + release + "/build");
+    chain->Broken(kLink,
+                  "The module causeway was not built for the running kernel " + release +
+                      (has_headers ? "." : ", whose headers are missing."),
+                  has_headers ? "dkms autoinstall -k " + release + " && modprobe causeway"
+                              : "apt-get install linux-headers-" + release + " && dkms autoinstall -k " +
+                                    release + " && modprobe causeway");
+    return;
+  }
+  if (const std::string file = BlockedBy(machine); !file.empty()) {
+    chain->Broken(kLink, file + " keeps the module causeway from being loaded.",
+                  "sed -i '/causeway/d' " + machine.At(file) + " && modprobe causeway");
+    return;
+  }
+  chain->Broken(kLink, "The module causeway is built and is not loaded.", "modprobe causeway");
+}
+
+// The device's driver, and the node that it makes.
+bool CheckNode(const machine::Machine& machine, const std::string& device, Chain* chain) {
+  constexpr char kLink[] = "node";
+  const std::string driver = machine.LinkTarget(kPciDevices + device + "/driver");
+  const std::string name = driver.substr(driver.rfind('/') + 1);
+  if (name != "causeway") {
+    const std::string bind = "echo " + device + " > /sys/bus/pci/drivers/causeway/bind";
+    chain->Broken("region",
+                  name.empty()
+                      ? "The module did not take the device " + device +
+                            ": its memory is no region of Causeway, because causewayd does not run on the "
+                            "host or has not made it; `dmesg | grep causeway` says which."
+                      : "The device " + device + " belongs to the driver " + name + ".",
+                  name.empty() ? "on the host: systemctl start causewayd.service; then here: " + bind
+                               : "echo " + device + " > /sys/bus/pci/drivers/" + name + "/unbind && " + bind);
+    return false;
+  }
+  chain->Fine("region",
+              "The module has taken the region, of " +
+                  Trimmed(machine.Read(std::string(kClass) + "causeway/region_bytes").value_or("?")) +
+                  " bytes.");
+  if (machine.Has(kNode)) return true;
+  chain->Broken(kLink, "/dev/causeway is missing, though the module has made its device.",
+                "udevadm trigger --subsystem-match=causeway");
+  return false;
+}
+
+void CheckPermission(const machine::Machine& machine, Chain* chain) {
+  constexpr char kLink[] = "permission";
+  const auto node = machine.Stat(kNode);
+  const auto render = machine.GroupId("render");
+  if (!render) {
+    chain->Broken(kLink, "There is no group render, whose members may use the GPU.",
+                  "groupadd --system render && udevadm trigger --subsystem-match=causeway");
+    return;
+  }
+  if (!node || node->st_gid != *render || (node->st_mode & 0060) != 0060) {
+    const bool has_rule = machine.Has("/usr/lib/udev/rules.d/70-causeway.rules") ||
+                          machine.Has("/etc/udev/rules.d/70-causeway.rules");
+    chain->Broken(kLink,
+                  std::string("/dev/causeway is not readable and writable for the group render") +
+                      (has_rule ? "." : ", because the rule 70-causeway.rules of udev is missing."),
+                  (has_rule ? std::string() : "apt-get install --reinstall causeway-guest && ") +
+                      "chgrp render " + machine.At(kNode) + " && chmod 0660 " + machine.At(kNode));
+    return;
+  }
+  if (machine.lives() && access(kNode, R_OK | W_OK) != 0) {
+    chain->Broken(kLink, "This user is no member of the group render, which /dev/causeway belongs to.",
+                  "usermod -aG render \"$USER\" as root, then log in again");
+    return;
+  }
+  chain->Fine(kLink, "/dev/causeway belongs to the group render.");
+}
+
+void CheckCacheMode(const machine::Machine& machine, Chain* chain) {
+  const std::string mode = Trimmed(machine.Read(std::string(kClass) + "causeway/cache_mode").value_or(""));
+  if (mode != "write-back") {
+    chain->Broken("cache mode",
+                  "The region is mapped " + (mode.empty() ? "in an unknown way" : mode) +
+                      " instead of write-back, so that every access is slow.",
+                  "apt-get install --reinstall causeway-dkms && rmmod causeway && modprobe causeway");
+    return;
+  }
+  chain->Fine("cache mode", "The region is mapped write-back.");
+}
+
+void CheckSlots(const machine::Machine& machine, Chain* chain) {
+  const auto number = [&](const char* name) {
+    return std::strtoul(machine.Read(std::string(kClass) + "causeway/" + name).value_or("0").c_str(), nullptr,
+                        10);
+  };
+  const unsigned long total = number("slots_total"), used = number("slots_used");
+  if (total != 0 && used >= total) {
+    chain->Broken("slots", "All " + std::to_string(total) + " slots of the region are in use.",
+                  "end a program that uses the GPU: fuser /dev/causeway lists them");
+    return;
+  }
+  if (number("slices_free") == 0) {
+    chain->Broken("slots", "The region's memory is all in use.",
+                  "end a program that uses the GPU, or on the host: causeway attach DOMAIN --memory SIZE "
+                  "with a larger size");
+    return;
+  }
+  chain->Fine("slots", std::to_string(used) + " of " + std::to_string(total) + " slots are in use.");
+}
+
+// What a program does: through library, node and region to the host's driver.
+void CheckHostBehind(const machine::Machine& machine, Chain* chain) {
+  constexpr char kLink[] = "GPU";
+  if (!machine.lives()) {
+    chain->Skip(kLink, "A system that does not run has none.");
+    return;
+  }
+  for (const Finding& finding : chain->findings()) {
+    if (finding.state != State::kBroken) continue;
+    chain->Skip(kLink, "Not tried while another link is broken: " + finding.link + ".");
+    return;
+  }
+  const auto tried = machine::RunProgram({machine::OwnPath(), "--try-cuda"}, kTryMs);
+  const auto lines = machine::Lines(tried.output);
+  const std::string said = lines.empty() ? "nothing" : Trimmed(lines.front());
+  if (tried.status == 0) {
+    chain->Fine(kLink, Trimmed(lines.back()) + ".");
+    return;
+  }
+  // As guest_lib/connection/region_connection.cc says it.
+  const bool differs = tried.output.find("same release on both sides") != std::string::npos;
+  chain->Broken(
+      differs ? "versions" : kLink, "A program does not reach the GPU; the library says: " + said,
+      differs
+          ? "install the causeway-guest package of the host's version, which `causeway status` shows there"
+          : "on the host: causeway doctor");
+}
+
+}  // namespace
+
+void CheckGuest(const machine::Machine& machine, Chain* chain) {
+  const std::string release = KernelRelease(machine);
+  CheckKernel(release, chain);
+  const char* way = std::getenv("CAUSEWAY");
+  // A process that is told another way needs no module.
+  const std::string chosen = way == nullptr ? "" : way;
+  if (chosen.starts_with("local:") || chosen.starts_with("tcp://")) {
+    chain->Skip("device", "The variable CAUSEWAY leads elsewhere: " + chosen + ".");
+  } else {
+    const std::string device = CheckDevice(machine, chain);
+    CheckModule(machine, release, chain);
+    if (device.empty() || !chain->IsFine("module")) {
+      chain->Skip("node", "Device and module come first.");
+    } else if (CheckNode(machine, device, chain)) {
+      CheckPermission(machine, chain);
+      CheckCacheMode(machine, chain);
+      CheckSlots(machine, chain);
+    }
+  }
+  CheckLoader(machine, chain);
+  CheckHostBehind(machine, chain);
+}
+
+}  // namespace causeway::doctor
