@@ -378,6 +378,14 @@ bool Launcher::IsOwnFile(int file, bool writable) const {
          fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1;
 }
 
+// A socket of the daemon's, named by its place: the descriptor of the socket itself has no owner to change.
+bool Launcher::IsOwnSocket(int place) const {
+  struct stat info {};
+  const int flags = fcntl(place, F_GETFL);
+  return flags >= 0 && (flags & O_PATH) != 0 && fstat(place, &info) == 0 && S_ISSOCK(info.st_mode) &&
+         info.st_uid == geteuid() && info.st_nlink == 1;
+}
+
 // What kGiveToUser has made of such a file.
 bool Launcher::IsGivenFile(int file) const {
   struct stat info {};
@@ -389,19 +397,19 @@ bool Launcher::IsGivenFile(int file) const {
 
 int Launcher::GiveToGroup(const Request& request, int file) const {
   if (std::find(settings_.groups.begin(), settings_.groups.end(), request.group) == settings_.groups.end() ||
-      !IsOwnFile(file, true)) {
+      !(IsOwnFile(file, true) || IsOwnSocket(file))) {
     return EINVAL;
   }
-  return fchown(file, uid_t(-1), request.group) == 0 ? 0 : errno;
+  return fchownat(file, "", uid_t(-1), request.group, AT_EMPTY_PATH) == 0 ? 0 : errno;
 }
 
 int Launcher::GiveToUser(uint32_t user, int file) const {
   struct stat info {};
   const bool person = user >= kFirstPerson && user != uid_t(-1) && !settings_.users.Has(user);
-  if (!person || !IsOwnFile(file, true) || fstat(file, &info) != 0) return EINVAL;
+  if (!person || !(IsOwnFile(file, true) || IsOwnSocket(file)) || fstat(file, &info) != 0) return EINVAL;
   // Others may trust what belongs to them to be what they made: it is no program, and closed to the rest.
   if ((info.st_mode & 07777) != 0660 || info.st_gid != getegid()) return EINVAL;
-  return fchown(file, user, gid_t(-1)) == 0 ? 0 : errno;
+  return fchownat(file, "", user, gid_t(-1), AT_EMPTY_PATH) == 0 ? 0 : errno;
 }
 
 int Launcher::FindVm(int file, int socket) {

@@ -73,6 +73,7 @@ class Launcher {
   int ClearCache(uint32_t user, uint32_t number);
   Child* Find(pid_t pid);
   bool IsOwnFile(int file, bool writable) const;
+  bool IsOwnSocket(int place) const;
   bool IsGivenFile(int file) const;
   // In a process of its own: `work` may only do what is safe after fork. 0, or an errno.
   template <class Work>

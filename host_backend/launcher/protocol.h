@@ -19,7 +19,8 @@ enum class Action : uint32_t {
   kKill,     // sends SIGKILL to `pid`, a worker that was not reaped
   kReap,     // the answer has the exit status of `pid`, whose number is then free; EAGAIN while it runs
   kAbandon,  // kills `pid`; the launcher reaps it
-  // Gives a file of the daemon's own, which the request carries, to `group`, which the configuration names.
+  // Gives a file of the daemon's own, which the request carries, to `group`, which the configuration names. It may be a
+  // socket, opened by O_PATH.
   kGiveToGroup,
   // Finds the process that maps a file of the daemon's own and is neither the daemon nor a worker. The
   // request carries the file and a socket, on which the answer comes later: VmProcess and pidfd, or none.
@@ -31,7 +32,7 @@ enum class Action : uint32_t {
   // was not reaped and has that user id by now. The request carries the control socket
   // (host_backend/common/worker_control.h). The answer has the pid, which kAbandon takes.
   kCheckpoint,
-  // Gives a file of the daemon's own, which the request carries, to `user`: a person's, from 1000 on, and no
+  // Gives such a file to `user`: a person's, from 1000 on, and no
   // worker's. The daemon's group keeps its rights to it.
   kGiveToUser,
 };

@@ -36,6 +36,12 @@ target_link_libraries(attach_test PRIVATE causeway_attach GTest::gtest_main)
 add_test(NAME attach_test COMMAND attach_test)
 set_tests_properties(attach_test PROPERTIES LABELS unit TIMEOUT 60)
 
+# The ivshmem server of a VM, with QEMU's part played by hostile clients.
+add_executable(doorbell_test doorbell_test.cc)
+target_link_libraries(doorbell_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME doorbell_test COMMAND doorbell_test)
+set_tests_properties(doorbell_test PROPERTIES LABELS unit TIMEOUT 120)
+
 # Which process is a VM's.
 add_executable(vm_search_test vm_search_test.cc)
 target_link_libraries(vm_search_test PRIVATE causeway_launcher GTest::gtest_main)

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -436,6 +437,31 @@ TEST_F(LauncherTest, OnlyPersonsAreGivenFilesAndOnlyClosedOnes) {
   // It is no file of the daemon's any more, but the daemon may still ask which process maps it.
   EXPECT_EQ(Ask(request, {file.get()}), EINVAL);
   EXPECT_EQ(Ask(Good(Action::kFindVm), {file.get(), Pair().other.get()}), 0);
+}
+
+TEST_F(LauncherTest, ASocketIsGivenByItsPlace) {
+  if (geteuid() != 0) GTEST_SKIP() << "giving files away needs root";
+  sockaddr_un address{AF_UNIX, {}};
+  const std::string path = folder_.path() + "/doorbell";
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0660), 0);
+  const UniqueFd place(open(path.c_str(), O_PATH | O_CLOEXEC));
+  Request request = Good(Action::kGiveToGroup);
+  request.group = 12345;
+  EXPECT_EQ(Ask(request, {listener.get()}), EINVAL) << "the socket itself has no place";
+  EXPECT_EQ(Ask(request, {place.get()}), 0);
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_gid, 12345u);
+  ASSERT_EQ(chown(path.c_str(), uid_t(-1), getegid()), 0);
+  request = Good(Action::kGiveToUser);
+  request.user = 3001;
+  EXPECT_EQ(Ask(request, {place.get()}), 0);
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, 3001u);
+  EXPECT_EQ(Ask(request, {place.get()}), EINVAL) << "it is not the daemon's any more";
 }
 
 TEST_F(LauncherTest, CachesBelongToUsersOfTheRangeAlone) {

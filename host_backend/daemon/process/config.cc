@@ -255,6 +255,8 @@ VmConfig ReadVm(const toml::table& table) {
   CheckRegionMib(reader, "region_mib", vm.region_mib);
   vm.region_group = reader.String("region_group").value_or("");
   reader.Number("region_user", kFirstPerson, kLastPerson, &vm.region_user);
+  vm.doorbell_socket = reader.String("doorbell_socket").value_or("");
+  if (!vm.doorbell_socket.empty()) CheckAbsolute(reader, "doorbell_socket", vm.doorbell_socket);
   reader.Number("max_sessions", 1, kMaxSlots, &vm.max_sessions);
   vm.guaranteed_sessions = kNotConfigured;  // without the key ShareOutSessions decides
   reader.Number("guaranteed_sessions", 0, vm.max_sessions, &vm.guaranteed_sessions);
@@ -276,6 +278,10 @@ void ReadVms(TableReader& reader, Config& config) {
     if (!files.insert(vm.region_file).second) {
       reader.Fail(entry, "vm",
                   "region_file \"" + vm.region_file + "\" is used twice; regions are never shared");
+    }
+    if (!vm.doorbell_socket.empty() && !files.insert(vm.doorbell_socket).second) {
+      reader.Fail(entry, "vm",
+                  "doorbell_socket \"" + vm.doorbell_socket + "\" is used twice; each VM has its own");
     }
   }
 }
@@ -467,6 +473,7 @@ std::string AddedVmText(const VmConfig& vm) {
       {"name", vm.name}, {"region_file", vm.region_file}, {"region_mib", int64_t(vm.region_mib)}};
   if (!vm.region_group.empty()) entry.insert("region_group", vm.region_group);
   if (vm.region_user != 0) entry.insert("region_user", int64_t(vm.region_user));
+  if (!vm.doorbell_socket.empty()) entry.insert("doorbell_socket", vm.doorbell_socket);
   toml::array gpus;
   for (const std::string& gpu : vm.share.gpus) gpus.push_back(gpu);
   if (!gpus.empty()) entry.insert("gpus", std::move(gpus));

@@ -14,6 +14,7 @@
 //   [[vm]]
 //   name = "guest1"   region_file = "/dev/shm/causeway-guest1"   region_mib = 1024
 //   region_group = "libvirt-qemu"   region_user = 1000   max_sessions = 32   guaranteed_sessions = 2
+//   doorbell_socket = "/run/causeway/doorbell-guest1"
 //   host_memory_mib = 8192   max_threads = 8192   cpu_weight = 100   cpu_percent = 400
 //   device_memory_mib = 16384   gpus = ["GPU-..."]
 //   [tcp]
@@ -69,8 +70,9 @@ struct VmConfig {
   std::string name;
   std::string region_file;
   uint64_t region_mib = 1024;
-  std::string region_group;  // empty: the daemon's own
-  uint32_t region_user = 0;  // the person that owns the file; 0: the daemon's own user
+  std::string region_group;     // empty: the daemon's own
+  uint32_t region_user = 0;     // the person that owns the file; 0: the daemon's own user
+  std::string doorbell_socket;  // where QEMU connects in doorbell mode (docs/doorbells.md); empty: plain mode
   uint32_t max_sessions = kMaxSlots;
   uint32_t guaranteed_sessions = 0;  // no other scope can take them
   uint32_t own_spares = 0;           // nor these

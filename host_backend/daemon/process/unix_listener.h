@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A UNIX socket that clients find by its path.
 #pragma once
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <string>
@@ -16,9 +17,10 @@ struct ListenerPlan {
   mode_t mode = 0660;
   std::string group;  // empty: the daemon's own
   std::string group_key;
+  int type = SOCK_SEQPACKET;
 };
 
-// Binds a SOCK_SEQPACKET listener that never blocks and takes no descriptors from clients where the kernel can refuse
+// Binds a listener that never blocks and takes no descriptors from clients where the kernel can refuse
 // them, and replaces a socket that an earlier daemon left: the
 // caller holds a lock that says that no other daemon lives. Nobody gets in before mode and group are as
 // planned. The caller unlinks the path at its end. Errors are sentences.

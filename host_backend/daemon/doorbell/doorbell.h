@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// One VM's ivshmem server (QEMU's ivshmem-doorbell, protocol version 0): it gives QEMU the region's memory and the
+// eventfds by which guest and host ring each other. QEMU connects when the device is made, keeps the connection until
+// the device is gone, and never connects again, so that the end of the connection is the end of the VM or the device.
+//
+// The guest sees two peers. Number kHostPeer is this host: its vector 0 (work) says that a ring holds something for a
+// thread that sleeps, its vector 1 (control) that the guest's kernel changed a word of its page or waits for a beat of
+// the host. Number kGuestPeer is the guest: its vector 0 says that a ring holds something for a guest thread that sleeps.
+//
+// The client is a stranger, and so is whatever it sends: nothing of it is read but one byte, which ends the connection.
+// All of this runs in the event loop's thread, and nothing here waits.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "host_backend/common/result.h"
+#include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/pace.h"
+#include "host_backend/daemon/loop/worker_fd.h"
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/process/launcher_link.h"
+
+namespace causeway::daemon {
+
+class Doorbell {
+ public:
+  static constexpr int64_t kVersion = 0, kMemory = -1, kHostPeer = 0, kGuestPeer = 1;
+
+  // What the owner learns, from the event loop. It must not destroy the doorbell inside of such a call.
+  struct Owner {
+    std::function<void()> connected;  // a VM has the memory now
+    std::function<void()> gone;       // it has ended, or gave the device back
+    std::function<void()> rung;       // by the control vector; several rings may be one call
+    std::function<void(LogLevel, const std::string&)> log;
+  };
+
+  // Binds `vm.doorbell_socket`, which belongs to the user or the group as whom QEMU runs, as the region does. `launcher`
+  // may be null where the configuration names neither. Errors are sentences.
+  static Result<std::unique_ptr<Doorbell>> Bind(EventLoop& loop, LauncherLink* launcher, const VmConfig& vm,
+                                                Owner owner);
+  ~Doorbell();
+  Doorbell(const Doorbell&) = delete;
+  Doorbell& operator=(const Doorbell&) = delete;
+
+  // The region's file, which the next client gets; the caller keeps it open. -1: clients are refused.
+  void Offer(int memory) { memory_ = memory; }
+  bool connected() const { return bool(client_); }
+  // While connected: the work vector's eventfd, which a thread of the daemon waits for (doorbell_watch.h), and the one
+  // that interrupts the guest, which workers write.
+  int work() const { return work_.get(); }
+  int guest() const { return guest_.get(); }
+
+ private:
+  Doorbell(EventLoop& loop, std::string path, Owner owner)
+      : loop_(loop), path_(std::move(path)), owner_(std::move(owner)) {}
+  std::string Give(LauncherLink* launcher, const VmConfig& vm) const;
+  void Listen();
+  void PauseListening(std::chrono::milliseconds pause);
+  void OnAccept();
+  void Welcome(WorkerFd client);
+  std::string SendAll(int client) const;
+  void OnClient();
+  void WatchRings();
+  void OnRing();
+  void Disconnect();
+
+  EventLoop& loop_;
+  const std::string path_;
+  const Owner owner_;
+  int memory_ = -1;
+  WorkerFd listener_;
+  WorkerFd client_;
+  UniqueFd work_, control_, guest_;
+  Pace accepts_{8, 0.02}, rings_{256, 1};
+  EventLoop::WatchId listener_watch_ = 0, client_watch_ = 0, ring_watch_ = 0;
+  EventLoop::TimerId listener_timer_ = 0, ring_timer_ = 0;
+};
+
+}  // namespace causeway::daemon
