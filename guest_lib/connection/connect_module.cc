@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "guest_lib/connection/missing_device.h"
 #include "guest_lib/connection/region_connection.h"
 #include "kernel_module/causeway_uapi.h"
 
@@ -56,10 +57,10 @@ std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind k
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) {
     *error = "cannot open " + path + ": " + strerror(errno);
-    if (errno == ENOENT)
-      *error += " (no ivshmem device with a Causeway region, or the kernel module is not loaded)";
-    if (errno == EACCES) *error += " (is this user in group render?)";
-    if (errno == EBUSY) *error += " (every slot of the region is in use)";
+    const int code = errno;
+    if (code == ENOENT) *error += " (" + WhyNoDevice() + ")";
+    if (code == EACCES) *error += " (is this user in group render?)";
+    if (code == EBUSY) *error += " (every slot of the region is in use)";
     return nullptr;
   }
   auto connection = std::make_unique<ModuleConnection>(fd, kind);

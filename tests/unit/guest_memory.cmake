@@ -18,6 +18,12 @@ target_link_libraries(local_slices_test PRIVATE guest_connect causeway_options G
 add_test(NAME local_slices_test COMMAND local_slices_test)
 set_tests_properties(local_slices_test PROPERTIES LABELS unit TIMEOUT 60)
 
+# What a program is told where there is no device.
+add_executable(missing_device_test missing_device_test.cc)
+target_link_libraries(missing_device_test PRIVATE guest_connect causeway_options GTest::gtest_main)
+add_test(NAME missing_device_test COMMAND missing_device_test)
+set_tests_properties(missing_device_test PROPERTIES LABELS unit TIMEOUT 60)
+
 # Touches of managed memory, held up in both ways.
 add_executable(page_watch_test page_watch_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/fault_handler.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_signals.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_userfaultfd.cc

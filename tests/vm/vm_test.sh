@@ -83,14 +83,16 @@ case "$name" in
     require_write_back
     stop_host ;;
   module_foreign)
-    # Beside the region: an ivshmem device of somebody else, and an empty one as large as a region. A second region,
-    # whose host is not there, becomes /dev/causeway1.
+    # Beside the region: an ivshmem device of somebody else, an empty one as large as a region, and a region of another ABI. A
+    # second region, whose host is not there, becomes /dev/causeway1.
     start_host 128
     truncate -s 4M "$work/foreign_small"
     truncate -s 64M "$work/foreign_large"
     python3 "$here/fake_host.py" "$work/second" --mib 64 --format-only
+    python3 "$here/fake_host.py" "$work/other_abi" --mib 64 --format-only
+    printf '\2' | dd of="$work/other_abi" bs=1 seek=8 conv=notrunc status=none  # abi_major
     second=()
-    for file in foreign_small:4M foreign_large:64M second:64M; do
+    for file in foreign_small:4M foreign_large:64M other_abi:64M second:64M; do
       second+=(--qemu-option -object
         --qemu-option "memory-backend-file,id=${file%:*},mem-path=$work/${file%:*},size=${file#*:},share=on"
         --qemu-option -device --qemu-option "ivshmem-plain,memdev=${file%:*}")
@@ -99,7 +101,9 @@ case "$name" in
       'size:root grep -qx 67108864 /sys/class/causeway/causeway1/region_bytes' \
       'mappings /programs/module_test mappings' > "$work/commands"
     boot "$work/commands" --region "$work/region" "${second[@]}"
-    [ "$(grep -ca '^KERNEL .*not used: ' "$work/console")" = 2 ] || fail "the foreign devices were not refused"
+    [ "$(grep -ca '^KERNEL .*not used: ' "$work/console")" = 3 ] || fail "the foreign devices were not refused"
+    grep -qa 'not used: the host speaks another major version .*: install the matching module' "$work/console" ||
+      fail "the region of another ABI was refused for another reason"
     cmp "$work/foreign_large" <(head -c 64M /dev/zero) || fail "a foreign device's memory was written"
     stop_host ;;
   *) echo "unknown test $name" >&2; exit 2 ;;
