@@ -26,6 +26,7 @@ constexpr const char* kQ35 = R"(<domain type='kvm'>
     <shmem name='other-tool' role='peer'><model type='ivshmem-plain'/><size unit='M'>4</size></shmem>
   </devices>
   <seclabel type='dynamic' model='dac' relabel='yes'><label>+1:+2</label></seclabel>
+  <seclabel type='dynamic' model='apparmor' relabel='yes'><label>libvirt-7</label></seclabel>
 </domain>)";
 constexpr uint64_t kGib = uint64_t{1} << 30;
 
@@ -40,6 +41,7 @@ TEST(DomainXml, IsReadAsLibvirtWritesIt) {
   EXPECT_EQ(xml.Name(), "one");
   EXPECT_TRUE(xml.IsQ35() && !xml.IsPc());
   EXPECT_EQ(xml.DacLabel(), "+1:+2");
+  EXPECT_EQ(xml.AppArmorProfile(), "libvirt-7");
   EXPECT_TRUE(xml.Regions().empty()) << "other tools' shared memory is not ours";
   EXPECT_FALSE(DomainXml::Parse("<domain>").ok());
   EXPECT_FALSE(DomainXml::Parse("").ok());
@@ -151,20 +153,21 @@ TEST_F(HostChecks, TheRegionIsThereAndOpenToQemu) {
 TEST_F(HostChecks, AppArmorNeedsALineForWhatIsPluggedIn) {
   const std::string file = "/dev/shm/causeway-one";
   AppArmorFiles files{Path("enabled"), Path("local"), Path("causeway")};
-  EXPECT_EQ(WhyAppArmorRefuses(file, files), "") << "a kernel without AppArmor";
+  EXPECT_EQ(WhyAppArmorRefuses(file, "libvirt-1234", files), "") << "a kernel without AppArmor";
   Write("enabled", "N\n");
-  EXPECT_EQ(WhyAppArmorRefuses(file, files), "");
+  EXPECT_EQ(WhyAppArmorRefuses(file, "libvirt-1234", files), "");
   Write("enabled", "Y\n");
-  const std::string why = WhyAppArmorRefuses(file, files);
+  const std::string why = WhyAppArmorRefuses(file, "libvirt-1234", files);
   EXPECT_NE(why.find("add the line `  /dev/shm/causeway-* rw,` to " + files.local), std::string::npos) << why;
+  EXPECT_NE(why.find("`apparmor_parser -r /etc/apparmor.d/libvirt/libvirt-1234`"), std::string::npos) << why;
   for (const char* wrong :
        {"# /dev/shm/causeway-* rw,\n", "/dev/shm/causeway-* r,\n", "/dev/shm/causeway-onetwo rw,\n"}) {
     Write("local", wrong);
-    EXPECT_NE(WhyAppArmorRefuses(file, files), "") << wrong;
+    EXPECT_NE(WhyAppArmorRefuses(file, "libvirt-1234", files), "") << wrong;
   }
   for (const char* right : {"  /dev/shm/causeway-* rw,\n", "/a r,\n/dev/shm/causeway-one rw,\n"}) {
     Write("local", right);
-    EXPECT_EQ(WhyAppArmorRefuses(file, files), "") << right;
+    EXPECT_EQ(WhyAppArmorRefuses(file, "libvirt-1234", files), "") << right;
   }
 }
 
@@ -172,11 +175,12 @@ TEST_F(HostChecks, ThePackagesLineIsSeen) {
   const AppArmorFiles files{Write("enabled", "Y\n"),
                             Write("local", "include if exists <abstractions/causeway>  # by causeway-host\n"),
                             Path("causeway")};
-  EXPECT_NE(WhyAppArmorRefuses("/dev/shm/causeway-one", files), "") << "the package's file is gone";
+  EXPECT_NE(WhyAppArmorRefuses("/dev/shm/causeway-one", "libvirt-1234", files), "")
+      << "the package's file is gone";
   Write("causeway", "# what QEMU needs\n  /dev/shm/causeway-* rw,\n");
-  EXPECT_EQ(WhyAppArmorRefuses("/dev/shm/causeway-one", files), "");
+  EXPECT_EQ(WhyAppArmorRefuses("/dev/shm/causeway-one", "libvirt-1234", files), "");
   Write("local", "include if exists <abstractions/other>\n");
-  EXPECT_NE(WhyAppArmorRefuses("/dev/shm/causeway-one", files), "");
+  EXPECT_NE(WhyAppArmorRefuses("/dev/shm/causeway-one", "libvirt-1234", files), "");
 }
 
 TEST_F(HostChecks, SelinuxNeedsItsLabel) {

@@ -118,7 +118,9 @@ std::string Attachment::CheckMachine() {
 
 std::string Attachment::CheckSecurity(const std::string& capabilities) const {
   if (plug_in_ && HasSecurityModel(capabilities, "apparmor")) {
-    if (const std::string why = WhyAppArmorRefuses(file_, {}); !why.empty()) return why;
+    const std::string profile = domain_.live->AppArmorProfile();
+    const std::string why = profile.empty() ? "" : WhyAppArmorRefuses(file_, profile, {});
+    if (!why.empty()) return why;
   }
   if (qemu_) {
     if (const std::string why = WhyNotUsable(file_, mib_ * kMib, *qemu_); !why.empty()) return why;
@@ -172,7 +174,11 @@ std::string Attachment::ChangeNextStart() {
 }
 
 std::string Attachment::PlugIn() {
-  return domain_.domain.Attach(ShmemXml(region_, mib_, live_port_));
+  const std::string why = domain_.domain.Attach(ShmemXml(region_, mib_, live_port_));
+  const std::string profile = domain_.live->AppArmorProfile();
+  if (profile.empty() || why.find("Permission denied") == std::string::npos) return why;
+  return why + " AppArmor's rule is newer than the running VM; run " + AppArmorReload(profile) +
+         " and attach it again.";
 }
 
 std::string Attachment::Done() const {

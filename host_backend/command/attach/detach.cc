@@ -89,37 +89,59 @@ Result<std::string> DetachRegion(const DetachOptions& options, const HostLink& l
   const bool added = !vm.is_null() && vm.value("added", false);
   if (why.empty() && added) why = RemoveFromDaemon(options, name, true);
   if (!why.empty()) return Error{undo.All(why)};
-  return "Domain " + domain + " has no region any more" +
-         (added || vm.is_null()
-              ? "."
-              : "; causewayd serves VM " + name + " as its configuration file says, until that is changed.");
+  std::string done = "Domain " + domain + " has no region any more";
+  for (const std::string& other : placed.RegionNames()) {
+    if (other != region)
+      done = "Domain " + domain + " has the region " + region + " no more, and still " + other;
+  }
+  return done + (added || vm.is_null() ? "."
+                                       : "; causewayd serves VM " + name +
+                                             " as its configuration file says, until that is changed.");
 }
 
-// Of a domain that is not there any more, or never was.
-Result<std::string> DetachWithoutDomain(const DetachOptions& options, const HostLink& link,
-                                        const std::string& unknown) {
+// `name` is causewayd's of a VM, whose domain has another name, or is not there any more; or it is nothing's.
+Result<std::string> DetachByVmName(const DetachOptions& options, const HostLink& link,
+                                   const std::string& unknown) {
+  const std::string region = kRegionPrefix + options.domain;
+  if (const std::string owner = OtherOwner(link, region, ""); !owner.empty()) {
+    auto domain = link.Find(owner);
+    if (!domain.ok()) return Error{domain.error()};
+    auto placed = Place(std::move(domain.value()));
+    if (!placed.ok()) return Error{placed.error()};
+    return DetachRegion(options, link, placed.value(), region);
+  }
   const auto served = ServedVm(options, options.domain);
   if (!served.ok() || served.value().is_null()) return Error{served.ok() ? unknown : served.error()};
-  const std::string region = kRegionPrefix + options.domain;
-  if (const std::string owner = OtherOwner(link, region, ""); !owner.empty())
-    return Error{"Domain " + owner + " has the region " + region + "; run `causeway detach " + owner + "`."};
   if (const std::string why = RemoveFromDaemon(options, options.domain, options.force); !why.empty())
     return Error{why};
   return "No domain has the region " + region + "; causewayd does not serve it any more.";
+}
+
+// `attach` gives a VM one region; others are written by hand.
+Result<std::string> ChooseRegion(const DetachOptions& options, const PlacedDomain& placed) {
+  const auto regions = placed.RegionNames();
+  std::string names;
+  for (const std::string& region : regions) {
+    if (regions.size() == 1 || region == kRegionPrefix + options.domain) return region;
+    names += (names.empty() ? "" : " and ") + region;
+  }
+  return Error{"Domain " + placed.domain.name() + " has the regions " + names +
+               "; name one of them, as causewayd does: `causeway detach " + VmName(regions[0]) + "`."};
 }
 
 Result<std::string> Detach(const DetachOptions& options) {
   auto link = HostLink::Open(options.host.connect);
   if (!link.ok()) return Error{link.error()};
   auto domain = link.value().Find(options.domain);
-  if (!domain.ok()) return DetachWithoutDomain(options, link.value(), domain.error());
+  if (!domain.ok()) return DetachByVmName(options, link.value(), domain.error());
   auto placed = Place(std::move(domain.value()));
   if (!placed.ok()) return Error{placed.error()};
-  const auto regions = placed.value().RegionNames();
-  if (regions.empty())
-    return DetachWithoutDomain(options, link.value(),
-                               "Domain " + placed.value().domain.name() + " has no region.");
-  return DetachRegion(options, link.value(), placed.value(), regions[0]);
+  if (placed.value().RegionNames().empty())
+    return DetachByVmName(options, link.value(),
+                          "Domain " + placed.value().domain.name() + " has no region.");
+  const auto region = ChooseRegion(options, placed.value());
+  if (!region.ok()) return Error{region.error()};
+  return DetachRegion(options, link.value(), placed.value(), region.value());
 }
 
 }  // namespace

@@ -91,15 +91,19 @@ std::string WhyNotUsable(const std::string& file, uint64_t bytes, const QemuUser
          "configuration.";
 }
 
-std::string WhyAppArmorRefuses(const std::string& file, const AppArmorFiles& files) {
+std::string AppArmorReload(const std::string& profile) {
+  return "`apparmor_parser -r /etc/apparmor.d/libvirt/" + profile + "`";
+}
+
+std::string WhyAppArmorRefuses(const std::string& file, const std::string& profile,
+                               const AppArmorFiles& files) {
   char enabled = 'N';
   std::ifstream(files.enabled) >> enabled;
   if (enabled != 'Y') return {};
   if (AllowsRegion(files.local, file, files.packaged)) return {};
   return "AppArmor would keep the running VM from its region; add the line `  " + std::string(kRegionFolder) +
-         kRegionPrefix + "* rw,` to " + files.local +
-         " and restart the VM, or attach the region for its next start by --config, which needs no such "
-         "line.";
+         kRegionPrefix + "* rw,` to " + files.local + " and run " + AppArmorReload(profile) +
+         ", or attach the region for its next start by --config, which needs no such line.";
 }
 
 std::string WhySelinuxRefuses(const std::string& file, const std::string& label) {

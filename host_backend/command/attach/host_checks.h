@@ -31,8 +31,11 @@ struct AppArmorFiles {
       "/etc/apparmor.d/abstractions/causeway";  // the package's, which that one may include
 };
 // A running VM's profile has no line for a region that is plugged in: libvirt writes one when a VM starts, and at no
-// other time.
-std::string WhyAppArmorRefuses(const std::string& file, const AppArmorFiles& files);
+// other time. So the rule has to be one that all VMs have. `profile` is the VM's.
+std::string WhyAppArmorRefuses(const std::string& file, const std::string& profile,
+                               const AppArmorFiles& files);
+// Makes the kernel's copy of the profile of a VM that runs what its files say now.
+std::string AppArmorReload(const std::string& profile);
 
 // `label` is the file's SELinux label; a VM may use one of type svirt_tmpfs_t or svirt_image_t.
 std::string WhySelinuxRefuses(const std::string& file, const std::string& label);

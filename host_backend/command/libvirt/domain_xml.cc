@@ -97,6 +97,12 @@ std::string DomainXml::DacLabel() const {
   return document_->child("domain").find_child_by_attribute("seclabel", "model", "dac").child_value("label");
 }
 
+std::string DomainXml::AppArmorProfile() const {
+  return document_->child("domain")
+      .find_child_by_attribute("seclabel", "model", "apparmor")
+      .child_value("label");
+}
+
 std::vector<RegionDevice> DomainXml::Regions() const {
   std::vector<RegionDevice> regions;
   for (const auto& shmem : document_->child("domain").child("devices").children("shmem")) {

@@ -38,6 +38,8 @@ class DomainXml {
   bool IsQ35() const;
   // "USER:GROUP" where the domain says as whom QEMU runs; otherwise empty.
   std::string DacLabel() const;
+  // The name of the profile that confines the running VM; empty: AppArmor does not confine it.
+  std::string AppArmorProfile() const;
 
   std::vector<RegionDevice> Regions() const;
   // The index of a root port that has nothing behind it and a 64-bit window of at least that many bytes.
