@@ -23,13 +23,14 @@ struct State {
   std::mutex mutex;
   std::map<std::string, Tally> tallies;
   std::atomic<uint64_t> cycles{0};
+  std::atomic<bool> lost{false};  // the context answers errors alone, as after a restart of the host's daemon
 };
 
 void RunGroups(const std::vector<Group>& groups, State* state, CUcontext context, CUfunction add,
                uint64_t seed, std::chrono::steady_clock::time_point end) {
   Thread thread{std::mt19937_64(seed), add};
   cuCtxSetCurrent(context);
-  while (std::chrono::steady_clock::now() < end) {
+  while (std::chrono::steady_clock::now() < end && !state->lost) {
     const Group& group = groups[thread.Below(static_cast<uint32_t>(groups.size()))];
     Tally now;
     try {
@@ -37,7 +38,10 @@ void RunGroups(const std::vector<Group>& groups, State* state, CUcontext context
       now.done = 1;
     } catch (const Failure& failure) {
       (failure.unsupported ? now.unsupported : now.failed) = 1;
-      if (!failure.unsupported) std::fprintf(stderr, "%s: %s\n", group.name, failure.what());
+      if (!failure.unsupported) {
+        std::fprintf(stderr, "%s: %s\n", group.name, failure.what());
+        if (cuCtxSynchronize() != CUDA_SUCCESS) state->lost = true;
+      }
     }
     const std::lock_guard lock(state->mutex);
     Tally& tally = state->tallies[group.name];
@@ -85,7 +89,7 @@ int Run(int seconds, int thread_count, uint64_t seed, const char* only) {
     threads.emplace_back(RunGroups, std::cref(groups), &state, context, add, seed + static_cast<uint64_t>(i),
                          start + std::chrono::seconds(seconds));
   }
-  for (int second = 0; second < seconds; ++second) {
+  for (int second = 0; second < seconds && !state.lost; ++second) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     if (second % 30 == 29) {
       std::printf("%d s: %llu lives\n", second + 1, static_cast<unsigned long long>(state.cycles.load()));

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `causeway attach`, `detach` and `list` with a real libvirtd, a real causewayd and emulated VMs (private_libvirtd.sh).
-# usage: libvirt_attach.sh BUILD_DIR [MODE...]      modes: refusals pc q35 two session all (default: refusals pc)
+# `causeway attach`, `detach` and `list` with a real libvirtd and a real causewayd (private_libvirtd.sh): what is refused, two domains
+# beside each other, a user's own libvirt. One domain's whole life is modes.sh.
+# usage: libvirt_attach.sh BUILD_DIR [MODE...]      modes: refusals two session all (default: refusals)
 #   environment: KEEP=DIR keeps the logs and consoles
 set -euo pipefail
 # shellcheck source=tests/vm/vm_begin.sh
@@ -10,124 +11,13 @@ driver=$build/software_gpu
 # shellcheck source=tests/vm/private_libvirtd.sh
 . "$here/private_libvirtd.sh"
 shift
-modes="${*:-refusals pc}"
-[ "$modes" != all ] || modes="refusals pc q35 two session"
+modes="${*:-refusals}"
+[ "$modes" != all ] || modes="refusals two session"
 prefix=lv$$
-
-# ---- guests: as soon as there is a device, they run a program as an ordinary user, again and again -----------------
-make_guest() {
-  mkdir "$work/extra" "$work/extra/etc"
-  echo 'agent:root sh /agent.sh' > "$work/extra/etc/causeway_commands"
-  cat > "$work/extra/agent.sh" <<'TEXT'
-round=0 load=''
-while true; do
-  round=$((round + 1)) nodes=0 exit=none
-  for node in /dev/causeway*; do
-    [ -c "$node" ] || continue
-    nodes=$((nodes + 1))
-    chown root:render "$node"
-    chmod 0660 "$node"
-  done
-  if [ $nodes != 0 ]; then
-    timeout -s KILL 60 su gpu1 -c 'LD_LIBRARY_PATH=/usr/lib/causeway /programs/vector_add' > /run/vector_add 2>&1
-    exit=$?
-    if [ -z "$load" ] || ! kill -0 "$load" 2> /dev/null; then
-      (su gpu2 -c 'LD_LIBRARY_PATH=/usr/lib/causeway exec /programs/soak 100000 1' > /dev/null 2>&1;
-       echo "LOAD-ENDED $?" > /dev/console) &
-      load=$!
-    fi
-  fi
-  echo "ROUND $round nodes=$nodes exit=$exit $(tail -n 1 /run/vector_add 2> /dev/null)" > /dev/console
-  dmesg | grep -E 'WARNING:|BUG[: ]|Oops|general protection' | sed 's/^/KERNEL-FAULT /' > /dev/console
-  sleep 1
-done
-TEXT
-  (cd "$work/extra" && find . | cpio --quiet -o -H newc -R 0:0) > "$work/initramfs"
-  "$configs/demo_initramfs.sh" --output "$work/base" --library "$build/guest_lib/libcuda.so.1" \
-    --program "$build/programs/vector_add" --program "$build/tests/soak/soak"
-  cat "$work/base" >> "$work/initramfs"
-  cp "$KERNEL" "$work/kernel"
-  chmod 0644 "$work/kernel" "$work/initramfs"
-}
-
-# domain_xml NAME MACHINE CONSOLE [EXTRA_DEVICES]
-domain_xml() {
-  cat <<TEXT
-<domain type='qemu'>
-  <name>$1</name>
-  <memory unit='MiB'>448</memory>
-  <vcpu>2</vcpu>
-  <os>
-    <type arch='x86_64' machine='$2'>hvm</type>
-    <kernel>$work/kernel</kernel>
-    <initrd>$work/initramfs</initrd>
-    <cmdline>console=ttyS0 no_timer_check quiet loglevel=3 panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on causeway.timeout_s=100000</cmdline>
-  </os>
-  <features><acpi/><apic/></features>
-  <cpu mode='maximum'/>
-  <devices>
-    <serial type='file'><source path='$3' append='on'/><target port='0'/></serial>
-    <memballoon model='none'/>
-    ${4:-}
-  </devices>
-</domain>
-TEXT
-}
-
-define() {
-  domain_xml "$1" "$2" "$work/$1.console" > "$work/$1.xml"
-  virsh -q define "$work/$1.xml" > /dev/null
-}
-
-# await NAME SECONDS PATTERN: a new line of the console, since the last such call that marked the place (mark NAME).
-mark() { marks[$1]=$(wc -l < "$work/$1.console" 2> /dev/null || echo 0); }
-declare -A marks
-await() {
-  local end=$((SECONDS + $2))
-  while [ $SECONDS -lt $end ]; do
-    tail -n "+$((${marks[$1]:-0} + 1))" "$work/$1.console" 2> /dev/null | tr -d '\r' | grep -qaE "$3" && return
-    sleep 0.3
-  done
-  tail -n 20 "$work/$1.console" >&2 || true
-  tail -n 20 "$work/causewayd.log" >&2
-  fail "$1: no line \"$3\" within $2 s."
-}
-works() { mark "$1"; await "$1" "${2:-240}" '^ROUND [0-9]+ nodes=1 exit=0 '; }
-has_none() { mark "$1"; await "$1" "${2:-120}" '^ROUND [0-9]+ nodes=0 exit=none'; }
-
-# The guest's second user has a session.
-loaded() {
-  local end=$((SECONDS + 120))
-  while [ $SECONDS -lt $end ]; do
-    daemon_status | python3 -c "
-import json, sys
-sys.exit(not any(each['uid'] == 1002 and each['vm'] == '$1' and each['state'] == 'serving' for each in json.load(sys.stdin)['sessions']))" && return
-    sleep 0.3
-  done
-  fail "the load of $1 has no session."
-}
+# shellcheck source=tests/vm/libvirt_guests.sh
+. "$here/libvirt_guests.sh"
 
 step() { echo "libvirt_attach.sh: $* ($SECONDS s)"; }
-
-# refuses PATTERN COMMAND...: exits 1 with that sentence, and changes nothing that libvirt or causewayd know.
-state_of_all() {
-  local domain commands=list
-  for domain in $(virsh -q list --all --name 2> /dev/null); do commands+="; dumpxml --inactive $domain; dumpxml $domain"; done
-  virsh -q "$commands" 2>&1 || true
-  cw list --json 2>&1 || true
-  ls "$work/state/vms.d" 2> /dev/null || true
-  find /dev/shm -name "causeway-$prefix*" | sort
-}
-refuses() {
-  local pattern=$1 status=0 before
-  shift
-  before=$(state_of_all)
-  "$@" > "$work/refusal" 2>&1 || status=$?
-  [ "$status" = 1 ] || fail "\"$*\" exited with $status instead of 1: $(cat "$work/refusal")"
-  grep -qE "$pattern" "$work/refusal" || fail "\"$*\" does not say \"$pattern\": $(cat "$work/refusal")"
-  [ "$(wc -l < "$work/refusal")" = 1 ] || fail "\"$*\" says more than one sentence: $(cat "$work/refusal")"
-  [ "$before" = "$(state_of_all)" ] || fail "\"$*\" was refused, and changed something."
-}
 
 # as USER COMMAND...: with no other rights than that user has.
 as() {
@@ -160,6 +50,13 @@ mode_refusals() {
   printf '#!/bin/sh\nexec virt-ssh-helper qemu:///system\n' > "$work/ssh"
   chmod 0755 "$work/ssh"
   refuses 'is another host' cw attach "$one" -c "qemu+ssh://elsewhere/system?command=$work/ssh"
+
+  # Hosts without libvirt's library, and with one that is too old.
+  mkdir "$work/none" "$work/old"
+  : > "$work/none/libvirt.so.0"
+  echo 'int virConnectOpen(void) { return 0; }' | cc -shared -fPIC -x c - -o "$work/old/libvirt.so.0"
+  refuses "libvirt's library cannot be loaded: .*install the package libvirt0" env LD_LIBRARY_PATH="$work/none" "$build_bin/causeway" attach "$one"
+  refuses "libvirt's library has no function .*install a newer one" env LD_LIBRARY_PATH="$work/old" "$build_bin/causeway" attach "$one"
 
   # One region, one domain; one size.
   cw attach "$one" --memory 64M
@@ -248,83 +145,6 @@ TEXT
 # cw_xml NAME MEMORY: the snippet of a region.
 cw_xml() { "$build_bin/causeway" xml "$1" --memory "$2"; }
 
-check_kept() {
-  [ -f "$work/state/vms.d/$1.toml" ] || fail "VM $1 is not kept for the next start of causewayd."
-  [ "$(stat -c '%a %G %s' "/dev/shm/causeway-$1")" = "660 libvirt-qemu $((128 << 20))" ] ||
-    fail "the region of $1 has another owner, mode or size."
-}
-check_gone() {
-  [ ! -e "/dev/shm/causeway-$1" ] || fail "the region of $1 is left."
-  [ ! -e "$work/state/vms.d/$1.toml" ] || fail "VM $1 is left in the state folder."
-  ! virsh dumpxml "$1" | grep -q '<shmem' || fail "the running domain $1 has the region still."
-  ! virsh dumpxml --inactive "$1" | grep -q '<shmem' || fail "the domain $1 has the region at its next start."
-}
-
-# life_of NAME MACHINE: attached cold, detached under load, attached hot.
-life_of() {
-  local name=$1
-  step "$2: attached cold"
-  define "$name" "$2"
-  cw attach "$name" --memory 128M
-  check_kept "$name"
-  virsh -q start "$name" > /dev/null
-  works "$name"
-  cw list | grep -E "^$name +running .* now and next start .* ok$" > /dev/null || fail "list: $(cw list)"
-  step "$2: detached under load"
-  loaded "$name"
-  refuses 'programs have a session' cw detach "$name"
-  mark "$name"
-  cw detach "$name" --force
-  await "$name" 60 '^LOAD-ENDED [1-9]'
-  has_none "$name"
-  check_gone "$name"
-  step "$2: attached hot"
-  cw attach "$name" --memory 128M
-  check_kept "$name"
-  works "$name"
-}
-
-end_of() {
-  ! grep -qa KERNEL-FAULT "$work/$1.console" || fail "$1: $(grep -a KERNEL-FAULT "$work/$1.console")"
-  virsh -q destroy "$1" > /dev/null
-  cw detach "$1"
-  check_gone "$1" 2> /dev/null
-  virsh -q undefine "$1" > /dev/null
-}
-
-mode_pc() {
-  life_of "$prefix-pc" pc
-  step "pc: causewayd is killed and started again"
-  kill -9 "$daemon_pid"
-  wait "$daemon_pid" 2> /dev/null || true
-  start_daemon
-  works "$prefix-pc"
-  end_of "$prefix-pc"
-}
-
-mode_q35() {
-  life_of "$prefix-q35" q35
-  virsh dumpxml --inactive "$prefix-q35" | grep -c pref64-reserve | grep -qx 1 || fail "one prepared port is enough."
-  step "q35: the VM is reset"
-  mark "$prefix-q35"
-  virsh -q reset "$prefix-q35" > /dev/null
-  await "$prefix-q35" 240 '^BOOTED'
-  works "$prefix-q35"
-  step "q35: QEMU is killed, and the domain started again"
-  kill -9 "$(cat "/run/libvirt/qemu/$prefix-q35.pid")"
-  for _ in $(seq 100); do
-    [ "$(virsh domstate "$prefix-q35" | head -n 1)" != 'shut off' ] || break
-    sleep 0.2
-  done
-  virsh -q start "$prefix-q35" > /dev/null
-  works "$prefix-q35"
-  step "q35: libvirtd is restarted"
-  stop_libvirtd
-  start_libvirtd
-  works "$prefix-q35"
-  end_of "$prefix-q35"
-}
-
 mode_two() {
   local name
   step "two domains at once"
@@ -374,7 +194,7 @@ mode_session() {
   export LIBVIRT_DEFAULT_URI=qemu:///system
 }
 
-case " $modes " in *\ pc\ * | *\ q35\ * | *\ two\ * | *\ session\ *) make_guest ;; *) touch "$work/kernel" "$work/initramfs"; cp "$KERNEL" "$work/kernel" ;; esac
+case " $modes " in *\ two\ * | *\ session\ *) make_guest ;; *) touch "$work/initramfs"; cp "$KERNEL" "$work/kernel" ;; esac
 start_libvirtd
 start_daemon
 for mode in $modes; do "mode_$mode"; done

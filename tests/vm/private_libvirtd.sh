@@ -24,7 +24,12 @@ bind() {
   mkdir -p "$work/host$1" "$1"
   mount --bind "$work/host$1" "$1"
 }
-for folder in /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do bind $folder; done
+# The whole of /etc, because a mounted file goes where this host's package manager puts another in its place.
+cp -a /etc "$work/etc"
+rm -rf "$work/etc/libvirt"
+mkdir "$work/etc/libvirt"
+mount --bind "$work/etc" /etc
+for folder in /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do bind $folder; done
 # Domains are emulated. With a /dev/kvm that QEMU finds and its user may not open, or that cannot run a VM, libvirt would
 # examine QEMU anew at each step.
 if [ -e /dev/kvm ]; then
@@ -33,12 +38,11 @@ if [ -e /dev/kvm ]; then
 fi
 mount -t tmpfs -o size=1G,mode=1777 tmpfs /dev/shm
 for file in passwd group; do
-  grep -vE '^(libvirt-qemu|libvirt|causeway|alice|bob):' "/etc/$file" > "$work/$file"
+  sed -i -E '/^(libvirt-qemu|libvirt|causeway|alice|bob):/d' "/etc/$file"
 done
-echo 'libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin' >> "$work/passwd"
-printf '%s\n' alice:x:3001:3001::/tmp:/bin/sh bob:x:3002:3002::/tmp:/bin/sh >> "$work/passwd"
-printf '%s\n' libvirt-qemu:x:64055: causeway:x:64056:alice alice:x:3001: bob:x:3002: libvirt:x:64057:bob >> "$work/group"
-for file in passwd group; do mount --bind "$work/$file" "/etc/$file"; done
+echo 'libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin' >> /etc/passwd
+printf '%s\n' alice:x:3001:3001::/tmp:/bin/sh bob:x:3002:3002::/tmp:/bin/sh >> /etc/passwd
+printf '%s\n' libvirt-qemu:x:64055: causeway:x:64056:alice alice:x:3001: bob:x:3002: libvirt:x:64057:bob >> /etc/group
 
 cat > /etc/libvirt/qemu.conf <<'TEXT'
 user = "libvirt-qemu"
@@ -125,7 +129,7 @@ clean_up() {
   [ ! -r "$file" ] || kill "$(cat "$file")" 2> /dev/null || true
   stop_daemon
   [ -z "${KEEP:-}" ] || { mkdir -p "$KEEP" && cp -r "$work/." "$KEEP/"; }
-  umount -l /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /etc/passwd /etc/group /dev/shm
+  umount -l /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /dev/shm /etc
   umount -l /dev/kvm 2> /dev/null || true
   rm -rf "$work"
 }
