@@ -3,7 +3,8 @@
  * Private to the causeway module: one device (a region that the host shares with this VM), its slots and files.
  *
  * Lock order: mmap_lock (taken by the caller of mmap and fault handlers) -> causeway.lock -> i_mmap_rwsem ->
- * page-table locks. So nothing copies from or to user memory while it holds causeway.lock.
+ * page-table locks. So nothing copies from or to user memory while it holds causeway.lock. registers_lock is taken with
+ * no other lock of these.
  */
 #ifndef CAUSEWAY_H
 #define CAUSEWAY_H
@@ -14,7 +15,10 @@
 #include <linux/fs.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
+#include <linux/rwsem.h>
+#include <linux/timer.h>
 #include <linux/types.h>
+#include <linux/wait.h>
 #include <linux/workqueue.h>
 
 #include "causeway_uapi.h"
@@ -27,6 +31,8 @@
 #define CAUSEWAY_CONTROL_BYTES (CAUSEWAY_OWNER_TABLE_OFFSET + 2 * CAUSEWAY_MAX_GRANULES)
 /* How long open() and allocations wait for the host to confirm that earlier sessions have ended. */
 #define CAUSEWAY_HOST_WAIT_MS 5000
+/* The host's number among the peers of an ivshmem-doorbell device. */
+#define CAUSEWAY_HOST_PEER 0U
 
 enum causeway_slot_state {
 	CAUSEWAY_SLOT_FREE,
@@ -58,6 +64,23 @@ struct causeway {
 	u32 read_mib_per_s;
 	struct inode *inode; /* one address space for all files, so that mappings can be zapped */
 
+	/* Doorbells: set at probe, where the device has them. */
+	bool has_doorbell;
+	void __iomem *registers;
+	int irq;
+	const void *host_control[CAUSEWAY_MAX_SLOTS]; /* the words of each slot that the host writes */
+	struct rw_semaphore registers_lock; /* read: while ringing; write: to wait for those who ring */
+	wait_queue_head_t sleepers; /* of causeway_wait() */
+	wait_queue_head_t pollers;
+	wait_queue_head_t drained; /* `sleeping` has become 0 */
+	atomic_t sleeping;
+	atomic64_t interrupts;
+	unsigned long late_vectors; /* to be rung by late_ring */
+	struct delayed_work late_ring;
+	unsigned long burst_tick; /* this and burst: the interrupt handler's own */
+	unsigned int burst;
+	struct timer_list calm; /* pending while a storm has disabled the interrupt */
+
 	struct mutex lock; /* guards everything below */
 	bool gone; /* the PCI device is unbound: `control` is no longer mapped */
 	bool acknowledged; /* the host has ended all sessions of earlier lives */
@@ -85,6 +108,9 @@ struct causeway_file {
 	u32 session; /* constant */
 	bool started;
 	bool ended;
+	atomic64_t interrupts; /* of causeway.interrupts, those that were read */
+	unsigned long ring_tick;
+	atomic_t rings; /* in ring_tick */
 };
 
 static inline const struct causeway_host_page *causeway_host(const struct causeway *cw)
@@ -117,12 +143,25 @@ void causeway_reclaim_work(struct work_struct *work);
 void causeway_begin_life(struct causeway *cw);
 u32 causeway_slots_used(const struct causeway *cw);
 
+/* causeway_doorbell.c: calls causeway_memory.c */
+void causeway_init_doorbell(struct causeway *cw);
+void causeway_begin_doorbell(struct causeway *cw);
+void causeway_end_doorbell(struct causeway *cw);
+/* Tells the host of a change in the guest's page, if there is a doorbell; `lock` held, or before the first file. */
+void causeway_ring_control(struct causeway *cw);
+/* Has threads that sleep look whether their session or the device has ended. */
+void causeway_wake_all(struct causeway *cw);
+int causeway_ring(struct causeway_file *cf, unsigned long vector);
+int causeway_wait(struct causeway_file *cf, const struct causeway_wait *wait);
+__poll_t causeway_poll(struct file *file, struct poll_table_struct *table);
+ssize_t causeway_read(struct file *file, char __user *user, size_t bytes, loff_t *offset);
+
 /* causeway_mmap.c */
 int causeway_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* causeway_memory.c: calls nothing of the others */
 void *causeway_map_kernel(struct causeway *cw, u64 offset, size_t bytes);
-void causeway_unmap_kernel(void *address);
+void causeway_unmap_kernel(const void *address);
 int causeway_zero_granule(struct causeway *cw, u32 granule);
 /* Takes the user mappings of these granules away, in every process. */
 void causeway_zap(struct causeway *cw, u32 first, u32 count);

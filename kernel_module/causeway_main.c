@@ -50,6 +50,7 @@ static int causeway_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	cf->cw = cw;
 	cf->opener = current->files;
+	atomic64_set(&cf->interrupts, atomic64_read(&cw->interrupts));
 	error = causeway_reserve_slot(cw, cf, !(file->f_flags & O_NONBLOCK));
 	if (error) {
 		kfree(cf);
@@ -105,6 +106,7 @@ static long causeway_ioctl(struct file *file, unsigned int command, unsigned lon
 	void __user *user = (void __user *)argument;
 	struct causeway_slices slices;
 	struct causeway_info info;
+	struct causeway_wait wait;
 	int error;
 
 	switch (command) {
@@ -128,6 +130,10 @@ static long causeway_ioctl(struct file *file, unsigned int command, unsigned lon
 		if (copy_from_user(&slices, user, sizeof(slices)))
 			return -EFAULT;
 		return causeway_free_slices(cf, &slices);
+	case CAUSEWAY_IOC_RING:
+		return causeway_ring(cf, argument);
+	case CAUSEWAY_IOC_WAIT:
+		return copy_from_user(&wait, user, sizeof(wait)) ? -EFAULT : causeway_wait(cf, &wait);
 	default:
 		return -ENOTTY;
 	}
@@ -139,6 +145,8 @@ static const struct file_operations causeway_fops = {
 	.flush = causeway_flush,
 	.release = causeway_release,
 	.mmap = causeway_mmap,
+	.poll = causeway_poll,
+	.read = causeway_read,
 	.unlocked_ioctl = causeway_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.llseek = noop_llseek,
@@ -174,6 +182,8 @@ CAUSEWAY_ATTRIBUTE(guest_epoch, "%016llx", cw->guest_epoch);
 CAUSEWAY_ATTRIBUTE(cache_mode, "%s", causeway_cache_mode(causeway_kernel_pte(cw->control)));
 CAUSEWAY_ATTRIBUTE(user_cache_mode, "%s", cw->user_pte ? causeway_cache_mode(cw->user_pte) : "never mapped");
 CAUSEWAY_ATTRIBUTE(read_mib_per_s, "%u", cw->read_mib_per_s);
+CAUSEWAY_ATTRIBUTE(doorbell, "%s", cw->has_doorbell ? "yes" : "no");
+CAUSEWAY_ATTRIBUTE(interrupts, "%llu", (unsigned long long)atomic64_read(&cw->interrupts));
 
 static struct attribute *causeway_attrs[] = {
 	&dev_attr_region_bytes.attr,
@@ -187,6 +197,8 @@ static struct attribute *causeway_attrs[] = {
 	&dev_attr_cache_mode.attr,
 	&dev_attr_user_cache_mode.attr,
 	&dev_attr_read_mib_per_s.attr,
+	&dev_attr_doorbell.attr,
+	&dev_attr_interrupts.attr,
 	NULL,
 };
 ATTRIBUTE_GROUPS(causeway);
@@ -231,6 +243,7 @@ static struct causeway *causeway_allocate(struct pci_dev *pdev)
 	}
 	mutex_init(&cw->lock);
 	INIT_DELAYED_WORK(&cw->reclaim, causeway_reclaim_work);
+	causeway_init_doorbell(cw);
 	device_initialize(&cw->dev);
 	cw->dev.class = &causeway_class;
 	cw->dev.parent = &pdev->dev;
@@ -302,6 +315,7 @@ static int causeway_attach(struct causeway *cw)
 	do {
 		cw->guest_epoch = get_random_u64();
 	} while (!cw->guest_epoch);
+	causeway_begin_doorbell(cw);
 	causeway_begin_life(cw);
 	return 0;
 }
@@ -340,12 +354,14 @@ static int causeway_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (error)
 		goto detach;
 	pci_set_drvdata(pdev, cw);
-	dev_info(&pdev->dev, "%s: region of %llu MiB, %u slots, %u slices, mapped %s, read %u MiB/s\n",
+	dev_info(&pdev->dev, "%s: region of %llu MiB, %u slots, %u slices, mapped %s, read %u MiB/s%s\n",
 		 dev_name(&cw->dev), cw->region_bytes >> 20, cw->slot_count, cw->free_granules,
-		 causeway_cache_mode(causeway_kernel_pte(cw->control)), cw->read_mib_per_s);
+		 causeway_cache_mode(causeway_kernel_pte(cw->control)), cw->read_mib_per_s,
+		 cw->has_doorbell ? ", with a doorbell" : "");
 	return 0;
 
 detach:
+	causeway_end_doorbell(cw);
 	causeway_unmap_kernel(cw->control);
 put:
 	put_device(&cw->dev);
@@ -365,7 +381,11 @@ static void causeway_remove(struct pci_dev *pdev)
 	/* From here on open files answer -ENODEV and faults SIGBUS. */
 	mutex_lock(&cw->lock);
 	cw->gone = true;
+	/* Another driver may come, which rings nobody. */
+	WRITE_ONCE(causeway_guest(cw)->features, 0);
+	causeway_ring_control(cw);
 	mutex_unlock(&cw->lock);
+	causeway_end_doorbell(cw);
 	cancel_delayed_work_sync(&cw->reclaim);
 	causeway_zap(cw, 0, cw->granule_count);
 	causeway_unmap_kernel(cw->control);

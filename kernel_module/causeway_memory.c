@@ -32,7 +32,7 @@ void *causeway_map_kernel(struct causeway *cw, u64 offset, size_t bytes)
 	return address;
 }
 
-void causeway_unmap_kernel(void *address)
+void causeway_unmap_kernel(const void *address)
 {
 	vunmap(address);
 }

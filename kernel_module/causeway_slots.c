@@ -121,9 +121,10 @@ void causeway_begin_life(struct causeway *cw)
 	for (i = 0; i < cw->granule_count; i++)
 		causeway_set_owner(cw, i, 0);
 	cw->free_granules = causeway_slice_total(cw);
-	guest->features = 0;
+	guest->features = cw->has_doorbell ? CAUSEWAY_GUEST_RINGS : 0;
 	/* Pairs with the host's acquire load: with the new epoch it sees every slot free. */
 	smp_store_release(&guest->epoch, cw->guest_epoch);
+	causeway_ring_control(cw);
 }
 
 /*
@@ -236,6 +237,7 @@ int causeway_start_session(struct causeway_file *cf)
 		WRITE_ONCE(causeway_guest(cw)->pid[cf->slot], task_tgid_nr(current));
 		WRITE_ONCE(causeway_guest(cw)->uid[cf->slot], from_kuid(&init_user_ns, current_uid()));
 		causeway_set_word(cw, cf->slot, CAUSEWAY_GUEST_OPEN);
+		causeway_ring_control(cw);
 	}
 	mutex_unlock(&cw->lock);
 	return error;
@@ -284,11 +286,13 @@ void causeway_end_session(struct causeway_file *cf)
 		return;
 	}
 	cf->ended = true;
+	causeway_wake_all(cw);
 	causeway_zap_slot(cw, cf->slot);
 	if (cf->started) {
 		s->state = CAUSEWAY_SLOT_DYING;
 		cw->dying_slots++;
 		causeway_set_word(cw, cf->slot, CAUSEWAY_GUEST_DYING);
+		causeway_ring_control(cw);
 		cw->reclaim_delay_ms = 5;
 		mod_delayed_work(system_wq, &cw->reclaim, msecs_to_jiffies(cw->reclaim_delay_ms));
 		mutex_unlock(&cw->lock);

@@ -6,6 +6,9 @@
  * open("/dev/causeway") reserves a slot. mmap offsets are offsets in the region: a process can map,
  * read-only, granule 0, and, read-write, its own slot's granule and its own slices; everything else is
  * -EPERM.
+ *
+ * Where the device is QEMU's ivshmem-doorbell, poll() reports POLLIN after an interrupt of the host, and read() returns how
+ * many came since the file was last read, as a u64. Interrupts are the device's, so one may be for another process.
  */
 #ifndef CAUSEWAY_UAPI_H
 #define CAUSEWAY_UAPI_H
@@ -25,6 +28,11 @@
 #define CAUSEWAY_GUEST_OPEN 1
 #define CAUSEWAY_GUEST_DYING 2
 #define CAUSEWAY_HOST_CLOSED 0
+/* causeway_guest_page.features: the guest's kernel rings for each change of its page, and is interrupted by the host. */
+#define CAUSEWAY_GUEST_RINGS 1ULL
+/* Where in a slot the words lie that the host writes. */
+#define CAUSEWAY_HOST_CONTROL_OFFSET 0x10000
+#define CAUSEWAY_HOST_CONTROL_BYTES 0x8000
 #define CAUSEWAY_SLOT_WORD(session, state) ((__u32)(session) << 8 | (state))
 
 struct causeway_superblock {
@@ -49,7 +57,7 @@ struct causeway_superblock {
 struct causeway_host_page {
   __u64 beat;
   __u32 state;
-  __u32 reserved0;
+  __u32 doorbell;
   __u64 reset_acknowledged;
   __u8 reserved1[104];
   __u32 slot[CAUSEWAY_MAX_SLOTS];
@@ -79,6 +87,18 @@ struct causeway_slices {
   __u32 count;
 };
 
+/* Argument of CAUSEWAY_IOC_WAIT. */
+struct causeway_wait {
+  __u32 offset; /* of the word, from CAUSEWAY_HOST_CONTROL_OFFSET in this file's slot; a multiple of 4 */
+  __u32 seen;
+  __u64 timeout_ns; /* at most a minute is waited */
+};
+
+/* What the host is rung for. */
+#define CAUSEWAY_RING_WORK 0 /* a ring of this slot holds something for a thread that sleeps */
+#define CAUSEWAY_RING_CONTROL 1 /* the host shall look at the guest's page, and beat */
+#define CAUSEWAY_VECTORS 2
+
 #define CAUSEWAY_IOC_INFO _IOR('K', 0x40, struct causeway_info)
 /* The process has filled its slot's OpenBlock: tells the host (slot word becomes OPEN). */
 #define CAUSEWAY_IOC_START _IO('K', 0x41)
@@ -86,5 +106,16 @@ struct causeway_slices {
 #define CAUSEWAY_IOC_ALLOC_SLICES _IOWR('K', 0x42, struct causeway_slices)
 /* -EPERM unless every granule of the run belongs to this file's slot. Existing mappings are zapped. */
 #define CAUSEWAY_IOC_FREE_SLICES _IOW('K', 0x43, struct causeway_slices)
+/*
+ * Rings the host; the argument says for what. -EOPNOTSUPP: the device has no doorbell. Rings beyond 128 in
+ * a tick of the kernel's timer come together in the next one.
+ */
+#define CAUSEWAY_IOC_RING _IO('K', 0x44)
+/*
+ * Sleeps until the word differs from `seen`, which is looked at when the call begins and after each interrupt, as
+ * FUTEX_WAIT does. -ETIMEDOUT, -EINTR: a signal came, -EBUSY: too many threads of this VM sleep so, -EOPNOTSUPP: the
+ * device has no doorbell.
+ */
+#define CAUSEWAY_IOC_WAIT _IOW('K', 0x45, struct causeway_wait)
 
 #endif

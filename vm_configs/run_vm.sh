@@ -8,6 +8,7 @@ usage() {
   cat <<TEXT
 usage: run_vm.sh --initramfs FILE [options]
   --region FILE        the VM's region, formatted by causewayd (without it: no ivshmem device)
+  --doorbell SOCKET    instead of --region: where causewayd gives the region in doorbell mode (doorbell_socket)
   --commands FILE      one line each: NAME[:USER] COMMAND..., run in turn as USER (default gpu1; gpu2 and root exist);
                        a line that begins with "& " runs beside the next ones; "wait" waits for those
   --kernel FILE        guest kernel (default: the newest installed Debian kernel)
@@ -25,12 +26,12 @@ TEXT
 }
 fail() { echo "run_vm.sh: $*" >&2; exit 125; }
 
-initramfs='' region='' commands='' kernel=${KERNEL:-} memory=512 cpus=2 machine=pc firmware=seabios
+initramfs='' region='' doorbell='' commands='' kernel=${KERNEL:-} memory=512 cpus=2 machine=pc firmware=seabios
 timeout_s=300 program_timeout_s='' module_options='' append='' log='' host_root='' share='' extra=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -h|--help) usage; exit 0 ;;
-    --initramfs) initramfs=$2 ;; --region) region=$2 ;; --commands) commands=$2 ;; --kernel) kernel=$2 ;;
+    --initramfs) initramfs=$2 ;; --region) region=$2 ;; --doorbell) doorbell=$2 ;; --commands) commands=$2 ;; --kernel) kernel=$2 ;;
     --memory) memory=$2 ;; --cpus) cpus=$2 ;; --machine) machine=$2 ;; --firmware) firmware=$2 ;;
     --timeout) timeout_s=$2 ;; --program-timeout) program_timeout_s=$2 ;;
     --module-options) module_options=$2 ;; --append) append=$2 ;; --log) log=$2 ;; --qemu-option) extra+=("$2") ;;
@@ -58,6 +59,11 @@ if [ -n "$region" ]; then
   [ -w "$region" ] || fail "region $region is not writable for $(id -un)."
   arguments+=(-object "memory-backend-file,id=causeway0,mem-path=$region,size=$bytes,share=on"
     -device "ivshmem-plain,memdev=causeway0,master=off")
+fi
+if [ -n "$doorbell" ]; then
+  [ -z "$region" ] || fail "a region comes by --region or by --doorbell, not by both."
+  [ -S "$doorbell" ] || fail "$doorbell is no socket: start causewayd with that doorbell_socket first."
+  arguments+=(-chardev "socket,id=causeway0,path=$doorbell" -device "ivshmem-doorbell,vectors=2,chardev=causeway0")
 fi
 # share_folder TAG DIR: for the guest to mount by 9p; several file systems below DIR keep their inodes apart.
 share_folder() {

@@ -71,17 +71,21 @@ enum class HostState : uint32_t { kStarting = 0, kRunning = 1, kStopped = 2 };
 struct HostPage {
   uint64_t beat;  // grows at least once a second while the daemon lives
   HostState state;
-  uint32_t reserved0;
+  uint32_t doorbell;            // 1: the host waits for rings and rings; 0: it looks at the rings itself
   uint64_t reset_acknowledged;  // the last GuestPage::epoch of which all sessions have ended
   uint8_t reserved1[kHotBytes - 24];
   uint32_t slot[kMaxSlots];
 };
 static_assert(sizeof(HostPage) == kHotBytes + 4 * kMaxSlots);
 
+// GuestPage::features: the guest's kernel module rings the host for each change of this page, and is interrupted by the
+// host. Only where the device has doorbells (docs/doorbells.md).
+inline constexpr uint64_t kGuestRings = 1;
+
 // The guest's kernel module writes it, or the library itself where the region belongs to one process.
 struct GuestPage {
-  uint64_t epoch;  // a random number for each start of the module
-  uint64_t features;
+  uint64_t epoch;     // a random number for each start of the module
+  uint64_t features;  // kGuestRings; written before `epoch`
   uint8_t reserved[kHotBytes - 16];
   uint32_t slot[kMaxSlots];  // session << 8 | SlotGuestState
   uint32_t pid[kMaxSlots];   // for display only

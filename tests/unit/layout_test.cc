@@ -21,6 +21,9 @@ static_assert(CAUSEWAY_GUEST_FREE == static_cast<uint32_t>(SlotGuestState::kFree
 static_assert(CAUSEWAY_GUEST_OPEN == static_cast<uint32_t>(SlotGuestState::kOpen));
 static_assert(CAUSEWAY_GUEST_DYING == static_cast<uint32_t>(SlotGuestState::kDying));
 static_assert(CAUSEWAY_HOST_CLOSED == static_cast<uint32_t>(SlotHostState::kClosed));
+static_assert(CAUSEWAY_HOST_CONTROL_OFFSET == kHostControlOffset);
+static_assert(CAUSEWAY_HOST_CONTROL_BYTES >= sizeof(HostControl));
+static_assert(CAUSEWAY_GUEST_RINGS == kGuestRings);
 static_assert(CAUSEWAY_SLOT_WORD(0x123456u, 2u) == SlotWord(0x123456, 2));
 
 // Both structs have the field, at the same place and of the same size.

@@ -9,7 +9,9 @@ import argparse
 import mmap
 import os
 import random
+import select
 import signal
+import socket
 import struct
 import sys
 import time
@@ -22,6 +24,10 @@ MAX_SLOTS = 256
 FREE, OPEN, DYING = 0, 1, 2
 CLOSED, SERVING = 0, 1
 CONTROL = 0x3000  # u32: 1 = do not acknowledge resets
+# Of doorbell mode, in words of a slot that the real layout has for rings. The guest asks by REQUEST: the number of
+# interrupts in the high half, any number in the low half. The host answers by writing the request to ANSWER, and interrupts.
+REQUEST, ANSWER = 0x0, 0x10000 + 0x80
+RINGS = 0x3008  # u64: how often the guest has rung for work
 HOLD = 0x60000  # u32 in a slot's granule: milliseconds between its DYING and our CLOSED
 
 
@@ -30,6 +36,31 @@ def superblock(region_bytes):
     head = struct.pack("<QHHIQQQQIIIIQ16s", 0x5941574553554143, 1, 0, 96, region_bytes, 0, random.getrandbits(63) | 1,
                        0x1234, slots, GRANULE, region_bytes // GRANULE, 64, 0x400000000000, os.urandom(16))
     return head + struct.pack("<II", zlib.crc32(head), 0)
+
+
+class Doorbell:
+    """The ivshmem server of one VM (protocol version 0), and what the VM rings."""
+
+    def __init__(self, path, file):
+        self.file = file
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(path)
+        self.listener.listen(1)
+        flags = os.EFD_NONBLOCK | os.EFD_CLOEXEC
+        self.work, self.control, self.guest = (os.eventfd(0, flags) for _ in range(3))
+        self.client = None
+
+    def wait(self, seconds):
+        """Until a ring or a connection. Returns how often the guest has rung for work."""
+        ready, _, _ = select.select([self.listener, self.work, self.control], [], [], seconds)
+        if self.listener in ready:
+            self.client, _ = self.listener.accept()
+            for number, descriptor in ((0, None), (1, None), (-1, self.file.fileno()), (0, self.work), (0, self.control),
+                                       (1, self.guest)):
+                socket.send_fds(self.client, [struct.pack("<q", number)], [] if descriptor is None else [descriptor])
+        if self.control in ready:
+            os.eventfd_read(self.control)
+        return os.eventfd_read(self.work) if self.work in ready else 0
 
 
 class Host:
@@ -57,6 +88,16 @@ class Host:
     def owned(self, slot):
         base = OWNER_TABLE // 2
         return [g for g in range(1 + self.slots, self.granules) if self.owners[base + g] == slot + 1]
+
+    def answer(self, doorbell, rings):
+        self.longs[RINGS // 8] += rings
+        for slot in range(self.slots):
+            request = self.words[((1 + slot) * GRANULE + REQUEST) // 4]
+            if request == self.words[((1 + slot) * GRANULE + ANSWER) // 4]:
+                continue
+            self.words[((1 + slot) * GRANULE + ANSWER) // 4] = request
+            for _ in range(request >> 16):
+                os.eventfd_write(doorbell.guest, 1)
 
     def host_word(self, slot, session, state):
         self.words[(HOST_PAGE + SLOT_WORDS) // 4 + slot] = session << 8 | state
@@ -122,9 +163,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("region")
     parser.add_argument("--mib", type=int, default=128)
+    parser.add_argument("--doorbell", help="gives the region to a VM in doorbell mode, by this socket")
     parser.add_argument("--format-only", action="store_true")
     options = parser.parse_args()
     host = Host(options.region, options.mib)
+    doorbell = Doorbell(options.doorbell, host.file) if options.doorbell else None
     print("formatted", flush=True)
     if options.format_only:
         return 0
@@ -132,7 +175,10 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: running.clear())
     while running:
         host.step()
-        time.sleep(0.001)
+        if doorbell:
+            host.answer(doorbell, doorbell.wait(0.01))
+        else:
+            time.sleep(0.001)
     print(f"fake_host: {host.counts}, {len(host.errors)} errors", flush=True)
     # A slot that opens and ends between two looks of a starved host is seen ending only.
     return 1 if host.errors or not (host.counts["opened"] or host.counts["closed"]) else 0

@@ -2,6 +2,7 @@
 // What the kernel module's tests share (see module_device.h).
 #include "tests/vm/module_device.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -179,6 +180,25 @@ std::string ReadFile(const std::string& path) {
   std::string result = text.str();
   while (!result.empty() && result.back() == '\n') result.pop_back();
   return result;
+}
+
+std::string BoundDevice() {
+  std::string found;
+  DIR* folder = opendir(kDriver);
+  while (dirent* entry = folder ? readdir(folder) : nullptr) {
+    const std::string name = entry->d_name;
+    if (name.find(':') != std::string::npos && (found.empty() || name < found)) found = name;
+  }
+  if (folder) closedir(folder);
+  return found;
+}
+
+bool WriteFile(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY);
+  if (fd < 0) return false;
+  const bool done = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  return done;
 }
 
 }  // namespace causeway::module_test

@@ -74,6 +74,12 @@ void Join(int pid, int expected_signal = 0);
 void SleepMs(int ms);
 double NowSeconds();
 std::string ReadFile(const std::string& path);
+bool WriteFile(const std::string& path, const std::string& text);
+
+// Where a PCI address is written to `bind` and `unbind`.
+inline constexpr char kDriver[] = "/sys/bus/pci/drivers/causeway/";
+// The PCI address of the bound device; of the first one where there are two.
+std::string BoundDevice();
 
 void TestMappings();
 void TestSlices();
@@ -92,5 +98,13 @@ void TestQuota();
 void TestUserSlots();
 void TestUnbind();
 void TestRefusals();
+void TestDoorbell();
+void TestDoorbellBeside();
+void TestNoDoorbell();
+void TestRegisters();
+void TestUnbindAsleep();
+// Two processes of different users, beside each other: `victim` fills its session's memory, `attacker` tries to reach it.
+void TestVictim();
+void TestAttacker();
 
 }  // namespace causeway::module_test

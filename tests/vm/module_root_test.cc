@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What needs root in the guest: the driver taken away from open files, regions that it must refuse.
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -22,28 +21,7 @@
 namespace causeway::module_test {
 namespace {
 
-constexpr char kDriver[] = "/sys/bus/pci/drivers/causeway/";
 constexpr uint64_t kControlOffset = 0x3000;  // fake_host.py: 1 = do not acknowledge resets
-
-// The PCI address of the bound device; of the first one where there are two.
-std::string BoundDevice() {
-  std::string found;
-  DIR* folder = opendir(kDriver);
-  while (dirent* entry = folder ? readdir(folder) : nullptr) {
-    const std::string name = entry->d_name;
-    if (name.find(':') != std::string::npos && (found.empty() || name < found)) found = name;
-  }
-  if (folder) closedir(folder);
-  return found;
-}
-
-bool WriteFile(const std::string& path, const std::string& text) {
-  const int fd = open(path.c_str(), O_WRONLY);
-  if (fd < 0) return false;
-  const bool done = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(fd);
-  return done;
-}
 
 // Changes one byte of an unbound device's memory, as root reaches it without any driver. Returns the byte
 // before. Mapped anew each time: the kernel revokes such mappings when a driver claims the memory.

@@ -32,6 +32,13 @@ constexpr Test kTests[] = {
     {"quota", TestQuota},
     {"unbind_storm", TestUnbindStorm},
     {"user_slots", TestUserSlots},
+    {"doorbell", TestDoorbell},
+    {"doorbell_beside", TestDoorbellBeside},
+    {"no_doorbell", TestNoDoorbell},
+    {"registers", TestRegisters},
+    {"unbind_asleep", TestUnbindAsleep},
+    {"victim", TestVictim},
+    {"attacker", TestAttacker},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# VM tests by name: module_seabios, module_q35, module_ovmf, module_one_cpu, module_foreign. Exit 77 = cannot run here.
+# VM tests by name: module_seabios, module_q35, module_ovmf, module_one_cpu, module_foreign,
+# module_doorbell. Exit 77 = cannot run here.
 # usage: vm_test.sh NAME MODULE_TEST_PROGRAM [OPTIONS of run_vm.sh...]
 # environment: KERNEL and MODULE as in vm_configs/demo_initramfs.sh
 set -euo pipefail
@@ -24,8 +25,9 @@ stop() {
 trap stop EXIT
 fail() { echo "vm_test.sh $name: $*" >&2; exit 1; }
 
+# start_host MIB [OPTIONS of fake_host.py...]
 start_host() {
-  python3 "$here/fake_host.py" "$work/region" --mib "$1" > "$work/host.log" 2>&1 &
+  python3 "$here/fake_host.py" "$work/region" --mib "$@" > "$work/host.log" 2>&1 &
   host_pid=$!
   for _ in $(seq 100); do
     grep -q formatted "$work/host.log" && return
@@ -73,6 +75,17 @@ case "$name" in
     grep -vE '^unload|^& calls' "$here/module_commands.txt" > "$work/commands"
     boot "$work/commands" --region "$work/region" --cpus 1 --append slub_debug=FZPU
     require_write_back
+    stop_host ;;
+  module_doorbell)
+    start_host 128 --doorbell "$work/doorbell"
+    {
+      printf '%s\n' 'doorbell /programs/module_test doorbell' '& beside1 /programs/module_test doorbell_beside' \
+        '& beside2:gpu2 /programs/module_test doorbell_beside' wait 'registers /programs/module_test registers' \
+        'registers_root:root /programs/module_test registers' 'unbind_asleep:root /programs/module_test unbind_asleep'
+      # And what does not depend on how one waits, in part.
+      grep -E '^(mappings|& victim|& attacker|wait|killed|unbind|unload)' "$here/module_commands.txt"
+    } > "$work/commands"
+    boot "$work/commands" --doorbell "$work/doorbell" --append slub_debug=FZPU
     stop_host ;;
   module_q35 | module_ovmf)
     start_host 128

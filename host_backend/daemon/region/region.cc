@@ -215,7 +215,7 @@ void Region::Format(const RegionIdentity& identity, bool keep_words) {
   }
   StoreRelease(page.beat, uint64_t{0});
   StoreRelease(page.reset_acknowledged, uint64_t{0});
-  page.reserved0 = 0;
+  page.doorbell = 0;
   std::memset(page.reserved1, 0, sizeof(page.reserved1));
   std::memcpy(base_ + kSuperblockOffset, &block, sizeof(block));
 }
