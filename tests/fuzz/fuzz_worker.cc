@@ -233,6 +233,9 @@ void SetSessionOfThreads(host::Session* session) {
 void OpenDriver() {
   setenv("SOFTWARE_GPU_LAUNCH_TURNS", "20", 0);
   setenv("SOFTWARE_GPU_WORD_WAIT_MS", "3", 0);
+  // What a guest fills is this process's memory, which -rss_limit_mb bounds; a worker's is bounded by its cgroup.
+  setenv("SOFTWARE_GPU_MEMORY_MIB", "1024", 0);
+  setenv("SOFTWARE_GPU_HOST_MEMORY_MIB", "512", 0);
   setenv("CAUSEWAY_LANES", "4", 0);  // also where there are few processors
 #ifdef CAUSEWAY_KEPT_THREADS
   SetThreadBegins(ThreadBegins);

@@ -112,6 +112,7 @@ Config* ReadConfig() {
   config->start_ms = NumberFromEnvironment("SOFTWARE_GPU_START_MS", 0);
   config->start_turns = NumberFromEnvironment("SOFTWARE_GPU_START_TURNS", 0) != 0;
   config->checkpoint_delay_ms = NumberFromEnvironment("SOFTWARE_GPU_CHECKPOINT_DELAY_MS", 0);
+  config->host_memory_bytes = NumberFromEnvironment("SOFTWARE_GPU_HOST_MEMORY_MIB", 0) << 20;
   config->word_wait_ms = NumberFromEnvironment("SOFTWARE_GPU_WORD_WAIT_MS", 0);
   config->link_mb_per_s = NumberFromEnvironment("SOFTWARE_GPU_LINK_MB_PER_S", 0);
   config->map_at_gib = NumberFromEnvironment("SOFTWARE_GPU_MAP_AT_GIB", 0);

@@ -25,6 +25,7 @@ struct Config {
   int device_count = 1;
   std::vector<int> devices;  // which of the machine's they are
   size_t device_memory_bytes = size_t{8} << 30;
+  size_t host_memory_bytes = 0;  // pinned and managed, all of it; 0 = no limit
   std::vector<std::unique_ptr<FailureRule>> failures;
   uint64_t lose_device_after_launches = 0;  // 0 = never
   uint64_t abort_at_launch = 0;             // 0 = never

@@ -40,14 +40,17 @@ struct Node {
 };
 using NodeRef = std::shared_ptr<Node>;
 
+// How many references to each user object somebody has; all of them together keep it alive.
+using UserReferences = std::map<std::shared_ptr<UserObject>, uint64_t>;
+
 // Guarded by GraphLock().
 struct Graph {
   CUgraph handle = nullptr;
   std::vector<NodeRef> nodes;
   std::vector<AllocationRef>
       allocations;  // of captured stream-ordered allocations; live as long as the graph
-  std::vector<std::shared_ptr<UserObject>> user_objects;  // a reference each
-  bool embedded = false;                                  // a child graph node's own
+  UserReferences user_objects;
+  bool embedded = false;  // a child graph node's own
   ~Graph();
 };
 using GraphRef = std::shared_ptr<Graph>;
@@ -87,6 +90,8 @@ CUresult RefuseWhileCapturing();
 
 // 900 when the stream takes part in a capture; 0 otherwise.
 CUresult RefuseWhileStreamCaptures(const StreamRef& stream);
+// The same, and CUDA_ERROR_STREAM_CAPTURE_IMPLICIT for the legacy stream beside a blocking stream's capture.
+CUresult RefuseInCapture(const StreamRef& stream);
 
 // Waits for the destructors of user objects that have begun.
 void AwaitUserObjects();

@@ -13,8 +13,8 @@ struct GraphExec {
   std::vector<NodeRef> sources;       // the node each operation came from
   std::vector<bool> enabled;
   unsigned long long flags = 0;
-  std::vector<std::shared_ptr<UserObject>> user_objects;  // as the graph had them
-  GraphRef graph;                                         // keeps the graph's captured allocations alive
+  UserReferences user_objects;  // as the graph had them
+  GraphRef graph;               // keeps the graph's captured allocations alive
   CompletionRef last_launch;
 };
 

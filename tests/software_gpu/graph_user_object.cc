@@ -23,7 +23,7 @@ namespace {
 // Behind a handle: the program's own references. Guarded by GraphLock().
 struct UserHandle {
   std::weak_ptr<UserObject> object;
-  std::vector<std::shared_ptr<UserObject>> owned;
+  UserReferences owned;
 };
 
 Registry<CUuserObject, UserHandle>& UserHandles() {
@@ -58,22 +58,15 @@ namespace {
 bool IsCount(unsigned count) {
   return count != 0 && count <= INT_MAX;
 }
-// References are kept one by one here: of so many at once the real driver has no trouble, this one would take
-// all memory.
-constexpr unsigned kMostAtOnce = 1u << 20;
-
-// Takes `count` of the references away; they end with *taken.
-bool Take(std::vector<std::shared_ptr<UserObject>>* from, const std::shared_ptr<UserObject>& object,
-          unsigned count, std::vector<std::shared_ptr<UserObject>>* taken) {
-  if (static_cast<size_t>(std::count(from->begin(), from->end(), object)) < count) return false;
-  for (auto at = from->begin(); at != from->end() && taken->size() < count;) {
-    if (*at == object) {
-      taken->push_back(std::move(*at));
-      at = from->erase(at);
-    } else {
-      ++at;
-    }
-  }
+// Takes `count` of the references away; the object ends with *ended if they were the last ones.
+bool Take(UserReferences* from, const std::shared_ptr<UserObject>& object, unsigned count,
+          std::vector<std::shared_ptr<UserObject>>* ended) {
+  const auto held = from->find(object);
+  if (held == from->end() || held->second < count) return false;
+  held->second -= count;
+  if (held->second != 0) return true;
+  ended->push_back(held->first);
+  from->erase(held);
   return true;
 }
 
@@ -105,13 +98,12 @@ CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destro
         !IsCount(initialRefcount)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    if (initialRefcount > kMostAtOnce) return CUDA_ERROR_OUT_OF_MEMORY;
     auto object = std::make_shared<UserObject>();
     object->destroy = destroy;
     object->data = ptr;
     auto handle = std::make_shared<UserHandle>();
     handle->object = object;
-    handle->owned.assign(initialRefcount, object);
+    handle->owned[object] = initialRefcount;
     *object_out = object->handle = UserHandles().Add(handle);
     return CUDA_SUCCESS;
   });
@@ -119,8 +111,7 @@ CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destro
 
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
   return OnUserObject(__func__, object, count, [&](UserHandle& handle, const auto& found, auto*) -> CUresult {
-    if (count > kMostAtOnce) return CUDA_ERROR_OUT_OF_MEMORY;
-    handle.owned.insert(handle.owned.end(), count, found);
+    handle.owned[found] += count;
     return CUDA_SUCCESS;
   });
 }
@@ -134,15 +125,16 @@ CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
 
 CUresult cuGraphRetainUserObject(CUgraph hGraph, CUuserObject object, unsigned int count,
                                  unsigned int flags) {
-  return OnUserObject(
-      __func__, object, count, [&](UserHandle& handle, const auto& found, auto* ended) -> CUresult {
-        GraphRef graph = Graphs().Find(hGraph);
-        if (graph == nullptr || (flags & ~unsigned{CU_GRAPH_USER_OBJECT_MOVE}) != 0)
-          return CUDA_ERROR_INVALID_VALUE;
-        graph->user_objects.insert(graph->user_objects.end(), count, found);
-        if (flags == 0) return CUDA_SUCCESS;
-        return Take(&handle.owned, found, count, ended) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-      });
+  return OnUserObject(__func__, object, count,
+                      [&](UserHandle& handle, const auto& found, auto* ended) -> CUresult {
+                        GraphRef graph = Graphs().Find(hGraph);
+                        if (graph == nullptr || (flags & ~unsigned{CU_GRAPH_USER_OBJECT_MOVE}) != 0)
+                          return CUDA_ERROR_INVALID_VALUE;
+                        if (flags != 0 && !Take(&handle.owned, found, count, ended))
+                          return CUDA_ERROR_INVALID_VALUE;
+                        graph->user_objects[found] += count;
+                        return CUDA_SUCCESS;
+                      });
 }
 
 // The object is looked for among what the graph holds, and is no more named than that.
@@ -153,9 +145,9 @@ CUresult cuGraphReleaseUserObject(CUgraph hGraph, CUuserObject object, unsigned 
     GraphRef graph = Graphs().Find(hGraph);
     if (graph == nullptr || !IsCount(count)) return CUDA_ERROR_INVALID_VALUE;
     const auto held = std::find_if(graph->user_objects.begin(), graph->user_objects.end(),
-                                   [object](const auto& each) { return each->handle == object; });
+                                   [object](const auto& each) { return each.first->handle == object; });
     if (held == graph->user_objects.end()) return CUDA_ERROR_INVALID_VALUE;
-    const std::shared_ptr<UserObject> found = *held;
+    const std::shared_ptr<UserObject> found = held->first;
     const bool taken = Take(&graph->user_objects, found, count, &ended);
     ended.push_back(found);
     return taken ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -57,10 +57,11 @@ Step GiveWay(Thread& thread, const Op&) {
 }
 
 // Op::a: nanoseconds. A thread that is alone in its block sleeps, so that a kernel that waits takes no processor from
-// those that it waits for; among others it gives way to them.
+// those that it waits for; among others it gives way to them. Where turns are limited nobody wants to wait: a grid of
+// such threads would sleep for 20 s (SOFTWARE_GPU_LAUNCH_TURNS=20) before it has had too many.
 Step Sleep(Thread& thread, const Op& op) {
   constexpr uint32_t kMostNanoseconds = 1'000'000;
-  if (thread.block->live == 1)
+  if (thread.block->live == 1 && thread.block->launch->launch->most_turns == 0)
     std::this_thread::sleep_for(
         std::chrono::nanoseconds(std::min(Read<uint32_t>(thread, op.a), kMostNanoseconds)));
   return GiveWay(thread, op);

@@ -243,9 +243,28 @@ AllocationRef AllocateDeviceMemory(const ContextRef& context, size_t bytes, Memo
   return allocation;
 }
 
+namespace {
+
+// Whether the process may have so much more pinned and managed memory. Caller holds the map's mutex.
+bool FitsHost(const MemoryMap& map, size_t bytes) {
+  const size_t most = GetConfig().host_memory_bytes;
+  if (most == 0) return true;
+  size_t used = 0;
+  for (const auto& [base, allocation] : map.allocations) {
+    const bool on_host = allocation->kind == MemoryKind::kHost || allocation->kind == MemoryKind::kManaged;
+    if (on_host) used += allocation->mapped_bytes;
+  }
+  return used <= most && bytes <= most - used;
+}
+
+}  // namespace
+
 AllocationRef AllocateHostMemory(const ContextRef& context, size_t bytes, MemoryKind kind, unsigned flags) {
   if (bytes == 0 || bytes > SIZE_MAX - kPageBytes) return nullptr;
   size_t mapped = RoundUp(bytes, kPageBytes);
+  MemoryMap& map = Map();
+  std::unique_lock lock(map.mutex);
+  if (!FitsHost(map, mapped)) return nullptr;
   void* address =
       mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return nullptr;
@@ -257,8 +276,6 @@ AllocationRef AllocateHostMemory(const ContextRef& context, size_t bytes, Memory
   allocation->device = context->device;
   allocation->context = context;
   allocation->flags = flags;
-  MemoryMap& map = Map();
-  std::unique_lock lock(map.mutex);
   Insert(map, allocation);
   return allocation;
 }
