@@ -237,6 +237,29 @@ TEST(HostileValues, UnknownNumbersAreRefused) {
   EXPECT_EQ(guest.HowItEnded(), "");
 }
 
+// A driver that counts references in 32 bits would count back to nothing.
+TEST(HostileValues, ReferencesToUserObjectsAreBounded) {
+  HostileDaemon daemon;
+  Attacker guest(daemon);
+  ASSERT_TRUE(guest.Begin()) << guest.refusal();
+  const WireHandle object = MakeWireHandle(HandleKind::kUserObject, 1, 77);
+  const WireHandle graph = MakeWireHandle(HandleKind::kGraph, 1, 78);
+  const WireHandle copy = MakeWireHandle(HandleKind::kGraph, 1, 79);
+  constexpr uint32_t kMany = 0x3fffffff;
+  EXPECT_TRUE(guest
+                  .Call(Op::cuUserObjectCreate,
+                        Pack(UserObjectBody{object, 1, kMany, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC}))
+                  .ok());
+  EXPECT_TRUE(guest.Call(Op::cuGraphCreate, Pack(graph, uint32_t{0})).ok());
+  EXPECT_TRUE(guest.Call(Op::cuGraphRetainUserObject, Pack(graph, object, kMany, uint32_t{0})).ok());
+  EXPECT_EQ(guest.Call(Op::cuGraphRetainUserObject, Pack(graph, object, kMany, uint32_t{0})).result,
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(guest.Call(Op::cuUserObjectRetain, Pack(object, kMany)).result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(guest.Call(Op::cuGraphClone, Pack(copy, graph)).result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(guest.Call(Op::cuUserObjectRelease, Pack(object, kMany)).ok());
+  EXPECT_TRUE(guest.Call(Op::cuGraphClone, Pack(copy, graph)).ok());
+}
+
 TEST(HostileValues, UnknownLaunchAttributesAreRefused) {
   HostileDaemon daemon;
   Attacker guest(daemon);

@@ -21,6 +21,14 @@ UserObjects& TheUserObjects() {
   return *objects;
 }
 
+// A driver that counts in 32 bits would count to zero, and end an object that is held.
+bool UserObjects::HasRoom(const Counts& counts, uint64_t more) {
+  constexpr uint64_t kMost = INT32_MAX;
+  uint64_t held = counts.owned;
+  for (const auto& [graph, count] : counts.by_graph) held += count;
+  return held <= kMost && more <= kMost - held;
+}
+
 UserObjects::Counts* UserObjects::Find(CUuserObject object) {
   const auto found = counts_.find(object);
   return found != counts_.end() ? &found->second : nullptr;
@@ -41,6 +49,7 @@ CUresult UserObjects::Retain(CUuserObject object, unsigned count) {
   const std::lock_guard lock(mutex_);
   Counts* counts = Find(object);
   if (counts == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!HasRoom(*counts, count)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = Counted::own<&Driver::cuUserObjectRetain>(object, count);
   if (result == CUDA_SUCCESS) counts->owned += count;
   return result;
@@ -61,6 +70,7 @@ CUresult UserObjects::RetainByGraph(CUgraph graph, CUuserObject object, unsigned
   Counts* counts = Find(object);
   const bool moves = (flags & CU_GRAPH_USER_OBJECT_MOVE) != 0;
   if (counts == nullptr || (moves && counts->owned < count)) return CUDA_ERROR_INVALID_VALUE;
+  if (!moves && !HasRoom(*counts, count)) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult result = Counted::own<&Driver::cuGraphRetainUserObject>(graph, object, count, flags);
   if (result != CUDA_SUCCESS) return result;
   counts->by_graph[graph] += count;
@@ -86,6 +96,10 @@ CUresult UserObjects::ReleaseByGraph(CUgraph graph, CUuserObject object, unsigne
 
 CUresult UserObjects::Clone(CUgraph* copy, CUgraph graph) {
   const std::lock_guard lock(mutex_);
+  for (const auto& [object, counts] : counts_) {
+    const auto held = counts.by_graph.find(graph);
+    if (held != counts.by_graph.end() && !HasRoom(counts, held->second)) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   const CUresult result = Counted::own<&Driver::cuGraphClone>(copy, graph);
   if (result != CUDA_SUCCESS) return result;
   for (auto& [object, counts] : counts_) {

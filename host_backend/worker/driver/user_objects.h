@@ -15,7 +15,8 @@ namespace causeway::host {
 // release. Threads: any. A change is made under one lock together with the driver's call.
 class UserObjects {
  public:
-  // Calls the driver; CUDA_ERROR_INVALID_VALUE instead if the object may be gone or has fewer references.
+  // Calls the driver; CUDA_ERROR_INVALID_VALUE instead if the object may be gone or has fewer references, and
+  // CUDA_ERROR_OUT_OF_MEMORY where the program and its graphs would have more than 2^31 - 1.
   CUresult Retain(CUuserObject object, unsigned count);
   CUresult Release(CUuserObject object, unsigned count);
   CUresult RetainByGraph(CUgraph graph, CUuserObject object, unsigned count, unsigned flags);
@@ -31,6 +32,7 @@ class UserObjects {
     uint64_t owned = 0;  // by the program
     std::map<CUgraph, uint64_t> by_graph;
   };
+  static bool HasRoom(const Counts& counts, uint64_t more);
   // Null: it may be gone.
   Counts* Find(CUuserObject object);
   void ForgetIfGone(CUuserObject object);
