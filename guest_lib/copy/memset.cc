@@ -30,13 +30,30 @@ CUresult Check(const Area& area, bool* known) {
   return CheckDeviceRange(area.to, static_cast<uint64_t>(bytes), known);
 }
 
+// What a capture makes of a fill in the stream, whatever is filled: the driver looks at that first. A fill of
+// nothing ends the captures which the legacy stream would have to wait for, as the program's own fill does.
+CUresult CaptureError(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (!AnyCapture()) return CUDA_SUCCESS;
+  if (cuStreamIsCapturing(stream, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+    Wait<Op::cuMemsetD8Async>(CUdeviceptr{0}, static_cast<unsigned char>(0), size_t{0}, stream);
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  }
+  const bool ended = status == CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+  return ended ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
 // A fill of the synchronous form goes to the legacy stream: those take no stream.
 template <Op op, class... P>
 CUresult Fill(const Area& area, CUstream stream, Until until, P... parameters) {
   const WithContextOf scope(stream);
   bool known = false;
-  if (const CUresult result = Check(area, &known)) return result;
-  if (area.width == 0 || area.height == 0) return CUDA_SUCCESS;
+  const bool nothing = area.width == 0 || area.height == 0;
+  const CUresult wrong = Check(area, &known);
+  if (wrong != CUDA_SUCCESS || nothing) [[unlikely]] {
+    const CUresult captured = wrong == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : CaptureError(stream);
+    return captured != CUDA_SUCCESS ? captured : wrong;
+  }
   const CUresult result = known ? PostWork<op>(SubmissionOn(stream), parameters...) : Wait<op>(parameters...);
   if (result != CUDA_SUCCESS || until == Until::kQueued) return result;
   const bool waits = KindOfPointer(area.to) != PointerKind::kDevice || SyncsMemops(area.to);

@@ -145,6 +145,15 @@ CUresult Begin(CUstream stream, CUresult begun, CUgraph given) {
   return CUDA_SUCCESS;
 }
 
+// What the driver says of a stream that does not capture, before it looks at the other arguments.
+CUresult OnlyCapturing(CUstream stream) {
+  if (const CUresult result = NeedContext()) return result;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (const CUresult result = cuStreamIsCapturing(stream, &status)) return result;
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
+  return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
 // Body: the stream, a fresh graph, the graph that ends with a failed capture.
 CUresult SendEnd(CUstream stream, CUgraph seen, CUgraph* graph) {
   Remote remote;
@@ -181,9 +190,9 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   return Begin(stream, Wait<Op::cuStreamBeginCapture_v2>(stream, mode), nullptr);
 }
 
-// The form of CUDA 10.0, which knew one mode.
+// The form of CUDA 10.0, in which a capture forbade no other call: modes came with 10.1.
 CUresult cuStreamBeginCapture(CUstream stream) {
-  return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* dependencies,
@@ -217,6 +226,23 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     FreeObject(Find(seen));
   }
   return result;
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* dependencies, size_t count,
+                                           unsigned int flags) {
+  const CUresult result = OnlyCapturing(stream);
+  return result != CUDA_SUCCESS
+             ? result
+             : Wait<Op::cuStreamUpdateCaptureDependencies>(stream, dependencies, count, flags);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* dependencies,
+                                              const CUgraphEdgeData* edges, size_t count,
+                                              unsigned int flags) {
+  const CUresult result = OnlyCapturing(stream);
+  return result != CUDA_SUCCESS
+             ? result
+             : Wait<Op::cuStreamUpdateCaptureDependencies_v2>(stream, dependencies, edges, count, flags);
 }
 
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events. Creation, recording and waiting are posted; the guest itself knows what a stream is.
+#include <algorithm>
+
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
@@ -56,6 +58,12 @@ void EndThread(ThreadState& thread) {
     cuStreamDestroy_v2(reinterpret_cast<CUstream>(own.stream));
   }
   if (thread.channel >= 0) session->ReleaseChannel(static_cast<uint32_t>(thread.channel));
+}
+
+// What the driver answers to the first forms of stream memory operations for the stream's sake.
+CUresult FirstFormsAnswer(CUstream stream) {
+  const CUresult result = Wait<Op::cuStreamBatchMemOp>(stream, 0u, nullptr, 0u);
+  return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
 }
 
 [[gnu::constructor]] void SetHooks() {
@@ -150,6 +158,12 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
+// The driver lets a program ask for the green context alone.
+CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
+  CUcontext unwanted = nullptr;
+  return Wait<Op::cuStreamGetCtx_v2>(stream, context != nullptr ? context : &unwanted, green);
+}
+
 CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   CUcontext context = nullptr;
   if (const CUresult result = cuStreamGetCtx(stream, &context)) return result;
@@ -240,5 +254,27 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   *status = CU_STREAM_CAPTURE_STATUS_NONE;
   return ResolvedStream(stream).error();
 }
+
+// The first forms of the stream memory operations: drivers of today do them only where a setting of the kernel
+// module says so. Else the answer depends on the stream alone, and arguments that must not reach the driver
+// get it, too: a batch of no operations asks for it.
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* operations,
+                            unsigned int flags) {
+  const auto passes = [](CUstreamBatchMemOpParams operation) { return Admit(operation) == CUDA_SUCCESS; };
+  const bool known = OnlyFlags(flags, kNoFlags) && count <= kMaxElements &&
+                     (operations != nullptr || count == 0) &&
+                     std::all_of(operations, operations + count, passes);
+  return known ? Wait<Op::cuStreamBatchMemOp>(stream, count, operations, flags) : FirstFormsAnswer(stream);
+}
+#define FIRST_FORM(fn, T, flags_of)                                                 \
+  CUresult fn(CUstream stream, CUdeviceptr address, T value, unsigned int flags) {  \
+    return OnlyFlags(flags, flags_of) ? Wait<Op::fn>(stream, address, value, flags) \
+                                      : FirstFormsAnswer(stream);                   \
+  }
+FIRST_FORM(cuStreamWaitValue32, cuuint32_t, kWaitValueFlags)
+FIRST_FORM(cuStreamWaitValue64, cuuint64_t, kWaitValueFlags)
+FIRST_FORM(cuStreamWriteValue32, cuuint32_t, kWriteValueFlags)
+FIRST_FORM(cuStreamWriteValue64, cuuint64_t, kWriteValueFlags)
+#undef FIRST_FORM
 
 }  // extern "C"

@@ -506,6 +506,60 @@ TEST_F(CaptureTest, CapturesSideBySide) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
+// The form of CUDA 10.0 begins a capture beside which everything is permitted.
+TEST_F(CaptureTest, TheFirstFormForbidsNothing) {
+  auto* begin = SymbolAs<CUresult(CUstream)>("cuStreamBeginCapture");
+  ASSERT_NE(begin, nullptr);
+  CUmemoryPool pool = nullptr;
+  OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  OK(begin(stream_));
+  EXPECT_EQ(cuStreamSynchronize(other_), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSetSharedMemConfig(CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE), CUDA_SUCCESS);
+  CUdeviceptr memory = 0;
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&memory, 100, pool, other_), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFreeAsync(memory, other_), CUDA_SUCCESS);
+  EXPECT_EQ(Status(stream_), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  CUgraph graph = nullptr;
+  OK(cuStreamEndCapture(stream_, &graph));
+  OK(cuGraphDestroy(graph));
+}
+
+// That the stream does not capture is said before anything of the other arguments.
+TEST_F(CaptureTest, DependenciesOfAStreamThatDoesNotCapture) {
+  CUgraphEdgeData edge{};
+  for (CUstream stream : {stream_, CUstream{nullptr}}) {
+    EXPECT_EQ(cuStreamUpdateCaptureDependencies(stream, nullptr, &edge, 0, 4), CUDA_ERROR_ILLEGAL_STATE);
+    EXPECT_EQ(cuStreamUpdateCaptureDependencies(stream, nullptr, nullptr, 0, 0), CUDA_ERROR_ILLEGAL_STATE);
+  }
+}
+
+// What a fill is of is looked at after the capture that it meets.
+TEST_F(CaptureTest, FillsOfNothingAndOfUnknownMemory) {
+  CUdeviceptr memory = 0;
+  CUgraph graph = nullptr;
+  OK(cuMemAlloc(&memory, 4096));
+  OK(cuStreamBeginCapture(blocking_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_EQ(cuMemsetD2D8(memory, 64, 0, 0, 16), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  EXPECT_EQ(Status(blocking_), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+  EXPECT_EQ(cuMemsetD2D16Async(0xdead000, 1024, 64, 8, 4, blocking_), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(cuStreamEndCapture(blocking_, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(cuMemsetD2D16Async(0xdead000, 1024, 64, 8, 4, blocking_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemsetD2D8(memory, 64, 0, 0, 16), CUDA_SUCCESS);
+  OK(cuMemFree(memory));
+}
+
+// So is what is to be mapped to a sparse array.
+TEST_F(CaptureTest, MapsInACapture) {
+  CUarrayMapInfo nothing{};
+  CUgraph graph = nullptr;
+  OK(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_EQ(cuMemMapArrayAsync(&nothing, 1, stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  Say("afterwards", static_cast<int>(Status(stream_)));
+  cuStreamEndCapture(stream_, &graph);
+  Destroy(graph);
+}
+
 TEST_F(CaptureTest, StreamsThatEndWhileCapturing) {
   OK(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
   OK(Add(stream_, 1));

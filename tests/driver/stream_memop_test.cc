@@ -177,6 +177,35 @@ TEST_F(StreamMemopTest, OlderNames) {
   OK(cuStreamSynchronize(stream_));
 }
 
+// They are refused for the stream's sake alone, unless the kernel module was told to allow them: which operations,
+// flags and words it would be is not looked at.
+TEST_F(StreamMemopTest, FirstFormsLookAtTheStreamAlone) {
+  auto* batch =
+      SymbolAs<CUresult(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned)>("cuStreamBatchMemOp");
+  auto* write = SymbolAs<CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWriteValue32");
+  ASSERT_TRUE(batch != nullptr && write != nullptr);
+  if (write(stream_, words_, 0, 0) == CUDA_SUCCESS) GTEST_SKIP() << "the kernel module allows them";
+  CUstreamBatchMemOpParams unknown[2]{};
+  unknown[0].operation = static_cast<CUstreamBatchMemOpType>(77);
+  const auto all_are = [&](CUstream stream, CUresult expected) {
+    EXPECT_EQ(batch(stream, 2, unknown, 0), expected);
+    EXPECT_EQ(batch(stream, 0, nullptr, 4), expected);
+    EXPECT_EQ(batch(stream, 1, nullptr, 0), expected);
+    EXPECT_EQ(write(stream, words_, 74, 4), expected);
+    EXPECT_EQ(write(stream, 0, 74, 0), expected);
+  };
+  all_are(stream_, CUDA_ERROR_NOT_SUPPORTED);
+  all_are(nullptr, CUDA_ERROR_NOT_SUPPORTED);
+  CUstream blocking = nullptr;
+  CUgraph graph = nullptr;
+  OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+  OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
+  all_are(blocking, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  all_are(nullptr, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  EXPECT_EQ(cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  OK(cuStreamDestroy(blocking));
+}
+
 TEST_F(StreamMemopTest, PerThreadForms) {
   decltype(&cuStreamWriteValue32) write = nullptr;
   decltype(&cuStreamWaitValue32) wait = nullptr;

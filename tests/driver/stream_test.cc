@@ -104,6 +104,14 @@ TEST_F(StreamTest, IdsContextsDevices) {
 }
 
 // A program may ask with any context current.
+TEST_F(StreamTest, TheGreenContextAlone) {
+  CUgreenCtx green = nullptr;
+  auto* get = SymbolAs<CUresult(CUstream, CUcontext*, CUgreenCtx*)>("cuStreamGetCtx_v2");
+  ASSERT_NE(get, nullptr);
+  EXPECT_EQ(get(free_, nullptr, &green), CUDA_SUCCESS);
+  EXPECT_EQ(green, nullptr);
+}
+
 TEST_F(StreamTest, StreamsOfAnotherContext) {
   CUcontext second = nullptr, found = nullptr;
   CUstream foreign = nullptr;

@@ -201,6 +201,18 @@ CUresult RefuseWhileStreamCaptures(const StreamRef& stream) {
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+CUresult RefuseInCapture(const StreamRef& stream) {
+  if (NoCaptures()) return CUDA_SUCCESS;
+  {
+    std::lock_guard lock(GraphLock());
+    if (CaptureRef capture = OrderedByLegacy(*stream)) {
+      capture->invalidated = true;
+      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+  }
+  return RefuseWhileStreamCaptures(stream);
+}
+
 CUresult RefuseWhileContextCaptures(const Context& context) {
   if (NoCaptures()) return CUDA_SUCCESS;
   std::lock_guard lock(GraphLock());
@@ -388,12 +400,18 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode* dep
   return InContext(__func__, [&](const ContextRef& context) -> CUresult {
     StreamRef stream = FindStream(context, hStream);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    {
+      std::lock_guard lock(GraphLock());
+      if (OrderedByLegacy(*stream) != nullptr) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+      if (StatusOf(stream) == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
+      if (StatusOf(stream) == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     std::vector<NodeRef> nodes;
     if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || !FindNodes(dependencies, numDependencies, &nodes)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     std::lock_guard lock(GraphLock());
-    if (StatusOf(stream) != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_ERROR_ILLEGAL_STATE;
     std::vector<NodeRef>& tail = stream->capture->tails[stream.get()];
     if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) tail.clear();
     tail.insert(tail.end(), nodes.begin(), nodes.end());

@@ -124,8 +124,9 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* 
   return result;
 }
 
+// CUDA 10.0 had no modes: its captures forbid no other call (seen on driver 580.159).
 CUresult cuStreamBeginCapture(CUstream hStream) {
-  return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
 CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus* captureStatus_out,

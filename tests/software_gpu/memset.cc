@@ -42,10 +42,18 @@ void RunFill(const CUDA_MEMSET_NODE_PARAMS& fill) {
 CUresult Fill(const ContextRef& context, CUstream handle, const CUDA_MEMSET_NODE_PARAMS& fill) {
   StreamRef stream = FindStream(context, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (fill.width == 0 || fill.height == 0) return CUDA_SUCCESS;
+  if (fill.width == 0 || fill.height == 0) {
+    // Nothing to do, unless a capture forbids to do anything.
+    return stream->kind == Stream::Kind::kLegacy ? RefuseInCapture(stream) : CUDA_SUCCESS;
+  }
   Operation operation;
   CUresult result = MakeMemsetOperation(fill, &operation);
-  return result != CUDA_SUCCESS ? result : Submit(stream, std::move(operation));
+  if (result != CUDA_SUCCESS) {  // that the stream's capture has ended is said first
+    std::lock_guard lock(GraphLock());
+    const bool ended = stream->capture != nullptr && stream->capture->invalidated;
+    return ended ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
+  }
+  return Submit(stream, std::move(operation));
 }
 
 CUresult FillSync(const ContextRef& context, const CUDA_MEMSET_NODE_PARAMS& fill) {

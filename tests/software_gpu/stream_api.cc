@@ -117,7 +117,8 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
 
 CUresult cuStreamGetCtx_v2(CUstream hStream, CUcontext* pCtx, CUgreenCtx* pGreenCtx) {
   if (pGreenCtx != nullptr) *pGreenCtx = nullptr;
-  return cuStreamGetCtx(hStream, pCtx);
+  CUcontext unwanted = nullptr;  // NVIDIA's driver takes a null pCtx
+  return cuStreamGetCtx(hStream, pCtx != nullptr ? pCtx : &unwanted);
 }
 
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice* device) {

@@ -142,6 +142,17 @@ CUresult MakeSteps(unsigned count, const CUstreamBatchMemOpParams* operations, u
   return CUDA_SUCCESS;
 }
 
+// The first forms are not supported, as by NVIDIA's driver unless its kernel module was told otherwise; a capture
+// is what it looks at before.
+CUresult RefuseFirstForm(const char* function, CUstream handle) {
+  return InContext(function, [&](const ContextRef& context) -> CUresult {
+    StreamRef stream = FindStream(context, handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const CUresult refused = RefuseInCapture(stream);
+    return refused != CUDA_SUCCESS ? refused : CUDA_ERROR_NOT_SUPPORTED;
+  });
+}
+
 }  // namespace
 
 CUresult MakeBatchOperation(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, Operation* operation) {
@@ -186,6 +197,31 @@ CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t v
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* paramArray,
                                unsigned int flags) {
   return SubmitStep(__func__, stream, [&](auto* run) { return MakeSteps(count, paramArray, flags, run); });
+}
+
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr, cuuint32_t, unsigned int) {
+  return RefuseFirstForm(__func__, stream);
+}
+
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr, cuuint64_t, unsigned int) {
+  return RefuseFirstForm(__func__, stream);
+}
+
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr, cuuint32_t, unsigned int) {
+  return RefuseFirstForm(__func__, stream);
+}
+
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr, cuuint64_t, unsigned int) {
+  return RefuseFirstForm(__func__, stream);
+}
+
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int, CUstreamBatchMemOpParams*, unsigned int) {
+  return RefuseFirstForm(__func__, stream);
+}
+
+// Sparse arrays are not supported, but a capture is what NVIDIA's driver looks at first.
+CUresult cuMemMapArrayAsync(CUarrayMapInfo*, unsigned int, CUstream stream) {
+  return RefuseFirstForm(__func__, stream);
 }
 
 }  // extern "C"
