@@ -58,7 +58,8 @@ CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAlloc
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
   if (const CUresult result = CheckType(type)) return result;
   if (IsHostPlace(location, type)) return SetCurrentHostPool(*location, pool);
-  if (IsHostPool(pool)) return CUDA_ERROR_INVALID_VALUE;
+  // No pool is of managed memory, since such pools cannot be made.
+  if (IsHostPool(pool) || type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_INVALID_VALUE;
   NoteCurrentPoolChange();
   return Wait<Op::cuMemSetMemPool>(location, type, pool);
 }

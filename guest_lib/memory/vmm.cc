@@ -61,6 +61,15 @@ CUresult ReserveInUpperWindow(CUdeviceptr* address, size_t bytes, size_t alignme
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// Where memory is refused because a guest cannot have it: what the driver answers to the size is said first.
+CUresult RefusedMemory(size_t bytes, const CUmemAllocationProp* properties) {
+  size_t unit = 0;
+  const CUresult asked =
+      Wait<Op::cuMemGetAllocationGranularity>(&unit, properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  const bool wrong = asked == CUDA_SUCCESS && unit != 0 && (bytes == 0 || bytes % unit != 0);
+  return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 // The answer to a null argument. A driver without multicast objects says so before it looks at any.
 CUresult WrongForMulticast() {
   CUmulticastObjectProp prop{};
@@ -75,6 +84,12 @@ CUresult WrongForMulticast() {
 }  // namespace
 
 extern "C" {
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long flags) {
+  const CUresult result = Wait<Op::cuMemCreate>(handle, bytes, properties, flags);
+  return result == CUDA_ERROR_NOT_SUPPORTED ? RefusedMemory(bytes, properties) : result;
+}
 
 // An address is only a wish. One outside of the windows might be taken here: it is not passed on.
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wish,

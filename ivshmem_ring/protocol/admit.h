@@ -55,14 +55,19 @@ inline CUresult Admit(CUmemLocation& location) {
 inline CUresult Admit(CUmemAccessDesc& access) {
   return AdmitAll(access.location.type, access.flags);
 }
-inline CUresult Admit(CUmemAllocationProp& prop) {
+// For calls that only ask about such memory, of which a guest cannot have every kind.
+inline CUresult AdmitQuestion(CUmemAllocationProp& prop) {
   prop.win32HandleMetaData = nullptr;
-  if (const CUresult result = AdmitAll(prop.type, prop.location)) return result;
+  if (const CUresult result = AdmitAll(prop.type, prop.location.type)) return result;
   auto compression = static_cast<CUmemAllocationCompType>(prop.allocFlags.compressionType);
   prop.allocFlags.usage &= kMemoryUsage;  // the driver ignores the other bits
   const bool known = OnlyFlags(static_cast<uint32_t>(prop.requestedHandleTypes), kHandleTypes) &&
                      Admit(compression) == CUDA_SUCCESS && IsZero(prop.allocFlags.reserved);
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+inline CUresult Admit(CUmemAllocationProp& prop) {
+  const CUresult result = AdmitQuestion(prop);
+  return result != CUDA_SUCCESS ? result : Admit(prop.location);
 }
 inline CUresult Admit(CUmemPoolProps& props) {
   props.win32SecurityAttributes = nullptr;

@@ -260,6 +260,17 @@ struct InOne : NoReply {
   };
 };
 
+// As InOne, of a call that only asks about what is described: it may be what a guest cannot have.
+struct InQuestion : NoReply {
+  template <class P>
+  struct Held : InOne::Held<P> {
+    void Load(auto&, Reader& r) {
+      this->value = r.Get<Pointee<P>>();
+      if (const CUresult result = AdmitQuestion(this->value)) r.Fail(result);
+    }
+  };
+};
+
 // A const char* to NUL-terminated text that goes to the host; it must not be null.
 struct InString : NoReply {
   template <class P>
@@ -302,7 +313,8 @@ uint64_t CountOf(const auto& parameters) {
 }
 
 // A const T* to as many elements as parameter I says, which go to the host. They are flat or handles. With
-// the count 0 the pointer may be null.
+// the count 0 the pointer may be null, and the driver gets a null one then and only then: some calls answer
+// otherwise to it (cuMemPoolSetAccess).
 template <size_t I>
 struct InArray : NoReply {
   template <class P>
@@ -310,12 +322,15 @@ struct InArray : NoReply {
     using T = Pointee<P>;
     static_assert(std::is_pointer_v<P> && (kFlat<T> || Handle<T>),
                   "InArray needs a pointer to flat Ts or handles");
+    static constexpr uint64_t kIsNull = ~uint64_t{0};  // in place of the count
     std::vector<T> values;
+    T none{};  // what the driver's pointer shows to where there are no elements
     uint64_t count = 0;
+    bool is_null = false;
     static void Send(auto& guest, Writer& w, P p, const auto& args) {
       const uint64_t count = CountOf<I>(args);
       if (count > kMaxElements || (p == nullptr && count != 0)) return w.Fail(CUDA_ERROR_INVALID_VALUE);
-      w.Put(count);
+      w.Put(p != nullptr ? count : kIsNull);
       for (uint64_t i = 0; i < count && w.ok(); ++i) {
         if constexpr (Handle<T>) {
           w.Put(guest.ToWire(p[i], w));
@@ -326,6 +341,8 @@ struct InArray : NoReply {
     }
     void Load(auto& host, Reader& r) {
       count = r.Get<uint64_t>();
+      is_null = count == kIsNull;
+      if (is_null) count = 0;
       if (count > kMaxElements || count > r.left()) return r.Fail(CUDA_ERROR_INVALID_VALUE);
       values.resize(count);
       for (T& value : values) {
@@ -338,7 +355,8 @@ struct InArray : NoReply {
     }
     P Arg(Writer& w, const auto& held) {
       if (count != CountOf<I>(held)) w.Fail(CUDA_ERROR_INVALID_VALUE);  // the message states two counts
-      return count != 0 ? values.data() : nullptr;
+      if (count == 0) return is_null ? nullptr : &none;
+      return values.data();
     }
   };
 };

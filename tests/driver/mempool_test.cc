@@ -214,6 +214,26 @@ TEST_F(MempoolTest, Access) {
   OK(cuMemPoolDestroy(pool));
 }
 
+// A list of no places is one; no list is none.
+TEST_F(MempoolTest, AccessOfNoPlaces) {
+  CUmemoryPool pool = nullptr;
+  CUmemAccessDesc access{};
+  OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  EXPECT_EQ(cuMemPoolSetAccess(pool, &access, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolSetAccess(pool, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+// A pool of device memory is none of managed memory.
+TEST_F(MempoolTest, ThePoolOfAnotherType) {
+  auto* set = SymbolAs<CUresult(CUmemLocation*, CUmemAllocationType, CUmemoryPool)>("cuMemSetMemPool");
+  ASSERT_NE(set, nullptr);
+  CUmemoryPool pool = nullptr;
+  CUmemLocation location{};
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  OK(cuDeviceGetDefaultMemPool(&pool, 0));
+  EXPECT_EQ(set(&location, CU_MEM_ALLOCATION_TYPE_MANAGED, pool), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(MempoolTest, WrongArguments) {
   CUmemoryPool pool = nullptr;
   CUmemPoolProps props = Props();

@@ -49,6 +49,18 @@ TEST_F(VmmTest, Granularity) {
             CUDA_ERROR_INVALID_VALUE);
 }
 
+// One may ask about memory of the host; a wrong size is said before that it cannot be had.
+TEST_F(VmmTest, MemoryOfTheHost) {
+  CUmemAllocationProp host{};
+  host.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  host.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  size_t bytes = 0;
+  EXPECT_EQ(cuMemGetAllocationGranularity(&bytes, &host, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED), CUDA_SUCCESS);
+  EXPECT_NE(bytes, 0u);
+  CUmemGenericAllocationHandle handle = 0;
+  EXPECT_EQ(cuMemCreate(&handle, 4, &host, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(VmmTest, MapUseUnmap) {
   CUdeviceptr address = 0;
   CUmemGenericAllocationHandle handle = 0;

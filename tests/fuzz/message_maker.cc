@@ -61,6 +61,8 @@ struct Shaped<InOne> {
   }
 };
 template <>
+struct Shaped<InQuestion> : Shaped<InOne> {};
+template <>
 struct Shaped<Out> {
   template <class P>
   static void Make(Input&, Bytes&) {}

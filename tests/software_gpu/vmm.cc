@@ -128,7 +128,10 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
                                        CUmemAllocationGranularity_flags) {
   return Initialised(__func__, [&]() -> CUresult {
     if (granularity == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (CUresult bad = CheckProperties(prop)) return bad;
+    // Which place it is about makes no difference: NVIDIA's driver answers for the host as well.
+    if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        prop->location.type == CU_MEM_LOCATION_TYPE_INVALID)
+      return CUDA_ERROR_INVALID_VALUE;
     *granularity = kGranularity;
     return CUDA_SUCCESS;
   });

@@ -330,6 +330,8 @@ struct Probe<InOne> : NoOutputs {
   static void Inputs(Bytes& to, auto p, const auto&, const View&) { AppendValue(to, *p); }
 };
 template <>
+struct Probe<InQuestion> : Probe<InOne> {};
+template <>
 struct Probe<InString> : NoOutputs {
   template <size_t Index>
   static void Make(Bench& bench, const char*& p, auto&) {
