@@ -335,6 +335,10 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
                                               unsigned int flags) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (list == nullptr || count == 0 || count > kMaxDeviceLaunches) return CUDA_ERROR_INVALID_VALUE;
+  // Each launch needs a device of its own, which the driver asks before it looks at the functions.
+  int devices = 0;
+  if (const CUresult result = cuDeviceGetCount(&devices)) return result;
+  if (count > static_cast<unsigned>(devices)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::byte> packed;
   if (const CUresult result = PackLaunches(list, count, flags, &packed)) return result;
   ChannelLease lease;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/device/context_calls.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "guest_lib/device/context_storage.h"
@@ -185,6 +186,15 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
   if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   ThisThread().contexts.push_back(object);
   return CUDA_SUCCESS;
+}
+
+// The form of CUDA 2, in which a context belongs to one thread at a time: one that the thread has already is
+// refused until cuCtxPopCurrent has set it free.
+CUresult cuCtxPushCurrent(CUcontext context) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const auto& mine = ThisThread().contexts;
+  const bool taken = context != nullptr && std::find(mine.begin(), mine.end(), Find(context)) != mine.end();
+  return taken ? CUDA_ERROR_INVALID_CONTEXT : cuCtxPushCurrent_v2(context);
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext* context) {

@@ -299,12 +299,13 @@ struct Batch {
   CUstream stream;
 };
 
+// The driver looks at a batch's arrays and counts before it looks for a context, at the rest afterwards.
 CUresult CheckBatch(const Batch& batch) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (batch.at == nullptr || batch.bytes == nullptr || batch.count == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = NeedContext()) return result;
-  if (batch.at == nullptr || batch.bytes == nullptr || batch.count == 0 || batch.flags != 0 ||
-      batch.stream == nullptr || batch.stream == CU_STREAM_LEGACY) {
+  if (batch.flags != 0 || batch.stream == nullptr || batch.stream == CU_STREAM_LEGACY)
     return CUDA_ERROR_INVALID_VALUE;
-  }
   if (const CUresult result = CheckStream(batch.stream)) return result;
   for (size_t i = 0; i < batch.count; ++i) {
     PageRange range{};
@@ -315,9 +316,10 @@ CUresult CheckBatch(const Batch& batch) {
 
 CUresult PrefetchBatch(const Batch& batch, const CUmemLocation* locations, const size_t* first,
                        size_t count) {
-  if (const CUresult result = CheckBatch(batch)) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (locations == nullptr || first == nullptr || count == 0 || count > batch.count)
     return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckBatch(batch)) return result;
   for (size_t i = 0; i < count; ++i) {
     Location location;
     if (i == 0 ? first[i] != 0 : first[i] <= first[i - 1]) return CUDA_ERROR_INVALID_VALUE;

@@ -106,6 +106,23 @@ TEST_F(ContextTest, Stack) {
   OK(cuCtxDestroy(two));
 }
 
+// The first form takes no context that the thread has already.
+TEST_F(ContextTest, TheFirstFormOfPush) {
+  auto* push = SymbolAs<CUresult(CUcontext)>("cuCtxPushCurrent");
+  ASSERT_NE(push, nullptr);
+  CUcontext own = nullptr;
+  OK(SymbolAs<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&own, 0, 0));
+  EXPECT_EQ(push(own), CUDA_ERROR_INVALID_CONTEXT);
+  OK(cuCtxPushCurrent(own));  // today's does
+  OK(cuCtxPopCurrent(nullptr));
+  OK(cuCtxPopCurrent(nullptr));
+  OK(push(own));
+  CUcontext current = nullptr;
+  OK(cuCtxGetCurrent(&current));
+  EXPECT_EQ(current, own);
+  OK(cuCtxDestroy(own));
+}
+
 TEST_F(ContextTest, DestroyedElsewhere) {
   const CUcontext context = Create();
   std::thread([&] { EXPECT_EQ(cuCtxDestroy(context), CUDA_SUCCESS); }).join();

@@ -271,6 +271,15 @@ TEST_F(LaunchTest, CooperativeOnSeveralDevices) {
   OK(cuStreamDestroy(stream));
 }
 
+// Each launch needs its own device, which is said before anything of the functions.
+TEST_F(LaunchTest, MoreLaunchesThanDevices) {
+  int devices = 0;
+  OK(cuDeviceGetCount(&devices));
+  std::vector<CUDA_LAUNCH_PARAMS> list(static_cast<size_t>(devices) + 2);
+  EXPECT_EQ(cuLaunchCooperativeKernelMultiDevice(list.data(), static_cast<unsigned>(list.size()), 0),
+            CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(LaunchTest, PerThreadForms) {
   NEEDS_HARDWARE("per-thread forms");
   const auto launch = SymbolAs<decltype(cuLaunchKernel)>("cuLaunchKernel_ptsz");
@@ -308,6 +317,10 @@ TEST_F(LaunchTest, AsBeforeCuda4) {
   const uint32_t before = First();
   EXPECT_EQ(cuLaunch(add_), CUDA_SUCCESS);
   EXPECT_EQ(First(), before + 0x3f800000u);
+  EXPECT_EQ(cuParamSeti(add_, 100, 3), CUDA_SUCCESS);  // beyond the parameters: nobody looks there
+  EXPECT_EQ(cuParamSetf(add_, 16, 1.0f), CUDA_SUCCESS);
+  EXPECT_EQ(cuLaunch(add_), CUDA_SUCCESS);
+  EXPECT_EQ(First(), before + 2 * 0x3f800000u);
   Say("no block", cuFuncSetBlockShape(add_, 0, 1, 1));
   Say("no grid", cuLaunchGrid(add_, 0, 1));
   if (OnNvidiaLibrary()) return;  // which writes to any offset

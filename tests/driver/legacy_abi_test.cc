@@ -171,6 +171,9 @@ TEST_F(LegacyAbiTest, TextureReferencesInTodaysContext) {
   Old("cuTexRefSetAddress", &offset, reference, Address{0x1000}, 64u);
   Old("cuTexRefSetAddress2D", reference, &flat, Address{0x1000}, 512u);
   Old("cuTexRefGetAddress", &address, reference);
+  // Where there is no reference, that is what it says first.
+  EXPECT_EQ(Old("cuTexRefSetAddress", &offset, CUtexref{nullptr}, Address{0x1000}, 64u),
+            CUDA_ERROR_INVALID_HANDLE);
   OK(cuTexRefDestroy(reference));
 }
 

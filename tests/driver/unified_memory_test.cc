@@ -243,6 +243,22 @@ TEST_F(UnifiedMemoryTest, Batches) {
   EXPECT_EQ(discard(at, bytes, 1, 1, stream_), CUDA_ERROR_INVALID_VALUE);
 }
 
+// That a list is missing is said before that there is no context.
+TEST_F(UnifiedMemoryTest, BatchesWithoutAContext) {
+  NEEDS_BATCHES();
+  auto* prefetch = SymbolAs<CUresult(CUdeviceptr*, size_t*, size_t, CUmemLocation*, size_t*, size_t,
+                                     unsigned long long, CUstream)>("cuMemPrefetchBatchAsync");
+  auto* discard = SymbolAs<CUresult(CUdeviceptr*, size_t*, size_t, unsigned long long, CUstream)>(
+      "cuMemDiscardBatchAsync");
+  CUmemLocation place = Location(CU_MEM_LOCATION_TYPE_DEVICE, 0);
+  size_t bytes = 4096, first = 0;
+  CUcontext before = nullptr;
+  OK(cuCtxPopCurrent(&before));
+  EXPECT_EQ(discard(&memory_, nullptr, 1, 0, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(prefetch(&memory_, &bytes, 1, &place, &first, 0, 0, stream_), CUDA_ERROR_INVALID_VALUE);
+  OK(cuCtxPushCurrent(before));
+}
+
 TEST_F(UnifiedMemoryTest, FreeWaitsForTheWholeDevice) {
   NEEDS_SHARED_MEMORY();
   Spinner spinner(Kernel("spin"), stream_);

@@ -2,6 +2,8 @@
 // Context objects, the per-thread stack of current contexts, and the calls that move it.
 #include "tests/software_gpu/context.h"
 
+#include <algorithm>
+
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/context_lifetime.h"
 #include "tests/software_gpu/faults.h"
@@ -124,6 +126,13 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
     context_stack.push_back(context);
     return CUDA_SUCCESS;
   });
+}
+
+// The form of CUDA 2: a context belongs to one thread at a time.
+CUresult cuCtxPushCurrent(CUcontext ctx) {
+  const bool mine = std::any_of(context_stack.begin(), context_stack.end(),
+                                [&](const ContextRef& one) { return one != nullptr && one->handle == ctx; });
+  return mine ? CUDA_ERROR_INVALID_CONTEXT : cuCtxPushCurrent_v2(ctx);
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext* pctx) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/driver/legacy_launch.h"
 
+#include <algorithm>
+
 #include "host_backend/worker/driver/guard.h"
 
 namespace causeway::host {
@@ -8,13 +10,24 @@ namespace {
 
 using Checked = Guards<struct ChecksLaunches>;
 
-bool Fits(CUfunction function, uint64_t offset, uint64_t bytes) {
-  if (!Has(TheDriver().cuFuncGetParamInfo)) return false;  // nothing says where parameters end
+// The most bytes of parameters that launches of this form have.
+constexpr uint64_t kMostBytes = 4096;
+
+// How many of `bytes` from `offset` on lie in the function's parameters. The driver looks at no end and writes
+// behind its own memory in the end, so what lies beyond the parameters never reaches it: a kernel does not see that anyway,
+// and to the program the answer is the driver's, success.
+CUresult PartInside(CUfunction function, int64_t offset, uint64_t bytes, unsigned* inside) {
+  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (offset < 0 || !Has(TheDriver().cuFuncGetParamInfo)) return CUDA_ERROR_INVALID_VALUE;  // no end is known
   uint64_t end = 0;
   size_t at = 0, size = 0;
   for (size_t i = 0; TheDriver().cuFuncGetParamInfo(function, i, &at, &size) == CUDA_SUCCESS; ++i)
     end = at + size;
-  return offset <= end && bytes <= end - offset;
+  const auto from = static_cast<uint64_t>(offset);
+  const uint64_t most = std::max(end, kMostBytes);
+  if (from > most || bytes > most - from) return CUDA_ERROR_INVALID_VALUE;
+  *inside = static_cast<unsigned>(from < end ? std::min(bytes, end - from) : 0);
+  return CUDA_SUCCESS;
 }
 
 // What needs a function, and no more.
@@ -25,22 +38,23 @@ CUresult WithFunction(CUfunction function, Arguments... arguments) {
 
 template <auto entry, class T>
 CUresult SetWord(CUfunction function, int offset, T value) {
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (offset < 0 || !Fits(function, static_cast<uint64_t>(offset), sizeof value))
-    return CUDA_ERROR_INVALID_VALUE;
-  return Checked::own<entry>(function, offset, value);
+  unsigned inside = 0;
+  if (const CUresult result = PartInside(function, offset, sizeof value, &inside)) return result;
+  if (inside == sizeof value) return Checked::own<entry>(function, offset, value);
+  return inside != 0 ? Checked::own<&Driver::cuParamSetv>(function, offset, &value, inside) : CUDA_SUCCESS;
 }
 
 CUresult SetBytes(CUfunction function, int offset, void* from, unsigned bytes) {
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (offset < 0 || !Fits(function, static_cast<uint64_t>(offset), bytes)) return CUDA_ERROR_INVALID_VALUE;
-  return Checked::own<&Driver::cuParamSetv>(function, offset, from, bytes);
+  unsigned inside = 0;
+  if (const CUresult result = PartInside(function, offset, bytes, &inside)) return result;
+  if (inside == 0 && bytes != 0) return CUDA_SUCCESS;
+  return Checked::own<&Driver::cuParamSetv>(function, offset, from, inside);
 }
 
 CUresult SetSize(CUfunction function, unsigned bytes) {
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return Fits(function, 0, bytes) ? Checked::own<&Driver::cuParamSetSize>(function, bytes)
-                                  : CUDA_ERROR_INVALID_VALUE;
+  unsigned inside = 0;
+  if (const CUresult result = PartInside(function, 0, bytes, &inside)) return result;
+  return Checked::own<&Driver::cuParamSetSize>(function, inside);
 }
 
 }  // namespace
