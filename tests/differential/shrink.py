@@ -27,9 +27,10 @@ class Difference:
 
 
 def answers(text):
-    """What a run printed of each call, without what tells one process from another: addresses in structs."""
+    """What a run printed of each call, without what tells one process from another: addresses in structs, of 32 bits in old ones."""
     lines = [line for line in text.splitlines() if not line.startswith("> ")]
-    return [re.sub(r"0x[0-9a-f]{9,}", "0x...", line) for line in lines if not re.match(r"program \d+ is ", line)]
+    lines = [re.sub(r"\b(from|to|at) 0x[0-9a-f]+", r"\1 0x...", line) for line in lines if not re.match(r"program \d+ is ", line)]
+    return [re.sub(r"0x[0-9a-f]{9,}", "0x...", line) for line in lines]
 
 
 def key_of(native, guest):
