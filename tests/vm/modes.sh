@@ -97,7 +97,7 @@ program_says() {
     fail "a program is not told \"$1\": $(guest_says "$vm" 'cat /run/answer' || true)"
 }
 booted_again() {
-  await "$vm" 240 '^BOOTED'
+  await "$vm" 600 '^BOOTED'  # OVMF on a busy machine takes minutes
   works "$vm"
 }
 
