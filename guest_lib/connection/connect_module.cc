@@ -4,6 +4,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
 
 #include "guest_lib/connection/missing_device.h"
 #include "guest_lib/connection/region_connection.h"
@@ -11,6 +15,27 @@
 
 namespace causeway::guest {
 namespace {
+
+// By the module's calls, where the device has doorbells.
+class ModuleBell : public Bell {
+ public:
+  // `host_control`: where the slot's HostControl is mapped, in which the words lie.
+  ModuleBell(int fd, const std::byte* host_control) : fd_(fd), host_control_(host_control) {}
+
+  void Sleep(const HotWord& word, uint32_t seen, uint64_t us) const override {
+    const auto offset = static_cast<uint32_t>(reinterpret_cast<const std::byte*>(&word) - host_control_);
+    causeway_wait wait{offset, seen, us * 1000};
+    if (ioctl(fd_, CAUSEWAY_IOC_WAIT, &wait) == 0 || errno == ETIMEDOUT || errno == EINTR) return;
+    // Too many threads sleep so, or the device has gone.
+    constexpr uint64_t kMostUs = 1000;
+    usleep(static_cast<useconds_t>(std::min(us, kMostUs)));
+  }
+  void Ring() const override { ioctl(fd_, CAUSEWAY_IOC_RING, CAUSEWAY_RING_WORK); }
+
+ private:
+  const int fd_;
+  const std::byte* const host_control_;
+};
 
 class ModuleConnection : public RegionConnection {
  public:
@@ -30,7 +55,9 @@ class ModuleConnection : public RegionConnection {
       return false;
     }
     if (!AwaitHost(error)) return false;
-    MakeTransport(false);
+    // A daemon that was restarted has no connection to this VM, and looks at the rings itself.
+    if (host_page().doorbell == 1 && AskForBeat()) bell_.emplace(fd_, slot_base_ + kHostControlOffset);
+    MakeTransport(false, bell_ ? &*bell_ : nullptr);
     return true;
   }
 
@@ -49,6 +76,12 @@ class ModuleConnection : public RegionConnection {
                            static_cast<uint32_t>(bytes / kGranuleBytes)};
     ioctl(fd_, CAUSEWAY_IOC_FREE_SLICES, &slices);
   }
+
+ private:
+  // An older module knows no such call.
+  bool AskForBeat() override { return ioctl(fd_, CAUSEWAY_IOC_RING, CAUSEWAY_RING_CONTROL) == 0; }
+
+  std::optional<ModuleBell> bell_;
 };
 
 }  // namespace

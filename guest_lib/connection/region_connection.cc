@@ -191,16 +191,28 @@ std::string RegionConnection::Loss() {
   if (beat != last_beat_ || last_beat_change_ms_ == 0) {
     last_beat_ = beat;
     last_beat_change_ms_ = now_ms;
-  } else if (now_ms - last_beat_change_ms_ > kBeatTimeoutMs) {
+  } else if (BeatIsMissing(now_ms)) {
     return "causewayd has stopped";
   }
   return LinkLoss();
 }
 
-void RegionConnection::MakeTransport(bool futex) {
+// A daemon that beats when it is asked is asked while somebody waits, and what passed before does not count.
+bool RegionConnection::BeatIsMissing(uint64_t now_ms) {
+  constexpr uint64_t kAskEveryMs = 1000, kNobodyWaitedMs = 3 * kAskEveryMs;
+  const uint64_t asked_ms = asked_ms_;
+  if (now_ms - last_beat_change_ms_ > kAskEveryMs && now_ms - asked_ms > kAskEveryMs && AskForBeat()) {
+    asked_ms_ = now_ms;
+    if (now_ms - asked_ms > kNobodyWaitedMs) last_beat_change_ms_ = now_ms;
+  }
+  return now_ms - last_beat_change_ms_ > kBeatTimeoutMs;
+}
+
+void RegionConnection::MakeTransport(bool futex, const Bell* bell) {
   RingClientOptions options;
   options.slot = slot_base_;
   options.futex = futex;
+  options.bell = bell;
   options.loss = [this] { return Loss(); };
   transport = std::make_unique<RingClient>(std::move(options));
 }

@@ -8,6 +8,7 @@
 
 #include "guest_lib/connection/connection.h"
 #include "ivshmem_ring/transport/layout.h"
+#include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway::guest {
 
@@ -33,12 +34,15 @@ class RegionConnection : public Connection {
   void FillOpenBlock();
   // Waits at most 90 s until the host serves the slot. False: it refused or did not answer; *error says which.
   bool AwaitHost(std::string* error);
-  // `futex`: guest and host share a kernel, so they wake each other by futex.
-  void MakeTransport(bool futex);
+  // `futex`: guest and host share a kernel, so they wake each other by futex. `bell`: they do not, and wake each other by
+  // this, which lives as long as the connection; null: neither can.
+  void MakeTransport(bool futex, const Bell* bell = nullptr);
   // Why the host no longer serves this session; empty while it does. Waiting threads call it side by side.
   std::string Loss();
   // A loss that only the way in can see, such as a closed socket. Empty: nothing is wrong.
   virtual std::string LinkLoss() { return {}; }
+  // Asks the daemon for a beat, where it beats only when it is asked. False: it beats by itself.
+  virtual bool AskForBeat() { return false; }
   // Ends the mapping of slices that are no longer used: their addresses stay reserved, without access.
   void UnmapSlices(uint64_t offset, uint64_t bytes);
 
@@ -60,6 +64,9 @@ class RegionConnection : public Connection {
   // threads read and write both.
   std::atomic<uint64_t> last_beat_{0};
   std::atomic<uint64_t> last_beat_change_ms_{0};
+  std::atomic<uint64_t> asked_ms_{0};  // when a beat was last asked for
+
+  bool BeatIsMissing(uint64_t now_ms);
 };
 
 // The ways in that connect.h describes: a socket's path, a device's path, HOST:PORT. Null: *error says why.

@@ -68,14 +68,14 @@ struct WorkerAssignment {
   AssignmentKind kind;
   uint32_t slot;
   uint32_t session;            // of the slot word
-  uint32_t has_client_socket;  // kRegion: a second descriptor follows, whose EOF ends the session (local
+  uint32_t has_client_socket;  // kRegion: a third descriptor follows, whose EOF ends the session (local
                                // transport)
   uint64_t region_bytes;
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
   uint32_t account_cell;    // the worker's own, of host_backend/common/account_page.h
   uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
   uint32_t user;            // the user id that it takes before it looks at its guest; 0: it keeps its own
-  uint32_t reserved;
+  uint32_t has_bell;        // kRegion: in the client socket's place comes the eventfd that interrupts the VM
   uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels; 0: it need not check it now
 };
 static_assert(sizeof(WorkerAssignment) == 56);

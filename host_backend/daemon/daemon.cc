@@ -52,7 +52,8 @@ Daemon::Daemon(const Config& config, std::string path)
             config_.image_cache_mib * kMib, config_.worker_users),
       scopes_(config_),
       zeroing_(loop_),
-      services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash(), scopes_, zeroing_},
+      services_{loop_,       config_,         pool_,     counters_, flights_,
+                idle_watch_, doorbell_watch_, ApiHash(), scopes_,   zeroing_},
       vms_(services_) {}
 
 Daemon::~Daemon() {

@@ -7,6 +7,7 @@
 
 #include "host_backend/daemon/control/control_server.h"
 #include "host_backend/daemon/control/vm_set.h"
+#include "host_backend/daemon/doorbell/doorbell_watch.h"
 #include "host_backend/daemon/region/idle_watch.h"
 #include "host_backend/daemon/servers/flight_store.h"
 #include "host_backend/daemon/servers/local_server.h"
@@ -49,6 +50,7 @@ class Daemon {
   Zeroing zeroing_;
   FlightStore flights_;
   IdleWatch idle_watch_;
+  DoorbellWatch doorbell_watch_;
   Services services_;
   UniqueFd signals_;
   EventLoop::WatchId signal_watch_ = 0;

@@ -27,6 +27,7 @@ uint32_t Low(const HotWord& word) {
 RingClient::RingClient(RingClientOptions options)
     : ClientTransport(reinterpret_cast<HostControl*>(options.slot + kHostControlOffset)->async_error, true),
       options_(std::move(options)),
+      wakes_(options_.futex || options_.bell != nullptr),
       guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
       host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
       main_(options_.slot + kMainRingOffset, kMainRingBytes, &guest_->main_tail, &host_->main_head),
@@ -68,7 +69,9 @@ std::byte* RingClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&
     bool lost = false;
     do {
       waiter.Step(seen);
-      lost = waiter.TimeToCheckPeer() && Lost();
+      if (!waiter.TimeToCheckPeer()) continue;
+      lost = Lost();
+      Wake(guest_->main_tail, host_->main_waiting, options_.bell != nullptr, options_.bell);
     } while (!lost && Low(host_->main_head) == seen);
     LockBriefly(lock);
     if (lost) return nullptr;
@@ -84,7 +87,7 @@ void RingClient::PublishMain(size_t bytes) {
   main_room_ = main_.known_room();
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
   main_sequence_.store(sequence + 1, std::memory_order_release);
-  Wake(guest_->main_tail, host_->main_waiting, options_.futex);
+  Wake(guest_->main_tail, host_->main_waiting, wakes_, options_.bell);
   main_.Prepare(kPostLines);
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
 }
@@ -116,7 +119,7 @@ void RingClient::PublishRequest(uint32_t index, size_t bytes) {
                               channel.requests.sequence()};
   const uint64_t now = FlightTicks();
   if (!channel.requests.Put(channel.request.data(), bytes) && !AwaitRoom(index, bytes)) return;
-  Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, options_.futex);
+  Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, wakes_, options_.bell);
   flight_.Begin(index, message, FlightThread(), now);  // while the other side has it already
 }
 
@@ -126,7 +129,9 @@ bool RingClient::AwaitRoom(uint32_t index, size_t bytes) {
   Waiter waiter(ReplyPolicy(options_.futex), &host_->channel[index].request_head, nullptr, false);
   do {
     waiter.Step(0);
-    if (waiter.TimeToCheckPeer() && Lost()) return false;
+    if (!waiter.TimeToCheckPeer()) continue;
+    if (Lost()) return false;
+    WakeHostAgain(index);
   } while (!channel.requests.Put(channel.request.data(), bytes));
   return true;
 }
@@ -152,10 +157,10 @@ std::span<const std::byte> RingClient::AwaitLonger(uint32_t index, const ReplyWa
                                                    uint64_t* waited_us) {
   Channel& channel = At(index);
   const WaitPolicy policy = wait.blocking  ? BlockingPolicy()
-                            : wait.patient ? PatientPolicy(options_.futex)
-                                           : ReplyPolicy(options_.futex);
-  Waiter waiter(policy, &host_->channel[index].reply_tail, &guest_->channel[index].waiting, options_.futex,
-                wait.blocking ? 0 : channel.history.Expected(wait.kind));
+                            : wait.patient ? PatientPolicy(wakes_)
+                                           : ReplyPolicy(wakes_);
+  Waiter waiter(policy, &host_->channel[index].reply_tail, &guest_->channel[index].waiting, wakes_,
+                wait.blocking ? 0 : channel.history.Expected(wait.kind), options_.bell);
   for (;;) {
     std::span<const std::byte> record;
     const auto status = channel.replies.Next(&record);
@@ -164,8 +169,16 @@ std::span<const std::byte> RingClient::AwaitLonger(uint32_t index, const ReplyWa
     if (status == RingConsumer::Status::kCorrupt) lost_.store(true);
     if (lost_.load(std::memory_order_relaxed)) return {};
     waiter.Step(channel.replies.seen_tail());
-    if (waiter.TimeToCheckPeer() && Lost()) return {};
+    if (!waiter.TimeToCheckPeer()) continue;
+    if (Lost()) return {};
+    WakeHostAgain(index);
   }
+}
+
+void RingClient::WakeHostAgain(uint32_t index) const {
+  if (options_.bell == nullptr) return;
+  Wake(guest_->main_tail, host_->main_waiting, true, options_.bell);
+  Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, true, options_.bell);
 }
 
 bool RingClient::ReplyReady(uint32_t index) {
@@ -185,6 +198,7 @@ struct RingServer::Channel {
 
 RingServer::RingServer(RingServerOptions options)
     : options_(std::move(options)),
+      wakes_guest_(options_.futex || options_.bell != nullptr),
       guest_(reinterpret_cast<GuestControl*>(options_.slot + kGuestControlOffset)),
       host_(reinterpret_cast<HostControl*>(options_.slot + kHostControlOffset)),
       main_buffer_(kMaxMainRecordBytes),
@@ -357,7 +371,7 @@ std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
 void RingServer::PublishReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   channel.replies.Publish(bytes);
-  Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, options_.futex);
+  Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, wakes_guest_, options_.bell);
   flight_.End(index, channel.sequence, channel.done);
 }
 

@@ -19,8 +19,9 @@
 namespace causeway {
 
 struct RingClientOptions {
-  std::byte* slot = nullptr;  // where the slot's granule is mapped; it outlives the transport
-  bool futex = false;         // both sides run on one kernel, so a futex wakes the peer
+  std::byte* slot = nullptr;   // where the slot's granule is mapped; it outlives the transport
+  bool futex = false;          // both sides run on one kernel, so a futex wakes the peer
+  const Bell* bell = nullptr;  // they do not, but wake each other by this one, which outlives the transport
   // Says why the host no longer serves this process; empty while it does. Waiting threads call it about
   // every 10 ms, several at once.
   std::function<std::string()> loss;
@@ -55,10 +56,13 @@ class RingClient : public ClientTransport {
   }
   Channel& Make(uint32_t index);
   bool AwaitRoom(uint32_t index, size_t bytes);
+  // A ring that went astray costs the host's thread no more than this one's next look.
+  void WakeHostAgain(uint32_t index) const;
   std::span<const std::byte> AwaitLonger(uint32_t index, const ReplyWait& wait, uint64_t* waited_us);
   bool Lost();
 
   RingClientOptions options_;
+  const bool wakes_;  // each side wakes the other
   GuestControl* guest_;
   HostControl* host_;
   RingProducer main_;
@@ -74,6 +78,8 @@ struct RingServerOptions {
   // They do not, but a thread of the daemon polls the rings and wakes this side's threads that sleep
   // (host_backend/daemon/region/idle_watch.h).
   bool watched = false;
+  const Bell* bell =
+      nullptr;  // what wakes the guest where it is in a VM and can be woken; it outlives the transport
   // Gives the address of bytes of the region, or null if the session does not own all of them. Any thread.
   std::function<std::byte*(uint64_t offset, uint64_t bytes)> resolve;
   FlightImage* flight = nullptr;  // where the server notes the times of messages; null: nowhere
@@ -115,6 +121,7 @@ class RingServer : public ServerTransport {
   Channel& At(uint32_t index);
 
   RingServerOptions options_;
+  const bool wakes_guest_;
   GuestControl* guest_;
   HostControl* host_;
   std::vector<std::byte> main_buffer_;

@@ -132,12 +132,17 @@ void WaitHistory::Note(uint32_t kind, uint64_t us) {
 }
 
 // Timers are late, and so is who sleeps deeply; waits of one kind differ by a small part. The rest is spun.
-Waiter::Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex,
-               uint64_t expected_us)
-    : policy_(policy), word_(word), waiting_(waiting), futex_(futex), sleep_us_(policy.first_sleep_us) {
+Waiter::Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool wakes,
+               uint64_t expected_us, const Bell* bell)
+    : policy_(policy),
+      word_(word),
+      waiting_(waiting),
+      wakes_(wakes),
+      bell_(bell),
+      sleep_us_(policy.first_sleep_us) {
   constexpr uint64_t kLateUs = 120, kWorthwhileUs = 60, kShare = 32;
   // A word that nobody wakes us for may change long before the time that was expected.
-  if (!futex || waiting == nullptr || expected_us < kLateUs + expected_us / kShare + kWorthwhileUs) return;
+  if (!wakes || waiting == nullptr || expected_us < kLateUs + expected_us / kShare + kWorthwhileUs) return;
   nap_us_ = expected_us - kLateUs - expected_us / kShare;
   // Who must not spin yields.
   (policy.spin_us != 0 ? policy_.spin_us : policy_.yield_us) +=
@@ -164,7 +169,7 @@ void Waiter::Step(uint32_t seen) {
   const bool asks = policy_.ask_us != 0 && now_us_ - asked_us_ >= policy_.ask_us;
   if (looked_us < policy_.spin_us) return asks ? Yield() : void();
   if (looked_us < uint64_t{policy_.spin_us} + policy_.yield_us) return Yield();
-  if (!flag_up_ && futex_ && waiting_ != nullptr && KnownProcessors() > kOne) return Settle();
+  if (!flag_up_ && wakes_ && waiting_ != nullptr && KnownProcessors() > kOne) return Settle();
   Sleep(seen);
 }
 
@@ -206,7 +211,7 @@ void Waiter::Nap(uint32_t seen) {
 
 void Waiter::SleepFor(uint32_t seen, uint64_t us) {
   const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
-  if (futex_ && waiting_ != nullptr) {
+  if (wakes_ && waiting_ != nullptr) {
     // partner: the test in Wake(). Its load may pass the publishing store before it, so a peer that publishes
     // at the moment when we raise the flag may see it down while we do not see its word: we then miss the
     // wake-up. So one looks on for some time after the flag went up (Settle, Nap), or the first sleep is
@@ -215,7 +220,11 @@ void Waiter::SleepFor(uint32_t seen, uint64_t us) {
     StoreRelease(*waiting_, 1);
     flag_up_ = true;
     // The kernel compares the low half, which is what lies at the word's address.
-    syscall(SYS_futex, &word_->value, FUTEX_WAIT, seen, &bound, nullptr, 0);
+    if (bell_ != nullptr) {
+      bell_->Sleep(*word_, seen, us);
+    } else {
+      syscall(SYS_futex, &word_->value, FUTEX_WAIT, seen, &bound, nullptr, 0);
+    }
   } else {
     nanosleep(&bound, nullptr);
   }
@@ -226,7 +235,7 @@ void Waiter::Sleep(uint32_t seen) {
   SleepFor(seen, sleep_us_);
   constexpr uint64_t kGrowth = 64;
   uint64_t next_us = uint64_t{sleep_us_} * 2, most = policy_.max_sleep_us;
-  if (futex_ && waiting_ != nullptr) {
+  if (wakes_ && waiting_ != nullptr) {
     next_us = std::max<uint64_t>(kFirstLongSleepUs, sleep_us_ * kGrowth);
     most = policy_.max_futex_sleep_us;
   } else if (policy_.waited_share > 1) {
@@ -244,6 +253,11 @@ bool Waiter::TimeToCheckPeer() {
 
 void WakeSleepers(const HotWord& word) {
   syscall(SYS_futex, &word.value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void WakePeer(const HotWord& word, const Bell* bell) {
+  if (bell != nullptr) return bell->Ring();
+  WakeSleepers(word);
 }
 
 // Each try takes the line from the holder, who then takes longer: with 16 threads of an H100 host that tried

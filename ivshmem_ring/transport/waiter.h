@@ -114,15 +114,25 @@ inline bool ComesAtOnce(auto ready) {
   return true;
 }
 
+// How sides that share no kernel wake each other (docs/doorbells.md). Any thread, several at once.
+class Bell {
+ public:
+  virtual ~Bell() = default;
+  // Sleeps until the low half of the word differs from `seen`, and at most for so long. It may return early.
+  virtual void Sleep(const HotWord& word, uint32_t seen, uint64_t us) const = 0;
+  // Wakes the peer's threads that sleep and whose word has changed.
+  virtual void Ring() const = 0;
+};
+
 // One wait. Its use:  Waiter w(...); for (;;) { v = low half of the word; if (ready) break; w.Step(v); }
 class Waiter {
  public:
   // `word` is the peer's counter whose change ends the wait. `waiting` is this side's word, 1 while the
-  // thread sleeps, so that the peer knows to call Wake(); null if no peer wakes it. `futex` is for sides that
-  // run on one kernel. `expected_us`: how long the wait will take at least, as far as is known. Both words
-  // outlive the Waiter.
-  Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool futex,
-         uint64_t expected_us = 0);
+  // thread sleeps, so that the peer knows to call Wake(); null if no peer wakes it. `wakes`: the peer does,
+  // by `bell`, or by futex where that is null, which is for sides that run on one kernel. `expected_us`: how long the
+  // wait will take at least, as far as is known. Words and bell outlive the Waiter.
+  Waiter(const WaitPolicy& policy, const HotWord* word, HotWord* waiting, bool wakes,
+         uint64_t expected_us = 0, const Bell* bell = nullptr);
   ~Waiter();
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
@@ -150,7 +160,8 @@ class Waiter {
   WaitPolicy policy_;
   const HotWord* word_;
   HotWord* waiting_;
-  bool futex_;
+  bool wakes_;
+  const Bell* bell_;
   uint32_t spins_ = 0;
   uint32_t sleep_us_ = 0;
   uint64_t nap_us_ = 0;  // the first sleep lasts until so much of the wait has passed
@@ -164,9 +175,12 @@ class Waiter {
 
 // Wakes all threads that sleep until the word changes.
 void WakeSleepers(const HotWord& word);
-// Wakes the peer if `peer_waiting` says that it sleeps. To be called after `word` was published.
-inline void Wake(const HotWord& word, const HotWord& peer_waiting, bool futex) {
-  if (futex && LoadAcquire(peer_waiting) != 0) WakeSleepers(word);
+// WakeSleepers, or Bell::Ring where there is a bell.
+void WakePeer(const HotWord& word, const Bell* bell);
+// Wakes the peer, if that is possible (`wakes`) and `peer_waiting` says that it sleeps. To be called after `word` was
+// published.
+inline void Wake(const HotWord& word, const HotWord& peer_waiting, bool wakes, const Bell* bell = nullptr) {
+  if (wakes && LoadAcquire(peer_waiting) != 0) WakePeer(word, bell);
 }
 
 // Takes a lock that is held for a microsecond at most, but that many threads may want all the time: the

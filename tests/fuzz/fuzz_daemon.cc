@@ -24,6 +24,7 @@
 #include <string>
 
 #include "host_backend/daemon/api_hash.h"
+#include "host_backend/daemon/doorbell/doorbell_watch.h"
 #include "host_backend/daemon/loop/loop_work.h"
 #include "host_backend/daemon/region/idle_watch.h"
 #include "host_backend/daemon/servers/flight_store.h"
@@ -175,7 +176,9 @@ class Host {
   daemon::Counters counters_;
   daemon::FlightStore flights_;
   daemon::IdleWatch idle_watch_;
-  Services services_{loop_, config_, pool_, counters_, flights_, idle_watch_, ApiHash(), scopes_, zeroing_};
+  daemon::DoorbellWatch doorbell_watch_;
+  Services services_{loop_,       config_,         pool_,     counters_, flights_,
+                     idle_watch_, doorbell_watch_, ApiHash(), scopes_,   zeroing_};
   std::unique_ptr<daemon::LocalServer> local_;
   std::unique_ptr<daemon::VmServer> vm_;
   std::unique_ptr<daemon::TcpServer> tcp_;

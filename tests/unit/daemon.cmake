@@ -42,6 +42,15 @@ target_link_libraries(doorbell_test PRIVATE causeway_daemon GTest::gtest_main)
 add_test(NAME doorbell_test COMMAND doorbell_test)
 set_tests_properties(doorbell_test PROPERTIES LABELS unit TIMEOUT 120)
 
+# A VM in doorbell mode.
+add_executable(daemon_doorbell_test daemon_doorbell_test.cc daemon_fixture.cc)
+target_compile_definitions(daemon_doorbell_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
+  FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+target_link_libraries(daemon_doorbell_test PRIVATE causeway_daemon causeway_command GTest::gtest_main)
+add_dependencies(daemon_doorbell_test causewayd daemon_test_worker)
+add_test(NAME daemon_doorbell_test COMMAND daemon_doorbell_test)
+set_tests_properties(daemon_doorbell_test PROPERTIES LABELS unit TIMEOUT 300)
+
 # Which process is a VM's.
 add_executable(vm_search_test vm_search_test.cc)
 target_link_libraries(vm_search_test PRIVATE causeway_launcher GTest::gtest_main)

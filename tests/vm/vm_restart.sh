@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # causewayd is restarted while a VM runs: a program of before ends with an error instead of hanging, one of after works.
-# usage: vm_restart.sh BUILD_DIR
+# In doorbell mode QEMU never connects to the new daemon, which then polls the VM's rings.
+# usage: vm_restart.sh BUILD_DIR [plain|doorbell]
 set -euo pipefail
 # shellcheck source=tests/vm/vm_begin.sh
 . "$(dirname "$0")/vm_begin.sh" "$1"
 driver=$build/software_gpu region_mib=128
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
+mode=${2:-plain} plugged=(--region "$region")
+if [ "$mode" = doorbell ]; then
+  echo "doorbell_socket = \"$work/doorbell\"" >> "$work/causewayd.toml"
+  plugged=(--doorbell "$work/doorbell")
+fi
 start_daemon
 
 # "across" runs the soak program, whose session is open when the daemon stops; a program that only opens one then would
 # wait for the next daemon.
 cat > "$work/commands" <<'TEXT'
 before /programs/vector_add
+rings:root cat /sys/class/causeway/causeway/doorbell
 & across /programs/soak 8 1 > /tmp/across.out 2>&1; grep -q CUDA_ERROR_EXTERNAL_DEVICE /tmp/across.out && echo stopped
 ready sleep 2
 pause sleep 8
@@ -23,7 +30,7 @@ again /programs/vector_add
 TEXT
 "$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" \
   --program "$build/programs/vector_add" --program "$build/tests/soak/soak"
-"$configs/run_vm.sh" --initramfs "$work/initramfs" --region "$region" --commands "$work/commands" \
+"$configs/run_vm.sh" --initramfs "$work/initramfs" "${plugged[@]}" --commands "$work/commands" \
   --log "$work/console" --timeout 240 --program-timeout 60 &
 vm_pid=$!
 for _ in $(seq 600); do
@@ -43,4 +50,8 @@ direct=$(LD_LIBRARY_PATH=$driver "$build/programs/vector_add")
 for name in before after again; do
   grep -qaFx "$name| $direct" "$work/console" || fail "$name did not print: $direct"
 done
+if [ "$mode" = doorbell ]; then
+  grep -qa '^rings| yes' "$work/console" || fail "the VM had no doorbell."
+  grep -q 'never connects again: its rings are polled' "$work/causewayd.log" || daemon_failed "the daemon did not say that it polls."
+fi
 echo "vm_restart.sh: passed"

@@ -228,11 +228,17 @@ void Region::ClearGuestPart() {
 void Region::SetState(HostState state) {
   StoreRelease(host_page().state, state);
 }
+void Region::SetDoorbell(bool rings) {
+  StoreRelease(host_page().doorbell, uint32_t{rings});
+}
 void Region::Beat() {
   StoreRelease(host_page().beat, ++beat_);
 }
 uint64_t Region::LoadGuestEpoch() const {
   return LoadAcquire(guest_page().epoch);
+}
+uint64_t Region::LoadGuestFeatures() const {
+  return LoadAcquire(guest_page().features);
 }
 void Region::StoreResetAcknowledged(uint64_t epoch) {
   StoreRelease(host_page().reset_acknowledged, epoch);

@@ -69,8 +69,11 @@ class Region {
   void ClearGuestPart();
 
   void SetState(HostState state);
+  // Says whether the guest is to ring (HostPage::doorbell).
+  void SetDoorbell(bool rings);
   void Beat();
   uint64_t LoadGuestEpoch() const;
+  uint64_t LoadGuestFeatures() const;
   void StoreResetAcknowledged(uint64_t epoch);
   uint32_t LoadGuestWord(uint32_t slot) const;
   uint32_t LoadGuestPid(uint32_t slot) const;

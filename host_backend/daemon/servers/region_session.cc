@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "host_backend/daemon/doorbell/doorbell_watch.h"
 #include "host_backend/daemon/region/idle_watch.h"
 #include "host_backend/daemon/servers/open_block.h"
 
@@ -28,9 +29,14 @@ RegionSession::RegionSession(Services& services, std::shared_ptr<Region> region,
       origin_(std::move(origin)),
       on_closed_(std::move(on_closed)) {}
 
+void RegionSession::StopWatching() {
+  services_.idle_watch.Remove(*region_, slot_);
+  services_.doorbell_watch.Remove(*region_, slot_);
+}
+
 RegionSession::~RegionSession() {
   services_.zeroing.Cancel(zeroing_);
-  services_.idle_watch.Remove(*region_, slot_);
+  StopWatching();
   services_.flights.End(number_);
   services_.pool.Withdraw(*this);
 }
@@ -98,6 +104,9 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   assignment.window_address = window_address_;
   std::vector<int> descriptors = {region_->fd(), region_->reading_fd()};
   if (origin_.client_socket >= 0) descriptors.push_back(origin_.client_socket);
+  const bool rings = origin_.doorbell != nullptr && origin_.doorbell->connected();
+  assignment.has_bell = rings ? 1 : 0;
+  if (rings) descriptors.push_back(origin_.doorbell->guest());
   flight_ = FlightFile::Make();
   assignment.has_flight = flight_ != nullptr ? 1 : 0;
   if (flight_ != nullptr) descriptors.push_back(flight_->fd());
@@ -112,7 +121,11 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
                 std::chrono::duration<double, std::milli>(Clock::now() - opened_).count());
   Say(LogLevel::kInfo, " is served by worker " + std::to_string(worker_pid_) + " after " + waited + " ms");
   state_ = State::kServing;
-  if (!origin_.vm.empty()) services_.idle_watch.Add(region_, slot_);
+  if (rings) {
+    services_.doorbell_watch.Add(region_, slot_, origin_.doorbell->work());
+  } else if (!origin_.vm.empty()) {
+    services_.idle_watch.Add(region_, slot_);
+  }
   StoreWord(SlotHostState::kServing);
 }
 
@@ -136,7 +149,7 @@ void RegionSession::OnWorkerViolation() {
 
 void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
   worker_pid_ = 0;
-  services_.idle_watch.Remove(*region_, slot_);
+  StopWatching();
   if (!orderly) worker_end_ = how;
   if (state_ == State::kClosing) return Finish();
   if (state_ != State::kServing) return;

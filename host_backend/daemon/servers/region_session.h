@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "host_backend/daemon/doorbell/doorbell.h"
 #include "host_backend/daemon/region/region.h"
 #include "host_backend/daemon/servers/flight_store.h"
 #include "host_backend/daemon/servers/services.h"
@@ -23,6 +24,8 @@ class RegionSession final : public WorkerClient {
     uint32_t uid = 0;
     int client_socket = -1;  // local: to the guest process, and for the worker too; the owner keeps it open
     const GpuShare* share;   // lives as long as the configuration
+    const Doorbell* doorbell =
+        nullptr;  // of a VM that is connected to it, and stays so while the session opens
   };
 
   // `on_closed` runs once, when the slot's memory has been zeroed and the host word says CLOSED. The owner
@@ -58,6 +61,7 @@ class RegionSession final : public WorkerClient {
  private:
   void Close(bool kill_now);
   void Finish();
+  void StopWatching();
   void FinishClosed();
   void Refuse(const std::string& sentence);
   void SetFatal(const std::string& sentence);

@@ -20,6 +20,7 @@ struct Counters {
 };
 
 class FlightStore;
+class DoorbellWatch;
 class IdleWatch;
 
 struct Services {
@@ -29,6 +30,7 @@ struct Services {
   Counters& counters;
   FlightStore& flights;
   IdleWatch& idle_watch;
+  DoorbellWatch& doorbell_watch;
   const uint64_t api_hash;
   Scopes& scopes;
   Zeroing& zeroing;

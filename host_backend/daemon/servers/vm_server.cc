@@ -45,6 +45,7 @@ Result<std::unique_ptr<VmServer>> VmServer::Add(Services& services, const VmConf
   auto file = RegionFile::Open(vm, services.pool.launcher());
   if (!file.ok()) return Error{file.error()};
   std::unique_ptr<VmServer> server(new VmServer(services, vm));
+  if (std::string problem = server->OpenDoorbell(); !problem.empty()) return Error{problem};
   server->Adopt(std::move(file.value()));
   server->BeginLooking();
   return server;
@@ -54,6 +55,7 @@ std::unique_ptr<VmServer> VmServer::StartWithout(Services& services, const VmCon
                                                  const std::string& problem) {
   std::unique_ptr<VmServer> server(new VmServer(services, vm));
   server->problem_ = problem;
+  if (std::string text = server->OpenDoorbell(); !text.empty()) server->Log(LogLevel::kError, ": " + text);
   server->BeginLooking();
   return server;
 }
@@ -61,6 +63,52 @@ std::unique_ptr<VmServer> VmServer::StartWithout(Services& services, const VmCon
 void VmServer::BeginLooking() {
   Beat();
   Tick();
+}
+
+std::string VmServer::OpenDoorbell() {
+  if (vm_.doorbell_socket.empty()) return {};
+  auto doorbell =
+      Doorbell::Bind(services_.loop, &services_.pool.launcher(), vm_,
+                     {[this] { OnConnected(); }, [this] { OnDisconnected(); }, [this] { OnRung(); },
+                      [this](LogLevel level, const std::string& text) { Log(level, text); }});
+  if (!doorbell.ok()) return doorbell.error();
+  doorbell_ = std::move(doorbell.value());
+  return {};
+}
+
+void VmServer::OnConnected() {
+  Log(LogLevel::kInfo, ": its QEMU has connected to its doorbell");
+  if (file_) file_->region().SetDoorbell(true);
+  OnRung();
+}
+
+// By a guest: it has changed its page, or one of its threads waits for long and asks whether the daemon lives.
+void VmServer::OnRung() {
+  services_.loop.Cancel(tick_timer_);
+  services_.loop.Cancel(beat_timer_);
+  Beat();
+  Tick();
+}
+
+void VmServer::OnDisconnected() {
+  if (!file_) return;
+  file_->region().SetDoorbell(false);
+  OnVmExit();
+  services_.loop.Cancel(tick_timer_);
+  services_.loop.Cancel(beat_timer_);
+  BeginLooking();
+}
+
+bool VmServer::IsRung() const {
+  return doorbell_ != nullptr && doorbell_->connected() && file_ &&
+         (file_->region().LoadGuestFeatures() & kGuestRings) != 0;
+}
+
+// Without a connection there is no guest, unless an earlier daemon had one.
+bool VmServer::IsQuiet() const {
+  if (doorbell_ == nullptr || !file_) return false;
+  const Region& region = file_->region();
+  return doorbell_->connected() ? IsRung() : region.LoadGuestEpoch() == 0 && region.LoadGuestFeatures() == 0;
 }
 
 VmServer::~VmServer() {
@@ -84,6 +132,7 @@ void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
   if (!known) region.ClearGuestPart();
   const RegionIdentity identity = NewIdentity(services_.api_hash);
   region.Format(identity, known);
+  if (doorbell_ != nullptr) doorbell_->Offer(region.fd());
   guest_epoch_ = region.LoadGuestEpoch();
   seen_words_.fill(kNothingSeen);
   any_session_.fill(true);
@@ -102,6 +151,15 @@ void VmServer::StartServing() {
   starting_ = false;
   region.StoreResetAcknowledged(guest_epoch_);
   region.SetState(HostState::kRunning);
+  const bool connected = doorbell_ != nullptr && doorbell_->connected();
+  region.SetDoorbell(connected);
+  if (doorbell_ != nullptr && !connected && (region.LoadGuestFeatures() & kGuestRings) != 0 &&
+      guest_epoch_ != 0 && !std::exchange(said_polling_, true)) {
+    Log(LogLevel::kWarning,
+        ": its QEMU was connected to an earlier causewayd and never connects again: its rings are polled "
+        "until the VM is "
+        "shut down and started");
+  }
   last_change_ = Clock::now();
   Log(LogLevel::kInfo, ": region " + vm_.region_file + " of " + std::to_string(vm_.region_mib) +
                            " MiB with " + std::to_string(region.slot_count()) + " slots is ready");
@@ -150,11 +208,11 @@ void VmServer::EndEarlierSessions() {
 
 RegionSession& VmServer::MakeSession(uint32_t slot, uint32_t number) {
   const Region& region = file_->region();
-  sessions_[slot] =
-      std::make_unique<RegionSession>(services_, file_->shared_region(), slot, number,
-                                      RegionSession::Origin{scope_, vm_.name, region.LoadGuestPid(slot),
-                                                            region.LoadGuestUid(slot), -1, &vm_.share},
-                                      [this, slot] { OnClosed(slot); });
+  sessions_[slot] = std::make_unique<RegionSession>(
+      services_, file_->shared_region(), slot, number,
+      RegionSession::Origin{scope_, vm_.name, region.LoadGuestPid(slot), region.LoadGuestUid(slot), -1,
+                            &vm_.share, IsRung() ? doorbell_.get() : nullptr},
+      [this, slot] { OnClosed(slot); });
   return *sessions_[slot];
 }
 
@@ -222,6 +280,7 @@ uint32_t VmServer::session_count() const {
 void VmServer::Beat() {
   if (++beats_ % kBeatsPerFileCheck == 0) CheckFile();
   if (file_) file_->region().Beat();
+  if (IsQuiet()) return;
   beat_timer_ = services_.loop.After(kBeat, "the heartbeat of a VM", [this] { Beat(); });
 }
 
@@ -261,6 +320,7 @@ void VmServer::Lose(const std::string& why) {
   }
   services_.zeroing.Cancel(zeroing_);
   starting_ = false;
+  if (doorbell_ != nullptr) doorbell_->Offer(-1);
   file_.reset();  // sessions hold the region until their workers are gone
 }
 
@@ -291,6 +351,9 @@ void VmServer::Tick() {
   const auto now = Clock::now();
   if (changed) last_change_ = now;
   const bool busy = now - last_change_ < kBusyTime && now - last_violation_ > kPenalty;
+  const bool done =
+      !changed && !resetting_ && !starting_ && changes_left_ >= 1 && now - last_violation_ > kPenalty;
+  if (done && IsQuiet()) return services_.loop.Cancel(tick_timer_);  // the next ring brings the next look
   tick_timer_ =
       services_.loop.After(busy ? kBusyPoll : kIdlePoll, "a look at a VM's slots", [this] { Tick(); });
 }
@@ -307,6 +370,7 @@ bool VmServer::ScanEpoch() {
 }
 
 void VmServer::WatchVmProcess() {
+  if (doorbell_ != nullptr && doorbell_->connected()) return;  // its connection's end is the VM's
   if (vm_process_ || finding_ || Clock::now() - found_none_ < kFindAgain) return;
   finding_ = services_.pool.launcher().FindVm(file_->region().fd());
   if (!finding_) {
@@ -453,6 +517,8 @@ void VmServer::OnClosed(uint32_t slot) {
   // The guest's word may have moved on meanwhile, and the caller is the session itself.
   auto session = std::make_shared<std::unique_ptr<RegionSession>>(std::move(sessions_[slot]));
   services_.loop.Later("the end of a VM's session", [session] { session->reset(); });
+  if (tick_timer_ == 0 && !removed_)
+    tick_timer_ = services_.loop.After({}, "a look at a VM's slots", [this] { Tick(); });
   SayRemoved();
   SayIdle();
 }

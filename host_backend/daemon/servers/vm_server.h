@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/doorbell/doorbell.h"
 #include "host_backend/daemon/region/region_file.h"
 #include "host_backend/daemon/servers/region_session.h"
 
@@ -50,6 +51,14 @@ class VmServer {
   void SayRemoved();
   void SayIdle();
   void EndEarlierSessions();
+  std::string OpenDoorbell();
+  void OnConnected();
+  void OnRung();
+  void OnDisconnected();
+  // Whether the guest rings for all that the daemon would look for.
+  bool IsRung() const;
+  // Whether there is nothing to look for until somebody rings or connects.
+  bool IsQuiet() const;
   void Tick();
   void Beat();
   void CheckFile();
@@ -75,7 +84,9 @@ class VmServer {
   Services& services_;
   VmConfig vm_;
   const ScopeRef scope_;
-  std::unique_ptr<RegionFile> file_;  // null while the region is lost
+  std::unique_ptr<RegionFile> file_;    // null while the region is lost
+  std::unique_ptr<Doorbell> doorbell_;  // null in plain mode
+  bool said_polling_ = false;
   std::string problem_;
   std::array<std::unique_ptr<RegionSession>, kMaxSlots> sessions_;
   std::array<uint32_t, kMaxSlots> seen_words_{};  // guest words already acted upon

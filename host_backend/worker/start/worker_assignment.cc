@@ -51,7 +51,10 @@ AccountPage* MapAccount(ReceivedAssignment* received, std::string* error) {
 FlightImage* MapFlight(const ReceivedAssignment& received) {
   if (received.assignment.has_flight == 0) return nullptr;
   const bool region = received.assignment.kind == AssignmentKind::kRegion;
-  const int fd = received.fds[!region ? 1 : received.assignment.has_client_socket != 0 ? 3 : 2];
+  const int fd =
+      received.fds[!region                                                                           ? 1
+                   : received.assignment.has_client_socket != 0 || received.assignment.has_bell != 0 ? 3
+                                                                                                     : 2];
   void* image = mmap(nullptr, sizeof(FlightImage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   return image != MAP_FAILED ? static_cast<FlightImage*>(image) : nullptr;
@@ -92,6 +95,20 @@ bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string
   return true;
 }
 
+// Interrupts the guest, whose kernel wakes the threads that sleep.
+class VmBell : public Bell {
+ public:
+  explicit VmBell(int event) : event_(event) {}
+  void Sleep(const HotWord&, uint32_t, uint64_t) const override {}  // the daemon wakes this side by futex
+  void Ring() const override {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof one);
+  }
+
+ private:
+  const int event_;
+};
+
 }  // namespace
 
 int ClientSocket(const ReceivedAssignment& received) {
@@ -115,6 +132,10 @@ std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& receive
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
   options.watched = !options.futex;
+  if (received.assignment.has_bell != 0) {
+    static const VmBell bell(received.fds[2]);  // a worker has one session
+    options.bell = &bell;
+  }
   options.flight = flight;
   options.resolve = std::move(resolve);
   return std::make_unique<RingServer>(std::move(options));
