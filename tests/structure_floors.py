@@ -36,6 +36,7 @@ FLOORS = {
         ["host_backend/launcher"],
         ["host_backend/worker/process", "host_backend/daemon/loop"],
         ["host_backend/worker/driver", "host_backend/daemon/process"],
+        ["host_backend/daemon/takeover"],
         ["host_backend/worker/accounting", "host_backend/daemon/scopes", "host_backend/daemon/region"],
         ["host_backend/worker/session", "host_backend/daemon/workers", "host_backend/daemon/sharing",
          "host_backend/daemon/doorbell"],

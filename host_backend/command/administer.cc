@@ -24,6 +24,17 @@ int RunReload(const AdministerCommands& options) {
   return 0;
 }
 
+int RunUpgrade(const AdministerCommands& options) {
+  const auto answer = AskControl(options.control_socket, {{"do", "upgrade"}});
+  if (!answer.ok()) return Failed(answer.error());
+  // The next daemon has the same socket, and answers when it serves.
+  const auto next = AskControl(options.control_socket, {{"do", "list"}});
+  if (!next.ok())
+    return Failed("The causewayd that was started does not answer: " + next.error() + " See its log.");
+  std::printf("causewayd was upgraded, and its sessions go on.\n");
+  return 0;
+}
+
 int RunDrain(const AdministerCommands& options) {
   constexpr std::chrono::seconds kLook{1};
   Json request = {{"do", "drain"}, {"undo", options.undo}};
@@ -54,6 +65,7 @@ void AddAdministerCommands(CLI::App& app, AdministerCommands& options) {
     return command;
   };
   add("reload", "Have causewayd read its configuration again; sessions go on");
+  add("upgrade", "Have causewayd become the program that is installed now; sessions go on");
   auto* drain = add("drain", "Have causewayd begin no further sessions; those that live go on");
   drain->add_option("VM", options.vm, "causewayd's name of one VM (default: all VMs, users and peers)");
   auto* undo = drain->add_flag("--undo", options.undo, "Sessions may begin again");
@@ -66,6 +78,7 @@ void AddAdministerCommands(CLI::App& app, AdministerCommands& options) {
 
 int RunAdministerCommand(const CLI::App& app, const AdministerCommands& options) {
   if (app.got_subcommand("reload")) return RunReload(options);
+  if (app.got_subcommand("upgrade")) return RunUpgrade(options);
   if (app.got_subcommand("drain")) return RunDrain(options);
   return -1;
 }

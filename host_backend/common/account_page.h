@@ -75,6 +75,7 @@ class AccountPage {
   void Open(uint32_t cell);
   // To be called when its worker is gone.
   void Close(uint32_t cell);
+  uint32_t opened() const { return cell_count(); }  // cells from here on were never opened
 
   const AccountCell& cell(uint32_t index) const { return cells_[index]; }
   uint64_t limit_bytes() const { return limit_bytes_.load(std::memory_order_relaxed); }  // 0: none

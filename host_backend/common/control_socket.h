@@ -18,6 +18,8 @@
 //     -> {"ok": true, "text": "what came into force, in sentences"}
 //   {"do": "drain", "name": "guest1", "undo": false}       likewise; without "name": of all, not of one VM
 //     -> {"ok": true, "sessions": 2}   no session begins any more, or with "undo" they may again; so many are left
+//   {"do": "upgrade"}           likewise: the daemon becomes the program that is installed now, sessions go on
+//     -> {"ok": true}            it starts; a further request is answered by it
 //
 // What fails is answered by {"ok": false, "error": "one sentence"}.
 #pragma once
@@ -31,6 +33,11 @@ inline constexpr size_t kControlRequestBytes = 4096;  // at most
 // Where the socket is if the configuration does not say, by the path of the tenants' socket.
 inline std::string ControlSocketOf(const std::string& socket) {
   return socket + ".control";
+}
+
+// Where the launcher that holds a daemon's sessions is found by the next daemon (host_backend/launcher/protocol.h).
+inline std::string LauncherSocketOf(const std::string& socket) {
+  return socket + ".launcher";
 }
 
 // libvirt's <shmem name='N'> is /dev/shm/N. A VM's region has this prefix before the VM's name.

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -11,10 +12,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "host_backend/common/control_socket.h"
 #include "host_backend/daemon/api_hash.h"
 #include "host_backend/daemon/process/config_change.h"
 #include "host_backend/daemon/region/region.h"
 #include "host_backend/daemon/status.h"
+#include "host_backend/daemon/takeover/next_program.h"
 #include "host_backend/sandbox/filter.h"
 
 namespace causeway::daemon {
@@ -44,16 +47,18 @@ std::string SandboxMode() {
 
 }  // namespace
 
-Daemon::Daemon(const Config& config, std::string path)
+Daemon::Daemon(const Config& config, std::string path, char** arguments)
     : path_(std::move(path)),
+      arguments_(arguments),
+      program_(ProgramPath()),
       config_(config),
       pool_(loop_, WorkerProgram{config_.worker, SandboxMode()},
             {config_.spare_workers, config_.max_spare_workers, config_.guaranteed_spares},
             config_.image_cache_mib * kMib, config_.worker_users),
       scopes_(config_),
       zeroing_(loop_),
-      services_{loop_,       config_,         pool_,     counters_, flights_,
-                idle_watch_, doorbell_watch_, ApiHash(), scopes_,   zeroing_},
+      services_{loop_,           config_,   pool_,   counters_, flights_, idle_watch_,
+                doorbell_watch_, ApiHash(), scopes_, zeroing_,  vault_},
       vms_(services_) {}
 
 Daemon::~Daemon() {
@@ -68,19 +73,24 @@ std::string Daemon::Start() {
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGHUP);
+  sigaddset(&set, SIGUSR1);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   signals_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return "Signals cannot be received: " + ErrnoText() + ".";
   signal_watch_ = loop_.Watch(signals_.get(), EPOLLIN, "a signal", [this](uint32_t) { OnSignal(); });
 
   // The socket's lock comes first: of two daemons on one configuration, the second touches nothing.
-  auto local = LocalServer::Start(services_, [this](const std::string& scope) { return StatusText(scope); });
+  auto lock = LocalServer::LockSocket(config_.socket);
+  if (!lock.ok()) return lock.error();
+  if (const std::string problem = FindLauncher(); !problem.empty()) return problem;
+  auto local = LocalServer::Start(services_, std::move(lock.value()),
+                                  [this](const std::string& scope) { return StatusText(scope); });
   if (!local.ok()) return local.error();
   local_ = std::move(local.value());
   // By now, because its group may take a right to be given.
   if (!config_.state_folder.empty()) {
     auto control = ControlServer::Start(
-        loop_, config_,
+        loop_, config_, vault_,
         [this](const ControlRequest& request, const LocalPeer& peer, const ControlServer::Answer& answer) {
           OnControl(request, peer, answer);
         });
@@ -90,7 +100,9 @@ std::string Daemon::Start() {
   if (const std::string problem = StartLauncher(); !problem.empty()) return problem;
   pool_.KeepSpares(config_.own_spares);
   pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
+  if (took_over_) pool_.TakeOver();
   if (const std::string problem = vms_.Start(); !problem.empty()) return problem;
+  TakeOver();
   if (!config_.tcp.address.empty()) {
     auto tcp = TcpServer::Start(services_);
     if (!tcp.ok()) return tcp.error();
@@ -108,10 +120,60 @@ std::string Daemon::Start() {
   return {};
 }
 
+// The one that a daemon of before has left, with what it keeps. "" also where there is none.
+std::string Daemon::FindLauncher() {
+  auto found = LauncherLink::Find(loop_, LauncherSocketOf(config_.socket),
+                                  [this](const std::string& how) { OnLauncherEnd(how); });
+  if (!found.ok()) return found.error();
+  if (found.value() == nullptr) return {};
+  launcher_ = std::move(found.value());
+  vault_.Use(launcher_.get());
+  std::vector<std::string> problems;
+  vault_.Load(&problems);
+  for (const std::string& problem : problems) LogError(problem);
+  for (Vault::Record* record : vault_.All(Vault::Kind::kFolders)) {
+    folders_ = std::make_unique<WorkerFolders>(record->state, record->Take("lock"));
+    pool_.AssumeUsers(record->state.at("users_problem").get<std::string>());
+    vault_.Adopt(*record);
+    took_over_ = true;
+    return {};
+  }
+  LogError("what the causewayd of before has left cannot be used; its sessions end");
+  vault_.EndUntaken();
+  vault_.Use(nullptr);
+  launcher_->Leave(false);
+  launcher_.reset();
+  return {};
+}
+
+void Daemon::OnLauncherEnd(const std::string& how) {
+  lost_ = true;
+  LogError(how + "; all workers end with it, and so does causewayd");
+  if (!stopping_) Stop();
+}
+
+void Daemon::TakeOver() {
+  if (took_over_) local_->TakeOver();
+  local_->KeepListener();
+  if (control_) control_->KeepListener(vault_);
+  if (!took_over_) return;
+  if (const size_t left = vault_.EndUntaken(); left != 0)
+    LogWarning(std::to_string(left) +
+               " records of the causewayd of before belong to nothing any more; their workers end");
+  pool_.FinishTakingOver();
+  launcher_->Leave(false);
+  LogInfo("causewayd " CAUSEWAY_VERSION " has taken over " + std::to_string(scopes_.live_sessions()) +
+          " sessions");
+}
+
+void Daemon::EndWithoutSessions() const {
+  if (took_over_) _exit(1);
+}
+
 // The launcher gets what takes rights; from then on this process has none.
 std::string Daemon::StartLauncher() {
   const bool users = pool_.workers_change_users();
-  folders_ = std::make_unique<WorkerFolders>(config_.socket, users);
+  if (!took_over_) folders_ = std::make_unique<WorkerFolders>(config_.socket, users);
   LauncherPlan plan;
   plan.worker = config_.worker;
   plan.driver = config_.driver_library;
@@ -124,15 +186,20 @@ std::string Daemon::StartLauncher() {
   plan.links = folders_->links();
   plan.cache = folders_->cache();
   plan.groups = vms_.Groups();
-  auto started = LauncherLink::Start(loop_, ProgramFolder() + "/causeway-launcher", plan,
-                                     [this](const std::string& how) {
-                                       lost_ = true;
-                                       LogError(how + "; all workers end with it, and so does causewayd");
-                                       if (!stopping_) Stop();
-                                     });
-  if (!started.ok()) return started.error();
-  launcher_ = std::move(started.value());
+  plan.keep_s = config_.keep_sessions_s;
+  plan.socket = LauncherSocketOf(config_.socket);
+  if (!took_over_) {
+    auto started = LauncherLink::Start(loop_, ProgramFolder() + "/causeway-launcher", plan,
+                                       [this](const std::string& how) { OnLauncherEnd(how); });
+    if (!started.ok()) return started.error();
+    launcher_ = std::move(started.value());
+    vault_.Use(launcher_.get());
+    Json state = folders_->State();
+    state["users_problem"] = pool_.users_problem();
+    vault_.Put(vault_.NewKey(Vault::Kind::kFolders), state, {{"lock", folders_->lock()}});
+  }
   folders_->UseLauncher(launcher_.get());
+  pool_.UseVault(&vault_);
   pool_.Use(launcher_.get(), folders_.get());
   // The root of the hierarchy is closed to root itself without its rights.
   if (const std::string why = pool_.UseCgroups(); !why.empty()) LogWarning(why);
@@ -161,6 +228,7 @@ void Daemon::OnSignal() {
     static_cast<void>(Reload());  // the log has been told
     return;
   }
+  if (info.ssi_signo == SIGUSR1 && launcher_->keeps()) return Leave(false);
   LogInfo("stopping on signal " + std::to_string(info.ssi_signo));
   if (!stopping_) Stop();
 }
@@ -168,11 +236,13 @@ void Daemon::OnSignal() {
 void Daemon::OnControl(const ControlRequest& request, const LocalPeer& peer,
                        const ControlServer::Answer& answer) {
   using What = ControlRequest::What;
-  const bool own = request.what == What::kReload || request.what == What::kDrain;
+  const bool own =
+      request.what == What::kReload || request.what == What::kDrain || request.what == What::kUpgrade;
   if (!own) return vms_.Handle(request, peer, answer);
   if (peer.uid != 0 && peer.uid != geteuid())
     return answer({{"ok", false}, {"error", "Only root and the user of causewayd may ask for that."}});
   if (request.what == What::kDrain) return answer(Drain(request));
+  if (request.what == What::kUpgrade) return Upgrade(answer);
   const auto done = Reload();
   if (!done.ok()) return answer({{"ok", false}, {"error", done.error()}});
   answer({{"ok", true}, {"text", done.value()}});
@@ -203,6 +273,62 @@ Result<std::string> Daemon::Reload() {
   for (const std::string& line : told) text += " " + line;
   LogInfo(text);
   return text;
+}
+
+// The old program goes on where the new one cannot start.
+void Daemon::Upgrade(const ControlServer::Answer& answer) {
+  const auto refuse = [answer](const std::string& sentence) { answer({{"ok", false}, {"error", sentence}}); };
+  if (!launcher_->keeps()) {
+    return refuse(
+        "Sessions do not outlive this causewayd, because its configuration had no keep_sessions_s when it "
+        "started; "
+        "drain it, stop it and start the other one.");
+  }
+  if (leaving_ || stopping_ || trial_) return refuse("causewayd is being upgraded or stopped already.");
+  trial_ = std::make_unique<Aside>(loop_);
+  const auto problem = std::make_shared<std::string>();
+  trial_->Do([this, problem] { *problem = WhyNotStarted(program_, path_); },
+             [this, problem, answer, refuse] {
+               loop_.Later("the end of a trial", [this] { trial_.reset(); });
+               if (!problem->empty()) {
+                 LogError("causewayd is not upgraded: " + *problem);
+                 return refuse(*problem);
+               }
+               answer({{"ok", true}});
+               Leave(true);
+             });
+}
+
+void Daemon::Leave(bool becomes_next) {
+  if (leaving_ || stopping_) return;
+  leaving_ = true;
+  becomes_next_ = becomes_next;
+  local_->StopTaking();
+  if (control_) control_->StopTaking();
+  LeaveWhenSettled(Clock::now());
+}
+
+// What cannot be taken over is mostly over in some microseconds; a client that is connected and asks for nothing is not
+// waited for long, and a worker that hangs is ended by the next daemon.
+void Daemon::LeaveWhenSettled(Clock::time_point begin) {
+  constexpr std::chrono::milliseconds kAgain{1};
+  constexpr std::chrono::seconds kForClients{1}, kForAll{5};
+  const auto waited = Clock::now() - begin;
+  const bool settled = pool_.settled() && launcher_->idle() && vms_.quiet();
+  const bool quiet = local_->quiet() && (!control_ || control_->quiet());
+  if ((settled && (quiet || waited > kForClients)) || waited > kForAll) LeaveNow();
+  loop_.After(kAgain, "the hand-over to the next daemon", [this, begin] { LeaveWhenSettled(begin); });
+}
+
+// Nothing is destroyed: what is destroyed ends.
+void Daemon::LeaveNow() {
+  LogInfo("causewayd leaves " + std::to_string(scopes_.live_sessions()) + " sessions to the next one");
+  if (becomes_next_) {
+    const std::string why = BecomeProgram(program_, arguments_);
+    LogError("the installed causewayd cannot be executed: " + why);
+    _exit(1);  // the launcher keeps the sessions for whoever is started now
+  }
+  _exit(0);
 }
 
 // What lives goes on; what asks to begin is told why it may not.

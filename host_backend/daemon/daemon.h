@@ -19,13 +19,17 @@ namespace causeway::daemon {
 class Daemon {
  public:
   // `path`: the configuration's file, which a reload reads again.
-  Daemon(const Config& config, std::string path);
+  // `arguments` are the program's own, for an upgrade.
+  Daemon(const Config& config, std::string path, char** arguments);
   ~Daemon();
 
   // Opens sockets and regions and starts the first workers. Returns "" or one sentence.
   std::string Start();
   // Until SIGTERM or SIGINT; SIGHUP reloads the configuration. Then all workers are gone. False where it had to give up, which the log says.
   bool Run();
+  // After Start has failed: where it had begun to take over a daemon's sessions, the process ends here, and they go on waiting
+  // for another one.
+  void EndWithoutSessions() const;
 
  private:
   void OnSignal();
@@ -33,17 +37,27 @@ class Daemon {
   Result<std::string> Reload();
   Json Drain(const ControlRequest& request);
   void Stop();
+  std::string FindLauncher();
+  void OnLauncherEnd(const std::string& how);
+  void TakeOver();
+  void Upgrade(const ControlServer::Answer& answer);
+  void Leave(bool becomes_next);
+  void LeaveWhenSettled(Clock::time_point begin);
+  [[noreturn]] void LeaveNow();
   std::string StartLauncher();
   std::string StatusText(const std::string& scope) const;
   void EveryMinute();
 
   const std::string path_;
-  Config config_;  // servers and scopes refer to it: a reload assigns, and moves nothing
+  char** const arguments_;
+  const std::string program_;  // as it was called when it started: an upgrade puts another one there
+  Config config_;              // servers and scopes refer to it: a reload assigns, and moves nothing
   const Clock::time_point started_ = Clock::now();
   EventLoop loop_;
   // Both there longer than any worker.
   std::unique_ptr<WorkerFolders> folders_;
   std::unique_ptr<LauncherLink> launcher_;
+  Vault vault_;
   WorkerPool pool_;
   Counters counters_;
   Scopes scopes_;
@@ -56,6 +70,10 @@ class Daemon {
   EventLoop::WatchId signal_watch_ = 0;
   EventLoop::TimerId minute_ = 0;
   bool stopping_ = false;
+  bool took_over_ = false;     // the launcher and its workers are those of a daemon of before
+  bool leaving_ = false;       // for the next daemon
+  bool becomes_next_ = false;  // by executing its program
+  std::unique_ptr<Aside> trial_;
   bool lost_ = false;  // the launcher, and with it every worker
   // Destroyed in reverse order: servers and their sessions before the pool.
   VmSet vms_;

@@ -13,8 +13,11 @@ int main(int argc, char** argv) {
   std::string path = "/etc/causeway/causewayd.toml";
   bool check = false;
   bool foreground = false;
+  uint32_t state_version = 0;
   app.add_option("--config", path, "Configuration file (TOML)")->type_name("FILE")->capture_default_str();
   app.add_flag("--check", check, "Check the configuration and exit");
+  app.add_option("--state-version", state_version,
+                 "With --check: whether what a daemon of that version leaves can be read");
   app.add_flag("--foreground", foreground, "Write the log to standard error also where log_file is set");
   app.set_version_flag("--version", "causewayd " CAUSEWAY_VERSION);
   causeway::AddOptionTable(app);
@@ -23,6 +26,11 @@ int main(int argc, char** argv) {
   auto config = LoadConfig(path);
   if (!config.ok()) {
     std::fprintf(stderr, "causewayd: %s\n", config.error().c_str());
+    return 1;
+  }
+  if (check && state_version > kStateVersion) {
+    std::fprintf(stderr, "causewayd: the daemon that runs is of a later version than " CAUSEWAY_VERSION
+                         ", which cannot take over its sessions; drain it, stop it and start this one.\n");
     return 1;
   }
   if (check) {
@@ -34,12 +42,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "causewayd: %s.\n", text.c_str());
     return 1;
   }
-  Daemon daemon(config.value(), path);
+  Daemon daemon(config.value(), path, argv);
   if (std::string text = daemon.Start(); !text.empty()) {
     LogError(text);
     // Whoever started it looks here first.
     if (!config.value().log_file.empty() && !foreground)
       std::fprintf(stderr, "causewayd: %s\n", text.c_str());
+    daemon.EndWithoutSessions();
     return 1;
   }
   return daemon.Run() ? 0 : 1;

@@ -60,6 +60,8 @@ bool IsPacketSocket(int file) {
 // Fields of a request, as bits: which of them an action uses.
 enum : unsigned { kWorker = 1, kPid = 2, kGroup = 4, kUser = 8, kNumber = 16, kLink = 32, kTexts = 64 };
 
+constexpr size_t kAny = ~size_t{0}, kNever = kAny - 1;  // of descriptors
+
 struct Shape {
   unsigned fields;
   size_t descriptors;
@@ -86,8 +88,16 @@ Shape ShapeOf(Action action) {
       return {kPid | kUser, 1};
     case Action::kGiveToUser:
       return {kUser, 1};
+    case Action::kKeep:
+      return {kLink | kPid, kAny};
+    case Action::kForget:
+      return {kLink, 0};
+    case Action::kTake:
+      return {kNumber, 0};
+    case Action::kEnd:
+      return {0, 0};
   }
-  return {0, kMaxDescriptors + 1};  // no request has so many
+  return {0, kNever};
 }
 
 bool HasOnly(const Request& request, unsigned fields) {
@@ -159,7 +169,9 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
   };
   if (bytes != sizeof request) return refused(EINVAL);
   const Shape shape = ShapeOf(request.action);
-  if (descriptors.size() != shape.descriptors || !HasOnly(request, shape.fields)) return refused(EINVAL);
+  const bool fits =
+      shape.descriptors == kAny ? !descriptors.empty() : descriptors.size() == shape.descriptors;
+  if (!fits || !HasOnly(request, shape.fields)) return refused(EINVAL);
   switch (request.action) {
     case Action::kStart:
       return refused(Start(request, descriptors, &answer, descriptor));
@@ -183,6 +195,15 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
       return refused(Checkpoint(request, descriptors[0].get(), &answer));
     case Action::kGiveToUser:
       return refused(GiveToUser(request.user, descriptors[0].get()));
+    case Action::kKeep:
+      return refused(Keep(request, descriptors));
+    case Action::kForget:
+      return refused(Forget(request.link));
+    case Action::kTake:
+      return refused(Kept(request.number).empty() ? ENOENT : 0);
+    case Action::kEnd:
+      end_ = true;
+      return answer;
   }
   return refused(EINVAL);
 }
@@ -272,7 +293,7 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
     SetEnvironment(request, link);
     BecomeWorker(plan);
   }
-  *free = {pid, false, 0};
+  *free = {pid, false, false, 0};
   descriptor->reset(int(syscall(SYS_pidfd_open, pid, 0)));
   if (!*descriptor) {
     const int error = errno;
@@ -282,6 +303,49 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
   }
   answer->pid = pid;
   return 0;
+}
+
+void Launcher::MarkKept(pid_t pid, bool kept) {
+  if (Child* child = Find(pid)) child->kept = kept;
+}
+
+int Launcher::Keep(const Request& request, std::span<UniqueFd> descriptors) {
+  if (request.pid != 0 && Find(request.pid) == nullptr) return ESRCH;
+  auto record =
+      std::find_if(records_.begin(), records_.end(), [&](const Record& r) { return r.key == request.link; });
+  if (record == records_.end()) {
+    if (records_.size() >= kMaxKept) return EAGAIN;
+    record = records_.emplace(records_.end());
+    record->key = request.link;
+  }
+  MarkKept(record->pid, false);
+  record->pid = request.pid;
+  MarkKept(record->pid, true);
+  record->descriptors.clear();
+  for (UniqueFd& each : descriptors) record->descriptors.push_back(std::move(each));
+  return 0;
+}
+
+int Launcher::Forget(uint64_t key) {
+  const auto record =
+      std::find_if(records_.begin(), records_.end(), [&](const Record& r) { return r.key == key; });
+  if (record == records_.end()) return ENOENT;
+  MarkKept(record->pid, false);
+  records_.erase(record);
+  return 0;
+}
+
+std::span<const UniqueFd> Launcher::Kept(uint32_t number) const {
+  if (number >= records_.size()) return {};
+  return records_[number].descriptors;
+}
+
+bool Launcher::Outlive() {
+  if (end_ || settings_.keep_s == 0) return false;
+  for (Child& child : children_) {
+    if (child.pid != 0 && !child.kept) Kill(child.pid, true);
+  }
+  return true;
 }
 
 int Launcher::Kill(pid_t pid, bool abandon) {
@@ -326,7 +390,7 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
     environment_[own_variables_] = nullptr;
     BecomeCheckpointer(plan, request.user, DeviceGroup());
   }
-  *free = {pid, false, target->pid};
+  *free = {pid, false, false, target->pid};
   answer->pid = pid;
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What causeway-launcher does for causewayd, a request at a time: protocol.h has the list. Single-threaded.
-// No request makes it allocate: it has room for all workers and the longest environment from the start.
+// Room for all workers and the longest environment is there from the start; records alone make it allocate.
 #pragma once
 #include <sys/types.h>
 
@@ -18,7 +18,7 @@ namespace causeway::launcher {
 inline constexpr size_t kMaxWorkers = 8192;
 inline constexpr size_t kMaxHelpers = 16;
 inline constexpr size_t kMaxFolderHelpers = 12;  // of them at work on folders, which may take long
-inline constexpr uint32_t kMaxDescriptors = 2;   // of a request
+inline constexpr uint32_t kMaxDescriptors = kMaxKeptDescriptors;  // of a request
 
 // From the command line, which comes from the daemon before it has looked at anything of a guest.
 struct Settings {
@@ -31,6 +31,7 @@ struct Settings {
   std::string links;  // folder of the workers' links to their caches; empty: none
   std::string cache;  // folder of all caches; empty: none
   std::vector<gid_t> groups;
+  unsigned keep_s = 0;  // how long it waits for another daemon; 0: it ends with its first
 };
 
 class Launcher {
@@ -50,14 +51,31 @@ class Launcher {
   void ReapHelpers();
   size_t workers() const;
 
+  // The process that sends requests from now on.
+  void Serve(pid_t daemon) { daemon_ = daemon; }
+  // The daemon is gone: ends all that no record names. False: kEnd was asked for, or it is not to be outlived.
+  bool Outlive();
+  // Copies of them go with the answer to that kTake. Empty: there is no such record.
+  std::span<const UniqueFd> Kept(uint32_t number) const;
+
  private:
   struct Child {
     pid_t pid = 0;  // 0: free
     bool abandoned = false;
-    pid_t target = 0;  // of a checkpointer: the worker
+    bool kept = false;  // a record names it
+    pid_t target = 0;   // of a checkpointer: the worker
+  };
+
+  struct Record {
+    uint64_t key = 0;
+    pid_t pid = 0;
+    std::vector<UniqueFd> descriptors;
   };
 
   struct CommandLine;
+  int Keep(const Request& request, std::span<UniqueFd> descriptors);
+  int Forget(uint64_t key);
+  void MarkKept(pid_t pid, bool kept);
   void SetEnvironment(const Request& request, char* link);
   int Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer, UniqueFd* descriptor);
   int Checkpoint(const Request& request, int control, Answer* answer);
@@ -80,7 +98,9 @@ class Launcher {
   int RunInHelper(size_t most, const Work& work);
 
   const Settings settings_;
-  const pid_t daemon_ = getppid();
+  pid_t daemon_ = getppid();
+  bool end_ = false;
+  std::vector<Record> records_;
   UniqueFd cache_;
   std::vector<char*> environment_;  // the launcher's own that workers may have, and room
   size_t own_variables_ = 0;

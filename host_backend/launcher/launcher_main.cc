@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,11 +46,17 @@ bool ReadUsers(const char* text, UserRange* users) {
 
 Settings ReadOptions(std::span<char* const> arguments) {
   Settings settings;
-  std::string users, group;
-  const std::pair<std::string_view, std::string*> texts[] = {
-      {"--worker", &settings.worker},         {"--driver", &settings.driver}, {"--cache", &settings.cache},
-      {"--management", &settings.management}, {"--shm", &settings.shm},       {"--users", &users},
-      {"--sandbox", &settings.sandbox},       {"--links", &settings.links},   {"--group", &group}};
+  std::string users, group, keep;
+  const std::pair<std::string_view, std::string*> texts[] = {{"--worker", &settings.worker},
+                                                             {"--driver", &settings.driver},
+                                                             {"--cache", &settings.cache},
+                                                             {"--management", &settings.management},
+                                                             {"--shm", &settings.shm},
+                                                             {"--users", &users},
+                                                             {"--sandbox", &settings.sandbox},
+                                                             {"--links", &settings.links},
+                                                             {"--group", &group},
+                                                             {"--keep", &keep}};
   for (size_t at = 1; at < arguments.size(); ++at) {
     const std::string_view name = arguments[at];
     const bool shows_all = name == "--all-devices", allows = name == "--allow-pageable-access";
@@ -60,17 +69,20 @@ Settings ReadOptions(std::span<char* const> arguments) {
     *text->second = arguments[at];
     if (text->second == &group) settings.groups.push_back(gid_t(strtoul(arguments[at], nullptr, 10)));
   }
+  settings.keep_s = unsigned(strtoul(keep.c_str(), nullptr, 10));
   if (!users.empty() && !ReadUsers(users.c_str(), &settings.users)) Fail("--users", "no range of user ids");
   if (settings.worker.empty() || settings.worker[0] != '/') Fail("--worker", "no path of a program");
   return settings;
 }
 
 // What the daemon was started with is no worker's, and neither is the socket.
-void CloseInherited() {
+void CloseInherited(bool listens) {
   fcntl(kDaemonSocket, F_SETFD, FD_CLOEXEC);
+  if (listens) fcntl(kDaemonListener, F_SETFD, FD_CLOEXEC);
+  const int last = listens ? kDaemonListener : kDaemonSocket;
   constexpr int kOldKernels = 4096;
-  if (syscall(SYS_close_range, kDaemonSocket + 1, ~0U, 0) == 0) return;
-  for (int each = kDaemonSocket + 1; each < kOldKernels; ++each) close(each);
+  if (syscall(SYS_close_range, last + 1, ~0U, 0) == 0) return;
+  for (int each = last + 1; each < kOldKernels; ++each) close(each);
 }
 
 void OnChild(int) {}
@@ -81,7 +93,8 @@ bool Serve(Launcher& launcher) {
   int numbers[kMaxPacketDescriptors];
   request = {};
   const ssize_t bytes = ReceivePacket(kDaemonSocket, &request, sizeof request, numbers, MSG_TRUNC);
-  if (bytes < 0) return errno == EINTR || errno == EAGAIN;
+  // A daemon that was killed with answers unread is told of first; what it had sent comes then, and its end last.
+  if (bytes < 0) return errno == EINTR || errno == EAGAIN || errno == ECONNRESET;
   if (bytes == 0) return false;
   UniqueFd descriptors[kMaxPacketDescriptors];
   size_t count = 0;
@@ -90,10 +103,15 @@ bool Serve(Launcher& launcher) {
   }
   UniqueFd handed;
   const Answer answer = launcher.Handle(request, size_t(bytes), std::span(descriptors, count), &handed);
-  const int number = handed.get();
-  if (SendPacket(kDaemonSocket, &answer, sizeof answer, std::span(&number, handed ? 1 : 0))) return true;
+  size_t sent = 0;
+  if (handed) numbers[sent++] = handed.get();
+  if (answer.error == 0 && request.action == Action::kTake) {
+    for (const UniqueFd& each : launcher.Kept(request.number)) numbers[sent++] = each.get();
+  }
+  if (SendPacket(kDaemonSocket, &answer, sizeof answer, std::span(numbers, sent))) return true;
   // Other processes of this user have as many descriptors on their way as the kernel lets one have. What was
   // started is ended, because the daemon has no descriptor to watch it with.
+  if (errno == EPIPE) return true;  // what it had sent before it ended is still done
   if (errno != ETOOMANYREFS) return false;
   launcher.Abandon(answer.pid);
   Answer refused{};
@@ -101,10 +119,55 @@ bool Serve(Launcher& launcher) {
   return SendPacket(kDaemonSocket, &refused, sizeof refused, {});
 }
 
+// Kept descriptors are open files of this process.
+void MakeRoomForRecords() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The user that this process had from the start, and nobody else. The peer's number; 0: it is none of these.
+pid_t PeerOf(int socket) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  const bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
+  return known && peer.uid == geteuid() ? peer.pid : 0;
+}
+
+bool SayReady() {
+  Answer ready{};
+  ready.pid = getpid();
+  return SendPacket(kDaemonSocket, &ready, sizeof ready, {});
+}
+
+// Whether another daemon came before the time was over. It then has the old one's place.
+bool AwaitDaemon(Launcher& launcher, unsigned seconds, const sigset_t& waiting) {
+  timespec begin{}, now{};
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  for (now = begin; now.tv_sec - begin.tv_sec < time_t(seconds); clock_gettime(CLOCK_MONOTONIC, &now)) {
+    constexpr timespec kLook{1, 0};
+    pollfd listener{kDaemonListener, POLLIN, 0};
+    const int events = ppoll(&listener, 1, &kLook, &waiting);
+    launcher.ReapHelpers();
+    if (events <= 0) continue;
+    const UniqueFd next(accept4(kDaemonListener, nullptr, nullptr, SOCK_CLOEXEC));
+    const pid_t peer = next ? PeerOf(next.get()) : 0;
+    if (peer == 0 || dup3(next.get(), kDaemonSocket, O_CLOEXEC) < 0) continue;
+    launcher.Serve(peer);
+    if (SayReady()) return true;
+  }
+  return false;
+}
+
 int Run(int argc, char** argv) {
   const Settings settings = ReadOptions({argv, size_t(argc)});
-  CloseInherited();
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CloseInherited(settings.keep_s != 0);
+  if (settings.keep_s == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  } else {
+    MakeRoomForRecords();
+  }
   // A terminal's or systemd's signals are for the daemon, whose end is this one's. Children begin without.
   sigset_t all, waiting;
   sigfillset(&all);
@@ -121,13 +184,13 @@ int Run(int argc, char** argv) {
       Fail("system call filter", why.c_str());
   }
   Launcher launcher(settings);
-  const Answer ready{};
-  if (!SendPacket(kDaemonSocket, &ready, sizeof ready, {})) return 1;
+  if (!SayReady()) return 1;
   for (bool serving = true; serving;) {
     pollfd socket{kDaemonSocket, POLLIN, 0};
     const int events = ppoll(&socket, 1, nullptr, &waiting);
     if (events > 0) serving = Serve(launcher);
     launcher.ReapHelpers();
+    if (!serving) serving = launcher.Outlive() && AwaitDaemon(launcher, settings.keep_s, waiting);
   }
   return 0;
 }

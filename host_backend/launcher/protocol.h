@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What causewayd asks of its launcher: one packet of a fixed size for a request, then one for its answer, on
-// a SOCK_SEQPACKET socketpair. The launcher says kReady first. When either process ends, the other does too.
+// a SOCK_SEQPACKET socket. The launcher says that it is ready first. When it ends, so does the daemon. When the daemon
+// ends, the launcher ends too; where it was started with --keep, only if the daemon has said kEnd, or if no other daemon has
+// come to its listening socket within so many seconds. Meanwhile it keeps what kKeep has given to it.
 //
 // The launcher assumes that the daemon may have been taken over: it checks every byte of a request, refuses
 // what it does not know (EINVAL), and has programs, folders, user ids and groups from its own command line.
@@ -9,8 +11,11 @@
 
 namespace causeway::launcher {
 
-inline constexpr uint32_t kFirstPerson = 1000;  // user ids below it are the system's own
-inline constexpr int kDaemonSocket = 3;         // the launcher's only descriptor beside the standard ones
+inline constexpr uint32_t kFirstPerson = 1000;    // user ids below it are the system's own
+inline constexpr int kDaemonSocket = 3;           // the daemon that started it
+inline constexpr int kDaemonListener = 4;         // with --keep: where the next one connects
+inline constexpr size_t kMaxKept = 16384;         // records
+inline constexpr size_t kMaxKeptDescriptors = 6;  // of a record
 
 enum class Action : uint32_t {
   // Starts a worker by `worker`, `link`, `gpus` and `environment`; the request carries the descriptors of its
@@ -35,6 +40,12 @@ enum class Action : uint32_t {
   // Gives such a file to `user`: a person's, from 1000 on, and no
   // worker's. The daemon's group keeps its rights to it.
   kGiveToUser,
+  // Keeps the request's descriptors under the key `link`, in place of what has that key; a worker of `pid` lives on
+  // without a daemon for as long as it has a record. The launcher reads nothing of what it keeps.
+  kKeep,
+  kForget,  // closes what has the key `link`
+  kTake,    // the answer carries copies of record `number`, counted from 0; ENOENT: there are no more
+  kEnd,     // the launcher is to end with this daemon
 };
 
 enum class WorkerKind : uint32_t { kNone = 0, kCuda, kManagement, kMemoryWatch };

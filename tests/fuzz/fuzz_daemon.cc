@@ -112,7 +112,10 @@ class Host {
     signal(SIGPIPE, SIG_IGN);
     pool_.Use(&launcher_, nullptr);
     Require(daemon::StartLog("", daemon::LogLevel::kError, false).empty());
-    auto local = daemon::LocalServer::Start(services_, [this](const std::string&) { return Status(); });
+    auto lock = daemon::LocalServer::LockSocket(config_.socket);
+    Require(lock.ok());
+    auto local = daemon::LocalServer::Start(services_, std::move(lock.value()),
+                                            [this](const std::string&) { return Status(); });
     auto vm = daemon::VmServer::Start(services_, config_.vms[0]);
     auto tcp = daemon::TcpServer::Start(services_);
     if (!local.ok() || !vm.ok() || !tcp.ok()) {
@@ -173,12 +176,13 @@ class Host {
       loop_, daemon::WorkerProgram{config_.worker, "enforce"}, {0, 0, 0}, 1 << 20, {0, 0}};
   daemon::Scopes scopes_{config_};
   daemon::Zeroing zeroing_{loop_};
+  daemon::Vault vault_;
   daemon::Counters counters_;
   daemon::FlightStore flights_;
   daemon::IdleWatch idle_watch_;
   daemon::DoorbellWatch doorbell_watch_;
-  Services services_{loop_,       config_,         pool_,     counters_, flights_,
-                     idle_watch_, doorbell_watch_, ApiHash(), scopes_,   zeroing_};
+  Services services_{loop_,           config_,   pool_,   counters_, flights_, idle_watch_,
+                     doorbell_watch_, ApiHash(), scopes_, zeroing_,  vault_};
   std::unique_ptr<daemon::LocalServer> local_;
   std::unique_ptr<daemon::VmServer> vm_;
   std::unique_ptr<daemon::TcpServer> tcp_;

@@ -31,7 +31,8 @@ void RequireKept(const daemon::VmConfig& vm) {
 
 void RequireSound(const ControlRequest& request) {
   using What = ControlRequest::What;
-  if (request.what == What::kList || request.what == What::kReload) return Require(request.name.empty());
+  if (request.what == What::kList || request.what == What::kReload || request.what == What::kUpgrade)
+    return Require(request.name.empty());
   Require(!request.undo || request.what == What::kDrain);
   if (request.what == What::kDrain && request.name.empty()) return;
   Require(daemon::IsVmName(request.name) && request.name.find('/') == std::string::npos);

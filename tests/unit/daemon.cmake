@@ -123,3 +123,12 @@ target_link_libraries(reload_test PRIVATE causeway_daemon causeway_command cause
 add_dependencies(reload_test causewayd daemon_test_worker)
 add_test(NAME reload_test COMMAND reload_test)
 set_tests_properties(reload_test PROPERTIES LABELS unit TIMEOUT 120)
+
+# Sessions that outlive their daemon.
+add_executable(takeover_test takeover_test.cc daemon_fixture.cc)
+target_compile_definitions(takeover_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
+  FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+target_link_libraries(takeover_test PRIVATE causeway_daemon causeway_command GTest::gtest_main)
+add_dependencies(takeover_test causewayd daemon_test_worker)
+add_test(NAME takeover_test COMMAND takeover_test)
+set_tests_properties(takeover_test PROPERTIES LABELS unit TIMEOUT 120)

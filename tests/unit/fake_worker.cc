@@ -132,6 +132,9 @@ int main(int argc, char** argv) {
   if (mode == "fail") return 0;
   Received received;
   if (!Receive(control, received)) return 0;
+  WorkerConfined confined{};
+  confined.filter_instructions = 1;
+  send(control, &confined, sizeof(confined), MSG_NOSIGNAL);
   if (management) {
     ReportPeers(control);
   } else {

@@ -109,14 +109,17 @@ ControlRequest Read(const Json& object) {
     request.force = reader.Flag("force");
   } else if (what == "reload") {
     request.what = ControlRequest::What::kReload;
+  } else if (what == "upgrade") {
+    request.what = ControlRequest::What::kUpgrade;
   } else if (what == "drain") {
     request.what = ControlRequest::What::kDrain;
     request.undo = reader.Flag("undo");
   } else if (what != "list") {
     throw Wrong{"This causewayd knows no such request; install command and daemon of one version."};
   }
+  using What = ControlRequest::What;
   const bool names_vm =
-      request.what != ControlRequest::What::kList && request.what != ControlRequest::What::kReload;
+      request.what == What::kAdd || request.what == What::kRemove || request.what == What::kDrain;
   if (names_vm) {
     request.name = reader.Text("name", kMostBytes);
     const bool all = request.what == ControlRequest::What::kDrain && request.name.empty();

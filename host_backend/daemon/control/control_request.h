@@ -13,9 +13,9 @@
 namespace causeway::daemon {
 
 struct ControlRequest {
-  enum class What { kAdd, kRemove, kList, kReload, kDrain };
+  enum class What { kAdd, kRemove, kList, kReload, kDrain, kUpgrade };
   What what = What::kList;
-  std::string name;               // IsVmName; empty for kList, kReload, and a kDrain of all
+  std::string name;               // IsVmName; empty for kList, kReload, kUpgrade, and a kDrain of all
   uint64_t memory_mib = 0;        // of kAdd: a power of two that a region may have
   std::string group;              // of kAdd: a group's name, or empty; whether it exists is not looked at
   uint32_t user = 0;              // of kAdd: a person's id; 0: none. Not both of them

@@ -51,17 +51,20 @@ ControlServer::ControlServer(EventLoop& loop, const Config& config, Handler hand
     : loop_(loop), path_(config.control_socket), handler_(std::move(handler)) {}
 
 Result<std::unique_ptr<ControlServer>> ControlServer::Start(EventLoop& loop, const Config& config,
-                                                            Handler handler) {
+                                                            Vault& vault, Handler handler) {
   std::unique_ptr<ControlServer> server(new ControlServer(loop, config, std::move(handler)));
   if (!config.control_group.empty()) {
     const auto group = GroupId(config.control_group, "control_group");
     if (!group.ok()) return Error{group.error()};
     server->group_ = group.value();
   }
-  auto listener =
-      BindListener({config.control_socket, "control_socket", 0660, config.control_group, "control_group"});
-  if (!listener.ok()) return Error{listener.error()};
-  server->listener_ = std::move(listener.value());
+  server->listener_ = TakeListener(vault, config.control_socket, &server->listener_key_);
+  if (!server->listener_) {
+    auto listener =
+        BindListener({config.control_socket, "control_socket", 0660, config.control_group, "control_group"});
+    if (!listener.ok()) return Error{listener.error()};
+    server->listener_ = std::move(listener.value());
+  }
   server->watch_ = loop.Watch(server->listener_.get(), EPOLLIN, "a new control connection",
                               [self = server.get()](uint32_t) { self->OnAccept(); });
   return server;

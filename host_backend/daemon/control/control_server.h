@@ -13,6 +13,7 @@
 #include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/scopes/local_peer.h"
+#include "host_backend/daemon/takeover/listeners.h"
 
 namespace causeway::daemon {
 
@@ -23,7 +24,13 @@ class ControlServer {
   using Handler = std::function<void(const ControlRequest&, const LocalPeer&, Answer)>;
 
   // Clients are served when the loop runs. `config` and `loop` outlive this. Errors are sentences.
-  static Result<std::unique_ptr<ControlServer>> Start(EventLoop& loop, const Config& config, Handler handler);
+  static Result<std::unique_ptr<ControlServer>> Start(EventLoop& loop, const Config& config, Vault& vault,
+                                                      Handler handler);
+  // No further connections are taken; they wait in the socket. And whether none is left that has asked for nothing yet.
+  void StopTaking() { loop_.Unwatch(watch_); }
+  bool quiet() const { return connections_.empty(); }
+  // What the next daemon needs of the socket itself.
+  void KeepListener(Vault& vault) { KeepListenerRecord(vault, path_, listener_.get(), &listener_key_); }
   ~ControlServer();
 
   // No further connections. Answers that are under way still come.
@@ -41,6 +48,7 @@ class ControlServer {
   const Handler handler_;
   std::optional<gid_t> group_;
   WorkerFd listener_;  // and those that it has not accepted
+  uint64_t listener_key_ = 0;
   EventLoop::WatchId watch_ = 0;
   std::list<std::shared_ptr<Connection>> connections_;
 };

@@ -84,6 +84,10 @@ std::string VmSet::Start() {
   return {};
 }
 
+bool VmSet::quiet() const {
+  return std::none_of(vms_.begin(), vms_.end(), [](const auto& vm) { return vm.second.busy; });
+}
+
 void VmSet::Stop() {
   for (auto& [name, vm] : vms_) vm.server->Stop();
 }
@@ -216,6 +220,7 @@ void VmSet::Handle(const ControlRequest& request, const LocalPeer& peer, Answer 
       return answer(List());
     case ControlRequest::What::kReload:  // the daemon's own
     case ControlRequest::What::kDrain:
+    case ControlRequest::What::kUpgrade:
       return;
   }
 }

@@ -29,6 +29,8 @@ class VmSet {
   // tried again.
   std::string Start();
   void Stop();
+  // Whether no request of Handle is under way.
+  bool quiet() const;
   // The configuration has changed, but for VMs: brings those of it into force. A VM that it has no more, or with another
   // region, gets no further session, and goes when it has none. The result says in sentences what does not follow at once.
   std::vector<std::string> Apply();

@@ -67,6 +67,7 @@ class Checkpoints {
   void Reached(uint64_t target, uint32_t number);
   // What it asked for is forgotten, and what others ask of it fails.
   void WorkerEnded(uint64_t number);
+  bool idle() const { return jobs_.empty(); }
 
  private:
   struct Job {

@@ -98,6 +98,7 @@ void WorkerPool::HandOverNow(Entry& entry, const std::string& problem) {
   entry.process->SetLog(peer.log);
   entry.process->SetPace(peer.pace);
   entry.process->SetAccount(entry.seat.descriptor, entry.seat.reading, entry.seat.cell);
+  KeepRecord(entry);  // before its worker is told
   entry.client->OnWorker(*entry.process);
   WantMemoryWatch();
 }

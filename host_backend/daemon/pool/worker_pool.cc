@@ -195,6 +195,7 @@ bool WorkerPool::StartWorker(WorkerClient* client, const WorkerWish& wish) {
                       client != nullptr ? client->Peer().scope : "",
                       {}});
   workers_.back().starting_beside = beside;
+  workers_.back().process->SetNumber(workers_.back().number);
   return true;
 }
 
@@ -330,6 +331,8 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     HandOver(*entry);
   } else if (entry->own) {
     worker.End();  // its session was withdrawn meanwhile
+  } else {
+    KeepRecord(*entry);
   }
   Pump();
 }
@@ -443,6 +446,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   if (entry == nullptr) return;
   log_.Write(LogLevel::kDebug, "worker " + how);
   entry->exited = true;
+  if (vault_ != nullptr) vault_->Drop(entry->key);
   EndSharing(*entry);
   checkpoints_.WorkerEnded(entry->number);
   accounts_.Leave(std::exchange(entry->seat, {}));

@@ -77,6 +77,18 @@ class WorkerPool final : public WorkerProcess::Listener {
     checkpoints_.Use(launcher);
     program_.folders = folders;
   }
+  // Where what must outlive this daemon is kept; it outlives the pool. With the launcher of a daemon of before: its workers, as
+  // far as they are ready; those that serve follow by Resume, and FinishTakingOver ends the taking over.
+  void UseVault(Vault* vault);
+  void TakeOver();
+  // The worker of that number serves the client as before: OnWorkerExit follows, and no OnWorker. False: it is gone.
+  bool Resume(WorkerClient& client, uint64_t number);
+  pid_t PidOf(const WorkerClient& client);  // 0: it has no worker
+  void FinishTakingOver();
+  // Whether nothing is half done that the next daemon could not go on with. Sessions that wait for a worker wait again there.
+  bool settled() const;
+  void AssumeUsers(const std::string& problem) { users_.Assume(problem); }
+  const std::string& users_problem() const { return users_.problem(); }
   LauncherLink& launcher() const { return *program_.launcher; }
   // Limits the folder of compiled kernels of each scope: of the workers that come.
   void HoldCaches(uint64_t bytes) { cache_bytes_ = bytes; }
@@ -129,6 +141,8 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   void OnStarted(WorkerProcess& worker) override;
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
+  void OnConfined(WorkerProcess& worker) override;
+  void OnEnding(WorkerProcess& worker) override;
   void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) override;
   void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) override;
   void OnCheckpoint(WorkerProcess& worker, const CheckpointOrder& order) override;
@@ -155,6 +169,7 @@ class WorkerPool final : public WorkerProcess::Listener {
     uint64_t oom_kills = 0;                        // of its scope's cgroup, before it joined
     std::map<DeviceUuid, uint64_t> start_bytes{};  // GPU memory that it held before it had a session
     std::string end_reason{};                      // why the daemon ends it; empty: it does not
+    uint64_t key = 0;                              // of its record (takeover/vault.h)
     size_t starting_beside = 0;                    // how many were starting when it did, itself included
 
     bool IsReadySpare() const {
@@ -180,6 +195,9 @@ class WorkerPool final : public WorkerProcess::Listener {
   void NoteReady(const Entry& entry, const WorkerReady& ready);
   void StartSpares();
   void EndSurplus();
+  // host_backend/daemon/pool/worker_takeover.cc
+  void KeepRecord(Entry& entry);
+  bool ResumeEntry(Vault::Record& record, WorkerClient* client);
   // host_backend/daemon/pool/worker_checkpoints.cc
   CUresult FindProcess(const SessionPeer& caller, uint32_t guest_pid, const Entry** found) const;
   void Reach(uint64_t target, uint32_t number);
@@ -215,6 +233,7 @@ class WorkerPool final : public WorkerProcess::Listener {
 
   EventLoop& loop_;
   WorkerProgram program_;
+  Vault* vault_ = nullptr;
   SpareNumbers spares_;
   SpareDemand demand_;
   StartingLimit starting_limit_;

@@ -26,6 +26,7 @@ std::vector<std::string> KeepUntilStart(const Config& running, Config& next) {
   keep("nvml_shows_all", &Config::nvml_shows_all);
   keep("allow_pageable_access", &Config::allow_pageable_access);
   keep("worker_users", &Config::worker_users);
+  keep("keep_sessions_s", &Config::keep_sessions_s);
   keep("attach_groups", &Config::attach_groups);
   // Its room for descriptors is shared out at the start.
   keep("image_cache_mib", &Config::image_cache_mib);

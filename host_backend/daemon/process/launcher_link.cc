@@ -9,11 +9,13 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "host_backend/daemon/process/unix_listener.h"
 #include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
@@ -53,8 +55,13 @@ std::string_view NameOf(Action action) {
                                          "launcher: make cache",
                                          "launcher: hold cache",
                                          "launcher: clear cache",
-                                         "launcher: checkpoint"};
-  static_assert(std::size(kNames) == size_t(Action::kCheckpoint) + 1);
+                                         "launcher: checkpoint",
+                                         "launcher: give to user",
+                                         "launcher: keep",
+                                         "launcher: forget",
+                                         "launcher: take",
+                                         "launcher: end"};
+  static_assert(std::size(kNames) == size_t(Action::kEnd) + 1);
   return kNames[size_t(action)];
 }
 
@@ -79,6 +86,7 @@ std::vector<std::string> Arguments(const std::string& program, const LauncherPla
   add("--shm", plan.shm);
   add("--links", plan.links);
   add("--cache", plan.cache);
+  if (plan.keep_s != 0) add("--keep", std::to_string(plan.keep_s));
   for (const gid_t group : plan.groups) add("--group", std::to_string(group));
   return arguments;
 }
@@ -97,10 +105,16 @@ void PassCapabilities() {
 }
 
 // Of the child: nothing of the daemon stays open in it.
-[[noreturn]] void Execute(const std::vector<char*>& arguments, int socket, int null) {
+[[noreturn]] void Execute(const std::vector<char*>& arguments, int socket, int listener, int null) {
   PassCapabilities();
   dup2(null, STDIN_FILENO);
-  dup2(socket, launcher::kDaemonSocket);  // without O_CLOEXEC, unless it is that number already
+  // First away from the numbers that they are to have: each may have the other's.
+  socket = fcntl(socket, F_DUPFD_CLOEXEC, launcher::kDaemonListener + 1);
+  if (listener >= 0) {
+    listener = fcntl(listener, F_DUPFD_CLOEXEC, launcher::kDaemonListener + 1);
+    dup2(listener, launcher::kDaemonListener);
+  }
+  dup2(socket, launcher::kDaemonSocket);  // without O_CLOEXEC
   fcntl(launcher::kDaemonSocket, F_SETFD, 0);
   execv(arguments[0], arguments.data());
   _exit(127);
@@ -119,6 +133,12 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const
   if (!null || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return Error{"No socket for the launcher: " + ErrnoText() + "."};
   UniqueFd own(ends[0]), other(ends[1]);
+  WorkerFd listener;
+  if (plan.keep_s != 0) {
+    auto bound = BindListener({plan.socket, "socket", 0600, "", "", SOCK_SEQPACKET, true});
+    if (!bound.ok()) return Error{bound.error()};
+    listener = std::move(bound.value());
+  }
   setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &kCallPatience, sizeof kCallPatience);
   setsockopt(own.get(), SOL_SOCKET, SO_SNDTIMEO, &kCallPatience, sizeof kCallPatience);
   std::vector<std::string> arguments = Arguments(program, plan);
@@ -127,10 +147,11 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const
   pointers.push_back(nullptr);
   const pid_t pid = fork();
   if (pid < 0) return Error{"The launcher cannot be started: " + ErrnoText() + "."};
-  if (pid == 0) Execute(pointers, other.get(), null.get());
+  if (pid == 0) Execute(pointers, other.get(), listener.get(), null.get());
   std::unique_ptr<LauncherLink> link(new LauncherLink(loop, std::move(on_end)));
   LauncherLink* self = link.get();
   self->pid_ = pid;
+  self->keeps_ = plan.keep_s != 0;
   self->socket_ = std::move(own);
   other.reset();
   Answer ready{};
@@ -142,11 +163,48 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const
   return link;
 }
 
+Result<std::unique_ptr<LauncherLink>> LauncherLink::Find(EventLoop& loop, const std::string& socket,
+                                                         std::function<void(const std::string&)> on_end) {
+  std::unique_ptr<LauncherLink> none;
+  sockaddr_un address{};
+  if (socket.size() >= sizeof(address.sun_path)) return none;
+  address.sun_family = AF_UNIX;
+  socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  UniqueFd own(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!own || connect(own.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return none;
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (getsockopt(own.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.uid != geteuid())
+    return none;
+  setsockopt(own.get(), SOL_SOCKET, SO_RCVTIMEO, &kCallPatience, sizeof kCallPatience);
+  setsockopt(own.get(), SOL_SOCKET, SO_SNDTIMEO, &kCallPatience, sizeof kCallPatience);
+  std::unique_ptr<LauncherLink> link(new LauncherLink(loop, std::move(on_end)));
+  LauncherLink* self = link.get();
+  self->socket_ = std::move(own);
+  self->keeps_ = self->leave_ = true;
+  Answer ready{};
+  UniqueFd unwanted;
+  if (!self->Receive(&ready, &unwanted)) {
+    if (errno != EAGAIN) return none;  // it ended at this moment
+    return Error{"The launcher at " + socket +
+                 " serves another causewayd, or hangs; end it, or wait until it ends."};
+  }
+  // The socket was bound by the daemon that started the launcher: its pid is that one's, and the launcher's comes here.
+  self->pid_ = ready.pid;
+  self->watch_ =
+      loop.Watch(self->socket_.get(), EPOLLIN, "the launcher", [self](uint32_t) { self->OnAnswer(); });
+  return link;
+}
+
 LauncherLink::~LauncherLink() {
   loop_.Cancel(patience_);
   loop_.Unwatch(watch_);
+  if (socket_ && keeps_ && !leave_) {
+    const Request end = Of(Action::kEnd);
+    SendPacket(socket_.get(), &end, sizeof end, {});
+  }
   socket_.reset();
-  AwaitEnd();
+  if (!leave_) AwaitEnd();
 }
 
 // It ends with its socket. One that does not, because somebody has stopped it, is ended.
@@ -157,7 +215,9 @@ int LauncherLink::AwaitEnd() {
   const pid_t pid = std::exchange(pid_, -1);
   if (pid < 0) return status;
   for (int looks = 0; looks < kLooks; ++looks, usleep(kPauseMicroseconds)) {
-    if (waitpid(pid, &status, WNOHANG) != 0) return status;
+    const pid_t ended = waitpid(pid, &status, WNOHANG);
+    // It may be no child of this process, but of a daemon of before.
+    if (ended == pid || (ended < 0 && kill(pid, 0) != 0 && errno == ESRCH)) return status;
   }
   kill(pid, SIGKILL);
   waitpid(pid, &status, 0);
@@ -347,6 +407,42 @@ void LauncherLink::Reap(pid_t worker, std::function<void(int error, int status)>
 
 void LauncherLink::Abandon(pid_t worker) {
   Ask(Of(Action::kAbandon, worker), {}, {});
+}
+
+void LauncherLink::Keep(uint64_t key, pid_t worker, const std::vector<int>& descriptors) {
+  if (!keeps_) return;
+  Request request = Of(Action::kKeep, worker);
+  request.link = key;
+  std::vector<UniqueFd> copies;
+  for (const int each : descriptors) {
+    copies.emplace_back(fcntl(each, F_DUPFD_CLOEXEC, 0));
+    if (!copies.back()) return Forget(key);  // this process has no descriptor left: it ends with this daemon
+  }
+  Ask(request, std::move(copies), {});
+}
+
+void LauncherLink::Forget(uint64_t key) {
+  if (!keeps_) return;
+  Request request = Of(Action::kForget);
+  request.link = key;
+  Ask(request, {}, {});
+}
+
+std::vector<UniqueFd> LauncherLink::Take(uint32_t number) {
+  Request request = Of(Action::kTake);
+  request.number = number;
+  Answer answer{};
+  int received[launcher::kMaxKeptDescriptors];
+  std::vector<UniqueFd> descriptors;
+  if (!SendPacket(socket_.get(), &request, sizeof request, {})) return descriptors;
+  ssize_t bytes = 0;
+  do {
+    bytes = ReceivePacket(socket_.get(), &answer, sizeof answer, received);
+  } while (bytes < 0 && errno == EINTR);
+  for (const int each : received) {
+    if (each >= 0) descriptors.emplace_back(each);
+  }
+  return descriptors;
 }
 
 int LauncherLink::GiveToGroup(int file, gid_t group) {

@@ -27,6 +27,8 @@ struct LauncherPlan {
   std::pair<uint32_t, uint32_t> users{0, 0};  // count 0: workers keep the daemon's
   std::string shm, links, cache;              // host_backend/daemon/scopes/worker_folders.h; empty: none
   std::vector<gid_t> groups;                  // the groups to which files may be given
+  uint32_t keep_s = 0;  // how long it waits for another daemon; 0: it ends with this one
+  std::string socket;   // where that one finds it; for keep_s
 };
 
 class LauncherLink {
@@ -36,14 +38,23 @@ class LauncherLink {
   static Result<std::unique_ptr<LauncherLink>> Start(EventLoop& loop, const std::string& program,
                                                      const LauncherPlan& plan,
                                                      std::function<void(const std::string&)> on_end);
+  // The launcher that a daemon of before has left at that socket; null: there is none. A sentence: there is one that does
+  // not answer.
+  static Result<std::unique_ptr<LauncherLink>> Find(EventLoop& loop, const std::string& socket,
+                                                    std::function<void(const std::string&)> on_end);
   // A link without a launcher: every request fails.
   explicit LauncherLink(EventLoop& loop) : loop_(loop) {}
-  // Ends the launcher and all that it has started.
+  // Ends the launcher and all that it has started, unless Leave was called.
   ~LauncherLink();
   LauncherLink(const LauncherLink&) = delete;
   LauncherLink& operator=(const LauncherLink&) = delete;
 
   pid_t pid() const { return pid_; }
+  // Of a launcher that does not end with its daemon: the next one finds what Keep gave to it.
+  bool keeps() const { return keeps_; }
+  void Leave(bool leave) { leave_ = leave; }
+  // Whether all that was asked for has been answered.
+  bool idle() const { return asked_.empty() && unsent_.empty(); }
 
   struct Started {
     pid_t pid = -1;
@@ -69,6 +80,9 @@ class LauncherLink {
   // These have no answer; launcher::Action says what each does.
   void Kill(pid_t worker);
   void Abandon(pid_t worker);
+  // The descriptors are copied. One that `keeps()` is not does nothing.
+  void Keep(uint64_t key, pid_t worker, const std::vector<int>& descriptors);
+  void Forget(uint64_t key);
   void HoldCache(uint32_t user, uint32_t mib);
   void ClearCache(uint32_t user, uint32_t number);
   // The result is a socket on which a launcher::VmProcess comes, with a pidfd if there is such a process; it
@@ -79,6 +93,8 @@ class LauncherLink {
   int GiveToGroup(int file, gid_t group);
   int GiveToUser(int file, uid_t user);
   int MakeCache(uint32_t user);
+  // Copies of what the record of that place holds; before all other requests of this link. Empty: there are no more.
+  std::vector<UniqueFd> Take(uint32_t number);
 
  private:
   LauncherLink(EventLoop& loop, std::function<void(const std::string&)> on_end)
@@ -113,6 +129,8 @@ class LauncherLink {
   std::deque<Unsent> unsent_;  // requests for which the socket had no room, after those
   EventLoop::TimerId patience_ = 0;
   pid_t pid_ = -1;
+  bool keeps_ = false;
+  bool leave_ = false;
 };
 
 // Takes all capabilities from this process for good; no program that it executes gets one. To be called while

@@ -25,7 +25,7 @@ Result<WorkerFd> BindListener(const ListenerPlan& plan) {
     unlink(plan.path.c_str());
   }
   WorkerFd listener(socket(AF_UNIX, plan.type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  RefuseDescriptors(listener.get());
+  if (!plan.takes_descriptors) RefuseDescriptors(listener.get());
   address.sun_family = AF_UNIX;
   plan.path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const mode_t before = umask(0777);

@@ -18,9 +18,10 @@ struct ListenerPlan {
   std::string group;  // empty: the daemon's own
   std::string group_key;
   int type = SOCK_SEQPACKET;
+  bool takes_descriptors = false;
 };
 
-// Binds a listener that never blocks and takes no descriptors from clients where the kernel can refuse
+// Binds a listener that never blocks and takes descriptors from clients only where planned, as far as the kernel can refuse
 // them, and replaces a socket that an earlier daemon left: the
 // caller holds a lock that says that no other daemon lives. Nobody gets in before mode and group are as
 // planned. The caller unlinks the path at its end. Errors are sentences.

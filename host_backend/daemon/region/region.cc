@@ -187,7 +187,7 @@ bool Region::IsOurs() const {
          block.crc32 == Crc32(&block, offsetof(Superblock, crc32));
 }
 
-void Region::Format(const RegionIdentity& identity, bool keep_words) {
+Superblock Region::BlockOf(const RegionIdentity& identity) const {
   Superblock block{};
   block.magic = kRegionMagic;
   block.abi_major = kAbiMajor;
@@ -203,7 +203,29 @@ void Region::Format(const RegionIdentity& identity, bool keep_words) {
   block.window_address = kDefaultWindowAddress;
   std::memcpy(block.uuid, identity.uuid.data(), sizeof(block.uuid));
   block.crc32 = Crc32(&block, offsetof(Superblock, crc32));
+  return block;
+}
 
+void Region::Resume(uint64_t api_hash, const std::map<uint32_t, uint32_t>& words) {
+  Superblock old;
+  CopyOut(&old, base_ + kSuperblockOffset, sizeof(old));
+  RegionIdentity identity{old.host_epoch, api_hash, {}};
+  std::copy(std::begin(old.uuid), std::end(old.uuid), identity.uuid.begin());
+  const Superblock block = BlockOf(identity);
+  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
+    const auto live = words.find(slot);
+    const uint32_t there = LoadAcquire(host_page().slot[slot]);
+    const bool closed = SlotState(there) == uint32_t(SlotHostState::kClosed);
+    const auto ended = uint32_t(closed ? SlotHostState::kClosed : SlotHostState::kFatal);
+    StoreHostWord(slot, live != words.end() ? live->second : SlotWord(SlotSession(there), ended));
+  }
+  beat_ = LoadAcquire(host_page().beat);
+  if (std::memcmp(&old, &block, sizeof(block)) != 0)
+    std::memcpy(base_ + kSuperblockOffset, &block, sizeof(block));
+}
+
+void Region::Format(const RegionIdentity& identity, bool keep_words) {
+  const Superblock block = BlockOf(identity);
   HostPage& page = host_page();
   StoreRelease(page.state, HostState::kStarting);
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,9 @@ class Region {
   // their sessions, closed ones stay closed and all others become FATAL. The guest's page and owner table are
   // left alone.
   void Format(const RegionIdentity& identity, bool keep_words);
+  // Instead of Format where sessions go on: those slots' host words are `words`, and others as with `keep_words`. The
+  // epoch stays, by which their processes know that the daemon is no other one to them.
+  void Resume(uint64_t api_hash, const std::map<uint32_t, uint32_t>& words);
   // Zeroes granule 0's guest part (page and owner table).
   void ClearGuestPart();
 
@@ -115,6 +119,7 @@ class Region {
   GuestPage& guest_page() const;
   HostControl& host_control(uint32_t slot) const;
   GuestControl& guest_control(uint32_t slot) const;
+  Superblock BlockOf(const RegionIdentity& identity) const;
 
   UniqueFd fd_;
   UniqueFd reading_fd_;

@@ -30,7 +30,13 @@ Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_b
     }
     page->Begin(limit_bytes);
     found = accounts_.try_emplace(scope, std::move(memory), std::move(reading), page).first;
-    found->second.limit_bytes = limit_bytes;
+    Account& fresh = found->second;
+    fresh.limit_bytes = limit_bytes;
+    if (vault_ != nullptr) {
+      fresh.key = vault_->NewKey(Vault::Kind::kAccount);
+      vault_->Put(fresh.key, {{"scope", scope}, {"limit", limit_bytes}},
+                  {{"page", fresh.descriptor.get()}, {"reading", fresh.reading.get()}});
+    }
   }
   Account& account = found->second;
   const auto free = std::find(account.taken.begin(), account.taken.end(), false);
@@ -49,7 +55,49 @@ void Accounts::Leave(const Seat& seat) {
   Account& account = found->second;
   account.page->Close(seat.cell);
   account.taken[seat.cell] = false;
-  if (--account.sessions == 0) accounts_.erase(found);
+  if (--account.sessions == 0) Erase(found);
+}
+
+void Accounts::Erase(std::map<std::string, Account>::iterator account) {
+  if (vault_ != nullptr) vault_->Drop(account->second.key);
+  accounts_.erase(account);
+}
+
+void Accounts::Resume() {
+  for (Vault::Record* each : vault_->All(Vault::Kind::kAccount)) {
+    const auto scope = each->state.at("scope").get<std::string>();
+    UniqueFd memory = each->Take("page"), reading = each->Take("reading");
+    std::string error;
+    AccountPage* page =
+        memory && reading && !accounts_.contains(scope) ? MapAccountPage(memory.get(), &error) : nullptr;
+    if (page == nullptr) continue;
+    Account& account =
+        accounts_.try_emplace(scope, std::move(memory), std::move(reading), page).first->second;
+    account.limit_bytes = each->state.at("limit").get<uint64_t>();
+    account.key = vault_->Adopt(*each).key;
+  }
+}
+
+Accounts::Seat Accounts::Rejoin(const std::string& scope, uint32_t cell) {
+  const auto found = accounts_.find(scope);
+  if (found == accounts_.end() || cell >= kAccountCells) return {};
+  Account& account = found->second;
+  if (account.taken.size() <= cell) account.taken.resize(cell + 1);
+  if (account.taken[cell]) return {};
+  account.taken[cell] = true;
+  ++account.sessions;
+  return Seat{scope, cell, account.descriptor.get(), account.reading.get()};
+}
+
+void Accounts::SettleResumed() {
+  for (auto at = accounts_.begin(); at != accounts_.end();) {
+    const auto account = at++;
+    auto& taken = account->second.taken;
+    for (uint32_t cell = 0; cell < account->second.page->opened(); ++cell) {
+      if (cell >= taken.size() || !taken[cell]) account->second.page->Close(cell);
+    }
+    if (account->second.sessions == 0) Erase(account);
+  }
 }
 
 MemoryBytes Accounts::Held(const Seat& seat) const {

@@ -11,6 +11,7 @@
 #include "host_backend/common/account_page.h"
 #include "host_backend/common/result.h"
 #include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/takeover/vault.h"
 
 namespace causeway::daemon {
 
@@ -36,6 +37,14 @@ class Accounts {
     bool taken() const { return descriptor >= 0; }
   };
 
+  // Where what must outlive this daemon is kept. Before all else.
+  void Use(Vault* vault) { vault_ = vault; }
+  // The pages that a daemon of before had. Rejoin gives a worker of it its place again; not taken: it is another's, or
+  // there is no such page. SettleResumed closes the places that nobody has taken.
+  void Resume();
+  Seat Rejoin(const std::string& scope, uint32_t cell);
+  void SettleResumed();
+
   // The first of a scope decides on its limit.
   Result<Seat> Join(const std::string& scope, uint64_t limit_bytes);
   // To be called when the seat's worker has ended. With its scope's last worker the scope's page goes.
@@ -59,7 +68,10 @@ class Accounts {
     std::vector<bool> taken;  // cells
     uint64_t limit_bytes = 0;
     uint32_t sessions = 0;
+    uint64_t key = 0;  // of its record
   };
+  void Erase(std::map<std::string, Account>::iterator account);
+  Vault* vault_ = nullptr;
   std::map<std::string, Account> accounts_;
 };
 

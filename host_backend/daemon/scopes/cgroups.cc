@@ -91,6 +91,14 @@ std::string Cgroups::Start(pid_t launcher) {
       "VMs and users have no cgroups of their own, so their use of the host's memory, threads and "
       "processor is not bounded: ";
   std::string own = OwnFolder();
+  // This process is where one of before was, or where systemd's DelegateSubgroup= puts it.
+  const std::string daemon = "/daemon";
+  if (own.ends_with(daemon) &&
+      access((own.substr(0, own.size() - daemon.size()) + "/spare").c_str(), F_OK) == 0) {
+    base_ = own.substr(0, own.size() - daemon.size());
+    aside_ = std::make_unique<Aside>(loop_);
+    return {};
+  }
   if (own.empty()) return none + "this host has no cgroup hierarchy of version 2 at " + kMount;
   const bool is_root = access((own + "/cgroup.type").c_str(), F_OK) != 0;
   if (!HasControllers(own)) return none + own + " lacks one of the controllers memory, pids and cpu";
@@ -177,6 +185,10 @@ std::string Cgroups::Join(pid_t worker, const std::string& scope, const HostShar
   }
   ++workers_[scope];
   return {};
+}
+
+void Cgroups::Rejoin(pid_t worker, const std::string& scope, const HostShare& share) {
+  if (used()) aside_->Do([this, worker, scope, share] { Join(worker, scope, share); });
 }
 
 void Cgroups::Add(pid_t process, const std::string& scope) {

@@ -47,6 +47,8 @@ class Cgroups {
               std::function<void(const Joined&)> done);
   // A process that works for a session of the scope, which does not end before it.
   void Add(pid_t process, const std::string& scope);
+  // A worker that is in its scope's group since before this daemon. The first of a scope sets its limits again.
+  void Rejoin(pid_t worker, const std::string& scope, const HostShare& share);
   // A worker of the scope is gone; of the last one, the group too.
   void Leave(const std::string& scope);
   // Calls `done` when all that was asked for so far has been done: from the loop, or at once where there are

@@ -64,6 +64,17 @@ Result<uint32_t> ScopeUsers::Join(const std::string& scope) {
   return user;
 }
 
+bool ScopeUsers::Rejoin(const std::string& scope, uint32_t user) {
+  const auto known = scopes_.find(scope);
+  if (known != scopes_.end()) {
+    if (known->second.user == user) ++known->second.workers;
+    return known->second.user == user;
+  }
+  if (user < first_ || user - first_ >= count_ || !users_.emplace(user, scope).second) return false;
+  scopes_[scope] = {user, 1};
+  return true;
+}
+
 void ScopeUsers::Leave(const std::string& scope) {
   const auto known = scopes_.find(scope);
   if (known == scopes_.end() || --known->second.workers != 0) return;

@@ -18,6 +18,11 @@ class ScopeUsers {
   bool possible() const { return problem_.empty(); }
   const std::string& problem() const { return problem_; }
 
+  // A launcher that a daemon of before had started may change users, or may not; this process need not.
+  void Assume(const std::string& problem) { problem_ = problem; }
+  // One more worker of that scope, which has that user already. False: the user is another scope's.
+  bool Rejoin(const std::string& scope, uint32_t user);
+
   // The scope's user, for one more of its workers. The same as the last time where that is free.
   Result<uint32_t> Join(const std::string& scope);
   // One of its workers has been reaped.

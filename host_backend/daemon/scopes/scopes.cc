@@ -116,6 +116,10 @@ Result<SessionSeat> Scopes::TakeSession(const ScopeRef& scope) {
                  ", as many as max_sessions in the configuration of causewayd allows; try again later or "
                  "raise it."};
   }
+  return ResumeSession(scope);
+}
+
+SessionSeat Scopes::ResumeSession(const ScopeRef& scope) {
   ++live_;
   ++scope->sessions;
   ++scope->family->sessions;

@@ -72,6 +72,8 @@ class Scopes {
 
   // An error is the sentence for the guest process.
   Result<SessionSeat> TakeSession(const ScopeRef& scope);
+  // Of a session that a daemon of before has served: it has its place, whatever the limits are now.
+  SessionSeat ResumeSession(const ScopeRef& scope);
   uint32_t live_sessions() const { return live_; }
 
   // One more connection that has no session yet; false: the scope has as many as it may.

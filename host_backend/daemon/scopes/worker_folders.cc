@@ -121,6 +121,18 @@ WorkerFolders::WorkerFolders(const std::string& socket, bool users)
   }
 }
 
+WorkerFolders::WorkerFolders(const Json& state, UniqueFd lock)
+    : users_(state.at("users").get<bool>()),
+      folder_(state.at("folder").get<std::string>()),
+      shm_(state.at("shm").get<std::string>()),
+      shm_lock_(std::move(lock)),
+      cache_(state.at("cache").get<std::string>()),
+      links_(state.at("links").get<std::string>()) {}
+
+Json WorkerFolders::State() const {
+  return {{"users", users_}, {"folder", folder_}, {"shm", shm_}, {"cache", cache_}, {"links", links_}};
+}
+
 // Beside the caches and not beside the socket, whose folder may let nobody through.
 void WorkerFolders::MakeLinks(const std::string& path) {
   Remove(path);  // of a daemon that was killed; the socket's lock says that none lives

@@ -2,9 +2,11 @@
 // The few places in the file system that workers write to: the driver's cache of compiled kernels, one of
 // each scope's own (host_backend/launcher/cache_folder.h), and what it keeps in /dev/shm for other workers.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
+#include "host_backend/common/json.h"
 #include "host_backend/common/unique_fd.h"
 
 namespace causeway::daemon {
@@ -16,6 +18,12 @@ class WorkerFolders {
   // Beside the daemon's socket, whose lock is held. `users`: workers become other users, so that caches are
   // theirs. Removes what daemons of this user left in /dev/shm that are dead.
   WorkerFolders(const std::string& socket, bool users);
+  // Those of a daemon of before, as State was, with `lock` as lock() was.
+  WorkerFolders(const Json& state, UniqueFd lock);
+  Json State() const;
+  int lock() const { return shm_lock_.get(); }
+  // A link of a worker that goes on: its number is not given again.
+  void KnowLink(uint64_t link) { next_ = std::max(next_, link + 1); }
   ~WorkerFolders();
   WorkerFolders(const WorkerFolders&) = delete;
   WorkerFolders& operator=(const WorkerFolders&) = delete;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 
@@ -38,6 +39,14 @@ std::unique_ptr<FlightFile> FlightFile::Make() {
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return nullptr;
   }
+  return Of(std::move(fd));
+}
+
+std::unique_ptr<FlightFile> FlightFile::Of(UniqueFd fd) {
+  struct stat info {};
+  const bool fits = fd && fcntl(fd.get(), F_GET_SEALS) >= F_SEAL_SHRINK && fstat(fd.get(), &info) == 0 &&
+                    info.st_size == off_t(sizeof(FlightImage));
+  if (!fits) return nullptr;
   const void* image = mmap(nullptr, sizeof(FlightImage), PROT_READ, MAP_SHARED, fd.get(), 0);
   if (image == MAP_FAILED) return nullptr;
   return std::unique_ptr<FlightFile>(new FlightFile(std::move(fd), image));
@@ -54,6 +63,11 @@ std::string FlightFile::Copy() const {
 uint64_t FlightStore::Begin(Copier copier) {
   live_.emplace(++last_number_, std::move(copier));
   return last_number_;
+}
+
+void FlightStore::Resume(uint64_t number, Copier copier) {
+  last_number_ = std::max(last_number_, number);
+  live_.emplace(number, std::move(copier));
 }
 
 void FlightStore::End(uint64_t number) {

@@ -19,6 +19,8 @@ class FlightFile {
  public:
   // Null if the system gives none; the session then has no records of the host's side.
   static std::unique_ptr<FlightFile> Make();
+  // One that Make has made before, maybe of another daemon. Null: it is none.
+  static std::unique_ptr<FlightFile> Of(UniqueFd fd);
   ~FlightFile();
   FlightFile(const FlightFile&) = delete;
   FlightFile& operator=(const FlightFile&) = delete;
@@ -49,6 +51,8 @@ class FlightStore {
 
   // To be called when a session begins to be served; End copies it a last time. The result is its number.
   uint64_t Begin(Copier copier);
+  // A session of a daemon of before goes on under its number.
+  void Resume(uint64_t number, Copier copier);
   // 0 is ignored.
   void End(uint64_t number);
 

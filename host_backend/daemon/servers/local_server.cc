@@ -15,6 +15,7 @@
 #include "host_backend/daemon/region/region_file.h"
 #include "host_backend/daemon/scopes/local_peer.h"
 #include "host_backend/daemon/servers/flight_store.h"
+#include "host_backend/daemon/takeover/listeners.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/transport/packet.h"
 
@@ -65,49 +66,58 @@ struct LocalServer::Connection {
   EventLoop::TimerId timer = 0;
   std::shared_ptr<Region> region;
   std::unique_ptr<RegionSession> session;
+  uint64_t key = 0;    // of its record, from the region's making on
+  bool begun = false;  // its client has said that it is ready
   std::string status;
   size_t status_sent = 0;
 };
 
-LocalServer::LocalServer(Services& services, std::function<std::string(const std::string&)> status)
-    : services_(services), status_(std::move(status)) {}
+LocalServer::LocalServer(Services& services, UniqueFd lock,
+                         std::function<std::string(const std::string&)> status)
+    : services_(services), status_(std::move(status)), lock_(std::move(lock)) {}
 
 Result<std::unique_ptr<LocalServer>> LocalServer::Start(
-    Services& services, std::function<std::string(const std::string&)> status) {
-  std::unique_ptr<LocalServer> server(new LocalServer(services, std::move(status)));
+    Services& services, UniqueFd lock, std::function<std::string(const std::string&)> status) {
+  std::unique_ptr<LocalServer> server(new LocalServer(services, std::move(lock), std::move(status)));
   if (std::string text = server->Bind(); !text.empty()) return Error{text};
   server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN, "a new local connection",
                                        [self = server.get()](uint32_t) { self->OnAccept(); });
   return server;
 }
 
-std::string LocalServer::Bind() {
-  const Config& config = services_.config;
-  const std::string intro = "The socket " + config.socket + " ";
-  // The lock says whether another daemon lives; a socket without it is a leftover.
-  const std::string lock_path = config.socket + ".lock";
-  lock_.reset(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock_ && errno == ENOENT)
-    return intro + "cannot be made because its folder does not exist; create the folder or correct `socket`.";
-  if (!lock_) {
-    return intro + "cannot be made: its lock file " + lock_path + " cannot be opened: " + ErrnoText() +
-           "; run causewayd as a user that may write there or correct `socket`.";
+// The lock says whether another daemon lives; a socket without it is a leftover.
+Result<UniqueFd> LocalServer::LockSocket(const std::string& socket) {
+  const std::string intro = "The socket " + socket + " ";
+  const std::string lock_path = socket + ".lock";
+  UniqueFd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock && errno == ENOENT)
+    return Error{intro +
+                 "cannot be made because its folder does not exist; create the folder or correct `socket`."};
+  if (!lock) {
+    return Error{intro + "cannot be made: its lock file " + lock_path + " cannot be opened: " + ErrnoText() +
+                 "; run causewayd as a user that may write there or correct `socket`."};
   }
   struct stat found {};
-  const bool examined = fstat(lock_.get(), &found) == 0;
-  if (const std::string text =
-          examined ? WhyNotTrusted(lock_.get(), found, lock_path) : "cannot be examined.";
+  const bool examined = fstat(lock.get(), &found) == 0;
+  if (const std::string text = examined ? WhyNotTrusted(lock.get(), found, lock_path) : "cannot be examined.";
       !text.empty()) {
-    return intro + "cannot be made: its lock file " + lock_path + " " + text;
+    return Error{intro + "cannot be made: its lock file " + lock_path + " " + text};
   }
-  if (!LockExclusively(lock_.get())) {
-    return intro + "is in use by another causewayd; stop that one or give this one another `socket`.";
+  if (!LockExclusively(lock.get())) {
+    return Error{intro + "is in use by another causewayd; stop that one or give this one another `socket`."};
   }
+  return lock;
+}
+
+std::string LocalServer::Bind() {
+  const Config& config = services_.config;
   if (!config.admin_group.empty()) {
     const auto group = GroupId(config.admin_group, "admin_group");
     if (!group.ok()) return group.error();
     admin_group_ = group.value();
   }
+  listener_ = TakeListener(services_.vault, config.socket, &listener_key_);
+  if (listener_) return {};
   auto listener =
       BindListener({config.socket, "socket", config.socket_mode, config.socket_group, "socket_group"});
   if (!listener.ok()) return listener.error();
@@ -119,6 +129,17 @@ LocalServer::~LocalServer() {
   services_.loop.Cancel(beat_timer_);
   services_.loop.Unwatch(watch_);
   if (listener_) unlink(services_.config.socket.c_str());
+}
+
+void LocalServer::KeepListener() {
+  KeepListenerRecord(services_.vault, services_.config.socket, listener_.get(), &listener_key_);
+}
+
+bool LocalServer::quiet() const {
+  return std::none_of(connections_.begin(), connections_.end(), [](const auto& connection) {
+    return connection->stage == Connection::Stage::kRequest ||
+           connection->stage == Connection::Stage::kStatus;
+  });
 }
 
 void LocalServer::Stop() {
@@ -286,6 +307,11 @@ void LocalServer::OpenSession(Connection& connection) {
                   "The session's memory cannot be handed over: " + ErrnoText() +
                       "; processes of the daemon's user send too many descriptors at once. Try again later.");
   }
+  KeepRecord(connection);
+  AwaitReady(connection);
+}
+
+void LocalServer::AwaitReady(Connection& connection) {
   connection.stage = Connection::Stage::kWaitReady;
   SetLimit(connection, kReadyLimit);
   // The socket alone is not proof of life: a forked child may hold it. A pid of another pid namespace is 0.
@@ -297,16 +323,89 @@ void LocalServer::OpenSession(Connection& connection) {
   if (beat_timer_ == 0) Beat();
 }
 
+// From the region's making on: what its client has been told must stay true.
+void LocalServer::KeepRecord(Connection& connection) {
+  if (connection.key == 0) connection.key = services_.vault.NewKey(Vault::Kind::kConnection);
+  services_.vault.Put(connection.key,
+                      {{"pid", connection.peer.pid},
+                       {"uid", connection.peer.uid},
+                       {"scope", connection.peer.scope},
+                       {"family", connection.peer.family},
+                       {"bytes", connection.region->bytes()},
+                       {"begun", connection.begun}},
+                      {{"socket", connection.socket.get()},
+                       {"region", connection.region->fd()},
+                       {"pidfd", connection.peer.pidfd ? connection.peer.pidfd.get() : -1}});
+}
+
+void LocalServer::TakeOver() {
+  for (Vault::Record* record : services_.vault.All(Vault::Kind::kConnection)) Resume(*record);
+  if (beat_timer_ == 0) Beat();
+}
+
+// False: it cannot go on; its worker ends with the records that nobody takes.
+bool LocalServer::Resume(Vault::Record& record) {
+  const Json& state = record.state;
+  auto connection = std::make_unique<Connection>(services_.loop);
+  Connection& resumed = *connection;
+  resumed.peer.pid = state.at("pid").get<pid_t>();
+  resumed.peer.uid = state.at("uid").get<uid_t>();
+  resumed.peer.scope = state.at("scope").get<std::string>();
+  resumed.peer.family = state.at("family").get<std::string>();
+  resumed.begun = state.at("begun").get<bool>();
+  resumed.scope = services_.scopes.OfUser(resumed.peer.scope, resumed.peer.family);
+  if (resumed.scope == nullptr) return false;
+  resumed.socket = WorkerFd(record.Take("socket").release());
+  resumed.peer.pidfd = record.Take("pidfd");
+  auto region = Region::Map(record.Take("region"), state.at("bytes").get<uint64_t>(), "of a local session");
+  if (!resumed.socket || !region.ok()) return false;
+  resumed.region = std::move(region.value());
+  resumed.key = services_.vault.Adopt(record).key;
+  connections_.push_back(std::move(connection));
+  Vault::Record* served = nullptr;
+  for (Vault::Record* each : services_.vault.All(Vault::Kind::kSession)) {
+    if (each->state.at("connection") == resumed.key) served = each;
+  }
+  std::map<uint32_t, uint32_t> words;
+  if (served != nullptr) words[kLocalSlot] = SlotWord(kLocalSession, uint32_t(SlotHostState::kServing));
+  resumed.region->Resume(services_.api_hash, words);
+  resumed.region->Beat();
+  Watch(resumed);
+  AwaitReady(resumed);
+  if (served != nullptr) {
+    MakeSession(resumed);
+    resumed.session->Resume(services_.vault.Adopt(*served), services_.scopes.ResumeSession(resumed.scope));
+    return true;
+  }
+  // A session that was refused or has failed stays so until its client leaves.
+  if (SlotState(resumed.region->host_word(kLocalSlot)) != uint32_t(SlotHostState::kClosed)) {
+    services_.loop.Cancel(resumed.timer);
+    resumed.stage = Connection::Stage::kSession;
+    return true;
+  }
+  resumed.seat = services_.scopes.ResumeSession(resumed.scope);
+  if (resumed.begun) BeginSession(resumed);
+  return true;
+}
+
 void LocalServer::BeginSession(Connection& connection) {
+  if (!connection.begun) {
+    connection.begun = true;
+    KeepRecord(connection);
+  }
+  MakeSession(connection);
+  connection.session->Open(std::move(connection.seat));
+}
+
+void LocalServer::MakeSession(Connection& connection) {
   services_.loop.Cancel(connection.timer);
   connection.stage = Connection::Stage::kSession;
   Connection* raw = &connection;
   connection.session = std::make_unique<RegionSession>(
       services_, connection.region, kLocalSlot, kLocalSession,
       RegionSession::Origin{connection.scope, "", uint32_t(connection.peer.pid), connection.peer.uid,
-                            connection.socket.get(), &services_.config.local_share},
+                            connection.socket.get(), &services_.config.local_share, nullptr, connection.key},
       [this, raw] { Destroy(*raw); });
-  connection.session->Open(std::move(connection.seat));
 }
 
 void LocalServer::SendStatus(Connection& connection) {
@@ -335,6 +434,7 @@ void LocalServer::OnClientGone(Connection& connection) {
 }
 
 void LocalServer::Destroy(Connection& connection) {
+  services_.vault.Drop(connection.key);
   connection.stage = Connection::Stage::kGone;
   services_.loop.Unwatch(connection.watch);
   services_.loop.Unwatch(connection.pidfd_watch);

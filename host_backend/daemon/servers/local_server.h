@@ -17,8 +17,19 @@ class LocalServer {
  public:
   // `status` makes the JSON text of what one scope may see, or with "" of everything. Errors: the folder is
   // missing, permission denied, another daemon holds the socket.
-  static Result<std::unique_ptr<LocalServer>> Start(Services& services,
+  // `lock` is LockSocket's.
+  static Result<std::unique_ptr<LocalServer>> Start(Services& services, UniqueFd lock,
                                                     std::function<std::string(const std::string&)> status);
+  // Says that this daemon and no other has that socket, for as long as the descriptor is open.
+  static Result<UniqueFd> LockSocket(const std::string& socket);
+  // The sessions that a daemon of before has left.
+  void TakeOver();
+  // No further connections are taken; they wait in the socket. And whether none is left that the next daemon could not go
+  // on with, because it has asked for nothing yet or reads an answer.
+  void StopTaking() { services_.loop.Unwatch(watch_); }
+  bool quiet() const;
+  // What the next daemon needs of the socket itself.
+  void KeepListener();
   ~LocalServer();
 
   // No further connections; the sessions' processes learn that the daemon stops.
@@ -27,7 +38,7 @@ class LocalServer {
 
  private:
   struct Connection;
-  LocalServer(Services& services, std::function<std::string(const std::string&)> status);
+  LocalServer(Services& services, UniqueFd lock, std::function<std::string(const std::string&)> status);
 
   std::string Bind();
   void OnAccept();
@@ -36,6 +47,10 @@ class LocalServer {
   void OnRequest(Connection& connection, const void* packet, size_t bytes);
   void OpenSession(Connection& connection);
   void BeginSession(Connection& connection);
+  void MakeSession(Connection& connection);
+  void AwaitReady(Connection& connection);
+  void KeepRecord(Connection& connection);
+  bool Resume(Vault::Record& record);
   void Refuse(Connection& connection, const std::string& sentence);
   void SendText(Connection& connection, std::string text);
   void SendStatus(Connection& connection);
@@ -48,6 +63,7 @@ class LocalServer {
   const std::function<std::string(const std::string&)> status_;
   UniqueFd lock_;
   WorkerFd listener_;  // and those that it has not accepted
+  uint64_t listener_key_ = 0;
   EventLoop::WatchId watch_ = 0;
   EventLoop::TimerId beat_timer_ = 0;
   std::list<std::unique_ptr<Connection>> connections_;

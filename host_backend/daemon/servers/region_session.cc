@@ -35,6 +35,7 @@ void RegionSession::StopWatching() {
 }
 
 RegionSession::~RegionSession() {
+  DropRecord();
   services_.zeroing.Cancel(zeroing_);
   StopWatching();
   services_.flights.End(number_);
@@ -86,6 +87,7 @@ void RegionSession::Refuse(const std::string& sentence) {
 }
 
 void RegionSession::SetFatal(const std::string& sentence) {
+  DropRecord();
   seat_.reset();
   Say(LogLevel::kWarning, " ends: " + sentence);
   region_->WriteRefusalIfEmpty(slot_, sentence);
@@ -110,12 +112,15 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   flight_ = FlightFile::Make();
   assignment.has_flight = flight_ != nullptr ? 1 : 0;
   if (flight_ != nullptr) descriptors.push_back(flight_->fd());
+  number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
+  KeepRecord(worker.number());
   if (!worker.Assign(assignment, descriptors)) {
+    DropRecord();
+    services_.flights.End(std::exchange(number_, 0));
     worker.Kill();  // its exit is reported as OnNoWorker
     return;
   }
   ++services_.counters.sessions;
-  number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
   char waited[32];
   std::snprintf(waited, sizeof waited, "%.1f",
                 std::chrono::duration<double, std::milli>(Clock::now() - opened_).count());
@@ -127,6 +132,44 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
     services_.idle_watch.Add(region_, slot_);
   }
   StoreWord(SlotHostState::kServing);
+}
+
+// Made before the worker is told, so that none serves of which the next daemon does not know.
+void RegionSession::KeepRecord(uint64_t worker) {
+  if (key_ == 0) key_ = services_.vault.NewKey(Vault::Kind::kSession);
+  services_.vault.Put(key_,
+                      {{"vm", origin_.vm},
+                       {"slot", slot_},
+                       {"session", session_},
+                       {"connection", origin_.connection},
+                       {"worker", worker},
+                       {"window", window_address_},
+                       {"pid", origin_.pid},
+                       {"uid", origin_.uid},
+                       {"number", number_},
+                       {"opened_ns", opened_.time_since_epoch().count()}},
+                      {{"flight", flight_ != nullptr ? flight_->fd() : -1}});
+}
+
+void RegionSession::Resume(Vault::Record record, SessionSeat seat) {
+  const Json& state = record.state;
+  key_ = record.key;
+  seat_ = std::move(seat);
+  window_address_ = state.at("window").get<uint64_t>();
+  opened_ = Clock::time_point(Clock::duration(state.at("opened_ns").get<Clock::rep>()));
+  flight_ = FlightFile::Of(record.Take("flight"));
+  number_ = state.at("number").get<uint64_t>();
+  services_.flights.Resume(number_, [this](bool with_images) { return CopyFlight(with_images); });
+  state_ = State::kServing;
+  if (!services_.pool.Resume(*this, state.at("worker").get<uint64_t>()))
+    return SetFatal(
+        "The host's worker of this process ended while the host daemon was replaced; its GPU work is lost "
+        "and it must be started again.");
+  worker_pid_ = last_worker_pid_ = services_.pool.PidOf(*this);
+  ++services_.counters.sessions;
+  if (!origin_.vm.empty()) services_.idle_watch.Add(region_, slot_);
+  StoreWord(SlotHostState::kServing);
+  Say(LogLevel::kInfo, " goes on with worker " + std::to_string(worker_pid_));
 }
 
 void RegionSession::OnNoWorker(const std::string& sentence) {
@@ -149,6 +192,7 @@ void RegionSession::OnWorkerViolation() {
 
 void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
   worker_pid_ = 0;
+  DropRecord();
   StopWatching();
   if (!orderly) worker_end_ = how;
   if (state_ == State::kClosing) return Finish();
@@ -184,6 +228,7 @@ void RegionSession::Abandon(const std::string& sentence) {
 
 void RegionSession::Finish() {
   seat_.reset();
+  DropRecord();
   services_.flights.End(number_);
   services_.zeroing.Cancel(zeroing_);
   if (reset_ || region_->broken()) return FinishClosed();

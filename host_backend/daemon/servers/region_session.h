@@ -26,6 +26,7 @@ class RegionSession final : public WorkerClient {
     const GpuShare* share;   // lives as long as the configuration
     const Doorbell* doorbell =
         nullptr;  // of a VM that is connected to it, and stays so while the session opens
+    uint64_t connection = 0;  // local: the key of its connection's record (takeover/vault.h)
   };
 
   // `on_closed` runs once, when the slot's memory has been zeroed and the host word says CLOSED. The owner
@@ -37,6 +38,8 @@ class RegionSession final : public WorkerClient {
   // Checks the OpenBlock and asks for a worker; a refusal is written into the slot. `seat`: the place among
   // the scope's sessions (scopes.h), if the owner has taken it already.
   void Open(SessionSeat seat = {});
+  // Instead of Open: goes on as a daemon of before has left it. A session whose worker is gone is ended by that.
+  void Resume(Vault::Record record, SessionSeat seat);
   // To be called when the guest process has closed the slot or is gone.
   void End() { Close(false); }
   // To be called when its VM was reset or the region's file is gone. The worker is killed at once, and the
@@ -69,6 +72,8 @@ class RegionSession final : public WorkerClient {
   void Say(LogLevel level, const std::string& text) const;
   std::string Name() const;
   FlightCopy CopyFlight(bool with_images) const;
+  void KeepRecord(uint64_t worker);
+  void DropRecord() { services_.vault.Drop(key_); }
 
   Services& services_;
   const std::shared_ptr<Region> region_;
@@ -76,7 +81,7 @@ class RegionSession final : public WorkerClient {
   const uint32_t session_;
   const Origin origin_;
   const std::function<void()> on_closed_;
-  const Clock::time_point opened_ = Clock::now();
+  Clock::time_point opened_ = Clock::now();
   State state_ = State::kOpening;
   Zeroing::JobId zeroing_ = 0;
   SessionSeat seat_;  // held while the session opens or is served
@@ -89,6 +94,7 @@ class RegionSession final : public WorkerClient {
   uint64_t number_ = 0;          // the session's in the flight store; 0: not served yet
   std::unique_ptr<FlightFile> flight_;
   WorkerUsage usage_{};
+  uint64_t key_ = 0;  // of its record, while a worker serves it
 };
 
 }  // namespace causeway::daemon

@@ -34,6 +34,7 @@ struct Services {
   const uint64_t api_hash;
   Scopes& scopes;
   Zeroing& zeroing;
+  Vault& vault;
 };
 
 inline SessionPeer PeerOf(const Scope& scope, const GpuShare& share, uint32_t pid, uint32_t uid,

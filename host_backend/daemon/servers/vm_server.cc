@@ -128,6 +128,7 @@ void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
   problem_.clear();
   Region& region = file_->region();
   const bool known = region.IsOurs();
+  if (known && ResumeSessions()) return;
   // Nothing in it means anything to this version; a guest that still runs starts again from its module.
   if (!known) region.ClearGuestPart();
   const RegionIdentity identity = NewIdentity(services_.api_hash);
@@ -144,6 +145,37 @@ void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
     starting_ = true;
     ZeroRegion();
   }
+}
+
+// Of a daemon of before. False: there are none, and the region begins anew.
+bool VmServer::ResumeSessions() {
+  std::vector<Vault::Record> records;
+  std::map<uint32_t, uint32_t> words;
+  Region& region = file_->region();
+  for (Vault::Record* record : services_.vault.All(Vault::Kind::kSession)) {
+    if (record->state.at("vm") != vm_.name) continue;
+    const auto slot = record->state.at("slot").get<uint32_t>();
+    if (slot >= region.slot_count() || words.contains(slot)) continue;
+    words[slot] = SlotWord(record->state.at("session").get<uint32_t>(), uint32_t(SlotHostState::kServing));
+    records.push_back(services_.vault.Adopt(*record));
+  }
+  if (records.empty()) return false;
+  region.Resume(services_.api_hash, words);
+  guest_epoch_ = region.LoadGuestEpoch();
+  seen_words_.fill(kNothingSeen);
+  any_session_.fill(true);
+  resetting_ = false;
+  for (Vault::Record& record : records) {
+    const auto slot = record.state.at("slot").get<uint32_t>();
+    const uint32_t number = SlotSession(words[slot]);
+    seen_words_[slot] = SlotWord(number, uint32_t(SlotGuestState::kOpen));
+    any_session_[slot] = false;
+    MakeSession(slot, number).Resume(std::move(record), services_.scopes.ResumeSession(scope_));
+  }
+  EndEarlierSessions();
+  StartServing();
+  WatchVmProcess();
+  return true;
 }
 
 void VmServer::StartServing() {
@@ -199,7 +231,7 @@ void VmServer::EndEarlierSessions() {
     const uint32_t word = region.LoadGuestWord(slot);
     const bool served =
         region.host_word(slot) == SlotWord(SlotSession(word), uint32_t(SlotHostState::kFatal));
-    if (SlotState(word) != uint32_t(SlotGuestState::kOpen) || !served) continue;
+    if (SlotState(word) != uint32_t(SlotGuestState::kOpen) || !served || sessions_[slot]) continue;
     seen_words_[slot] = word;
     MakeSession(slot, SlotSession(word))
         .Abandon("The host daemon was restarted; this process must be started again.");

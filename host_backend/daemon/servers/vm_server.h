@@ -50,6 +50,7 @@ class VmServer {
   void BeginLooking();
   void SayRemoved();
   void SayIdle();
+  bool ResumeSessions();
   void EndEarlierSessions();
   std::string OpenDoorbell();
   void OnConnected();

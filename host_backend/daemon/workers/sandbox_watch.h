@@ -24,6 +24,7 @@ class SandboxWatch {
   // `report`: calls outside of the filter may go on. `kind` names them in the log: "cuda" or "nvml".
   SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, Judge judge);
   ~SandboxWatch();
+  int listener() const { return listener_.get(); }
   // Whether the descriptor is a seccomp listener, since a worker that was taken over may send any other.
   static bool IsListener(int descriptor);
   SandboxWatch(const SandboxWatch&) = delete;

@@ -35,6 +35,10 @@ class WorkerDialogue {
 
   // The daemon has handed a session to it; from now on what it says may be its guest's.
   void Assigned() { stage_ = Stage::kAssigned; }
+  // The conversation was begun by a daemon of before: it is ready, or was handed a session, or serves it.
+  void Resume(bool assigned, bool serves) {
+    stage_ = serves ? Stage::kServing : assigned ? Stage::kAssigned : Stage::kReady;
+  }
 
   // It is to say that it can be reached, once more.
   void AskedToBeReached() { ++reach_asked_; }

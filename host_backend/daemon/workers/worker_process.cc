@@ -119,10 +119,58 @@ void WorkerProcess::OnLaunched(Result<LauncherLink::Started> started) {
   pidfd_ = std::move(started.value().pidfd);
   listener_.OnStarted(*this);
   // Its limit may have come meanwhile, or its session may have gone: then it finds its socket closed.
+  WatchAll();
+  if (kill_wanted_) program_.launcher->Kill(pid_);
+}
+
+std::unique_ptr<WorkerProcess> WorkerProcess::Resume(EventLoop& loop, const WorkerProgram& program,
+                                                     Vault::Record& record, Listener& listener) {
+  constexpr std::chrono::seconds kConfinedLimit{10};
+  const auto kind = WorkerKind(record.state.at("kind").get<uint32_t>());
+  const bool assigned = record.state.at("assigned").get<bool>();
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, kind, listener));
+  worker->reaped_ = true;  // until it is complete: whoever called ends it
+  worker->control_ = WorkerFd(record.Take("control").release());
+  worker->output_ = record.Take("output");
+  worker->pidfd_ = record.Take("pidfd");
+  if (!worker->control_ || !worker->output_ || !worker->pidfd_ || record.worker <= 0) return nullptr;
+  worker->cache_link_ = record.state.at("link").get<uint64_t>();
+  worker->user_ = record.state.at("user").get<uint32_t>();
+  worker->confined_ = record.state.at("confined").get<bool>();
+  worker->state_ = assigned ? State::kAssigned : State::kReady;
+  worker->assigned_ = assigned;
+  worker->dialogue_.Resume(assigned, worker->confined_);
+  worker->pid_ = record.worker;
+  worker->reaped_ = false;
+  if (WorkerFd questions(record.Take("questions").release()); questions) worker->Listen(std::move(questions));
+  // A daemon that was killed may have made the record and not have sent the assignment.
+  if (assigned && !worker->confined_)
+    worker->timer_ = loop.After(kConfinedLimit, "a worker's time limit", [self = worker.get()] {
+      if (!self->confined_) self->Kill();
+    });
+  worker->WatchAll();
+  return worker;
+}
+
+Json WorkerProcess::Kept() const {
+  return {{"kind", uint32_t(kind_)},
+          {"assigned", assigned_},
+          {"confined", confined_},
+          {"link", cache_link_},
+          {"user", user_}};
+}
+
+Vault::Descriptors WorkerProcess::Descriptors() const {
+  return {{"control", control_.get()},
+          {"output", output_.get()},
+          {"pidfd", pidfd_.get()},
+          {"questions", sandbox_ ? sandbox_->listener() : -1}};
+}
+
+void WorkerProcess::WatchAll() {
   if (control_) WatchControl();
   WatchOutput();
   pidfd_watch_ = loop_.Watch(pidfd_.get(), EPOLLIN, "a worker's exit", [this](uint32_t) { OnPidfd(); });
-  if (kill_wanted_) program_.launcher->Kill(pid_);
 }
 
 void WorkerProcess::SetAccount(int descriptor, int reading, uint32_t cell) {
@@ -199,6 +247,7 @@ void WorkerProcess::Wind() {
   state_ = State::kEnding;
   loop_.Unwatch(control_watch_);
   loop_.Cancel(control_pause_);
+  listener_.OnEnding(*this);
   control_.reset();  // with whatever it has sent and nobody has read
   loop_.Cancel(timer_);
   timer_ = loop_.After(program_.end_limit, "a worker's time limit", [this] {

@@ -19,6 +19,7 @@
 #include "host_backend/daemon/process/launcher_link.h"
 #include "host_backend/daemon/process/log.h"
 #include "host_backend/daemon/scopes/worker_folders.h"
+#include "host_backend/daemon/takeover/vault.h"
 #include "host_backend/daemon/workers/sandbox_watch.h"
 #include "host_backend/daemon/workers/worker_messages.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -58,6 +59,10 @@ class WorkerProcess {
     virtual void OnStarted(WorkerProcess&) {}
     // The worker said that it can serve, or that it cannot (failed); then it is already being ended.
     virtual void OnReady(WorkerProcess& worker, const WorkerReady& ready) = 0;
+    // It serves its guest from now on: what Descriptors names is complete.
+    virtual void OnConfined(WorkerProcess&) {}
+    // It is being ended, so that its control socket is to be closed by all who have it.
+    virtual void OnEnding(WorkerProcess&) {}
     virtual void OnUsage(WorkerProcess& worker, const WorkerUsage& usage) = 0;
     // To be answered by AnswerSharing.
     virtual void OnSharing(WorkerProcess& worker, const SharingRequest& request, WorkerFd descriptor) = 0;
@@ -79,6 +84,13 @@ class WorkerProcess {
   // The process is being started when this returns; what is wrong with that comes later.
   static Result<std::unique_ptr<WorkerProcess>> Start(EventLoop& loop, const WorkerProgram& program,
                                                       const WorkerWish& wish, Listener& listener);
+  // One that a daemon of before has started: the record is what Kept and Descriptors were. Null: it
+  // is not complete.
+  static std::unique_ptr<WorkerProcess> Resume(EventLoop& loop, const WorkerProgram& program,
+                                               Vault::Record& record, Listener& listener);
+  // What the next daemon needs to go on with it, while it is ready or serves.
+  Json Kept() const;
+  Vault::Descriptors Descriptors() const;
   // Kills it if it still runs.
   ~WorkerProcess();
 
@@ -114,9 +126,17 @@ class WorkerProcess {
   bool assigned() const { return assigned_; }
   bool asked_to_end() const { return asked_to_end_; }
   Clock::time_point started() const { return started_; }
+  WorkerKind kind() const { return kind_; }
+  // Whether nothing of its session's start is under way.
+  bool settled() const { return state_ != State::kAssigned || confined_; }
+  // What its owner knows it by.
+  void SetNumber(uint64_t number) { number_ = number; }
+  uint64_t number() const { return number_; }
 
  private:
   WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind, Listener& listener);
+  void WatchAll();
+  void Listen(WorkerFd questions);
   void Wind();  // closes the control socket and sets the limit
   void OnLaunched(Result<LauncherLink::Started> started);
   void OnPidfd();
@@ -143,6 +163,8 @@ class WorkerProcess {
   pid_t pid_ = -1;
   State state_ = State::kStarting;
   bool assigned_ = false;
+  bool confined_ = false;
+  uint64_t number_ = 0;
   int account_ = -1, account_reading_ = -1;  // the daemon's own
   uint32_t account_cell_ = 0;
   uint32_t user_ = 0;

@@ -128,11 +128,18 @@ void WorkerProcess::HandleReady(const WorkerReady& ready) {
 
 // Before the worker has seen anything of its guest, and once: the dialogue sees to both.
 void WorkerProcess::HandleConfined(const WorkerConfined& confined, std::vector<WorkerFd>& descriptors) {
-  if (state_ != State::kAssigned || confined.has_listener == 0) return;
+  if (state_ != State::kAssigned) return;
+  confined_ = true;
+  if (confined.has_listener == 0) return listener_.OnConfined(*this);
   if (!SandboxWatch::IsListener(descriptors.front().get()))
     return Violate("something else than the kernel's questions about its calls");
+  Listen(std::move(descriptors.front()));
+  listener_.OnConfined(*this);
+}
+
+void WorkerProcess::Listen(WorkerFd questions) {
   sandbox_ = std::make_unique<SandboxWatch>(
-      loop_, std::move(descriptors.front()), program_.sandbox != "enforce",
+      loop_, std::move(questions), program_.sandbox != "enforce",
       kind_ == WorkerKind::kCuda ? "cuda" : "nvml",
       [this](const RegionMapping& mapping) { return listener_.MayMap(*this, mapping); });
 }

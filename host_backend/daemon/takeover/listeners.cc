@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/takeover/listeners.h"
+
+#include <sys/stat.h>
+
+namespace causeway::daemon {
+
+WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key) {
+  struct stat found {};
+  for (Vault::Record* record : vault.All(Vault::Kind::kListener)) {
+    if (record->state.at("path") != path || lstat(path.c_str(), &found) != 0 || !S_ISSOCK(found.st_mode))
+      continue;
+    WorkerFd listener(record->Take("listener").release());
+    *key = vault.Adopt(*record).key;
+    return listener;
+  }
+  return {};
+}
+
+void KeepListenerRecord(Vault& vault, const std::string& path, int listener, uint64_t* key) {
+  if (*key != 0) return;
+  *key = vault.NewKey(Vault::Kind::kListener);
+  vault.Put(*key, {{"path", path}}, {{"listener", listener}});
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Listening sockets that one daemon leaves to the next, so that clients who connect meanwhile wait instead of failing.
+#pragma once
+#include <string>
+
+#include "host_backend/daemon/loop/worker_fd.h"
+#include "host_backend/daemon/takeover/vault.h"
+
+namespace causeway::daemon {
+
+// The socket that a daemon of before had at that path. Empty: there is none, or the path has none any more.
+WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key);
+// Repeatable. `key` is 0 or as TakeListener or this has set it.
+void KeepListenerRecord(Vault& vault, const std::string& path, int listener, uint64_t* key);
+
+}  // namespace causeway::daemon

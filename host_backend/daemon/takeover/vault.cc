@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/takeover/vault.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "host_backend/daemon/process/launcher_link.h"
+
+namespace causeway::daemon {
+namespace {
+
+constexpr unsigned kKindShift = 56;
+constexpr off_t kMostStateBytes = 1 << 20;
+
+UniqueFd FileOf(const std::string& text) {
+  UniqueFd file(memfd_create("causeway-record", MFD_CLOEXEC));
+  if (file && pwrite(file.get(), text.data(), text.size(), 0) != ssize_t(text.size())) file.reset();
+  return file;
+}
+
+std::string TextOf(int file) {
+  struct stat info {};
+  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kMostStateBytes) return {};
+  std::string text(size_t(info.st_size), '\0');
+  return pread(file, text.data(), text.size(), 0) == ssize_t(text.size()) ? text : "";
+}
+
+}  // namespace
+
+UniqueFd Vault::Record::Take(std::string_view name) {
+  for (auto& [own, descriptor] : descriptors) {
+    if (own == name) return std::move(descriptor);
+  }
+  return {};
+}
+
+bool Vault::keeps() const {
+  return launcher_ != nullptr && launcher_->keeps();
+}
+
+uint64_t Vault::NewKey(Kind kind) {
+  return keeps() ? uint64_t(kind) << kKindShift | ++last_number_ : 0;
+}
+
+void Vault::Put(uint64_t key, const Json& state, const Descriptors& descriptors, pid_t worker) {
+  if (key == 0) return;
+  Json record = {{"version", kStateVersion}, {"key", key}, {"worker", worker}, {"state", state}};
+  Json names = Json::array();
+  std::vector<int> numbers(1);
+  for (const auto& [name, number] : descriptors) {
+    if (number < 0) continue;
+    names.push_back(name);
+    numbers.push_back(number);
+  }
+  record["descriptors"] = names;
+  const UniqueFd file = FileOf(JsonText(record));
+  if (!file) return Drop(key);  // what has no record ends with this daemon
+  numbers[0] = file.get();
+  launcher_->Keep(key, worker, numbers);
+}
+
+void Vault::Drop(uint64_t& key) {
+  if (key != 0) launcher_->Forget(std::exchange(key, 0));
+}
+
+void Vault::Load(std::vector<std::string>* problems) {
+  if (!keeps()) return;
+  for (uint32_t number = 0;; ++number) {
+    std::vector<UniqueFd> descriptors = launcher_->Take(number);
+    if (descriptors.empty()) return;
+    const Json json = Json::parse(TextOf(descriptors[0].get()), nullptr, false);
+    Record record;
+    try {
+      record.key = json.at("key").get<uint64_t>();
+      record.worker = json.at("worker").get<pid_t>();
+      const auto version = json.at("version").get<uint32_t>();
+      if (version > kStateVersion) {
+        problems->push_back("A record of a causewayd of a later version (" + std::to_string(version) +
+                            ", this one reads " + std::to_string(kStateVersion) +
+                            ") cannot be read; what it tells of ends.");
+      } else {
+        record.kind = Kind(record.key >> kKindShift);
+        record.state = json.at("state");
+        size_t at = 1;
+        for (const Json& name : json.at("descriptors")) {
+          if (at < descriptors.size())
+            record.descriptors.emplace_back(name.get<std::string>(), std::move(descriptors[at++]));
+        }
+      }
+    } catch (const Json::exception&) {
+      problems->push_back("A record of the causewayd of before is damaged; what it tells of ends.");
+    }
+    last_number_ = std::max(last_number_, record.key & ((uint64_t{1} << kKindShift) - 1));
+    records_.push_back(std::move(record));
+  }
+}
+
+std::vector<Vault::Record*> Vault::All(Kind kind) {
+  std::vector<Record*> all;
+  for (Record& record : records_) {
+    if (record.key != 0 && record.kind == kind) all.push_back(&record);
+  }
+  return all;
+}
+
+Vault::Record Vault::Adopt(Record& record) {
+  Record taken = std::move(record);
+  record = {};
+  return taken;
+}
+
+size_t Vault::EndUntaken() {
+  size_t ended = 0;
+  for (Record& record : records_) {
+    if (record.key == 0) continue;
+    ++ended;
+    if (record.worker > 0) launcher_->Abandon(record.worker);
+    Drop(record.key);
+  }
+  records_.clear();
+  return ended;
+}
+
+}  // namespace causeway::daemon
