@@ -10,6 +10,8 @@
 #include "host_backend/command/attach_options.h"
 #include "host_backend/command/command.h"
 #include "host_backend/command/daemon_options.h"
+#include "host_backend/command/top/table.h"
+#include "host_backend/command/top/top.h"
 #include "host_backend/common/option_table.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 
@@ -25,6 +27,31 @@ using namespace causeway::command;
   std::fprintf(stderr, "causeway: the program %s cannot be started: %s\n", program.c_str(),
                causeway::ErrnoText().c_str());
   _exit(1);
+}
+
+CLI::App* AddTop(CLI::App& app, TopOptions& options) {
+  std::vector<std::string> names;
+  for (const Column& column : Columns()) names.emplace_back(column.name);
+  auto* top =
+      app.add_subcommand("top", "Show what sessions do: calls, GPU time, memory, copies, queues, errors");
+  options.socket = causeway::kDefaultSocketPath;
+  top->add_option("-d,--delay", options.delay_s,
+                  "Seconds between refreshes, each of which shows what was done meanwhile")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.5, 3600.0))
+      ->capture_default_str();
+  top->add_option("-n,--iterations", options.iterations, "End after so many refreshes (default: never)")
+      ->type_name("NUMBER");
+  top->add_flag("-b,--batch", options.batch, "Plain lines for programs and files, without keys");
+  top->add_flag("--json", options.json, "A line of JSON for each refresh; what is not known is null");
+  top->add_flag("--vms", options.scopes, "A row for each VM, user or peer instead of each session");
+  top->add_option("-o,--sort", options.sort, "The column that rows are sorted by")
+      ->check(CLI::IsMember(names))
+      ->capture_default_str();
+  top->add_option("--socket", options.socket, "The daemon's socket")
+      ->type_name("SOCKET")
+      ->capture_default_str();
+  return top;
 }
 
 }  // namespace
@@ -74,6 +101,8 @@ int main(int argc, char** argv) {
       ->type_name("SOCKET")
       ->capture_default_str();
 
+  TopOptions top;
+  auto* top_app = AddTop(app, top);
   AttachCommands attach;
   AddAttachCommands(app, attach);
   AdministerCommands administer;
@@ -93,6 +122,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   if (status_app->parsed()) return RunStatus(status);
+  if (top_app->parsed()) return RunTop(top);
   if (trace_app->parsed()) return RunTrace(trace);
   if (const int done = RunAdministerCommand(app, administer); done >= 0) return done;
   if (const int done = RunAttachCommand(app, attach); done >= 0) return done;

@@ -83,8 +83,12 @@ static_assert(sizeof(WorkerAssignment) == 56);
 struct WorkerUsage {
   uint64_t calls;       // records executed
   uint64_t violations;  // malformed records seen (the session ends at the first)
+  uint64_t errors = 0;  // calls that failed, CUDA_ERROR_NOT_READY not among them
+  // What the session asked to be copied between memory of the host and of a device, by calls that name one size.
+  uint64_t bytes_to_device = 0;
+  uint64_t bytes_to_host = 0;
 };
-static_assert(sizeof(WorkerUsage) == 16);
+static_assert(sizeof(WorkerUsage) == 40);
 
 // What processes of one VM share (host_backend/daemon/sharing/shared_objects.h).
 enum class SharedKind : uint32_t {

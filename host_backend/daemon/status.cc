@@ -28,7 +28,7 @@ Json JsonOf(const AccountStatus& account) {
 }
 
 Json JsonOf(const SessionStatus& session) {
-  Json json = {{"number", session.number}, {"kind", session.kind}};
+  Json json = {{"number", session.number}, {"kind", session.kind}, {"scope", session.scope}};
   if (!session.vm.empty()) json["vm"] = session.vm;
   if (session.slot >= 0) {
     json["slot"] = session.slot;
@@ -40,6 +40,13 @@ Json JsonOf(const SessionStatus& session) {
   json["age_s"] = Rounded(Seconds(Clock::now() - session.opened));
   json["worker_pid"] = session.worker_pid;
   json["calls"] = session.usage.calls;
+  json["errors"] = session.usage.errors;
+  json["to_device_bytes"] = session.usage.bytes_to_device;
+  json["to_host_bytes"] = session.usage.bytes_to_host;
+  if (session.queued_bytes >= 0) {
+    json["queued_bytes"] = session.queued_bytes;
+    json["queue_bytes"] = kMainRingBytes;
+  }
   AddMemory(json, session.memory);
   json["violations"] = session.usage.violations;
   return json;

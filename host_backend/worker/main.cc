@@ -115,7 +115,9 @@ std::unique_ptr<Session> OpenSession(const ReceivedAssignment& received, const R
 }
 
 WorkerUsage UsageOf(const Session& session) {
-  return {session.calls.total(), session.violations.load()};
+  return {session.calls.total(), session.violations.load(), session.errors.load(std::memory_order_relaxed),
+          session.copied_to_device.load(std::memory_order_relaxed),
+          session.copied_to_host.load(std::memory_order_relaxed)};
 }
 
 // No clean-up that could hang in the driver: the process ends and the kernel returns everything. Under a

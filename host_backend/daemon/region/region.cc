@@ -268,6 +268,11 @@ void Region::StoreResetAcknowledged(uint64_t epoch) {
 uint32_t Region::LoadGuestWord(uint32_t slot) const {
   return LoadAcquire(guest_page().slot[slot]);
 }
+uint64_t Region::QueuedBytes(uint32_t slot) const {
+  const uint64_t head = LoadAcquire(host_control(slot).main_head.value);
+  const uint64_t tail = LoadAcquire(guest_control(slot).main_tail.value);
+  return tail <= head ? 0 : std::min(tail - head, kMainRingBytes);
+}
 uint32_t Region::LoadGuestPid(uint32_t slot) const {
   return LoadAcquire(guest_page().pid[slot]);
 }

@@ -100,6 +100,8 @@ class Region {
   // Keeps what a worker wrote there before it died: it knew the cause better.
   void WriteRefusalIfEmpty(uint32_t slot, std::string_view sentence);
 
+  // What the slot's submission queue holds; of words that the guest writes, so at most the queue's size.
+  uint64_t QueuedBytes(uint32_t slot) const;
   OwnerTable CopyOwnerTable() const;
   // Whether every granule of those bytes belongs to the slot's session now. Not the slots' own memory.
   bool IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const;

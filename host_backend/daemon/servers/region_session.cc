@@ -297,6 +297,7 @@ SessionStatus RegionSession::Status() const {
   status.worker_pid = worker_pid_;
   status.usage = usage_;
   status.memory = services_.pool.MemoryOf(*this);
+  status.queued_bytes = int64_t(region_->QueuedBytes(slot_));
   return status;
 }
 

@@ -67,6 +67,7 @@ struct SessionStatus {
   pid_t worker_pid = 0;
   WorkerUsage usage{};
   MemoryBytes memory{};
+  int64_t queued_bytes = -1;  // in the submission queue, not executed yet; -1: over TCP there is none
 };
 
 struct RegionStatus {

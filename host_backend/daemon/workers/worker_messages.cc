@@ -126,6 +126,9 @@ bool WorkerDialogue::Serves() {
 WorkerMessage WorkerDialogue::ReadUsage(const WorkerUsage& usage) {
   if (kind_ == WorkerKind::kMemoryWatch || !Serves()) return Wrong("figures of a session that it has not");
   last_usage_.calls = std::max(last_usage_.calls, usage.calls);
+  last_usage_.errors = std::max(last_usage_.errors, usage.errors);
+  last_usage_.bytes_to_device = std::max(last_usage_.bytes_to_device, usage.bytes_to_device);
+  last_usage_.bytes_to_host = std::max(last_usage_.bytes_to_host, usage.bytes_to_host);
   last_usage_.violations = std::min(std::max(last_usage_.violations, usage.violations), kMaxViolations);
   return last_usage_;
 }

@@ -48,6 +48,7 @@ CUresult CopyPinned(Session& session, Request& request, bool to_device) {
   const auto body = request.in.Get<PinnedBody>();
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
+  session.CountCopied(to_device, body.bytes);
   HostSpan host;
   if (const CUresult result = FindPinned(session, body.host, body.bytes, &host)) return result;
   if (const CUresult prepared = session.objects().Prepare()) return prepared;
@@ -149,6 +150,7 @@ CUresult Serve_kDrainDevice(Session&, Request&) {
 CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   const CopyBody body = TakeCopy(request);
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
+  session.CountCopied(true, body.bytes);
   const bool posted = request.channel == kChannelCount;
   if (posted && body.bytes_in == BytesIn::kRegion)
     return request.in.ok() ? CopyLent(session, request, body, stream, true) : request.in.error();
@@ -186,6 +188,7 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
   const CopyBody body = TakeCopy(request);
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
+  session.CountCopied(false, body.bytes);
   if (request.channel == kChannelCount && body.bytes_in == BytesIn::kRegion)
     return CopyLent(session, request, body, stream, false);
   std::byte* to = nullptr;
@@ -215,6 +218,7 @@ CUresult Serve_cuMemcpyHtoD_v2(Session& session, Request& request) {
   uint64_t device = 0;
   HostSpan host;
   if (const CUresult result = TakeAddresses(session, request, &device, &host)) return result;
+  session.CountCopied(true, host.bytes());
   return TheDriver().cuMemcpyHtoD_v2(device, host.data(), host.bytes());
 }
 
@@ -222,6 +226,7 @@ CUresult Serve_cuMemcpyDtoH_v2(Session& session, Request& request) {
   uint64_t device = 0;
   HostSpan host;
   if (const CUresult result = TakeAddresses(session, request, &device, &host)) return result;
+  session.CountCopied(false, host.bytes());
   return TheDriver().cuMemcpyDtoH_v2(host.data(), device, host.bytes());
 }
 

@@ -36,6 +36,8 @@ CUresult Session::Execute(Request& request) {
                               : Breach("a message has no meaning: opcode " + std::to_string(op));
   if (request.in.is_cut()) Breach("a message is cut: " + std::string(OpName(request.header.op)));
   objects_.Leave(result);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+    errors.fetch_add(1, std::memory_order_relaxed);
   return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;
 }
 

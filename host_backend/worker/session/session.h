@@ -117,8 +117,16 @@ class Session {
     return CUDA_ERROR_INVALID_VALUE;
   }
 
+  // For the session's figures; it is the guest that says how many.
+  void CountCopied(bool to_device, uint64_t bytes) {
+    (to_device ? copied_to_device : copied_to_host).fetch_add(bytes, std::memory_order_relaxed);
+  }
+
   CallCounter calls;
   std::atomic<uint64_t> violations{0};
+  std::atomic<uint64_t> errors{0};            // calls that failed
+  std::atomic<uint64_t> copied_to_device{0};  // bytes, as the guest names them
+  std::atomic<uint64_t> copied_to_host{0};
 
  private:
   const std::unique_ptr<ServerTransport> transport_;

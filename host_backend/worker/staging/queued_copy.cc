@@ -180,6 +180,7 @@ CUresult Serve_kQueuedCopy(Session& session, Request& request) {
   for (uint32_t i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {
     result = Enqueue(pieces[i], device, to_device, words, queue.stream[pieces[i].piece.stream]);
     device += pieces[i].piece.bytes;
+    session.CountCopied(to_device, pieces[i].piece.bytes);
   }
   if (result != CUDA_SUCCESS || (body.flags & kQueueEnds) == 0) return result;
   // Others may rely on a synchronous copy once it is posted.
