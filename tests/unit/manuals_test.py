@@ -15,6 +15,8 @@ import tempfile
 
 MANUALS, PROGRAMS = (pathlib.Path(argument) for argument in sys.argv[1:3])
 PAGES = {"causeway": "causeway.1", "causeway-system": "causeway-system.1", "causewayd": "causewayd.8", "causeway-bench": "causeway-bench.1"}
+if (MANUALS / "causeway-exporter.8").exists():
+    PAGES["causeway-exporter"] = "causeway-exporter.8"
 problems = []
 
 

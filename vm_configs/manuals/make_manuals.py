@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-PAGES = ["causeway.1", "causeway-system.1", "causeway-bench.1", "causewayd.8", "causewayd.toml.5"]
+PAGES = ["causeway.1", "causeway-system.1", "causeway-bench.1", "causewayd.8", "causewayd.toml.5"]  # and that of the exporter, which not every build has
 
 
 def roff(text):
@@ -214,7 +214,7 @@ def main():
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     configuration = pathlib.Path(options.configuration).read_text()
-    for page in PAGES:
+    for page in PAGES + (["causeway-exporter.8"] if "causeway-exporter" in tables else []):
         (out / page).write_text(make_page(page, tables, configuration, options.version))
     for name, completed in [("causeway", {key: table for key, table in tables.items() if key != "causeway-system"}),
                             ("causeway-guest", {"causeway": tables["causeway-system"]})]:
