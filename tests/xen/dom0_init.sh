@@ -1,0 +1,27 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Domain 0's first process under run_xen.sh: starts what xl needs, runs /causeway/steps.sh, powers the machine off.
+export PATH=/usr/lib/xen-4.17/bin:/usr/sbin:/usr/bin:/sbin:/bin LD_LIBRARY_PATH=/usr/lib/xen-4.17/lib/x86_64-linux-gnu
+mount -t proc none /proc
+mount -t sysfs none /sys
+mkdir -p /dev/pts /dev/shm
+mount -t devpts none /dev/pts
+mount -t tmpfs -o mode=1777 none /dev/shm
+mount -t tmpfs none /run
+mkdir -p /run/lock /run/xen /run/xenstored /var/lib/xenstored /var/run /var/lib/xen /var/log/xen
+mount -t xenfs none /proc/xen
+exec > /dev/hvc0 2>&1 < /dev/null
+stty -F /dev/hvc0 -onlcr
+echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
+xenstored --pid-file=/run/xenstored.pid
+tries=0
+until xenstore-read / > /dev/null 2>&1 || [ $((tries += 1)) -gt 300 ]; do sleep 0.2; done
+xen-init-dom0
+xenconsoled --pid-file=/run/xenconsoled.pid --log=guest --log-dir=/var/log/xen
+echo "TOOLS $(cut -d' ' -f1 /proc/uptime) $(xl info | grep -E '^(xen_version|virt_caps)' | tr -s ' \n' ' ')"
+. /causeway/steps.sh
+dmesg | grep -E 'WARNING:|BUG[: ]|Oops|blocked for more than|general protection' | sed 's/^/KERNEL-FAULT /'
+echo "DONE $(cut -d' ' -f1 /proc/uptime)"
+sync
+echo o > /proc/sysrq-trigger
+sleep 60
