@@ -13,6 +13,7 @@
 #include <linux/cdev.h>
 #include <linux/device.h>
 #include <linux/fs.h>
+#include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
 #include <linux/rwsem.h>
@@ -49,14 +50,33 @@ struct causeway_slot {
 	kuid_t user; /* of the newest open() */
 };
 
+struct causeway;
+
+/*
+ * How memory is mapped that the kernel's page tables cannot name by a page frame: other domains' pages in a paravirtual
+ * guest of Xen, whose page-table entries the hypervisor writes. All return 0 or a negative error but for map_kernel.
+ */
+struct causeway_foreign {
+	/* An address, or NULL. */
+	void *(*map_kernel)(struct causeway *cw, unsigned long first_page, unsigned int count);
+	void (*unmap_kernel)(struct causeway *cw, const void *address);
+	/* mmap has checked the area; it sets the area's vm_ops. */
+	int (*begin)(struct vm_area_struct *vma);
+	/* Maps these pages of the region where the area shows them; `lock` held. */
+	int (*fill)(struct vm_area_struct *vma, unsigned long first_page, unsigned long count);
+};
+
 struct causeway {
 	struct device dev;
 	struct cdev cdev;
 	int index;
 
-	/* Set at probe. */
-	struct pci_dev *pdev;
+	/* Set at probe. Where the region's pages are: one after the other, or a page each, or reached by `foreign`. */
+	struct pci_dev *pdev; /* NULL under Xen, where there is no doorbell */
 	unsigned long first_pfn;
+	struct page **pages;
+	const struct causeway_foreign *foreign;
+	void *foreign_data;
 	u64 region_bytes;
 	u32 slot_count;
 	u32 granule_count;
@@ -123,6 +143,11 @@ static inline struct causeway_guest_page *causeway_guest(struct causeway *cw)
 	return cw->control + CAUSEWAY_GUEST_PAGE_OFFSET;
 }
 
+static inline unsigned long causeway_pfn(const struct causeway *cw, unsigned long page)
+{
+	return cw->pages ? page_to_pfn(cw->pages[page]) : cw->first_pfn + page;
+}
+
 static inline u32 causeway_slot_granule(u32 slot)
 {
 	return 1 + slot;
@@ -158,10 +183,35 @@ ssize_t causeway_read(struct file *file, char __user *user, size_t bytes, loff_t
 
 /* causeway_mmap.c */
 int causeway_mmap(struct file *file, struct vm_area_struct *vma);
+vm_fault_t causeway_fault(struct vm_fault *vmf);
+
+/*
+ * causeway_main.c, for what finds regions (the ivshmem driver there, and causeway_xen.c). A device that was allocated
+ * lives until put_device(); its finder sets first_pfn, pages or foreign before it publishes the device.
+ */
+struct causeway *causeway_allocate(struct device *parent, u64 region_bytes);
+/* Checks the superblock and makes the device's node; on an error nothing is mapped any more. */
+int causeway_publish(struct causeway *cw);
+/* Takes the node and all mappings away. Files that are still open answer -ENODEV from then on. */
+void causeway_withdraw(struct causeway *cw);
+
+/* causeway_xen.c: where the kernel is no guest of Xen these do nothing. */
+#if IS_ENABLED(CONFIG_XEN) && IS_BUILTIN(CONFIG_XEN_XENBUS_FRONTEND)
+int causeway_xen_init(void);
+void causeway_xen_exit(void);
+#else
+static inline int causeway_xen_init(void)
+{
+	return 0;
+}
+static inline void causeway_xen_exit(void)
+{
+}
+#endif
 
 /* causeway_memory.c: calls nothing of the others */
 void *causeway_map_kernel(struct causeway *cw, u64 offset, size_t bytes);
-void causeway_unmap_kernel(const void *address);
+void causeway_unmap_kernel(struct causeway *cw, const void *address);
 int causeway_zero_granule(struct causeway *cw, u32 granule);
 /* Takes the user mappings of these granules away, in every process. */
 void causeway_zap(struct causeway *cw, u32 first, u32 count);

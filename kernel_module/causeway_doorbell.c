@@ -258,7 +258,7 @@ static void causeway_unmap_host_controls(struct causeway *cw)
 	u32 slot;
 
 	for (slot = 0; slot < cw->slot_count && cw->host_control[slot]; slot++) {
-		causeway_unmap_kernel(cw->host_control[slot]);
+		causeway_unmap_kernel(cw, cw->host_control[slot]);
 		cw->host_control[slot] = NULL;
 	}
 }
@@ -286,10 +286,10 @@ static void causeway_unmap_registers(struct causeway *cw)
 /* Any failure leaves plain mode, which needs nothing of this. */
 void causeway_begin_doorbell(struct causeway *cw)
 {
-	int vectors = pci_msix_vec_count(cw->pdev), error;
+	int vectors = cw->pdev ? pci_msix_vec_count(cw->pdev) : 0, error;
 
 	if (vectors <= 0)
-		return; /* ivshmem-plain */
+		return; /* ivshmem-plain, or Xen */
 	if (vectors < CAUSEWAY_VECTORS) {
 		dev_warn(&cw->pdev->dev, "its doorbell has %d vector instead of %d (QEMU's option vectors): used without\n",
 			 vectors, CAUSEWAY_VECTORS);

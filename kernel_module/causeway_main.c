@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Driver for QEMU's ivshmem device where its memory is a Causeway region: the way of this VM's processes to the
- * host's GPU. ivshmem devices cannot be told apart by ids, so a region is recognised by its superblock, and a device
- * with other content is left to other drivers.
+ * The devices of this VM's processes on their way to the host's GPU, and the driver for QEMU's ivshmem device where its
+ * memory is a Causeway region. ivshmem devices cannot be told apart by ids, so a region is recognised by its superblock,
+ * and a device with other content is left to other drivers. Under Xen the region comes by grants (causeway_xen.c).
  */
 #include <linux/bitmap.h>
 #include <linux/crc32.h>
@@ -230,7 +230,7 @@ static void causeway_free(struct device *dev)
 	kvfree(cw);
 }
 
-static struct causeway *causeway_allocate(struct pci_dev *pdev)
+struct causeway *causeway_allocate(struct device *parent, u64 region_bytes)
 {
 	struct causeway *cw = kvzalloc(sizeof(*cw), GFP_KERNEL);
 
@@ -246,12 +246,10 @@ static struct causeway *causeway_allocate(struct pci_dev *pdev)
 	causeway_init_doorbell(cw);
 	device_initialize(&cw->dev);
 	cw->dev.class = &causeway_class;
-	cw->dev.parent = &pdev->dev;
+	cw->dev.parent = parent;
 	cw->dev.release = causeway_free;
 	cw->dev.devt = MKDEV(MAJOR(causeway_first_devt), cw->index);
-	cw->pdev = pdev;
-	cw->first_pfn = pci_resource_start(pdev, CAUSEWAY_BAR) >> PAGE_SHIFT;
-	cw->region_bytes = pci_resource_len(pdev, CAUSEWAY_BAR);
+	cw->region_bytes = region_bytes;
 	cw->in_use = bitmap_zalloc(CAUSEWAY_MAX_GRANULES, GFP_KERNEL);
 	cw->owner = kvcalloc(CAUSEWAY_MAX_GRANULES, sizeof(*cw->owner), GFP_KERNEL);
 	if (!cw->in_use || !cw->owner ||
@@ -295,7 +293,6 @@ static const char *causeway_refuse_superblock(const struct causeway_superblock *
 
 static int causeway_attach(struct causeway *cw)
 {
-	struct device *pci = &cw->pdev->dev;
 	struct causeway_superblock sb;
 	const char *refusal;
 
@@ -305,8 +302,8 @@ static int causeway_attach(struct causeway *cw)
 	memcpy(&sb, cw->control, sizeof(sb));
 	refusal = causeway_refuse_superblock(&sb, cw->region_bytes);
 	if (refusal) {
-		dev_info(pci, "not used: %s\n", refusal);
-		causeway_unmap_kernel(cw->control);
+		dev_info(cw->dev.parent, "not used: %s\n", refusal);
+		causeway_unmap_kernel(cw, cw->control);
 		return -ENODEV;
 	}
 	cw->slot_count = sb.slot_count;
@@ -318,6 +315,45 @@ static int causeway_attach(struct causeway *cw)
 	causeway_begin_doorbell(cw);
 	causeway_begin_life(cw);
 	return 0;
+}
+
+int causeway_publish(struct causeway *cw)
+{
+	int error = causeway_attach(cw);
+
+	if (error)
+		return error;
+	cdev_init(&cw->cdev, &causeway_fops);
+	cw->cdev.owner = THIS_MODULE;
+	error = cdev_device_add(&cw->cdev, &cw->dev);
+	if (error) {
+		causeway_end_doorbell(cw);
+		causeway_unmap_kernel(cw, cw->control);
+		return error;
+	}
+	dev_info(cw->dev.parent, "%s: region of %llu MiB, %u slots, %u slices, mapped %s, read %u MiB/s%s\n",
+		 dev_name(&cw->dev), cw->region_bytes >> 20, cw->slot_count, cw->free_granules,
+		 causeway_cache_mode(causeway_kernel_pte(cw->control)), cw->read_mib_per_s,
+		 cw->has_doorbell ? ", with a doorbell" : "");
+	return 0;
+}
+
+void causeway_withdraw(struct causeway *cw)
+{
+	cdev_device_del(&cw->cdev, &cw->dev);
+	causeway_free_index(cw);
+	/* From here on open files answer -ENODEV and faults SIGBUS. */
+	mutex_lock(&cw->lock);
+	cw->gone = true;
+	/* Another driver may come, which rings nobody. */
+	WRITE_ONCE(causeway_guest(cw)->features, 0);
+	causeway_ring_control(cw);
+	mutex_unlock(&cw->lock);
+	causeway_end_doorbell(cw);
+	cancel_delayed_work_sync(&cw->reclaim);
+	causeway_zap(cw, 0, cw->granule_count);
+	causeway_unmap_kernel(cw, cw->control);
+	cw->control = NULL;
 }
 
 static int causeway_probe(struct pci_dev *pdev, const struct pci_device_id *id)
@@ -340,29 +376,19 @@ static int causeway_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	error = pci_request_region(pdev, CAUSEWAY_BAR, "causeway");
 	if (error)
 		goto disable;
-	cw = causeway_allocate(pdev);
+	cw = causeway_allocate(&pdev->dev, pci_resource_len(pdev, CAUSEWAY_BAR));
 	if (!cw) {
 		error = -ENOMEM;
 		goto release_region;
 	}
-	error = causeway_attach(cw);
+	cw->pdev = pdev;
+	cw->first_pfn = pci_resource_start(pdev, CAUSEWAY_BAR) >> PAGE_SHIFT;
+	error = causeway_publish(cw);
 	if (error)
 		goto put;
-	cdev_init(&cw->cdev, &causeway_fops);
-	cw->cdev.owner = THIS_MODULE;
-	error = cdev_device_add(&cw->cdev, &cw->dev);
-	if (error)
-		goto detach;
 	pci_set_drvdata(pdev, cw);
-	dev_info(&pdev->dev, "%s: region of %llu MiB, %u slots, %u slices, mapped %s, read %u MiB/s%s\n",
-		 dev_name(&cw->dev), cw->region_bytes >> 20, cw->slot_count, cw->free_granules,
-		 causeway_cache_mode(causeway_kernel_pte(cw->control)), cw->read_mib_per_s,
-		 cw->has_doorbell ? ", with a doorbell" : "");
 	return 0;
 
-detach:
-	causeway_end_doorbell(cw);
-	causeway_unmap_kernel(cw->control);
 put:
 	put_device(&cw->dev);
 release_region:
@@ -376,20 +402,7 @@ static void causeway_remove(struct pci_dev *pdev)
 {
 	struct causeway *cw = pci_get_drvdata(pdev);
 
-	cdev_device_del(&cw->cdev, &cw->dev);
-	causeway_free_index(cw);
-	/* From here on open files answer -ENODEV and faults SIGBUS. */
-	mutex_lock(&cw->lock);
-	cw->gone = true;
-	/* Another driver may come, which rings nobody. */
-	WRITE_ONCE(causeway_guest(cw)->features, 0);
-	causeway_ring_control(cw);
-	mutex_unlock(&cw->lock);
-	causeway_end_doorbell(cw);
-	cancel_delayed_work_sync(&cw->reclaim);
-	causeway_zap(cw, 0, cw->granule_count);
-	causeway_unmap_kernel(cw->control);
-	cw->control = NULL;
+	causeway_withdraw(cw);
 	pci_release_region(pdev, CAUSEWAY_BAR);
 	pci_disable_device(pdev);
 	put_device(&cw->dev);
@@ -427,8 +440,13 @@ static int __init causeway_init(void)
 	error = pci_register_driver(&causeway_driver);
 	if (error)
 		goto unregister_class;
+	error = causeway_xen_init();
+	if (error)
+		goto unregister_driver;
 	return 0;
 
+unregister_driver:
+	pci_unregister_driver(&causeway_driver);
 unregister_class:
 	class_unregister(&causeway_class);
 unregister_region:
@@ -438,6 +456,7 @@ unregister_region:
 
 static void __exit causeway_exit(void)
 {
+	causeway_xen_exit();
 	pci_unregister_driver(&causeway_driver);
 	class_unregister(&causeway_class);
 	unregister_chrdev_region(causeway_first_devt, CAUSEWAY_MAX_DEVICES);
@@ -445,6 +464,6 @@ static void __exit causeway_exit(void)
 
 module_init(causeway_init);
 module_exit(causeway_exit);
-MODULE_DESCRIPTION("Causeway: the host's GPU for this VM, through ivshmem");
+MODULE_DESCRIPTION("Causeway: the host's GPU for this VM, through ivshmem or Xen's grants");
 MODULE_AUTHOR("The Causeway authors");
 MODULE_LICENSE("GPL");

@@ -18,23 +18,30 @@
 void *causeway_map_kernel(struct causeway *cw, u64 offset, size_t bytes)
 {
 	unsigned int i, count = bytes >> PAGE_SHIFT;
-	unsigned long first = cw->first_pfn + (offset >> PAGE_SHIFT);
+	unsigned long first = offset >> PAGE_SHIFT;
 	unsigned long *pfns;
 	void *address;
 
+	if (cw->foreign)
+		return cw->foreign->map_kernel(cw, first, count);
+	if (cw->pages)
+		return vmap(cw->pages + first, count, VM_MAP, PAGE_KERNEL);
 	pfns = kvmalloc_array(count, sizeof(*pfns), GFP_KERNEL);
 	if (!pfns)
 		return NULL;
 	for (i = 0; i < count; i++)
-		pfns[i] = first + i;
+		pfns[i] = causeway_pfn(cw, first + i);
 	address = vmap_pfn(pfns, count, pgprot_decrypted(PAGE_KERNEL));
 	kvfree(pfns);
 	return address;
 }
 
-void causeway_unmap_kernel(const void *address)
+void causeway_unmap_kernel(struct causeway *cw, const void *address)
 {
-	vunmap(address);
+	if (cw->foreign)
+		cw->foreign->unmap_kernel(cw, address);
+	else
+		vunmap(address);
 }
 
 int causeway_zero_granule(struct causeway *cw, u32 granule)
@@ -44,7 +51,7 @@ int causeway_zero_granule(struct causeway *cw, u32 granule)
 	if (!address)
 		return -ENOMEM;
 	memset(address, 0, CAUSEWAY_GRANULE_BYTES);
-	causeway_unmap_kernel(address);
+	causeway_unmap_kernel(cw, address);
 	return 0;
 }
 

@@ -11,7 +11,7 @@
 struct causeway_fill {
 	struct causeway *cw;
 	struct mm_struct *mm;
-	unsigned long pfn;
+	unsigned long page; /* of the region */
 	pgprot_t prot;
 };
 
@@ -19,7 +19,7 @@ struct causeway_fill {
 static int causeway_fill_pte(pte_t *pte, unsigned long address, void *data)
 {
 	struct causeway_fill *fill = data;
-	pte_t value = pte_mkspecial(pfn_pte(fill->pfn++, fill->prot));
+	pte_t value = pte_mkspecial(pfn_pte(causeway_pfn(fill->cw, fill->page++), fill->prot));
 
 	if (pte_none(*pte)) {
 		set_pte_at(fill->mm, address, pte, value);
@@ -29,7 +29,7 @@ static int causeway_fill_pte(pte_t *pte, unsigned long address, void *data)
 }
 
 /* Fills all of the granule that the mapping shows, so that a 2 MiB slice costs one fault. */
-static vm_fault_t causeway_fault(struct vm_fault *vmf)
+vm_fault_t causeway_fault(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	struct causeway_file *cf = vma->vm_file->private_data;
@@ -40,7 +40,7 @@ static vm_fault_t causeway_fault(struct vm_fault *vmf)
 	struct causeway_fill fill = {
 		.cw = cw,
 		.mm = vma->vm_mm,
-		.pfn = cw->first_pfn + first,
+		.page = first,
 		.prot = pgprot_decrypted(vma->vm_page_prot),
 	};
 	vm_fault_t result = VM_FAULT_SIGBUS;
@@ -49,8 +49,12 @@ static vm_fault_t causeway_fault(struct vm_fault *vmf)
 	/* Held until the entries are written, so that a zap cannot fall between check and entry. */
 	mutex_lock(&cw->lock);
 	if (causeway_may_map(cf, vmf->pgoff / CAUSEWAY_PAGES_PER_GRANULE, vma->vm_flags & VM_WRITE)) {
-		error = apply_to_page_range(vma->vm_mm, vma->vm_start + ((first - vma->vm_pgoff) << PAGE_SHIFT),
-					    (end - first) << PAGE_SHIFT, causeway_fill_pte, &fill);
+		if (cw->foreign)
+			error = cw->foreign->fill(vma, first, end - first);
+		else
+			error = apply_to_page_range(vma->vm_mm,
+						    vma->vm_start + ((first - vma->vm_pgoff) << PAGE_SHIFT),
+						    (end - first) << PAGE_SHIFT, causeway_fill_pte, &fill);
 		result = error ? VM_FAULT_OOM : VM_FAULT_NOPAGE;
 	}
 	mutex_unlock(&cw->lock);
@@ -104,6 +108,8 @@ int causeway_mmap(struct file *file, struct vm_area_struct *vma)
 
 	/* A later mprotect() may make any other mapping writable: only granule 0 is read-only for good. */
 	causeway_set_vm_flags(vma, vma->vm_pgoff >= CAUSEWAY_PAGES_PER_GRANULE);
+	if (cw->foreign)
+		return cw->foreign->begin(vma);
 	vma->vm_ops = &causeway_vm_ops;
 	return 0;
 }

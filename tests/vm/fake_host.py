@@ -64,12 +64,8 @@ class Doorbell:
 
 
 class Host:
-    def __init__(self, path, mib):
-        size = mib << 20
-        with open(path, "wb") as file:
-            file.truncate(size)
-        self.file = open(path, "r+b")
-        self.map = mmap.mmap(self.file.fileno(), size)
+    def __init__(self, size, memory):
+        self.map = memory
         block = superblock(size)
         self.map[0:len(block)] = block
         self.slots, self.granules = min(size // (16 << 20), MAX_SLOTS), size // GRANULE
@@ -159,18 +155,13 @@ class Host:
                 self.counts["closed"] += 1
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("region")
-    parser.add_argument("--mib", type=int, default=128)
-    parser.add_argument("--doorbell", help="gives the region to a VM in doorbell mode, by this socket")
-    parser.add_argument("--format-only", action="store_true")
-    options = parser.parse_args()
-    host = Host(options.region, options.mib)
-    doorbell = Doorbell(options.doorbell, host.file) if options.doorbell else None
-    print("formatted", flush=True)
-    if options.format_only:
-        return 0
+def region_file(path, size):
+    with open(path, "wb") as file:
+        file.truncate(size)
+    return open(path, "r+b")
+
+
+def serve(host, doorbell=None):
     running = [True]
     signal.signal(signal.SIGTERM, lambda *_: running.clear())
     while running:
@@ -182,6 +173,22 @@ def main():
     print(f"fake_host: {host.counts}, {len(host.errors)} errors", flush=True)
     # A slot that opens and ends between two looks of a starved host is seen ending only.
     return 1 if host.errors or not (host.counts["opened"] or host.counts["closed"]) else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("region")
+    parser.add_argument("--mib", type=int, default=128)
+    parser.add_argument("--doorbell", help="gives the region to a VM in doorbell mode, by this socket")
+    parser.add_argument("--format-only", action="store_true")
+    options = parser.parse_args()
+    file = region_file(options.region, options.mib << 20)
+    host = Host(options.mib << 20, mmap.mmap(file.fileno(), options.mib << 20))
+    doorbell = Doorbell(options.doorbell, file) if options.doorbell else None
+    print("formatted", flush=True)
+    if options.format_only:
+        return 0
+    return serve(host, doorbell)
 
 
 if __name__ == "__main__":

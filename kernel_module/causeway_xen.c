@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Finds the region in a guest of Xen. The host's daemon makes the xenbus device "causeway" for this domain, and says in
+ * its own folder of xenstore what it grants:
+ *
+ *   version    1: these keys
+ *   bytes      of the region
+ *   directory  reference of the directory's root page (causeway_xen_grants.c)
+ *   epoch      changes with the region: another one means that other pages are granted now
+ *   state      XenbusStateConnected while all of this holds
+ *
+ * The guest writes nothing but its own state: Connected while it has pages mapped, Closed when it has none.
+ */
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/version.h>
+#include <xen/xen.h>
+#include <xen/xenbus.h>
+
+#include "causeway_xen.h"
+
+#define CAUSEWAY_XEN_VERSION 1
+
+/* One xenbus device. xenbus calls with one thread at a time, but for suspend: hence the lock. */
+struct causeway_xen {
+	struct mutex lock;
+	struct causeway *cw; /* NULL: no region is mapped */
+	struct causeway_grants grants;
+	u64 epoch; /* of the region that is mapped, or of one that could not be */
+};
+
+static void causeway_xen_disconnect(struct causeway_xen *xen)
+{
+	if (xen->cw) {
+		causeway_withdraw(xen->cw);
+		/* Files that are open keep the device and touch its memory no more. */
+		xen->cw->pages = NULL;
+		put_device(&xen->cw->dev);
+		xen->cw = NULL;
+	}
+	causeway_grants_free(&xen->grants);
+}
+
+static int causeway_xen_connect(struct xenbus_device *dev, struct causeway_xen *xen, u64 bytes, u32 directory)
+{
+	bool pv = !xen_feature(XENFEAT_auto_translated_physmap);
+	struct causeway *cw;
+	int error;
+
+	error = causeway_grants_read(&xen->grants, dev->otherend_id, directory, bytes);
+	if (!error && !pv)
+		error = causeway_grants_map(&xen->grants);
+	if (error) {
+		dev_err(&dev->dev, "not used: the region's pages cannot be mapped (%d); /var/log/xen and `xl dmesg` of the host say why\n",
+			error);
+		goto fail;
+	}
+	cw = causeway_allocate(&dev->dev, bytes);
+	if (!cw) {
+		error = -ENOMEM;
+		goto fail;
+	}
+	cw->pages = xen->grants.page;
+	if (pv) {
+		cw->foreign = &causeway_pv_foreign;
+		cw->foreign_data = &xen->grants;
+	}
+	error = causeway_publish(cw);
+	if (error) {
+		put_device(&cw->dev);
+		goto fail;
+	}
+	xen->cw = cw;
+	return 0;
+fail:
+	causeway_grants_free(&xen->grants);
+	return error;
+}
+
+/* Makes what is mapped here agree with what the host says. `lock` held. */
+static void causeway_xen_follow(struct xenbus_device *dev, enum xenbus_state theirs)
+{
+	struct causeway_xen *xen = dev_get_drvdata(&dev->dev);
+	unsigned int version, directory;
+	unsigned long long bytes, epoch;
+	int error;
+
+	if (theirs != XenbusStateConnected) {
+		causeway_xen_disconnect(xen);
+		xen->epoch = 0;
+		if (theirs == XenbusStateClosing || theirs == XenbusStateClosed)
+			xenbus_switch_state(dev, XenbusStateClosed);
+		return;
+	}
+	error = xenbus_gather(XBT_NIL, dev->otherend, "version", "%u", &version, "bytes", "%llu", &bytes,
+			      "directory", "%u", &directory, "epoch", "%llu", &epoch, NULL);
+	if (error) {
+		dev_err(&dev->dev, "not used: the host's keys in xenstore cannot be read (%d)\n", error);
+		return;
+	}
+	if (epoch == xen->epoch)
+		return;
+	causeway_xen_disconnect(xen);
+	xen->epoch = epoch;
+	if (version != CAUSEWAY_XEN_VERSION) {
+		dev_err(&dev->dev, "not used: the host offers version %u of the keys, this module knows %u: install the matching module\n",
+			version, CAUSEWAY_XEN_VERSION);
+	} else if (bytes < CAUSEWAY_MIN_REGION_BYTES || bytes & (CAUSEWAY_GRANULE_BYTES - 1) ||
+		   bytes >> CAUSEWAY_GRANULE_SHIFT > CAUSEWAY_MAX_GRANULES) {
+		dev_err(&dev->dev, "not used: a region of %llu bytes is impossible\n", bytes);
+	} else if (!causeway_xen_connect(dev, xen, bytes, directory)) {
+		xenbus_switch_state(dev, XenbusStateConnected);
+		return;
+	}
+	xenbus_switch_state(dev, XenbusStateClosed);
+}
+
+static void causeway_xen_changed(struct xenbus_device *dev, enum xenbus_state theirs)
+{
+	struct causeway_xen *xen = dev_get_drvdata(&dev->dev);
+
+	mutex_lock(&xen->lock);
+	causeway_xen_follow(dev, theirs);
+	mutex_unlock(&xen->lock);
+}
+
+static int causeway_xen_probe(struct xenbus_device *dev, const struct xenbus_device_id *id)
+{
+	struct causeway_xen *xen = kzalloc(sizeof(*xen), GFP_KERNEL);
+
+	if (!xen)
+		return -ENOMEM;
+	mutex_init(&xen->lock);
+	dev_set_drvdata(&dev->dev, xen);
+	/* So that the node is there when the module has been loaded; later changes come by the watch. */
+	causeway_xen_changed(dev, xenbus_read_driver_state(dev->otherend));
+	return 0;
+}
+
+static void causeway_xen_end(struct xenbus_device *dev)
+{
+	struct causeway_xen *xen = dev_get_drvdata(&dev->dev);
+
+	mutex_lock(&xen->lock);
+	causeway_xen_disconnect(xen);
+	mutex_unlock(&xen->lock);
+	kfree(xen);
+	dev_set_drvdata(&dev->dev, NULL);
+}
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 1, 0)
+static void causeway_xen_remove(struct xenbus_device *dev)
+{
+	causeway_xen_end(dev);
+}
+#else
+static int causeway_xen_remove(struct xenbus_device *dev)
+{
+	causeway_xen_end(dev);
+	return 0;
+}
+#endif
+
+/* A domain with other domains' pages cannot be saved: its processes lose their sessions, and new ones find a new region. */
+static int causeway_xen_suspend(struct xenbus_device *dev)
+{
+	struct causeway_xen *xen = dev_get_drvdata(&dev->dev);
+
+	mutex_lock(&xen->lock);
+	causeway_xen_disconnect(xen);
+	xen->epoch = 0;
+	mutex_unlock(&xen->lock);
+	return 0;
+}
+
+static int causeway_xen_resume(struct xenbus_device *dev)
+{
+	causeway_xen_changed(dev, xenbus_read_driver_state(dev->otherend));
+	return 0;
+}
+
+static const struct xenbus_device_id causeway_xen_ids[] = {
+	{ "causeway" },
+	{ "" }
+};
+MODULE_ALIAS("xen:causeway");
+
+static struct xenbus_driver causeway_xen_driver = {
+	.name = "causeway",
+	.ids = causeway_xen_ids,
+	.probe = causeway_xen_probe,
+	.remove = causeway_xen_remove,
+	.suspend = causeway_xen_suspend,
+	.resume = causeway_xen_resume,
+	.otherend_changed = causeway_xen_changed,
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 16, 0)
+	.not_essential = true, /* nothing waits for it at boot */
+#endif
+};
+
+int causeway_xen_init(void)
+{
+	return xen_domain() ? xenbus_register_frontend(&causeway_xen_driver) : 0;
+}
+
+void causeway_xen_exit(void)
+{
+	if (xen_domain())
+		xenbus_unregister_driver(&causeway_xen_driver);
+}

@@ -1,0 +1,62 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by steps.sh in domain 0: what the tests do there. Everything waits for at most a bound.
+status() { /causeway/bin/causeway status --json --socket /run/causeway.sock; }
+
+# start_daemon VM[:DOMAIN]...: causewayd with 64 MiB for each.
+start_daemon() {
+  cat > /run/causewayd.toml <<TEXT
+socket = "/run/causeway.sock"
+worker = "/causeway/bin/causeway-worker"
+driver_library = "/causeway/gpu/libcuda.so.1"
+spare_workers = 1
+TEXT
+  for vm in "$@"; do
+    printf '[[vm]]\nname = "%s"\nxen_domain = "%s"\nregion_mib = %s\n' "${vm%:*}" "${vm#*:}" "${REGION_MIB:-64}" >> /run/causewayd.toml
+  done
+  /causeway/bin/causewayd --config /run/causewayd.toml >> /run/causewayd.log 2>&1 &
+  daemon=$!
+  until_true 60 status
+}
+
+# until_true SECONDS COMMAND...
+until_true() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@" > /dev/null 2>&1; do
+    [ "$SECONDS" -lt "$end" ] || { echo "FAILED in time: $*"; return 1; }
+    sleep 0.2
+  done
+}
+
+# create NAME TYPE INITRAMFS [VCPUS]
+create() {
+  local kernel=vmlinux
+  [ "$2" != hvm ] || kernel=vmlinuz  # its firmware wants a packed one
+  cat > "/run/$1.cfg" <<TEXT
+name = "$1"
+type = "$2"
+kernel = "/causeway/guest/$kernel"
+ramdisk = "/causeway/guest/$3.initramfs"
+extra = "console=hvc0 quiet loglevel=4 panic=-1 oops=panic watchdog_thresh=60 mitigations=off random.trust_cpu=on causeway.timeout_s=120 $GUEST_WORDS"
+memory = 320
+vcpus = ${4:-1}
+on_poweroff = "destroy"
+on_reboot = "destroy"
+on_crash = "preserve"
+TEXT
+  [ "$2" != hvm ] || printf 'vga = "none"\nserial = "pty"\n' >> "/run/$1.cfg"
+  rm -f "/var/log/xen/guest-$1.log"
+  # shellcheck disable=SC2086
+  xl create $PAUSED "/run/$1.cfg" || { echo "FAILED: xl create $1"; cat /var/log/xen/xl-"$1".log /var/log/xen/qemu-dm-"$1".log 2> /dev/null; return 1; }
+}
+
+gone() { ! xl domid "$1" > /dev/null 2>&1; }
+# A guest whose kernel gave up stays until it is destroyed, so that its last words reach the console.
+ended() { gone "$1" || [[ $(xl list "$1" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 5) == *c* ]]; }
+await_end() {
+  until_true "$1" ended "$2" || { echo "KERNEL-FAULT guest $2 does not end"; xl list; }
+  gone "$2" || { echo "KERNEL-FAULT guest $2 crashed or hangs"; sleep 3; xl destroy "$2"; }
+}
+# What the guest printed, each line behind its name and type.
+console() { tr -d '\r' < "/var/log/xen/guest-$1.log" | sed "s/^/$2: /"; }

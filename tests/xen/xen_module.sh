@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The module's tests of tests/vm in guests of Xen: in domain 0 granted_host.py plays the host over granted pages.
+# usage: xen_module.sh BUILD_DIR [--types "pv pvh hvm"] [--keep DIR]
+# exit status: 0 all passed; 77 something is missing here, which the last line explains; else failed
+set -euo pipefail
+types=pv keep='' names=''
+folder=$1
+shift
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --types) types=$2 ;; --keep) keep=$2 ;;
+    *) echo "xen_module.sh: unknown option $1" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+# shellcheck source=tests/xen/xen_payload.sh
+. "$(dirname "$0")/xen_payload.sh" "$folder"
+cp "$here/granted_host.py" "$here/../vm/fake_host.py" "$payload/"
+"$configs/demo_initramfs.sh" --output "$work/initramfs" --program "${MODULE_TEST:-$build/tests/vm/module_test}"
+{
+  for name in mappings slices two_processes fork killed:gpu2 quarantine slots remap wipe speed; do
+    echo "$name /programs/module_test ${name%:*}"
+  done
+  echo 'outsider:nobody ! cat /dev/causeway'
+  echo 'bound:root ! rmmod causeway'
+  echo 'unload:root echo causeway-0 > /sys/bus/xen/drivers/causeway/unbind && rmmod causeway && ! grep -q causeway /proc/modules'
+} > "$work/commands"
+guest module "$work/commands"
+cat > "$payload/steps.sh" <<TEXT
+. /causeway/xen_functions.sh
+echo 262144 > /sys/module/xen_gntalloc/parameters/limit
+for type in $types; do
+  PAUSED=-p create guest-\$type \$type module || continue
+  python3 /causeway/granted_host.py \$(xl domid guest-\$type) > /run/host.log 2>&1 &
+  host=\$!
+  until_true 300 grep -q offered /run/host.log
+  xl unpause guest-\$type
+  await_end 900 guest-\$type
+  console guest-\$type \$type
+  kill \$host
+  wait \$host && echo "HOST \$type agreed"
+  cat /run/host.log
+done
+TEXT
+status=0
+"$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-900}" || status=$?
+tr -d '\r' < "$work/console" > "$work/log"
+[ -z "$keep" ] || { mkdir -p "$keep" && cp "$work/log" "$keep/log"; }
+[ "$status" = 0 ] || { tail -n 60 "$work/log" >&2; fail "the emulated machine ended with status $status."; }
+for type in $types; do
+  grep -q "^HOST $type agreed" "$work/log" || { tail -n 80 "$work/log" >&2; fail "$type: the host saw the module break its rules, or no guest."; }
+  [ "$(grep -c "^$type: EXIT [a-z_]* 0 " "$work/log")" = "$(wc -l < "$work/commands")" ] ||
+    { grep "^$type: " "$work/log" >&2; fail "$type: not every command succeeded."; }
+  for mode in cache_mode user_cache_mode; do
+    grep -q "^$type: SYSFS $mode WB" "$work/log" || echo "$type: $mode is not known to be write-back"
+  done
+done
+echo "xen_module.sh: passed in guests of type $types"

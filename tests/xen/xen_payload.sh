@@ -1,0 +1,42 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the tests under Xen, with the build folder as $1 and the programs' names in `names`. Sets: here, build,
+# dom0 (what run_xen.sh boots), work and payload; fills payload with the daemon, the software GPU and guests.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$(cd "$1" && pwd)
+configs=$here/../../vm_configs
+fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
+skip() { echo "$(basename "$0"): $*"; exit 77; }
+
+command -v qemu-system-x86_64 > /dev/null || skip "qemu-system-x86_64 is not installed"
+[ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
+export KERNEL
+for file in host_backend/causewayd host_backend/causeway host_backend/causeway-launcher host_backend/causeway-worker \
+  guest_lib/libcuda.so.1 software_gpu/libcuda.so.1; do
+  [ -e "$build/$file" ] || fail "$build/$file is missing: build everything first."
+done
+programs=${PROGRAMS:-$build/programs}
+dom0=$build/xen
+"$here/make_dom0.sh" "$dom0" || exit
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+payload=$work/payload
+mkdir -p "$payload"/{bin,gpu,guest}
+for name in causewayd causeway causeway-launcher causeway-worker; do
+  strip --strip-debug -o "$payload/bin/$name" "$build/host_backend/$name"
+done
+strip --strip-debug -o "$payload/gpu/libcuda.so.1" "$build/software_gpu/libcuda.so.1"
+cp "$KERNEL" "$payload/guest/vmlinuz"
+cp "$dom0/vmlinux" "$payload/guest/"
+cp "$here/xen_functions.sh" "$payload/"
+
+options=()
+for name in $names; do options+=(--program "$programs/$name"); done
+"$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" "${options[@]}"
+
+# guest NAME COMMANDS_FILE: the first memory of a guest that runs these commands (vm_configs/demo_init.sh).
+guest() {
+  mkdir -p "$work/extra/etc"
+  cp "$2" "$work/extra/etc/causeway_commands"
+  { (cd "$work/extra" && find . | cpio --quiet -o -H newc -R 0:0); cat "$work/initramfs"; } > "$payload/guest/$1.initramfs"
+}
