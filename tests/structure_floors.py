@@ -38,6 +38,7 @@ FLOORS = {
         ["host_backend/worker/driver", "host_backend/daemon/process"],
         ["host_backend/daemon/takeover"],
         ["host_backend/worker/accounting", "host_backend/daemon/scopes", "host_backend/daemon/region"],
+        ["host_backend/daemon/xen"],
         ["host_backend/worker/session", "host_backend/daemon/workers", "host_backend/daemon/sharing",
          "host_backend/daemon/doorbell"],
         ["host_backend/worker/stream", "host_backend/worker/addresses", "host_backend/daemon/pool"],

@@ -22,6 +22,10 @@ add_test(NAME launcher_test COMMAND launcher_test)
 set_tests_properties(launcher_test PROPERTIES LABELS unit TIMEOUT 120)
 
 # VMs that are added and removed while the daemon runs.
+add_executable(xen_values_test xen_values_test.cc)
+target_link_libraries(xen_values_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME xen_values_test COMMAND xen_values_test)
+set_tests_properties(xen_values_test PROPERTIES LABELS unit TIMEOUT 60)
 add_executable(vm_requests_test vm_requests_test.cc daemon_fixture.cc)
 target_compile_definitions(vm_requests_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
   FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")

@@ -47,6 +47,13 @@ TEST(ConfigTest, EachMistakeNamesItsLine) {
        "c.toml:4: [[vm]] region_mib is 100 but must be a power of two."},
       {"[[vm]]\nname = \"a\"\nregion_file = \"/a\"\n[[vm]]\nname = \"a\"\nregion_file = \"/b\"",
        "c.toml:4: vm name \"a\" is used twice."},
+      {"[[vm]]\nname = \"a\"\nxen_domain = \"../a\"",
+       "c.toml:3: [[vm]] xen_domain must be the name of a Xen domain as `xl list` shows it."},
+      {"[[vm]]\nname = \"a\"\nxen_domain = \"a\"\nregion_mib = 4096",
+       "c.toml:4: [[vm]] region_mib must be at most 2048 for a Xen domain, whose memory is granted page by "
+       "page."},
+      {"[[vm]]\nname = \"a\"\nxen_domain = \"a\"\n[[vm]]\nname = \"b\"\nxen_domain = \"a\"",
+       "c.toml:4: vm xen_domain \"a\" is used twice; regions are never shared."},
       {"[[vm]]\nname = \"a\"\nregion_file = \"/a\"\n[[vm]]\nname = \"b\"\nregion_file = \"/a\"",
        "c.toml:4: vm region_file \"/a\" is used twice; regions are never shared."},
       {"local_device_memory_mib = 0",

@@ -98,9 +98,18 @@ ControlRequest Read(const Json& object) {
       throw Wrong{"The region's size must be a power of two, from " + std::to_string(kMinRegionMib) + " to " +
                   std::to_string(kMaxRegionMib) + " MiB; correct --memory."};
     }
+    request.xen_domain = reader.Text("xen_domain", kMostBytes);
+    if (!request.xen_domain.empty() && !IsVmName(request.xen_domain))
+      throw Wrong{"A Xen domain's name has the letters of a VM's name; rename the domain by `xl rename`."};
+    if (!request.xen_domain.empty() && request.memory_mib > kMaxGrantedMib) {
+      throw Wrong{"A Xen domain's region has at most " + std::to_string(kMaxGrantedMib) +
+                  " MiB; correct --memory."};
+    }
     request.group = reader.Text("group", kMostBytes);
     request.user =
         uint32_t(reader.Number("user", launcher::kFirstPerson, std::numeric_limits<int32_t>::max()));
+    if (!request.xen_domain.empty() && (!request.group.empty() || request.user != 0))
+      throw Wrong{"A Xen domain's region belongs to nobody but the domain."};
     if (!request.group.empty() && request.user != 0)
       throw Wrong{"A region belongs to a group or to a user, not to both."};
     request.gpus = reader.Gpus("gpus");
@@ -138,7 +147,8 @@ ControlRequest Read(const Json& object) {
 VmConfig AddedVm(const ControlRequest& request) {
   VmConfig vm;
   vm.name = request.name;
-  vm.region_file = std::string(kRegionFolder) + kRegionPrefix + request.name;
+  vm.xen_domain = request.xen_domain;
+  if (vm.xen_domain.empty()) vm.region_file = std::string(kRegionFolder) + kRegionPrefix + request.name;
   vm.region_mib = request.memory_mib;
   vm.region_group = request.group;
   vm.region_user = request.user;

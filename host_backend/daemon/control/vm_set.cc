@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "host_backend/common/control_socket.h"
+#include "host_backend/daemon/region/region_file.h"
+#include "host_backend/daemon/xen/granted_region.h"
 
 namespace causeway::daemon {
 namespace {
@@ -17,8 +19,9 @@ Json Refused(const std::string& sentence) {
 }
 
 bool SameOwner(const VmConfig& one, const VmConfig& other) {
-  return one.region_file == other.region_file && one.region_mib == other.region_mib &&
-         one.region_group == other.region_group && one.region_user == other.region_user;
+  return one.region_file == other.region_file && one.xen_domain == other.xen_domain &&
+         one.region_mib == other.region_mib && one.region_group == other.region_group &&
+         one.region_user == other.region_user;
 }
 
 bool SameRegion(const VmConfig& one, const VmConfig& other) {
@@ -237,17 +240,17 @@ std::string VmSet::WhyNot(const VmConfig& vm, const LocalPeer& peer) const {
   const bool for_itself = vm.region_user == 0 || peer.uid == 0 || peer.uid == vm.region_user;
   if (!for_itself) return "Only root gives a region to another user than itself.";
   for (const auto& [name, other] : vms_) {
-    if (other.server->config().region_file == vm.region_file)
-      return "VM " + name + " has the region " + vm.region_file + "; regions are never shared.";
+    if (PlaceOf(other.server->config()) == PlaceOf(vm))
+      return "VM " + name + " has the region " + PlaceOf(vm) + "; regions are never shared.";
   }
   if (vms_.size() >= config.vms.size() + kMaxAdded)
     return "There are " + std::to_string(kMaxAdded) + " added VMs, as many as there may be; remove one.";
-  return WhyTooLarge(vm);
+  return vm.xen_domain.empty() ? WhyTooLarge(vm) : "";
 }
 
 void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answer& answer) {
   VmConfig vm = AddedVm(request);
-  Json done = {{"ok", true}, {"file", vm.region_file}, {"added", true}};
+  Json done = {{"ok", true}, {"file", PlaceOf(vm)}, {"added", true}};
   if (const auto found = vms_.find(vm.name); found != vms_.end()) {
     if (found->second.busy)
       return answer(Refused("VM " + vm.name + " is being added or removed; try again."));
@@ -256,7 +259,9 @@ void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answ
           Refused("causewayd serves VM " + vm.name +
                   " already, with another size, owner or GPUs; see `causeway list`, and detach it first."));
     }
-    if (const std::string& problem = found->second.server->problem(); !problem.empty())
+    // A Xen domain that does not run has none yet.
+    if (const std::string& problem = found->second.server->problem();
+        !problem.empty() && vm.xen_domain.empty())
       return answer(Refused("VM " + vm.name + " has no region: " + problem + "."));
     done["added"] = false;
     return answer(done);
@@ -315,7 +320,7 @@ void VmSet::Remove(const ControlRequest& request, const LocalPeer& peer, const A
   const auto problem = std::make_shared<std::string>();
   if (!aside_) aside_ = std::make_unique<Aside>(services_.loop);
   aside_->Do([this, name, problem] { *problem = store_.Delete(name); },
-             [this, name, file = config.region_file, problem, answer, uid = peer.uid] {
+             [this, name, file = PlaceOf(config), problem, answer, uid = peer.uid] {
                if (!problem->empty()) {
                  vms_[name].busy = false;
                  return answer(Refused(*problem));
@@ -332,7 +337,7 @@ Json VmSet::List() const {
   for (const auto& [name, vm] : vms_) {
     const VmConfig& config = vm.server->config();
     list.push_back({{"name", name},
-                    {"file", config.region_file},
+                    {"file", PlaceOf(config)},
                     {"memory_mib", config.region_mib},
                     {"group", config.region_group},
                     {"user", config.region_user},

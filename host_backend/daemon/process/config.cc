@@ -245,14 +245,30 @@ void ReadControl(TableReader& reader, Config& config) {
   config.attach_groups = ReadAttachGroups(reader);
 }
 
+void CheckXenDomain(TableReader& reader, const VmConfig& vm) {
+  if (vm.xen_domain.empty()) return;
+  if (!IsVmName(vm.xen_domain))
+    reader.Fail(*reader.Take("xen_domain"), "xen_domain",
+                "must be the name of a Xen domain as `xl list` shows it");
+  if (vm.region_mib > kMaxGrantedMib) {
+    reader.Fail(*reader.Take("region_mib"), "region_mib",
+                "must be at most " + std::to_string(kMaxGrantedMib) +
+                    " for a Xen domain, whose memory is granted page by page");
+  }
+}
+
 VmConfig ReadVm(const toml::table& table) {
   TableReader reader(table, "[[vm]] ");
   VmConfig vm;
   vm.name = reader.Required("name");
-  vm.region_file = reader.Required("region_file");
-  CheckAbsolute(reader, "region_file", vm.region_file);
+  vm.xen_domain = reader.String("xen_domain").value_or("");
+  if (vm.xen_domain.empty()) {
+    vm.region_file = reader.Required("region_file");
+    CheckAbsolute(reader, "region_file", vm.region_file);
+  }
   reader.Number("region_mib", kMinRegionMib, kMaxRegionMib, &vm.region_mib);
   CheckRegionMib(reader, "region_mib", vm.region_mib);
+  CheckXenDomain(reader, vm);
   vm.region_group = reader.String("region_group").value_or("");
   reader.Number("region_user", kFirstPerson, kLastPerson, &vm.region_user);
   vm.doorbell_socket = reader.String("doorbell_socket").value_or("");
@@ -275,9 +291,11 @@ void ReadVms(TableReader& reader, Config& config) {
     config.vms.push_back(ReadVm(*entry.as_table()));
     const VmConfig& vm = config.vms.back();
     if (!names.insert(vm.name).second) reader.Fail(entry, "vm", "name \"" + vm.name + "\" is used twice");
-    if (!files.insert(vm.region_file).second) {
+    const bool granted = !vm.xen_domain.empty();
+    if (!files.insert(granted ? "xen:" + vm.xen_domain : vm.region_file).second) {
       reader.Fail(entry, "vm",
-                  "region_file \"" + vm.region_file + "\" is used twice; regions are never shared");
+                  (granted ? "xen_domain \"" + vm.xen_domain : "region_file \"" + vm.region_file) +
+                      "\" is used twice; regions are never shared");
     }
     if (!vm.doorbell_socket.empty() && !files.insert(vm.doorbell_socket).second) {
       reader.Fail(entry, "vm",
@@ -470,8 +488,12 @@ Result<VmConfig> LoadAddedVm(const std::string& path) {
 }
 
 std::string AddedVmText(const VmConfig& vm) {
-  toml::table entry{
-      {"name", vm.name}, {"region_file", vm.region_file}, {"region_mib", int64_t(vm.region_mib)}};
+  toml::table entry{{"name", vm.name}, {"region_mib", int64_t(vm.region_mib)}};
+  if (vm.xen_domain.empty()) {
+    entry.insert("region_file", vm.region_file);
+  } else {
+    entry.insert("xen_domain", vm.xen_domain);
+  }
   if (!vm.region_group.empty()) entry.insert("region_group", vm.region_group);
   if (vm.region_user != 0) entry.insert("region_user", int64_t(vm.region_user));
   if (!vm.doorbell_socket.empty()) entry.insert("doorbell_socket", vm.doorbell_socket);

@@ -14,6 +14,7 @@
 //   none log_level = "info"   log_file = "/var/log/causeway.log"
 //   [[vm]]
 //   name = "guest1"   region_file = "/dev/shm/causeway-guest1"   region_mib = 1024
+//   xen_domain = "guest1"                 instead of region_file: memory that is granted to a domain of Xen
 //   region_group = "libvirt-qemu"   region_user = 1000   max_sessions = 32   guaranteed_sessions = 2
 //   doorbell_socket = "/run/causeway/doorbell-guest1"
 //   host_memory_mib = 8192   max_threads = 8192   cpu_weight = 100   cpu_percent = 400
@@ -43,6 +44,7 @@ inline constexpr uint32_t kWorkerUsers = 65'536;
 inline constexpr uint64_t kMib = 1u << 20;
 inline constexpr uint64_t kMinRegionMib = kMinRegionBytes / kMib;
 inline constexpr uint64_t kMaxRegionMib = kMaxGranules * kGranuleBytes / kMib;
+inline constexpr uint64_t kMaxGrantedMib = 2048;  // of a region for a Xen domain (docs/xen.md)
 inline constexpr uint32_t kMaxSpareWorkers = 64;
 inline constexpr uint32_t kUsualMostSpares =
     16;  // max_spare_workers, where any are kept and no more are asked for
@@ -70,6 +72,7 @@ struct GpuShare {
 struct VmConfig {
   std::string name;
   std::string region_file;
+  std::string xen_domain;  // its name; the region is granted to it, and region_file is empty
   uint64_t region_mib = 1024;
   std::string region_group;     // empty: the daemon's own
   uint32_t region_user = 0;     // the person that owns the file; 0: the daemon's own user

@@ -78,6 +78,11 @@ UniqueFd SealedFile(uint64_t bytes) {
   return file;
 }
 
+bool IsDevice(int fd) {
+  struct stat found {};
+  return fstat(fd, &found) == 0 && S_ISCHR(found.st_mode);
+}
+
 bool AllZero(const std::byte* data, size_t bytes) {
   return std::all_of(data, data + bytes, [](std::byte b) { return b == std::byte{0}; });
 }
@@ -116,11 +121,16 @@ RegionIdentity NewIdentity(uint64_t api_hash) {
 
 Region::Region(UniqueFd fd, uint64_t bytes, std::byte* base, size_t mapped_bytes)
     : fd_(std::move(fd)),
-      reading_fd_(open(("/proc/self/fd/" + std::to_string(fd_.get())).c_str(), O_RDONLY | O_CLOEXEC)),
       bytes_(bytes),
       base_(base),
       mapped_bytes_(mapped_bytes),
-      guard_(base, mapped_bytes) {}
+      guard_(base, mapped_bytes),
+      granted_(IsDevice(fd_.get())) {
+  // Opened once more, a device of grants would be another one, without any memory.
+  reading_fd_.reset(granted_
+                        ? fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0)
+                        : open(("/proc/self/fd/" + std::to_string(fd_.get())).c_str(), O_RDONLY | O_CLOEXEC));
+}
 
 Region::~Region() {
   // Before its file is closed, which frees the memory where nobody else has it: many GiB take a while.
@@ -350,6 +360,11 @@ bool Region::IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const {
 bool Region::ZeroGranules(uint32_t first, uint32_t count) {
   const uint64_t offset = uint64_t{first} * kGranuleBytes;
   const uint64_t bytes = uint64_t{count} * kGranuleBytes;
+  if (granted_) {
+    bool good = true;
+    for (uint64_t done = 0; done < bytes; done += kGranuleBytes) good = WriteZeroes(offset + done) && good;
+    return good;
+  }
   if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(offset), off_t(bytes)) == 0)
     return true;
   // A file system without holes: zeroes are written instead.
@@ -358,6 +373,14 @@ bool Region::ZeroGranules(uint32_t first, uint32_t count) {
     if (pwrite(fd_.get(), zeroes.data(), kGranuleBytes, off_t(offset + done)) != ssize_t(kGranuleBytes))
       return false;
   }
+  return true;
+}
+
+bool Region::WriteZeroes(uint64_t offset) {
+  void* granule = mmap(nullptr, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), off_t(offset));
+  if (granule == MAP_FAILED) return false;
+  std::memset(granule, 0, kGranuleBytes);
+  munmap(granule, kGranuleBytes);
   return true;
 }
 

@@ -50,9 +50,12 @@ class Region {
   ~Region();
 
   int fd() const { return fd_.get(); }
-  // The same file, through which nothing can ever be written; -1 where it cannot be had.
+  // The same file, through which nothing can ever be written; -1 where it cannot be had. Granted memory has no such
+  // descriptor: there it is the same as fd() (docs/xen.md says what follows from it).
   int reading_fd() const { return reading_fd_.get(); }
   uint64_t bytes() const { return bytes_; }
+  // Whether it is memory that a domain of Xen was granted: workers cannot sleep on its words, and look at times.
+  bool granted() const { return granted_; }
   uint32_t slot_count() const { return SlotCount(bytes_); }
   uint32_t granule_count() const { return GranuleCount(bytes_); }
   // Whether the file has shrunk under the mapping, so that what is read from it means nothing any more.
@@ -105,7 +108,8 @@ class Region {
   OwnerTable CopyOwnerTable() const;
   // Whether every granule of those bytes belongs to the slot's session now. Not the slots' own memory.
   bool IsLent(uint32_t slot, uint64_t offset, uint64_t bytes) const;
-  // Gives the memory of `count` granules back to the system; they read as zero afterwards.
+  // Gives the memory of `count` granules back to the system, or zeroes it where it is granted to a domain; they read
+  // as zero afterwards.
   bool ZeroGranules(uint32_t first, uint32_t count);
   // When this object ends, a thread of its own gives back all memory of the region but granule 0's, also if
   // other processes have it mapped. For a region whose only session is over: the event loop has no part in it.
@@ -117,6 +121,7 @@ class Region {
 
  private:
   Region(UniqueFd fd, uint64_t bytes, std::byte* base, size_t mapped_bytes);
+  bool WriteZeroes(uint64_t offset);
   HostPage& host_page() const;
   GuestPage& guest_page() const;
   HostControl& host_control(uint32_t slot) const;
@@ -129,6 +134,7 @@ class Region {
   std::byte* const base_;
   const size_t mapped_bytes_;
   SigbusGuard guard_;
+  const bool granted_;  // a device's memory, which lasts as long as its descriptor
   bool discard_at_end_ = false;
   uint64_t beat_ = 0;
   std::array<uint32_t, kMaxSlots> host_words_{};  // what this side wrote: never read back

@@ -121,7 +121,7 @@ Result<gid_t> GroupId(const std::string& group, const std::string& key) {
   return found->gr_gid;
 }
 
-Result<std::unique_ptr<RegionFile>> RegionFile::Open(const VmConfig& vm, LauncherLink& launcher) {
+Result<std::unique_ptr<RegionSource>> RegionFile::Open(const VmConfig& vm, LauncherLink& launcher) {
   const std::string intro = "The region file " + vm.region_file + " of VM " + vm.name + " ";
   auto opened = OpenOrCreate(vm, intro);
   if (!opened.ok()) return Error{opened.error()};
@@ -160,15 +160,38 @@ Result<std::unique_ptr<RegionFile>> RegionFile::Open(const VmConfig& vm, Launche
                 "that it is created anew, "
                 "or name another in region_file.");
   }
-  return std::unique_ptr<RegionFile>(new RegionFile(vm.region_file, std::move(lock), found,
-                                                    std::shared_ptr<Region>(std::move(region.value()))));
+  return std::unique_ptr<RegionSource>(new RegionFile(vm.region_file, std::move(lock), found,
+                                                      std::shared_ptr<Region>(std::move(region.value()))));
 }
 
-RegionFile::Change RegionFile::Check() const {
+RegionFile::Change RegionFile::Compare() {
   struct stat now {};
-  if (fstat(region_->fd(), &now) != 0 || now.st_size < off_t(region_->bytes())) return Change::kShrunk;
+  if (fstat(region().fd(), &now) != 0 || now.st_size < off_t(region().bytes())) return Change::kShrunk;
   if (lstat(path_.c_str(), &now) != 0) return Change::kMissing;
   return now.st_ino == opened_.st_ino && now.st_dev == opened_.st_dev ? Change::kNone : Change::kReplaced;
+}
+
+RegionSource::Finding RegionFile::Check() {
+  const std::string intro = "the region file " + path_ + " was ";
+  switch (Compare()) {
+    case Change::kNone:
+      return {};
+    case Change::kMissing:
+      // The VM may still hold the old file; only a new VM would not find it.
+      return {State::kWarning,
+              intro + "deleted; sessions go on, but before the VM starts again causewayd must be restarted"};
+    case Change::kReplaced:
+      return {State::kLost, intro + "replaced by another; its sessions end"};
+    case Change::kShrunk:
+      return {State::kLost, intro + "truncated; its sessions end"};
+  }
+  return {};
+}
+
+bool RegionFile::Delete() {
+  const Change change = Compare();
+  if (change == Change::kMissing) return true;
+  return change == Change::kNone && unlink(path_.c_str()) == 0;
 }
 
 }  // namespace causeway::daemon

@@ -8,32 +8,32 @@
 
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/process/launcher_link.h"
-#include "host_backend/daemon/region/region.h"
+#include "host_backend/daemon/region/region_source.h"
 
 namespace causeway::daemon {
 
-class RegionFile {
+class RegionFile final : public RegionSource {
  public:
   // Creates or checks the file, locks and maps it. The launcher gives it to the VMs' group. It is not
   // formatted yet. Errors are sentences that say what to do.
-  static Result<std::unique_ptr<RegionFile>> Open(const VmConfig& vm, LauncherLink& launcher);
+  static Result<std::unique_ptr<RegionSource>> Open(const VmConfig& vm, LauncherLink& launcher);
 
-  Region& region() { return *region_; }
-  std::shared_ptr<Region> shared_region() { return region_; }
-
-  enum class Change { kNone, kMissing, kReplaced, kShrunk };
   // Compares path and open file.
-  Change Check() const;
+  Finding Check() override;
+  // Unless another file has its name by now.
+  bool Delete() override;
+  std::string Name() const override { return "region " + path_; }
 
  private:
   RegionFile(std::string path, UniqueFd lock, const struct stat& opened, std::shared_ptr<Region> region)
-      : path_(std::move(path)), lock_(std::move(lock)), opened_(opened), region_(std::move(region)) {}
+      : RegionSource(std::move(region)), path_(std::move(path)), lock_(std::move(lock)), opened_(opened) {}
+  enum class Change { kNone, kMissing, kReplaced, kShrunk };
+  Change Compare();
 
   const std::string path_;
   const UniqueFd
       lock_;  // an opening of its own: workers share the region's, and must not keep the lock alive
   const struct stat opened_;
-  const std::shared_ptr<Region> region_;
 };
 
 // The id of a group by name; an error sentence that names `key`.

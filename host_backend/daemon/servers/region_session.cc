@@ -128,7 +128,7 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   state_ = State::kServing;
   if (rings) {
     services_.doorbell_watch.Add(region_, slot_, origin_.doorbell->work());
-  } else if (!origin_.vm.empty()) {
+  } else if (!origin_.vm.empty() && !region_->granted()) {
     services_.idle_watch.Add(region_, slot_);
   }
   StoreWord(SlotHostState::kServing);
@@ -167,7 +167,7 @@ void RegionSession::Resume(Vault::Record record, SessionSeat seat) {
         "and it must be started again.");
   worker_pid_ = last_worker_pid_ = services_.pool.PidOf(*this);
   ++services_.counters.sessions;
-  if (!origin_.vm.empty()) services_.idle_watch.Add(region_, slot_);
+  if (!origin_.vm.empty() && !region_->granted()) services_.idle_watch.Add(region_, slot_);
   StoreWord(SlotHostState::kServing);
   Say(LogLevel::kInfo, " goes on with worker " + std::to_string(worker_pid_));
 }

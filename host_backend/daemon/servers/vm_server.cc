@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "host_backend/daemon/region/region_file.h"
+#include "host_backend/daemon/xen/granted_region.h"
 #include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
@@ -35,14 +37,22 @@ bool IsNewer(uint32_t session, uint32_t than) {
 
 }  // namespace
 
+Result<std::unique_ptr<RegionSource>> VmServer::OpenRegion(Services& services, const VmConfig& vm) {
+  if (!vm.xen_domain.empty()) return GrantedRegion::Open(vm);
+  return RegionFile::Open(vm, services.pool.launcher());
+}
+
 Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmConfig& vm) {
   auto server = Add(services, vm);
+  // What a domain lacks is no mistake of the configuration, and is told in the status.
+  if (!server.ok() && !vm.xen_domain.empty()) return StartWithout(services, vm, server.error());
   if (server.ok() && server.value()->starting_) server.value()->ZeroAtOnce();
   return server;
 }
 
 Result<std::unique_ptr<VmServer>> VmServer::Add(Services& services, const VmConfig& vm) {
-  auto file = RegionFile::Open(vm, services.pool.launcher());
+  auto file = OpenRegion(services, vm);
+  if (!file.ok() && GrantedRegion::IsAwaited(vm)) return StartWithout(services, vm, file.error());
   if (!file.ok()) return Error{file.error()};
   std::unique_ptr<VmServer> server(new VmServer(services, vm));
   if (std::string problem = server->OpenDoorbell(); !problem.empty()) return Error{problem};
@@ -123,7 +133,7 @@ void VmServer::Log(LogLevel level, const std::string& text) const {
   scope_->log->Write(level, "VM " + vm_.name + text);
 }
 
-void VmServer::Adopt(std::unique_ptr<RegionFile> file) {
+void VmServer::Adopt(std::unique_ptr<RegionSource> file) {
   file_ = std::move(file);
   problem_.clear();
   Region& region = file_->region();
@@ -193,8 +203,9 @@ void VmServer::StartServing() {
         "shut down and started");
   }
   last_change_ = Clock::now();
-  Log(LogLevel::kInfo, ": region " + vm_.region_file + " of " + std::to_string(vm_.region_mib) +
-                           " MiB with " + std::to_string(region.slot_count()) + " slots is ready");
+  if (const std::string problem = file_->Offer(); !problem.empty()) return Lose(problem);
+  Log(LogLevel::kInfo, ": " + file_->Name() + " of " + std::to_string(vm_.region_mib) + " MiB with " +
+                           std::to_string(region.slot_count()) + " slots is ready");
 }
 
 // While the daemon starts it has nobody else to serve, and its regions are ready once it answers.
@@ -300,8 +311,7 @@ void VmServer::SayIdle() {
 }
 
 bool VmServer::DeleteFile() const {
-  if (!file_ || file_->Check() == RegionFile::Change::kMissing) return true;
-  return file_->Check() == RegionFile::Change::kNone && unlink(vm_.region_file.c_str()) == 0;
+  return !file_ || file_->Delete();
 }
 
 uint32_t VmServer::session_count() const {
@@ -321,26 +331,11 @@ void VmServer::CheckFile() {
     TryReopen();
     return;
   }
-  switch (file_->Check()) {
-    case RegionFile::Change::kNone:
-      problem_.clear();
-      return;
-    case RegionFile::Change::kMissing: {
-      // The VM may still hold the old file; only a new VM would not find it.
-      const std::string text =
-          "the region file " + vm_.region_file +
-          " was deleted; sessions go on, but before the VM starts again causewayd must be restarted";
-      if (problem_ != text) Log(LogLevel::kWarning, ": " + text);
-      problem_ = text;
-      return;
-    }
-    case RegionFile::Change::kReplaced:
-      Lose("the region file " + vm_.region_file + " was replaced by another; its sessions end");
-      return;
-    case RegionFile::Change::kShrunk:
-      Lose("the region file " + vm_.region_file + " was truncated; its sessions end");
-      return;
-  }
+  const RegionSource::Finding found = file_->Check();
+  if (found.state == RegionSource::State::kLost) return Lose(found.text);
+  if (found.state == RegionSource::State::kWarning && problem_ != found.text)
+    Log(LogLevel::kWarning, ": " + found.text);
+  problem_ = found.text;
 }
 
 void VmServer::Lose(const std::string& why) {
@@ -358,9 +353,10 @@ void VmServer::Lose(const std::string& why) {
 
 bool VmServer::TryReopen() {
   if (AnySession()) return false;
-  auto file = RegionFile::Open(vm_, services_.pool.launcher());
+  auto file = OpenRegion(services_, vm_);
   if (!file.ok()) {
-    if (problem_ != file.error()) scope_->log->Write(LogLevel::kError, file.error());
+    const auto level = GrantedRegion::IsAwaited(vm_) ? LogLevel::kInfo : LogLevel::kError;
+    if (problem_ != file.error()) scope_->log->Write(level, file.error());
     problem_ = file.error();
     return false;
   }
@@ -377,8 +373,7 @@ void VmServer::Tick() {
   if (file_ && !starting_) {
     changed = ScanEpoch();
     if (!resetting_) changed = ScanSlots() || changed;
-    if (file_->region().broken())
-      Lose("the region file " + vm_.region_file + " was truncated; its sessions end");
+    if (file_->region().broken()) Lose(file_->Name() + " was truncated; its sessions end");
   }
   const auto now = Clock::now();
   if (changed) last_change_ = now;
@@ -403,7 +398,7 @@ bool VmServer::ScanEpoch() {
 
 void VmServer::WatchVmProcess() {
   if (doorbell_ != nullptr && doorbell_->connected()) return;  // its connection's end is the VM's
-  if (vm_process_ || finding_ || Clock::now() - found_none_ < kFindAgain) return;
+  if (!file_->HasVmProcess() || vm_process_ || finding_ || Clock::now() - found_none_ < kFindAgain) return;
   finding_ = services_.pool.launcher().FindVm(file_->region().fd());
   if (!finding_) {
     found_none_ = Clock::now();
@@ -558,7 +553,7 @@ void VmServer::OnClosed(uint32_t slot) {
 void VmServer::AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const {
   RegionStatus status;
   status.vm = vm_.name;
-  status.file = vm_.region_file;
+  status.file = PlaceOf(vm_);
   status.problem = problem_;
   status.region_bytes = vm_.region_mib * kMib;
   status.guest_epoch = guest_epoch_;

@@ -8,7 +8,7 @@
 
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/doorbell/doorbell.h"
-#include "host_backend/daemon/region/region_file.h"
+#include "host_backend/daemon/region/region_source.h"
 #include "host_backend/daemon/servers/region_session.h"
 
 namespace causeway::daemon {
@@ -46,7 +46,7 @@ class VmServer {
   VmServer(Services& services, const VmConfig& vm)
       : services_(services), vm_(vm), scope_(services.scopes.OfVm(vm)) {}
   void Log(LogLevel level, const std::string& text) const;
-  void Adopt(std::unique_ptr<RegionFile> file);
+  void Adopt(std::unique_ptr<RegionSource> file);
   void BeginLooking();
   void SayRemoved();
   void SayIdle();
@@ -62,6 +62,7 @@ class VmServer {
   bool IsQuiet() const;
   void Tick();
   void Beat();
+  static Result<std::unique_ptr<RegionSource>> OpenRegion(Services& services, const VmConfig& vm);
   void CheckFile();
   void Lose(const std::string& why);
   bool TryReopen();
@@ -85,7 +86,7 @@ class VmServer {
   Services& services_;
   VmConfig vm_;
   const ScopeRef scope_;
-  std::unique_ptr<RegionFile> file_;    // null while the region is lost
+  std::unique_ptr<RegionSource> file_;  // null while the region is lost
   std::unique_ptr<Doorbell> doorbell_;  // null in plain mode
   bool said_polling_ = false;
   std::string problem_;

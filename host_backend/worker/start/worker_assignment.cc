@@ -67,11 +67,14 @@ bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string
   view->bytes = received.assignment.region_bytes;
   view->slot = received.assignment.slot;
   struct stat info;
-  if (fstat(view->fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < view->bytes ||
+  // Granted memory is a device's, which has no size; mmap refuses what it lacks.
+  if (fstat(view->fd, &info) != 0 ||
+      (!S_ISCHR(info.st_mode) && static_cast<uint64_t>(info.st_size) < view->bytes) ||
       view->bytes < kMinRegionBytes || view->slot >= SlotCount(view->bytes)) {
     *error = "the region file is smaller than the session that was assigned";
     return false;
   }
+  view->granted = S_ISCHR(info.st_mode);
   // Other slots' addresses are taken and hold nothing.
   const uint64_t reserved_bytes = FirstSliceOffset(SlotCount(view->bytes));
   void* base = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -131,7 +134,7 @@ std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& receive
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
-  options.watched = !options.futex;
+  options.watched = !options.futex && !view.granted;
   if (received.assignment.has_bell != 0) {
     static const VmBell bell(received.fds[2]);  // a worker has one session
     options.bell = &bell;

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "host_backend/daemon/xen/grant_memory.h"
+#include "host_backend/daemon/xen/xen_values.h"
+
+namespace causeway::daemon {
+namespace {
+
+TEST(XenValues, ANumberIsItsOwnText) {
+  EXPECT_EQ(ReadXenNumber("0", 0, 10), 0u);
+  EXPECT_EQ(ReadXenNumber("10", 0, 10), 10u);
+  EXPECT_EQ(ReadXenNumber("18446744073709551615", 0, ~uint64_t{0}), ~uint64_t{0});
+}
+
+TEST(XenValues, NothingElseIsANumber) {
+  for (const std::string text : {"", " 1", "1 ", "+1", "-1", "01", "00", "0x1", "1e3", "11", "1\n", "one",
+                                 "18446744073709551616", "99999999999999999999999999"}) {
+    EXPECT_FALSE(ReadXenNumber(text, 0, 10)) << text;
+  }
+  EXPECT_FALSE(ReadXenNumber(std::string_view("1\0", 2), 0, 10));
+  EXPECT_FALSE(ReadXenNumber("4", 5, 10));
+}
+
+TEST(XenValues, AStateIsOneOfXenbus) {
+  EXPECT_EQ(ReadXenbusState("4"), XenbusState::kConnected);
+  EXPECT_EQ(ReadXenbusState("6"), XenbusState::kClosed);
+  for (const std::string text : {"7", "8", "-1", "", "4 ", "44", "connected"})
+    EXPECT_EQ(ReadXenbusState(text), XenbusState::kUnknown) << text;
+  EXPECT_EQ(ReadXenbusState(std::nullopt), XenbusState::kUnknown);
+}
+
+// What docs/xen.md tells administrators to configure.
+TEST(GrantMemory, NeedsFollowFromTheSize) {
+  const GrantNeeds small = NeedsOf(uint64_t{64} << 20), large = NeedsOf(uint64_t{1} << 30);
+  EXPECT_EQ(small.pages, 16384u + 16 + 1);
+  EXPECT_EQ(small.frames, 33u);
+  EXPECT_EQ(small.maptracks, 65u);
+  EXPECT_EQ(large.pages, 262144u + 256 + 1);
+  EXPECT_EQ(large.frames, 513u);
+}
+
+// Outside of Xen there is no device, and the sentence says what is missing.
+TEST(GrantMemory, WithoutXenItSaysWhatIsMissing) {
+  if (access("/dev/xen/gntalloc", F_OK) == 0) GTEST_SKIP() << "this machine is a domain of Xen";
+  const auto memory = MakeGrantMemory(1, uint64_t{64} << 20);
+  ASSERT_FALSE(memory.ok());
+  EXPECT_NE(memory.error().find("/dev/xen/gntalloc cannot be opened"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace causeway::daemon
