@@ -12,7 +12,8 @@ constexpr const char* kMemoryHelp = "Size of the region, a power of two such as 
 void AddHostOptions(CLI::App& app, HostOptions& host) {
   host.control_socket = ControlSocketOf(kDefaultSocketPath);
   app.add_option("-c,--connect", host.connect,
-                 "libvirt's URI, as of virsh (default: the system's for root, else your own)")
+                 "libvirt's URI, as of virsh (default: the system's for root, else your own); in Xen's "
+                 "domain 0 xen:///, without libvirt")
       ->type_name("URI");
   app.add_option("--control-socket", host.control_socket, "causewayd's control socket")
       ->type_name("SOCKET")

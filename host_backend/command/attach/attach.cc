@@ -8,6 +8,7 @@
 
 #include "host_backend/command/attach/control_client.h"
 #include "host_backend/command/attach/host_checks.h"
+#include "host_backend/command/attach/xen_domain.h"
 #include "host_backend/command/libvirt/placed_domain.h"
 #include "host_backend/common/control_socket.h"
 
@@ -221,7 +222,7 @@ Result<std::string> Attach(const AttachOptions& options) {
 }  // namespace
 
 int RunAttach(const AttachOptions& options) {
-  const auto done = Attach(options);
+  const auto done = IsXenHost(options.host) ? AttachXenDomain(options) : Attach(options);
   std::fprintf(done.ok() ? stdout : stderr, "%s%s\n",
                done.ok() ? "" : "causeway: ", (done.ok() ? done.value() : done.error()).c_str());
   return done.ok() ? 0 : 1;

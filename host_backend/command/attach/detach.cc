@@ -7,6 +7,7 @@
 
 #include "host_backend/command/attach/attach.h"
 #include "host_backend/command/attach/control_client.h"
+#include "host_backend/command/attach/xen_domain.h"
 #include "host_backend/command/libvirt/placed_domain.h"
 #include "host_backend/common/control_socket.h"
 
@@ -147,7 +148,7 @@ Result<std::string> Detach(const DetachOptions& options) {
 }  // namespace
 
 int RunDetach(const DetachOptions& options) {
-  const auto done = Detach(options);
+  const auto done = IsXenHost(options.host) ? DetachXenDomain(options) : Detach(options);
   std::fprintf(done.ok() ? stdout : stderr, "%s%s\n",
                done.ok() ? "" : "causeway: ", (done.ok() ? done.value() : done.error()).c_str());
   return done.ok() ? 0 : 1;
