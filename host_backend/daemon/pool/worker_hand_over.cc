@@ -36,7 +36,11 @@ void WorkerPool::HoldNextCache() {
     next->second = now;
     launcher().HoldCache(next->first, uint32_t(cache_bytes_ >> 20));
   }
-  hold_timer_ = loop_.After(kBetween, "the look at caches", [this] { HoldNextCache(); });
+  // When the next one is due: an idle daemon is not woken ten times a second for nothing.
+  Clock::duration rest = kAgain;
+  for (const auto& [user, held] : folders_held_) rest = std::min(rest, held + kAgain - now);
+  hold_timer_ = loop_.After(std::max<Clock::duration>(rest, kBetween), "the look at caches",
+                            [this] { HoldNextCache(); });
 }
 
 // "" or why there is no user.
