@@ -195,9 +195,10 @@ std::vector<std::string> HeadLines(const StatusFigures& figures, const std::vect
     sum.errors += row.errors;
   }
   return {"causewayd " + figures.version + ", up " + Format("%.0f", figures.uptime_s) + " s, " +
-              std::to_string(figures.devices) + " GPUs, " + std::to_string(figures.workers) + " workers (" +
-              std::to_string(figures.spares_ready) + " spare), " + std::to_string(figures.worker_deaths) +
-              " worker deaths, " + std::to_string(figures.refused) + " refused",
+              std::to_string(figures.devices) + (figures.devices == 1 ? " GPU, " : " GPUs, ") +
+              std::to_string(figures.workers) + " workers (" + std::to_string(figures.spares_ready) +
+              " spare), " + std::to_string(figures.worker_deaths) + " worker deaths, " +
+              std::to_string(figures.refused) + " refused",
           std::to_string(scopes.size()) + " VMs and users, " + std::to_string(sessions.size()) +
               " sessions, " + Short(sum.calls_per_s) + " calls/s, " + Short(double(sum.memory_bytes >> 20)) +
               " MiB, " + std::to_string(sum.errors) + " errors"};
