@@ -8,7 +8,10 @@ mkdir -p /dev/pts /dev/shm
 mount -t devpts none /dev/pts
 mount -t tmpfs -o mode=1777 none /dev/shm
 mount -t tmpfs none /run
-mkdir -p /run/lock /run/xen /run/xenstored /var/lib/xenstored /var/run /var/lib/xen /var/log/xen
+# Unpacked packages have no link here, and xl looks for its sockets there.
+rm -rf /var/run
+ln -s /run /var/run
+mkdir -p /run/lock /run/xen /run/xenstored /var/lib/xenstored /var/lib/xen /var/log/xen
 mount -t xenfs none /proc/xen
 exec > /dev/hvc0 2>&1 < /dev/null
 stty -F /dev/hvc0 -onlcr
