@@ -4,14 +4,15 @@
 # usage: fetch_root.sh RELEASE DIR PACKAGE...     (for example: fetch_root.sh bullseye build/bullseye libc6 busybox-static)
 # RELEASE may be one of backports. A folder that is complete is left as it is.
 # environment: VARIANT=extract (default: files alone, nothing is configured) or another variant of mmdebstrap
+#   LATER="RELEASE PACKAGE..." packages of a newer release, with what they need, as files in DIR/later
 # exit status: 0 the folder is there; 77 the release cannot be fetched here, which the last line explains
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n '4,8s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '4,9s/^# //p' "$0" >&2; exit 2; }
 release=$1 folder=$2
 shift 2
 skip() { echo "fetch_root.sh: $*"; exit 77; }
 
-wanted="$release ${VARIANT:-extract} $*"
+wanted="$release ${VARIANT:-extract} $* ${LATER:-}"
 if [ "$(cat "$folder.packages" 2> /dev/null)" = "$wanted" ]; then exit 0; fi
 command -v mmdebstrap > /dev/null || skip "mmdebstrap is not installed, so there is no $release: vm_configs/install_dependencies.sh installs it."
 # shellcheck disable=SC2016  # apt fills it in
@@ -23,9 +24,17 @@ sources=$(mktemp)
 trap 'rm -f "$sources"' EXIT
 echo "deb $mirror $release main" > "$sources"
 [ "${release%-backports}" = "$release" ] || echo "deb $mirror ${release%-backports} main" >> "$sources"
+later=()
+if [ -n "${LATER:-}" ]; then
+  read -ra names <<< "$LATER"
+  echo "deb $mirror ${names[0]} main" >> "$sources"
+  # shellcheck disable=SC2016  # mmdebstrap's shell expands $1
+  later=("--customize-hook=mkdir -p \"\$1/later/partial\" && chroot \"\$1\" apt-get -y -q --download-only --no-install-recommends \
+    -o Dir::Cache::archives=/later -t ${names[0]} install ${names[*]:1} && rm -rf \"\$1/later/partial\" \"\$1/later/lock\"")
+fi
 packages=$(IFS=,; echo "$*")
-if ! timeout 900 mmdebstrap --variant="${VARIANT:-extract}" --include="$packages" \
-  --dpkgopt=force-unsafe-io --aptopt="APT::Default-Release \"$release\"" "${release%-backports}" "$folder" "$sources" > "$folder.log" 2>&1 < /dev/null; then
+if ! timeout 2400 mmdebstrap --variant="${VARIANT:-extract}" --include="$packages" \
+  --dpkgopt=force-unsafe-io --aptopt="APT::Default-Release \"$release\"" "${later[@]}" "${release%-backports}" "$folder" "$sources" > "$folder.log" 2>&1 < /dev/null; then
   rm -rf "$folder"
   skip "$release cannot be fetched from $mirror: $(grep -E '^(E:|mmdebstrap)' "$folder.log" | head -n 1)"
 fi

@@ -3,7 +3,7 @@
 # The kernel module against kernels of other releases: built with the release's own compiler, without a warning, then (with --boot)
 # its tests in a VM with that kernel. Kernels are fetched by apt's mirror; the first time takes a minute or two for each.
 # usage: kernels.sh BUILD_DIR [--boot RELEASE]... [RELEASE...]
-#   RELEASE: bullseye (5.10), bookworm (6.1), trixie (6.12), trixie-backports (the newest); default: all four
+#   RELEASE: bullseye (5.10), bookworm (6.1), trixie (6.12), bookworm-backports and trixie-backports (the newest); default: all five
 # exit status: 0 all is well; 77 none of the releases can be fetched here; else a module does not build or fails its tests
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ while [ $# -gt 0 ]; do
     *) releases+=("$1"); shift ;;
   esac
 done
-[ ${#releases[@]} -gt 0 ] || releases=(bullseye bookworm trixie trixie-backports)
+[ ${#releases[@]} -gt 0 ] || releases=(bullseye bookworm bookworm-backports trixie trixie-backports)
 
 # In the release's root: make and the compiler are the ones that its headers ask for.
 build_module() {

@@ -66,8 +66,20 @@ quietly dpkg -i /packages/causeway-guest_$version-1_amd64.deb
 check_look_ups /usr/lib/causeway "with Causeway and NVIDIA's library"
 quietly ldconfig  # as NVIDIA's installer does at its end
 check_look_ups /usr/lib/causeway "after another ldconfig"
+# A cache that is stale, as in an image whose builder skipped dpkg's triggers: NVIDIA's library is found, until ldconfig has run.
+rm "$root/etc/ld.so.cache"
+[[ $(in_root which_library libcuda.so.1) != /usr/lib/causeway/* ]] || fail "the stale cache is not stale"
+quietly ldconfig
+check_look_ups /usr/lib/causeway "after ldconfig mended a stale cache"
 printf 'int main(void) { return 0; }\n' > "$scratch/main.c"
 cc "$scratch/main.c" -L"$root/usr/lib/causeway" -l:libcuda.so.1 -Wl,--no-as-needed -o "$scratch/linked" || fail "Triton's linker refuses the library"
+# A disk that is full in the middle of an upgrade: dpkg says so, and what was installed is left as it was.
+# shellcheck disable=SC2016
+if unshare --mount sh -c 'mount -t tmpfs -o size=600k none "$1/usr/lib/causeway" && exec chroot "$1" dpkg -i "$2"' \
+  sh "$root" /packages/next/causeway-guest_$version-2_amd64.deb > "$scratch/log" 2>&1; then fail "dpkg filled a disk that is too small"; fi
+grep -q 'No space left on device' "$scratch/log" || { cat "$scratch/log" >&2; fail "dpkg failed for another reason on a full disk"; }
+expect "state on a full disk" "$(in_root dpkg-query -W -f '${Version} ${db:Status-Abbrev}' causeway-guest)" "$version-1 ii "
+check_look_ups /usr/lib/causeway "after an upgrade that found the disk full"
 quietly dpkg -i /packages/next/causeway-guest_$version-2_amd64.deb
 check_look_ups /usr/lib/causeway "after an upgrade"
 expect "version after the upgrade" "$(in_root dpkg-query -W -f '${Version}' causeway-guest)" "$version-2"
