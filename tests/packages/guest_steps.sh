@@ -1,0 +1,17 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# First process of the guest of host_vm.sh: what systemd and udev would do for one device, then a CUDA program of an ordinary user's.
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc none /proc
+mount -t sysfs none /sys
+mountpoint -q /dev || mount -t devtmpfs none /dev
+/lib/systemd/systemd-udevd --daemon
+udevadm trigger --action=add
+udevadm settle --timeout=300
+echo "GUEST device $(stat -c '%U:%G %a' /dev/causeway 2>&1)"
+dmesg | grep causeway | sed 's/^/GUEST kernel /'
+su gpu -c ./home/gpu/vector_add 2>&1 | sed 's/^/GUEST program /'
+echo "GUEST ended"
+sync
+echo o > /proc/sysrq-trigger
+sleep 60

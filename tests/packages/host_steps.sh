@@ -1,0 +1,105 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs in the host of host_vm.sh, as root, when libvirtd has started. Each step prints "EXIT NAME STATUS"; run_vm.sh reads that.
+cd /packages || exit 1
+images=/var/lib/libvirt/images local_file=/etc/apparmor.d/local/abstractions/libvirt-qemu
+echo
+echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
+
+# expect WHAT FOUND WANTED
+expect() { [ "$2" = "$3" ] || { echo "$1: '$2' instead of '$3'"; return 1; }; }
+# says PATTERN COMMAND...: it fails, with that sentence.
+says() {
+  local pattern=$1
+  shift
+  if "$@" > said 2>&1; then echo "\"$*\" did not fail"; return 1; fi
+  cat said
+  grep -qE "$pattern" said
+}
+
+# domain NAME [DEVICES]
+domain() {
+  cat <<TEXT
+<domain type='qemu'>
+  <name>$1</name>
+  <memory unit='MiB'>768</memory>
+  <vcpu current='1'>2</vcpu>
+  <os>
+    <type arch='x86_64' machine='pc'>hvm</type>
+    <kernel>$images/kernel</kernel>
+    <initrd>$images/initramfs</initrd>
+    <cmdline>console=ttyS0 root=/dev/vda rw init=/guest_steps.sh no_timer_check quiet nowatchdog cryptomgr.notests rcupdate.rcu_cpu_stall_suppress=1 panic=-1 mitigations=off nokaslr random.trust_cpu=on</cmdline>
+  </os>
+  <features><acpi/><apic/></features>
+  <cpu mode='maximum'/>
+  <on_reboot>destroy</on_reboot>
+  <devices>
+    <serial type='file'><source path='/var/log/libvirt/qemu/$1.console'/></serial>
+    <memballoon model='none'/>
+    ${2:-}
+  </devices>
+</domain>
+TEXT
+}
+
+confinement() {
+  expect "AppArmor" "$(cat /sys/module/apparmor/parameters/enabled)" Y
+  virsh capabilities | grep -A1 '<secmodel>' | grep -q apparmor || { echo "libvirt does not use AppArmor"; return 1; }
+  [ ! -e "$local_file" ] || ! grep -q causeway "$local_file"
+}
+# A VM from before the package was installed.
+older_vm() {
+  domain guest2 > guest2.xml
+  virsh define guest2.xml && virsh start --paused guest2 &&
+    expect "how it is confined" "$(cat "/proc/$(cat /run/libvirt/qemu/guest2.pid)/attr/current")" "libvirt-$(virsh domuuid guest2 | head -n 1) (enforce)"
+}
+installed() {
+  dpkg -i causeway-host_*.deb && grep '/dev/shm/causeway-\* rw,' "$local_file" &&
+    sed -i 's#^driver_library = .*#driver_library = "/packages/libcuda.so.1"#' /etc/causeway/causewayd.toml &&
+    systemctl restart causewayd.service || return 1
+  for _ in $(seq 120); do [ -S /run/causeway/causeway.sock ] && break; sleep 0.5; done
+  causeway status
+}
+# The rule is there, and the kernel's copy of the VM's profile is older.
+plug_in_refused() {
+  local profile
+  profile=libvirt-$(virsh domuuid guest2 | head -n 1)
+  says "newer than the running VM; run .apparmor_parser -r /etc/apparmor.d/libvirt/$profile." causeway attach guest2 --memory 64M &&
+    expect "what is left" "$(ls /dev/shm)" "" && dmesg | grep -o 'apparmor="DENIED".*causeway-guest2' | tail -n 1 &&
+    sed -i '/causeway/d' "$local_file" &&
+    says "add the line .  /dev/shm/causeway-\* rw,. to $local_file and run .apparmor_parser -r /etc/apparmor.d/libvirt/$profile." causeway attach guest2 --memory 64M
+}
+# What the two sentences say.
+plugged_in() {
+  echo '  /dev/shm/causeway-* rw,' >> "$local_file"
+  apparmor_parser -r "/etc/apparmor.d/libvirt/libvirt-$(virsh domuuid guest2 | head -n 1)" && causeway attach guest2 --memory 64M &&
+    grep -c causeway-guest2 "/proc/$(cat /run/libvirt/qemu/guest2.pid)/maps" && causeway list && virsh destroy guest2 && causeway detach guest2
+}
+attached_cold() {
+  domain guest1 "<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='$images/disk'/><target dev='vda' bus='virtio'/></disk>" > guest1.xml
+  virsh define guest1.xml && causeway attach guest1 --memory 64M && virsh start guest1 &&
+    expect "how it is confined" "$(cat "/proc/$(cat /run/libvirt/qemu/guest1.pid)/attr/current")" "libvirt-$(virsh domuuid guest1 | head -n 1) (enforce)"
+}
+program_runs() {
+  local console=/var/log/libvirt/qemu/guest1.console
+  for _ in $(seq 1500); do
+    grep -q '^GUEST ended' "$console" && break
+    sleep 1
+  done
+  tr -d '\r' < "$console" | grep -a '^GUEST\|panic' | tee said
+  expect "the device" "$(sed -n 's/^GUEST device //p' said)" "root:render 660" && grep -q '^GUEST program .*sums equal' said &&
+    journalctl -u causewayd --no-pager -o cat | grep 'VM guest1 slot'
+}
+detached() {
+  virsh destroy guest1  # it may have ended by itself
+  causeway detach guest1 && expect "what is left" "$(ls /dev/shm)" "" && expect "what list says" "$(causeway list)" "no domain has a region"
+}
+
+for step in confinement older_vm installed plug_in_refused plugged_in attached_cold program_runs detached; do
+  "$step" > log 2>&1
+  code=$?
+  tail -n 30 log | sed "s/^/$step| /"
+  echo "EXIT $step $code 0 $(cut -d' ' -f1 /proc/uptime)"
+done
+echo "DONE $(cut -d' ' -f1 /proc/uptime)"
+systemctl poweroff --force
