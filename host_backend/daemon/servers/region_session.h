@@ -25,7 +25,7 @@ class RegionSession final : public WorkerClient {
     int client_socket = -1;  // local: to the guest process, and for the worker too; the owner keeps it open
     const GpuShare* share;   // lives as long as the configuration
     const Doorbell* doorbell =
-        nullptr;  // of a VM that is connected to it, and stays so while the session opens
+        nullptr;              // of a VM that is connected to it, and stays so while the session opens
     uint64_t connection = 0;  // local: the key of its connection's record (takeover/vault.h)
   };
 
