@@ -11,6 +11,7 @@ FLOORS = {
         ["ivshmem_ring/protocol"],
         ["ivshmem_ring/transport"],
         ["ivshmem_ring/tcp"],
+        ["ivshmem_ring/tls"],
         ["ivshmem_ring/messages"],
     ],
     "guest_lib": [

@@ -46,9 +46,9 @@ struct TcpClient::Channel {
   uint64_t reply_sequence = 0;
 };
 
-TcpClient::TcpClient(int fd)
+TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer)
     : ClientTransport(async_error_, false),
-      connection_(fd),
+      connection_(fd, std::move(layer)),
       process_(getpid()),
       main_buffer_(kMaxMainRecordBytes) {
   // All at once: the reader may look at any of them.

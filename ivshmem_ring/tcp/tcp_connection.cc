@@ -21,6 +21,8 @@ namespace causeway {
 namespace {
 
 constexpr size_t kReadBufferBytes = 64u << 10;
+constexpr size_t kSealTogetherBytes = 16u << 10;  // a record of TLS
+constexpr size_t kSealPieceBytes = 128u << 10;
 // An idle peer whose machine vanished is noticed after about two minutes. No TCP_USER_TIMEOUT: it would also
 // end a session whose peer only stopped reading for a while (a full queue, a debugger).
 constexpr int kKeepIdleSeconds = 60;
@@ -33,7 +35,9 @@ std::string ErrnoText() {
 
 }  // namespace
 
-TcpConnection::TcpConnection(int fd) : fd_(fd), buffer_(kReadBufferBytes) {
+TcpConnection::TcpConnection(int fd, std::unique_ptr<StreamLayer> layer)
+    : fd_(fd), layer_(std::move(layer)), buffer_(kReadBufferBytes) {
+  if (layer_ != nullptr) wire_.resize(kReadBufferBytes);
   const int flags = fcntl(fd_, F_GETFL);
   if (flags >= 0) fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK);
   const timeval second{1, 0};
@@ -56,6 +60,37 @@ void TcpConnection::Shutdown() {
 }
 
 std::string TcpConnection::SendAll(std::span<const std::span<const std::byte>> parts) {
+  return layer_ == nullptr ? SendRaw(parts) : SealAndSend(parts);
+}
+
+// Small parts go into one record of the layer, whose own bytes and work would otherwise count several times. Large ones are
+// sent piece by piece, so that the peer opens the first while the next is sealed.
+std::string TcpConnection::SealAndSend(std::span<const std::span<const std::byte>> parts) {
+  sealing_.clear();
+  const auto seal_and_send = [&](std::span<const std::byte> plain) -> std::string {
+    if (!layer_->Seal(plain)) return "the connection's encryption has ended";
+    layer_->TakeOutput(sealed_);
+    const std::array<std::span<const std::byte>, 1> wire = {std::span<const std::byte>(sealed_)};
+    return SendRaw(wire);
+  };
+  for (const auto& part : parts) {
+    if (sealing_.size() + part.size() <= kSealTogetherBytes) {
+      sealing_.insert(sealing_.end(), part.begin(), part.end());
+      continue;
+    }
+    if (!sealing_.empty()) {
+      if (std::string failure = seal_and_send(sealing_); !failure.empty()) return failure;
+      sealing_.clear();
+    }
+    for (size_t at = 0; at < part.size(); at += kSealPieceBytes) {
+      const auto piece = part.subspan(at, std::min(kSealPieceBytes, part.size() - at));
+      if (std::string failure = seal_and_send(piece); !failure.empty()) return failure;
+    }
+  }
+  return sealing_.empty() ? std::string() : seal_and_send(sealing_);
+}
+
+std::string TcpConnection::SendRaw(std::span<const std::span<const std::byte>> parts) {
   std::array<iovec, 3> vectors;
   size_t count = 0;
   for (const auto& part : parts)
@@ -99,6 +134,17 @@ void TcpConnection::SendBeat() {
   (void)SendAll(parts);  // a failure ends the reader too, which reports it
 }
 
+ssize_t TcpConnection::Receive(std::span<std::byte> out) {
+  if (layer_ == nullptr) return recv(fd_, out.data(), out.size(), 0);
+  while (true) {
+    const ptrdiff_t opened = layer_->Open(out);
+    if (opened != 0) return std::max<ptrdiff_t>(opened, 0);  // the end of the layer is that of the stream
+    const ssize_t received = recv(fd_, wire_.data(), wire_.size(), 0);
+    if (received <= 0) return received;
+    layer_->Received(std::span(wire_).first(static_cast<size_t>(received)));
+  }
+}
+
 std::string TcpConnection::Read(std::span<std::byte> out, const std::function<bool()>& quiet) {
   while (!out.empty()) {
     if (begin_ < end_) {
@@ -109,8 +155,7 @@ std::string TcpConnection::Read(std::span<std::byte> out, const std::function<bo
       continue;
     }
     const bool direct = out.size() >= buffer_.size();
-    const ssize_t received =
-        recv(fd_, direct ? out.data() : buffer_.data(), direct ? out.size() : buffer_.size(), 0);
+    const ssize_t received = Receive(direct ? out : std::span(buffer_));
     if (received == 0) return "the peer closed the connection";
     if (received < 0) {
       if (errno == EINTR) continue;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ivshmem_ring/tcp/stream_layer.h"
 #include "ivshmem_ring/transport/record.h"
 
 namespace causeway {
@@ -53,8 +54,8 @@ inline BulkMemory MakeBulk() {
 // One stream socket. Any thread may send; one thread reads. Failures are sentences, never exceptions.
 class TcpConnection {
  public:
-  // Takes `fd` over and closes it in the end; it may be non-blocking.
-  explicit TcpConnection(int fd);
+  // Takes `fd` over and closes it in the end; it may be non-blocking. `layer` encrypts; null: nothing does.
+  explicit TcpConnection(int fd, std::unique_ptr<StreamLayer> layer = nullptr);
   ~TcpConnection();
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
@@ -75,8 +76,15 @@ class TcpConnection {
 
  private:
   std::string SendAll(std::span<const std::span<const std::byte>> parts);
+  std::string SealAndSend(std::span<const std::span<const std::byte>> parts);
+  std::string SendRaw(std::span<const std::span<const std::byte>> parts);
+  // As recv: 0 at the end of the stream, -1 and errno where nothing came.
+  ssize_t Receive(std::span<std::byte> out);
 
   int fd_;
+  const std::unique_ptr<StreamLayer> layer_;
+  std::vector<std::byte> sealing_, sealed_;  // guarded by send_mutex_
+  std::vector<std::byte> wire_;              // received and not yet opened by the layer
   std::mutex send_mutex_;
   std::vector<std::byte> buffer_;  // [begin_, end_) was received and not yet read
   size_t begin_ = 0;

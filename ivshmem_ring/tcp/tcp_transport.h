@@ -28,8 +28,9 @@ namespace causeway {
 
 class TcpClient final : public ClientTransport {
  public:
-  // Takes over `fd`, a connected stream socket. Nothing is read before the first record is published.
-  explicit TcpClient(int fd);
+  // Takes over `fd`, a connected stream socket, and `layer`, which encrypts; null: nothing does. Nothing is read before the first
+  // record is published.
+  explicit TcpClient(int fd, std::unique_ptr<StreamLayer> layer = nullptr);
   // Ends the connection. No other thread may be inside a call then.
   ~TcpClient() override;
 

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of remote guests, and TLS between two sessions of one process: what is refused, and that nothing of it is taken twice.
+#include "ivshmem_ring/tls/tls_session.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+namespace causeway {
+namespace {
+
+Key MakeKey(char fill) {
+  Key key;
+  key.id = std::string(kKeyIdDigits, fill);
+  key.vm = "guest1";
+  key.created = 1'750'000'000;
+  key.has_secret = true;
+  key.secret.fill(uint8_t(fill));
+  return key;
+}
+
+using Bytes = std::vector<std::byte>;
+using Progress = TlsSession::Progress;
+
+// A guest and a host that knows one key. What one has to send the other receives.
+struct Pair {
+  explicit Pair(const Key& guest, const Key& known) {
+    std::string error;
+    client = TlsSession::Client(guest, &error);
+    EXPECT_EQ(error, "");
+    server = TlsSession::Server(
+        [this, known](const std::string& id, KeySecret* secret) {
+          ++asked;
+          *secret = known.secret;
+          return id == known.id;
+        },
+        &error);
+    EXPECT_EQ(error, "");
+  }
+  // Moves what is to be sent, and keeps a copy of what the guest has sent.
+  void Move(TlsSession& from, TlsSession& to) {
+    Bytes wire;
+    from.TakeOutput(wire);
+    if (&from == client.get()) of_client.insert(of_client.end(), wire.begin(), wire.end());
+    to.Received(wire);
+    to.KeepReceived();
+  }
+  bool ShakeHands() {
+    for (int round = 0; round < 4; ++round) {
+      if (client_state == Progress::kNeedsMore) client_state = client->Handshake();
+      Move(*client, *server);
+      if (server_state == Progress::kNeedsMore) server_state = server->Handshake();
+      Move(*server, *client);
+    }
+    return client_state == Progress::kDone && server_state == Progress::kDone;
+  }
+  std::unique_ptr<TlsSession> client, server;
+  Progress client_state = Progress::kNeedsMore, server_state = Progress::kNeedsMore;
+  Bytes of_client;
+  int asked = 0;
+};
+
+Bytes RandomBytes(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  Bytes bytes(count);
+  for (auto& byte : bytes) byte = std::byte(random());
+  return bytes;
+}
+
+// `from` sends, `to` receives in pieces of `piece` bytes of the wire.
+Bytes Carry(TlsSession& from, TlsSession& to, const Bytes& sent, size_t piece) {
+  EXPECT_TRUE(from.Seal(sent));
+  Bytes wire, got, room(10'000);
+  from.TakeOutput(wire);
+  for (size_t at = 0; at < wire.size(); at += piece) {
+    to.Received(std::span(wire).subspan(at, std::min(piece, wire.size() - at)));
+    while (true) {
+      const ptrdiff_t opened = to.Open(room);
+      EXPECT_GE(opened, 0);
+      if (opened <= 0) break;
+      got.insert(got.end(), room.begin(), room.begin() + opened);
+    }
+  }
+  return got;
+}
+
+TEST(TlsSession, CarriesBytesBothWays) {
+  Pair pair(MakeKey('a'), MakeKey('a'));
+  ASSERT_TRUE(pair.ShakeHands());
+  EXPECT_EQ(pair.server->key_id(), MakeKey('a').id);
+  EXPECT_EQ(pair.asked, 1);
+  for (const size_t bytes : {size_t{1}, size_t{5'000}, size_t{1'000'000}}) {
+    const Bytes sent = RandomBytes(bytes, uint32_t(bytes));
+    EXPECT_EQ(Carry(*pair.client, *pair.server, sent, 65'536), sent);
+    EXPECT_EQ(Carry(*pair.server, *pair.client, sent, 1'000), sent);
+  }
+  EXPECT_EQ(Carry(*pair.client, *pair.server, RandomBytes(300, 3), 1), RandomBytes(300, 3));
+}
+
+TEST(TlsSession, TheWireShowsNothingOfIt) {
+  Pair pair(MakeKey('a'), MakeKey('a'));
+  ASSERT_TRUE(pair.ShakeHands());
+  const std::string text(400, 'x');
+  pair.client->Seal(std::as_bytes(std::span(text)));
+  Bytes wire;
+  pair.client->TakeOutput(wire);
+  const std::string shown(reinterpret_cast<const char*>(wire.data()), wire.size());
+  EXPECT_GT(shown.size(), text.size());
+  EXPECT_EQ(shown.find("xxxx"), std::string::npos);
+}
+
+TEST(TlsSession, AKeyThatTheHostDoesNotKnowIsRefused) {
+  Pair pair(MakeKey('a'), MakeKey('b'));
+  EXPECT_FALSE(pair.ShakeHands());
+  EXPECT_EQ(pair.server_state, Progress::kFailed);
+  EXPECT_EQ(pair.client_state, Progress::kFailed);
+  EXPECT_EQ(pair.asked, 1);
+}
+
+// The host would learn of it, and the guest that the host does not have its secret.
+TEST(TlsSession, AnotherSecretIsRefusedByBothSides) {
+  Key other = MakeKey('a');
+  other.secret.fill(7);
+  Pair pair(other, MakeKey('a'));
+  EXPECT_FALSE(pair.ShakeHands());
+  EXPECT_EQ(pair.server_state, Progress::kFailed);
+  EXPECT_EQ(pair.client_state, Progress::kFailed);
+  EXPECT_FALSE(pair.server->failure().empty());
+}
+
+TEST(TlsSession, RecordedBytesOpenNoSecondSession) {
+  Pair first(MakeKey('a'), MakeKey('a'));
+  ASSERT_TRUE(first.ShakeHands());
+  first.client->Seal(RandomBytes(100, 1));
+  first.Move(*first.client, *first.server);
+  Pair second(MakeKey('a'), MakeKey('a'));
+  second.server->Received(first.of_client);
+  Progress progress = Progress::kNeedsMore;
+  for (int i = 0; i < 4 && progress == Progress::kNeedsMore; ++i) progress = second.server->Handshake();
+  EXPECT_EQ(progress, Progress::kFailed);
+}
+
+TEST(TlsSession, ARecordThatIsSentTwiceEndsTheSession) {
+  Pair pair(MakeKey('a'), MakeKey('a'));
+  ASSERT_TRUE(pair.ShakeHands());
+  pair.client->Seal(RandomBytes(100, 1));
+  Bytes wire, room(1'000);
+  pair.client->TakeOutput(wire);
+  pair.server->Received(wire);
+  EXPECT_EQ(pair.server->Open(room), 100);
+  pair.server->Received(wire);
+  EXPECT_LT(pair.server->Open(room), 0);
+  EXPECT_FALSE(pair.server->Seal(room));
+}
+
+TEST(TlsSession, AnyBytesAreAFailureOrAWait) {
+  Pair good(MakeKey('a'), MakeKey('a'));
+  ASSERT_TRUE(good.ShakeHands());
+  std::mt19937 random(11);
+  for (int round = 0; round < 100; ++round) {
+    Pair pair(MakeKey('a'), MakeKey('a'));
+    Bytes bytes = round % 3 == 0 ? RandomBytes(400, uint32_t(round)) : good.of_client;
+    if (round % 3 == 1) bytes.resize(random() % bytes.size());
+    for (int i = 0; i < 3; ++i)
+      if (!bytes.empty()) bytes[random() % bytes.size()] = std::byte(random());
+    pair.server->Received(bytes);
+    EXPECT_NE(pair.server->Handshake(), Progress::kDone) << round;
+  }
+}
+
+TEST(TlsSession, TheEndIsAnEnd) {
+  Pair pair(MakeKey('a'), MakeKey('a'));
+  ASSERT_TRUE(pair.ShakeHands());
+  pair.server->Close();
+  pair.Move(*pair.server, *pair.client);
+  Bytes room(10);
+  EXPECT_LT(pair.client->Open(room), 0);
+}
+
+TEST(KeyFile, IsReadAsItWasWritten) {
+  Key key = MakeKey('c');
+  key.expires = 1'800'000'000;
+  Key read;
+  EXPECT_EQ(ParseKey(KeyText(key, false), &read), "");
+  EXPECT_EQ(read.id, key.id);
+  EXPECT_EQ(read.vm, "guest1");
+  EXPECT_EQ(read.created, key.created);
+  EXPECT_EQ(read.expires, key.expires);
+  EXPECT_EQ(read.secret, key.secret);
+  EXPECT_EQ(ParseKey(KeyText(key, true), &read), "");
+  EXPECT_EQ(read.vm, "");
+  EXPECT_EQ(read.expires, 0);
+  key.has_secret = false;
+  key.revoked = 1'760'000'000;
+  EXPECT_EQ(ParseKey(KeyText(key, false), &read), "");
+  EXPECT_EQ(read.revoked, key.revoked);
+  EXPECT_FALSE(read.has_secret);
+}
+
+TEST(KeyFile, EachMistakeHasItsSentence) {
+  const std::string id = "id " + std::string(32, 'a') + "\n", first = "causeway-key 1\n";
+  const std::string secret = "secret " + std::string(64, 'b') + "\n";
+  Key key;
+  EXPECT_EQ(ParseKey("", &key), "it is empty");
+  EXPECT_EQ(ParseKey("something\n" + id, &key), "its first line is not \"causeway-key 1\"");
+  EXPECT_EQ(ParseKey(first + secret, &key), "its line \"id\" is missing");
+  EXPECT_EQ(ParseKey(first + id, &key), "its line \"secret\" is missing");
+  EXPECT_EQ(ParseKey(first + "id 12\n" + secret, &key), "its line \"id\" must have 32 hexadecimal digits");
+  EXPECT_EQ(ParseKey(first + id + "secret 12\n", &key),
+            "its line \"secret\" must have 64 hexadecimal digits");
+  EXPECT_EQ(ParseKey(first + id + secret + "colour blue\n", &key),
+            "it has a line \"colour\", which no key has");
+  EXPECT_EQ(ParseKey(first + id + secret + "expires 2026-02-30T00:00:00Z\n", &key),
+            "its line \"expires\" must be a time such as 2026-01-31T12:00:00Z");
+  EXPECT_EQ(ParseKey(first + id + secret, &key), "");
+}
+
+TEST(KeyFile, OneThatEverybodyMayWriteIsRefused) {
+  char path[] = "/tmp/causeway-key-XXXXXX";
+  const int fd = mkstemp(path);
+  const std::string text = KeyText(MakeKey('d'), true);
+  ASSERT_EQ(write(fd, text.data(), text.size()), ssize_t(text.size()));
+  Key key;
+  EXPECT_EQ(ReadKeyFile(path, &key), "");
+  fchmod(fd, 0666);
+  EXPECT_NE(ReadKeyFile(path, &key).find("everybody may write it"), std::string::npos);
+  close(fd);
+  unlink(path);
+  EXPECT_NE(ReadKeyFile(path, &key).find("cannot be read: No such file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace causeway
