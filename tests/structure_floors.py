@@ -16,7 +16,7 @@ FLOORS = {
     ],
     "guest_lib": [
         ["guest_lib/old_glibc"],
-        ["guest_lib/process"],
+        ["guest_lib/process", "guest_lib/tls"],
         ["guest_lib/connection"],
         ["guest_lib/session"],
         ["guest_lib/stream"],
@@ -45,7 +45,7 @@ FLOORS = {
         ["host_backend/worker/stream", "host_backend/worker/addresses", "host_backend/daemon/pool"],
         ["host_backend/worker/memory", "host_backend/worker/managed", "host_backend/worker/host_register",
          "host_backend/daemon/servers"],
-        ["host_backend/worker/staging", "host_backend/daemon/control"],
+        ["host_backend/worker/staging", "host_backend/daemon/control", "host_backend/daemon/remote"],
         ["host_backend/worker/copy"],
         ["host_backend/worker/code", "host_backend/worker/device"],
         ["host_backend/worker/graph"],
@@ -53,6 +53,7 @@ FLOORS = {
         ["host_backend/worker/start"],
         ["host_backend/worker/nvml"],
         ["host_backend/worker", "host_backend/daemon"],
+        ["host_backend/tls"],
         ["host_backend/command/libvirt"],
         ["host_backend/command/attach"],
         ["host_backend/command"],
@@ -67,6 +68,8 @@ APART = [
     ("host_backend/worker", "host_backend/launcher"),
     ("host_backend/daemon", "host_backend/command"),
     ("host_backend/launcher", "host_backend/command"),
+    ("host_backend/worker", "host_backend/tls"),
+    ("host_backend/command", "host_backend/tls"),
 ]
 
 # Not counted among the product's lines, wherever it lies.

@@ -25,14 +25,16 @@ std::unique_ptr<Connection> Connect(SessionKind kind, std::string* error) {
     if (strcmp(chosen, "module") == 0) return ConnectModule(kDevice, kind, error);
     if (StartsWith(chosen, "module:")) return ConnectModule(chosen + 7, kind, error);
     if (StartsWith(chosen, "tcp://")) return ConnectTcp(chosen + 6, kind, error);
-    *error = std::string("CAUSEWAY='") + chosen + "' is none of local:/path, module, tcp://host:port";
+    if (StartsWith(chosen, "tls://")) return ConnectTls(chosen + 6, kind, error);
+    *error = std::string("CAUSEWAY='") + chosen +
+             "' is none of local:/path, module, tls://host:port, tcp://host:port";
     return nullptr;
   }
   std::string local, module;
   if (auto connection = ConnectLocal(kDefaultSocketPath, kind, &local)) return connection;
   if (auto connection = ConnectModule(kDevice, kind, &module)) return connection;
   *error = "no way to a host with a GPU: " + local + "; " + module +
-           "; no tcp://host:port is set in the variable CAUSEWAY";
+           "; no tls://host:port is set in the variable CAUSEWAY";
   return nullptr;
 }
 

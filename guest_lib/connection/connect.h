@@ -3,7 +3,8 @@
 // tried in this order:
 //   local:/path        the daemon's socket on this machine (also from a container)
 //   module             /dev/causeway, the kernel module's device in a VM; module:/path names another one
-//   tcp://host:port    the daemon over TCP
+//   tls://host:port    the host's TLS process (docs/remote.md), with the key in /etc/causeway/key or CAUSEWAY_KEY
+//   tcp://host:port    the daemon over TCP, neither encrypted nor authenticated
 #pragma once
 #include <memory>
 #include <string>

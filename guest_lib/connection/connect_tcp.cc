@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way in over TCP: the same messages, no shared memory.
+// The ways in over TCP, in plain text and encrypted: the same messages, no shared memory.
+#include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "guest_lib/connection/region_connection.h"
+#include "guest_lib/tls/guest_tls.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
+#include "ivshmem_ring/tls/key_file.h"
 
 namespace causeway::guest {
 namespace {
 
+constexpr time_t kDialSeconds = 10;    // for the connection, and for the handshake's next message
+constexpr time_t kAnswerSeconds = 90;  // a worker may have to start first
+
 class TcpLink : public Connection {
  public:
-  explicit TcpLink(int fd) : fd_(fd) {
-    auto client = std::make_unique<TcpClient>(fd);
+  TcpLink(int fd, std::unique_ptr<StreamLayer> layer) : fd_(fd) {
+    auto client = std::make_unique<TcpClient>(fd, std::move(layer));
     client_ = client.get();
     transport = std::move(client);
   }
@@ -44,6 +52,24 @@ bool SendAll(int fd, const void* bytes, size_t count) {
   return true;
 }
 
+// "host:port" or "[address]:port".
+bool Split(const std::string& address, std::string* host, std::string* port) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return false;
+  *host = address.substr(0, colon);
+  *port = address.substr(colon + 1);
+  if (host->size() > 2 && host->front() == '[' && host->back() == ']')
+    *host = host->substr(1, host->size() - 2);
+  return !host->empty() && !port->empty();
+}
+
+// Bounds each wait of the socket, that for its connection among them. 0: none is bounded.
+void LimitWaits(int fd, time_t seconds) {
+  const timeval limit{seconds, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
 int Dial(const std::string& host, const std::string& port, std::string* error) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -55,8 +81,10 @@ int Dial(const std::string& host, const std::string& port, std::string* error) {
   int fd = -1;
   for (const addrinfo* at = found; at != nullptr && fd < 0; at = at->ai_next) {
     fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    if (fd >= 0) LimitWaits(fd, kDialSeconds);
     if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
-      *error = "cannot reach causewayd at " + host + ":" + port + ": " + strerror(errno);
+      const int why = errno == EINPROGRESS ? ETIMEDOUT : errno;
+      *error = "cannot reach causewayd at " + host + ":" + port + ": " + strerror(why);
       close(fd);
       fd = -1;
     }
@@ -65,24 +93,84 @@ int Dial(const std::string& host, const std::string& port, std::string* error) {
   return fd;
 }
 
-}  // namespace
+// libcauseway-tls.so.1 lies beside the library that this code is in. It stays loaded.
+CausewayTlsConnect TlsLibrary(std::string* error) {
+  Dl_info self{};
+  std::string path = kTlsLibrary;
+  if (dladdr(reinterpret_cast<void*>(&TlsLibrary), &self) != 0 && self.dli_fname != nullptr) {
+    const std::string name = self.dli_fname;
+    if (const size_t slash = name.rfind('/'); slash != std::string::npos)
+      path = name.substr(0, slash + 1) + kTlsLibrary;
+  }
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) library = dlopen(kTlsLibrary, RTLD_NOW | RTLD_LOCAL);
+  void* function = library != nullptr ? dlsym(library, kTlsConnectName) : nullptr;
+  if (function == nullptr) {
+    *error =
+        path +
+        " is needed for tls:// and cannot be loaded: it belongs beside libcuda.so.1, and to the same build";
+    return nullptr;
+  }
+  return reinterpret_cast<CausewayTlsConnect>(function);
+}
 
-std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) {
+// Null: *error says why.
+std::unique_ptr<StreamLayer> Encrypt(int fd, std::string* error) {
+  const CausewayTlsConnect tls_connect = TlsLibrary(error);
+  if (tls_connect == nullptr) return nullptr;
+  const char* chosen = getenv("CAUSEWAY_KEY");
+  char text[1024] = "";
+  std::unique_ptr<StreamLayer> layer(
+      tls_connect(fd, chosen != nullptr && *chosen != '\0' ? chosen : kGuestKeyFile, text, sizeof text));
+  if (layer == nullptr) *error = text;
+  return layer;
+}
+
+// Sends the opening message and waits for the answer to it.
+bool Exchange(int fd, StreamLayer* layer, const OpenBlock& open, LocalReply* reply) {
+  if (layer == nullptr) {
+    return SendAll(fd, &open, sizeof open) &&
+           recv(fd, reply, sizeof *reply, MSG_WAITALL) == static_cast<ssize_t>(sizeof *reply);
+  }
+  std::vector<std::byte> wire;
+  if (!layer->Seal(std::as_bytes(std::span(&open, 1)))) return false;
+  layer->TakeOutput(wire);
+  if (!SendAll(fd, wire.data(), wire.size())) return false;
+  std::span<std::byte> rest = std::as_writable_bytes(std::span(reply, 1));
+  wire.resize(16u << 10);
+  while (!rest.empty()) {
+    const ptrdiff_t opened = layer->Open(rest);
+    if (opened < 0) return false;
+    rest = rest.subspan(static_cast<size_t>(opened));
+    if (rest.empty() || opened > 0) continue;
+    const ssize_t got = recv(fd, wire.data(), wire.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    layer->Received(std::span(wire).first(static_cast<size_t>(got)));
+  }
+  layer->KeepReceived();
+  return true;
+}
+
+std::unique_ptr<Connection> Connect(const std::string& address, bool encrypted, SessionKind kind,
+                                    std::string* error) {
+  std::string host, port;
+  if (!Split(address, &host, &port)) {
     *error = "'" + address + "' is no host:port";
     return nullptr;
   }
-  const int fd = Dial(address.substr(0, colon), address.substr(colon + 1), error);
+  const int fd = Dial(host, port, error);
   if (fd < 0) return nullptr;
-  const timeval patience{90, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  std::unique_ptr<StreamLayer> layer;
+  if (encrypted && (layer = Encrypt(fd, error)) == nullptr) {
+    close(fd);
+    return nullptr;
+  }
+  LimitWaits(fd, kAnswerSeconds);
   auto open = std::make_unique<OpenBlock>();
   FillOpenBlockFields(open.get(), kind, 0);
   LocalReply reply{};
-  if (!SendAll(fd, open.get(), sizeof *open) ||
-      recv(fd, &reply, sizeof reply, MSG_WAITALL) != static_cast<ssize_t>(sizeof reply) ||
-      reply.magic != kLocalMagic) {
+  if (!Exchange(fd, layer.get(), *open, &reply) || reply.magic != kLocalMagic) {
     *error = "no answer from causewayd at " + address;
     close(fd);
     return nullptr;
@@ -93,9 +181,18 @@ std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind k
     close(fd);
     return nullptr;
   }
-  const timeval none{0, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
-  return std::make_unique<TcpLink>(fd);
+  LimitWaits(fd, 0);
+  return std::make_unique<TcpLink>(fd, std::move(layer));
+}
+
+}  // namespace
+
+std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error) {
+  return Connect(address, false, kind, error);
+}
+
+std::unique_ptr<Connection> ConnectTls(const std::string& address, SessionKind kind, std::string* error) {
+  return Connect(address, true, kind, error);
 }
 
 }  // namespace causeway::guest

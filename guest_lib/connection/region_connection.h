@@ -73,6 +73,7 @@ class RegionConnection : public Connection {
 std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error);
+std::unique_ptr<Connection> ConnectTls(const std::string& address, SessionKind kind, std::string* error);
 // Fills an OpenBlock, for ways in with a region and without.
 void FillOpenBlockFields(OpenBlock* block, SessionKind kind, uint64_t window_address);
 

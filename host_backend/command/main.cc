@@ -10,6 +10,7 @@
 #include "host_backend/command/attach_options.h"
 #include "host_backend/command/command.h"
 #include "host_backend/command/daemon_options.h"
+#include "host_backend/command/keys.h"
 #include "host_backend/command/top/table.h"
 #include "host_backend/command/top/top.h"
 #include "host_backend/common/option_table.h"
@@ -107,6 +108,8 @@ int main(int argc, char** argv) {
   AddAttachCommands(app, attach);
   AdministerCommands administer;
   AddAdministerCommands(app, administer);
+  KeysCommands keys;
+  AddKeysCommands(app, keys);
 
   app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
   app.add_subcommand("doctor", "Look at every link between a program and the GPU, and name what is broken");
@@ -125,6 +128,7 @@ int main(int argc, char** argv) {
   if (top_app->parsed()) return RunTop(top);
   if (trace_app->parsed()) return RunTrace(trace);
   if (const int done = RunAdministerCommand(app, administer); done >= 0) return done;
+  if (const int done = RunKeysCommand(app, keys); done >= 0) return done;
   if (const int done = RunAttachCommand(app, attach); done >= 0) return done;
   return RunCommand(run);
 }

@@ -96,6 +96,11 @@ std::string Daemon::Start() {
     if (!control.ok()) return control.error();
     control_ = std::move(control.value());
   }
+  if (!config_.tls.listen.empty()) {
+    auto remote = RemoteServer::Start(services_);
+    if (!remote.ok()) return remote.error();
+    remote_ = std::move(remote.value());
+  }
   if (const std::string problem = StartLauncher(); !problem.empty()) return problem;
   pool_.KeepSpares(config_.own_spares);
   pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
@@ -352,6 +357,7 @@ void Daemon::Stop() {
   if (control_) control_->Stop();
   local_->Stop();
   if (tcp_) tcp_->Stop();
+  if (remote_) remote_->Stop();
   vms_.Stop();
   pool_.Stop();
 }
@@ -362,6 +368,7 @@ std::string Daemon::StatusText(const std::string& scope) const {
   vms_.AppendStatus(report.sessions, report.regions);
   local_->AppendStatus(report.sessions);
   if (tcp_) tcp_->AppendStatus(report.sessions);
+  if (remote_) remote_->AppendStatus(report.sessions);
   return StatusJson(services_, report, scope);
 }
 

@@ -9,6 +9,7 @@
 #include "host_backend/daemon/control/vm_set.h"
 #include "host_backend/daemon/doorbell/doorbell_watch.h"
 #include "host_backend/daemon/region/idle_watch.h"
+#include "host_backend/daemon/remote/remote_server.h"
 #include "host_backend/daemon/servers/flight_store.h"
 #include "host_backend/daemon/servers/local_server.h"
 #include "host_backend/daemon/servers/services.h"
@@ -79,6 +80,7 @@ class Daemon {
   VmSet vms_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<TcpServer> tcp_;
+  std::unique_ptr<RemoteServer> remote_;
   std::unique_ptr<LocalServer> local_;
 };
 

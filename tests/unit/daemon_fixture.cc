@@ -54,6 +54,15 @@ bool WaitFor(const std::function<bool()>& done) {
   return true;
 }
 
+OpenBlock StreamOpenBlock() {
+  OpenBlock block{};
+  block.magic = kRegionMagic;
+  block.abi_major = kAbiMajor;
+  block.pid = 77;
+  block.api_hash = ApiHash();
+  return block;
+}
+
 TemporaryFolder::TemporaryFolder() {
   char pattern[] = "/tmp/causeway-test-XXXXXX";
   path_ = mkdtemp(pattern) != nullptr ? pattern : "";

@@ -63,6 +63,9 @@ class DaemonFixture : public ::testing::Test {
   pid_t pid_ = -1;
 };
 
+// What a guest that shares no memory sends first.
+OpenBlock StreamOpenBlock();
+
 // The guest's side of a mapped region, as the kernel module and the library write it.
 class GuestRegion {
  public:

@@ -450,14 +450,6 @@ class TcpTest : public DaemonFixture {
     EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
     return fd;
   }
-  static OpenBlock Block() {
-    OpenBlock block{};
-    block.magic = kRegionMagic;
-    block.abi_major = kAbiMajor;
-    block.pid = 77;
-    block.api_hash = ApiHash();
-    return block;
-  }
   static LocalReply Exchange(int fd, const OpenBlock& block) {
     LocalReply reply{};
     // In two pieces, with the first record right behind: not a byte of it may be lost.
@@ -475,7 +467,7 @@ class TcpTest : public DaemonFixture {
 TEST_F(TcpTest, SessionIsHandedToAWorker) {
   StartDaemon("ok", "[tcp]\nlisten = \"127.0.0.1:0\"\n");
   UniqueFd fd = Connect();
-  const LocalReply reply = Exchange(fd.get(), Block());
+  const LocalReply reply = Exchange(fd.get(), StreamOpenBlock());
   ASSERT_EQ(reply.accepted, 1u) << reply.text;
   char echoed[7] = {};
   ASSERT_EQ(recv(fd.get(), echoed, 6, MSG_WAITALL), 6);
@@ -488,7 +480,7 @@ TEST_F(TcpTest, SessionIsHandedToAWorker) {
 TEST_F(TcpTest, WrongHashIsRefused) {
   StartDaemon("ok", "[tcp]\nlisten = \"127.0.0.1:0\"\n");
   UniqueFd fd = Connect();
-  OpenBlock block = Block();
+  OpenBlock block = StreamOpenBlock();
   block.api_hash ^= 2;
   const LocalReply reply = Exchange(fd.get(), block);
   EXPECT_EQ(reply.accepted, 0u);

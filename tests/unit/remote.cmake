@@ -3,3 +3,11 @@ add_executable(tls_session_test tls_session_test.cc)
 target_link_libraries(tls_session_test PRIVATE causeway_tls GTest::gtest_main)
 add_test(NAME tls_session_test COMMAND tls_session_test)
 set_tests_properties(tls_session_test PROPERTIES LABELS unit TIMEOUT 120)
+
+add_executable(remote_test remote_test.cc daemon_fixture.cc)
+target_compile_definitions(remote_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" CAUSEWAY_PATH="$<TARGET_FILE:causeway>"
+  CAUSEWAY_TLS_PATH="$<TARGET_FILE:causeway-tls>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+target_link_libraries(remote_test PRIVATE causeway_daemon causeway_command causeway_tls GTest::gtest_main)
+add_dependencies(remote_test causeway causewayd causeway-tls daemon_test_worker)
+add_test(NAME remote_test COMMAND remote_test)
+set_tests_properties(remote_test PROPERTIES LABELS "unit;hostile" TIMEOUT 300)

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <grp.h>
+#include <pwd.h>
 #include <unistd.h>
 
 // toml++ 3.3 takes it for impossible that a letter such as U+00E9 stands behind a value, so that what follows
@@ -26,6 +27,8 @@
 #include <string_view>
 
 #include "host_backend/common/control_socket.h"
+#include "host_backend/common/key_folder.h"
+#include "host_backend/common/remote_hand_over.h"
 #include "host_backend/launcher/protocol.h"
 
 namespace causeway::daemon {
@@ -343,14 +346,9 @@ bool IsNumericAddress(const std::string& address) {
   return inet_pton(AF_INET, address.c_str(), &any) == 1 || inet_pton(AF_INET6, address.c_str(), &any) == 1;
 }
 
-void ReadTcp(TableReader& outer, Config& config) {
-  const toml::node* node = outer.Take("tcp");
-  if (node == nullptr) return;
-  if (!node->is_table()) outer.Fail(*node, "tcp", "must be a table that begins with [tcp]");
-  TableReader reader(*node->as_table(), "[tcp] ");
-  const std::string listen = reader.Required("listen");
-  const bool allow_remote = reader.Bool("allow_plaintext_remote").value_or(false);
-  const toml::node& where = *reader.Take("listen");
+// The address and the port of one "address:port".
+std::pair<std::string, uint16_t> ReadListen(const TableReader& reader, const toml::node& where,
+                                            const std::string& listen, const std::string& example) {
   const size_t colon = listen.rfind(':');
   std::string address = listen.substr(0, colon);
   if (address.size() > 2 && address.front() == '[' && address.back() == ']')
@@ -359,18 +357,78 @@ void ReadTcp(TableReader& outer, Config& config) {
   const bool digits =
       !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos;
   if (!digits || std::stoul(port) > 65535 || !IsNumericAddress(address)) {
-    reader.Fail(where, "listen",
-                "must be a numeric address and a port such as \"127.0.0.1:7470\", but is \"" + listen + "\"");
+    reader.Fail(
+        where, "listen",
+        "must be a numeric address and a port such as \"" + example + "\", but is \"" + listen + "\"");
   }
+  return {address, uint16_t(std::stoul(port))};
+}
+
+void ReadTcp(TableReader& outer, Config& config) {
+  const toml::node* node = outer.Take("tcp");
+  if (node == nullptr) return;
+  if (!node->is_table()) outer.Fail(*node, "tcp", "must be a table that begins with [tcp]");
+  TableReader reader(*node->as_table(), "[tcp] ");
+  const std::string listen = reader.Required("listen");
+  const bool allow_remote = reader.Bool("allow_plaintext_remote").value_or(false);
+  const toml::node& where = *reader.Take("listen");
+  const auto [address, port] = ReadListen(reader, where, listen, "127.0.0.1:7470");
   if (!IsLoopback(address) && !allow_remote) {
     reader.Fail(where, "listen",
                 "is not a loopback address: the connection is neither encrypted nor authenticated; "
                 "use 127.0.0.1, or set allow_plaintext_remote = true on a network that you trust");
   }
-  config.tcp = {address, uint16_t(std::stoul(port)),
+  config.tcp = {address, port,
                 uint32_t(reader.Number("max_sessions", 1, kMaxSessions).value_or(config.max_sessions)),
                 ReadShare(reader, "")};
   reader.RefuseUnknownKeys();
+}
+
+void ReadTls(TableReader& outer, Config& config) {
+  const toml::node* node = outer.Take("tls");
+  if (node == nullptr) return;
+  if (!node->is_table()) outer.Fail(*node, "tls", "must be a table that begins with [tls]");
+  TableReader reader(*node->as_table(), "[tls] ");
+  constexpr size_t kMostListeners = 16;
+  const std::string form = "must be a list of 1 to 16 addresses such as [\"0.0.0.0:7471\", \"[::]:7471\"]";
+  const toml::node* listen = reader.Take("listen");
+  if (listen == nullptr) reader.Missing("listen");
+  const toml::array* list = listen->as_array();
+  if (list == nullptr || list->empty() || list->size() > kMostListeners) reader.Fail(*listen, "listen", form);
+  for (const auto& item : *list) {
+    if (!item.is_string()) reader.Fail(item, "listen", form);
+    config.tls.listen.push_back(ReadListen(reader, item, item.as_string()->get(), "0.0.0.0:7471"));
+  }
+  config.tls.keys = reader.String("keys").value_or(kKeyFolder);
+  CheckAbsolute(reader, "keys", config.tls.keys);
+  config.tls.hand_over = reader.String("hand_over_socket").value_or(HandOverSocketOf(config.socket));
+  CheckSocketPath(reader, "hand_over_socket", config.tls.hand_over);
+  constexpr const char* kUser = "causeway-tls";
+  config.tls.user = reader.String("user").value_or(getpwnam(kUser) != nullptr ? kUser : "");
+  if (!config.tls.user.empty() && getpwnam(config.tls.user.c_str()) == nullptr)
+    reader.Fail(*reader.Take("user"), "user", "names no user of this host; causeway-tls runs as it");
+  reader.RefuseUnknownKeys();
+}
+
+void ReadRemotes(TableReader& outer, Config& config) {
+  const toml::array* list = outer.Tables("remote");
+  if (list == nullptr) return;
+  std::set<std::string> names;
+  for (const VmConfig& vm : config.vms) names.insert(vm.name);
+  for (const auto& entry : *list) {
+    TableReader reader(*entry.as_table(), "[[remote]] ");
+    VmConfig vm;
+    vm.name = reader.Required("name");
+    if (!IsVmName(vm.name))
+      reader.Fail(*reader.Take("name"), "name", "has other characters than a VM's name may have");
+    if (!names.insert(vm.name).second)
+      outer.Fail(entry, "remote",
+                 "name \"" + vm.name + "\" is used twice; a [[vm]] may come by TLS as it is");
+    reader.Number("max_sessions", 1, kMaxSessions, &vm.max_sessions);
+    vm.share = ReadShare(reader, "");
+    reader.RefuseUnknownKeys();
+    config.remotes.push_back(std::move(vm));
+  }
 }
 
 // Every configured VM can start, whatever the others do; so what is guaranteed is at most what there is.
@@ -443,6 +501,8 @@ Config ReadConfig(const toml::table& table) {
   ReadVms(reader, config);
   ShareOutSessions(reader, config);
   ReadTcp(reader, config);
+  ReadTls(reader, config);
+  ReadRemotes(reader, config);
   ReadUsers(reader, config);
   AddOwnSpares(reader, config);
   reader.RefuseUnknownKeys();

@@ -21,6 +21,11 @@
 //   device_memory_mib = 16384   gpus = ["GPU-..."]
 //   [tcp]
 //   listen = "127.0.0.1:7470"   allow_plaintext_remote = false
+//   [tls]                                 read by causeway-tls, too
+//   listen = ["0.0.0.0:7471", "[::]:7471"]   keys = "/etc/causeway/keys"
+//   hand_over_socket = "/run/causeway/causeway.sock.tls"   user = "causeway-tls"
+//   [[remote]]
+//   name = "guest2"   max_sessions = 32
 //   device_memory_mib, gpus, host_memory_mib, max_threads, cpu_weight and cpu_percent: as of a VM; with
 //   local_ before them at the top: of each local user
 #pragma once
@@ -95,6 +100,14 @@ struct TcpConfig {
   GpuShare share;             // of each peer's address
 };
 
+// Where remote guests come in (host_backend/tls).
+struct TlsConfig {
+  std::vector<std::pair<std::string, uint16_t>> listen;  // numeric addresses and ports; empty: no TLS
+  std::string keys;                                      // the folder
+  std::string hand_over;                                 // the socket between causeway-tls and causewayd
+  std::string user;  // of causeway-tls; empty: root's, or the daemon's own
+};
+
 struct Config {
   std::string socket = kDefaultSocketPath;
   uint32_t socket_mode = 0660;
@@ -127,6 +140,8 @@ struct Config {
   std::map<std::string, uint32_t> own_spares;  // of scopes (SessionPeer) that have any
   std::vector<VmConfig> vms;
   TcpConfig tcp;
+  TlsConfig tls;
+  std::vector<VmConfig> remotes;  // VMs that come by TLS alone: they have no region
 };
 
 // An error is one sentence that begins with "FILE:LINE: ". Unknown keys are errors.

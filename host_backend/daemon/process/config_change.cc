@@ -35,6 +35,12 @@ std::vector<std::string> KeepUntilStart(const Config& running, Config& next) {
     next.tcp.port = running.tcp.port;
     kept.emplace_back("[tcp] listen");
   }
+  // causeway-tls has read it, too. That it is here at all opened its socket.
+  if (next.tls.listen != running.tls.listen || next.tls.keys != running.tls.keys ||
+      next.tls.hand_over != running.tls.hand_over || next.tls.user != running.tls.user) {
+    next.tls = running.tls;
+    kept.emplace_back("[tls]");
+  }
   return kept;
 }
 

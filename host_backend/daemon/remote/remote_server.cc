@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/remote/remote_server.h"
+
+#include <pwd.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "host_backend/daemon/process/unix_listener.h"
+
+namespace causeway::daemon {
+namespace {
+
+// causeway-tls sends its message with the connection.
+constexpr std::chrono::milliseconds kHandOverLimit{5'000};
+constexpr size_t kMaxArrivals = 64;
+
+// The user of causeway-tls; root's where it has none of its own.
+uid_t UserOf(const std::string& name) {
+  const struct passwd* user = name.empty() ? nullptr : getpwnam(name.c_str());
+  return user != nullptr ? user->pw_uid : 0;
+}
+
+// The group that the socket is given to. Its name; empty: it stays the daemon's.
+std::string GroupOf(const std::string& user) {
+  return user == "causeway-tls" ? user : "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteServer>> RemoteServer::Start(Services& services) {
+  std::unique_ptr<RemoteServer> server(new RemoteServer(services));
+  const TlsConfig& config = services.config.tls;
+  ListenerPlan plan;
+  plan.path = config.hand_over;
+  plan.key = "[tls] hand_over_socket";
+  plan.mode = 0660;
+  plan.group = GroupOf(config.user);
+  plan.group_key = "[tls] user";
+  plan.type = SOCK_STREAM;
+  auto listener = BindListener(plan);
+  if (!listener.ok()) return Error{listener.error()};
+  server->listener_ = std::move(listener.value());
+  server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN, "a new TLS connection",
+                                       [self = server.get()](uint32_t) { self->OnAccept(); });
+  LogInfo("remote guests that have proved a key are taken over at " + config.hand_over);
+  return server;
+}
+
+RemoteServer::~RemoteServer() {
+  while (!arrivals_.empty()) Drop(arrivals_.front());
+  Stop();
+}
+
+void RemoteServer::Stop() {
+  if (!listener_) return;
+  services_.loop.Unwatch(watch_);
+  listener_.reset();
+  unlink(services_.config.tls.hand_over.c_str());
+}
+
+bool RemoteServer::MayHandOver(int socket) const {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
+  if (peer.uid == 0 || peer.uid == geteuid() || peer.uid == UserOf(services_.config.tls.user)) return true;
+  LogWarning("user " + std::to_string(peer.uid) +
+             " may not hand over remote guests; causeway-tls runs as the " + "user that [tls] names");
+  return false;
+}
+
+void RemoteServer::OnAccept() {
+  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket || !MayHandOver(socket.get())) return;
+  if (arrivals_.size() >= kMaxArrivals) Drop(arrivals_.front());
+  Arrival& arrival = arrivals_.emplace_back();
+  arrival.socket = std::move(socket);
+  arrival.watch = services_.loop.Watch(arrival.socket.get(), EPOLLIN, "the word on a remote guest",
+                                       [this, &arrival](uint32_t) { OnArrival(arrival); });
+  arrival.timer =
+      services_.loop.After(kHandOverLimit, "a hand-over's time limit", [this, &arrival] { Drop(arrival); });
+}
+
+void RemoteServer::Drop(Arrival& arrival) {
+  services_.loop.Unwatch(arrival.watch);
+  services_.loop.Cancel(arrival.timer);
+  arrivals_.remove_if([&arrival](const Arrival& entry) { return &entry == &arrival; });
+}
+
+void RemoteServer::OnArrival(Arrival& arrival) {
+  RemoteHandOver who{};
+  // It was sent with one call, and the guest's bytes follow when this process has taken it: all of it is there, or none.
+  const ssize_t bytes = recv(arrival.socket.get(), &who, sizeof(who), 0);
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  UniqueFd socket = std::move(arrival.socket);
+  services_.loop.Unwatch(arrival.watch);
+  arrival.watch = 0;
+  Drop(arrival);
+  if (bytes != ssize_t(sizeof(who)) || who.magic != kHandOverMagic) {
+    LogWarning("causeway-tls handed over a remote guest without saying whom: it is of another version");
+    return;
+  }
+  Admit(std::move(socket), who);
+}
+
+void RemoteServer::Admit(UniqueFd socket, RemoteHandOver who) {
+  who.vm[sizeof(who.vm) - 1] = who.key[sizeof(who.key) - 1] = who.peer[sizeof(who.peer) - 1] = '\0';
+  const Config& config = services_.config;
+  const VmConfig* vm = nullptr;
+  for (const auto* list : {&config.vms, &config.remotes})
+    for (const VmConfig& entry : *list)
+      if (entry.name == who.vm) vm = &entry;
+  if (vm == nullptr) {
+    ++services_.counters.refused;
+    const std::string sentence =
+        "The key " + std::string(who.key) + " is one of VM " + who.vm +
+        ", which the configuration of causewayd does not have; add a [[remote]] table with " + "that name.";
+    LogWarning(sentence);
+    const LocalReply reply = Refusal(sentence);
+    send(socket.get(), &reply, sizeof(reply), MSG_NOSIGNAL);
+    return;
+  }
+  const ScopeRef scope = services_.scopes.OfVm(*vm);
+  scope->log->Write(LogLevel::kInfo, scope->who + " comes by TLS from " + who.peer + " with key " + who.key);
+  sessions_.Add(std::move(socket), {"tls", "TLS", scope, vm->share, std::nullopt, false});
+}
+
+}  // namespace causeway::daemon

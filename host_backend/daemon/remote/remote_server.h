@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions of remote guests, which causeway-tls hands over once they have proved a key (common/remote_hand_over.h). The daemon
+// reads nothing that such a guest sent before. It runs in the daemon's only thread.
+#pragma once
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host_backend/common/remote_hand_over.h"
+#include "host_backend/daemon/loop/worker_fd.h"
+#include "host_backend/daemon/servers/stream_session.h"
+
+namespace causeway::daemon {
+
+class RemoteServer {
+ public:
+  // Opens the hand-over socket; an error is one sentence.
+  static Result<std::unique_ptr<RemoteServer>> Start(Services& services);
+  ~RemoteServer();
+
+  void Stop();
+  void AppendStatus(std::vector<SessionStatus>& sessions) const { sessions_.AppendStatus(sessions); }
+
+ private:
+  // A connection of which causeway-tls has not yet said who it is.
+  struct Arrival {
+    UniqueFd socket;
+    EventLoop::WatchId watch = 0;
+    EventLoop::TimerId timer = 0;
+  };
+  explicit RemoteServer(Services& services) : services_(services), sessions_(services) {}
+  bool MayHandOver(int socket) const;
+  void OnAccept();
+  void OnArrival(Arrival& arrival);
+  void Admit(UniqueFd socket, RemoteHandOver who);
+  void Drop(Arrival& arrival);
+
+  Services& services_;
+  WorkerFd listener_;
+  EventLoop::WatchId watch_ = 0;
+  std::list<Arrival> arrivals_;
+  StreamSessions sessions_;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/tls/listener.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include "host_backend/common/remote_hand_over.h"
+
+namespace causeway::tls {
+namespace {
+
+using daemon::LogLevel;
+
+// A guest whose machine is gone is noticed within 15 s.
+constexpr int kKeepIdleSeconds = 5, kKeepIntervalSeconds = 3, kKeepProbes = 3;
+constexpr int kMostAccepts = 16;  // before others get their turn
+
+// The process of a connection: this program, anew.
+[[noreturn]] void ExecConnection(int socket, int control, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // Above the two numbers first, so that neither overwrites the other.
+  const int peer = fcntl(socket, F_DUPFD_CLOEXEC, kListenerFd + 1);
+  const int listener = fcntl(control, F_DUPFD_CLOEXEC, kListenerFd + 1);
+  if (dup2(peer, kPeerFd) != kPeerFd || dup2(listener, kListenerFd) != kListenerFd) _exit(127);
+  execl("/proc/self/exe", "causeway-tls", "--connection", static_cast<char*>(nullptr));
+  _exit(127);
+}
+
+bool SendAnswer(int control, const TlsAnswer& answer, int descriptor) {
+  iovec vector{const_cast<TlsAnswer*>(&answer), sizeof answer};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = room;
+    message.msg_controllen = sizeof room;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  return sendmsg(control, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof answer);
+}
+
+void SetOptions(int socket) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds, sizeof kKeepIdleSeconds);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
+}
+
+// What a process of a connection says may be a stranger's: nothing of it but printable characters gets into the log.
+std::string Printable(const char* text, size_t most) {
+  std::string safe(text, strnlen(text, most));
+  for (char& c : safe)
+    if (c < ' ' || c > '~') c = '?';
+  return safe;
+}
+
+// Connects to causewayd and tells it who comes. Nothing: *why says what is wrong, for the guest.
+UniqueFd ReachDaemon(const std::string& path, const RemoteHandOver& who, std::string* why) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket && connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+      send(socket.get(), &who, sizeof who, MSG_NOSIGNAL) == ssize_t(sizeof who)) {
+    return socket;
+  }
+  *why = "causewayd cannot be reached on this host: " + ErrnoText() +
+         "; its administrator sees with `systemctl status causewayd` whether it runs.";
+  return {};
+}
+
+}  // namespace
+
+std::string AddressText(const sockaddr_storage& address, bool with_port) {
+  char text[INET6_ADDRSTRLEN] = "?";
+  uint16_t port = 0;
+  std::string host;
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    host = text;
+    port = ntohs(v4.sin_port);
+  } else {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    host = "[" + std::string(text) + "]";
+    port = ntohs(v6.sin6_port);
+  }
+  return with_port ? host + ":" + std::to_string(port) : host;
+}
+
+Listener::Listener(const daemon::Config& config) : config_(config) {}
+
+Listener::~Listener() {
+  for (Connection& connection : connections_) End(connection, "");
+}
+
+std::string Listener::Start() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signals_.reset(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_) return "Signals cannot be received: " + ErrnoText() + ".";
+  // Its processes know what is secret; nobody else of this user looks into it.
+  prctl(PR_SET_DUMPABLE, 0);
+  if (std::string problem = WatchKeys(); !problem.empty()) return problem;
+  ReadKeys();
+  for (const auto& [address, port] : config_.tls.listen)
+    if (std::string problem = Listen(address, port); !problem.empty()) return problem;
+  return {};
+}
+
+std::string Listener::Listen(const std::string& address, uint16_t port) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(sockaddr_in);
+  auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
+  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+  } else {
+    inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr);
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    length = sizeof v6;
+  }
+  UniqueFd socket(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  if (socket) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // So that [::] and 0.0.0.0 stand beside each other.
+  if (socket && length == sizeof v6) setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  if (!socket || bind(socket.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
+      ::listen(socket.get(), int(kMaxHandshakes)) != 0) {
+    return "TLS connections at " + AddressText(storage, true) + " cannot be accepted: " + ErrnoText() +
+           "; correct [tls] listen.";
+  }
+  length = sizeof storage;
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&storage), &length);
+  daemon::LogInfo("TLS sessions are accepted at " + AddressText(storage, true));
+  listeners_.push_back(std::move(socket));
+  return {};
+}
+
+std::string Listener::WatchKeys() {
+  keys_changed_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  constexpr uint32_t kChanges =
+      IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CLOSE_WRITE | IN_ATTRIB | IN_ONLYDIR;
+  if (keys_changed_ && inotify_add_watch(keys_changed_.get(), config_.tls.keys.c_str(), kChanges) >= 0)
+    return {};
+  return "The folder of keys " + config_.tls.keys + " cannot be watched: " + ErrnoText() +
+         "; `causeway keys create` makes it, [tls] keys in the configuration names another one.";
+}
+
+void Listener::ReadKeys() {
+  std::vector<std::string> problems;
+  auto keys = ListKeys(config_.tls.keys, &problems);
+  keys_.clear();
+  if (!keys.ok()) problems.push_back(keys.error());
+  for (const std::string& problem : problems) daemon::LogWarning(problem);
+  if (!keys.ok()) return;
+  for (NamedKey& key : keys.value()) {
+    key.key.secret.fill(0);  // read again when a peer names the key
+    const std::string id = key.key.id;
+    if (!keys_.emplace(id, std::move(key)).second)
+      daemon::LogWarning("Two files in " + config_.tls.keys + " have the key with id " + id +
+                         "; only one counts.");
+  }
+  daemon::LogInfo(std::to_string(keys_.size()) + " keys are known");
+}
+
+std::string Listener::NameOf(const std::string& id) const {
+  const auto found = keys_.find(id);
+  return found != keys_.end() ? "key " + found->second.name : "key with id " + id;
+}
+
+std::string Listener::WhyNot(const std::string& id) const {
+  const auto found = keys_.find(id);
+  if (found == keys_.end()) return "is not known here";
+  const Key& key = found->second.key;
+  if (key.revoked != 0) return "was revoked at " + TimeText(key.revoked);
+  if (key.expires != 0 && key.expires <= std::time(nullptr)) return "expired at " + TimeText(key.expires);
+  return {};
+}
+
+size_t Listener::Unproved(const std::string& address) const {
+  return size_t(std::count_if(connections_.begin(), connections_.end(), [&](const Connection& connection) {
+    return !connection.proved && (address.empty() || connection.address == address);
+  }));
+}
+
+int Listener::WaitMs() const {
+  static constexpr int64_t kLongestMs = 3'600'000;
+  int64_t wait = -1;
+  const auto at_most = [&wait](int64_t ms) {
+    ms = std::clamp<int64_t>(ms, 0, kLongestMs);
+    wait = wait < 0 ? ms : std::min(wait, ms);
+  };
+  for (const Connection& connection : connections_) {
+    if (!connection.proved)
+      at_most(std::chrono::ceil<std::chrono::milliseconds>(connection.end - Clock::now()).count());
+    const auto key = keys_.find(connection.id);
+    if (key != keys_.end() && key->second.key.expires != 0)
+      at_most((key->second.key.expires - std::time(nullptr)) * 1000);
+  }
+  return int(wait);
+}
+
+void Listener::Wait() {
+  std::vector<pollfd> ready = {{signals_.get(), POLLIN, 0}, {keys_changed_.get(), POLLIN, 0}};
+  for (const UniqueFd& listener : listeners_) ready.push_back({listener.get(), POLLIN, 0});
+  const size_t first = ready.size();
+  for (const Connection& connection : connections_) ready.push_back({connection.control.get(), POLLIN, 0});
+  if (poll(ready.data(), ready.size(), WaitMs()) < 0) return;
+  signalfd_siginfo signal_info{};
+  if (ready[0].revents != 0 && read(signals_.get(), &signal_info, sizeof signal_info) > 0) stopping_ = true;
+  if (ready[1].revents != 0) {
+    char events[4096];
+    while (read(keys_changed_.get(), events, sizeof events) > 0 || errno == EINTR) {
+    }
+    ReadKeys();
+  }
+  size_t at = first;
+  for (auto connection = connections_.begin(); connection != connections_.end(); ++at) {
+    const auto current = connection++;
+    if (ready[at].revents != 0 && !OnQuestion(*current)) connections_.erase(current);
+  }
+  Sweep();
+  for (size_t i = 0; i < listeners_.size(); ++i)
+    if (ready[i + 2].revents != 0) OnAccept(listeners_[i].get());
+}
+
+void Listener::Run() {
+  while (!stopping_) Wait();
+  daemon::LogInfo("causeway-tls stops");
+}
+
+void Listener::Sweep() {
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const auto connection = next++;
+    std::string why;
+    if (!connection->proved && connection->end <= Clock::now()) why = "its handshake took longer than 5 s";
+    if (why.empty() && connection->proved) {
+      if (const std::string bad = WhyNot(connection->id); !bad.empty())
+        why = NameOf(connection->id) + " " + bad;
+    }
+    if (why.empty()) continue;
+    End(*connection, why);
+    connections_.erase(connection);
+  }
+  log_.Flush("TLS peers");
+}
+
+void Listener::End(Connection& connection, const std::string& why) {
+  kill(connection.pid, SIGKILL);
+  waitpid(connection.pid, nullptr, 0);
+  if (!why.empty()) log_.Write(LogLevel::kWarning, connection.peer + ": ended: " + why);
+}
+
+// The oldest that has proved nothing goes: a new one may be a guest.
+void Listener::MakeRoom() {
+  const auto oldest = std::find_if(connections_.begin(), connections_.end(),
+                                   [](const Connection& connection) { return !connection.proved; });
+  if (oldest == connections_.end()) return;
+  End(*oldest, "more than " + std::to_string(kMaxHandshakes) + " peers are in their handshakes");
+  connections_.erase(oldest);
+}
+
+void Listener::OnAccept(int listener) {
+  for (int i = 0; i < kMostAccepts; ++i) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    UniqueFd socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC));
+    if (!socket) return;
+    const std::string host = AddressText(address, false);
+    if (Unproved(host) >= kMaxOfAddress || connections_.size() >= kMaxConnections) {
+      log_.Write(LogLevel::kWarning, AddressText(address, true) + ": refused: " +
+                                         (connections_.size() >= kMaxConnections
+                                              ? std::to_string(kMaxConnections) + " connections are open"
+                                              : std::to_string(kMaxOfAddress) +
+                                                    " connections of its address are in their handshakes"));
+      continue;
+    }
+    if (Unproved("") >= kMaxHandshakes) MakeRoom();
+    Begin(std::move(socket), host, AddressText(address, true));
+  }
+}
+
+void Listener::Begin(UniqueFd socket, const std::string& address, const std::string& peer) {
+  SetOptions(socket.get());
+  int pair[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return;
+  Connection connection;
+  connection.control.reset(pair[0]);
+  const UniqueFd theirs(pair[1]);
+  const pid_t self = getpid();
+  connection.pid = fork();
+  if (connection.pid == 0) ExecConnection(socket.get(), theirs.get(), self);
+  if (connection.pid < 0) {
+    log_.Write(LogLevel::kError, peer + ": refused: no process can be made: " + ErrnoText());
+    return;
+  }
+  connection.address = address;
+  connection.peer = peer;
+  connection.end = Clock::now() + kHandshakeLimit;
+  connections_.push_back(std::move(connection));
+}
+
+bool Listener::OnQuestion(Connection& connection) {
+  TlsQuestion question{};
+  const ssize_t got = recv(connection.control.get(), &question, sizeof question, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (got == ssize_t(sizeof question)) {
+    Answer(connection, question);
+    return true;
+  }
+  int status = 0;
+  kill(connection.pid, SIGKILL);  // it may have closed the socket and gone on
+  waitpid(connection.pid, &status, 0);
+  if (connection.proved) {
+    log_.Write(LogLevel::kInfo,
+               connection.peer + ": the session with " + NameOf(connection.id) + " has ended");
+  } else if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL) {
+    log_.Write(LogLevel::kWarning, connection.peer + ": its process was ended by signal " +
+                                       std::to_string(WTERMSIG(status)) + " during the handshake");
+  }
+  return false;
+}
+
+// Each question comes once, and in this order, or the process is one that a stranger has taken over.
+void Listener::Answer(Connection& connection, const TlsQuestion& question) {
+  if (question.word == Word::kSecret && connection.id.empty()) {
+    const std::string id(question.id, strnlen(question.id, sizeof question.id));
+    if (IsKeyId(id)) return GiveSecret(connection, id);
+  } else if (question.word == Word::kProved && !connection.id.empty() && connection.why_not.empty() &&
+             !connection.proved) {
+    return HandOver(connection);
+  } else if (question.word == Word::kFailed && !connection.proved) {
+    const std::string why =
+        !connection.why_not.empty()
+            ? connection.why_not
+            : (connection.id.empty() ? "" : "it named " + NameOf(connection.id) + ", but: ") +
+                  Printable(question.text, sizeof question.text);
+    log_.Write(LogLevel::kWarning, connection.peer + ": refused: " + why);
+    return;
+  }
+  log_.Write(LogLevel::kWarning, connection.peer + ": its process said what none says, and is ended");
+  kill(connection.pid, SIGKILL);
+}
+
+void Listener::GiveSecret(Connection& connection, const std::string& id) {
+  connection.id = id;
+  TlsAnswer answer{};
+  std::string why = WhyNot(id);
+  if (why.empty()) {
+    auto key = ReadKey(config_.tls.keys, keys_.at(id).name);
+    if (!key.ok()) {
+      why = "cannot be read: " + key.error();
+    } else if (key.value().id != id || !key.value().has_secret) {
+      why = "was changed a moment ago";
+    } else {
+      answer.accepted = 1;
+      std::memcpy(answer.secret, key.value().secret.data(), sizeof answer.secret);
+    }
+  }
+  if (!why.empty()) connection.why_not = NameOf(id) + " " + why;
+  SendAnswer(connection.control.get(), answer, -1);
+}
+
+void Listener::HandOver(Connection& connection) {
+  TlsAnswer answer{};
+  std::string why = WhyNot(connection.id);
+  RemoteHandOver who{};
+  UniqueFd daemon;
+  if (why.empty()) {
+    const NamedKey& key = keys_.at(connection.id);
+    who.magic = kHandOverMagic;
+    key.key.vm.copy(who.vm, sizeof(who.vm) - 1);
+    key.name.copy(who.key, sizeof(who.key) - 1);
+    connection.peer.copy(who.peer, sizeof(who.peer) - 1);
+    daemon = ReachDaemon(config_.tls.hand_over, who, &why);
+  }
+  connection.proved = true;
+  answer.accepted = why.empty() ? 1 : 0;
+  why.copy(answer.text, sizeof(answer.text) - 1);
+  if (!why.empty()) {
+    log_.Write(LogLevel::kError, connection.peer + ": " + NameOf(connection.id) + ": " + why);
+  } else {
+    log_.Write(LogLevel::kInfo,
+               connection.peer + ": a session with " + NameOf(connection.id) + " of VM " + who.vm);
+  }
+  SendAnswer(connection.control.get(), answer, daemon.get());
+}
+
+}  // namespace causeway::tls

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process that listens for remote guests. It reads none of their bytes: each connection has a process of its own
+// (connection.h), which is started anew from the program's file and so has neither this one's memory nor another guest's. This one
+// knows which keys are good, gives a connection's process the secret of the one key that its peer named, and ends the processes
+// whose key is good no more. One thread.
+//
+// What peers that have proved nothing can make it spend is bounded: kMaxHandshakes processes at once, of which one address has
+// kMaxOfAddress; kHandshakeLimit of time; 64 MiB of memory and 16 KiB of received bytes in each; and twenty lines of the log a second.
+#pragma once
+#include <netinet/in.h>
+
+#include <chrono>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "host_backend/common/key_folder.h"
+#include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/process/log.h"
+#include "host_backend/tls/messages.h"
+
+namespace causeway::tls {
+
+inline constexpr size_t kMaxHandshakes = 64;
+inline constexpr size_t kMaxOfAddress = 16;
+inline constexpr size_t kMaxConnections = 1024;  // that have proved their key, too
+inline constexpr std::chrono::seconds kHandshakeLimit{5};
+
+class Listener {
+ public:
+  explicit Listener(const daemon::Config& config);
+  ~Listener();
+
+  // Empty, or one sentence.
+  std::string Start();
+  // Until SIGTERM or SIGINT.
+  void Run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Connection {
+    pid_t pid = 0;
+    UniqueFd control;         // to its process
+    std::string address;      // without the port
+    std::string peer;         // with it
+    Clock::time_point end{};  // of the handshake
+    std::string id;           // of the key that it named
+    std::string why_not;      // the key was not good
+    bool proved = false;
+  };
+
+  std::string Listen(const std::string& address, uint16_t port);
+  std::string WatchKeys();
+  void ReadKeys();
+  int WaitMs() const;
+  void Wait();
+  void OnAccept(int listener);
+  void MakeRoom();
+  void Begin(UniqueFd socket, const std::string& address, const std::string& peer);
+  // False: the process has ended, and its connection with it.
+  bool OnQuestion(Connection& connection);
+  void Answer(Connection& connection, const TlsQuestion& question);
+  void GiveSecret(Connection& connection, const std::string& id);
+  void HandOver(Connection& connection);
+  void End(Connection& connection, const std::string& why);
+  // Ends what takes too long, and what has a key that is not good any more.
+  void Sweep();
+  // Empty, or why the key is not good, in words that follow its name.
+  std::string WhyNot(const std::string& id) const;
+  std::string NameOf(const std::string& id) const;
+  size_t Unproved(const std::string& address) const;
+
+  const daemon::Config& config_;
+  std::vector<UniqueFd> listeners_;
+  UniqueFd signals_, keys_changed_;
+  bool stopping_ = false;
+  std::map<std::string, NamedKey> keys_;  // by their ids, and without their secrets
+  std::list<Connection> connections_;
+  daemon::LimitedLog log_;
+};
+
+// "192.0.2.1" or "[2001:db8::1]", with ":port" if asked. Numbers alone: nobody is asked for names.
+std::string AddressText(const sockaddr_storage& address, bool with_port);
+
+}  // namespace causeway::tls

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remote guests: causewayd with a fake worker, causeway-tls in front of it, the command that makes keys, and peers of any kind.
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "host_backend/command/command.h"
+#include "ivshmem_ring/tls/tls_session.h"
+#include "tests/unit/daemon_fixture.h"
+
+namespace causeway::test {
+namespace {
+
+using command::StatusValue;
+
+constexpr char kHost[] = "127.0.0.1";
+
+struct Outcome {
+  int status = 0;
+  std::string output;
+};
+
+Outcome Shell(const std::string& command) {
+  Outcome outcome;
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  char text[512];
+  while (pipe != nullptr && fgets(text, sizeof text, pipe) != nullptr) outcome.output += text;
+  outcome.status = pipe != nullptr ? WEXITSTATUS(pclose(pipe)) : -1;
+  return outcome;
+}
+
+class RemoteTest : public DaemonFixture {
+ protected:
+  ~RemoteTest() override {
+    StopTls();
+    if (HasFailure()) std::fprintf(stderr, "log of causeway-tls:\n%s\n", TlsLog().c_str());
+  }
+
+  std::string keys() const { return folder() + "/keys"; }
+  std::string KeyFile(const std::string& name) const { return folder() + "/" + name + ".guest"; }
+  Outcome Keys(const std::string& what) const {
+    return Shell(std::string(CAUSEWAY_PATH) + " keys " + what + " --keys " + keys());
+  }
+  Key MakeKey(const std::string& name, const std::string& more = "") const {
+    const Outcome made = Keys("create " + name + " --vm guest2 --output " + KeyFile(name) + " " + more);
+    EXPECT_EQ(made.status, 0) << made.output;
+    Key key;
+    EXPECT_EQ(ReadKeyFile(KeyFile(name), &key), "");
+    return key;
+  }
+
+  // Daemon and causeway-tls; the folder of keys is there already.
+  void Start(const std::string& listen = "127.0.0.1:0") {
+    StartDaemon("ok", "[tls]\nlisten = [\"" + listen + "\"]\nkeys = \"" + keys() +
+                          "\"\n[[remote]]\nname = \"guest2\"\nmax_sessions = 3\n");
+    StartTls();
+  }
+  void StartTls() {
+    tls_ = fork();
+    if (tls_ == 0) {
+      const int log = open((folder() + "/tls.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+      dup2(log, STDERR_FILENO);
+      execl(CAUSEWAY_TLS_PATH, CAUSEWAY_TLS_PATH, "--config", (folder() + "/config.toml").c_str(),
+            static_cast<char*>(nullptr));
+      _exit(127);
+    }
+    ASSERT_TRUE(WaitFor([&] { return TlsLog().find("TLS sessions are accepted at") != std::string::npos; }));
+    const std::string log = TlsLog();
+    const std::string line = log.substr(log.rfind("accepted at "));
+    port_ = uint16_t(std::stoul(line.substr(line.rfind(':', line.find('\n')) + 1)));
+  }
+  void StopTls() {
+    if (tls_ <= 0) return;
+    kill(tls_, SIGTERM);
+    int status = 0;
+    waitpid(tls_, &status, 0);
+    EXPECT_EQ(status, 0);
+    tls_ = -1;
+  }
+  std::string TlsLog() const {
+    std::stringstream text;
+    text << std::ifstream(folder() + "/tls.log").rdbuf();
+    return text.str();
+  }
+  bool WaitForLog(const std::string& words) const {
+    return WaitFor([&] { return TlsLog().find(words) != std::string::npos; });
+  }
+  size_t Processes() const {
+    return size_t(std::stoul("0" + Shell("pgrep -c -P " + std::to_string(tls_)).output));
+  }
+
+  // From an address of the host's own, so that a test has several peers.
+  UniqueFd Dial(const std::string& from = kHost) const {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    inet_pton(AF_INET, from.c_str(), &address.sin_addr);
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    inet_pton(AF_INET, kHost, &address.sin_addr);
+    address.sin_port = htons(port_);
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    const timeval limit{60, 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    return fd;
+  }
+
+  pid_t tls_ = -1;
+  uint16_t port_ = 0;
+};
+
+// A guest's side of one connection.
+class Guest {
+ public:
+  Guest(UniqueFd fd, const Key& key) : fd_(std::move(fd)) {
+    std::string error;
+    session_ = TlsSession::Client(key, &error);
+    std::byte bytes[4096];
+    while ((progress_ = session_->Handshake()) == TlsSession::Progress::kNeedsMore) {
+      Flush();
+      const ssize_t got = recv(fd_.get(), bytes, sizeof bytes, 0);
+      if (got <= 0) return;
+      session_->Received(std::span(bytes).first(size_t(got)));
+    }
+    session_->KeepReceived();
+    Flush();
+  }
+  bool accepted() const { return progress_ == TlsSession::Progress::kDone; }
+  void Send(std::span<const std::byte> bytes) {
+    session_->Seal(bytes);
+    Flush();
+  }
+  // False: the connection ended before.
+  bool Read(std::span<std::byte> out) {
+    std::byte wire[65'536];
+    while (!out.empty()) {
+      const ptrdiff_t opened = session_->Open(out);
+      if (opened < 0) return false;
+      out = out.subspan(size_t(opened));
+      if (opened > 0) continue;
+      const ssize_t got = recv(fd_.get(), wire, sizeof wire, 0);
+      if (got <= 0) return false;
+      session_->Received(std::span(wire).first(size_t(got)));
+      session_->KeepReceived();
+    }
+    return true;
+  }
+  LocalReply Open(const OpenBlock& block) {
+    LocalReply reply{};
+    Send(std::as_bytes(std::span(&block, 1)));
+    EXPECT_TRUE(Read(std::as_writable_bytes(std::span(&reply, 1))));
+    return reply;
+  }
+  // What is sent comes back from the fake worker.
+  bool Echoes(const std::string& text) {
+    std::string back(text.size(), '\0');
+    Send(std::as_bytes(std::span(text)));
+    return Read(std::as_writable_bytes(std::span(back))) && back == text;
+  }
+
+ private:
+  void Flush() {
+    std::vector<std::byte> wire;
+    session_->TakeOutput(wire);
+    if (!wire.empty()) (void)!send(fd_.get(), wire.data(), wire.size(), MSG_NOSIGNAL);
+  }
+  UniqueFd fd_;
+  std::unique_ptr<TlsSession> session_;
+  TlsSession::Progress progress_{};
+};
+
+TEST_F(RemoteTest, AGuestWithAKeyIsServedByAWorker) {
+  const Key key = MakeKey("one");
+  Start();
+  Guest guest(Dial(), key);
+  ASSERT_TRUE(guest.accepted());
+  const LocalReply reply = guest.Open(StreamOpenBlock());
+  ASSERT_EQ(reply.accepted, 1u) << reply.text;
+  EXPECT_TRUE(guest.Echoes("record"));
+  const std::string session = WaitForSession("serving");
+  EXPECT_EQ(StatusValue(session, "", "kind"), "tls");
+  EXPECT_EQ(StatusValue(session, "", "vm"), "guest2");
+  EXPECT_TRUE(WaitForLog("a session with key one of VM guest2"));
+}
+
+TEST_F(RemoteTest, TheEndOfTheGuestIsTheEndOfTheSession) {
+  const Key key = MakeKey("one");
+  Start();
+  {
+    Guest guest(Dial(), key);
+    ASSERT_EQ(guest.Open(StreamOpenBlock()).accepted, 1u);
+    WaitForSession("serving");
+  }
+  EXPECT_TRUE(WaitForNoSession());
+  EXPECT_TRUE(WaitFor([&] { return Processes() == 0; }));
+}
+
+TEST_F(RemoteTest, BadKeysAreRefusedAndTheLogSaysWhy) {
+  const Key good = MakeKey("good"), revoked = MakeKey("revoked"), expired = MakeKey("expired");
+  EXPECT_EQ(Keys("revoke revoked").status, 0);
+  // As if it had been made a while ago.
+  EXPECT_EQ(Shell("sed -i '/^secret/i expires 2020-01-01T00:00:00Z' " + keys() + "/expired.key").status, 0);
+  Key foreign = good;
+  foreign.id = std::string(kKeyIdDigits, '0');
+  Key guessed = good;
+  guessed.secret.fill(1);
+  Start();
+  for (const Key& key : {revoked, expired, foreign, guessed}) EXPECT_FALSE(Guest(Dial(), key).accepted());
+  EXPECT_TRUE(WaitForLog("refused: key revoked was revoked at "));
+  EXPECT_TRUE(WaitForLog("refused: key expired expired at 2020-01-01T00:00:00Z"));
+  EXPECT_TRUE(WaitForLog("refused: key with id " + foreign.id + " is not known here"));
+  EXPECT_TRUE(WaitForLog("refused: it named key good, but: "));
+  EXPECT_TRUE(Guest(Dial(), good).accepted());
+  EXPECT_EQ(Counter("sessions"), 0u);
+}
+
+TEST_F(RemoteTest, ARevokedKeyEndsItsSessionsAndNoOthers) {
+  const Key key = MakeKey("one"), other_key = MakeKey("other");
+  Start();
+  Guest guest(Dial(), key), other(Dial(), other_key);
+  ASSERT_EQ(guest.Open(StreamOpenBlock()).accepted, 1u);
+  ASSERT_EQ(other.Open(StreamOpenBlock()).accepted, 1u);
+  EXPECT_EQ(Keys("revoke one").status, 0);
+  std::byte byte;
+  EXPECT_FALSE(guest.Read(std::span(&byte, 1)));
+  EXPECT_TRUE(WaitForLog("ended: key one was revoked at "));
+  EXPECT_TRUE(other.Echoes("still here"));
+  EXPECT_FALSE(Guest(Dial(), key).accepted());
+}
+
+TEST_F(RemoteTest, AKeyIsKnownAsSoonAsItIsMade) {
+  MakeKey("one");
+  Start();
+  const Key later = MakeKey("later");
+  EXPECT_TRUE(WaitForLog("2 keys are known"));
+  EXPECT_TRUE(Guest(Dial(), later).accepted());
+}
+
+TEST_F(RemoteTest, AVmThatIsNotConfiguredIsRefusedInASentence) {
+  EXPECT_EQ(Keys("create lost --output " + KeyFile("lost")).status, 0);
+  Key key;
+  ASSERT_EQ(ReadKeyFile(KeyFile("lost"), &key), "");
+  Start();
+  Guest guest(Dial(), key);
+  ASSERT_TRUE(guest.accepted());
+  const LocalReply reply = guest.Open(StreamOpenBlock());
+  EXPECT_EQ(reply.accepted, 0u);
+  EXPECT_NE(std::string(reply.text).find("key lost is one of VM lost"), std::string::npos) << reply.text;
+}
+
+TEST_F(RemoteTest, AnotherVersionIsRefusedInASentence) {
+  const Key key = MakeKey("one");
+  Start();
+  Guest guest(Dial(), key);
+  OpenBlock block = StreamOpenBlock();
+  block.api_hash ^= 2;
+  const LocalReply reply = guest.Open(block);
+  EXPECT_EQ(reply.accepted, 0u);
+  EXPECT_NE(std::string(reply.text).find("API rows have hash"), std::string::npos);
+}
+
+TEST_F(RemoteTest, WithoutADaemonTheGuestIsTold) {
+  const Key key = MakeKey("one");
+  Start();
+  EXPECT_EQ(StopDaemon(), 0);
+  Guest guest(Dial(), key);
+  ASSERT_TRUE(guest.accepted());
+  EXPECT_NE(std::string(guest.Open(StreamOpenBlock()).text).find("causewayd cannot be reached"),
+            std::string::npos);
+  StartDaemon("ok", "");  // the fixture ends one
+}
+
+// What has proved nothing holds a few processes for a few seconds, and keeps nobody else out.
+TEST_F(RemoteTest, SilentPeersAreBoundedAndEnd) {
+  const Key key = MakeKey("one");
+  Start();
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(Dial("127.0.0.2"));
+  EXPECT_TRUE(WaitForLog("refused: 16 connections of its address are in their handshakes"));
+  EXPECT_LE(Processes(), 16u);
+  Guest guest(Dial(), key);
+  ASSERT_TRUE(guest.accepted());
+  EXPECT_EQ(guest.Open(StreamOpenBlock()).accepted, 1u);
+  char byte;
+  for (const UniqueFd& fd : silent) EXPECT_LE(recv(fd.get(), &byte, 1, 0), 0);
+  EXPECT_TRUE(WaitForLog("ended: its handshake took longer than 5 s"));
+  EXPECT_TRUE(guest.Echoes("undisturbed"));
+}
+
+TEST_F(RemoteTest, AnyBytesAreRefused) {
+  const Key key = MakeKey("one");
+  Start();
+  std::mt19937 random(5);
+  for (int round = 0; round < 30; ++round) {
+    UniqueFd fd = Dial();
+    std::string bytes(1 + random() % 20'000, '\0');
+    for (char& c : bytes) c = char(random());
+    if (round % 2 == 0) bytes.replace(0, 3, "\x16\x03\x01");  // a record of a handshake
+    if (round % 5 == 0)
+      bytes.assign(reinterpret_cast<const char*>(std::make_unique<OpenBlock>(StreamOpenBlock()).get()), 64);
+    (void)!send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    shutdown(fd.get(), SHUT_WR);
+    char back[512];
+    while (recv(fd.get(), back, sizeof back, 0) > 0) {
+    }
+  }
+  EXPECT_TRUE(WaitForLog("refused: "));
+  EXPECT_TRUE(WaitFor([&] { return Processes() == 0; }));
+  EXPECT_EQ(Counter("sessions"), 0u);
+  EXPECT_TRUE(Guest(Dial(), key).accepted());
+  EXPECT_LT(TlsLog().size(), 20'000u);
+}
+
+TEST_F(RemoteTest, LargeTransfersArriveWhole) {
+  const Key key = MakeKey("one");
+  Start();
+  Guest guest(Dial(), key);
+  ASSERT_EQ(guest.Open(StreamOpenBlock()).accepted, 1u);
+  std::string text(50'000, '\0');
+  std::mt19937 random(9);
+  for (char& c : text) c = char(random());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(guest.Echoes(text)) << i;
+}
+
+TEST_F(RemoteTest, KeysCommandMakesFilesThatOnlyTheHostReads) {
+  const Key key = MakeKey("one", "--expires 90d");
+  struct stat found {};
+  ASSERT_EQ(stat(keys().c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0007, 0u);
+  ASSERT_EQ(stat((keys() + "/one.key").c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0137, 0u);
+  ASSERT_EQ(stat(KeyFile("one").c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u);
+  const Outcome list = Keys("list");
+  EXPECT_NE(list.output.find(key.id), std::string::npos) << list.output;
+  EXPECT_NE(list.output.find("good until "), std::string::npos) << list.output;
+  EXPECT_EQ(list.output.find("secret"), std::string::npos);
+  EXPECT_EQ(Keys("show one").output.find("secret"), std::string::npos);
+  EXPECT_EQ(Keys("show one --secret").output, Shell("cat " + KeyFile("one")).output);
+}
+
+TEST_F(RemoteTest, EachMistakeWithKeysIsASentence) {
+  MakeKey("one");
+  const auto fails = [&](const std::string& what, const std::string& words) {
+    const Outcome outcome = Keys(what);
+    EXPECT_EQ(outcome.status, 1) << what;
+    EXPECT_NE(outcome.output.find(words), std::string::npos) << outcome.output;
+    EXPECT_EQ(std::count(outcome.output.begin(), outcome.output.end(), '\n'), 1) << outcome.output;
+  };
+  fails("create one", "There is a key one already");
+  fails("create ../x", "is no name");
+  fails("create two --expires yesterday", "is no time that lies ahead");
+  fails("create two --output " + KeyFile("one"), "File exists; name another one with --output.");
+  fails("show two", "There is no key two in ");
+  fails("revoke two", "There is no key two in ");
+  EXPECT_EQ(Keys("revoke one").status, 0);
+  fails("revoke one", "The key one was revoked at ");
+  fails("show one --secret", "has no secret any more");
+  EXPECT_EQ(Shell("grep -c secret " + keys() + "/one.key").output, "0\n");
+}
+
+TEST_F(RemoteTest, MistakesInTheConfigurationAreNamed) {
+  const auto fails = [&](const std::string& more, const std::string& words) {
+    const std::string said = FailingDaemon(Config("ok", more));
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  };
+  fails("[tls]\nkeys = \"/keys\"\n", "[tls] listen is missing");
+  fails("[tls]\nlisten = \"0.0.0.0:7471\"\n", "[tls] listen must be a list of 1 to 16 addresses");
+  fails("[tls]\nlisten = [\"host:7471\"]\n", "must be a numeric address and a port such as \"0.0.0.0:7471\"");
+  fails("[tls]\nlisten = [\"127.0.0.1:7471\"]\nuser = \"nobody-here\"\n",
+        "[tls] user names no user of this host");
+  fails("[[remote]]\nname = \"a b\"\n", "[[remote]] name has other characters");
+  fails("[[remote]]\nname = \"a\"\n[[remote]]\nname = \"a\"\n", "is used twice");
+}
+
+}  // namespace
+}  // namespace causeway::test
