@@ -37,6 +37,7 @@ struct PrivateDaemonOptions {
       true;                   // false: there are never more, so that none starts or ends beside a measurement
   uint32_t max_sessions = 0;  // 0: the daemon's default
   bool tcp = false;
+  bool tls = false;
 };
 
 struct RunOptions {
@@ -67,6 +68,8 @@ class PrivateDaemon {
   PrivateDaemon() = default;
   std::string Launch(const PrivateDaemonOptions& options);
   std::string WaitUntilServing();
+  // The TLS process in front of the daemon, with a key of its own, which CAUSEWAY_KEY of this process then names.
+  std::string LaunchTls();
   bool Ended() const;
   std::string LastLogLine() const;
 
@@ -77,6 +80,7 @@ class PrivateDaemon {
   std::string guest_library_;
   bool tcp_ = false;
   mutable pid_t pid_ = -1;
+  pid_t tls_pid_ = -1;
 };
 
 // The folder of this program, and that of the guest library: `chosen`, or beside this program.

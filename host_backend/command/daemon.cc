@@ -11,13 +11,17 @@
 #include <fstream>
 #include <iomanip>
 #include <memory>
+#include <sstream>
+#include <string_view>
 
 #include "host_backend/command/command.h"
+#include "host_backend/common/key_folder.h"
 #include "host_backend/common/unique_fd.h"
 
 namespace causeway::command {
 namespace {
 
+constexpr char kTlsVm[] = "run";
 constexpr int kServingLimitMs = 20'000;
 constexpr int kEndLimitMs = 10'000;
 constexpr int kPollMs = 5;
@@ -74,6 +78,9 @@ Result<PrivateDaemon*> PrivateDaemon::Start(const PrivateDaemonOptions& options)
   std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon());
   if (std::string text = daemon->Launch(options); !text.empty()) return Error{text};
   if (std::string text = daemon->WaitUntilServing(); !text.empty()) return Error{text};
+  if (options.tls) {
+    if (std::string text = daemon->LaunchTls(); !text.empty()) return Error{text};
+  }
   return daemon.release();
 }
 
@@ -116,6 +123,14 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
     file << "driver_library = " << std::quoted(driver) << "\n";
   }
   if (options.tcp) file << "[tcp]\nlisten = \"127.0.0.1:0\"\n";
+  if (options.tls) {
+    file << "[tls]\nlisten = [\"127.0.0.1:0\"]\nkeys = " << std::quoted(folder_ + "/keys")
+         << "\n[[remote]]\nname = \"" << kTlsVm << "\"\n";
+    auto key = NewKey(kTlsVm);
+    if (!key.ok()) return key.error();
+    if (std::string text = WriteGuestKey(key.value(), folder_ + "/key"); !text.empty()) return text;
+    if (std::string text = WriteKey(folder_ + "/keys", {kTlsVm, key.value()}); !text.empty()) return text;
+  }
   file.close();
   if (!file) return "The file " + config + " cannot be written: " + ErrnoText() + ".";
 
@@ -126,6 +141,35 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
   if (pid_ < 0) return "causewayd cannot be started: " + ErrnoText() + ".";
   if (pid_ == 0) ExecDaemon(program, config, log.get(), self);
   return {};
+}
+
+std::string PrivateDaemon::LaunchTls() {
+  constexpr std::string_view kSaid = "TLS sessions are accepted at ";
+  const std::string log = folder_ + "/tls_log";
+  UniqueFd out(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const pid_t self = getpid();
+  tls_pid_ = out ? fork() : -1;
+  if (tls_pid_ < 0) return "causeway-tls cannot be started: " + ErrnoText() + ".";
+  if (tls_pid_ == 0)
+    ExecDaemon(ProgramFolder() + "/causeway-tls", folder_ + "/causewayd.toml", out.get(), self);
+  for (int waited = 0; waited < kServingLimitMs; waited += kPollMs) {
+    std::stringstream text;
+    text << std::ifstream(log).rdbuf();
+    const std::string said = text.str();
+    const size_t at = said.find(kSaid);
+    if (const size_t end = said.find('\n', at); at != std::string::npos && end != std::string::npos) {
+      address_ = "tls://" + said.substr(at + kSaid.size(), end - at - kSaid.size());
+      setenv("CAUSEWAY_KEY", (folder_ + "/key").c_str(), 1);
+      return {};
+    }
+    if (waitpid(tls_pid_, nullptr, WNOHANG) == tls_pid_) {
+      tls_pid_ = -1;
+      return "The private causeway-tls ended: " + said;
+    }
+    SleepMs(kPollMs);
+  }
+  return "The private causeway-tls does not accept sessions within " +
+         std::to_string(kServingLimitMs / 1000) + " s.";
 }
 
 bool PrivateDaemon::Ended() const {
@@ -173,6 +217,10 @@ std::string PrivateDaemon::WaitForSpares(uint32_t count, int limit_ms) const {
 }
 
 PrivateDaemon::~PrivateDaemon() {
+  if (tls_pid_ > 0) {
+    kill(tls_pid_, SIGKILL);  // it has nothing to tidy up, and its processes end with it
+    waitpid(tls_pid_, nullptr, 0);
+  }
   if (!Ended()) {
     kill(pid_, SIGTERM);
     for (int waited = 0; waited < kEndLimitMs && !Ended(); waited += kPollMs) SleepMs(kPollMs);

@@ -19,7 +19,10 @@ inline void AddDaemonOptions(CLI::App& app, PrivateDaemonOptions& options) {
       ->capture_default_str();
   app.add_option("--daemon-log", options.log_file, "Keep the log of the private causewayd in this file")
       ->type_name("FILE");
-  app.add_flag("--tcp", options.tcp, "Use TCP on the loopback interface instead of shared memory");
+  auto* tcp =
+      app.add_flag("--tcp", options.tcp, "Use TCP on the loopback interface instead of shared memory");
+  app.add_flag("--tls", options.tls, "Use TLS on the loopback interface, with a key of its own")
+      ->excludes(tcp);
 }
 
 }  // namespace causeway::command

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/command/keys.h"
 
-#include <fcntl.h>
-#include <sys/random.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <ctime>
 #include <string_view>
-
-#include "host_backend/common/unique_fd.h"
 
 namespace causeway::command {
 namespace {
@@ -39,16 +36,6 @@ std::string StateOf(const Key& key) {
   return (key.expires <= std::time(nullptr) ? "expired " : "good until ") + TimeText(key.expires);
 }
 
-// Empty, or a sentence. An existing file is not touched.
-std::string WriteGuestFile(const Key& key, const std::string& path) {
-  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  const std::string text = KeyText(key, true);
-  if (file && write(file.get(), text.data(), text.size()) == ssize_t(text.size()) && fsync(file.get()) == 0)
-    return {};
-  return "The guest's key file " + path + " cannot be written: " + ErrnoText() +
-         "; name another one with --output.";
-}
-
 int Create(const KeysCommands& options) {
   const std::string vm = options.vm.empty() ? options.name : options.vm;
   for (const std::string& name : {options.name, vm})
@@ -57,28 +44,18 @@ int Create(const KeysCommands& options) {
                     "\" is no name: letters, digits, and _ . - between them, at most 48.");
   if (auto old = ReadKey(options.folder, options.name); old.ok() && old.value().revoked == 0)
     return Failed("There is a key " + options.name + " already; revoke it first, or choose another name.");
-  NamedKey made{options.name, {}};
+  auto fresh = NewKey(vm);
+  if (!fresh.ok()) return Failed(fresh.error());
+  NamedKey made{options.name, std::move(fresh.value())};
   Key& key = made.key;
-  key.created = std::time(nullptr);
   if (!options.expires.empty() && (key.expires = ExpiryOf(options.expires, key.created)) == 0)
     return Failed(
         "--expires " + options.expires.substr(0, 40) +
         " is no time that lies ahead: give days (90d), hours (12h), minutes (30m), or a time such as "
         "2030-12-31T12:00:00Z.");
-  uint8_t id[kKeyIdDigits / 2];
-  if (getrandom(id, sizeof id, 0) != ssize_t(sizeof id) ||
-      getrandom(key.secret.data(), key.secret.size(), 0) != ssize_t(key.secret.size()))
-    return Failed("The kernel gives no random bytes: " + ErrnoText() + ".");
-  char digits[3];
-  for (const uint8_t byte : id) {
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    key.id += digits;
-  }
-  key.vm = vm;
-  key.has_secret = true;
   // The guest's file first: a key that nobody can use would have to be revoked.
   if (!options.output.empty()) {
-    if (std::string problem = WriteGuestFile(key, options.output); !problem.empty()) return Failed(problem);
+    if (std::string problem = WriteGuestKey(key, options.output); !problem.empty()) return Failed(problem);
   }
   if (std::string problem = WriteKey(options.folder, made); !problem.empty()) {
     if (!options.output.empty()) unlink(options.output.c_str());

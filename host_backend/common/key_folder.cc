@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <stdio.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <ctime>
 #include <memory>
 
 #include "host_backend/common/unique_fd.h"
@@ -54,6 +56,23 @@ std::string KeyPath(const std::string& folder, const std::string& name) {
   return folder + "/" + name + kEnding;
 }
 
+Result<Key> NewKey(const std::string& vm) {
+  Key key;
+  uint8_t id[kKeyIdDigits / 2];
+  if (getrandom(id, sizeof id, 0) != ssize_t(sizeof id) ||
+      getrandom(key.secret.data(), key.secret.size(), 0) != ssize_t(key.secret.size()))
+    return Error{"The kernel gives no random bytes: " + ErrnoText() + "."};
+  char digits[3];
+  for (const uint8_t byte : id) {
+    snprintf(digits, sizeof digits, "%02x", byte);
+    key.id += digits;
+  }
+  key.vm = vm;
+  key.created = std::time(nullptr);
+  key.has_secret = true;
+  return key;
+}
+
 Result<Key> ReadKey(const std::string& folder, const std::string& name) {
   if (!IsKeyName(name))
     return Error{"\"" + name.substr(0, 60) +
@@ -89,6 +108,14 @@ Result<std::vector<NamedKey>> ListKeys(const std::string& folder, std::vector<st
   }
   std::sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return keys;
+}
+
+std::string WriteGuestKey(const Key& key, const std::string& path) {
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const std::string text = KeyText(key, true);
+  if (file && write(file.get(), text.data(), text.size()) == ssize_t(text.size()) && fsync(file.get()) == 0)
+    return {};
+  return "The guest's key file " + path + " cannot be written: " + ErrnoText() + ".";
 }
 
 std::string WriteKey(const std::string& folder, const NamedKey& key) {

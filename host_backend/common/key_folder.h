@@ -23,11 +23,16 @@ struct NamedKey {
 bool IsKeyName(const std::string& name);
 std::string KeyPath(const std::string& folder, const std::string& name);
 
+// A new key of that VM, which begins now.
+Result<Key> NewKey(const std::string& vm);
+
 Result<Key> ReadKey(const std::string& folder, const std::string& name);
 // All keys, by name. What is wrong with files that are no keys goes into `problems`, a sentence each.
 Result<std::vector<NamedKey>> ListKeys(const std::string& folder, std::vector<std::string>* problems);
 // Writes the file and has it on the disk before it returns. The folder is made if it is missing. File and folder are the caller's,
 // and readable for the folder's group.
 std::string WriteKey(const std::string& folder, const NamedKey& key);
+// Writes the guest's file, mode 0600. An existing file is not touched.
+std::string WriteGuestKey(const Key& key, const std::string& path);
 
 }  // namespace causeway

@@ -11,3 +11,10 @@ target_link_libraries(remote_test PRIVATE causeway_daemon causeway_command cause
 add_dependencies(remote_test causeway causewayd causeway-tls daemon_test_worker)
 add_test(NAME remote_test COMMAND remote_test)
 set_tests_properties(remote_test PROPERTIES LABELS "unit;hostile" TIMEOUT 300)
+
+# The guest's library over TLS, in a program with an OpenSSL of its own that forks.
+if(TARGET software_gpu AND CAUSEWAY_SANITIZE STREQUAL "none")
+  add_test(NAME remote_program COMMAND causeway run --driver $<TARGET_FILE:software_gpu> --tls -- ${Python3_EXECUTABLE}
+    ${CMAKE_CURRENT_SOURCE_DIR}/remote_program.py $<TARGET_FILE_DIR:guest_libcuda>)
+  set_tests_properties(remote_program PROPERTIES LABELS unit TIMEOUT 200)
+endif()

@@ -358,7 +358,7 @@ TEST_F(RemoteTest, EachMistakeWithKeysIsASentence) {
   fails("create one", "There is a key one already");
   fails("create ../x", "is no name");
   fails("create two --expires yesterday", "is no time that lies ahead");
-  fails("create two --output " + KeyFile("one"), "File exists; name another one with --output.");
+  fails("create two --output " + KeyFile("one"), "File exists.");
   fails("show two", "There is no key two in ");
   fails("revoke two", "There is no key two in ");
   EXPECT_EQ(Keys("revoke one").status, 0);
