@@ -54,8 +54,8 @@ FLOORS = {
         ["host_backend/worker/nvml"],
         ["host_backend/worker", "host_backend/daemon"],
         ["host_backend/tls"],
-        ["host_backend/command/libvirt"],
-        ["host_backend/command/attach"],
+        ["host_backend/command/libvirt", "host_backend/command/ask"],
+        ["host_backend/command/attach", "host_backend/command/top"],
         ["host_backend/command"],
     ],
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/command/ask/ask_daemon.h"
 #include "host_backend/common/result.h"
 
 namespace causeway::command {
@@ -87,26 +88,12 @@ class PrivateDaemon {
 std::string ProgramFolder();
 Result<std::string> FindGuestLibrary(const std::string& chosen);
 
-// What the daemon at `socket` answers to a request of ivshmem_ring/messages/local_protocol.h.
-Result<std::string> AskDaemon(const std::string& socket, const void* request, size_t request_bytes);
-
 // FetchTrace returns the trace of a session (its number, or kTraceLast) as JSON; WriteTrace writes a file.
 Result<std::string> FetchTrace(const std::string& socket, uint64_t session);
 std::string WriteTrace(const std::string& trace, const std::string& file_name);
 // Writes the traces of all sessions that the daemon at `socket` has served: the first to the file, others to
 // NAME.2.json and so on. A program that uses NVML has a session for that.
 std::string WriteTraces(const std::string& socket, const std::string& file_name);
-
-// The status of the daemon at `socket` as JSON.
-Result<std::string> QueryStatus(const std::string& socket);
-
-// From the status: the value of `key` in the object `section` (empty: at the top), or in the first object of
-// that array. Empty: there is none, or the text is no JSON. Characters other than plain ASCII are escaped, so
-// the value may be printed.
-std::string StatusValue(const std::string& json, const std::string& section, const std::string& key);
-
-// The objects of the array `name` in such a text, each as text.
-std::vector<std::string> JsonObjects(const std::string& json, const std::string& name);
 
 // Changes this process's environment so that programs which it starts use Causeway: CAUSEWAY becomes
 // `address` unless that is empty, and `folder`, the guest library's, comes first in LD_LIBRARY_PATH.

@@ -56,6 +56,11 @@ CUresult LaunchPending(CUfunction function, int width, int height, CUstream stre
       result != CUDA_SUCCESS) {
     return result;
   }
+  // A function has room for all of its parameters from the beginning, whatever of it was set.
+  size_t at = 0, size = 0;
+  for (size_t i = 0; cuFuncGetParamInfo(function, i, &at, &size) == CUDA_SUCCESS; ++i) {
+    if (pending.parameters.size() < at + size) pending.parameters.resize(at + size);
+  }
   size_t bytes = pending.parameters.size();
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, pending.parameters.data(), CU_LAUNCH_PARAM_BUFFER_SIZE,
                    &bytes, CU_LAUNCH_PARAM_END};

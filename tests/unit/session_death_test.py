@@ -508,7 +508,7 @@ class Deaths(sessions.Sessions):
         self.expect_refused("is this user in the socket's group?", user=65534)
 
     def test_value_that_means_nothing(self):
-        self.expect_refused("is none of local:/path, module, tcp://host:port", address="carrier-pigeon")
+        self.expect_refused("is none of local:/path, module, tls://host:port, tcp://host:port", address="carrier-pigeon")
 
     def test_driver_library_missing(self):
         self.start(driver="/nonexistent/libcuda.so.1")

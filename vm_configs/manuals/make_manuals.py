@@ -91,7 +91,7 @@ def read_keys(text):
             table, before = head[0], before
             keys.append((table, "", "", before))
             before = ""
-        elif key := re.match(r"(\w+) = (\"[^\"]*\"|\[[^\]]*\]|[^#\s]+)\s*(?:#\s*(.*))?$", bare):
+        elif key := re.match(r"(\w+) = (\"[^\"]*\"|\[(?:\"[^\"]*\"|[^\"\]])*\]|[^#\s]+)\s*(?:#\s*(.*))?$", bare):
             keys.append((table, key[1], key[2], " ".join(filter(None, [before, key[3]]))))
             before = ""
         elif line.startswith("#"):

@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "host_backend/command/command.h"
+#include "host_backend/command/ask/ask_daemon.h"
 #include "host_backend/command/top/gpu_times.h"
 #include "host_backend/command/top/table.h"
 
