@@ -115,8 +115,10 @@ def screen_after(terminal, keys, wanted):
     while time.monotonic() < end:
         if select.select([terminal], [], [], 0.2)[0]:
             text += os.read(terminal, 65536).decode()
-        if wanted in text.rpartition("\033[H")[2]:
-            break
+        # A screen is whole when the next one has begun.
+        whole = text.split("\033[H")[1:-1]
+        if whole and wanted in whole[-1]:
+            return whole[-1]
     return text.rpartition("\033[H")[2]
 
 

@@ -221,6 +221,20 @@ def spare_ready(host):
     return host.held()["workers"] >= 1 and '"spare_ready":1' in host.status()
 
 
+def more_than(first, held):
+    """(what, how much) of what is held now beyond what was held first; memory may grow by 8 MiB."""
+    return [(key, value) for key, value in held.items()
+            if first and value > first.get(key, 0) + (8192 if key.endswith("KiB") else 0)]
+
+
+def settled(host, first):
+    """What is held when nothing is held beyond the first any more, or after the limit: descriptors are closed by a thread."""
+    end = time.monotonic() + LIMIT_S
+    while more_than(first, host.held()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return host.held()
+
+
 def run(options, build, client, host):
     host.start()
     wait_for("a spare", lambda: spare_ready(host))
@@ -243,13 +257,11 @@ def run(options, build, client, host):
               f"{max(r['longest_ms'] for r in results):11} ms {passers.seen:8}", flush=True)
         wait_for("all sessions to end", lambda: '"sessions":[]' in host.status())
         wait_for("the usual number of spares", lambda: spare_ready(host) and host.held()["workers"] == 1)
-        held = host.held()
+        held = settled(host, first)
         print("           " + ", ".join(f"{key} {value}" for key, value in held.items()), flush=True)
         first = first or held
-        for key, value in held.items():
-            most = first.get(key, 0) + (8192 if key.endswith("KiB") else 0)
-            if value > most:
-                sys.exit(f"upgrade: {key} were {first.get(key, 0)} and are {value}")
+        for key, value in more_than(first, held):
+            sys.exit(f"upgrade: {key} were {first.get(key, 0)} and are {value}")
     host.daemon.terminate()
     if host.daemon.wait(LIMIT_S) != 0:
         sys.exit("upgrade: the daemon did not stop\n" + host.log_tail())
