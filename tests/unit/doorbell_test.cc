@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -252,4 +253,14 @@ TEST_F(DoorbellTest, AStormOfRingsIsAnsweredNowAndThen) {
 }
 
 }  // namespace
+// The flag is the file's, and the VM's process has the file, too.
+TEST(TakeRings, NeverWaitsThoughItsFileWould) {
+  const UniqueFd event(eventfd(0, EFD_CLOEXEC));
+  EXPECT_FALSE(TakeRings(event.get()));
+  const uint64_t two = 2;
+  ASSERT_EQ(write(event.get(), &two, sizeof two), ssize_t(sizeof two));
+  EXPECT_TRUE(TakeRings(event.get()));
+  EXPECT_FALSE(TakeRings(event.get()));
+}
+
 }  // namespace causeway::daemon

@@ -2,10 +2,12 @@
 #include "host_backend/daemon/doorbell/doorbell.h"
 
 #include <endian.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <utility>
@@ -27,6 +29,12 @@ UniqueFd MakeEvent() {
 }
 
 }  // namespace
+
+bool TakeRings(int event) {
+  uint64_t rings = 0;
+  const iovec part{&rings, sizeof rings};
+  return preadv2(event, &part, 1, -1, RWF_NOWAIT) == ssize_t(sizeof rings) || errno == EOPNOTSUPP;
+}
 
 Result<std::unique_ptr<Doorbell>> Doorbell::Bind(EventLoop& loop, LauncherLink* launcher, const VmConfig& vm,
                                                  Owner owner) {
@@ -143,8 +151,7 @@ void Doorbell::OnRing() {
     ring_timer_ = loop_.After(kStorm, "a doorbell's pause", [this] { WatchRings(); });
     return;
   }
-  uint64_t rings = 0;
-  if (read(control_.get(), &rings, sizeof rings) == ssize_t(sizeof rings)) owner_.rung();
+  if (TakeRings(control_.get())) owner_.rung();
 }
 
 void Doorbell::Disconnect() {

@@ -24,6 +24,10 @@
 
 namespace causeway::daemon {
 
+// Empties an eventfd that the VM's process has as well: whether it was rung. Never waits, though that process may have taken
+// O_NONBLOCK away, which both sides share, and may empty it first. Where the kernel cannot read so (before 5.8): true.
+bool TakeRings(int event);
+
 class Doorbell {
  public:
   static constexpr int64_t kVersion = 0, kMemory = -1, kHostPeer = 0, kGuestPeer = 1;

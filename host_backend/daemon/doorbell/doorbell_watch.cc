@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "host_backend/daemon/doorbell/doorbell.h"
+
 namespace causeway::daemon {
 
 // One VM with sessions. The thread alone uses `pace`; the mutex guards `slots`.
@@ -60,8 +62,7 @@ void DoorbellWatch::Remove(const Region& region, uint32_t slot) {
 // False: it rang too often, and what it rang for is looked at after a pause.
 bool DoorbellWatch::Look(Vm& vm) {
   if (!vm.pace.Take(std::chrono::steady_clock::now())) return false;
-  uint64_t rings = 0;
-  if (read(vm.event.get(), &rings, sizeof rings) != ssize_t(sizeof rings)) return true;
+  if (!TakeRings(vm.event.get())) return true;
   std::vector<uint32_t> slots;
   {
     const std::lock_guard lock(mutex_);
