@@ -74,9 +74,13 @@ check_look_ups /usr/lib/causeway "after ldconfig mended a stale cache"
 printf 'int main(void) { return 0; }\n' > "$scratch/main.c"
 cc "$scratch/main.c" -L"$root/usr/lib/causeway" -l:libcuda.so.1 -Wl,--no-as-needed -o "$scratch/linked" || fail "Triton's linker refuses the library"
 # A disk that is full in the middle of an upgrade: dpkg says so, and what was installed is left as it was.
+# What is installed lies on that disk, as dpkg's trigger for ldconfig will see.
 # shellcheck disable=SC2016
-if unshare --mount sh -c 'mount -t tmpfs -o size=600k none "$1/usr/lib/causeway" && exec chroot "$1" dpkg -i "$2"' \
-  sh "$root" /packages/next/causeway-guest_$version-2_amd64.deb > "$scratch/log" 2>&1; then fail "dpkg filled a disk that is too small"; fi
+if unshare --mount sh -c 'mount -t tmpfs -o "size=$4k" none "$3" && cp -a "$1/usr/lib/causeway/." "$3" && \
+  mount --bind "$3" "$1/usr/lib/causeway" && exec chroot "$1" dpkg -i "$2"' sh "$root" "/packages/next/causeway-guest_$version-2_amd64.deb" \
+  "$(mktemp -d -p "$scratch")" $(($(du -sk "$root/usr/lib/causeway" | cut -f1) + 600)) > "$scratch/log" 2>&1; then
+  fail "dpkg filled a disk that is too small"
+fi
 grep -q 'No space left on device' "$scratch/log" || { cat "$scratch/log" >&2; fail "dpkg failed for another reason on a full disk"; }
 expect "state on a full disk" "$(in_root dpkg-query -W -f '${Version} ${db:Status-Abbrev}' causeway-guest)" "$version-1 ii "
 check_look_ups /usr/lib/causeway "after an upgrade that found the disk full"

@@ -139,6 +139,19 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
   return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark) : result;
 }
 
+// The driver itself waits for the stream when it copies into memory that it does not know. While anything is captured, a
+// request that does so keeps others from their turn, and what the stream waits for may be one of them: so the wait comes
+// first, without the turn. A stream that is captured waits for nothing.
+CUresult AwaitWithoutTurn(Session& session, CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (!session.objects().HasAny() || stream == nullptr || stream == CU_STREAM_LEGACY) return CUDA_SUCCESS;
+  if (TheDriver().cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+      status != CU_STREAM_CAPTURE_STATUS_NONE)
+    return CUDA_SUCCESS;
+  if (const CUresult result = Synchronize(session, stream)) return result;
+  return session.objects().Prepare();
+}
+
 }  // namespace
 
 // Freeing device memory is the one call that waits for everything on the device and yet breaks no other
@@ -209,6 +222,9 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
   if (body.form == CopyForm::kSynchronous && !staged)
     return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
   if (const CUresult prepared = session.objects().Prepare()) return prepared;
+  if (!staged) {
+    if (const CUresult waited = AwaitWithoutTurn(session, stream)) return waited;
+  }
   const CUresult result = TheDriver().cuMemcpyDtoHAsync_v2(to, body.device, body.bytes, stream);
   if (result != CUDA_SUCCESS) return result;
   return staged ? AnswerWhenDone(request, stream) : Synchronize(session, stream);

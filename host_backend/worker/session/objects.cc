@@ -157,8 +157,12 @@ void Objects::Leave(CUresult result) {
   named.exclusive_count = 0;
 }
 
+bool Objects::HasAny() const {
+  return named.is_prepared && named.exclusive_count != 0;
+}
+
 void Objects::Yield() {
-  if (!named.is_prepared || named.exclusive_count == 0) return;
+  if (!HasAny()) return;
   exclusive_.Return(named.all_exclusive());
   named.is_prepared = false;
   handles_.NoteReturned();

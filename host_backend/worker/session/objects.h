@@ -46,8 +46,10 @@ class Objects {
   // After all that a request names, before the driver's call: what of it the driver lets one thread use at a
   // time is the request's alone from here until it is executed.
   CUresult Prepare();
-  // What Prepare gave the request is others' from here: before it waits for the device.
+  // What Prepare gave the request is others' from here: before it waits for the device. Prepare may follow again.
   void Yield();
+  // Whether Prepare gave it anything.
+  bool HasAny() const;
   // Ends the object, named by ToEnd before, with the driver's `call` (HandleTable::EndObject). Whatever
   // `call` refers to must outlive the request.
   CUresult End(HandleKind kind, WireHandle wire, const void* value, HandleTable::Call call);
