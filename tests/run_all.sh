@@ -87,7 +87,7 @@ sanitize() {
     return
   fi
   step "testing with -DCAUSEWAY_SANITIZE=$kind"
-  run_tests "$build-$kind" -R "$tests"
+  run_tests "$build-$kind" -j "$jobs" -R "$tests"
 }
 
 # compile NAME cmake-options...: builds the product in another way, where only that it builds is asked; 1: it does not.
@@ -124,7 +124,7 @@ guided_fuzzing() {
   step "building the fuzzers"
   if cmake -S "$root" -B "$build-fuzz" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCAUSEWAY_FUZZ=ON \
     > "$build/configure-fuzz.log" 2>&1 && cmake --build "$build-fuzz" --target fuzzers; then
-    run_tests "$build-fuzz" -L fuzz
+    run_tests "$build-fuzz" -j "$jobs" -L fuzz
   else
     tail -n 20 "$build/configure-fuzz.log" >&2
     fail "building the fuzzers"
