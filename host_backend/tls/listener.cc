@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/inotify.h>
@@ -18,6 +17,8 @@
 #include <ctime>
 
 #include "host_backend/common/remote_hand_over.h"
+#include "ivshmem_ring/tcp/tcp_connection.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::tls {
 namespace {
@@ -25,7 +26,7 @@ namespace {
 using daemon::LogLevel;
 
 // A guest whose machine is gone is noticed within 15 s.
-constexpr int kKeepIdleSeconds = 5, kKeepIntervalSeconds = 3, kKeepProbes = 3;
+constexpr KeepAlive kKeepAlive{.idle_s = 5, .interval_s = 3, .probes = 3};
 constexpr int kMostAccepts = 16;  // before others get their turn
 
 // The process of a connection: this program, anew.
@@ -43,31 +44,8 @@ constexpr int kMostAccepts = 16;  // before others get their turn
   _exit(127);
 }
 
-bool SendAnswer(int control, const TlsAnswer& answer, int descriptor) {
-  iovec vector{const_cast<TlsAnswer*>(&answer), sizeof answer};
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  if (descriptor >= 0) {
-    message.msg_control = room;
-    message.msg_controllen = sizeof room;
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  }
-  return sendmsg(control, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof answer);
-}
-
-void SetOptions(int socket) {
-  const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds, sizeof kKeepIdleSeconds);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
+void SendAnswer(int control, const TlsAnswer& answer, int descriptor) {
+  SendPacket(control, &answer, sizeof answer, {&descriptor, size_t(descriptor >= 0)}, MSG_DONTWAIT);
 }
 
 // What a process of a connection says may be a stranger's: nothing of it but printable characters gets into the log.
@@ -313,7 +291,7 @@ void Listener::OnAccept(int listener) {
 }
 
 void Listener::Begin(UniqueFd socket, const std::string& address, const std::string& peer) {
-  SetOptions(socket.get());
+  SetTcpOptions(socket.get(), kKeepAlive);
   int pair[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return;
   Connection connection;

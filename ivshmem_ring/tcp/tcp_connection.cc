@@ -25,15 +25,22 @@ constexpr size_t kSealTogetherBytes = 16u << 10;  // a record of TLS
 constexpr size_t kSealPieceBytes = 128u << 10;
 // An idle peer whose machine vanished is noticed after about two minutes. No TCP_USER_TIMEOUT: it would also
 // end a session whose peer only stopped reading for a while (a full queue, a debugger).
-constexpr int kKeepIdleSeconds = 60;
-constexpr int kKeepIntervalSeconds = 10;
-constexpr int kKeepProbes = 6;
+constexpr KeepAlive kKeepAlive{.idle_s = 60, .interval_s = 10, .probes = 6};
 
 std::string ErrnoText() {
   return std::generic_category().message(errno);
 }
 
 }  // namespace
+
+void SetTcpOptions(int socket, const KeepAlive& keep_alive) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &keep_alive.idle_s, sizeof keep_alive.idle_s);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &keep_alive.interval_s, sizeof keep_alive.interval_s);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &keep_alive.probes, sizeof keep_alive.probes);
+}
 
 TcpConnection::TcpConnection(int fd, std::unique_ptr<StreamLayer> layer)
     : fd_(fd), layer_(std::move(layer)), buffer_(kReadBufferBytes) {
@@ -42,13 +49,7 @@ TcpConnection::TcpConnection(int fd, std::unique_ptr<StreamLayer> layer)
   if (flags >= 0) fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK);
   const timeval second{1, 0};
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
-  // The rest applies to TCP only; a UNIX socket pair (a proxy, a test) refuses it and needs none of it.
-  const int on = 1;
-  setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(fd_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(fd_, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds, sizeof kKeepIdleSeconds);
-  setsockopt(fd_, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
-  setsockopt(fd_, IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
+  SetTcpOptions(fd_, kKeepAlive);
 }
 
 TcpConnection::~TcpConnection() {

@@ -51,6 +51,16 @@ inline BulkMemory MakeBulk() {
   return bulk;
 }
 
+// When the kernel asks whether an idle peer's machine is still there, and how often in vain before the connection ends.
+struct KeepAlive {
+  int idle_s;
+  int interval_s;
+  int probes;
+};
+// Nothing that is sent waits for more, and a peer whose machine vanished is noticed. Sockets that are not TCP's (a proxy's, a
+// test's) refuse it and need none of it.
+void SetTcpOptions(int socket, const KeepAlive& keep_alive);
+
 // One stream socket. Any thread may send; one thread reads. Failures are sentences, never exceptions.
 class TcpConnection {
  public:

@@ -12,6 +12,17 @@ add_dependencies(daemon_test causeway causewayd daemon_test_worker)
 add_test(NAME daemon_test COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/in_shards.py 10 $<TARGET_FILE:daemon_test>)
 set_tests_properties(daemon_test PROPERTIES TIMEOUT 300 COST 30)
 
+# causeway_daemon_process_test(name seconds [libraries...]): from name.cc, which starts such a daemon, with so long a limit.
+function(causeway_daemon_process_test name seconds)
+  add_executable(${name} ${name}.cc daemon_fixture.cc)
+  target_compile_definitions(${name} PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
+    FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+  target_link_libraries(${name} PRIVATE causeway_daemon causeway_command ${ARGN} GTest::gtest_main)
+  add_dependencies(${name} causewayd daemon_test_worker)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${seconds})
+endfunction()
+
 # The launcher, with a hostile daemon in front.
 add_executable(launcher_test launcher_test.cc daemon_fixture.cc)
 target_compile_definitions(launcher_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
@@ -21,18 +32,14 @@ add_dependencies(launcher_test causewayd causeway-launcher daemon_test_worker)
 add_test(NAME launcher_test COMMAND launcher_test)
 set_tests_properties(launcher_test PROPERTIES LABELS unit TIMEOUT 120)
 
-# VMs that are added and removed while the daemon runs.
+# What a guest of Xen writes for the daemon to read.
 add_executable(xen_values_test xen_values_test.cc)
 target_link_libraries(xen_values_test PRIVATE causeway_daemon GTest::gtest_main)
 add_test(NAME xen_values_test COMMAND xen_values_test)
 set_tests_properties(xen_values_test PROPERTIES LABELS unit TIMEOUT 60)
-add_executable(vm_requests_test vm_requests_test.cc daemon_fixture.cc)
-target_compile_definitions(vm_requests_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
-  FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
-target_link_libraries(vm_requests_test PRIVATE causeway_daemon causeway_command causeway_attach GTest::gtest_main)
-add_dependencies(vm_requests_test causewayd daemon_test_worker)
-add_test(NAME vm_requests_test COMMAND vm_requests_test)
-set_tests_properties(vm_requests_test PROPERTIES LABELS unit TIMEOUT 120)
+
+# VMs that are added and removed while the daemon runs.
+causeway_daemon_process_test(vm_requests_test 120 causeway_attach)
 
 # What `causeway attach` makes of a domain's XML and of a host's settings.
 add_executable(attach_test attach_test.cc)
@@ -47,13 +54,7 @@ add_test(NAME doorbell_test COMMAND doorbell_test)
 set_tests_properties(doorbell_test PROPERTIES LABELS unit TIMEOUT 120)
 
 # A VM in doorbell mode.
-add_executable(daemon_doorbell_test daemon_doorbell_test.cc daemon_fixture.cc)
-target_compile_definitions(daemon_doorbell_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
-  FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
-target_link_libraries(daemon_doorbell_test PRIVATE causeway_daemon causeway_command GTest::gtest_main)
-add_dependencies(daemon_doorbell_test causewayd daemon_test_worker)
-add_test(NAME daemon_doorbell_test COMMAND daemon_doorbell_test)
-set_tests_properties(daemon_doorbell_test PROPERTIES LABELS unit TIMEOUT 300)
+causeway_daemon_process_test(daemon_doorbell_test 300)
 
 # Which process is a VM's.
 add_executable(vm_search_test vm_search_test.cc)
@@ -120,19 +121,7 @@ add_test(NAME trace_test COMMAND trace_test)
 set_tests_properties(trace_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # The configuration is read again while sessions live, and the daemon is drained.
-add_executable(reload_test reload_test.cc daemon_fixture.cc)
-target_compile_definitions(reload_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
-  FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
-target_link_libraries(reload_test PRIVATE causeway_daemon causeway_command causeway_attach GTest::gtest_main)
-add_dependencies(reload_test causewayd daemon_test_worker)
-add_test(NAME reload_test COMMAND reload_test)
-set_tests_properties(reload_test PROPERTIES LABELS unit TIMEOUT 120)
+causeway_daemon_process_test(reload_test 120 causeway_attach)
 
 # Sessions that outlive their daemon.
-add_executable(takeover_test takeover_test.cc daemon_fixture.cc)
-target_compile_definitions(takeover_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>"
-  FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
-target_link_libraries(takeover_test PRIVATE causeway_daemon causeway_command GTest::gtest_main)
-add_dependencies(takeover_test causewayd daemon_test_worker)
-add_test(NAME takeover_test COMMAND takeover_test)
-set_tests_properties(takeover_test PROPERTIES LABELS unit TIMEOUT 120)
+causeway_daemon_process_test(takeover_test 120)
