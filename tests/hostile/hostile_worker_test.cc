@@ -78,7 +78,7 @@ class HostileWorkerTest : public DaemonFixture {
   // Its worker was ended.
   bool Ended(LocalClient& client) { return Is(client, SlotHostState::kFatal); }
 
-  // All steps of a case, in as many sessions as it takes. How many of these the daemon ended.
+  // All steps of a case, in as many sessions as it takes; `steps_said_` counts them. How many sessions the daemon ended.
   uint32_t SayAll(Words words) {
     uint32_t ended = 0;
     for (uint32_t step = 0;;) {
@@ -88,6 +88,7 @@ class HostileWorkerTest : public DaemonFixture {
       WordsPage& page = PageOf(client);
       std::atomic_ref<uint32_t> all_said(page.ended);
       EXPECT_TRUE(WaitFor([&] { return all_said.load() != 0 || Ended(client); })) << Status();
+      steps_said_ = page.reached + 1;
       if (all_said.load() != 0 || HasFailure()) return ended;
       ++ended;
       EXPECT_GE(page.reached, step);
@@ -168,20 +169,24 @@ class HostileWorkerTest : public DaemonFixture {
 
   std::unique_ptr<LocalClient> victim_;
   size_t descriptors_ = 0;
+  uint32_t steps_said_ = 0;
 };
 
 TEST_F(HostileWorkerTest, EveryFieldAtItsExtremes) {
   EXPECT_GT(SayAll(Words::kFields), 20u);
+  EXPECT_GT(steps_said_, 100u);
   EXPECT_GT(Counter("violations"), 20u);
 }
 
 TEST_F(HostileWorkerTest, EverySize) {
   EXPECT_GT(SayAll(Words::kSizes), 20u);
+  EXPECT_GT(steps_said_, 100u);
 }
 
 TEST_F(HostileWorkerTest, DescriptorsOfEveryKindAndNumber) {
   // A worker says further steps until it is ended, on a busy host many: those are judged together.
   EXPECT_GT(SayAll(Words::kDescriptors), 20u);
+  EXPECT_GT(steps_said_, 100u);
 }
 
 TEST_F(HostileWorkerTest, SomethingElseThanTheKernelsQuestions) {
