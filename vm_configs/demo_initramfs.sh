@@ -78,20 +78,10 @@ strip --strip-debug "$root/lib/causeway.ko" 2> /dev/null || true
 # In the order in which they are to be loaded; demo_init.sh loads them when the host's root is asked for.
 if [ -n "$host_root" ]; then
   kernel=${KERNEL:-$("$here/find_kernel.sh")}
-  mkdir -p "$root/lib/host_root" "$root/host"
+  mkdir -p "$root/host"
   cp "$here/in_host.sh" "$root/bin/in-host"
   chmod 0755 "$root/bin/in-host"
-  for name in virtio_pci 9pnet_virtio 9p; do
-    /sbin/modprobe -S "${kernel##*/vmlinuz-}" --show-depends "$name" || fail "the kernel has no module $name."
-  done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' > "$work/modules"
-  while read -r module; do
-    case "$module" in
-      *.xz) xz -dc "$module" > "$root/lib/host_root/$(basename "$module" .xz)" ;;
-      *.zst) zstd -qdc "$module" > "$root/lib/host_root/$(basename "$module" .zst)" ;;
-      *) cp "$module" "$root/lib/host_root/" ;;
-    esac
-    basename "$module" | sed 's/\.ko.*/.ko/' >> "$root/lib/host_root/order"
-  done < "$work/modules"
+  "$here/copy_modules.sh" "${kernel##*/vmlinuz-}" "$root/lib/host_root" virtio_pci 9pnet_virtio 9p || fail "a module for the host's root is missing."
 fi
 
 # What an executable needs from the dynamic loader, at the same paths; libcuda comes from us, never from this machine.

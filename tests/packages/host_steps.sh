@@ -95,11 +95,5 @@ detached() {
   causeway detach guest1 && expect "what is left" "$(ls /dev/shm)" "" && expect "what list says" "$(causeway list)" "no domain has a region"
 }
 
-for step in confinement older_vm installed plug_in_refused plugged_in attached_cold program_runs detached; do
-  "$step" > log 2>&1
-  code=$?
-  tail -n 30 log | sed "s/^/$step| /"
-  echo "EXIT $step $code 0 $(cut -d' ' -f1 /proc/uptime)"
-done
-echo "DONE $(cut -d' ' -f1 /proc/uptime)"
-systemctl poweroff --force
+. "$(dirname "$0")/run_steps.sh"
+run_steps confinement older_vm installed plug_in_refused plugged_in attached_cold program_runs detached

@@ -20,7 +20,7 @@ root=$work/root
 guest_root "$root"
 upgrade_kernel "$root"
 rm -rf "$root/later"
-cp "$here/vm_steps.sh" "$build/old_system/vector_add" "$build/old_system/nvml_query" "$root/packages/"
+cp "$here/vm_steps.sh" "$here/run_steps.sh" "$build/old_system/vector_add" "$build/old_system/nvml_query" "$root/packages/"
 cp -L "$driver"/lib*.so.1 "$root/packages/"
 run_at_boot "$root" /packages/vm_steps.sh
 take_kernel "$root" "$work"

@@ -65,11 +65,5 @@ host_purged() {
       ! -path '/proc/*' ! -path '/sys/*' ! -path '/var/lib/dpkg/*' ! -path '/usr/local/*' -print)" ""
 }
 
-for step in guest_device guest_runs guest_doctor guest_refuses guest_upgrades guest_purged host_starts host_serves host_doctor host_restarts host_stops host_purged; do
-  "$step" > log 2>&1
-  code=$?
-  tail -n 30 log | sed "s/^/$step| /"
-  echo "EXIT $step $code 0 $(cut -d' ' -f1 /proc/uptime)"
-done
-echo "DONE $(cut -d' ' -f1 /proc/uptime)"
-systemctl poweroff --force
+. "$(dirname "$0")/run_steps.sh"
+run_steps guest_device guest_runs guest_doctor guest_refuses guest_upgrades guest_purged host_starts host_serves host_doctor host_restarts host_stops host_purged

@@ -16,7 +16,7 @@ version=${kernel##*/vmlinuz-}
 mkdir -p "$dir"
 "$here/../packages/fetch_root.sh" bookworm "$dir/system" bash coreutils busybox-static procps util-linux mount python3-minimal \
   xen-hypervisor-4.17-amd64 xen-utils-4.17 xenstore-utils qemu-system-xen grep sed libc6 libstdc++6 || exit
-made="$(cat "$dir/system.packages") $version $(sha256sum < "$0")"
+made="$(cat "$dir/system.packages") $version $(cat "$0" "$here/../../vm_configs/copy_modules.sh" | sha256sum)"
 [ "$(cat "$dir/made" 2> /dev/null)" != "$made" ] || exit 0
 
 python3 "$here/unpack_kernel.py" "$kernel" "$dir/vmlinux"
@@ -31,18 +31,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{bin,dev,proc,sys,lib,new}
 cp "$(command -v busybox)" "$work/bin/busybox"
-for name in ahci sd_mod ext4 xen-privcmd xenfs xen-evtchn xen-gntdev xen-gntalloc xen-blkback xen-netback; do
-  /sbin/modprobe -S "$version" --show-depends "$name" || skip "the kernel $version has no module $name."
-done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' > "$work/modules"
-while read -r module; do
-  case "$module" in
-    *.xz) xz -dc "$module" > "$work/lib/$(basename "$module" .xz)" ;;
-    *.zst) zstd -qdc "$module" > "$work/lib/$(basename "$module" .zst)" ;;
-    *) cp "$module" "$work/lib/" ;;
-  esac
-  basename "$module" | sed 's/\.ko.*/.ko/' >> "$work/lib/order"
-done < "$work/modules"
-rm "$work/modules"
+"$here/../../vm_configs/copy_modules.sh" "$version" "$work/lib" ahci sd_mod ext4 xen-privcmd xenfs xen-evtchn xen-gntdev \
+  xen-gntalloc xen-blkback xen-netback || skip "a module for domain 0 is missing."
 cat > "$work/init" <<'TEXT'
 #!/bin/busybox sh
 /bin/busybox mount -t proc none /proc

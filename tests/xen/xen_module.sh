@@ -43,11 +43,7 @@ for type in $types; do
   cat /run/host.log
 done
 TEXT
-status=0
-"$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-900}" || status=$?
-tr -d '\r' < "$work/console" > "$work/log"
-[ -z "$keep" ] || { mkdir -p "$keep" && cp "$work/log" "$keep/log"; }
-[ "$status" = 0 ] || { tail -n 60 "$work/log" >&2; fail "the emulated machine ended with status $status."; }
+run_payload 900
 for type in $types; do
   grep -q "^HOST $type agreed" "$work/log" || { tail -n 80 "$work/log" >&2; fail "$type: the host saw the module break its rules, or no guest."; }
   [ "$(grep -c "^$type: EXIT [a-z_]* 0 " "$work/log")" = "$(wc -l < "$work/commands")" ] ||

@@ -40,3 +40,12 @@ guest() {
   cp "$2" "$work/extra/etc/causeway_commands"
   { (cd "$work/extra" && find . | cpio --quiet -o -H newc -R 0:0); cat "$work/initramfs"; } > "$payload/guest/$1.initramfs"
 }
+
+# run_payload SECONDS: boots domain 0 with what was made; what it says is in $work/log, and in the folder $keep if there is one.
+run_payload() {
+  local status=0
+  "$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-$1}" || status=$?
+  tr -d '\r' < "$work/console" > "$work/log"
+  [ -z "$keep" ] || { mkdir -p "$keep" && cp "$work/log" "$keep/log"; }
+  [ "$status" = 0 ] || { tail -n 60 "$work/log" >&2; fail "the emulated machine ended with status $status."; }
+}

@@ -32,11 +32,7 @@ done
 status
 cat /run/causewayd.log
 TEXT
-status=0
-"$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-600}" || status=$?
-tr -d '\r' < "$work/console" > "$work/log"
-[ -z "$keep" ] || { mkdir -p "$keep" && cp "$work/log" "$keep/log"; }
-[ "$status" = 0 ] || { tail -n 60 "$work/log" >&2; fail "the emulated machine ended with status $status."; }
+run_payload 600
 for type in $types; do
   sed -n "s/^$type: //p" "$work/log" > "$work/$type.console"
   python3 "$here/../vm/vm_capture.py" "$work/$type.console" "$work/$type" > /dev/null || { tail -n 80 "$work/log"; fail "the $type guest ran no program."; }
