@@ -28,9 +28,11 @@ later=()
 if [ -n "${LATER:-}" ]; then
   read -ra names <<< "$LATER"
   echo "deb $mirror ${names[0]} main" >> "$sources"
+  # The folder may have no apt of its own.
   # shellcheck disable=SC2016  # mmdebstrap's shell expands $1
-  later=("--customize-hook=mkdir -p \"\$1/later/partial\" && chroot \"\$1\" apt-get -y -q --download-only --no-install-recommends \
-    -o Dir::Cache::archives=/later -t ${names[0]} install ${names[*]:1} && rm -rf \"\$1/later/partial\" \"\$1/later/lock\"")
+  later=("--customize-hook=mkdir -p \"\$1/later/partial\" && APT_CONFIG=\$MMDEBSTRAP_APT_CONFIG apt-get -y -q --download-only \
+    --no-install-recommends -o Dir::Cache::archives=\"\$1/later\" -t ${names[0]} install ${names[*]:1} && \
+    rm -rf \"\$1/later/partial\" \"\$1/later/lock\"")
 fi
 packages=$(IFS=,; echo "$*")
 if ! timeout 2400 mmdebstrap --variant="${VARIANT:-extract}" --include="$packages" \

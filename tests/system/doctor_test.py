@@ -104,7 +104,7 @@ def put_node(root):
 
 
 def put_module(root):
-    put(root, "sys/module/causeway/version", "0.1.0\n")
+    put(root, "sys/module/causeway/refcnt", "0\n")
     bind(root)
 
 
@@ -112,7 +112,7 @@ def bind(root):
     driver = root / "sys/bus/pci/devices/0000:00:05.0/driver"
     driver.unlink(missing_ok=True)
     driver.symlink_to("../../../../bus/pci/drivers/causeway")
-    for name, value in [("region_bytes", "1073741824"), ("cache_mode", "write-back"), ("slots_total", "64"), ("slots_used", "1"),
+    for name, value in [("region_bytes", "1073741824"), ("cache_mode", "WB"), ("slots_total", "64"), ("slots_used", "1"),
                         ("slices_free", "400")]:
         put(root, f"sys/class/causeway/causeway/{name}", value + "\n")
     put_node(root)
@@ -256,7 +256,7 @@ GUEST = [
     ("no udev rule", lambda root: ((root / "dev/causeway").chmod(0o600), remove("usr/lib/udev/rules.d/70-causeway.rules")(root)), "permission",
      "because the rule 70-causeway.rules"),
     ("no group render", write("etc/group", "root:x:0:\n"), "permission", "no group render"),
-    ("an uncached region", write("sys/class/causeway/causeway/cache_mode", "uncached\n"), "cache mode", "mapped uncached instead of write-back"),
+    ("an uncached region", write("sys/class/causeway/causeway/cache_mode", "UC-\n"), "cache mode", "mapped UC- instead of write-back"),
     ("no libcuda", remove("usr/lib/causeway/libcuda.so.1"), "library", "libcuda.so.1 is missing"),
     ("a damaged libcuda", write("usr/lib/causeway/libcuda.so.1", "half"), "library", "damaged"),
     ("no libnvidia-ml", remove("usr/lib/causeway/libnvidia-ml.so.1"), "library", "libnvidia-ml.so.1 is missing"),
