@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/command/keys.h"
+#include "host_backend/common/plain_name.h"
 
 #include <unistd.h>
 
@@ -39,7 +40,7 @@ std::string StateOf(const Key& key) {
 int Create(const KeysCommands& options) {
   const std::string vm = options.vm.empty() ? options.name : options.vm;
   for (const std::string& name : {options.name, vm})
-    if (!IsKeyName(name))
+    if (!IsPlainName(name))
       return Failed("\"" + name.substr(0, 60) +
                     "\" is no name: letters, digits, and _ . - between them, at most 48.");
   if (auto old = ReadKey(options.folder, options.name); old.ok() && old.value().revoked == 0)

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <memory>
 
+#include "host_backend/common/plain_name.h"
 #include "host_backend/common/unique_fd.h"
 
 namespace causeway {
@@ -45,13 +46,6 @@ std::string MakeFolder(const std::string& folder) {
 
 }  // namespace
 
-bool IsKeyName(const std::string& name) {
-  constexpr size_t kMostBytes = 48;
-  return !name.empty() && name.size() <= kMostBytes && name[0] != '.' && name[0] != '-' &&
-         name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
-             std::string::npos;
-}
-
 std::string KeyPath(const std::string& folder, const std::string& name) {
   return folder + "/" + name + kEnding;
 }
@@ -74,7 +68,7 @@ Result<Key> NewKey(const std::string& vm) {
 }
 
 Result<Key> ReadKey(const std::string& folder, const std::string& name) {
-  if (!IsKeyName(name))
+  if (!IsPlainName(name))
     return Error{"\"" + name.substr(0, 60) +
                  "\" is no name of a key: letters, digits, and _ . - between them, at most 48."};
   const std::string path = KeyPath(folder, name);

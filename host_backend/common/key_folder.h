@@ -19,8 +19,7 @@ struct NamedKey {
   Key key;
 };
 
-// As a VM's name: a letter, digit or _ first, at most 48 bytes of these and . and -.
-bool IsKeyName(const std::string& name);
+// Of a name that is plain (plain_name.h).
 std::string KeyPath(const std::string& folder, const std::string& name);
 
 // A new key of that VM, which begins now.

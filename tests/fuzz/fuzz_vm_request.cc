@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "host_backend/common/plain_name.h"
 #include "host_backend/daemon/control/control_request.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -35,7 +36,7 @@ void RequireSound(const ControlRequest& request) {
     return Require(request.name.empty());
   Require(!request.undo || request.what == What::kDrain);
   if (request.what == What::kDrain && request.name.empty()) return;
-  Require(daemon::IsVmName(request.name) && request.name.find('/') == std::string::npos);
+  Require(IsPlainName(request.name) && request.name.find('/') == std::string::npos);
   if (request.what != ControlRequest::What::kAdd) return;
   Require(!request.force && std::has_single_bit(request.memory_mib));
   Require(request.memory_mib >= daemon::kMinRegionMib && request.memory_mib <= daemon::kMaxRegionMib);

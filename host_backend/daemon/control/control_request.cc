@@ -8,6 +8,7 @@
 
 #include "host_backend/common/control_socket.h"
 #include "host_backend/common/json.h"
+#include "host_backend/common/plain_name.h"
 #include "host_backend/launcher/protocol.h"
 
 namespace causeway::daemon {
@@ -99,7 +100,7 @@ ControlRequest Read(const Json& object) {
                   std::to_string(kMaxRegionMib) + " MiB; correct --memory."};
     }
     request.xen_domain = reader.Text("xen_domain", kMostBytes);
-    if (!request.xen_domain.empty() && !IsVmName(request.xen_domain))
+    if (!request.xen_domain.empty() && !IsPlainName(request.xen_domain))
       throw Wrong{"A Xen domain's name has the letters of a VM's name; rename the domain by `xl rename`."};
     if (!request.xen_domain.empty() && request.memory_mib > kMaxGrantedMib) {
       throw Wrong{"A Xen domain's region has at most " + std::to_string(kMaxGrantedMib) +
@@ -132,7 +133,7 @@ ControlRequest Read(const Json& object) {
   if (names_vm) {
     request.name = reader.Text("name", kMostBytes);
     const bool all = request.what == ControlRequest::What::kDrain && request.name.empty();
-    if (!all && !IsVmName(request.name)) {
+    if (!all && !IsPlainName(request.name)) {
       throw Wrong{
           "A VM's name has 1 to 48 letters, digits, dots, dashes and underscores, and begins with a letter, "
           "a digit or an underscore; choose one by --name."};

@@ -15,7 +15,7 @@ namespace causeway::daemon {
 struct ControlRequest {
   enum class What { kAdd, kRemove, kList, kReload, kDrain, kUpgrade };
   What what = What::kList;
-  std::string name;               // IsVmName; empty for kList, kReload, kUpgrade, and a kDrain of all
+  std::string name;               // IsPlainName; empty for kList, kReload, kUpgrade, and a kDrain of all
   uint64_t memory_mib = 0;        // of kAdd: a power of two that a region may have
   std::string xen_domain;         // of kAdd: its name, and then neither group nor user; empty: a VM of QEMU
   std::string group;              // of kAdd: a group's name, or empty; whether it exists is not looked at

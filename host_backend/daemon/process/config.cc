@@ -28,6 +28,7 @@
 
 #include "host_backend/common/control_socket.h"
 #include "host_backend/common/key_folder.h"
+#include "host_backend/common/plain_name.h"
 #include "host_backend/common/remote_hand_over.h"
 #include "host_backend/launcher/protocol.h"
 
@@ -250,7 +251,7 @@ void ReadControl(TableReader& reader, Config& config) {
 
 void CheckXenDomain(TableReader& reader, const VmConfig& vm) {
   if (vm.xen_domain.empty()) return;
-  if (!IsVmName(vm.xen_domain))
+  if (!IsPlainName(vm.xen_domain))
     reader.Fail(*reader.Take("xen_domain"), "xen_domain",
                 "must be the name of a Xen domain as `xl list` shows it");
   if (vm.region_mib > kMaxGrantedMib) {
@@ -419,7 +420,7 @@ void ReadRemotes(TableReader& outer, Config& config) {
     TableReader reader(*entry.as_table(), "[[remote]] ");
     VmConfig vm;
     vm.name = reader.Required("name");
-    if (!IsVmName(vm.name))
+    if (!IsPlainName(vm.name))
       reader.Fail(*reader.Take("name"), "name", "has other characters than a VM's name may have");
     if (!names.insert(vm.name).second)
       outer.Fail(entry, "remote",
@@ -537,7 +538,8 @@ Result<VmConfig> LoadAddedVm(const std::string& path) {
     reader.RefuseUnknownKeys();
     if (config.vms.size() != 1) return Error{path + ": must hold one [[vm]] table."};
     VmConfig& vm = config.vms[0];
-    if (!IsVmName(vm.name)) return Error{path + ": the VM's name has other characters than a name may have."};
+    if (!IsPlainName(vm.name))
+      return Error{path + ": the VM's name has other characters than a name may have."};
     vm.guaranteed_sessions = 0;
     return vm;
   } catch (const toml::parse_error& error) {
@@ -571,13 +573,6 @@ uint32_t GuaranteeFor(const Config& config, const std::vector<VmConfig>& others,
   for (const VmConfig& vm : others) taken += vm.guaranteed_sessions;
   const uint64_t free = config.max_sessions - std::min<uint64_t>(taken, config.max_sessions);
   return uint32_t(std::min<uint64_t>({kDefaultGuarantee, free, max_sessions}));
-}
-
-bool IsVmName(const std::string& name) {
-  constexpr size_t kMostBytes = 48;
-  return !name.empty() && name.size() <= kMostBytes && name[0] != '.' && name[0] != '-' &&
-         name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") ==
-             std::string::npos;
 }
 
 bool IsGpuUuid(const std::string& uuid) {

@@ -88,8 +88,6 @@ struct VmConfig {
   GpuShare share;
 };
 
-// What may stand in a VM's name: it becomes a part of file names, and of libvirt's XML.
-bool IsVmName(const std::string& name);
 // Whether it has the form of a GPU's UUID as nvidia-smi shows it.
 bool IsGpuUuid(const std::string& uuid);
 
