@@ -5,13 +5,13 @@
 #   --sanitizers  afterwards tests of ring and lanes and the soak program under TSan, and these, protocol and fuzz tests
 #                 under ASan + UBSan; before them the product as Release and by clang, which only has to build, and the
 #                 quick unit tests of the Release build
-#   --jobs N      so many tests at a time (default 2); tests of VMs run alone
+#   --jobs N      so many tests at a time (default 3: most of them wait); tests of VMs run alone
 #   --build DIR   the build folder (default: build beside this folder; the sanitizers' are DIR-thread and DIR-address)
 # What failed is named again at the end, with the last lines that it printed: the log is long.
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$root/build sanitizers=no jobs=2
+build=$root/build sanitizers=no jobs=3
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitizers) sanitizers=yes; shift ;;

@@ -33,10 +33,9 @@ step "1/4 installing what is missing"
 "$root/vm_configs/install_dependencies.sh"
 step "2/4 configuring $build"
 mkdir -p "$build"
-# For the demo alone a new folder is built with as much debugging information as names functions and lines: with all of it the compiler
-# takes a third longer.
+# A new folder is built with as much debugging information as names functions and lines: with all of it the compiler takes a third longer.
 options=()
-[ -e "$build/CMakeCache.txt" ] || [ "${DEMO_PROGRAMS:-}" = all ] || options+=("-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG")
+[ -e "$build/CMakeCache.txt" ] || options+=("-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG")
 cmake -S "$root" -B "$build" -G Ninja "${options[@]}" > "$build/configure.log" || { cat "$build/configure.log" >&2; exit 1; }
 # One of each kind: the others take as long again to build and to run.
 programs=${DEMO_PROGRAMS:-vector_add tiled_matmul reduction streams_threads graph_capture managed_variables host_register device_printf error_codes nvml_query}
