@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for causeway-worker and speaks to the daemon as a taken one may (worker_words.h). It is not
 // confined: what it sends is what counts here. hostile_sandbox_test has what a confined one can do.
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
@@ -284,7 +285,8 @@ class HostileWorker {
     SharingRequest request = Request(SharingAction::kPutImage);
     request.has_descriptor = 1;
     std::memcpy(request.bytes, &image, sizeof image);
-    Send(Packet(request), {file});
+    // The kernel refuses more descriptors on their way than a user may have open, whichever process sends them.
+    while (!Send(Packet(request), {file}) && errno == ETOOMANYREFS) usleep(1000);
     close(file);
     WaitUntilRead();
     ++page_->sent;
