@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything in one command, without a GPU: installs what is missing, builds, runs the demo VM, then all tests.
 # usage: run_all.sh [--sanitizers] [--build DIR] [--jobs N]
-#   --sanitizers  afterwards tests of ring and lanes and the soak program under TSan, and these, protocol and fuzz tests
-#                 under ASan + UBSan; before them the product as Release and by clang, which only has to build, and the
-#                 quick unit tests of the Release build
+#   --sanitizers  afterwards the product as Release, with its quick unit tests; by clang under ASan + UBSan with the tests
+#                 of ring and lanes, the soak program, protocol and guided fuzz tests; and the first three under TSan
 #   --jobs N      so many tests at a time (default 3: most of them wait); tests of VMs run alone
-#   --build DIR   the build folder (default: build beside this folder; the sanitizers' are DIR-thread and DIR-address)
+#   --build DIR   the build folder (default: build beside this folder; the others are DIR-release, DIR-clang and DIR-thread)
 # What failed is named again at the end, with the last lines that it printed: the log is long.
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
@@ -76,58 +75,52 @@ run_tests() {
   if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then fail "ctest in $folder exited with $status"; fi
 }
 
-# sanitize KIND TESTS: builds only what tests/CMakeLists.txt lists for this sanitizer and runs the tests that match.
-sanitize() {
-  local kind=$1 tests=$2
-  step "building with -DCAUSEWAY_SANITIZE=$kind"
-  if ! cmake -S "$root" -B "$build-$kind" -G Ninja -DCAUSEWAY_SANITIZE="$kind" > "$build/configure-$kind.log" 2>&1 ||
-    ! cmake --build "$build-$kind" --target "tests_under_$kind"; then
-    tail -n 20 "$build/configure-$kind.log" >&2
-    fail "building with -DCAUSEWAY_SANITIZE=$kind"
+# Tests of ring and transport.
+unit="layout|ring|ring_processes|waiter|transport|tcp_transport"
+
+# Builds only what tests/CMakeLists.txt lists for TSan and runs the tests that match.
+thread_build() {
+  step "building with -DCAUSEWAY_SANITIZE=thread"
+  if ! cmake -S "$root" -B "$build-thread" -G Ninja -DCAUSEWAY_SANITIZE=thread > "$build/configure-thread.log" 2>&1 ||
+    ! cmake --build "$build-thread" --target tests_under_thread; then
+    tail -n 20 "$build/configure-thread.log" >&2
+    fail "building with -DCAUSEWAY_SANITIZE=thread"
     return
   fi
-  step "testing with -DCAUSEWAY_SANITIZE=$kind"
-  run_tests "$build-$kind" -j "$jobs" -R "$tests"
+  step "testing with -DCAUSEWAY_SANITIZE=thread"
+  run_tests "$build-thread" -j "$jobs" -R "^(($unit)_test|lanes|soak)$"
 }
 
-# compile NAME cmake-options...: builds the product in another way, where only that it builds is asked; 1: it does not.
-compile() {
-  local name=$1
-  shift
-  step "building as $name"
-  if cmake -S "$root" -B "$build-$name" -G Ninja "$@" > "$build/configure-$name.log" 2>&1 &&
-    cmake --build "$build-$name" --target causewayd causeway causeway-bench causeway-worker guest_libcuda guest_libnvml; then
-    passed=$((passed + 1))
-    return 0
-  fi
-  tail -n 20 "$build/configure-$name.log" >&2
-  fail "building as $name"
-  return 1
-}
+product="causewayd causeway causeway-bench causeway-worker guest_libcuda guest_libnvml"
 
-other_builds() {
+# The product as Release has to build; of its tests the quick ones run.
+release_build() {
   local quick="layout_test ring_test waiter_test handles_test fatbin_test"
-  if compile release -DCMAKE_BUILD_TYPE=Release; then
-    # shellcheck disable=SC2086
-    if cmake --build "$build-release" --target $quick; then
-      run_tests "$build-release" -R "^(${quick// /|})$"
-    else
-      fail "building the quick tests as release"
-    fi
+  step "building as release"
+  # shellcheck disable=SC2086
+  if cmake -S "$root" -B "$build-release" -G Ninja -DCMAKE_BUILD_TYPE=Release > "$build/configure-release.log" 2>&1 &&
+    cmake --build "$build-release" --target $product $quick; then
+    run_tests "$build-release" -R "^(${quick// /|})$"
+  else
+    tail -n 20 "$build/configure-release.log" >&2
+    fail "building as release"
   fi
-  # Not optimised: what clang warns of does not depend on it, and this takes half of the time.
-  compile clang -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ || true
 }
 
-# The fuzzers as libFuzzer's, each for a fixed number of executions over its corpus, with a seed that the log names.
-guided_fuzzing() {
-  step "building the fuzzers"
-  if cmake -S "$root" -B "$build-fuzz" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCAUSEWAY_FUZZ=ON \
-    > "$build/configure-fuzz.log" 2>&1 && cmake --build "$build-fuzz" --target fuzzers; then
-    run_tests "$build-fuzz" -j "$jobs" -L fuzz
+# One build by clang serves three ends: the whole product has to build by it, its fuzzers are guided (each runs a fixed
+# number of executions over its corpus, with a seed that the log names), and all of it is under ASan and UBSan. Hardly
+# optimised: a fuzzer that runs for hours is (fuzz/run.sh), one that runs for seconds costs more to compile than to run.
+clang_build() {
+  step "building by clang, under ASan and UBSan, with guided fuzzers"
+  # shellcheck disable=SC2086
+  if cmake -S "$root" -B "$build-clang" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCAUSEWAY_FUZZ=ON \
+    -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -DNDEBUG" > "$build/configure-clang.log" 2>&1 &&
+    cmake --build "$build-clang" --target $product tests_under_address; then
+    step "testing under ASan and UBSan"
+    run_tests "$build-clang" -j "$jobs" -R "^(($unit)_test|lanes|soak|protocol|fuzz_.*)$"
   else
-    tail -n 20 "$build/configure-fuzz.log" >&2
-    fail "building the fuzzers"
+    tail -n 20 "$build/configure-clang.log" >&2
+    fail "building by clang"
   fi
 }
 
@@ -146,10 +139,9 @@ step "tests"
 run_tests "$build" -j "$jobs" -E '^vm\.demo$'
 
 if [ "$sanitizers" = yes ]; then
-  other_builds
-  guided_fuzzing
-  sanitize thread '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|soak)$'
-  sanitize address '^((layout|ring|ring_processes|waiter|transport|tcp_transport)_test|lanes|soak|protocol|fuzz_.*)$'
+  release_build
+  clang_build
+  thread_build
 fi
 step "done"
 finish

@@ -6,11 +6,6 @@
 #include <memory>
 #include <span>
 
-#ifdef __has_feature  // clang's way to say it
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #else

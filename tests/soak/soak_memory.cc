@@ -135,7 +135,7 @@ void StreamOrdered(Thread& thread) {
 void OwnPool(Thread& thread) {
   CUmemPoolProps properties{};
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   Pool pool;
   SOAK(cuMemPoolCreate(pool.out(), &properties));
   cuuint64_t threshold = 1u << thread.Below(24);
@@ -179,7 +179,7 @@ void Arrays(Thread& thread) {
 void VirtualMemory(Thread& thread) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   size_t granularity = 0;
   SOAK(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
   const size_t bytes = granularity * (1 + thread.Below(3));
