@@ -47,9 +47,11 @@ void PrintSession(const std::string& session) {
 
 void PrintRegion(const std::string& region) {
   const auto value = [&](const char* key) { return StatusValue(region, "", key); };
-  std::printf("  %-12s %s, %s, %s of %s slots in use, %s of %s slices free\n", value("vm").c_str(),
+  const std::string mode = value("mode");
+  std::printf("  %-12s %s, %s, %s of %s slots in use, %s of %s slices free, %s%s\n", value("vm").c_str(),
               value("file").c_str(), Mib(value("region_bytes")).c_str(), value("slots_in_use").c_str(),
-              value("slots").c_str(), value("slices_free").c_str(), value("slices").c_str());
+              value("slots").c_str(), value("slices_free").c_str(), value("slices").c_str(), mode.c_str(),
+              mode == "doorbell" && value("polled") == "true" ? ", but polled" : "");
   if (!value("problem").empty()) std::printf("               problem: %s\n", value("problem").c_str());
 }
 

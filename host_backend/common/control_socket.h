@@ -4,16 +4,18 @@
 // sends one packet with one JSON object; the daemon answers with one JSON object in packets of any size,
 // which end when it closes the connection.
 //
-//   {"do": "add", "name": "guest1", "memory_mib": 1024, "group": "libvirt-qemu", "gpus": ["GPU-..."]}
-//        "group" or "user" (a number): who QEMU runs as; without "gpus" the VM sees all GPUs
-//     -> {"ok": true, "file": "/dev/shm/causeway-guest1", "added": true}
-//        "added" is false if the VM was served already, exactly as asked
+//   {"do": "add", "name": "guest1", "memory_mib": 1024, "group": "libvirt-qemu", "gpus": ["GPU-..."], "doorbell": true}
+//        "group" or "user" (a number): who QEMU runs as; without "gpus" the VM sees all GPUs; with "doorbell" QEMU
+//        is to connect to a socket of the VM's own (docs/doorbells.md)
+//     -> {"ok": true, "file": "/dev/shm/causeway-guest1", "added": true, "doorbell": "/run/causeway/doorbell-guest1"}
+//        "added" is false if the VM was served already, exactly as asked; "doorbell" is empty in plain mode
 //   {"do": "remove", "name": "guest1", "force": false}     "force" ends its sessions; without, they refuse
 //     -> {"ok": true, "file": "/dev/shm/causeway-guest1", "file_left": false}
 //        "file_left": the file is another user's, who has to delete it
 //   {"do": "list"}
 //     -> {"ok": true, "vms": [{"name", "file", "memory_mib", "group", "user", "gpus", "sessions", "problem",
-//        "added"}]}
+//        "added", "doorbell", "polled"}]}
+//        "polled": the daemon looks at the VM's rings now and then, because nothing rings for it
 //   {"do": "reload"}            of root and the daemon's user: the configuration file is read again
 //     -> {"ok": true, "text": "what came into force, in sentences"}
 //   {"do": "drain", "name": "guest1", "undo": false}       likewise; without "name": of all, not of one VM
@@ -29,6 +31,7 @@
 namespace causeway {
 
 inline constexpr size_t kControlRequestBytes = 4096;  // at most
+inline constexpr const char* kDoorbellPrefix = "doorbell-";
 
 // Where the socket is if the configuration does not say, by the path of the tenants' socket.
 inline std::string ControlSocketOf(const std::string& socket) {
@@ -38,6 +41,12 @@ inline std::string ControlSocketOf(const std::string& socket) {
 // Where the launcher that holds a daemon's sessions is found by the next daemon (host_backend/launcher/protocol.h).
 inline std::string LauncherSocketOf(const std::string& socket) {
   return socket + ".launcher";
+}
+
+// Where QEMU connects in doorbell mode, of a VM that was added: beside the tenants' socket.
+inline std::string DoorbellSocketOf(const std::string& socket, const std::string& vm) {
+  const size_t slash = socket.rfind('/');
+  return (slash == std::string::npos ? "" : socket.substr(0, slash + 1)) + kDoorbellPrefix + vm;
 }
 
 // libvirt's <shmem name='N'> is /dev/shm/N. A VM's region has this prefix before the VM's name.

@@ -61,7 +61,9 @@ Json JsonOf(const RegionStatus& region) {
           {"slots_in_use", region.slots_in_use},
           {"slices", region.slices},
           {"slices_free", region.slices_free},
-          {"guest_epoch", region.guest_epoch}};
+          {"guest_epoch", region.guest_epoch},
+          {"mode", region.doorbell ? "doorbell" : "plain"},
+          {"polled", region.polled}};
 }
 
 Json JsonOf(const WorkerPool::OwnSpareStatus& own) {

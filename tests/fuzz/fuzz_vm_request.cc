@@ -27,7 +27,8 @@ void RequireKept(const daemon::VmConfig& vm) {
   Require(kept.ok());
   Require(kept.value().name == vm.name && kept.value().region_file == vm.region_file &&
           kept.value().region_mib == vm.region_mib && kept.value().region_group == vm.region_group &&
-          kept.value().region_user == vm.region_user && kept.value().share.gpus == vm.share.gpus);
+          kept.value().region_user == vm.region_user && kept.value().doorbell_socket == vm.doorbell_socket &&
+          kept.value().share.gpus == vm.share.gpus);
 }
 
 void RequireSound(const ControlRequest& request) {
@@ -45,7 +46,7 @@ void RequireSound(const ControlRequest& request) {
   Require(std::set<std::string>(request.gpus.begin(), request.gpus.end()).size() == request.gpus.size());
   // The daemon takes groups that it knows alone; these are names of files and texts in quotes before that.
   if (request.group.find_first_not_of("abcdefghijklmnopqrstuvwxyz-_0123456789") == std::string::npos)
-    RequireKept(AddedVm(request));
+    RequireKept(AddedVm(request, "/run/causeway/causeway.sock"));
 }
 
 }  // namespace

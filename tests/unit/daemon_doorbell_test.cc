@@ -145,6 +145,29 @@ TEST_F(DoorbellVmTest, TheEndOfTheConnectionEndsTheSessions) {
   Serve(guest, next, 1, 1);
 }
 
+// Its device is ivshmem-plain, whatever the daemon's configuration says.
+TEST_F(DoorbellVmTest, AVmThatOpensTheRegionByPathIsServed) {
+  StartDoorbellDaemon();
+  {
+    GuestRegion guest(region_file());
+    __atomic_store_n(&guest.guest_page().epoch, 0x55, __ATOMIC_RELEASE);
+    EXPECT_TRUE(WaitFor(
+        [&] { return __atomic_load_n(&guest.host_page().reset_acknowledged, __ATOMIC_ACQUIRE) == 0x55; }));
+    guest.Open(1, 1);
+    ASSERT_TRUE(guest.WaitForHostWord(1, 1, SlotHostState::kServing)) << guest.refusal(1);
+    EXPECT_EQ(guest.host_page().doorbell, 0u);
+    guest.SetWord(1, 1, SlotGuestState::kDying);
+    ASSERT_TRUE(guest.WaitForHostWord(1, 1, SlotHostState::kClosed));
+  }
+  // The next start of the VM may have a doorbell.
+  vm_ = std::make_unique<Vm>(doorbell());
+  ASSERT_TRUE(vm_->complete);
+  guest_ = std::make_unique<GuestRegion>(region_file());
+  Begin(*guest_, *vm_, 0x56);
+  Serve(*guest_, *vm_, 1, 2);
+  EXPECT_EQ(guest_->host_page().doorbell, 1u);
+}
+
 // QEMU does not connect a second time.
 TEST_F(DoorbellVmTest, AfterARestartTheVmIsPolledAndServed) {
   ServedVm();

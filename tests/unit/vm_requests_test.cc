@@ -58,7 +58,7 @@ class VmRequestsTest : public DaemonFixture {
 TEST_F(VmRequestsTest, AnAddedVmIsServedAndKept) {
   Start();
   EXPECT_EQ(Listed(), Json::array());
-  const Json added = {{"ok", true}, {"file", file()}, {"added", true}};
+  const Json added = {{"ok", true}, {"file", file()}, {"added", true}, {"doorbell", ""}};
   EXPECT_EQ(Ask(AddRequest()), JsonText(added));
   struct stat info {};
   ASSERT_EQ(stat(file().c_str(), &info), 0);
@@ -86,6 +86,28 @@ TEST_F(VmRequestsTest, AnAddedVmIsServedAndKept) {
   EXPECT_FALSE(std::filesystem::exists(kept()));
   EXPECT_EQ(Listed(), Json::array());
   EXPECT_TRUE(Has(Ask(RemoveRequest()), "serves no VM " + name_));
+}
+
+TEST_F(VmRequestsTest, ADoorbellIsMadeAndKept) {
+  Start();
+  const std::string doorbell = folder() + "/doorbell-" + name_;
+  Json request = AddRequest();
+  request["doorbell"] = true;
+  EXPECT_TRUE(Has(Ask(request), "\"doorbell\":\"" + doorbell + "\""));
+  EXPECT_TRUE(std::filesystem::is_socket(doorbell));
+  EXPECT_EQ(Listed()[0]["doorbell"], doorbell);
+  EXPECT_EQ(Listed()[0]["polled"], false) << "nothing has the region yet";
+  EXPECT_TRUE(Has(Ask(request), "\"added\":false"));
+  EXPECT_TRUE(Has(Ask(AddRequest()), "\"added\":false")) << "a plain device is served as well";
+  KillDaemon();
+  Start();
+  EXPECT_EQ(Listed()[0]["doorbell"], doorbell);
+  EXPECT_TRUE(std::filesystem::is_socket(doorbell));
+  EXPECT_TRUE(Has(Ask(RemoveRequest()), "\"ok\":true"));
+  EXPECT_FALSE(std::filesystem::exists(doorbell));
+  EXPECT_TRUE(Has(Ask(AddRequest()), "\"added\":true"));
+  EXPECT_TRUE(Has(Ask(request), "in plain mode; detach it first"));
+  EXPECT_TRUE(Has(Ask(RemoveRequest()), "\"ok\":true"));
 }
 
 TEST_F(VmRequestsTest, SessionsKeepAVmUnlessForced) {

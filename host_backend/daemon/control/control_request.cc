@@ -114,6 +114,9 @@ ControlRequest Read(const Json& object) {
     if (!request.group.empty() && request.user != 0)
       throw Wrong{"A region belongs to a group or to a user, not to both."};
     request.gpus = reader.Gpus("gpus");
+    request.doorbell = reader.Flag("doorbell");
+    if (request.doorbell && !request.xen_domain.empty())
+      throw Wrong{"A Xen domain has no doorbell of this kind: its interrupts are event channels."};
   } else if (what == "remove") {
     request.what = ControlRequest::What::kRemove;
     request.force = reader.Flag("force");
@@ -145,7 +148,7 @@ ControlRequest Read(const Json& object) {
 
 }  // namespace
 
-VmConfig AddedVm(const ControlRequest& request) {
+VmConfig AddedVm(const ControlRequest& request, const std::string& socket) {
   VmConfig vm;
   vm.name = request.name;
   vm.xen_domain = request.xen_domain;
@@ -154,6 +157,7 @@ VmConfig AddedVm(const ControlRequest& request) {
   vm.region_group = request.group;
   vm.region_user = request.user;
   vm.share.gpus = request.gpus;
+  if (request.doorbell) vm.doorbell_socket = DoorbellSocketOf(socket, request.name);
   return vm;
 }
 

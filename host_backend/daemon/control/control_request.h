@@ -21,6 +21,7 @@ struct ControlRequest {
   std::string group;              // of kAdd: a group's name, or empty; whether it exists is not looked at
   uint32_t user = 0;              // of kAdd: a person's id; 0: none. Not both of them
   std::vector<std::string> gpus;  // of kAdd: UUIDs, none twice; empty: all
+  bool doorbell = false;          // of kAdd: QEMU connects to the VM's doorbell; never of a Xen domain
   bool force = false;             // of kRemove
   bool undo = false;              // of kDrain: sessions may begin again
 };
@@ -28,7 +29,8 @@ struct ControlRequest {
 // The packet's request, or one sentence for the client. Reads nothing but the packet, and keeps no pointer to it.
 Result<ControlRequest> DecodeControlRequest(std::string_view packet);
 
-// The VM that a kAdd asks for; what is guaranteed to it is not decided yet.
-VmConfig AddedVm(const ControlRequest& request);
+// The VM that a kAdd asks for; what is guaranteed to it is not decided yet. `socket` is the tenants', beside which the VM's
+// doorbell lies.
+VmConfig AddedVm(const ControlRequest& request, const std::string& socket);
 
 }  // namespace causeway::daemon

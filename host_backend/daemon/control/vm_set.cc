@@ -249,8 +249,8 @@ std::string VmSet::WhyNot(const VmConfig& vm, const LocalPeer& peer) const {
 }
 
 void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answer& answer) {
-  VmConfig vm = AddedVm(request);
-  Json done = {{"ok", true}, {"file", PlaceOf(vm)}, {"added", true}};
+  VmConfig vm = AddedVm(request, services_.config.socket);
+  Json done = {{"ok", true}, {"file", PlaceOf(vm)}, {"added", true}, {"doorbell", vm.doorbell_socket}};
   if (const auto found = vms_.find(vm.name); found != vms_.end()) {
     if (found->second.busy)
       return answer(Refused("VM " + vm.name + " is being added or removed; try again."));
@@ -264,6 +264,12 @@ void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answ
         !problem.empty() && vm.xen_domain.empty())
       return answer(Refused("VM " + vm.name + " has no region: " + problem + "."));
     done["added"] = false;
+    // A VM that is served by doorbell is served without as well, where its XML says so (VmServer).
+    const std::string& doorbell = found->second.server->config().doorbell_socket;
+    if (request.doorbell && doorbell.empty())
+      return answer(Refused("causewayd serves VM " + vm.name +
+                            " in plain mode; detach it first, or leave --doorbell out."));
+    if (request.doorbell) done["doorbell"] = doorbell;
     return answer(done);
   }
   if (const std::string why = WhyNot(vm, peer); !why.empty()) return answer(Refused(why));
@@ -344,7 +350,9 @@ Json VmSet::List() const {
                     {"gpus", config.share.gpus},
                     {"sessions", vm.server->session_count()},
                     {"problem", vm.server->problem()},
-                    {"added", vm.added}});
+                    {"added", vm.added},
+                    {"doorbell", config.doorbell_socket},
+                    {"polled", vm.server->is_polled()}});
   }
   return {{"ok", true}, {"vms", list}};
 }

@@ -80,6 +80,8 @@ struct RegionStatus {
   uint32_t slices = 0;
   uint32_t slices_free = 0;
   uint64_t guest_epoch = 0;
+  bool doorbell = false;  // the VM has one (docs/doorbells.md)
+  bool polled = true;     // nothing rings for it: the daemon looks at it now and then
 };
 
 }  // namespace causeway::daemon

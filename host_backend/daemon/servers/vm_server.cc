@@ -88,7 +88,15 @@ std::string VmServer::OpenDoorbell() {
 
 void VmServer::OnConnected() {
   Log(LogLevel::kInfo, ": its QEMU has connected to its doorbell");
+  by_path_ = false;
   if (file_) file_->region().SetDoorbell(true);
+  OnRung();
+}
+
+// By its path: the device is ivshmem-plain. Or a QEMU was found that an earlier daemon gave the region to.
+void VmServer::OnOpened() {
+  if (doorbell_->connected() || std::exchange(by_path_, true)) return;
+  Log(LogLevel::kInfo, ": a process has its region and no doorbell: it is looked at as in plain mode");
   OnRung();
 }
 
@@ -118,7 +126,8 @@ bool VmServer::IsRung() const {
 bool VmServer::IsQuiet() const {
   if (doorbell_ == nullptr || !file_) return false;
   const Region& region = file_->region();
-  return doorbell_->connected() ? IsRung() : region.LoadGuestEpoch() == 0 && region.LoadGuestFeatures() == 0;
+  if (doorbell_->connected()) return IsRung();
+  return !by_path_ && region.LoadGuestEpoch() == 0 && region.LoadGuestFeatures() == 0;
 }
 
 VmServer::~VmServer() {
@@ -137,6 +146,8 @@ void VmServer::Adopt(std::unique_ptr<RegionSource> file) {
   file_ = std::move(file);
   problem_.clear();
   Region& region = file_->region();
+  if (doorbell_ != nullptr)
+    opened_ = std::make_unique<OpenWatch>(services_.loop, region.fd(), [this] { OnOpened(); });
   const bool known = region.IsOurs();
   if (known && ResumeSessions()) return;
   // Nothing in it means anything to this version; a guest that still runs starts again from its module.
@@ -202,6 +213,7 @@ void VmServer::StartServing() {
         "until the VM is "
         "shut down and started");
   }
+  if (doorbell_ != nullptr) WatchVmProcess();
   last_change_ = Clock::now();
   if (const std::string problem = file_->Offer(); !problem.empty()) return Lose(problem);
   Log(LogLevel::kInfo, ": " + file_->Name() + " of " + std::to_string(vm_.region_mib) + " MiB with " +
@@ -422,6 +434,7 @@ void VmServer::FoundVmProcess() {
   }
   vm_process_watch_ = services_.loop.Watch(vm_process_.get(), EPOLLIN, "the end of a VM's process",
                                            [this](uint32_t) { OnVmExit(); });
+  if (doorbell_ != nullptr) OnOpened();
 }
 
 // Powered off, or its process was killed: no word of the guest will say so.
@@ -432,6 +445,7 @@ void VmServer::OnVmExit() {
   if (!file_) return;
   BeginReset(guest_epoch_);
   vm_gone_ = true;
+  by_path_ = false;
 }
 
 void VmServer::BeginReset(uint64_t epoch) {
@@ -557,6 +571,8 @@ void VmServer::AppendStatus(std::vector<SessionStatus>& sessions, std::vector<Re
   status.problem = problem_;
   status.region_bytes = vm_.region_mib * kMib;
   status.guest_epoch = guest_epoch_;
+  status.doorbell = doorbell_ != nullptr;
+  status.polled = is_polled();
   for (const auto& session : sessions_) {
     if (!session) continue;
     ++status.slots_in_use;

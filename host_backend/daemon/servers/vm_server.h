@@ -8,6 +8,7 @@
 
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/doorbell/doorbell.h"
+#include "host_backend/daemon/region/open_watch.h"
 #include "host_backend/daemon/region/region_source.h"
 #include "host_backend/daemon/servers/region_session.h"
 
@@ -40,6 +41,8 @@ class VmServer {
   const VmConfig& config() const { return vm_; }
   uint32_t session_count() const;
   const std::string& problem() const { return problem_; }
+  // It is looked at now and then, because nothing rings for it.
+  bool is_polled() const { return !IsQuiet(); }
   void AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const;
 
  private:
@@ -56,6 +59,7 @@ class VmServer {
   void OnConnected();
   void OnRung();
   void OnDisconnected();
+  void OnOpened();
   // Whether the guest rings for all that the daemon would look for.
   bool IsRung() const;
   // Whether there is nothing to look for until somebody rings or connects.
@@ -88,6 +92,8 @@ class VmServer {
   const ScopeRef scope_;
   std::unique_ptr<RegionSource> file_;  // null while the region is lost
   std::unique_ptr<Doorbell> doorbell_;  // null in plain mode
+  std::unique_ptr<OpenWatch> opened_;   // while there is a doorbell
+  bool by_path_ = false;                // a process has the region that is not connected to the doorbell
   bool said_polling_ = false;
   std::string problem_;
   std::array<std::unique_ptr<RegionSession>, kMaxSlots> sessions_;
