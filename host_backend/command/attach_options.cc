@@ -30,6 +30,10 @@ void AddXml(CLI::App& app, XmlOptions& options) {
   xml->add_option("--machine", options.machine, "pc, or q35 for one that runs and has a prepared port")
       ->check(CLI::IsMember({"pc", "q35"}))
       ->capture_default_str();
+  xml->add_option_function<std::string>(
+         "--doorbell", [&](const std::string& socket) { options.doorbell = socket; },
+         "Doorbell mode: the doorbell_socket of the VM in causewayd's configuration")
+      ->type_name("SOCKET");
   xml->add_flag("--domain", options.domain,
                 "A complete domain as an example; of q35 one with a prepared port");
 }
@@ -50,6 +54,14 @@ void AddAttachCommands(CLI::App& app, AttachCommands& options) {
       ->allow_extra_args(false);
   attach->add_option("--name", options.attach.name, "causewayd's name of the VM (default: the domain's)")
       ->type_name("VM");
+  auto* doorbell = attach->add_flag_callback(
+      "--doorbell", [&] { options.attach.mode = RegionMode::kDoorbell; },
+      "Guest and host wake each other by interrupts (default where the VM is shut off)");
+  attach
+      ->add_flag_callback(
+          "--plain", [&] { options.attach.mode = RegionMode::kPlain; },
+          "causewayd looks at the VM's rings now and then (default where the VM runs)")
+      ->excludes(doorbell);
   attach->add_flag("--config", options.attach.config, "For the next start alone, also where the VM runs");
   AddHostOptions(*attach, options.attach.host);
 

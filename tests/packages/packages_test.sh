@@ -114,7 +114,7 @@ printf 'Package: libvirt-like\nVersion: 1\nArchitecture: all\nMaintainer: none <
 echo '#include <local/abstractions/libvirt-qemu>' > "$scratch/libvirt/etc/apparmor.d/abstractions/libvirt-qemu"
 dpkg-deb -b "$scratch/libvirt" "$root/packages/libvirt-like.deb" > /dev/null
 quietly dpkg -i /packages/libvirt-like.deb
-expect "lines for libvirt" "$(grep -c '^  /dev/shm/causeway-\* rw,' "$local_file")" 1
+expect "lines for libvirt" "$(grep -cE '^  /(dev/shm/causeway|run/causeway/doorbell)-\* rw,' "$local_file")" 2
 # The command and its private daemon work from where they are installed.
 cp "$build/software_gpu/libcuda.so.1" "$root/packages/software_gpu.so"
 cp "$build/old_system/vector_add" "$root/packages/"
@@ -126,7 +126,7 @@ output=$(unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$1"
 sed -i 's/^spare_workers = 1 /spare_workers = 2 /' "$root/etc/causeway/causewayd.toml"
 quietly dpkg -i /packages/next/causeway-host_$version-2_amd64.deb
 grep -q '^spare_workers = 2' "$root/etc/causeway/causewayd.toml" || fail "the upgrade lost the administrator's configuration"
-expect "lines for libvirt after the upgrade" "$(grep -c '^  /dev/shm/causeway-\* rw,' "$local_file")" 1
+expect "lines for libvirt after the upgrade" "$(grep -cE '^  /(dev/shm/causeway|run/causeway/doorbell)-\* rw,' "$local_file")" 2
 if in_root dpkg -i /packages/causeway-guest_$version-1_amd64.deb > "$scratch/log" 2>&1; then fail "causeway-guest was installed on a host"; fi
 grep -q 'conflicts with causeway-host\|conflicting packages' "$scratch/log" || { cat "$scratch/log" >&2; fail "causeway-guest failed for another reason"; }
 quietly dpkg -r causeway-host

@@ -56,7 +56,7 @@ TEST(DomainXml, APortIsMadeOnceAndUsedAgain) {
   xml = Parsed(xml.Text());
   EXPECT_EQ(xml.FreePort(4 * kGib), 3u);
   EXPECT_FALSE(xml.FreePort(8 * kGib));
-  xml.AddDevice(ShmemXml("causeway-one", 1024, port));
+  xml.AddDevice(ShmemXml("causeway-one", 1024, "", port));
   EXPECT_FALSE(xml.FreePort(4 * kGib)) << "there is a region behind it";
   ASSERT_EQ(xml.Regions().size(), 1u);
   EXPECT_EQ(xml.Regions()[0].region, "causeway-one");
@@ -93,6 +93,22 @@ TEST(DomainXml, RegionsThatCannotWorkAreSeen) {
   text.replace(text.find("role='peer'"), 11, "role='master'");
   EXPECT_FALSE(Parsed(text).Regions()[0].usable)
       << "with a master the guest would be migrated without its region";
+}
+
+TEST(DomainXml, ADoorbellIsReadAsItIsWritten) {
+  DomainXml xml = Parsed(kQ35);
+  xml.AddDevice(ShmemXml("causeway-one", 1024, "/run/causeway/doorbell-one", std::nullopt));
+  const std::string text = xml.Text();
+  const auto regions = Parsed(text).Regions();
+  ASSERT_EQ(regions.size(), 1u);
+  EXPECT_TRUE(regions[0].usable);
+  EXPECT_EQ(regions[0].mib, 0u) << "libvirt refuses a size there";
+  EXPECT_EQ(regions[0].doorbell, "/run/causeway/doorbell-one");
+  // Without the path libvirt chooses one of its own, where nobody listens.
+  std::string without = text;
+  const size_t server = without.find("<server");
+  without.erase(server, without.find('>', server) + 1 - server);
+  EXPECT_FALSE(Parsed(without).Regions()[0].usable);
 }
 
 TEST(Snippets, APortHasRoomForTwice) {
@@ -169,6 +185,13 @@ TEST_F(HostChecks, AppArmorNeedsALineForWhatIsPluggedIn) {
     Write("local", right);
     EXPECT_EQ(WhyAppArmorRefuses(file, "libvirt-1234", files), "") << right;
   }
+  // The socket of a doorbell has a line of its own.
+  const std::string doorbell = "/run/causeway/doorbell-one";
+  EXPECT_NE(WhyAppArmorRefuses(doorbell, "libvirt-1234", files).find("`  /run/causeway/doorbell-* rw,`"),
+            std::string::npos);
+  Write("local", "  /run/causeway/doorbell-* rw,\n");
+  EXPECT_EQ(WhyAppArmorRefuses(doorbell, "libvirt-1234", files), "");
+  EXPECT_NE(WhyAppArmorRefuses(file, "libvirt-1234", files), "");
 }
 
 TEST_F(HostChecks, ThePackagesLineIsSeen) {

@@ -60,8 +60,9 @@ mode_refusals() {
 
   # One region, one domain; one size.
   cw attach "$one" --memory 64M
-  cw attach "$one" --memory 64M | grep -q already || fail "a second attach says nothing."
-  refuses "Domain $one has the region causeway-$one with 64 MiB in its XML, not 128" cw attach "$one" --memory 128M
+  cw attach "$one" --memory 64M | grep -q 'in doorbell mode, already' || fail "a second attach says nothing."
+  refuses "Domain $one has the region causeway-$one in doorbell mode; detach it first, or leave --plain out" cw attach "$one" --memory 64M --plain
+  refuses "causewayd serves VM $one already, with another size" cw attach "$one" --memory 128M
   refuses "Domain $one has the region causeway-$one;" cw attach "$other" --memory 64M --name "$one"
   refuses 'a VM has one region' cw attach "$one" --name elsewhere
   virsh -q attach-device "$other" <(cw_xml "$one" 64M) --config > /dev/null
@@ -113,6 +114,8 @@ TEXT
   # A guest that does not let go, because it is paused: both sides stay as they are.
   virsh -q start --paused "$other" > /dev/null
   cw attach "$other" --memory 64M
+  refuses "in plain mode; detach it first, or leave --doorbell out" cw attach "$other" --memory 64M --doorbell
+  refuses "Domain $other has the region causeway-$other with 64 MiB in its XML, not 128" cw attach "$other" --memory 128M
   refuses 'did not let go of the region within 2 s' cw detach "$other" --timeout 2
   virsh -q destroy "$other" > /dev/null
   cw detach "$other"

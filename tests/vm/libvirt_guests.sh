@@ -147,7 +147,7 @@ state_of_all() {
   local domain commands=list
   for domain in $(virsh -q list --all --name 2> /dev/null); do commands+="; dumpxml --inactive $domain; dumpxml $domain"; done
   virsh -q "$commands" 2>&1 || true
-  cw list --json 2>&1 | sed -E 's/"sessions": ?[0-9]+//g' || true  # programs come and go meanwhile
+  cw list --json 2>&1 | sed -E 's/"(sessions|polled)": ?[0-9a-z]+//g' || true  # programs come and go meanwhile
   ls "$work/state/vms.d" 2> /dev/null || true
   find /dev/shm -name "causeway-$prefix*" | sort
 }

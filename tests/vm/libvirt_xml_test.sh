@@ -19,7 +19,7 @@ for domain in domain-pc domain-q35; do
   virt-xml-validate "$configs/libvirt/$domain.xml" domain || fail "$domain.xml is not valid"
 done
 # libvirt has a schema for domains only, so each device is checked inside one.
-for device in attach attach-q35; do
+for device in attach attach-q35 attach-doorbell; do
   python3 - "$configs/libvirt/domain-q35.xml" "$configs/libvirt/$device.xml" > "$work/$device.xml" <<'TEXT'
 import sys
 import xml.etree.ElementTree as xml
@@ -40,6 +40,10 @@ for xml in attach attach-q35 domain-pc; do
     fail "$xml.xml names $name of $size MiB, causewayd.toml $file of $mib MiB"
   fi
 done
+# In doorbell mode the size is causewayd's alone.
+[ "/dev/shm/$(xmllint --xpath 'string(//shmem/@name)' "$configs/libvirt/attach-doorbell.xml")" = "$file" ] || fail "attach-doorbell.xml names another region"
+grep -q "doorbell_socket = \"$(xmllint --xpath 'string(//shmem/server/@path)' "$configs/libvirt/attach-doorbell.xml")\"" "$configs/causewayd.toml" ||
+  fail "attach-doorbell.xml names another socket than causewayd.toml"
 reserve=$(grep -o "pref64-reserve' type='unsigned' value='[0-9]*" "$configs/libvirt/domain-q35.xml" | grep -o '[0-9]*$')
 [ "$reserve" -ge $((2 * mib << 20)) ] || fail "the root port of domain-q35.xml reserves too little for $mib MiB"
 if [ $# -gt 0 ]; then
@@ -50,6 +54,7 @@ if [ $# -gt 0 ]; then
   done <<'TEXT'
 attach.xml
 attach-q35.xml --machine q35
+attach-doorbell.xml --doorbell /run/causeway/doorbell-guest1
 domain-pc.xml --domain
 domain-q35.xml --machine q35 --domain
 TEXT

@@ -4,7 +4,8 @@
 # VMs (private_libvirtd.sh). Each row is a kind, each column a step of its life; a table is printed at the end.
 # shellcheck disable=SC2016  # in the guest's commands the guest's shell expands
 # usage: modes.sh BUILD_DIR [--only ROW]... [--steps STEP,...] [--list]
-#   ROW: TRANSPORT-MACHINE-FIRMWARE-PROCESSORS such as plain-q35-ovmf-one, or two_regions; a part of it chooses all that contain it
+#   ROW: MODE-MACHINE-FIRMWARE-PROCESSORS such as plain-q35-ovmf-one, or two_regions; a part of it chooses all that contain it. MODE is
+#   plain, doorbell, or chosen: what attach chooses, doorbells where the domain is shut off and plain where it runs
 #   environment: PAUSE_S=S seconds that a VM is paused for (default 70); KEEP=DIR keeps the logs and consoles
 # exit status: 0 all cells passed; 77 it cannot be tried here, and the last line says why; else a cell failed
 set -euo pipefail
@@ -13,8 +14,9 @@ set -euo pipefail
 steps="cold detach hot unload refused pause s3 daemon libvirtd reboot panic reset kill save end"
 rows=()
 for machine in pc q35; do
-  for kind in seabios-several seabios-one ovmf-several ovmf-one; do rows+=("plain-$machine-$kind"); done
+  for kind in seabios-several seabios-one ovmf-several ovmf-one; do rows+=("plain-$machine-$kind" "doorbell-$machine-$kind"); done
 done
+rows+=(chosen-pc-seabios-several)
 rows+=(two_regions)
 
 chosen=() row=''
@@ -30,7 +32,7 @@ while [ $# -gt 0 ]; do
     --steps) steps=${2//,/ }; shift 2 ;;
     --row) row=$2; shift 2 ;;  # of this script's own
     --list) printf '%s\n' "${rows[@]}"; exit ;;
-    *) sed -n '3,4s/^# //p; 6,10s/^# //p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,4s/^# //p; 6,11s/^# //p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -78,7 +80,22 @@ prefix=md$$
 vm=$prefix-vm mib=128 attach_options=()
 
 say() { echo "modes.sh: $row: $*"; }
-attach() { cw attach "$vm" --memory "${mib}M" "${attach_options[@]}"; }
+attach() { cw attach "$vm" --memory "${mib}M" "${attach_options[@]}" | tee "$work/said"; }
+# mode_is plain|doorbell [POLLED]: what list and status say, and whether the guest has an interrupt. In doorbell mode nobody looks at the
+# VM's rings (POLLED: False), unless its QEMU was connected to an earlier causewayd (True).
+mode_is() {
+  local rings=no
+  [ "$1" = plain ] || rings=yes
+  guest_says "$vm" "grep -qx $rings /sys/class/causeway/causeway/doorbell" || fail "the guest has another mode than $1."
+  for _ in $(seq 300); do
+    cw list --json | python3 -c "
+import json, sys
+row = [each for each in json.load(sys.stdin) if each['domain'] == '$vm'][0]
+sys.exit(not (row['mode'] == '$1' and row['polled'] == ${2:-False}))" && return
+    sleep 0.2
+  done
+  fail "the mode is not $1 with polled=${2:-False} within 60 s: $(cw list)"
+}
 domain_is() {
   for _ in $(seq 300); do
     [ "$(virsh domstate "$vm" 2> /dev/null | head -n 1)" != "$1" ] || return 0
@@ -112,12 +129,17 @@ extra_devices() {
 step_cold() {
   define "$vm" "$machine" "$(extra_devices)"
   attach
+  if [ "$mode" = chosen ]; then
+    now=doorbell
+    grep -q 'in doorbell mode, when it starts. A call after idle time' "$work/said" || fail "attach does not explain what it chose."
+  fi
   check_kept "$vm"
   virsh -q start "$vm" > /dev/null
   works "$vm"
   guest_says "$vm" "test \$(nproc) = $([ "$processors" = one ] && echo 1 || echo 2)" || fail "the guest has not $processors processors."
   [ "$firmware" = seabios ] || guest_says "$vm" 'test -d /sys/firmware/efi' || fail "the guest was not started by OVMF."
-  cw list | grep -E "^$vm +running .* now and next start .* ok$" > /dev/null || fail "list: $(cw list)"
+  cw list | grep -E "^$vm +running .* now and next start +$now .* ok$" > /dev/null || fail "list: $(cw list)"
+  mode_is "$now"
 }
 
 step_detach() {
@@ -133,8 +155,13 @@ step_detach() {
 
 step_hot() {
   attach
+  if [ "$mode" = chosen ]; then
+    now=plain
+    grep -q 'in plain mode, now and from its next start on. A VM that runs' "$work/said" || fail "attach does not explain what it chose."
+  fi
   check_kept "$vm"
   works "$vm"
+  mode_is "$now"
   [ "$machine" = pc ] || virsh dumpxml --inactive "$vm" | grep -c pref64-reserve | grep -qx 1 || fail "one prepared port is enough."
 }
 
@@ -223,6 +250,8 @@ step_daemon() {
   stop_daemon
   start_daemon
   works "$vm"
+  # QEMU does not connect to another server.
+  [ "$now" = plain ] || mode_is doorbell True
 }
 
 step_libvirtd() {
@@ -262,6 +291,7 @@ step_kill() {
   virsh -q start "$vm" > /dev/null
   booted_again
   loaded "$vm"
+  mode_is "$now"
 }
 
 # What the sentence of docs/attaching.md says: detached, it is saved, restored and attached again.
@@ -312,15 +342,14 @@ region_group = \"libvirt-qemu\""
 if [ "$row" = two_regions ]; then
   steps=two
 else
-  IFS=- read -r transport machine firmware processors <<< "$row"
+  IFS=- read -r mode machine firmware processors <<< "$row"
 fi
 if [ "$firmware" = ovmf ] && [ ! -r /usr/share/ovmf/OVMF.fd ]; then
   echo "modes.sh: OVMF is missing: install the package ovmf"
   exit 77
 fi
-case "${transport:-plain}" in
-  plain) attach_options=() ;;
-esac
+mode=${mode:-plain} now=$mode
+[ "$mode" = chosen ] || attach_options=("--$mode")
 make_guest
 start_libvirtd
 start_daemon

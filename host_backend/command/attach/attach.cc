@@ -36,6 +36,8 @@ class Attachment {
   std::string PlugIn();
   std::string Done() const;
   std::string WhyOtherRegion(const RegionDevice& device) const;
+  void ChooseMode(const RegionDevice* had);
+  uint64_t MibInForce(const RegionDevice* had) const;
 
   const AttachOptions& options_;
   const HostLink link_;
@@ -44,6 +46,9 @@ class Attachment {
   std::string file_;
   uint64_t mib_ = 0;
   std::optional<QemuUser> qemu_;
+  bool wants_doorbell_ = false;
+  bool chosen_ = false;   // the user has said nothing of the mode, and there was none
+  std::string doorbell_;  // the socket where causewayd gives the region to QEMU; empty: plain mode
   bool change_next_ = false;
   bool plug_in_ = false;
   std::optional<uint32_t> live_port_;  // of a running q35 machine
@@ -53,7 +58,15 @@ class Attachment {
 std::string Attachment::WhyOtherRegion(const RegionDevice& device) const {
   const std::string who = "Domain " + domain_.domain.name() + " has the region " + region_;
   if (!device.usable)
-    return who + ", but not as ivshmem-plain with role='peer'; detach it, and attach it again.";
+    return who +
+           ", but not as ivshmem-plain, or ivshmem-doorbell with a server, with role='peer'; detach it, and "
+           "attach it "
+           "again.";
+  if (device.doorbell.empty() == wants_doorbell_) {
+    return who + " in " + (wants_doorbell_ ? "plain" : "doorbell") + " mode; detach it first, or leave --" +
+           (wants_doorbell_ ? "doorbell" : "plain") + " out.";
+  }
+  if (wants_doorbell_) return {};  // causewayd knows the size
   if (device.mib != mib_) {
     return who + " with " + std::to_string(device.mib) + " MiB in its XML, not " + std::to_string(mib_) +
            "; detach it first, or attach it with --memory " + std::to_string(device.mib) + "M.";
@@ -61,7 +74,33 @@ std::string Attachment::WhyOtherRegion(const RegionDevice& device) const {
   return {};
 }
 
-// Region, size and what is left to do. Empty, or a sentence.
+// A VM that runs gets its region without a server's help: nothing but the file has to be right then, and AppArmor's rule for
+// files is there. One that starts later is woken by interrupts.
+void Attachment::ChooseMode(const RegionDevice* had) {
+  if (options_.mode != RegionMode::kChoose) {
+    wants_doorbell_ = options_.mode == RegionMode::kDoorbell;
+  } else if (had != nullptr) {
+    wants_doorbell_ = !had->doorbell.empty();
+  } else {
+    chosen_ = true;
+    wants_doorbell_ = !domain_.live || options_.config;
+  }
+}
+
+// As the domain's XML says, or causewayd where that does not.
+uint64_t Attachment::MibInForce(const RegionDevice* had) const {
+  if (had == nullptr) return kDefaultMib;
+  if (had->mib != 0) return had->mib;
+  const auto list = AskControl(options_.host.control_socket, {{"do", "list"}});
+  if (list.ok()) {
+    for (const Json& vm : list.value()["vms"]) {
+      if (vm.value("file", "") == kRegionFolder + region_) return vm.value("memory_mib", kDefaultMib);
+    }
+  }
+  return kDefaultMib;
+}
+
+// Region, size, mode and what is left to do. Empty, or a sentence.
 std::string Attachment::Check() {
   const auto names = domain_.RegionNames();
   const std::string own = domain_.domain.name() + (link_.session() ? "-u" + std::to_string(getuid()) : "");
@@ -72,12 +111,13 @@ std::string Attachment::Check() {
            " already; a VM has one region. Detach it first, or leave --name out.";
   }
   const auto next = FindRegion(domain_.next, region_), live = FindRegion(domain_.live, region_);
-  const uint64_t had = next ? next->mib : live ? live->mib : kDefaultMib;
-  mib_ = options_.memory_bytes != 0 ? options_.memory_bytes / kMib : had;
+  const RegionDevice* had = next ? &*next : live ? &*live : nullptr;
+  mib_ = options_.memory_bytes != 0 ? options_.memory_bytes / kMib : MibInForce(had);
   if (options_.memory_bytes % kMib != 0 || !std::has_single_bit(mib_)) {
     return "The region's size must be a power of two, in MiB or GiB, and is " +
            std::to_string(options_.memory_bytes) + " bytes; correct --memory, for example to 1G.";
   }
+  ChooseMode(had);
   for (const auto& device : {next, live}) {
     if (!device) continue;
     if (const std::string why = WhyOtherRegion(*device); !why.empty()) return why;
@@ -120,7 +160,8 @@ std::string Attachment::CheckMachine() {
 std::string Attachment::CheckSecurity(const std::string& capabilities) const {
   if (plug_in_ && HasSecurityModel(capabilities, "apparmor")) {
     const std::string profile = domain_.live->AppArmorProfile();
-    const std::string why = profile.empty() ? "" : WhyAppArmorRefuses(file_, profile, {});
+    const std::string path = wants_doorbell_ ? doorbell_ : file_;
+    const std::string why = profile.empty() ? "" : WhyAppArmorRefuses(path, profile, {});
     if (!why.empty()) return why;
   }
   if (qemu_) {
@@ -145,8 +186,10 @@ std::string Attachment::AddToDaemon() {
     request["group"] = group;
   }
   if (!options_.gpus.empty()) request["gpus"] = options_.gpus;
+  if (wants_doorbell_) request["doorbell"] = true;
   const auto answer = AskControl(options_.host.control_socket, request);
   if (!answer.ok()) return answer.error();
+  if (wants_doorbell_) doorbell_ = answer.value().value("doorbell", "");
   if (!answer.value().value("added", false)) return {};
   undo_.Add([this, name = request["name"]]() -> std::string {
     const auto removed =
@@ -168,14 +211,14 @@ std::string Attachment::ChangeNextStart() {
     bus = changed.value().FreePort(reserve);
     if (!bus) bus = changed.value().AddPort(reserve);
   }
-  changed.value().AddDevice(ShmemXml(region_, mib_, bus));
+  changed.value().AddDevice(ShmemXml(region_, mib_, doorbell_, bus));
   if (const std::string why = link_.Define(changed.value()); !why.empty()) return why;
   undo_.Add([this] { return link_.Define(*domain_.next); });
   return {};
 }
 
 std::string Attachment::PlugIn() {
-  const std::string why = domain_.domain.Attach(ShmemXml(region_, mib_, live_port_));
+  const std::string why = domain_.domain.Attach(ShmemXml(region_, mib_, doorbell_, live_port_));
   const std::string profile = domain_.live->AppArmorProfile();
   if (profile.empty() || why.find("Permission denied") == std::string::npos) return why;
   return why + " AppArmor's rule is newer than the running VM; run " + AppArmorReload(profile) +
@@ -184,13 +227,21 @@ std::string Attachment::PlugIn() {
 
 std::string Attachment::Done() const {
   const std::string name = domain_.domain.name();
-  const std::string what = "region " + file_ + " of " + std::to_string(mib_) + " MiB";
+  const std::string what = "region " + file_ + " of " + std::to_string(mib_) + " MiB, in " +
+                           (wants_doorbell_ ? "doorbell" : "plain") + " mode,";
+  const std::string why =
+      !chosen_ ? ""
+      : wants_doorbell_
+          ? " A call after idle time is answered at once. causewayd must run whenever the VM "
+            "starts, or QEMU refuses to start it; where that cannot be, choose --plain."
+          : " A VM that runs gets it without a server; for quicker calls after idle time detach "
+            "it, and attach it by --doorbell.";
   if (!change_next_ && !plug_in_) return "Domain " + name + " has its " + what + " already.";
   if (plug_in_ && domain_.next)
-    return "Domain " + name + " has its " + what + " now and from its next start on.";
-  if (plug_in_) return "Domain " + name + " has its " + what + " until it ends: it is transient.";
-  if (domain_.live) return "Domain " + name + " will have its " + what + " from its next start on.";
-  return "Domain " + name + " has its " + what + " when it starts.";
+    return "Domain " + name + " has its " + what + " now and from its next start on." + why;
+  if (plug_in_) return "Domain " + name + " has its " + what + " until it ends: it is transient." + why;
+  if (domain_.live) return "Domain " + name + " will have its " + what + " from its next start on." + why;
+  return "Domain " + name + " has its " + what + " when it starts." + why;
 }
 
 Result<std::string> Attachment::Run() {

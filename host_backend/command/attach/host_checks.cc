@@ -37,6 +37,11 @@ std::optional<uint32_t> GroupNamed(const std::string& name) {
   return found != nullptr ? std::optional<uint32_t>(found->gr_gid) : std::nullopt;
 }
 
+// All files of that one's kind: "/dev/shm/causeway-*", "/run/causeway/doorbell-*".
+std::string PatternOf(const std::string& file) {
+  return file.substr(0, file.find('-', file.rfind('/')) + 1) + "*";
+}
+
 // Whether a rule of that file of AppArmor's lets a VM read and write the region, or one of `included`, if it includes that. Of
 // AppArmor's language it knows as much as is written for this.
 bool AllowsRegion(const std::string& profile, const std::string& region, const std::string& included) {
@@ -50,7 +55,7 @@ bool AllowsRegion(const std::string& profile, const std::string& region, const s
                           line.find("<abstractions/" + name + ">") != std::string::npos;
     if (includes && AllowsRegion(included, region, "")) return true;
     const bool names = line.find(region + " ") != std::string::npos ||
-                       line.find(std::string(kRegionFolder) + kRegionPrefix + "*") != std::string::npos;
+                       line.find(PatternOf(region) + " ") != std::string::npos;
     if (names && line.find("rw") != std::string::npos) return true;
   }
   return false;
@@ -101,8 +106,8 @@ std::string WhyAppArmorRefuses(const std::string& file, const std::string& profi
   std::ifstream(files.enabled) >> enabled;
   if (enabled != 'Y') return {};
   if (AllowsRegion(files.local, file, files.packaged)) return {};
-  return "AppArmor would keep the running VM from its region; add the line `  " + std::string(kRegionFolder) +
-         kRegionPrefix + "* rw,` to " + files.local + " and run " + AppArmorReload(profile) +
+  return "AppArmor would keep the running VM from its region; add the line `  " + PatternOf(file) +
+         " rw,` to " + files.local + " and run " + AppArmorReload(profile) +
          ", or attach the region for its next start by --config, which needs no such line.";
 }
 

@@ -31,7 +31,8 @@ struct AppArmorFiles {
       "/etc/apparmor.d/abstractions/causeway";  // the package's, which that one may include
 };
 // A running VM's profile has no line for a region that is plugged in: libvirt writes one when a VM starts, and at no
-// other time. So the rule has to be one that all VMs have. `profile` is the VM's.
+// other time. So the rule has to be one that all VMs have. `profile` is the VM's; `file` is what QEMU opens: the region, or
+// the socket of its doorbell.
 std::string WhyAppArmorRefuses(const std::string& file, const std::string& profile,
                                const AppArmorFiles& files);
 // Makes the kernel's copy of the profile of a VM that runs what its files say now.

@@ -13,12 +13,16 @@ struct HostOptions {
   std::string control_socket;
 };
 
+// How guest and host wake each other (docs/doorbells.md). kChoose: as it is already, or what Attachment::Choose says.
+enum class RegionMode { kChoose, kPlain, kDoorbell };
+
 struct AttachOptions {
   HostOptions host;
   std::string domain;         // a name or UUID
   std::string name;           // causewayd's for the VM; empty: the domain's, or the one that it has already
   uint64_t memory_bytes = 0;  // 0: as much as it has already, or 1 GiB
   std::vector<std::string> gpus;
+  RegionMode mode = RegionMode::kChoose;
   bool config = false;  // for the next start alone, also where the VM runs
 };
 

@@ -17,7 +17,8 @@ struct Row {
   bool runs = false;
   bool live = false;
   bool next = false;
-  std::vector<uint64_t> xml_mib;  // of the running VM and of its next start
+  std::vector<uint64_t> xml_mib;      // of the running VM and of its next start; 0 in doorbell mode
+  std::vector<std::string> doorbell;  // likewise: the server's path, empty in plain mode
   Json served;
 };
 
@@ -32,12 +33,27 @@ std::string Agreement(const Row& row, const std::vector<Row>& all) {
   if (row.domain.empty()) return "no domain of this libvirt has it";
   const auto mib = row.served.value("memory_mib", uint64_t{0});
   for (const uint64_t xml : row.xml_mib) {
-    if (xml != mib) {
+    if (xml != 0 && xml != mib) {
       return "its XML says " + std::to_string(xml) + " MiB, causewayd " + std::to_string(mib) +
              ": detach it, and attach it again";
     }
   }
+  const std::string socket = row.served.value("doorbell", "");
+  for (const std::string& path : row.doorbell) {
+    if (!path.empty() && path != socket)
+      return "its XML names the doorbell " + path +
+             ", where causewayd has none of it: detach it, and attach it again";
+  }
   return "ok";
+}
+
+// "plain" or "doorbell", as the running VM or its next start has it; empty: neither has it. And whether causewayd looks at a VM
+// in doorbell mode nevertheless: an earlier causewayd had its doorbell, or its guest has not started yet.
+std::string ModeOf(const Row& row) {
+  return row.doorbell.empty() ? "" : row.doorbell[0].empty() ? "plain" : "doorbell";
+}
+bool IsPolled(const Row& row) {
+  return row.live && ModeOf(row) == "doorbell" && !row.served.is_null() && row.served.value("polled", false);
 }
 
 Result<std::vector<Row>> Rows(const ListOptions& options) {
@@ -51,14 +67,18 @@ Result<std::vector<Row>> Rows(const ListOptions& options) {
     const auto placed = Place(std::move(domain));
     if (!placed.ok()) continue;  // it has ended meanwhile
     for (const std::string& region : placed.value().RegionNames()) {
-      Row row{region, placed.value().domain.name(), placed.value().live.has_value(), false, false, {},
-              Json()};
+      Row row;
+      row.region = region;
+      row.domain = placed.value().domain.name();
+      row.runs = placed.value().live.has_value();
       const auto live = FindRegion(placed.value().live, region),
                  next = FindRegion(placed.value().next, region);
       row.live = live.has_value();
       row.next = next.has_value();
       for (const auto& device : {live, next}) {
-        if (device) row.xml_mib.push_back(device->mib);
+        if (!device) continue;
+        row.xml_mib.push_back(device->mib);
+        row.doorbell.push_back(device->doorbell);
       }
       rows.push_back(row);
     }
@@ -68,13 +88,7 @@ Result<std::vector<Row>> Rows(const ListOptions& options) {
     const auto has = [&](const Row& row) { return kRegionFolder + row.region == file; };
     if (std::none_of(rows.begin(), rows.end(), has)) {
       const std::string folder = kRegionFolder;
-      rows.push_back({file.starts_with(folder) ? file.substr(folder.size()) : file,
-                      "",
-                      false,
-                      false,
-                      false,
-                      {},
-                      Json()});
+      rows.emplace_back().region = file.starts_with(folder) ? file.substr(folder.size()) : file;
     }
     for (Row& row : rows) {
       if (has(row) || row.region == file) row.served = vm;
@@ -91,6 +105,8 @@ Json JsonOf(const Row& row, const std::vector<Row>& all) {
                                        : "shut off"},
           {"live", row.live},
           {"next_start", row.next},
+          {"mode", ModeOf(row)},
+          {"polled", IsPolled(row)},
           {"memory_mib", row.served.is_null() ? Json() : row.served["memory_mib"]},
           {"gpus", row.served.is_null() ? Json::array() : row.served["gpus"]},
           {"sessions", row.served.is_null() ? Json(0) : row.served["sessions"]},
@@ -104,9 +120,11 @@ void Print(const Json& row) {
   };
   const std::string domain = text("domain");
   const char* when = live && next ? "now and next start" : live ? "now" : next ? "next start" : "-";
-  std::printf("%-16s %-9s %-24s %8s MiB  %-18s %4s sessions  %s\n", domain.empty() ? "-" : domain.c_str(),
-              text("state").c_str(), text("region").c_str(), text("memory_mib").c_str(), when,
-              text("sessions").c_str(), text("agreement").c_str());
+  const std::string mode = text("mode") + (row["polled"].get<bool>() ? ", polled" : "");
+  std::printf("%-16s %-9s %-24s %8s MiB  %-18s %-16s %4s sessions  %s\n",
+              domain.empty() ? "-" : domain.c_str(), text("state").c_str(), text("region").c_str(),
+              text("memory_mib").c_str(), when, mode.empty() ? "-" : mode.c_str(), text("sessions").c_str(),
+              text("agreement").c_str());
 }
 
 }  // namespace

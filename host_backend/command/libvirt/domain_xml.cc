@@ -112,7 +112,9 @@ std::vector<RegionDevice> DomainXml::Regions() const {
     device.region = shmem.attribute("name").value();
     if (std::string(size.attribute("unit").value()) == "M")
       device.mib = std::strtoull(size.child_value(), nullptr, 10);
-    device.usable = std::string(shmem.child("model").attribute("type").value()) == "ivshmem-plain" &&
+    const std::string model = shmem.child("model").attribute("type").value();
+    if (model == "ivshmem-doorbell") device.doorbell = shmem.child("server").attribute("path").value();
+    device.usable = (model == "ivshmem-plain" || !device.doorbell.empty()) &&
                     std::string(shmem.attribute("role").value()) == "peer";
     device.xml = TextOf(shmem);
     regions.push_back(device);

@@ -17,10 +17,11 @@ namespace causeway::command {
 
 // A <shmem> that is one of Causeway's: its name begins with kRegionPrefix.
 struct RegionDevice {
-  std::string region;   // the file's name in /dev/shm
-  uint64_t mib = 0;     // 0: it has no size in MiB
-  bool usable = false;  // model ivshmem-plain, role peer
-  std::string xml;      // the element, as virDomainDetachDeviceFlags wants it
+  std::string region;    // the file's name in /dev/shm
+  uint64_t mib = 0;      // 0: it has no size in MiB, as in doorbell mode
+  bool usable = false;   // role peer, and model ivshmem-plain, or ivshmem-doorbell with a server's path
+  std::string doorbell;  // that path; empty: plain mode
+  std::string xml;       // the element, as virDomainDetachDeviceFlags wants it
 };
 
 class DomainXml {

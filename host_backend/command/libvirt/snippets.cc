@@ -77,17 +77,20 @@ std::string DomainText(const XmlOptions& options, const std::string& shmem) {
 
 }  // namespace
 
-std::string ShmemXml(const std::string& region, uint64_t mib, std::optional<uint32_t> bus) {
+std::string ShmemXml(const std::string& region, uint64_t mib, const std::string& doorbell,
+                     std::optional<uint32_t> bus) {
   const std::string address =
       bus ? fmt::format("  <address type='pci' domain='0x0000' bus='0x{:02x}' slot='0x00' function='0x0'/>\n",
                         *bus)
           : "";
-  return fmt::format(
-      "<shmem name='{}' role='peer'>\n"
-      "  <model type='ivshmem-plain'/>\n"
-      "  <size unit='M'>{}</size>\n"
-      "{}</shmem>\n",
-      region, mib, address);
+  const std::string how =
+      doorbell.empty() ? fmt::format("  <model type='ivshmem-plain'/>\n  <size unit='M'>{}</size>\n", mib)
+                       : fmt::format(
+                             "  <model type='ivshmem-doorbell'/>\n"
+                             "  <server path='{}'/>\n"
+                             "  <msi vectors='2' ioeventfd='on'/>\n",
+                             doorbell);
+  return fmt::format("<shmem name='{}' role='peer'>\n{}{}</shmem>\n", region, how, address);
 }
 
 std::string PortXml(uint32_t index, const std::string& alias, bool complete) {
@@ -115,9 +118,15 @@ std::string OverrideXml(const std::string& alias, uint64_t reserve_bytes) {
 std::string SnippetText(const XmlOptions& options) {
   const bool q35 = options.machine == "q35";
   const std::string region = kRegionPrefix + options.name;
-  const std::string shmem =
-      ShmemXml(region, options.memory_mib, q35 ? std::optional<uint32_t>(kExamplePort) : std::nullopt);
+  const std::string shmem = ShmemXml(region, options.memory_mib, options.doorbell,
+                                     q35 ? std::optional<uint32_t>(kExamplePort) : std::nullopt);
   if (options.domain) return DomainText(options, shmem);
+  if (!options.doorbell.empty()) {
+    return "<!-- Doorbell mode: causewayd gives the region to QEMU at that socket (doorbell_socket), and has "
+           "to run when the "
+           "VM\n     starts. -->\n" +
+           shmem;
+  }
   const std::string intro = q35 ? "<!-- For a running q35 machine with a prepared root port, here the one of "
                                   "domain-q35.xml (bus 9). -->\n"
                                 : "<!-- For a machine of type pc, running or shut off, or a q35 machine that "

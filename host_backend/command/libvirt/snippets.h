@@ -18,8 +18,10 @@ inline uint64_t PortReserveBytes(uint64_t region_mib) {
   return twice > kLeast ? twice : kLeast;
 }
 
-// <shmem>, of `region` in /dev/shm; `bus` is the index of the root port that it is plugged into.
-std::string ShmemXml(const std::string& region, uint64_t mib, std::optional<uint32_t> bus);
+// <shmem>, of `region` in /dev/shm; `doorbell` is the socket where causewayd gives it to QEMU, or empty in plain mode; `bus` is
+// the index of the root port that it is plugged into. In doorbell mode causewayd tells QEMU the size, and libvirt takes none.
+std::string ShmemXml(const std::string& region, uint64_t mib, const std::string& doorbell,
+                     std::optional<uint32_t> bus);
 // <controller> of a root port for regions; libvirt chooses its place where `complete` is false.
 std::string PortXml(uint32_t index, const std::string& alias, bool complete);
 // <qemu:override>, which widens the window of that port.
@@ -29,6 +31,7 @@ struct XmlOptions {
   std::string name;
   uint64_t memory_mib = 1024;
   std::string machine = "pc";  // or "q35"
+  std::string doorbell;        // the socket; empty: plain mode
   bool domain = false;         // a complete domain as an example
 };
 std::string SnippetText(const XmlOptions& options);
