@@ -13,6 +13,7 @@
 #include <linux/cdev.h>
 #include <linux/device.h>
 #include <linux/fs.h>
+#include <linux/interrupt.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
@@ -66,13 +67,23 @@ struct causeway_foreign {
 	int (*fill)(struct vm_area_struct *vma, unsigned long first_page, unsigned long count);
 };
 
+/* How guest and host ring each other: QEMU's ivshmem-doorbell (causeway_doorbell.c) or Xen's event channels. */
+struct causeway_bell {
+	/* Has causeway_interrupt() called, with `cw`, and sets causeway.irq. 0, or a negative error: nothing is left. */
+	int (*begin)(struct causeway *cw);
+	/* The interrupt is at rest. */
+	void (*end)(struct causeway *cw);
+	/* Any context that may not sleep. `vector` is below CAUSEWAY_VECTORS. */
+	void (*ring)(struct causeway *cw, u32 vector);
+};
+
 struct causeway {
 	struct device dev;
 	struct cdev cdev;
 	int index;
 
 	/* Set at probe. Where the region's pages are: one after the other, or a page each, or reached by `foreign`. */
-	struct pci_dev *pdev; /* NULL under Xen, where there is no doorbell */
+	struct pci_dev *pdev; /* NULL under Xen */
 	unsigned long first_pfn;
 	struct page **pages;
 	const struct causeway_foreign *foreign;
@@ -85,8 +96,10 @@ struct causeway {
 	struct inode *inode; /* one address space for all files, so that mappings can be zapped */
 
 	/* Doorbells: set at probe, where the device has them. */
+	const struct causeway_bell *bell; /* NULL: it has none */
 	bool has_doorbell;
-	void __iomem *registers;
+	void __iomem *registers; /* of ivshmem */
+	void *bell_data; /* of Xen: struct causeway_channels */
 	int irq;
 	const void *host_control[CAUSEWAY_MAX_SLOTS]; /* the words of each slot that the host writes */
 	struct rw_semaphore registers_lock; /* read: while ringing; write: to wait for those who ring */
@@ -169,6 +182,8 @@ void causeway_begin_life(struct causeway *cw);
 u32 causeway_slots_used(const struct causeway *cw);
 
 /* causeway_doorbell.c: calls causeway_memory.c */
+extern const struct causeway_bell causeway_ivshmem_bell;
+irqreturn_t causeway_interrupt(int irq, void *cw);
 void causeway_init_doorbell(struct causeway *cw);
 void causeway_begin_doorbell(struct causeway *cw);
 void causeway_end_doorbell(struct causeway *cw);
@@ -187,7 +202,7 @@ vm_fault_t causeway_fault(struct vm_fault *vmf);
 
 /*
  * causeway_main.c, for what finds regions (the ivshmem driver there, and causeway_xen.c). A device that was allocated
- * lives until put_device(); its finder sets first_pfn, pages or foreign before it publishes the device.
+ * lives until put_device(); its finder sets first_pfn, pages or foreign, and bell, before it publishes the device.
  */
 struct causeway *causeway_allocate(struct device *parent, u64 region_bytes);
 /* Checks the superblock and makes the device's node; on an error nothing is mapped any more. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Doorbells, where the device is QEMU's ivshmem-doorbell: the guest rings the host by a register that only this module
- * maps, and the host interrupts the guest by an MSI-X vector. Either side may ring for nothing, so a ring is only a hint
+ * Doorbells. Where the device is QEMU's ivshmem-doorbell, the guest rings the host by a register that only this module
+ * maps, and the host interrupts the guest by an MSI-X vector; under Xen both ring by event channels. Either side may ring for nothing, so a ring is only a hint
  * to look at shared words, and both directions are bounded in rate. What comes faster is not lost but comes together,
  * one timer tick later at the latest.
  *
@@ -49,8 +49,8 @@ static void causeway_write_register(struct causeway *cw, u32 vector)
 
 void causeway_ring_control(struct causeway *cw)
 {
-	if (cw->registers)
-		causeway_write_register(cw, CAUSEWAY_RING_CONTROL);
+	if (cw->has_doorbell && cw->bell)
+		cw->bell->ring(cw, CAUSEWAY_RING_CONTROL);
 }
 
 static void causeway_late_ring(struct work_struct *work)
@@ -60,7 +60,7 @@ static void causeway_late_ring(struct work_struct *work)
 
 	for (vector = 0; vector < CAUSEWAY_VECTORS; vector++)
 		if (test_and_clear_bit(vector, &cw->late_vectors))
-			causeway_write_register(cw, vector);
+			cw->bell->ring(cw, vector);
 }
 
 int causeway_ring(struct causeway_file *cf, unsigned long vector)
@@ -83,7 +83,7 @@ int causeway_ring(struct causeway_file *cf, unsigned long vector)
 			atomic_set(&cf->rings, 0);
 		}
 		if (atomic_inc_return(&cf->rings) <= CAUSEWAY_RINGS_PER_TICK) {
-			causeway_write_register(cw, vector);
+			cw->bell->ring(cw, vector);
 		} else {
 			set_bit(vector, &cw->late_vectors);
 			schedule_delayed_work(&cw->late_ring, 1);
@@ -116,7 +116,7 @@ static void causeway_answer(struct causeway *cw)
 	wake_up_interruptible_poll(&cw->pollers, EPOLLIN | EPOLLRDNORM);
 }
 
-static irqreturn_t causeway_interrupt(int irq, void *data)
+irqreturn_t causeway_interrupt(int irq, void *data)
 {
 	struct causeway *cw = data;
 
@@ -283,42 +283,60 @@ static void causeway_unmap_registers(struct causeway *cw)
 	pci_release_selected_regions(cw->pdev, CAUSEWAY_DOORBELL_BARS);
 }
 
-/* Any failure leaves plain mode, which needs nothing of this. */
-void causeway_begin_doorbell(struct causeway *cw)
+static int causeway_begin_ivshmem(struct causeway *cw)
 {
-	int vectors = cw->pdev ? pci_msix_vec_count(cw->pdev) : 0, error;
+	int vectors = pci_msix_vec_count(cw->pdev), error;
 
-	if (vectors <= 0)
-		return; /* ivshmem-plain, or Xen */
 	if (vectors < CAUSEWAY_VECTORS) {
-		dev_warn(&cw->pdev->dev, "its doorbell has %d vector instead of %d (QEMU's option vectors): used without\n",
-			 vectors, CAUSEWAY_VECTORS);
-		return;
+		dev_warn(&cw->pdev->dev, "its doorbell has %d vector instead of %d (QEMU's option vectors)\n", vectors,
+			 CAUSEWAY_VECTORS);
+		return -EINVAL;
 	}
 	error = causeway_map_registers(cw);
 	if (error)
-		goto fail;
-	error = causeway_map_host_controls(cw);
-	if (error)
-		goto unmap;
+		return error;
 	pci_set_master(cw->pdev);
 	error = pci_alloc_irq_vectors(cw->pdev, 1, 1, PCI_IRQ_MSIX);
 	if (error < 0)
 		goto unmap;
 	cw->irq = pci_irq_vector(cw->pdev, 0);
 	error = request_irq(cw->irq, causeway_interrupt, 0, "causeway", cw);
-	if (error)
-		goto free_vectors;
-	cw->has_doorbell = true;
-	return;
-
-free_vectors:
+	if (!error)
+		return 0;
 	pci_free_irq_vectors(cw->pdev);
 unmap:
-	causeway_unmap_host_controls(cw);
 	causeway_unmap_registers(cw);
-fail:
-	dev_warn(&cw->pdev->dev, "its doorbell cannot be used (%d): waits are timed\n", error);
+	return error;
+}
+
+static void causeway_end_ivshmem(struct causeway *cw)
+{
+	free_irq(cw->irq, cw);
+	pci_free_irq_vectors(cw->pdev);
+	causeway_unmap_registers(cw);
+}
+
+const struct causeway_bell causeway_ivshmem_bell = {
+	.begin = causeway_begin_ivshmem,
+	.end = causeway_end_ivshmem,
+	.ring = causeway_write_register,
+};
+
+/* Any failure leaves plain mode, which needs nothing of this. */
+void causeway_begin_doorbell(struct causeway *cw)
+{
+	int error;
+
+	if (!cw->bell)
+		return; /* ivshmem-plain, or a host of Xen that gives no event channels */
+	error = causeway_map_host_controls(cw);
+	if (!error)
+		error = cw->bell->begin(cw);
+	cw->has_doorbell = !error;
+	if (!error)
+		return;
+	causeway_unmap_host_controls(cw);
+	dev_warn(cw->dev.parent, "its doorbell cannot be used (%d): waits are timed\n", error);
 }
 
 /* No file reaches the device any more: it is gone, or never came. */
@@ -335,8 +353,7 @@ void causeway_end_doorbell(struct causeway *cw)
 	/* With its handler at rest nothing sets the timer again. */
 	disable_irq(cw->irq);
 	timer_delete_sync(&cw->calm);
-	free_irq(cw->irq, cw);
-	pci_free_irq_vectors(cw->pdev);
+	cw->bell->end(cw);
+	cw->bell = NULL;
 	causeway_unmap_host_controls(cw);
-	causeway_unmap_registers(cw);
 }

@@ -382,6 +382,8 @@ static int causeway_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		goto release_region;
 	}
 	cw->pdev = pdev;
+	if (pci_msix_vec_count(pdev) > 0)
+		cw->bell = &causeway_ivshmem_bell;
 	cw->first_pfn = pci_resource_start(pdev, CAUSEWAY_BAR) >> PAGE_SHIFT;
 	error = causeway_publish(cw);
 	if (error)

@@ -7,6 +7,8 @@
  *   bytes      of the region
  *   directory  reference of the directory's root page (causeway_xen_grants.c)
  *   epoch      changes with the region: another one means that other pages are granted now
+ *   port-work, port-control, port-interrupt
+ *              event channels for this domain (causeway_xen_bell.c); none: the host looks at the rings itself
  *   state      XenbusStateConnected while all of this holds
  *
  * The guest writes nothing but its own state: Connected while it has pages mapped, Closed when it has none.
@@ -26,6 +28,7 @@ struct causeway_xen {
 	struct mutex lock;
 	struct causeway *cw; /* NULL: no region is mapped */
 	struct causeway_grants grants;
+	struct causeway_channels channels;
 	u64 epoch; /* of the region that is mapped, or of one that could not be */
 };
 
@@ -61,6 +64,10 @@ static int causeway_xen_connect(struct xenbus_device *dev, struct causeway_xen *
 		goto fail;
 	}
 	cw->pages = xen->grants.page;
+	if (xen->channels.offered_interrupt) {
+		cw->bell = &causeway_channel_bell;
+		cw->bell_data = &xen->channels;
+	}
 	if (pv) {
 		cw->foreign = &causeway_pv_foreign;
 		cw->foreign_data = &xen->grants;
@@ -75,6 +82,16 @@ static int causeway_xen_connect(struct xenbus_device *dev, struct causeway_xen *
 fail:
 	causeway_grants_free(&xen->grants);
 	return error;
+}
+
+static void causeway_xen_read_ports(struct xenbus_device *dev, struct causeway_channels *channels)
+{
+	memset(channels, 0, sizeof(*channels));
+	channels->host = dev->otherend_id;
+	if (xenbus_gather(XBT_NIL, dev->otherend, "port-work", "%u", &channels->offered[CAUSEWAY_RING_WORK],
+			  "port-control", "%u", &channels->offered[CAUSEWAY_RING_CONTROL], "port-interrupt", "%u",
+			  &channels->offered_interrupt, NULL))
+		channels->offered_interrupt = 0;
 }
 
 /* Makes what is mapped here agree with what the host says. `lock` held. */
@@ -102,6 +119,7 @@ static void causeway_xen_follow(struct xenbus_device *dev, enum xenbus_state the
 		return;
 	causeway_xen_disconnect(xen);
 	xen->epoch = epoch;
+	causeway_xen_read_ports(dev, &xen->channels);
 	if (version != CAUSEWAY_XEN_VERSION) {
 		dev_err(&dev->dev, "not used: the host offers version %u of the keys, this module knows %u: install the matching module\n",
 			version, CAUSEWAY_XEN_VERSION);

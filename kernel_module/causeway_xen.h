@@ -2,12 +2,13 @@
 /*
  * Private to the module's Xen part: a region whose pages domain 0 has granted to this guest.
  * causeway_xen.c finds it in xenstore, causeway_xen_grants.c reads its references and maps it in guests whose memory the
- * hypervisor translates (PVH, HVM), and causeway_xen_pv.c in paravirtual ones.
+ * hypervisor translates (PVH, HVM), and causeway_xen_pv.c in paravirtual ones. causeway_xen_bell.c has the doorbells.
  */
 #ifndef CAUSEWAY_XEN_H
 #define CAUSEWAY_XEN_H
 
 #include <xen/grant_table.h>
+#include <xen/interface/event_channel.h>
 
 #include "causeway.h"
 
@@ -29,6 +30,16 @@ int causeway_grants_read(struct causeway_grants *grants, domid_t owner, grant_re
 void causeway_grants_free(struct causeway_grants *grants);
 /* Gives each page a page frame of this guest and maps it there. */
 int causeway_grants_map(struct causeway_grants *grants);
+
+/* Event channels: what the host offers, and what this guest has bound. */
+struct causeway_channels {
+	domid_t host;
+	u32 offered[CAUSEWAY_VECTORS], offered_interrupt; /* ports of the host; 0: there are none */
+	evtchn_port_t port[CAUSEWAY_VECTORS];
+};
+
+/* The device's bell_data is its struct causeway_channels. */
+extern const struct causeway_bell causeway_channel_bell;
 
 /* For a paravirtual guest: the device's foreign_data is its struct causeway_grants. */
 extern const struct causeway_foreign causeway_pv_foreign;

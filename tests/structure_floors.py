@@ -33,7 +33,7 @@ FLOORS = {
     ],
     "host_backend": [
         ["host_backend/common"],
-        ["host_backend/sandbox"],
+        ["host_backend/sandbox", "host_backend/granted"],
         ["host_backend/launcher"],
         ["host_backend/worker/process", "host_backend/daemon/loop"],
         ["host_backend/worker/driver", "host_backend/daemon/process"],

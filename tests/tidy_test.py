@@ -31,8 +31,8 @@ MAY_INCLUDE = {
     "tools": {"host_backend", "ivshmem_ring"},
 }
 # The same between the parts of host_backend, each with all its folders. The worker is the one that a hostile guest reaches; it knows nothing of the daemon.
-HOST_MAY_INCLUDE = {"worker": {"common", "sandbox"}, "common": set(), "sandbox": {"common"},
-                    "launcher": {"common", "sandbox"}, "daemon": {"common", "launcher", "sandbox"}, "command": {"common"},
+HOST_MAY_INCLUDE = {"worker": {"common", "granted", "sandbox"}, "common": set(), "sandbox": {"common"}, "granted": {"common"},
+                    "launcher": {"common", "sandbox"}, "daemon": {"common", "granted", "launcher", "sandbox"}, "command": {"common"},
                     "tls": {"common", "daemon"}}
 # The module's interface to user space is plain C, made to be included by those who call the module.
 SHARED_HEADER = re.compile(r"^kernel_module/\w*uapi\.h$")

@@ -9,8 +9,8 @@
 //   worker  WorkerReady       the driver has started, or failed = 1 and the reason
 //   daemon  WorkerScope       only to a spare that is kept for one scope; no answer
 //   daemon  WorkerAssignment  with descriptors: account page, the same to be read only; then the region, the
-//                             region to be read only and the client socket, or the TCP socket; then the
-//                             session's FlightImage if has_flight
+//                             region to be read only (of granted memory a SleepWord) and the client socket, or
+//                             the TCP socket; then the session's FlightImage if has_flight
 //   worker  WorkerConfined    before it looks at any byte of the guest; with a descriptor if has_listener
 //   worker  WorkerUsage       at most every 500 ms while it serves, and only after calls
 //   worker  SharingRequest    with a descriptor if has_descriptor; one at a time. The answer is a SharingReply,
@@ -75,7 +75,7 @@ struct WorkerAssignment {
   uint32_t account_cell;    // the worker's own, of host_backend/common/account_page.h
   uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
   uint32_t user;            // the user id that it takes before it looks at its guest; 0: it keeps its own
-  uint32_t has_bell;        // kRegion: in the client socket's place comes the eventfd that interrupts the VM
+  uint32_t has_bell;     // kRegion: an eventfd, or an event channel (the port), in the client socket's place
   uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels; 0: it need not check it now
 };
 static_assert(sizeof(WorkerAssignment) == 56);

@@ -233,6 +233,7 @@ void RingServer::Stop() {
   if (!options_.futex && !options_.watched) return;
   for (int round = 0; round < 2; ++round) {
     if (round != 0) usleep(1000);
+    if (options_.sleep != nullptr) options_.sleep->Ring();
     WakeSleepers(guest_->main_tail);
     for (uint32_t i = 0; i < kChannelCount; ++i) WakeSleepers(guest_->channel[i].request_tail);
   }
@@ -263,7 +264,8 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
   policy.nap_after_us = budget.us();
   policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : std::min(policy.spin_us, budget.us());
   if (frugal) policy.spin_us = policy.yield_us = 0;
-  Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us);
+  Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us,
+                options_.sleep);
   if (frugal && &ring == &main_ && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
   for (;;) {
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;

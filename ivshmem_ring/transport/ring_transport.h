@@ -78,6 +78,8 @@ struct RingServerOptions {
   // They do not, but a thread of the daemon polls the rings and wakes this side's threads that sleep
   // (host_backend/daemon/region/idle_watch.h).
   bool watched = false;
+  // What this side's threads sleep by where they cannot on the rings' words; null: futex. It outlives the transport.
+  const Bell* sleep = nullptr;
   const Bell* bell =
       nullptr;  // what wakes the guest where it is in a VM and can be woken; it outlives the transport
   // Gives the address of bytes of the region, or null if the session does not own all of them. Any thread.

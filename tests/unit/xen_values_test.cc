@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 
 #include "host_backend/daemon/xen/grant_memory.h"
 #include "host_backend/daemon/xen/xen_values.h"
+#include "host_backend/granted/sleep_word.h"
+#include "tests/yield_until.h"
 
 namespace causeway::daemon {
 namespace {
@@ -41,6 +46,27 @@ TEST(GrantMemory, NeedsFollowFromTheSize) {
   EXPECT_EQ(small.maptracks, 65u);
   EXPECT_EQ(large.pages, 262144u + 256 + 1);
   EXPECT_EQ(large.frames, 513u);
+}
+
+// As a worker sleeps whose ring lies in granted memory, and as the daemon wakes it, each by its own mapping.
+TEST(SleepWord, WhoSleepsIsWokenThroughTheOtherMapping) {
+  const auto daemons = SleepWord::Make();
+  ASSERT_NE(daemons, nullptr);
+  const auto workers = SleepWord::Of(UniqueFd(dup(daemons->fd())));
+  ASSERT_NE(workers, nullptr);
+  HotWord word{};
+  std::thread sleeper([&] { workers->Sleep(word, 0, 600'000'000); });
+  test::YieldUntil([&] { return daemons->Wake() != 0; });
+  sleeper.join();
+  word.value = 1;
+  workers->Sleep(word, 0, 600'000'000);  // it has changed: returns at once
+}
+
+TEST(SleepWord, MemoryThatCouldShrinkIsNone) {
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(fd.get(), sizeof(uint32_t)), 0);
+  EXPECT_EQ(SleepWord::Of(std::move(fd)), nullptr);
+  EXPECT_EQ(SleepWord::Of(UniqueFd(open("/dev/null", O_RDWR))), nullptr);
 }
 
 // Outside of Xen there is no device, and the sentence says what is missing.

@@ -281,13 +281,22 @@ void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answ
   const auto problem = std::make_shared<std::string>();
   aside_->Do([this, vm, problem] { *problem = store_.Save(vm); },
              [this, vm, problem, answer, done, uid = peer.uid] {
-               vms_[vm.name].busy = false;
-               if (problem->empty()) {
+               if (!problem->empty())
+                 return Drop(vm.name, [problem, answer](bool) { answer(Refused(*problem)); });
+               vms_[vm.name].server->WhenGranted([this, vm, answer, done, uid](const std::string& why) {
+                 // A domain that does not run gets its memory when it does.
+                 if (!why.empty() && !GrantedRegion::IsAwaited(vm)) return TakeBack(vm.name, why, answer);
+                 vms_[vm.name].busy = false;
                  LogInfo("VM " + vm.name + " was added by user " + std::to_string(uid));
-                 return answer(done);
-               }
-               Drop(vm.name, [problem, answer](bool) { answer(Refused(*problem)); });
+                 answer(done);
+               });
              });
+}
+
+// It was added and stored, but its memory cannot be had.
+void VmSet::TakeBack(const std::string& name, const std::string& why, const Answer& answer) {
+  aside_->Do([this, name] { store_.Delete(name); },
+             [this, name, why, answer] { Drop(name, [why, answer](bool) { answer(Refused(why)); }); });
 }
 
 // Ends its sessions and deletes its region.

@@ -53,6 +53,7 @@ class VmSet {
   };
   void Add(const ControlRequest& request, const LocalPeer& peer, const Answer& answer);
   void Remove(const ControlRequest& request, const LocalPeer& peer, const Answer& answer);
+  void TakeBack(const std::string& name, const std::string& why, const Answer& answer);
   void Drop(const std::string& name, const std::function<void(bool file_left)>& done);
   void AddConfigured(const VmConfig& vm, std::vector<std::string>* told);
   std::string Leave(const std::string& name, const std::string& why);

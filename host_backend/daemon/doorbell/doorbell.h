@@ -21,6 +21,7 @@
 #include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/process/launcher_link.h"
+#include "host_backend/daemon/region/bells.h"
 
 namespace causeway::daemon {
 
@@ -28,7 +29,7 @@ namespace causeway::daemon {
 // O_NONBLOCK away, which both sides share, and may empty it first. Where the kernel cannot read so (before 5.8): true.
 bool TakeRings(int event);
 
-class Doorbell {
+class Doorbell final : public Bells {
  public:
   static constexpr int64_t kVersion = 0, kMemory = -1, kHostPeer = 0, kGuestPeer = 1;
 
@@ -44,17 +45,14 @@ class Doorbell {
   // may be null where the configuration names neither. Errors are sentences.
   static Result<std::unique_ptr<Doorbell>> Bind(EventLoop& loop, LauncherLink* launcher, const VmConfig& vm,
                                                 Owner owner);
-  ~Doorbell();
-  Doorbell(const Doorbell&) = delete;
-  Doorbell& operator=(const Doorbell&) = delete;
+  ~Doorbell() override;
 
   // The region's file, which the next client gets; the caller keeps it open. -1: clients are refused.
   void Offer(int memory) { memory_ = memory; }
-  bool connected() const { return bool(client_); }
-  // While connected: the work vector's eventfd, which a thread of the daemon waits for (doorbell_watch.h), and the one
-  // that interrupts the guest, which workers write.
-  int work() const { return work_.get(); }
-  int guest() const { return guest_.get(); }
+  bool connected() const override { return bool(client_); }
+  int work() const override { return work_.get(); }
+  int guest() const override { return guest_.get(); }
+  uint32_t guest_port() const override { return 1; }
 
  private:
   Doorbell(EventLoop& loop, std::string path, Owner owner)

@@ -10,6 +10,7 @@
 #include <chrono>
 
 #include "host_backend/daemon/doorbell/doorbell.h"
+#include "host_backend/granted/event_channel.h"
 
 namespace causeway::daemon {
 
@@ -62,7 +63,7 @@ void DoorbellWatch::Remove(const Region& region, uint32_t slot) {
 // False: it rang too often, and what it rang for is looked at after a pause.
 bool DoorbellWatch::Look(Vm& vm) {
   if (!vm.pace.Take(std::chrono::steady_clock::now())) return false;
-  if (!TakeRings(vm.event.get())) return true;
+  if (!(vm.region->granted() ? TakeEvents(vm.event.get()) : TakeRings(vm.event.get()))) return true;
   std::vector<uint32_t> slots;
   {
     const std::lock_guard lock(mutex_);

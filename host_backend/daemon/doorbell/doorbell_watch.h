@@ -23,8 +23,8 @@ class DoorbellWatch {
   DoorbellWatch(const DoorbellWatch&) = delete;
   DoorbellWatch& operator=(const DoorbellWatch&) = delete;
 
-  // From now on until Remove, which is repeatable; a look that has begun goes on. `event`: the VM's work eventfd
-  // (doorbell.h), of which a copy is kept. The first call starts the thread. Neither call waits for a look.
+  // From now on until Remove, which is repeatable; a look that has begun goes on. `event`: the VM's
+  // Bells::work(), of which a copy is kept. The first call starts the thread. Neither call waits for a look.
   void Add(std::shared_ptr<Region> region, uint32_t slot, int event);
   void Remove(const Region& region, uint32_t slot);
 

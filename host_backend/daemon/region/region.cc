@@ -312,10 +312,18 @@ void Region::ClearHostControl(uint32_t slot) {
   std::memset(&host_control(slot), 0, sizeof(HostControl));
 }
 
+void Region::SetSleepWord(uint32_t slot, std::shared_ptr<const SleepWord> word) {
+  const std::lock_guard lock(sleep_mutex_);
+  sleep_words_[slot] = std::move(word);
+}
+
 Region::Wakes Region::WakeSleepers(uint32_t slot) const {
   Wakes wakes;
-  const auto wake = [&wakes](HotWord& tail, HotWord& head, HotWord& waiting) {
+  bool due = false;
+  const auto wake = [&](HotWord& tail, HotWord& head, HotWord& waiting) {
     if (LoadAcquire(waiting.value) == 0 || LoadAcquire(tail.value) == LoadAcquire(head.value)) return;
+    due = true;
+    if (granted_) return;
     const bool any = syscall(SYS_futex, &tail.value, FUTEX_WAKE, 1, nullptr, nullptr, 0) > 0;
     ++(any ? wakes.woken : wakes.vain);
   };
@@ -326,6 +334,14 @@ Region::Wakes Region::WakeSleepers(uint32_t slot) const {
     const int i = std::countr_zero(open);
     wake(guest.channel[i].request_tail, host.channel[i].request_head, host.channel[i].waiting);
   }
+  if (!due || !granted_) return wakes;
+  std::shared_ptr<const SleepWord> word;
+  {
+    const std::lock_guard lock(sleep_mutex_);
+    if (const auto found = sleep_words_.find(slot); found != sleep_words_.end()) word = found->second;
+  }
+  wakes.woken = word != nullptr ? word->Wake() : 0;
+  wakes.vain = wakes.woken == 0 ? 1 : 0;
   return wakes;
 }
 

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "host_backend/common/result.h"
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/region/sigbus_guard.h"
+#include "host_backend/granted/sleep_word.h"
 #include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::daemon {
@@ -54,8 +56,10 @@ class Region {
   // descriptor: there it is the same as fd() (docs/xen.md says what follows from it).
   int reading_fd() const { return reading_fd_.get(); }
   uint64_t bytes() const { return bytes_; }
-  // Whether it is memory that a domain of Xen was granted: workers cannot sleep on its words, and look at times.
+  // Whether it is memory that a domain of Xen was granted: workers cannot sleep on its words.
   bool granted() const { return granted_; }
+  // Where that slot's worker sleeps from now on, for WakeSleepers; granted memory only.
+  void SetSleepWord(uint32_t slot, std::shared_ptr<const SleepWord> word);
   uint32_t slot_count() const { return SlotCount(bytes_); }
   uint32_t granule_count() const { return GranuleCount(bytes_); }
   // Whether the file has shrunk under the mapping, so that what is read from it means nothing any more.
@@ -135,6 +139,8 @@ class Region {
   const size_t mapped_bytes_;
   SigbusGuard guard_;
   const bool granted_;  // a device's memory, which lasts as long as its descriptor
+  mutable std::mutex sleep_mutex_;
+  std::map<uint32_t, std::shared_ptr<const SleepWord>> sleep_words_;  // by slot
   bool discard_at_end_ = false;
   uint64_t beat_ = 0;
   std::array<uint32_t, kMaxSlots> host_words_{};  // what this side wrote: never read back

@@ -2,9 +2,11 @@
 // Where the region of a VM comes from, as far as the VM's server cares: a file that QEMU maps (region_file.h), or
 // pages that are granted to a domain of Xen (../xen/granted_region.h).
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "host_backend/daemon/region/bells.h"
 #include "host_backend/daemon/region/region.h"
 
 namespace causeway::daemon {
@@ -29,8 +31,14 @@ class RegionSource {
   };
   // Looks again; once a second.
   virtual Finding Check() = 0;
-  // The region has been formatted and is served from now on. Text: why the VM cannot learn of it.
-  virtual std::string Offer() { return {}; }
+  // The region has been formatted and is served from now on. Text: why the VM cannot learn of it. The loop calls `rung`
+  // when the VM rings bells() for the daemon itself, and `look` when Check may have a new answer.
+  virtual std::string Offer(const std::function<void()>& rung, const std::function<void()>& look) {
+    (void)rung, (void)look;
+    return {};
+  }
+  // Bells that come with the memory; null: it has none.
+  virtual const Bells* bells() const { return nullptr; }
   // The region of a VM that is removed for good. False: something of it is left.
   virtual bool Delete() = 0;
   // Whether the launcher can find the VM's process by the region's descriptor.

@@ -29,6 +29,14 @@ RegionSession::RegionSession(Services& services, std::shared_ptr<Region> region,
       origin_(std::move(origin)),
       on_closed_(std::move(on_closed)) {}
 
+void RegionSession::StartWatching() {
+  if (origin_.bells != nullptr && origin_.bells->connected()) {
+    services_.doorbell_watch.Add(region_, slot_, origin_.bells->work());
+  } else if (!origin_.vm.empty()) {
+    services_.idle_watch.Add(region_, slot_);
+  }
+}
+
 void RegionSession::StopWatching() {
   services_.idle_watch.Remove(*region_, slot_);
   services_.doorbell_watch.Remove(*region_, slot_);
@@ -104,16 +112,18 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
   assignment.has_client_socket = origin_.client_socket >= 0 ? 1 : 0;
   assignment.region_bytes = region_->bytes();
   assignment.window_address = window_address_;
-  std::vector<int> descriptors = {region_->fd(), region_->reading_fd()};
+  std::vector<int> descriptors = {region_->fd(),
+                                  region_->granted() ? MakeSleepWord() : region_->reading_fd()};
+  const int sleep_fd = region_->granted() ? descriptors[1] : -1;
   if (origin_.client_socket >= 0) descriptors.push_back(origin_.client_socket);
-  const bool rings = origin_.doorbell != nullptr && origin_.doorbell->connected();
-  assignment.has_bell = rings ? 1 : 0;
-  if (rings) descriptors.push_back(origin_.doorbell->guest());
+  const bool rings = origin_.bells != nullptr && origin_.bells->connected();
+  assignment.has_bell = rings ? origin_.bells->guest_port() : 0;
+  if (rings) descriptors.push_back(origin_.bells->guest());
   flight_ = FlightFile::Make();
   assignment.has_flight = flight_ != nullptr ? 1 : 0;
   if (flight_ != nullptr) descriptors.push_back(flight_->fd());
   number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
-  KeepRecord(worker.number());
+  KeepRecord(worker.number(), sleep_fd);
   if (!worker.Assign(assignment, descriptors)) {
     DropRecord();
     services_.flights.End(std::exchange(number_, 0));
@@ -126,16 +136,19 @@ void RegionSession::OnWorker(WorkerProcess& worker) {
                 std::chrono::duration<double, std::milli>(Clock::now() - opened_).count());
   Say(LogLevel::kInfo, " is served by worker " + std::to_string(worker_pid_) + " after " + waited + " ms");
   state_ = State::kServing;
-  if (rings) {
-    services_.doorbell_watch.Add(region_, slot_, origin_.doorbell->work());
-  } else if (!origin_.vm.empty() && !region_->granted()) {
-    services_.idle_watch.Add(region_, slot_);
-  }
+  StartWatching();
   StoreWord(SlotHostState::kServing);
 }
 
+// A descriptor of it; where the system gives none, the region's, which the worker finds to be none.
+int RegionSession::MakeSleepWord() {
+  std::shared_ptr<const SleepWord> word = SleepWord::Make();
+  region_->SetSleepWord(slot_, word);
+  return word != nullptr ? word->fd() : region_->fd();
+}
+
 // Made before the worker is told, so that none serves of which the next daemon does not know.
-void RegionSession::KeepRecord(uint64_t worker) {
+void RegionSession::KeepRecord(uint64_t worker, int sleep_fd) {
   if (key_ == 0) key_ = services_.vault.NewKey(Vault::Kind::kSession);
   services_.vault.Put(key_,
                       {{"vm", origin_.vm},
@@ -148,7 +161,7 @@ void RegionSession::KeepRecord(uint64_t worker) {
                        {"uid", origin_.uid},
                        {"number", number_},
                        {"opened_ns", opened_.time_since_epoch().count()}},
-                      {{"flight", flight_ != nullptr ? flight_->fd() : -1}});
+                      {{"flight", flight_ != nullptr ? flight_->fd() : -1}, {"sleep", sleep_fd}});
 }
 
 void RegionSession::Resume(Vault::Record record, SessionSeat seat) {
@@ -167,7 +180,8 @@ void RegionSession::Resume(Vault::Record record, SessionSeat seat) {
         "and it must be started again.");
   worker_pid_ = last_worker_pid_ = services_.pool.PidOf(*this);
   ++services_.counters.sessions;
-  if (!origin_.vm.empty() && !region_->granted()) services_.idle_watch.Add(region_, slot_);
+  if (region_->granted()) region_->SetSleepWord(slot_, SleepWord::Of(record.Take("sleep")));
+  StartWatching();
   StoreWord(SlotHostState::kServing);
   Say(LogLevel::kInfo, " goes on with worker " + std::to_string(worker_pid_));
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "host_backend/daemon/doorbell/doorbell.h"
+#include "host_backend/daemon/region/bells.h"
 #include "host_backend/daemon/region/region.h"
 #include "host_backend/daemon/servers/flight_store.h"
 #include "host_backend/daemon/servers/services.h"
@@ -24,9 +24,8 @@ class RegionSession final : public WorkerClient {
     uint32_t uid = 0;
     int client_socket = -1;  // local: to the guest process, and for the worker too; the owner keeps it open
     const GpuShare* share;   // lives as long as the configuration
-    const Doorbell* doorbell =
-        nullptr;              // of a VM that is connected to it, and stays so while the session opens
-    uint64_t connection = 0;  // local: the key of its connection's record (takeover/vault.h)
+    const Bells* bells = nullptr;  // of a VM that is connected to them, and stays so while the session opens
+    uint64_t connection = 0;       // local: the key of its connection's record (takeover/vault.h)
   };
 
   // `on_closed` runs once, when the slot's memory has been zeroed and the host word says CLOSED. The owner
@@ -64,6 +63,7 @@ class RegionSession final : public WorkerClient {
  private:
   void Close(bool kill_now);
   void Finish();
+  void StartWatching();
   void StopWatching();
   void FinishClosed();
   void Refuse(const std::string& sentence);
@@ -72,7 +72,8 @@ class RegionSession final : public WorkerClient {
   void Say(LogLevel level, const std::string& text) const;
   std::string Name() const;
   FlightCopy CopyFlight(bool with_images) const;
-  void KeepRecord(uint64_t worker);
+  void KeepRecord(uint64_t worker, int sleep_fd);
+  int MakeSleepWord();
   void DropRecord() { services_.vault.Drop(key_); }
 
   Services& services_;

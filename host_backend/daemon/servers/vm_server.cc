@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "host_backend/daemon/region/region_file.h"
-#include "host_backend/daemon/xen/granted_region.h"
 #include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::daemon {
@@ -38,25 +37,36 @@ bool IsNewer(uint32_t session, uint32_t than) {
 }  // namespace
 
 Result<std::unique_ptr<RegionSource>> VmServer::OpenRegion(Services& services, const VmConfig& vm) {
-  if (!vm.xen_domain.empty()) return GrantedRegion::Open(vm);
-  return RegionFile::Open(vm, services.pool.launcher());
+  if (vm.xen_domain.empty()) return RegionFile::Open(vm, services.pool.launcher());
+  return Granting(services.loop, services.vault).Now(vm);
 }
 
 Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmConfig& vm) {
-  auto server = Add(services, vm);
+  auto file = OpenRegion(services, vm);
   // What a domain lacks is no mistake of the configuration, and is told in the status.
-  if (!server.ok() && !vm.xen_domain.empty()) return StartWithout(services, vm, server.error());
+  if (!file.ok() && !vm.xen_domain.empty()) return StartWithout(services, vm, file.error());
+  if (!file.ok()) return Error{file.error()};
+  auto server = With(services, vm, std::move(file.value()));
   if (server.ok() && server.value()->starting_) server.value()->ZeroAtOnce();
   return server;
 }
 
 Result<std::unique_ptr<VmServer>> VmServer::Add(Services& services, const VmConfig& vm) {
+  if (!vm.xen_domain.empty()) {
+    auto server = StartWithout(services, vm, "its memory is being granted");
+    server->BeginGranting();
+    return server;
+  }
   auto file = OpenRegion(services, vm);
-  if (!file.ok() && GrantedRegion::IsAwaited(vm)) return StartWithout(services, vm, file.error());
   if (!file.ok()) return Error{file.error()};
+  return With(services, vm, std::move(file.value()));
+}
+
+Result<std::unique_ptr<VmServer>> VmServer::With(Services& services, const VmConfig& vm,
+                                                 std::unique_ptr<RegionSource> file) {
   std::unique_ptr<VmServer> server(new VmServer(services, vm));
   if (std::string problem = server->OpenDoorbell(); !problem.empty()) return Error{problem};
-  server->Adopt(std::move(file.value()));
+  server->Adopt(std::move(file));
   server->BeginLooking();
   return server;
 }
@@ -108,6 +118,13 @@ void VmServer::OnRung() {
   Tick();
 }
 
+// The region's source calls this, which a look may destroy.
+void VmServer::LookSoon(bool at_file) {
+  if (at_file) beats_ = kBeatsPerFileCheck - 1;
+  services_.loop.Cancel(tick_timer_);
+  tick_timer_ = services_.loop.After({}, "a VM's ring", [this] { OnRung(); });
+}
+
 void VmServer::OnDisconnected() {
   if (!file_) return;
   file_->region().SetDoorbell(false);
@@ -117,16 +134,20 @@ void VmServer::OnDisconnected() {
   BeginLooking();
 }
 
+const Bells* VmServer::ConnectedBells() const {
+  const Bells* bells = file_ && file_->bells() != nullptr ? file_->bells() : doorbell_.get();
+  return bells != nullptr && bells->connected() ? bells : nullptr;
+}
+
 bool VmServer::IsRung() const {
-  return doorbell_ != nullptr && doorbell_->connected() && file_ &&
-         (file_->region().LoadGuestFeatures() & kGuestRings) != 0;
+  return ConnectedBells() != nullptr && file_ && (file_->region().LoadGuestFeatures() & kGuestRings) != 0;
 }
 
 // Without a connection there is no guest, unless an earlier daemon had one.
 bool VmServer::IsQuiet() const {
-  if (doorbell_ == nullptr || !file_) return false;
+  if (!file_ || (doorbell_ == nullptr && file_->bells() == nullptr)) return false;
   const Region& region = file_->region();
-  if (doorbell_->connected()) return IsRung();
+  if (ConnectedBells() != nullptr) return IsRung();
   return !by_path_ && region.LoadGuestEpoch() == 0 && region.LoadGuestFeatures() == 0;
 }
 
@@ -204,7 +225,7 @@ void VmServer::StartServing() {
   starting_ = false;
   region.StoreResetAcknowledged(guest_epoch_);
   region.SetState(HostState::kRunning);
-  const bool connected = doorbell_ != nullptr && doorbell_->connected();
+  const bool connected = ConnectedBells() != nullptr;
   region.SetDoorbell(connected);
   if (doorbell_ != nullptr && !connected && (region.LoadGuestFeatures() & kGuestRings) != 0 &&
       guest_epoch_ != 0 && !std::exchange(said_polling_, true)) {
@@ -215,7 +236,8 @@ void VmServer::StartServing() {
   }
   if (doorbell_ != nullptr) WatchVmProcess();
   last_change_ = Clock::now();
-  if (const std::string problem = file_->Offer(); !problem.empty()) return Lose(problem);
+  const std::string problem = file_->Offer([this] { LookSoon(false); }, [this] { LookSoon(true); });
+  if (!problem.empty()) return Lose(problem);
   Log(LogLevel::kInfo, ": " + file_->Name() + " of " + std::to_string(vm_.region_mib) + " MiB with " +
                            std::to_string(region.slot_count()) + " slots is ready");
 }
@@ -266,7 +288,7 @@ RegionSession& VmServer::MakeSession(uint32_t slot, uint32_t number) {
   sessions_[slot] = std::make_unique<RegionSession>(
       services_, file_->shared_region(), slot, number,
       RegionSession::Origin{scope_, vm_.name, region.LoadGuestPid(slot), region.LoadGuestUid(slot), -1,
-                            &vm_.share, IsRung() ? doorbell_.get() : nullptr},
+                            &vm_.share, IsRung() ? ConnectedBells() : nullptr},
       [this, slot] { OnClosed(slot); });
   return *sessions_[slot];
 }
@@ -287,6 +309,7 @@ void VmServer::Remove(std::function<void()> removed) {
   services_.loop.Unwatch(finding_watch_);
   services_.loop.Unwatch(vm_process_watch_);
   services_.zeroing.Cancel(zeroing_);
+  granting_.Stop();
   problem_ = "the VM is being removed";
   if (file_) file_->region().SetState(HostState::kStopped);
   removed_ = std::move(removed);
@@ -363,17 +386,17 @@ void VmServer::Lose(const std::string& why) {
   file_.reset();  // sessions hold the region until their workers are gone
 }
 
-bool VmServer::TryReopen() {
-  if (AnySession()) return false;
-  auto file = OpenRegion(services_, vm_);
-  if (!file.ok()) {
-    const auto level = GrantedRegion::IsAwaited(vm_) ? LogLevel::kInfo : LogLevel::kError;
-    if (problem_ != file.error()) scope_->log->Write(level, file.error());
-    problem_ = file.error();
-    return false;
-  }
-  Adopt(std::move(file.value()));
-  return true;
+void VmServer::TryReopen() {
+  if (AnySession()) return;
+  if (!vm_.xen_domain.empty()) return BeginGranting();
+  Take(OpenRegion(services_, vm_));
+}
+
+void VmServer::Take(Result<std::unique_ptr<RegionSource>> file) {
+  if (file.ok()) return Adopt(std::move(file.value()));
+  const auto level = GrantedRegion::IsAwaited(vm_) ? LogLevel::kInfo : LogLevel::kError;
+  if (problem_ != file.error()) scope_->log->Write(level, file.error());
+  problem_ = file.error();
 }
 
 bool VmServer::AnySession() const {

@@ -11,6 +11,7 @@
 #include "host_backend/daemon/region/open_watch.h"
 #include "host_backend/daemon/region/region_source.h"
 #include "host_backend/daemon/servers/region_session.h"
+#include "host_backend/daemon/xen/granting.h"
 
 namespace causeway::daemon {
 
@@ -19,6 +20,7 @@ class VmServer {
   // While the daemon starts: the region's old content is zeroed before this returns.
   static Result<std::unique_ptr<VmServer>> Start(Services& services, const VmConfig& vm);
   // While it serves others: the content is zeroed later, and nothing is served until then.
+  // Memory of a Xen domain is granted later, too (WhenGranted).
   static Result<std::unique_ptr<VmServer>> Add(Services& services, const VmConfig& vm);
   // Without a region, because of `problem`. It is tried again every second, until there is one.
   static std::unique_ptr<VmServer> StartWithout(Services& services, const VmConfig& vm,
@@ -36,6 +38,11 @@ class VmServer {
   void Close(const std::string& why) { scope_->closed = why; }
   // `idle` comes once from the event loop, when the VM has no session.
   void WhenIdle(std::function<void()> idle);
+  // `granted` comes once, with problem(), when memory that is being granted to a Xen domain has been or cannot be: from
+  // the event loop, or at once if nothing is under way. Not after Remove.
+  void WhenGranted(std::function<void(const std::string&)> granted) {
+    granting_.WhenIdle([this, granted = std::move(granted)] { granted(problem_); });
+  }
   // Deletes the region's file, unless another one has its name. False: it is there still.
   bool DeleteFile() const;
   const VmConfig& config() const { return vm_; }
@@ -47,7 +54,12 @@ class VmServer {
 
  private:
   VmServer(Services& services, const VmConfig& vm)
-      : services_(services), vm_(vm), scope_(services.scopes.OfVm(vm)) {}
+      : services_(services),
+        vm_(vm),
+        scope_(services.scopes.OfVm(vm)),
+        granting_(services.loop, services.vault) {}
+  static Result<std::unique_ptr<VmServer>> With(Services& services, const VmConfig& vm,
+                                                std::unique_ptr<RegionSource> file);
   void Log(LogLevel level, const std::string& text) const;
   void Adopt(std::unique_ptr<RegionSource> file);
   void BeginLooking();
@@ -58,8 +70,11 @@ class VmServer {
   std::string OpenDoorbell();
   void OnConnected();
   void OnRung();
+  void LookSoon(bool at_file);
   void OnDisconnected();
   void OnOpened();
+  // Null: the VM cannot ring now.
+  const Bells* ConnectedBells() const;
   // Whether the guest rings for all that the daemon would look for.
   bool IsRung() const;
   // Whether there is nothing to look for until somebody rings or connects.
@@ -69,7 +84,11 @@ class VmServer {
   static Result<std::unique_ptr<RegionSource>> OpenRegion(Services& services, const VmConfig& vm);
   void CheckFile();
   void Lose(const std::string& why);
-  bool TryReopen();
+  void TryReopen();
+  void BeginGranting() {
+    granting_.Begin(vm_, [this](Granting::Source file) { Take(std::move(file)); });
+  }
+  void Take(Result<std::unique_ptr<RegionSource>> file);
   bool ScanEpoch();
   bool ScanSlots();
   void OnGuestWord(uint32_t slot, uint32_t word);
@@ -103,6 +122,7 @@ class VmServer {
   EventLoop::WatchId vm_process_watch_ = 0;
   std::function<void()> removed_;  // set by Remove
   std::function<void()> idle_;     // set by WhenIdle
+  Granting granting_;              // of a Xen domain
   bool vm_gone_ = false;           // powered off: its words mean nothing until a new guest starts
   uint64_t guest_epoch_ = 0;
   bool resetting_ = false;

@@ -21,7 +21,16 @@ inline constexpr uint32_t kStateVersion = 1;
 
 class Vault {
  public:
-  enum class Kind : uint8_t { kListener = 1, kFolders, kAccount, kWorker, kConnection, kSession, kShared };
+  enum class Kind : uint8_t {
+    kListener = 1,
+    kFolders,
+    kAccount,
+    kWorker,
+    kConnection,
+    kSession,
+    kShared,
+    kRegion
+  };
   using Descriptors = std::vector<std::pair<const char*, int>>;  // by name; -1: there is none
 
   struct Record {

@@ -2,12 +2,12 @@
 #include "host_backend/daemon/xen/granted_region.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 
 #include <chrono>
 #include <thread>
 
 #include "host_backend/daemon/process/log.h"
-#include "host_backend/daemon/xen/grant_memory.h"
 #include "host_backend/daemon/xen/xen_values.h"
 
 namespace causeway::daemon {
@@ -15,7 +15,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kStorm{2};  // after more rings than are answered
 constexpr std::chrono::seconds kPatience{3};
+
+std::string FolderOf(uint16_t domain) {
+  return "/local/domain/0/backend/causeway/" + std::to_string(domain) + "/0";
+}
 
 std::string TextOf(XenbusState state) {
   return std::to_string(int(state));
@@ -60,29 +65,114 @@ void AwaitAside(Leaving left) {
 
 }  // namespace
 
-Result<std::unique_ptr<RegionSource>> GrantedRegion::Open(const VmConfig& vm) {
+Result<GrantedRegion::Memory> GrantedRegion::Grant(const VmConfig& vm) {
   auto store = XenStore::Open();
   if (!store.ok()) return Error{"VM " + vm.name + ": " + store.error()};
   const auto domain = store.value()->FindDomain(vm.xen_domain);
   if (!domain) return Error{"VM " + vm.name + ": the Xen domain " + vm.xen_domain + " does not run"};
-  auto memory = MakeGrantMemory(*domain, vm.region_mib * kMib);
-  if (!memory.ok()) return Error{"VM " + vm.name + ": " + memory.error()};
-  auto region = Region::Map(std::move(memory.value().fd), vm.region_mib * kMib, "of domain " + vm.xen_domain);
-  if (!region.ok()) return Error{region.error()};
-  return std::unique_ptr<RegionSource>(new GrantedRegion(vm, std::move(store.value()), *domain,
-                                                         memory.value().directory,
-                                                         std::shared_ptr<Region>(std::move(region.value()))));
+  auto pages = MakeGrantMemory(*domain, vm.region_mib * kMib);
+  if (!pages.ok()) return Error{"VM " + vm.name + ": " + pages.error()};
+  return Memory{*domain, std::move(pages.value())};
 }
 
-GrantedRegion::GrantedRegion(const VmConfig& vm, std::unique_ptr<XenStore> store, uint16_t domain,
-                             uint32_t directory, std::shared_ptr<Region> region)
+Result<std::unique_ptr<RegionSource>> GrantedRegion::Open(EventLoop& loop, Vault& vault, const VmConfig& vm,
+                                                          Memory memory) {
+  auto store = XenStore::Open();
+  if (!store.ok()) return Error{"VM " + vm.name + ": " + store.error()};
+  auto region = Region::Map(std::move(memory.pages.fd), vm.region_mib * kMib, "of domain " + vm.xen_domain);
+  if (!region.ok()) return Error{region.error()};
+  std::unique_ptr<GrantedRegion> made(
+      new GrantedRegion(loop, vault, vm, std::move(store.value()), memory.domain, std::move(region.value())));
+  made->directory_ = memory.pages.directory;
+  while (made->epoch_ == 0) made->epoch_ = RandomWord();
+  made->OpenChannels();
+  made->KeepRecord(vm);
+  return std::unique_ptr<RegionSource>(std::move(made));
+}
+
+std::unique_ptr<RegionSource> GrantedRegion::Resume(EventLoop& loop, Vault& vault, const VmConfig& vm) {
+  for (Vault::Record* record : vault.All(Vault::Kind::kRegion)) {
+    const Json& state = record->state;
+    if (state.at("vm") != vm.name || state.at("xen_domain") != vm.xen_domain ||
+        state.at("mib") != vm.region_mib)
+      continue;
+    auto store = XenStore::Open();
+    if (!store.ok()) return nullptr;
+    const auto domain = state.at("domain").get<uint16_t>();
+    const auto epoch = state.at("epoch").get<uint64_t>();
+    const std::string place = FolderOf(domain);
+    if (!store.value()->IsAlive(domain) || store.value()->Read(place + "/epoch") != std::to_string(epoch) ||
+        store.value()->Read(place + "/state") != TextOf(XenbusState::kConnected))
+      continue;
+    Vault::Record taken = vault.Adopt(*record);
+    auto region = Region::Map(taken.Take("memory"), vm.region_mib * kMib, "of domain " + vm.xen_domain);
+    if (!region.ok()) {
+      vault.Drop(taken.key);
+      continue;
+    }
+    std::unique_ptr<GrantedRegion> made(
+        new GrantedRegion(loop, vault, vm, std::move(store.value()), domain, std::move(region.value())));
+    made->directory_ = taken.state.at("directory").get<uint32_t>();
+    made->epoch_ = epoch;
+    made->offered_ = true;
+    made->key_ = taken.key;
+    made->TakeChannels(taken);
+    return made;
+  }
+  return nullptr;
+}
+
+GrantedRegion::GrantedRegion(EventLoop& loop, Vault& vault, const VmConfig& vm,
+                             std::unique_ptr<XenStore> store, uint16_t domain, std::shared_ptr<Region> region)
     : RegionSource(std::move(region)),
+      loop_(loop),
+      vault_(vault),
       name_(vm.xen_domain),
       store_(std::move(store)),
-      domain_(domain),
-      directory_(directory) {}
+      domain_(domain) {}
+
+// Without them everything works as without doorbells.
+void GrantedRegion::OpenChannels() {
+  Channels& channels = channels_.emplace();
+  for (EventChannel* channel : {&channels.work_channel, &channels.control, &channels.interrupt}) {
+    auto opened = EventChannel::Open(domain_);
+    if (!opened.ok()) {
+      LogWarning("domain " + name_ + " is looked at instead of ringing: " + opened.error());
+      return channels_.reset();
+    }
+    *channel = std::move(opened.value());
+  }
+}
+
+// The guest has bound these.
+void GrantedRegion::TakeChannels(Vault::Record& record) {
+  if (!record.state.contains("ports")) return;
+  Channels& channels = channels_.emplace();
+  const Json& ports = record.state.at("ports");
+  channels.work_channel = {record.Take("work"), ports.at(0).get<uint32_t>()};
+  channels.control = {record.Take("control"), ports.at(1).get<uint32_t>()};
+  channels.interrupt = {record.Take("interrupt"), ports.at(2).get<uint32_t>()};
+}
+
+void GrantedRegion::KeepRecord(const VmConfig& vm) {
+  Json state = {{"vm", vm.name},     {"xen_domain", vm.xen_domain}, {"mib", vm.region_mib},
+                {"domain", domain_}, {"directory", directory_},     {"epoch", epoch_}};
+  Vault::Descriptors descriptors = {{"memory", region().fd()}};
+  if (channels_) {
+    state["ports"] = {channels_->work_channel.port, channels_->control.port, channels_->interrupt.port};
+    descriptors.emplace_back("work", channels_->work());
+    descriptors.emplace_back("control", channels_->control.fd.get());
+    descriptors.emplace_back("interrupt", channels_->guest());
+  }
+  key_ = vault_.NewKey(Vault::Kind::kRegion);
+  vault_.Put(key_, state, descriptors);
+}
 
 GrantedRegion::~GrantedRegion() {
+  vault_.Drop(key_);
+  loop_.Unwatch(domain_watch_);
+  loop_.Unwatch(ring_watch_);
+  loop_.Cancel(ring_timer_);
   if (!offered_ || !store_->Write(Ours() + "/state", TextOf(XenbusState::kClosing))) return;
   auto store = XenStore::Open();
   if (!store.ok()) return;
@@ -113,7 +203,7 @@ bool GrantedRegion::IsAwaited(const VmConfig& vm) {
 }
 
 std::string GrantedRegion::Ours() const {
-  return "/local/domain/0/backend/causeway/" + std::to_string(domain_) + "/0";
+  return FolderOf(domain_);
 }
 
 std::string GrantedRegion::Guests() const {
@@ -132,9 +222,31 @@ RegionSource::Finding GrantedRegion::Check() {
           "the Xen domain " + name_ + " (" + std::to_string(domain_) + ") has ended; its sessions end"};
 }
 
-std::string GrantedRegion::Offer() {
-  uint64_t epoch = 0;
-  while (epoch == 0) epoch = RandomWord();
+void GrantedRegion::WatchRings() {
+  ring_watch_ = loop_.Watch(channels_->control.fd.get(), EPOLLIN, "a Xen domain's ring",
+                            [this](uint32_t) { OnRung(); });
+}
+
+// A guest that rings all the time is answered now and then: what it rang for is found by the next answer.
+void GrantedRegion::OnRung() {
+  if (!rings_.Take(Clock::now())) {
+    loop_.Unwatch(ring_watch_);
+    ring_timer_ = loop_.After(kStorm, "an event channel's pause", [this] { WatchRings(); });
+    return;
+  }
+  if (TakeEvents(channels_->control.fd.get())) rung_();
+}
+
+std::string GrantedRegion::Offer(const std::function<void()>& rung, const std::function<void()>& look) {
+  rung_ = rung;
+  if (channels_ && ring_watch_ == 0 && ring_timer_ == 0) WatchRings();
+  if (const int domains = domain_watch_ == 0 ? store_->WatchDomains() : -1; domains >= 0) {
+    domain_watch_ = loop_.Watch(domains, EPOLLIN, "the end of a Xen domain", [this, look](uint32_t) {
+      store_->TakeWatches();
+      look();
+    });
+  }
+  if (offered_) return {};  // by a daemon of before
   XenStore::Folder ours{Ours(),
                         0,
                         domain_,
@@ -143,8 +255,13 @@ std::string GrantedRegion::Offer() {
                          {"version", "1"},
                          {"bytes", std::to_string(region().bytes())},
                          {"directory", std::to_string(directory_)},
-                         {"epoch", std::to_string(epoch)},
-                         {"state", TextOf(XenbusState::kConnected)}}};
+                         {"epoch", std::to_string(epoch_)}}};
+  if (channels_) {
+    ours.keys.emplace_back("port-work", std::to_string(channels_->work_channel.port));
+    ours.keys.emplace_back("port-control", std::to_string(channels_->control.port));
+    ours.keys.emplace_back("port-interrupt", std::to_string(channels_->interrupt.port));
+  }
+  ours.keys.emplace_back("state", TextOf(XenbusState::kConnected));
   // The guest's folder stays if there is one: its kernel knows the device already, and sees our state change.
   XenStore::Folder guests{
       Guests(),

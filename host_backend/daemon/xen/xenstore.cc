@@ -30,6 +30,9 @@ struct XenStore::Library {
   uint32_t (*transaction_start)(void* connection) = nullptr;
   bool (*transaction_end)(void* connection, uint32_t transaction, bool abort) = nullptr;
   bool (*is_domain_introduced)(void* connection, unsigned int domain) = nullptr;
+  bool (*watch)(void* connection, const char* path, const char* token) = nullptr;
+  int (*descriptor)(void* connection) = nullptr;
+  char** (*check_watch)(void* connection) = nullptr;
   std::string problem;
 
   static const Library& Get();
@@ -72,6 +75,9 @@ const XenStore::Library& XenStore::Library::Get() {
     find("xs_transaction_start", &made->transaction_start);
     find("xs_transaction_end", &made->transaction_end);
     find("xs_is_domain_introduced", &made->is_domain_introduced);
+    find("xs_watch", &made->watch);
+    find("xs_fileno", &made->descriptor);
+    find("xs_check_watch", &made->check_watch);
     return made;
   }();
   return library;
@@ -154,6 +160,15 @@ bool XenStore::Replace(const std::vector<Folder>& folders) {
     if (!good || errno != EAGAIN) return false;
   }
   return false;
+}
+
+int XenStore::WatchDomains() {
+  return library_.watch(connection_, "@releaseDomain", "released") ? library_.descriptor(connection_) : -1;
+}
+
+void XenStore::TakeWatches() {
+  while (const std::unique_ptr<char*, Free> watch{library_.check_watch(connection_)}) {
+  }
 }
 
 bool XenStore::Write(const std::string& path, const std::string& value) {

@@ -42,6 +42,9 @@ class XenStore {
   };
   // Makes all of them at once; a folder that was there is made anew. errno tells why not.
   bool Replace(const std::vector<Folder>& folders);
+  // A descriptor that is readable after any domain has been destroyed since TakeWatches; -1: it cannot be watched.
+  int WatchDomains();
+  void TakeWatches();
   bool Write(const std::string& path, const std::string& value);
   bool Remove(const std::string& path);
 

@@ -18,6 +18,7 @@ fcntl 4           # F_SETFL
 fcntl 1030        # F_DUPFD_CLOEXEC
 fcntl 1033        # F_ADD_SEALS
 fcntl 1034        # F_GET_SEALS
+ioctl 0x44504     # IOCTL_EVTCHN_NOTIFY: interrupts the guest of Xen by the one channel that the worker was given
 ioctl 0x5411      # SIOCOUTQ: whether the beat of a TCP session can be sent without waiting
 poll
 ppoll

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <utility>
 
+#include "host_backend/granted/event_channel.h"
+#include "host_backend/granted/sleep_word.h"
 #include "host_backend/sandbox/filter.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -60,6 +62,9 @@ FlightImage* MapFlight(const ReceivedAssignment& received) {
   return image != MAP_FAILED ? static_cast<FlightImage*>(image) : nullptr;
 }
 
+// Of granted memory's one session; it lasts as long as the process.
+const SleepWord* sleep_word = nullptr;
+
 bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string* error) {
   // Where the filter expects it: no other call of this process can name it, or make another of it.
   view->fd = dup3(received.fds[0], sandbox::kRegionDescriptor, O_CLOEXEC);
@@ -75,19 +80,22 @@ bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string
     return false;
   }
   view->granted = S_ISCHR(info.st_mode);
+  // Granted memory has no descriptor for reading alone: a sleep word comes in its place (worker_control.h).
+  UniqueFd second(received.fds[1]);
+  const int reading = view->granted ? view->fd : second.get();
   // Other slots' addresses are taken and hold nothing.
   const uint64_t reserved_bytes = FirstSliceOffset(SlotCount(view->bytes));
   void* base = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base != MAP_FAILED) view->base = static_cast<std::byte*>(base);
   const uint64_t own = SlotOffset(view->slot);
   if (view->base == nullptr ||
-      mmap(base, kGranuleBytes, PROT_READ, MAP_SHARED | MAP_FIXED, received.fds[1], 0) == MAP_FAILED ||
+      mmap(base, kGranuleBytes, PROT_READ, MAP_SHARED | MAP_FIXED, reading, 0) == MAP_FAILED ||
       mmap(view->base + own, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, view->fd,
            static_cast<off_t>(own)) == MAP_FAILED) {
     *error = std::string("cannot map the region: ") + strerror(errno);
     return false;
   }
-  close(received.fds[1]);
+  if (view->granted) sleep_word = SleepWord::Of(std::move(second)).release();
   // As the daemon has checked it: the guest may have written another into its OpenBlock since.
   view->window_address = received.assignment.window_address;
   if (view->window_address % kGranuleBytes != 0 || view->window_address < (uint64_t{1} << 32) ||
@@ -98,18 +106,21 @@ bool MapRegion(const ReceivedAssignment& received, RegionView* view, std::string
   return true;
 }
 
-// Interrupts the guest, whose kernel wakes the threads that sleep.
+// Interrupts the guest, whose kernel wakes the threads that sleep: by an eventfd, or by the port of an event channel.
 class VmBell : public Bell {
  public:
-  explicit VmBell(int event) : event_(event) {}
-  void Sleep(const HotWord&, uint32_t, uint64_t) const override {}  // the daemon wakes this side by futex
+  VmBell(int bell, bool channel, uint32_t port) : bell_(bell), channel_(channel), port_(port) {}
+  void Sleep(const HotWord&, uint32_t, uint64_t) const override {}  // the daemon wakes this side
   void Ring() const override {
+    if (channel_) return RingChannel(bell_, port_);
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof one);
   }
 
  private:
-  const int event_;
+  const int bell_;
+  const bool channel_;
+  const uint32_t port_;
 };
 
 }  // namespace
@@ -134,9 +145,11 @@ std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& receive
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
-  options.watched = !options.futex && !view.granted;
+  options.sleep = sleep_word;
+  options.watched = !options.futex && (!view.granted || sleep_word != nullptr);
   if (received.assignment.has_bell != 0) {
-    static const VmBell bell(received.fds[2]);  // a worker has one session
+    // A worker has one session.
+    static const VmBell bell(received.fds[2], view.granted, received.assignment.has_bell);
     options.bell = &bell;
   }
   options.flight = flight;
