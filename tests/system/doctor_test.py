@@ -118,6 +118,14 @@ def bind(root):
     put_node(root)
 
 
+def put_xen_device(root):
+    """In the place of the ivshmem device."""
+    shutil.rmtree(root / "sys/bus/pci/devices")
+    put(root, "sys/hypervisor/type", "xen\n")
+    (root / "sys/bus/xen/devices/causeway-0").mkdir(parents=True)
+    (root / "sys/bus/xen/devices/causeway-0/driver").symlink_to("../../drivers/causeway")
+
+
 def make_guest(root):
     put(root, "proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
     put(root, "etc/group", f"root:x:0:\nrender:x:{os.getgid()}:\n")
@@ -152,6 +160,8 @@ def stand_in(root, words):
         put_node(root)
     elif line.startswith("groupadd --system render"):
         put(root, "etc/group", f"root:x:0:\nrender:x:{os.getgid()}:\n")
+    elif line.startswith("causeway attach") and (root / "sys/hypervisor/type").exists():
+        put_xen_device(root)
     elif line.startswith("causeway attach"):
         put_device(root)
         put_module(root)
@@ -177,7 +187,7 @@ STAND_INS = ["apt-get", "dkms", "modprobe", "rmmod", "udevadm", "groupadd", "cau
 
 def shell_lines(root, mend):
     """The advice as a shell takes it: what is between the commands in words, and what stands for a choice of the reader, is replaced."""
-    text = mend.replace("on the host: ", "").replace("then here: ", "").replace(", then ", "; ").replace("DOMAIN", "guest1")
+    text = mend.replace("on the host: ", "").replace("in domain 0: ", "").replace("then here: ", "").replace(", then ", "; ").replace("DOMAIN", "guest1")
     text = re.sub(r" with a (smaller|larger) size$", "", text).replace("SIZE", "256M").replace("; start this machine again", "")
     text = re.sub(r", or (remove what|ldconfig if).*$", "", text)
     text = text.replace("chgrp render", f"chgrp {os.getgid()}")  # that group of the root folder
@@ -245,6 +255,8 @@ GUEST = [
     ("no ivshmem device", lambda root: shutil.rmtree(root / "sys/bus/pci/devices/0000:00:05.0"), "device", "no ivshmem device"),
     ("a device without room for its memory", write("sys/bus/pci/devices/0000:00:05.0/resource", "0x0 0x0 0x0\n" + "0x0000000000000000 " * 3 + "\n" +
                                                    "0x0000000000000000 " * 3 + "\n"), "device", "has no memory"),
+    ("a domain of Xen without its device", lambda root: (put_xen_device(root), shutil.rmtree(root / "sys/bus/xen"),
+                                                         put(root, "sys/bus/pci/devices/none", "")), "device", "domain of Xen has no device"),
     ("a module that is not loaded", unload, "module", "built and is not loaded"),
     ("a module that is not built", lambda root: unload(root, built=False), "module", "not built for the running kernel 6.1.0-18-amd64"),
     ("no headers", lambda root: unload(root, built=False, headers=False), "module", "whose headers are missing"),
@@ -279,6 +291,12 @@ def without_apparmor_rule(root):
     put(root, "etc/apparmor.d/abstractions/libvirt-qemu", "\n")
 
 
+def small_limit_of_grants(root):
+    put(root, "proc/xen/capabilities", "control_d\n")
+    put(root, "dev/xen/gntalloc", "")
+    put(root, "sys/module/xen_gntalloc/parameters/limit", "1024\n")
+
+
 def guest_package_on_host(root):
     put(root, "etc/ld.so.conf.d/00-causeway.conf", "/usr/lib/causeway\n")
     compile_library(root / "usr/lib/causeway/libcuda.so.1", "libcuda.so.1")
@@ -290,6 +308,7 @@ HOST_ROOT = [
     ("the guest's library on a host", guest_package_on_host, "driver", "is the guest's library"),
     ("no device node", remove("dev/nvidia-uvm"), "device nodes", "/dev/nvidia-uvm is missing"),
     ("AppArmor without a rule", without_apparmor_rule, "AppArmor", "does not let VMs open"),
+    ("a small limit of grants", small_limit_of_grants, "Xen", "grants 1024 pages in all"),
     ("a full /dev/shm", fill, "shared memory", "/dev/shm is full"),
 ]
 

@@ -42,8 +42,14 @@ void CheckKernel(const std::string& release, Chain* chain) {
   chain->Fine("kernel", "Linux " + release + ".");
 }
 
-// The name of the ivshmem device in sysfs; empty: there is none.
-std::string FindDevice(const machine::Machine& machine) {
+// The device behind which the region is, by its bus and name in sysfs.
+struct Device {
+  std::string bus = "/sys/bus/pci/";
+  std::string name;  // empty: there is none
+};
+
+// The name of the ivshmem device; empty: there is none.
+std::string FindIvshmem(const machine::Machine& machine) {
   for (const std::string& name : machine.List(kPciDevices)) {
     const std::string folder = kPciDevices + name;
     if (Trimmed(machine.Read(folder + "/vendor").value_or("")) == "0x1af4" &&
@@ -53,8 +59,22 @@ std::string FindDevice(const machine::Machine& machine) {
   return {};
 }
 
-std::string CheckDevice(const machine::Machine& machine, Chain* chain) {
-  const std::string device = FindDevice(machine);
+// In a domain of Xen, domain 0 offers the device by xenstore.
+Device CheckXenDevice(const machine::Machine& machine, Chain* chain) {
+  constexpr char kXenBus[] = "/sys/bus/xen/", kXenDevice[] = "causeway-0";
+  if (machine.Has(std::string(kXenBus) + "devices/" + kXenDevice)) {
+    chain->Fine("device", std::string("The Xen device is ") + kXenDevice + ".");
+    return {kXenBus, kXenDevice};
+  }
+  chain->Broken("device", "This domain of Xen has no device causeway, which domain 0 offers.",
+                "in domain 0: causeway attach DOMAIN");
+  return {};
+}
+
+Device CheckDevice(const machine::Machine& machine, Chain* chain) {
+  const std::string device = FindIvshmem(machine);
+  if (device.empty() && Trimmed(machine.Read("/sys/hypervisor/type").value_or("")) == "xen")
+    return CheckXenDevice(machine, chain);
   if (device.empty()) {
     chain->Broken("device", "This machine has no ivshmem device, which its host plugs in.",
                   "on the host: causeway attach DOMAIN");
@@ -70,7 +90,7 @@ std::string CheckDevice(const machine::Machine& machine, Chain* chain) {
     return {};
   }
   chain->Fine("device", "The ivshmem device is " + device + ".");
-  return device;
+  return {"/sys/bus/pci/", device};
 }
 
 // The first file of modprobe's configuration that keeps the module from being loaded.
@@ -121,20 +141,29 @@ void CheckModule(const machine::Machine& machine, const std::string& release, Ch
 }
 
 // The device's driver, and the node that it makes.
-bool CheckNode(const machine::Machine& machine, const std::string& device, Chain* chain) {
+bool CheckNode(const machine::Machine& machine, const Device& of, Chain* chain) {
   constexpr char kLink[] = "node";
-  const std::string driver = machine.LinkTarget(kPciDevices + device + "/driver");
+  const std::string& device = of.name;
+  const std::string driver = machine.LinkTarget(of.bus + "devices/" + device + "/driver");
   const std::string name = driver.substr(driver.rfind('/') + 1);
   if (name != "causeway") {
-    const std::string bind = "echo " + device + " > /sys/bus/pci/drivers/causeway/bind";
+    const std::string bind = "echo " + device + " > " + of.bus + "drivers/causeway/bind";
+    chain->Broken(
+        "region",
+        name.empty() ? "The module did not take the device " + device +
+                           ": its memory is no region of Causeway, because causewayd does not run on the "
+                           "host or has not made it; `dmesg | grep causeway` says which."
+                     : "The device " + device + " belongs to the driver " + name + ".",
+        name.empty() ? "on the host: systemctl start causewayd.service; then here: " + bind
+                     : "echo " + device + " > " + of.bus + "drivers/" + name + "/unbind && " + bind);
+    return false;
+  }
+  // The Xen device's driver stays bound while domain 0 offers nothing that can be mapped.
+  if (!machine.Has(std::string(kClass) + "causeway")) {
     chain->Broken("region",
-                  name.empty()
-                      ? "The module did not take the device " + device +
-                            ": its memory is no region of Causeway, because causewayd does not run on the "
-                            "host or has not made it; `dmesg | grep causeway` says which."
-                      : "The device " + device + " belongs to the driver " + name + ".",
-                  name.empty() ? "on the host: systemctl start causewayd.service; then here: " + bind
-                               : "echo " + device + " > /sys/bus/pci/drivers/" + name + "/unbind && " + bind);
+                  "The module has no region: causewayd does not run on the host, or what it offers cannot be "
+                  "mapped; `dmesg | grep causeway` says which.",
+                  "on the host: systemctl start causewayd.service");
     return false;
   }
   chain->Fine("region",
@@ -245,9 +274,9 @@ void CheckGuest(const machine::Machine& machine, Chain* chain) {
   if (chosen.starts_with("local:") || chosen.starts_with("tcp://")) {
     chain->Skip("device", "The variable CAUSEWAY leads elsewhere: " + chosen + ".");
   } else {
-    const std::string device = CheckDevice(machine, chain);
+    const Device device = CheckDevice(machine, chain);
     CheckModule(machine, release, chain);
-    if (device.empty() || !chain->IsFine("module")) {
+    if (device.name.empty() || !chain->IsFine("module")) {
       chain->Skip("node", "Device and module come first.");
     } else if (CheckNode(machine, device, chain)) {
       CheckPermission(machine, chain);

@@ -202,6 +202,10 @@ std::pair<std::string, std::string> RegionFault(const machine::Machine& machine,
                                                 const Restart& restart) {
   const auto value = [&](const char* key) { return command::StatusValue(region, "", key); };
   const std::string name = value("file");
+  // Memory that is granted to a domain of Xen is no file.
+  if (name.starts_with("xen:"))
+    return {value("problem"),
+            value("problem").empty() ? "" : "causeway status, after what the sentence says"};
   const auto file = machine.Stat(name);
   if (!file) return {name + " is gone, so that the VM cannot start with it.", restart("")};
   // The daemon refuses a file of another size.
@@ -254,6 +258,28 @@ void CheckSharedMemory(const machine::Machine& machine, Chain* chain) {
   chain->Fine("shared memory", std::to_string(left >> 20) + " MiB are left in /dev/shm.");
 }
 
+// Domain 0 of Xen grants regions by a device of the kernel.
+void CheckXen(const machine::Machine& machine, Chain* chain) {
+  constexpr char kLink[] = "Xen", kDevice[] = "/dev/xen/gntalloc";
+  constexpr char kLimit[] = "/sys/module/xen_gntalloc/parameters/limit";
+  constexpr unsigned long kLeastPages = 16401;  // of a region of 64 MiB (docs/xen.md)
+  if (machine.Read("/proc/xen/capabilities").value_or("").find("control_d") == std::string::npos) return;
+  if (!machine.Has(kDevice)) {
+    chain->Broken(kLink, std::string(kDevice) + ", by which domain 0 grants memory, is missing.",
+                  "modprobe xen-gntalloc limit=262144");
+    return;
+  }
+  const unsigned long pages = std::strtoul(machine.Read(kLimit).value_or("0").c_str(), nullptr, 10);
+  if (pages < kLeastPages) {
+    chain->Broken(kLink,
+                  "xen-gntalloc grants " + std::to_string(pages) +
+                      " pages in all, and the smallest region takes " + std::to_string(kLeastPages) + ".",
+                  "echo 262144 > " + machine.At(kLimit));
+    return;
+  }
+  chain->Fine(kLink, "xen-gntalloc grants " + std::to_string(pages) + " pages in all.");
+}
+
 // A VM of libvirt under AppArmor may open its region only with a rule.
 void CheckAppArmor(const machine::Machine& machine, Chain* chain) {
   if (!machine.Read("/sys/module/apparmor/parameters/enabled").value_or("").starts_with("Y") ||
@@ -283,6 +309,7 @@ void CheckHost(const machine::Machine& machine, const DoctorOptions& options, Ch
   CheckDriver(machine, configuration, chain);
   CheckSharedMemory(machine, chain);
   CheckAppArmor(machine, chain);
+  CheckXen(machine, chain);
   if (!machine.lives()) {
     chain->Skip("daemon", "A system that does not run has none.");
     return;
