@@ -5,11 +5,14 @@ status() { /causeway/bin/causeway status --json --socket /run/causeway.sock; }
 
 # start_daemon VM[:DOMAIN]...: causewayd with 64 MiB for each.
 start_daemon() {
+  mkdir -m 0700 -p /run/causeway-state
   cat > /run/causewayd.toml <<TEXT
 socket = "/run/causeway.sock"
 worker = "/causeway/bin/causeway-worker"
 driver_library = "/causeway/gpu/libcuda.so.1"
 spare_workers = 1
+keep_sessions_s = ${KEEP_S:-0}
+state_folder = "/run/causeway-state"
 TEXT
   for vm in "$@"; do
     printf '[[vm]]\nname = "%s"\nxen_domain = "%s"\nregion_mib = %s\n' "${vm%:*}" "${vm#*:}" "${REGION_MIB:-64}" >> /run/causewayd.toml
@@ -18,6 +21,9 @@ TEXT
   daemon=$!
   until_true 60 status
 }
+
+attach() { /causeway/bin/causeway attach "$1" --memory 64M --control-socket /run/causeway.sock.control; }
+detach() { /causeway/bin/causeway detach "$1" --force --control-socket /run/causeway.sock.control; }
 
 # until_true SECONDS COMMAND...
 until_true() {
@@ -29,9 +35,9 @@ until_true() {
   done
 }
 
-# create NAME TYPE INITRAMFS [VCPUS]
+# create NAME TYPE INITRAMFS [VCPUS[/MAXVCPUS]]
 create() {
-  local kernel=vmlinux
+  local kernel=vmlinux vcpus=${4:-1}
   [ "$2" != hvm ] || kernel=vmlinuz  # its firmware wants a packed one
   cat > "/run/$1.cfg" <<TEXT
 name = "$1"
@@ -40,7 +46,8 @@ kernel = "/causeway/guest/$kernel"
 ramdisk = "/causeway/guest/$3.initramfs"
 extra = "console=hvc0 quiet loglevel=4 panic=-1 oops=panic watchdog_thresh=60 mitigations=off random.trust_cpu=on causeway.timeout_s=120 $GUEST_WORDS"
 memory = 320
-vcpus = ${4:-1}
+vcpus = ${vcpus%/*}
+maxvcpus = ${vcpus#*/}
 on_poweroff = "destroy"
 on_reboot = "destroy"
 on_crash = "preserve"

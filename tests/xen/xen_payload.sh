@@ -32,6 +32,7 @@ cp "$here/xen_functions.sh" "$payload/"
 
 options=()
 for name in $names; do options+=(--program "$programs/$name"); done
+for name in ${driver:-}; do options+=(--program "${DRIVER_TESTS:-$build/driver_tests}/driver_${name}_test"); done
 "$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" "${options[@]}"
 
 # guest NAME COMMANDS_FILE: the first memory of a guest that runs these commands (vm_configs/demo_init.sh).
@@ -44,7 +45,8 @@ guest() {
 # run_payload SECONDS: boots domain 0 with what was made; what it says is in $work/log, and in the folder $keep if there is one.
 run_payload() {
   local status=0
-  "$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-$1}" || status=$?
+  "$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-$1}" \
+    --xen-options "${xen_options:-}" || status=$?
   tr -d '\r' < "$work/console" > "$work/log"
   [ -z "$keep" ] || { mkdir -p "$keep" && cp "$work/log" "$keep/log"; }
   [ "$status" = 0 ] || { tail -n 60 "$work/log" >&2; fail "the emulated machine ended with status $status."; }

@@ -1,0 +1,121 @@
+# shellcheck shell=bash disable=SC2154
+# SPDX-License-Identifier: Apache-2.0
+# Run in domain 0 by xen_ends.sh, which sets `types` and `cycles`. Each check prints "TYPE OK ..." or "TYPE FAILED ...".
+check() { # WHAT COMMAND...
+  local what=$1
+  shift
+  if "$@"; then echo "$type OK $what"; else echo "$type FAILED $what"; fi
+}
+number() { status | python3 -c "import json, sys; s = json.load(sys.stdin); print($1)"; }
+serving() { [ "$(number 'sum(x["state"] == "serving" for x in s["sessions"])')" = "$1" ]; }
+idle() { [ "$(number 'len(s["sessions"]) + s["regions"][0]["slots_in_use"]')" = 0 ]; }
+said() { grep -aq -- "$1" "/var/log/xen/guest-$guest.log"; }
+logged() { grep -aq -- "$1" /run/causewayd.log; }
+no_worker() { ! pgrep -x causeway-worker > /dev/null 2>&1; }
+stop_all() { # of a daemon that is to leave nothing
+  kill "$daemon"
+  until_true 60 gone_process "$daemon"
+}
+gone_process() { ! kill -0 "$1" 2> /dev/null; }
+# The grants that domain 0 has given, as Xen counts them.
+grants() {
+  xl dmesg -c > /dev/null
+  xl debug-keys g
+  sleep 1
+  xl dmesg | tr -d '\r' > /run/grants
+  python3 - /run/grants <<'TEXT'
+import re, sys
+owner, count = None, 0
+for line in open(sys.argv[1], errors="replace"):
+    if found := re.search(r"grant-table for remote d(\d+)", line):
+        owner = found[1]
+    elif owner == "0" and re.search(r"\[0x[0-9a-f]+\]", line):
+        count += 1
+print(count)
+TEXT
+}
+# Whether a region can be granted when the allocator may give no page more than that takes: it counts its own.
+PAGES=16401
+backend() { echo "/local/domain/0/backend/causeway/$(xl domid "$guest")/0"; }
+frontend() { echo "/local/domain/$(xl domid "$guest")/device/causeway/0"; }
+gone_frontend() { ! xenstore-exists "$(frontend)" > /dev/null 2>&1; }
+state_is() { [ "$(xenstore-read "$(frontend)/state" 2> /dev/null)" = "$1" ]; }
+
+echo $PAGES > /sys/module/xen_gntalloc/parameters/limit
+for type in $types; do
+  guest=guest-$type
+  : > /run/causewayd.log
+  before=$(grants)
+  start_daemon "$type:$guest"
+  create "$guest" "$type" ends || { echo "$type FAILED to start"; continue; }
+  check "a program is served" until_true 200 serving 1
+  check "the module cannot be unloaded while used" until_true 100 said "^EXIT used 0"
+
+  # The launcher keeps workers for the next daemon; their region is not its own any more.
+  kill -9 "$daemon"
+  start_daemon "$type:$guest"
+  check "daemon killed and started again: the program ends with an error" until_true 120 said "^EXIT hold1 [1-9]"
+  check "and the next one is served" until_true 200 said "^EXIT again1 0"
+  check "a second program is served" until_true 120 serving 1
+
+  xl save "$guest" /run/saved > /dev/null 2>&1 || echo "$type FAILED xl save"
+  check "saved: no session is left" until_true 60 idle
+  xl restore /run/saved > /dev/null 2>&1 || echo "$type FAILED xl restore"
+  rm -f /run/saved
+  check "restored: the program ended with an error" until_true 120 said "^EXIT hold2 [1-9]"
+  check "and the next one is served" until_true 200 said "^EXIT again2 0"
+  check "no session is left" until_true 60 idle
+
+  console "$guest" "$type"
+  # What the guest may write, and domain 0's own keys: anything in each.
+  for key in state backend backend-id; do
+    for value in "" 0 99 -1 4294967296 /local/domain/0 "$(head -c 2000 /dev/zero | tr '\0' x)"; do
+      xenstore-write "$(frontend)/$key" "$value" 2> /dev/null
+    done
+  done
+  check "after anything in the guest's keys the daemon answers" until_true 60 status
+  xenstore-write "$(frontend)/backend" "$(backend)" "$(frontend)/backend-id" 0 "$(frontend)/state" 4
+  for key in version bytes directory port-work port-control port-interrupt; do
+    good=$(xenstore-read "$(backend)/$key")
+    for value in "" x 0 1 -1 65536 4294967295 18446744073709551615; do
+      [ "$value" != "$good" ] || continue
+      xenstore-write "$(backend)/$key" "$value" "$(backend)/epoch" $((RANDOM + 1)) "$(backend)/state" 4
+      sleep 0.3
+    done
+    xenstore-write "$(backend)/$key" "$good" "$(backend)/epoch" $((RANDOM + 1)) "$(backend)/state" 4
+  done
+  check "after anything in domain 0's keys the guest's module connects again" until_true 60 state_is 4
+  xl destroy "$guest"
+  create "$guest" "$type" ends || { echo "$type FAILED to start again"; continue; }
+  check "started again: a program is served" until_true 200 serving 1
+  xl destroy "$guest"
+  check "destroyed: its session ends" until_true 60 idle
+  stop_all
+
+  # A session that outlives its daemon, and pages that are granted and taken back under a guest that lives.
+  rm -rf /run/causeway-state
+  KEEP_S=60 start_daemon
+  check "attached before it runs" attach "$guest"
+  create "$guest" "$type" ends || { echo "$type FAILED to start a third time"; continue; }
+  check "attached: a program is served" until_true 200 serving 1
+  kill -9 "$daemon"
+  KEEP_S=60 start_daemon
+  check "daemon killed: the next one goes on with the session" until_true 60 serving 1
+  sleep 20
+  check "which is not lost" eval 'serving 1 && ! said "^EXIT hold1"'
+  for ((cycle = 1; cycle <= cycles; cycle++)); do
+    detach "$guest" > /dev/null || echo "$type FAILED detach $cycle"
+    until_true 60 gone_frontend || echo "$type FAILED the guest gives back $cycle"
+    until_true 60 attach "$guest" || echo "$type FAILED attach $cycle"
+    until_true 60 state_is 4 || echo "$type FAILED the guest maps $cycle"
+  done
+  check "$cycles times detached and attached, within the pages of one region" until_true 60 state_is 4
+  xl destroy "$guest"
+  stop_all
+  after=$(grants)
+  echo "$type GRANTS of domain 0 that are mapped: $before before, $after after"
+  check "as many grants are mapped as before" [ "$before" = "$after" ]
+  cat /run/causewayd.log
+  console "$guest" "$type"
+  echo "$type ENDED"
+done

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that is tried of Xen's guests, one emulated machine after the other; of these ctest runs `vm.xen`, the shortest.
+# usage: xen_all.sh BUILD_DIR [--keep DIR]     (as root; about an hour of one processor)
+# exit status: 0 all passed; 77 something is missing here, which the last line explains; else the number of those that failed
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=$1 keep=''
+[ "${2:-}" != --keep ] || keep=$3
+failed=0
+try() { # NAME SCRIPT ARGUMENTS...
+  local status=0 name=$1 script=$2
+  shift 2
+  echo "== $name: $script $build $*"
+  "$here/$script" "$build" "$@" ${keep:+--keep "$keep/$name"} || status=$?
+  [ "$status" != 77 ] || exit 77
+  [ "$status" = 0 ] || { failed=$((failed + 1)); echo "== $name failed with status $status"; }
+}
+try module xen_module.sh --types "pv pvh hvm"
+try programs xen_pv.sh --types "pv pvh hvm"
+try together xen_pv.sh --types "pv pvh" --together
+try one_of_four xen_pv.sh --types "pv pvh" --vcpus 1/4 --programs "vector_add device_printf"
+try memory xen_pv.sh --types "pv pvh" --programs '' --region 256 --driver "host_memory mempool pointer memcpy unified_memory"
+try ends xen_ends.sh --types "pv pvh"
+echo "xen_all.sh: $failed failed"
+exit "$failed"
