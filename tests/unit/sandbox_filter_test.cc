@@ -64,10 +64,10 @@ TEST(SandboxFilter, AWorkerGrantsNoPagesAndBindsNoEventChannel) {
   constexpr int kOther = 9;
   EXPECT_EQ(SignalAfter(kOther, IOCTL_EVTCHN_NOTIFY), 0);
   EXPECT_EQ(SignalAfter(kRegionDescriptor, IOCTL_EVTCHN_NOTIFY), SIGSYS);
-  for (const unsigned long request :
-       {IOCTL_GNTALLOC_ALLOC_GREF, IOCTL_GNTALLOC_DEALLOC_GREF, IOCTL_GNTALLOC_SET_UNMAP_NOTIFY,
-        IOCTL_EVTCHN_BIND_VIRQ, IOCTL_EVTCHN_BIND_INTERDOMAIN, IOCTL_EVTCHN_BIND_UNBOUND_PORT,
-        IOCTL_EVTCHN_UNBIND, IOCTL_EVTCHN_RESET}) {
+  for (const unsigned long request : std::initializer_list<unsigned long>{
+           IOCTL_GNTALLOC_ALLOC_GREF, IOCTL_GNTALLOC_DEALLOC_GREF, IOCTL_GNTALLOC_SET_UNMAP_NOTIFY,
+           IOCTL_EVTCHN_BIND_VIRQ, IOCTL_EVTCHN_BIND_INTERDOMAIN, IOCTL_EVTCHN_BIND_UNBOUND_PORT,
+           IOCTL_EVTCHN_UNBIND, IOCTL_EVTCHN_RESET}) {
     EXPECT_EQ(SignalAfter(kRegionDescriptor, request), SIGSYS) << request;
     EXPECT_EQ(SignalAfter(kOther, request), SIGSYS) << request;
   }

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2317
 # SPDX-License-Identifier: Apache-2.0
 # Run in domain 0 by xen_ends.sh, which sets `types` and `cycles`. Each check prints "TYPE OK ..." or "TYPE FAILED ...".
 check() { # WHAT COMMAND...
@@ -38,6 +38,8 @@ TEXT
 PAGES=16401
 backend() { echo "/local/domain/0/backend/causeway/$(xl domid "$guest")/0"; }
 frontend() { echo "/local/domain/$(xl domid "$guest")/device/causeway/0"; }
+refused() { attach "$guest" 2>&1 | grep -- "$1"; }
+not_lost() { serving 1 && ! said "^EXIT hold1"; }
 gone_frontend() { ! xenstore-exists "$(frontend)" > /dev/null 2>&1; }
 state_is() { [ "$(xenstore-read "$(frontend)/state" 2> /dev/null)" = "$1" ]; }
 
@@ -102,7 +104,7 @@ for type in $types; do
   KEEP_S=60 start_daemon
   check "daemon killed: the next one goes on with the session" until_true 60 serving 1
   sleep 20
-  check "which is not lost" eval 'serving 1 && ! said "^EXIT hold1"'
+  check "which is not lost" not_lost
   for ((cycle = 1; cycle <= cycles; cycle++)); do
     detach "$guest" > /dev/null || echo "$type FAILED detach $cycle"
     until_true 60 gone_frontend || echo "$type FAILED the guest gives back $cycle"
@@ -110,6 +112,11 @@ for type in $types; do
     until_true 60 state_is 4 || echo "$type FAILED the guest maps $cycle"
   done
   check "$cycles times detached and attached, within the pages of one region" until_true 60 state_is 4
+  detach "$guest"
+  until_true 60 gone_frontend
+  echo 1000 > /sys/module/xen_gntalloc/parameters/limit
+  check "a small limit= is named" refused "xen-gntalloc grants 1000 pages in all"
+  echo $PAGES > /sys/module/xen_gntalloc/parameters/limit
   xl destroy "$guest"
   stop_all
   after=$(grants)
