@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The guest's half of the seam over a stream socket.
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <system_error>
+#include <utility>
 
 #include "ivshmem_ring/tcp/tcp_transport.h"
 
 namespace causeway {
 namespace {
-
-// The host sends a beat each second that nothing else is under way.
-constexpr uint32_t kMaxQuietSeconds = 30;
 
 // Fills the fields that belong to the link.
 void Seal(std::span<std::byte> record, uint64_t sequence) {
@@ -36,10 +32,10 @@ struct TcpClient::Channel {
   std::vector<std::byte> request;
   uint64_t request_sequence = 0;
   std::vector<std::byte> held_reply;
-  // How many requests have left this process whole; partner: ReadReply, before it fills a sent buffer.
+  // How many requests have left this process whole; partner: TakeReply, before it fills a sent buffer.
   std::atomic<uint64_t> sent_requests{0};
 
-  std::mutex mutex;  // of what the reader shares with the caller:
+  // Guarded by the reader's mutex, as these are shared with the thread that reads:
   std::condition_variable arrived;
   std::deque<Outstanding> outstanding;
   std::deque<std::vector<std::byte>> replies;
@@ -50,18 +46,17 @@ TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer)
     : ClientTransport(async_error_, false),
       connection_(fd, std::move(layer)),
       process_(getpid()),
-      main_buffer_(kMaxMainRecordBytes) {
+      main_buffer_(kMaxMainRecordBytes),
+      reader_(connection_, *this, true) {
   // All at once: the reader may look at any of them.
   for (auto& channel : channels_) channel = std::make_unique<Channel>();
 }
 
 TcpClient::~TcpClient() {
-  if (getpid() != process_) {
-    if (reader_.joinable()) reader_.detach();  // it exists only in the parent
-    return;
-  }
-  connection_.Shutdown();
-  if (reader_.joinable()) reader_.join();
+  if (getpid() != process_)
+    reader_.Abandon();
+  else
+    reader_.End();
 }
 
 TcpClient::Channel& TcpClient::At(uint32_t index) {
@@ -78,16 +73,7 @@ std::byte* TcpClient::BulkBuffer(uint32_t index) {
 
 void TcpClient::StartReader() {
   std::call_once(reader_started_, [this] {
-    // The application's signals are not for this thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-      reader_ = std::thread([this] { ReadFrames(); });
-    } catch (const std::system_error& error) {
-      Lose(std::string("no thread can be started to read from the host: ") + error.what());
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (const std::string failure = reader_.Start(); !failure.empty()) Lose(failure);
   });
 }
 
@@ -96,8 +82,8 @@ std::byte* TcpClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&)
   // What the host has not executed stays within its queue: were its queue full, its reader would stand still,
   // and with it the channels that may bring what the queue waits for (the end of a host function).
   const auto room = static_cast<int64_t>(kMainRingBytes - kMainCreditBytes - RoomOf(bytes));
-  std::unique_lock lock(room_mutex_);
-  room_.wait(lock, [&] {
+  std::unique_lock lock(reader_.mutex());
+  reader_.Await(lock, room_, ReplyPolicy(true), [&] {
     return static_cast<int64_t>(main_sent_bytes_ - main_done_bytes_) <= room || lost_.load();
   });
   return lost_.load(std::memory_order_acquire) ? nullptr : main_buffer_.data();
@@ -140,7 +126,7 @@ void TcpClient::PublishRequest(uint32_t index, size_t bytes) {
     if ((header.flags & kBulkToGuest) != 0) outstanding.bulk_capacity = header.bulk_bytes;
   }
   {
-    std::lock_guard lock(channel.mutex);
+    std::lock_guard lock(reader_.mutex());
     channel.outstanding.push_back(outstanding);
   }
   const FrameHeader frame{index, static_cast<uint32_t>(bytes), static_cast<uint32_t>(bulk.size()),
@@ -150,10 +136,11 @@ void TcpClient::PublishRequest(uint32_t index, size_t bytes) {
   channel.sent_requests.store(channel.request_sequence, std::memory_order_release);
 }
 
-std::span<const std::byte> TcpClient::AwaitReply(uint32_t index, ReplyWait) {
+std::span<const std::byte> TcpClient::AwaitReply(uint32_t index, ReplyWait wait) {
   Channel& channel = At(index);
-  std::unique_lock lock(channel.mutex);
-  channel.arrived.wait(lock, [&] { return !channel.replies.empty() || lost_.load(); });
+  std::unique_lock lock(reader_.mutex());
+  const WaitPolicy policy = wait.blocking ? BlockingPolicy() : ReplyPolicy(true);
+  reader_.Await(lock, channel.arrived, policy, [&] { return !channel.replies.empty() || lost_.load(); });
   if (channel.replies.empty()) return {};
   channel.held_reply = std::move(channel.replies.front());
   channel.replies.pop_front();
@@ -162,7 +149,8 @@ std::span<const std::byte> TcpClient::AwaitReply(uint32_t index, ReplyWait) {
 
 bool TcpClient::ReplyReady(uint32_t index) {
   Channel& channel = At(index);
-  std::lock_guard lock(channel.mutex);
+  std::unique_lock lock(reader_.mutex());
+  if (channel.replies.empty()) reader_.Look(lock);
   return !channel.replies.empty() || lost_.load();
 }
 
@@ -177,69 +165,69 @@ void TcpClient::Lose(const std::string& reason) {
     if (!loss_.empty()) return;
     loss_ = "the connection to the host is lost: " + reason;
   }
-  {
-    std::lock_guard lock(room_mutex_);  // as below
-    lost_.store(true);
-    room_.notify_all();
-  }
-  connection_.Shutdown();
-  for (auto& channel : channels_) {
-    std::lock_guard lock(channel->mutex);  // between a waiter's test and its sleep nothing may be missed
-    channel->arrived.notify_all();
-  }
+  lost_.store(true);
+  reader_.End();
+  const std::lock_guard lock(reader_.mutex());  // between a waiter's test and its sleep nothing may be missed
+  room_.notify_all();
+  for (auto& channel : channels_) channel->arrived.notify_all();
 }
 
-void TcpClient::ReadFrames() {
-  for (;;) {
-    FrameHeader frame;
-    std::string failure = ReadBytes(std::as_writable_bytes(std::span(&frame, 1)));
-    if (failure.empty()) {
-      if (frame.kind == FrameKind::kBeat) {
-        if (frame.record_bytes != 0 || frame.bulk_bytes != 0) failure = "the host sent a beat with content";
-      } else if (frame.kind == FrameKind::kAsyncError || frame.kind == FrameKind::kMainDone) {
-        failure = ReadWord(frame);
-      } else if (frame.kind == FrameKind::kRecord) {
-        failure = ReadReply(frame);
-      } else {
-        failure = "the host sent a frame of an unknown kind";
-      }
-    }
-    if (!failure.empty()) {
-      Lose(failure);
-      return;
-    }
-  }
+void TcpClient::Ended(const std::string& reason) {
+  Lose(reason);
 }
 
-std::string TcpClient::ReadWord(const FrameHeader& frame) {
-  uint64_t word = 0;
-  if (frame.record_bytes != sizeof word || frame.bulk_bytes != 0)
-    return "the host sent a word of a wrong size";
-  if (std::string failure = ReadBytes(std::as_writable_bytes(std::span(&word, 1))); !failure.empty())
-    return failure;
+FrameSink::May TcpClient::MayCome(const FrameHeader& frame) {
+  const auto no = [this](const char* reason) {
+    Lose(reason);
+    return May::kNot;
+  };
+  switch (frame.kind) {
+    case FrameKind::kBeat:
+      return frame.record_bytes == 0 && frame.bulk_bytes == 0 ? May::kCome
+                                                              : no("the host sent a beat with content");
+    case FrameKind::kAsyncError:
+    case FrameKind::kMainDone:
+      return frame.record_bytes == sizeof(uint64_t) && frame.bulk_bytes == 0
+                 ? May::kCome
+                 : no("the host sent a word of a wrong size");
+    case FrameKind::kRecord:
+      if (frame.link >= kChannelCount) return no("the host replied on a channel that does not exist");
+      if (frame.record_bytes < sizeof(RecordHeader) || frame.record_bytes > kMaxChannelRecordBytes)
+        return no("the host sent a reply whose size is out of range");
+      return May::kCome;
+  }
+  return no("the host sent a frame of an unknown kind");
+}
+
+FrameSink::Taken TcpClient::Take(const FrameHeader& frame, std::span<const std::byte> record) {
+  if (frame.kind == FrameKind::kRecord) {
+    const std::string failure = TakeReply(frame, record);
+    if (failure.empty()) return Taken::kHanded;
+    Lose(failure);
+    return Taken::kOver;
+  }
+  if (frame.kind == FrameKind::kBeat) return Taken::kNoted;
+  uint64_t word;
+  std::memcpy(&word, record.data(), sizeof word);
   if (frame.kind == FrameKind::kAsyncError) {
     // partner: AsyncError(); a reply sent after the error is read after it, too
     StoreRelease(async_error_, word);
   } else {
-    std::lock_guard lock(room_mutex_);
+    std::lock_guard lock(reader_.mutex());
     main_done_bytes_ = word;
     room_.notify_all();
   }
-  return {};
+  return Taken::kNoted;
 }
 
-std::string TcpClient::ReadReply(const FrameHeader& frame) {
-  if (frame.link >= kChannelCount) return "the host replied on a channel that does not exist";
-  if (frame.record_bytes < sizeof(RecordHeader) || frame.record_bytes > kMaxChannelRecordBytes)
-    return "the host sent a reply whose size is out of range";
+std::string TcpClient::TakeReply(const FrameHeader& frame, std::span<const std::byte> record) {
   Channel& channel = *channels_[frame.link];
-  std::vector<std::byte> record(frame.record_bytes);
-  if (std::string failure = ReadBytes(record); !failure.empty()) return failure;
-  const auto header = ReadHeader<RecordHeader>(record);
+  std::vector<std::byte> reply(record.begin(), record.end());
+  const auto header = ReadHeader<RecordHeader>(reply);
   if (header.bytes != frame.record_bytes) return "the host sent a reply whose two sizes differ";
   Channel::Outstanding outstanding;
   {
-    std::lock_guard lock(channel.mutex);
+    std::lock_guard lock(reader_.mutex());
     if (channel.outstanding.empty()) return "the host sent a reply that no request waits for";
     if (header.sequence != channel.reply_sequence) return "the host sent a reply out of sequence";
     ++channel.reply_sequence;
@@ -252,18 +240,21 @@ std::string TcpClient::ReadReply(const FrameHeader& frame) {
     // The reply shows that the host has the request, but only the sender's return orders its reading of the
     // buffer before this thread's writing.
     while (channel.sent_requests.load(std::memory_order_acquire) <= header.sequence) sched_yield();
-    const std::span<std::byte> bulk(BulkBuffer(outstanding.bulk_index), frame.bulk_bytes);
-    if (std::string failure = ReadBytes(bulk); !failure.empty()) return failure;
+    if (!connection_.Read({BulkBuffer(outstanding.bulk_index), frame.bulk_bytes}))
+      return connection_.reason();
   }
-  std::lock_guard lock(channel.mutex);
-  channel.replies.push_back(std::move(record));
+  std::lock_guard lock(reader_.mutex());
+  channel.replies.push_back(std::move(reply));
   channel.arrived.notify_one();
   return {};
 }
 
-std::string TcpClient::ReadBytes(std::span<std::byte> out) {
-  quiet_seconds_ = 0;
-  return connection_.Read(out, [this] { return ++quiet_seconds_ < kMaxQuietSeconds; });
+// The host sends a beat each second that nothing else is under way.
+void TcpClient::Tick() {
+  constexpr uint32_t kMaxQuietSeconds = 30;
+  const uint64_t receipts = connection_.receipts();
+  quiet_seconds_ = receipts == std::exchange(seen_receipts_, receipts) ? quiet_seconds_ + 1 : 0;
+  if (quiet_seconds_ >= kMaxQuietSeconds) Lose("nothing has come from the peer for too long");
 }
 
 }  // namespace causeway

@@ -7,20 +7,22 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace causeway {
 namespace {
 
-constexpr size_t kReadBufferBytes = 64u << 10;
+constexpr size_t kReadBufferBytes = 128u << 10;
+static_assert(kReadBufferBytes >= sizeof(FrameHeader) + kMaxMainRecordBytes);
 constexpr size_t kSealTogetherBytes = 16u << 10;  // a record of TLS
 constexpr size_t kSealPieceBytes = 128u << 10;
 // An idle peer whose machine vanished is noticed after about two minutes. No TCP_USER_TIMEOUT: it would also
@@ -47,8 +49,6 @@ TcpConnection::TcpConnection(int fd, std::unique_ptr<StreamLayer> layer)
   if (layer_ != nullptr) wire_.resize(kReadBufferBytes);
   const int flags = fcntl(fd_, F_GETFL);
   if (flags >= 0) fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK);
-  const timeval second{1, 0};
-  setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
   SetTcpOptions(fd_, kKeepAlive);
 }
 
@@ -135,43 +135,80 @@ void TcpConnection::SendBeat() {
   (void)SendAll(parts);  // a failure ends the reader too, which reports it
 }
 
-ssize_t TcpConnection::Receive(std::span<std::byte> out) {
-  if (layer_ == nullptr) return recv(fd_, out.data(), out.size(), 0);
+ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy) {
+  const auto receive = [&](int flags) {
+    ssize_t received;
+    while ((received = recv(fd_, out.data(), out.size(), flags)) < 0 && errno == EINTR) continue;
+    return received;
+  };
+  if (policy == nullptr) return receive(MSG_DONTWAIT);
+  if (policy->spin_us + policy->yield_us == 0) return receive(0);
+  const uint64_t began_us = NowUs();
+  for (uint64_t now_us = began_us; now_us - began_us < policy->spin_us + policy->yield_us; now_us = NowUs()) {
+    const ssize_t received = receive(MSG_DONTWAIT);
+    if (received >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return received;
+    if (now_us - began_us >= policy->spin_us) sched_yield();
+  }
+  return receive(0);
+}
+
+ssize_t TcpConnection::Receive(std::span<std::byte> out, const WaitPolicy* policy) {
+  if (layer_ == nullptr) return ReceiveRaw(out, policy);
   while (true) {
     const ptrdiff_t opened = layer_->Open(out);
     if (opened != 0) return std::max<ptrdiff_t>(opened, 0);  // the end of the layer is that of the stream
-    const ssize_t received = recv(fd_, wire_.data(), wire_.size(), 0);
+    const ssize_t received = ReceiveRaw(wire_, policy);
     if (received <= 0) return received;
     layer_->Received(std::span(wire_).first(static_cast<size_t>(received)));
   }
 }
 
-std::string TcpConnection::Read(std::span<std::byte> out, const std::function<bool()>& quiet) {
-  while (!out.empty()) {
-    if (begin_ < end_) {
-      const size_t taken = std::min(out.size(), end_ - begin_);
-      std::memcpy(out.data(), &buffer_[begin_], taken);
-      begin_ += taken;
-      out = out.subspan(taken);
-      continue;
-    }
-    const bool direct = out.size() >= buffer_.size();
-    const ssize_t received = Receive(direct ? out : std::span(buffer_));
-    if (received == 0) return "the peer closed the connection";
-    if (received < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) return "receiving from the peer failed: " + ErrnoText();
-      if (!quiet()) return "nothing has come from the peer for too long";
-      continue;
-    }
-    if (direct) {
-      out = out.subspan(static_cast<size_t>(received));
-    } else {
-      begin_ = 0;
-      end_ = static_cast<size_t>(received);
-    }
+std::span<std::byte> TcpConnection::MakeRoom() {
+  if (begin_ != 0) std::memmove(buffer_.data(), &buffer_[begin_], end_ - begin_);
+  end_ -= std::exchange(begin_, 0);
+  return std::span(buffer_).subspan(end_);
+}
+
+void TcpConnection::NoteEnd(ssize_t received) {
+  reason_ =
+      received == 0 ? "the peer closed the connection" : "receiving from the peer failed: " + ErrnoText();
+}
+
+TcpConnection::Filled TcpConnection::Fill(const WaitPolicy* policy) {
+  const ssize_t received = Receive(MakeRoom(), policy);
+  if (received > 0) {
+    receipts_.store(receipts() + 1, std::memory_order_relaxed);
+    end_ += static_cast<size_t>(received);
+    return Filled::kSome;
   }
-  return {};
+  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Filled::kNothing;
+  NoteEnd(received);
+  return Filled::kEnded;
+}
+
+bool TcpConnection::OpenReceived() {
+  if (layer_ == nullptr) return false;
+  const ptrdiff_t opened = layer_->Open(MakeRoom());
+  end_ += static_cast<size_t>(std::max<ptrdiff_t>(opened, 0));
+  return opened > 0;
+}
+
+bool TcpConnection::Read(std::span<std::byte> out) {
+  const size_t taken = std::min(out.size(), end_ - begin_);
+  if (taken != 0) std::memcpy(out.data(), &buffer_[begin_], taken);
+  begin_ += taken;
+  out = out.subspan(taken);
+  constexpr WaitPolicy kSleep{.spin_us = 0};
+  while (!out.empty()) {
+    const ssize_t received = Receive(out, &kSleep);
+    if (received <= 0) {
+      NoteEnd(received);
+      return false;
+    }
+    receipts_.store(receipts() + 1, std::memory_order_relaxed);
+    out = out.subspan(static_cast<size_t>(received));
+  }
+  return true;
 }
 
 }  // namespace causeway

@@ -3,10 +3,10 @@
 //
 //   frame = FrameHeader | record (RecordHeader and body) | bytes of a staging buffer ("bulk")
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -16,6 +16,7 @@
 
 #include "ivshmem_ring/tcp/stream_layer.h"
 #include "ivshmem_ring/transport/record.h"
+#include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway {
 
@@ -77,9 +78,23 @@ class TcpConnection {
   // Sends a beat, unless the socket still has bytes to send, which show the peer as much. Never waits.
   void SendBeat();
 
-  // Waits until `out` is filled. `quiet` is called after each second without a byte, and ends the wait by
-  // returning false. The result is empty, or a sentence that says why no more bytes come.
-  std::string Read(std::span<std::byte> out, const std::function<bool()>& quiet);
+  // What was received and not consumed yet; valid until the next Fill or OpenReceived. There is room for any frame and its record.
+  std::span<const std::byte> buffered() const { return std::span(buffer_).subspan(begin_, end_ - begin_); }
+  void Consume(size_t bytes) { begin_ += bytes; }
+  // Receives more into the buffer. It spins, yields and then sleeps for it; `policy` null: it does not wait. kEnded: reason()
+  // says why no more comes.
+  enum class Filled { kSome, kNothing, kEnded };
+  Filled Fill(const WaitPolicy* policy);
+  // Moves what was received, but not opened by the layer yet, into the buffer. False: there is no such thing.
+  bool OpenReceived();
+  // Waits until `out` is filled: with what is buffered, then directly from the socket. What `buffered` gave before stays as it
+  // is. False: reason() says why.
+  bool Read(std::span<std::byte> out);
+  const std::string& reason() const { return reason_; }
+  // Counts the calls of Fill and Read that have received something. Any thread.
+  uint64_t receipts() const { return receipts_.load(std::memory_order_relaxed); }
+  // For epoll.
+  int fd() const { return fd_; }
 
   // Ends every Send and Read, now and later. Any thread may call it.
   void Shutdown();
@@ -88,10 +103,15 @@ class TcpConnection {
   std::string SendAll(std::span<const std::span<const std::byte>> parts);
   std::string SealAndSend(std::span<const std::span<const std::byte>> parts);
   std::string SendRaw(std::span<const std::span<const std::byte>> parts);
-  // As recv: 0 at the end of the stream, -1 and errno where nothing came.
-  ssize_t Receive(std::span<std::byte> out);
+  // As recv: 0 at the end of the stream, -1 and EAGAIN where nothing came. `policy` as in Fill.
+  ssize_t Receive(std::span<std::byte> out, const WaitPolicy* policy);
+  ssize_t ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy);
+  // The room behind what is buffered, which it moves to the beginning where that is necessary.
+  std::span<std::byte> MakeRoom();
+  // After Receive has given `received`, which is not positive.
+  void NoteEnd(ssize_t received);
 
-  int fd_;
+  const int fd_;
   const std::unique_ptr<StreamLayer> layer_;
   std::vector<std::byte> sealing_, sealed_;  // guarded by send_mutex_
   std::vector<std::byte> wire_;              // received and not yet opened by the layer
@@ -99,6 +119,8 @@ class TcpConnection {
   std::vector<std::byte> buffer_;  // [begin_, end_) was received and not yet read
   size_t begin_ = 0;
   size_t end_ = 0;
+  std::string reason_;
+  std::atomic<uint64_t> receipts_{0};
 };
 
 }  // namespace causeway

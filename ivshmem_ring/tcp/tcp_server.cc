@@ -2,7 +2,6 @@
 // The host's half of the seam over a stream socket. The peer is hostile: every length is checked before
 // memory is set aside for it, and what is set aside is bounded by the queues' and bulk buffers' limits.
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -23,11 +22,10 @@ struct TcpServer::Link {
       : max_queued_bytes(most_bytes), max_record_bytes(most_record_bytes) {}
   const uint64_t max_queued_bytes;
   const size_t max_record_bytes;
-  uint64_t read_sequence = 0;  // the reader's: of the next record
+  uint64_t read_sequence = 0;  // of the next record; belongs to the thread that reads
 
-  std::mutex mutex;  // of what the reader shares with the link's thread:
+  // Guarded by the reader's mutex, as these are shared with the thread that reads:
   std::condition_variable arrived;
-  std::condition_variable room;
   std::deque<Message> messages;
   uint64_t queued_bytes = 0;  // of `messages` and of a current one that is not done
 
@@ -38,26 +36,24 @@ struct TcpServer::Link {
 };
 
 TcpServer::TcpServer(int fd, FlightImage* flight)
-    : connection_(fd), flight_(flight), main_(std::make_unique<Link>(kMainRingBytes, kMaxMainRecordBytes)) {
+    : connection_(fd),
+      flight_(flight),
+      main_(std::make_unique<Link>(kMainRingBytes, kMaxMainRecordBytes)),
+      reader_(connection_, *this, false) {
   for (auto& channel : channels_) channel = std::make_unique<Link>(kChannelRingBytes, kMaxChannelRecordBytes);
-  reader_ = std::thread([this] { ReadFrames(); });
+  if (!reader_.Start().empty()) Stop();
 }
 
 TcpServer::~TcpServer() {
   Stop();
-  reader_.join();
 }
 
 void TcpServer::Stop() {
   stop_.store(true);
-  connection_.Shutdown();
-  const auto wake = [](Link& link) {
-    std::lock_guard lock(link.mutex);  // between a waiter's test and its sleep nothing may be missed
-    link.arrived.notify_all();
-    link.room.notify_all();
-  };
-  wake(*main_);
-  for (auto& channel : channels_) wake(*channel);
+  reader_.End();
+  const std::lock_guard lock(reader_.mutex());  // between a waiter's test and its sleep nothing may be missed
+  main_->arrived.notify_all();
+  for (auto& channel : channels_) channel->arrived.notify_all();
 }
 
 TcpServer::Link& TcpServer::At(uint32_t index) {
@@ -66,8 +62,8 @@ TcpServer::Link& TcpServer::At(uint32_t index) {
 }
 
 ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std::byte>* record) {
-  std::unique_lock lock(link.mutex);
-  link.arrived.wait(lock, [&] { return !link.messages.empty() || stop_.load(); });
+  std::unique_lock lock(reader_.mutex());
+  reader_.Await(lock, link.arrived, {.spin_us = 0}, [&] { return !link.messages.empty() || stop_.load(); });
   if (stop_.load()) return *CorruptReason() != '\0' ? ReceiveStatus::kCorrupt : ReceiveStatus::kStopped;
   link.current = std::move(link.messages.front());
   link.messages.pop_front();
@@ -82,10 +78,10 @@ ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std
 }
 
 void TcpServer::Done(Link& link) {
-  std::lock_guard lock(link.mutex);
+  std::lock_guard lock(reader_.mutex());
   link.queued_bytes -= link.current_bytes;
   link.current_bytes = 0;
-  link.room.notify_one();
+  reader_.RoomMade();
 }
 
 ReceiveStatus TcpServer::ReceiveMain(std::span<const std::byte>* record) {
@@ -115,7 +111,7 @@ ReceiveStatus TcpServer::ReceiveRequest(uint32_t index, std::span<const std::byt
 }
 
 bool TcpServer::Ready(Link& link) {
-  std::lock_guard lock(link.mutex);
+  std::lock_guard lock(reader_.mutex());
   return !link.messages.empty() || stop_.load();
 }
 
@@ -152,7 +148,7 @@ void TcpServer::PublishReply(uint32_t index, size_t bytes) {
   if (link.current.has_bulk) {
     if ((request.flags & kBulkToGuest) != 0)
       bulk = {bulk_[link.current.bulk_index].get(), std::min(header.bulk_bytes, link.current.bulk_bytes)};
-    bulk_state_[link.current.bulk_index].store(BulkState::kReplying);  // partner: ReadBulk()
+    bulk_state_[link.current.bulk_index].store(BulkState::kReplying);  // partner: TakeBulk()
   }
   const FrameHeader frame{index, static_cast<uint32_t>(bytes), static_cast<uint32_t>(bulk.size()),
                           FrameKind::kRecord};
@@ -179,54 +175,61 @@ std::span<std::byte> TcpServer::BulkOf(uint32_t index, const RecordHeader& heade
 
 bool TcpServer::Corrupt(const char* reason) {
   corrupt_reason_.store(reason, std::memory_order_release);
+  Stop();
   return false;
 }
 
-bool TcpServer::ReadBytes(std::span<std::byte> out) {
-  return connection_
-      .Read(out,
-            [this] {
-              connection_.SendBeat();
-              return !stop_.load();
-            })
-      .empty();
+// A guest that only posts hears nothing else from us.
+void TcpServer::Tick() {
+  connection_.SendBeat();
 }
 
-void TcpServer::ReadFrames() {
-  FrameHeader frame;
-  auto next_beat = std::chrono::steady_clock::now();
-  while (ReadBytes(std::as_writable_bytes(std::span(&frame, 1))) && ReadMessage(frame)) {
-    // A guest that only posts hears nothing else from us.
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_beat) continue;
-    next_beat = now + std::chrono::seconds(1);
-    connection_.SendBeat();
-  }
+void TcpServer::Ended(const std::string&) {
   Stop();
 }
 
-bool TcpServer::ReadMessage(const FrameHeader& frame) {
-  if (frame.kind != FrameKind::kRecord) return Corrupt("frame of a kind that a guest may not send");
-  if (frame.link != kMainLink && frame.link >= kChannelCount) return Corrupt("frame for no link");
-  Link& link = frame.link == kMainLink ? *main_ : *channels_[frame.link];
-  if (frame.record_bytes < sizeof(RecordHeader)) return Corrupt("record smaller than its header");
-  if (frame.record_bytes > link.max_record_bytes) return Corrupt("record larger than its kind allows");
-  if (frame.bulk_bytes > kBulkBytes) return Corrupt("bulk larger than a buffer");
-  Message message;
-  message.record.resize(frame.record_bytes);
-  if (!ReadBytes(message.record)) return false;
-  const auto header = ReadHeader<RecordPrefix>(message.record);
-  if (header.bytes != frame.record_bytes) return Corrupt("record and frame disagree on the size");
-  if (header.sequence != link.read_sequence++) return Corrupt("record out of sequence");
-  if (frame.link == kMainLink) {
-    if (frame.bulk_bytes != 0) return Corrupt("bulk bytes with a posted record");
-  } else if (!ReadBulk(frame, ReadHeader<RecordHeader>(message.record), &message)) {
-    return false;
-  }
-  return Queue(link, std::move(message));
+FrameSink::May TcpServer::MayCome(const FrameHeader& frame) {
+  const auto corrupt = [this](const char* reason) {
+    Corrupt(reason);
+    return May::kNot;
+  };
+  if (frame.kind != FrameKind::kRecord) return corrupt("frame of a kind that a guest may not send");
+  if (frame.link != kMainLink && frame.link >= kChannelCount) return corrupt("frame for no link");
+  const Link& link = LinkOf(frame);
+  if (frame.record_bytes < sizeof(RecordHeader)) return corrupt("record smaller than its header");
+  if (frame.record_bytes > link.max_record_bytes) return corrupt("record larger than its kind allows");
+  if (frame.bulk_bytes > kBulkBytes) return corrupt("bulk larger than a buffer");
+  const std::lock_guard lock(reader_.mutex());
+  const bool full =
+      link.queued_bytes != 0 && link.queued_bytes + RoomOf(frame.record_bytes) > link.max_queued_bytes;
+  return full ? May::kFull : May::kCome;
 }
 
-bool TcpServer::ReadBulk(const FrameHeader& frame, const RecordHeader& header, Message* message) {
+FrameSink::Taken TcpServer::Take(const FrameHeader& frame, std::span<const std::byte> record) {
+  const auto corrupt = [this](const char* reason) {
+    Corrupt(reason);
+    return Taken::kOver;
+  };
+  Link& link = LinkOf(frame);
+  const auto header = ReadHeader<RecordPrefix>(record);
+  if (header.bytes != frame.record_bytes) return corrupt("record and frame disagree on the size");
+  if (header.sequence != link.read_sequence++) return corrupt("record out of sequence");
+  Message message;
+  message.record.assign(record.begin(), record.end());
+  if (frame.link == kMainLink) {
+    if (frame.bulk_bytes != 0) return corrupt("bulk bytes with a posted record");
+  } else if (!TakeBulk(frame, ReadHeader<RecordHeader>(message.record), &message)) {
+    Stop();
+    return Taken::kOver;
+  }
+  const std::lock_guard lock(reader_.mutex());
+  link.queued_bytes += RoomOf(frame.record_bytes);
+  link.messages.push_back(std::move(message));
+  link.arrived.notify_one();
+  return Taken::kHanded;
+}
+
+bool TcpServer::TakeBulk(const FrameHeader& frame, const RecordHeader& header, Message* message) {
   const bool to_host = (header.flags & kBulkToHost) != 0;
   if (frame.bulk_bytes != (to_host ? header.bulk_bytes : 0))
     return Corrupt("request and frame disagree on the bulk bytes");
@@ -243,24 +246,7 @@ bool TcpServer::ReadBulk(const FrameHeader& frame, const RecordHeader& header, M
   message->has_bulk = true;
   message->bulk_index = index;
   message->bulk_bytes = header.bulk_bytes;
-  return frame.bulk_bytes == 0 || ReadBytes({bulk_[index].get(), frame.bulk_bytes});
-}
-
-bool TcpServer::Queue(Link& link, Message message) {
-  const uint64_t bytes = RoomOf(message.record.size());
-  std::unique_lock lock(link.mutex);
-  while (link.queued_bytes != 0 && link.queued_bytes + bytes > link.max_queued_bytes && !stop_.load()) {
-    if (link.room.wait_for(lock, std::chrono::seconds(1)) == std::cv_status::timeout) {
-      lock.unlock();
-      connection_.SendBeat();
-      lock.lock();
-    }
-  }
-  if (stop_.load()) return false;
-  link.queued_bytes += bytes;
-  link.messages.push_back(std::move(message));
-  link.arrived.notify_one();
-  return true;
+  return frame.bulk_bytes == 0 || connection_.Read({bulk_[index].get(), frame.bulk_bytes});
 }
 
 }  // namespace causeway

@@ -16,9 +16,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "ivshmem_ring/tcp/frame_reader.h"
 #include "ivshmem_ring/tcp/tcp_connection.h"
 #include "ivshmem_ring/transport/flight_recorder.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -26,7 +26,7 @@
 
 namespace causeway {
 
-class TcpClient final : public ClientTransport {
+class TcpClient final : public ClientTransport, private FrameSink {
  public:
   // Takes over `fd`, a connected stream socket, and `layer`, which encrypts; null: nothing does. Nothing is read before the first
   // record is published.
@@ -52,23 +52,23 @@ class TcpClient final : public ClientTransport {
   struct Channel;
   Channel& At(uint32_t index);
   void StartReader();
-  void ReadFrames();
-  // Reads one frame after its header. The result is empty, or says why the session is over.
-  std::string ReadReply(const FrameHeader& frame);
-  std::string ReadWord(const FrameHeader& frame);
-  std::string ReadBytes(std::span<std::byte> out);
+  May MayCome(const FrameHeader& frame) override;
+  Taken Take(const FrameHeader& frame, std::span<const std::byte> record) override;
+  void Ended(const std::string& reason) override;
+  void Tick() override;
+  // The result is empty, or says why the session is over.
+  std::string TakeReply(const FrameHeader& frame, std::span<const std::byte> record);
   void Lose(const std::string& reason);
 
   TcpConnection connection_;
   const int process_;  // the process that made the client: a forked child must not end its connection
   std::once_flag reader_started_;
-  std::thread reader_;
-  uint32_t quiet_seconds_ = 0;  // since the reader got a byte
+  uint64_t seen_receipts_ = 0;  // of the connection, at the last Tick
+  uint32_t quiet_seconds_ = 0;  // since they grew
   std::vector<std::byte> main_buffer_;
   uint64_t main_sent_bytes_ = 0;  // guarded by the session's main lock, like all of the submission queue
-  std::mutex room_mutex_;
   std::condition_variable room_;
-  uint64_t main_done_bytes_ = 0;  // the host's last kMainDone; guarded by room_mutex_
+  uint64_t main_done_bytes_ = 0;  // the host's last kMainDone; guarded by the reader's mutex
   HotWord async_error_{};         // the host's last kAsyncError
   std::unique_ptr<Channel> channels_[kChannelCount];
   std::mutex bulk_mutex_;
@@ -76,11 +76,12 @@ class TcpClient final : public ClientTransport {
   std::atomic<bool> lost_{false};
   std::mutex loss_mutex_;
   std::string loss_;
+  FrameReader reader_;  // last, as its thread uses the others
 };
 
-class TcpServer final : public ServerTransport {
+class TcpServer final : public ServerTransport, private FrameSink {
  public:
-  // Takes over `fd`, a connected stream socket, and starts the thread that reads it. `flight` receives the
+  // Takes over `fd`, a connected stream socket. `flight` receives the
   // times of messages; null: nothing is recorded.
   explicit TcpServer(int fd, FlightImage* flight = nullptr);
   // Ends the connection. No other thread may be inside a call then.
@@ -109,13 +110,12 @@ class TcpServer final : public ServerTransport {
   ReceiveStatus Receive(uint32_t index, Link& link, std::span<const std::byte>* record);
   void Done(Link& link);
   bool Ready(Link& link);
-  void ReadFrames();
-  // Reads one frame after its header. False: the session is over.
-  bool ReadMessage(const FrameHeader& frame);
-  bool ReadBulk(const FrameHeader& frame, const RecordHeader& header, Message* message);
-  // Waits for room in the link's queue. False: the session is over.
-  bool Queue(Link& link, Message message);
-  bool ReadBytes(std::span<std::byte> out);
+  May MayCome(const FrameHeader& frame) override;
+  Taken Take(const FrameHeader& frame, std::span<const std::byte> record) override;
+  void Ended(const std::string& reason) override;
+  void Tick() override;
+  bool TakeBulk(const FrameHeader& frame, const RecordHeader& header, Message* message);
+  Link& LinkOf(const FrameHeader& frame) { return frame.link == kMainLink ? *main_ : *channels_[frame.link]; }
   bool Corrupt(const char* reason);
 
   TcpConnection connection_;
@@ -132,7 +132,7 @@ class TcpServer final : public ServerTransport {
   uint64_t main_told_bytes_ = 0;  // as in the last kMainDone
   std::atomic<bool> stop_{false};
   std::atomic<const char*> corrupt_reason_{""};
-  std::thread reader_;
+  FrameReader reader_;  // last, as its thread uses the others
 };
 
 }  // namespace causeway

@@ -23,6 +23,9 @@ ioctl 0x5411      # SIOCOUTQ: whether the beat of a TCP session can be sent with
 poll
 ppoll
 eventfd2
+epoll_create1     # of a TCP session: its background thread sleeps while another reads (ivshmem_ring/tcp/frame_reader.h)
+epoll_ctl
+epoll_wait
 memfd_create
 sendmsg
 recvmsg
@@ -35,7 +38,6 @@ setsockopt 4      # TCP_KEEPIDLE
 setsockopt 5      # TCP_KEEPINTVL
 setsockopt 6      # TCP_KEEPCNT
 setsockopt 9      # SO_KEEPALIVE
-setsockopt 20     # SO_RCVTIMEO
 getsockopt
 openat            # modules of the driver, /proc; what can be opened is Landlock's and the uid's matter
 access

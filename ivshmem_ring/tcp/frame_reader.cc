@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ivshmem_ring/tcp/frame_reader.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace causeway {
+namespace {
+
+constexpr uint64_t kTickUs = 1'000'000;
+
+}  // namespace
+
+FrameReader::FrameReader(TcpConnection& connection, FrameSink& sink, bool may_be_loose)
+    : connection_(connection), sink_(sink), may_be_loose_(may_be_loose) {}
+
+FrameReader::~FrameReader() {
+  if (!abandoned_) End();
+  if (background_.joinable()) background_.join();
+  if (epoll_ >= 0) close(epoll_);
+  if (wake_ >= 0) close(wake_);
+}
+
+void FrameReader::Abandon() {
+  state_ = State::kOver;  // without the lock, which a thread of the parent may have held
+  if (background_.joinable()) background_.detach();
+  background_ = std::thread();
+  abandoned_ = true;
+}
+
+std::string FrameReader::Start() {
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_event socket{}, wake{};
+  socket.events = EPOLLIN | EPOLLONESHOT;
+  socket.data.fd = connection_.fd();
+  wake.events = EPOLLIN;
+  wake.data.fd = wake_;
+  if (epoll_ < 0 || wake_ < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, connection_.fd(), &socket) != 0 ||
+      epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &wake) != 0)
+    return "the connection cannot be watched: " + std::generic_category().message(errno);
+  // The application's signals are not for this thread.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::string failure;
+  try {
+    background_ = std::thread([this] { RunBackground(); });
+  } catch (const std::system_error& error) {
+    failure = std::string("no thread can be started to read from the peer: ") + error.what();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return failure;
+}
+
+void FrameReader::Watch(uint32_t events) {
+  epoll_event socket{};
+  socket.events = events | EPOLLONESHOT;
+  socket.data.fd = connection_.fd();
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, connection_.fd(), &socket);
+}
+
+void FrameReader::WakeBackground() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+// While it is armed, each byte would wake the background thread as well.
+void FrameReader::BeginReading() {
+  if (state_ == State::kArmed) Watch(0);
+  state_ = State::kReading;
+  ++readings_;
+}
+
+void FrameReader::EndReading(bool full, bool waits) {
+  if (state_ == State::kOver) return;
+  const bool may_be_loose = may_be_loose_ && !waits && sleepers_ == 0;
+  state_ = full ? State::kStalled : may_be_loose ? State::kLoose : State::kArmed;
+  if (state_ == State::kArmed) Watch(EPOLLIN);
+  if (state_ == State::kLoose && !std::exchange(active_, true)) WakeBackground();
+}
+
+void FrameReader::Look(std::unique_lock<std::mutex>& lock) {
+  if (state_ != State::kArmed && state_ != State::kLoose) return;
+  BeginReading();
+  lock.unlock();
+  const bool full = Read(nullptr, {});
+  lock.lock();
+  EndReading(full, false);
+}
+
+void FrameReader::Await(std::unique_lock<std::mutex>& lock, std::condition_variable& arrived,
+                        const WaitPolicy& policy, const std::function<bool()>& ready) {
+  bool may_read = true;
+  while (!ready() && state_ != State::kOver) {
+    if (!may_read || state_ == State::kReading || state_ == State::kStalled) {
+      ++sleepers_;
+      arrived.wait(lock);
+      --sleepers_;
+      continue;
+    }
+    BeginReading();
+    lock.unlock();
+    const bool full = Read(&policy, ready);
+    lock.lock();
+    EndReading(full, !ready());
+    may_read = false;  // either its frame has come, or other threads' frames do
+  }
+}
+
+// A wake-up costs more than a system call, but this happens only where a queue was full.
+void FrameReader::RoomMade() {
+  if (state_ != State::kStalled) return;
+  state_ = State::kLoose;
+  WakeBackground();
+}
+
+void FrameReader::End() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kOver) return;
+    state_ = State::kOver;
+  }
+  connection_.Shutdown();
+  if (wake_ >= 0) WakeBackground();
+}
+
+bool FrameReader::Read(const WaitPolicy* policy, const std::function<bool()>& ready) {
+  bool handed = false;
+  for (;;) {
+    Next next;
+    while ((next = TakeNext()) == Next::kHanded || next == Next::kNoted)
+      handed = handed || next == Next::kHanded;
+    if (next != Next::kIncomplete) return next == Next::kFull;
+    // What has been received must not stay behind: nothing would wake the background thread for it.
+    if (connection_.OpenReceived()) continue;
+    if (policy != nullptr) {
+      const std::lock_guard lock(mutex_);
+      if (state_ == State::kOver || ready()) return false;
+    }
+    switch (connection_.Fill(handed ? nullptr : policy)) {
+      case TcpConnection::Filled::kSome:
+        break;
+      case TcpConnection::Filled::kNothing:
+        return false;
+      case TcpConnection::Filled::kEnded:
+        sink_.Ended(connection_.reason());
+        return false;
+    }
+  }
+}
+
+FrameReader::Next FrameReader::TakeNext() {
+  const std::span<const std::byte> buffered = connection_.buffered();
+  FrameHeader frame;
+  if (buffered.size() < sizeof frame) return Next::kIncomplete;
+  std::memcpy(&frame, buffered.data(), sizeof frame);
+  const FrameSink::May may = sink_.MayCome(frame);
+  if (may != FrameSink::May::kCome) return may == FrameSink::May::kFull ? Next::kFull : Next::kOver;
+  const size_t bytes = sizeof frame + frame.record_bytes;
+  if (buffered.size() < bytes) return Next::kIncomplete;
+  connection_.Consume(bytes);
+  const FrameSink::Taken taken = sink_.Take(frame, buffered.subspan(sizeof frame, frame.record_bytes));
+  return taken == FrameSink::Taken::kOver     ? Next::kOver
+         : taken == FrameSink::Taken::kHanded ? Next::kHanded
+                                              : Next::kNoted;
+}
+
+bool FrameReader::ArmIfIdle() {
+  if (!active_) return true;
+  const bool idle = readings_ == std::exchange(seen_readings_, readings_);
+  if (!idle || state_ != State::kLoose) return false;
+  state_ = State::kArmed;
+  active_ = false;
+  Watch(EPOLLIN);
+  return true;
+}
+
+void FrameReader::RunBackground() {
+  constexpr uint64_t kLookUs = 5'000;
+  uint64_t next_tick_us = NowUs() + kTickUs;
+  bool armed = true;
+  for (;;) {
+    epoll_event event{};
+    const uint64_t now_us = NowUs();
+    const uint64_t left_us = next_tick_us > now_us ? next_tick_us - now_us : 0;
+    epoll_wait(epoll_, &event, 1,
+               static_cast<int>(((armed ? left_us : std::min(left_us, kLookUs)) + 999) / 1000));
+    if (event.data.fd == wake_) {
+      uint64_t count;
+      [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+    }
+    if (NowUs() >= next_tick_us) {
+      next_tick_us = NowUs() + kTickUs;
+      sink_.Tick();
+    }
+    std::unique_lock lock(mutex_);
+    if (state_ == State::kOver) return;
+    const bool readable = event.events != 0 && event.data.fd != wake_;
+    if (readable || (state_ == State::kLoose && !active_)) Look(lock);  // or RoomMade has been called
+    armed = ArmIfIdle();
+  }
+}
+
+}  // namespace causeway
