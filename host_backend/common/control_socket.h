@@ -49,6 +49,11 @@ inline std::string DoorbellSocketOf(const std::string& socket, const std::string
   return (slash == std::string::npos ? "" : socket.substr(0, slash + 1)) + kDoorbellPrefix + vm;
 }
 
+// In container_folder, into which not everybody may look: the folder that is a container's /run/causeway, and its socket
+// (docs/containers.md).
+inline constexpr const char* kContainerRun = "/run";
+inline constexpr const char* kContainerSocket = "/run/causeway.sock";
+
 // libvirt's <shmem name='N'> is /dev/shm/N. A VM's region has this prefix before the VM's name.
 inline constexpr const char* kRegionFolder = "/dev/shm/";
 inline constexpr const char* kRegionPrefix = "causeway-";

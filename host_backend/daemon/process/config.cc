@@ -476,6 +476,8 @@ Config ReadConfig(const toml::table& table) {
   config.socket = reader.String("socket").value_or(config.socket);
   CheckSocketPath(reader, "socket", config.socket);
   if (auto mode = reader.String("socket_mode")) config.socket_mode = Mode(reader, "socket_mode", *mode);
+  config.container_folder = reader.String("container_folder").value_or("");
+  if (!config.container_folder.empty()) CheckAbsolute(reader, "container_folder", config.container_folder);
   config.socket_group = reader.String("socket_group").value_or("");
   config.worker = reader.String("worker").value_or(ProgramFolder() + "/causeway-worker");
   CheckAbsolute(reader, "worker", config.worker);

@@ -14,6 +14,7 @@ std::vector<std::string> KeepUntilStart(const Config& running, Config& next) {
   keep("socket", &Config::socket);
   keep("socket_mode", &Config::socket_mode);
   keep("socket_group", &Config::socket_group);
+  keep("container_folder", &Config::container_folder);
   keep("admin_group", &Config::admin_group);
   keep("state_folder", &Config::state_folder);
   keep("control_socket", &Config::control_socket);

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 
+#include "host_backend/common/control_socket.h"
 #include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/file_lock.h"
 #include "host_backend/daemon/process/trusted_file.h"
-#include "host_backend/daemon/process/unix_listener.h"
 #include "host_backend/daemon/region/region_file.h"
 #include "host_backend/daemon/scopes/local_peer.h"
 #include "host_backend/daemon/servers/flight_store.h"
@@ -35,6 +35,34 @@ constexpr uint32_t kLocalSession = 1;
 bool SendReply(int socket, const LocalReply& reply, int descriptor) {
   return SendPacket(socket, &reply, sizeof(reply), std::span(&descriptor, descriptor >= 0 ? 1 : 0),
                     MSG_DONTWAIT);
+}
+
+// One folder of container_folder, with that group and mode. Empty, or what failed.
+std::string MakeFolder(const std::string& path, gid_t group, mode_t mode) {
+  const std::string intro = "The folder " + path + " of container_folder ";
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return intro + "cannot be made: " + ErrnoText() + "; make the folder above it or correct the key.";
+  const UniqueFd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat found {};
+  if (!folder || fstat(folder.get(), &found) != 0)
+    return intro + "cannot be opened: " + ErrnoText() + "; remove what has its name or correct the key.";
+  if (found.st_uid != geteuid()) return intro + "belongs to another user; remove it or correct the key.";
+  if (fchown(folder.get(), uid_t(-1), group) != 0 || fchmod(folder.get(), mode) != 0)
+    return intro + "cannot be given to its group: " + ErrnoText() + "; correct socket_group.";
+  return {};
+}
+
+// A folder that members of socket_group may look into and others not, and in it the one that containers get, for all who are
+// in there. The socket of a daemon that starts later is in it, too.
+std::string MakeContainerFolders(const Config& config) {
+  gid_t group = gid_t(-1);
+  if (!config.socket_group.empty()) {
+    const auto id = GroupId(config.socket_group, "socket_group");
+    if (!id.ok()) return id.error();
+    group = id.value();
+  }
+  const std::string text = MakeFolder(config.container_folder, group, 0750);
+  return text.empty() ? MakeFolder(config.container_folder + kContainerRun, group, 0755) : text;
 }
 
 }  // namespace
@@ -80,8 +108,11 @@ Result<std::unique_ptr<LocalServer>> LocalServer::Start(
     Services& services, UniqueFd lock, std::function<std::string(const std::string&)> status) {
   std::unique_ptr<LocalServer> server(new LocalServer(services, std::move(lock), std::move(status)));
   if (std::string text = server->Bind(); !text.empty()) return Error{text};
-  server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN, "a new local connection",
-                                       [self = server.get()](uint32_t) { self->OnAccept(); });
+  for (Listener& listener : server->listeners_) {
+    listener.watch =
+        services.loop.Watch(listener.socket.get(), EPOLLIN, "a new local connection",
+                            [self = server.get(), &listener](uint32_t) { self->OnAccept(listener); });
+  }
   return server;
 }
 
@@ -116,23 +147,47 @@ std::string LocalServer::Bind() {
     if (!group.ok()) return group.error();
     admin_group_ = group.value();
   }
-  listener_ = TakeListener(services_.vault, config.socket, &listener_key_);
-  if (listener_) return {};
-  auto listener =
-      BindListener({config.socket, "socket", config.socket_mode, config.socket_group, "socket_group"});
-  if (!listener.ok()) return listener.error();
-  listener_ = std::move(listener.value());
+  std::string text =
+      AddListener({config.socket, "socket", config.socket_mode, config.socket_group, "socket_group"});
+  if (!text.empty() || config.container_folder.empty()) return text;
+  text = MakeContainerFolders(config);
+  if (!text.empty()) return text;
+  // The folder above keeps others away: users of a container have ids of their own.
+  return AddListener({config.container_folder + kContainerSocket, "container_folder", 0666,
+                      config.socket_group, "socket_group"});
+}
+
+std::string LocalServer::AddListener(const ListenerPlan& plan) {
+  Listener& added = listeners_.emplace_back();
+  added.path = plan.path;
+  added.socket = TakeListener(services_.vault, plan.path, &added.key);
+  if (added.socket) return {};
+  auto bound = BindListener(plan);
+  if (!bound.ok()) return bound.error();
+  added.socket = std::move(bound.value());
   return {};
+}
+
+void LocalServer::StopTaking() {
+  for (Listener& listener : listeners_) services_.loop.Unwatch(listener.watch);
+}
+
+void LocalServer::CloseListeners() {
+  StopTaking();
+  for (Listener& listener : listeners_) {
+    if (listener.socket) unlink(listener.path.c_str());
+    listener.socket.reset();
+  }
 }
 
 LocalServer::~LocalServer() {
   services_.loop.Cancel(beat_timer_);
-  services_.loop.Unwatch(watch_);
-  if (listener_) unlink(services_.config.socket.c_str());
+  CloseListeners();
 }
 
 void LocalServer::KeepListener() {
-  KeepListenerRecord(services_.vault, services_.config.socket, listener_.get(), &listener_key_);
+  for (Listener& listener : listeners_)
+    KeepListenerRecord(services_.vault, listener.path, listener.socket.get(), &listener.key);
 }
 
 bool LocalServer::quiet() const {
@@ -143,9 +198,7 @@ bool LocalServer::quiet() const {
 }
 
 void LocalServer::Stop() {
-  services_.loop.Unwatch(watch_);
-  if (listener_) unlink(services_.config.socket.c_str());
-  listener_.reset();
+  CloseListeners();
   for (auto& connection : connections_) {
     if (!connection->session) continue;
     connection->session->Abandon(
@@ -154,8 +207,8 @@ void LocalServer::Stop() {
   }
 }
 
-void LocalServer::OnAccept() {
-  WorkerFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+void LocalServer::OnAccept(Listener& listener) {
+  WorkerFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
   // What has asked for nothing yet makes room, the oldest first: many users together cannot keep others away.
   const auto silent = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {

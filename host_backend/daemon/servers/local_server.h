@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's UNIX socket: sessions of processes on this host, and status
+// The daemon's UNIX sockets, one for the host and one for its containers: sessions of processes, and status
 // (ivshmem_ring/messages/local_protocol.h).
 #pragma once
 #include <functional>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "host_backend/daemon/loop/worker_fd.h"
+#include "host_backend/daemon/process/unix_listener.h"
 #include "host_backend/daemon/servers/region_session.h"
 
 namespace causeway::daemon {
@@ -26,9 +27,9 @@ class LocalServer {
   void TakeOver();
   // No further connections are taken; they wait in the socket. And whether none is left that the next daemon could not go
   // on with, because it has asked for nothing yet or reads an answer.
-  void StopTaking() { services_.loop.Unwatch(watch_); }
+  void StopTaking();
   bool quiet() const;
-  // What the next daemon needs of the socket itself.
+  // What the next daemon needs of the sockets themselves.
   void KeepListener();
   ~LocalServer();
 
@@ -40,8 +41,18 @@ class LocalServer {
   struct Connection;
   LocalServer(Services& services, UniqueFd lock, std::function<std::string(const std::string&)> status);
 
+  // A socket where clients connect.
+  struct Listener {
+    std::string path;
+    WorkerFd socket;  // and those that it has not accepted
+    uint64_t key = 0;
+    EventLoop::WatchId watch = 0;
+  };
+
   std::string Bind();
-  void OnAccept();
+  std::string AddListener(const ListenerPlan& plan);
+  void CloseListeners();
+  void OnAccept(Listener& listener);
   void Watch(Connection& connection);
   void OnPacket(Connection& connection, uint32_t events);
   void OnRequest(Connection& connection, const void* packet, size_t bytes);
@@ -62,9 +73,7 @@ class LocalServer {
   Services& services_;
   const std::function<std::string(const std::string&)> status_;
   UniqueFd lock_;
-  WorkerFd listener_;  // and those that it has not accepted
-  uint64_t listener_key_ = 0;
-  EventLoop::WatchId watch_ = 0;
+  std::list<Listener> listeners_;
   EventLoop::TimerId beat_timer_ = 0;
   std::list<std::unique_ptr<Connection>> connections_;
   std::optional<gid_t> admin_group_;
