@@ -20,8 +20,8 @@ namespace {
 
 using namespace causeway::command;
 
-// `causeway bench` is a program of its own, so that what measures is no part of what is measured; `causeway doctor` is one,
-// because guests have it, too.
+// `causeway bench` is a program of its own, so that what measures is no part of what is measured; `causeway doctor` and
+// `causeway cdi` are one, because guests have them, too.
 [[noreturn]] void ExecOther(const char* name, char** arguments) {
   const std::string program = ProgramFolder() + "/" + name;
   execv(program.c_str(), arguments);
@@ -113,10 +113,11 @@ int main(int argc, char** argv) {
 
   app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
   app.add_subcommand("doctor", "Look at every link between a program and the GPU, and name what is broken");
+  app.add_subcommand("cdi", "Print what podman, Docker and containerd read to give a container the GPU");
   causeway::AddOptionTable(app);
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "bench") ExecOther("causeway-bench", argv + 1);
-  if (first == "doctor") ExecOther("causeway-system", argv);
+  if (first == "doctor" || first == "cdi") ExecOther("causeway-system", argv);
 
   try {
     app.parse(argc, argv);

@@ -22,16 +22,6 @@ const char* NameOf(State state) {
   return "";
 }
 
-// A host has the daemon, a guest the library; with neither, a device says that it is a guest.
-bool IsGuest(const machine::Machine& machine, const std::string& side) {
-  if (!side.empty()) return side == "guest";
-  if (machine.Has("/etc/causeway/causewayd.toml") || machine.Has("/usr/libexec/causeway/causewayd"))
-    return false;
-  const std::string own = machine::OwnPath();
-  const std::string beside = own.substr(0, own.rfind('/')) + "/causewayd";
-  return !(machine.lives() && machine::Machine("").Has(beside));
-}
-
 void PrintJson(const std::string& side, const Chain& chain, const Finding* broken) {
   Json links = Json::array();
   for (const Finding& finding : chain.findings()) {
@@ -64,6 +54,15 @@ void PrintText(const std::string& side, const Chain& chain, const Finding* broke
 
 }  // namespace
 
+bool IsGuest(const machine::Machine& machine, const std::string& side) {
+  if (!side.empty()) return side == "guest";
+  if (machine.Has("/etc/causeway/causewayd.toml") || machine.Has("/usr/libexec/causeway/causewayd"))
+    return false;
+  const std::string own = machine::OwnPath();
+  const std::string beside = own.substr(0, own.rfind('/')) + "/causewayd";
+  return !(machine.lives() && machine::Machine("").Has(beside));
+}
+
 bool Chain::IsFine(const std::string& link) const {
   for (const Finding& finding : findings_) {
     if (finding.link == link && finding.state != State::kFine) return false;
@@ -80,6 +79,7 @@ int RunDoctor(const DoctorOptions& options) {
   } else {
     CheckHost(machine, options, &chain);
   }
+  CheckContainers(machine, side == "guest", options.config, &chain);
   const Finding* broken = nullptr;
   for (const Finding& finding : chain.findings()) {
     if (finding.state == State::kBroken && broken == nullptr) broken = &finding;

@@ -46,8 +46,13 @@ class Chain {
   std::vector<Finding> findings_;
 };
 
+// A host has the daemon, a guest the library; with neither, a device says that it is a guest. `side`: as of the options.
+bool IsGuest(const machine::Machine& machine, const std::string& side);
+
 void CheckHost(const machine::Machine& machine, const DoctorOptions& options, Chain* chain);
 void CheckGuest(const machine::Machine& machine, Chain* chain);
+// Whether what container runtimes read is what `causeway cdi` writes here. Without a container runtime it adds nothing.
+void CheckContainers(const machine::Machine& machine, bool guest, const std::string& config, Chain* chain);
 // Which libcuda.so.1 a program of a guest gets.
 void CheckLoader(const machine::Machine& machine, Chain* chain);
 

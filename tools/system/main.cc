@@ -5,12 +5,31 @@
 #include <CLI/CLI.hpp>
 
 #include "host_backend/common/option_table.h"
+#include "tools/system/cdi.h"
 #include "tools/system/doctor.h"
 
 namespace causeway {
 namespace {
 
 constexpr int kUsage = 2;
+
+CLI::App* AddCdi(CLI::App& app, cdi::CdiOptions& options) {
+  auto* added =
+      app.add_subcommand("cdi", "Print what podman, Docker and containerd read to give a container the GPU");
+  options.config = "/etc/causeway/causewayd.toml";
+  added
+      ->add_option("--output", options.output,
+                   "Write it to this file instead, usually /etc/cdi/causeway.json")
+      ->type_name("FILE");
+  added
+      ->add_option("--side", options.side,
+                   "What this system is (default: a host where causewayd is installed)")
+      ->check(CLI::IsMember({"host", "guest"}));
+  added->add_option("--config", options.config, "The daemon's configuration")
+      ->type_name("FILE")
+      ->capture_default_str();
+  return added;
+}
 
 int Main(int argc, char** argv) {
   CLI::App app{"causeway: CUDA for virtual machines; what looks at this system.", "causeway"};
@@ -35,6 +54,8 @@ int Main(int argc, char** argv) {
                    "The root folder of a system that does not run, instead of this system")
       ->type_name("FOLDER")
       ->check(CLI::ExistingDirectory);
+  cdi::CdiOptions cdi;
+  auto* cdi_app = AddCdi(app, cdi);
   bool try_cuda = false;
   app.add_flag("--try-cuda", try_cuda)->group("");
   AddOptionTable(app);
@@ -44,6 +65,7 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   if (try_cuda) return doctor::TryCuda();
+  if (cdi_app->parsed()) return cdi::RunCdi(cdi);
   if (doctor_app->parsed()) return doctor::RunDoctor(doctor);
   std::fprintf(stderr, "%s", app.help().c_str());
   return kUsage;

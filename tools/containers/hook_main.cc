@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// causeway-container-hook: what a container runtime calls when a container with Causeway's GPU is about to start (`causeway cdi`
+// names it, as a createContainer hook). The runtime has mounted the libraries; the hook makes the image's loader find
+// them. The container's state comes on standard input. Where it fails the container does not start, and the reason is one
+// sentence on standard error and in the system's log, because some runtimes show neither.
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "host_backend/common/json.h"
+#include "host_backend/common/result.h"
+#include "tools/containers/container_root.h"
+
+namespace causeway::containers {
+namespace {
+
+constexpr size_t kMostBytes = 32u << 20;
+
+std::string ReadAll(int fd) {
+  std::string text;
+  char buffer[16384];
+  for (;;) {
+    const ssize_t bytes = read(fd, buffer, sizeof(buffer));
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes <= 0 || text.size() > kMostBytes) return text;
+    text.append(buffer, size_t(bytes));
+  }
+}
+
+// What of the container's configuration the hook needs.
+struct Container {
+  std::string root;
+  std::vector<std::string> library_folders;  // of LD_LIBRARY_PATH
+};
+
+std::vector<std::string> LibraryFolders(const Json& configuration) {
+  constexpr std::string_view kVariable = "LD_LIBRARY_PATH=";
+  std::vector<std::string> folders;
+  const Json process = configuration.value("process", Json::object());
+  for (const Json& entry : process.value("env", Json::array())) {
+    const std::string variable = entry.get<std::string>();
+    if (!variable.starts_with(kVariable)) continue;
+    std::istringstream list(variable.substr(kVariable.size()));
+    for (std::string folder; std::getline(list, folder, ':');) {
+      if (folder.starts_with('/')) folders.push_back(folder);
+    }
+  }
+  return folders;
+}
+
+// Empty, or what is wrong.
+std::string ReadContainer(Container* container) {
+  try {
+    const std::string bundle = Json::parse(ReadAll(STDIN_FILENO)).at("bundle").get<std::string>();
+    const std::string path = bundle + "/config.json";
+    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) return path + " cannot be read: " + ErrnoText();
+    const Json configuration = Json::parse(ReadAll(file.get()));
+    const std::string root = configuration.at("root").at("path").get<std::string>();
+    container->root = root.starts_with('/') ? root : bundle + "/" + root;
+    container->library_folders = LibraryFolders(configuration);
+  } catch (const Json::exception& error) {
+    return std::string("a container runtime has to call it with the container's state: ") + error.what();
+  }
+  return {};
+}
+
+std::string Prepare() {
+  Container container;
+  if (std::string text = ReadContainer(&container); !text.empty()) return text;
+  const UniqueFd root(open(container.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root) return "the container's root " + container.root + " cannot be opened: " + ErrnoText();
+  if (std::string text = CoverOtherLibraries(root.get(), container.library_folders); !text.empty())
+    return "the container has no GPU of Causeway: " + text;
+  if (std::string text = RefreshLoaderCache(root.get()); !text.empty())
+    return "the container has no GPU of Causeway: " + text;
+  return {};
+}
+
+int Main() {
+  // Processes of a container that shares this one's process ids cannot reach this program's file.
+  prctl(PR_SET_DUMPABLE, 0);
+  const std::string text = Prepare();
+  if (text.empty()) return 0;
+  const std::string line = PrintableText(text);
+  std::fprintf(stderr, "causeway-container-hook: %s.\n", line.c_str());
+  openlog("causeway-container-hook", LOG_PID, LOG_USER);
+  syslog(LOG_ERR, "%s.", line.c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace causeway::containers
+
+int main() {
+  return causeway::containers::Main();
+}
