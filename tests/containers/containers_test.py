@@ -192,6 +192,19 @@ def try_specification(daemon):
            f"a host without a folder for containers is told so: {done.stderr.strip()}")
 
 
+def try_full_disk(daemon):
+    """A file that cannot be written whole leaves the one of before."""
+    small = daemon.folder / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", small], check=True)
+    (small / "causeway.json").write_text("as before")
+    (small / "filler").write_bytes(b"x" * 4096)
+    done = run(PROGRAMS / "causeway", "cdi", "--side", "host", "--config", daemon.config, "--output", small / "causeway.json")
+    expect(done.returncode == 1 and "No space left" in done.stderr and (small / "causeway.json").read_text() == "as before" and
+           sorted(os.listdir(small)) == ["causeway.json", "filler"], f"a full disk: {done.stderr.strip()}")
+    subprocess.run(["umount", small], check=True)
+
+
 def doctor(daemon):
     done = run(PROGRAMS / "causeway", "doctor", "--json", "--config", daemon.config)
     return next((link for link in json.loads(done.stdout)["links"] if link["link"] == "containers"), None)
@@ -311,6 +324,7 @@ def main():
         daemon = Daemon(folder)
         try_hook(folder)
         try_specification(daemon)
+        try_full_disk(daemon)
         try_doctor(daemon)
         full, bare = lay_out_image(folder)
         tried = 0
