@@ -361,6 +361,21 @@ def try_environment(folder):
         expect_healthy(f"without {variable}", run_doctor(PROGRAMS / "causeway-system", "--side", "guest", "--root", root))
 
 
+def try_remote(folder):
+    """A guest of another host: TLS and its key stand where device and module stand else."""
+    root = folder / "remote"
+    make_guest(root)
+    (root / "dev/causeway").unlink()
+
+    def look():
+        return run_doctor(PROGRAMS / "causeway-system", "--side", "guest", "--root", root, environment={"CAUSEWAY": "tls://host:7471"})
+    expect_broken("a remote guest without the library of TLS", look(), "key", "libcauseway-tls.so.1 is missing")
+    put(root, "usr/lib/causeway/libcauseway-tls.so.1", "")
+    expect_broken("a remote guest without a key", look(), "key", "/etc/causeway/key is missing")
+    put(root, "etc/causeway/key", "secret\n", 0o640)
+    expect_healthy("a remote guest with its key", look())
+
+
 # ---- a host with a daemon ----------------------------------------------------------------------------------------
 class Host:
     def __init__(self, folder):
@@ -507,6 +522,7 @@ def main():
         try_in_root(folder, "guest", make_guest, GUEST)
         try_in_root(folder, "host", make_host_root, HOST_ROOT)
         try_environment(folder)
+        try_remote(folder)
         (folder / "live").mkdir()
         try_host(folder / "live")
     print("\n".join(problems) or f"{tried} links were broken, named, and mended.")

@@ -235,6 +235,31 @@ void CheckSlots(const machine::Machine& machine, Chain* chain) {
   chain->Fine("slots", std::to_string(used) + " of " + std::to_string(total) + " slots are in use.");
 }
 
+// What a guest of another host needs (docs/remote.md).
+void CheckKey(const machine::Machine& machine, Chain* chain) {
+  constexpr char kLink[] = "key";
+  constexpr char kLibrary[] = "/usr/lib/causeway/libcauseway-tls.so.1";
+  if (!machine.Has(kLibrary)) {
+    chain->Broken(kLink, std::string(kLibrary) + " is missing, which tls:// needs.",
+                  "apt-get install --reinstall causeway-guest");
+    return;
+  }
+  const char* chosen = std::getenv("CAUSEWAY_KEY");
+  const std::string file = chosen != nullptr && *chosen != '\0' ? chosen : "/etc/causeway/key";
+  if (!machine.Has(file)) {
+    chain->Broken(kLink, "The key " + file + " is missing, by which the host knows this guest.",
+                  "on the host: causeway keys create NAME --output FILE, then copy that file to " + file);
+    return;
+  }
+  if (!machine.Read(file)) {
+    chain->Broken(
+        kLink, "This user may not read the key " + file + ".",
+        "chgrp render " + file + " && chmod 0640 " + file + " as root, for members of the group render");
+    return;
+  }
+  chain->Fine(kLink, "The key " + file + " is there.");
+}
+
 // What a program does: through library, node and region to the host's driver.
 void CheckHostBehind(const machine::Machine& machine, Chain* chain) {
   constexpr char kLink[] = "GPU";
@@ -271,8 +296,9 @@ void CheckGuest(const machine::Machine& machine, Chain* chain) {
   const char* way = std::getenv("CAUSEWAY");
   // A process that is told another way needs no module.
   const std::string chosen = way == nullptr ? "" : way;
-  if (chosen.starts_with("local:") || chosen.starts_with("tcp://")) {
+  if (chosen.starts_with("local:") || chosen.starts_with("tcp://") || chosen.starts_with("tls://")) {
     chain->Skip("device", "The variable CAUSEWAY leads elsewhere: " + chosen + ".");
+    if (chosen.starts_with("tls://")) CheckKey(machine, chain);
   } else {
     const Device device = CheckDevice(machine, chain);
     CheckModule(machine, release, chain);
