@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "ivshmem_ring/messages/api_hash.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/transport/huge_pages.h"
 #include "ivshmem_ring/transport/ring_transport.h"
 #include "ivshmem_ring/transport/waiter.h"
@@ -95,9 +95,12 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
              std::to_string(kAbiMajor) + "): start causewayd, or install the same release on both sides";
     return false;
   }
-  if (block.api_hash != kWireHash) {
-    *error = "the host's causewayd speaks another API table (" + Hex(block.api_hash) + ", this library " +
-             Hex(kWireHash) + "): install the same release on both sides";
+  if (block.api_hash != kBuildStamp.api_hash && (block.features & kHostChoosesWorker) == 0) {
+    *error = "the host's causewayd (version 1." + std::to_string(block.abi_minor) + " of the region, rows " +
+             Hex(block.api_hash) +
+             ") serves libraries of its own release alone, and this one is of release " +
+             std::string(kBuildStamp.release) + " (rows " + Hex(kBuildStamp.api_hash) +
+             "): install the same release on both sides";
     return false;
   }
   epoch_ = block.host_epoch;
@@ -138,11 +141,15 @@ void FillOpenBlockFields(OpenBlock* block, SessionKind kind, uint64_t window) {
   block->abi_major = kAbiMajor;
   block->abi_minor = kAbiMinor;
   block->pid = static_cast<uint32_t>(getpid());
-  block->api_hash = kWireHash;
+  block->api_hash = kBuildStamp.api_hash;
   block->window_address = window;
   block->kind = kind;
   block->environment_bytes = static_cast<uint32_t>(environment.size());
   memcpy(block->environment, environment.data(), environment.size());
+  static_assert(sizeof block->release == sizeof kBuildStamp.release);
+  memcpy(block->release, kBuildStamp.release, sizeof block->release);
+  block->features = 0;
+  memset(block->reserved, 0, sizeof block->reserved);
 }
 
 void RegionConnection::FillOpenBlock() {

@@ -18,10 +18,19 @@
 //   worker  CheckpointOrder   one at a time. The answer is a CheckpointAnswer
 //   worker  WorkerQuery       of a management session. The answer is WorkerPeers
 // When either side closes the socket, the other ends; the worker also has PR_SET_PDEATHSIG.
+//
+// A daemon also starts workers of earlier releases, whose guests it serves, and goes on with workers that an earlier
+// daemon started. So what is here, and the command line above, does not change: messages are told apart by their
+// sizes, and a message that is to say more becomes another one of another size, sent only to a peer whose
+// version of this protocol has it. WorkerReady tells the worker's (docs/versions.md).
 #pragma once
 #include <cstdint>
 
 namespace causeway {
+
+// Of this protocol: what this build's worker speaks, and the oldest that its daemon still does.
+inline constexpr uint32_t kWorkerControl = 1;
+inline constexpr uint32_t kOldestWorkerControl = 1;
 
 struct WorkerReady {
   uint32_t failed;
@@ -29,10 +38,14 @@ struct WorkerReady {
   uint32_t device_count;
   uint32_t loads_lazily;       // cuModuleGetLoadingMode with what the worker was started with
   uint64_t device_free_bytes;  // of GPU 0's memory, after the driver's start; 0: not known
-  char text[488];              // failed: one sentence; otherwise the driver library's path
-  char sandbox[256];           // what confines the worker, in words for the log
+  uint64_t api_hash;           // of the worker's rows
+  uint32_t control_version;    // kWorkerControl
+  uint32_t reserved;
+  char release[32];   // of the worker, as BuildStamp has it
+  char text[488];     // failed: one sentence; otherwise the driver library's path
+  char sandbox[256];  // what confines the worker, in words for the log
 };
-static_assert(sizeof(WorkerReady) == 768);
+static_assert(sizeof(WorkerReady) == 816);
 
 // A worker that was started with --watch-memory sends these several times a second: what NVML says that a
 // process of this host holds on one device, in bytes, and at the end of each round one with pid 0 and the

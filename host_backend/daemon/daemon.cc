@@ -12,7 +12,6 @@
 #include <cstdlib>
 
 #include "host_backend/common/control_socket.h"
-#include "host_backend/daemon/api_hash.h"
 #include "host_backend/daemon/process/config_change.h"
 #include "host_backend/daemon/region/region.h"
 #include "host_backend/daemon/status.h"
@@ -51,13 +50,14 @@ Daemon::Daemon(const Config& config, std::string path, char** arguments)
       arguments_(arguments),
       program_(ProgramPath()),
       config_(config),
-      pool_(loop_, WorkerProgram{config_.worker, SandboxMode()},
+      workers_(config_.worker, config_.workers),
+      pool_(loop_, WorkerProgram{workers_, SandboxMode()},
             {config_.spare_workers, config_.max_spare_workers, config_.guaranteed_spares},
             config_.image_cache_mib * kMib, config_.worker_users),
       scopes_(config_),
       zeroing_(loop_),
-      services_{loop_,           config_,   pool_,   counters_, flights_, idle_watch_,
-                doorbell_watch_, ApiHash(), scopes_, zeroing_,  vault_},
+      services_{loop_,           config_,  pool_,   counters_, flights_, idle_watch_,
+                doorbell_watch_, workers_, scopes_, zeroing_,  vault_},
       vms_(services_) {}
 
 Daemon::~Daemon() {
@@ -180,6 +180,7 @@ std::string Daemon::StartLauncher() {
   if (!took_over_) folders_ = std::make_unique<WorkerFolders>(config_.socket, users);
   LauncherPlan plan;
   plan.worker = config_.worker;
+  plan.workers = config_.workers;
   plan.driver = config_.driver_library;
   plan.management = config_.nvml_library;
   plan.sandbox = SandboxMode();
@@ -291,16 +292,17 @@ void Daemon::Upgrade(const ControlServer::Answer& answer) {
   if (leaving_ || stopping_ || trial_) return refuse("causewayd is being upgraded or stopped already.");
   trial_ = std::make_unique<Aside>(loop_);
   const auto problem = std::make_shared<std::string>();
-  trial_->Do([this, problem] { *problem = WhyNotStarted(program_, path_); },
-             [this, problem, answer, refuse] {
-               loop_.Later("the end of a trial", [this] { trial_.reset(); });
-               if (!problem->empty()) {
-                 LogError("causewayd is not upgraded: " + *problem);
-                 return refuse(*problem);
-               }
-               answer({{"ok", true}});
-               Leave(true);
-             });
+  trial_->Do(
+      [this, problem, version = launcher_->version()] { *problem = WhyNotStarted(program_, path_, version); },
+      [this, problem, answer, refuse] {
+        loop_.Later("the end of a trial", [this] { trial_.reset(); });
+        if (!problem->empty()) {
+          LogError("causewayd is not upgraded: " + *problem);
+          return refuse(*problem);
+        }
+        answer({{"ok", true}});
+        Leave(true);
+      });
 }
 
 void Daemon::Leave(bool becomes_next) {

@@ -53,6 +53,7 @@ class Daemon {
   char** const arguments_;
   const std::string program_;  // as it was called when it started: an upgrade puts another one there
   Config config_;              // servers and scopes refer to it: a reload assigns, and moves nothing
+  const WorkerPrograms workers_;
   const Clock::time_point started_ = Clock::now();
   EventLoop loop_;
   // Both there longer than any worker.

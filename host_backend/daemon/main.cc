@@ -9,6 +9,8 @@
 
 int main(int argc, char** argv) {
   using namespace causeway::daemon;
+  using causeway::launcher::kOldestVersion;
+  using causeway::launcher::kVersion;
   CLI::App app{"causewayd serves the host's GPUs to virtual machines and local processes.", "causewayd"};
   std::string path = "/etc/causeway/causewayd.toml";
   bool check = false;
@@ -18,6 +20,9 @@ int main(int argc, char** argv) {
   app.add_flag("--check", check, "Check the configuration and exit");
   app.add_option("--state-version", state_version,
                  "With --check: whether what a daemon of that version leaves can be read");
+  int32_t launcher_version = kVersion;
+  app.add_option("--launcher-version", launcher_version,
+                 "With --check: whether a launcher of that version is understood");
   app.add_flag("--foreground", foreground, "Write the log to standard error also where log_file is set");
   app.set_version_flag("--version", "causewayd " CAUSEWAY_VERSION);
   causeway::AddOptionTable(app);
@@ -26,6 +31,14 @@ int main(int argc, char** argv) {
   auto config = LoadConfig(path);
   if (!config.ok()) {
     std::fprintf(stderr, "causewayd: %s\n", config.error().c_str());
+    return 1;
+  }
+  if (check && (launcher_version < kOldestVersion || launcher_version > kVersion)) {
+    std::fprintf(
+        stderr,
+        "causewayd: the launcher that runs speaks version %d of its protocol, and causewayd " CAUSEWAY_VERSION
+        " speaks versions %d to %d; drain the daemon, stop it and start this one.\n",
+        launcher_version, kOldestVersion, kVersion);
     return 1;
   }
   if (check && state_version > kStateVersion) {

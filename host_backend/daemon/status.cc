@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "host_backend/common/json.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 
 namespace causeway::daemon {
 namespace {
@@ -36,6 +37,7 @@ Json JsonOf(const SessionStatus& session) {
   }
   json["pid"] = session.pid;
   json["uid"] = session.uid;
+  json["release"] = session.release;
   json["state"] = session.state;
   json["age_s"] = Rounded(Seconds(Clock::now() - session.opened));
   json["worker_pid"] = session.worker_pid;
@@ -135,7 +137,7 @@ std::string StatusJson(const Services& services, const StatusReport& report, con
   const Config& config = services.config;
   const WorkerPool& pool = services.pool;
   const auto own_spares = pool.OwnSparesStatus();
-  Json json = {{"version", CAUSEWAY_VERSION},
+  Json json = {{"version", std::string(kBuildStamp.release)},
                {"pid", getpid()},
                {"uptime_s", Rounded(Seconds(Clock::now() - report.started))},
                {"socket", config.socket},

@@ -58,7 +58,16 @@ bool IsPacketSocket(int file) {
 }
 
 // Fields of a request, as bits: which of them an action uses.
-enum : unsigned { kWorker = 1, kPid = 2, kGroup = 4, kUser = 8, kNumber = 16, kLink = 32, kTexts = 64 };
+enum : unsigned {
+  kWorker = 1,
+  kPid = 2,
+  kGroup = 4,
+  kUser = 8,
+  kNumber = 16,
+  kLink = 32,
+  kTexts = 64,
+  kHash = 128
+};
 
 constexpr size_t kAny = ~size_t{0}, kNever = kAny - 1;  // of descriptors
 
@@ -70,7 +79,7 @@ struct Shape {
 Shape ShapeOf(Action action) {
   switch (action) {
     case Action::kStart:
-      return {kWorker | kLink | kTexts, 2};
+      return {kWorker | kHash | kLink | kTexts, 2};
     case Action::kKill:
     case Action::kReap:
     case Action::kAbandon:
@@ -105,7 +114,8 @@ bool HasOnly(const Request& request, unsigned fields) {
   const bool texts = request.environment_bytes == 0 && request.gpus[0] == '\0';
   return request.reserved == 0 && fits(kWorker, request.worker == WorkerKind::kNone) &&
          fits(kPid, request.pid == 0) && fits(kGroup, request.group == 0) && fits(kUser, request.user == 0) &&
-         fits(kNumber, request.number == 0) && fits(kLink, request.link == 0) && fits(kTexts, texts);
+         fits(kNumber, request.number == 0) && fits(kLink, request.link == 0) && fits(kTexts, texts) &&
+         fits(kHash, request.worker_hash == 0);
 }
 
 }  // namespace
@@ -167,7 +177,7 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
     answer.error = error;
     return answer;
   };
-  if (bytes != sizeof request) return refused(EINVAL);
+  if (bytes < kLeastRequestBytes) return refused(EINVAL);
   const Shape shape = ShapeOf(request.action);
   const bool fits =
       shape.descriptors == kAny ? !descriptors.empty() : descriptors.size() == shape.descriptors;
@@ -200,7 +210,7 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
     case Action::kForget:
       return refused(Forget(request.link));
     case Action::kTake:
-      return refused(Kept(request.number).empty() ? ENOENT : 0);
+      return refused(Take(request.number, &answer));
     case Action::kEnd:
       end_ = true;
       return answer;
@@ -216,7 +226,10 @@ struct Launcher::CommandLine {
     snprintf(users, sizeof users, "%u,%u", settings.users.first, settings.users.count);
     snprintf(group, sizeof group, "%u", DeviceGroup());
     snprintf(target, sizeof target, "%d", request.pid);
-    Add(settings.worker.c_str());
+    if (request.worker_hash != 0)
+      snprintf(path, sizeof path, "%s/%016llx/causeway-worker", settings.workers.c_str(),
+               static_cast<unsigned long long>(request.worker_hash));
+    Add(request.worker_hash != 0 ? path : settings.worker.c_str());
     Add("--control-fd", control);
     Add("--sandbox", settings.sandbox.c_str());
     if (request.action == Action::kCheckpoint) {
@@ -244,6 +257,7 @@ struct Launcher::CommandLine {
   }
 
   char control[16], users[32], group[16], target[16];
+  char path[4096] = {};
   char namespaces[sizeof kNoNamespaces] = {};
   char* arguments[24] = {};
   size_t count = 0;
@@ -271,7 +285,8 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
   if (!cuda && request.worker != WorkerKind::kManagement && request.worker != WorkerKind::kMemoryWatch)
     return EINVAL;
   if (!IsGpuList(request.gpus) || !IsEnvironment(request.environment, request.environment_bytes) ||
-      (request.link != 0 && (!cuda || settings_.links.empty())) || !IsPipe(descriptors[0].get()) ||
+      (request.link != 0 && (!cuda || settings_.links.empty())) ||
+      (request.worker_hash != 0 && settings_.workers.empty()) || !IsPipe(descriptors[0].get()) ||
       !IsPacketSocket(descriptors[1].get())) {
     return EINVAL;
   }
@@ -283,10 +298,10 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
            static_cast<unsigned long long>(request.link));
   CommandLine command(settings_, request, descriptors[1].get());
   memcpy(command.namespaces, kNoNamespaces, sizeof command.namespaces);
-  const ChildPlan plan{settings_.worker.c_str(), command.arguments,
-                       environment_.data(),      descriptors[0].get(),
-                       descriptors[1].get(),     getpid(),
-                       command.namespaces,       settings_.shm.empty() ? nullptr : settings_.shm.c_str()};
+  const ChildPlan plan{command.arguments[0], command.arguments,
+                       environment_.data(),  descriptors[0].get(),
+                       descriptors[1].get(), getpid(),
+                       command.namespaces,   settings_.shm.empty() ? nullptr : settings_.shm.c_str()};
   const pid_t pid = fork();
   if (pid < 0) return errno;
   if (pid == 0) {
@@ -332,6 +347,13 @@ int Launcher::Forget(uint64_t key) {
   if (record == records_.end()) return ENOENT;
   MarkKept(record->pid, false);
   records_.erase(record);
+  return 0;
+}
+
+int Launcher::Take(uint32_t number, Answer* answer) const {
+  if (number >= records_.size()) return ENOENT;
+  answer->key = records_[number].key;
+  answer->pid = records_[number].pid;
   return 0;
 }
 

@@ -23,6 +23,7 @@ inline constexpr uint32_t kMaxDescriptors = kMaxKeptDescriptors;  // of a reques
 // From the command line, which comes from the daemon before it has looked at anything of a guest.
 struct Settings {
   std::string worker, driver, management;
+  std::string workers;  // folder of the workers of other releases; empty: none
   std::string sandbox = "enforce";
   bool shows_all = false;  // NVML
   bool allow_pageable_access = false;
@@ -42,7 +43,8 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  // `bytes` of a packet that claims to be a Request, with so many descriptors. *descriptor: what goes with
+  // A packet that claims to be a Request was so many bytes long, of which `request` has what fits (the rest of it is
+  // zero), with so many descriptors. *descriptor: what goes with
   // the answer, or none.
   Answer Handle(const Request& request, size_t bytes, std::span<UniqueFd> descriptors, UniqueFd* descriptor);
   // Ends a child of this launcher, for an answer that could not be given to the daemon. Nobody will ask for its end.
@@ -75,6 +77,7 @@ class Launcher {
   struct CommandLine;
   int Keep(const Request& request, std::span<UniqueFd> descriptors);
   int Forget(uint64_t key);
+  int Take(uint32_t number, Answer* answer) const;
   void MarkKept(pid_t pid, bool kept);
   void SetEnvironment(const Request& request, char* link);
   int Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer, UniqueFd* descriptor);

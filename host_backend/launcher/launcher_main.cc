@@ -48,6 +48,7 @@ Settings ReadOptions(std::span<char* const> arguments) {
   Settings settings;
   std::string users, group, keep;
   const std::pair<std::string_view, std::string*> texts[] = {{"--worker", &settings.worker},
+                                                             {"--workers", &settings.workers},
                                                              {"--driver", &settings.driver},
                                                              {"--cache", &settings.cache},
                                                              {"--management", &settings.management},
@@ -89,10 +90,14 @@ void OnChild(int) {}
 
 // One request. False: the daemon is gone.
 bool Serve(Launcher& launcher) {
-  alignas(8) static Request request;
+  static struct {
+    Request request;
+    uint8_t unknown[kGrowth];
+  } packet;
   int numbers[kMaxPacketDescriptors];
-  request = {};
-  const ssize_t bytes = ReceivePacket(kDaemonSocket, &request, sizeof request, numbers, MSG_TRUNC);
+  packet = {};
+  const Request& request = packet.request;
+  const ssize_t bytes = ReceivePacket(kDaemonSocket, &packet, sizeof packet, numbers, MSG_TRUNC);
   // A daemon that was killed with answers unread is told of first; what it had sent comes then, and its end last.
   if (bytes < 0) return errno == EINTR || errno == EAGAIN || errno == ECONNRESET;
   if (bytes == 0) return false;
@@ -102,7 +107,10 @@ bool Serve(Launcher& launcher) {
     if (number >= 0) descriptors[count++].reset(number);
   }
   UniqueFd handed;
-  const Answer answer = launcher.Handle(request, size_t(bytes), std::span(descriptors, count), &handed);
+  const bool known = size_t(bytes) <= sizeof packet &&
+                     std::ranges::all_of(packet.unknown, [](uint8_t each) { return each == 0; });
+  const Answer answer =
+      launcher.Handle(request, known ? size_t(bytes) : 0, std::span(descriptors, count), &handed);
   size_t sent = 0;
   if (handed) numbers[sent++] = handed.get();
   if (answer.error == 0 && request.action == Action::kTake) {
@@ -138,6 +146,7 @@ pid_t PeerOf(int socket) {
 bool SayReady() {
   Answer ready{};
   ready.pid = getpid();
+  ready.status = kVersion;
   return SendPacket(kDaemonSocket, &ready, sizeof ready, {});
 }
 

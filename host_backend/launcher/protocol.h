@@ -4,12 +4,22 @@
 // ends, the launcher ends too; where it was started with --keep, only if the daemon has said kEnd, or if no other daemon has
 // come to its listening socket within so many seconds. Meanwhile it keeps what kKeep has given to it.
 //
+// A daemon may be of another release than the launcher, which lives as long as the workers (docs/versions.md). The first
+// answer's `status` says the launcher's version of this protocol. Request and Answer grow at their ends: what a sender
+// leaves out counts as zero, and what a receiver does not know has to be zero in a request and is passed over in an
+// answer.
+//
 // The launcher assumes that the daemon may have been taken over: it checks every byte of a request, refuses
 // what it does not know (EINVAL), and has programs, folders, user ids and groups from its own command line.
 #pragma once
 #include <cstdint>
 
 namespace causeway::launcher {
+
+// Of this protocol: what this build's launcher speaks, and the oldest that its daemon still does.
+inline constexpr int32_t kVersion = 1;
+inline constexpr int32_t kOldestVersion = 1;
+inline constexpr size_t kGrowth = 1024;  // so much longer may a later version's request be
 
 inline constexpr uint32_t kFirstPerson = 1000;    // user ids below it are the system's own
 inline constexpr int kDaemonSocket = 3;           // the daemon that started it
@@ -18,7 +28,7 @@ inline constexpr size_t kMaxKept = 16384;         // records
 inline constexpr size_t kMaxKeptDescriptors = 6;  // of a record
 
 enum class Action : uint32_t {
-  // Starts a worker by `worker`, `link`, `gpus` and `environment`; the request carries the descriptors of its
+  // Starts a worker by `worker`, `worker_hash`, `link`, `gpus` and `environment`; the request carries the descriptors of its
   // output (a pipe) and of its control socket. The answer has its pid and carries a pidfd.
   kStart = 1,
   kKill,     // sends SIGKILL to `pid`, a worker that was not reaped
@@ -44,8 +54,8 @@ enum class Action : uint32_t {
   // without a daemon for as long as it has a record. The launcher reads nothing of what it keeps.
   kKeep,
   kForget,  // closes what has the key `link`
-  kTake,    // the answer carries copies of record `number`, counted from 0; ENOENT: there are no more
-  kEnd,     // the launcher is to end with this daemon
+  kTake,  // the answer tells of record `number`, counted from 0, and carries copies; ENOENT: there are no more
+  kEnd,   // the launcher is to end with this daemon
 };
 
 enum class WorkerKind : uint32_t { kNone = 0, kCuda, kManagement, kMemoryWatch };
@@ -61,21 +71,24 @@ struct Request {
   uint32_t group;
   uint32_t user;
   uint32_t number;
-  uint64_t link;               // kStart: LINKS/cache-`link` is the worker's link to its cache; 0: none
+  uint64_t worker_hash;  // kStart: WORKERS/`worker_hash`/causeway-worker; 0: the one that --worker names
+  uint64_t link;         // kStart: LINKS/cache-`link` is the worker's link to its cache; 0: none
   uint32_t environment_bytes;  // of the NAME=VALUE texts, each with its NUL
   uint32_t reserved;
   char gpus[kGpuListBytes];  // UUIDs with commas between them, NUL-terminated; empty: all
   char environment[kEnvironmentBytes];
 };
-static_assert(sizeof(Request) == 40 + kGpuListBytes + kEnvironmentBytes);
+static_assert(sizeof(Request) == 48 + kGpuListBytes + kEnvironmentBytes);
+inline constexpr size_t kLeastRequestBytes = 48 + kGpuListBytes + kEnvironmentBytes;  // of version 1
 
 struct Answer {
   int32_t error;  // errno; 0: done
   int32_t pid;
   int32_t status;  // kReap: as waitpid gives it
   uint32_t reserved;
+  uint64_t key;  // kTake: of the record, whose worker's number `pid` is (0: none)
 };
-static_assert(sizeof(Answer) == 16);
+static_assert(sizeof(Answer) == 24);
 
 struct VmProcess {
   int32_t pid;  // 0: none, and no descriptor

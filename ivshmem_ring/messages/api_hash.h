@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number that guest and host compare when they meet: a hash of the text of the driver's rows and of
-// NVML's rows. Two builds whose rows differ refuse to talk. The number in front of NVML's rows is raised by
+// The number by which the host chooses the worker of a guest: a hash of the text of the driver's rows and of
+// NVML's rows. Guest and worker talk only if theirs are equal (build_stamp.h tells it to all others). The number in front of NVML's rows is raised by
 // hand when messages of a management session change otherwise.
 #pragma once
 #include "ivshmem_ring/protocol/call.h"

@@ -11,6 +11,8 @@
 //   trace           The client sends a LocalTraceRequest and gets a LocalReply, then, in packets as above,
 //                   the list of sessions as JSON. If a session was asked for, a NUL and its two FlightImages
 //                   (layout.h) follow; guest_bytes and host_bytes in the list are their sizes.
+// Within one kAbiMajor these messages grow at their ends: a receiver reads what it knows of a longer one.
+//
 //   TCP session     The client sends the bytes of an OpenBlock and gets those of a LocalReply; then both send
 //                   frames of records (ivshmem_ring/tcp/tcp_transport.h).
 #pragma once

@@ -16,7 +16,7 @@ constexpr uint64_t Fnv1a(std::string_view text) {
   return hash;
 }
 
-// Both sides state this before they talk, so two builds that disagree on a row refuse each other.
+// Both sides state this before they talk, so that a guest is served by a worker of its own rows alone.
 // The number in front counts changes of the bodies of the session's own messages.
 #define OPERATION(name, text, ...) "S" #name #__VA_ARGS__
 #define CALL(...) "C" #__VA_ARGS__

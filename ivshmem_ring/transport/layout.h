@@ -30,7 +30,7 @@ namespace causeway {
 
 inline constexpr uint64_t kRegionMagic = 0x5941574553554143;  // "CAUSEWAY", little-endian
 inline constexpr uint16_t kAbiMajor = 1;
-inline constexpr uint16_t kAbiMinor = 0;
+inline constexpr uint16_t kAbiMinor = 1;
 inline constexpr uint64_t kGranuleBytes = 2u << 20;
 inline constexpr uint64_t kMinRegionBytes = 64u << 20;
 inline constexpr uint32_t kMaxSlots = 256;
@@ -43,6 +43,10 @@ inline constexpr uint64_t kHostPageOffset = 0x1000;
 inline constexpr uint64_t kGuestPageOffset = 0x2000;
 inline constexpr uint64_t kOwnerTableOffset = 0x10000;
 
+// Superblock::features: the host chooses the worker of a session by OpenBlock::api_hash, so that a library whose rows
+// differ from `api_hash` asks all the same. Hosts before 1.1 serve no rows but those.
+inline constexpr uint64_t kHostChoosesWorker = 1;
+
 // The host writes it once, before the device appears in the guest.
 struct Superblock {
   uint64_t magic;
@@ -50,9 +54,9 @@ struct Superblock {
   uint16_t abi_minor;
   uint32_t header_bytes;  // sizeof(Superblock); later minor versions append fields
   uint64_t region_bytes;  // power of two
-  uint64_t features;      // none defined in 1.0
+  uint64_t features;      // kHostChoosesWorker
   uint64_t host_epoch;    // a random number for each start of the daemon
-  uint64_t api_hash;      // of all rows (ivshmem_ring/protocol/call.h): two builds that differ refuse to talk
+  uint64_t api_hash;      // of the rows of the host's own release (messages/build_stamp.h)
   uint32_t slot_count;
   uint32_t granule_bytes;
   uint32_t granule_count;
@@ -144,12 +148,13 @@ struct HostChannelWords {
   HotWord waiting;  // 1 while the host's thread sleeps for a request
 };
 
-inline constexpr uint32_t kOpenTextBytes = 8192;
+inline constexpr uint32_t kOpenTextBytes = 7936;
 
 // What a session is for. A management session (NVML) needs neither a context nor region memory.
 enum class SessionKind : uint32_t { kCuda = 0, kManagement = 1 };
 
-// What a guest process states before it opens its slot.
+// What a guest process states before it opens its slot. What 1.0 had as the end of `environment` is since 1.1 for what
+// later versions add, zeroed as far as the library knows nothing to say there.
 struct OpenBlock {
   uint64_t magic;
   uint16_t abi_major;
@@ -160,8 +165,11 @@ struct OpenBlock {
   uint32_t environment_bytes;
   SessionKind kind;
   char environment[kOpenTextBytes];  // variables for the driver: NAME=VALUE, each NUL-terminated
+  char release[32];                  // of the library, as BuildStamp has it; only to be shown
+  uint64_t features;                 // of the library; none defined in 1.1
+  uint8_t reserved[216];
 };
-static_assert(offsetof(OpenBlock, environment) == 40 && sizeof(OpenBlock) == 40 + kOpenTextBytes);
+static_assert(offsetof(OpenBlock, environment) == 40 && sizeof(OpenBlock) == 40 + 8192);
 
 struct GuestControl {
   HotWord main_tail;

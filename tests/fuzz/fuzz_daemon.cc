@@ -23,7 +23,6 @@
 #include <cstring>
 #include <string>
 
-#include "host_backend/daemon/api_hash.h"
 #include "host_backend/daemon/doorbell/doorbell_watch.h"
 #include "host_backend/daemon/loop/loop_work.h"
 #include "host_backend/daemon/region/idle_watch.h"
@@ -32,6 +31,7 @@
 #include "host_backend/daemon/servers/tcp_server.h"
 #include "host_backend/daemon/servers/vm_server.h"
 #include "host_backend/daemon/status.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/transport/packet.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -170,10 +170,10 @@ class Host {
  private:
   const std::string folder_ = MakeFolder();
   const daemon::Config config_ = MakeConfig(folder_);
+  const daemon::WorkerPrograms workers_{config_.worker, folder_ + "/workers"};
   daemon::EventLoop loop_;
   daemon::LauncherLink launcher_{loop_};  // there is no worker to be had
-  daemon::WorkerPool pool_{
-      loop_, daemon::WorkerProgram{config_.worker, "enforce"}, {0, 0, 0}, 1 << 20, {0, 0}};
+  daemon::WorkerPool pool_{loop_, daemon::WorkerProgram{workers_, "enforce"}, {0, 0, 0}, 1 << 20, {0, 0}};
   daemon::Scopes scopes_{config_};
   daemon::Zeroing zeroing_{loop_};
   daemon::Vault vault_;
@@ -181,8 +181,8 @@ class Host {
   daemon::FlightStore flights_;
   daemon::IdleWatch idle_watch_;
   daemon::DoorbellWatch doorbell_watch_;
-  Services services_{loop_,           config_,   pool_,   counters_, flights_, idle_watch_,
-                     doorbell_watch_, ApiHash(), scopes_, zeroing_,  vault_};
+  Services services_{loop_,           config_,  pool_,   counters_, flights_, idle_watch_,
+                     doorbell_watch_, workers_, scopes_, zeroing_,  vault_};
   std::unique_ptr<daemon::LocalServer> local_;
   std::unique_ptr<daemon::VmServer> vm_;
   std::unique_ptr<daemon::TcpServer> tcp_;
@@ -197,7 +197,7 @@ void MakeOpenBlock(Input& input, OpenBlock* block) {
   block->abi_major = odd % 32 == 2 ? input.Byte() : kAbiMajor;
   block->abi_minor = kAbiMinor;
   block->pid = input.Byte();
-  block->api_hash = odd % 32 == 3 ? input.Word() : ApiHash();
+  block->api_hash = odd % 32 == 3 ? input.Word() : kBuildStamp.api_hash;
   block->window_address = odd % 32 == 4 ? input.Word() : kDefaultWindowAddress + (odd % 32 == 5 ? 1 : 0);
   block->kind = static_cast<SessionKind>(odd % 32 == 6 ? input.Byte() : input.Byte() / 200);
   static constexpr const char* kNames[] = {

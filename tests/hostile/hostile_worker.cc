@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "host_backend/common/worker_control.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/messages/image_hash.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -366,6 +367,8 @@ int Serve(int control) {
   WorkerReady ready{};
   ready.driver_version = 13000;
   ready.device_count = 1;
+  ready.api_hash = kBuildStamp.api_hash;
+  ready.control_version = kWorkerControl;
   std::strcpy(ready.text, "/hostile/libcuda.so.1");
   send(control, &ready, sizeof ready, MSG_NOSIGNAL);
   WorkerAssignment assignment;

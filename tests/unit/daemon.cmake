@@ -1,6 +1,6 @@
 # causewayd as a process, with a fake worker behind it and this test in front.
 add_executable(daemon_test_worker fake_worker.cc)
-target_link_libraries(daemon_test_worker PRIVATE causeway_account)
+target_link_libraries(daemon_test_worker PRIVATE causeway_account causeway_stamp)
 
 add_executable(daemon_test daemon_config_test.cc daemon_local_test.cc daemon_vm_test.cc daemon_scopes_test.cc
   daemon_descriptors_test.cc command_test.cc daemon_fixture.cc)
@@ -125,3 +125,9 @@ causeway_daemon_process_test(reload_test 120 causeway_attach)
 
 # Sessions that outlive their daemon.
 causeway_daemon_process_test(takeover_test 120)
+
+# What peers of different releases share.
+add_executable(frozen_layouts frozen_layouts.cc)
+target_link_libraries(frozen_layouts PRIVATE causeway_account causeway_options)
+add_test(NAME frozen_layouts COMMAND frozen_layouts ${CMAKE_CURRENT_SOURCE_DIR}/frozen_layouts.txt)
+set_tests_properties(frozen_layouts PROPERTIES LABELS unit TIMEOUT 60)

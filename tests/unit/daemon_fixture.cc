@@ -20,7 +20,7 @@
 #include <thread>
 
 #include "host_backend/command/command.h"
-#include "host_backend/daemon/api_hash.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 
 namespace causeway::test {
 namespace {
@@ -59,7 +59,7 @@ OpenBlock StreamOpenBlock() {
   block.magic = kRegionMagic;
   block.abi_major = kAbiMajor;
   block.pid = 77;
-  block.api_hash = ApiHash();
+  block.api_hash = kBuildStamp.api_hash;
   return block;
 }
 
@@ -190,7 +190,7 @@ OpenBlock GuestRegion::GoodOpenBlock() const {
   block.abi_major = kAbiMajor;
   block.abi_minor = kAbiMinor;
   block.pid = uint32_t(getpid());
-  block.api_hash = ApiHash();
+  block.api_hash = kBuildStamp.api_hash;
   block.window_address = kDefaultWindowAddress;
   return block;
 }

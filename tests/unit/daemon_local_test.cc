@@ -14,8 +14,8 @@
 #include <list>
 
 #include "host_backend/command/command.h"
-#include "host_backend/daemon/api_hash.h"
 #include "host_backend/daemon/region/region.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 #include "tests/unit/daemon_fixture.h"
 #include "tests/unit/lingering_socket.h"
 
@@ -61,7 +61,7 @@ TEST_F(LocalTest, SessionIsServedAndClosed) {
   Serve(client);
   const Superblock block = client.region().superblock();
   EXPECT_EQ(block.magic, kRegionMagic);
-  EXPECT_EQ(block.api_hash, ApiHash());
+  EXPECT_EQ(block.api_hash, kBuildStamp.api_hash);
   EXPECT_EQ(client.region().host_page().state, HostState::kRunning);
   EXPECT_EQ(client.region().host_control(0).main_head.value, kDefaultWindowAddress)
       << "the window as assigned";
@@ -203,7 +203,7 @@ TEST_F(LocalTest, MismatchesAreRefusedWithASentence) {
     const LocalReply reply = client.RequestSession(9);
     EXPECT_EQ(reply.accepted, 0u);
     EXPECT_NE(std::string(reply.text)
-                  .find("speaks version 9.0 and this host 1.0; install the same Causeway release"),
+                  .find("speaks version 9.1 and this host 1.1; install the same Causeway release"),
               std::string::npos);
     EXPECT_TRUE(client.WaitForEnd());
   }
@@ -216,10 +216,10 @@ TEST_F(LocalTest, MismatchesAreRefusedWithASentence) {
   }
   const OpenBlock good = block;
   block.abi_major = 2;
-  ExpectRefused(block, "The guest library speaks version 2.0 of the region and this host 1.0");
+  ExpectRefused(block, "The guest library speaks version 2.1 of the region and this host 1.1");
   block = good;
   block.api_hash ^= 1;
-  ExpectRefused(block, "The guest library's API rows have hash 0x");
+  ExpectRefused(block, "has no worker: install causeway-worker-");
   for (const uint64_t window :
        {uint64_t{0}, uint64_t{0x400000000001}, uint64_t{0x2aaa00000000}, uint64_t{0x7fffffffffff000}}) {
     block = good;
@@ -484,7 +484,7 @@ TEST_F(TcpTest, WrongHashIsRefused) {
   block.api_hash ^= 2;
   const LocalReply reply = Exchange(fd.get(), block);
   EXPECT_EQ(reply.accepted, 0u);
-  EXPECT_NE(std::string(reply.text).find("API rows have hash"), std::string::npos);
+  EXPECT_NE(std::string(reply.text).find("has no worker: install causeway-worker-"), std::string::npos);
   EXPECT_EQ(Counter("refused"), 1u);
 }
 

@@ -17,7 +17,7 @@
 #include <list>
 
 #include "host_backend/command/command.h"
-#include "host_backend/daemon/api_hash.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway::test {
@@ -255,7 +255,7 @@ std::string AnswerOverTcp(const std::string& address) {
   block.magic = kRegionMagic;
   block.abi_major = kAbiMajor;
   block.abi_minor = kAbiMinor;
-  block.api_hash = ApiHash();
+  block.api_hash = kBuildStamp.api_hash;
   LocalReply reply{};
   if (send(connection.get(), &block, sizeof(block), MSG_NOSIGNAL) != ssize_t(sizeof(block)) ||
       recv(connection.get(), &reply, sizeof(reply), MSG_WAITALL) != ssize_t(sizeof(reply))) {

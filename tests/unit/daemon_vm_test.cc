@@ -110,7 +110,9 @@ TEST_F(VmTest, RefusalAndWorkerDeath) {
   block.api_hash = 1;
   guest.Open(0, 1, block);
   ASSERT_TRUE(guest.WaitForHostWord(0, 1, SlotHostState::kRefused));
-  EXPECT_NE(guest.refusal(0).find("API rows have hash 0x1 "), std::string::npos) << guest.refusal(0);
+  EXPECT_NE(guest.refusal(0).find("(rows 0000000000000001), for which this host, of release "),
+            std::string::npos)
+      << guest.refusal(0);
   Release(guest, 0, 1);
 
   Serve(guest, 0, 2);
@@ -118,6 +120,59 @@ TEST_F(VmTest, RefusalAndWorkerDeath) {
   ASSERT_TRUE(guest.WaitForHostWord(0, 2, SlotHostState::kFatal));
   EXPECT_NE(guest.refusal(0).find("was killed by signal 9"), std::string::npos);
   Release(guest, 0, 2);
+}
+
+TEST_F(VmTest, AGuestOfAnotherReleaseGetsTheWorkerOfItsRows) {
+  const std::string workers = folder() + "/workers", older = workers + "/0000000000000007";
+  std::filesystem::create_directories(older);
+  std::filesystem::copy_file(FAKE_WORKER_PATH, older + "/causeway-worker");
+  std::ofstream(older + "/release") << "0.0.9\n";
+  StartDaemon("ok", "workers = \"" + workers + "\"\n" + VmConfig());
+  GuestRegion guest(region_file());
+  EXPECT_EQ(guest.superblock().features, kHostChoosesWorker);
+  OpenBlock block = guest.GoodOpenBlock();
+  block.api_hash = 7;
+  std::strcpy(block.release, "0.0.9");
+  for (const SessionKind kind : {SessionKind::kCuda, SessionKind::kManagement}) {
+    block.kind = kind;
+    const uint32_t session = 1 + uint32_t(kind);
+    guest.Open(0, session, block);
+    ASSERT_TRUE(guest.WaitForHostWord(0, session, SlotHostState::kServing)) << guest.refusal(0);
+    const std::string text = WaitForSession("serving");
+    EXPECT_EQ(StatusValue(text, "", "release"), "0.0.9");
+    const std::string program = "/proc/" + StatusValue(text, "", "worker_pid") + "/exe";
+    EXPECT_EQ(std::filesystem::read_symlink(program).string(), older + "/causeway-worker");
+    Release(guest, 0, session);
+  }
+  Serve(guest, 0, 3);  // of this release, by a spare
+  Release(guest, 0, 3);
+  // Whatever it says of its release, and whether it says so at all.
+  std::filesystem::remove(older + "/causeway-worker");
+  std::memset(block.release, '%', sizeof block.release);
+  guest.Open(0, 4, block);
+  ASSERT_TRUE(guest.WaitForHostWord(0, 4, SlotHostState::kRefused));
+  EXPECT_EQ(
+      guest.refusal(0).find("The guest's Causeway library is of release unknown (rows 0000000000000007), for "
+                            "which this host, of release "),
+      0u)
+      << guest.refusal(0);
+}
+
+TEST_F(VmTest, AWorkerOfOtherRowsThanItsPlaceSaysServesNobody) {
+  StartDaemon("foreign", VmConfig());
+  GuestRegion guest(region_file());
+  guest.Open(0, 1);
+  ASSERT_TRUE(guest.WaitForHostWord(0, 1, SlotHostState::kRefused));
+  EXPECT_NE(guest.refusal(0).find("where one for rows"), std::string::npos) << guest.refusal(0);
+}
+
+TEST_F(VmTest, AWorkerThatSpeaksAnotherVersionServesNobody) {
+  StartDaemon("later", VmConfig());
+  GuestRegion guest(region_file());
+  guest.Open(0, 1);
+  ASSERT_TRUE(guest.WaitForHostWord(0, 1, SlotHostState::kRefused));
+  EXPECT_NE(guest.refusal(0).find("speaks version 99 to its daemon, and this one, "), std::string::npos)
+      << guest.refusal(0);
 }
 
 TEST_F(VmTest, SessionsPerVmAreLimited) {

@@ -2,7 +2,8 @@
 // Stands in for causeway-worker in the daemon's tests: no driver, and a behaviour chosen by the --driver
 // argument.
 //   ok, stubborn (ignores the end), fail (no driver), crash (before ready), silent (never ready), violation,
-//   fill, slow (ready after two seconds)
+//   fill, slow (ready after two seconds), foreign (of other rows than asked for), later (of a later control protocol)
+// As .../HASH/causeway-worker it is one of those rows.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
@@ -18,6 +19,7 @@
 
 #include "host_backend/common/account_page.h"
 #include "host_backend/common/worker_control.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/packet.h"
 
@@ -41,13 +43,24 @@ bool Receive(int control, Received& received) {
   return bytes == ssize_t(sizeof(received.assignment));
 }
 
-void SendReady(int control, const std::string& mode) {
+// Of the rows that its folder names, or of this build's.
+uint64_t HashOf(const std::string& program) {
+  const size_t name = program.rfind('/'), folder = program.rfind('/', name - 1);
+  char* end = nullptr;
+  const uint64_t hash = std::strtoull(program.substr(folder + 1, name - folder - 1).c_str(), &end, 16);
+  return *end == '\0' && hash != 0 ? hash : kBuildStamp.api_hash;
+}
+
+void SendReady(int control, const std::string& mode, const std::string& program) {
   if (mode == "slow") sleep(2);
   WorkerReady ready{};
   ready.failed = mode == "fail" ? 1 : 0;
   ready.driver_version = 13000;
   ready.device_count = 1;
   ready.loads_lazily = mode == "lazy" ? 1 : 0;
+  ready.api_hash = HashOf(program) ^ (mode == "foreign" ? 1 : 0);
+  ready.control_version = mode == "later" ? 99 : kWorkerControl;
+  std::memcpy(ready.release, kBuildStamp.release, sizeof ready.release);
   std::snprintf(
       ready.text, sizeof(ready.text), "%s",
       mode == "fail" ? "The driver library /missing/libcuda.so.1 cannot be opened." : "/fake/libcuda.so.1");
@@ -128,7 +141,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "the fake worker crashes on purpose\n");
     return 3;
   }
-  if (mode != "silent") SendReady(control, mode);
+  if (mode != "silent") SendReady(control, mode, argv[0]);
   if (mode == "fail") return 0;
   Received received;
   if (!Receive(control, received)) return 0;

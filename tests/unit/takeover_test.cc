@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions outlive their daemon: the next one goes on with them, whether the first left in order or was killed.
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
+#include <thread>
 
 #include "host_backend/command/command.h"
+#include "host_backend/daemon/process/launcher_link.h"
+#include "host_backend/daemon/takeover/record_form.h"
+#include "ivshmem_ring/transport/packet.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway::test {
@@ -40,6 +50,80 @@ class TakeoverTest : public DaemonFixture {
     ASSERT_TRUE(client.SendReady());
     ASSERT_TRUE(client.region().WaitForHostWord(0, 1, SlotHostState::kServing)) << client.region().refusal(0);
   }
+};
+
+sockaddr_un AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  return address;
+}
+
+// In the place of a daemon: what the launcher keeps can be looked at, and other texts put there.
+class Keeper {
+ public:
+  struct Record {
+    uint64_t key = 0;
+    pid_t worker = 0;
+    std::vector<UniqueFd> descriptors;
+    daemon::Vault::Kind kind() const { return daemon::Vault::Kind(key >> 56); }
+    std::string Text() const {
+      struct stat info {};
+      fstat(descriptors[0].get(), &info);
+      std::string text(size_t(info.st_size), ' ');
+      EXPECT_EQ(pread(descriptors[0].get(), text.data(), text.size(), 0), info.st_size);
+      return text;
+    }
+  };
+
+  explicit Keeper(const std::string& socket) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    const sockaddr_un address = AddressOf(socket + ".launcher");
+    EXPECT_EQ(connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    launcher::Answer ready{};
+    EXPECT_EQ(recv(socket_.get(), &ready, sizeof ready, 0), ssize_t(sizeof ready));
+    EXPECT_EQ(ready.status, launcher::kVersion);
+  }
+
+  std::vector<Record> All() {
+    std::vector<Record> all;
+    for (uint32_t number = 0;; ++number) {
+      launcher::Request request{};
+      request.action = launcher::Action::kTake;
+      request.number = number;
+      const launcher::Answer answer = Ask(request, {});
+      if (answer.error != 0) return all;
+      all.push_back({answer.key, answer.pid, std::move(received_)});
+    }
+  }
+
+  void Write(const Record& record, const std::string& text) {
+    const UniqueFd file(memfd_create("record", MFD_CLOEXEC));
+    ASSERT_EQ(write(file.get(), text.data(), text.size()), ssize_t(text.size()));
+    std::vector<int> descriptors = {file.get()};
+    for (size_t at = 1; at < record.descriptors.size(); ++at)
+      descriptors.push_back(record.descriptors[at].get());
+    launcher::Request request{};
+    request.action = launcher::Action::kKeep;
+    request.link = record.key;
+    request.pid = record.worker;
+    EXPECT_EQ(Ask(request, descriptors).error, 0);
+  }
+
+ private:
+  launcher::Answer Ask(const launcher::Request& request, const std::vector<int>& descriptors) {
+    EXPECT_TRUE(SendPacket(socket_.get(), &request, sizeof request, descriptors));
+    launcher::Answer answer{};
+    int numbers[launcher::kMaxKeptDescriptors];
+    EXPECT_EQ(ReceivePacket(socket_.get(), &answer, sizeof answer, numbers), ssize_t(sizeof answer));
+    received_.clear();
+    for (const int each : numbers) {
+      if (each >= 0) received_.emplace_back(each);
+    }
+    return answer;
+  }
+
+  UniqueFd socket_;
+  std::vector<UniqueFd> received_;
 };
 
 TEST_F(TakeoverTest, SessionsGoOnWithTheirWorkers) {
@@ -129,6 +213,104 @@ TEST_F(TakeoverTest, AStopEndsAll) {
   EXPECT_EQ(StopDaemon(), 0);
   for (const pid_t worker : workers) EXPECT_TRUE(WaitFor([&] { return !Lives(worker); }));
   EXPECT_EQ(guest.host_page().state, HostState::kStopped);
+}
+
+// Each kind of record in turn, by texts that end early and by a later version's.
+TEST_F(TakeoverTest, ADamagedRecordEndsWhatItTellsOfAndNothingElse) {
+  using Kind = daemon::Vault::Kind;
+  uint32_t session = 0;
+  for (const auto kind :
+       {Kind::kListener, Kind::kFolders, Kind::kAccount, Kind::kWorker, Kind::kConnection, Kind::kSession}) {
+    SCOPED_TRACE(int(kind));
+    Start();
+    GuestRegion guest(region_file());
+    guest.Open(2, ++session);
+    ASSERT_TRUE(guest.WaitForHostWord(2, session, SlotHostState::kServing)) << guest.refusal(2);
+    LocalClient local(socket());
+    OpenLocal(local);
+    const std::vector<pid_t> workers = Workers();
+    KillDaemon();
+    {
+      Keeper keeper(socket());
+      for (const Keeper::Record& record : keeper.All()) {
+        if (record.kind() != kind) continue;
+        const std::string text = record.Text();
+        const bool later = record.worker == workers[0];
+        const size_t version = text.find("\"version\":1");
+        ASSERT_NE(version, std::string::npos) << text;
+        keeper.Write(record, later ? std::string(text).replace(version, 11, "\"version\":9")
+                                   : text.substr(0, text.size() / 2));
+      }
+    }
+    Start();
+    EXPECT_TRUE(Has(LogText(), "what it tells of ends.")) << LogText();
+    EXPECT_EQ(Has(LogText(), "of a later version (9, this one reads 1)"), kind == Kind::kWorker) << LogText();
+    if (kind == Kind::kWorker || kind == Kind::kFolders) {
+      EXPECT_TRUE(WaitFor([&] { return std::none_of(workers.begin(), workers.end(), Lives); }));
+    }
+    guest.Open(3, ++session);
+    EXPECT_TRUE(guest.WaitForHostWord(3, session, SlotHostState::kServing)) << guest.refusal(3);
+    guest.SetWord(2, session - 1, SlotGuestState::kDying);
+    EXPECT_TRUE(guest.WaitForHostWord(2, session - 1, SlotHostState::kClosed));
+    guest.SetWord(3, session, SlotGuestState::kDying);
+    EXPECT_TRUE(guest.WaitForHostWord(3, session, SlotHostState::kClosed));
+    local.Close();
+    EXPECT_TRUE(WaitForNoSession());
+    EXPECT_EQ(StopDaemon(), 0);
+    for (const pid_t worker : workers) EXPECT_TRUE(WaitFor([&] { return !Lives(worker); }));
+  }
+}
+
+// The forms are those of the records that a daemon makes, and lack nothing of them.
+TEST_F(TakeoverTest, EveryFieldOfARecordBelongsToItsForm) {
+  Start();
+  GuestRegion guest(region_file());
+  guest.Open(2, 1);
+  ASSERT_TRUE(guest.WaitForHostWord(2, 1, SlotHostState::kServing)) << guest.refusal(2);
+  LocalClient local(socket());
+  OpenLocal(local);
+  KillDaemon();
+  std::set<daemon::Vault::Kind> seen;
+  {
+    Keeper keeper(socket());
+    for (const Keeper::Record& record : keeper.All()) {
+      const Json state = Json::parse(record.Text()).at("state");
+      seen.insert(record.kind());
+      EXPECT_TRUE(daemon::HasForm(record.kind(), state)) << record.Text();
+      for (const auto& field : state.items()) {
+        Json wrong = state;
+        wrong[field.key()] = {{"of", "another type"}};
+        EXPECT_FALSE(daemon::HasForm(record.kind(), wrong)) << wrong;
+        wrong.erase(field.key());
+        EXPECT_FALSE(daemon::HasForm(record.kind(), wrong)) << wrong;
+      }
+      Json more = state;
+      more["added_later"] = 1;
+      EXPECT_TRUE(daemon::HasForm(record.kind(), more));
+    }
+  }
+  EXPECT_EQ(seen.size(), size_t(daemon::Vault::Kind::kSession));
+  EXPECT_FALSE(daemon::HasForm(daemon::Vault::Kind(99), Json::object()));
+  Start();
+}
+
+TEST_F(TakeoverTest, ALauncherOfAnotherVersionIsLeftAlone) {
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const sockaddr_un address = AddressOf(socket() + ".launcher");
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  std::thread launcher([&] {
+    const UniqueFd connection(accept(listener.get(), nullptr, nullptr));
+    launcher::Answer ready{};
+    ready.pid = getpid();
+    ready.status = 99;
+    send(connection.get(), &ready, sizeof ready, MSG_NOSIGNAL);
+    char byte = 0;
+    EXPECT_EQ(recv(connection.get(), &byte, 1, 0), 0) << "it is asked for something";
+  });
+  const std::string said = FailingDaemon(Config("ok", "keep_sessions_s = 60\n"));
+  launcher.join();
+  EXPECT_TRUE(Has(said, ", speaks version 99 of its protocol, and this causewayd, ")) << said;
 }
 
 }  // namespace

@@ -91,6 +91,10 @@ void WorkerPool::TakeOver() {
     sandbox_ = driver.at(4).get<std::string>();
     if (!record->state.at("assigned").get<bool>()) ResumeEntry(*record, nullptr);
   }
+  // Spares are of this daemon's rows.
+  for (Entry& entry : workers_) {
+    if (entry.process->api_hash() != kBuildStamp.api_hash) entry.process->End();
+  }
 }
 
 // False: it cannot go on, and whoever ends the records that are left ends it.

@@ -30,6 +30,7 @@
 #include "host_backend/common/key_folder.h"
 #include "host_backend/common/plain_name.h"
 #include "host_backend/common/remote_hand_over.h"
+#include "host_backend/daemon/process/worker_programs.h"
 #include "host_backend/launcher/protocol.h"
 
 namespace causeway::daemon {
@@ -479,7 +480,10 @@ Config ReadConfig(const toml::table& table) {
   config.container_folder = reader.String("container_folder").value_or("");
   if (!config.container_folder.empty()) CheckAbsolute(reader, "container_folder", config.container_folder);
   config.socket_group = reader.String("socket_group").value_or("");
-  config.worker = reader.String("worker").value_or(ProgramFolder() + "/causeway-worker");
+  config.workers = reader.String("workers").value_or(ProgramFolder() + "/workers");
+  CheckAbsolute(reader, "workers", config.workers);
+  config.worker =
+      reader.String("worker").value_or(OwnWorker(config.workers, ProgramFolder() + "/causeway-worker"));
   CheckAbsolute(reader, "worker", config.worker);
   config.driver_library = reader.String("driver_library").value_or(config.driver_library);
   config.nvml_library = reader.String("nvml_library").value_or(LibraryBeside(config.driver_library));

@@ -3,7 +3,8 @@
 //
 //   socket = "/run/causeway/causeway.sock"   socket_mode = "0660"   socket_group = "render"
 //   container_folder = "/run/causeway/containers"
-//   worker = "/usr/libexec/causeway/causeway-worker"                driver_library = "libcuda.so.1"
+//   worker = "/usr/libexec/causeway/causeway-worker"                workers = "/usr/libexec/causeway/workers"
+//   driver_library = "libcuda.so.1"
 //   nvml_library = "libnvidia-ml.so.1"    nvml_shows_all = false    allow_pageable_access = false
 //   spare_workers = 1    max_spare_workers = 16    guaranteed_spares = 0    local_region_mib = 4096    image_cache_mib = 256
 //   compiled_kernels_mib = 1024
@@ -112,7 +113,8 @@ struct Config {
   uint32_t socket_mode = 0660;
   std::string socket_group;
   std::string container_folder;  // with a socket for containers (docs/containers.md); empty: none
-  std::string worker;            // as configured, or beside causewayd
+  std::string worker;   // as configured, or OwnWorker (worker_programs.h)
+  std::string workers;  // folder of those of other releases; as configured, or `workers` beside causewayd
   std::string driver_library = "libcuda.so.1";
   std::string nvml_library;  // as configured, or where the driver library is
   bool nvml_shows_all = false;

@@ -22,6 +22,7 @@ std::vector<std::string> KeepUntilStart(const Config& running, Config& next) {
   keep("log_file", &Config::log_file);
   // What the launcher was told: it takes nothing of it from a daemon that runs (docs/sandbox.md).
   keep("worker", &Config::worker);
+  keep("workers", &Config::workers);
   keep("driver_library", &Config::driver_library);
   keep("nvml_library", &Config::nvml_library);
   keep("nvml_shows_all", &Config::nvml_shows_all);

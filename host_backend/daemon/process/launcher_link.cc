@@ -77,6 +77,7 @@ std::vector<std::string> Arguments(const std::string& program, const LauncherPla
     if (!value.empty()) arguments.insert(arguments.end(), {name, value});
   };
   add("--worker", plan.worker);
+  add("--workers", plan.workers);
   add("--driver", plan.driver);
   add("--management", plan.management);
   add("--sandbox", plan.sandbox);
@@ -89,6 +90,14 @@ std::vector<std::string> Arguments(const std::string& program, const LauncherPla
   if (plan.keep_s != 0) add("--keep", std::to_string(plan.keep_s));
   for (const gid_t group : plan.groups) add("--group", std::to_string(group));
   return arguments;
+}
+
+// "" or what is to be said of the launcher.
+std::string WhyNotSpoken(int32_t version) {
+  if (version >= launcher::kOldestVersion && version <= launcher::kVersion) return {};
+  return "speaks version " + std::to_string(version) +
+         " of its protocol, and this causewayd, " CAUSEWAY_VERSION ", versions " +
+         std::to_string(launcher::kOldestVersion) + " to " + std::to_string(launcher::kVersion);
 }
 
 // What a process that is not root has, its programs have by the ambient set alone.
@@ -158,6 +167,9 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Start(EventLoop& loop, const
   UniqueFd none;
   if (!self->Receive(&ready, &none))
     return Error{"The launcher " + program + " does not start; its output is the daemon's."};
+  self->version_ = ready.status;
+  if (const std::string why = WhyNotSpoken(ready.status); !why.empty())
+    return Error{"The launcher " + program + " " + why + "; it belongs to another release than causewayd."};
   self->watch_ =
       loop.Watch(self->socket_.get(), EPOLLIN, "the launcher", [self](uint32_t) { self->OnAnswer(); });
   return link;
@@ -188,6 +200,12 @@ Result<std::unique_ptr<LauncherLink>> LauncherLink::Find(EventLoop& loop, const 
     if (errno != EAGAIN) return none;  // it ended at this moment
     return Error{"The launcher at " + socket +
                  " serves another causewayd, or hangs; end it, or wait until it ends."};
+  }
+  self->version_ = ready.status;
+  if (const std::string why = WhyNotSpoken(ready.status); !why.empty()) {
+    self->pid_ = -1;  // it is left as it is, for a daemon that it understands
+    return Error{"The launcher at " + socket + ", process " + std::to_string(ready.pid) + ", " + why +
+                 "; install the release that has started it, or end that process, and its sessions with it."};
   }
   // The socket was bound by the daemon that started the launcher: its pid is that one's, and the launcher's comes here.
   self->pid_ = ready.pid;
@@ -232,7 +250,8 @@ bool LauncherLink::Receive(Answer* answer, UniqueFd* descriptor, int flags) {
   } while (bytes < 0 && errno == EINTR);
   descriptor->reset(received);
   if (bytes >= 0) errno = 0;
-  return bytes == ssize_t(sizeof *answer);
+  // An older one's is shorter, and what it leaves out is zero.
+  return bytes >= ssize_t(offsetof(Answer, key));
 }
 
 void LauncherLink::Lost(bool hangs) {
@@ -359,6 +378,7 @@ std::string LauncherLink::StartWorker(const Wish& wish, UniqueFd output, UniqueF
   Request request = Of(Action::kStart);
   request.worker = wish.kind;
   request.link = wish.link;
+  request.worker_hash = wish.worker_hash;
   std::string gpus;
   for (const std::string& gpu : wish.gpus) gpus += (gpus.empty() ? "" : ",") + gpu;
   if (gpus.size() >= sizeof request.gpus) return "`gpus` is too long a list.";
@@ -428,21 +448,23 @@ void LauncherLink::Forget(uint64_t key) {
   Ask(request, {}, {});
 }
 
-std::vector<UniqueFd> LauncherLink::Take(uint32_t number) {
+LauncherLink::Kept LauncherLink::Take(uint32_t number) {
   Request request = Of(Action::kTake);
   request.number = number;
   Answer answer{};
   int received[launcher::kMaxKeptDescriptors];
-  std::vector<UniqueFd> descriptors;
-  if (!SendPacket(socket_.get(), &request, sizeof request, {})) return descriptors;
+  Kept kept;
+  if (!SendPacket(socket_.get(), &request, sizeof request, {})) return kept;
   ssize_t bytes = 0;
   do {
     bytes = ReceivePacket(socket_.get(), &answer, sizeof answer, received);
   } while (bytes < 0 && errno == EINTR);
   for (const int each : received) {
-    if (each >= 0) descriptors.emplace_back(each);
+    if (each >= 0) kept.descriptors.emplace_back(each);
   }
-  return descriptors;
+  kept.key = answer.key;
+  kept.worker = answer.pid;
+  return kept;
 }
 
 int LauncherLink::GiveToGroup(int file, gid_t group) {

@@ -21,7 +21,7 @@
 namespace causeway::daemon {
 
 struct LauncherPlan {
-  std::string worker, driver, management, sandbox;
+  std::string worker, workers, driver, management, sandbox;
   bool nvml_shows_all = false;
   bool allow_pageable_access = false;
   std::pair<uint32_t, uint32_t> users{0, 0};  // count 0: workers keep the daemon's
@@ -50,6 +50,7 @@ class LauncherLink {
   LauncherLink& operator=(const LauncherLink&) = delete;
 
   pid_t pid() const { return pid_; }
+  int32_t version() const { return version_; }  // of its protocol
   // Of a launcher that does not end with its daemon: the next one finds what Keep gave to it.
   bool keeps() const { return keeps_; }
   void Leave(bool leave) { leave_ = leave; }
@@ -65,6 +66,7 @@ class LauncherLink {
     uint64_t link = 0;                     // number of its cache's link; 0: none
     std::vector<std::string> gpus;         // UUIDs; empty: all
     std::vector<std::string> environment;  // NAME=VALUE of a guest
+    uint64_t worker_hash = 0;              // as launcher::Request has it
   };
   // `done` is called from the event loop, never inside these calls, and not if this link ends before.
   // The result is empty, or a sentence that says why the request cannot be sent; then `done` is not called.
@@ -93,8 +95,13 @@ class LauncherLink {
   int GiveToGroup(int file, gid_t group);
   int GiveToUser(int file, uid_t user);
   int MakeCache(uint32_t user);
-  // Copies of what the record of that place holds; before all other requests of this link. Empty: there are no more.
-  std::vector<UniqueFd> Take(uint32_t number);
+  struct Kept {
+    uint64_t key = 0;
+    pid_t worker = 0;                   // 0: none
+    std::vector<UniqueFd> descriptors;  // copies
+  };
+  // What the record of that place holds; before all other requests of this link. Without descriptors: there are no more.
+  Kept Take(uint32_t number);
 
  private:
   LauncherLink(EventLoop& loop, std::function<void(const std::string&)> on_end)
@@ -131,6 +138,7 @@ class LauncherLink {
   pid_t pid_ = -1;
   bool keeps_ = false;
   bool leave_ = false;
+  int32_t version_ = 0;
 };
 
 // Takes all capabilities from this process for good; no program that it executes gets one. To be called while

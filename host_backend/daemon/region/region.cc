@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "host_backend/daemon/loop/worker_fd.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 
 namespace causeway::daemon {
 namespace {
@@ -108,12 +109,11 @@ uint64_t RandomWord() {
   return word;
 }
 
-RegionIdentity NewIdentity(uint64_t api_hash) {
+RegionIdentity NewIdentity() {
   RegionIdentity identity;
   do {
     identity.host_epoch = RandomWord();
   } while (identity.host_epoch == 0);
-  identity.api_hash = api_hash;
   const uint64_t words[2] = {RandomWord(), RandomWord()};
   std::memcpy(identity.uuid.data(), words, sizeof(words));
   return identity;
@@ -205,7 +205,8 @@ Superblock Region::BlockOf(const RegionIdentity& identity) const {
   block.header_bytes = sizeof(Superblock);
   block.region_bytes = bytes_;
   block.host_epoch = identity.host_epoch;
-  block.api_hash = identity.api_hash;
+  block.features = kHostChoosesWorker;
+  block.api_hash = kBuildStamp.api_hash;
   block.slot_count = slot_count();
   block.granule_bytes = kGranuleBytes;
   block.granule_count = granule_count();
@@ -216,10 +217,10 @@ Superblock Region::BlockOf(const RegionIdentity& identity) const {
   return block;
 }
 
-void Region::Resume(uint64_t api_hash, const std::map<uint32_t, uint32_t>& words) {
+void Region::Resume(const std::map<uint32_t, uint32_t>& words) {
   Superblock old;
   CopyOut(&old, base_ + kSuperblockOffset, sizeof(old));
-  RegionIdentity identity{old.host_epoch, api_hash, {}};
+  RegionIdentity identity{old.host_epoch, {}};
   std::copy(std::begin(old.uuid), std::end(old.uuid), identity.uuid.begin());
   const Superblock block = BlockOf(identity);
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {

@@ -20,7 +20,6 @@ namespace causeway::daemon {
 // What the superblock says beyond the counts that follow from the size.
 struct RegionIdentity {
   uint64_t host_epoch = 0;
-  uint64_t api_hash = 0;
   std::array<uint8_t, 16> uuid{};
 };
 
@@ -29,7 +28,7 @@ uint32_t Crc32(const void* data, size_t bytes);
 
 // Random bits from the kernel.
 uint64_t RandomWord();
-RegionIdentity NewIdentity(uint64_t api_hash);
+RegionIdentity NewIdentity();
 
 // The owner of each granule, as copied out of shared memory at one moment.
 using OwnerTable = std::vector<uint16_t>;
@@ -75,7 +74,7 @@ class Region {
   void Format(const RegionIdentity& identity, bool keep_words);
   // Instead of Format where sessions go on: those slots' host words are `words`, and others as with `keep_words`. The
   // epoch stays, by which their processes know that the daemon is no other one to them.
-  void Resume(uint64_t api_hash, const std::map<uint32_t, uint32_t>& words);
+  void Resume(const std::map<uint32_t, uint32_t>& words);
   // Zeroes granule 0's guest part (page and owner table).
   void ClearGuestPart();
 

@@ -293,7 +293,7 @@ void LocalServer::OnRequest(Connection& connection, const void* packet, size_t b
   std::memcpy(&trace, packet, std::min(bytes, sizeof(trace)));
   const LocalRequest& request = trace.request;
   const size_t expected = request.kind == LocalRequestKind::kTrace ? sizeof(trace) : sizeof(request);
-  if (bytes != expected || request.magic != kLocalMagic)
+  if (bytes < expected || request.magic != kLocalMagic)
     return Refuse(connection, "This is not a request of the Causeway library or command.");
   if (request.abi_major != kAbiMajor) {
     return Refuse(connection, "The client speaks version " + std::to_string(request.abi_major) + "." +
@@ -351,7 +351,7 @@ void LocalServer::OpenSession(Connection& connection) {
   auto region = Region::Create(services_.config.local_region_mib * kMib);
   if (!region.ok()) return Refuse(connection, region.error());
   connection.region = std::move(region.value());
-  connection.region->Format(NewIdentity(services_.api_hash), false);
+  connection.region->Format(NewIdentity(), false);
   connection.region->SetState(HostState::kRunning);
   connection.region->Beat();
   if (!SendReply(connection.socket.get(), Accepted(connection.region->bytes()), connection.region->fd())) {
@@ -421,7 +421,7 @@ bool LocalServer::Resume(Vault::Record& record) {
   }
   std::map<uint32_t, uint32_t> words;
   if (served != nullptr) words[kLocalSlot] = SlotWord(kLocalSession, uint32_t(SlotHostState::kServing));
-  resumed.region->Resume(services_.api_hash, words);
+  resumed.region->Resume(words);
   resumed.region->Beat();
   Watch(resumed);
   AwaitReady(resumed);

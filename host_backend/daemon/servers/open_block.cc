@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "host_backend/common/driver_variables.h"
 
@@ -94,10 +95,17 @@ Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block,
   return variables;
 }
 
+// Of libraries before 1.1 of the region it is not known.
+std::string ReleaseOf(const OpenBlock& block) {
+  return ReleaseText(
+      block.abi_minor >= 1 ? std::string(block.release, strnlen(block.release, sizeof block.release)) : "");
+}
+
 }  // namespace
 
-Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, uint64_t region_bytes,
-                                   const std::vector<std::string>& gpus, bool shares_environment) {
+Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, const WorkerPrograms& workers,
+                                   uint64_t region_bytes, const std::vector<std::string>& gpus,
+                                   bool shares_environment) {
   if (block.magic != kRegionMagic) {
     return Error{"The guest process's opening message has the wrong magic " + Hex(block.magic) +
                  "; its library is not Causeway's or is damaged."};
@@ -107,10 +115,13 @@ Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, ui
                  " of the region and this host " + Version(kAbiMajor, kAbiMinor) +
                  "; install the same Causeway release in the guest and on the host."};
   }
-  if (block.api_hash != api_hash) {
-    return Error{"The guest library's API rows have hash " + Hex(block.api_hash) + " and this host's " +
-                 Hex(api_hash) + "; install the same Causeway release in the guest and on the host."};
-  }
+  OpenRequest request;
+  request.pid = block.pid;
+  request.kind = block.kind;
+  request.window_address = region_bytes == 0 ? 0 : block.window_address;
+  request.api_hash = block.api_hash;
+  request.release = ReleaseOf(block);
+  if (workers.PathOf(block.api_hash).empty()) return Error{workers.WhyNone(block.api_hash, request.release)};
   if (region_bytes != 0 && (block.window_address % kPageBytes != 0 || block.window_address < kLowestWindow ||
                             block.window_address > kHighestWindowEnd - region_bytes)) {
     return Error{"The guest process asks for its shared memory at " + Hex(block.window_address) +
@@ -118,10 +129,8 @@ Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, ui
                  " or not on a page boundary."};
   }
   if (block.kind == SessionKind::kManagement) {
-    std::vector<std::string> environment;
-    if (!gpus.empty()) environment.push_back(std::string(kVisibleDevices) + "=" + Join(gpus));
-    return OpenRequest{block.pid, block.kind, region_bytes == 0 ? 0 : block.window_address,
-                       std::move(environment)};
+    if (!gpus.empty()) request.environment.push_back(std::string(kVisibleDevices) + "=" + Join(gpus));
+    return request;
   }
   if (block.kind != SessionKind::kCuda) {
     return Error{"The guest library asks for a session of kind " + std::to_string(uint32_t(block.kind)) +
@@ -129,8 +138,8 @@ Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, uint64_t api_hash, ui
   }
   auto environment = CheckEnvironment(block, gpus, shares_environment);
   if (!environment.ok()) return Error{environment.error()};
-  return OpenRequest{block.pid, block.kind, region_bytes == 0 ? 0 : block.window_address,
-                     std::move(environment.value())};
+  request.environment = std::move(environment.value());
+  return request;
 }
 
 }  // namespace causeway::daemon

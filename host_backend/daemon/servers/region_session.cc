@@ -74,15 +74,16 @@ void RegionSession::Open(SessionSeat seat) {
     seat_ = std::move(taken.value());
   }
   const OpenBlock block = region_->CopyOpenBlock(slot_);
-  auto request = CheckOpenBlock(block, services_.api_hash, region_->bytes(), origin_.share->gpus,
+  auto request = CheckOpenBlock(block, services_.workers, region_->bytes(), origin_.share->gpus,
                                 services_.config.nvml_shows_all);
   if (!request.ok()) {
     if (block.magic != kRegionMagic) ++services_.counters.violations;
     return Refuse(request.error());
   }
   window_address_ = request.value().window_address;
-  services_.pool.Request(*this,
-                         {std::move(request.value().environment), origin_.share->gpus, request.value().kind});
+  release_ = request.value().release;
+  services_.pool.Request(*this, {std::move(request.value().environment), origin_.share->gpus,
+                                 request.value().kind, request.value().api_hash});
 }
 
 void RegionSession::Refuse(const std::string& sentence) {
@@ -160,6 +161,7 @@ void RegionSession::KeepRecord(uint64_t worker, int sleep_fd) {
                        {"pid", origin_.pid},
                        {"uid", origin_.uid},
                        {"number", number_},
+                       {"release", release_},
                        {"opened_ns", opened_.time_since_epoch().count()}},
                       {{"flight", flight_ != nullptr ? flight_->fd() : -1}, {"sleep", sleep_fd}});
 }
@@ -172,6 +174,7 @@ void RegionSession::Resume(Vault::Record record, SessionSeat seat) {
   opened_ = Clock::time_point(Clock::duration(state.at("opened_ns").get<Clock::rep>()));
   flight_ = FlightFile::Of(record.Take("flight"));
   number_ = state.at("number").get<uint64_t>();
+  release_ = state.at("release").get<std::string>();
   services_.flights.Resume(number_, [this](bool with_images) { return CopyFlight(with_images); });
   state_ = State::kServing;
   if (!services_.pool.Resume(*this, state.at("worker").get<uint64_t>()))
@@ -306,6 +309,7 @@ SessionStatus RegionSession::Status() const {
   status.session = session_;
   status.pid = origin_.pid;
   status.uid = origin_.uid;
+  status.release = release_;
   status.state = kStateNames[size_t(state_)];
   status.opened = opened_;
   status.worker_pid = worker_pid_;

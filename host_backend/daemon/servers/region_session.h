@@ -88,6 +88,7 @@ class RegionSession final : public WorkerClient {
   SessionSeat seat_;  // held while the session opens or is served
   bool reset_ = false;
   uint64_t window_address_ = 0;
+  std::string release_;          // of the guest's library, as it says
   pid_t worker_pid_ = 0;         // 0: no worker runs
   pid_t last_worker_pid_ = 0;    // stays when the worker has exited, for traces
   bool mapped_wrongly_ = false;  // the worker wanted to map what is not lent to it, and that was logged

@@ -6,6 +6,7 @@
 #include "host_backend/daemon/loop/event_loop.h"
 #include "host_backend/daemon/pool/worker_pool.h"
 #include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/process/worker_programs.h"
 #include "host_backend/daemon/region/zeroing.h"
 #include "host_backend/daemon/scopes/scopes.h"
 #include "ivshmem_ring/messages/local_protocol.h"
@@ -31,7 +32,7 @@ struct Services {
   FlightStore& flights;
   IdleWatch& idle_watch;
   DoorbellWatch& doorbell_watch;
-  const uint64_t api_hash;
+  const WorkerPrograms& workers;
   Scopes& scopes;
   Zeroing& zeroing;
   Vault& vault;
@@ -62,6 +63,7 @@ struct SessionStatus {
   uint32_t session = 0;
   uint32_t pid = 0;  // as the guest's kernel says; of the host where the session is local
   uint32_t uid = 0;
+  std::string release;  // of the guest's library; empty: it has not said it yet
   const char* state = "";
   Clock::time_point opened{};
   pid_t worker_pid = 0;

@@ -65,6 +65,7 @@ class StreamSessions::Session final : public WorkerClient {
     if (scope_->configured) status.vm = scope_->name.substr(scope_->name.find(':') + 1);
     status.uid = origin_.user.value_or(0);
     status.pid = block_.pid;
+    status.release = release_;
     status.state = worker_pid_ != 0 ? "serving" : "opening";
     status.opened = opened_;
     status.worker_pid = worker_pid_;
@@ -172,7 +173,7 @@ class StreamSessions::Session final : public WorkerClient {
     watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a remote client",
                                   [this](uint32_t events) { OnSocket(events); });
     auto request =
-        CheckOpenBlock(block_, services_.api_hash, 0, origin_.share.gpus, services_.config.nvml_shows_all);
+        CheckOpenBlock(block_, services_.workers, 0, origin_.share.gpus, services_.config.nvml_shows_all);
     if (!request.ok()) {
       if (block_.magic != kRegionMagic) ++services_.counters.violations;
       return Refuse(request.error());
@@ -181,7 +182,9 @@ class StreamSessions::Session final : public WorkerClient {
     if (!seat.ok()) return Refuse(seat.error());
     seat_ = std::move(seat.value());
     EndConnection();
-    services_.pool.Request(*this, {std::move(request.value().environment), origin_.share.gpus, block_.kind});
+    release_ = request.value().release;
+    services_.pool.Request(
+        *this, {std::move(request.value().environment), origin_.share.gpus, block_.kind, block_.api_hash});
   }
 
   StreamSessions& server_;
@@ -192,6 +195,7 @@ class StreamSessions::Session final : public WorkerClient {
   EventLoop::WatchId watch_ = 0;
   EventLoop::TimerId timer_ = 0;
   OpenBlock block_{};
+  std::string release_;
   size_t received_ = 0;
   SessionSeat seat_;
   const Clock::time_point opened_ = Clock::now();

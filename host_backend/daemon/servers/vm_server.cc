@@ -173,7 +173,7 @@ void VmServer::Adopt(std::unique_ptr<RegionSource> file) {
   if (known && ResumeSessions()) return;
   // Nothing in it means anything to this version; a guest that still runs starts again from its module.
   if (!known) region.ClearGuestPart();
-  const RegionIdentity identity = NewIdentity(services_.api_hash);
+  const RegionIdentity identity = NewIdentity();
   region.Format(identity, known);
   if (doorbell_ != nullptr) doorbell_->Offer(region.fd());
   guest_epoch_ = region.LoadGuestEpoch();
@@ -202,7 +202,7 @@ bool VmServer::ResumeSessions() {
     records.push_back(services_.vault.Adopt(*record));
   }
   if (records.empty()) return false;
-  region.Resume(services_.api_hash, words);
+  region.Resume(words);
   guest_epoch_ = region.LoadGuestEpoch();
   seen_words_.fill(kNothingSeen);
   any_session_.fill(true);

@@ -49,14 +49,17 @@ std::string ProgramPath() {
   return std::filesystem::read_symlink("/proc/self/exe", error).string();
 }
 
-std::string WhyNotStarted(const std::string& program, const std::string& configuration) {
+std::string WhyNotStarted(const std::string& program, const std::string& configuration,
+                          int32_t launcher_version) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return "No pipe can be made: " + ErrnoText() + ".";
   const UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
   const std::string version = std::to_string(kStateVersion);
-  const char* arguments[] = {program.c_str(), "--config", configuration.c_str(), "--check", "--state-version",
-                             version.c_str(), nullptr};
+  const std::string launcher = std::to_string(launcher_version);
+  const char* arguments[] = {
+      program.c_str(), "--config",           configuration.c_str(), "--check", "--state-version",
+      version.c_str(), "--launcher-version", launcher.c_str(),      nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "host_backend/daemon/process/launcher_link.h"
+#include "host_backend/daemon/takeover/record_form.h"
 
 namespace causeway::daemon {
 namespace {
@@ -46,7 +47,7 @@ uint64_t Vault::NewKey(Kind kind) {
 
 void Vault::Put(uint64_t key, const Json& state, const Descriptors& descriptors, pid_t worker) {
   if (key == 0) return;
-  Json record = {{"version", kStateVersion}, {"key", key}, {"worker", worker}, {"state", state}};
+  Json record = {{"version", kStateVersion}, {"state", state}};
   Json names = Json::array();
   std::vector<int> numbers(1);
   for (const auto& [name, number] : descriptors) {
@@ -65,33 +66,37 @@ void Vault::Drop(uint64_t& key) {
   if (key != 0) launcher_->Forget(std::exchange(key, 0));
 }
 
+// "" or what is wrong with it. Key and worker are what the launcher says: it has kept them beside the text.
+std::string Vault::Read(const std::string& text, std::vector<UniqueFd>& descriptors, Record* record) {
+  const std::string ends = "; what it tells of ends.";
+  const Json json = Json::parse(text, nullptr, false);
+  const auto field = [&](const char* name) { return json.is_object() ? json.value(name, Json()) : Json(); };
+  const Json version = field("version"), state = field("state"), names = field("descriptors");
+  if (!version.is_number_unsigned()) return "A record of the causewayd of before is damaged" + ends;
+  if (version.get<uint64_t>() > kStateVersion)
+    return "A record of a causewayd of a later version (" + std::to_string(version.get<uint64_t>()) +
+           ", this one reads " + std::to_string(kStateVersion) + ") cannot be read" + ends;
+  const auto kind = Kind(record->key >> kKindShift);
+  if (!HasForm(kind, state) || !names.is_array() || names.size() + 1 != descriptors.size() ||
+      !std::all_of(names.begin(), names.end(), [](const Json& name) { return name.is_string(); }))
+    return "A record of the causewayd of before is damaged" + ends;
+  record->kind = kind;
+  record->state = state;
+  for (size_t at = 0; at < names.size(); ++at)
+    record->descriptors.emplace_back(names[at].get<std::string>(), std::move(descriptors[at + 1]));
+  return {};
+}
+
 void Vault::Load(std::vector<std::string>* problems) {
   if (!keeps()) return;
   for (uint32_t number = 0;; ++number) {
-    std::vector<UniqueFd> descriptors = launcher_->Take(number);
-    if (descriptors.empty()) return;
-    const Json json = Json::parse(TextOf(descriptors[0].get()), nullptr, false);
+    LauncherLink::Kept kept = launcher_->Take(number);
+    if (kept.descriptors.empty()) return;
     Record record;
-    try {
-      record.key = json.at("key").get<uint64_t>();
-      record.worker = json.at("worker").get<pid_t>();
-      const auto version = json.at("version").get<uint32_t>();
-      if (version > kStateVersion) {
-        problems->push_back("A record of a causewayd of a later version (" + std::to_string(version) +
-                            ", this one reads " + std::to_string(kStateVersion) +
-                            ") cannot be read; what it tells of ends.");
-      } else {
-        record.kind = Kind(record.key >> kKindShift);
-        record.state = json.at("state");
-        size_t at = 1;
-        for (const Json& name : json.at("descriptors")) {
-          if (at < descriptors.size())
-            record.descriptors.emplace_back(name.get<std::string>(), std::move(descriptors[at++]));
-        }
-      }
-    } catch (const Json::exception&) {
-      problems->push_back("A record of the causewayd of before is damaged; what it tells of ends.");
-    }
+    record.key = kept.key;
+    record.worker = kept.worker;
+    const std::string problem = Read(TextOf(kept.descriptors[0].get()), kept.descriptors, &record);
+    if (!problem.empty()) problems->push_back(problem);
     last_number_ = std::max(last_number_, record.key & ((uint64_t{1} << kKindShift) - 1));
     records_.push_back(std::move(record));
   }

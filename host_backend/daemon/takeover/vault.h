@@ -17,6 +17,7 @@ namespace causeway::daemon {
 class LauncherLink;
 
 // Of what a record holds. A daemon reads its own version and those before; records of a later one end what they tell of.
+// A field that a reader may do without needs no new version.
 inline constexpr uint32_t kStateVersion = 1;
 
 class Vault {
@@ -54,7 +55,8 @@ class Vault {
   // Repeatable; clears `key`.
   void Drop(uint64_t& key);
 
-  // What a daemon of before has left, once, before anything is put. What nobody takes by EndUntaken ends there.
+  // What a daemon of before has left, once, before anything is put. What nobody takes by EndUntaken ends there, and so does
+  // what is damaged: All gives only records whose texts have the form of their kind (record_form.h).
   void Load(std::vector<std::string>* problems);
   bool has_records() const { return !records_.empty(); }
   std::vector<Record*> All(Kind kind);
@@ -64,6 +66,7 @@ class Vault {
   size_t EndUntaken();
 
  private:
+  static std::string Read(const std::string& text, std::vector<UniqueFd>& descriptors, Record* record);
   LauncherLink* launcher_ = nullptr;
   uint64_t last_number_ = 0;
   std::vector<Record> records_;

@@ -40,13 +40,21 @@ std::string DescribeExit(int status, bool& orderly) {
 }  // namespace
 
 WorkerProcess::WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind,
-                             Listener& listener)
-    : loop_(loop), listener_(listener), program_(program), kind_(kind), dialogue_(kind) {}
+                             uint64_t api_hash, Listener& listener)
+    : loop_(loop),
+      listener_(listener),
+      program_(program),
+      kind_(kind),
+      api_hash_(api_hash),
+      dialogue_(kind) {}
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, const WorkerProgram& program,
                                                             const WorkerWish& wish, Listener& listener) {
-  if (access(program.path.c_str(), X_OK) != 0) {
-    return Error{"The worker program " + program.path + " cannot be executed: " + ErrnoText() +
+  const std::string path = program.programs.PathOf(wish.api_hash);
+  if (path.empty())
+    return Error{"The worker for rows " + HashText(wish.api_hash) + " is not installed any more."};
+  if (access(path.c_str(), X_OK) != 0) {
+    return Error{"The worker program " + path + " cannot be executed: " + ErrnoText() +
                  "; correct `worker` in the configuration of causewayd."};
   }
   int control[2];
@@ -61,9 +69,11 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(EventLoop& loop, con
   fcntl(own_control.get(), F_SETFL, O_NONBLOCK);
   fcntl(own_output.get(), F_SETFL, O_NONBLOCK);
 
-  LauncherLink::Wish asked{KindOf(wish), 0, wish.gpus, wish.environment};
+  LauncherLink::Wish asked{KindOf(wish), 0, wish.gpus, wish.environment,
+                           program.programs.LauncherNameOf(wish.api_hash)};
   if (wish.kind == SessionKind::kCuda) asked.link = program.folders->NewLink();
-  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, KindOf(wish), listener));
+  std::unique_ptr<WorkerProcess> worker(
+      new WorkerProcess(loop, program, KindOf(wish), wish.api_hash, listener));
   WorkerProcess* self = worker.get();
   self->cache_link_ = asked.link;
   self->control_ = std::move(own_control);
@@ -128,7 +138,8 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Resume(EventLoop& loop, const Work
   constexpr std::chrono::seconds kConfinedLimit{10};
   const auto kind = WorkerKind(record.state.at("kind").get<uint32_t>());
   const bool assigned = record.state.at("assigned").get<bool>();
-  std::unique_ptr<WorkerProcess> worker(new WorkerProcess(loop, program, kind, listener));
+  std::unique_ptr<WorkerProcess> worker(
+      new WorkerProcess(loop, program, kind, record.state.at("api_hash").get<uint64_t>(), listener));
   worker->reaped_ = true;  // until it is complete: whoever called ends it
   worker->control_ = WorkerFd(record.Take("control").release());
   worker->output_ = record.Take("output");
@@ -153,11 +164,8 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Resume(EventLoop& loop, const Work
 }
 
 Json WorkerProcess::Kept() const {
-  return {{"kind", uint32_t(kind_)},
-          {"assigned", assigned_},
-          {"confined", confined_},
-          {"link", cache_link_},
-          {"user", user_}};
+  return {{"kind", uint32_t(kind_)}, {"api_hash", api_hash_}, {"assigned", assigned_},
+          {"confined", confined_},   {"link", cache_link_},   {"user", user_}};
 }
 
 Vault::Descriptors WorkerProcess::Descriptors() const {

@@ -18,16 +18,18 @@
 #include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/launcher_link.h"
 #include "host_backend/daemon/process/log.h"
+#include "host_backend/daemon/process/worker_programs.h"
 #include "host_backend/daemon/scopes/worker_folders.h"
 #include "host_backend/daemon/takeover/vault.h"
 #include "host_backend/daemon/workers/sandbox_watch.h"
 #include "host_backend/daemon/workers/worker_messages.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::daemon {
 
 struct WorkerProgram {
-  std::string path;
+  WorkerPrograms programs;
   std::string sandbox = "enforce";   // host_backend/sandbox/filter.h
   LauncherLink* launcher = nullptr;  // there as long as any worker
   WorkerFolders* folders = nullptr;
@@ -42,9 +44,13 @@ struct WorkerWish {
   std::vector<std::string> environment;  // NAME=VALUE, instead of the daemon's own
   std::vector<std::string> gpus{};       // UUIDs of those that it may open; empty: all
   SessionKind kind = SessionKind::kCuda;
-  bool watch_memory = false;  // no session: OnMemoryUse
+  uint64_t api_hash = kBuildStamp.api_hash;  // of the rows that it serves
+  bool watch_memory = false;                 // no session: OnMemoryUse
   // A worker started ahead of time will do.
-  bool any() const { return environment.empty() && gpus.empty() && kind == SessionKind::kCuda; }
+  bool any() const {
+    return environment.empty() && gpus.empty() && kind == SessionKind::kCuda &&
+           api_hash == kBuildStamp.api_hash;
+  }
 };
 
 class WorkerProcess {
@@ -127,6 +133,7 @@ class WorkerProcess {
   bool asked_to_end() const { return asked_to_end_; }
   Clock::time_point started() const { return started_; }
   WorkerKind kind() const { return kind_; }
+  uint64_t api_hash() const { return api_hash_; }  // of its rows
   // Whether nothing of its session's start is under way.
   bool settled() const { return state_ != State::kAssigned || confined_; }
   // What its owner knows it by.
@@ -134,7 +141,8 @@ class WorkerProcess {
   uint64_t number() const { return number_; }
 
  private:
-  WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind, Listener& listener);
+  WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind, uint64_t api_hash,
+                Listener& listener);
   void WatchAll();
   void Listen(WorkerFd questions);
   void Wind();  // closes the control socket and sets the limit
@@ -147,6 +155,7 @@ class WorkerProcess {
   bool ReadPacket();
   void Handle(const WorkerMessage& message, std::vector<WorkerFd>& descriptors);
   void HandleReady(const WorkerReady& ready);
+  std::string WhyNotUsed(const WorkerReady& ready) const;
   void HandleConfined(const WorkerConfined& confined, std::vector<WorkerFd>& descriptors);
   void WatchControl();
   void WatchOutput();
@@ -158,6 +167,7 @@ class WorkerProcess {
   Listener& listener_;
   const WorkerProgram program_;
   const WorkerKind kind_;
+  const uint64_t api_hash_;
   WorkerDialogue dialogue_;
   const Clock::time_point started_ = Clock::now();
   pid_t pid_ = -1;

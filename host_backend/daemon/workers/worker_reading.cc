@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 
 #include "host_backend/daemon/workers/worker_process.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -115,9 +116,29 @@ void WorkerProcess::Violate(const std::string& what) {
   listener_.OnViolation(*this);
 }
 
-void WorkerProcess::HandleReady(const WorkerReady& ready) {
+// Another file may have come into the program's place since this daemon began.
+std::string WorkerProcess::WhyNotUsed(const WorkerReady& ready) const {
+  const std::string said = "The worker program " + program_.programs.PathOf(api_hash_) + " is of release " +
+                           ReleaseText(ready.release);
+  if (ready.api_hash != api_hash_)
+    return said + " (rows " + HashText(ready.api_hash) + "), where one for rows " + HashText(api_hash_) +
+           " is needed: run `causeway upgrade`, or restart causewayd.";
+  if (ready.control_version < kOldestWorkerControl || ready.control_version > kWorkerControl)
+    return said + " and speaks version " + std::to_string(ready.control_version) +
+           " to its daemon, and this one, " + kBuildStamp.release + ", versions " +
+           std::to_string(kOldestWorkerControl) + " to " + std::to_string(kWorkerControl) +
+           ": install a release in the guest for which this host has a worker.";
+  return {};
+}
+
+void WorkerProcess::HandleReady(const WorkerReady& said) {
   if (state_ != State::kStarting) return;  // it was given up meanwhile
   loop_.Cancel(timer_);
+  WorkerReady ready = said;
+  if (const std::string why = ready.failed == 0 ? WhyNotUsed(ready) : ""; !why.empty()) {
+    ready.failed = 1;
+    std::snprintf(ready.text, sizeof ready.text, "%s", why.c_str());
+  }
   if (ready.failed != 0) {
     End();
   } else {

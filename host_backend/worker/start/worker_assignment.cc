@@ -16,6 +16,7 @@
 #include "host_backend/granted/event_channel.h"
 #include "host_backend/granted/sleep_word.h"
 #include "host_backend/sandbox/filter.h"
+#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/packet.h"
 
@@ -166,6 +167,9 @@ void SayServing(const RegionView& view) {
 bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready) {
   ready->failed = error.empty() ? 0 : 1;
   snprintf(ready->text, sizeof ready->text, "%s", error.empty() ? library.c_str() : error.c_str());
+  ready->api_hash = kBuildStamp.api_hash;
+  ready->control_version = kWorkerControl;
+  memcpy(ready->release, kBuildStamp.release, sizeof ready->release);
   return send(control, ready, sizeof *ready, MSG_NOSIGNAL) >= 0 && ready->failed == 0;
 }
 

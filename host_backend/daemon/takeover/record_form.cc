@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/takeover/record_form.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+namespace causeway::daemon {
+namespace {
+
+using IsType = bool (*)(const Json&);
+
+struct Field {
+  std::string_view name;
+  IsType is_type;
+};
+
+bool IsText(const Json& value) {
+  return value.is_string();
+}
+bool IsBool(const Json& value) {
+  return value.is_boolean();
+}
+bool IsCount(const Json& value) {
+  return value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() >= 0);
+}
+bool IsCountOrNull(const Json& value) {
+  return value.is_null() || IsCount(value);
+}
+bool IsCounts(const Json& value) {
+  return value.is_object() && std::all_of(value.begin(), value.end(), IsCount);
+}
+// Path, version, devices, whether modules load lazily, and what confines workers.
+bool IsDriver(const Json& value) {
+  return value.is_array() && value.size() == 5 && IsText(value[0]) && IsCount(value[1]) &&
+         IsCount(value[2]) && IsBool(value[3]) && IsText(value[4]);
+}
+
+constexpr Field kListener[] = {{"path", IsText}};
+constexpr Field kFolders[] = {{"users", IsBool}, {"folder", IsText}, {"shm", IsText},
+                              {"cache", IsText}, {"links", IsText},  {"users_problem", IsText}};
+constexpr Field kAccount[] = {{"scope", IsText}, {"limit", IsCount}};
+constexpr Field kWorker[] = {{"kind", IsCount},         {"api_hash", IsCount},  {"assigned", IsBool},
+                             {"confined", IsBool},      {"link", IsCount},      {"user", IsCount},
+                             {"number", IsCount},       {"own", IsBool},        {"scope", IsText},
+                             {"kept_for", IsText},      {"user_scope", IsText}, {"entry_user", IsCount},
+                             {"cell", IsCountOrNull},   {"in_cgroup", IsBool},  {"oom_kills", IsCount},
+                             {"start_bytes", IsCounts}, {"driver", IsDriver}};
+constexpr Field kConnection[] = {{"pid", IsCount},   {"uid", IsCount},   {"scope", IsText},
+                                 {"family", IsText}, {"bytes", IsCount}, {"begun", IsBool}};
+constexpr Field kSession[] = {{"vm", IsText},          {"slot", IsCount},     {"session", IsCount},
+                              {"connection", IsCount}, {"worker", IsCount},   {"window", IsCount},
+                              {"pid", IsCount},        {"uid", IsCount},      {"number", IsCount},
+                              {"release", IsText},     {"opened_ns", IsCount}};
+
+std::span<const Field> FieldsOf(Vault::Kind kind) {
+  switch (kind) {
+    case Vault::Kind::kListener:
+      return kListener;
+    case Vault::Kind::kFolders:
+      return kFolders;
+    case Vault::Kind::kAccount:
+      return kAccount;
+    case Vault::Kind::kWorker:
+      return kWorker;
+    case Vault::Kind::kConnection:
+      return kConnection;
+    case Vault::Kind::kSession:
+      return kSession;
+  }
+  return {};
+}
+
+}  // namespace
+
+bool HasForm(Vault::Kind kind, const Json& state) {
+  const std::span<const Field> fields = FieldsOf(kind);
+  return state.is_object() && !fields.empty() &&
+         std::all_of(fields.begin(), fields.end(), [&](const Field& field) {
+           const auto found = state.find(field.name);
+           return found != state.end() && field.is_type(*found);
+         });
+}
+
+}  // namespace causeway::daemon
