@@ -54,7 +54,7 @@ older_vm() {
     expect "how it is confined" "$(cat "/proc/$(cat /run/libvirt/qemu/guest2.pid)/attr/current")" "libvirt-$(virsh domuuid guest2 | head -n 1) (enforce)"
 }
 installed() {
-  dpkg -i causeway-host_*.deb && grep '/dev/shm/causeway-\* rw,' "$local_file" &&
+  dpkg -i causeway-worker-*.deb causeway-host_*.deb && grep '/dev/shm/causeway-\* rw,' "$local_file" &&
     sed -i 's#^driver_library = .*#driver_library = "/packages/libcuda.so.1"#' /etc/causeway/causewayd.toml &&
     systemctl restart causewayd.service || return 1
   for _ in $(seq 120); do [ -S /run/causeway/causeway.sock ] && break; sleep 0.5; done

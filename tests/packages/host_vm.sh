@@ -29,7 +29,7 @@ rm -rf "$work/guest"
 
 cp -a "$base" "$work/host"
 mkdir -p "$work/host/packages"
-cp "$packages"/causeway-host_"$version"-1_*.deb "$here/host_steps.sh" "$here/run_steps.sh" "$work/host/packages/"
+cp "$packages"/causeway-worker-*_"$version"-1_*.deb "$packages"/causeway-host_"$version"-1_*.deb "$here/host_steps.sh" "$here/run_steps.sh" "$work/host/packages/"
 cp -L "$build"/software_gpu/lib*.so.1 "$work/host/packages/"
 cp --sparse=always "$work/images"/* "$work/host/var/lib/libvirt/images/"
 run_at_boot "$work/host" /packages/host_steps.sh libvirtd.service

@@ -100,7 +100,14 @@ echo "# the administrator's" > "$local_file"
 echo '# of the package apparmor' > "$root/etc/apparmor.d/abstractions/base"
 list_files "$root" > "$scratch/before"
 cp "$local_file" "$scratch/local"
-quietly dpkg -i /packages/causeway-host_$version-1_amd64.deb
+worker=$(cd "$packages" && echo causeway-worker-*_"$version-1_amd64.deb")
+hash=${worker#causeway-worker-} hash=${hash%%_*}
+quietly dpkg -i "/packages/$worker" /packages/causeway-host_$version-1_amd64.deb
+expect "the folder of workers" "$(ls "$root/usr/libexec/causeway/workers")" "$hash"
+expect "the worker's release" "$(cat "$root/usr/libexec/causeway/workers/$hash/release")" "$version"
+# That of an older release, which outlives the upgrade.
+"$here/older_worker.sh" "$packages/$worker" "$root/packages/older.deb" 0123456789abcdef
+quietly dpkg -i /packages/older.deb
 ! grep -qs causeway "$local_file" || fail "a line for libvirt was added where there is no libvirt"
 [ -n "$(in_root getent passwd causeway)" ] || fail "there is no user causeway"
 install -m 0755 /dev/null "$root/usr/bin/nvidia-modprobe"
@@ -124,7 +131,8 @@ output=$(unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$1"
 [[ $output == *"sums equal"* ]] || fail "causeway run printed: $output"
 # The administrator's changes outlive an upgrade.
 sed -i 's/^spare_workers = 1 /spare_workers = 2 /' "$root/etc/causeway/causewayd.toml"
-quietly dpkg -i /packages/next/causeway-host_$version-2_amd64.deb
+quietly dpkg -i "/packages/next/${worker/-1_/-2_}" /packages/next/causeway-host_$version-2_amd64.deb
+expect "the folder of workers after the upgrade" "$(ls "$root/usr/libexec/causeway/workers" | tr '\n' ' ')" "$(printf '%s\n' 0123456789abcdef "$hash" | sort | tr '\n' ' ')"
 grep -q '^spare_workers = 2' "$root/etc/causeway/causewayd.toml" || fail "the upgrade lost the administrator's configuration"
 expect "lines for libvirt after the upgrade" "$(grep -cE '^  /(dev/shm/causeway|run/causeway/doorbell)-\* rw,' "$local_file")" 2
 if in_root dpkg -i /packages/causeway-guest_$version-1_amd64.deb > "$scratch/log" 2>&1; then fail "causeway-guest was installed on a host"; fi
@@ -133,7 +141,7 @@ quietly dpkg -r causeway-host
 [ -e "$root/etc/causeway/causewayd.toml" ] || fail "the removal took the configuration"
 cmp "$local_file" "$scratch/local" || fail "the removal left libvirt's profile changed"
 mkdir -p "$root/var/cache/causeway/scope" "$root/var/log/causeway"
-quietly dpkg -P causeway-host libvirt-like
+quietly dpkg -P causeway-host "causeway-worker-$hash" causeway-worker-0123456789abcdef libvirt-like
 list_files "$root" | diff "$scratch/before" - || fail "purging causeway-host left something"
 [ -z "$(in_root getent passwd causeway)$(in_root getent group causeway)" ] || fail "the user or group causeway is left"
 step "host: installed, run, upgraded, removed and purged"

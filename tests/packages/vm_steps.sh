@@ -38,7 +38,7 @@ guest_purged() {
 # ---- the same system as a host -----------------------------------------------------------------------------------
 main_pid() { systemctl show -p MainPID --value causewayd.service; }
 host_starts() {
-  dpkg -i "causeway-host_$version-1_amd64.deb" && expect "the service" "$(systemctl is-active causewayd.service)" active
+  dpkg -i causeway-worker-*_"$version-1_amd64.deb" "causeway-host_$version-1_amd64.deb" && expect "the service" "$(systemctl is-active causewayd.service)" active
 }
 host_serves() {
   # The administrator's change of the configuration: a driver that is not NVIDIA's.
@@ -53,14 +53,14 @@ host_doctor() { causeway doctor; }
 host_restarts() {
   local before
   before=$(main_pid)
-  dpkg -i "next/causeway-host_$version-2_amd64.deb" && expect "the service after the upgrade" "$(systemctl is-active causewayd.service)" active &&
+  dpkg -i next/causeway-worker-*_"$version-2_amd64.deb" "next/causeway-host_$version-2_amd64.deb" && expect "the service after the upgrade" "$(systemctl is-active causewayd.service)" active &&
     [ "$(main_pid)" != "$before" ] && grep -q '^driver_library = "/packages' /etc/causeway/causewayd.toml && [ -z "$(pgrep -P 1 causeway-worker)" ]
 }
 host_stops() {
   dpkg -r causeway-host && expect "what still runs" "$(pgrep -l causeway)" "" && [ -e /etc/causeway/causewayd.toml ]
 }
 host_purged() {
-  dpkg -P causeway-host && expect "the user" "$(getent passwd causeway)" "" &&
+  dpkg -P causeway-host "$(dpkg-query -W -f '${Package}\n' 'causeway-worker-*' | head -n 1)" && expect "the user" "$(getent passwd causeway)" "" &&
     expect "what is left" "$(find / -xdev -path /packages -prune -o -path /var/lib/dkms -prune -o -name '*causeway*' ! -path '/etc/systemd/system/*causeway-test*' \
       ! -path '/proc/*' ! -path '/sys/*' ! -path '/var/lib/dpkg/*' ! -path '/usr/local/*' -print)" ""
 }
