@@ -35,6 +35,11 @@ bool IsDriver(const Json& value) {
   return value.is_array() && value.size() == 5 && IsText(value[0]) && IsCount(value[1]) &&
          IsCount(value[2]) && IsBool(value[3]) && IsText(value[4]);
 }
+// Of three event channels, or none.
+bool IsPorts(const Json& value) {
+  return value.is_array() && (value.empty() || value.size() == 3) &&
+         std::all_of(value.begin(), value.end(), IsCount);
+}
 
 constexpr Field kListener[] = {{"path", IsText}};
 constexpr Field kFolders[] = {{"users", IsBool}, {"folder", IsText}, {"shm", IsText},
@@ -52,6 +57,9 @@ constexpr Field kSession[] = {{"vm", IsText},          {"slot", IsCount},     {"
                               {"connection", IsCount}, {"worker", IsCount},   {"window", IsCount},
                               {"pid", IsCount},        {"uid", IsCount},      {"number", IsCount},
                               {"release", IsText},     {"opened_ns", IsCount}};
+constexpr Field kRegion[] = {{"vm", IsText},      {"xen_domain", IsText}, {"mib", IsCount},
+                             {"domain", IsCount}, {"epoch", IsCount},     {"directory", IsCount},
+                             {"ports", IsPorts}};
 
 std::span<const Field> FieldsOf(Vault::Kind kind) {
   switch (kind) {
@@ -67,6 +75,8 @@ std::span<const Field> FieldsOf(Vault::Kind kind) {
       return kConnection;
     case Vault::Kind::kSession:
       return kSession;
+    case Vault::Kind::kRegion:
+      return kRegion;
   }
   return {};
 }

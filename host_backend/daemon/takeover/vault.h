@@ -22,16 +22,7 @@ inline constexpr uint32_t kStateVersion = 1;
 
 class Vault {
  public:
-  enum class Kind : uint8_t {
-    kListener = 1,
-    kFolders,
-    kAccount,
-    kWorker,
-    kConnection,
-    kSession,
-    kShared,
-    kRegion
-  };
+  enum class Kind : uint8_t { kListener = 1, kFolders, kAccount, kWorker, kConnection, kSession, kRegion };
   using Descriptors = std::vector<std::pair<const char*, int>>;  // by name; -1: there is none
 
   struct Record {

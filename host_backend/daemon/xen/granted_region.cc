@@ -146,17 +146,18 @@ void GrantedRegion::OpenChannels() {
 
 // The guest has bound these.
 void GrantedRegion::TakeChannels(Vault::Record& record) {
-  if (!record.state.contains("ports")) return;
-  Channels& channels = channels_.emplace();
   const Json& ports = record.state.at("ports");
+  if (ports.empty()) return;
+  Channels& channels = channels_.emplace();
   channels.work_channel = {record.Take("work"), ports.at(0).get<uint32_t>()};
   channels.control = {record.Take("control"), ports.at(1).get<uint32_t>()};
   channels.interrupt = {record.Take("interrupt"), ports.at(2).get<uint32_t>()};
 }
 
 void GrantedRegion::KeepRecord(const VmConfig& vm) {
-  Json state = {{"vm", vm.name},     {"xen_domain", vm.xen_domain}, {"mib", vm.region_mib},
-                {"domain", domain_}, {"directory", directory_},     {"epoch", epoch_}};
+  Json state = {{"vm", vm.name},         {"xen_domain", vm.xen_domain}, {"mib", vm.region_mib},
+                {"domain", domain_},     {"directory", directory_},     {"epoch", epoch_},
+                {"ports", Json::array()}};
   Vault::Descriptors descriptors = {{"memory", region().fd()}};
   if (channels_) {
     state["ports"] = {channels_->work_channel.port, channels_->control.port, channels_->interrupt.port};
