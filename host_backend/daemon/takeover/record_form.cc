@@ -61,21 +61,21 @@ constexpr Field kRegion[] = {{"vm", IsText},      {"xen_domain", IsText}, {"mib"
                              {"domain", IsCount}, {"epoch", IsCount},     {"directory", IsCount},
                              {"ports", IsPorts}};
 
-std::span<const Field> FieldsOf(Vault::Kind kind) {
+std::span<const Field> FieldsOf(RecordKind kind) {
   switch (kind) {
-    case Vault::Kind::kListener:
+    case RecordKind::kListener:
       return kListener;
-    case Vault::Kind::kFolders:
+    case RecordKind::kFolders:
       return kFolders;
-    case Vault::Kind::kAccount:
+    case RecordKind::kAccount:
       return kAccount;
-    case Vault::Kind::kWorker:
+    case RecordKind::kWorker:
       return kWorker;
-    case Vault::Kind::kConnection:
+    case RecordKind::kConnection:
       return kConnection;
-    case Vault::Kind::kSession:
+    case RecordKind::kSession:
       return kSession;
-    case Vault::Kind::kRegion:
+    case RecordKind::kRegion:
       return kRegion;
   }
   return {};
@@ -83,7 +83,7 @@ std::span<const Field> FieldsOf(Vault::Kind kind) {
 
 }  // namespace
 
-bool HasForm(Vault::Kind kind, const Json& state) {
+bool HasForm(RecordKind kind, const Json& state) {
   const std::span<const Field> fields = FieldsOf(kind);
   return state.is_object() && !fields.empty() &&
          std::all_of(fields.begin(), fields.end(), [&](const Field& field) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "host_backend/daemon/process/launcher_link.h"
-#include "host_backend/daemon/takeover/record_form.h"
 
 namespace causeway::daemon {
 namespace {

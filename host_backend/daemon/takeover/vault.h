@@ -11,6 +11,7 @@
 
 #include "host_backend/common/json.h"
 #include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/takeover/record_form.h"
 
 namespace causeway::daemon {
 
@@ -22,7 +23,7 @@ inline constexpr uint32_t kStateVersion = 1;
 
 class Vault {
  public:
-  enum class Kind : uint8_t { kListener = 1, kFolders, kAccount, kWorker, kConnection, kSession, kRegion };
+  using Kind = RecordKind;
   using Descriptors = std::vector<std::pair<const char*, int>>;  // by name; -1: there is none
 
   struct Record {
