@@ -87,6 +87,8 @@ for type in $types; do
     xenstore-write "$(backend)/$key" "$good" "$(backend)/epoch" $((RANDOM + 1)) "$(backend)/state" 4
   done
   check "after anything in domain 0's keys the guest's module connects again" until_true 60 state_is 4
+  xl list "$guest"
+  console "$guest" "$type" | tail -n 30
   xl destroy "$guest"
   create "$guest" "$type" ends || { echo "$type FAILED to start again"; continue; }
   check "started again: a program is served" until_true 200 serving 1
