@@ -43,6 +43,7 @@ not_lost() { serving 1 && ! said "^EXIT hold1"; }
 gone_frontend() { ! xenstore-exists "$(frontend)" > /dev/null 2>&1; }
 state_is() { [ "$(xenstore-read "$(frontend)/state" 2> /dev/null)" = "$1" ]; }
 
+LIMIT_S=3000  # what stays in the guest stays until it is destroyed
 echo $PAGES > /sys/module/xen_gntalloc/parameters/limit
 for type in $types; do
   guest=guest-$type

@@ -44,7 +44,7 @@ name = "$1"
 type = "$2"
 kernel = "/causeway/guest/$kernel"
 ramdisk = "/causeway/guest/$3.initramfs"
-extra = "console=hvc0 quiet loglevel=4 panic=-1 oops=panic watchdog_thresh=60 mitigations=off random.trust_cpu=on causeway.timeout_s=120 $GUEST_WORDS"
+extra = "console=hvc0 quiet loglevel=4 panic=-1 oops=panic watchdog_thresh=60 mitigations=off random.trust_cpu=on causeway.timeout_s=${LIMIT_S:-120} $GUEST_WORDS"
 memory = 320
 vcpus = ${vcpus%/*}
 maxvcpus = ${vcpus#*/}
