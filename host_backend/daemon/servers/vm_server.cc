@@ -159,10 +159,6 @@ VmServer::~VmServer() {
   services_.loop.Cancel(beat_timer_);
 }
 
-void VmServer::Log(LogLevel level, const std::string& text) const {
-  scope_->log->Write(level, "VM " + vm_.name + text);
-}
-
 void VmServer::Adopt(std::unique_ptr<RegionSource> file) {
   file_ = std::move(file);
   problem_.clear();
@@ -345,15 +341,6 @@ void VmServer::SayIdle() {
     services_.loop.Later("the end of a VM's sessions", std::exchange(idle_, nullptr));
 }
 
-bool VmServer::DeleteFile() const {
-  return !file_ || file_->Delete();
-}
-
-uint32_t VmServer::session_count() const {
-  return uint32_t(
-      std::count_if(sessions_.begin(), sessions_.end(), [](const auto& each) { return bool(each); }));
-}
-
 void VmServer::Beat() {
   if (++beats_ % kBeatsPerFileCheck == 0) CheckFile();
   if (file_) file_->region().Beat();
@@ -397,10 +384,6 @@ void VmServer::Take(Result<std::unique_ptr<RegionSource>> file) {
   const auto level = GrantedRegion::IsAwaited(vm_) ? LogLevel::kInfo : LogLevel::kError;
   if (problem_ != file.error()) scope_->log->Write(level, file.error());
   problem_ = file.error();
-}
-
-bool VmServer::AnySession() const {
-  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& session) { return bool(session); });
 }
 
 void VmServer::Tick() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serves one VM's region: watches the words that the guest's kernel module writes.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
@@ -44,9 +45,11 @@ class VmServer {
     granting_.WhenIdle([this, granted = std::move(granted)] { granted(problem_); });
   }
   // Deletes the region's file, unless another one has its name. False: it is there still.
-  bool DeleteFile() const;
+  bool DeleteFile() const { return !file_ || file_->Delete(); }
   const VmConfig& config() const { return vm_; }
-  uint32_t session_count() const;
+  uint32_t session_count() const {
+    return uint32_t(sessions_.size()) - uint32_t(std::count(sessions_.begin(), sessions_.end(), nullptr));
+  }
   const std::string& problem() const { return problem_; }
   // It is looked at now and then, because nothing rings for it.
   bool is_polled() const { return !IsQuiet(); }
@@ -60,7 +63,9 @@ class VmServer {
         granting_(services.loop, services.vault) {}
   static Result<std::unique_ptr<VmServer>> With(Services& services, const VmConfig& vm,
                                                 std::unique_ptr<RegionSource> file);
-  void Log(LogLevel level, const std::string& text) const;
+  void Log(LogLevel level, const std::string& text) const {
+    scope_->log->Write(level, "VM " + vm_.name + text);
+  }
   void Adopt(std::unique_ptr<RegionSource> file);
   void BeginLooking();
   void SayRemoved();
@@ -104,7 +109,7 @@ class VmServer {
   void StartServing();
   void FoundVmProcess();
   void Violation(uint32_t slot, const std::string& text);
-  bool AnySession() const;
+  bool AnySession() const { return session_count() != 0; }
 
   Services& services_;
   VmConfig vm_;
