@@ -142,6 +142,14 @@ static void causeway_xen_changed(struct xenbus_device *dev, enum xenbus_state th
 	mutex_unlock(&xen->lock);
 }
 
+/* The kernel's own function for it has other parameters in other kernels, whatever their version says. */
+static enum xenbus_state causeway_xen_their_state(struct xenbus_device *dev)
+{
+	unsigned int state;
+
+	return xenbus_scanf(XBT_NIL, dev->otherend, "state", "%u", &state) == 1 ? state : XenbusStateUnknown;
+}
+
 static int causeway_xen_probe(struct xenbus_device *dev, const struct xenbus_device_id *id)
 {
 	struct causeway_xen *xen = kzalloc(sizeof(*xen), GFP_KERNEL);
@@ -151,7 +159,7 @@ static int causeway_xen_probe(struct xenbus_device *dev, const struct xenbus_dev
 	mutex_init(&xen->lock);
 	dev_set_drvdata(&dev->dev, xen);
 	/* So that the node is there when the module has been loaded; later changes come by the watch. */
-	causeway_xen_changed(dev, xenbus_read_driver_state(dev->otherend));
+	causeway_xen_changed(dev, causeway_xen_their_state(dev));
 	return 0;
 }
 
@@ -193,7 +201,7 @@ static int causeway_xen_suspend(struct xenbus_device *dev)
 
 static int causeway_xen_resume(struct xenbus_device *dev)
 {
-	causeway_xen_changed(dev, xenbus_read_driver_state(dev->otherend));
+	causeway_xen_changed(dev, causeway_xen_their_state(dev));
 	return 0;
 }
 
