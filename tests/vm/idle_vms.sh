@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What VMs cost whose programs have sessions and call nothing: processor time of host and guests, and how often the daemon's threads
+# ran, in plain mode and in doorbell mode.
+# usage: idle_vms.sh BUILD_DIR [MODE...]   (default: plain doorbell)
+#   environment: VMS=N (default 4), SESSIONS=N of all VMs together (default 50), SECONDS_IDLE=N that are measured (default 60)
+set -euo pipefail
+# shellcheck source=tests/vm/vm_begin.sh
+. "$(dirname "$0")/vm_begin.sh" "$1"
+modes=("${@:2}")
+[ ${#modes[@]} -gt 0 ] || modes=(plain doorbell)
+vms=${VMS:-4} sessions=${SESSIONS:-50} idle_s=${SECONDS_IDLE:-60}
+driver=$build/software_gpu region_mib=512
+# shellcheck source=tests/vm/demo_daemon.sh
+. "$here/demo_daemon.sh"
+vm_pids=()
+finish() {
+  [ ${#vm_pids[@]} = 0 ] || kill "${vm_pids[@]}" 2> /dev/null || true
+  wait "${vm_pids[@]}" 2> /dev/null || true
+  vm_pids=()
+  stop_daemon
+}
+trap 'finish; clean_up; rm -f "$region"-*' EXIT
+head -n 4 "$work/causewayd.toml" > "$work/head.toml"
+"$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" \
+  --program "$build/tests/vm/first_call"
+
+# cost PID...: processor time in ticks, that of their ended children included, and context switches, of all threads of these processes.
+cost() {
+  local pid
+  for pid in "$@"; do
+    sed 's/^.*) //' "/proc/$pid/stat" 2> /dev/null | awk '{ print "ticks", $12 + $13 + $14 + $15 }'
+    cat "/proc/$pid/task/"*/status 2> /dev/null | awk '/ctxt_switches/ { sum += $2 } END { print "switches", sum }'
+  done | awk '{ sum[$1] += $2 } END { print sum["ticks"] + 0, sum["switches"] + 0 }'
+}
+workers() { daemon_status | python3 -c 'import json, sys; print(*[each["worker_pid"] for each in json.load(sys.stdin)["sessions"]])'; }
+serving() { daemon_status | python3 -c 'import json, sys; print(sum(each["state"] == "serving" for each in json.load(sys.stdin)["sessions"]))'; }
+
+for mode in "${modes[@]}"; do
+  cp "$work/head.toml" "$work/causewayd.toml"
+  for vm in $(seq "$vms"); do
+    printf '[[vm]]\nname = "vm%s"\nregion_file = "%s"\nregion_mib = %s\n' "$vm" "$region-$vm" "$region_mib" >> "$work/causewayd.toml"
+    [ "$mode" = plain ] || echo "doorbell_socket = \"$work/doorbell$vm\"" >> "$work/causewayd.toml"
+  done
+  start_daemon
+  for vm in $(seq "$vms"); do
+    count=$((sessions * vm / vms - sessions * (vm - 1) / vms))
+    for each in $(seq $count); do echo "& s$each /programs/first_call libcuda.so.1 1 1000000"; done > "$work/commands$vm"
+    echo wait >> "$work/commands$vm"
+    plugged=(--region "$region-$vm")
+    [ "$mode" = plain ] || plugged=(--doorbell "$work/doorbell$vm")
+    "$configs/run_vm.sh" --initramfs "$work/initramfs" "${plugged[@]}" --commands "$work/commands$vm" --log "$work/console$vm" \
+      --timeout 1200 > /dev/null &
+    vm_pids+=($!)
+    # One after the other: an emulated machine takes both processors while it starts.
+    for _ in $(seq 600); do [ "$(serving)" -lt $((sessions * vm / vms)) ] || break; sleep 1; done
+    [ "$(serving)" -ge $((sessions * vm / vms)) ] || daemon_failed "VM $vm has too few sessions: $(serving) in all."
+  done
+  sleep 20  # what their start has left to do
+  qemu_pids=$(for pid in "${vm_pids[@]}"; do pgrep -P "$pid" qemu; done)
+  worker_pids=$(workers) launcher_pid=$(pgrep -P "$daemon_pid" causeway-launch)
+  # shellcheck disable=SC2086  # lists of words
+  before=("$(cost "$daemon_pid")" "$(cost "$launcher_pid")" "$(cost $worker_pids)" "$(cost $qemu_pids)")
+  sleep "$idle_s"
+  # shellcheck disable=SC2086
+  after=("$(cost "$daemon_pid")" "$(cost "$launcher_pid")" "$(cost $worker_pids)" "$(cost $qemu_pids)")
+  names=("causewayd" "causeway-launcher" "workers" "VMs (QEMU, guests included)")
+  for i in 0 1 2 3; do
+    echo "${before[i]} ${after[i]}" | awk -v what="$mode, $sessions idle sessions in $vms VMs: ${names[i]}" -v hz="$(getconf CLK_TCK)" -v s="$idle_s" \
+      '{ printf "%s: %.2f s of processor time and %d context switches in %d s\n", what, ($3 - $1) / hz, $4 - $2, s }'
+  done
+  [ "$(serving)" = "$sessions" ] || daemon_failed "sessions ended meanwhile."
+  finish
+  rm -f "$work"/console*
+done
