@@ -46,6 +46,8 @@ mode_refusals() {
   status=0; cw attach > /dev/null 2>&1 || status=$?
   [ "$status" = 2 ] || fail "usage errors exit with $status instead of 2."
 
+  refuses 'are for VMs of QEMU' cw attach test -c xen:/// --doorbell
+
   # Another host's libvirt: an ssh that stays here.
   printf '#!/bin/sh\nexec virt-ssh-helper qemu:///system\n' > "$work/ssh"
   chmod 0755 "$work/ssh"

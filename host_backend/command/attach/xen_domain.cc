@@ -24,6 +24,10 @@ bool IsXenHost(const HostOptions& host) {
 Result<std::string> AttachXenDomain(const AttachOptions& options) {
   if (options.config)
     return Error{"--config changes a domain's XML, which a Xen domain does not need; leave it out."};
+  if (options.mode != RegionMode::kChoose) {
+    return Error{
+        "--doorbell and --plain are for VMs of QEMU, and Xen has interrupts of its own; leave them out."};
+  }
   const uint64_t mib = options.memory_bytes != 0 ? options.memory_bytes / kMib : kDefaultMib;
   if (options.memory_bytes % kMib != 0 || !std::has_single_bit(mib)) {
     return Error{"The region's size must be a power of two, in MiB or GiB, and is " +
