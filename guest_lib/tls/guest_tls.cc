@@ -50,7 +50,7 @@ std::string ShakeHands(int fd, TlsSession& session) {
   return {};
 }
 
-std::unique_ptr<TlsSession> Connect(int fd, const char* key_file, std::string* error) {
+std::unique_ptr<TlsRecords> Connect(int fd, const char* key_file, std::string* error) {
   Key key;
   *error = ReadKeyFile(key_file, &key);
   if (error->empty() && !key.has_secret)
@@ -59,7 +59,9 @@ std::unique_ptr<TlsSession> Connect(int fd, const char* key_file, std::string* e
   if (!error->empty()) return nullptr;
   auto session = TlsSession::Client(key, error);
   if (session != nullptr) *error = ShakeHands(fd, *session);
-  if (error->empty()) return session;
+  auto records = error->empty() ? session->Established() : nullptr;
+  if (records != nullptr) return records;
+  if (error->empty()) *error = "OpenSSL gave no keys for it";
   *error = "no encrypted connection with the key in " + std::string(key_file) + ": " + *error +
            "; if the host refused it, its log has the reason, and `causeway keys list` there shows the key";
   return nullptr;
@@ -71,12 +73,12 @@ std::unique_ptr<TlsSession> Connect(int fd, const char* key_file, std::string* e
 extern "C" __attribute__((visibility("default"))) causeway::StreamLayer* causeway_tls_connect_1(
     int fd, const char* key_file, char* error, size_t error_bytes) noexcept {
   std::string text;
-  std::unique_ptr<causeway::TlsSession> session;
+  std::unique_ptr<causeway::TlsRecords> records;
   try {
-    session = causeway::Connect(fd, key_file, &text);
+    records = causeway::Connect(fd, key_file, &text);
   } catch (const std::bad_alloc&) {
     text = "there is not enough memory for an encrypted connection";
   }
   std::snprintf(error, error_bytes, "%s", text.c_str());
-  return session.release();
+  return records.release();
 }

@@ -75,7 +75,8 @@ struct WorkerScope {
 };
 static_assert(sizeof(WorkerScope) == 16);
 
-enum class AssignmentKind : uint32_t { kRegion = 1, kTcp = 2 };
+// kTls: as kTcp, but the guest's socket and keys come over the first descriptor (tls_hand_over.h).
+enum class AssignmentKind : uint32_t { kRegion = 1, kTcp = 2, kTls = 3 };
 
 struct WorkerAssignment {
   AssignmentKind kind;

@@ -13,17 +13,17 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <optional>
 
+#include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/tls/confinement.h"
 #include "host_backend/tls/messages.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/tls/tls_session.h"
+#include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::tls {
 namespace {
 
-constexpr size_t kPieceBytes = 128u << 10;
 constexpr size_t kMaxHandshakeBytes = 16u << 10;  // of a guest: two messages, of less than 1 KiB together
 constexpr int kFlushLimitMs = 10'000;             // for what is left when the session has ended
 
@@ -61,7 +61,6 @@ bool FindSecret(const std::string& id, KeySecret* secret) {
 class Pipe {
  public:
   explicit Pipe(int fd) : fd_(fd) {}
-  int fd() const { return fd_; }
   bool full() const { return at_ < waiting_.size(); }
   std::vector<std::byte>& next() { return waiting_; }  // to be filled while nothing waits
 
@@ -92,70 +91,64 @@ class Pipe {
   size_t at_ = 0;
 };
 
-// Some bytes; 0: none are there. Nothing: the connection is over.
-std::optional<size_t> Receive(int fd, std::span<std::byte> out) {
-  const ssize_t got = recv(fd, out.data(), out.size(), MSG_DONTWAIT);
-  if (got > 0) return size_t(got);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return size_t{0};
-  return std::nullopt;
+// Sends what `records` has for the guest, and waits until it is sent.
+void Flush(TlsRecords& records) {
+  Pipe guest(kPeerFd);
+  records.TakeOutput(guest.next());
+  guest.Flush(kFlushLimitMs);
 }
 
-class Relay {
- public:
-  Relay(TlsSession& session, int daemon)
-      : session_(session), guest_(kPeerFd), daemon_(daemon), buffer_(kPieceBytes) {}
-
-  // Until one side has ended.
-  void Run() {
-    // The guest's first bytes may have come with its last ones of the handshake.
-    if (!FromGuest(false)) return;
-    while (true) {
-      std::array<pollfd, 2> ready = {Wanted(guest_, daemon_), Wanted(daemon_, guest_)};
-      if (poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) return;
-      constexpr short kGone = POLLERR | POLLNVAL;
-      if ((ready[0].revents & kGone) != 0 || !guest_.Send() || !daemon_.Send()) return;
-      if (!daemon_.full() && (ready[0].revents & (POLLIN | POLLHUP)) != 0 && !FromGuest(true)) return;
-      if (!guest_.full() && (ready[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0 && !FromDaemon()) {
-        session_.Close();
-        session_.TakeOutput(guest_.next());
-        return guest_.Flush(kFlushLimitMs);
-      }
-    }
+// The guest's opening message, which is all that a guest sends before it has an answer. False: the connection is over.
+bool ReadOpening(TlsRecords& records, std::span<std::byte> block) {
+  std::vector<std::byte> wire(kMaxHandshakeBytes);
+  while (true) {
+    const ptrdiff_t opened = records.Open(block);
+    if (opened < 0) return false;
+    block = block.subspan(size_t(opened));
+    if (block.empty()) return true;
+    if (opened > 0) continue;
+    const ssize_t got = recv(kPeerFd, wire.data(), wire.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    records.Received(std::span(wire).first(size_t(got)));
   }
+}
 
- private:
-  // What to wait for at one socket. A socket at which nothing is wanted is left out: its end would be reported all the time.
-  static pollfd Wanted(const Pipe& pipe, const Pipe& other) {
-    const int events = (other.full() ? 0 : POLLIN) | (pipe.full() ? POLLOUT : 0);
-    return {events == 0 ? -1 : pipe.fd(), short(events), 0};
+// Waits for `wanted`, and ends when the other has ended. False: the connection is over.
+bool AwaitReadable(int wanted, int other) {
+  std::array<pollfd, 2> ready = {pollfd{wanted, POLLIN, 0}, pollfd{other, POLLRDHUP, 0}};
+  while (true) {
+    const int count = poll(ready.data(), ready.size(), -1);
+    if (count < 0 && errno != EINTR) return false;
+    if (count <= 0) continue;
+    return ready[1].revents == 0;
   }
+}
 
-  bool FromGuest(bool receive) {
-    if (receive) {
-      const auto got = Receive(guest_.fd(), buffer_);
-      if (!got) return false;
-      session_.Received(std::span(buffer_).first(*got));
-    }
-    // What is received is never longer decrypted than encrypted.
-    std::vector<std::byte>& plain = daemon_.next();
-    plain.resize(kPieceBytes + kMaxHandshakeBytes);
-    const ptrdiff_t opened = session_.Open(plain);
-    plain.resize(opened > 0 ? size_t(opened) : 0);
-    return opened >= 0 && daemon_.Send();
-  }
+// The daemon's answer to it, which the guest gets. False: there is none, or it is a refusal.
+bool PassAnswer(TlsRecords& records, int daemon) {
+  LocalReply reply{};
+  if (!AwaitReadable(daemon, kPeerFd) ||
+      recv(daemon, &reply, sizeof reply, MSG_WAITALL) != ssize_t(sizeof reply))
+    return false;
+  if (!records.Seal(std::as_bytes(std::span(&reply, 1)))) return false;
+  if (reply.accepted != 1) records.Close();
+  Flush(records);
+  return reply.accepted == 1;
+}
 
-  bool FromDaemon() {
-    const auto got = Receive(daemon_.fd(), buffer_);
-    if (!got) return false;
-    if (!session_.Seal(std::span(buffer_).first(*got))) return false;
-    session_.TakeOutput(guest_.next());
-    return guest_.Send();
-  }
-
-  TlsSession& session_;
-  Pipe guest_, daemon_;
-  std::vector<std::byte> buffer_;
-};
+// The session's opening; then the guest's socket and its keys go to the session's worker, and this process waits for the worker's
+// end, to end the connection even if a copy of the socket lives somewhere. The worker ends its session when this process ends.
+void Introduce(TlsRecords& records, int daemon) {
+  std::vector<std::byte> block(sizeof(OpenBlock));
+  TlsTraffic traffic{};
+  if (!ReadOpening(records, block)) return;
+  // The daemon may have refused the VM already, and left its reason.
+  (void)!send(daemon, block.data(), block.size(), MSG_NOSIGNAL);
+  if (PassAnswer(records, daemon) && records.HandOver(&traffic) && SendTlsStream(daemon, traffic, kPeerFd))
+    AwaitReadable(daemon, -1);
+  shutdown(kPeerFd, SHUT_RDWR);
+}
 
 // Empty: the peer has proved its key. The listener bounds the time.
 std::string ShakeHands(TlsSession& session) {
@@ -180,14 +173,12 @@ std::string ShakeHands(TlsSession& session) {
 }
 
 // The refusal that a guest gets from the daemon otherwise.
-void Refuse(TlsSession& session, const char* sentence) {
+void Refuse(TlsRecords& records, const char* sentence) {
   LocalReply reply{kLocalMagic, 0, 0, 0, ""};
   std::strncpy(reply.text, sentence, sizeof(reply.text) - 1);
-  Pipe guest(kPeerFd);
-  session.Seal(std::as_bytes(std::span(&reply, 1)));
-  session.Close();
-  session.TakeOutput(guest.next());
-  guest.Flush(kFlushLimitMs);
+  records.Seal(std::as_bytes(std::span(&reply, 1)));
+  records.Close();
+  Flush(records);
 }
 
 }  // namespace
@@ -200,6 +191,8 @@ int RunConnection() {
   TlsQuestion said{};
   said.word = Word::kFailed;
   if (problem.empty()) problem = ShakeHands(*session);
+  const auto records = problem.empty() ? session->Established() : nullptr;
+  if (problem.empty() && records == nullptr) problem = "OpenSSL gave no keys for the connection";
   if (!problem.empty()) {
     problem.copy(said.text, sizeof(said.text) - 1);
     send(kListenerFd, &said, sizeof said, MSG_NOSIGNAL);
@@ -210,10 +203,10 @@ int RunConnection() {
   int daemon = -1;
   if (!Ask(said, &answer, &daemon)) return 1;
   if (answer.accepted != 1 || daemon < 0) {
-    Refuse(*session, answer.text);
+    Refuse(*records, answer.text);
     return 0;
   }
-  Relay(*session, daemon).Run();
+  Introduce(*records, daemon);
   return 0;
 }
 

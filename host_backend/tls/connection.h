@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process of one connection: the handshake, then the session's bytes between the guest's socket and the daemon's.
+// The process of one connection: the handshake and the session's opening, after which the session's worker gets the guest's socket
+// and this process waits for its end.
 #pragma once
 
 namespace causeway::tls {

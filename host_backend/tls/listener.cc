@@ -16,7 +16,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "host_backend/common/remote_hand_over.h"
+#include "host_backend/common/remote/remote_hand_over.h"
 #include "ivshmem_ring/tcp/tcp_connection.h"
 #include "ivshmem_ring/transport/packet.h"
 
@@ -256,6 +256,7 @@ void Listener::Sweep() {
 }
 
 void Listener::End(Connection& connection, const std::string& why) {
+  shutdown(connection.socket.get(), SHUT_RDWR);  // its session's worker has it too
   kill(connection.pid, SIGKILL);
   waitpid(connection.pid, nullptr, 0);
   if (!why.empty()) log_.Write(LogLevel::kWarning, connection.peer + ": ended: " + why);
@@ -304,6 +305,7 @@ void Listener::Begin(UniqueFd socket, const std::string& address, const std::str
     log_.Write(LogLevel::kError, peer + ": refused: no process can be made: " + ErrnoText());
     return;
   }
+  connection.socket = std::move(socket);
   connection.address = address;
   connection.peer = peer;
   connection.end = Clock::now() + kHandshakeLimit;

@@ -43,6 +43,7 @@ class Listener {
   struct Connection {
     pid_t pid = 0;
     UniqueFd control;         // to its process
+    UniqueFd socket;          // the peer's, to end the connection whoever else has it
     std::string address;      // without the port
     std::string peer;         // with it
     Clock::time_point end{};  // of the handshake

@@ -35,8 +35,8 @@ struct TcpServer::Link {
   uint64_t reply_sequence = 0;
 };
 
-TcpServer::TcpServer(int fd, FlightImage* flight)
-    : connection_(fd),
+TcpServer::TcpServer(int fd, FlightImage* flight, std::unique_ptr<StreamLayer> layer)
+    : connection_(fd, std::move(layer)),
       flight_(flight),
       main_(std::make_unique<Link>(kMainRingBytes, kMaxMainRecordBytes)),
       reader_(connection_, *this, false) {

@@ -82,8 +82,8 @@ class TcpClient final : public ClientTransport, private FrameSink {
 class TcpServer final : public ServerTransport, private FrameSink {
  public:
   // Takes over `fd`, a connected stream socket. `flight` receives the
-  // times of messages; null: nothing is recorded.
-  explicit TcpServer(int fd, FlightImage* flight = nullptr);
+  // times of messages; null: nothing is recorded. `layer` encrypts; null: nothing does.
+  explicit TcpServer(int fd, FlightImage* flight = nullptr, std::unique_ptr<StreamLayer> layer = nullptr);
   // Ends the connection. No other thread may be inside a call then.
   ~TcpServer() override;
 

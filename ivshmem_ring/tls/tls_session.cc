@@ -50,7 +50,7 @@ struct TlsSession::Parts {
     OSSL_LIB_CTX_free(library);
   }
 
-  static TlsSession& Of(SSL* ssl) { return *static_cast<TlsSession*>(SSL_get_app_data(ssl)); }
+  static TlsSession& Of(const SSL* ssl) { return *static_cast<TlsSession*>(SSL_get_app_data(ssl)); }
 
   static int FindSession(SSL* ssl, const unsigned char* id, size_t bytes, SSL_SESSION** session) {
     TlsSession& self = Of(ssl);
@@ -72,6 +72,21 @@ struct TlsSession::Parts {
     *id = reinterpret_cast<const unsigned char*>(self.key_.id.data());
     *bytes = self.key_.id.size();
     return *session != nullptr ? 1 : 0;
+  }
+
+  // Lines as "CLIENT_TRAFFIC_SECRET_0 RANDOM SECRET", in hexadecimal digits.
+  static void NoteSecret(const SSL* ssl, const char* line) {
+    TlsSession& self = Of(ssl);
+    const std::string text(line);
+    const std::string name = text.substr(0, text.find(' '));
+    TrafficSecret* const secret = name == "CLIENT_TRAFFIC_SECRET_0"   ? &self.client_secret_
+                                  : name == "SERVER_TRAFFIC_SECRET_0" ? &self.server_secret_
+                                                                      : nullptr;
+    const std::string digits = text.substr(text.rfind(' ') + 1);
+    size_t bytes = 0;
+    if (secret == nullptr || digits.size() != 2 * secret->size()) return;
+    OPENSSL_hexstr2buf_ex(secret->data(), secret->size(), &bytes, digits.c_str(), '\0');
+    if (bytes == secret->size()) ++self.secrets_;
   }
 
   static int ReadBio(BIO* bio, char* out, size_t room, size_t* got) {
@@ -121,7 +136,7 @@ struct TlsSession::Parts {
   static bool SetUp(SSL_CTX* context, bool server) {
     SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_keylog_callback(context, &NoteSecret);
     // Without certificates to trust: a host that answers with one instead of the key is refused.
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     if (server) {
@@ -141,6 +156,8 @@ TlsSession::TlsSession() : parts_(std::make_unique<Parts>()) {}
 
 TlsSession::~TlsSession() {
   OPENSSL_cleanse(key_.secret.data(), key_.secret.size());
+  OPENSSL_cleanse(client_secret_.data(), client_secret_.size());
+  OPENSSL_cleanse(server_secret_.data(), server_secret_.size());
 }
 
 std::string TlsSession::Begin(bool server) {
@@ -161,6 +178,7 @@ std::string TlsSession::Begin(bool server) {
   BIO_set_data(bio, this);
   SSL_set_bio(parts_->ssl, bio, bio);
   SSL_set_app_data(parts_->ssl, this);
+  server_ = server;
   server ? SSL_set_accept_state(parts_->ssl) : SSL_set_connect_state(parts_->ssl);
   return {};
 }
@@ -184,7 +202,6 @@ void TlsSession::Fail() {
 }
 
 TlsSession::Progress TlsSession::Handshake() {
-  std::lock_guard lock(mutex_);
   ERR_clear_error();
   const int result = SSL_do_handshake(parts_->ssl);
   if (result == 1) {
@@ -198,62 +215,33 @@ TlsSession::Progress TlsSession::Handshake() {
   return Progress::kFailed;
 }
 
-void TlsSession::Close() {
-  std::lock_guard lock(mutex_);
-  ERR_clear_error();
-  SSL_shutdown(parts_->ssl);
-}
-
-bool TlsSession::Seal(std::span<const std::byte> plain) {
-  std::lock_guard lock(mutex_);
-  if (!failure_.empty()) return false;
-  ERR_clear_error();
-  size_t written = 0;
-  // The BIO takes everything, so that all is written or the session is over.
-  if (plain.empty() || SSL_write_ex(parts_->ssl, plain.data(), plain.size(), &written) == 1) return true;
-  Fail();
-  return false;
+std::unique_ptr<TlsRecords> TlsSession::Established() {
+  const SSL_CIPHER* cipher = SSL_get_current_cipher(parts_->ssl);
+  if (SSL_is_init_finished(parts_->ssl) != 1 || secrets_ != 2 || cipher == nullptr) return nullptr;
+  TlsTraffic traffic{};
+  traffic.reading.secret = server_ ? client_secret_ : server_secret_;
+  traffic.writing.secret = server_ ? server_secret_ : client_secret_;
+  traffic.cipher = SSL_CIPHER_get_protocol_id(cipher);
+  auto records = TlsRecords::Make(traffic);
+  OPENSSL_cleanse(&traffic, sizeof traffic);
+  if (records == nullptr) return nullptr;
+  records->Received(input_);
+  records->KeepReceived();
+  return records;
 }
 
 void TlsSession::TakeOutput(std::vector<std::byte>& wire) {
   wire.clear();
-  std::lock_guard lock(mutex_);
   std::swap(wire, output_);
 }
 
 void TlsSession::Received(std::span<const std::byte> wire) {
-  std::lock_guard lock(mutex_);
   input_ = wire;
 }
 
 void TlsSession::KeepReceived() {
-  std::lock_guard lock(mutex_);
   kept_.assign(input_.begin(), input_.end());
   input_ = kept_;
-}
-
-ptrdiff_t TlsSession::Open(std::span<std::byte> plain) {
-  std::lock_guard lock(mutex_);
-  if (!failure_.empty()) return -1;
-  size_t total = 0;
-  while (total < plain.size()) {
-    ERR_clear_error();
-    size_t got = 0;
-    if (SSL_read_ex(parts_->ssl, plain.data() + total, plain.size() - total, &got) == 1) {
-      total += got;
-      continue;
-    }
-    if (SSL_get_error(parts_->ssl, 0) == SSL_ERROR_WANT_READ) break;
-    Fail();
-    if (total == 0) return -1;
-    break;
-  }
-  return static_cast<ptrdiff_t>(total);
-}
-
-std::string TlsSession::failure() {
-  std::lock_guard lock(mutex_);
-  return failure_;
 }
 
 }  // namespace causeway

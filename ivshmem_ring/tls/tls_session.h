@@ -6,15 +6,14 @@
 #pragma once
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
-#include "ivshmem_ring/tcp/stream_layer.h"
 #include "ivshmem_ring/tls/key_file.h"
+#include "ivshmem_ring/tls/tls_records.h"
 
 namespace causeway {
 
-class TlsSession final : public StreamLayer {
+class TlsSession {
  public:
   // The secret of the key with that id, which is no more than what the peer has sent. False: there is none.
   using FindSecret = std::function<bool(const std::string& id, KeySecret* secret)>;
@@ -22,24 +21,26 @@ class TlsSession final : public StreamLayer {
   // Null: OpenSSL has failed, and *error says how.
   static std::unique_ptr<TlsSession> Client(const Key& key, std::string* error);
   static std::unique_ptr<TlsSession> Server(FindSecret find, std::string* error);
-  ~TlsSession() override;
+  ~TlsSession();
 
   // Goes as far as the received bytes allow. After each call what TakeOutput gives has to be sent.
   enum class Progress { kNeedsMore, kDone, kFailed };
   Progress Handshake();
-  // Says to the peer that nothing follows; what TakeOutput gives has to be sent.
-  void Close();
+  // What carries the connection's bytes after kDone, with what was received behind the handshake. To be called once. Null: OpenSSL has
+  // failed.
+  std::unique_ptr<TlsRecords> Established();
 
-  bool Seal(std::span<const std::byte> plain) override;
-  void TakeOutput(std::vector<std::byte>& wire) override;
-  void Received(std::span<const std::byte> wire) override;
-  void KeepReceived() override;
-  ptrdiff_t Open(std::span<std::byte> plain) override;
+  // Exchanges `wire`, which is made empty before, for what is to be sent now.
+  void TakeOutput(std::vector<std::byte>& wire);
+  // Bytes of the socket. They have to stay where they are until Handshake has answered, or KeepReceived was called, which copies
+  // those that are not used yet.
+  void Received(std::span<const std::byte> wire);
+  void KeepReceived();
 
   // The key that the peer named, and has proved once the handshake is done; of a server. Empty: none yet.
   const std::string& key_id() const { return key_id_; }
   // What failed, in OpenSSL's words.
-  std::string failure();
+  const std::string& failure() const { return failure_; }
 
  private:
   struct Parts;
@@ -48,7 +49,7 @@ class TlsSession final : public StreamLayer {
   std::string Begin(bool server);
   void Fail();
 
-  std::mutex mutex_;  // of all below
+  bool server_ = false;
   std::unique_ptr<Parts> parts_;
   FindSecret find_;
   Key key_;
@@ -57,6 +58,8 @@ class TlsSession final : public StreamLayer {
   std::span<const std::byte> input_;
   std::vector<std::byte> kept_;  // of the input
   std::vector<std::byte> output_;
+  TrafficSecret client_secret_{}, server_secret_{};
+  int secrets_ = 0;  // of these two, that are known
 };
 
 }  // namespace causeway

@@ -16,8 +16,10 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "host_backend/common/account_page.h"
+#include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/common/worker_control.h"
 #include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -128,6 +130,28 @@ void ServeTcp(const Received& received) {
   }
 }
 
+// As ServeTcp, on the guest's own socket, until the connection's process ends.
+void ServeTls(const Received& received) {
+  auto stream = ReceiveTlsStream(received.session(0));
+  if (!stream.ok()) return;
+  TlsRecords& records = *stream.value().records;
+  const int guest = stream.value().socket.get();
+  std::vector<std::byte> wire(4096), plain(4096);
+  pollfd ends[2] = {{guest, POLLIN, 0}, {received.session(0), POLLIN, 0}};
+  while (poll(ends, 2, -1) > 0 && ends[1].revents == 0) {
+    const ssize_t got = recv(guest, wire.data(), 4096, 0);
+    if (got <= 0) return;
+    records.Received(std::span(wire).first(size_t(got)));
+    for (ptrdiff_t opened; (opened = records.Open(plain)) != 0;) {
+      if (opened < 0) return;
+      records.Seal(std::span(plain).first(size_t(opened)));
+    }
+    std::vector<std::byte> answer;
+    records.TakeOutput(answer);
+    send(guest, answer.data(), answer.size(), MSG_NOSIGNAL);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -155,6 +179,8 @@ int main(int argc, char** argv) {
   }
   if (received.assignment.kind == AssignmentKind::kTcp) {
     ServeTcp(received);
+  } else if (received.assignment.kind == AssignmentKind::kTls) {
+    ServeTls(received);
   } else {
     ServeRegion(control, received, mode);
   }

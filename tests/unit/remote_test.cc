@@ -130,26 +130,26 @@ class Guest {
       if (got <= 0) return;
       session_->Received(std::span(bytes).first(size_t(got)));
     }
-    session_->KeepReceived();
     Flush();
+    if (progress_ == TlsSession::Progress::kDone) records_ = session_->Established();
   }
-  bool accepted() const { return progress_ == TlsSession::Progress::kDone; }
+  bool accepted() const { return records_ != nullptr; }
   void Send(std::span<const std::byte> bytes) {
-    session_->Seal(bytes);
+    records_->Seal(bytes);
     Flush();
   }
   // False: the connection ended before.
   bool Read(std::span<std::byte> out) {
     std::byte wire[65'536];
     while (!out.empty()) {
-      const ptrdiff_t opened = session_->Open(out);
+      const ptrdiff_t opened = records_->Open(out);
       if (opened < 0) return false;
       out = out.subspan(size_t(opened));
       if (opened > 0) continue;
       const ssize_t got = recv(fd_.get(), wire, sizeof wire, 0);
       if (got <= 0) return false;
-      session_->Received(std::span(wire).first(size_t(got)));
-      session_->KeepReceived();
+      records_->Received(std::span(wire).first(size_t(got)));
+      records_->KeepReceived();
     }
     return true;
   }
@@ -169,11 +169,15 @@ class Guest {
  private:
   void Flush() {
     std::vector<std::byte> wire;
-    session_->TakeOutput(wire);
+    if (records_ != nullptr)
+      records_->TakeOutput(wire);
+    else
+      session_->TakeOutput(wire);
     if (!wire.empty()) (void)!send(fd_.get(), wire.data(), wire.size(), MSG_NOSIGNAL);
   }
   UniqueFd fd_;
   std::unique_ptr<TlsSession> session_;
+  std::unique_ptr<TlsRecords> records_;  // after the handshake
   TlsSession::Progress progress_{};
 };
 

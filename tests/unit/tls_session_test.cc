@@ -3,6 +3,7 @@
 #include "ivshmem_ring/tls/tls_session.h"
 
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,9 +28,9 @@ using Progress = TlsSession::Progress;
 
 // A guest and a host that knows one key. What one has to send the other receives.
 struct Pair {
-  explicit Pair(const Key& guest, const Key& known) {
+  explicit Pair(const Key& own, const Key& known) {
     std::string error;
-    client = TlsSession::Client(guest, &error);
+    client = TlsSession::Client(own, &error);
     EXPECT_EQ(error, "");
     server = TlsSession::Server(
         [this, known](const std::string& id, KeySecret* secret) {
@@ -39,6 +40,12 @@ struct Pair {
         },
         &error);
     EXPECT_EQ(error, "");
+  }
+  // After the handshake.
+  void Establish() {
+    guest = client->Established();
+    host = server->Established();
+    ASSERT_TRUE(guest != nullptr && host != nullptr);
   }
   // Moves what is to be sent, and keeps a copy of what the guest has sent.
   void Move(TlsSession& from, TlsSession& to) {
@@ -55,9 +62,12 @@ struct Pair {
       if (server_state == Progress::kNeedsMore) server_state = server->Handshake();
       Move(*server, *client);
     }
-    return client_state == Progress::kDone && server_state == Progress::kDone;
+    if (client_state != Progress::kDone || server_state != Progress::kDone) return false;
+    Establish();
+    return true;
   }
   std::unique_ptr<TlsSession> client, server;
+  std::unique_ptr<TlsRecords> guest, host;
   Progress client_state = Progress::kNeedsMore, server_state = Progress::kNeedsMore;
   Bytes of_client;
   int asked = 0;
@@ -71,7 +81,7 @@ Bytes RandomBytes(size_t count, uint32_t seed) {
 }
 
 // `from` sends, `to` receives in pieces of `piece` bytes of the wire.
-Bytes Carry(TlsSession& from, TlsSession& to, const Bytes& sent, size_t piece) {
+Bytes Carry(TlsRecords& from, TlsRecords& to, const Bytes& sent, size_t piece) {
   EXPECT_TRUE(from.Seal(sent));
   Bytes wire, got, room(10'000);
   from.TakeOutput(wire);
@@ -94,19 +104,19 @@ TEST(TlsSession, CarriesBytesBothWays) {
   EXPECT_EQ(pair.asked, 1);
   for (const size_t bytes : {size_t{1}, size_t{5'000}, size_t{1'000'000}}) {
     const Bytes sent = RandomBytes(bytes, uint32_t(bytes));
-    EXPECT_EQ(Carry(*pair.client, *pair.server, sent, 65'536), sent);
-    EXPECT_EQ(Carry(*pair.server, *pair.client, sent, 1'000), sent);
+    EXPECT_EQ(Carry(*pair.guest, *pair.host, sent, 65'536), sent);
+    EXPECT_EQ(Carry(*pair.host, *pair.guest, sent, 1'000), sent);
   }
-  EXPECT_EQ(Carry(*pair.client, *pair.server, RandomBytes(300, 3), 1), RandomBytes(300, 3));
+  EXPECT_EQ(Carry(*pair.guest, *pair.host, RandomBytes(300, 3), 1), RandomBytes(300, 3));
 }
 
 TEST(TlsSession, TheWireShowsNothingOfIt) {
   Pair pair(MakeKey('a'), MakeKey('a'));
   ASSERT_TRUE(pair.ShakeHands());
   const std::string text(400, 'x');
-  pair.client->Seal(std::as_bytes(std::span(text)));
+  pair.guest->Seal(std::as_bytes(std::span(text)));
   Bytes wire;
-  pair.client->TakeOutput(wire);
+  pair.guest->TakeOutput(wire);
   const std::string shown(reinterpret_cast<const char*>(wire.data()), wire.size());
   EXPECT_GT(shown.size(), text.size());
   EXPECT_EQ(shown.find("xxxx"), std::string::npos);
@@ -134,8 +144,10 @@ TEST(TlsSession, AnotherSecretIsRefusedByBothSides) {
 TEST(TlsSession, RecordedBytesOpenNoSecondSession) {
   Pair first(MakeKey('a'), MakeKey('a'));
   ASSERT_TRUE(first.ShakeHands());
-  first.client->Seal(RandomBytes(100, 1));
-  first.Move(*first.client, *first.server);
+  first.guest->Seal(RandomBytes(100, 1));
+  Bytes record;
+  first.guest->TakeOutput(record);
+  first.of_client.insert(first.of_client.end(), record.begin(), record.end());
   Pair second(MakeKey('a'), MakeKey('a'));
   second.server->Received(first.of_client);
   Progress progress = Progress::kNeedsMore;
@@ -146,14 +158,14 @@ TEST(TlsSession, RecordedBytesOpenNoSecondSession) {
 TEST(TlsSession, ARecordThatIsSentTwiceEndsTheSession) {
   Pair pair(MakeKey('a'), MakeKey('a'));
   ASSERT_TRUE(pair.ShakeHands());
-  pair.client->Seal(RandomBytes(100, 1));
+  pair.guest->Seal(RandomBytes(100, 1));
   Bytes wire, room(1'000);
-  pair.client->TakeOutput(wire);
-  pair.server->Received(wire);
-  EXPECT_EQ(pair.server->Open(room), 100);
-  pair.server->Received(wire);
-  EXPECT_LT(pair.server->Open(room), 0);
-  EXPECT_FALSE(pair.server->Seal(room));
+  pair.guest->TakeOutput(wire);
+  pair.host->Received(wire);
+  EXPECT_EQ(pair.host->Open(room), 100);
+  pair.host->Received(wire);
+  EXPECT_LT(pair.host->Open(room), 0);
+  EXPECT_FALSE(pair.host->Seal(room));
 }
 
 TEST(TlsSession, AnyBytesAreAFailureOrAWait) {
@@ -174,10 +186,147 @@ TEST(TlsSession, AnyBytesAreAFailureOrAWait) {
 TEST(TlsSession, TheEndIsAnEnd) {
   Pair pair(MakeKey('a'), MakeKey('a'));
   ASSERT_TRUE(pair.ShakeHands());
-  pair.server->Close();
-  pair.Move(*pair.server, *pair.client);
-  Bytes room(10);
-  EXPECT_LT(pair.client->Open(room), 0);
+  pair.host->Close();
+  Bytes wire, room(10);
+  pair.host->TakeOutput(wire);
+  pair.guest->Received(wire);
+  EXPECT_LT(pair.guest->Open(room), 0);
+}
+
+// A guest that is OpenSSL's own, as the reference for the records.
+class OpenSslGuest {
+ public:
+  explicit OpenSslGuest(const Key& key)
+      : key_(key), context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_)) {
+    SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION);
+    SSL_set_app_data(ssl_, this);
+    SSL_set_psk_use_session_callback(ssl_, &UseKey);
+    SSL_set_bio(ssl_, in_, out_);
+    SSL_set_connect_state(ssl_);
+  }
+  ~OpenSslGuest() {
+    SSL_free(ssl_);
+    SSL_CTX_free(context_);
+  }
+  SSL* ssl() { return ssl_; }
+  Bytes Output() {
+    Bytes bytes(BIO_ctrl_pending(out_));
+    if (!bytes.empty()) BIO_read(out_, bytes.data(), int(bytes.size()));
+    return bytes;
+  }
+  void Input(const Bytes& bytes) { BIO_write(in_, bytes.data(), int(bytes.size())); }
+  std::unique_ptr<TlsRecords> Meet() {
+    std::string error;
+    auto host = TlsSession::Server(
+        [this](const std::string& id, KeySecret* secret) {
+          *secret = key_.secret;
+          return id == key_.id;
+        },
+        &error);
+    Bytes wire;
+    for (int round = 0; round < 4; ++round) {
+      SSL_do_handshake(ssl_);
+      const Bytes sent = Output();
+      host->Received(sent);
+      if (host->Handshake() == Progress::kDone) return host->Established();
+      host->TakeOutput(wire);
+      Input(wire);
+    }
+    return nullptr;
+  }
+  Bytes Read(size_t bytes) {
+    Bytes got(bytes);
+    size_t at = 0, count = 0;
+    while (at < bytes && SSL_read_ex(ssl_, &got[at], bytes - at, &count) == 1) at += count;
+    got.resize(at);
+    return got;
+  }
+
+ private:
+  static int UseKey(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* bytes, SSL_SESSION** session) {
+    const Key& key = static_cast<OpenSslGuest*>(SSL_get_app_data(ssl))->key_;
+    const unsigned char cipher[] = {0x13, 0x01};
+    *session = SSL_SESSION_new();
+    SSL_SESSION_set1_master_key(*session, key.secret.data(), key.secret.size());
+    SSL_SESSION_set_cipher(*session, SSL_CIPHER_find(ssl, cipher));
+    SSL_SESSION_set_protocol_version(*session, TLS1_3_VERSION);
+    *id = reinterpret_cast<const unsigned char*>(key.id.data());
+    *bytes = key.id.size();
+    return 1;
+  }
+  const Key key_;
+  SSL_CTX* context_;
+  SSL* ssl_;
+  BIO* in_ = BIO_new(BIO_s_mem());
+  BIO* out_ = BIO_new(BIO_s_mem());
+};
+
+void ExchangeBothWays(OpenSslGuest& guest, TlsRecords& host, size_t bytes) {
+  const Bytes sent = RandomBytes(bytes, uint32_t(bytes));
+  Bytes wire, got(bytes);
+  ASSERT_TRUE(host.Seal(sent));
+  host.TakeOutput(wire);
+  guest.Input(wire);
+  EXPECT_EQ(guest.Read(bytes), sent);
+  ASSERT_EQ(SSL_write(guest.ssl(), sent.data(), int(bytes)), int(bytes));
+  wire = guest.Output();
+  host.Received(wire);
+  EXPECT_EQ(host.Open(got), ptrdiff_t(bytes));
+  EXPECT_EQ(got, sent);
+}
+
+TEST(TlsRecords, AreThoseOfOpenSsl) {
+  OpenSslGuest guest(MakeKey('a'));
+  const auto host = guest.Meet();
+  ASSERT_NE(host, nullptr);
+  for (const size_t bytes : {size_t{1}, size_t{16'384}, size_t{16'385}, size_t{100'000}})
+    ExchangeBothWays(guest, *host, bytes);
+  // New keys, by the guest's wish and then by the host's.
+  ASSERT_EQ(SSL_key_update(guest.ssl(), SSL_KEY_UPDATE_REQUESTED), 1);
+  for (int i = 0; i < 3; ++i) ExchangeBothWays(guest, *host, 1'000);
+  TlsTraffic traffic;
+  ASSERT_TRUE(host->HandOver(&traffic));
+  const auto heir = TlsRecords::Make(traffic, 2);
+  for (int i = 0; i < 9; ++i) ExchangeBothWays(guest, *heir, 1'000);
+  EXPECT_NE(SSL_get_key_update_type(guest.ssl()), SSL_KEY_UPDATE_REQUESTED);
+  Bytes wire;
+  heir->Close();
+  heir->TakeOutput(wire);
+  guest.Input(wire);
+  EXPECT_TRUE(guest.Read(1).empty());
+  EXPECT_EQ(SSL_get_shutdown(guest.ssl()) & SSL_RECEIVED_SHUTDOWN, SSL_RECEIVED_SHUTDOWN);
+}
+
+TEST(TlsRecords, AChangedBitAnywhereEndsTheConnection) {
+  for (size_t at = 0; at < 60; ++at) {
+    Pair pair(MakeKey('a'), MakeKey('a'));
+    ASSERT_TRUE(pair.ShakeHands());
+    Bytes wire, room(100);
+    pair.guest->Seal(RandomBytes(38, 1));
+    pair.guest->TakeOutput(wire);
+    ASSERT_EQ(wire.size(), 60u);
+    wire[at] ^= std::byte{1};
+    if (at == 4) wire.resize(wire.size() + 1);  // a longer record, all of which comes
+    pair.host->Received(wire);
+    EXPECT_LE(pair.host->Open(room), at == 3 ? 0 : -1)
+        << at;  // byte 3: a record of which the end has not come
+  }
+}
+
+TEST(TlsRecords, WhatIsNotOpenedYetIsNotHandedOver) {
+  Pair pair(MakeKey('a'), MakeKey('a'));
+  ASSERT_TRUE(pair.ShakeHands());
+  TlsTraffic traffic;
+  EXPECT_TRUE(pair.host->HandOver(&traffic));
+  Bytes wire, room(10);
+  pair.guest->Seal(RandomBytes(30, 1));
+  pair.guest->TakeOutput(wire);
+  pair.host->Received(wire);
+  EXPECT_EQ(pair.host->Open(room), 10);
+  EXPECT_FALSE(pair.host->HandOver(&traffic));
+  room.resize(20);
+  EXPECT_EQ(pair.host->Open(room), 20);
+  EXPECT_TRUE(pair.host->HandOver(&traffic));
 }
 
 TEST(KeyFile, IsReadAsItWasWritten) {

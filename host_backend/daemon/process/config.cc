@@ -29,7 +29,7 @@
 #include "host_backend/common/control_socket.h"
 #include "host_backend/common/key_folder.h"
 #include "host_backend/common/plain_name.h"
-#include "host_backend/common/remote_hand_over.h"
+#include "host_backend/common/remote/remote_hand_over.h"
 #include "host_backend/daemon/process/worker_programs.h"
 #include "host_backend/launcher/protocol.h"
 

@@ -41,6 +41,8 @@ Result<std::unique_ptr<RemoteServer>> RemoteServer::Start(Services& services) {
   plan.group = GroupOf(config.user);
   plan.group_key = "[tls] user";
   plan.type = SOCK_STREAM;
+  plan.takes_descriptors =
+      true;  // the guest's socket, which the session's worker takes and this process never
   auto listener = BindListener(plan);
   if (!listener.ok()) return Error{listener.error()};
   server->listener_ = std::move(listener.value());
@@ -125,7 +127,7 @@ void RemoteServer::Admit(UniqueFd socket, RemoteHandOver who) {
   }
   const ScopeRef scope = services_.scopes.OfVm(*vm);
   scope->log->Write(LogLevel::kInfo, scope->who + " comes by TLS from " + who.peer + " with key " + who.key);
-  sessions_.Add(std::move(socket), {"tls", "TLS", scope, vm->share, std::nullopt, false});
+  sessions_.Add(std::move(socket), {"tls", "TLS", scope, vm->share, std::nullopt, false, true});
 }
 
 }  // namespace causeway::daemon

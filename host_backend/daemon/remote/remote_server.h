@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions of remote guests, which causeway-tls hands over once they have proved a key (common/remote_hand_over.h). The daemon
+// Sessions of remote guests, which causeway-tls hands over once they have proved a key (common/remote/remote_hand_over.h). The daemon
 // reads nothing that such a guest sent before. It runs in the daemon's only thread.
 #pragma once
 #include <list>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/common/remote_hand_over.h"
+#include "host_backend/common/remote/remote_hand_over.h"
 #include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/servers/stream_session.h"
 

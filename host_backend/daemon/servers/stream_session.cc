@@ -78,7 +78,7 @@ class StreamSessions::Session final : public WorkerClient {
     services_.loop.Unwatch(watch_);
     const LocalReply reply = Accepted(0);
     WorkerAssignment assignment{};
-    assignment.kind = AssignmentKind::kTcp;
+    assignment.kind = origin_.encrypted ? AssignmentKind::kTls : AssignmentKind::kTcp;
     // The reply goes first: from the assignment on, only the worker writes to the connection.
     fcntl(socket_.get(), F_SETFL, 0);  // workers expect a blocking connection
     const bool replied =

@@ -20,6 +20,7 @@ struct StreamOrigin {
   GpuShare share;             // what the scope may use
   std::optional<uid_t> user;  // of this host, where the connection does not leave it
   bool stranger = false;      // whom the UNIX socket would not let in
+  bool encrypted = false;     // causeway-tls hands the guest's own socket to the worker (tls_hand_over.h)
 };
 
 class StreamSessions {

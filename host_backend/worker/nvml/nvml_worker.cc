@@ -170,7 +170,7 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices,
     SayServing(view);
     const int client = ClientSocket(received);
     daemon = std::make_unique<ControlLink>(control, client);
-    host.SetLocal(client >= 0);
+    host.SetLocal(received.assignment.has_client_socket != 0);
     try {
       std::thread([&daemon] { daemon->Watch(); }).detach();
     } catch (const std::system_error& failure) {

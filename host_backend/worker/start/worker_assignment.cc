@@ -13,9 +13,11 @@
 #include <cstring>
 #include <utility>
 
+#include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/granted/event_channel.h"
 #include "host_backend/granted/sleep_word.h"
 #include "host_backend/sandbox/filter.h"
+#include "host_backend/worker/process/output.h"
 #include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -127,6 +129,7 @@ class VmBell : public Bell {
 }  // namespace
 
 int ClientSocket(const ReceivedAssignment& received) {
+  if (received.assignment.kind == AssignmentKind::kTls) return received.fds[0];
   return received.assignment.has_client_socket != 0 ? received.fds[2] : -1;
 }
 
@@ -135,14 +138,31 @@ bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** pa
   *page = MapAccount(received, error);
   *flight = MapFlight(*received);
   return *page != nullptr &&
-         (received->assignment.kind == AssignmentKind::kTcp || MapRegion(*received, view, error));
+         (received->assignment.kind != AssignmentKind::kRegion || MapRegion(*received, view, error));
 }
+
+namespace {
+
+// What the connection's process hands over; without it, a session that is over.
+std::unique_ptr<ServerTransport> OpenTls(int from, FlightImage* flight) {
+  Result<TlsStream> stream = ReceiveTlsStream(from);
+  if (stream.ok())
+    return std::make_unique<TcpServer>(stream.value().socket.release(), flight,
+                                       std::move(stream.value().records));
+  dprintf(Output::LogFd(), "causeway-worker[%d]: the session ends: %s\n", getpid(), stream.error().c_str());
+  auto ended = std::make_unique<TcpServer>(fcntl(from, F_DUPFD_CLOEXEC, 0), flight);
+  ended->Stop();
+  return ended;
+}
+
+}  // namespace
 
 std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& received, const RegionView& view,
                                                FlightImage* flight,
                                                decltype(RingServerOptions::resolve) resolve) {
   if (received.assignment.kind == AssignmentKind::kTcp)
     return std::make_unique<TcpServer>(received.fds[0], flight);
+  if (received.assignment.kind == AssignmentKind::kTls) return OpenTls(received.fds[0], flight);
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;

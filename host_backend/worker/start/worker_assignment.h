@@ -26,7 +26,7 @@ struct ReceivedAssignment {
 bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)>& belong,
                        ReceivedAssignment* received);
 
-// The socket to the guest process, or -1.
+// The socket whose end is the session's: to the guest process, or over TLS to the process of its connection; or -1.
 int ClientSocket(const ReceivedAssignment& received);
 
 // Maps, for as long as the process lives, what it may map without the daemon's consent: the page on which the
