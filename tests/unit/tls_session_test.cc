@@ -297,6 +297,31 @@ TEST(TlsRecords, AreThoseOfOpenSsl) {
   EXPECT_EQ(SSL_get_shutdown(guest.ssl()) & SSL_RECEIVED_SHUTDOWN, SSL_RECEIVED_SHUTDOWN);
 }
 
+// Zeros behind a record's content are no part of it, wherever the reader's room ends.
+TEST(TlsRecords, PaddingIsNoContent) {
+  OpenSslGuest guest(MakeKey('a'));
+  const auto host = guest.Meet();
+  ASSERT_NE(host, nullptr);
+  ASSERT_EQ(SSL_set_block_padding(guest.ssl(), 512), 1);
+  const Bytes sent = RandomBytes(700, 1);
+  for (const size_t room :
+       {size_t{1}, size_t{699}, size_t{700}, size_t{701}, size_t{1'023}, size_t{1'024}, size_t{5'000}}) {
+    ASSERT_EQ(SSL_write(guest.ssl(), sent.data(), int(sent.size())), int(sent.size()));
+    const Bytes wire = guest.Output();
+    EXPECT_GT(wire.size(), 1'024u);
+    host->Received(wire);
+    Bytes got, piece(room);
+    for (ptrdiff_t opened; (opened = host->Open(piece)) > 0;)
+      got.insert(got.end(), piece.begin(), piece.begin() + opened);
+    EXPECT_EQ(got, sent) << room;
+  }
+  SSL_shutdown(guest.ssl());
+  const Bytes end = guest.Output();
+  Bytes room(10);
+  host->Received(end);
+  EXPECT_LT(host->Open(room), 0);
+}
+
 TEST(TlsRecords, AChangedBitAnywhereEndsTheConnection) {
   for (size_t at = 0; at < 60; ++at) {
     Pair pair(MakeKey('a'), MakeKey('a'));
