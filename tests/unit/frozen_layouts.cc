@@ -10,7 +10,8 @@
 #include <string>
 
 #include "host_backend/common/account_page.h"
-#include "host_backend/common/remote_hand_over.h"
+#include "host_backend/common/remote/remote_hand_over.h"
+#include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/launcher/protocol.h"
 #include "ivshmem_ring/messages/build_stamp.h"
@@ -55,6 +56,9 @@ STRUCT(LocalRequest) FIELD(magic) FIELD(abi_major) FIELD(abi_minor) FIELD(kind) 
 STRUCT(LocalTraceRequest) FIELD(request) FIELD(session) END
 STRUCT(LocalReply) FIELD(magic) FIELD(accepted) FIELD(reserved) FIELD(region_bytes) FIELD(text) END
 STRUCT(RemoteHandOver) FIELD(magic) FIELD(vm) FIELD(key) FIELD(peer) END
+STRUCT(TlsDirection) FIELD(secret) FIELD(sequence) END
+STRUCT(TlsTraffic) FIELD(reading) FIELD(writing) FIELD(cipher) FIELD(reserved) END
+STRUCT(TlsHandOver) FIELD(magic) FIELD(traffic) END
 STRUCT(WorkerReady) FIELD(failed) FIELD(driver_version) FIELD(device_count) FIELD(loads_lazily)
   FIELD(device_free_bytes) FIELD(api_hash) FIELD(control_version) FIELD(reserved) FIELD(release) FIELD(text)
   FIELD(sandbox) END
@@ -99,11 +103,11 @@ STRUCT(launcher::VmProcess) FIELD(pid) FIELD(reserved) END
 std::string Layouts() {
   return All<Superblock, HostPage, GuestPage, HotWord, GuestChannelWords, HostChannelWords, OpenBlock,
              GuestControl, HostControl, FlightClock, FlightHeader, FlightRecord, FlightImage, BuildStamp,
-             LocalRequest, LocalTraceRequest, LocalReply, RemoteHandOver, WorkerReady, WorkerMemoryUse,
-             WorkerConfined, WorkerScope, WorkerAssignment, WorkerUsage, SharingRequest, ImageRequest,
-             SharingReply, GpuPair, CheckpointOrder, CheckpointAnswer, WorkerReach, WorkerReachable,
-             WorkerQuery, WorkerPeer, WorkerPeers, launcher::Request, launcher::Answer, launcher::VmProcess,
-             AccountCell>();
+             LocalRequest, LocalTraceRequest, LocalReply, RemoteHandOver, TlsDirection, TlsTraffic,
+             TlsHandOver, WorkerReady, WorkerMemoryUse, WorkerConfined, WorkerScope, WorkerAssignment,
+             WorkerUsage, SharingRequest, ImageRequest, SharingReply, GpuPair, CheckpointOrder,
+             CheckpointAnswer, WorkerReach, WorkerReachable, WorkerQuery, WorkerPeer, WorkerPeers,
+             launcher::Request, launcher::Answer, launcher::VmProcess, AccountCell>();
 }
 
 int Run(const char* file) {
