@@ -113,7 +113,7 @@ struct Config {
   uint32_t socket_mode = 0660;
   std::string socket_group;
   std::string container_folder;  // with a socket for containers (docs/containers.md); empty: none
-  std::string worker;   // as configured, or OwnWorker (worker_programs.h)
+  std::string worker;            // as configured, or OwnWorker (worker_programs.h)
   std::string workers;  // folder of those of other releases; as configured, or `workers` beside causewayd
   std::string driver_library = "libcuda.so.1";
   std::string nvml_library;  // as configured, or where the driver library is
