@@ -9,6 +9,7 @@ FLOORS = {
     "ivshmem_ring": [
         ["ivshmem_ring/nvml"],
         ["ivshmem_ring/protocol"],
+        ["ivshmem_ring/release"],
         ["ivshmem_ring/transport"],
         ["ivshmem_ring/tcp"],
         ["ivshmem_ring/tls"],

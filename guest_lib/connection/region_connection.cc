@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/huge_pages.h"
 #include "ivshmem_ring/transport/ring_transport.h"
 #include "ivshmem_ring/transport/waiter.h"

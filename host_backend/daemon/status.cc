@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "host_backend/common/json.h"
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 
 namespace causeway::daemon {
 namespace {

@@ -56,7 +56,7 @@ struct Superblock {
   uint64_t region_bytes;  // power of two
   uint64_t features;      // kHostChoosesWorker
   uint64_t host_epoch;    // a random number for each start of the daemon
-  uint64_t api_hash;      // of the rows of the host's own release (messages/build_stamp.h)
+  uint64_t api_hash;      // of the rows of the host's own release (release/build_stamp.h)
   uint32_t slot_count;
   uint32_t granule_bytes;
   uint32_t granule_count;

@@ -31,8 +31,8 @@
 #include "host_backend/daemon/servers/tcp_server.h"
 #include "host_backend/daemon/servers/vm_server.h"
 #include "host_backend/daemon/status.h"
-#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/packet.h"
 #include "tests/fuzz/fuzz_input.h"
 

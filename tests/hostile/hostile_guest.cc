@@ -13,8 +13,8 @@
 
 #include <algorithm>
 
-#include "ivshmem_ring/messages/api_hash.h"
 #include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/release/api_hash.h"
 #include "ivshmem_ring/transport/packet.h"
 #include "ivshmem_ring/transport/record.h"
 #include "ivshmem_ring/transport/ring.h"

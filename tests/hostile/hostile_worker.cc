@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "host_backend/common/worker_control.h"
-#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/messages/image_hash.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/packet.h"
 #include "tests/hostile/worker_words.h"

@@ -20,7 +20,7 @@
 #include <thread>
 
 #include "host_backend/command/command.h"
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 
 namespace causeway::test {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/daemon/region/region.h"
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "tests/unit/daemon_fixture.h"
 #include "tests/unit/lingering_socket.h"
 

@@ -17,7 +17,7 @@
 #include <list>
 
 #include "host_backend/command/command.h"
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "tests/unit/daemon_fixture.h"
 
 namespace causeway::test {

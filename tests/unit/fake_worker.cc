@@ -21,7 +21,7 @@
 #include "host_backend/common/account_page.h"
 #include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/common/worker_control.h"
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/packet.h"
 

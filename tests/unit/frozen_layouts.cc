@@ -14,8 +14,8 @@
 #include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/launcher/protocol.h"
-#include "ivshmem_ring/messages/build_stamp.h"
 #include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
 
 namespace causeway {

@@ -66,7 +66,7 @@ class Keeper {
     uint64_t key = 0;
     pid_t worker = 0;
     std::vector<UniqueFd> descriptors;
-    daemon::Vault::Kind kind() const { return daemon::Vault::Kind(key >> 56); }
+    daemon::RecordKind kind() const { return daemon::RecordKind(key >> 56); }
     std::string Text() const {
       struct stat info {};
       fstat(descriptors[0].get(), &info);
@@ -217,7 +217,7 @@ TEST_F(TakeoverTest, AStopEndsAll) {
 
 // Each kind of record in turn, by texts that end early and by a later version's.
 TEST_F(TakeoverTest, ADamagedRecordEndsWhatItTellsOfAndNothingElse) {
-  using Kind = daemon::Vault::Kind;
+  using Kind = daemon::RecordKind;
   uint32_t session = 0;
   for (const auto kind :
        {Kind::kListener, Kind::kFolders, Kind::kAccount, Kind::kWorker, Kind::kConnection, Kind::kSession}) {
@@ -270,7 +270,7 @@ TEST_F(TakeoverTest, EveryFieldOfARecordBelongsToItsForm) {
   LocalClient local(socket());
   OpenLocal(local);
   KillDaemon();
-  std::set<daemon::Vault::Kind> seen;
+  std::set<daemon::RecordKind> seen;
   {
     Keeper keeper(socket());
     for (const Keeper::Record& record : keeper.All()) {
@@ -289,8 +289,8 @@ TEST_F(TakeoverTest, EveryFieldOfARecordBelongsToItsForm) {
       EXPECT_TRUE(daemon::HasForm(record.kind(), more));
     }
   }
-  EXPECT_EQ(seen.size(), size_t(daemon::Vault::Kind::kSession));
-  EXPECT_FALSE(daemon::HasForm(daemon::Vault::Kind(99), Json::object()));
+  EXPECT_EQ(seen.size(), size_t(daemon::RecordKind::kSession));
+  EXPECT_FALSE(daemon::HasForm(daemon::RecordKind(99), Json::object()));
   Start();
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Release and hash of the rows of a program or library of Causeway, read from the file (ivshmem_ring/messages/build_stamp.h).
+"""Release and hash of the rows of a program or library of Causeway, read from the file (ivshmem_ring/release/build_stamp.h).
 
 usage: build_stamp.py FILE                                  prints "RELEASE HASH", the hash as folders and packages are named
        build_stamp.py WORKER --install FOLDER --strip PROGRAM   fills FOLDER with what a worker's package installs

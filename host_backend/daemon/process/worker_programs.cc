@@ -10,7 +10,7 @@
 #include <fstream>
 #include <memory>
 
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 
 namespace causeway::daemon {
 namespace {

@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "host_backend/daemon/loop/worker_fd.h"
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 
 namespace causeway::daemon {
 namespace {

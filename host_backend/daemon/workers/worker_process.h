@@ -23,7 +23,7 @@
 #include "host_backend/daemon/takeover/vault.h"
 #include "host_backend/daemon/workers/sandbox_watch.h"
 #include "host_backend/daemon/workers/worker_messages.h"
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
 
 namespace causeway::daemon {

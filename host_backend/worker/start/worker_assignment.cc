@@ -18,7 +18,7 @@
 #include "host_backend/granted/sleep_word.h"
 #include "host_backend/sandbox/filter.h"
 #include "host_backend/worker/process/output.h"
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/packet.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ivshmem_ring/messages/build_stamp.h"
+#include "ivshmem_ring/release/build_stamp.h"
 
-#include "ivshmem_ring/messages/api_hash.h"
+#include "ivshmem_ring/release/api_hash.h"
 
 namespace causeway {
 
