@@ -98,22 +98,6 @@ void Flush(TlsRecords& records) {
   guest.Flush(kFlushLimitMs);
 }
 
-// The guest's opening message, which is all that a guest sends before it has an answer. False: the connection is over.
-bool ReadOpening(TlsRecords& records, std::span<std::byte> block) {
-  std::vector<std::byte> wire(kMaxHandshakeBytes);
-  while (true) {
-    const ptrdiff_t opened = records.Open(block);
-    if (opened < 0) return false;
-    block = block.subspan(size_t(opened));
-    if (block.empty()) return true;
-    if (opened > 0) continue;
-    const ssize_t got = recv(kPeerFd, wire.data(), wire.size(), 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    records.Received(std::span(wire).first(size_t(got)));
-  }
-}
-
 // Waits for `wanted`, and ends when the other has ended. False: the connection is over.
 bool AwaitReadable(int wanted, int other) {
   std::array<pollfd, 2> ready = {pollfd{wanted, POLLIN, 0}, pollfd{other, POLLRDHUP, 0}};
@@ -122,6 +106,24 @@ bool AwaitReadable(int wanted, int other) {
     if (count < 0 && errno != EINTR) return false;
     if (count <= 0) continue;
     return ready[1].revents == 0;
+  }
+}
+
+// The guest's opening message, which is all that a guest sends before it has an answer; less of it when the daemon, which
+// bounds the time, has ended first. False: the connection is over.
+bool ReadOpening(TlsRecords& records, std::span<std::byte> block, int daemon) {
+  std::vector<std::byte> wire(kMaxHandshakeBytes);
+  while (true) {
+    const ptrdiff_t opened = records.Open(block);
+    if (opened < 0) return false;
+    block = block.subspan(size_t(opened));
+    if (block.empty()) return true;
+    if (opened > 0) continue;
+    if (!AwaitReadable(kPeerFd, daemon)) return true;
+    const ssize_t got = recv(kPeerFd, wire.data(), wire.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    records.Received(std::span(wire).first(size_t(got)));
   }
 }
 
@@ -142,7 +144,7 @@ bool PassAnswer(TlsRecords& records, int daemon) {
 void Introduce(TlsRecords& records, int daemon) {
   std::vector<std::byte> block(sizeof(OpenBlock));
   TlsTraffic traffic{};
-  if (!ReadOpening(records, block)) return;
+  if (!ReadOpening(records, block, daemon)) return;
   // The daemon may have refused the VM already, and left its reason.
   (void)!send(daemon, block.data(), block.size(), MSG_NOSIGNAL);
   if (PassAnswer(records, daemon) && records.HandOver(&traffic) && SendTlsStream(daemon, traffic, kPeerFd))

@@ -227,7 +227,10 @@ void Listener::Wait() {
   size_t at = first;
   for (auto connection = connections_.begin(); connection != connections_.end(); ++at) {
     const auto current = connection++;
-    if (ready[at].revents != 0 && !OnQuestion(*current)) connections_.erase(current);
+    if (ready[at].revents == 0 || OnQuestion(*current)) continue;
+    shutdown(current->socket.get(),
+             SHUT_RDWR);  // its process may have been killed; its session's worker has it too
+    connections_.erase(current);
   }
   Sweep();
   for (size_t i = 0; i < listeners_.size(); ++i)

@@ -264,23 +264,26 @@ ptrdiff_t TlsRecords::Open(std::span<std::byte> plain) {
       continue;
     }
     std::span<const std::byte> record;
-    if (ended_ || !NextRecord(&record)) {
-      ended_ = true;
-      break;
-    }
-    if (record.empty()) break;
+    if (!ended_ && !NextRecord(&record)) End();
+    if (ended_ || record.empty()) break;
     const ptrdiff_t opened = OpenRecord(record, plain.subspan(total));
     if (record.data() == partial_.data()) partial_.clear();
-    if (opened < 0) {
-      ended_ = true;
-      break;
-    }
-    total += static_cast<size_t>(opened);
+    if (opened < 0)
+      End();
+    else
+      total += static_cast<size_t>(opened);
   }
-  if (!ended_ || total != 0) return static_cast<ptrdiff_t>(total);
+  return ended_ && total == 0 ? -1 : static_cast<ptrdiff_t>(total);
+}
+
+// Nothing more is sent to a peer that has ended the connection, or that somebody else may be; and nothing is handed out of a
+// record that may be forged: what of it was decrypted before its tag was seen is forgotten.
+void TlsRecords::End() {
+  ended_ = true;
+  rest_.clear();
+  rest_at_ = 0;
   const std::lock_guard lock(sending_);
-  failed_ = true;  // nothing is sent to a peer that has ended the connection, or that somebody else may be
-  return -1;
+  failed_ = true;
 }
 
 // The plaintext is content, one byte that says its type, and any number of zeros.

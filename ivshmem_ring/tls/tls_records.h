@@ -62,6 +62,7 @@ class TlsRecords final : public StreamLayer {
   // one. Otherwise how much was put into `plain`.
   ptrdiff_t OpenRecord(std::span<const std::byte> record, std::span<std::byte> plain);
   bool TakeHandshake(std::span<const std::byte> message);
+  void End();
   // The next whole record that was received; empty: more has to come. False: what comes is no record.
   bool NextRecord(std::span<const std::byte>* record);
 

@@ -338,6 +338,30 @@ TEST(TlsRecords, AChangedBitAnywhereEndsTheConnection) {
   }
 }
 
+// However small the reader's room: what was decrypted before the tag was seen goes nowhere, at any later call.
+TEST(TlsRecords, NothingIsReadOfAForgedRecord) {
+  for (const size_t room : {size_t{1}, size_t{10}, size_t{50}, size_t{2'000}}) {
+    Pair pair(MakeKey('a'), MakeKey('a'));
+    ASSERT_TRUE(pair.ShakeHands());
+    const Bytes sound = RandomBytes(10, 1);
+    Bytes wire, forged, got, piece(room);
+    pair.guest->Seal(sound);
+    pair.guest->TakeOutput(wire);
+    pair.guest->Seal(RandomBytes(1'000, 2));
+    pair.guest->TakeOutput(forged);
+    forged[500] ^= std::byte{1};
+    wire.insert(wire.end(), forged.begin(), forged.end());
+    pair.host->Received(wire);
+    for (int call = 0; call < 100; ++call) {
+      const ptrdiff_t opened = pair.host->Open(piece);
+      if (opened > 0) got.insert(got.end(), piece.begin(), piece.begin() + opened);
+    }
+    EXPECT_EQ(got, sound) << room;
+    EXPECT_LT(pair.host->Open(piece), 0);
+    EXPECT_FALSE(pair.host->Seal(sound));
+  }
+}
+
 TEST(TlsRecords, WhatIsNotOpenedYetIsNotHandedOver) {
   Pair pair(MakeKey('a'), MakeKey('a'));
   ASSERT_TRUE(pair.ShakeHands());

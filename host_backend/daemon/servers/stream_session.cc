@@ -96,7 +96,15 @@ class StreamSessions::Session final : public WorkerClient {
     ++services_.counters.sessions;
     scope_->log->Write(LogLevel::kInfo, origin_.label + " session of pid " + std::to_string(block_.pid) +
                                             " is served by worker " + std::to_string(worker_pid_));
-    socket_.reset();  // the worker's copy is the only one: the client sees its end
+    if (!origin_.encrypted) {
+      socket_.reset();  // the worker's copy is the only one: the client sees its end
+      return;
+    }
+    // Its other end is in the process that did the handshake, which ends the session by its own end. A worker that was taken over
+    // would not leave then, and has the guest's socket.
+    worker_ = &worker;
+    watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a remote connection",
+                                  [this](uint32_t) { OnConnectionEnd(); });
   }
 
   void OnNoWorker(const std::string& sentence) override { Refuse(sentence); }
@@ -120,10 +128,16 @@ class StreamSessions::Session final : public WorkerClient {
         orderly ? LogLevel::kInfo : LogLevel::kWarning,
         origin_.label + " session of pid " + std::to_string(block_.pid) + " ended: its worker " + how);
     worker_pid_ = 0;
+    worker_ = nullptr;
     Leave();
   }
 
  private:
+  void OnConnectionEnd() {
+    services_.loop.Unwatch(watch_);
+    if (worker_ != nullptr) worker_->End();  // killed when it does not
+  }
+
   // From now on it counts as a session, or not at all.
   void EndConnection() {
     if (std::exchange(connecting_, false) && scope_ != nullptr) scope_->CountConnection(false);
@@ -201,6 +215,7 @@ class StreamSessions::Session final : public WorkerClient {
   const Clock::time_point opened_ = Clock::now();
   bool connecting_ = true;
   bool left_ = false;
+  WorkerProcess* worker_ = nullptr;  // of an encrypted connection
   pid_t worker_pid_ = 0;
   pid_t last_worker_pid_ = 0;
   std::string worker_end_;
