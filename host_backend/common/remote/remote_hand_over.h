@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What causeway-tls (host_backend/tls) tells causewayd of a guest that has proved its key, on a connection of its own to the
-// daemon's hand-over socket: this message first, then the session's bytes both ways, decrypted, as over TCP.
+// daemon's hand-over socket: this message first, then the guest's opening message, decrypted, and the daemon's answer, as over TCP.
+// What follows on it goes to the session's worker (tls_hand_over.h).
 #pragma once
 #include <cstdint>
 #include <string>
