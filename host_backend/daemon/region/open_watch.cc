@@ -28,9 +28,8 @@ OpenWatch::~OpenWatch() {
 
 void OpenWatch::OnEvent() {
   alignas(inotify_event) char events[4096];
-  bool any = false;
-  while (read(events_.get(), events, sizeof events) > 0) any = true;
-  if (any) opened_();
+  // Once: whoever opens the region without end would hold the loop here.
+  if (read(events_.get(), events, sizeof events) > 0) opened_();
 }
 
 }  // namespace causeway::daemon
