@@ -3,6 +3,7 @@
 // that overlap, sums that overflow, sides of no known kind; in requests with a bulk buffer, in pinned memory
 // and in graphs.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -174,7 +175,14 @@ TEST_F(HostileBox, SidesOfNoKnownKindAreRefused) {
     return at;
   }();
   ASSERT_NE(stack, 0u);
-  const std::string before = guest_.worker().Read(stack, 8192);
+  // The worker's first thread may still be on its way to where it waits.
+  std::string before;
+  ASSERT_TRUE(WaitFor([&] {
+    const std::string last = before;
+    usleep(50'000);
+    before = guest_.worker().Read(stack, 8192);
+    return before == last;
+  }));
   for (const int type : {0, int(CU_MEMORYTYPE_UNIFIED), 5, 77, -1}) {
     for (const bool to_host : {false, true}) {
       CUDA_MEMCPY3D box = Box(to_host, device_, {.width = 64, .height = 2}, stack);

@@ -92,10 +92,11 @@ std::string DaemonFixture::VmConfig(uint64_t region_mib, const std::string& more
 void DaemonFixture::StartDaemon(const std::string& worker_mode, const std::string& more) {
   const std::string config = folder() + "/config.toml";
   std::ofstream(config) << Config(worker_mode, more);
+  const size_t said = LogText().size();  // by those before it
   pid_ = Spawn(config, folder() + "/log");
   ASSERT_GT(pid_, 0);
   // All of its servers are up when it says so, which is later than the first answer on the socket.
-  ASSERT_TRUE(WaitFor([&] { return LogText().find("accepts sessions at") != std::string::npos; }))
+  ASSERT_TRUE(WaitFor([&] { return LogText().find("accepts sessions at", said) != std::string::npos; }))
       << LogText();
 }
 
