@@ -32,9 +32,15 @@ Result<Json> ServedVm(const DetachOptions& options, const std::string& name) {
 std::string Unplug(PlacedDomain& placed, const RegionDevice& device, uint32_t timeout_s) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::seconds(timeout_s);
-  const std::string why = placed.domain.Detach(device.xml);
-  if (!why.empty()) return why;
-  while (Clock::now() < end) {
+  std::string why;
+  bool asked = false;
+  do {
+    if (!asked) {
+      bool for_now = false;
+      why = placed.domain.Detach(device.xml, &for_now);
+      asked = why.empty();
+      if (!asked && !for_now) return why;
+    }
     if (!placed.domain.active()) return {};
     const auto xml = placed.domain.Xml(false);
     if (xml.ok()) {
@@ -42,11 +48,13 @@ std::string Unplug(PlacedDomain& placed, const RegionDevice& device, uint32_t ti
       for (const RegionDevice& left : xml.value().Regions()) there = there || left.region == device.region;
       if (!there) return {};
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
-  return "The guest of domain " + placed.domain.name() + " did not let go of the region within " +
-         std::to_string(timeout_s) +
-         " s (is it still starting, or paused?); try again, with a longer --timeout, or shut it down first.";
+    std::this_thread::sleep_for(std::chrono::milliseconds(asked ? 200 : 1000));
+  } while (Clock::now() < end);
+  return !why.empty() ? why
+                      : "The guest of domain " + placed.domain.name() +
+                            " did not let go of the region within " + std::to_string(timeout_s) +
+                            " s (is it still starting, or paused?); try again, with a longer --timeout, or "
+                            "shut it down first.";
 }
 
 std::string RemoveFromDaemon(const DetachOptions& options, const std::string& name, bool force) {

@@ -14,6 +14,7 @@ std::string Taken(char* text) {
   return copy;
 }
 
+// Of the call before: any other call forgets the error, virDomainGetName too, so `what` is made before it.
 std::string LastError(const LibvirtLibrary& library, const std::string& what) {
   return what + ": " + library.virGetLastErrorMessage() + ".";
 }
@@ -39,19 +40,25 @@ bool Domain::persistent() const {
 Result<DomainXml> Domain::Xml(bool next_start) const {
   // Secrets too: what is left out would be lost when the text is defined again.
   const unsigned flags = next_start ? VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE : 0;
+  const std::string what = "libvirt does not show domain " + name();
   const std::string text = Taken(library_->virDomainGetXMLDesc(domain_, flags));
-  if (text.empty()) return Error{LastError(*library_, "libvirt does not show domain " + name())};
+  if (text.empty()) return Error{LastError(*library_, what)};
   return DomainXml::Parse(text);
 }
 
 std::string Domain::Attach(const std::string& device) const {
+  const std::string what = "libvirt cannot plug the region into the running domain " + name();
   if (library_->virDomainAttachDeviceFlags(domain_, device.c_str(), VIR_DOMAIN_AFFECT_LIVE) == 0) return {};
-  return LastError(*library_, "libvirt cannot plug the region into the running domain " + name());
+  return LastError(*library_, what);
 }
 
-std::string Domain::Detach(const std::string& device) const {
+std::string Domain::Detach(const std::string& device, bool* for_now) const {
+  const std::string what = "libvirt cannot unplug the region from the running domain " + name();
   if (library_->virDomainDetachDeviceFlags(domain_, device.c_str(), VIR_DOMAIN_AFFECT_LIVE) == 0) return {};
-  return LastError(*library_, "libvirt cannot unplug the region from the running domain " + name());
+  const int code = library_->virGetLastErrorCode();
+  *for_now =
+      code == VIR_ERR_OPERATION_FAILED || code == VIR_ERR_OPERATION_TIMEOUT || code == VIR_ERR_INTERNAL_ERROR;
+  return LastError(*library_, what);
 }
 
 Result<HostLink> HostLink::Open(const std::string& uri) {

@@ -25,8 +25,9 @@ class Domain {
   Result<DomainXml> Xml(bool next_start) const;
   // Each is empty, or a sentence.
   std::string Attach(const std::string& device) const;  // to the running VM
-  // From the running VM: asks its guest, which has to agree, and does not wait for long.
-  std::string Detach(const std::string& device) const;
+  // From the running VM: asks its guest, which has to agree, and does not wait for long. `for_now`: it was refused for a reason that may
+  // pass, such as a guest that is busy with the device.
+  std::string Detach(const std::string& device, bool* for_now) const;
 
  private:
   const LibvirtLibrary* library_;
