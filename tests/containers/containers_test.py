@@ -314,6 +314,43 @@ def try_hook(folder):
         expect(done.returncode == 1 and len(done.stderr.splitlines()) == 1, f"the state {text!r}: {done.stderr.strip()}")
 
 
+def try_environment_of_image(daemon, folder):
+    """The hook as the specification says, called by runc before 1.3.0: with the image's root as the current folder, and with the image's variables
+    where the hook has none of its own. Neither way is anything of the image run."""
+    segments = run("readelf", "-lW", HOOK)
+    expect(segments.returncode == 0 and "LOAD" in segments.stdout and "INTERP" not in segments.stdout, "the hook is a program without a loader")
+    specification = json.loads(run(PROGRAMS / "causeway", "cdi", "--side", "host", "--config", daemon.config).stdout)
+    hook = specification["containerEdits"]["hooks"][0]
+    root = folder / "environment"
+    for name in ("etc", "lib", "usr/lib/causeway"):
+        (root / name).mkdir(parents=True)
+    marker = root / "marker"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", root / "lib/libmarker.so"], input=f"""
+#include <fcntl.h>
+unsigned la_version(unsigned version) {{ return version; }}
+__attribute__((constructor)) static void Mark(void) {{ open("{marker}", O_CREAT | O_WRONLY, 0600); }}
+""", text=True, check=True)
+    (folder / "bundle/config.json").write_text(json.dumps({"root": {"path": str(root)}}))
+    state = json.dumps({"bundle": str(folder / "bundle")})
+    for variable in ("LD_PRELOAD", "LD_AUDIT"):
+        of_image = {variable: "libmarker.so", "LD_LIBRARY_PATH": str(root / "lib"), "TZ": ":/marker"}
+
+        def marked(program, environment):
+            """Whether the image's code was run, and what the program said."""
+            variables = " ".join(f"'{name}={value}'" for name, value in environment.items())
+            done = run("unshare", "--mount", "sh", "-ec", f"mount --bind {BUILD}/guest_lib {root}/usr/lib/causeway; exec env -i {variables} {program}",
+                       input=state, cwd=root)
+            ran = marker.exists()
+            marker.unlink(missing_ok=True)
+            return ran, done
+        expect(marked("/bin/true", of_image)[0], f"{variable}: a program with a loader runs the image's code")
+        as_specified = dict(entry.split("=", 1) for entry in hook["env"]) if hook.get("env") else of_image
+        for what, environment in (("as specified", as_specified), ("with the image's variables", of_image)):
+            ran, done = marked(hook["path"], environment)
+            expect(not ran and done.returncode == 0, f"{variable}: the hook {what} does its work and runs no code of the image {done.stderr.strip()}")
+        expect(not set(of_image) & set(as_specified), f"{variable}: the specification keeps the image's variables away")
+
+
 def main():
     enter_namespace()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="causeway-containers-"))
@@ -323,6 +360,7 @@ def main():
         add_user(folder)
         daemon = Daemon(folder)
         try_hook(folder)
+        try_environment_of_image(daemon, folder)
         try_specification(daemon)
         try_full_disk(daemon)
         try_doctor(daemon)

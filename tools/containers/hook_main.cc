@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -57,6 +58,9 @@ std::vector<std::string> LibraryFolders(const Json& configuration) {
 std::string ReadContainer(Container* container) {
   try {
     const std::string bundle = Json::parse(ReadAll(STDIN_FILENO)).at("bundle").get<std::string>();
+    // Else it would be looked up in the current folder, which some runtimes make the image's.
+    if (!bundle.starts_with('/'))
+      return "the bundle " + bundle + " in the container's state is no absolute path";
     const std::string path = bundle + "/config.json";
     const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file) return path + " cannot be read: " + ErrnoText();
@@ -83,6 +87,8 @@ std::string Prepare() {
 }
 
 int Main() {
+  // Some runtimes pass the image's variables on; syslog, for example, would open the file that TZ names.
+  clearenv();
   // Processes of a container that shares this one's process ids cannot reach this program's file.
   prctl(PR_SET_DUMPABLE, 0);
   const std::string text = Prepare();

@@ -25,6 +25,8 @@ constexpr char kLoaderFile[] = "loader.conf";  // in the libraries' folder
 constexpr char kContainerLoaderFile[] = "/etc/ld.so.conf.d/00-causeway.conf";
 constexpr char kRunFolder[] = "/run/causeway";  // of the container
 constexpr char kDevice[] = "/dev/causeway";
+// The hook needs no variable; but where a hook has none of its own, runc before 1.3.0 gives it those of the image.
+constexpr char kHookPath[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr int kReadWrite = 0666;
 
 // Where things are on this system.
@@ -117,7 +119,8 @@ Result<std::string> Specification(const machine::Machine& machine, bool guest, c
                                 Mount(places.libraries + "/" + kLoaderFile, kContainerLoaderFile, false)})},
         {"hooks", Json::array({{{"hookName", "createContainer"},
                                 {"path", hook},
-                                {"args", {hook.substr(hook.rfind('/') + 1)}}}})}}}};
+                                {"args", {hook.substr(hook.rfind('/') + 1)}},
+                                {"env", {kHookPath}}}})}}}};
   return all.dump(2) + "\n";
 }
 
