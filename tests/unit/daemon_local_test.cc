@@ -14,6 +14,7 @@
 #include <list>
 
 #include "host_backend/command/command.h"
+#include "host_backend/common/control_socket.h"
 #include "host_backend/daemon/region/region.h"
 #include "ivshmem_ring/release/build_stamp.h"
 #include "tests/unit/daemon_fixture.h"
@@ -91,6 +92,33 @@ TEST_F(LocalTest, SessionIsServedAndClosed) {
   EXPECT_TRUE(WaitForNoSession());
   EXPECT_EQ(Counter("sessions"), 1u);
   EXPECT_EQ(Counter("worker_deaths"), 0u);
+}
+
+// Whoever it is: this test's user, root in most places, sees all of them at the socket for the host.
+TEST_F(LocalTest, AClientAtTheContainersSocketSeesItsOwnScopeAlone) {
+  const std::string containers = folder() + "/containers";
+  StartDaemon("ok", "container_folder = \"" + containers + "\"\n" + VmConfig());
+  const std::string container_socket = containers + kContainerSocket;
+  LocalClient of_host(socket());
+  Serve(of_host);
+  const std::string before = command::QueryStatus(container_socket).value();
+  EXPECT_TRUE(command::JsonObjects(before, "sessions").empty()) << before;
+  LocalClient in_container(container_socket);
+  Serve(in_container);
+  const std::string scope = "container:uid:" + std::to_string(geteuid());
+  const std::string seen = command::QueryStatus(container_socket).value();
+  const auto sessions = command::JsonObjects(seen, "sessions");
+  ASSERT_EQ(sessions.size(), 1u) << seen;
+  EXPECT_EQ(StatusValue(sessions[0], "", "scope"), scope);
+  EXPECT_EQ(StatusValue(seen, "", "of_all"), "false");
+  EXPECT_TRUE(command::JsonObjects(seen, "regions").empty()) << seen;
+  EXPECT_TRUE(StatusValue(seen, "counters", "sessions").empty()) << seen;
+  for (const auto& account : command::JsonObjects(seen, "accounts"))
+    EXPECT_EQ(StatusValue(account, "", "scope"), scope);
+
+  EXPECT_EQ(StatusValue(Status(), "", "of_all"), "true");
+  EXPECT_EQ(command::JsonObjects(Status(), "sessions").size(), 2u);
+  EXPECT_EQ(command::JsonObjects(Status(), "regions").size(), 1u);
 }
 
 TEST_F(LocalTest, KilledClientIsNoticed) {

@@ -111,4 +111,13 @@ std::optional<LocalPeer> IdentifyPeer(int socket, std::optional<gid_t> admin_gro
   return peer;
 }
 
+std::optional<LocalPeer> IdentifyContainer(int socket) {
+  auto peer = IdentifyPeer(socket, std::nullopt);
+  if (!peer) return std::nullopt;
+  peer->sees_all = false;
+  peer->scope.insert(0, kContainerScope);
+  peer->family.insert(0, kContainerScope);
+  return peer;
+}
+
 }  // namespace causeway::daemon

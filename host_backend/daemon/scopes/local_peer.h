@@ -24,7 +24,14 @@ struct LocalPeer {
   bool sees_all = false;  // it is the host's root, the daemon's user, or a member of `admin_group`
 };
 
+// What the scopes and families of clients at the containers' socket begin with, before what is said above.
+inline constexpr char kContainerScope[] = "container:";
+
 // The result is empty if the process ended meanwhile. The socket stays the caller's.
 std::optional<LocalPeer> IdentifyPeer(int socket, std::optional<gid_t> admin_group);
+
+// The same for a client at the containers' socket: it sees its own scope alone, whoever it is, and never has that of a user
+// of the host. Root in a container may have the uid 0 of the host, and an unprivileged daemon cannot see its namespaces.
+std::optional<LocalPeer> IdentifyContainer(int socket);
 
 }  // namespace causeway::daemon

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "host_backend/daemon/scopes/local_peer.h"
+
 namespace causeway::daemon {
 namespace {
 
@@ -57,8 +59,9 @@ void Scopes::ForgetVm(const VmConfig& vm) {
 ScopeRef Scopes::OfUser(const std::string& name, const std::string& family) {
   std::shared_ptr<ScopeFamily> known = families_[family].lock();
   if (known == nullptr) families_[family] = known = std::make_shared<ScopeFamily>();
-  return Find(name, "User " + name.substr(name.find(':') + 1), "local_max_sessions",
-              config_.local_max_sessions, kMaxScopes, std::move(known));
+  const std::string who =
+      (name.starts_with(kContainerScope) ? "Container " : "User ") + name.substr(name.find(':') + 1);
+  return Find(name, who, "local_max_sessions", config_.local_max_sessions, kMaxScopes, std::move(known));
 }
 
 ScopeRef Scopes::OfPeer(const std::string& address) {
@@ -68,7 +71,8 @@ ScopeRef Scopes::OfPeer(const std::string& address) {
 
 void Scopes::Reconfigured() {
   for (const auto& [name, scope] : scopes_) {
-    if (name.starts_with("uid:")) scope->max_sessions = config_.local_max_sessions;
+    if (name.starts_with("uid:") || name.starts_with(kContainerScope))
+      scope->max_sessions = config_.local_max_sessions;
     if (name.starts_with("tcp:")) scope->max_sessions = config_.tcp.max_sessions;
   }
 }

@@ -25,8 +25,9 @@ struct Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
   ~Scope() { --family->scopes; }
-  std::string name;           // "vm:NAME", "uid:NUMBER", "tcp:ADDRESS"
-  std::string who;            // as sentences begin with it: "VM NAME", "User NUMBER", "Peer ADDRESS"
+  std::string name;  // "vm:NAME", "uid:NUMBER", "container:uid:NUMBER", "tcp:ADDRESS"
+  std::string
+      who;  // as sentences begin with it: "VM NAME", "User NUMBER", "Container uid:NUMBER", "Peer ADDRESS"
   std::string limit_key;      // of the configuration, for max_sessions
   uint32_t max_sessions = 0;  // at once
   uint32_t guaranteed = 0;    // so many of them no other scope can take

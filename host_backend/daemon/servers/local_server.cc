@@ -148,18 +148,20 @@ std::string LocalServer::Bind() {
     admin_group_ = group.value();
   }
   std::string text =
-      AddListener({config.socket, "socket", config.socket_mode, config.socket_group, "socket_group"});
+      AddListener({config.socket, "socket", config.socket_mode, config.socket_group, "socket_group"}, false);
   if (!text.empty() || config.container_folder.empty()) return text;
   text = MakeContainerFolders(config);
   if (!text.empty()) return text;
   // The folder above keeps others away: users of a container have ids of their own.
   return AddListener({config.container_folder + kContainerSocket, "container_folder", 0666,
-                      config.socket_group, "socket_group"});
+                      config.socket_group, "socket_group"},
+                     true);
 }
 
-std::string LocalServer::AddListener(const ListenerPlan& plan) {
+std::string LocalServer::AddListener(const ListenerPlan& plan, bool of_containers) {
   Listener& added = listeners_.emplace_back();
   added.path = plan.path;
+  added.of_containers = of_containers;
   added.socket = TakeListener(services_.vault, plan.path, &added.key);
   if (added.socket) return {};
   auto bound = BindListener(plan);
@@ -221,7 +223,8 @@ void LocalServer::OnAccept(Listener& listener) {
     SendReply(socket.get(), Refusal("The host daemon has too many connections; try again later."), -1);
     return;
   }
-  auto peer = IdentifyPeer(socket.get(), admin_group_);
+  auto peer =
+      listener.of_containers ? IdentifyContainer(socket.get()) : IdentifyPeer(socket.get(), admin_group_);
   if (!peer) return;  // it is gone already
   const ScopeRef scope = services_.scopes.OfUser(peer->scope, peer->family);
   if (scope == nullptr) {

@@ -44,13 +44,14 @@ class LocalServer {
   // A socket where clients connect.
   struct Listener {
     std::string path;
+    bool of_containers = false;
     WorkerFd socket;  // and those that it has not accepted
     uint64_t key = 0;
     EventLoop::WatchId watch = 0;
   };
 
   std::string Bind();
-  std::string AddListener(const ListenerPlan& plan);
+  std::string AddListener(const ListenerPlan& plan, bool of_containers);
   void CloseListeners();
   void OnAccept(Listener& listener);
   void Watch(Connection& connection);
