@@ -4,10 +4,12 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -24,6 +26,7 @@ namespace {
 
 constexpr unsigned kLimitS = 60;
 constexpr size_t kMostSaid = 1024;
+constexpr unsigned kMostDescriptors = 1u << 20;  // the kernel's limit (fs.nr_open) where nobody has raised it
 constexpr off_t kMostProgramBytes = 64 << 20;
 
 // Whether it is a program of this machine that starts without a loader.
@@ -57,23 +60,44 @@ std::vector<char> ReadWhole(const char* path) {
   return bytes;
 }
 
-// Nothing that is executed from now on has any right but to write files, whoever owns them.
+// Descriptors from 3 on end when a program is executed. A kernel before 5.11 looks at each of them instead.
+bool CloseAtExecution() {
+  constexpr unsigned kFirst = 3;
+  if (syscall(SYS_close_range, kFirst, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return true;
+  rlimit most{};
+  if (getrlimit(RLIMIT_NOFILE, &most) != 0) return false;
+  for (unsigned fd = kFirst; fd < most.rlim_cur && fd < kMostDescriptors; ++fd)
+    fcntl(int(fd), F_SETFD, FD_CLOEXEC);
+  return true;
+}
+
+// Nothing that is executed from now on has any right but to write files, whoever owns them, and any descriptor but the first
+// three. Rights that a runtime lets its hooks inherit go, too.
 bool GiveUpRights() {
   for (int capability = 0; prctl(PR_CAPBSET_READ, capability) >= 0; ++capability) {
     if (capability != CAP_DAC_OVERRIDE && prctl(PR_CAPBSET_DROP, capability) != 0) return false;
   }
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3]{};
+  if (syscall(SYS_capget, &header, rights) != 0) return false;
+  const uint32_t kept = rights[0].permitted & (1u << CAP_DAC_OVERRIDE);
+  rights[0] = {kept, kept, 0};
+  rights[1] = {};
+  return syscall(SYS_capset, &header, rights) == 0 &&
+         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 &&
+         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && CloseAtExecution();
 }
 
 [[noreturn]] void Child(int program, int said, const std::function<void(std::string* why)>& enter) {
+  // A signal that is not handled ends ldconfig, too, whatever the image lets it read.
+  signal(SIGALRM, SIG_DFL);
+  alarm(kLimitS);
   dup2(said, STDOUT_FILENO);
   dup2(said, STDERR_FILENO);
   std::string why;
   enter(&why);
   if (why.empty() && !GiveUpRights()) why = "rights cannot be given up: " + ErrnoText();
   if (why.empty()) {
-    // A signal that is not handled ends ldconfig, too, whatever the image lets it read.
-    alarm(kLimitS);
     const std::string folder = std::string("/") + kLibraryFolder;
     const char* arguments[] = {"ldconfig", folder.c_str(), nullptr};
     const char* environment[] = {nullptr};
