@@ -4,10 +4,12 @@
 // them. The container's state comes on standard input. Where it fails the container does not start, and the reason is one
 // sentence on standard error and in the system's log, because some runtimes show neither.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <syslog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -21,6 +23,8 @@ namespace causeway::containers {
 namespace {
 
 constexpr size_t kMostBytes = 32u << 20;
+constexpr size_t kMostFolders = 64;
+constexpr unsigned kLimitS = 120;  // twice ldconfig's minute
 
 std::string ReadAll(int fd) {
   std::string text;
@@ -36,7 +40,8 @@ std::string ReadAll(int fd) {
 // What of the container's configuration the hook needs.
 struct Container {
   std::string root;
-  std::vector<std::string> library_folders;  // of LD_LIBRARY_PATH
+  // Of LD_LIBRARY_PATH, each once; kMostFolders + 1 where there are more.
+  std::vector<std::string> library_folders;
 };
 
 std::vector<std::string> LibraryFolders(const Json& configuration) {
@@ -48,7 +53,9 @@ std::vector<std::string> LibraryFolders(const Json& configuration) {
     if (!variable.starts_with(kVariable)) continue;
     std::istringstream list(variable.substr(kVariable.size()));
     for (std::string folder; std::getline(list, folder, ':');) {
-      if (folder.starts_with('/')) folders.push_back(folder);
+      const bool known = std::find(folders.begin(), folders.end(), folder) != folders.end();
+      if (folder.starts_with('/') && !known) folders.push_back(folder);
+      if (folders.size() > kMostFolders) return folders;
     }
   }
   return folders;
@@ -77,6 +84,10 @@ std::string ReadContainer(Container* container) {
 std::string Prepare() {
   Container container;
   if (std::string text = ReadContainer(&container); !text.empty()) return text;
+  if (container.library_folders.size() > kMostFolders) {
+    return "its LD_LIBRARY_PATH has more than " + std::to_string(kMostFolders) +
+           " folders, of which no more are searched for other libraries; set a shorter one";
+  }
   const UniqueFd root(open(container.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root) return "the container's root " + container.root + " cannot be opened: " + ErrnoText();
   if (std::string text = CoverOtherLibraries(root.get(), container.library_folders); !text.empty())
@@ -86,7 +97,24 @@ std::string Prepare() {
   return {};
 }
 
+void EndLate(int) {
+  constexpr std::string_view kText = "causeway-container-hook: it did not end within two minutes.\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+  _exit(1);
+}
+
+// A runtime that never closes the standard input, or a file system that does not answer, would keep the container for ever.
+void LimitTime() {
+  sigset_t late;
+  sigemptyset(&late);
+  sigaddset(&late, SIGALRM);
+  sigprocmask(SIG_UNBLOCK, &late, nullptr);
+  signal(SIGALRM, EndLate);
+  alarm(kLimitS);
+}
+
 int Main() {
+  LimitTime();
   // Some runtimes pass the image's variables on; syslog, for example, would open the file that TZ names.
   clearenv();
   // Processes of a container that shares this one's process ids cannot reach this program's file.
