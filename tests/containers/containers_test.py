@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -234,11 +235,16 @@ def try_containers(podman, who):
     if plain.returncode != 0:
         print(f"note: {who}: podman runs no container here at all: {told(plain)}")
         return False
+    driver = podman.call("info", "--format", "{{.Store.GraphDriverName}}").stdout.strip()
+    print(f"note: {who}: the storage driver is {driver}")
     for what, words, image in [("an unprivileged user", ["--user", "1234:1234"], IMAGE), ("root", [], IMAGE), ("a root that is read-only", ["--read-only"], IMAGE),
                                ("an image without a loader cache", ["--user", "1234:1234"], BARE_IMAGE),
                                ("such an image, read-only", ["--read-only"], BARE_IMAGE),
                                ("LD_LIBRARY_PATH with compat first", ["--user", "1234:1234", *COMPAT], IMAGE)]:
         done = podman.run(*DEVICE, *words, image=image)
+        if "--read-only" in words and driver != "overlay":
+            expect(done.returncode != 0 and HOOK.name in done.stderr, f"{who}: {what} is refused by the hook with the storage driver {driver}")
+            continue
         expect(computes(done), f"{who}: {what}" + ("" if computes(done) else ": " + told(done)))
     done = podman.run(*COMPAT)
     expect(not computes(done), f"{who}: without the device the other library is found, and there is no GPU")
@@ -261,13 +267,13 @@ def try_restart(podman, daemon):
 
 
 # ---- the hook and images that are hostile ----------------------------------------------------------------------
-def call_hook(folder, root, environment=(), mounts=()):
+def call_hook(folder, root, environment=(), mounts=(), before=""):
     """The hook as a runtime calls it, in a mount namespace where the libraries are mounted."""
     bundle = folder / "bundle"
     bundle.mkdir(exist_ok=True)
     (bundle / "config.json").write_text(json.dumps({"root": {"path": str(root)}, "process": {"env": list(environment)}}))
     (root / "usr/lib/causeway").mkdir(parents=True, exist_ok=True)
-    script = [f"mount --bind {BUILD}/guest_lib {root}/usr/lib/causeway", *mounts, f"exec {HOOK}"]
+    script = [f"mount --bind {BUILD}/guest_lib {root}/usr/lib/causeway", *mounts, f"exec {before} {HOOK}"]
     return run("unshare", "--mount", "sh", "-ec", "\n".join(script), input=json.dumps({"bundle": str(bundle)}))
 
 
@@ -312,6 +318,83 @@ def try_hook(folder):
     for text in ("", "{}", '{"bundle": 1}', '{"bundle": "/nowhere"}'):
         done = run(HOOK, input=text)
         expect(done.returncode == 1 and len(done.stderr.splitlines()) == 1, f"the state {text!r}: {done.stderr.strip()}")
+
+
+# Writes what it may do to /etc/rights of the image, in place of this system's ldconfig.
+OTHER_LDCONFIG = """
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(void) {
+  int open_files = 0;
+  for (int fd = 3; fd < 1024; ++fd) open_files += fcntl(fd, F_GETFD) >= 0;
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct caps[2];
+  syscall(SYS_capget, &header, caps);
+  unsigned long bounding = 0, ambient = 0;
+  for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; ++cap) {
+    bounding |= (unsigned long)prctl(PR_CAPBSET_READ, cap) << cap;
+    ambient |= (unsigned long)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, cap, 0, 0) << cap;
+  }
+  struct statvfs root;
+  statvfs("/", &root);
+  FILE* file = fopen("/etc/rights", "w");
+  fprintf(file, "{\\"files\\": %d, \\"permitted\\": %u, \\"inheritable\\": %u, \\"high\\": %u, \\"bounding\\": %lu, \\"ambient\\": %lu, \\"mount\\": %lu}",
+          open_files, caps[0].permitted, caps[0].inheritable, caps[1].permitted | caps[1].inheritable, bounding, ambient, root.f_flag);
+  return fclose(file);
+}
+"""
+
+
+def try_rights(folder):
+    """What ldconfig may do where the runtime hands its own rights and an open file on."""
+    program = folder / "other_ldconfig"
+    subprocess.run(["cc", "-static", "-x", "c", "-", "-o", program], input=OTHER_LDCONFIG, text=True, check=True)
+    root = folder / "rights"
+    (root / "etc").mkdir(parents=True)
+    place = next(path for path in ("/sbin/ldconfig.real", "/sbin/ldconfig") if os.path.exists(path))
+    done = call_hook(folder, root, mounts=[f"mount --bind {program} {place}", "exec 9< /"], before="setpriv --inh-caps +chown,+fowner --ambient-caps +chown,+fowner")
+    found = json.loads((root / "etc/rights").read_text()) if done.returncode == 0 else {"said": done.stderr}
+    dac_override = 1 << 1
+    flags = os.ST_NODEV | os.ST_NOSUID | os.ST_NOEXEC
+    expect(found.get("files") == 0, f"ldconfig inherits no open file: {found}")
+    expect(all(found.get(kind) == dac_override for kind in ("permitted", "bounding")), "of rights it has that of writing files alone")
+    expect(all(found.get(kind) == 0 for kind in ("inheritable", "high", "ambient")), "and nothing that it could hand on")
+    expect(found.get("mount", 0) & flags == flags, "devices, rights of owners and programs of the image are out of its reach")
+
+
+def try_bounds(folder):
+    """A device in the new cache's place, roots that are read-only, long lists of folders."""
+    def fresh(name):
+        root = folder / name
+        (root / "etc").mkdir(parents=True)
+        return root
+    root = fresh("device")
+    node = root / "etc/ld.so.cache~"
+    os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    node.write_text("")  # it can be opened where the mount lets one
+    done = call_hook(folder, root)
+    expect(done.returncode == 1 and "Permission denied" in done.stderr, f"a device in the new cache's place: {done.stderr.strip()}")
+    root = fresh("read_only")
+    done = call_hook(folder, root, mounts=[f"mount --rbind {root} {root}", f"mount -o remount,bind,ro {root}"])
+    expect(done.returncode == 1 and "its root is read-only" in done.stderr and os.listdir(root / "etc") == [],
+           f"a folder of the host that is read-only stays so: {done.stderr.strip()}")
+    upper, work, top = fresh("upper"), fresh("work"), fresh("top")
+    done = call_hook(folder, top, mounts=[f"mount --rbind {top} {top}", f"mount -t overlay none -o lowerdir={root},upperdir={upper},workdir={work}/etc {top}",
+                                          f"mkdir -p {top}/usr/lib/causeway", f"mount --bind {BUILD}/guest_lib {top}/usr/lib/causeway",
+                                          f"mount -o remount,bind,ro {top}"])
+    expect(done.returncode == 0 and (upper / "etc/ld.so.cache").exists() and os.listdir(root / "etc") == [],
+           f"an overlay that is read-only: the cache is in its own layer {done.stderr.strip()}")
+    root = fresh("folders")
+    many = ":".join(f"/folder{number}" for number in range(64))
+    done = call_hook(folder, root, [f"LD_LIBRARY_PATH={many}:{many}:{many}"])
+    expect(done.returncode == 0, f"64 folders, each three times {done.stderr.strip()}")
+    done = call_hook(folder, root, [f"LD_LIBRARY_PATH={many}:/another"])
+    expect(done.returncode == 1 and "more than 64 folders" in done.stderr, f"65 folders: {done.stderr.strip()}")
 
 
 def try_environment_of_image(daemon, folder):
@@ -360,6 +443,8 @@ def main():
         add_user(folder)
         daemon = Daemon(folder)
         try_hook(folder)
+        try_rights(folder)
+        try_bounds(folder)
         try_environment_of_image(daemon, folder)
         try_specification(daemon)
         try_full_disk(daemon)

@@ -2,10 +2,13 @@
 #include "tools/containers/container_root.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -55,9 +58,30 @@ const char* LibraryOf(const std::string& name) {
   return name.starts_with("libcuda") ? kLibraries[0] : kLibraries[1];
 }
 
+// Whether what is written to the container's root goes into a layer of the container's own over the image. Any other root, of
+// podman's --rootfs for example, may be a folder of the host that others use.
+bool IsOwnLayer(const struct statfs& root) {
+  return root.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+// By the mount whose root is the current folder, no device, no program and no right of a program's owner is reached from now on. A
+// container's own layer becomes writable, although the container will see it read-only; another root that is read-only is refused.
+// This is mount() and not mount_setattr(), which Linux has from 5.12 on.
+std::string RestrictMount() {
+  struct statfs found {};
+  if (statfs(".", &found) != 0) return "its root cannot be examined: " + ErrnoText();
+  if ((found.f_flags & ST_RDONLY) != 0 && !IsOwnLayer(found)) {
+    return "its root is read-only, and not an overlay of the container's own, where it could be written; "
+           "start it without --read-only, or from an image in place of --rootfs";
+  }
+  if (mount(nullptr, ".", nullptr, MS_REMOUNT | MS_BIND | MS_NODEV | MS_NOSUID | MS_NOEXEC, nullptr) != 0)
+    return "its root cannot be mounted without devices and programs: " + ErrnoText();
+  return {};
+}
+
 // Leaves this process in a mount namespace of its own, where the root's mount without all others, and the libraries, are at
-// `root`; `image` then is that root. Empty, or what failed.
-std::string SeparateImage(int root, UniqueFd* image) {
+// `root`; the current folder then is that root. Empty, or what failed.
+std::string SeparateImage(int root) {
   // Of what is open, the current folder alone goes over into the namespace.
   if (fchdir(root) != 0 || unshare(CLONE_NEWNS) != 0)
     return "a mount namespace cannot be made: " + ErrnoText();
@@ -66,15 +90,12 @@ std::string SeparateImage(int root, UniqueFd* image) {
   if (!libraries) return std::string("the folder /") + kLibraryFolder + " is not in it: " + ErrnoText();
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     return "mounts cannot be made private: " + ErrnoText();
-  *image = CloneMount(own.get());
-  // A root that is read-only for the container has its own layer of the image below; where it has not, ldconfig says so.
-  mount_attr writable{};
-  writable.attr_clr = MOUNT_ATTR_RDONLY;
-  syscall(SYS_mount_setattr, image->get(), "", AT_EMPTY_PATH, &writable, sizeof(writable));
+  const UniqueFd image = CloneMount(own.get());
   const UniqueFd clone = CloneMount(libraries.get());
-  if (!*image || !clone || !Attach(image->get(), own.get()))
+  if (!image || !clone || !Attach(image.get(), own.get()) || fchdir(image.get()) != 0)
     return "its root cannot be mounted: " + ErrnoText();
-  const UniqueFd place = Find(image->get(), kLibraryFolder, O_PATH | O_DIRECTORY, true);
+  if (std::string text = RestrictMount(); !text.empty()) return text;
+  const UniqueFd place = Find(image.get(), kLibraryFolder, O_PATH | O_DIRECTORY, true);
   if (!place || !Attach(clone.get(), place.get())) return "the libraries cannot be mounted: " + ErrnoText();
   return {};
 }
@@ -107,10 +128,8 @@ std::string RefreshLoaderCache(int root) {
   const UniqueFd program = CopyOwnLdconfig();
   if (!program) return "this system has no ldconfig that is a static program, which makes the loader's cache";
   return RunApart(program.get(), [root](std::string* why) {
-    UniqueFd image;
-    *why = SeparateImage(root, &image);
-    if (!why->empty()) return;
-    if (fchdir(image.get()) != 0 || chroot(".") != 0) *why = "its root cannot be entered: " + ErrnoText();
+    *why = SeparateImage(root);
+    if (why->empty() && chroot(".") != 0) *why = "its root cannot be entered: " + ErrnoText();
   });
 }
 
