@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "ivshmem_ring/messages/address_windows.h"
 #include "ivshmem_ring/messages/copy_messages.h"
@@ -33,7 +34,13 @@ class HostileCaps : public ::testing::Test {
 
 TEST_F(HostileCaps, ThreadsAreTheChannelsAndAFew) {
   Open();
-  const size_t before = guest_.worker().Threads();
+  // What a worker begins aside may not have begun yet.
+  size_t before = 0;
+  for (int same = 0; same < 10;) {
+    usleep(20'000);
+    const size_t last = std::exchange(before, guest_.worker().Threads());
+    same = before == last ? same + 1 : 0;
+  }
   for (int again = 0; again < 3; ++again) {
     for (uint32_t channel = 1; channel < kChannelCount; ++channel) {
       if (guest_.OpenChannel(channel).lost) return;
