@@ -3,13 +3,13 @@
 // that overlap, sums that overflow, sides of no known kind; in requests with a bulk buffer, in pinned memory
 // and in graphs.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "ivshmem_ring/messages/code_messages.h"
 #include "ivshmem_ring/messages/graph_messages.h"
 #include "tests/hostile/hostile_guest.h"
+#include "tests/hostile/settled.h"
 
 namespace causeway::test {
 namespace {
@@ -176,13 +176,7 @@ TEST_F(HostileBox, SidesOfNoKnownKindAreRefused) {
   }();
   ASSERT_NE(stack, 0u);
   // The worker's first thread may still be on its way to where it waits.
-  std::string before;
-  ASSERT_TRUE(WaitFor([&] {
-    const std::string last = before;
-    usleep(50'000);
-    before = guest_.worker().Read(stack, 8192);
-    return before == last;
-  }));
+  const std::string before = Settled([&] { return guest_.worker().Read(stack, 8192); });
   for (const int type : {0, int(CU_MEMORYTYPE_UNIFIED), 5, 77, -1}) {
     for (const bool to_host : {false, true}) {
       CUDA_MEMCPY3D box = Box(to_host, device_, {.width = 64, .height = 2}, stack);

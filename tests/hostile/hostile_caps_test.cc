@@ -6,12 +6,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <utility>
 
 #include "ivshmem_ring/messages/address_windows.h"
 #include "ivshmem_ring/messages/copy_messages.h"
 #include "ivshmem_ring/messages/sharing_messages.h"
 #include "tests/hostile/hostile_guest.h"
+#include "tests/hostile/settled.h"
 
 namespace causeway::test {
 namespace {
@@ -34,13 +34,7 @@ class HostileCaps : public ::testing::Test {
 
 TEST_F(HostileCaps, ThreadsAreTheChannelsAndAFew) {
   Open();
-  // What a worker begins aside may not have begun yet.
-  size_t before = 0;
-  for (int same = 0; same < 10;) {
-    usleep(20'000);
-    const size_t last = std::exchange(before, guest_.worker().Threads());
-    same = before == last ? same + 1 : 0;
-  }
+  const size_t before = Settled([&] { return guest_.worker().Threads(); });
   for (int again = 0; again < 3; ++again) {
     for (uint32_t channel = 1; channel < kChannelCount; ++channel) {
       if (guest_.OpenChannel(channel).lost) return;

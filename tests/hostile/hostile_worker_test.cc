@@ -15,6 +15,7 @@
 #include "host_backend/command/command.h"
 #include "host_backend/daemon/loop/pace.h"
 #include "host_backend/daemon/process/log.h"
+#include "tests/hostile/settled.h"
 #include "tests/hostile/worker_words.h"
 #include "tests/unit/daemon_fixture.h"
 
@@ -135,14 +136,7 @@ class HostileWorkerTest : public DaemonFixture {
   }
   // Those of the first session's worker are closed by another thread, soon after.
   size_t SettledDescriptors() const {
-    size_t last = OpenDescriptors();
-    for (int same = 0; same < 10;) {
-      usleep(20'000);
-      const size_t now = OpenDescriptors();
-      same = now == last ? same + 1 : 0;
-      last = now;
-    }
-    return last;
+    return Settled([this] { return OpenDescriptors(); });
   }
   uint64_t ResidentKib() const {
     std::ifstream status("/proc/" + std::to_string(daemon_pid()) + "/status");
