@@ -55,6 +55,9 @@ bool MayWaitForWords() {
 // Where a mark means what a synchronisation does.
 bool MayMark(const ResolvedStream& stream) {
   if (!MayWaitForWords()) return false;
+  // Nobody is woken by a word, and where this thread must sleep for the GPU's work to be sent at all, whoever answers
+  // wakes it.
+  if (KnownProcessors() == 1 && FreeProcessors() == kCrowded) return false;
   // In the legacy stream a mark would wait for, and hold up, every blocking stream: with such streams that is
   // more than a synchronisation does.
   if (stream.IsLegacy()) return !any_blocking_stream.load(std::memory_order_acquire);

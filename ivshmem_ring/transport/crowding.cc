@@ -17,8 +17,8 @@ Crowding::Kind Crowding::At(uint64_t now_us) const {
 
 // Threads that yield at once may overwrite what the other wrote: then a crowd is seen a few yields later, or is taken
 // to end a window too early.
-void Crowding::Yielded(uint64_t now_us, uint64_t took_us) {
-  if (took_us <= kAloneUs) return;
+void Crowding::Note(uint64_t now_us, uint64_t took_us, uint64_t short_us, Kind kind) {
+  if (took_us <= short_us) return;
   const bool slice = took_us >= kSliceUs;
   if (now_us > first_us_.load(std::memory_order_relaxed) + kTogetherUs) {
     first_us_.store(now_us, std::memory_order_relaxed);
@@ -30,7 +30,7 @@ void Crowding::Yielded(uint64_t now_us, uint64_t took_us) {
   const uint64_t last_us = window_us_.load(std::memory_order_relaxed);
   const bool again = until_us != 0 && now_us < until_us + last_us + kTogetherUs;
   const uint64_t window_us = again ? std::min(last_us * 2, kMostUs) : kFirstUs;
-  kind_.store(slice ? Kind::kSlices : Kind::kTurns, std::memory_order_relaxed);
+  kind_.store(slice ? Kind::kSlices : kind, std::memory_order_relaxed);
   window_us_.store(window_us, std::memory_order_relaxed);
   until_us_.store(now_us + window_us, std::memory_order_relaxed);
 }

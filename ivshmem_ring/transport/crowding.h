@@ -25,13 +25,19 @@ class Crowding {
   // A yield took so long and ended at `now_us`. Longer than kAloneUs means that another thread ran, or an
   // interrupt; kLongYields of them within kTogetherUs are a crowd, and so is a single one of kSliceUs. What is known then holds for kFirstUs, and twice as long each time that it is found again soon after, up to
   // kMostUs: beside threads that do not sleep, finding out costs a time slice.
-  void Yielded(uint64_t now_us, uint64_t took_us);
+  void Yielded(uint64_t now_us, uint64_t took_us) { Note(now_us, took_us, kAloneUs, Kind::kTurns); }
+  // The same on a single processor, where each yield lets the very thread run that is waited for: only what takes
+  // longer than kTurnUs tells of others. By such yields a thread gives away more than it gets, whoever the others are.
+  void YieldedOnOne(uint64_t now_us, uint64_t took_us) { Note(now_us, took_us, kTurnUs, Kind::kSlices); }
 
+  static constexpr uint64_t kTurnUs = 50;
   static constexpr uint64_t kAloneUs = 5, kSliceUs = 1'000, kTogetherUs = 4'000;
   static constexpr uint32_t kLongYields = 3;
   static constexpr uint64_t kFirstUs = 2'000, kMostUs = 128'000;
 
  private:
+  void Note(uint64_t now_us, uint64_t took_us, uint64_t short_us, Kind kind);
+
   std::atomic<uint64_t> first_us_{
       0};  // when a yield longer than kAloneUs began to be counted, for kTogetherUs
   std::atomic<uint32_t> count_{0};

@@ -50,7 +50,6 @@ uint32_t KnownProcessors() {
 }
 
 uint32_t FreeProcessors() {
-  if (KnownProcessors() == kOne) return kOne;
   const Crowding& crowding = Crowding::OfProcess();
   const Crowding::Kind crowd = crowding.seen() ? crowding.At(NowUs()) : Crowding::Kind::kNone;
   return crowd == Crowding::Kind::kNone    ? KnownProcessors()
@@ -60,7 +59,8 @@ uint32_t FreeProcessors() {
 
 // Where the peer wakes us, sleeping costs less than a timer's imprecision.
 WaitPolicy ReplyPolicy(bool futex, uint32_t processors) {
-  if (processors == kCrowded) return {.spin_us = kAnswerUs, .max_sleep_us = 500, .ask_us = 0};
+  if (processors == kCrowded)
+    return {.spin_us = KnownProcessors() == kOne ? 0 : kAnswerUs, .max_sleep_us = 500, .ask_us = 0};
   WaitPolicy policy{.spin_us = SpinUs(processors, 100), .yield_us = 100, .first_sleep_us = 20};
   if (processors > kFew && !futex) policy.yield_us = 400;
   policy.max_sleep_us = processors > kFew ? 1000 : 500;
@@ -178,7 +178,12 @@ void Waiter::Yield() {
   const uint64_t before_us = now_us_;
   sched_yield();
   asked_us_ = now_us_ = NowUs();
-  if (KnownProcessors() != kOne) Crowding::OfProcess().Yielded(now_us_, now_us_ - before_us);
+  Crowding& crowding = Crowding::OfProcess();
+  if (KnownProcessors() == kOne) {
+    crowding.YieldedOnOne(now_us_, now_us_ - before_us);
+  } else {
+    crowding.Yielded(now_us_, now_us_ - before_us);
+  }
 }
 
 // A few more looks cost less processor time than a short sleep.

@@ -59,9 +59,22 @@ TEST(Crowding, FoundAgainSoonItIsBelievedForLonger) {
   EXPECT_EQ(crowding.At(now_us + Crowding::kFirstUs), Kind::kNone);
 }
 
+// There each yield lets the thread run that is waited for, so only long ones tell of others, and whoever they are a thread
+// that yields gives away more than it gets.
+TEST(Crowding, OnOneProcessorTurnsOfThePeerAreNoneAndThoseOfOthersAreSlices) {
+  Crowding peer;
+  for (int i = 0; i < 100; ++i) peer.YieldedOnOne(1'000'000 + 30 * i, Crowding::kTurnUs);
+  EXPECT_EQ(peer.At(1'003'000), Kind::kNone);
+  Crowding others;
+  for (int i = 1; i <= 3; ++i) others.YieldedOnOne(1'000'000 + 100 * i, Crowding::kTurnUs + 1);
+  EXPECT_EQ(others.At(1'000'301), Kind::kSlices);
+  Crowding busy;
+  busy.YieldedOnOne(1'000'000, Crowding::kSliceUs);
+  EXPECT_EQ(busy.At(1'000'001), Kind::kSlices);
+}
+
 // The real thing: a thread waits on a processor where another never sleeps.
 TEST(Crowding, AWaitingThreadSeesWhoNeverSleepsBesideIt) {
-  if (KnownProcessors() == 1) GTEST_SKIP() << "with one processor nobody asks";
   cpu_set_t mine;
   ASSERT_TRUE(test::UseOneProcessor(&mine));
   std::atomic<bool> end{false};

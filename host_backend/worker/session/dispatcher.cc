@@ -2,8 +2,12 @@
 #include "host_backend/worker/session/dispatcher.h"
 #include "ivshmem_ring/protocol/maybe_result.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -78,7 +82,7 @@ void Dispatcher::Run() {
       last_unsettled_ = header;
     } else {
       Settle();
-      dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitFor
+      SetDispatched(header.sequence + 1);
     }
     transport_.DoneMain();
     if (unsettled_ == 0) session_.objects().EndRequest();
@@ -91,7 +95,7 @@ Dispatcher::Handed Dispatcher::Hand(const PostedHeader& header, std::span<const 
   Settle();  // its stream may be one that does not wait for the others
   const Lanes::Names names{header.thread, header.stream, header.event};
   if (!lanes_.Hand(names, record)) return Handed::kStopped;
-  dispatched_.store(header.sequence + 1, std::memory_order_release);  // partner: WaitFor
+  SetDispatched(header.sequence + 1);
   transport_.HandedMain();
   return Handed::kYes;
 }
@@ -117,7 +121,30 @@ void Dispatcher::Settle(bool or_more) {
   if (!result) return;
   if (*result != CUDA_SUCCESS) NoteFailure(last_unsettled_, *result);
   unsettled_ = 0;
-  dispatched_.store(last_unsettled_.sequence + 1, std::memory_order_release);  // partner: WaitFor
+  SetDispatched(last_unsettled_.sequence + 1);
+}
+
+// A sleeper that adds itself at this very moment may be missed, since nothing keeps the load behind the store; its first
+// sleep is short for that reason (AwaitAsleep). A barrier here would cost each posted record more.
+void Dispatcher::SetDispatched(uint64_t sequence) {
+  dispatched_.store(sequence, std::memory_order_release);  // partner: WaitFor
+  if (sleepers_.load(std::memory_order_relaxed) != 0)
+    syscall(SYS_futex, &dispatched_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool Dispatcher::AwaitAsleep(uint64_t sequence) {
+  constexpr long kFirstNs = 50'000, kNextNs = 10'000'000;
+  timespec bound{0, kFirstNs};
+  sleepers_.fetch_add(1);
+  for (;;) {
+    const uint64_t seen = dispatched_.load(std::memory_order_acquire);  // partner: SetDispatched
+    if (seen >= sequence || session_.stopped()) break;
+    // The kernel compares the low half, which is what lies at the word's address.
+    syscall(SYS_futex, &dispatched_, FUTEX_WAIT_PRIVATE, static_cast<uint32_t>(seen), &bound, nullptr, 0);
+    bound.tv_nsec = kNextNs;
+  }
+  sleepers_.fetch_sub(1);
+  return !session_.stopped();
 }
 
 void Dispatcher::NoteFailure(const PostedHeader& header, CUresult result) {
@@ -166,7 +193,10 @@ bool Dispatcher::WaitFor(const RecordHeader& request) {
                     std::to_string(dispatched));
     return false;
   }
-  WaitPolicy policy = OrderPolicy();
+  const uint32_t processors = FreeProcessors();
+  if (processors == kCrowded && KnownProcessors() == 1)
+    return AwaitAsleep(sequence) && lanes_.Await(sequence);
+  WaitPolicy policy = OrderPolicy(processors);
   if ((request.flags & kBlockingWait) != 0) policy.spin_us = policy.yield_us = 0;  // the dispatcher wakes up
   Waiter waiter(policy, nullptr, nullptr, false);
   do {

@@ -44,6 +44,10 @@ class Dispatcher : public SessionPart {
   enum class Handed { kNo, kYes, kStopped };
   Handed Hand(const PostedHeader& header, std::span<const std::byte> record);
   void ExecuteInLane(std::span<const std::byte> record);
+  // All records before this one are executed, or in a worker queue.
+  void SetDispatched(uint64_t sequence);
+  // A part of WaitFor that costs no processor time: until dispatched_ is at least `sequence`, or the session stops.
+  bool AwaitAsleep(uint64_t sequence);
   void NoteFailure(const PostedHeader& header, CUresult result);
   void LogFailure(uint16_t op, CUresult result);
   // Keeps the failure of a posted record if its caller will ask for it. False: it will not.
@@ -59,6 +63,7 @@ class Dispatcher : public SessionPart {
   // Main records that were executed or handed to a lane; released in Run, acquired in WaitFor. On a line of
   // its own: it changes while other threads look at the rest.
   alignas(kHotBytes) std::atomic<uint64_t> dispatched_{0};
+  std::atomic<uint32_t> sleepers_{0};  // threads that sleep in AwaitAsleep until dispatched_ changes
   Lanes lanes_;  // last: its threads use all the rest
 };
 
