@@ -2,6 +2,7 @@
 // What each scope has for sure: sessions, turns, spares, lines of the log; and the measure of the loop's
 // lateness.
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 
 #include <numeric>
 #include <set>
@@ -326,6 +327,28 @@ TEST(LoopWorkTest, AHandlerThatWaitsKeepsTheLoopBusy) {
   EXPECT_EQ(longest[1].what, "its part");
   EXPECT_GE(longest[1].longest.busy, least);
   EXPECT_LT(longest[1].longest.processor, longest[1].longest.busy);
+}
+
+// A descriptor that was never had, because none was left, must not end the daemon and with it every VM's sessions.
+TEST(EventLoopTest, WhatCannotBeWatchedIsTakenForItsEnd) {
+  EventLoop loop;
+  constexpr int kNone = -1;
+  std::vector<uint32_t> told;
+  EventLoop::WatchId watch = 0, ended = 0;
+  loop.After(std::chrono::milliseconds(1), "test", [&] {
+    watch = loop.Watch(kNone, EPOLLIN, "a test's descriptor", [&](uint32_t events) {
+      told.push_back(events);
+      loop.Unwatch(watch);
+    });
+    ended = loop.Watch(kNone, EPOLLIN, "a test's descriptor", [&](uint32_t) { ADD_FAILURE(); });
+    EXPECT_NE(watch, 0u);
+    loop.Unwatch(ended);
+  });
+  bool over = false;
+  loop.After(std::chrono::milliseconds(10), "test", [&] { over = true; });
+  loop.Run([&] { return over; });
+  EXPECT_EQ(told, std::vector<uint32_t>{EPOLLERR | EPOLLHUP});
+  EXPECT_EQ(watch, 0u);
 }
 
 TEST(AsideTest, WorkIsDoneInItsOrderAndToldByTheLoop) {

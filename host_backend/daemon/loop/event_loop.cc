@@ -28,8 +28,19 @@ EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
 
 EventLoop::WatchId EventLoop::Watch(int fd, uint32_t events, std::string_view what,
                                     std::function<void(uint32_t)> handler) {
-  const WatchId id = TryWatch(fd, events, what, std::move(handler));
-  if (id == 0) Die("epoll_ctl");
+  const WatchId watched = TryWatch(fd, events, what, handler);
+  if (watched != 0) return watched;
+  if (!running_) Die("epoll_ctl");
+  std::fprintf(stderr, "causewayd: %.*s cannot be watched and is taken for its end: %s\n",
+               static_cast<int>(what.size()), what.data(), ErrnoText().c_str());
+  const WatchId id = next_id_++;
+  watches_[id] = std::make_shared<Handler>(Handler{what, std::move(handler)});
+  Later(what, [this, id] {
+    const auto found = watches_.find(id);
+    if (found == watches_.end()) return;
+    const auto kept = found->second;  // it may end itself
+    kept->call(EPOLLERR | EPOLLHUP);
+  });
   return id;
 }
 
@@ -49,8 +60,8 @@ void EventLoop::Unwatch(WatchId& id) {
   if (const auto found = fds_.find(id); found != fds_.end()) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second, nullptr);
     fds_.erase(found);
-    watches_.erase(id);
   }
+  watches_.erase(id);
   id = 0;
 }
 
@@ -123,6 +134,7 @@ void EventLoop::Done(std::string_view what) {
 
 void EventLoop::Run(const std::function<bool()>& done) {
   LoopPart::SetWork(&work_);
+  running_ = true;
   last_ = work_.clock().Read();
   while (!done()) {
     epoll_event events[64];

@@ -27,7 +27,10 @@ class EventLoop {
 
   // `what`, here and below, is the kind of work as the daemon's status names it: a string literal.
 
-  // Calls `handler(epoll events)` when the descriptor is ready. The caller keeps it open until Unwatch.
+  // Calls `handler(epoll events)` when the descriptor is ready. The caller keeps it open until Unwatch. What the kernel cannot
+  // watch (it is no descriptor, because none was left, or the user's watches are used up) is logged, and the handler is called
+  // once, with EPOLLERR | EPOLLHUP, after those of this round: whatever it belongs to ends, and the daemon goes on. Before Run
+  // nobody is served yet: then the process ends with a sentence.
   WatchId Watch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
   // The same for a descriptor that another process chose. 0: the kernel cannot watch it.
   WatchId TryWatch(int fd, uint32_t events, std::string_view what, std::function<void(uint32_t)> handler);
@@ -76,6 +79,7 @@ class EventLoop {
   void Done(std::string_view what);
 
   UniqueFd epoll_;
+  bool running_ = false;  // Run was called
   uint64_t next_id_ = 1;
   std::unordered_map<WatchId, std::shared_ptr<Handler>> watches_;
   std::unordered_map<WatchId, int> fds_;
