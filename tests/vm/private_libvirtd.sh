@@ -7,7 +7,7 @@
 # host's libcuda.so.1). Sets: work.
 [ "$(id -u)" = 0 ] || { echo "$(basename "$0"): a libvirtd of its own takes root"; exit 77; }
 for program in libvirtd virsh unshare; do
-  command -v $program > /dev/null || { echo "$(basename "$0"): $program is not installed (libvirt-daemon-driver-qemu, libvirt-clients)"; exit 77; }
+  command -v $program > /dev/null || { echo "$(basename "$0"): $program is not installed (libvirt-daemon, libvirt-daemon-driver-qemu, libvirt-clients)"; exit 77; }
 done
 # The namespace comes first: everything below runs in it, as a child that ends with this shell.
 if [ -z "${CAUSEWAY_TEST_NAMESPACE:-}" ]; then
