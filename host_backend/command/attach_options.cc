@@ -71,7 +71,8 @@ void AddAttachCommands(CLI::App& app, AttachCommands& options) {
                    "The domain's name or UUID, or causewayd's name of the VM")
       ->required();
   detach->add_flag("--force", options.detach.force,
-                   "Also while programs of the VM use the GPU, which ends them");
+                   "Also while programs of the VM use the GPU, which ends them, and where QEMU without KVM "
+                   "may crash afterwards");
   detach
       ->add_option("--timeout", options.detach.timeout_s,
                    "Seconds that the guest has to let go of the region")

@@ -42,6 +42,8 @@ TEST(DomainXml, IsReadAsLibvirtWritesIt) {
   EXPECT_TRUE(xml.IsQ35() && !xml.IsPc());
   EXPECT_EQ(xml.DacLabel(), "+1:+2");
   EXPECT_EQ(xml.AppArmorProfile(), "libvirt-7");
+  EXPECT_FALSE(xml.IsEmulated());
+  EXPECT_TRUE(Parsed("<domain type='qemu'/>").IsEmulated());
   EXPECT_TRUE(xml.Regions().empty()) << "other tools' shared memory is not ours";
   EXPECT_FALSE(DomainXml::Parse("<domain>").ok());
   EXPECT_FALSE(DomainXml::Parse("").ok());

@@ -81,6 +81,15 @@ Result<std::string> DetachRegion(const DetachOptions& options, const HostLink& l
     return Error{"Domain " + domain + " uses its region: " + std::to_string(sessions) +
                  " programs have a session. End them first, or use --force, which ends them."};
   }
+  // QEMU leaves its handler of the interrupt's eventfd behind, and calls it when another file gets that number. With KVM there
+  // is none, because the kernel takes the interrupt (tests/vm/qemu_unplug.py).
+  if (live && !live->doorbell.empty() && placed.live->IsEmulated() && !options.force) {
+    return Error{
+        "Domain " + domain +
+        " runs without KVM and in doorbell mode, and such a QEMU may crash at its next save, snapshot or "
+        "plugged-in device once the region was taken away; shut it down first, or use --force and start it "
+        "anew soon."};
+  }
   Undo undo;
   std::string why;
   if (next) {

@@ -93,6 +93,10 @@ bool DomainXml::IsPc() const {
   return machine == "pc" || machine.starts_with("pc-i440fx-");
 }
 
+bool DomainXml::IsEmulated() const {
+  return std::string(document_->child("domain").attribute("type").value()) == "qemu";
+}
+
 std::string DomainXml::DacLabel() const {
   return document_->child("domain").find_child_by_attribute("seclabel", "model", "dac").child_value("label");
 }

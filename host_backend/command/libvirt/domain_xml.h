@@ -35,6 +35,8 @@ class DomainXml {
   std::string Arch() const;
   // Such as pc-q35-7.2, as libvirt has resolved it.
   std::string Machine() const;
+  // Its processors are QEMU's own work (type='qemu') and not KVM's.
+  bool IsEmulated() const;
   bool IsPc() const;  // i440fx
   bool IsQ35() const;
   // "USER:GROUP" where the domain says as whom QEMU runs; otherwise empty.
