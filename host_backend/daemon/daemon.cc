@@ -62,7 +62,8 @@ Daemon::Daemon(const Config& config, std::string path, char** arguments)
 
 Daemon::~Daemon() {
   loop_.Unwatch(signal_watch_);
-  loop_.Cancel(minute_);
+  LimitedLog::OnLeftOut({});
+  loop_.Cancel(flush_timer_);
 }
 
 std::string Daemon::Start() {
@@ -113,7 +114,7 @@ std::string Daemon::Start() {
     tcp_ = std::move(tcp.value());
   }
   pool_.Start();
-  EveryMinute();
+  LimitedLog::OnLeftOut([this] { FlushLogsSoon(); });
   if (config_.allow_pageable_access) {
     LogWarning(
         "allow_pageable_access is set: where a GPU can access pageable memory (HMM, ATS), a guest's kernels "
@@ -221,9 +222,13 @@ bool Daemon::Run() {
   return !lost_;
 }
 
-void Daemon::EveryMinute() {
-  scopes_.FlushLogs();
-  minute_ = loop_.After(std::chrono::minutes(1), "the look each minute", [this] { EveryMinute(); });
+// Once a minute while there is something to say, and never else: a daemon whose VMs are idle is not woken.
+void Daemon::FlushLogsSoon() {
+  if (flush_timer_ != 0) return;
+  flush_timer_ = loop_.After(std::chrono::minutes(1), "what limited logs have left out", [this] {
+    flush_timer_ = 0;
+    if (scopes_.FlushLogs()) FlushLogsSoon();
+  });
 }
 
 void Daemon::OnSignal() {

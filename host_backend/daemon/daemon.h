@@ -47,7 +47,7 @@ class Daemon {
   [[noreturn]] void LeaveNow();
   std::string StartLauncher();
   std::string StatusText(const std::string& scope) const;
-  void EveryMinute();
+  void FlushLogsSoon();
 
   const std::string path_;
   char** const arguments_;
@@ -70,7 +70,7 @@ class Daemon {
   Services services_;
   UniqueFd signals_;
   EventLoop::WatchId signal_watch_ = 0;
-  EventLoop::TimerId minute_ = 0;
+  EventLoop::TimerId flush_timer_ = 0;
   bool stopping_ = false;
   bool took_over_ = false;     // the launcher and its workers are those of a daemon of before
   bool leaving_ = false;       // for the next daemon

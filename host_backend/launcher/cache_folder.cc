@@ -7,11 +7,14 @@
 #include <grp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "host_backend/common/unique_fd.h"
+#include "host_backend/launcher/protocol.h"
 #include "host_backend/sandbox/cache_quota.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::launcher {
 namespace {
@@ -42,7 +45,11 @@ UniqueFd OpenKernels(int cache, const char* name, uint32_t user) {
   if (!outer || !IsOwn(outer.get()) || setgroups(0, nullptr) != 0 || setresgid(user, user, user) != 0 ||
       setresuid(user, user, user) != 0)
     return {};
-  return UniqueFd(openat(outer.get(), kKernels, kFolder));
+  UniqueFd kernels(openat(outer.get(), kKernels, kFolder));
+  // A worker that was taken over may have closed it to its own user.
+  if (!kernels && errno == EACCES && fchmodat(outer.get(), kKernels, 0700, 0) == 0)
+    kernels.reset(openat(outer.get(), kKernels, kFolder));
+  return kernels;
 }
 
 }  // namespace
@@ -60,11 +67,20 @@ int MakeCacheFolder(int cache, uint32_t user) {
   return fchown(made.get(), user, user) == 0 ? 0 : errno;
 }
 
-void HoldCacheFolder(int cache, uint32_t user, uint32_t mib) {
+void HoldCacheFolder(int cache, uint32_t user, uint32_t mib, int socket) {
   char name[16];
   snprintf(name, sizeof name, "%u", user);
   const UniqueFd kernels = OpenKernels(cache, name, user);
-  if (kernels) sandbox::HoldToQuota(kernels.get(), uint64_t{mib} << 20);
+  if (!kernels) return;
+  // By now, because the kernel counts it as that user's.
+  const UniqueFd changes(socket >= 0 ? inotify_init1(IN_NONBLOCK | IN_CLOEXEC) : -1);
+  const auto use =
+      sandbox::HoldToQuota(kernels.get(), uint64_t{mib} << 20, sandbox::kMostCacheFiles, changes.get());
+  if (!use.watched) return;
+  const CacheWatch watch{user, 0};
+  const int descriptor = changes.get();
+  fcntl(socket, F_SETFL, O_NONBLOCK);
+  SendPacket(socket, &watch, sizeof watch, std::span(&descriptor, 1));
 }
 
 void EmptyDiscarded(int cache, uint32_t user, uint32_t number) {

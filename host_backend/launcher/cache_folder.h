@@ -15,7 +15,8 @@ inline constexpr char kKernels[] = "kernels";
 int MakeCacheFolder(int cache, uint32_t user);
 // These two are for a process of their own, since they become the user for good. What fails is left undone.
 // The first empties CACHE/USER/kernels if more than `mib` MiB are in it (host_backend/sandbox/cache_quota.h).
-void HoldCacheFolder(int cache, uint32_t user, uint32_t mib);
+// With `socket` it sends a CacheWatch there (protocol.h) if the folder was found as it should be and can be watched.
+void HoldCacheFolder(int cache, uint32_t user, uint32_t mib, int socket = -1);
 // This one removes what the user owns below CACHE/discarded/USER-NUMBER/kernels.
 void EmptyDiscarded(int cache, uint32_t user, uint32_t number);
 

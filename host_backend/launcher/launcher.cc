@@ -93,6 +93,8 @@ Shape ShapeOf(Action action) {
     case Action::kHoldCache:
     case Action::kClearCache:
       return {kUser | kNumber, 0};
+    case Action::kWatchCache:
+      return {kUser | kNumber, 1};
     case Action::kCheckpoint:
       return {kPid | kUser, 1};
     case Action::kGiveToUser:
@@ -199,6 +201,8 @@ Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd
       return refused(MakeCache(request.user));
     case Action::kHoldCache:
       return refused(HoldCache(request.user, request.number));
+    case Action::kWatchCache:
+      return refused(HoldCache(request.user, request.number, descriptors[0].get()));
     case Action::kClearCache:
       return refused(ClearCache(request.user, request.number));
     case Action::kCheckpoint:
@@ -516,9 +520,9 @@ int Launcher::MakeCache(uint32_t user) const {
   return MakeCacheFolder(cache_.get(), user);
 }
 
-int Launcher::HoldCache(uint32_t user, uint32_t mib) {
-  if (!cache_ || !settings_.users.Has(user)) return EINVAL;
-  return RunInHelper(kMaxFolderHelpers, [&] { HoldCacheFolder(cache_.get(), user, mib); });
+int Launcher::HoldCache(uint32_t user, uint32_t mib, int socket) {
+  if (!cache_ || !settings_.users.Has(user) || (socket >= 0 && !IsPacketSocket(socket))) return EINVAL;
+  return RunInHelper(kMaxFolderHelpers, [&] { HoldCacheFolder(cache_.get(), user, mib, socket); });
 }
 
 int Launcher::ClearCache(uint32_t user, uint32_t number) {

@@ -90,7 +90,7 @@ class Launcher {
   int GiveToUser(uint32_t user, int file) const;
   int FindVm(int file, int socket);
   int MakeCache(uint32_t user) const;
-  int HoldCache(uint32_t user, uint32_t mib);
+  int HoldCache(uint32_t user, uint32_t mib, int socket = -1);
   int ClearCache(uint32_t user, uint32_t number);
   Child* Find(pid_t pid);
   bool IsOwnFile(int file, bool writable) const;

@@ -17,7 +17,7 @@
 namespace causeway::launcher {
 
 // Of this protocol: what this build's launcher speaks, and the oldest that its daemon still does.
-inline constexpr int32_t kVersion = 1;
+inline constexpr int32_t kVersion = 2;  // 2: kWatchCache
 inline constexpr int32_t kOldestVersion = 1;
 inline constexpr size_t kGrowth = 1024;  // so much longer may a later version's request be
 
@@ -56,6 +56,9 @@ enum class Action : uint32_t {
   kForget,  // closes what has the key `link`
   kTake,  // the answer tells of record `number`, counted from 0, and carries copies; ENOENT: there are no more
   kEnd,   // the launcher is to end with this daemon
+  // As kHoldCache; the request carries a socket, on which the answer comes later: CacheWatch and an inotify descriptor, which is
+  // readable when the folder has grown since. It closes without one where the folder was emptied, or cannot be watched.
+  kWatchCache,
 };
 
 enum class WorkerKind : uint32_t { kNone = 0, kCuda, kManagement, kMemoryWatch };
@@ -89,6 +92,12 @@ struct Answer {
   uint64_t key;  // kTake: of the record, whose worker's number `pid` is (0: none)
 };
 static_assert(sizeof(Answer) == 24);
+
+struct CacheWatch {
+  uint32_t user;
+  uint32_t reserved;
+};
+static_assert(sizeof(CacheWatch) == 8);
 
 struct VmProcess {
   int32_t pid;  // 0: none, and no descriptor

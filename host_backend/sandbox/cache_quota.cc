@@ -2,12 +2,16 @@
 #include "host_backend/sandbox/cache_quota.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
+#include <string>
 
 #include "host_backend/common/unique_fd.h"
 
@@ -18,16 +22,33 @@ namespace {
 constexpr int kDeepest = 16;
 
 UniqueFd OpenFolder(int parent, const char* name) {
-  return UniqueFd(openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  UniqueFd folder(openat(parent, name, kFlags));
+  // What its owner has closed to itself is counted as well.
+  if (!folder && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
+    folder.reset(openat(parent, name, kFlags));
+  return folder;
+}
+
+// Before the folder is read, so that nothing that comes meanwhile is missed.
+bool WatchFolder(int changes, int folder) {
+  // Once each: there are never more events than folders. What a program writes by a mapping tells nobody, but cannot make a
+  // file longer.
+  constexpr uint32_t kGrows = IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_ONESHOT | IN_ONLYDIR;
+  const std::string path = "/proc/self/fd/" + std::to_string(folder);
+  return inotify_add_watch(changes, path.c_str(), kGrows) >= 0;
 }
 
 class Walk {
  public:
-  Walk(dev_t device, bool removes, uint64_t most_files)
-      : device_(device), removes_(removes), most_files_(most_files) {}
+  Walk(dev_t device, bool removes, uint64_t most_files, int changes = -1)
+      : device_(device), removes_(removes), most_files_(most_files), changes_(changes) {
+    use_.watched = changes >= 0;
+  }
 
   // False: there are more than it looks at.
   bool Enter(UniqueFd folder, int depth) {
+    use_.watched = use_.watched && WatchFolder(changes_, folder.get());
     const int number = folder.release();
     const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(number), &closedir);
     if (entries == nullptr) return close(number) == 0;
@@ -43,11 +64,13 @@ class Walk {
   bool Visit(int parent, const char* name, int depth) {
     struct stat info {};
     if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return true;  // gone meanwhile
-    use_.bytes += uint64_t(info.st_blocks) * 512;
+    use_.bytes +=
+        std::max(uint64_t(info.st_blocks) * 512, S_ISREG(info.st_mode) ? uint64_t(info.st_size) : 0);
     const bool folder = S_ISDIR(info.st_mode) && info.st_dev == device_;
     if (folder) {
       if (depth == kDeepest) return false;
       UniqueFd inner = OpenFolder(parent, name);
+      if (!inner) use_.watched = false;
       if (inner && !Enter(std::move(inner), depth + 1)) return false;
     }
     if (removes_) unlinkat(parent, name, folder ? AT_REMOVEDIR : 0);
@@ -57,21 +80,23 @@ class Walk {
   const dev_t device_;
   const bool removes_;
   const uint64_t most_files_;
+  const int changes_;
   CacheUse use_;
 };
 
 }  // namespace
 
-CacheUse HoldToQuota(int folder, uint64_t most_bytes, uint64_t most_files) {
+CacheUse HoldToQuota(int folder, uint64_t most_bytes, uint64_t most_files, int changes) {
   struct stat info {};
   if (fstat(folder, &info) != 0) return {};
-  Walk look(info.st_dev, false, most_files);
+  Walk look(info.st_dev, false, most_files, changes);
   const bool all_seen = look.Enter(OpenFolder(folder, "."), 0);
   CacheUse use = look.use();
   if (all_seen && use.bytes <= most_bytes) return use;
   // As many as it has seen at most, so that nobody waits for ever; the next look goes on.
   Walk(info.st_dev, true, 4 * most_files).Enter(OpenFolder(folder, "."), 0);
   use.emptied = true;
+  use.watched = false;
   return use;
 }
 

@@ -4,12 +4,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "host_backend/common/unique_fd.h"
 
@@ -83,6 +87,68 @@ TEST_F(CacheQuotaTest, TooManyFilesAndTooDeepOnesGo) {
   for (int i = 0; i < 40; ++i) deep /= "d";
   fs::create_directories(deep);
   EXPECT_TRUE(Hold(uint64_t{1} << 40).emptied);
+}
+
+TEST_F(CacheQuotaTest, AFileWithHolesCountsAsWhatItMayBecome) {
+  Write("cache/holes", 1);
+  fs::resize_file(base_ / "cache/holes", 2 << 20);
+  EXPECT_TRUE(Hold(1 << 20).emptied);
+  EXPECT_TRUE(IsEmpty());
+}
+
+TEST_F(CacheQuotaTest, WhatItsOwnerHasClosedIsCounted) {
+  // As an ordinary user, whom the permissions of a folder bind.
+  constexpr uid_t kUser = 65'534;
+  if (geteuid() == 0) {
+    for (const char* name : {"cache", "cache/1", "cache/1/2"})
+      ASSERT_EQ(chown((base_ / name).c_str(), kUser, kUser), 0);
+    chmod(base_.c_str(), 0711);
+    ASSERT_EQ(seteuid(kUser), 0);
+  }
+  Write("cache/1/2/large", 2 << 20);
+  chmod((base_ / "cache/1").c_str(), 0300);
+  EXPECT_TRUE(Hold(1 << 20).emptied);
+  EXPECT_TRUE(IsEmpty());
+  EXPECT_EQ(seteuid(getuid()), 0);
+}
+
+// What changes the folder's size or depth tells at once; what does not, and its own looks, tell nothing.
+TEST_F(CacheQuotaTest, EveryGrowthIsTold) {
+  const auto watch = [&] {
+    UniqueFd changes(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    const CacheUse use = HoldToQuota(folder_.get(), 1 << 20, kMostCacheFiles, changes.get());
+    EXPECT_TRUE(use.watched);
+    return changes;
+  };
+  const auto told = [](const UniqueFd& changes) {
+    pollfd asked{changes.get(), POLLIN, 0};
+    return poll(&asked, 1, 0) == 1;
+  };
+  Write("cache/1/2/kernel", 100);
+  const UniqueFd quiet = watch();
+  EXPECT_FALSE(Hold(1 << 20).emptied);
+  EXPECT_FALSE(told(quiet));
+  const std::pair<const char*, std::function<void()>> growths[] = {
+      {"a file", [&] { Write("cache/new", 1); }},
+      {"a folder", [&] { fs::create_directory(base_ / "cache/1/2/3"); }},
+      {"below a new folder", [&] { Write("cache/1/2/3/kernel", 1); }},
+      {"a longer file", [&] { std::ofstream(base_ / "cache/1/2/kernel", std::ios::app) << "more"; }},
+      {"a file with a hole", [&] { fs::resize_file(base_ / "cache/new", 100'000); }},
+      {"a moved file", [&] { fs::rename(base_ / "cache/new", base_ / "cache/1/moved"); }},
+      {"a link", [&] { fs::create_hard_link(base_ / "cache/1/moved", base_ / "cache/link"); }},
+  };
+  for (const auto& [what, grow] : growths) {
+    const UniqueFd changes = watch();
+    EXPECT_FALSE(told(changes)) << what;
+    grow();
+    EXPECT_TRUE(told(changes)) << what;
+  }
+  // A folder that had to be emptied is to be looked at again.
+  Write("cache/large", 2 << 20);
+  const UniqueFd changes(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  const CacheUse use = HoldToQuota(folder_.get(), 1 << 20, kMostCacheFiles, changes.get());
+  EXPECT_TRUE(use.emptied);
+  EXPECT_FALSE(use.watched);
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ STRUCT(launcher::Request) FIELD(action) FIELD(worker) FIELD(pid) FIELD(group) FI
   FIELD(worker_hash) FIELD(link) FIELD(environment_bytes) FIELD(reserved) FIELD(gpus) FIELD(environment) END
 STRUCT(launcher::Answer) FIELD(error) FIELD(pid) FIELD(status) FIELD(reserved) FIELD(key) END
 STRUCT(launcher::VmProcess) FIELD(pid) FIELD(reserved) END
+STRUCT(launcher::CacheWatch) FIELD(user) FIELD(reserved) END
     STRUCT(AccountCell) FIELD(device) FIELD(on_device) FIELD(asked) FIELD(by_kind) FIELD(refused) END
     // clang-format on
 
@@ -107,7 +108,7 @@ std::string Layouts() {
              TlsHandOver, WorkerReady, WorkerMemoryUse, WorkerConfined, WorkerScope, WorkerAssignment,
              WorkerUsage, SharingRequest, ImageRequest, SharingReply, GpuPair, CheckpointOrder,
              CheckpointAnswer, WorkerReach, WorkerReachable, WorkerQuery, WorkerPeer, WorkerPeers,
-             launcher::Request, launcher::Answer, launcher::VmProcess, AccountCell>();
+             launcher::Request, launcher::Answer, launcher::VmProcess, launcher::CacheWatch, AccountCell>();
 }
 
 int Run(const char* file) {

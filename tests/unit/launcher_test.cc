@@ -259,6 +259,7 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
                                                  {Action::kMakeCache, "user"},
                                                  {Action::kHoldCache, "user number"},
                                                  {Action::kClearCache, "user number"},
+                                                 {Action::kWatchCache, "user number"},
                                                  {Action::kCheckpoint, "pid user"},
                                                  {Action::kGiveToUser, "user"}};
   Pipe output;
@@ -269,7 +270,7 @@ TEST_F(LauncherTest, FieldsThatAnActionDoesNotUseAreZero) {
     std::vector<int> descriptors;
     if (action == Action::kStart) descriptors = {output.in.get(), control.other.get()};
     if (action == Action::kGiveToGroup || action == Action::kGiveToUser) descriptors = {file.get()};
-    if (action == Action::kCheckpoint) descriptors = {control.other.get()};
+    if (action == Action::kCheckpoint || action == Action::kWatchCache) descriptors = {control.other.get()};
     if (action == Action::kFindVm) descriptors = {file.get(), control.other.get()};
     for (const auto& [name, set] : fields) {
       if (names.find(name) != std::string::npos) continue;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What makes a spare worker one of a scope: its cgroup, its account, its user and that one's folder.
-#include <algorithm>
 #include <utility>
 
 #include "host_backend/daemon/pool/worker_pool.h"
@@ -15,32 +14,12 @@ uint64_t WorkerPool::CacheBytesToHold(const std::string& scope) {
   return cache_held_.emplace(scope, now).second ? cache_bytes_ : 0;
 }
 
-// One at a time, so that the loop never waits for many; the launcher has it done by a process of that user.
-void WorkerPool::HoldNextCache() {
-  constexpr std::chrono::milliseconds kBetween{100};
-  constexpr std::chrono::seconds kAgain{5};
-  hold_timer_ = 0;
-  const auto now = Clock::now();
-  std::map<uint32_t, Clock::time_point> live;
+CacheLooks::Users WorkerPool::UsersWithSessions() const {
+  CacheLooks::Users users;
   for (const Entry& entry : workers_) {
-    if (entry.client == nullptr || entry.user == 0) continue;
-    const auto held = folders_held_.find(entry.user);
-    live[entry.user] = held != folders_held_.end() ? held->second : Clock::time_point{};
+    if (entry.client != nullptr && entry.user != 0) users[entry.user] = entry.user_scope;
   }
-  folders_held_ = std::move(live);
-  if (folders_held_.empty()) return;
-  const auto next =
-      std::min_element(folders_held_.begin(), folders_held_.end(),
-                       [](const auto& one, const auto& other) { return one.second < other.second; });
-  if (now - next->second >= kAgain) {
-    next->second = now;
-    launcher().HoldCache(next->first, uint32_t(cache_bytes_ >> 20));
-  }
-  // When the next one is due: an idle daemon is not woken ten times a second for nothing.
-  Clock::duration rest = kAgain;
-  for (const auto& [user, held] : folders_held_) rest = std::min(rest, held + kAgain - now);
-  hold_timer_ = loop_.After(std::max<Clock::duration>(rest, kBetween), "the look at caches",
-                            [this] { HoldNextCache(); });
+  return users;
 }
 
 // "" or why there is no user.
@@ -50,7 +29,9 @@ std::string WorkerPool::JoinUser(Entry& entry, const std::string& scope) {
   entry.user_scope = scope;
   entry.user = user.value();
   entry.process->SetScope(scope, entry.user);
-  if (entry.user != 0) entry.process->HoldCache(CacheBytesToHold(scope));
+  if (entry.user == 0) return {};
+  cache_looks_.Serves(entry.user, scope);
+  entry.process->HoldCache(CacheBytesToHold(scope));
   return {};
 }
 
@@ -98,7 +79,7 @@ void WorkerPool::HandOverNow(Entry& entry, const std::string& problem) {
   entry.seat = seat.value();
   const std::string no_user = entry.user_scope.empty() ? JoinUser(entry, peer.scope) : "";
   if (!no_user.empty()) return refuse(no_user);
-  if (entry.user != 0 && cache_bytes_ != 0 && hold_timer_ == 0) HoldNextCache();
+  if (entry.user != 0) cache_looks_.Begin(entry.user, entry.user_scope);
   entry.process->SetLog(peer.log);
   entry.process->SetPace(peer.pace);
   entry.process->SetAccount(entry.seat.descriptor, entry.seat.reading, entry.seat.cell);

@@ -56,6 +56,7 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, SpareNumbers spar
       hashing_(loop, image_cache_bytes,
                [this](ImageToHash image, bool true_hash) { OnHashed(std::move(image), true_hash); }),
       users_(worker_users.first, worker_users.second),
+      cache_looks_(loop, [this] { return UsersWithSessions(); }),
       checkpoints_({loop, [this](uint64_t target, uint32_t number) { Reach(target, number); },
                     [this](pid_t process, const std::string& scope) { cgroups_.Add(process, scope); },
                     [this](uint64_t asker, const CheckpointAnswer& answer) { OnCheckpointed(asker, answer); },
@@ -67,7 +68,6 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, SpareNumbers spar
 WorkerPool::~WorkerPool() {
   loop_.Cancel(retry_timer_);
   loop_.Cancel(surplus_timer_);
-  loop_.Cancel(hold_timer_);
 }
 
 WorkerPool::Entry* WorkerPool::FindIf(auto is_it) {

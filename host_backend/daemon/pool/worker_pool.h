@@ -21,6 +21,7 @@
 #include "host_backend/daemon/sharing/image_cache.h"
 #include "host_backend/daemon/sharing/image_hashing.h"
 #include "host_backend/daemon/sharing/shared_objects.h"
+#include "host_backend/daemon/workers/cache_looks.h"
 #include "host_backend/daemon/workers/memory_watch.h"
 #include "host_backend/daemon/workers/worker_process.h"
 #include "ivshmem_ring/protocol/driver_api.h"
@@ -75,6 +76,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   // Sets what starts workers and where they write. To be called before Start; both outlive the pool.
   void Use(LauncherLink* launcher, WorkerFolders* folders) {
     program_.launcher = launcher;
+    cache_looks_.Use(launcher);
     checkpoints_.Use(launcher);
     program_.folders = folders;
   }
@@ -91,8 +93,11 @@ class WorkerPool final : public WorkerProcess::Listener {
   void AssumeUsers(const std::string& problem) { users_.Assume(problem); }
   const std::string& users_problem() const { return users_.problem(); }
   LauncherLink& launcher() const { return *program_.launcher; }
-  // Limits the folder of compiled kernels of each scope: of the workers that come.
-  void HoldCaches(uint64_t bytes) { cache_bytes_ = bytes; }
+  // Limits the folder of compiled kernels of each scope.
+  void HoldCaches(uint64_t bytes) {
+    cache_bytes_ = bytes;
+    cache_looks_.Limit(bytes);
+  }
   // Says how many spares are kept for single scopes, beyond all others. Before Start, or by Reconfigure.
   void KeepSpares(OwnSpares::Counts wanted) { own_spares_.emplace(std::move(wanted)); }
   // Other numbers while it runs: what is too many ends, unless a session has it, and what is missing starts.
@@ -212,7 +217,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   void OnJoined(uint64_t number, const std::string& scope, const Cgroups::Joined& joined);
   void HandOverNow(Entry& entry, const std::string& problem);
   uint64_t CacheBytesToHold(const std::string& scope);
-  void HoldNextCache();
+  CacheLooks::Users UsersWithSessions() const;
   bool StartWorker(WorkerClient* client, const WorkerWish& wish);
   void Pump();
   void ServeFromSpares();
@@ -270,9 +275,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   ScopeUsers users_;
   uint64_t cache_bytes_ = 0;
   std::map<std::string, Clock::time_point> cache_held_;  // when a worker of the scope last checked its folder
-  // When the folder of each user with workers was last checked.
-  std::map<uint32_t, Clock::time_point> folders_held_;
-  EventLoop::TimerId hold_timer_ = 0;
+  CacheLooks cache_looks_;
   Cgroups cgroups_{loop_};
   Checkpoints checkpoints_;
   MemoryWatch memory_watch_;

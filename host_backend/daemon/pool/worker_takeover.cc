@@ -157,7 +157,7 @@ pid_t WorkerPool::PidOf(const WorkerClient& client) {
 
 void WorkerPool::FinishTakingOver() {
   accounts_.SettleResumed();
-  if (cache_bytes_ != 0) HoldNextCache();
+  for (const auto& [user, scope] : UsersWithSessions()) cache_looks_.Begin(user, scope);
   WantMemoryWatch();
 }
 

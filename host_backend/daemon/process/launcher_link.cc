@@ -60,8 +60,9 @@ std::string_view NameOf(Action action) {
                                          "launcher: keep",
                                          "launcher: forget",
                                          "launcher: take",
-                                         "launcher: end"};
-  static_assert(std::size(kNames) == size_t(Action::kEnd) + 1);
+                                         "launcher: end",
+                                         "launcher: watch cache"};
+  static_assert(std::size(kNames) == size_t(Action::kWatchCache) + 1);
   return kNames[size_t(action)];
 }
 
@@ -479,15 +480,18 @@ int LauncherLink::GiveToUser(int file, uid_t user) {
   return Call(request, CopyOf(file)).error;
 }
 
-UniqueFd LauncherLink::FindVm(int region) {
+UniqueFd LauncherLink::AskWithSocket(const Request& request, std::vector<UniqueFd> descriptors) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
   UniqueFd own(ends[0]);
-  std::vector<UniqueFd> descriptors = CopyOf(region);
   descriptors.emplace_back(ends[1]);
   // Where it is refused the other end is closed without a word.
-  Ask(Of(Action::kFindVm), std::move(descriptors), {});
+  Ask(request, std::move(descriptors), {});
   return own;
+}
+
+UniqueFd LauncherLink::FindVm(int region) {
+  return AskWithSocket(Of(Action::kFindVm), CopyOf(region));
 }
 
 int LauncherLink::MakeCache(uint32_t user) {
@@ -496,11 +500,14 @@ int LauncherLink::MakeCache(uint32_t user) {
   return Call(request, {}).error;
 }
 
-void LauncherLink::HoldCache(uint32_t user, uint32_t mib) {
-  Request request = Of(Action::kHoldCache);
+UniqueFd LauncherLink::WatchCache(uint32_t user, uint32_t mib) {
+  constexpr int32_t kWatches = 2;  // version
+  Request request = Of(version_ >= kWatches ? Action::kWatchCache : Action::kHoldCache);
   request.user = user;
   request.number = mib;
+  if (version_ >= kWatches) return AskWithSocket(request, {});
   Ask(request, {}, {});
+  return {};
 }
 
 void LauncherLink::ClearCache(uint32_t user, uint32_t number) {

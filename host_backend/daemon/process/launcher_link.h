@@ -85,11 +85,13 @@ class LauncherLink {
   // The descriptors are copied. One that `keeps()` is not does nothing.
   void Keep(uint64_t key, pid_t worker, const std::vector<int>& descriptors);
   void Forget(uint64_t key);
-  void HoldCache(uint32_t user, uint32_t mib);
   void ClearCache(uint32_t user, uint32_t number);
   // The result is a socket on which a launcher::VmProcess comes, with a pidfd if there is such a process; it
   // is empty if the request cannot be made.
   UniqueFd FindVm(int region);
+  // Has the folder of that user's compiled kernels held to so many MiB. The result is a socket on which a launcher::CacheWatch
+  // comes, or its end; it is empty where that cannot be asked for: the launcher of an older release says nothing.
+  UniqueFd WatchCache(uint32_t user, uint32_t mib);
 
   // These wait for the answer, which is 0 or an errno.
   int GiveToGroup(int file, gid_t group);
@@ -117,6 +119,8 @@ class LauncherLink {
     Asked asked;
   };
   void Ask(const launcher::Request& request, std::vector<UniqueFd> descriptors, Asked asked);
+  // With one end of a new socket as its last descriptor; the result is the other.
+  UniqueFd AskWithSocket(const launcher::Request& request, std::vector<UniqueFd> descriptors);
   void Send(const launcher::Request& request, const std::vector<UniqueFd>& descriptors, Asked asked);
   void SendUnsent();
   launcher::Answer Call(const launcher::Request& request, std::vector<UniqueFd> descriptors);

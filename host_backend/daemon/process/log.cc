@@ -23,6 +23,11 @@ spdlog::level::level_enum Level(LogLevel level) {
   return kLevels[size_t(level)];
 }
 
+std::function<void()>& LeftOutCall() {
+  static std::function<void()> call;
+  return call;
+}
+
 }  // namespace
 
 std::string StartLog(const std::string& path, LogLevel level, bool echo) {
@@ -71,8 +76,7 @@ void LimitedLog::WriteAt(Time now, LogLevel level, std::string_view line) {
   const bool wrong = level >= LogLevel::kWarning;
   Time& oldest = wrong ? wrong_[next_wrong_] : told_[next_told_];
   if (oldest != Time{} && now - oldest < std::chrono::seconds(1)) {
-    ++dropped_;
-    return;
+    return LeaveOut(1);
   }
   oldest = now;
   if (wrong) {
@@ -81,6 +85,16 @@ void LimitedLog::WriteAt(Time now, LogLevel level, std::string_view line) {
     next_told_ = (next_told_ + 1) % kTold;
   }
   Log(level, line);
+}
+
+void LimitedLog::OnLeftOut(std::function<void()> call) {
+  LeftOutCall() = std::move(call);
+}
+
+void LimitedLog::LeaveOut(uint64_t lines) {
+  const bool first = dropped_ == 0 && lines != 0;
+  dropped_ += lines;
+  if (first && LeftOutCall()) LeftOutCall()();
 }
 
 void LimitedLog::FlushAt(Time now, std::string_view source) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -40,10 +41,14 @@ class LimitedLog {
   void Write(LogLevel level, std::string_view line) {
     WriteAt(std::chrono::steady_clock::now(), level, line);
   }
+  // Called whenever a log that had left out nothing leaves out a line: somebody is to call its Flush once a minute until it is
+  // idle. One function for all logs; an empty one ends that.
+  static void OnLeftOut(std::function<void()> call);
+
   // Says how many lines were left out, if any were and if a minute has passed since it last said so.
   void Flush(std::string_view source) { FlushAt(std::chrono::steady_clock::now(), source); }
   // Counts so many lines as left out, which were not even read.
-  void LeaveOut(uint64_t lines) { dropped_ += lines; }
+  void LeaveOut(uint64_t lines);
   bool idle() const { return dropped_ == 0; }
 
   void WriteAt(Time now, LogLevel level, std::string_view line);

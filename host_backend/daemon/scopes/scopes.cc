@@ -138,8 +138,13 @@ bool Scopes::MayConnect(const Scope& scope) const {
   return scope.family->connections < kMaxConnections;
 }
 
-void Scopes::FlushLogs() {
-  for (const auto& [name, scope] : scopes_) scope->log->Flush(scope->who);
+bool Scopes::FlushLogs() {
+  bool any = false;
+  for (const auto& [name, scope] : scopes_) {
+    scope->log->Flush(scope->who);
+    any = any || !scope->log->idle();
+  }
+  return any;
 }
 
 }  // namespace causeway::daemon

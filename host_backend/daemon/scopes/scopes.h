@@ -79,8 +79,8 @@ class Scopes {
 
   // One more connection that has no session yet; false: the scope has as many as it may.
   bool MayConnect(const Scope& scope) const;
-  // Says what limited logs have left out, if a minute has passed; call it now and then.
-  void FlushLogs();
+  // Says what limited logs have left out, of each that has not said so within a minute. Whether any has more to say.
+  bool FlushLogs();
 
  private:
   // Null if `family` is full, or if all of `most` are in use.
