@@ -107,8 +107,8 @@ for mode in "${modes[@]}"; do
     status=1
   fi
   # The last VM's guest began last.
-  for _ in $(seq $((idle_s + 120))); do [ "$(cat "$work"/console* | grep -ac '^GUEST-IDLE')" -lt "$vms" ] || break; sleep 1; done
-  cat "$work"/console* | grep -ao '^GUEST-IDLE .*' | tr -d '\r' | sed "s/^GUEST-IDLE/$mode, in one guest:/" || true
+  for _ in $(seq $((idle_s + 120))); do [ "$(cat "$work"/console* | grep -ac 'GUEST-IDLE [0-9]')" -lt "$vms" ] || break; sleep 1; done
+  cat "$work"/console* | grep -ao 'GUEST-IDLE [0-9].*' | tr -d '\r' | sed "s/^GUEST-IDLE/$mode, in one guest:/" || true
   [ "$(serving)" = "$sessions" ] || daemon_failed "sessions ended meanwhile."
   finish
   rm -f "$work"/console*

@@ -93,7 +93,7 @@ domain_xml() {
     $loader
     <kernel>$work/kernel</kernel>
     <initrd>$work/initramfs</initrd>
-    <cmdline>console=ttyS0 no_timer_check quiet loglevel=3 panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on causeway.timeout_s=100000</cmdline>
+    <cmdline>console=ttyS0 no_timer_check quiet loglevel=3 panic=-1 oops=panic nokaslr mitigations=off random.trust_cpu=on causeway.timeout_s=100000 watchdog_thresh=60</cmdline>
   </os>
   <features><acpi/><apic/></features>
   <cpu mode='maximum'/>
