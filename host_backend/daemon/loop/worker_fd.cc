@@ -37,7 +37,7 @@ constexpr std::chrono::milliseconds kPatience{20};
 // A close that takes longer is interrupted, again and again. A GPU's memory is freed sooner, and the kernel does
 // not let that be interrupted.
 constexpr time_t kInterruptAfter_s = 2;
-// A thread that had nothing to close for so long ends, but for the last one.
+// A thread that had nothing to close for so long ends, but for the last one, which sleeps until there is something.
 constexpr std::chrono::seconds kIdle{10};
 
 // Signals the calling thread while it is armed.
@@ -112,7 +112,10 @@ class Closer {
     InterruptTimer timer;
     std::unique_lock lock(mutex_);
     for (;;) {
-      if (!given_.wait_for(lock, kIdle, [this] { return bool(next_.descriptor); })) {
+      const auto given = [this] { return bool(next_.descriptor); };
+      if (threads_ == 1) {
+        given_.wait(lock, given);
+      } else if (!given_.wait_for(lock, kIdle, given)) {
         if (threads_ > 1) break;
         continue;
       }
