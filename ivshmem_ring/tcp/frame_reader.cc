@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -26,6 +28,7 @@ FrameReader::~FrameReader() {
   if (background_.joinable()) background_.join();
   if (epoll_ >= 0) close(epoll_);
   if (wake_ >= 0) close(wake_);
+  if (timer_ >= 0) close(timer_);
 }
 
 void FrameReader::Abandon() {
@@ -46,6 +49,13 @@ std::string FrameReader::Start() {
   if (epoll_ < 0 || wake_ < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, connection_.fd(), &socket) != 0 ||
       epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &wake) != 0)
     return "the connection cannot be watched: " + std::generic_category().message(errno);
+  epoll_event timer{};
+  timer.events = EPOLLIN;
+  if (may_be_loose_) timer.data.fd = timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (timer_ >= 0 && epoll_ctl(epoll_, EPOLL_CTL_ADD, timer_, &timer) != 0) {
+    close(timer_);
+    timer_ = -1;
+  }
   // The application's signals are not for this thread.
   sigset_t all, before;
   sigfillset(&all);
@@ -70,6 +80,22 @@ void FrameReader::Watch(uint32_t events) {
 void FrameReader::WakeBackground() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+void FrameReader::Remind() {
+  if (timer_ >= 0 && !reminds() && !reminding_.exchange(true)) SetTimer();
+}
+
+void FrameReader::SetTimer() {
+  const itimerspec once{{}, {0, kRemindUs * 1000}};
+  timerfd_settime(timer_, 0, &once, nullptr);
+}
+
+void FrameReader::TakeTimer() {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t got = read(timer_, &count, sizeof count);
+  reminding_.store(false);  // first: a thread that finds it set relies on Reminded to see what it has done
+  if (sink_.Reminded() && !reminding_.exchange(true)) SetTimer();
 }
 
 // While it is armed, each byte would wake the background thread as well.
@@ -183,29 +209,42 @@ bool FrameReader::ArmIfIdle() {
   return true;
 }
 
+bool FrameReader::AwaitEvents(uint64_t until_us) {
+  std::array<epoll_event, 3> events{};
+  const uint64_t now_us = NowUs(), left_us = until_us > now_us ? until_us - now_us : 0;
+  const int count =
+      epoll_wait(epoll_, events.data(), int(events.size()), static_cast<int>((left_us + 999) / 1000));
+  bool readable = false;
+  for (int i = 0; i < count; ++i) {
+    if (events[size_t(i)].data.fd == wake_) {
+      uint64_t wakes;
+      [[maybe_unused]] const ssize_t got = read(wake_, &wakes, sizeof wakes);
+    } else if (events[size_t(i)].data.fd == timer_) {
+      TakeTimer();
+    } else {
+      readable = true;
+    }
+  }
+  return readable;
+}
+
 void FrameReader::RunBackground() {
   constexpr uint64_t kLookUs = 5'000;
-  uint64_t next_tick_us = NowUs() + kTickUs;
+  uint64_t next_tick_us = NowUs() + kTickUs, next_look_us = 0;
   bool armed = true;
   for (;;) {
-    epoll_event event{};
+    const bool readable = AwaitEvents(armed ? next_tick_us : std::min(next_tick_us, next_look_us));
     const uint64_t now_us = NowUs();
-    const uint64_t left_us = next_tick_us > now_us ? next_tick_us - now_us : 0;
-    epoll_wait(epoll_, &event, 1,
-               static_cast<int>(((armed ? left_us : std::min(left_us, kLookUs)) + 999) / 1000));
-    if (event.data.fd == wake_) {
-      uint64_t count;
-      [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
-    }
-    if (NowUs() >= next_tick_us) {
-      next_tick_us = NowUs() + kTickUs;
+    if (now_us >= next_tick_us) {
+      next_tick_us = now_us + kTickUs;
       sink_.Tick();
     }
     std::unique_lock lock(mutex_);
     if (state_ == State::kOver) return;
-    const bool readable = event.events != 0 && event.data.fd != wake_;
     if (readable || (state_ == State::kLoose && !active_)) Look(lock);  // or RoomMade has been called
+    if (!armed && now_us < next_look_us) continue;                      // a reminder
     armed = ArmIfIdle();
+    next_look_us = now_us + kLookUs;
   }
 }
 

@@ -45,6 +45,8 @@ class FrameSink {
   virtual void Ended(const std::string& reason) = 0;
   // Once a second, by the background thread.
   virtual void Tick() = 0;
+  // Remind was called a moment ago; by the background thread, and without locks. True: remind again. It never waits.
+  virtual bool Reminded() { return false; }
 
  protected:
   ~FrameSink() = default;
@@ -53,7 +55,7 @@ class FrameSink {
 class FrameReader {
  public:
   // Both outlive this object. `may_be_loose`: a frame that no thread waits for may be taken some milliseconds late, which saves two
-  // system calls for each wait.
+  // system calls for each wait. Such a reader has a timer, so that Remind works.
   FrameReader(TcpConnection& connection, FrameSink& sink, bool may_be_loose);
   // No thread may be inside another call.
   ~FrameReader();
@@ -71,6 +73,12 @@ class FrameReader {
              const std::function<bool()>& ready);
   // Takes what is there, where nobody reads. `lock` holds mutex(), and releases it meanwhile. Any thread but the background one.
   void Look(std::unique_lock<std::mutex>& lock);
+  // The background thread calls FrameSink::Reminded within kRemindUs, and that call sees what this thread did before. One system call
+  // at most, and none while reminds(). Without a timer, which the kernel may refuse, nothing happens. Any thread.
+  void Remind();
+  static constexpr uint32_t kRemindUs = 100;
+  // Whether Remind was called less than that ago. Only a hint: it may become false at any moment.
+  bool reminds() const { return reminding_.load(std::memory_order_relaxed); }
   // There is room again in a queue for which MayCome has answered kFull. With mutex() held.
   void RoomMade();
   // The session is over: nobody reads any more. Who waits on a condition of mutex() is not notified. Any thread.
@@ -89,6 +97,10 @@ class FrameReader {
   Next TakeNext();
   void Watch(uint32_t events);
   void WakeBackground();
+  void SetTimer();
+  void TakeTimer();
+  // Waits, and takes what woke the thread. True: the socket can be read.
+  bool AwaitEvents(uint64_t until_us);
   // With mutex_ held: arms where nobody has read for a while. False: it is time to look again soon.
   bool ArmIfIdle();
   void RunBackground();
@@ -103,7 +115,9 @@ class FrameReader {
   uint32_t sleepers_ = 0;  // threads that wait and do not read
   const bool may_be_loose_;
   int epoll_ = -1;
-  int wake_ = -1;  // an eventfd: the background thread is to look at the state
+  int timer_ = -1;
+  std::atomic<bool> reminding_{false};  // the timer is set
+  int wake_ = -1;                       // an eventfd: the background thread is to look at the state
   std::thread background_;
   uint64_t seen_readings_ = 0;  // the background thread's
   bool abandoned_ = false;

@@ -77,18 +77,30 @@ void TcpClient::StartReader() {
   });
 }
 
+// What the host has not executed stays within its queue: were its queue full, its reader would stand still,
+// and with it the channels that may bring what the queue waits for (the end of a host function).
+void TcpClient::NoteRoom(uint64_t done_bytes) {
+  known_done_bytes_ = done_bytes;
+  const uint64_t most = kMainRingBytes - kMainCreditBytes, taken = main_sent_bytes_ - done_bytes;
+  main_room_ =
+      std::span(main_buffer_).first(std::min<uint64_t>(most - std::min(taken, most), main_buffer_.size()));
+}
+
 std::byte* TcpClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&) {
   if (bytes > main_buffer_.size()) abort();  // as the ring does: no such record exists
-  // What the host has not executed stays within its queue: were its queue full, its reader would stand still,
-  // and with it the channels that may bring what the queue waits for (the end of a host function).
-  const auto room = static_cast<int64_t>(kMainRingBytes - kMainCreditBytes - RoomOf(bytes));
+  std::string failure;
+  connection_.Flush(&failure);  // what is left the background thread sends; it also finds a failure again
   std::unique_lock lock(reader_.mutex());
   reader_.Await(lock, room_, ReplyPolicy(true), [&] {
-    return static_cast<int64_t>(main_sent_bytes_ - main_done_bytes_) <= room || lost_.load();
+    NoteRoom(main_done_bytes_);
+    return main_room_.size() >= RoomOf(bytes) || lost_.load();
   });
   return lost_.load(std::memory_order_acquire) ? nullptr : main_buffer_.data();
 }
 
+// A post is sent at once if none was sent for a while (FrameReader::kRemindUs): the device may be idle. Those that follow wait for that
+// time to pass, for a request, or for a full batch: each sent alone would cost the program a system call, and both sides what the
+// network does for a packet. No clock is read.
 void TcpClient::PublishMain(size_t bytes) {
   StartReader();
   const std::span<std::byte> record = std::span(main_buffer_).first(bytes);
@@ -96,10 +108,23 @@ void TcpClient::PublishMain(size_t bytes) {
   Seal(record, sequence);
   const FrameHeader frame{kMainLink, static_cast<uint32_t>(bytes), 0, FrameKind::kRecord};
   main_sent_bytes_ += RoomOf(bytes);
-  const std::string failure = connection_.Send(frame, record, {});
-  if (!failure.empty()) Lose(failure);
+  if (!reader_.reminds() || !connection_.Put(frame, record)) {
+    const std::string failure = connection_.Send(frame, record, {});
+    if (!failure.empty()) Lose(failure);
+  }
+  reader_.Remind();
+  NoteRoom(known_done_bytes_);
+  if (lost_.load(std::memory_order_relaxed)) main_room_ = {};
   // Only now: a request stamped with the new count must follow the record on the wire.
   main_sequence_.store(sequence + 1, std::memory_order_release);  // partner: main_sequence()
+}
+
+// The next post may again be sent at once only if none came since the last call.
+bool TcpClient::Reminded() {
+  std::string failure;
+  const bool waited = connection_.Flush(&failure);
+  if (!failure.empty()) Lose(failure);
+  return waited && failure.empty();
 }
 
 std::byte* TcpClient::ReserveRequest(uint32_t index, size_t bytes) {

@@ -10,7 +10,6 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@ namespace {
 constexpr size_t kReadBufferBytes = 128u << 10;
 static_assert(kReadBufferBytes >= sizeof(FrameHeader) + kMaxMainRecordBytes);
 constexpr size_t kSealTogetherBytes = 16u << 10;  // a record of TLS
+constexpr size_t kMostParts = 4;                  // what waits, and those of a frame
 constexpr size_t kSealPieceBytes = 128u << 10;
 // An idle peer whose machine vanished is noticed within 15 s. No TCP_USER_TIMEOUT: it would also end a session whose peer only
 // stopped reading for a while (a full queue, a debugger).
@@ -60,19 +60,19 @@ void TcpConnection::Shutdown() {
   shutdown(fd_, SHUT_RDWR);
 }
 
-std::string TcpConnection::SendAll(std::span<const std::span<const std::byte>> parts) {
-  return layer_ == nullptr ? SendRaw(parts) : SealAndSend(parts);
+std::string TcpConnection::SendAll(std::span<const std::span<const std::byte>> parts, bool waits) {
+  return layer_ == nullptr ? SendRaw(parts, waits) : SealAndSend(parts, waits);
 }
 
 // Small parts go into one record of the layer, whose own bytes and work would otherwise count several times. Large ones are
 // sent piece by piece, so that the peer opens the first while the next is sealed.
-std::string TcpConnection::SealAndSend(std::span<const std::span<const std::byte>> parts) {
+std::string TcpConnection::SealAndSend(std::span<const std::span<const std::byte>> parts, bool waits) {
   sealing_.clear();
   const auto seal_and_send = [&](std::span<const std::byte> plain) -> std::string {
     if (!layer_->Seal(plain)) return "the connection's encryption has ended";
     layer_->TakeOutput(sealed_);
     const std::array<std::span<const std::byte>, 1> wire = {std::span<const std::byte>(sealed_)};
-    return SendRaw(wire);
+    return SendRaw(wire, waits);
   };
   for (const auto& part : parts) {
     if (sealing_.size() + part.size() <= kSealTogetherBytes) {
@@ -91,29 +91,51 @@ std::string TcpConnection::SealAndSend(std::span<const std::span<const std::byte
   return sealing_.empty() ? std::string() : seal_and_send(sealing_);
 }
 
-std::string TcpConnection::SendRaw(std::span<const std::span<const std::byte>> parts) {
-  std::array<iovec, 3> vectors;
+bool TcpConnection::SendVectors(std::span<iovec>* vectors, bool waits, std::string* failure) {
+  while (!vectors->empty()) {
+    msghdr message{};
+    message.msg_iov = vectors->data();
+    message.msg_iovlen = vectors->size();
+    const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL | (waits ? 0 : MSG_DONTWAIT));
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (waits || (errno != EAGAIN && errno != EWOULDBLOCK))
+        *failure = "sending to the peer failed: " + ErrnoText();
+      return false;
+    }
+    size_t left = static_cast<size_t>(sent);
+    for (; !vectors->empty() && left >= vectors->front().iov_len; *vectors = vectors->subspan(1))
+      left -= vectors->front().iov_len;
+    if (left == 0) continue;
+    iovec& first = vectors->front();
+    first = {static_cast<std::byte*>(first.iov_base) + left, first.iov_len - left};
+  }
+  return true;
+}
+
+bool TcpConnection::SendUnsent(bool waits, std::string* failure) {
+  if (unsent_.empty()) return true;
+  iovec vector{unsent_.data(), unsent_.size()};
+  std::span<iovec> rest(&vector, 1);
+  const bool done = SendVectors(&rest, waits, failure);
+  unsent_.erase(unsent_.begin(),
+                done ? unsent_.end() : unsent_.end() - static_cast<ptrdiff_t>(vector.iov_len));
+  return done;
+}
+
+std::string TcpConnection::SendRaw(std::span<const std::span<const std::byte>> parts, bool waits) {
+  std::array<iovec, kMostParts> vectors;
   size_t count = 0;
   for (const auto& part : parts)
     if (!part.empty()) vectors[count++] = {const_cast<std::byte*>(part.data()), part.size()};
-  size_t first = 0;
-  while (first < count) {
-    msghdr message{};
-    message.msg_iov = &vectors[first];
-    message.msg_iovlen = count - first;
-    const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      return "sending to the peer failed: " + ErrnoText();
-    }
-    size_t left = static_cast<size_t>(sent);
-    while (first < count && left >= vectors[first].iov_len) left -= vectors[first++].iov_len;
-    if (first < count) {
-      vectors[first].iov_base = static_cast<std::byte*>(vectors[first].iov_base) + left;
-      vectors[first].iov_len -= left;
-    }
+  std::span<iovec> rest = std::span(vectors).first(count);
+  std::string failure;
+  if (SendUnsent(waits, &failure)) SendVectors(&rest, waits, &failure);
+  for (const iovec& vector : rest) {
+    const auto* begin = static_cast<const std::byte*>(vector.iov_base);
+    if (failure.empty()) unsent_.insert(unsent_.end(), begin, begin + vector.iov_len);
   }
-  return {};
+  return failure;
 }
 
 std::string TcpConnection::Send(const FrameHeader& header, std::span<const std::byte> record,
@@ -121,7 +143,46 @@ std::string TcpConnection::Send(const FrameHeader& header, std::span<const std::
   const std::array<std::span<const std::byte>, 3> parts = {std::as_bytes(std::span(&header, 1)), record,
                                                            bulk};
   std::lock_guard lock(send_mutex_);
-  return SendAll(parts);
+  return SendBehindWaiting(parts, true);
+}
+
+// Whoever takes what waits holds send_mutex_ until it is sent, so that nobody else's frame overtakes it. A thread that sends a request
+// has read the number of the last record that was put, and therefore sees here that records wait, or that another thread took them.
+std::string TcpConnection::SendBehindWaiting(std::span<const std::span<const std::byte>> parts, bool waits) {
+  if (waiting_bytes_.load(std::memory_order_relaxed) == 0) return SendAll(parts, waits);
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    leaving_.clear();
+    std::swap(leaving_, waiting_);
+    waiting_bytes_.store(0, std::memory_order_relaxed);
+  }
+  std::array<std::span<const std::byte>, kMostParts> all{std::span<const std::byte>(leaving_)};
+  std::copy(parts.begin(), parts.end(), all.begin() + 1);
+  return SendAll(std::span(all).first(1 + parts.size()), waits);
+}
+
+bool TcpConnection::Put(const FrameHeader& header, std::span<const std::byte> record) {
+  const std::span<const std::byte> head = std::as_bytes(std::span(&header, 1));
+  const std::lock_guard lock(waiting_mutex_);
+  if (waiting_.size() + head.size() + record.size() > kBatchBytes) return false;
+  if (waiting_.capacity() < kBatchBytes) waiting_.reserve(kBatchBytes);
+  waiting_.insert(waiting_.end(), head.begin(), head.end());
+  waiting_.insert(waiting_.end(), record.begin(), record.end());
+  waiting_bytes_.store(waiting_.size(), std::memory_order_relaxed);
+  return true;
+}
+
+bool TcpConnection::Flush(std::string* failure) {
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return true;  // whoever sends may have taken what waited before something came to it
+  if (!SendUnsent(false, failure)) return true;
+  {
+    // Not waiting_bytes_: what was put before the caller said that it looks must be seen (FrameReader::Remind).
+    const std::lock_guard waiting(waiting_mutex_);
+    if (waiting_.empty()) return false;
+  }
+  *failure = SendBehindWaiting({}, false);
+  return true;
 }
 
 void TcpConnection::SendBeat() {
@@ -132,7 +193,7 @@ void TcpConnection::SendBeat() {
   if (ioctl(fd_, SIOCOUTQ, &unsent) != 0 || unsent != 0) return;
   const FrameHeader beat{kMainLink, 0, 0, FrameKind::kBeat};
   const std::array<std::span<const std::byte>, 1> parts = {std::as_bytes(std::span(&beat, 1))};
-  (void)SendAll(parts);  // a failure ends the reader too, which reports it
+  (void)SendAll(parts, true);  // a failure ends the reader too, which reports it
 }
 
 ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy) {

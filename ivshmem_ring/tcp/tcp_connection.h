@@ -3,6 +3,8 @@
 //
 //   frame = FrameHeader | record (RecordHeader and body) | bytes of a staging buffer ("bulk")
 #pragma once
+#include <sys/uio.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +34,9 @@ enum class FrameKind : uint32_t {
 // A queue holds as much as the ring would hold that shared memory has in its place, and a record counts as it
 // would there (RoomOf), so that small records are bounded in number too. The host sends kMainDone each time that it has executed this much more.
 inline constexpr uint64_t kMainCreditBytes = 64u << 10;
+
+// So much waits at most for a frame that has to be sent (TcpConnection::Put).
+inline constexpr size_t kBatchBytes = 32u << 10;
 
 struct FrameHeader {
   uint32_t link;  // kMainLink for the submission queue, or a channel's number
@@ -75,6 +80,12 @@ class TcpConnection {
   // the connection cannot be used any more.
   std::string Send(const FrameHeader& header, std::span<const std::byte> record,
                    std::span<const std::byte> bulk);
+  // The same for a frame without bulk bytes that need not be sent at once: it is copied behind those that wait for the next Send,
+  // which sends them before its own. False: there is no room for it, and nothing was copied. It never waits for the socket.
+  bool Put(const FrameHeader& header, std::span<const std::byte> record);
+  // Sends what waits, as far as that needs no waiting, for which a thread that has to read has no time. True: something waited, and
+  // perhaps some of it still does. *failure is what Send would return.
+  bool Flush(std::string* failure);
   // Sends a beat, unless the socket still has bytes to send, which show the peer as much. Never waits.
   void SendBeat();
 
@@ -100,9 +111,14 @@ class TcpConnection {
   void Shutdown();
 
  private:
-  std::string SendAll(std::span<const std::span<const std::byte>> parts);
-  std::string SealAndSend(std::span<const std::span<const std::byte>> parts);
-  std::string SendRaw(std::span<const std::span<const std::byte>> parts);
+  // These have send_mutex_ held. `waits`: for room in the socket; otherwise the rest becomes unsent_.
+  std::string SendBehindWaiting(std::span<const std::span<const std::byte>> parts, bool waits);
+  std::string SendAll(std::span<const std::span<const std::byte>> parts, bool waits);
+  std::string SealAndSend(std::span<const std::span<const std::byte>> parts, bool waits);
+  std::string SendRaw(std::span<const std::span<const std::byte>> parts, bool waits);
+  bool SendUnsent(bool waits, std::string* failure);  // true: there is none any more
+  // True: it was sent whole. Otherwise *failure, or the socket is full and the parts' rest lies in `vectors`.
+  bool SendVectors(std::span<iovec>* vectors, bool waits, std::string* failure);
   // As recv: 0 at the end of the stream, -1 and EAGAIN where nothing came. `policy` as in Fill.
   ssize_t Receive(std::span<std::byte> out, const WaitPolicy* policy);
   ssize_t ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy);
@@ -113,10 +129,15 @@ class TcpConnection {
 
   const int fd_;
   const std::unique_ptr<StreamLayer> layer_;
-  std::vector<std::byte> sealing_, sealed_;  // guarded by send_mutex_
+  std::mutex send_mutex_;  // held while bytes go to the socket; locked before waiting_mutex_
+  std::vector<std::byte> sealing_, sealed_;  // guarded by send_mutex_, as are the next two
+  std::vector<std::byte> leaving_;           // what Put had copied and is being sent
+  std::vector<std::byte> unsent_;            // of the socket's bytes: what Flush found no room for
+  std::mutex waiting_mutex_;                 // held for a copy
+  std::vector<std::byte> waiting_;           // what Put has copied
+  std::atomic<size_t> waiting_bytes_{0};     // of waiting_; written with waiting_mutex_
   std::vector<std::byte> wire_;              // received and not yet opened by the layer
-  std::mutex send_mutex_;
-  std::vector<std::byte> buffer_;  // [begin_, end_) was received and not yet read
+  std::vector<std::byte> buffer_;            // [begin_, end_) was received and not yet read
   size_t begin_ = 0;
   size_t end_ = 0;
   std::string reason_;

@@ -56,6 +56,9 @@ class TcpClient final : public ClientTransport, private FrameSink {
   Taken Take(const FrameHeader& frame, std::span<const std::byte> record) override;
   void Ended(const std::string& reason) override;
   void Tick() override;
+  bool Reminded() override;
+  // What the host's queue still has room for becomes main_room_.
+  void NoteRoom(uint64_t done_bytes);
   // The result is empty, or says why the session is over.
   std::string TakeReply(const FrameHeader& frame, std::span<const std::byte> record);
   void Lose(const std::string& reason);
@@ -66,7 +69,8 @@ class TcpClient final : public ClientTransport, private FrameSink {
   uint64_t seen_receipts_ = 0;  // of the connection, at the last Tick
   uint32_t quiet_seconds_ = 0;  // since they grew
   std::vector<std::byte> main_buffer_;
-  uint64_t main_sent_bytes_ = 0;  // guarded by the session's main lock, like all of the submission queue
+  uint64_t known_done_bytes_ = 0;  // main_done_bytes_, when it was looked at; guarded as the next one is
+  uint64_t main_sent_bytes_ = 0;   // guarded by the session's main lock, like all of the submission queue
   std::condition_variable room_;
   uint64_t main_done_bytes_ = 0;  // the host's last kMainDone; guarded by the reader's mutex
   HotWord async_error_{};         // the host's last kAsyncError
