@@ -79,22 +79,21 @@ void TcpClient::StartReader() {
 
 // What the host has not executed stays within its queue: were its queue full, its reader would stand still,
 // and with it the channels that may bring what the queue waits for (the end of a host function).
-void TcpClient::NoteRoom(uint64_t done_bytes) {
-  known_done_bytes_ = done_bytes;
-  const uint64_t most = kMainRingBytes - kMainCreditBytes, taken = main_sent_bytes_ - done_bytes;
-  main_room_ =
-      std::span(main_buffer_).first(std::min<uint64_t>(most - std::min(taken, most), main_buffer_.size()));
+bool TcpClient::HasMainRoom(size_t bytes) const {
+  return main_sent_bytes_ - known_done_bytes_ + RoomOf(bytes) <= kMainRingBytes - kMainCreditBytes;
 }
 
 std::byte* TcpClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&) {
   if (bytes > main_buffer_.size()) abort();  // as the ring does: no such record exists
-  std::string failure;
-  connection_.Flush(&failure);  // what is left the background thread sends; it also finds a failure again
-  std::unique_lock lock(reader_.mutex());
-  reader_.Await(lock, room_, ReplyPolicy(true), [&] {
-    NoteRoom(main_done_bytes_);
-    return main_room_.size() >= RoomOf(bytes) || lost_.load();
-  });
+  if (!HasMainRoom(bytes)) {
+    std::string failure;
+    connection_.Flush(&failure);  // what is left the background thread sends; it also finds a failure again
+    std::unique_lock lock(reader_.mutex());
+    reader_.Await(lock, room_, ReplyPolicy(true), [&] {
+      known_done_bytes_ = main_done_bytes_;
+      return HasMainRoom(bytes) || lost_.load();
+    });
+  }
   return lost_.load(std::memory_order_acquire) ? nullptr : main_buffer_.data();
 }
 
@@ -113,8 +112,6 @@ void TcpClient::PublishMain(size_t bytes) {
     if (!failure.empty()) Lose(failure);
   }
   reader_.Remind();
-  NoteRoom(known_done_bytes_);
-  if (lost_.load(std::memory_order_relaxed)) main_room_ = {};
   // Only now: a request stamped with the new count must follow the record on the wire.
   main_sequence_.store(sequence + 1, std::memory_order_release);  // partner: main_sequence()
 }

@@ -57,8 +57,7 @@ class TcpClient final : public ClientTransport, private FrameSink {
   void Ended(const std::string& reason) override;
   void Tick() override;
   bool Reminded() override;
-  // What the host's queue still has room for becomes main_room_.
-  void NoteRoom(uint64_t done_bytes);
+  bool HasMainRoom(size_t bytes) const;  // as far as is known without looking
   // The result is empty, or says why the session is over.
   std::string TakeReply(const FrameHeader& frame, std::span<const std::byte> record);
   void Lose(const std::string& reason);
