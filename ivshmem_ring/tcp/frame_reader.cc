@@ -20,8 +20,8 @@ constexpr uint64_t kTickUs = 1'000'000;
 
 }  // namespace
 
-FrameReader::FrameReader(TcpConnection& connection, FrameSink& sink, bool may_be_loose)
-    : connection_(connection), sink_(sink), may_be_loose_(may_be_loose) {}
+FrameReader::FrameReader(TcpConnection& connection, FrameSink& sink, bool of_guest)
+    : connection_(connection), sink_(sink), of_guest_(of_guest) {}
 
 FrameReader::~FrameReader() {
   if (!abandoned_) End();
@@ -51,7 +51,7 @@ std::string FrameReader::Start() {
     return "the connection cannot be watched: " + std::generic_category().message(errno);
   epoll_event timer{};
   timer.events = EPOLLIN;
-  if (may_be_loose_) timer.data.fd = timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (of_guest_) timer.data.fd = timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
   if (timer_ >= 0 && epoll_ctl(epoll_, EPOLL_CTL_ADD, timer_, &timer) != 0) {
     close(timer_);
     timer_ = -1;
@@ -107,7 +107,7 @@ void FrameReader::BeginReading() {
 
 void FrameReader::EndReading(bool full, bool waits) {
   if (state_ == State::kOver) return;
-  const bool may_be_loose = may_be_loose_ && !waits && sleepers_ == 0;
+  const bool may_be_loose = !waits && (of_guest_ ? sleepers_ == 0 : sink_.BackSoon());
   state_ = full ? State::kStalled : may_be_loose ? State::kLoose : State::kArmed;
   if (state_ == State::kArmed) Watch(EPOLLIN);
   if (state_ == State::kLoose && !std::exchange(active_, true)) WakeBackground();
@@ -202,10 +202,12 @@ FrameReader::Next FrameReader::TakeNext() {
 bool FrameReader::ArmIfIdle() {
   if (!active_) return true;
   const bool idle = readings_ == std::exchange(seen_readings_, readings_);
-  if (!idle || state_ != State::kLoose) return false;
-  state_ = State::kArmed;
-  active_ = false;
-  Watch(EPOLLIN);
+  if (!idle || state_ == State::kStalled) return false;
+  if (state_ == State::kLoose) {
+    state_ = State::kArmed;
+    Watch(EPOLLIN);
+  }
+  active_ = false;  // who reads now wakes this thread again
   return true;
 }
 

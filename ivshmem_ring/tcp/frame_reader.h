@@ -6,7 +6,8 @@
 //   reading   one thread reads, takes the frames that have come, and gives those that are for others to their links
 //   armed     nobody reads; the next byte wakes the background thread (epoll, EPOLLONESHOT)
 //   loose     nobody reads, and nothing wakes the background thread: a thread has read for itself a moment ago and will do so
-//             again; the background thread looks some milliseconds later, and arms where nobody did
+//             again; the background thread looks some milliseconds later, and arms where nobody did. Arming and its contrary are
+//             a system call each
 //   stalled   nobody reads, because the queue for which the next frame is meant is full, until there is room
 //
 // A thread that reads for itself stops when its frame has come, and also once it has given a frame to another thread and no
@@ -45,6 +46,8 @@ class FrameSink {
   virtual void Ended(const std::string& reason) = 0;
   // Once a second, by the background thread.
   virtual void Tick() = 0;
+  // Whether a thread that was given the last frame reads again in a moment. With mutex() held, by a thread that has read.
+  virtual bool BackSoon() const { return false; }
   // Remind was called a moment ago; by the background thread, and without locks. True: remind again. It never waits.
   virtual bool Reminded() { return false; }
 
@@ -54,9 +57,9 @@ class FrameSink {
 
 class FrameReader {
  public:
-  // Both outlive this object. `may_be_loose`: a frame that no thread waits for may be taken some milliseconds late, which saves two
-  // system calls for each wait. Such a reader has a timer, so that Remind works.
-  FrameReader(TcpConnection& connection, FrameSink& sink, bool may_be_loose);
+  // Both outlive this object. `of_guest`: a frame that no thread waits for may be taken some milliseconds late, and there is a timer,
+  // so that Remind works. Otherwise none may, except where BackSoon says so.
+  FrameReader(TcpConnection& connection, FrameSink& sink, bool of_guest);
   // No thread may be inside another call.
   ~FrameReader();
   FrameReader(const FrameReader&) = delete;
@@ -113,7 +116,7 @@ class FrameReader {
   bool active_ = false;  // it has been loose since the background thread armed
   uint64_t readings_ = 0;
   uint32_t sleepers_ = 0;  // threads that wait and do not read
-  const bool may_be_loose_;
+  const bool of_guest_;
   int epoll_ = -1;
   int timer_ = -1;
   std::atomic<bool> reminding_{false};  // the timer is set

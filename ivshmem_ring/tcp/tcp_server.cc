@@ -6,9 +6,19 @@
 #include <cstring>
 #include <deque>
 
+#include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
 
 namespace causeway {
+namespace {
+
+// Whether the thread that serves the request comes back at once, so that nobody else need read meanwhile. The two exceptions wait for
+// the driver to start and for a callback.
+bool IsQuick(Op op) {
+  return TraitsOf(op).Has(traits::kNoWork) && op != Op::kOpen && op != Op::kAwaitCallback;
+}
+
+}  // namespace
 
 struct TcpServer::Message {
   std::vector<std::byte> record;
@@ -222,7 +232,9 @@ FrameSink::Taken TcpServer::Take(const FrameHeader& frame, std::span<const std::
     Stop();
     return Taken::kOver;
   }
+  const bool quick = frame.link != kMainLink && IsQuick(static_cast<Op>(header.op));
   const std::lock_guard lock(reader_.mutex());
+  back_soon_ = quick;
   link.queued_bytes += RoomOf(frame.record_bytes);
   link.messages.push_back(std::move(message));
   link.arrived.notify_one();

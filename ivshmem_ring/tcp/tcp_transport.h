@@ -117,6 +117,7 @@ class TcpServer final : public ServerTransport, private FrameSink {
   Taken Take(const FrameHeader& frame, std::span<const std::byte> record) override;
   void Ended(const std::string& reason) override;
   void Tick() override;
+  bool BackSoon() const override { return back_soon_; }
   bool TakeBulk(const FrameHeader& frame, const RecordHeader& header, Message* message);
   Link& LinkOf(const FrameHeader& frame) { return frame.link == kMainLink ? *main_ : *channels_[frame.link]; }
   bool Corrupt(const char* reason);
@@ -133,6 +134,7 @@ class TcpServer final : public ServerTransport, private FrameSink {
   uint64_t async_errors_ = 0;
   uint64_t main_done_bytes_ = 0;  // executed so far; the dispatcher's
   uint64_t main_told_bytes_ = 0;  // as in the last kMainDone
+  bool back_soon_ = false;        // the newest request waits for nothing; guarded by the reader's mutex
   std::atomic<bool> stop_{false};
   std::atomic<const char*> corrupt_reason_{""};
   FrameReader reader_;  // last, as its thread uses the others

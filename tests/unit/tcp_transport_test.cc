@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include "ivshmem_ring/protocol/operation.h"
 #include "tests/unit/transport_harness.h"
 
 namespace causeway::test {
@@ -183,6 +184,28 @@ TEST(TcpServer, AQueueThatNobodyDrainsStopsTheSenderWithinItsBound) {
     ASSERT_EQ(server.ReceiveMain(&record), ReceiveStatus::kRecord);
     EXPECT_EQ(HeaderOf(record).sequence, i);
     server.DoneMain();
+  }
+}
+
+// Whether the first one's thread was expected to read again at once or not.
+TEST(TcpServer, ReadsARequestWhileAnotherIsExecuted) {
+  for (const Op op : {Op::cuMemGetInfo_v2, Op::cuStreamSynchronize, Op::kAwaitCallback}) {
+    const auto [client_fd, server_fd] = TcpPair();
+    Wire wire(client_fd);
+    TcpServer server(server_fd);
+    std::atomic<bool> received{false};
+    std::thread second([&] {
+      std::span<const std::byte> record;
+      received = server.ReceiveRequest(1, &record) == ReceiveStatus::kRecord;
+    });
+    RecordHeader request = Header(48);
+    request.op = static_cast<uint16_t>(op);
+    wire.SendFrame({0, 48, 0, kRecordFrame}, request);
+    std::span<const std::byte> record;
+    EXPECT_EQ(server.ReceiveRequest(0, &record), ReceiveStatus::kRecord);
+    wire.SendFrame({1, 48, 0, kRecordFrame}, Header(48));
+    YieldUntil([&] { return received.load(); });
+    second.join();
   }
 }
 
