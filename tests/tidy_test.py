@@ -58,7 +58,8 @@ NAMED_FILE = re.compile(r"(?<![\w./-])((?:guest_lib|host_backend|ivshmem_ring|ke
 NAME_OTHER_FILES = re.compile(r"CHANGELOG\.md|tests/(structure\w*|repeated_lines_test|tidy_rules_test)\.py")
 # A test that waits has a bound, and so has the benchmark. These files give it to all loops of yields.
 YIELD = re.compile(r"\b(this_thread::yield|sched_yield|pthread_yield)\b")
-MAY_YIELD = {"tests/yield_until.h", "tests/tidy_test.py", "tests/tidy_rules_test.py", "tools/bench/probe/probe_time.cc"}
+MAY_YIELD = {"tests/yield_until.h", "tests/tidy_test.py", "tests/tidy_rules_test.py", "tools/bench/probe/probe_time.cc",
+             "tools/bench/remote/bare_socket.cc"}
 # A loop that only waits: between two looks it pauses, or it does nothing and looks at what another thread writes. What bounds
 # it stands in its condition: a clock, a count, or a peer whose death ends it.
 PAUSE = (r"(?:(?:std::)?(?:this_thread::)?(?:yield|sleep_for|sleep_until)|sched_yield|usleep|nanosleep|SleepMs|_mm_pause)"

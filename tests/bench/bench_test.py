@@ -110,6 +110,21 @@ class Bench(unittest.TestCase):
         self.assertRegex(answer.stdout, r"Only (8|9|10) of 12 idle sessions could be started \(The probe on the causeway library "
                                         r".* ended with exit status 1.*measured with (4|5|6) and scaled")
 
+    def test_transports_beside_bare_sockets(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table = pathlib.Path(folder, "bench.json")
+            answer = self.bench("--rounds", "2", "--transport", "tcp,tls", "--json", str(table))
+            self.assertEqual(answer.returncode, 0, answer.stdout + answer.stderr)
+            report = json.loads(table.read_text(encoding="utf-8"))
+        self.assertEqual([len(report["ping_pong_us"]), *map(len, report["sender_gb_per_s"].values())], [2, 2, 2])
+        self.assertIn("copy:d2h:pageable:16777216", report["figures"])
+        for name, ways in report["figures"].items():
+            expected = ["ring", "tcp", "tls"] if name == "empty_call" else ["native", "ring", "tcp", "tls"]
+            self.assertEqual({way: len(samples) for way, samples in ways.items()}, dict.fromkeys(expected, 2), name)
+        self.assertRegex(answer.stdout, r"empty waiting message / bare +\S+ [+-] +\S+ [+-]\n")
+        self.assertGreaterEqual(self.bench("--transport", "udp").returncode, 100)
+        self.assertGreaterEqual(self.bench("--transport", "tcp", "--tls").returncode, 100)
+
     def test_what_fails_is_named(self):
         # Over TCP no memory is mapped.
         answer = self.bench("--tcp", "--rounds", "1", "--only", "mapped_*")

@@ -8,6 +8,7 @@
 #include "host_backend/command/daemon_options.h"
 #include "host_backend/common/option_table.h"
 #include "tools/bench/plot.h"
+#include "tools/bench/remote/transports.h"
 #include "tools/bench/run.h"
 
 namespace causeway::bench {
@@ -42,6 +43,17 @@ void AddOptions(CLI::App& app, BenchOptions& bench) {
       ->check(CLI::Range(1, 1000));
   app.add_flag("--guest-only", bench.guest_only,
                "Inside a VM: only Causeway's figures, with CAUSEWAY as it is set");
+  app.add_option(
+         "--transport", bench.transports,
+         "Compare transports over sockets with native, shared memory and bare sockets: tcp, tls or tcp,tls")
+      ->type_name("NAMES")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"tcp", "tls"}))
+      ->excludes("--tcp")
+      ->excludes("--tls")
+      ->excludes("--guest-only")
+      ->excludes("--only")
+      ->excludes("--plot");
   app.add_flag("--quick", bench.quick,
                "Few repetitions, small copies, three idle sessions: a test of the benchmark itself");
   app.footer(
@@ -74,6 +86,11 @@ int Fail(const std::string& sentence) {
 
 int Measure(const BenchOptions& options) {
   if (options.list) return List(options);
+  if (!options.transports.empty()) {
+    bool complete = false;
+    if (std::string text = MeasureTransports(options, &complete); !text.empty()) return Fail(text);
+    return complete ? 0 : kBenchIncomplete;
+  }
   const bool plots = !options.plot_file.empty();
   // With a file of all samples, a picture can be drawn later and elsewhere.
   if (plots && options.json_file.empty() && !CanPlot()) return kBenchFailed;

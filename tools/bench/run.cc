@@ -61,14 +61,14 @@ std::map<pid_t, pid_t> WorkersOf(const command::PrivateDaemon& daemon) {
 
 }  // namespace
 
+std::string NativeLibrary(const BenchOptions& options) {
+  if (!options.native.empty()) return options.native;
+  return options.daemon.driver.empty() ? "libcuda.so.1" : options.daemon.driver;
+}
+
 std::string BenchRun::FindLibraries() {
   program_ = command::ProgramFolder() + "/causeway-bench-probe";
-  // With a driver of one's own (the software GPU), that is what native means.
-  const bool same_driver = options_.native.empty() && !options_.daemon.driver.empty();
-  if (!options_.guest_only)
-    report_.library[kNative] = same_driver               ? options_.daemon.driver
-                               : options_.native.empty() ? "libcuda.so.1"
-                                                         : options_.native;
+  if (!options_.guest_only) report_.library[kNative] = NativeLibrary(options_);
   report_.test_only = options_.quick || !options_.daemon.driver.empty();
   if (options_.guest_only) {
     auto folder = command::FindGuestLibrary(options_.daemon.guest_library);

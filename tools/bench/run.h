@@ -15,6 +15,8 @@ struct BenchOptions {
   std::string json_file;
   std::string plot_file;
   std::string only;  // empty: all figures
+  std::vector<std::string>
+      transports;  // over sockets, "tcp" or "tls": to compare these (remote/transports.h); empty: what is described here
   uint32_t rounds = 5;
   uint32_t limit_s = 240;
   uint32_t idle_sessions = 100;
@@ -22,6 +24,9 @@ struct BenchOptions {
   bool guest_only = false;  // inside a VM: no native library there, and CAUSEWAY says where the host is
   bool quick = false;       // few repetitions: exercises everything, measures little
 };
+
+// What native means: with a driver of one's own (the software GPU) that one.
+std::string NativeLibrary(const BenchOptions& options);
 
 class BenchRun {
  public:
