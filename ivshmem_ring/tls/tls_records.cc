@@ -18,6 +18,8 @@ namespace {
 constexpr size_t kHeaderBytes = 5, kTagBytes = 16, kNonceBytes = 12;
 constexpr size_t kMostPlainBytes = 16u << 10;               // of a record, without its type
 constexpr size_t kMostSealedBytes = kMostPlainBytes + 256;  // RFC 8446, 5.2
+constexpr size_t kTogetherBytes =
+    2048;  // up to here a copy costs less than a call of libcrypto for the type alone
 constexpr uint8_t kAlert = 21, kHandshake = 22, kApplication = 23;
 constexpr uint8_t kKeyUpdate = 24;
 constexpr uint32_t kAes128Gcm = 0x1301, kChaCha20Poly1305 = 0x1303;
@@ -166,10 +168,16 @@ bool TlsRecords::SealRecord(uint8_t type, std::span<const std::byte> plain) {
   header[3] = std::byte(sealed >> 8);
   header[4] = std::byte(sealed);
   std::byte* const body = header + kHeaderBytes;
-  const std::byte last{type};
-  const bool done = writing_->Begin(header) && writing_->Update(body, plain) &&
-                    writing_->Update(body + plain.size(), std::span(&last, 1)) && writing_->Finish() &&
-                    writing_->Tag(EVP_CTRL_AEAD_GET_TAG, body + plain.size() + 1);
+  std::byte* const last = body + plain.size();
+  *last = std::byte{type};
+  bool done = writing_->Begin(header);
+  if (plain.size() <= kTogetherBytes) {
+    if (!plain.empty()) std::memcpy(body, plain.data(), plain.size());
+    done = done && writing_->Update(body, std::span(body, plain.size() + 1));
+  } else {
+    done = done && writing_->Update(body, plain) && writing_->Update(last, std::span(last, 1));
+  }
+  done = done && writing_->Finish() && writing_->Tag(EVP_CTRL_AEAD_GET_TAG, last + 1);
   if (!done) failed_ = true;
   return done;
 }
@@ -292,7 +300,7 @@ ptrdiff_t TlsRecords::OpenRecord(std::span<const std::byte> record, std::span<st
     return -1;
   const std::span<const std::byte> sealed =
       record.subspan(kHeaderBytes, record.size() - kHeaderBytes - kTagBytes);
-  const size_t direct = std::min(plain.size(), sealed.size() - 1);
+  const size_t direct = std::min(plain.size(), sealed.size());  // with the type, where there is room
   rest_.resize(sealed.size() - direct);
   rest_at_ = 0;
   if (!reading_->Begin(record.data()) || !reading_->Update(plain.data(), sealed.first(direct)) ||
