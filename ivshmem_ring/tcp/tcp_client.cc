@@ -277,6 +277,8 @@ void TcpClient::Tick() {
   const uint64_t receipts = connection_.receipts();
   quiet_seconds_ = receipts == std::exchange(seen_receipts_, receipts) ? quiet_seconds_ + 1 : 0;
   if (quiet_seconds_ >= kMaxQuietSeconds) Lose("nothing has come from the peer for too long");
+  if (connection_.SecondsUnacknowledged() >= TcpConnection::kMostUnacknowledged)
+    Lose("the peer's machine has not answered for too long");
 }
 
 }  // namespace causeway

@@ -25,8 +25,8 @@ static_assert(kReadBufferBytes >= sizeof(FrameHeader) + kMaxMainRecordBytes);
 constexpr size_t kSealTogetherBytes = 16u << 10;  // a record of TLS
 constexpr size_t kMostParts = 4;                  // what waits, and those of a frame
 constexpr size_t kSealPieceBytes = 128u << 10;
-// An idle peer whose machine vanished is noticed within 15 s. No TCP_USER_TIMEOUT: it would also end a session whose peer only
-// stopped reading for a while (a full queue, a debugger).
+// An idle peer whose machine vanished is noticed within 15 s, and so is one for which bytes wait (SecondsUnacknowledged). No
+// TCP_USER_TIMEOUT: it would also end a session whose peer only stopped reading for a while (a full queue, a debugger).
 constexpr KeepAlive kKeepAlive{.idle_s = 5, .interval_s = 3, .probes = 3};
 
 std::string ErrnoText() {
@@ -194,6 +194,17 @@ void TcpConnection::SendBeat() {
   const FrameHeader beat{kMainLink, 0, 0, FrameKind::kBeat};
   const std::array<std::span<const std::byte>, 1> parts = {std::as_bytes(std::span(&beat, 1))};
   (void)SendAll(parts, true);  // a failure ends the reader too, which reports it
+}
+
+uint32_t TcpConnection::SecondsUnacknowledged() {
+  constexpr uint32_t kJustNowMs = 1000;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  // While the peer has no room, the kernel asks for it, which counts as a probe until it is answered.
+  const bool silent = getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+                      (info.tcpi_unacked != 0 || info.tcpi_probes > 1) &&
+                      info.tcpi_last_ack_recv >= kJustNowMs;
+  return unacknowledged_s_ = silent ? unacknowledged_s_ + 1 : 0;
 }
 
 ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy) {

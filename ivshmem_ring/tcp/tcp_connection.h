@@ -102,6 +102,11 @@ class TcpConnection {
   // is. False: reason() says why.
   bool Read(std::span<std::byte> out);
   const std::string& reason() const { return reason_; }
+  // For how many seconds the peer's machine has acknowledged nothing although bytes wait for that. A program that does not read is no
+  // such peer: its machine says that it has no room. One thread calls this, once a second.
+  uint32_t SecondsUnacknowledged();
+  // So many, and the peer's machine counts as gone. Keep-alive, which the kernel sends only where nothing waits, takes as long.
+  static constexpr uint32_t kMostUnacknowledged = 12;
   // Counts the calls of Fill and Read that have received something. Any thread.
   uint64_t receipts() const { return receipts_.load(std::memory_order_relaxed); }
   // For epoll.
@@ -142,6 +147,7 @@ class TcpConnection {
   size_t end_ = 0;
   std::string reason_;
   std::atomic<uint64_t> receipts_{0};
+  uint32_t unacknowledged_s_ = 0;
 };
 
 }  // namespace causeway

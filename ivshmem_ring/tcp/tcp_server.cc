@@ -191,6 +191,7 @@ bool TcpServer::Corrupt(const char* reason) {
 
 // A guest that only posts hears nothing else from us.
 void TcpServer::Tick() {
+  if (connection_.SecondsUnacknowledged() >= TcpConnection::kMostUnacknowledged) return Stop();
   connection_.SendBeat();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that wait to be sent: none is left behind, none overtakes another, and who sends them need not wait for the socket.
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <poll.h>
 
 #include "ivshmem_ring/tcp/tcp_transport.h"
@@ -134,6 +135,55 @@ TEST(TcpConnection, FlushReportsAConnectionThatHasEnded) {
     return !failure.empty();
   });
   EXPECT_EQ(failure.rfind("sending to the peer failed: ", 0), 0u) << failure;
+}
+
+// As if its machine were gone: its kernel looks at nothing that comes, and acknowledges nothing.
+void DropAll(int fd) {
+  sock_filter nothing[] = {{BPF_RET | BPF_K, 0, 0, 0}};
+  const sock_fprog program{1, nothing};
+  ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);
+}
+
+// Asks once a second, as it has to be.
+void AwaitSeconds(TcpConnection& connection, uint32_t seconds) {
+  constexpr int kMost = 60;
+  uint32_t silent = 0;
+  for (int i = 0; i < kMost && silent < seconds; ++i) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    silent = connection.SecondsUnacknowledged();
+  }
+  EXPECT_EQ(silent, seconds);
+}
+
+TEST(TcpConnection, ToldApartAreAPeerThatIsGoneAndOneThatDoesNotRead) {
+  const auto [fd, far] = TcpPair();
+  TcpConnection connection(fd);
+  std::string failure;
+  uint32_t put = 0;
+  for (bool more = true; more; connection.Flush(&failure)) {  // until the socket and the batch are full
+    more = connection.Put(Frame(put), Record(put));
+    if (more) ++put;
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(connection.SecondsUnacknowledged(), 0u);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  DropAll(far);
+  AwaitSeconds(connection, 2);
+  close(far);
+}
+
+TEST(TcpConnection, APeerThatIsGoneIsNoticedWhileBytesWaitForIt) {
+  const auto [fd, far] = TcpPair();
+  TcpConnection connection(fd);
+  EXPECT_EQ(connection.Send(Frame(0), Record(0), {}), "");
+  ReadFrames(far, 1, {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_EQ(connection.SecondsUnacknowledged(), 0u) << "nothing waits";
+  DropAll(far);
+  EXPECT_EQ(connection.Send(Frame(1), Record(1), {}), "");
+  AwaitSeconds(connection, 2);
+  close(far);
 }
 
 // No call follows that would send them.
