@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transport (ivshmem_ring/transport/transport.h, which has the contracts) over one stream socket for each
-// session. It is correct and not tuned. The frames are in ivshmem_ring/tcp/tcp_connection.h; the caller has
-// done the set-up before them (OpenBlock, LocalReply).
+// session. The frames are in ivshmem_ring/tcp/tcp_connection.h; the caller has done the set-up before them
+// (OpenBlock, LocalReply).
 //
 // Staging buffers do not lie in shared memory here: RecordHeader::bulk_offset is the number of one of the
 // client's kBulkBuffers buffers. Its bytes follow the request if kBulkToHost is set, and come back with the
 // reply if kBulkToGuest is set. A buffer is lent from its request to the reply, so the server never holds
 // more than kBulkBuffers of them either.
+//
+// A posted record may wait in the client for others, which leave together with it: for FrameReader::kRemindUs at most, and never
+// longer than until the next request.
 //
 // Order: a client sends posted records before any request that is stamped with their count. The server may
 // therefore stop reading while the queue of one link is full: all for which that link waits was read before.
