@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/bench/sharing_facts/report.h"
+
+namespace sharing_facts {
+
+// What all parts get: where figures go, until when they may run, and how long one measurement takes.
+struct Plan {
+  Report& report;
+  double seconds;          // of one measurement, normally 1
+  std::uint64_t until_ns;  // by NowNs()
+  int most_contexts;       // of part `contexts`
+  int most_gib;            // of part `checkpoint`
+
+  double Left() const;  // seconds until until_ns, at least 0
+};
+
+// Each answers one question of docs/sharing.md on device 0, and starts and ends its own processes.
+void MeasureSwitches(Plan& plan);
+void MeasureTurns(Plan& plan);
+void MeasureContexts(Plan& plan);
+void MeasureSlices(Plan& plan);
+void MeasureFaults(Plan& plan);
+void MeasureMps(Plan& plan);
+void MeasureCheckpoints(Plan& plan);
+
+}  // namespace sharing_facts
