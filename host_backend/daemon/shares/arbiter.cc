@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/shares/arbiter.h"
+
+#include <algorithm>
+
+namespace causeway::daemon {
+namespace {
+
+// Longer than any nap of the caller's: of a host that was suspended, or a debugger, nothing is charged.
+constexpr uint64_t kMostBetweenLooks = 20'000'000;
+// How much a VM can save up of its cap: little, so that a second never sees more than the cap by 2 %.
+constexpr double kCapBurstNs = 20e6;
+constexpr double kSavedNs = 100e6;  // and of what it is owed first, in percent of this
+constexpr double kDebtNs = 1e9;
+
+// Smaller goes first.
+constexpr int kReserved = 0, kSoon = 1, kUsual = 2, kBeyondFloor = 3;
+
+double Percent(uint32_t percent) {
+  return percent / 100.0;
+}
+
+}  // namespace
+
+size_t Arbiter::Add(const ShareTerms& terms) {
+  const auto free = std::find_if(vms_.begin(), vms_.end(), [](const Vm& vm) { return !vm.used; });
+  const auto at = static_cast<size_t>(free - vms_.begin());
+  if (free == vms_.end()) vms_.emplace_back();
+  vms_[at] = Vm{};
+  vms_[at].used = true;
+  vms_[at].virtual_ns = virtual_ns_;
+  Set(at, terms);
+  vms_[at].cap_ns = Percent(terms.cap_percent) * kCapBurstNs;
+  return at;
+}
+
+void Arbiter::Remove(size_t vm) {
+  vms_[vm] = Vm{};
+  if (holder_ == vm) holder_.reset(), draining_ = false;
+}
+
+void Arbiter::Set(size_t vm, const ShareTerms& terms) {
+  vms_[vm].terms = terms;
+  vms_[vm].terms.weight = std::clamp(terms.weight, 1u, kMostWeight);
+}
+
+void Arbiter::Look(uint64_t now_ns, std::span<const Demand> demands) {
+  const uint64_t passed = now_ns > last_ns_ ? now_ns - last_ns_ : 0;
+  const double counted = last_ns_ == 0 || passed > kMostBetweenLooks ? 0 : static_cast<double>(passed);
+  last_ns_ = std::max(last_ns_, now_ns);
+  // What was told last time holds for the time since then.
+  for (Vm& vm : vms_) Refill(vm, counted);
+  Charge(counted);
+  wanting_ = 0;
+  for (size_t i = 0; i < vms_.size(); ++i) {
+    if (!vms_[i].used) continue;
+    Note(vms_[i], i < demands.size() ? demands[i] : Demand{}, last_ns_);
+    wanting_ += vms_[i].wants ? 1 : 0;
+    if (vms_[i].wants && !vms_[i].demand.waiting) not_full_ns_ = last_ns_;
+  }
+  Settle(last_ns_);
+  Hand(last_ns_);
+  Publish(last_ns_);
+}
+
+void Arbiter::Note(Vm& vm, const Demand& demand, uint64_t now_ns) {
+  vm.submitted = demand.submitted != vm.demand.submitted;
+  if (vm.submitted) vm.last_submission_ns = now_ns;
+  vm.demand = demand;
+  if (vm.submitted || demand.waiting || demand.busy) vm.last_active_ns = now_ns;
+  const bool recent = vm.last_submission_ns != 0 && now_ns - vm.last_submission_ns < terms_.recent_ns;
+  vm.wants = demand.waiting || demand.busy || recent;
+}
+
+void Arbiter::Refill(Vm& vm, double passed_ns) {
+  if (!vm.used) return;
+  vm.cap_ns += Percent(vm.terms.cap_percent) * passed_ns;
+  vm.reserve_ns += Percent(vm.terms.reserve_percent) * passed_ns;
+  vm.floor_ns += Percent(terms_.background_percent) * passed_ns;
+  Limit(vm);
+  if (vm.demand.waiting && vm.grant == Grant::kClosed) {
+    const auto passed = static_cast<uint64_t>(passed_ns);
+    vm.figures.waited_ns += passed;
+    if (!MayRun(vm)) vm.figures.throttled_ns += passed;
+  }
+}
+
+// What can be saved up, and how far a VM can be in debt: of a kernel that ran for an hour a second remains.
+void Arbiter::Limit(Vm& vm) const {
+  const double reserve = Percent(vm.terms.reserve_percent) * kSavedNs;
+  const double floor = Percent(terms_.background_percent) * kSavedNs;
+  vm.cap_ns = std::clamp(vm.cap_ns, -kDebtNs, Percent(vm.terms.cap_percent) * kCapBurstNs);
+  vm.reserve_ns = std::clamp(vm.reserve_ns, -static_cast<double>(terms_.turn_ns), reserve);
+  vm.floor_ns = std::clamp(vm.floor_ns, -kSavedNs, floor);
+}
+
+// The GPU's time since the last look goes to those that had work in it, in equal parts, as the GPU's own round
+// does; where nobody had, to the one whose turn kept others out.
+void Arbiter::Charge(double passed_ns) {
+  const auto uses = [](const Vm& vm) {
+    return vm.used && (vm.demand.busy || (vm.grant == Grant::kOpen && vm.submitted));
+  };
+  size_t busy = 0;
+  double weights = 0;
+  for (const Vm& vm : vms_) {
+    busy += uses(vm) ? 1 : 0;
+    if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm))) weights += vm.terms.weight;
+  }
+  const bool holder_alone = busy == 0 && holder_ && contended_;
+  if (holder_alone) busy = 1;
+  if (busy == 0) return;
+  const double part = passed_ns / static_cast<double>(busy);
+  for (size_t i = 0; i < vms_.size(); ++i) {
+    Vm& vm = vms_[i];
+    if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm)) && weights > 0)
+      vm.figures.due_ns += static_cast<uint64_t>(passed_ns * vm.terms.weight / weights);
+    if (!(holder_alone ? holder_ == i : uses(vm))) continue;
+    vm.figures.had_ns += static_cast<uint64_t>(part);
+    vm.virtual_ns += part / vm.terms.weight;
+    vm.cap_ns -= part;
+    vm.reserve_ns -= part;
+    vm.floor_ns -= part;
+    Limit(vm);
+  }
+  if (weights > 0) virtual_ns_ += passed_ns / weights;
+}
+
+// Keeps everybody's virtual time near the others': a VM that slept, or that wanted less than its share, saves up
+// what one turn is worth and no more, else it would shut out all others when it wants more.
+void Arbiter::Settle(uint64_t) {
+  double least = -1;
+  for (const Vm& vm : vms_) {
+    const bool counts = vm.used && MayRun(vm) && (vm.demand.waiting || vm.demand.busy) &&
+                        vm.terms.share_class != ShareClass::kBackground;
+    if (counts && (least < 0 || vm.virtual_ns < least)) least = vm.virtual_ns;
+  }
+  if (least > virtual_ns_) virtual_ns_ = least;
+  const double base = least < 0 ? virtual_ns_ : std::min(virtual_ns_, least);
+  for (Vm& vm : vms_) {
+    if (!vm.used || (MayRun(vm) && (vm.demand.waiting || vm.demand.busy))) continue;
+    const double head_start = static_cast<double>(terms_.turn_ns) / vm.terms.weight;
+    vm.virtual_ns = std::max(vm.virtual_ns, base - head_start);
+  }
+}
+
+bool Arbiter::MayRun(const Vm& vm) const {
+  return !vm.terms.paused && (vm.terms.cap_percent >= 100 || vm.cap_ns > 0);
+}
+
+// Its turn goes on: it has work, or the next may come soon.
+bool Arbiter::Active(const Vm& vm, uint64_t now_ns) const {
+  return now_ns - std::max(turn_began_ns_, vm.last_active_ns) < terms_.linger_ns;
+}
+
+int Arbiter::Rank(const Vm& vm) const {
+  if (vm.terms.reserve_percent != 0 && vm.reserve_ns > 0) return kReserved;
+  if (vm.terms.share_class == ShareClass::kLatency && vm.virtual_ns <= virtual_ns_) return kSoon;
+  if (vm.terms.share_class == ShareClass::kBackground && vm.floor_ns <= 0) return kBeyondFloor;
+  return kUsual;
+}
+
+// Of those that wait.
+std::optional<size_t> Arbiter::Next(bool holder_too) const {
+  std::optional<size_t> best;
+  for (size_t i = 0; i < vms_.size(); ++i) {
+    const Vm& vm = vms_[i];
+    if (!vm.used || !vm.demand.waiting || !MayRun(vm) || (holder_ == i && !holder_too)) continue;
+    const int rank = Rank(vm), best_rank = best ? Rank(vms_[*best]) : rank + 1;
+    if (rank < best_rank || (rank == best_rank && vm.virtual_ns < vms_[*best].virtual_ns)) best = i;
+  }
+  return best;
+}
+
+uint64_t Arbiter::TurnLength(uint64_t now_ns) const {
+  constexpr size_t kFew = 4;
+  if (now_ns - not_full_ns_ > terms_.recent_ns) return terms_.full_turn_ns;
+  return wanting_ > kFew ? terms_.turn_ns / 2 : terms_.turn_ns;
+}
+
+// A latency VM below its share, or a VM below its reservation, does not wait for others of lower rank.
+bool Arbiter::Preempts(std::optional<size_t> next) const {
+  return next && Rank(vms_[*next]) < kUsual && Rank(vms_[*next]) < Rank(vms_[*holder_]);
+}
+
+bool Arbiter::TurnEnds(uint64_t now_ns) {
+  const Vm& vm = vms_[*holder_];
+  const std::optional<size_t> next = Next(false);
+  if (Preempts(next) || vm.demand.stuck) return true;
+  if (draining_) return !vm.demand.busy;
+  const bool beyond_floor = next && Rank(vm) == kBeyondFloor && Rank(vms_[*next]) < kBeyondFloor;
+  if (!beyond_floor && MayRun(vm) && Active(vm, now_ns) && now_ns - turn_began_ns_ < TurnLength(now_ns))
+    return false;
+  // It goes on where nobody else wants the turn, or where it has had less than the one that would come.
+  const bool behind = next && Rank(vm) <= Rank(vms_[*next]) && vm.virtual_ns < vms_[*next].virtual_ns;
+  if (MayRun(vm) && Active(vm, now_ns) && (!next || behind)) {
+    turn_began_ns_ = now_ns;
+    return false;
+  }
+  draining_ = vm.demand.busy;
+  return !draining_;
+}
+
+void Arbiter::Hand(uint64_t now_ns) {
+  if (holder_ && !vms_[*holder_].used) holder_.reset(), draining_ = false;
+  if (holder_ && !TurnEnds(now_ns)) return;
+  const bool preempted = holder_ && Preempts(Next(false));
+  const std::optional<size_t> next = Next(draining_ && !preempted && !vms_[*holder_].demand.stuck);
+  draining_ = false;
+  // Where nobody else wants it, work that does not end keeps its turn.
+  if (!next && holder_ && MayRun(vms_[*holder_]) && Active(vms_[*holder_], now_ns)) return;
+  holder_ = next;
+  turn_began_ns_ = now_ns;
+  if (holder_) ++vms_[*holder_].figures.turns;
+}
+
+void Arbiter::Publish(uint64_t now_ns) {
+  contended_ = wanting_ > 1;
+  for (size_t i = 0; i < vms_.size(); ++i) {
+    Vm& vm = vms_[i];
+    if (!vm.used) continue;
+    const bool bounded = vm.terms.cap_percent < 100 || vm.terms.paused;
+    contended_ = contended_ || (bounded && vm.wants);
+    if (holder_ == i || !vm.demand.stuck) vm.beside_ns = now_ns;
+    const uint64_t since = now_ns - vm.beside_ns;
+    if (since >= terms_.beside_every_ns + terms_.turn_ns) vm.beside_ns = now_ns;
+    if (wanting_ <= 1 && !bounded) {
+      vm.grant = Grant::kOpen;
+    } else if (holder_ == i && !draining_) {
+      vm.grant = Grant::kTurn;
+    } else {
+      const bool beside = !vm.terms.paused && vm.demand.stuck && since >= terms_.beside_every_ns;
+      vm.grant = beside ? Grant::kBeside : Grant::kClosed;
+    }
+  }
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may submit work to one GPU now: the rule by which turns go round among VMs, without clock, threads or
+// memory of its own. The caller looks at what each VM's workers say, tells it here with the time, and passes on
+// the grants. Everything is computed from what was told, so that tests run it under a clock of their own.
+//
+// One VM at a time has the turn, with all of its processes; the other contexts have no work then, and the GPU
+// does not switch. At the end of a turn the next one begins when the work of the last is done, so that each VM is
+// charged what it had, and shares are exact whatever the kernels are: the work of two VMs at once is divided by the
+// GPU's own slices, and nobody can see how. Two do not wait for that: a VM of a higher rank, and anybody beside work
+// that does not end (`stuck`), which keeps no turn and competes by those slices.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "host_backend/common/share_terms.h"
+
+namespace causeway::daemon {
+
+// What the workers of one VM say of one GPU, added up. Hostile guests may have written it: a lie changes what
+// its own VM gets and nothing else.
+struct Demand {
+  bool waiting = false;    // a record waits, for the turn or for room in what may be outstanding
+  bool busy = false;       // work that was submitted is not known to be finished
+  bool stuck = false;      // busy, and nothing was finished for so long that it may need more work to end
+  uint64_t submitted = 0;  // a count that grows with every submission
+};
+
+enum class Grant : uint32_t {
+  kOpen,    // nobody else wants the GPU: submit without asking
+  kTurn,    // the VM has the turn: submit, with marks
+  kBeside,  // as kTurn for a moment, beside the one that has the turn: its work may wait for what comes now
+  kClosed,  // wait
+};
+
+struct TurnTerms {
+  uint64_t turn_ns = 2'000'000;       // the longest turn while others want it; 1 ms with more than four
+  uint64_t full_turn_ns = 8'000'000;  // the same while nobody ever waits for its own work: fewer switches
+  uint64_t linger_ns = 100'000;       // how long a turn lasts in which nothing comes
+  uint64_t recent_ns = 10'000'000;    // who submitted so lately wants the GPU
+  uint64_t beside_every_ns =
+      100'000'000;                  // how often a stuck VM may submit beside others, for one turn's length
+  uint32_t background_percent = 2;  // the floor of a background VM
+};
+
+// What one VM had; all in nanoseconds since it was added.
+struct ShareFigures {
+  uint64_t had_ns = 0;        // GPU time that it is charged for
+  uint64_t due_ns = 0;        // what it could have had: its part by weight of the time in which it wanted
+  uint64_t waited_ns = 0;     // in which its work waited for a turn
+  uint64_t throttled_ns = 0;  // in which it waited because of its cap, or because it was paused
+  uint64_t turns = 0;
+};
+
+// Not for several threads.
+class Arbiter {
+ public:
+  explicit Arbiter(const TurnTerms& terms = {}) : terms_(terms) {}
+
+  // A VM begins to use the GPU; its number, which a VM that has ended may have had.
+  size_t Add(const ShareTerms& terms);
+  void Remove(size_t vm);
+  // In force at the next Look.
+  void Set(size_t vm, const ShareTerms& terms);
+  void SetTurns(const TurnTerms& terms) { terms_ = terms; }
+
+  // `demands`: by number, as many as VMs were added. The time never goes back; if it does, nothing is charged.
+  void Look(uint64_t now_ns, std::span<const Demand> demands);
+
+  Grant grant(size_t vm) const { return vms_[vm].grant; }
+  const ShareFigures& figures(size_t vm) const { return vms_[vm].figures; }
+  // Somebody has to wait for somebody: look again within tens of microseconds.
+  bool contended() const { return contended_; }
+  size_t size() const { return vms_.size(); }
+
+ private:
+  struct Vm {
+    bool used = false;
+    ShareTerms terms;
+    Grant grant = Grant::kOpen;
+    ShareFigures figures;
+    Demand demand;
+    double virtual_ns = 0;  // charged time by weight
+    double cap_ns = 0;      // what it may still use; below 0: debt
+    double reserve_ns = 0;  // what it is owed first
+    double floor_ns = 0;    // the same of a background VM
+    uint64_t last_submission_ns = 0;
+    uint64_t last_active_ns = 0;  // when it last submitted, had work or wanted to
+    uint64_t beside_ns = 0;       // when it last could submit without the turn, or had it
+    bool submitted = false;       // between the last two looks
+    bool wants = false;
+  };
+  void Note(Vm& vm, const Demand& demand, uint64_t now_ns);
+  void Refill(Vm& vm, double passed_ns);
+  void Charge(double passed_ns);
+  bool MayRun(const Vm& vm) const;
+  bool Active(const Vm& vm, uint64_t now_ns) const;
+  void Limit(Vm& vm) const;
+  void Settle(uint64_t now_ns);
+  // Smaller goes first.
+  int Rank(const Vm& vm) const;
+  std::optional<size_t> Next(bool holder_too) const;
+  bool Preempts(std::optional<size_t> next) const;
+  bool TurnEnds(uint64_t now_ns);
+  uint64_t TurnLength(uint64_t now_ns) const;
+  void Hand(uint64_t now_ns);
+  void Publish(uint64_t now_ns);
+
+  TurnTerms terms_;
+  std::vector<Vm> vms_;
+  std::optional<size_t> holder_;
+  bool draining_ = false;  // the holder's turn is over, and its work is not
+  uint64_t turn_began_ns_ = 0;
+  uint64_t last_ns_ = 0;
+  uint64_t not_full_ns_ = 0;  // when somebody who wants the GPU last had nothing more to submit
+  double virtual_ns_ = 0;     // of a VM that always wanted the GPU and had its share
+  size_t wanting_ = 0;
+  bool contended_ = false;
+};
+
+}  // namespace causeway::daemon

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the arbiter divides a GPU's time, on a virtual GPU under a virtual clock: figures of arithmetic, the same on every
+// machine.
+#include "host_backend/daemon/shares/arbiter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "tests/unit/virtual_gpu.h"
+
+namespace causeway::test {
+namespace {
+
+using daemon::Arbiter;
+using daemon::Demand;
+using daemon::Grant;
+
+constexpr uint64_t kMs = 1'000'000, kSecond = 1000 * kMs;
+
+double JainOf(const std::vector<double>& shares, const std::vector<double>& weights) {
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const double one = shares[i] / weights[i];
+    sum += one;
+    squares += one * one;
+  }
+  return sum * sum / (static_cast<double>(shares.size()) * squares);
+}
+
+// Of what the VMs had together.
+std::vector<double> Parts(std::vector<double> shares) {
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+ShareTerms Weight(uint32_t weight) {
+  ShareTerms terms;
+  terms.weight = weight;
+  return terms;
+}
+
+void ExpectFair(VirtualGpu& gpu, const std::vector<double>& weights) {
+  gpu.Run(500 * kMs);
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (int second = 0; second < 4; ++second) {
+    const std::vector<double> parts = Parts(gpu.Run(kSecond));
+    EXPECT_GE(JainOf(parts, weights), 0.99);
+    for (size_t i = 0; i < parts.size(); ++i) EXPECT_NEAR(parts[i], weights[i] / all, 0.02) << "VM " << i;
+  }
+}
+
+TEST(Arbiter, OneVmAloneIsNeverAsked) {
+  VirtualGpu gpu;
+  const size_t vm = gpu.AddVm({});
+  gpu.AddVm({});
+  gpu.Start({.vm = vm});
+  for (int i = 0; i < 100; ++i) {
+    gpu.Run(kMs);
+    ASSERT_EQ(gpu.arbiter.grant(vm), Grant::kOpen);
+    ASSERT_FALSE(gpu.arbiter.contended());
+  }
+}
+
+TEST(Arbiter, EqualSharesOfUnequalKernels) {
+  VirtualGpu gpu;
+  for (uint64_t us : {20, 200, 2000, 20000}) gpu.Start({.vm = gpu.AddVm({}), .kernel_ns = us * 1000});
+  ExpectFair(gpu, {1, 1, 1, 1});
+}
+
+TEST(Arbiter, WithoutTurnsUnequalKernelsGetUnequalShares) {
+  // What the test above would find if the arbiter did nothing: the same GPU, with a VM of four processes.
+  VirtualGpu gpu;
+  gpu.arbiter_hangs = true;  // no grants but those of the beginning
+  const std::vector<size_t> vms{gpu.AddVm({}), gpu.AddVm({}), gpu.AddVm({}), gpu.AddVm({})};
+  for (size_t i : {0, 0, 0, 0, 1, 2, 3}) gpu.Start({.vm = vms[i]});
+  gpu.Run(500 * kMs);
+  EXPECT_LT(JainOf(Parts(gpu.Run(kSecond)), {1, 1, 1, 1}), 0.7);
+}
+
+TEST(Arbiter, SharesByWeight) {
+  VirtualGpu gpu;
+  for (uint32_t weight : {100, 200, 400}) gpu.Start({.vm = gpu.AddVm(Weight(weight))});
+  ExpectFair(gpu, {1, 2, 4});
+}
+
+TEST(Arbiter, SharesByWeightOfLongAndShortKernels) {
+  VirtualGpu gpu;
+  const std::vector<uint64_t> kernels_us{20000, 20, 2000};
+  const std::vector<uint32_t> weights{100, 200, 400};
+  for (size_t i = 0; i < 3; ++i)
+    gpu.Start({.vm = gpu.AddVm(Weight(weights[i])), .kernel_ns = kernels_us[i] * 1000});
+  ExpectFair(gpu, {1, 2, 4});
+}
+
+TEST(Arbiter, ProcessesDoNotMultiplyAShare) {
+  VirtualGpu gpu;
+  for (size_t i = 0; i < 4; ++i) {
+    const size_t vm = gpu.AddVm({});
+    for (size_t process = 0; process < (i == 0 ? 4 : 1); ++process) gpu.Start({.vm = vm});
+  }
+  ExpectFair(gpu, {1, 1, 1, 1});
+}
+
+TEST(Arbiter, SixtyFourProcessesGainNothing) {
+  VirtualGpu gpu;
+  const size_t greedy = gpu.AddVm({}), modest = gpu.AddVm({});
+  for (int i = 0; i < 64; ++i) gpu.Start({.vm = greedy});
+  gpu.Start({.vm = modest});
+  gpu.Run(500 * kMs);
+  // Less than half: the GPU switches among its processes within its own turns, which it pays for.
+  EXPECT_LE(Parts(gpu.Run(4 * kSecond))[greedy], 0.51);
+}
+
+TEST(Arbiter, CapsHoldAlone) {
+  for (uint32_t cap : {25, 50, 75}) {
+    VirtualGpu gpu;
+    ShareTerms terms;
+    terms.cap_percent = cap;
+    gpu.Start({.vm = gpu.AddVm(terms)});
+    gpu.Run(500 * kMs);
+    for (int second = 0; second < 4; ++second) EXPECT_NEAR(gpu.Run(kSecond)[0], cap / 100.0, 0.02);
+  }
+}
+
+TEST(Arbiter, CapsHoldBesideAnother) {
+  for (uint32_t cap : {25, 50}) {
+    VirtualGpu gpu;
+    ShareTerms terms = Weight(1000);
+    terms.cap_percent = cap;
+    gpu.Start({.vm = gpu.AddVm(terms)});
+    gpu.Start({.vm = gpu.AddVm({})});
+    gpu.Run(500 * kMs);
+    // What a switch takes is part of the turn that it begins, and so of what is charged.
+    const uint64_t before = gpu.arbiter.figures(0).had_ns;
+    const double share = gpu.Run(2 * kSecond)[0];
+    EXPECT_NEAR(static_cast<double>(gpu.arbiter.figures(0).had_ns - before) / 2e9, cap / 100.0, 0.01);
+    EXPECT_LE(share, cap / 100.0 + 0.01);
+    EXPECT_GE(share, cap / 100.0 - 0.03);
+  }
+}
+
+TEST(Arbiter, CapHoldsForLongKernels) {
+  VirtualGpu gpu;
+  ShareTerms terms;
+  terms.cap_percent = 25;
+  gpu.Start({.vm = gpu.AddVm(terms), .kernel_ns = 20 * kMs});
+  gpu.Run(500 * kMs);
+  EXPECT_NEAR(gpu.Run(4 * kSecond)[0], 0.25, 0.02);
+}
+
+TEST(Arbiter, ReservationIsHadAgainstAnyWeights) {
+  VirtualGpu gpu;
+  ShareTerms reserved = Weight(1);
+  reserved.reserve_percent = 25;
+  gpu.Start({.vm = gpu.AddVm(reserved)});
+  for (int i = 0; i < 3; ++i) gpu.Start({.vm = gpu.AddVm(Weight(10'000))});
+  gpu.Run(500 * kMs);
+  EXPECT_GE(Parts(gpu.Run(2 * kSecond))[0], 0.23);
+}
+
+TEST(Arbiter, BackgroundHasWhatIsLeftAndAFloor) {
+  VirtualGpu gpu;
+  ShareTerms background = Weight(10'000);
+  background.share_class = ShareClass::kBackground;
+  const size_t vm = gpu.AddVm(background);
+  gpu.Start({.vm = vm});
+  VirtualProcess& normal = gpu.Start({.vm = gpu.AddVm({})});
+  gpu.Run(500 * kMs);
+  const double beside = Parts(gpu.Run(2 * kSecond))[vm];
+  EXPECT_GE(beside, 0.015);
+  EXPECT_LE(beside, 0.05);
+  // One that waits leaves gaps of 10 ms after each of its kernels of 200 us.
+  normal.waits = true;
+  normal.gap_ns = 10 * kMs;
+  gpu.Run(500 * kMs);
+  EXPECT_GE(gpu.Run(kSecond)[vm], 0.85);
+}
+
+uint64_t Percentile99(std::vector<uint64_t> latencies) {
+  std::sort(latencies.begin(), latencies.end());
+  return latencies[latencies.size() * 99 / 100];
+}
+
+TEST(Arbiter, OneKernelAMillisecondBesideThreeThatNeverStop) {
+  for (const ShareClass share_class : {ShareClass::kNormal, ShareClass::kLatency}) {
+    VirtualGpu gpu;
+    ShareTerms terms;
+    terms.share_class = share_class;
+    VirtualProcess& calm =
+        gpu.Start({.vm = gpu.AddVm(terms), .kernel_ns = 10'000, .waits = true, .gap_ns = kMs});
+    for (int i = 0; i < 3; ++i) gpu.Start({.vm = gpu.AddVm({})});
+    gpu.Run(500 * kMs);
+    calm.latencies_ns.clear();
+    gpu.Run(4 * kSecond);
+    EXPECT_GT(calm.latencies_ns.size(), 1000u);
+    // What is outstanding when it comes, two switches of the GPU, and for a normal VM the rest of a turn.
+    const uint64_t turn = share_class == ShareClass::kNormal ? 2 * kMs : 0;
+    EXPECT_LE(Percentile99(calm.latencies_ns), turn + 700'000 + 2 * VirtualGpu::kSwitchNs);
+  }
+}
+
+TEST(Arbiter, LaunchingAndWaitingInTurnsSwitchesRarely) {
+  const auto calls_of = [](bool turns) {
+    VirtualGpu gpu;
+    gpu.arbiter_hangs = !turns;
+    for (int i = 0; i < 4; ++i)
+      gpu.Start({.vm = gpu.AddVm({}), .kernel_ns = 5'000, .waits = true, .gap_ns = 5'000});
+    gpu.Run(500 * kMs);
+    for (VirtualProcess& process : gpu.processes) process.finished = 0;
+    gpu.Run(kSecond);
+    uint64_t calls = 0;
+    for (const VirtualProcess& process : gpu.processes) calls += process.finished;
+    return calls;
+  };
+  const uint64_t in_turns = calls_of(true), by_slices = calls_of(false);
+  EXPECT_LT(by_slices, 8'000u);
+  EXPECT_GT(in_turns, 80'000u);  // one alone: 100,000
+}
+
+TEST(Arbiter, ANewWeightIsInForceWithinATenthOfASecond) {
+  VirtualGpu gpu;
+  const size_t first = gpu.AddVm({}), second = gpu.AddVm({});
+  gpu.Start({.vm = first});
+  gpu.Start({.vm = second});
+  ExpectFair(gpu, {1, 1});
+  gpu.arbiter.Set(second, Weight(400));
+  gpu.Run(100 * kMs);
+  EXPECT_NEAR(Parts(gpu.Run(100 * kMs))[second], 0.8, 0.08);  // a turn of 8 ms more or less
+  ShareTerms capped = Weight(400);
+  capped.cap_percent = 10;
+  gpu.arbiter.Set(second, capped);
+  gpu.Run(100 * kMs);
+  EXPECT_NEAR(gpu.Run(kSecond)[second], 0.1, 0.02);
+}
+
+TEST(Arbiter, PauseAndResume) {
+  VirtualGpu gpu;
+  const size_t vm = gpu.AddVm({});
+  gpu.Start({.vm = vm});
+  gpu.Run(100 * kMs);
+  ShareTerms paused;
+  paused.paused = true;
+  gpu.arbiter.Set(vm, paused);
+  gpu.Run(10 * kMs);  // what it had submitted ends
+  EXPECT_EQ(gpu.Run(kSecond)[vm], 0);
+  EXPECT_GT(gpu.arbiter.figures(vm).throttled_ns, 900 * kMs);
+  gpu.arbiter.Set(vm, {});
+  gpu.Run(kMs);
+  EXPECT_GT(gpu.Run(100 * kMs)[vm], 0.95);
+}
+
+TEST(Arbiter, WhoSleptDoesNotShutOutOthers) {
+  VirtualGpu gpu;
+  const size_t busy = gpu.AddVm({}), sleeper = gpu.AddVm({});
+  gpu.Start({.vm = busy});
+  VirtualProcess& calm = gpu.Start({.vm = sleeper, .kernel_ns = 10'000, .waits = true, .gap_ns = 5 * kMs});
+  gpu.Run(10 * kSecond);
+  calm.waits = false;
+  calm.kernel_ns = 200'000;
+  EXPECT_NEAR(Parts(gpu.Run(100 * kMs))[busy], 0.5, 0.05);
+}
+
+TEST(Arbiter, AKernelThatWaitsForALaterLaunchGetsIt) {
+  VirtualGpu gpu;
+  ShareTerms capped;
+  capped.cap_percent = 10;  // a cap must not hold back for ever what ends the kernel
+  VirtualProcess& spinner = gpu.Start({.vm = gpu.AddVm(capped), .spins = true});
+  gpu.Start({.vm = gpu.AddVm({})});
+  gpu.Run(400 * kMs);
+  EXPECT_GE(spinner.finished, 1u);
+}
+
+TEST(Arbiter, AnEndlessKernelKeepsNoTurn) {
+  VirtualGpu gpu;
+  gpu.Start({.vm = gpu.AddVm({}), .kernel_ns = 1000 * kSecond, .waits = true});
+  const size_t first = gpu.AddVm({}), second = gpu.AddVm({});
+  gpu.Start({.vm = first});
+  gpu.Start({.vm = second});
+  gpu.Run(500 * kMs);
+  const std::vector<double> shares = gpu.Run(2 * kSecond);
+  // The GPU's own slices give the endless kernel half beside whoever has the turn; the others share the rest.
+  EXPECT_GT(shares[first] + shares[second], 0.33);
+  EXPECT_NEAR(shares[first], shares[second], 0.02);
+}
+
+// A worker that was taken over says that it has work, and wants more, for ever: it pays for what it keeps others from.
+TEST(Arbiter, LiesHelpNobody) {
+  VirtualGpu gpu;
+  const size_t honest = gpu.AddVm({}), liar = gpu.AddVm({});
+  gpu.Start({.vm = honest});
+  gpu.Start({.vm = liar, .kernel_ns = 10'000, .waits = true, .lies = true});
+  gpu.Run(500 * kMs);
+  EXPECT_GE(gpu.Run(4 * kSecond)[honest], 0.45);
+}
+
+TEST(Arbiter, ClockThatJumpsChargesNothing) {
+  Arbiter arbiter;
+  const size_t first = arbiter.Add({}), second = arbiter.Add({});
+  std::vector<Demand> demands(2, {.waiting = true, .busy = true, .stuck = false, .submitted = 1});
+  arbiter.Look(kSecond, demands);
+  arbiter.Look(kSecond + 50'000, demands);
+  const uint64_t had = arbiter.figures(first).had_ns + arbiter.figures(second).had_ns;
+  arbiter.Look(3600 * kSecond, demands);  // the host was suspended
+  arbiter.Look(kSecond, demands);         // and this is no clock at all
+  EXPECT_EQ(arbiter.figures(first).had_ns + arbiter.figures(second).had_ns, had);
+}
+
+TEST(Arbiter, HolderThatGoesLeavesTheTurn) {
+  VirtualGpu gpu;
+  const size_t first = gpu.AddVm({}), second = gpu.AddVm({});
+  gpu.Start({.vm = second});
+  std::vector<Demand> demands(2, {.waiting = true, .busy = false, .stuck = false, .submitted = 1});
+  gpu.arbiter.Look(kSecond, demands);
+  gpu.arbiter.Remove(gpu.arbiter.grant(first) == Grant::kTurn ? first : second);
+  const size_t left = gpu.arbiter.grant(first) == Grant::kTurn ? first : second;
+  demands[left == first ? second : first] = {};
+  gpu.arbiter.Look(kSecond + 50'000, demands);
+  EXPECT_NE(gpu.arbiter.grant(0) == Grant::kClosed && gpu.arbiter.grant(1) == Grant::kClosed, true);
+}
+
+}  // namespace
+}  // namespace causeway::test
