@@ -34,7 +34,7 @@ FLOORS = {
     ],
     "host_backend": [
         ["host_backend/common"],
-        ["host_backend/common/remote"],
+        ["host_backend/common/remote", "host_backend/common/shares"],
         ["host_backend/sandbox", "host_backend/granted"],
         ["host_backend/launcher"],
         ["host_backend/worker/process", "host_backend/daemon/loop"],

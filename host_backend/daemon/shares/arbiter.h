@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "host_backend/common/share_terms.h"
+#include "host_backend/common/shares/share_terms.h"
 
 namespace causeway::daemon {
 
