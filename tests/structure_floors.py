@@ -37,7 +37,7 @@ FLOORS = {
         ["host_backend/common/remote", "host_backend/common/shares"],
         ["host_backend/sandbox", "host_backend/granted"],
         ["host_backend/launcher"],
-        ["host_backend/worker/process", "host_backend/daemon/loop"],
+        ["host_backend/worker/process", "host_backend/worker/gate", "host_backend/daemon/loop"],
         ["host_backend/worker/driver", "host_backend/daemon/process", "host_backend/daemon/shares"],
         ["host_backend/daemon/takeover"],
         ["host_backend/worker/accounting", "host_backend/daemon/scopes", "host_backend/daemon/region"],

@@ -17,7 +17,6 @@ namespace {
 
 using daemon::Arbiter;
 using daemon::Demand;
-using daemon::Grant;
 
 constexpr uint64_t kMs = 1'000'000, kSecond = 1000 * kMs;
 
@@ -296,6 +295,19 @@ TEST(Arbiter, LiesHelpNobody) {
   gpu.Start({.vm = liar, .kernel_ns = 10'000, .waits = true, .lies = true});
   gpu.Run(500 * kMs);
   EXPECT_GE(gpu.Run(4 * kSecond)[honest], 0.45);
+}
+
+TEST(Arbiter, WorkGoesOnWhenTheArbiterHangs) {
+  VirtualGpu gpu;
+  for (int i = 0; i < 4; ++i) gpu.Start({.vm = gpu.AddVm({})});
+  gpu.Run(333 * kMs);
+  gpu.arbiter_hangs = true;  // in the middle of somebody's turn
+  gpu.Run(60 * kMs);
+  const std::vector<double> without = gpu.Run(kSecond);
+  EXPECT_GE(std::accumulate(without.begin(), without.end(), 0.0), 0.9);
+  for (const double share : without) EXPECT_GE(share, 0.2);
+  gpu.arbiter_hangs = false;
+  ExpectFair(gpu, {1, 1, 1, 1});
 }
 
 TEST(Arbiter, ClockThatJumpsChargesNothing) {

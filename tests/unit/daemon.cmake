@@ -98,8 +98,8 @@ add_test(NAME cache_quota COMMAND cache_quota_test)
 set_tests_properties(cache_quota PROPERTIES LABELS unit TIMEOUT 60)
 
 # What sessions hold, on the page that the daemon and its workers share.
-add_executable(arbiter_test arbiter_test.cc)
-target_link_libraries(arbiter_test PRIVATE causeway_shares GTest::gtest_main)
+add_executable(arbiter_test arbiter_test.cc gate_test.cc)
+target_link_libraries(arbiter_test PRIVATE causeway_shares causeway_gate GTest::gtest_main)
 add_test(NAME arbiter COMMAND arbiter_test)
 set_tests_properties(arbiter PROPERTIES LABELS unit TIMEOUT 120)
 

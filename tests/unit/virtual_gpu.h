@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU, the processes that use it and the daemon's arbiter under one virtual clock, for tests of how its time is
-// divided: kernels of stated durations, a round of contexts with a slice each and a cost of switching, and gates
-// that do what the workers' do. Nothing here takes real time, and each run gives the same.
+// A GPU, the processes that use it, their workers' gates and the daemon's arbiter under one virtual clock, for tests of
+// how its time is divided: kernels of stated durations, and a round of contexts with a slice each and a cost of
+// switching. Gates, shared words and arbiter are the product's. Nothing here takes real time, and each run gives the
+// same.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <optional>
+#include <memory>
 #include <vector>
 
+#include "host_backend/common/shares/turn_words.h"
 #include "host_backend/daemon/shares/arbiter.h"
+#include "host_backend/daemon/shares/cell_watch.h"
+#include "host_backend/worker/gate/gate.h"
 
 namespace causeway::test {
 
@@ -23,34 +27,69 @@ struct VirtualProcess {
   bool lies = false;   // its worker always says that it has work on the GPU, and wants more
 
   // What it is doing.
-  std::deque<uint64_t> queue{};  // nanoseconds left of each kernel
-  uint64_t next_ns = 0, asked_ns = 0, finished_ns = 0, used_ns = 0, submitted = 0, finished = 0;
-  bool waiting = false;
+  struct Kernel {
+    uint64_t left_ns = 0;
+    uint32_t slot = kTurnMarks, value = 0;  // a mark behind it; kTurnMarks: none
+  };
+  std::deque<Kernel> queue{};
+  uint64_t next_ns = 0, asked_ns = 0, submitted = 0, finished = 0;
   std::vector<uint64_t> latencies_ns{};
+};
+
+// A worker's gate, without threads: whoever does not pass asks again later.
+class VirtualWorker final : public host::GateSurroundings {
+ public:
+  VirtualWorker(const uint64_t& now_ns, const GrantWords& grant, VirtualProcess& process)
+      : now_ns_(now_ns), process_(process), gate_(grant, words, *this) {}
+  uint64_t NowNs() override { return now_ns_; }
+  bool Mark(uint32_t slot, uint32_t value) override {
+    // What was marked before is done no later.
+    if (process_.queue.empty() || process_.queue.back().slot != kTurnMarks) {
+      words.done[slot] = value;
+    } else {
+      process_.queue.back().slot = slot;
+      process_.queue.back().value = value;
+    }
+    return true;
+  }
+  void Sleep(const std::atomic<uint32_t>&, uint32_t, uint64_t) override {}
+  host::Gate& gate() { return gate_; }
+
+  TurnWords words{};
+
+ private:
+  const uint64_t& now_ns_;
+  VirtualProcess& process_;
+  host::Gate gate_;
 };
 
 class VirtualGpu {
  public:
   static constexpr uint64_t kTickNs = 5'000, kLookNs = 50'000, kSwitchNs = 135'000;
-  static constexpr uint64_t kWindowNs = 500'000, kStuckNs = 50'000'000, kDriverQueueNs = 4'000'000;
+  static constexpr uint64_t kAheadNs =
+      4'000'000;  // of work that a process has queued, where nothing else bounds it
   static constexpr uint64_t kEndlessNs = uint64_t{1} << 60;
 
   explicit VirtualGpu(const daemon::TurnTerms& terms = {}) : arbiter(terms) {}
 
   size_t AddVm(const ShareTerms& terms) {
     vm_ns.push_back(0);
+    grants.emplace_back();
+    watches.emplace_back();
     return arbiter.Add(terms);
   }
   VirtualProcess& Start(const VirtualProcess& process) {
-    processes.push_back(process);
-    return processes.back();
+    VirtualProcess& started = processes.emplace_back(process);
+    workers.push_back(std::make_unique<VirtualWorker>(now_ns, grants[process.vm], started));
+    watches[process.vm].Open(static_cast<uint32_t>(workers.size()), workers.back()->words);
+    return started;
   }
 
   // Runs for so long, and returns what each VM had of it, from 0 to 1.
   std::vector<double> Run(uint64_t nanoseconds) {
     const std::vector<uint64_t> before = vm_ns;
     for (const uint64_t end = now_ns + nanoseconds; now_ns < end; now_ns += kTickNs) {
-      for (VirtualProcess& process : processes) Submit(process);
+      for (size_t i = 0; i < processes.size(); ++i) Submit(processes[i], *workers[i]);
       RunGpu();
       if (now_ns % kLookNs == 0 && !arbiter_hangs) Look();
     }
@@ -63,40 +102,32 @@ class VirtualGpu {
   uint64_t now_ns = kLookNs;
   daemon::Arbiter arbiter;
   std::deque<VirtualProcess> processes;
+  std::vector<std::unique_ptr<VirtualWorker>> workers;  // of the process of the same place
+  std::deque<GrantWords> grants;                        // by VM
+  std::deque<daemon::CellWatch> watches;
   std::vector<uint64_t> vm_ns;  // GPU time of each VM
   uint64_t switches = 0;
   bool arbiter_hangs = false;
 
  private:
-  static uint64_t Outstanding(const VirtualProcess& process) {
-    uint64_t sum = 0;
-    for (uint64_t left : process.queue) sum += left;
-    return sum;
-  }
-  // What may be outstanding doubles while nothing is finished, so that what a kernel waits for comes at last.
-  uint64_t Room(const VirtualProcess& process, daemon::Grant grant) const {
-    if (grant == daemon::Grant::kOpen) return kDriverQueueNs;
-    const uint64_t since = process.queue.empty() ? 0 : now_ns - process.finished_ns;
-    if (process.spins && process.submitted == 1 && since > kStuckNs) return ~uint64_t{0};
-    return kWindowNs << std::min<uint64_t>(since / kStuckNs, 10);
-  }
-
-  void Submit(VirtualProcess& process) {
+  void Submit(VirtualProcess& process, VirtualWorker& worker) {
     const bool due = process.waits ? process.queue.empty() && now_ns >= process.next_ns : true;
-    process.waiting = false;
+    worker.words.waiting = 0;
+    if (process.lies) worker.words.unmarked = worker.words.waiting = 1;
     if (!due) return;
-    const daemon::Grant grant = arbiter.grant(process.vm);
     if (process.asked_ns == 0) process.asked_ns = now_ns;
-    if (grant != daemon::Grant::kClosed) {
-      while (process.queue.empty() || (!process.waits && Outstanding(process) < Room(process, grant))) {
-        if (process.queue.empty()) process.finished_ns = now_ns;
-        process.queue.push_back(process.spins && process.submitted == 0 ? kEndlessNs : process.kernel_ns);
-        ++process.submitted;
-        if (process.spins && process.submitted == 2) process.queue.front() = kTickNs;
-        if (process.waits) break;
+    const size_t most = process.waits ? 1 : std::max<size_t>(4, kAheadNs / process.kernel_ns);
+    while (process.queue.size() < most || process.spins) {
+      if (!worker.gate().MayPass(now_ns)) {
+        worker.words.waiting = 1;
+        return;
       }
+      process.queue.push_back({process.spins && process.submitted == 0 ? kEndlessNs : process.kernel_ns});
+      worker.words.submitted = ++process.submitted;
+      if (process.spins && process.submitted == 2) process.queue.front().left_ns = kTickNs;
+      worker.gate().Leave(!process.waits);
+      if (process.spins) break;
     }
-    process.waiting = process.waits ? process.queue.empty() : true;
   }
 
   void RunGpu() {
@@ -129,12 +160,11 @@ class VirtualGpu {
     VirtualProcess& process = processes[current_];
     slice_used_ns_ += kTickNs;
     vm_ns[process.vm] += kTickNs;
-    process.used_ns += kTickNs;
-    uint64_t& left = process.queue.front();
-    left -= std::min(left, kTickNs);
-    if (left != 0) return;
+    VirtualProcess::Kernel& kernel = process.queue.front();
+    kernel.left_ns -= std::min(kernel.left_ns, kTickNs);
+    if (kernel.left_ns != 0) return;
+    if (kernel.slot < kTurnMarks) workers[current_]->words.done[kernel.slot] = kernel.value;
     process.queue.pop_front();
-    process.finished_ns = now_ns;
     ++process.finished;
     if (!process.waits) return;
     process.latencies_ns.push_back(now_ns + kTickNs - process.asked_ns);
@@ -144,17 +174,13 @@ class VirtualGpu {
 
   void Look() {
     std::vector<daemon::Demand> demands(arbiter.size());
-    std::vector<uint64_t> progress(arbiter.size());
-    for (const VirtualProcess& process : processes) {
-      daemon::Demand& demand = demands[process.vm];
-      demand.waiting = demand.waiting || process.waiting || process.lies;
-      demand.busy = demand.busy || !process.queue.empty() || process.lies;
-      demand.submitted += process.submitted;
-      progress[process.vm] = std::max(progress[process.vm], process.finished_ns);
-    }
-    for (size_t i = 0; i < demands.size(); ++i)
-      demands[i].stuck = demands[i].busy && now_ns - progress[i] > kStuckNs;
+    for (size_t i = 0; i < demands.size(); ++i) demands[i] = watches[i].Look(now_ns);
     arbiter.Look(now_ns, demands);
+    for (size_t i = 0; i < demands.size(); ++i) {
+      const auto grant = static_cast<uint32_t>(arbiter.grant(i));
+      grants[i].seen_ns = now_ns;
+      if (grants[i].grant.exchange(grant) != grant && arbiter.grant(i) == Grant::kOpen) ++grants[i].openings;
+    }
   }
 
   size_t current_ = 0, last_ = ~size_t{0};

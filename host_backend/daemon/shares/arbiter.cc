@@ -155,7 +155,10 @@ bool Arbiter::Active(const Vm& vm, uint64_t now_ns) const {
 int Arbiter::Rank(const Vm& vm) const {
   if (vm.terms.reserve_percent != 0 && vm.reserve_ns > 0) return kReserved;
   if (vm.terms.share_class == ShareClass::kLatency && vm.virtual_ns <= virtual_ns_) return kSoon;
-  if (vm.terms.share_class == ShareClass::kBackground && vm.floor_ns <= 0) return kBeyondFloor;
+  // Of its floor half is saved up before it is used, because each turn costs a switch.
+  const bool holds = holder_ && &vm == &vms_[*holder_];
+  const double least = holds ? 0 : Percent(terms_.background_percent) * kSavedNs / 2;
+  if (vm.terms.share_class == ShareClass::kBackground && vm.floor_ns <= least) return kBeyondFloor;
   return kUsual;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "host_backend/common/shares/share_terms.h"
+#include "host_backend/common/shares/turn_words.h"
 
 namespace causeway::daemon {
 
@@ -26,13 +27,6 @@ struct Demand {
   bool busy = false;       // work that was submitted is not known to be finished
   bool stuck = false;      // busy, and nothing was finished for so long that it may need more work to end
   uint64_t submitted = 0;  // a count that grows with every submission
-};
-
-enum class Grant : uint32_t {
-  kOpen,    // nobody else wants the GPU: submit without asking
-  kTurn,    // the VM has the turn: submit, with marks
-  kBeside,  // as kTurn for a moment, beside the one that has the turn: its work may wait for what comes now
-  kClosed,  // wait
 };
 
 struct TurnTerms {

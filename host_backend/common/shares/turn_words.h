@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What daemon and workers tell each other about turns on a GPU, in words of shared memory. GrantWords are the
+// daemon's, one set for each VM and GPU, and read-only for workers. TurnWords are one worker's own: it and the
+// GPU write them, and the daemon reads them as what an attacker may have written.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace causeway {
+
+enum class Grant : uint32_t {
+  kOpen,    // nobody else wants the GPU: submit without asking
+  kTurn,    // the VM has the turn: submit, with marks
+  kBeside,  // as kTurn for a moment, beside the one that has the turn: its work may wait for what comes now
+  kClosed,  // wait
+};
+
+// How long a grant counts after the daemon was last seen. Later everything passes: without a daemon, or with one
+// that hangs, shares are the GPU's own, and work goes on.
+inline constexpr uint64_t kGrantLifeNs = 50'000'000;
+
+struct GrantWords {
+  alignas(64) std::atomic<uint32_t> grant;  // a Grant; also what waiting threads sleep on
+  std::atomic<uint32_t> openings;           // how often it became kOpen: what passed meanwhile has no marks
+  alignas(
+      64) std::atomic<uint64_t> seen_ns;  // CLOCK_MONOTONIC of the daemon's last look, while anybody waits
+};
+
+inline constexpr uint32_t kTurnMarks = 8;
+
+struct TurnWords {
+  alignas(64) std::atomic<uint64_t> submitted;  // records that submit work; may miss some of several threads
+  std::atomic<uint32_t> waiting;                // threads that hold back a record
+  std::atomic<uint32_t> unmarked;               // records since the last mark
+  // A mark is a number that the GPU writes when all before it is done; it is outstanding while the two differ.
+  std::atomic<uint32_t> sent[kTurnMarks];
+  alignas(64) std::atomic<uint32_t> done[kTurnMarks];  // written by the GPU
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+}  // namespace causeway

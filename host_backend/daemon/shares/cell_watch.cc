@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/shares/cell_watch.h"
+
+namespace causeway::daemon {
+namespace {
+
+constexpr uint64_t kStuckNs = 50'000'000;
+
+}  // namespace
+
+void CellWatch::Open(uint32_t cell, const TurnWords& words) {
+  cells_[cell].words = &words;
+}
+
+// The sum of submissions must change for what has changed, and for nothing else.
+void CellWatch::Close(uint32_t cell) {
+  const auto found = cells_.find(cell);
+  if (found == cells_.end()) return;
+  ended_ += found->second.words->submitted.load(std::memory_order_relaxed);
+  cells_.erase(found);
+}
+
+Demand CellWatch::Look(uint64_t now_ns) {
+  Demand demand;
+  demand.submitted = ended_;
+  bool progress = false;
+  for (auto& [number, cell] : cells_) {
+    const TurnWords& words = *cell.words;
+    demand.submitted += words.submitted.load(std::memory_order_relaxed);
+    demand.waiting = demand.waiting || words.waiting.load(std::memory_order_relaxed) != 0;
+    demand.busy = demand.busy || words.unmarked.load(std::memory_order_acquire) != 0;
+    for (uint32_t slot = 0; slot < kTurnMarks; ++slot) {
+      const uint32_t done = words.done[slot].load(std::memory_order_acquire);
+      demand.busy = demand.busy || done != words.sent[slot].load(std::memory_order_acquire);
+      progress = progress || done != cell.done[slot];
+      cell.done[slot] = done;
+    }
+  }
+  if (progress || !demand.busy) progress_ns_ = now_ns;
+  demand.stuck = demand.busy && now_ns - progress_ns_ > kStuckNs;
+  return demand;
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/worker/gate/gate.h"
+
+#include <algorithm>
+
+namespace causeway::host {
+namespace {
+
+constexpr uint64_t kBatchNs = 250'000;  // of work for each mark: two of them keep the GPU fed
+constexpr uint32_t kMostBatch = 16;     // what can pass before anybody knows that kernels have become long
+// Behind a kernel so long no second one need be ready: the gap is small beside it, and what is outstanding at the end of
+// a turn is what all others wait for.
+constexpr uint64_t kLongNs = 1'500'000;
+constexpr uint64_t kPatienceNs = 50'000'000;  // for a mark, before more may be outstanding
+constexpr uint64_t kSpinNs = 20'000, kNapNs = 50'000, kSleepNs = 5'000'000;
+
+}  // namespace
+
+bool Gate::MayPass(uint64_t now_ns) {
+  const auto grant = static_cast<Grant>(grant_.grant.load(std::memory_order_acquire));
+  if (grant == Grant::kOpen) return true;
+  const uint64_t seen = grant_.seen_ns.load(std::memory_order_acquire);
+  if (now_ns > seen && now_ns - seen > kGrantLifeNs) return true;
+  const std::lock_guard lock(mutex_);
+  if ((grant == Grant::kTurn || grant == Grant::kBeside) && HasRoom(now_ns)) return true;
+  MarkRest();
+  return false;
+}
+
+bool Gate::HasRoom(uint64_t now_ns) {
+  const uint32_t outstanding = Outstanding(now_ns);
+  if (outstanding < usual_marks_) return true;
+  // Once more than all marks could be outstanding, records pass without one.
+  const uint64_t doublings = std::min<uint64_t>((now_ns - last_finished_ns_) / kPatienceNs, 16);
+  return outstanding < (uint64_t{usual_marks_} << doublings);
+}
+
+uint32_t Gate::Outstanding(uint64_t now_ns) {
+  uint32_t count = 0, finished = 0;
+  uint64_t since = now_ns;
+  for (uint32_t slot = 0; slot < kTurnMarks; ++slot) {
+    if (!outstanding_[slot]) continue;
+    if (words_.done[slot].load(std::memory_order_acquire) !=
+        words_.sent[slot].load(std::memory_order_relaxed)) {
+      ++count;
+      continue;
+    }
+    outstanding_[slot] = false;
+    ++finished;
+    since = std::min(since, sent_ns_[slot]);
+  }
+  if (finished == 0) return count;
+  // Several that are found done at once took as long as their mean.
+  Adapt((now_ns - std::max(since, last_finished_ns_)) / finished);
+  last_finished_ns_ = now_ns;
+  return count;
+}
+
+// As many records for each mark as take the time of one. Too long by far, and the next are single again.
+void Gate::Adapt(uint64_t took_ns) {
+  usual_marks_ = took_ns > kLongNs ? 1 : 2;
+  if (took_ns > 4 * kBatchNs) {
+    batch_ = 1;
+  } else if (took_ns > 2 * kBatchNs) {
+    batch_ = std::max(1u, batch_ / 2);
+  } else if (took_ns < kBatchNs / 2) {
+    batch_ = std::min(kMostBatch, batch_ * 2);
+  }
+}
+
+void Gate::MarkRest() {
+  const uint32_t openings = grant_.openings.load(std::memory_order_acquire);
+  if (openings == openings_ && words_.unmarked.load(std::memory_order_relaxed) == 0) return;
+  openings_ = openings;
+  PlaceMark();
+}
+
+void Gate::PlaceMark() {
+  const auto free = std::find(outstanding_.begin(), outstanding_.end(), false);
+  if (free == outstanding_.end()) {
+    // More than all marks are outstanding: nobody could say when this is done, and busy it must not stay for ever.
+    words_.unmarked.store(0, std::memory_order_release);
+    return;
+  }
+  const auto slot = static_cast<uint32_t>(free - outstanding_.begin());
+  const uint64_t now = surroundings_.NowNs();
+  if (std::find(outstanding_.begin(), outstanding_.end(), true) == outstanding_.end())
+    last_finished_ns_ = now;
+  const uint32_t value = ++last_value_;
+  words_.sent[slot].store(value, std::memory_order_release);
+  words_.unmarked.store(0, std::memory_order_release);
+  if (surroundings_.Mark(slot, value)) {
+    outstanding_[slot] = true;
+    sent_ns_[slot] = now;
+  } else {
+    words_.sent[slot].store(words_.done[slot].load());
+  }
+}
+
+void Gate::Note(bool more) {
+  const std::lock_guard lock(mutex_);
+  const uint32_t unmarked = words_.unmarked.load(std::memory_order_relaxed) + 1;
+  words_.unmarked.store(unmarked, std::memory_order_relaxed);
+  if (!more || unmarked >= batch_) PlaceMark();
+}
+
+bool Gate::Await(const std::atomic<bool>& stop) {
+  uint64_t now = surroundings_.NowNs();
+  if (MayPass(now)) return true;
+  words_.waiting.fetch_add(1);
+  bool passes = false;
+  for (const uint64_t begin = now; !stop.load(std::memory_order_acquire); now = surroundings_.NowNs()) {
+    const uint32_t seen = grant_.grant.load(std::memory_order_acquire);
+    if ((passes = MayPass(now))) break;
+    if (now - begin < kSpinNs) continue;
+    // The end of a mark wakes nobody; a new grant does.
+    surroundings_.Sleep(grant_.grant, seen,
+                        seen == static_cast<uint32_t>(Grant::kClosed) ? kSleepNs : kNapNs);
+  }
+  words_.waiting.fetch_sub(1);
+  return passes;
+}
+
+}  // namespace causeway::host

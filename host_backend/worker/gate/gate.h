@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a record that submits work waits for its VM's turn on the GPU (docs/sharing.md). One for each worker.
+//
+// The gate delays, in the thread that would call the driver; order within a session is as ever, and records behind
+// wait as behind a slow GPU. It never waits for ever: a closed grant is the daemon's, which opens it again within
+// 100 ms whatever the VM owes, or is ignored 50 ms after the daemon was last seen; and what may be outstanding
+// doubles every 50 ms in which nothing is finished, because a kernel may wait for the very record that waits here.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "host_backend/common/shares/turn_words.h"
+
+namespace causeway::host {
+
+// What the gate needs of its surroundings; tests have their own. Any thread.
+class GateSurroundings {
+ public:
+  virtual ~GateSurroundings() = default;
+  virtual uint64_t NowNs() = 0;  // CLOCK_MONOTONIC
+  // Has the GPU write `value` into TurnWords::done[slot] when what this thread last submitted is done. False: it
+  // cannot, as during a capture.
+  virtual bool Mark(uint32_t slot, uint32_t value) = 0;
+  // Sleeps until the grant is another one than `seen`, and no longer than that.
+  virtual void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) = 0;
+};
+
+// Any thread, several at once.
+class Gate {
+ public:
+  // All outlive the gate. `words` are this worker's own and all zero.
+  Gate(const GrantWords& grant, TurnWords& words, GateSurroundings& surroundings)
+      : grant_(grant), words_(words), surroundings_(surroundings) {}
+
+  // Before a record that submits work. False: `stop` became true. Each true needs
+  // a Leave by the same thread, once the record was submitted.
+  bool Enter(const std::atomic<bool>& stop) {
+    words_.submitted.store(words_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (IsOpen()) [[likely]]
+      return true;
+    return Await(stop);
+  }
+  // `more`: another record follows already, so that this one needs no mark of its own.
+  void Leave(bool more) {
+    if (!IsOpen()) [[unlikely]]
+      Note(more);
+  }
+
+  // One step of Enter, for tests under a clock of their own: whether a record may pass now. If not, what passed before
+  // it gets a mark, because nothing follows it until this record passes.
+  bool MayPass(uint64_t now_ns);
+
+ private:
+  bool IsOpen() const {
+    return grant_.grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kOpen);
+  }
+  bool Await(const std::atomic<bool>& stop);
+  void Note(bool more);
+  bool HasRoom(uint64_t now_ns);
+  void MarkRest();
+  void PlaceMark();
+  uint32_t Outstanding(uint64_t now_ns);
+  void Adapt(uint64_t took_ns);
+
+  const GrantWords& grant_;
+  TurnWords& words_;
+  GateSurroundings& surroundings_;
+  std::mutex
+      mutex_;  // of what follows, and of what this worker writes into words_; held while a mark is placed
+  std::array<uint64_t, kTurnMarks> sent_ns_{};
+  std::array<bool, kTurnMarks> outstanding_{};
+  uint32_t last_value_ = 0;
+  uint32_t openings_ = 0;     // of GrantWords, when a mark was last placed behind what passed without
+  uint32_t usual_marks_ = 2;  // that may be outstanding
+  uint32_t batch_ = 1;        // records for each mark
+  uint64_t last_finished_ns_ =
+      0;  // when a mark was last seen done, or the first of those outstanding was placed
+};
+
+}  // namespace causeway::host
