@@ -31,10 +31,11 @@ inline bool OnSoftwareGpu() {
 #define NEEDS_HARDWARE(what) \
   if (::causeway::driver_test::OnSoftwareGpu()) GTEST_SKIP() << "the software GPU lacks " what
 
-// Over TCP host memory has no address on the device.
+// Over TCP, encrypted or not, host memory has no address on the device.
 inline bool SharesMemory() {
   const char* way = std::getenv("CAUSEWAY");
-  return way == nullptr || std::string_view(way).substr(0, 4) != "tcp:";
+  return way == nullptr ||
+         (!std::string_view(way).starts_with("tcp:") && !std::string_view(way).starts_with("tls:"));
 }
 #define NEEDS_SHARED_MEMORY() \
   if (!::causeway::driver_test::SharesMemory()) GTEST_SKIP() << "TCP shares no memory"
