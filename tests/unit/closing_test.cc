@@ -3,10 +3,14 @@
 // receives it, not the one that lets go of it, and not the descriptors that are closed after it.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <vector>
 
 #include "host_backend/daemon/loop/worker_fd.h"
@@ -65,6 +69,26 @@ TEST(ClosingTest, OneThatLingersAndWasReceived) {
   EXPECT_EQ(flags & (MSG_TRUNC | MSG_CTRUNC), 0);
   descriptors.clear();
   ExpectThatOthersAreClosed();
+}
+
+// A flood of connections leaves thousands of descriptors to be closed, which one or two threads do.
+TEST(ClosingTest, ManyAreClosedByFewThreads) {
+  constexpr size_t kMany = 4000, kAtOnce = 500, kThreads = 16;  // some of them may linger from the tests before
+  const auto threads = [] {
+    return size_t(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kBound_ms);
+  while (ClosingBacklog() != 0 && std::chrono::steady_clock::now() < end) usleep(1000);
+  const size_t before = threads();
+  for (size_t done = 0; done < kMany; done += kAtOnce) {
+    std::vector<WorkerFd> all;
+    for (size_t i = 0; i < kAtOnce; ++i) all.emplace_back(eventfd(0, EFD_CLOEXEC));
+    all.clear();
+    while (ClosingBacklog() > kAtOnce && std::chrono::steady_clock::now() < end) usleep(1000);
+  }
+  while (ClosingBacklog() != 0 && std::chrono::steady_clock::now() < end) usleep(1000);
+  EXPECT_EQ(ClosingBacklog(), 0u);
+  EXPECT_LE(threads(), before + kThreads);
 }
 
 TEST(ClosingTest, AllThatComeInAPacketAreReceived) {

@@ -11,8 +11,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
+#include <iterator>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -71,6 +74,8 @@ class InterruptTimer {
   bool made_ = false;
 };
 
+// Threads that close take what waits from one queue, each as much as it can, so that a close costs no change of threads: the
+// daemon may have to close thousands in a second while all processors are busy.
 class Closer {
  public:
   Closer() {
@@ -79,23 +84,32 @@ class Closer {
     sigaction(kInterrupt, &action, nullptr);
     std::thread([this] { Run(); }).detach();
   }
-  void Add(UniqueFd descriptor, int64_t discard_from) { waiting_.Put({std::move(descriptor), discard_from}); }
+  void Add(UniqueFd descriptor, int64_t discard_from) {
+    backlog_.fetch_add(1, std::memory_order_relaxed);
+    added_.Put({std::move(descriptor), discard_from});
+  }
+  size_t backlog() const { return backlog_.load(std::memory_order_relaxed); }
 
  private:
   [[noreturn]] void Run() {
     // The event loop's own may be a better one (event_loop.h); what others left is not urgent.
     setpriority(PRIO_PROCESS, id_t(syscall(SYS_gettid)), 0);
     for (;;) {
-      for (Left& left : waiting_.AwaitAll()) Give(std::move(left));
+      std::vector<Left> added = added_.AwaitAll();
+      std::unique_lock lock(mutex_);
+      std::move(added.begin(), added.end(), std::back_inserter(waiting_));
+      FindAnother();
+      for (uint64_t taken = taken_; !all_taken_.wait_for(lock, kPatience, [this] { return waiting_.empty(); });
+           taken = taken_) {
+        if (taken == taken_) FindAnother();
+      }
     }
   }
 
-  void Give(Left left) {
-    std::unique_lock lock(mutex_);
-    next_ = std::move(left);
-    given_.notify_one();
-    if (threads_ == 0) Hire();
-    while (!taken_.wait_for(lock, kPatience, [this] { return !next_.descriptor; })) Hire();
+  // With mutex_ held: one more thread closes what waits.
+  void FindAnother() {
+    if (idle_ > 0) return waiting_changed_.notify_one();
+    Hire();
   }
 
   // With mutex_ held. Where no thread can be had, one that closes something now comes back.
@@ -111,27 +125,40 @@ class Closer {
   void CloseAll() {
     InterruptTimer timer;
     std::unique_lock lock(mutex_);
-    for (;;) {
-      const auto given = [this] { return bool(next_.descriptor); };
-      if (threads_ == 1) {
-        given_.wait(lock, given);
-      } else if (!given_.wait_for(lock, kIdle, given)) {
-        if (threads_ > 1) break;
-        continue;
-      }
-      Left left = std::exchange(next_, {});
-      taken_.notify_one();
+    while (AwaitOne(lock)) {
+      Left left = std::move(waiting_.front());
+      waiting_.pop_front();
+      ++taken_;
+      if (waiting_.empty()) all_taken_.notify_one();
       lock.unlock();
-      Discard(left);
-      timer.Arm(true);
-      const linger none{};
-      setsockopt(left.descriptor.get(), SOL_SOCKET, SO_LINGER, &none,
-                 sizeof none);  // fails for what is no socket
-      left.descriptor.reset();
-      timer.Arm(false);
+      Close(std::move(left), timer);
       lock.lock();
     }
     --threads_;
+  }
+
+  // False: this thread is not needed any more.
+  bool AwaitOne(std::unique_lock<std::mutex>& lock) {
+    const auto any = [this] { return !waiting_.empty(); };
+    ++idle_;
+    bool found = true;
+    if (threads_ == 1) {
+      waiting_changed_.wait(lock, any);
+    } else {
+      while (!(found = waiting_changed_.wait_for(lock, kIdle, any)) && threads_ == 1) continue;
+    }
+    --idle_;
+    return found;
+  }
+
+  void Close(Left left, InterruptTimer& timer) {
+    Discard(left);
+    timer.Arm(true);
+    const linger none{};
+    setsockopt(left.descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);  // fails for what is no socket
+    left.descriptor.reset();
+    timer.Arm(false);
+    backlog_.fetch_sub(1, std::memory_order_relaxed);
   }
 
   static void Discard(const Left& left) {
@@ -143,23 +170,32 @@ class Closer {
               info.st_size - left.discard_from);
   }
 
-  HandOff<Left> waiting_;  // at most what the process may have open
-  std::mutex mutex_;
-  std::condition_variable given_, taken_;
-  Left next_;
-  size_t threads_ = 0;
+  HandOff<Left> added_;  // the event loop never waits for a thread of this class
+  std::atomic<size_t> backlog_{0};
+  std::mutex mutex_;  // of what follows; held for a few instructions
+  std::condition_variable waiting_changed_, all_taken_;
+  std::deque<Left> waiting_;
+  uint64_t taken_ = 0;  // how many descriptors threads have taken from waiting_
+  size_t threads_ = 0, idle_ = 0;
 };
 
-void Leave(UniqueFd descriptor, int64_t discard_from) {
-  if (!descriptor) return;
+Closer& TheCloser() {
   static auto& closer = *new Closer;  // its thread uses it to the end
-  closer.Add(std::move(descriptor), discard_from);
+  return closer;
+}
+
+void Leave(UniqueFd descriptor, int64_t discard_from) {
+  if (descriptor) TheCloser().Add(std::move(descriptor), discard_from);
 }
 
 }  // namespace
 
 void CloseAside(UniqueFd descriptor) {
   Leave(std::move(descriptor), kNothing);
+}
+
+size_t ClosingBacklog() {
+  return TheCloser().backlog();
 }
 
 void DiscardAside(UniqueFd file, int64_t from) {

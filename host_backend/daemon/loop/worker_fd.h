@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -23,7 +24,13 @@ inline constexpr size_t kMostClosingThreads = 256;
 // Has another thread close the descriptor. Any thread may call it. A close that takes long holds up no other,
 // and one that can be interrupted (SO_LINGER's wait can) is, after some seconds.
 void CloseAside(UniqueFd descriptor);
-// The same; before, the memory of that memory file is given back from byte `from` on, which then reads as zero
+// How many of them are not closed yet. Whoever takes connections from strangers takes no more while there are more than
+// kMostClosing: each has a descriptor, of which the process has a limited number. Any thread may call it.
+size_t ClosingBacklog();
+inline constexpr size_t kMostClosing = 1024;
+// How long it then waits.
+inline constexpr std::chrono::milliseconds kClosingPause{5};
+// The same as CloseAside; before, the memory of that memory file is given back from byte `from` on, which then reads as zero
 // also where other processes still have the file. Any thread may call it.
 void DiscardAside(UniqueFd file, int64_t from);
 

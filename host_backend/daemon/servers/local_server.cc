@@ -108,12 +108,13 @@ Result<std::unique_ptr<LocalServer>> LocalServer::Start(
     Services& services, UniqueFd lock, std::function<std::string(const std::string&)> status) {
   std::unique_ptr<LocalServer> server(new LocalServer(services, std::move(lock), std::move(status)));
   if (std::string text = server->Bind(); !text.empty()) return Error{text};
-  for (Listener& listener : server->listeners_) {
-    listener.watch =
-        services.loop.Watch(listener.socket.get(), EPOLLIN, "a new local connection",
-                            [self = server.get(), &listener](uint32_t) { self->OnAccept(listener); });
-  }
+  for (Listener& listener : server->listeners_) server->Listen(listener);
   return server;
+}
+
+void LocalServer::Listen(Listener& listener) {
+  listener.watch = services_.loop.Watch(listener.socket.get(), EPOLLIN, "a new local connection",
+                                        [this, &listener](uint32_t) { OnAccept(listener); });
 }
 
 // The lock says whether another daemon lives; a socket without it is a leftover.
@@ -171,7 +172,10 @@ std::string LocalServer::AddListener(const ListenerPlan& plan, bool of_container
 }
 
 void LocalServer::StopTaking() {
-  for (Listener& listener : listeners_) services_.loop.Unwatch(listener.watch);
+  for (Listener& listener : listeners_) {
+    services_.loop.Unwatch(listener.watch);
+    services_.loop.Cancel(listener.pause);
+  }
 }
 
 void LocalServer::CloseListeners() {
@@ -210,6 +214,12 @@ void LocalServer::Stop() {
 }
 
 void LocalServer::OnAccept(Listener& listener) {
+  if (ClosingBacklog() > kMostClosing) {
+    services_.loop.Unwatch(listener.watch);
+    listener.pause =
+        services_.loop.After(kClosingPause, "a new local connection", [this, &listener] { Listen(listener); });
+    return;
+  }
   WorkerFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
   // What has asked for nothing yet makes room, the oldest first: many users together cannot keep others away.

@@ -48,9 +48,11 @@ class LocalServer {
     WorkerFd socket;  // and those that it has not accepted
     uint64_t key = 0;
     EventLoop::WatchId watch = 0;
+    EventLoop::TimerId pause = 0;  // until it is watched again
   };
 
   std::string Bind();
+  void Listen(Listener& listener);
   std::string AddListener(const ListenerPlan& plan, bool of_containers);
   void CloseListeners();
   void OnAccept(Listener& listener);

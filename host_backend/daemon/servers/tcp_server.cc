@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/scopes/tcp_peer.h"
 
 namespace causeway::daemon {
@@ -40,9 +41,13 @@ TcpServer::TcpServer(Services& services) : services_(services), sessions_(servic
 Result<std::unique_ptr<TcpServer>> TcpServer::Start(Services& services) {
   std::unique_ptr<TcpServer> server(new TcpServer(services));
   if (std::string text = server->Bind(); !text.empty()) return Error{text};
-  server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN, "a new TCP connection",
-                                       [self = server.get()](uint32_t) { self->OnAccept(); });
+  server->Listen();
   return server;
+}
+
+void TcpServer::Listen() {
+  watch_ = services_.loop.Watch(listener_.get(), EPOLLIN, "a new TCP connection",
+                                [this](uint32_t) { OnAccept(); });
 }
 
 std::string TcpServer::Bind() {
@@ -68,15 +73,21 @@ std::string TcpServer::Bind() {
 }
 
 TcpServer::~TcpServer() {
-  services_.loop.Unwatch(watch_);
+  Stop();
 }
 
 void TcpServer::Stop() {
   services_.loop.Unwatch(watch_);
+  services_.loop.Cancel(pause_);
   listener_.reset();
 }
 
 void TcpServer::OnAccept() {
+  if (ClosingBacklog() > kMostClosing) {
+    services_.loop.Unwatch(watch_);
+    pause_ = services_.loop.After(kClosingPause, "a new TCP connection", [this] { Listen(); });
+    return;
+  }
   UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
   const int on = 1;

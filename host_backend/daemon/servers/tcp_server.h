@@ -22,11 +22,13 @@ class TcpServer {
  private:
   explicit TcpServer(Services& services);
   std::string Bind();
+  void Listen();
   void OnAccept();
 
   Services& services_;
   UniqueFd listener_;
   EventLoop::WatchId watch_ = 0;
+  EventLoop::TimerId pause_ = 0;  // until it is watched again
   std::string address_;
   StreamSessions sessions_;
 };
