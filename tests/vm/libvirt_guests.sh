@@ -39,7 +39,7 @@ while true; do
     timeout -s KILL 60 su gpu1 -c 'LD_LIBRARY_PATH=/usr/lib/causeway /programs/vector_add' > /run/vector_add 2>&1
     exit=$?
     if [ -z "$load" ] || ! kill -0 "$load" 2> /dev/null; then
-      (run_as gpu2 '/programs/soak 100000 1' > /run/load 2>&1; echo "LOAD-ENDED $? $(grep -v ' lives$' /run/load | head -n 2 | tr '\n' ' ')" > /dev/console) &
+      (run_as gpu2 '/programs/soak 100000 1' > /run/load 2>&1; echo "LOAD-ENDED $? $(grep -v ' lives$\|no PTX\|neither PTX' /run/load | tail -n 3 | tr '\n' ' ')" > /dev/console) &
       load=$!
     fi
   fi
