@@ -101,7 +101,7 @@ set_tests_properties(cache_quota PROPERTIES LABELS unit TIMEOUT 60)
 add_executable(arbiter_test arbiter_test.cc gate_test.cc)
 target_link_libraries(arbiter_test PRIVATE causeway_shares causeway_gate GTest::gtest_main)
 add_test(NAME arbiter COMMAND arbiter_test)
-set_tests_properties(arbiter PROPERTIES LABELS unit TIMEOUT 120)
+set_tests_properties(arbiter PROPERTIES LABELS unit TIMEOUT 300)
 
 add_executable(account_page_test account_page_test.cc)
 target_link_libraries(account_page_test PRIVATE causeway_daemon GTest::gtest_main)
