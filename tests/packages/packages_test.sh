@@ -106,8 +106,9 @@ quietly dpkg -i "/packages/$worker" /packages/causeway-host_$version-1_amd64.deb
 expect "the folder of workers" "$(ls "$root/usr/libexec/causeway/workers")" "$hash"
 expect "the worker's release" "$(cat "$root/usr/libexec/causeway/workers/$hash/release")" "$version"
 # That of an older release, which outlives the upgrade.
-"$here/older_worker.sh" "$packages/$worker" "$root/packages/older.deb" 0123456789abcdef
-quietly dpkg -i /packages/older.deb
+mkdir "$root/packages/older"
+"$here/older_packages.py" 0123456789abcdef "$root/packages/older" "$packages/$worker"
+quietly sh -c 'dpkg -i /packages/older/*.deb'
 ! grep -qs causeway "$local_file" || fail "a line for libvirt was added where there is no libvirt"
 [ -n "$(in_root getent passwd causeway)" ] || fail "there is no user causeway"
 install -m 0755 /dev/null "$root/usr/bin/nvidia-modprobe"
