@@ -174,6 +174,10 @@ for again in 1 2; do
     expect "what dlopen(\"$library\") finds after installation $again" "$(in_root which_library $library)" "/usr/lib/causeway/${library%.1}.1"
   done
 done
+in_root causeway doctor --help > "$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "the command causeway of the tarball does not run"; }
+for file in usr/libexec/causeway/causeway-container-hook usr/lib/causeway/loader.conf; do
+  [ -e "$root/$file" ] || fail "install.sh has not installed $file, which containers take"
+done
 quietly "$installer" --uninstall
 list_files "$root" | diff "$scratch/before" - || fail "install.sh --uninstall left something"
 # A disk that is too small for one of the libraries.
