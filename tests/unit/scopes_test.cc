@@ -3,7 +3,12 @@
 // lateness.
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -15,6 +20,7 @@
 #include "host_backend/daemon/loop/lateness.h"
 #include "host_backend/daemon/pool/own_spares.h"
 #include "host_backend/daemon/pool/worker_queue.h"
+#include "host_backend/daemon/process/log.h"
 #include "host_backend/daemon/scopes/scopes.h"
 #include "host_backend/daemon/servers/flight_store.h"
 
@@ -235,6 +241,42 @@ TEST(OwnSparesTest, WhenNobodyWaitsTheyAreMadeFirst) {
   EXPECT_EQ(ready, (OwnSpares::Counts{{"a", 1}, {"b", 1}}));
   EXPECT_EQ(own.ForReady(ready, false, use, now), "");
   EXPECT_EQ(OwnSpares().ForReady({}, true, use, now), "") << "nobody has any";
+}
+
+// What is written to standard error meanwhile, which is a file that is, or is not, the one that the service manager named.
+std::string WrittenToStderr(bool journal, const std::function<void()>& write) {
+  FILE* const file = std::tmpfile();
+  struct stat found {};
+  EXPECT_EQ(fstat(fileno(file), &found), 0);
+  const std::string name =
+      std::to_string(found.st_dev) + ":" + std::to_string(found.st_ino + (journal ? 0 : 1));
+  const int kept = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  setenv("JOURNAL_STREAM", name.c_str(), 1);
+  EXPECT_EQ(StartLog("", LogLevel::kDebug, false), "");
+  write();
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  unsetenv("JOURNAL_STREAM");
+  EXPECT_EQ(StartLog("", LogLevel::kInfo, false), "");
+  std::string text(1000, '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+TEST(LogTest, TheJournalGetsPrioritiesAndOthersGetTimes) {
+  const auto write = [] {
+    LogError("an error");
+    LogWarning("a warning");
+    LogInfo("told\n<3>forged");
+    Log(LogLevel::kDebug, "detail");
+  };
+  EXPECT_EQ(WrittenToStderr(true, write), "<3>an error\n<4>a warning\n<6>told?<3>forged\n<7>detail\n");
+  const std::string other = WrittenToStderr(false, write);
+  EXPECT_EQ(other.find('<'), other.find("<3>forged"));
+  EXPECT_NE(other.find(" warning: a warning\n"), std::string::npos) << other;
 }
 
 TEST(LimitedLogTest, AtMostTwentyLinesInAnySecond) {

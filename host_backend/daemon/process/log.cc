@@ -4,10 +4,14 @@
 
 #include <fcntl.h>
 
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "host_backend/daemon/loop/loop_work.h"
@@ -28,6 +32,36 @@ std::function<void()>& LeftOutCall() {
   return call;
 }
 
+// Whether systemd's journal reads standard error: the service manager says which file that is, and a program may have been given
+// another one since (sd_journal_stream_fd, and systemd.exec(5) on JOURNAL_STREAM).
+bool JournalReads() {
+  const char* const named = std::getenv("JOURNAL_STREAM");
+  struct stat found {};
+  if (named == nullptr || fstat(STDERR_FILENO, &found) != 0) return false;
+  return named == std::to_string(found.st_dev) + ":" + std::to_string(found.st_ino);
+}
+
+// "<4>" at the beginning of a line: the priority that the journal gives it, by the numbers of syslog(3).
+class PriorityFlag : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& to) override {
+    constexpr spdlog::string_view_t kError = "<3>", kWarning = "<4>", kInfo = "<6>", kDebug = "<7>";
+    const spdlog::string_view_t text = message.level >= spdlog::level::err    ? kError
+                                       : message.level == spdlog::level::warn ? kWarning
+                                       : message.level == spdlog::level::info ? kInfo
+                                                                              : kDebug;
+    to.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PriorityFlag>(); }
+};
+
+// The journal has the time and the priority as fields of its own.
+void WriteForJournal(spdlog::sinks::sink& sink) {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<PriorityFlag>('*').set_pattern("%*%v");
+  sink.set_formatter(std::move(formatter));
+}
+
 }  // namespace
 
 std::string StartLog(const std::string& path, LogLevel level, bool echo) {
@@ -45,11 +79,13 @@ std::string StartLog(const std::string& path, LogLevel level, bool echo) {
       const std::string opened = "/proc/self/fd/" + std::to_string(file);
       sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_st>(opened));
     }
-    if (path.empty() || echo) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
+    const bool to_stderr = path.empty() || echo;
+    if (to_stderr) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
     auto logger = std::make_shared<spdlog::logger>("causewayd", sinks.begin(), sinks.end());
     logger->set_level(Level(level));
     logger->flush_on(spdlog::level::debug);
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
+    if (to_stderr && JournalReads()) WriteForJournal(*sinks.back());
     spdlog::set_default_logger(std::move(logger));
   } catch (const spdlog::spdlog_ex&) {
     return "the log file " + path +

@@ -12,7 +12,8 @@ namespace causeway::daemon {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Has lines go to `path`, or stderr if it is empty; with `echo` to both. Empty, or a sentence with the file.
+// Has lines go to `path`, or stderr if it is empty; with `echo` to both. Empty, or a sentence with the file. Where systemd's
+// journal reads stderr, lines there begin with their priority ("<4>") instead of time and level.
 std::string StartLog(const std::string& path, LogLevel level, bool echo);
 
 // From now on. StartLog was called before.
