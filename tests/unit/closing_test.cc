@@ -73,7 +73,8 @@ TEST(ClosingTest, OneThatLingersAndWasReceived) {
 
 // A flood of connections leaves thousands of descriptors to be closed, which one or two threads do.
 TEST(ClosingTest, ManyAreClosedByFewThreads) {
-  constexpr size_t kMany = 4000, kAtOnce = 500, kThreads = 16;  // some of them may linger from the tests before
+  constexpr size_t kMany = 4000, kAtOnce = 500,
+                   kThreads = 16;  // some of them may linger from the tests before
   const auto threads = [] {
     return size_t(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
   };

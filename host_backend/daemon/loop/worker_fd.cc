@@ -99,8 +99,8 @@ class Closer {
       std::unique_lock lock(mutex_);
       std::move(added.begin(), added.end(), std::back_inserter(waiting_));
       FindAnother();
-      for (uint64_t taken = taken_; !all_taken_.wait_for(lock, kPatience, [this] { return waiting_.empty(); });
-           taken = taken_) {
+      for (uint64_t taken = taken_;
+           !all_taken_.wait_for(lock, kPatience, [this] { return waiting_.empty(); }); taken = taken_) {
         if (taken == taken_) FindAnother();
       }
     }
@@ -155,7 +155,8 @@ class Closer {
     Discard(left);
     timer.Arm(true);
     const linger none{};
-    setsockopt(left.descriptor.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);  // fails for what is no socket
+    setsockopt(left.descriptor.get(), SOL_SOCKET, SO_LINGER, &none,
+               sizeof none);  // fails for what is no socket
     left.descriptor.reset();
     timer.Arm(false);
     backlog_.fetch_sub(1, std::memory_order_relaxed);

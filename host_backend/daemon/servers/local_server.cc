@@ -216,8 +216,8 @@ void LocalServer::Stop() {
 void LocalServer::OnAccept(Listener& listener) {
   if (ClosingBacklog() > kMostClosing) {
     services_.loop.Unwatch(listener.watch);
-    listener.pause =
-        services_.loop.After(kClosingPause, "a new local connection", [this, &listener] { Listen(listener); });
+    listener.pause = services_.loop.After(kClosingPause, "a new local connection",
+                                          [this, &listener] { Listen(listener); });
     return;
   }
   WorkerFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -64,7 +64,7 @@ class Dispatcher : public SessionPart {
   // its own: it changes while other threads look at the rest.
   alignas(kHotBytes) std::atomic<uint64_t> dispatched_{0};
   std::atomic<uint32_t> sleepers_{0};  // threads that sleep in AwaitAsleep until dispatched_ changes
-  Lanes lanes_;  // last: its threads use all the rest
+  Lanes lanes_;                        // last: its threads use all the rest
 };
 
 }  // namespace causeway::host
