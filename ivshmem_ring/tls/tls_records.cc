@@ -38,7 +38,6 @@ struct FreeCipher {
 }  // namespace
 
 struct TlsRecords::Cipher {
-  OSSL_LIB_CTX* library = nullptr;
   EVP_CIPHER* cipher = nullptr;
   EVP_KDF* kdf = nullptr;
   uint32_t number = 0;
@@ -47,7 +46,6 @@ struct TlsRecords::Cipher {
   ~Cipher() {
     EVP_KDF_free(kdf);
     EVP_CIPHER_free(cipher);
-    OSSL_LIB_CTX_free(library);
   }
 
   bool Fetch(uint32_t wanted) {
@@ -57,7 +55,9 @@ struct TlsRecords::Cipher {
     const char* name = wanted == kAes128Gcm          ? "AES-128-GCM"
                        : wanted == kChaCha20Poly1305 ? "ChaCha20-Poly1305"
                                                      : nullptr;
-    if (name == nullptr || (library = OSSL_LIB_CTX_new()) == nullptr) return false;
+    // Of this process, and never ended: to make one takes milliseconds, which each connection would wait for.
+    static OSSL_LIB_CTX* const library = OSSL_LIB_CTX_new();
+    if (name == nullptr || library == nullptr) return false;
     cipher = EVP_CIPHER_fetch(library, name, nullptr);
     kdf = EVP_KDF_fetch(library, OSSL_KDF_NAME_HKDF, nullptr);
     if (cipher == nullptr || kdf == nullptr) return false;
