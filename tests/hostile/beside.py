@@ -239,15 +239,19 @@ class Run:
         for each in helpers + attackers:
             each.start()
         begun, told = time.monotonic(), 0
-        while time.monotonic() < begun + self.seconds and victim.process.poll() is None:
-            time.sleep(0.2)
-            if time.monotonic() > begun + told + TELL_EVERY_S:
-                told += TELL_EVERY_S
-                self.tell(told, helpers)
-        report = victim.finish()
-        self.over.set()
+        try:
+            while (time.monotonic() < begun + self.seconds and victim.process.poll() is None and
+                   not any(each.trouble for each in helpers)):
+                time.sleep(0.2)
+                if time.monotonic() > begun + told + TELL_EVERY_S:
+                    told += TELL_EVERY_S
+                    self.tell(told, helpers)
+            report = victim.finish() if not any(each.trouble for each in helpers) else None
+        finally:
+            self.over.set()
+            for each in helpers + attackers:
+                each.join(2 * tenants.PATIENCE_S)
         for each in helpers + attackers:
-            each.join(2 * tenants.PATIENCE_S)
             if each.is_alive():
                 raise Trouble(f"{each} does not end")
             if each.trouble:
