@@ -469,6 +469,7 @@ void WorkerPool::OnExit(WorkerProcess& worker, const std::string& how, bool orde
   // Destroyed once this worker's own handler has returned.
   loop_.Later("a worker's end", [this, &worker] {
     workers_.remove_if([&](const Entry& e) { return e.process.get() == &worker; });
+    cache_looks_.SessionsEnded();
     Pump();
   });
   if (was_assigned) {

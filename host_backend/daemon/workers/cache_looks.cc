@@ -66,8 +66,8 @@ void CacheLooks::Arm() {
                          [this] { LookAtNext(); });
 }
 
-void CacheLooks::LookAtNext() {
-  timer_ = 0;
+void CacheLooks::SessionsEnded() {
+  if (folders_.empty()) return;
   const Users users = users_();
   for (auto at = folders_.begin(); at != folders_.end();) {
     const auto found = users.find(at->first);
@@ -75,6 +75,11 @@ void CacheLooks::LookAtNext() {
     if (!served) Drop(at->second);
     at = served ? std::next(at) : folders_.erase(at);
   }
+}
+
+void CacheLooks::LookAtNext() {
+  timer_ = 0;
+  SessionsEnded();
   Folder* next = nullptr;
   uint32_t next_user = 0;
   for (auto& [user, folder] : folders_) {

@@ -33,6 +33,9 @@ class CacheLooks {
   void Limit(uint64_t bytes);
   // A session of that user has begun.
   void Begin(uint32_t user, const std::string& scope);
+  // Sessions may have ended: folders of users that have none are watched no longer, because each takes a descriptor and one of
+  // the kernel's inotify instances.
+  void SessionsEnded();
   // The user id serves that scope from now on: another's folder is no longer there.
   void Serves(uint32_t user, const std::string& scope);
 
