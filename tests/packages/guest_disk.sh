@@ -59,3 +59,13 @@ take_kernel() {
   cp "$kernel" "$2/kernel"
   cp "$1/boot/initrd.img-${kernel##*/vmlinuz-}" "$2/initramfs"
 }
+
+# run_disk MEMORY_MIB LIMIT_S: boots $work/disk with the kernel that take_kernel has put into $work, until it switches itself off; what
+# the machine prints is in $work/console. Ends the test if the machine does not end well.
+run_disk() {
+  local status=0
+  "$here/../../vm_configs/run_vm.sh" --kernel "$work/kernel" --initramfs "$work/initramfs" --memory "$1" --timeout "$2" --log "$work/console" \
+    --append "root=/dev/vda rw systemd.show_status=0 systemd.mask=serial-getty@ttyS0.service" \
+    --qemu-option -drive --qemu-option "file=$work/disk,if=virtio,format=raw,cache=unsafe" || status=$?
+  [ "$status" = 0 ] || fail "the VM ended with status $status"
+}

@@ -37,9 +37,5 @@ take_kernel "$work/host" "$work"
 mke2fs -q -t ext4 -d "$work/host" "$work/disk" 6G > /dev/null
 rm -rf "$work/host" "$work/images"
 
-status=0
-"$here/../../vm_configs/run_vm.sh" --kernel "$work/kernel" --initramfs "$work/initramfs" --memory 3072 --timeout 5400 --log "$work/console" \
-  --append "root=/dev/vda rw systemd.show_status=0 systemd.mask=serial-getty@ttyS0.service" \
-  --qemu-option -drive --qemu-option "file=$work/disk,if=virtio,format=raw,cache=unsafe" || status=$?
-[ "$status" = 0 ] || fail "the VM ended with status $status"
+run_disk 3072 5400
 step passed

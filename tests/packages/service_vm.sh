@@ -31,9 +31,5 @@ take_kernel "$root" "$work"
 mke2fs -q -t ext4 -d "$root" "$work/disk" 3G > /dev/null
 rm -rf "$root"
 
-status=0
-"$here/../../vm_configs/run_vm.sh" --kernel "$work/kernel" --initramfs "$work/initramfs" --memory 4096 --timeout 2700 --log "$work/console" \
-  --append "root=/dev/vda rw systemd.show_status=0 systemd.mask=serial-getty@ttyS0.service" \
-  --qemu-option -drive --qemu-option "file=$work/disk,if=virtio,format=raw,cache=unsafe" || status=$?
-[ "$status" = 0 ] || fail "the VM ended with status $status"
+run_disk 4096 2700
 step passed
