@@ -55,8 +55,8 @@ bool MayWaitForWords() {
 // Where a mark means what a synchronisation does.
 bool MayMark(const ResolvedStream& stream) {
   if (!MayWaitForWords()) return false;
-  // Nobody is woken by a word, and where this thread must sleep for the GPU's work to be sent at all, whoever answers
-  // wakes it.
+  // On a single processor that others want, this thread has to sleep so that the worker can run. The GPU's write into the
+  // word wakes no thread, but the worker's reply does, so the host is asked.
   if (KnownProcessors() == 1 && FreeProcessors() == kCrowded) return false;
   // In the legacy stream a mark would wait for, and hold up, every blocking stream: with such streams that is
   // more than a synchronisation does.
