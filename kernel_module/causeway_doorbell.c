@@ -160,11 +160,34 @@ static int causeway_enter_wait(struct causeway_file *cf)
 	return error;
 }
 
+/*
+ * Sleeps until the word differs, the device or the session ends, a signal comes or the time is over. Each wake-up is
+ * looked into: one may be meant for something that the thread slept for before, such as the lock that it has just left
+ * (the kernel's mutexes wake a waiter late, after it may have got the lock by itself).
+ */
+static int causeway_sleep(struct causeway_file *cf, struct causeway_sleeper *sleeper, u64 timeout_ns)
+{
+	struct causeway *cw = cf->cw;
+	ktime_t end = ktime_add_ns(ktime_get(), min_t(u64, timeout_ns, 60ULL * NSEC_PER_SEC));
+	bool over = !timeout_ns;
+
+	for (;;) {
+		prepare_to_wait(&cw->sleepers, &sleeper->entry, TASK_INTERRUPTIBLE);
+		/* Pairs with the host's release: it publishes the word before it rings. */
+		if (smp_load_acquire(sleeper->word) != sleeper->seen || READ_ONCE(cw->gone) || READ_ONCE(cf->ended))
+			return 0;
+		if (signal_pending(current))
+			return -EINTR;
+		if (over)
+			return -ETIMEDOUT;
+		over = !schedule_hrtimeout_range(&end, 50 * NSEC_PER_USEC, HRTIMER_MODE_ABS);
+	}
+}
+
 int causeway_wait(struct causeway_file *cf, const struct causeway_wait *wait)
 {
 	struct causeway *cw = cf->cw;
 	struct causeway_sleeper sleeper = { .seen = wait->seen };
-	ktime_t timeout = ns_to_ktime(min_t(u64, wait->timeout_ns, 60ULL * NSEC_PER_SEC));
 	int error;
 
 	if (wait->offset % sizeof(u32) || wait->offset > CAUSEWAY_HOST_CONTROL_BYTES - sizeof(u32))
@@ -175,16 +198,7 @@ int causeway_wait(struct causeway_file *cf, const struct causeway_wait *wait)
 	sleeper.word = cw->host_control[cf->slot] + wait->offset;
 	init_wait(&sleeper.entry);
 	sleeper.entry.func = causeway_wake_sleeper;
-	prepare_to_wait(&cw->sleepers, &sleeper.entry, TASK_INTERRUPTIBLE);
-	/* Pairs with the host's release: it publishes the word before it rings. */
-	if (smp_load_acquire(sleeper.word) == sleeper.seen && !READ_ONCE(cw->gone) && !READ_ONCE(cf->ended)) {
-		if (signal_pending(current))
-			error = -EINTR;
-		else if (!schedule_hrtimeout_range(&timeout, 50 * NSEC_PER_USEC, HRTIMER_MODE_REL))
-			error = -ETIMEDOUT;
-		else if (signal_pending(current) && READ_ONCE(*sleeper.word) == sleeper.seen)
-			error = -EINTR;
-	}
+	error = causeway_sleep(cf, &sleeper, wait->timeout_ns);
 	finish_wait(&cw->sleepers, &sleeper.entry);
 	if (atomic_dec_and_test(&cw->sleeping))
 		wake_up_all(&cw->drained);

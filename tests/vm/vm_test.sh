@@ -79,9 +79,13 @@ case "$name" in
   module_doorbell)
     start_host 128 --doorbell "$work/doorbell"
     {
-      printf '%s\n' 'doorbell /programs/module_test doorbell' '& beside1 /programs/module_test doorbell_beside' \
-        '& beside2:gpu2 /programs/module_test doorbell_beside' wait 'registers /programs/module_test registers' \
-        'registers_root:root /programs/module_test registers' 'unbind_asleep:root /programs/module_test unbind_asleep'
+      echo 'doorbell /programs/module_test doorbell'
+      for pair in 1 2 3; do
+        printf '%s\n' "& beside${pair}a /programs/module_test doorbell_beside" \
+          "& beside${pair}b:gpu2 /programs/module_test doorbell_beside" wait
+      done
+      printf '%s\n' 'registers /programs/module_test registers' 'registers_root:root /programs/module_test registers' \
+        'unbind_asleep:root /programs/module_test unbind_asleep'
       # And what does not depend on how one waits, in part.
       grep -E '^(mappings|& victim|& attacker|wait|killed|unbind|unload)' "$here/module_commands.txt"
     } > "$work/commands"
