@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string_view>
 
 #include "ivshmem_ring/release/build_stamp.h"
@@ -21,7 +22,6 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint64_t kOpenTimeoutMs = 90'000;  // a worker may have to start the driver first
-constexpr uint64_t kBeatTimeoutMs = 15'000;  // the daemon beats every second
 
 uint64_t NowMs() {
   return NowUs() / 1000;
@@ -194,25 +194,11 @@ std::string RegionConnection::Loss() {
     return why.empty() ? "the host ended the session" : why;
   }
   if (superblock().host_epoch != epoch_) return "causewayd was restarted";
-  const uint64_t beat = host_page().beat, now_ms = NowMs();
-  if (beat != last_beat_ || last_beat_change_ms_ == 0) {
-    last_beat_ = beat;
-    last_beat_change_ms_ = now_ms;
-  } else if (BeatIsMissing(now_ms)) {
-    return "causewayd has stopped";
-  }
+  const auto beat = [this] {
+    return std::atomic_ref(const_cast<uint64_t&>(host_page().beat)).load(std::memory_order_acquire);
+  };
+  if (beats_.IsMissing(NowMs, beat, [this] { return AskForBeat(); })) return "causewayd has stopped";
   return LinkLoss();
-}
-
-// A daemon that beats when it is asked is asked while somebody waits, and what passed before does not count.
-bool RegionConnection::BeatIsMissing(uint64_t now_ms) {
-  constexpr uint64_t kAskEveryMs = 1000, kNobodyWaitedMs = 3 * kAskEveryMs;
-  const uint64_t asked_ms = asked_ms_;
-  if (now_ms - last_beat_change_ms_ > kAskEveryMs && now_ms - asked_ms > kAskEveryMs && AskForBeat()) {
-    asked_ms_ = now_ms;
-    if (now_ms - asked_ms > kNobodyWaitedMs) last_beat_change_ms_ = now_ms;
-  }
-  return now_ms - last_beat_change_ms_ > kBeatTimeoutMs;
 }
 
 void RegionConnection::MakeTransport(bool futex, const Bell* bell) {

@@ -3,9 +3,9 @@
 // and the words by which the host says that it serves the slot (ivshmem_ring/transport/layout.h). Map,
 // FillOpenBlock, AwaitHost and MakeTransport are called once, in this order, by the thread that connects.
 #pragma once
-#include <atomic>
 #include <string>
 
+#include "guest_lib/connection/beat_watch.h"
 #include "guest_lib/connection/connection.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/waiter.h"
@@ -60,13 +60,7 @@ class RegionConnection : public Connection {
 
  private:
   uint64_t epoch_ = 0;  // Superblock::host_epoch at the beginning; another value: the daemon was restarted
-  // The daemon's beat, a counter that it raises every second, as last seen, and when it changed. All waiting
-  // threads read and write both.
-  std::atomic<uint64_t> last_beat_{0};
-  std::atomic<uint64_t> last_beat_change_ms_{0};
-  std::atomic<uint64_t> asked_ms_{0};  // when a beat was last asked for
-
-  bool BeatIsMissing(uint64_t now_ms);
+  BeatWatch beats_;
 };
 
 // The ways in that connect.h describes: a socket's path, a device's path, HOST:PORT. Null: *error says why.
