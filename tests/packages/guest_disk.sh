@@ -1,19 +1,22 @@
 # shellcheck shell=bash disable=SC2154
 # SPDX-License-Identifier: Apache-2.0
 # Sourced, after packages_begin.sh, by tests that boot a Debian 12 with the guest's packages.
+configs=$here/../../vm_configs
+# shellcheck source=tests/vm/readme_commands.sh
+. "$here/../vm/readme_commands.sh"
 
 # guest_root DIR: a Debian 12 with a kernel, its headers, the guest's packages and a user gpu of the group render; /later has a newer kernel.
 guest_root() {
   local base=$build/packages_root/bookworm_vm log=$1.log
-  LATER="bookworm-backports linux-image-amd64 linux-headers-amd64" VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps dkms linux-image-amd64 linux-headers-amd64
+  LATER="bookworm-backports linux-image-amd64 linux-headers-amd64" VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps apt dkms linux-image-amd64 linux-headers-amd64
   cp -a "$base" "$1"
   mkdir -p "$1/packages"
   cp -r "$packages"/. "$1/packages/"
   # As a builder of images does: DKMS then builds for the kernel of the root and not for the running one.
-  in_root "$1" dpkg -i /packages/causeway-guest_$version-1_amd64.deb /packages/causeway-dkms_$version-1_all.deb > "$log" 2>&1 ||
+  in_root "$1" useradd --create-home gpu
+  in_root "$1" sh -ec "cd /packages; $(readme_command 'apt install linux-headers-'); $(readme_command 'usermod ' USER=gpu)" > "$log" 2>&1 < /dev/null ||
     { cat "$log" >&2; fail "the guest's packages do not install"; }
   in_root "$1" dkms status -m causeway | grep -q installed || { cat "$log" >&2; fail "DKMS has not installed the module"; }
-  in_root "$1" useradd --create-home --groups render gpu
 }
 
 # in_root DIR COMMAND...

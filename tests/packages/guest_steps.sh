@@ -9,7 +9,9 @@ mountpoint -q /dev || mount -t devtmpfs none /dev
 udevadm trigger --action=add
 udevadm settle --timeout=300
 echo "GUEST device $(stat -c '%U:%G %a' /dev/causeway 2>&1)"
-dmesg | grep causeway | sed 's/^/GUEST kernel /'
+. /readme.sh  # the commands of vm_configs/README.md
+readme_dmesg | sed 's/^/GUEST kernel /'
+readme_slices 2>&1 | sed 's/^/GUEST slices /'
 su gpu -c ./home/gpu/vector_add 2>&1 | sed 's/^/GUEST program /'
 echo "GUEST ended"
 sync

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs in the host of host_vm.sh, as root, when libvirtd has started. Each step prints "EXIT NAME STATUS"; run_vm.sh reads that.
 cd /packages || exit 1
+. ./readme.sh  # the commands of vm_configs/README.md
 images=/var/lib/libvirt/images local_file=/etc/apparmor.d/local/abstractions/libvirt-qemu
 echo
 echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
@@ -56,7 +57,7 @@ older_vm() {
     expect "how it is confined" "$(cat "/proc/$(cat /run/libvirt/qemu/guest2.pid)/attr/current")" "libvirt-$(virsh domuuid guest2 | head -n 1) (enforce)"
 }
 installed() {
-  dpkg -i causeway-worker-*.deb causeway-host_*.deb && grep '/dev/shm/causeway-\* rw,' "$local_file" &&
+  readme_host && grep '/dev/shm/causeway-\* rw,' "$local_file" &&
     sed -i 's#^driver_library = .*#driver_library = "/packages/libcuda.so.1"#' /etc/causeway/causewayd.toml &&
     systemctl restart causewayd.service || return 1
   for _ in $(seq 120); do [ -S /run/causeway/causeway.sock ] && break; sleep 0.5; done
@@ -66,20 +67,20 @@ installed() {
 plug_in_refused() {
   local profile
   profile=libvirt-$(virsh domuuid guest2 | head -n 1)
-  says "newer than the running VM; run .apparmor_parser -r /etc/apparmor.d/libvirt/$profile." causeway attach guest2 --memory 64M &&
+  says "newer than the running VM; run .apparmor_parser -r /etc/apparmor.d/libvirt/$profile." readme_attach guest2 &&
     expect "what is left" "$(regions)" "" && dmesg | grep -o 'apparmor="DENIED".*causeway-guest2' | tail -n 1 &&
     sed -i '/causeway/d' "$local_file" &&
-    says "add the line .  /dev/shm/causeway-\* rw,. to $local_file and run .apparmor_parser -r /etc/apparmor.d/libvirt/$profile." causeway attach guest2 --memory 64M
+    says "add the line .  /dev/shm/causeway-\* rw,. to $local_file and run .apparmor_parser -r /etc/apparmor.d/libvirt/$profile." readme_attach guest2
 }
 # What the two sentences say.
 plugged_in() {
   echo '  /dev/shm/causeway-* rw,' >> "$local_file"
-  apparmor_parser -r "/etc/apparmor.d/libvirt/libvirt-$(virsh domuuid guest2 | head -n 1)" && causeway attach guest2 --memory 64M &&
-    grep -c causeway-guest2 "/proc/$(cat /run/libvirt/qemu/guest2.pid)/maps" && causeway list && virsh destroy guest2 && causeway detach guest2
+  apparmor_parser -r "/etc/apparmor.d/libvirt/libvirt-$(virsh domuuid guest2 | head -n 1)" && readme_attach guest2 &&
+    grep -c causeway-guest2 "/proc/$(cat /run/libvirt/qemu/guest2.pid)/maps" && readme_list && virsh destroy guest2 && readme_detach guest2
 }
 attached_cold() {
   domain guest1 "<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='$images/disk'/><target dev='vda' bus='virtio'/></disk>" > guest1.xml
-  virsh define guest1.xml && causeway attach guest1 --memory 64M && virsh start guest1 &&
+  virsh define guest1.xml && readme_attach guest1 && virsh start guest1 &&
     expect "how it is confined" "$(cat "/proc/$(cat /run/libvirt/qemu/guest1.pid)/attr/current")" "libvirt-$(virsh domuuid guest1 | head -n 1) (enforce)"
 }
 program_runs() {
@@ -89,12 +90,13 @@ program_runs() {
     sleep 1
   done
   tr -d '\r' < "$console" | grep -a '^GUEST\|panic' | tee said
-  expect "the device" "$(sed -n 's/^GUEST device //p' said)" "root:render 660" && grep -q '^GUEST program .*sums equal' said &&
+  expect "the device" "$(sed -n 's/^GUEST device //p' said)" "root:render 660" && grep -q '^GUEST kernel .*region of 64 MiB' said && grep -q '^GUEST slices [1-9]' said &&
+    grep -q '^GUEST program .*sums equal' said &&
     journalctl -u causewayd --no-pager -o cat | grep 'VM guest1 slot'
 }
 detached() {
   virsh destroy guest1  # it may have ended by itself
-  causeway detach guest1 && expect "what is left" "$(regions)" "" && expect "what list says" "$(causeway list)" "no domain has a region"
+  readme_detach guest1 && expect "what is left" "$(regions)" "" && expect "what list says" "$(readme_list)" "no domain has a region"
 }
 
 . "$(dirname "$0")/run_steps.sh"

@@ -10,8 +10,9 @@ set -euo pipefail
 command -v qemu-system-x86_64 > /dev/null || { echo "$name: qemu-system-x86_64 is not installed."; exit 77; }
 # shellcheck source=tests/packages/guest_disk.sh
 . "$here/guest_disk.sh"
+all_commands_are_tried
 base=$build/packages_root/bookworm_host
-VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps dbus apparmor libvirt-daemon-system \
+VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps dbus apt apparmor libvirt-daemon-system \
   libvirt-daemon-driver-qemu libvirt-clients qemu-system-x86 linux-image-amd64
 build_packages
 work=$(mktemp -d)
@@ -21,6 +22,10 @@ trap 'rm -rf "$work"' EXIT
 guest_root "$work/guest"
 cp "$build/programs/vector_add" "$work/guest/home/gpu/"
 cp "$here/guest_steps.sh" "$work/guest/guest_steps.sh"
+{
+  echo "readme_dmesg() { $(readme_command 'dmesg '); }"
+  echo "readme_slices() { $(readme_command 'cat /sys'); }"
+} > "$work/guest/readme.sh"
 mkdir "$work/images"
 take_kernel "$work/guest" "$work/images"
 rm -rf "$work/guest/usr/src" "$work/guest/packages" "$work/guest/later"
@@ -30,6 +35,14 @@ rm -rf "$work/guest"
 cp -a "$base" "$work/host"
 mkdir -p "$work/host/packages"
 cp "$packages"/causeway-worker-*_"$version"-1_*.deb "$packages"/causeway-host_"$version"-1_*.deb "$here/host_steps.sh" "$here/run_steps.sh" "$work/host/packages/"
+{
+  echo "readme_host() { $(readme_command 'apt install ./causeway-worker-'); }"
+  # shellcheck disable=SC2016  # the host's shell expands
+  echo "readme_attach() { $(readme_command 'causeway attach' 'guest1=$1' 1G=64M); }"
+  echo "readme_list() { $(readme_command 'causeway list'); }"
+  # shellcheck disable=SC2016
+  echo "readme_detach() { $(readme_command 'causeway detach' 'guest1=$1'); }"
+} > "$work/host/packages/readme.sh"
 cp -L "$build"/software_gpu/lib*.so.1 "$work/host/packages/"
 cp --sparse=always "$work/images"/* "$work/host/var/lib/libvirt/images/"
 run_at_boot "$work/host" /packages/host_steps.sh libvirtd.service

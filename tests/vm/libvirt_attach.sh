@@ -30,6 +30,7 @@ as() {
 # ---- what is refused, with one sentence, and changes nothing ------------------------------------------------------
 mode_refusals() {
   step "refusals"
+  all_commands_are_tried
   local one=$prefix-one other=$prefix-other q35=$prefix-q35 full=$prefix-full slots slot
   define "$one" pc
   define "$other" pc
@@ -61,8 +62,8 @@ mode_refusals() {
   refuses "libvirt's library has no function .*install a newer one" env LD_LIBRARY_PATH="$work/old" "$build_bin/causeway" attach "$one"
 
   # One region, one domain; one size.
-  cw attach "$one" --memory 64M
-  cw attach "$one" --memory 64M | grep -q 'in doorbell mode, already' || fail "a second attach says nothing."
+  mib=64 by_readme "$one" attach
+  mib=64 by_readme "$one" attach | grep -q 'in doorbell mode, already' || fail "a second attach says nothing."
   refuses "Domain $one has the region causeway-$one in doorbell mode; detach it first, or leave --plain out" cw attach "$one" --memory 64M --plain
   refuses "causewayd serves VM $one already, with another size" cw attach "$one" --memory 128M
   refuses "Domain $one has the region causeway-$one;" cw attach "$other" --memory 64M --name "$one"
@@ -155,7 +156,7 @@ mode_two() {
   step "two domains at once"
   for name in "$prefix-a" "$prefix-b"; do
     define "$name" pc
-    cw attach "$name" --memory 128M
+    by_readme "$name" attach
     virsh -q start "$name" > /dev/null
   done
   for name in "$prefix-a" "$prefix-b"; do works "$name"; done

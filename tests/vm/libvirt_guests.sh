@@ -1,6 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # SPDX-License-Identifier: Apache-2.0
 # Sourced, after private_libvirtd.sh, by tests whose domains run programs. They set: prefix (of the domains' names).
+# shellcheck source=tests/vm/readme_commands.sh
+. "$here/readme_commands.sh"
 
 # ---- the guest ----------------------------------------------------------------------------------------------------
 # As soon as there is a device, one user runs a program again and again, and a second has a session that lasts. Each round is a line
@@ -141,6 +143,16 @@ sys.exit(not any(each['uid'] == 1002 and each['vm'] == '$1' and each['state'] ==
   fail "the load of $1 has no session."
 }
 
+# by_readme NAME COMMAND [OPTION...]: `causeway COMMAND` as vm_configs/README.md has it, with this domain's name, for this test's daemon.
+by_readme() {
+  local command words names=()
+  [ "$2" = list ] || names=("guest1=$1")
+  [ "$2" != attach ] || names+=("1G=${mib:-128}M")
+  command=$(readme_command "causeway $2" "${names[@]}") || return 2
+  read -ra words <<< "${command#causeway }"
+  cw "${words[@]}" "${@:3}"
+}
+
 # ---- what is refused ----------------------------------------------------------------------------------------------
 # refuses PATTERN COMMAND...: exits 1 with that sentence, and changes nothing that libvirt or causewayd know.
 state_of_all() {
@@ -178,7 +190,7 @@ check_gone() {
 end_of() {
   ! grep -qa KERNEL-FAULT "$work/$1.console" || fail "$1: $(grep -a KERNEL-FAULT "$work/$1.console")"
   virsh -q destroy "$1" > /dev/null
-  cw detach "$1"
+  by_readme "$1" detach
   check_gone "$1" 2> /dev/null
   virsh -q undefine "$1" > /dev/null
 }

@@ -80,7 +80,7 @@ prefix=md$$
 vm=$prefix-vm mib=128 attach_options=()
 
 say() { echo "modes.sh: $row: $*"; }
-attach() { cw attach "$vm" --memory "${mib}M" "${attach_options[@]}" | tee "$work/said"; }
+attach() { by_readme "$vm" attach "${attach_options[@]}" | tee "$work/said"; }
 # mode_is plain|doorbell [POLLED]: what list and status say, and whether the guest has an interrupt. In doorbell mode nobody looks at the
 # VM's rings (POLLED: False), unless its QEMU was connected to an earlier causewayd (True).
 mode_is() {
@@ -138,13 +138,15 @@ step_cold() {
   works "$vm"
   guest_says "$vm" "test \$(nproc) = $([ "$processors" = one ] && echo 1 || echo 2)" || fail "the guest has not $processors processors."
   [ "$firmware" = seabios ] || guest_says "$vm" 'test -d /sys/firmware/efi' || fail "the guest was not started by OVMF."
-  cw list | grep -E "^$vm +running .* now and next start +$now .* ok$" > /dev/null || fail "list: $(cw list)"
+  by_readme "$vm" list | grep -E "^$vm +running .* now and next start +$now .* ok$" > /dev/null || fail "list: $(cw list)"
+  guest_says "$vm" "$(readme_command 'dmesg ')" | grep -a "region of $mib MiB" || fail "the guest's log does not name its region."
+  guest_says "$vm" "$(readme_command 'cat /sys')" | grep '^[1-9]' || fail "the guest has no free slices."
   mode_is "$now"
 }
 
 step_detach() {
   loaded "$vm"
-  refuses 'programs have a session' cw detach "$vm"
+  refuses 'programs have a session' by_readme "$vm" detach
   if [ "$now" = doorbell ]; then
     guest_says "$vm" 'touch /run/hold'
     for _ in $(seq 300); do
@@ -156,7 +158,7 @@ step_detach() {
     loaded "$vm"
   fi
   mark "$vm"
-  cw detach "$vm" --force
+  by_readme "$vm" detach --force
   await "$vm" 60 '^LOAD-ENDED [1-9]'
   has_none "$vm"
   check_gone "$vm"
