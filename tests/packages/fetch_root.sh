@@ -18,8 +18,12 @@ command -v mmdebstrap > /dev/null || skip "mmdebstrap is not installed, so there
 # shellcheck disable=SC2016  # apt fills it in
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Label: Debian' 2> /dev/null | sort -u | head -n 1)
 [ -n "$mirror" ] || skip "this machine's apt has no mirror of Debian, so $release cannot be fetched."
-rm -rf "$folder" "$folder.packages"
 mkdir -p "$(dirname "$folder")"
+# One at a time. Not into what mmdebstrap mounts meanwhile, this machine's /dev/shm among it.
+exec 9> "$folder.lock"
+flock -w 2400 9 || skip "another one makes $folder since 40 minutes."
+if [ "$(cat "$folder.packages" 2> /dev/null)" = "$wanted" ]; then exit 0; fi
+rm -rf --one-file-system "$folder" "$folder.packages" || skip "$folder cannot be removed; is something mounted in it?"
 sources=$(mktemp)
 trap 'rm -f "$sources"' EXIT
 echo "deb $mirror $release main" > "$sources"
@@ -37,7 +41,7 @@ fi
 packages=$(IFS=,; echo "$*")
 if ! timeout 2400 mmdebstrap --variant="${VARIANT:-extract}" --include="$packages" \
   --dpkgopt=force-unsafe-io --aptopt="APT::Default-Release \"$release\"" "${later[@]}" "${release%-backports}" "$folder" "$sources" > "$folder.log" 2>&1 < /dev/null; then
-  rm -rf "$folder"
+  rm -rf --one-file-system "$folder" || true
   skip "$release cannot be fetched from $mirror: $(grep -E '^(E:|mmdebstrap)' "$folder.log" | head -n 1)"
 fi
 echo "$wanted" > "$folder.packages"
