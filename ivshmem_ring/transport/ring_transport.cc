@@ -34,18 +34,30 @@ RingClient::RingClient(RingClientOptions options)
       flight_(reinterpret_cast<FlightImage*>(options_.slot + kGuestFlightOffset)) {}
 
 bool RingClient::Lost() {
-  if (!lost_.load(std::memory_order_relaxed) && !options_.loss().empty() && !lost_.exchange(true) &&
-      options_.futex) {
-    for (const HostChannelWords& words : host_->channel) WakeSleepers(words.reply_tail);  // other threads
+  if (lost_.load(std::memory_order_relaxed)) return true;
+  std::string reason = options_.loss();
+  if (reason.empty()) return false;
+  Lose(std::move(reason));
+  return true;
+}
+
+// The first reason is kept, for where asking again gives none.
+void RingClient::Lose(std::string reason) {
+  {
+    const std::lock_guard lock(reason_mutex_);
+    if (!reason_.empty()) return;
+    reason_ = std::move(reason);
   }
-  return lost_.load(std::memory_order_relaxed);
+  lost_.store(true);
+  if (!options_.futex) return;
+  for (const HostChannelWords& words : host_->channel) WakeSleepers(words.reply_tail);  // other threads
 }
 
 std::string RingClient::LossReason() {
-  const std::string reason = options_.loss();
-  if (!reason.empty()) lost_.store(true);
-  if (reason.empty() && lost_.load()) return "the host broke the ring's format";
-  return reason;
+  std::string reason = options_.loss();
+  if (!reason.empty()) Lose(reason);
+  const std::lock_guard lock(reason_mutex_);
+  return reason.empty() ? reason_ : reason;
 }
 
 std::byte* RingClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>& lock) {
@@ -166,7 +178,8 @@ std::span<const std::byte> RingClient::AwaitLonger(uint32_t index, const ReplyWa
     const auto status = channel.replies.Next(&record);
     *waited_us = waiter.waited_us();
     if (status == RingConsumer::Status::kRecord) return record;
-    if (status == RingConsumer::Status::kCorrupt) lost_.store(true);
+    if (status == RingConsumer::Status::kCorrupt)
+      Lose(std::string("the host broke the ring's format: ") + channel.replies.reason());
     if (lost_.load(std::memory_order_relaxed)) return {};
     waiter.Step(channel.replies.seen_tail());
     if (!waiter.TimeToCheckPeer()) continue;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "ivshmem_ring/transport/flight_recorder.h"
@@ -60,6 +61,7 @@ class RingClient : public ClientTransport {
   void WakeHostAgain(uint32_t index) const;
   std::span<const std::byte> AwaitLonger(uint32_t index, const ReplyWait& wait, uint64_t* waited_us);
   bool Lost();
+  void Lose(std::string reason);
 
   RingClientOptions options_;
   const bool wakes_;  // each side wakes the other
@@ -70,6 +72,8 @@ class RingClient : public ClientTransport {
   alignas(kHotBytes) FlightRecorder flight_;
   std::unique_ptr<Channel> channels_[kChannelCount];
   std::atomic<bool> lost_{false};
+  std::mutex reason_mutex_;
+  std::string reason_;  // not empty: why the session was lost. Under reason_mutex_
 };
 
 struct RingServerOptions {

@@ -297,6 +297,16 @@ TEST_P(TransportThreads, StopEndsAServerWhosePeerNeverPauses) {
   EXPECT_NE(client->LossReason(), "");
 }
 
+TEST(RingClientTest, ReasonOfALossThatWasSeenOnceIsKept) {
+  SharedMemory memory(kGranuleBytes);
+  int asked = 0;
+  RingClient client(RingClientOptions{
+      .slot = memory.data(), .futex = true, .loss = [&] { return std::string(++asked == 1 ? "once" : ""); }});
+  Request(client, 5, kEcho, {});
+  EXPECT_TRUE(client.AwaitReply(5).empty());
+  EXPECT_EQ(client.LossReason(), "once");
+}
+
 std::string KindName(const ::testing::TestParamInfo<Kind>& tested) {
   return NameOf(tested.param);
 }
