@@ -44,4 +44,6 @@ if ! timeout 2400 mmdebstrap --variant="${VARIANT:-extract}" --include="$package
   rm -rf --one-file-system "$folder" || true
   skip "$release cannot be fetched from $mirror: $(grep -E '^(E:|mmdebstrap)' "$folder.log" | head -n 1)"
 fi
+# Its apt, if it has one, knows no release, so that it installs files.
+rm -f "$folder/etc/apt/apt.conf.d/99mmdebstrap"
 echo "$wanted" > "$folder.packages"
