@@ -13,11 +13,15 @@ guest_root() {
   mkdir -p "$1/packages"
   cp -r "$packages"/. "$1/packages/"
   # As a builder of images does: DKMS then builds for the kernel of the root and not for the running one.
+  answer_yes "$1"
   in_root "$1" useradd --create-home gpu
   in_root "$1" sh -ec "cd /packages; $(readme_command 'apt install linux-headers-'); $(readme_command 'usermod ' USER=gpu)" > "$log" 2>&1 < /dev/null ||
     { cat "$log" >&2; fail "the guest's packages do not install"; }
   in_root "$1" dkms status -m causeway | grep -q installed || { cat "$log" >&2; fail "DKMS has not installed the module"; }
 }
+
+# answer_yes DIR: as an administrator answers apt.
+answer_yes() { echo 'APT::Get::Assume-Yes "true";' > "$1/etc/apt/apt.conf.d/00yes"; }
 
 # in_root DIR COMMAND...
 in_root() {

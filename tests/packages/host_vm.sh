@@ -33,6 +33,7 @@ mke2fs -q -t ext4 -d "$work/guest" "$work/images/disk" 2G > /dev/null
 rm -rf "$work/guest"
 
 cp -a "$base" "$work/host"
+answer_yes "$work/host"
 mkdir -p "$work/host/packages"
 cp "$packages"/causeway-worker-*_"$version"-1_*.deb "$packages"/causeway-host_"$version"-1_*.deb "$here/host_steps.sh" "$here/run_steps.sh" "$work/host/packages/"
 {
