@@ -14,8 +14,9 @@
 //        "file_left": the file is another user's, who has to delete it
 //   {"do": "list"}
 //     -> {"ok": true, "vms": [{"name", "file", "memory_mib", "group", "user", "gpus", "sessions", "problem",
-//        "added", "doorbell", "polled"}]}
+//        "added", "doorbell", "polled", "xen_domain", "granted"}]}
 //        "polled": the daemon looks at the VM's rings now and then, because nothing rings for it
+//        "xen_domain" is empty for a VM of QEMU; "granted": the domain runs and memory is granted to it
 //   {"do": "reload"}            of root and the daemon's user: the configuration file is read again
 //     -> {"ok": true, "text": "what came into force, in sentences"}
 //   {"do": "drain", "name": "guest1", "undo": false}       likewise; without "name": of all, not of one VM

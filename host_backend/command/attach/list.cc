@@ -4,6 +4,7 @@
 
 #include "host_backend/command/attach/attach.h"
 #include "host_backend/command/attach/control_client.h"
+#include "host_backend/command/attach/xen_domain.h"
 #include "host_backend/command/libvirt/placed_domain.h"
 #include "host_backend/common/control_socket.h"
 
@@ -19,6 +20,7 @@ struct Row {
   bool next = false;
   std::vector<uint64_t> xml_mib;      // of the running VM and of its next start; 0 in doorbell mode
   std::vector<std::string> doorbell;  // likewise: the server's path, empty in plain mode
+  bool xen = false;                   // a domain of Xen, which has no XML
   Json served;
 };
 
@@ -30,6 +32,7 @@ std::string Agreement(const Row& row, const std::vector<Row>& all) {
     return "domain " + other->domain + " has the same region: detach one of them";
   if (row.served.is_null()) return "causewayd does not serve it: run `causeway attach " + row.domain + "`";
   if (const std::string problem = row.served.value("problem", ""); !problem.empty()) return problem;
+  if (row.xen) return "ok";
   if (row.domain.empty()) return "no domain of this libvirt has it";
   const auto mib = row.served.value("memory_mib", uint64_t{0});
   for (const uint64_t xml : row.xml_mib) {
@@ -50,13 +53,31 @@ std::string Agreement(const Row& row, const std::vector<Row>& all) {
 // "plain" or "doorbell", as the running VM or its next start has it; empty: neither has it. And whether causewayd looks at a VM
 // in doorbell mode nevertheless: an earlier causewayd had its doorbell, or its guest has not started yet.
 std::string ModeOf(const Row& row) {
+  if (row.xen) return row.live ? "doorbell" : "";  // event channels
   return row.doorbell.empty() ? "" : row.doorbell[0].empty() ? "plain" : "doorbell";
 }
 bool IsPolled(const Row& row) {
   return row.live && ModeOf(row) == "doorbell" && !row.served.is_null() && row.served.value("polled", false);
 }
 
+// In domain 0 causewayd alone knows which domains have regions. A domain that does not run is given one when it starts.
+Result<std::vector<Row>> XenRows(const ListOptions& options) {
+  auto answer = AskControl(options.host.control_socket, {{"do", "list"}});
+  if (!answer.ok()) return Error{answer.error()};
+  std::vector<Row> rows;
+  for (const Json& vm : answer.value()["vms"]) {
+    Row& row = rows.emplace_back();
+    row.region = vm.value("file", "");
+    row.domain = vm.value("xen_domain", "");
+    row.xen = row.next = !row.domain.empty();
+    row.runs = row.live = row.xen && vm.value("granted", false);
+    row.served = vm;
+  }
+  return rows;
+}
+
 Result<std::vector<Row>> Rows(const ListOptions& options) {
+  if (IsXenHost(options.host)) return XenRows(options);
   auto link = HostLink::Open(options.host.connect);
   if (!link.ok()) return Error{link.error()};
   auto answer = AskControl(options.host.control_socket, {{"do", "list"}});

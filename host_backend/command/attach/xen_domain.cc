@@ -12,6 +12,15 @@ namespace {
 constexpr uint64_t kMib = 1u << 20;
 constexpr uint64_t kDefaultMib = 64;  // needs no option of Xen itself (docs/xen.md)
 
+// causewayd's name for the VM, which `attach --name` may have chosen; the domain's if causewayd has no such domain.
+Result<std::string> VmOf(const std::string& domain, const std::string& socket) {
+  const auto answer = AskControl(socket, {{"do", "list"}});
+  if (!answer.ok()) return Error{answer.error()};
+  for (const Json& vm : answer.value()["vms"])
+    if (vm.value("xen_domain", "") == domain) return vm.value("name", domain);
+  return domain;
+}
+
 }  // namespace
 
 bool IsXenHost(const HostOptions& host) {
@@ -44,8 +53,10 @@ Result<std::string> AttachXenDomain(const AttachOptions& options) {
 }
 
 Result<std::string> DetachXenDomain(const DetachOptions& options) {
+  const auto name = VmOf(options.domain, options.host.control_socket);
+  if (!name.ok()) return Error{name.error()};
   const auto removed = AskControl(options.host.control_socket,
-                                  {{"do", "remove"}, {"name", options.domain}, {"force", options.force}});
+                                  {{"do", "remove"}, {"name", name.value()}, {"force", options.force}});
   if (!removed.ok()) return Error{removed.error()};
   return "Domain " + options.domain + " has no region any more.";
 }

@@ -353,6 +353,8 @@ Json VmSet::List() const {
     const VmConfig& config = vm.server->config();
     list.push_back({{"name", name},
                     {"file", PlaceOf(config)},
+                    {"xen_domain", config.xen_domain},
+                    {"granted", !config.xen_domain.empty() && vm.server->has_region()},
                     {"memory_mib", config.region_mib},
                     {"group", config.region_group},
                     {"user", config.region_user},

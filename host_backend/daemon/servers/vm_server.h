@@ -53,6 +53,7 @@ class VmServer {
   const std::string& problem() const { return problem_; }
   // It is looked at now and then, because nothing rings for it.
   bool is_polled() const { return !IsQuiet(); }
+  bool has_region() const { return file_ != nullptr; }
   void AppendStatus(std::vector<SessionStatus>& sessions, std::vector<RegionStatus>& regions) const;
 
  private:

@@ -216,7 +216,12 @@ std::string GrantedRegion::Name() const {
 }
 
 RegionSource::Finding GrantedRegion::Check() {
-  if (store_->IsAlive(domain_)) return {};
+  if (store_->IsAlive(domain_)) {
+    if (!offered_ || ReadXenbusState(store_->Read(Guests() + "/state")) != XenbusState::kClosed) return {};
+    return {State::kWarning, "the Xen domain " + name_ +
+                                 " has not mapped its region: the module causeway was unloaded there, or its "
+                                 "kernel's log (dmesg) names what is too small, such as max_maptrack_frames"};
+  }
   offered_ = false;
   store_->Remove("/local/domain/0/backend/causeway/" + std::to_string(domain_));
   return {State::kLost,
