@@ -22,6 +22,7 @@
 #include "causeway_xen.h"
 
 #define CAUSEWAY_XEN_VERSION 1
+#define CAUSEWAY_MAPPINGS_PER_FRAME 256 /* of Xen's maptrack */
 
 /* One xenbus device. xenbus calls with one thread at a time, but for suspend: hence the lock. */
 struct causeway_xen {
@@ -30,7 +31,17 @@ struct causeway_xen {
 	struct causeway_grants grants;
 	struct causeway_channels channels;
 	u64 epoch; /* of the region that is mapped, or of one that could not be */
+	struct xenbus_device *dev;
+	struct xenbus_watch offered; /* see causeway_xen_offered */
 };
+
+/* A device that is to be probed again, in a thread that holds no lock of xenbus. */
+struct causeway_xen_again {
+	struct work_struct work;
+	struct device *dev;
+};
+
+static struct workqueue_struct *causeway_xen_queue;
 
 static void causeway_xen_disconnect(struct causeway_xen *xen)
 {
@@ -44,6 +55,19 @@ static void causeway_xen_disconnect(struct causeway_xen *xen)
 	causeway_grants_free(&xen->grants);
 }
 
+/* What a region takes of the domain's table of mappings is causewayd's NeedsOf (docs/xen.md). */
+static void causeway_xen_say_why(struct xenbus_device *dev, int error, u64 bytes)
+{
+	unsigned long long frames = DIV_ROUND_UP(bytes >> PAGE_SHIFT, CAUSEWAY_MAPPINGS_PER_FRAME) + 1;
+
+	if (error == -ENOSPC)
+		dev_err(&dev->dev, "not used: Xen's table of this domain's mappings is full: set max_maptrack_frames = %llu or more in the domain's configuration (xl.cfg), or gnttab_max_maptrack_frames= on Xen's command line\n",
+			2 * frames);
+	else
+		dev_err(&dev->dev, "not used: the region's pages cannot be mapped (%d); /var/log/xen and `xl dmesg` of the host say why\n",
+			error);
+}
+
 static int causeway_xen_connect(struct xenbus_device *dev, struct causeway_xen *xen, u64 bytes, u32 directory)
 {
 	bool pv = !xen_feature(XENFEAT_auto_translated_physmap);
@@ -54,8 +78,7 @@ static int causeway_xen_connect(struct xenbus_device *dev, struct causeway_xen *
 	if (!error && !pv)
 		error = causeway_grants_map(&xen->grants);
 	if (error) {
-		dev_err(&dev->dev, "not used: the region's pages cannot be mapped (%d); /var/log/xen and `xl dmesg` of the host say why\n",
-			error);
+		causeway_xen_say_why(dev, error, bytes);
 		goto fail;
 	}
 	cw = causeway_allocate(&dev->dev, bytes);
@@ -150,13 +173,52 @@ static enum xenbus_state causeway_xen_their_state(struct xenbus_device *dev)
 	return xenbus_scanf(XBT_NIL, dev->otherend, "state", "%u", &state) == 1 ? state : XenbusStateUnknown;
 }
 
+static void causeway_xen_probe_again(struct work_struct *work)
+{
+	struct causeway_xen_again *again = container_of(work, struct causeway_xen_again, work);
+
+	if (!to_xenbus_device(again->dev)->otherend && device_reprobe(again->dev))
+		dev_err(again->dev, "not used: the device cannot be probed after the domain was restored\n");
+	put_device(again->dev);
+	kfree(again);
+}
+
+/*
+ * A restored domain may run before the host has written its keys. The kernel's xenbus then gives the device up, without
+ * a call of this driver, and does not look again when they appear: hence a watch of our own, and a new probe.
+ */
+static void causeway_xen_offered(struct xenbus_watch *watch, const char *path, const char *token)
+{
+	struct causeway_xen *xen = container_of(watch, struct causeway_xen, offered);
+	struct causeway_xen_again *again;
+
+	if (xen->dev->otherend || !xenbus_exists(XBT_NIL, xen->dev->nodename, "backend"))
+		return;
+	again = kmalloc(sizeof(*again), GFP_KERNEL);
+	if (!again)
+		return;
+	INIT_WORK(&again->work, causeway_xen_probe_again);
+	again->dev = get_device(&xen->dev->dev);
+	queue_work(causeway_xen_queue, &again->work);
+}
+
 static int causeway_xen_probe(struct xenbus_device *dev, const struct xenbus_device_id *id)
 {
 	struct causeway_xen *xen = kzalloc(sizeof(*xen), GFP_KERNEL);
+	int error;
 
 	if (!xen)
 		return -ENOMEM;
 	mutex_init(&xen->lock);
+	xen->dev = dev;
+	xen->offered.node = kasprintf(GFP_KERNEL, "%s/backend", dev->nodename);
+	xen->offered.callback = causeway_xen_offered;
+	error = xen->offered.node ? register_xenbus_watch(&xen->offered) : -ENOMEM;
+	if (error) {
+		kfree(xen->offered.node);
+		kfree(xen);
+		return error;
+	}
 	dev_set_drvdata(&dev->dev, xen);
 	/* So that the node is there when the module has been loaded; later changes come by the watch. */
 	causeway_xen_changed(dev, causeway_xen_their_state(dev));
@@ -167,6 +229,8 @@ static void causeway_xen_end(struct xenbus_device *dev)
 {
 	struct causeway_xen *xen = dev_get_drvdata(&dev->dev);
 
+	unregister_xenbus_watch(&xen->offered);
+	kfree(xen->offered.node);
 	mutex_lock(&xen->lock);
 	causeway_xen_disconnect(xen);
 	mutex_unlock(&xen->lock);
@@ -226,11 +290,23 @@ static struct xenbus_driver causeway_xen_driver = {
 
 int causeway_xen_init(void)
 {
-	return xen_domain() ? xenbus_register_frontend(&causeway_xen_driver) : 0;
+	int error;
+
+	if (!xen_domain())
+		return 0;
+	causeway_xen_queue = alloc_workqueue("causeway_xen", 0, 1);
+	if (!causeway_xen_queue)
+		return -ENOMEM;
+	error = xenbus_register_frontend(&causeway_xen_driver);
+	if (error)
+		destroy_workqueue(causeway_xen_queue);
+	return error;
 }
 
 void causeway_xen_exit(void)
 {
-	if (xen_domain())
-		xenbus_unregister_driver(&causeway_xen_driver);
+	if (!xen_domain())
+		return;
+	xenbus_unregister_driver(&causeway_xen_driver);
+	destroy_workqueue(causeway_xen_queue);
 }
