@@ -97,6 +97,8 @@ TEST_F(VmRequestsTest, ADoorbellIsMadeAndKept) {
   EXPECT_TRUE(std::filesystem::is_socket(doorbell));
   EXPECT_EQ(Listed()[0]["doorbell"], doorbell);
   EXPECT_EQ(Listed()[0]["polled"], false) << "nothing has the region yet";
+  EXPECT_EQ(Listed()[0]["xen_domain"], "");
+  EXPECT_EQ(Listed()[0]["granted"], false) << "it is no domain of Xen";
   EXPECT_TRUE(Has(Ask(request), "\"added\":false"));
   EXPECT_TRUE(Has(Ask(AddRequest()), "\"added\":false")) << "a plain device is served as well";
   KillDaemon();

@@ -41,6 +41,7 @@ frontend() { echo "/local/domain/$(xl domid "$guest")/device/causeway/0"; }
 refused() { attach "$guest" 2>&1 | grep -- "$1"; }
 not_lost() { serving 1 && ! said "^EXIT hold1"; }
 gone_frontend() { ! xenstore-exists "$(frontend)" > /dev/null 2>&1; }
+scribble() { python3 /causeway/scribble.py "$daemon" --writes 3000; }
 state_is() { [ "$(xenstore-read "$(frontend)/state" 2> /dev/null)" = "$1" ]; }
 
 LIMIT_S=3000  # what stays in the guest stays until it is destroyed
@@ -73,7 +74,7 @@ for type in $types; do
   # What the guest may write, and domain 0's own keys: anything in each.
   for key in state backend backend-id; do
     for value in "" 0 99 -1 4294967296 /local/domain/0 "$(head -c 2000 /dev/zero | tr '\0' x)"; do
-      xenstore-write "$(frontend)/$key" "$value" 2> /dev/null
+      xenstore-write -- "$(frontend)/$key" "$value" 2> /dev/null
     done
   done
   check "after anything in the guest's keys the daemon answers" until_true 60 status
@@ -82,17 +83,21 @@ for type in $types; do
     good=$(xenstore-read "$(backend)/$key")
     for value in "" x 0 1 -1 65536 4294967295 18446744073709551615; do
       [ "$value" != "$good" ] || continue
-      xenstore-write "$(backend)/$key" "$value" "$(backend)/epoch" $((RANDOM + 1)) "$(backend)/state" 4
+      xenstore-write -- "$(backend)/$key" "$value" "$(backend)/epoch" $((RANDOM + 1)) "$(backend)/state" 4
       sleep 0.3
     done
     xenstore-write "$(backend)/$key" "$good" "$(backend)/epoch" $((RANDOM + 1)) "$(backend)/state" 4
   done
   check "after anything in domain 0's keys the guest's module connects again" until_true 60 state_is 4
-  xl list "$guest"
+  # Anything in the region, while no program of the guest runs and then under one that is served.
+  check "anything is written into the region" scribble
+  check "after anything in the region the daemon answers" until_true 60 status
   console "$guest" "$type" | tail -n 30
   xl destroy "$guest"
   create "$guest" "$type" ends || { echo "$type FAILED to start again"; continue; }
   check "started again: a program is served" until_true 200 serving 1
+  check "anything is written into the region under a program" scribble
+  check "and the daemon answers" until_true 60 status
   xl destroy "$guest"
   check "destroyed: its session ends" until_true 60 idle
   stop_all
@@ -113,6 +118,7 @@ for type in $types; do
     until_true 60 gone_frontend || echo "$type FAILED the guest gives back $cycle"
     until_true 60 attach "$guest" || echo "$type FAILED attach $cycle"
     until_true 60 state_is 4 || echo "$type FAILED the guest maps $cycle"
+    [ $((cycle % 10)) != 0 ] || echo "$type CYCLES $cycle, $(cut -d' ' -f1 /proc/uptime) s after domain 0's boot"
   done
   check "$cycles times detached and attached, within the pages of one region" until_true 60 state_is 4
   detach "$guest"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # How sessions of a guest of Xen end, and that nothing of them is left: daemon killed, guest saved, destroyed and started
-# again, region detached and attached, module unloaded while used, xenstore's keys overwritten with anything.
+# again, region detached and attached, module unloaded while used, xenstore's keys and the region overwritten with anything.
 # usage: xen_ends.sh BUILD_DIR [--types "pv pvh hvm"] [--cycles N] [--keep DIR]
 #   --cycles   so often the region is detached from a running guest and attached again (4)
 # exit status: 0 all as docs/xen.md says; 77 something is missing here, which the last line explains; else failed
@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
 done
 # shellcheck source=tests/xen/xen_payload.sh
 . "$(dirname "$0")/xen_payload.sh" "$folder"
-cp "$here/ends_steps.sh" "$payload/"
+cp "$here/ends_steps.sh" "$here/scribble.py" "$payload/"
 "$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" \
   --program "$programs/vector_add" --program "$build/tests/unit/session_client"
 
@@ -43,7 +43,7 @@ types="$types" cycles=$cycles
 . /causeway/xen_functions.sh
 . /causeway/ends_steps.sh
 TEXT
-run_payload 1500
+run_payload $(((1500 + 12 * cycles) * $(wc -w <<< "$types")))
 for type in $types; do
   failed=$(grep -a "^$type FAILED" "$work/log" || true)
   { [ -z "$failed" ] && grep -qa "^$type ENDED" "$work/log"; } ||

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the tests under Xen, with the build folder as $1 and the programs' names in `names`. Sets: here, build,
 # dom0 (what run_xen.sh boots), work and payload; fills payload with the daemon, the software GPU and guests.
+# environment: XEN_HERE=1 this machine is domain 0 of a Xen host, on which the guests are started, instead of an emulated
+# one; GPU_DRIVER=FILE libcuda.so.1 of its driver instead of the software GPU. docs/xen.md says what it needs.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$(cd "$1" && pwd)
 configs=$here/../../vm_configs
 fail() { echo "$(basename "$0"): $*" >&2; exit 1; }
 skip() { echo "$(basename "$0"): $*"; exit 77; }
 
-command -v qemu-system-x86_64 > /dev/null || skip "qemu-system-x86_64 is not installed"
+[ -n "${XEN_HERE:-}" ] || command -v qemu-system-x86_64 > /dev/null || skip "qemu-system-x86_64 is not installed"
 [ -n "${KERNEL:-}" ] || KERNEL=$("$configs/find_kernel.sh") || exit 77
 export KERNEL
 for file in host_backend/causewayd host_backend/causeway host_backend/causeway-launcher host_backend/causeway-worker \
@@ -17,7 +19,13 @@ for file in host_backend/causewayd host_backend/causeway host_backend/causeway-l
 done
 programs=${PROGRAMS:-$build/programs}
 dom0=$build/xen
-"$here/make_dom0.sh" "$dom0" || exit
+if [ -n "${XEN_HERE:-}" ]; then
+  grep -q control_d /proc/xen/capabilities 2> /dev/null || skip "XEN_HERE is for domain 0 of a Xen host, and this is none."
+  mkdir -p "$dom0"
+  python3 "$here/unpack_kernel.py" "$KERNEL" "$dom0/vmlinux"
+else
+  "$here/make_dom0.sh" "$dom0" || exit
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 payload=$work/payload
@@ -45,8 +53,15 @@ guest() {
 # run_payload SECONDS: boots domain 0 with what was made; what it says is in $work/log, and in the folder $keep if there is one.
 run_payload() {
   local status=0
-  "$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-$1}" \
-    --xen-options "${xen_options:-}" || status=$?
+  if [ -n "${XEN_HERE:-}" ]; then
+    mkdir -p /causeway
+    mount --bind "$payload" /causeway
+    timeout "${XEN_TIMEOUT_S:-$1}" bash -c '. /causeway/steps.sh; echo DONE' > "$work/console" 2>&1 < /dev/null || status=$?
+    umount /causeway
+  else
+    "$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-$1}" \
+      --xen-options "${xen_options:-}" || status=$?
+  fi
   tr -d '\r' < "$work/console" > "$work/log"
   [ -z "$keep" ] || { mkdir -p "$keep" && cp "$work/log" "$keep/log"; }
   [ "$status" = 0 ] || { tail -n 60 "$work/log" >&2; fail "the emulated machine ended with status $status."; }
