@@ -10,6 +10,7 @@
 #include "host_backend/daemon/xen/grant_memory.h"
 #include "host_backend/daemon/xen/xen_values.h"
 #include "host_backend/granted/sleep_word.h"
+#include "ivshmem_ring/transport/ring.h"
 #include "tests/yield_until.h"
 
 namespace causeway::daemon {
@@ -55,10 +56,14 @@ TEST(SleepWord, WhoSleepsIsWokenThroughTheOtherMapping) {
   const auto workers = SleepWord::Of(UniqueFd(dup(daemons->fd())));
   ASSERT_NE(workers, nullptr);
   HotWord word{};
-  std::thread sleeper([&] { workers->Sleep(word, 0, 600'000'000); });
-  test::YieldUntil([&] { return daemons->Wake() != 0; });
+  // A ring that comes before the thread has gone to sleep ends its call at once, and it calls again.
+  std::thread sleeper([&] {
+    while (LoadAcquire(word) == 0) workers->Sleep(word, 0, 600'000'000);
+  });
+  test::SleepUntil([&] { return daemons->Wake() != 0; });
+  StoreRelease(word, 1);
+  daemons->Wake();
   sleeper.join();
-  word.value = 1;
   workers->Sleep(word, 0, 600'000'000);  // it has changed: returns at once
 }
 
