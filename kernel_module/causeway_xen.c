@@ -55,7 +55,10 @@ static void causeway_xen_disconnect(struct causeway_xen *xen)
 	causeway_grants_free(&xen->grants);
 }
 
-/* What a region takes of the domain's table of mappings is causewayd's NeedsOf (docs/xen.md). */
+/*
+ * Names the option that is too small. The number of frames is computed as causewayd computes it for its own sentence
+ * (NeedsOf of its Xen part; the table in docs/xen.md).
+ */
 static void causeway_xen_say_why(struct xenbus_device *dev, int error, u64 bytes)
 {
 	unsigned long long frames = DIV_ROUND_UP(bytes >> PAGE_SHIFT, CAUSEWAY_MAPPINGS_PER_FRAME) + 1;

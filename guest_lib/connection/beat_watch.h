@@ -13,8 +13,9 @@ class BeatWatch {
 
   // Whether no beat has come for kTimeoutMs in which there should have been one. `now_ms()` is a clock that never goes back,
   // `beat()` the counter, and `ask()` asks for a beat where there are none without asking, and is false where they come by themselves.
-  // Waiting threads call it side by side: one looks, and the others, who take it that all is well, are not kept. Had each of them its own
-  // time, one that was interrupted between its clock and the others' notes would find these to lie in its future.
+  // Several waiting threads may call this function at the same time. One of them looks at the counter; the others get false at once,
+  // because they can go on waiting without its answer. The clock is read under the lock: a thread that read it before another one
+  // noted a later time would subtract the later time from the earlier, and the difference would wrap to more than any limit.
   template <class Clock, class Beat, class Ask>
   bool IsMissing(Clock now_ms, Beat beat, Ask ask) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -26,7 +27,8 @@ class BeatWatch {
       changed_ms_ = now;
       return false;
     }
-    // Who is asked only while somebody waits did not have to beat before.
+    // A daemon that beats only when it is asked is not asked while no thread waits. That silence is therefore not counted: the time
+    // begins anew with the first question after it.
     constexpr uint64_t kNobodyWaitedMs = 3 * kAskEveryMs;
     if (now - changed_ms_ > kAskEveryMs && now - asked_ms_ > kAskEveryMs && ask()) {
       if (now - asked_ms_ > kNobodyWaitedMs) changed_ms_ = now;

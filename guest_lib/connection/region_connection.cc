@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <string_view>
 
 #include "ivshmem_ring/release/build_stamp.h"
@@ -194,9 +193,7 @@ std::string RegionConnection::Loss() {
     return why.empty() ? "the host ended the session" : why;
   }
   if (superblock().host_epoch != epoch_) return "causewayd was restarted";
-  const auto beat = [this] {
-    return std::atomic_ref(const_cast<uint64_t&>(host_page().beat)).load(std::memory_order_acquire);
-  };
+  const auto beat = [this] { return LoadAcquire(host_page().beat); };
   if (beats_.IsMissing(NowMs, beat, [this] { return AskForBeat(); })) return "causewayd has stopped";
   return LinkLoss();
 }

@@ -138,8 +138,11 @@ class alignas(kHotBytes) RingConsumer {
 
 // The two memory operations on shared words, named once. An acquire load pairs with the peer's release store
 // of the same word.
+inline uint64_t LoadAcquire(const uint64_t& word) {
+  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(std::memory_order_acquire);
+}
 inline uint64_t LoadAcquire(const HotWord& word) {
-  return std::atomic_ref<uint64_t>(const_cast<HotWord&>(word).value).load(std::memory_order_acquire);
+  return LoadAcquire(word.value);
 }
 inline void StoreRelease(HotWord& word, uint64_t value) {
   std::atomic_ref<uint64_t>(word.value).store(value, std::memory_order_release);

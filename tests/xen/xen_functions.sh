@@ -3,7 +3,7 @@
 # Sourced by steps.sh in domain 0: what the tests do there. Everything waits for at most a bound.
 status() { /causeway/bin/causeway status --json --socket /run/causeway.sock; }
 
-# start_daemon VM[:DOMAIN]...: causewayd with 64 MiB for each, and with what MORE_CONFIG says.
+# start_daemon VM[:DOMAIN]...: causewayd with 64 MiB for each.
 start_daemon() {
   mkdir -m 0700 -p /run/causeway-state
   cat > /run/causewayd.toml <<TEXT
@@ -17,7 +17,6 @@ TEXT
   for vm in "$@"; do
     printf '[[vm]]\nname = "%s"\nxen_domain = "%s"\nregion_mib = %s\n' "${vm%:*}" "${vm#*:}" "${REGION_MIB:-64}" >> /run/causewayd.toml
   done
-  printf '%s' "${MORE_CONFIG:-}" >> /run/causewayd.toml
   /causeway/bin/causewayd --config /run/causewayd.toml >> /run/causewayd.log 2>&1 &
   daemon=$!
   until_true 60 status
@@ -36,7 +35,7 @@ until_true() {
   done
 }
 
-# create NAME TYPE INITRAMFS [VCPUS[/MAXVCPUS]]: /run/guest_options is more of its xl.cfg.
+# create NAME TYPE INITRAMFS [VCPUS[/MAXVCPUS]]
 create() {
   local kernel=vmlinux vcpus=${4:-1}
   [ "$2" != hvm ] || kernel=vmlinuz  # its firmware wants a packed one
@@ -54,7 +53,6 @@ on_reboot = "destroy"
 on_crash = "preserve"
 TEXT
   [ "$2" != hvm ] || printf 'vga = "none"\nserial = "pty"\n' >> "/run/$1.cfg"
-  cat /run/guest_options >> "/run/$1.cfg" 2> /dev/null
   rm -f "/var/log/xen/guest-$1.log"
   # shellcheck disable=SC2086
   xl create $PAUSED "/run/$1.cfg" || { echo "FAILED: xl create $1"; cat /var/log/xen/xl-"$1".log /var/log/xen/qemu-dm-"$1".log 2> /dev/null; return 1; }
