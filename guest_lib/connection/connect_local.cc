@@ -115,8 +115,10 @@ std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind ki
   const timeval patience{10, 0};  // the daemon answers at once; only opening the slot may take longer
   setsockopt(socket_fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const LocalRequest request{kLocalMagic, kAbiMajor, kAbiMinor, LocalRequestKind::kOpenSession};
-  if (socket_fd < 0 || connect(socket_fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      send(socket_fd, &request, sizeof request, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof request)) {
+  if (socket_fd < 0 ||
+      TEMP_FAILURE_RETRY(connect(socket_fd, reinterpret_cast<sockaddr*>(&address), sizeof address)) != 0 ||
+      TEMP_FAILURE_RETRY(send(socket_fd, &request, sizeof request, MSG_NOSIGNAL)) !=
+          static_cast<ssize_t>(sizeof request)) {
     *error = "cannot reach causewayd at " + path + ": " + strerror(errno);
     if (errno == EACCES) *error += " (is this user in the socket's group?)";
     if (errno == ENOENT || errno == ECONNREFUSED) *error += " (is causewayd running?)";

@@ -87,7 +87,13 @@ class ModuleConnection : public RegionConnection {
 }  // namespace
 
 std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error) {
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  // The module waits for the daemon for a bounded time, unless a signal's handler runs meanwhile.
+  constexpr uint64_t kMostUs = 30'000'000;
+  const uint64_t began_us = NowUs();
+  int fd = -1;
+  do {
+    fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  } while (fd < 0 && errno == EINTR && NowUs() - began_us < kMostUs);
   if (fd < 0) {
     *error = "cannot open " + path + ": " + strerror(errno);
     const int code = errno;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@
 namespace causeway::guest {
 namespace {
 
-constexpr time_t kDialSeconds = 10;    // for the connection, and for the handshake's next message
+constexpr int kDialSeconds = 10;       // for the connection, and for the handshake's next message
 constexpr time_t kAnswerSeconds = 90;  // a worker may have to start first
 
 class TcpLink : public Connection {
@@ -70,6 +71,19 @@ void LimitWaits(int fd, time_t seconds) {
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
+// As connect(), also where a signal's handler runs meanwhile: the connection is then made nevertheless.
+bool ConnectTo(int fd, const addrinfo& to) {
+  if (connect(fd, to.ai_addr, to.ai_addrlen) == 0) return true;
+  if (errno != EINTR) return false;
+  pollfd made{fd, POLLOUT, 0};
+  int error = ETIMEDOUT;
+  socklen_t bytes = sizeof error;
+  if (TEMP_FAILURE_RETRY(poll(&made, 1, kDialSeconds * 1000)) > 0)
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+  errno = error;
+  return error == 0;
+}
+
 int Dial(const std::string& host, const std::string& port, std::string* error) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -82,7 +96,7 @@ int Dial(const std::string& host, const std::string& port, std::string* error) {
   for (const addrinfo* at = found; at != nullptr && fd < 0; at = at->ai_next) {
     fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
     if (fd >= 0) LimitWaits(fd, kDialSeconds);
-    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
+    if (fd >= 0 && !ConnectTo(fd, *at)) {
       const int why = errno == EINPROGRESS ? ETIMEDOUT : errno;
       *error = "cannot reach causewayd at " + host + ":" + port + ": " + strerror(why);
       close(fd);

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables that the driver reads before cuInit, each in a process of its own. Through Causeway they travel
 // to the worker, which must be one that has not started the driver yet.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/time.h>
+
+#include "tests/driver/child_process.h"
 #include "tests/driver/two_processes.h"
 
 namespace causeway::driver_test {
@@ -71,6 +76,22 @@ TEST_F(EnvironmentTest, ModuleLoading) {
   Say("unset", Ask({}).loading);
   Say("eager", Ask({"CUDA_MODULE_LOADING=EAGER"}).loading);
   Say("lazy", Ask({"CUDA_MODULE_LOADING=LAZY"}).loading);
+}
+
+// A program's timer interrupts each system call that waits, and nothing restarts the call.
+TEST_F(EnvironmentTest, DISABLED_StartUnderSignals) {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval often{{0, 1000}, {0, 1000}}, never{};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  const CUresult result = cuInit(0);
+  setitimer(ITIMER_REAL, &never, nullptr);
+  exit(result == CUDA_SUCCESS ? 0 : 1);
+}
+
+TEST_F(EnvironmentTest, SignalsDoNotDisturbTheStart) {
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(RunChild("EnvironmentTest.DISABLED_StartUnderSignals"), 0);
 }
 
 // Those whose effect no call shows: the process must start and work all the same.

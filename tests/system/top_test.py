@@ -137,6 +137,12 @@ def check_screen(folder):
     resize(30, 200)
     os.kill(child, signal.SIGWINCH)
     expect("the new size is used", "AGE s" in screen_after(terminal, b"", "AGE s"))
+    # A size that changes while the daemon is asked: a key that refreshes, and then the signal, at many distances.
+    for i in range(200):
+        os.write(terminal, b" ")
+        time.sleep(i * 20e-6)
+        os.kill(child, signal.SIGWINCH)
+    expect("sizes that change all the time do not end it", "AGE s" in screen_after(terminal, b" ", "AGE s"))
     os.write(terminal, b"q")
     end = time.monotonic() + LIMIT_S
     status = None

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "host_backend/common/json.h"
 #include "host_backend/common/unique_fd.h"
@@ -24,15 +25,20 @@ Result<std::string> AskDaemon(const std::string& socket_path, const void* reques
   address.sun_family = AF_UNIX;
   socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+  if (!fd ||
+      TEMP_FAILURE_RETRY(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address))) != 0) {
     return Error{"No daemon answers at " + socket_path + ": " + ErrnoText() +
                  "; start causewayd or name its socket with --socket."};
   }
   const timeval limit{kAnswerLimitSeconds, 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   LocalReply reply{};
-  if (send(fd.get(), request, request_bytes, MSG_NOSIGNAL) != ssize_t(request_bytes) ||
-      recv(fd.get(), &reply, sizeof(reply), 0) != sizeof(reply) || reply.magic != kLocalMagic) {
+  // A receive with a limit is interrupted also where a stopped process goes on (signal(7)).
+  const auto receive = [&](void* to, size_t bytes) {
+    return TEMP_FAILURE_RETRY(recv(fd.get(), to, bytes, 0));
+  };
+  if (TEMP_FAILURE_RETRY(send(fd.get(), request, request_bytes, MSG_NOSIGNAL)) != ssize_t(request_bytes) ||
+      receive(&reply, sizeof(reply)) != sizeof(reply) || reply.magic != kLocalMagic) {
     return Error{"The daemon at " + socket_path + " did not answer as causewayd does; check --socket."};
   }
   reply.text[sizeof(reply.text) - 1] = '\0';
@@ -40,7 +46,7 @@ Result<std::string> AskDaemon(const std::string& socket_path, const void* reques
   std::string text;
   std::string packet(64u << 10, '\0');
   ssize_t bytes = 0;
-  while ((bytes = recv(fd.get(), packet.data(), packet.size(), 0)) > 0) text.append(packet, 0, size_t(bytes));
+  while ((bytes = receive(packet.data(), packet.size())) > 0) text.append(packet, 0, size_t(bytes));
   if (bytes < 0) return Error{"The daemon at " + socket_path + " stopped in the middle of its answer."};
   return text;
 }

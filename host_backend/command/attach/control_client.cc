@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "host_backend/common/control_socket.h"
 #include "host_backend/common/unique_fd.h"
@@ -29,19 +30,22 @@ Result<Json> AskControl(const std::string& path, const Json& request) {
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+  if (!fd ||
+      TEMP_FAILURE_RETRY(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address))) != 0)
     return CannotConnect(path, errno);
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerLimit, sizeof(kAnswerLimit));
   const std::string text = JsonText(request);
   // A daemon that refuses the client at once has answered and closed by now, with this text unread: the kernel says so
   // once, and then hands out the answer.
-  const bool sent = send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL) > 0;
+  const bool sent = TEMP_FAILURE_RETRY(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL)) > 0;
   std::string answer, packet(64u << 10, '\0');
-  ssize_t bytes = recv(fd.get(), packet.data(), packet.size(), 0);
-  if (bytes < 0 && (errno == ECONNRESET || !sent)) bytes = recv(fd.get(), packet.data(), packet.size(), 0);
+  // A receive with a limit is interrupted also where a stopped process goes on (signal(7)).
+  const auto receive = [&] { return TEMP_FAILURE_RETRY(recv(fd.get(), packet.data(), packet.size(), 0)); };
+  ssize_t bytes = receive();
+  if (bytes < 0 && (errno == ECONNRESET || !sent)) bytes = receive();
   while (bytes > 0) {
     answer.append(packet, 0, size_t(bytes));
-    bytes = recv(fd.get(), packet.data(), packet.size(), 0);
+    bytes = receive();
   }
   const Json json = Json::parse(answer, nullptr, false);
   if (bytes < 0 && errno == EAGAIN) return Error{"causewayd did not answer at " + path + " within 60 s."};

@@ -73,7 +73,9 @@ constexpr char kHelp[] =
 
 class Top {
  public:
-  explicit Top(const TopOptions& options) : options_(options), delay_s_(options.delay_s) {
+  // `while_waiting`: the signals that are blocked while it waits for the user; all others are blocked at all times.
+  Top(const TopOptions& options, const sigset_t& while_waiting)
+      : options_(options), while_waiting_(while_waiting), delay_s_(options.delay_s) {
     view_.scopes = options.scopes;
     view_.sort_column = ColumnNamed(options.sort);
   }
@@ -129,9 +131,10 @@ class Top {
   bool Wait(bool on_terminal) {
     double end = Now() + delay_s_;
     for (;;) {
-      const int left_ms = std::max(0, int(1000 * (end - Now())));
+      const double left = std::max(0.0, end - Now());
+      const timespec limit{time_t(left), long(1e9 * (left - double(time_t(left))))};
       pollfd keys{on_terminal ? STDIN_FILENO : -1, POLLIN, 0};
-      const int ready = poll(&keys, 1, left_ms);
+      const int ready = ppoll(&keys, 1, &limit, &while_waiting_);
       if (ready == 0) return true;
       if (g_ended != 0) return false;
       if (ready < 0) {  // the window has another size
@@ -187,6 +190,7 @@ class Top {
   }
 
   const TopOptions& options_;
+  const sigset_t while_waiting_;
   double delay_s_;
   View view_;
   StatusFigures figures_;
@@ -198,14 +202,19 @@ class Top {
 }  // namespace
 
 int RunTop(const TopOptions& options) {
-  // So that poll() returns where the window gets another size.
+  // The handlers make ppoll() return. Elsewhere the signals are blocked, because they would interrupt the question to the daemon,
+  // and the loop would not notice an end that came before ppoll().
+  sigset_t handled, before;
+  sigemptyset(&handled);
+  for (const int number : {SIGWINCH, SIGTERM, SIGHUP}) sigaddset(&handled, number);
+  sigprocmask(SIG_BLOCK, &handled, &before);
   struct sigaction resized {};
   resized.sa_handler = [](int) {};
   sigaction(SIGWINCH, &resized, nullptr);
   struct sigaction ending {};
   ending.sa_handler = [](int) { g_ended = 1; };
   for (const int number : {SIGTERM, SIGHUP}) sigaction(number, &ending, nullptr);
-  const std::string problem = Top(options).Run();
+  const std::string problem = Top(options, before).Run();
   if (problem.empty()) return 0;
   std::fprintf(stderr, "causeway: %s\n", problem.c_str());
   return 1;
