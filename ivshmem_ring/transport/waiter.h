@@ -145,7 +145,7 @@ class Waiter {
   // True about every 10 ms of sleep: it is time to check that the peer lives.
   bool TimeToCheckPeer();
   // Before the first sleep `waiting` is 1 for so long, and the thread still polls, so that a peer that did
-  // not see it is not missed. This saves a barrier in Wake(); see SleepFor().
+  // not see it is hardly ever missed. This saves a barrier in Wake(); see SleepFor() and docs/waiting.md.
   static constexpr uint32_t kSettleUs = 4;
   // How long the wait has taken, exact to some 32 steps.
   uint64_t waited_us() const { return now_us_ - began_us_; }
