@@ -185,7 +185,7 @@ def find_objects(build, known):
             if match and f"{match.group(1)}/{match.group(2)}" in known:
                 objects[f"{match.group(1)}/{match.group(2)}"] = path
     if not objects:
-        raise SystemExit(f"{build} holds no object of this tree: build it first, or leave --build out.")
+        raise SystemExit(f"{build} holds no object of a single source of this tree: build it, without CAUSEWAY_UNITE, or leave --build out.")
     return objects
 
 

@@ -32,7 +32,6 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kHugePage = 2u << 20;
 constexpr uint64_t kStepPerThread = 2u << 20;  // how much is made read-only, copied and moved at a time
 constexpr uint64_t kPartBytes = 512u << 10;    // what one thread copies of it at a time
 constexpr uint64_t kManyBytes = 32u << 20;     // from here on the caches would keep little of it
@@ -127,10 +126,10 @@ class Exchange final : public CopyJob {
         to_(fresh.pages + (range.begin - piece.begin)),
         aside_(fresh.aside != nullptr ? fresh.aside + (range.begin - piece.begin) : nullptr),
         page_map_(page_map),
-        base_(range.begin - range.begin % kHugePage),
+        base_(range.begin - range.begin % kHugePageBytes),
         past_caches_(range.bytes() > kManyBytes),
         step_bytes_(StepBytes()),
-        touched_((range.end - base_ + kHugePage - 1) / kHugePage) {}
+        touched_((range.end - base_ + kHugePageBytes - 1) / kHugePageBytes) {}
   ~Exchange() override { Leave(); }
   // False: only the first *done bytes are replaced.
   bool Run(uint64_t* done);
@@ -146,7 +145,7 @@ class Exchange final : public CopyJob {
   }
   uint64_t CountOf(uint64_t bytes) const { return (range_.end - base_ + bytes - 1) / bytes; }
   std::byte* To(uint64_t at) const { return to_ + (at - range_.begin); }
-  bool WasTouchedBefore(uint64_t at) const { return touched_[(at - base_) / kHugePage] != 0; }
+  bool WasTouchedBefore(uint64_t at) const { return touched_[(at - base_) / kHugePageBytes] != 0; }
   bool IsWritable() const { return (protection_ & PROT_WRITE) != 0; }
   bool IsGuarded() const { return IsWritable() || aside_ != nullptr; }
   void Copy(std::byte* to, const std::byte* from, uint64_t bytes) const {
@@ -193,10 +192,10 @@ void Exchange::PreparePart(uint32_t index) {
   }
   if (page_map_ < 0) return;
   for (uint64_t at = part.begin; at < part.end;) {
-    const uint64_t next = std::min(at - at % kHugePage + kHugePage, part.end);
-    uint64_t entries[kHugePage / kPageBytes];
+    const uint64_t next = std::min(at - at % kHugePageBytes + kHugePageBytes, part.end);
+    uint64_t entries[kHugePageBytes / kPageBytes];
     const uint64_t pages = (next - at) / kPageBytes;
-    touched_[(at - base_) / kHugePage] =
+    touched_[(at - base_) / kHugePageBytes] =
         !ReadPageMap(page_map_, at, pages, entries) || std::all_of(entries, entries + pages, WasTouched);
     at = next;
   }
@@ -230,7 +229,7 @@ void Exchange::Do(uint64_t index) {
 void Exchange::CopyTouched(PageRange part) const {
   const auto* from = static_cast<const std::byte*>(Pointer(part.begin));
   std::byte* to = To(part.begin);
-  uint64_t entries[kHugePage / kPageBytes];
+  uint64_t entries[kHugePageBytes / kPageBytes];
   const uint64_t pages = part.bytes() / kPageBytes;
   if (!ReadPageMap(page_map_, part.begin, pages, entries)) {
     Copy(to, from, part.bytes());
@@ -337,14 +336,14 @@ void MakeOne(const Mapping& piece, std::byte* whole, bool exchanged) {
 }  // namespace
 
 std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
-  const uint64_t spare = bytes < kHugePage ? 0 : kHugePage;
+  const uint64_t spare = bytes < kHugePageBytes ? 0 : kHugePageBytes;
   void* got = mmap(nullptr, bytes + spare, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (got == MAP_FAILED) return nullptr;
   if (spare == 0) return static_cast<std::byte*>(got);
   const auto start = reinterpret_cast<uint64_t>(got);
-  const uint64_t skip = (address - start) % kHugePage;
+  const uint64_t skip = (address - start) % kHugePageBytes;
   if (skip != 0) munmap(got, skip);
-  munmap(Pointer(start + skip + bytes), kHugePage - skip);
+  munmap(Pointer(start + skip + bytes), kHugePageBytes - skip);
   return reinterpret_cast<std::byte*>(start + skip);
 }
 
@@ -360,7 +359,7 @@ std::byte* FreshLike(uint64_t address, uint64_t bytes) {
 bool ExchangesAtOnce(const Mapping& piece, PageRange own) {
   uint64_t steps = 0;
   for (const PageRange range : Ranges(piece, own)) {
-    const uint64_t base = range.begin - range.begin % kHugePage;
+    const uint64_t base = range.begin - range.begin % kHugePageBytes;
     if (range.bytes() != 0) steps += (range.end - base + StepBytes() - 1) / StepBytes();
   }
   return steps <= 1;

@@ -14,6 +14,7 @@
 
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/own_thread.h"
+#include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
 namespace {
@@ -21,11 +22,10 @@ namespace {
 constexpr uint64_t kWorthwhile = 1u << 20;
 
 constexpr std::chrono::milliseconds kMoment{250};
-constexpr uint64_t kHugePage = 2u << 20;
 
 // As much as is released between two looks at the lock: a part of a huge page would split it.
 uint64_t FirstPart(const std::byte* pages, uint64_t bytes) {
-  return std::min(bytes, kHugePage - reinterpret_cast<uint64_t>(pages) % kHugePage);
+  return std::min(bytes, kHugePageBytes - reinterpret_cast<uint64_t>(pages) % kHugePageBytes);
 }
 
 std::atomic<uint64_t> waiting{0};  // bytes

@@ -10,11 +10,11 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint64_t kAloneBytes = 512u << 10;  // up to here one thread is as fast
-constexpr uint64_t kPartBytes = 64u << 10;
+constexpr uint64_t kCopiedPartBytes = 64u << 10;
 
 // Neither side is memory that the program can see, so no helper faults here.
 void CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
-  InParts(bytes, bytes >= kAloneBytes ? kPartBytes : bytes,
+  InParts(bytes, bytes >= kAloneBytes ? kCopiedPartBytes : bytes,
           [=](uint64_t at, uint64_t count) { std::memcpy(to + at, from + at, count); });
 }
 
@@ -22,7 +22,7 @@ void CopyBytes(std::byte* to, const std::byte* from, uint64_t bytes) {
 // zeros; see ManagedAreas. Whether something was not.
 bool CopyChanges(std::byte* to, const std::byte* from, uint64_t bytes) {
   std::atomic<bool> changed{false};
-  InParts(bytes, bytes >= kAloneBytes ? kPartBytes : bytes, [=, &changed](uint64_t at, uint64_t count) {
+  InParts(bytes, bytes >= kAloneBytes ? kCopiedPartBytes : bytes, [=, &changed](uint64_t at, uint64_t count) {
     if (std::memcmp(to + at, from + at, count) == 0) return;
     std::memcpy(to + at, from + at, count);
     changed.store(true, std::memory_order_relaxed);

@@ -17,8 +17,6 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kPartBytes = 512u << 10;  // of one thread at a time
-
 class SignalsWatch final : public PageWatch {
  public:
   bool serves_system_calls() const override { return false; }

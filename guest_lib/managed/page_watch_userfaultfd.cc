@@ -37,7 +37,6 @@
 namespace causeway::guest {
 namespace {
 
-constexpr uint64_t kPartBytes = 512u << 10;  // of one thread at a time
 constexpr uint64_t kNeeded = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM;
 constexpr uint64_t kForWrites = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
 

@@ -9,6 +9,9 @@
 
 namespace causeway::guest {
 
+// As long as is worth a thread where the kernel changes pages' entries.
+inline constexpr uint64_t kPartBytes = 512u << 10;
+
 // Calls work(at, bytes) for parts of [0, bytes), `part_bytes` long but for the last, in this thread and in so
 // few others that the program keeps processors. It returns when all parts are done.
 template <class Work>

@@ -26,11 +26,11 @@ struct Block {
 };
 
 // Programs that allocate and free in turns hold a few.
-constexpr size_t kMostHeld = 16;
-constexpr uint64_t kMostBytes = 64u << 20;  // of all together
-constexpr useconds_t kRoundUs = 250'000;    // within two of them what nobody takes is freed
+constexpr size_t kMostBlocks = 16;
+constexpr uint64_t kMostBlockBytes = 64u << 20;  // of all together
+constexpr useconds_t kRoundUs = 250'000;         // within two of them what nobody takes is freed
 
-struct Table {
+struct Blocks {
   Mutex<Lock::kFreedBlocks> mutex;
   ConditionVariable wanted;
   std::vector<Block> held;
@@ -39,31 +39,31 @@ struct Table {
   bool thread_started = false;
   bool thread_sleeps = false;
 };
-Table& table = *new Table;          // programs may allocate to the very end
-thread_local bool freeing = false;  // what FreeBlocks posts needs nothing freed before it
+Blocks& blocks = *new Blocks;              // programs may allocate to the very end
+thread_local bool freeing_blocks = false;  // what FreeBlocks posts needs nothing freed before it
 
 bool IsAlive(const Block& block) {
   return FindObject(HandleKind::kContext, block.context) != nullptr &&
          ContextOf(block.context).active.load() && block.context->id == block.context_id;
 }
 
-// With the table's mutex.
+// With the blocks' mutex.
 void Count() {
-  ++table.changes;
-  held_blocks.store(static_cast<uint32_t>(table.held.size()));
+  ++blocks.changes;
+  held_blocks.store(static_cast<uint32_t>(blocks.held.size()));
 }
 
 void* FreeInTime(void*) {
-  std::unique_lock lock(table.mutex);
+  std::unique_lock lock(blocks.mutex);
   for (;;) {
-    table.thread_sleeps = true;
-    table.wanted.wait(lock, [&] { return !table.held.empty(); });
-    table.thread_sleeps = false;
-    const uint64_t seen = table.changes;
+    blocks.thread_sleeps = true;
+    blocks.wanted.wait(lock, [&] { return !blocks.held.empty(); });
+    blocks.thread_sleeps = false;
+    const uint64_t seen = blocks.changes;
     lock.unlock();
     usleep(kRoundUs);
     lock.lock();
-    if (table.changes != seen) continue;
+    if (blocks.changes != seen) continue;
     lock.unlock();
     FreeBlocks();
     lock.lock();
@@ -75,7 +75,7 @@ void* FreeInTime(void*) {
 MaybeResult HoldFreedBlock(const DeviceAllocation& freed) {
   Session* session = Session::Get();
   Object* context = freed.context;
-  if (session == nullptr || freed.from_pool || freed.sync_memops || freed.bytes > kMostBytes ||
+  if (session == nullptr || freed.from_pool || freed.sync_memops || freed.bytes > kMostBlockBytes ||
       SharesDeviceMemory() || HadSeveralContexts() || context == nullptr ||
       context != CurrentContextObject() || !ContextOf(context).active.load() || AnyCapture()) {
     return {};
@@ -87,23 +87,23 @@ MaybeResult HoldFreedBlock(const DeviceAllocation& freed) {
     done = DrainDevice();  // another thread may have begun a capture, which this does not break
   }
   if (*done != CUDA_SUCCESS) return done;
-  const std::lock_guard lock(table.mutex);
-  if (table.held.size() == kMostHeld || freed.bytes > kMostBytes - table.bytes) return {};
-  if (!table.thread_started && StartOwnThread(FreeInTime, false) != 0) return {};
-  table.thread_started = true;
+  const std::lock_guard lock(blocks.mutex);
+  if (blocks.held.size() == kMostBlocks || freed.bytes > kMostBlockBytes - blocks.bytes) return {};
+  if (!blocks.thread_started && StartOwnThread(FreeInTime, false) != 0) return {};
+  blocks.thread_started = true;
   NotedLock<Lock::kMain> held;
   held.Take();
   const std::lock_guard posting(session->main_mutex());
-  table.held.push_back({freed.address, freed.bytes, context, context->id});
+  blocks.held.push_back({freed.address, freed.bytes, context, context->id});
   Count();
   // Whoever sends from here on sees what is held; what was sent before shows here.
   if (!inquiry.IsDone()) {
-    table.held.pop_back();
+    blocks.held.pop_back();
     Count();
     return {};
   }
-  table.bytes += freed.bytes;
-  if (table.thread_sleeps) table.wanted.notify_one();
+  blocks.bytes += freed.bytes;
+  if (blocks.thread_sleeps) blocks.wanted.notify_one();
   return CUDA_SUCCESS;
 }
 
@@ -111,16 +111,16 @@ MaybeResult TakeFreedBlock(CUdeviceptr* address, uint64_t bytes) {
   Session* session = Session::Get();
   if (!HoldsBlocks() || session == nullptr || address == nullptr || AnyCapture()) return {};
   const Object* context = CurrentContextObject();
-  const std::lock_guard lock(table.mutex);
+  const std::lock_guard lock(blocks.mutex);
   // The newest first: it is the likeliest to be in the GPU's cache.
-  const auto found = std::find_if(table.held.rbegin(), table.held.rend(), [&](const Block& block) {
+  const auto found = std::find_if(blocks.held.rbegin(), blocks.held.rend(), [&](const Block& block) {
     return block.bytes == bytes && block.context == context && IsAlive(block);
   });
-  if (found == table.held.rend()) return {};
+  if (found == blocks.held.rend()) return {};
   if (const CUresult error = session->Check()) return error;
   *address = found->address;
-  table.bytes -= bytes;
-  table.held.erase(std::next(found).base());
+  blocks.bytes -= bytes;
+  blocks.held.erase(std::next(found).base());
   Count();
   return CUDA_SUCCESS;
 }
@@ -128,24 +128,24 @@ MaybeResult TakeFreedBlock(CUdeviceptr* address, uint64_t bytes) {
 namespace {
 
 void FreeAllHeldBlocks() {
-  if (freeing || Session::Get() == nullptr) return;
+  if (freeing_blocks || Session::Get() == nullptr) return;
   // Until all is sent: nobody may overtake it with a message that would see it held.
-  const std::lock_guard lock(table.mutex);
-  freeing = true;
-  for (const Block& block : table.held) {
+  const std::lock_guard lock(blocks.mutex);
+  freeing_blocks = true;
+  for (const Block& block : blocks.held) {
     if (!IsAlive(block)) continue;
     std::vector<Object*> context{block.context};
     context.swap(ThisThread().contexts);
     Post<Op::cuMemFree_v2>(block.address);  // fails where everything does
     context.swap(ThisThread().contexts);
   }
-  freeing = false;
-  table.held.clear();
-  table.bytes = 0;
+  freeing_blocks = false;
+  blocks.held.clear();
+  blocks.bytes = 0;
   Count();
 }
 
-[[gnu::constructor]] void SetHook() {
+[[gnu::constructor]] void SetBlocksHook() {
   hooks.free_held_blocks = FreeAllHeldBlocks;
 }
 

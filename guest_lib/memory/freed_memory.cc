@@ -107,7 +107,7 @@ void FreeAllHeldMemory() {
   held_frees.store(0, std::memory_order_release);
 }
 
-[[gnu::constructor]] void SetHook() {
+[[gnu::constructor]] void SetFreedMemoryHook() {
   hooks.free_held_memory = FreeAllHeldMemory;
 }
 

@@ -92,7 +92,7 @@ bool ReclaimFreedToHostPools() {
 }
 
 namespace {
-[[gnu::constructor]] void SetHook() {
+[[gnu::constructor]] void SetHostPoolHook() {
   hooks.reclaim_freed = ReclaimFreedToHostPools;
 }
 }  // namespace

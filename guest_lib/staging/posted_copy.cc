@@ -18,7 +18,7 @@ namespace causeway::guest {
 namespace {
 
 constexpr uint64_t kUnitBytes = 64u << 10;
-constexpr uint64_t kBytesPerHelper = 384u << 10;
+constexpr uint64_t kPostedBytesPerHelper = 384u << 10;
 
 struct Lent {
   Mutex<Lock::kLentBuffers> mutex;
@@ -27,21 +27,21 @@ struct Lent {
   AwaitedWord awaited[kBulkBuffers][kMostAwaited] = {};
   std::atomic<uint32_t> count{0};
 };
-Lent& lent = *new Lent;  // never destroyed
+Lent& lent_buffers = *new Lent;  // never destroyed
 
 // One of the places of those that may be lent.
 bool Reserve() {
-  if (lent.count.fetch_add(1, std::memory_order_relaxed) < kMostLent) return true;
-  lent.count.fetch_sub(1, std::memory_order_relaxed);
+  if (lent_buffers.count.fetch_add(1, std::memory_order_relaxed) < kMostLent) return true;
+  lent_buffers.count.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
 
 // Of a buffer that has its place.
 void Leave(Session& session, const LentBuffer& buffer) {
-  const std::lock_guard lock(lent.mutex);
-  lent.awaited[buffer.index][0] = {&lent.words[buffer.index], buffer.mark};
+  const std::lock_guard lock(lent_buffers.mutex);
+  lent_buffers.awaited[buffer.index][0] = {&lent_buffers.words[buffer.index], buffer.mark};
   if (buffer.mark != 0) return;
-  lent.count.fetch_sub(1, std::memory_order_relaxed);
+  lent_buffers.count.fetch_sub(1, std::memory_order_relaxed);
   session.ReleaseBulk(buffer.index);
 }
 
@@ -52,33 +52,33 @@ bool HasCome(const AwaitedWord& awaited) {
 
 // Gives back to the session what the GPU is done with.
 void ReclaimLentBuffers(Session& session) {
-  if (lent.count.load(std::memory_order_relaxed) == 0) return;
-  const std::lock_guard lock(lent.mutex);
+  if (lent_buffers.count.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(lent_buffers.mutex);
   for (uint32_t i = 0; i < kBulkBuffers; ++i) {
-    auto& awaited = lent.awaited[i];
+    auto& awaited = lent_buffers.awaited[i];
     if (awaited[0].value == 0 || !std::all_of(std::begin(awaited), std::end(awaited), HasCome)) continue;
     std::fill(std::begin(awaited), std::end(awaited), AwaitedWord{});
-    lent.count.fetch_sub(1, std::memory_order_relaxed);
+    lent_buffers.count.fetch_sub(1, std::memory_order_relaxed);
     session.ReleaseBulk(i);
   }
 }
 
 [[gnu::constructor]] void SetHooks() {
   hooks.reclaim_buffers = ReclaimLentBuffers;
-  hooks.use_buffer_words = [](HotWord* words) { lent.words = words; };
+  hooks.use_buffer_words = [](HotWord* words) { lent_buffers.words = words; };
 }
 
 }  // namespace
 
 bool MayLend(const ResolvedStream& stream) {
   const Object* current = CurrentContextObject();
-  if (lent.words == nullptr || !MayWriteWords(current)) return false;
+  if (lent_buffers.words == nullptr || !MayWriteWords(current)) return false;
   return stream.IsLegacy() || (stream.object() != nullptr && stream.object()->context == current);
 }
 
 CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream, const Submission& submission,
                   bool to_device, bool settles, LentBuffer* buffer) {
-  const HotWord* word = &lent.words[buffer->index];
+  const HotWord* word = &lent_buffers.words[buffer->index];
   copy.bytes_in = BytesIn::kRegion;
   PendingPost post(to_device ? Op::kCopyToDevice : Op::kCopyToHost, submission);
   Writer& w = post.writer();
@@ -100,11 +100,11 @@ CUresult PostLent(Session& session, CopyBody copy, const ResolvedStream& stream,
 }
 
 bool IsBack(const LentBuffer& buffer) {
-  return HasCome({&lent.words[buffer.index], buffer.mark});
+  return HasCome({&lent_buffers.words[buffer.index], buffer.mark});
 }
 
 bool AwaitBack(const LentBuffer& buffer, uint64_t more_us) {
-  return buffer.mark == 0 || LooksFor(&lent.words[buffer.index], buffer.mark, 0, more_us);
+  return buffer.mark == 0 || LooksFor(&lent_buffers.words[buffer.index], buffer.mark, 0, more_us);
 }
 
 bool LeaveLent(Session& session, const LentBuffer& buffer) {
@@ -115,8 +115,8 @@ bool LeaveLent(Session& session, const LentBuffer& buffer) {
 
 bool LeaveBuffer(Session&, uint32_t index, std::span<const AwaitedWord> awaited) {
   if (awaited.empty() || awaited.size() > kMostAwaited || !Reserve()) return false;
-  const std::lock_guard lock(lent.mutex);
-  std::copy(awaited.begin(), awaited.end(), lent.awaited[index]);
+  const std::lock_guard lock(lent_buffers.mutex);
+  std::copy(awaited.begin(), awaited.end(), lent_buffers.awaited[index]);
   return true;
 }
 
@@ -124,19 +124,19 @@ MaybeResult PostFromBuffer(const LinearCopy& copy, const ResolvedStream& stream,
   Session* session = Session::Get();
   if (session == nullptr || copy.bytes > kBulkBytes || !MayLend(stream)) return {};
   ReclaimLentBuffers(*session);
-  if (alone && lent.count.load(std::memory_order_relaxed) != 0) return {};
+  if (alone && lent_buffers.count.load(std::memory_order_relaxed) != 0) return {};
   if (!Reserve()) return {};
   LentBuffer buffer;
   if (!session->TryAcquireBulk(&buffer.index)) {
-    lent.count.fetch_sub(1, std::memory_order_relaxed);
+    lent_buffers.count.fetch_sub(1, std::memory_order_relaxed);
     return {};
   }
   std::byte* bytes = session->bulk(buffer.index).bytes;
-  if (copy.bytes < kBytesPerHelper || PipelineThreadCount() == 1) {
+  if (copy.bytes < kPostedBytesPerHelper || PipelineThreadCount() == 1) {
     std::memcpy(bytes, copy.host, copy.bytes);
   } else {
     const auto helpers =
-        std::min(static_cast<uint32_t>(copy.bytes / kBytesPerHelper), PipelineThreadCount() - 1);
+        std::min(static_cast<uint32_t>(copy.bytes / kPostedBytesPerHelper), PipelineThreadCount() - 1);
     CopyInParts(bytes, copy.host, copy.bytes, kUnitBytes, helpers);
   }
   Submission submission = stream.submission();

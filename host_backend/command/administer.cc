@@ -6,16 +6,12 @@
 #include <thread>
 
 #include "host_backend/command/attach/control_client.h"
+#include "host_backend/command/command.h"
 #include "host_backend/common/control_socket.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 
 namespace causeway::command {
 namespace {
-
-int Failed(const std::string& sentence) {
-  std::fprintf(stderr, "causeway: %s\n", sentence.c_str());
-  return 1;
-}
 
 int RunReload(const AdministerCommands& options) {
   const auto answer = AskControl(options.control_socket, {{"do", "reload"}});

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,12 @@
 #include "host_backend/common/result.h"
 
 namespace causeway::command {
+
+// Prints the sentence on standard error. The result is the exit status of what has failed.
+inline int Failed(const std::string& sentence) {
+  std::fprintf(stderr, "causeway: %s\n", sentence.c_str());
+  return 1;
+}
 
 struct StatusOptions {
   std::string socket;

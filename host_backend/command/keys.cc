@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/command/keys.h"
-#include "host_backend/common/plain_name.h"
 
 #include <unistd.h>
 
@@ -8,13 +7,11 @@
 #include <ctime>
 #include <string_view>
 
+#include "host_backend/command/command.h"
+#include "host_backend/common/plain_name.h"
+
 namespace causeway::command {
 namespace {
-
-int Failed(const std::string& sentence) {
-  std::fprintf(stderr, "causeway: %s\n", sentence.c_str());
-  return 1;
-}
 
 // A time that lies ahead; 0: `text` is none.
 int64_t ExpiryOf(const std::string& text, int64_t now) {

@@ -9,6 +9,7 @@
 namespace causeway {
 
 inline constexpr uint64_t kPageBytes = 4096;
+inline constexpr uint64_t kHugePageBytes = 2u << 20;
 
 struct PageRange {
   uint64_t begin, end;

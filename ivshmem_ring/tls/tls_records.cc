@@ -31,10 +31,6 @@ const unsigned char* Bytes(const std::byte* bytes) {
   return reinterpret_cast<const unsigned char*>(bytes);
 }
 
-struct FreeCipher {
-  void operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
-};
-
 }  // namespace
 
 struct TlsRecords::Cipher {
@@ -87,7 +83,10 @@ struct TlsRecords::Cipher {
 };
 
 struct TlsRecords::Direction {
-  std::unique_ptr<EVP_CIPHER_CTX, FreeCipher> context;
+  struct Free {
+    void operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
+  };
+  std::unique_ptr<EVP_CIPHER_CTX, Free> context;
   TlsDirection state{};
   std::array<uint8_t, kNonceBytes> base{};
   uint64_t records = 0;  // of this key, in this process

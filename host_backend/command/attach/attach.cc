@@ -15,7 +15,6 @@
 namespace causeway::command {
 namespace {
 
-constexpr uint64_t kMib = 1u << 20;
 constexpr uint64_t kDefaultMib = 1024;
 
 // One attachment from its checks to its end.

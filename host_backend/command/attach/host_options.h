@@ -7,6 +7,8 @@
 
 namespace causeway::command {
 
+inline constexpr uint64_t kMib = 1u << 20;
+
 // Of all commands that talk to both sides.
 struct HostOptions {
   std::string connect;  // libvirt's URI; empty: its default

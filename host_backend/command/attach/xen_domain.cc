@@ -9,8 +9,7 @@
 namespace causeway::command {
 namespace {
 
-constexpr uint64_t kMib = 1u << 20;
-constexpr uint64_t kDefaultMib = 64;  // needs no option of Xen itself (docs/xen.md)
+constexpr uint64_t kDefaultXenMib = 64;  // needs no option of Xen itself (docs/xen.md)
 
 // causewayd's name for the VM, which `attach --name` may have chosen; the domain's if causewayd has no such domain.
 Result<std::string> VmOf(const std::string& domain, const std::string& socket) {
@@ -37,7 +36,7 @@ Result<std::string> AttachXenDomain(const AttachOptions& options) {
     return Error{
         "--doorbell and --plain are for VMs of QEMU, and Xen has interrupts of its own; leave them out."};
   }
-  const uint64_t mib = options.memory_bytes != 0 ? options.memory_bytes / kMib : kDefaultMib;
+  const uint64_t mib = options.memory_bytes != 0 ? options.memory_bytes / kMib : kDefaultXenMib;
   if (options.memory_bytes % kMib != 0 || !std::has_single_bit(mib)) {
     return Error{"The region's size must be a power of two, in MiB or GiB, and is " +
                  std::to_string(options.memory_bytes) + " bytes; correct --memory, for example to 256M."};

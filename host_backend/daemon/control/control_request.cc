@@ -148,6 +148,10 @@ ControlRequest Read(const Json& object) {
 
 }  // namespace
 
+Json Refused(const std::string& sentence) {
+  return {{"ok", false}, {"error", sentence}};
+}
+
 VmConfig AddedVm(const ControlRequest& request, const std::string& socket) {
   VmConfig vm;
   vm.name = request.name;

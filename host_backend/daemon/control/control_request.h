@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "host_backend/common/json.h"
 #include "host_backend/common/result.h"
 #include "host_backend/daemon/process/config.h"
 
@@ -28,6 +29,8 @@ struct ControlRequest {
 
 // The packet's request, or one sentence for the client. Reads nothing but the packet, and keeps no pointer to it.
 Result<ControlRequest> DecodeControlRequest(std::string_view packet);
+// The answer to a request that is refused, with the reason.
+Json Refused(const std::string& sentence);
 
 // The VM that a kAdd asks for; what is guaranteed to it is not decided yet. `socket` is the tenants', beside which the VM's
 // doorbell lies.

@@ -27,10 +27,6 @@ void Send(int socket, const Json& answer) {
   }
 }
 
-Json Refused(const std::string& sentence) {
-  return {{"ok", false}, {"error", sentence}};
-}
-
 }  // namespace
 
 // Held by the server until it is closed, and by the answer that it waits for.

@@ -14,10 +14,6 @@ namespace {
 
 constexpr size_t kMaxAdded = 128;
 
-Json Refused(const std::string& sentence) {
-  return {{"ok", false}, {"error", sentence}};
-}
-
 bool SameOwner(const VmConfig& one, const VmConfig& other) {
   return one.region_file == other.region_file && one.xen_domain == other.xen_domain &&
          one.region_mib == other.region_mib && one.region_group == other.region_group &&

@@ -13,8 +13,8 @@ using Seconds = std::chrono::duration<double>;
 constexpr Seconds kRateMemory{3};
 constexpr std::chrono::seconds kLongAgo{15};
 // What was needed is half forgotten after so long.
-constexpr Seconds kHalfLife{3};
-constexpr double kForgotten = 0.5;
+constexpr Seconds kNeedHalfLife{3};
+constexpr double kForgottenNeed = 0.5;
 // Sessions lately, this one included, of which the last tells that more will come.
 constexpr double kStream = 1.5;
 // Of a new measurement of the time to become ready, in the mean.
@@ -31,7 +31,7 @@ constexpr double kBetter = 1.1;
 constexpr uint32_t kTryAgain = 64;
 
 double Halved(double value, SpareDemand::Duration age) {
-  return value * std::exp2(-Seconds(age) / kHalfLife);
+  return value * std::exp2(-Seconds(age) / kNeedHalfLife);
 }
 
 uint32_t SparesIn(uint64_t free, uint64_t held, uint64_t of_one) {
@@ -52,7 +52,7 @@ uint32_t SpareRoom::Count() const {
 void SpareDemand::Asked(const std::string& scope, uint32_t waiting, Time now) {
   std::erase_if(scopes_, [&](const auto& entry) {
     const Duration age = now - entry.second.at;
-    return age > kLongAgo && Halved(entry.second.need, age) < kForgotten;
+    return age > kLongAgo && Halved(entry.second.need, age) < kForgottenNeed;
   });
   Scope& own = scopes_[scope];
   const Duration age = now - own.at;
@@ -76,7 +76,7 @@ uint32_t SpareDemand::Extra(uint32_t room, Time now) const {
   const double part = std::max<double>(room / 2, 1);
   double extra = 0;
   for (const auto& [name, scope] : scopes_)
-    extra += std::min(std::floor(Halved(scope.need, now - scope.at) + 1 - kForgotten), part);
+    extra += std::min(std::floor(Halved(scope.need, now - scope.at) + 1 - kForgottenNeed), part);
   return uint32_t(std::min(extra, double(room)));
 }
 

@@ -50,7 +50,7 @@ class SpareDemand {
  private:
   struct Scope {
     double asked = 0;  // sessions, each forgotten by and by
-    double need = 0;   // spares that its sessions called for, halved every kHalfLife
+    double need = 0;   // spares that its sessions called for, halved every kNeedHalfLife
     Time at{};         // of both
   };
   std::map<std::string, Scope> scopes_;

@@ -7,9 +7,9 @@
 namespace causeway::daemon {
 namespace {
 
-constexpr std::chrono::seconds kHalfLife{10};
+constexpr std::chrono::seconds kUseHalfLife{10};
 constexpr double kFew = 4;
-constexpr double kForgotten = 0.01;
+constexpr double kForgottenUse = 0.01;
 
 }  // namespace
 
@@ -63,11 +63,11 @@ size_t WorkerQueue::any_wishes(const std::string& scope) const {
 
 double SpareUse::At(const Use& use, Time now) {
   const std::chrono::duration<double> age = now - use.at;
-  return use.spares * std::exp2(-age / std::chrono::duration<double>(kHalfLife));
+  return use.spares * std::exp2(-age / std::chrono::duration<double>(kUseHalfLife));
 }
 
 void SpareUse::Note(const std::string& scope, Time now) {
-  std::erase_if(uses_, [&](const auto& entry) { return At(entry.second, now) < kForgotten; });
+  std::erase_if(uses_, [&](const auto& entry) { return At(entry.second, now) < kForgottenUse; });
   Use& use = uses_[scope];
   use = {At(use, now) + 1, now};
 }

@@ -54,7 +54,7 @@ class SpareUse {
 
  private:
   struct Use {
-    double spares = 0;  // halved every kHalfLife
+    double spares = 0;  // halved every kUseHalfLife
     Time at{};
   };
   static double At(const Use& use, Time now);

@@ -26,9 +26,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRequestLimit{5'000};
 constexpr milliseconds kRequestPause{5};
 constexpr milliseconds kReadyLimit{60'000};
-constexpr milliseconds kBeat{1000};
+constexpr milliseconds kLocalBeat{1000};
 constexpr size_t kStatusPacketBytes = 64u << 10;
-constexpr size_t kMaxIdleConnections = 256;  // beyond the sessions
+constexpr size_t kMaxIdleClients = 256;  // beyond the sessions
 constexpr uint32_t kLocalSlot = 0;
 constexpr uint32_t kLocalSession = 1;
 
@@ -226,7 +226,7 @@ void LocalServer::OnAccept(Listener& listener) {
   const auto silent = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
     return connection->stage == Connection::Stage::kRequest;
   });
-  const bool full = connections_.size() >= services_.config.max_sessions + kMaxIdleConnections;
+  const bool full = connections_.size() >= services_.config.max_sessions + kMaxIdleClients;
   if (full && silent != connections_.end()) {
     OnClientGone(**silent);
   } else if (full) {
@@ -518,7 +518,8 @@ void LocalServer::Beat() {
     connection->region->Beat();
     any = true;
   }
-  if (any) beat_timer_ = services_.loop.After(kBeat, "the heartbeat of local regions", [this] { Beat(); });
+  if (any)
+    beat_timer_ = services_.loop.After(kLocalBeat, "the heartbeat of local regions", [this] { Beat(); });
 }
 
 void LocalServer::AppendStatus(std::vector<SessionStatus>& sessions) const {

@@ -16,7 +16,7 @@ namespace causeway::daemon {
 namespace {
 
 constexpr std::chrono::milliseconds kOpenLimit{5'000};
-constexpr size_t kMaxIdleConnections = 64;  // beyond the sessions
+constexpr size_t kMaxIdleStreams = 64;  // beyond the sessions
 
 }  // namespace
 
@@ -231,7 +231,7 @@ StreamSessions::~StreamSessions() {
 }
 
 void StreamSessions::Add(UniqueFd socket, StreamOrigin origin) {
-  if (sessions_.size() >= services_.config.max_sessions + kMaxIdleConnections) {
+  if (sessions_.size() >= services_.config.max_sessions + kMaxIdleStreams) {
     // What has not said who it is makes room, the oldest first.
     const auto silent =
         std::find_if(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry->silent(); });

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBusyPoll{1};
 constexpr milliseconds kIdlePoll{10};
 constexpr std::chrono::seconds kBusyTime{1};
-constexpr milliseconds kBeat{100};
+constexpr milliseconds kVmBeat{100};
 constexpr uint32_t kBeatsPerFileCheck = 10;
 // Bounds what a guest that writes garbage costs: changes handled in one look, and slower looks after each
 // violation.
@@ -345,7 +345,7 @@ void VmServer::Beat() {
   if (++beats_ % kBeatsPerFileCheck == 0) CheckFile();
   if (file_) file_->region().Beat();
   if (IsQuiet()) return;
-  beat_timer_ = services_.loop.After(kBeat, "the heartbeat of a VM", [this] { Beat(); });
+  beat_timer_ = services_.loop.After(kVmBeat, "the heartbeat of a VM", [this] { Beat(); });
 }
 
 void VmServer::CheckFile() {

@@ -25,7 +25,7 @@ uint64_t Less(uint64_t from, uint64_t what) {
   return from > what ? from - what : 0;
 }
 
-using Counted = Guards<struct CountsLimits>;
+using CountedLimits = Guards<struct CountsLimits>;
 
 // What the driver takes for the limit at the most, beyond what it takes for its default.
 uint64_t BytesOf(CUlimit limit, uint64_t value, CUdevice device) {
@@ -51,20 +51,20 @@ CUresult SetLimit(CUlimit limit, size_t value) {
   CUdevice device = 0;
   if (TheAccounting().limit_bytes() == 0 || TheDriver().cuCtxGetCurrent(&context) != CUDA_SUCCESS ||
       context == nullptr || TheDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) {
-    return Counted::own<&Driver::cuCtxSetLimit>(limit, value);
+    return CountedLimits::own<&Driver::cuCtxSetLimit>(limit, value);
   }
   // Contexts are at least 8 bytes apart, and these limits are numbered from 0 to 2.
   const uint64_t key = reinterpret_cast<uint64_t>(context) + uint64_t(limit);
   const uint64_t bytes = BytesOf(limit, value, device);
   const Holding before = TheAccounting().Take(ChargeSpace::kLimit, key);
   if (bytes == 0) {
-    const CUresult result = Counted::own<&Driver::cuCtxSetLimit>(limit, value);
+    const CUresult result = CountedLimits::own<&Driver::cuCtxSetLimit>(limit, value);
     if (result != CUDA_SUCCESS) TheAccounting().PutBack(ChargeSpace::kLimit, key, before);
     return result;
   }
   ChargeRef charge = TheAccounting().Reserve(MemoryKind::kDevice, device, bytes);
   const CUresult result =
-      charge != nullptr ? Counted::own<&Driver::cuCtxSetLimit>(limit, value) : CUDA_ERROR_OUT_OF_MEMORY;
+      charge != nullptr ? CountedLimits::own<&Driver::cuCtxSetLimit>(limit, value) : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
     TheAccounting().Hold(ChargeSpace::kLimit, key, std::move(charge), true);
   } else {
@@ -76,7 +76,7 @@ CUresult SetLimit(CUlimit limit, size_t value) {
 }  // namespace
 
 void AccountLimits(Driver& driver) {
-  Counted::Put<&Driver::cuCtxSetLimit>(driver, &SetLimit);
+  CountedLimits::Put<&Driver::cuCtxSetLimit>(driver, &SetLimit);
 }
 
 // Other processes take and give memory of the device meanwhile. So what looks like too much is undone once

@@ -14,6 +14,7 @@
 #include "host_backend/sandbox/profile.h"
 #include "host_backend/worker/api/guarded_driver.h"
 #include "host_backend/worker/driver/driver.h"
+#include "host_backend/worker/start/confinement.h"
 
 namespace causeway::host {
 namespace {
@@ -64,19 +65,14 @@ bool Confine(sandbox::Mode mode) {
   return program.ok() && sandbox::InstallFilter(program.value(), false, &none).empty();
 }
 
-void Limit(__rlimit_resource resource, rlim_t most) {
-  const rlimit limit{most, most};
-  setrlimit(resource, &limit);
-}
-
 }  // namespace
 
 int RunCheckpointer(int control, pid_t target, const std::string& driver_path, sandbox::Mode mode) {
   constexpr rlim_t kDescriptors = 256;
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  Limit(RLIMIT_NOFILE, kDescriptors);
-  Limit(RLIMIT_CORE, 0);
+  LimitResource(RLIMIT_NOFILE, kDescriptors);
+  LimitResource(RLIMIT_CORE, 0);
   CheckpointOrder order;
   if (target <= 0 || recv(control, &order, sizeof order, 0) != ssize_t(sizeof order)) return 1;
   CheckpointAnswer answer{CUDA_ERROR_OPERATING_SYSTEM, 0, 0};

@@ -28,14 +28,6 @@ namespace {
 // One more than the region's descriptor, so that no descriptor lies above it.
 constexpr rlim_t kDescriptors = sandbox::kRegionDescriptor + 1;
 
-void Limit(__rlimit_resource resource, rlim_t most) {
-  rlimit limit{};
-  if (getrlimit(resource, &limit) != 0) return;
-  limit.rlim_max = std::min(limit.rlim_max, most);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(resource, &limit);
-}
-
 std::string NamespaceText(const std::string& letters) {
   if (letters.find('n') == std::string::npos) return "; no namespaces of their own, which this host forbids";
   return letters.find('s') != std::string::npos ? ", own namespaces" : ", own namespaces, but no /dev/shm";
@@ -58,6 +50,14 @@ void Confinement::GrowDescriptorTable() const {
   close(dup3(STDIN_FILENO, sandbox::kRegionDescriptor, O_CLOEXEC));
 }
 
+void LimitResource(__rlimit_resource resource, rlim_t most) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0) return;
+  limit.rlim_max = std::min(limit.rlim_max, most);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(resource, &limit);
+}
+
 // With one thread: later each of the driver's would have to run for it.
 void Confinement::LeaveGroups() {
   const gid_t group = options_.device_group;
@@ -67,8 +67,8 @@ void Confinement::LeaveGroups() {
 
 void Confinement::BeforeDriver(const std::string& library) {
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  Limit(RLIMIT_NOFILE, kDescriptors);
-  Limit(RLIMIT_CORE, 0);
+  LimitResource(RLIMIT_NOFILE, kDescriptors);
+  LimitResource(RLIMIT_CORE, 0);
   GrowDescriptorTable();
   LeaveGroups();
   if (sandbox::kSanitized) return;

@@ -2,6 +2,8 @@
 // How a worker gives up what it does not need (docs/sandbox.md). The functions are called once each, in their
 // order, by the worker's first thread; Belong only if the daemon says so.
 #pragma once
+#include <sys/resource.h>
+
 #include <string>
 #include <utility>
 
@@ -20,6 +22,9 @@ struct ConfinementOptions {
   uint32_t device_group = 0;
   std::string gpus;  // UUIDs of the GPUs whose device nodes it may open, with commas between them; empty: all
 };
+
+// Lowers the process's limit, the hard one as well, to `most`, unless it is lower.
+void LimitResource(__rlimit_resource resource, rlim_t most);
 
 class Confinement {
  public:
