@@ -25,7 +25,7 @@ stop() {
   rm -rf "$work"
 }
 trap stop EXIT
-cp "$here/dom0_init.sh" "$payload/"
+cp "$here/dom0/dom0_init.sh" "$payload/"
 mke2fs -q -t ext4 -O ^has_journal -d "$payload" -E root_owner=0:0 "$work/payload" "$(($(du -sm "$payload" | cut -f 1) * 5 / 4 + 64))M"
 
 # What the emulated processor must not have: smap and smep end domain 0 at its entry, monitor faults in Xen's idle loop,

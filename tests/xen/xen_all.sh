@@ -16,6 +16,7 @@ try() { # NAME SCRIPT ARGUMENTS...
   [ "$status" != 77 ] || exit 77
   [ "$status" = 0 ] || { failed=$((failed + 1)); echo "== $name failed with status $status"; }
 }
+try limits xen_limits.sh
 try module xen_module.sh --types "pv pvh hvm"
 try programs xen_pv.sh --types "pv pvh hvm"
 try together xen_pv.sh --types "pv pvh" --together

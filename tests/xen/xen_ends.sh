@@ -18,7 +18,6 @@ while [ $# -gt 0 ]; do
 done
 # shellcheck source=tests/xen/xen_payload.sh
 . "$(dirname "$0")/xen_payload.sh" "$folder"
-cp "$here/ends_steps.sh" "$here/scribble.py" "$payload/"
 "$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" \
   --program "$programs/vector_add" --program "$build/tests/unit/session_client"
 

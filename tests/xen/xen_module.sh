@@ -16,7 +16,7 @@ while [ $# -gt 0 ]; do
 done
 # shellcheck source=tests/xen/xen_payload.sh
 . "$(dirname "$0")/xen_payload.sh" "$folder"
-cp "$here/granted_host.py" "$here/../vm/fake_host.py" "$payload/"
+cp "$here/../vm/fake_host.py" "$payload/"
 "$configs/demo_initramfs.sh" --output "$work/initramfs" --program "${MODULE_TEST:-$build/tests/vm/module_test}"
 {
   for name in mappings slices two_processes fork killed:gpu2 quarantine slots remap wipe speed; do

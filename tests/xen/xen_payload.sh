@@ -36,7 +36,7 @@ done
 strip --strip-debug -o "$payload/gpu/libcuda.so.1" "$build/software_gpu/libcuda.so.1"
 cp "$KERNEL" "$payload/guest/vmlinuz"
 cp "$dom0/vmlinux" "$payload/guest/"
-cp "$here/xen_functions.sh" "$payload/"
+cp "$here"/dom0/* "$payload/"
 
 options=()
 for name in $names; do options+=(--program "$programs/$name"); done
@@ -65,4 +65,15 @@ run_payload() {
   tr -d '\r' < "$work/console" > "$work/log"
   [ -z "$keep" ] || { mkdir -p "$keep" && cp "$work/log" "$keep/log"; }
   [ "$status" = 0 ] || { tail -n 60 "$work/log" >&2; fail "the emulated machine ended with status $status."; }
+}
+
+# compare_guest TYPE: ends the test unless the programs of $names did in the guest of that type what they do directly. Its
+# console's results are then in the folder $work/TYPE.
+compare_guest() {
+  sed -n "s/^$1: //p" "$work/log" > "$work/$1.console"
+  python3 "$here/../vm/vm_capture.py" "$work/$1.console" "$work/$1" > /dev/null || { tail -n 80 "$work/log"; fail "the $1 guest ran no program."; }
+  # shellcheck disable=SC2086
+  [ -z "$names" ] || python3 "$here/../programs/compare.py" --programs "$programs" \
+    --way "direct=$here/../vm/quiet_gpu.sh env LD_LIBRARY_PATH=$build/software_gpu" --captured "$1=$work/$1" --only $names ||
+    { tail -n 30 "$work/$1.console"; fail "the $1 guest's results differ from a direct run."; }
 }

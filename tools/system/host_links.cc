@@ -258,15 +258,30 @@ void CheckSharedMemory(const machine::Machine& machine, Chain* chain) {
   chain->Fine("shared memory", std::to_string(left >> 20) + " MiB are left in /dev/shm.");
 }
 
+constexpr unsigned long kGrantsPerFrame = 512;  // of Xen's table
+
+// The pages that domain 0 can grant, less one frame of the table for others, as vm_configs/causewayd-xen.conf computes it; none:
+// this user cannot ask Xen.
+std::optional<unsigned long> RoomInXenTable(const machine::Machine& machine) {
+  if (!machine.lives()) return {};
+  const auto asked = machine::RunProgram({"xenhypfs", "cat", "/params/gnttab_max_frames"}, 5000);
+  const unsigned long frames = asked.status == 0 ? std::strtoul(asked.output.c_str(), nullptr, 10) : 0;
+  if (frames < 2) return {};
+  return (frames - 1) * kGrantsPerFrame;
+}
+
 // Domain 0 of Xen grants regions by a device of the kernel.
 void CheckXen(const machine::Machine& machine, Chain* chain) {
   constexpr char kLink[] = "Xen", kDevice[] = "/dev/xen/gntalloc";
   constexpr char kLimit[] = "/sys/module/xen_gntalloc/parameters/limit";
-  constexpr unsigned long kLeastPages = 16401;  // of a region of 64 MiB (docs/xen.md)
+  constexpr unsigned long kLeastPages = 16402;  // of a region of 64 MiB, and causewayd's own (docs/xen.md)
+  constexpr unsigned long kUsualFrames = 64;
   if (machine.Read("/proc/xen/capabilities").value_or("").find("control_d") == std::string::npos) return;
+  const auto known = RoomInXenTable(machine);
+  const unsigned long room = known.value_or((kUsualFrames - 1) * kGrantsPerFrame);
   if (!machine.Has(kDevice)) {
     chain->Broken(kLink, std::string(kDevice) + ", by which domain 0 grants memory, is missing.",
-                  "modprobe xen-gntalloc limit=262144");
+                  "modprobe xen-gntalloc limit=" + std::to_string(room));
     return;
   }
   const unsigned long pages = std::strtoul(machine.Read(kLimit).value_or("0").c_str(), nullptr, 10);
@@ -274,7 +289,16 @@ void CheckXen(const machine::Machine& machine, Chain* chain) {
     chain->Broken(kLink,
                   "xen-gntalloc grants " + std::to_string(pages) +
                       " pages in all, and the smallest region takes " + std::to_string(kLeastPages) + ".",
-                  "echo 262144 > " + machine.At(kLimit));
+                  "echo " + std::to_string(room) + " > " + machine.At(kLimit));
+    return;
+  }
+  if (known && pages > room) {
+    chain->Broken(kLink,
+                  "xen-gntalloc may grant " + std::to_string(pages) +
+                      " pages in all, and Xen's table has room for " + std::to_string(room) +
+                      ": when it is full, Linux can grant nothing more until the module is loaded anew.",
+                  "echo " + std::to_string(room) + " > " + machine.At(kLimit) +
+                      "; for more regions, start Xen with a larger gnttab_max_frames=");
     return;
   }
   chain->Fine(kLink, "xen-gntalloc grants " + std::to_string(pages) + " pages in all.");

@@ -8,8 +8,10 @@
 #include <xen/gntalloc.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <vector>
 
 namespace causeway::daemon {
@@ -23,6 +25,8 @@ constexpr uint64_t kGrantsPerFrame = 512;    // of version 1, which Linux uses b
 constexpr uint64_t kUsualFrames = 64;        // gnttab_max_frames without an option
 constexpr uint64_t kMappingsPerFrame = 256;  // of maptrack
 constexpr uint32_t kPagesPerRequest = 512;   // the kernel keeps a list of each request in one piece of memory
+
+using Clock = std::chrono::steady_clock;
 
 uint64_t RoundUp(uint64_t number, uint64_t unit) {
   return (number + unit - 1) / unit;
@@ -47,15 +51,82 @@ int Allocate(int fd, uint16_t domain, uint64_t count, bool writable, std::vector
   return 0;
 }
 
-std::string WhyNotAllocated(int problem, uint64_t bytes) {
-  const GrantNeeds needs = NeedsOf(bytes);
-  const std::string intro = "A region of " + std::to_string(bytes >> 20) + " MiB cannot be granted: ";
+// Of all regions together; 0: it cannot be read.
+uint64_t Limit() {
   uint64_t limit = 0;
   std::ifstream(kLimit) >> limit;
-  if (problem == ENOSPC && limit < needs.pages) {
+  return limit;
+}
+
+// Keeps what a refusal of the kernel does from growing. When Xen's table is full, xen-gntalloc (seen in Linux 6.1.192)
+// loses a page and counts one page too few from then on; once nothing is granted its count is below zero, and it grants
+// nothing any more until the module is loaded anew. So one page is held for each refusal, and one for the next, and a
+// request that was refused is not repeated each second. Shared by all VMs: one lock, held while pages are allocated.
+class Refusals {
+ public:
+  static Refusals& Get() {
+    static Refusals& refusals = *new Refusals;  // a thread of its own may outlive main
+    return refusals;
+  }
+  std::mutex lock;
+
+  // The sentence of the last refusal while it is too early for the next try; else empty.
+  std::string TooEarly(uint64_t bytes) const {
+    return Clock::now() < next_try_ && bytes >= refused_bytes_ && limit_ == Limit() ? sentence_
+                                                                                    : std::string();
+  }
+  // Before a region is allocated. 0, or errno.
+  int HoldPage() {
+    if (!held_) held_.reset(open(kDevice, O_RDWR | O_CLOEXEC));
+    if (!held_) return errno;
+    for (; pages_ <= count_; ++pages_) {
+      ioctl_gntalloc_alloc_gref request{};  // with room for one reference
+      request.count = 1;
+      if (ioctl(held_.get(), IOCTL_GNTALLOC_ALLOC_GREF, &request) != 0) return errno;
+    }
+    return 0;
+  }
+  void Note(uint64_t bytes, const std::string& sentence) {
+    ++count_;
+    pause_ = std::clamp<std::chrono::seconds>(2 * pause_, kFirstPause, kLastPause);
+    next_try_ = Clock::now() + pause_;
+    refused_bytes_ = bytes;
+    sentence_ = sentence;
+    limit_ = Limit();
+  }
+  void Forget() {
+    pause_ = {};
+    next_try_ = {};
+  }
+
+ private:
+  static constexpr std::chrono::seconds kFirstPause{1}, kLastPause{600};
+  UniqueFd held_;
+  uint64_t pages_ = 0, count_ = 0;  // that held_ has, and of refusals
+  std::chrono::seconds pause_{0};
+  Clock::time_point next_try_;
+  uint64_t refused_bytes_ = 0, limit_ = 0;
+  std::string sentence_;
+};
+
+std::string WhyNotAllocated(int problem, uint64_t bytes, bool none) {
+  const GrantNeeds needs = NeedsOf(bytes);
+  const std::string intro = "A region of " + std::to_string(bytes >> 20) + " MiB cannot be granted: ";
+  const uint64_t limit = Limit();
+  if (problem == ENOSPC && limit <= needs.pages) {
     return intro + "the module xen-gntalloc grants " + std::to_string(limit) +
-           " pages in all, and this takes " + std::to_string(needs.pages) + "; write a larger number to " +
-           kLimit + " and \"options xen-gntalloc limit=262144\" into /etc/modprobe.d/causeway-xen.conf.";
+           " pages in all, and this takes " + std::to_string(needs.pages + 1) +
+           "; write a larger number to " + kLimit +
+           " and as limit= of xen-gntalloc into /etc/modprobe.d/causeway-xen.conf, but not more than " +
+           std::to_string(kGrantsPerFrame) + " for each frame of Xen's gnttab_max_frames= (" +
+           std::to_string(kUsualFrames) + " without that option).";
+  }
+  if (problem == ENOSPC && none) {
+    return intro + "the module xen-gntalloc grants no page at all; other regions have all of its limit of " +
+           std::to_string(limit) +
+           " pages, or its count has been wrong since Xen's table of grants was full: detach all regions, "
+           "then "
+           "rmmod xen-gntalloc && modprobe xen-gntalloc.";
   }
   if (problem == ENOSPC) {
     return intro + "domain 0 has no grants left in Xen's table, or other regions have xen-gntalloc's " +
@@ -96,15 +167,31 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
   }
   const uint64_t pages = bytes / kPageBytes, entries = RoundUp(pages, kReferencesPerPage);
   if (entries > kReferencesPerPage) return Error{"A region of more than 4 GiB cannot be granted."};
+  Refusals& refusals = Refusals::Get();
+  const std::lock_guard lock(refusals.lock);
+  if (std::string sentence = refusals.TooEarly(bytes); !sentence.empty()) return Error{std::move(sentence)};
   std::vector<uint32_t> references;
   references.reserve(pages + entries + 1);
-  int problem = Allocate(memory.fd.get(), domain, pages, true, references);
+  const int none = refusals.HoldPage();
+  int problem = none;
+  if (problem == 0) problem = Allocate(memory.fd.get(), domain, pages, true, references);
   if (problem == 0) problem = Allocate(memory.fd.get(), domain, 1 + entries, false, references);
-  if (problem != 0) return Error{WhyNotAllocated(problem, bytes)};
+  if (problem != 0) {
+    std::string sentence = WhyNotAllocated(problem, bytes, none != 0);
+    refusals.Note(bytes, sentence);
+    return Error{std::move(sentence)};
+  }
+  refusals.Forget();
   if (!WriteDirectory(memory.fd.get(), pages, references))
     return Error{"Granted pages cannot be mapped: " + ErrnoText() + "."};
   memory.directory = references[pages];
   return memory;
+}
+
+void NoteGrantsGivenBack() {
+  Refusals& refusals = Refusals::Get();
+  const std::lock_guard lock(refusals.lock);
+  refusals.Forget();
 }
 
 }  // namespace causeway::daemon

@@ -16,12 +16,16 @@ struct GrantMemory {
 };
 
 // Zeroed memory of `bytes`, a multiple of a granule, for domain `domain`, with its directory. It may take a second
-// for each GiB. Errors are sentences that say which limit is to be raised.
+// for each GiB. Errors are sentences that say which limit is to be raised. After an error the kernel is not asked at once
+// for as much again: the same error comes for a second, and longer each time, up to ten minutes,
+// unless the module's limit was changed. Any thread.
 Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes);
+// A region's descriptor has been closed, so that the next MakeGrantMemory may succeed.
+void NoteGrantsGivenBack();
 
 // What Xen and the kernel allow by default, and what a region of that size needs. For messages and documents.
 struct GrantNeeds {
-  uint64_t pages = 0;   // with the directory
+  uint64_t pages = 0;   // with the directory; causewayd holds one more for itself
   uint64_t frames = 0;  // of domain 0's grant table, beside what its devices use
   uint64_t maptracks =
       0;  // of the guest's, each of 256 mappings; twice as many for paravirtual guests' processes

@@ -61,6 +61,8 @@ void AwaitAside(Leaving left) {
                " MiB mapped of a region that was taken away from it; they stay its own until it ends");
   }
   Forget(left);
+  left.pages.reset();
+  NoteGrantsGivenBack();
 }
 
 }  // namespace
@@ -174,6 +176,7 @@ GrantedRegion::~GrantedRegion() {
   loop_.Unwatch(domain_watch_);
   loop_.Unwatch(ring_watch_);
   loop_.Cancel(ring_timer_);
+  NoteGrantsGivenBack();
   if (!offered_ || !store_->Write(Ours() + "/state", TextOf(XenbusState::kClosing))) return;
   auto store = XenStore::Open();
   if (!store.ok()) return;

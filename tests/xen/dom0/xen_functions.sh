@@ -1,9 +1,9 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154,SC2174
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by steps.sh in domain 0: what the tests do there. Everything waits for at most a bound.
 status() { /causeway/bin/causeway status --json --socket /run/causeway.sock; }
 
-# start_daemon VM[:DOMAIN]...: causewayd with 64 MiB for each.
+# start_daemon VM[:DOMAIN]...: causewayd with 64 MiB for each, and with the file $MORE at the end of its configuration.
 start_daemon() {
   mkdir -m 0700 -p /run/causeway-state
   cat > /run/causewayd.toml <<TEXT
@@ -17,12 +17,13 @@ TEXT
   for vm in "$@"; do
     printf '[[vm]]\nname = "%s"\nxen_domain = "%s"\nregion_mib = %s\n' "${vm%:*}" "${vm#*:}" "${REGION_MIB:-64}" >> /run/causewayd.toml
   done
+  [ -z "$MORE" ] || cat "$MORE" >> /run/causewayd.toml
   /causeway/bin/causewayd --config /run/causewayd.toml >> /run/causewayd.log 2>&1 &
   daemon=$!
   until_true 60 status
 }
 
-attach() { /causeway/bin/causeway attach "$1" --memory 64M --control-socket /run/causeway.sock.control; }
+attach() { /causeway/bin/causeway attach "$1" --memory "${2:-64M}" --control-socket /run/causeway.sock.control; }
 detach() { /causeway/bin/causeway detach "$1" --force --control-socket /run/causeway.sock.control; }
 
 # until_true SECONDS COMMAND...
@@ -35,19 +36,21 @@ until_true() {
   done
 }
 
-# create NAME TYPE INITRAMFS [VCPUS[/MAXVCPUS]]
+# create NAME TYPE INITRAMFS [VCPUS[/MAXVCPUS]]      DOMAIN_LINES: more of its configuration; GUEST_WORDS: of its command line
 create() {
-  local kernel=vmlinux vcpus=${4:-1}
+  local kernel=vmlinux vcpus=${4:-1} initramfs=/causeway/guest/$3
+  [ "${3#/}" = "$3" ] || initramfs=$3
   [ "$2" != hvm ] || kernel=vmlinuz  # its firmware wants a packed one
   cat > "/run/$1.cfg" <<TEXT
 name = "$1"
 type = "$2"
 kernel = "/causeway/guest/$kernel"
-ramdisk = "/causeway/guest/$3.initramfs"
+ramdisk = "$initramfs.initramfs"
 extra = "console=hvc0 quiet loglevel=4 panic=-1 oops=panic watchdog_thresh=60 mitigations=off random.trust_cpu=on causeway.timeout_s=${LIMIT_S:-120} $GUEST_WORDS"
 memory = 320
 vcpus = ${vcpus%/*}
 maxvcpus = ${vcpus#*/}
+$DOMAIN_LINES
 on_poweroff = "destroy"
 on_reboot = "destroy"
 on_crash = "preserve"
@@ -67,3 +70,26 @@ await_end() {
 }
 # What the guest printed, each line behind its name and type.
 console() { tr -d '\r' < "/var/log/xen/guest-$1.log" | sed "s/^/$2: /"; }
+
+# check WHAT COMMAND...: prints "TYPE OK WHAT" or "TYPE FAILED WHAT". This and what follows is about the guest $guest of type
+# $type and the daemon $daemon.
+check() {
+  local what=$1
+  shift
+  if "$@"; then echo "$type OK $what"; else echo "$type FAILED $what"; fi
+}
+# What the guest printed, and what the daemon logged.
+said() { grep -aq -- "$1" "/var/log/xen/guest-$guest.log"; }
+logged() { grep -aq -- "$1" /run/causewayd.log; }
+# The daemon is to leave nothing.
+stop_all() {
+  kill "$daemon"
+  until_true 60 gone_process "$daemon"
+}
+gone_process() { ! kill -0 "$1" 2> /dev/null; }
+backend() { echo "/local/domain/0/backend/causeway/$(xl domid "$guest")/0"; }
+frontend() { echo "/local/domain/$(xl domid "$guest")/device/causeway/0"; }
+gone_frontend() { ! xenstore-exists "$(frontend)" > /dev/null 2>&1; }
+state_is() { [ "$(xenstore-read "$(frontend)/state" 2> /dev/null)" = "$1" ]; }
+# Whether an attach fails with a sentence that has these words.
+refused() { ! answer=$(attach "$guest" "${2:-64M}" 2>&1) && { echo "$type SAID $answer"; grep -q -- "$1" <<< "$answer"; }; }

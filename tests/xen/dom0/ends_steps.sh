@@ -1,22 +1,9 @@
-# shellcheck shell=bash disable=SC2154,SC2317
+# shellcheck shell=bash disable=SC2034,SC2154,SC2317
 # SPDX-License-Identifier: Apache-2.0
-# Run in domain 0 by xen_ends.sh, which sets `types` and `cycles`. Each check prints "TYPE OK ..." or "TYPE FAILED ...".
-check() { # WHAT COMMAND...
-  local what=$1
-  shift
-  if "$@"; then echo "$type OK $what"; else echo "$type FAILED $what"; fi
-}
+# Run in domain 0 by xen_ends.sh, which sets `types` and `cycles`. It checks as xen_functions.sh does.
 number() { status | python3 -c "import json, sys; s = json.load(sys.stdin); print($1)"; }
 serving() { [ "$(number 'sum(x["state"] == "serving" for x in s["sessions"])')" = "$1" ]; }
 idle() { [ "$(number 'len(s["sessions"]) + s["regions"][0]["slots_in_use"]')" = 0 ]; }
-said() { grep -aq -- "$1" "/var/log/xen/guest-$guest.log"; }
-logged() { grep -aq -- "$1" /run/causewayd.log; }
-no_worker() { ! pgrep -x causeway-worker > /dev/null 2>&1; }
-stop_all() { # of a daemon that is to leave nothing
-  kill "$daemon"
-  until_true 60 gone_process "$daemon"
-}
-gone_process() { ! kill -0 "$1" 2> /dev/null; }
 # The grants that domain 0 has given, as Xen counts them.
 grants() {
   xl dmesg -c > /dev/null
@@ -34,15 +21,10 @@ for line in open(sys.argv[1], errors="replace"):
 print(count)
 TEXT
 }
-# Whether a region can be granted when the allocator may give no page more than that takes: it counts its own.
-PAGES=16401
-backend() { echo "/local/domain/0/backend/causeway/$(xl domid "$guest")/0"; }
-frontend() { echo "/local/domain/$(xl domid "$guest")/device/causeway/0"; }
-refused() { attach "$guest" 2>&1 | grep -- "$1"; }
+# The allocator may give no page more than one region and causewayd take: it counts its own.
+PAGES=16402
 not_lost() { serving 1 && ! said "^EXIT hold1"; }
-gone_frontend() { ! xenstore-exists "$(frontend)" > /dev/null 2>&1; }
 scribble() { python3 /causeway/scribble.py "$daemon" --writes 3000; }
-state_is() { [ "$(xenstore-read "$(frontend)/state" 2> /dev/null)" = "$1" ]; }
 
 LIMIT_S=3000  # what stays in the guest stays until it is destroyed
 echo $PAGES > /sys/module/xen_gntalloc/parameters/limit
