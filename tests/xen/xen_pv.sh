@@ -51,12 +51,7 @@ TEXT
 [ "$region" -lt 128 ] && [ -z "$together" ] || xen_options="gnttab_max_frames=1024 gnttab_max_maptrack_frames=2048"
 run_payload 900
 for type in $types; do
-  sed -n "s/^$type: //p" "$work/log" > "$work/$type.console"
-  python3 "$here/../vm/vm_capture.py" "$work/$type.console" "$work/$type" > /dev/null || { tail -n 80 "$work/log"; fail "the $type guest ran no program."; }
-  # shellcheck disable=SC2086
-  [ -z "$names" ] || python3 "$here/../programs/compare.py" --programs "$programs" \
-    --way "direct=$here/../vm/quiet_gpu.sh env LD_LIBRARY_PATH=$build/software_gpu" --captured "$type=$work/$type" --only $names ||
-    fail "the $type guest's results differ from a direct run."
+  compare_guest "$type"
   for name in $driver; do
     [ "$(cat "$work/$type/driver_$name.code" 2> /dev/null)" = 0 ] ||
       { grep -E 'Failure|FAILED' "$work/$type/driver_$name.stdout" | head -n 20 >&2; fail "driver_${name}_test failed in the $type guest."; }
