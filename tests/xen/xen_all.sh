@@ -21,8 +21,9 @@ try module xen_module.sh --types "pv pvh hvm"
 try programs xen_pv.sh --types "pv pvh hvm"
 try together xen_pv.sh --types "pv pvh" --together
 try tls xen_tls.sh --types "pv pvh"
+try figures xen_figures.sh
 try one_of_four xen_pv.sh --types "pv pvh" --vcpus 1/4 --programs "vector_add device_printf"
-try memory xen_pv.sh --types "pv pvh" --programs '' --region 256 --driver "host_memory mempool pointer memcpy unified_memory"
+try memory xen_pv.sh --types "pv pvh" --programs '' --region 512 --driver "host_memory mempool pointer memcpy unified_memory"
 try ends xen_ends.sh --types "pv pvh"
 echo "xen_all.sh: $failed failed"
 exit "$failed"

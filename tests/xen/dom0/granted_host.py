@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fake_host.py in Xen's domain 0: its region is granted to a domain and offered by xenstore, as causewayd does it.
 
-usage: granted_host.py DOMAIN_ID [--mib N] [--folder FOLDER_OF_FAKE_HOST]
+usage: granted_host.py DOMAIN_ID [--mib N] [--folder FOLDER_OF_FAKE_HOST] [--number N] [--ports WORK CONTROL INTERRUPT]
+With --number 1 the region is the domain's second device. --ports are those of channel_echo.
 """
 import argparse
 import fcntl
@@ -40,10 +41,10 @@ def grant(domain, size):
     return mmap.mmap(device, size), directory[0]
 
 
-def offer(domain, size, directory):
-    ours, guests = f"/local/domain/0/backend/causeway/{domain}/0", f"/local/domain/{domain}/device/causeway/0"
+def offer(domain, size, directory, number, ports):
+    ours, guests = f"/local/domain/0/backend/causeway/{domain}/{number}", f"/local/domain/{domain}/device/causeway/{number}"
     keys = {"frontend": guests, "frontend-id": domain, "version": 1, "bytes": size, "directory": directory,
-            "epoch": random.getrandbits(60) | 1, "state": 4}
+            "epoch": random.getrandbits(60) | 1, **dict(zip(("port-work", "port-control", "port-interrupt"), ports)), "state": 4}
     for key, value in keys.items():
         subprocess.run(["xenstore-write", f"{ours}/{key}", str(value)], check=True)
     subprocess.run(["xenstore-chmod", "-r", ours, "n0", f"r{domain}"], check=True)
@@ -57,13 +58,15 @@ def main():
     parser.add_argument("domain", type=int)
     parser.add_argument("--mib", type=int, default=64)
     parser.add_argument("--folder", default="/causeway")
+    parser.add_argument("--number", type=int, default=0)
+    parser.add_argument("--ports", type=int, nargs=3, default=[])
     options = parser.parse_args()
     sys.path.insert(0, options.folder)
     import fake_host
     size = options.mib << 20
     memory, directory = grant(options.domain, size)
     host = fake_host.Host(size, memory)
-    offer(options.domain, size, directory)
+    offer(options.domain, size, directory, options.number, options.ports)
     print("offered", flush=True)
     return fake_host.serve(host)
 
