@@ -51,17 +51,23 @@ int Allocate(int fd, uint16_t domain, uint64_t count, bool writable, std::vector
   return 0;
 }
 
-// Of all regions together; 0: it cannot be read.
-uint64_t Limit() {
-  uint64_t limit = 0;
-  std::ifstream(kLimit) >> limit;
-  return limit;
+// Whether the kernel came as far as Xen's table of grants with the request that it refused: only then are the descriptor's
+// offsets ahead of its pages, as the next page shows. Where it has none to give back for that one, it is not known: true.
+bool WasTableFull(int fd, const std::vector<uint32_t>& references) {
+  ioctl_gntalloc_dealloc_gref first{};
+  first.count = 1;
+  ioctl_gntalloc_alloc_gref next{};  // with room for one reference
+  next.count = 1;
+  if (references.empty() || ioctl(fd, IOCTL_GNTALLOC_DEALLOC_GREF, &first) != 0 ||
+      ioctl(fd, IOCTL_GNTALLOC_ALLOC_GREF, &next) != 0)
+    return true;
+  return next.index != references.size() * kPageBytes;
 }
 
-// Keeps what a refusal of the kernel does from growing. When Xen's table is full, xen-gntalloc (seen in Linux 6.1.192)
-// loses a page and counts one page too few from then on; once nothing is granted its count is below zero, and it grants
-// nothing any more until the module is loaded anew. So one page is held for each refusal, and one for the next, and a
-// request that was refused is not repeated each second. Shared by all VMs: one lock, held while pages are allocated.
+// Keeps what a full table does from growing. Then xen-gntalloc (seen in Linux 6.1.192) loses a page and counts one page too few
+// from then on; once nothing is granted its count is below zero, and it grants nothing any more until the module is loaded
+// anew. So one page is held for each such refusal, and one for the next, and a request that was refused is not repeated
+// each second. Shared by all VMs: one lock, held while pages are allocated.
 class Refusals {
  public:
   static Refusals& Get() {
@@ -72,15 +78,14 @@ class Refusals {
 
   // The sentence of the last refusal while it is too early for the next try; else empty.
   std::string TooEarly(uint64_t bytes) const {
-    return Clock::now() < next_try_ && bytes >= refused_bytes_ && limit_ == Limit() ? sentence_
-                                                                                    : std::string();
+    return Clock::now() < next_try_ && bytes >= refused_bytes_ ? sentence_ : std::string();
   }
   // Before a region is allocated. 0, or errno.
   int HoldPage() {
     if (!held_) held_.reset(open(kDevice, O_RDWR | O_CLOEXEC));
     if (!held_) return errno;
     for (; pages_ <= count_; ++pages_) {
-      ioctl_gntalloc_alloc_gref request{};  // with room for one reference
+      ioctl_gntalloc_alloc_gref request{};
       request.count = 1;
       if (ioctl(held_.get(), IOCTL_GNTALLOC_ALLOC_GREF, &request) != 0) return errno;
     }
@@ -92,7 +97,6 @@ class Refusals {
     next_try_ = Clock::now() + pause_;
     refused_bytes_ = bytes;
     sentence_ = sentence;
-    limit_ = Limit();
   }
   void Forget() {
     pause_ = {};
@@ -105,36 +109,35 @@ class Refusals {
   uint64_t pages_ = 0, count_ = 0;  // that held_ has, and of refusals
   std::chrono::seconds pause_{0};
   Clock::time_point next_try_;
-  uint64_t refused_bytes_ = 0, limit_ = 0;
+  uint64_t refused_bytes_ = 0;
   std::string sentence_;
 };
 
-std::string WhyNotAllocated(int problem, uint64_t bytes, bool none) {
+enum class Refusal { kLimitReached, kTableFull, kNotOnePage };
+
+std::string WhyNotAllocated(int problem, Refusal refusal, uint64_t bytes) {
   const GrantNeeds needs = NeedsOf(bytes);
   const std::string intro = "A region of " + std::to_string(bytes >> 20) + " MiB cannot be granted: ";
-  const uint64_t limit = Limit();
-  if (problem == ENOSPC && limit <= needs.pages) {
-    return intro + "the module xen-gntalloc grants " + std::to_string(limit) +
-           " pages in all, and this takes " + std::to_string(needs.pages + 1) +
-           "; write a larger number to " + kLimit +
+  if (problem != ENOSPC) return intro + ErrnoText(problem) + ".";
+  uint64_t limit = 0;
+  std::ifstream(kLimit) >> limit;
+  const std::string granted = "the module xen-gntalloc grants " + std::to_string(limit) + " pages in all";
+  if (refusal == Refusal::kLimitReached || limit <= needs.pages) {
+    return intro + granted + ", and this takes " + std::to_string(needs.pages + 1) +
+           " that no other region has; write a larger number to " + kLimit +
            " and as limit= of xen-gntalloc into /etc/modprobe.d/causeway-xen.conf, but not more than " +
            std::to_string(kGrantsPerFrame) + " for each frame of Xen's gnttab_max_frames= (" +
            std::to_string(kUsualFrames) + " without that option).";
   }
-  if (problem == ENOSPC && none) {
-    return intro + "the module xen-gntalloc grants no page at all; other regions have all of its limit of " +
-           std::to_string(limit) +
-           " pages, or its count has been wrong since Xen's table of grants was full: detach all regions, "
-           "then "
-           "rmmod xen-gntalloc && modprobe xen-gntalloc.";
+  if (refusal == Refusal::kNotOnePage) {
+    return intro + granted +
+           ", and not one more now: other regions have them, or its count has been wrong since Xen's table "
+           "of "
+           "grants was full: detach all regions, stop causewayd, then rmmod xen-gntalloc && modprobe "
+           "xen-gntalloc.";
   }
-  if (problem == ENOSPC) {
-    return intro + "domain 0 has no grants left in Xen's table, or other regions have xen-gntalloc's " +
-           std::to_string(limit) +
-           " pages; boot Xen with gnttab_max_frames=" + std::to_string(kUsualFrames + 2 * needs.frames) +
-           " or more, or choose a smaller region_mib.";
-  }
-  return intro + ErrnoText(problem) + ".";
+  return intro + "domain 0 has no grants left in Xen's table; boot Xen with gnttab_max_frames=" +
+         std::to_string(kUsualFrames + 2 * needs.frames) + " or more, or choose a smaller region_mib.";
 }
 
 // Each root entry names a page of entries; those name the region's pages.
@@ -172,13 +175,17 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
   if (std::string sentence = refusals.TooEarly(bytes); !sentence.empty()) return Error{std::move(sentence)};
   std::vector<uint32_t> references;
   references.reserve(pages + entries + 1);
-  const int none = refusals.HoldPage();
-  int problem = none;
-  if (problem == 0) problem = Allocate(memory.fd.get(), domain, pages, true, references);
-  if (problem == 0) problem = Allocate(memory.fd.get(), domain, 1 + entries, false, references);
+  auto refusal = Refusal::kNotOnePage;
+  int problem = refusals.HoldPage();
+  if (problem == 0) {
+    problem = Allocate(memory.fd.get(), domain, pages, true, references);
+    if (problem == 0) problem = Allocate(memory.fd.get(), domain, 1 + entries, false, references);
+    if (problem == ENOSPC)
+      refusal = WasTableFull(memory.fd.get(), references) ? Refusal::kTableFull : Refusal::kLimitReached;
+  }
   if (problem != 0) {
-    std::string sentence = WhyNotAllocated(problem, bytes, none != 0);
-    refusals.Note(bytes, sentence);
+    std::string sentence = WhyNotAllocated(problem, refusal, bytes);
+    if (refusal == Refusal::kTableFull) refusals.Note(bytes, sentence);
     return Error{std::move(sentence)};
   }
   refusals.Forget();

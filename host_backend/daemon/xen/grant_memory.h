@@ -16,9 +16,9 @@ struct GrantMemory {
 };
 
 // Zeroed memory of `bytes`, a multiple of a granule, for domain `domain`, with its directory. It may take a second
-// for each GiB. Errors are sentences that say which limit is to be raised. After an error the kernel is not asked at once
-// for as much again: the same error comes for a second, and longer each time, up to ten minutes,
-// unless the module's limit was changed. Any thread.
+// for each GiB. Errors are sentences that say which limit is to be raised. After Xen's table was
+// too small the kernel is not asked at once for as much again: the same error comes for a second, and longer each time, up to
+// ten minutes. Any thread.
 Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes);
 // A region's descriptor has been closed, so that the next MakeGrantMemory may succeed.
 void NoteGrantsGivenBack();

@@ -19,7 +19,10 @@ rm -rf /run/causeway-state
 start_daemon
 create "$guest" "$type" idle
 set_limit 1000
-check "limit= is named" refused "xen-gntalloc grants 1000 pages in all, and this takes 16402"
+check "limit= is named" refused "xen-gntalloc grants 1000 pages in all, and this takes 16402 that no other region has"
+
+set_limit 16402
+check "after it a region that just fits is granted" granted_again
 
 # Xen's table is full before the limit is reached.
 set_limit 262144
