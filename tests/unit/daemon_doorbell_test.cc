@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "ivshmem_ring/transport/packet.h"
@@ -43,13 +44,27 @@ struct Vm {
 class DoorbellVmTest : public DaemonFixture {
  protected:
   std::string doorbell() const { return folder() + "/doorbell"; }
-  void StartDoorbellDaemon() {
-    StartDaemon("ok", VmConfig(64, "doorbell_socket = \"" + doorbell() + "\"\n"));
+  void StartDoorbellDaemon(const std::string& more = "") {
+    std::filesystem::remove(folder() + "/log");  // StartDaemon waits for a line of it
+    StartDaemon("ok", more + VmConfig(64, "doorbell_socket = \"" + doorbell() + "\"\n"));
+  }
+  // One daemon ends, and the next one is there; `between` runs while there is none.
+  void NextDaemon(
+      bool killed, const std::function<void()>& between = [] {}) {
+    if (killed) {
+      KillDaemon();
+    } else {
+      kill(daemon_pid(), SIGUSR1);
+      ASSERT_TRUE(WaitFor([&] { return LogText().find("causewayd leaves ") != std::string::npos; }));
+      ASSERT_EQ(StopDaemon(), 0);
+    }
+    between();
+    StartDoorbellDaemon(kKept);
   }
 
   // The daemon, a VM that is connected to it, and a session of that VM's.
-  void ServedVm() {
-    StartDoorbellDaemon();
+  void ServedVm(const std::string& more = "") {
+    StartDoorbellDaemon(more);
     vm_ = std::make_unique<Vm>(doorbell());
     ASSERT_TRUE(vm_->complete);
     guest_ = std::make_unique<GuestRegion>(region_file());
@@ -71,6 +86,7 @@ class DoorbellVmTest : public DaemonFixture {
     ASSERT_TRUE(guest.WaitForHostWord(slot, session, SlotHostState::kServing)) << guest.refusal(slot);
   }
 
+  static constexpr const char* kKept = "keep_sessions_s = 60\n";
   std::unique_ptr<Vm> vm_;
   std::unique_ptr<GuestRegion> guest_;
 };
@@ -185,6 +201,105 @@ TEST_F(DoorbellVmTest, AfterARestartTheVmIsPolledAndServed) {
   ASSERT_TRUE(guest.WaitForHostWord(1, 2, SlotHostState::kServing)) << guest.refusal(1);
   HostControl& host = guest.host_control(1);
   ASSERT_TRUE(WaitFor([&] { return __atomic_load_n(&host.ready.value, __ATOMIC_ACQUIRE) == 1; }));
+}
+
+// The launcher keeps QEMU's connection.
+TEST_F(DoorbellVmTest, TheNextDaemonGoesOnWithTheConnection) {
+  ServedVm(kKept);
+  Vm& vm = *vm_;
+  GuestRegion& guest = *guest_;
+  uint32_t session = 0;
+  for (const bool killed : {false, true, false, true}) {
+    SCOPED_TRACE(killed ? "killed" : "left");
+    NextDaemon(killed, [&] {
+      char byte;
+      EXPECT_EQ(recv(vm.socket.get(), &byte, 1, MSG_DONTWAIT), -1) << "QEMU's connection has ended";
+      guest.Open(2, ++session);  // what is rung meanwhile is found
+      Vm::Ring(vm.control);
+    });
+    ASSERT_TRUE(guest.WaitForHostWord(2, session, SlotHostState::kServing)) << guest.refusal(2);
+    EXPECT_EQ(guest.host_page().slot[1], SlotWord(1, uint32_t(SlotHostState::kServing)));
+    EXPECT_EQ(guest.host_page().doorbell, 1u);
+    EXPECT_EQ(LogText().find("its rings are polled"), std::string::npos) << LogText();
+    EXPECT_NE(Status().find("\"polled\":false"), std::string::npos) << Status();
+    const uint64_t beat = guest.host_page().beat;
+    Vm::Ring(vm.control);
+    EXPECT_TRUE(WaitFor([&] { return __atomic_load_n(&guest.host_page().beat, __ATOMIC_ACQUIRE) != beat; }));
+    guest.SetWord(2, session, SlotGuestState::kDying);
+    Vm::Ring(vm.control);
+    ASSERT_TRUE(guest.WaitForHostWord(2, session, SlotHostState::kClosed));
+  }
+  // A ring for work reaches the thread that slept in the worker all the time.
+  HostControl& host = guest.host_control(1);
+  ASSERT_TRUE(WaitFor([&] { return __atomic_load_n(&host.ready.value, __ATOMIC_ACQUIRE) == 1; }));
+  host.main_head.value = 0;  // the fake worker's mark
+  __atomic_store_n(&host.main_waiting.value, 1, __ATOMIC_RELEASE);
+  std::thread ringer([&] {
+    for (int i = 0; i < 6000 && host.main_waiting.value != 0; ++i) {
+      Vm::Ring(vm.work);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  auto& tail = guest.guest_control(1).main_tail.value;
+  tail = 128;
+  const timespec bound{60, 0};
+  EXPECT_EQ(syscall(SYS_futex, &tail, FUTEX_WAIT, uint32_t(tail), &bound, nullptr, 0), 0);
+  __atomic_store_n(&host.main_waiting.value, 0, __ATOMIC_RELEASE);
+  ringer.join();
+  // The connection's end is the VM's, for this daemon too, and the next VM finds the socket.
+  vm_.reset();
+  EXPECT_TRUE(WaitForNoSession());
+  const Vm next(doorbell());
+  ASSERT_TRUE(next.complete);
+  Begin(guest, next, 0x77);
+  Serve(guest, next, 1, 1);
+}
+
+TEST_F(DoorbellVmTest, AVmThatEndsWhileNoDaemonRunsHasEnded) {
+  ServedVm(kKept);
+  std::unique_ptr<Vm> next;
+  std::thread connecting;
+  NextDaemon(true, [&] {
+    vm_.reset();
+    // The VM's next start waits for the next daemon, which has more to do first.
+    connecting = std::thread([&] { next = std::make_unique<Vm>(doorbell()); });
+  });
+  connecting.join();
+  EXPECT_TRUE(WaitForNoSession());
+  GuestRegion guest(region_file());
+  EXPECT_TRUE(WaitFor([&] { return __atomic_load_n(&guest.guest_page().epoch, __ATOMIC_ACQUIRE) == 0; }));
+  // It may have come before the end of the other one was seen, and is turned away then, as a second connection is.
+  if (!next->complete) next = std::make_unique<Vm>(doorbell());
+  ASSERT_TRUE(next->complete);
+  Begin(guest, *next, 0x77);
+  Serve(guest, *next, 1, 1);
+}
+
+// A VM without a session has nothing but its connection to be known by.
+TEST_F(DoorbellVmTest, AnIdleVmsConnectionIsKept) {
+  StartDoorbellDaemon(kKept);
+  vm_ = std::make_unique<Vm>(doorbell());
+  ASSERT_TRUE(vm_->complete);
+  guest_ = std::make_unique<GuestRegion>(region_file());
+  Begin(*guest_, *vm_, 0x1234);
+  NextDaemon(false);
+  NextDaemon(true);
+  EXPECT_EQ(guest_->host_page().doorbell, 1u);
+  EXPECT_EQ(LogText().find("its rings are polled"), std::string::npos) << LogText();
+  Serve(*guest_, *vm_, 1, 1);
+}
+
+// Whoever removes the region takes the memory away that the VM has.
+TEST_F(DoorbellVmTest, AConnectionToMemoryOfBeforeEnds) {
+  ServedVm(kKept);
+  NextDaemon(true, [&] { std::filesystem::remove(region_file()); });
+  EXPECT_TRUE(WaitFor([&] { return LogText().find("has a region of before") != std::string::npos; }))
+      << LogText();
+  char byte;
+  EXPECT_TRUE(WaitFor([&] { return recv(vm_->socket.get(), &byte, 1, MSG_DONTWAIT) == 0; }));
+  EXPECT_TRUE(WaitForNoSession());
+  const Vm next(doorbell());
+  EXPECT_TRUE(next.complete);
 }
 
 }  // namespace

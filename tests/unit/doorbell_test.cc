@@ -66,7 +66,7 @@ class DoorbellTest : public ::testing::Test {
     vm_.doorbell_socket = folder_ + "/socket";
     memory_.reset(memfd_create("region", MFD_CLOEXEC));
     EXPECT_EQ(ftruncate(memory_.get(), 4096), 0);
-    auto bound = Doorbell::Bind(loop_, nullptr, vm_,
+    auto bound = Doorbell::Bind(loop_, vault_, nullptr, vm_,
                                 {[this] { ++connected_; }, [this] { ++gone_; }, [this] { ++rung_; },
                                  [this](LogLevel, const std::string& text) { log_ += text + "\n"; }});
     EXPECT_TRUE(bound.ok()) << bound.error();
@@ -102,6 +102,7 @@ class DoorbellTest : public ::testing::Test {
   }
 
   EventLoop loop_;
+  Vault vault_;
   VmConfig vm_;
   std::string folder_, log_;
   UniqueFd memory_;

@@ -7,9 +7,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "host_backend/daemon/process/unix_listener.h"
@@ -36,15 +38,80 @@ bool TakeRings(int event) {
   return preadv2(event, &part, 1, -1, RWF_NOWAIT) == ssize_t(sizeof rings) || errno == EOPNOTSUPP;
 }
 
-Result<std::unique_ptr<Doorbell>> Doorbell::Bind(EventLoop& loop, LauncherLink* launcher, const VmConfig& vm,
-                                                 Owner owner) {
-  std::unique_ptr<Doorbell> doorbell(new Doorbell(loop, vm.doorbell_socket, std::move(owner)));
-  auto listener = BindListener({vm.doorbell_socket, "doorbell_socket", 0660, "", "", SOCK_STREAM});
-  if (!listener.ok()) return Error{listener.error()};
-  doorbell->listener_ = std::move(listener.value());
-  if (std::string problem = doorbell->Give(launcher, vm); !problem.empty()) return Error{problem};
+Doorbell::Doorbell(EventLoop& loop, Vault& vault, const VmConfig& vm, Owner owner)
+    : loop_(loop),
+      vault_(vault),
+      path_(vm.doorbell_socket),
+      place_({{"vm", vm.name}, {"path", path_}, {"group", vm.region_group}, {"user", vm.region_user}}),
+      owner_(std::move(owner)) {}
+
+Result<std::unique_ptr<Doorbell>> Doorbell::Bind(EventLoop& loop, Vault& vault, LauncherLink* launcher,
+                                                 const VmConfig& vm, Owner owner) {
+  std::unique_ptr<Doorbell> doorbell(new Doorbell(loop, vault, vm, std::move(owner)));
+  doorbell->Resume();
+  if (!doorbell->listener_) {
+    auto listener = BindListener({vm.doorbell_socket, "doorbell_socket", 0660, "", "", SOCK_STREAM});
+    if (!listener.ok()) return Error{listener.error()};
+    doorbell->listener_ = std::move(listener.value());
+    if (std::string problem = doorbell->Give(launcher, vm); !problem.empty()) return Error{problem};
+  }
+  doorbell->KeepRecord();
   doorbell->Listen();
   return doorbell;
+}
+
+// What a daemon of before has left: its socket, if it is still the one at this path and of the same owner, and QEMU's connection.
+// What was rung meanwhile is in the eventfds, and found by the first look.
+void Doorbell::Resume() {
+  for (Vault::Record* record : vault_.All(Vault::Kind::kDoorbell)) {
+    if (record->state.at("vm") != place_.at("vm")) continue;
+    Vault::Record kept = vault_.Adopt(*record);
+    key_ = kept.key;
+    const bool same = std::all_of(place_.items().begin(), place_.items().end(), [&](const auto& field) {
+      return kept.state.at(field.key()) == field.value();
+    });
+    struct stat found {};
+    if (same && lstat(path_.c_str(), &found) == 0 && S_ISSOCK(found.st_mode))
+      listener_.reset(kept.Take("listener").release());
+    given_ = {kept.state.at("device").get<uint64_t>(), kept.state.at("inode").get<uint64_t>()};
+    work_ = kept.Take("work");
+    control_ = kept.Take("control");
+    guest_ = kept.Take("guest");
+    UniqueFd client = kept.Take("client");
+    if (!client || !work_ || !control_ || !guest_) return Disconnect();
+    client_.reset(client.release());
+    WatchClient();
+    WatchRings();
+    return;
+  }
+}
+
+// Each time that something of it changes.
+void Doorbell::KeepRecord() {
+  if (key_ == 0) key_ = vault_.NewKey(Vault::Kind::kDoorbell);
+  Json state = place_;
+  state["device"] = given_.device;
+  state["inode"] = given_.inode;
+  vault_.Put(key_, state,
+             {{"listener", listener_.get()},
+              {"client", client_.get()},
+              {"work", work_.get()},
+              {"control", control_.get()},
+              {"guest", guest_.get()}});
+}
+
+Doorbell::FileId Doorbell::IdOf(int file) {
+  struct stat info {};
+  if (fstat(file, &info) != 0) return {};
+  return {info.st_dev, info.st_ino};
+}
+
+void Doorbell::Offer(int memory) {
+  memory_ = memory;
+  if (!client_ || memory_ < 0 || IdOf(memory_) == given_) return;
+  owner_.log(LogLevel::kWarning, ": its QEMU has a region of before; its doorbell is disconnected");
+  Disconnect();
+  KeepRecord();
 }
 
 Doorbell::~Doorbell() {
@@ -53,6 +120,7 @@ Doorbell::~Doorbell() {
   loop_.Unwatch(listener_watch_);
   loop_.Unwatch(client_watch_);
   loop_.Unwatch(ring_watch_);
+  vault_.Drop(key_);
   if (listener_) unlink(path_.c_str());
 }
 
@@ -108,10 +176,16 @@ void Doorbell::Welcome(WorkerFd client) {
     return Disconnect();
   }
   client_ = std::move(client);
-  client_watch_ = loop_.Watch(client_.get(), EPOLLIN | EPOLLRDHUP, "the end of a VM's doorbell",
-                              [this](uint32_t) { OnClient(); });
+  given_ = IdOf(memory_);
+  KeepRecord();
+  WatchClient();
   WatchRings();
   owner_.connected();
+}
+
+void Doorbell::WatchClient() {
+  client_watch_ = loop_.Watch(client_.get(), EPOLLIN | EPOLLRDHUP, "the end of a VM's doorbell",
+                              [this](uint32_t) { OnClient(); });
 }
 
 // All that the protocol ever says. It fits into an empty socket's buffer, so it is sent or the client is no QEMU.
@@ -137,6 +211,7 @@ void Doorbell::OnClient() {
   if (got > 0)
     owner_.log(LogLevel::kWarning, ": its doorbell's client sent something, which QEMU never does");
   Disconnect();
+  KeepRecord();
   owner_.gone();
 }
 

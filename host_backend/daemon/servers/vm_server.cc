@@ -88,7 +88,7 @@ void VmServer::BeginLooking() {
 std::string VmServer::OpenDoorbell() {
   if (vm_.doorbell_socket.empty()) return {};
   auto doorbell =
-      Doorbell::Bind(services_.loop, &services_.pool.launcher(), vm_,
+      Doorbell::Bind(services_.loop, services_.vault, &services_.pool.launcher(), vm_,
                      {[this] { OnConnected(); }, [this] { OnDisconnected(); }, [this] { OnRung(); },
                       [this](LogLevel level, const std::string& text) { Log(level, text); }});
   if (!doorbell.ok()) return doorbell.error();
@@ -165,13 +165,13 @@ void VmServer::Adopt(std::unique_ptr<RegionSource> file) {
   Region& region = file_->region();
   if (doorbell_ != nullptr)
     opened_ = std::make_unique<OpenWatch>(services_.loop, region.fd(), [this] { OnOpened(); });
+  if (doorbell_ != nullptr) doorbell_->Offer(region.fd());
   const bool known = region.IsOurs();
   if (known && ResumeSessions()) return;
   // Nothing in it means anything to this version; a guest that still runs starts again from its module.
   if (!known) region.ClearGuestPart();
   const RegionIdentity identity = NewIdentity();
   region.Format(identity, known);
-  if (doorbell_ != nullptr) doorbell_->Offer(region.fd());
   guest_epoch_ = region.LoadGuestEpoch();
   seen_words_.fill(kNothingSeen);
   any_session_.fill(true);

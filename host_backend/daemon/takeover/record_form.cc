@@ -60,6 +60,8 @@ constexpr Field kSession[] = {{"vm", IsText},          {"slot", IsCount},     {"
 constexpr Field kRegion[] = {{"vm", IsText},      {"xen_domain", IsText}, {"mib", IsCount},
                              {"domain", IsCount}, {"epoch", IsCount},     {"directory", IsCount},
                              {"ports", IsPorts}};
+constexpr Field kDoorbell[] = {{"vm", IsText},    {"path", IsText},    {"group", IsText},
+                               {"user", IsCount}, {"device", IsCount}, {"inode", IsCount}};
 
 std::span<const Field> FieldsOf(RecordKind kind) {
   switch (kind) {
@@ -77,6 +79,8 @@ std::span<const Field> FieldsOf(RecordKind kind) {
       return kSession;
     case RecordKind::kRegion:
       return kRegion;
+    case RecordKind::kDoorbell:
+      return kDoorbell;
   }
   return {};
 }

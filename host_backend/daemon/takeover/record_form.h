@@ -14,7 +14,8 @@ enum class RecordKind : uint8_t {
   kWorker,
   kConnection,
   kSession,
-  kRegion
+  kRegion,
+  kDoorbell
 };
 
 // Whether all fields that readers of that kind ask for are there and of their types. More fields do no harm: later versions
