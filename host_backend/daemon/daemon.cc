@@ -107,12 +107,12 @@ std::string Daemon::Start() {
   pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
   if (took_over_) pool_.TakeOver();
   if (const std::string problem = vms_.Start(); !problem.empty()) return problem;
-  TakeOver();
   if (!config_.tcp.address.empty()) {
     auto tcp = TcpServer::Start(services_);
     if (!tcp.ok()) return tcp.error();
     tcp_ = std::move(tcp.value());
   }
+  TakeOver();
   pool_.Start();
   LimitedLog::OnLeftOut([this] { FlushLogsSoon(); });
   if (config_.allow_pageable_access) {
@@ -159,8 +159,12 @@ void Daemon::OnLauncherEnd(const std::string& how) {
 
 void Daemon::TakeOver() {
   if (took_over_) local_->TakeOver();
+  if (took_over_ && tcp_) tcp_->TakeOver();
+  if (took_over_ && remote_) remote_->TakeOver();
   local_->KeepListener();
   if (control_) control_->KeepListener(vault_);
+  if (tcp_) tcp_->KeepListener();
+  if (remote_) remote_->KeepListener();
   if (!took_over_) return;
   if (const size_t left = vault_.EndUntaken(); left != 0)
     LogWarning(std::to_string(left) +
@@ -316,6 +320,8 @@ void Daemon::Leave(bool becomes_next) {
   becomes_next_ = becomes_next;
   local_->StopTaking();
   if (control_) control_->StopTaking();
+  if (tcp_) tcp_->StopTaking();
+  if (remote_) remote_->StopTaking();
   LeaveWhenSettled(Clock::now());
 }
 
@@ -326,7 +332,8 @@ void Daemon::LeaveWhenSettled(Clock::time_point begin) {
   constexpr std::chrono::seconds kForClients{1}, kForAll{5};
   const auto waited = Clock::now() - begin;
   const bool settled = pool_.settled() && launcher_->idle() && vms_.quiet();
-  const bool quiet = local_->quiet() && (!control_ || control_->quiet());
+  const bool quiet = local_->quiet() && (!control_ || control_->quiet()) && (!tcp_ || tcp_->quiet()) &&
+                     (!remote_ || remote_->quiet());
   if ((settled && (quiet || waited > kForClients)) || waited > kForAll) LeaveNow();
   loop_.After(kAgain, "the hand-over to the next daemon", [this, begin] { LeaveWhenSettled(begin); });
 }

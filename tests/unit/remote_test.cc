@@ -60,9 +60,12 @@ class RemoteTest : public DaemonFixture {
 
   // Daemon and causeway-tls; the folder of keys is there already.
   void Start(const std::string& listen = "127.0.0.1:0") {
-    StartDaemon("ok", "[tls]\nlisten = [\"" + listen + "\"]\nkeys = \"" + keys() +
-                          "\"\n[[remote]]\nname = \"guest2\"\nmax_sessions = 3\n");
+    StartDaemonWith("", listen);
     StartTls();
+  }
+  void StartDaemonWith(const std::string& more, const std::string& listen = "127.0.0.1:0") {
+    StartDaemon("ok", more + "[tls]\nlisten = [\"" + listen + "\"]\nkeys = \"" + keys() +
+                          "\"\n[[remote]]\nname = \"guest2\"\nmax_sessions = 3\n");
   }
   void StartTls() {
     tls_ = fork();
@@ -193,6 +196,48 @@ TEST_F(RemoteTest, AGuestWithAKeyIsServedByAWorker) {
   EXPECT_EQ(StatusValue(session, "", "kind"), "tls");
   EXPECT_EQ(StatusValue(session, "", "vm"), "guest2");
   EXPECT_TRUE(WaitForLog("a session with key one of VM guest2"));
+}
+
+// causeway-tls and its processes are the daemon's neighbours, and the launcher keeps the daemon's end of each connection.
+TEST_F(RemoteTest, SessionsGoOnWithTheNextDaemon) {
+  const std::string kept = "keep_sessions_s = 60\n";
+  const Key key = MakeKey("one"), other_key = MakeKey("other");
+  StartDaemonWith(kept);
+  StartTls();
+  Guest guest(Dial(), key), other(Dial(), other_key);
+  ASSERT_EQ(guest.Open(StreamOpenBlock()).accepted, 1u);
+  ASSERT_EQ(other.Open(StreamOpenBlock()).accepted, 1u);
+  EXPECT_TRUE(guest.Echoes("before"));
+  const std::string served_by = "\"worker_pid\":" + StatusValue(WaitForSession("serving"), "", "worker_pid");
+  for (const bool killed : {false, true}) {
+    SCOPED_TRACE(killed ? "killed" : "left");
+    if (killed) {
+      KillDaemon();
+    } else {
+      kill(daemon_pid(), SIGUSR1);
+      ASSERT_EQ(StopDaemon(), 0);
+    }
+    EXPECT_TRUE(guest.Echoes("nobody there"));
+    Guest meanwhile(Dial(), key);
+    ASSERT_TRUE(meanwhile.accepted());
+    const OpenBlock block = StreamOpenBlock();
+    meanwhile.Send(std::as_bytes(std::span(&block, 1)));
+    StartDaemonWith(kept);
+    LocalReply reply{};
+    ASSERT_TRUE(meanwhile.Read(std::as_writable_bytes(std::span(&reply, 1)))) << "it waited in vain";
+    EXPECT_EQ(reply.accepted, 1u) << reply.text;
+    EXPECT_TRUE(meanwhile.Echoes("begun"));
+    EXPECT_TRUE(guest.Echoes("after"));
+    EXPECT_NE(Status().find(served_by), std::string::npos) << Status();
+  }
+  // Each session ends as if nothing had been: by its key, and by its guest.
+  EXPECT_EQ(Keys("revoke other").status, 0);
+  std::byte byte;
+  EXPECT_FALSE(other.Read(std::span(&byte, 1)));
+  EXPECT_TRUE(guest.Echoes("still here"));
+  guest = Guest(Dial(), other_key);
+  EXPECT_TRUE(WaitForNoSession());
+  EXPECT_TRUE(WaitFor([&] { return Processes() == 0; }));
 }
 
 TEST_F(RemoteTest, TheEndOfTheGuestIsTheEndOfTheSession) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions outlive their daemon: the next one goes on with them, whether the first left in order or was killed.
+#include <arpa/inet.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -58,6 +59,42 @@ sockaddr_un AddressOf(const std::string& path) {
   path.copy(address.sun_path, sizeof address.sun_path - 1);
   return address;
 }
+
+// A remote guest's process; the fake worker sends back what it gets.
+class TcpClient {
+ public:
+  explicit TcpClient(const std::string& address) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(uint16_t(std::stoul(address.substr(address.rfind(':') + 1))));
+    const timeval limit{60, 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    EXPECT_EQ(connect(socket_.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  }
+  void Ask() const {
+    const OpenBlock block = StreamOpenBlock();
+    EXPECT_EQ(send(socket_.get(), &block, sizeof block, MSG_NOSIGNAL), ssize_t(sizeof block));
+  }
+  bool Accepted() const {
+    LocalReply reply{};
+    return recv(socket_.get(), &reply, sizeof reply, MSG_WAITALL) == ssize_t(sizeof reply) &&
+           reply.accepted == 1;
+  }
+  bool Echoes(const std::string& text) const {
+    std::string back(text.size(), '\0');
+    return send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL) == ssize_t(text.size()) &&
+           recv(socket_.get(), back.data(), back.size(), MSG_WAITALL) == ssize_t(back.size()) && back == text;
+  }
+  bool Ended() const {
+    char byte = 0;
+    return recv(socket_.get(), &byte, 1, 0) <= 0;
+  }
+  void Close() { socket_.reset(); }
+
+ private:
+  UniqueFd socket_;
+};
 
 // In the place of a daemon: what the launcher keeps can be looked at, and other texts put there.
 class Keeper {
@@ -165,6 +202,75 @@ TEST_F(TakeoverTest, SessionsGoOnWithTheirWorkers) {
   OpenLocal(next);
 }
 
+TEST_F(TakeoverTest, TcpSessionsGoOnAndTheirSocketStays) {
+  const std::string listens = "keep_sessions_s = 60\n[tcp]\nlisten = \"127.0.0.1:0\"\n";
+  Start(listens);
+  const std::string address = command::StatusValue(Status(), "", "tcp");
+  TcpClient client(address);
+  client.Ask();
+  ASSERT_TRUE(client.Accepted());
+  EXPECT_TRUE(client.Echoes("before"));
+  const std::vector<pid_t> workers = Workers();
+  ASSERT_EQ(workers.size(), 1u);
+  for (const bool killed : {false, true, false, true}) {
+    SCOPED_TRACE(killed ? "killed" : "left");
+    if (killed) {
+      KillDaemon();
+    } else {
+      LeaveSessions();
+    }
+    EXPECT_TRUE(client.Echoes("nobody there"));
+    TcpClient meanwhile(address);  // waits for the next one
+    meanwhile.Ask();
+    Start(listens);
+    EXPECT_EQ(command::StatusValue(Status(), "", "tcp"), address);
+    EXPECT_TRUE(Has(LogText(), "has taken over 1 sessions")) << LogText();
+    EXPECT_TRUE(client.Echoes("after"));
+    EXPECT_TRUE(meanwhile.Accepted());
+    EXPECT_TRUE(meanwhile.Echoes("begun"));
+    meanwhile.Close();
+    EXPECT_TRUE(WaitFor([&] { return Workers() == workers; }));
+  }
+  EXPECT_TRUE(Has(Status(), "\"kind\":\"tcp\"")) << Status();
+  client.Close();
+  EXPECT_TRUE(WaitForNoSession());
+  for (const pid_t worker : workers) EXPECT_TRUE(WaitFor([&] { return !Lives(worker); }));
+}
+
+// Its opening message has arrived, and no worker is there yet.
+TEST_F(TakeoverTest, ATcpSessionThatWaitsForAWorkerWaitsAgain) {
+  const std::string more = "keep_sessions_s = 60\nspare_workers = 0\n[tcp]\nlisten = \"127.0.0.1:0\"\n";
+  StartDaemon("slow", more);
+  TcpClient client(command::StatusValue(Status(), "", "tcp"));
+  client.Ask();
+  ASSERT_FALSE(WaitForSession("opening").empty());
+  KillDaemon();
+  Start(more);
+  EXPECT_TRUE(client.Accepted());
+  EXPECT_TRUE(client.Echoes("at last"));
+}
+
+// Its scope is gone, or its worker.
+TEST_F(TakeoverTest, ATcpSessionEndsWithItsListenerOrWorker) {
+  const std::string listens = "keep_sessions_s = 60\n[tcp]\nlisten = \"127.0.0.1:0\"\n";
+  for (const bool listener : {false, true}) {
+    SCOPED_TRACE(listener);
+    Start(listens);
+    TcpClient client(command::StatusValue(Status(), "", "tcp"));
+    client.Ask();
+    ASSERT_TRUE(client.Accepted());
+    const std::vector<pid_t> workers = Workers();
+    ASSERT_EQ(workers.size(), 1u);
+    KillDaemon();
+    if (!listener) kill(workers[0], SIGKILL);
+    Start(listener ? "keep_sessions_s = 60\n" : listens);
+    EXPECT_TRUE(client.Ended());
+    EXPECT_TRUE(WaitForNoSession());
+    EXPECT_TRUE(WaitFor([&] { return !Lives(workers[0]); }));
+    EXPECT_EQ(StopDaemon(), 0);
+  }
+}
+
 TEST_F(TakeoverTest, WhatEndsMeanwhileHasEnded) {
   Start();
   GuestRegion guest(region_file());
@@ -265,7 +371,10 @@ TEST_F(TakeoverTest, ADamagedRecordEndsWhatItTellsOfAndNothingElse) {
 TEST_F(TakeoverTest, EveryFieldOfARecordBelongsToItsForm) {
   const std::string doorbell = "[[vm]]\nname = \"rings\"\nregion_file = \"" + folder() +
                                "/other\"\nregion_mib = 64\ndoorbell_socket = \"" + folder() + "/doorbell\"\n";
-  StartDaemon("ok", "keep_sessions_s = 60\n" + VmConfig() + doorbell);
+  StartDaemon("ok", "keep_sessions_s = 60\n" + VmConfig() + doorbell + "[tcp]\nlisten = \"127.0.0.1:0\"\n");
+  TcpClient remote(command::StatusValue(Status(), "", "tcp"));
+  remote.Ask();
+  ASSERT_TRUE(remote.Accepted());
   GuestRegion guest(region_file());
   guest.Open(2, 1);
   ASSERT_TRUE(guest.WaitForHostWord(2, 1, SlotHostState::kServing)) << guest.refusal(2);
@@ -292,7 +401,7 @@ TEST_F(TakeoverTest, EveryFieldOfARecordBelongsToItsForm) {
     }
   }
   seen.insert(daemon::RecordKind::kRegion);  // of a guest of Xen
-  EXPECT_EQ(seen.size(), size_t(daemon::RecordKind::kDoorbell));
+  EXPECT_EQ(seen.size(), size_t(daemon::RecordKind::kStream));
   EXPECT_FALSE(daemon::HasForm(daemon::RecordKind(99), Json::object()));
   Start();
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "host_backend/daemon/process/unix_listener.h"
+#include "host_backend/daemon/takeover/listeners.h"
 
 namespace causeway::daemon {
 namespace {
@@ -43,9 +44,12 @@ Result<std::unique_ptr<RemoteServer>> RemoteServer::Start(Services& services) {
   plan.type = SOCK_STREAM;
   plan.takes_descriptors =
       true;  // the guest's socket, which the session's worker takes and this process never
-  auto listener = BindListener(plan);
-  if (!listener.ok()) return Error{listener.error()};
-  server->listener_ = std::move(listener.value());
+  server->listener_ = TakeListener(services.vault, plan.path, &server->listener_key_);
+  if (!server->listener_) {
+    auto listener = BindListener(plan);
+    if (!listener.ok()) return Error{listener.error()};
+    server->listener_ = std::move(listener.value());
+  }
   server->watch_ = services.loop.Watch(server->listener_.get(), EPOLLIN, "a new TLS connection",
                                        [self = server.get()](uint32_t) { self->OnAccept(); });
   LogInfo("remote guests that have proved a key are taken over at " + config.hand_over);
@@ -59,9 +63,29 @@ RemoteServer::~RemoteServer() {
 
 void RemoteServer::Stop() {
   if (!listener_) return;
-  services_.loop.Unwatch(watch_);
+  StopTaking();
+  services_.vault.Drop(listener_key_);
   listener_.reset();
   unlink(services_.config.tls.hand_over.c_str());
+}
+
+void RemoteServer::KeepListener() {
+  KeepListenerRecord(services_.vault, services_.config.tls.hand_over, listener_.get(), &listener_key_);
+}
+
+void RemoteServer::TakeOver() {
+  sessions_.TakeOver("tls", [this](const std::string& vm, std::optional<uid_t>) { return OriginOf(vm); });
+}
+
+std::optional<StreamOrigin> RemoteServer::OriginOf(const std::string& vm) const {
+  for (const auto* list : {&services_.config.vms, &services_.config.remotes}) {
+    for (const VmConfig& entry : *list) {
+      if (entry.name != vm) continue;
+      return StreamOrigin{"tls", "TLS", services_.scopes.OfVm(entry), entry.share, std::nullopt, false,
+                          true,  vm};
+    }
+  }
+  return std::nullopt;
 }
 
 bool RemoteServer::MayHandOver(int socket) const {
@@ -110,12 +134,8 @@ void RemoteServer::OnArrival(Arrival& arrival) {
 
 void RemoteServer::Admit(UniqueFd socket, RemoteHandOver who) {
   who.vm[sizeof(who.vm) - 1] = who.key[sizeof(who.key) - 1] = who.peer[sizeof(who.peer) - 1] = '\0';
-  const Config& config = services_.config;
-  const VmConfig* vm = nullptr;
-  for (const auto* list : {&config.vms, &config.remotes})
-    for (const VmConfig& entry : *list)
-      if (entry.name == who.vm) vm = &entry;
-  if (vm == nullptr) {
+  std::optional<StreamOrigin> origin = OriginOf(who.vm);
+  if (!origin) {
     ++services_.counters.refused;
     const std::string sentence =
         "The key " + std::string(who.key) + " is one of VM " + who.vm +
@@ -125,9 +145,9 @@ void RemoteServer::Admit(UniqueFd socket, RemoteHandOver who) {
     send(socket.get(), &reply, sizeof(reply), MSG_NOSIGNAL);
     return;
   }
-  const ScopeRef scope = services_.scopes.OfVm(*vm);
+  const ScopeRef scope = origin->scope;
   scope->log->Write(LogLevel::kInfo, scope->who + " comes by TLS from " + who.peer + " with key " + who.key);
-  sessions_.Add(std::move(socket), {"tls", "TLS", scope, vm->share, std::nullopt, false, true});
+  sessions_.Add(std::move(socket), std::move(*origin));
 }
 
 }  // namespace causeway::daemon

@@ -4,6 +4,7 @@
 #pragma once
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,11 @@ class RemoteServer {
   ~RemoteServer();
 
   void Stop();
+  // What one daemon leaves to the next (../takeover/vault.h), as TcpServer's.
+  void TakeOver();
+  void KeepListener();
+  void StopTaking() { services_.loop.Unwatch(watch_); }
+  bool quiet() const { return arrivals_.empty() && sessions_.quiet(); }
   void AppendStatus(std::vector<SessionStatus>& sessions) const { sessions_.AppendStatus(sessions); }
 
  private:
@@ -34,10 +40,13 @@ class RemoteServer {
   void OnAccept();
   void OnArrival(Arrival& arrival);
   void Admit(UniqueFd socket, RemoteHandOver who);
+  // None: the configuration has no such VM.
+  std::optional<StreamOrigin> OriginOf(const std::string& vm) const;
   void Drop(Arrival& arrival);
 
   Services& services_;
   WorkerFd listener_;
+  uint64_t listener_key_ = 0;
   EventLoop::WatchId watch_ = 0;
   std::list<Arrival> arrivals_;
   StreamSessions sessions_;

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -18,6 +20,12 @@ namespace {
 constexpr std::chrono::milliseconds kOpenLimit{5'000};
 constexpr size_t kMaxIdleStreams = 64;  // beyond the sessions
 
+UniqueFd FileOf(const OpenBlock& block) {
+  UniqueFd file(memfd_create("causeway-opening", MFD_CLOEXEC));
+  if (file && pwrite(file.get(), &block, sizeof block, 0) != ssize_t(sizeof block)) file.reset();
+  return file;
+}
+
 }  // namespace
 
 class StreamSessions::Session final : public WorkerClient {
@@ -27,15 +35,44 @@ class StreamSessions::Session final : public WorkerClient {
         services_(server.services_),
         socket_(std::move(socket)),
         origin_(std::move(origin)),
-        scope_(origin_.scope) {
+        scope_(origin_.scope) {}
+
+  // A connection that has said nothing yet.
+  void Begin() {
+    connecting_ = true;
+    if (scope_ != nullptr) scope_->CountConnection(true);
     watch_ = services_.loop.Watch(socket_.get(), EPOLLIN | EPOLLRDHUP, "a remote client's packet",
                                   [this](uint32_t events) { OnSocket(events); });
-    if (scope_ != nullptr) scope_->CountConnection(true);
     timer_ = services_.loop.After(kOpenLimit, "a remote client's time limit",
                                   [this] { Refuse("The opening message did not arrive within 5 s."); });
   }
 
+  // Instead of Begin: goes on as a daemon of before has left it. A session whose worker is gone is over.
+  void Resume(Vault::Record record) {
+    const Json& state = record.state;
+    key_ = record.key;
+    received_ = sizeof(block_);
+    block_.pid = state.at("pid").get<uint32_t>();
+    seat_ = services_.scopes.ResumeSession(scope_);
+    const auto worker = state.at("worker").get<uint64_t>();
+    if (worker == 0) return AwaitAgain(record.Take("block"));
+    opened_ = Clock::time_point(Clock::duration(state.at("opened_ns").get<Clock::rep>()));
+    release_ = state.at("release").get<std::string>();
+    flight_ = FlightFile::Of(record.Take("flight"));
+    number_ = state.at("number").get<uint64_t>();
+    services_.flights.Resume(number_, [this](bool with_images) { return CopyFlight(with_images); });
+    if ((origin_.encrypted && !socket_) || !services_.pool.Resume(*this, worker)) {
+      scope_->log->Write(LogLevel::kWarning, Name() + " ended while causewayd was replaced");
+      return Leave();
+    }
+    worker_pid_ = last_worker_pid_ = services_.pool.PidOf(*this);
+    ++services_.counters.sessions;
+    scope_->log->Write(LogLevel::kInfo, Name() + " goes on with worker " + std::to_string(worker_pid_));
+    LeaveSocketToWorker();
+  }
+
   ~Session() override {
+    services_.vault.Drop(key_);
     services_.flights.End(number_);
     services_.loop.Unwatch(watch_);
     services_.loop.Cancel(timer_);
@@ -49,6 +86,7 @@ class StreamSessions::Session final : public WorkerClient {
   // Its connection is over; destroyed later. Repeatable.
   void Leave() {
     if (std::exchange(left_, true)) return;
+    services_.vault.Drop(key_);
     services_.loop.Unwatch(watch_);
     services_.loop.Cancel(timer_);
     services_.flights.End(number_);
@@ -79,32 +117,28 @@ class StreamSessions::Session final : public WorkerClient {
     const LocalReply reply = Accepted(0);
     WorkerAssignment assignment{};
     assignment.kind = origin_.encrypted ? AssignmentKind::kTls : AssignmentKind::kTcp;
+    flight_ = FlightFile::Make();
+    assignment.has_flight = flight_ != nullptr ? 1 : 0;
+    number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
+    KeepRecord(
+        worker
+            .number());  // before anybody is told, so that none serves of which the next daemon does not know
     // The reply goes first: from the assignment on, only the worker writes to the connection.
     fcntl(socket_.get(), F_SETFL, 0);  // workers expect a blocking connection
     const bool replied =
         send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof(reply));
     std::vector<int> descriptors = {socket_.get()};
-    flight_ = FlightFile::Make();
-    assignment.has_flight = flight_ != nullptr ? 1 : 0;
     if (flight_ != nullptr) descriptors.push_back(flight_->fd());
     if (!replied || !worker.Assign(assignment, descriptors)) {
-      worker.Kill();
+      services_.vault.Drop(key_);
+      services_.flights.End(std::exchange(number_, 0));
+      worker.Kill();  // its exit is reported as OnNoWorker
       return;
     }
     worker_pid_ = last_worker_pid_ = worker.pid();
-    number_ = services_.flights.Begin([this](bool with_images) { return CopyFlight(with_images); });
     ++services_.counters.sessions;
-    scope_->log->Write(LogLevel::kInfo, origin_.label + " session of pid " + std::to_string(block_.pid) +
-                                            " is served by worker " + std::to_string(worker_pid_));
-    if (!origin_.encrypted) {
-      socket_.reset();  // the worker's copy is the only one: the client sees its end
-      return;
-    }
-    // Its other end is in the process that did the handshake, which ends the session by its own end. A worker that was taken over
-    // would not leave then, and has the guest's socket.
-    worker_ = &worker;
-    watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a remote connection",
-                                  [this](uint32_t) { OnConnectionEnd(); });
+    scope_->log->Write(LogLevel::kInfo, Name() + " is served by worker " + std::to_string(worker_pid_));
+    LeaveSocketToWorker();
   }
 
   void OnNoWorker(const std::string& sentence) override { Refuse(sentence); }
@@ -124,18 +158,51 @@ class StreamSessions::Session final : public WorkerClient {
   void OnWorkerExit(const std::string& how, bool orderly) override {
     if (!orderly) ++services_.counters.worker_deaths;
     if (!orderly) worker_end_ = how;
-    scope_->log->Write(
-        orderly ? LogLevel::kInfo : LogLevel::kWarning,
-        origin_.label + " session of pid " + std::to_string(block_.pid) + " ended: its worker " + how);
+    scope_->log->Write(orderly ? LogLevel::kInfo : LogLevel::kWarning, Name() + " ended: its worker " + how);
     worker_pid_ = 0;
-    worker_ = nullptr;
     Leave();
   }
 
  private:
+  std::string Name() const { return origin_.label + " session of pid " + std::to_string(block_.pid); }
+
+  // The worker's copy is the only one, so that the client sees its end. An encrypted one has its other end in the process that did
+  // the handshake, which ends the session by its own end: a worker that was taken over would not leave then, and has the
+  // guest's socket.
+  void LeaveSocketToWorker() {
+    if (!origin_.encrypted) return socket_.reset();
+    watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a remote connection",
+                                  [this](uint32_t) { OnConnectionEnd(); });
+  }
+
   void OnConnectionEnd() {
     services_.loop.Unwatch(watch_);
-    if (worker_ != nullptr) worker_->End();  // killed when it does not
+    services_.pool.End(*this, false);  // killed when it does not
+  }
+
+  // From the opening message on. `worker`: 0 while it waits for one, and `block` is what it asks for. A connection over TCP belongs
+  // to the worker alone as soon as there is one.
+  void KeepRecord(uint64_t worker, int block = -1) {
+    if (key_ == 0) key_ = services_.vault.NewKey(Vault::Kind::kStream);
+    services_.vault.Put(key_,
+                        {{"kind", origin_.kind},
+                         {"place", origin_.place},
+                         {"user", origin_.user ? Json(*origin_.user) : Json()},
+                         {"worker", worker},
+                         {"pid", block_.pid},
+                         {"number", number_},
+                         {"release", release_},
+                         {"opened_ns", opened_.time_since_epoch().count()}},
+                        {{"socket", worker == 0 || origin_.encrypted ? socket_.get() : -1},
+                         {"flight", flight_ != nullptr ? flight_->fd() : -1},
+                         {"block", block}});
+  }
+
+  // It was waiting for a worker, and waits for one again.
+  void AwaitAgain(UniqueFd file) {
+    if (!socket_ || !file || pread(file.get(), &block_, sizeof block_, 0) != ssize_t(sizeof block_))
+      return Leave();
+    Ask();
   }
 
   // From now on it counts as a session, or not at all.
@@ -184,18 +251,23 @@ class StreamSessions::Session final : public WorkerClient {
     }
     services_.loop.Cancel(timer_);
     services_.loop.Unwatch(watch_);
-    watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a remote client",
-                                  [this](uint32_t events) { OnSocket(events); });
+    auto seat = services_.scopes.TakeSession(scope_);
+    if (!seat.ok()) return Refuse(seat.error());
+    seat_ = std::move(seat.value());
+    EndConnection();
+    if (services_.vault.keeps()) KeepRecord(0, FileOf(block_).get());
+    Ask();
+  }
+
+  void Ask() {
     auto request =
         CheckOpenBlock(block_, services_.workers, 0, origin_.share.gpus, services_.config.nvml_shows_all);
     if (!request.ok()) {
       if (block_.magic != kRegionMagic) ++services_.counters.violations;
       return Refuse(request.error());
     }
-    auto seat = services_.scopes.TakeSession(scope_);
-    if (!seat.ok()) return Refuse(seat.error());
-    seat_ = std::move(seat.value());
-    EndConnection();
+    watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a remote client",
+                                  [this](uint32_t events) { OnSocket(events); });
     release_ = request.value().release;
     services_.pool.Request(
         *this, {std::move(request.value().environment), origin_.share.gpus, block_.kind, block_.api_hash});
@@ -212,16 +284,16 @@ class StreamSessions::Session final : public WorkerClient {
   std::string release_;
   size_t received_ = 0;
   SessionSeat seat_;
-  const Clock::time_point opened_ = Clock::now();
-  bool connecting_ = true;
+  Clock::time_point opened_ = Clock::now();
+  bool connecting_ = false;
   bool left_ = false;
-  WorkerProcess* worker_ = nullptr;  // of an encrypted connection
   pid_t worker_pid_ = 0;
   pid_t last_worker_pid_ = 0;
   std::string worker_end_;
   uint64_t number_ = 0;
   std::unique_ptr<FlightFile> flight_;
   WorkerUsage usage_{};
+  uint64_t key_ = 0;  // of its record
 };
 
 StreamSessions::StreamSessions(Services& services) : services_(services) {}
@@ -240,7 +312,30 @@ void StreamSessions::Add(UniqueFd socket, StreamOrigin origin) {
   }
   auto session = std::make_unique<Session>(*this, std::move(socket), std::move(origin));
   if (session->crowded()) return;
+  session->Begin();
   sessions_.push_back(std::move(session));
+}
+
+void StreamSessions::TakeOver(
+    const char* kind,
+    const std::function<std::optional<StreamOrigin>(const std::string&, std::optional<uid_t>)>& find) {
+  for (Vault::Record* record : services_.vault.All(Vault::Kind::kStream)) {
+    const Json& state = record->state;
+    if (state.at("kind") != kind) continue;
+    std::optional<uid_t> user;
+    if (!state.at("user").is_null()) user = state.at("user").get<uid_t>();
+    auto origin = find(state.at("place").get<std::string>(), user);
+    if (!origin || origin->scope == nullptr) continue;
+    origin->place = state.at("place").get<std::string>();
+    origin->user = user;
+    UniqueFd socket = record->Take("socket");
+    sessions_.push_back(std::make_unique<Session>(*this, std::move(socket), std::move(*origin)));
+    sessions_.back()->Resume(services_.vault.Adopt(*record));
+  }
+}
+
+bool StreamSessions::quiet() const {
+  return std::none_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry->silent(); });
 }
 
 void StreamSessions::Destroy(Session& session) {

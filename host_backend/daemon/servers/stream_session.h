@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions whose bytes come by a stream socket, of TCP or of causeway-tls: the opening message is checked here, then the
-// connection belongs to a worker. All of it runs in the daemon's only thread.
+// connection belongs to a worker. From that message on the session outlives its daemon (../takeover/vault.h). All of it runs in the
+// daemon's only thread.
 #pragma once
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -21,6 +23,7 @@ struct StreamOrigin {
   std::optional<uid_t> user;  // of this host, where the connection does not leave it
   bool stranger = false;      // whom the UNIX socket would not let in
   bool encrypted = false;     // causeway-tls hands the guest's own socket to the worker (tls_hand_over.h)
+  std::string place;          // by which the next daemon finds the scope: a peer's or a VM's name
 };
 
 class StreamSessions {
@@ -30,6 +33,13 @@ class StreamSessions {
 
   // A connection whose first byte is the opening message's. It is closed where its scope has too many.
   void Add(UniqueFd socket, StreamOrigin origin);
+  // Goes on with the sessions that a daemon of before had under that kind. `find` tells where one with that `place`, and of that
+  // user of this host, comes from; its place and user are known. None: there is no such place any more, and the session ends.
+  void TakeOver(const char* kind,
+                const std::function<std::optional<StreamOrigin>(const std::string& place,
+                                                                std::optional<uid_t> user)>& find);
+  // Whether no connection is left that the next daemon could not go on with, because its opening message has not arrived.
+  bool quiet() const;
   void AppendStatus(std::vector<SessionStatus>& sessions) const;
 
  private:

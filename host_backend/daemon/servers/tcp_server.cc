@@ -13,6 +13,7 @@
 
 #include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/scopes/tcp_peer.h"
+#include "host_backend/daemon/takeover/listeners.h"
 
 namespace causeway::daemon {
 namespace {
@@ -32,6 +33,11 @@ socklen_t FillAddress(const TcpConfig& config, sockaddr_storage& storage) {
 std::string AddressText(const std::string& address, uint16_t port) {
   const bool v6 = address.find(':') != std::string::npos;
   return (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+// As the configuration says it, with port 0 where the system chooses.
+std::string RecordPlace(const TcpConfig& config) {
+  return "tcp://" + AddressText(config.address, config.port);
 }
 
 }  // namespace
@@ -55,11 +61,13 @@ std::string TcpServer::Bind() {
   const std::string where = AddressText(config.address, config.port);
   sockaddr_storage address{};
   socklen_t length = FillAddress(config, address);
-  listener_.reset(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  listener_ = TakeListener(services_.vault, RecordPlace(config), &listener_key_, PlaceKind::kAddress);
   const int on = 1;
-  if (listener_) setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(listener_.get(), 128) != 0) {
+  const bool taken = bool(listener_);
+  if (!taken) listener_.reset(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!taken && listener_) setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (!taken && (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+                 listen(listener_.get(), 128) != 0)) {
     return "TCP connections at " + where + " cannot be accepted: " + ErrnoText() + "; correct [tcp] listen.";
   }
   length = sizeof(address);
@@ -77,9 +85,27 @@ TcpServer::~TcpServer() {
 }
 
 void TcpServer::Stop() {
+  StopTaking();
+  listener_.reset();
+  services_.vault.Drop(listener_key_);
+}
+
+void TcpServer::StopTaking() {
   services_.loop.Unwatch(watch_);
   services_.loop.Cancel(pause_);
-  listener_.reset();
+}
+
+void TcpServer::KeepListener() {
+  KeepListenerRecord(services_.vault, RecordPlace(services_.config.tcp), listener_.get(), &listener_key_);
+}
+
+void TcpServer::TakeOver() {
+  sessions_.TakeOver("tcp", [this](const std::string& peer, std::optional<uid_t>) { return OriginOf(peer); });
+}
+
+StreamOrigin TcpServer::OriginOf(const std::string& peer) const {
+  return {"tcp", "TCP", services_.scopes.OfPeer(peer), services_.config.tcp.share, std::nullopt, false,
+          false, peer};
 }
 
 void TcpServer::OnAccept() {
@@ -92,7 +118,6 @@ void TcpServer::OnAccept() {
   if (!socket) return;
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  StreamOrigin origin{"tcp", "TCP", nullptr, services_.config.tcp.share, std::nullopt, false};
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
   char text[NI_MAXHOST] = "";
@@ -101,12 +126,16 @@ void TcpServer::OnAccept() {
                 NI_NUMERICHOST);
   std::string name = text;
   // Over the loopback interface each user is a peer of its own, held to the UNIX socket's permissions.
+  std::optional<uid_t> user;
+  bool stranger = false;
   if (IsLoopbackConnection(socket.get())) {
-    origin.user = LoopbackPeer(socket.get());
-    name += origin.user ? ":uid" + std::to_string(*origin.user) : ":unknown";
-    origin.stranger = !origin.user || !MayUseSocket(*origin.user, services_.config);
+    user = LoopbackPeer(socket.get());
+    name += user ? ":uid" + std::to_string(*user) : ":unknown";
+    stranger = !user || !MayUseSocket(*user, services_.config);
   }
-  origin.scope = services_.scopes.OfPeer(name);
+  StreamOrigin origin = OriginOf(name);
+  origin.user = user;
+  origin.stranger = stranger;
   sessions_.Add(std::move(socket), std::move(origin));
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/servers/services.h"
 #include "host_backend/daemon/servers/stream_session.h"
 
@@ -15,6 +16,12 @@ class TcpServer {
   ~TcpServer();
 
   void Stop();
+  // The sessions and, by KeepListener, the socket that one daemon leaves to the next (../takeover/vault.h). StopTaking: further
+  // connections wait in the socket.
+  void TakeOver();
+  void KeepListener();
+  void StopTaking();
+  bool quiet() const { return sessions_.quiet(); }
   // Where it listens, with the port that the system chose if the configuration says 0.
   const std::string& address() const { return address_; }
   void AppendStatus(std::vector<SessionStatus>& sessions) const { sessions_.AppendStatus(sessions); }
@@ -25,8 +32,11 @@ class TcpServer {
   void Listen();
   void OnAccept();
 
+  StreamOrigin OriginOf(const std::string& peer) const;
+
   Services& services_;
-  UniqueFd listener_;
+  WorkerFd listener_;
+  uint64_t listener_key_ = 0;
   EventLoop::WatchId watch_ = 0;
   EventLoop::TimerId pause_ = 0;  // until it is watched again
   std::string address_;

@@ -5,11 +5,13 @@
 
 namespace causeway::daemon {
 
-WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key) {
-  struct stat found {};
+WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key, PlaceKind kind) {
+  const auto is_there = [&] {
+    struct stat found {};
+    return kind == PlaceKind::kAddress || (lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode));
+  };
   for (Vault::Record* record : vault.All(Vault::Kind::kListener)) {
-    if (record->state.at("path") != path || lstat(path.c_str(), &found) != 0 || !S_ISSOCK(found.st_mode))
-      continue;
+    if (record->state.at("path") != path || !is_there()) continue;
     WorkerFd listener(record->Take("listener").release());
     *key = vault.Adopt(*record).key;
     return listener;

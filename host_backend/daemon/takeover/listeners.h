@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listening sockets that one daemon leaves to the next, so that clients who connect meanwhile wait instead of failing.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "host_backend/daemon/loop/worker_fd.h"
@@ -8,8 +9,11 @@
 
 namespace causeway::daemon {
 
-// The socket that a daemon of before had at that path. Empty: there is none, or the path has none any more.
-WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key);
+// The socket that a daemon of before had at that path, or at an address that has no file (`kAddress`). Empty: there is none, or the
+// path has none any more.
+enum class PlaceKind : uint8_t { kPath, kAddress };
+WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key,
+                      PlaceKind kind = PlaceKind::kPath);
 // Repeatable. `key` is 0 or as TakeListener or this has set it.
 void KeepListenerRecord(Vault& vault, const std::string& path, int listener, uint64_t* key);
 

@@ -62,6 +62,9 @@ constexpr Field kRegion[] = {{"vm", IsText},      {"xen_domain", IsText}, {"mib"
                              {"ports", IsPorts}};
 constexpr Field kDoorbell[] = {{"vm", IsText},    {"path", IsText},    {"group", IsText},
                                {"user", IsCount}, {"device", IsCount}, {"inode", IsCount}};
+constexpr Field kStream[] = {{"kind", IsText},    {"place", IsText},     {"user", IsCountOrNull},
+                             {"worker", IsCount}, {"pid", IsCount},      {"number", IsCount},
+                             {"release", IsText}, {"opened_ns", IsCount}};
 
 std::span<const Field> FieldsOf(RecordKind kind) {
   switch (kind) {
@@ -81,6 +84,8 @@ std::span<const Field> FieldsOf(RecordKind kind) {
       return kRegion;
     case RecordKind::kDoorbell:
       return kDoorbell;
+    case RecordKind::kStream:
+      return kStream;
   }
   return {};
 }

@@ -15,7 +15,8 @@ enum class RecordKind : uint8_t {
   kConnection,
   kSession,
   kRegion,
-  kDoorbell
+  kDoorbell,
+  kStream
 };
 
 // Whether all fields that readers of that kind ask for are there and of their types. More fields do no harm: later versions
