@@ -72,6 +72,9 @@ class LocalConnection : public RegionConnection {
     return {};
   }
 
+  // Daemon, launcher and worker have its other end, and no worker outlives both of the others.
+  bool LinkTellsAll() override { return true; }
+
  private:
   int socket_;
   std::unique_ptr<LocalSlices> slices_;

@@ -193,6 +193,7 @@ std::string RegionConnection::Loss() {
     return why.empty() ? "the host ended the session" : why;
   }
   if (superblock().host_epoch != epoch_) return "causewayd was restarted";
+  if (LinkTellsAll()) return LinkLoss();
   const auto beat = [this] { return LoadAcquire(host_page().beat); };
   if (beats_.IsMissing(NowMs, beat, [this] { return AskForBeat(); })) return "causewayd has stopped";
   return LinkLoss();

@@ -41,6 +41,9 @@ class RegionConnection : public Connection {
   std::string Loss();
   // A loss that only the way in can see, such as a closed socket. Empty: nothing is wrong.
   virtual std::string LinkLoss() { return {}; }
+  // Whether LinkLoss tells of every end of the session on the host. A session may then go on without a daemon, and without its
+  // beat, for as long as the host lets it (docs/upgrade.md).
+  virtual bool LinkTellsAll() { return false; }
   // Asks the daemon for a beat, where it beats only when it is asked. False: it beats by itself.
   virtual bool AskForBeat() { return false; }
   // Ends the mapping of slices that are no longer used: their addresses stay reserved, without access.

@@ -74,6 +74,18 @@ class Host:
     def log_tail(self):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-60:])
 
+    def keep_program(self):
+        """Before install: what it puts in the program's place."""
+        shutil.copy(self.bin / "causewayd", self.bin / "causewayd.kept")
+
+    def end_processes(self):
+        for pids in self.processes().values():
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
     def install(self, text=None):
         """Another file in the program's place, as package managers do it."""
         fresh = self.bin / "causewayd.new"
@@ -135,11 +147,9 @@ class Client:
 
 
 def check_failing_upgrades(host):
-    shutil.copy(host.bin / "causewayd", host.bin / "causewayd.kept")
+    host.keep_program()
     pid = host.daemon.pid
-    for text, part in ((None, ""), ("#!/bin/sh\necho it is broken >&2\nexit 3\n", "it is broken"), ("no program", "cannot be executed")):
-        if text is None:
-            continue
+    for text, part in (("#!/bin/sh\necho it is broken >&2\nexit 3\n", "it is broken"), ("no program", "cannot be executed")):
         host.install(text)
         failed = host.command("upgrade")
         if failed.returncode != 1 or part not in failed.stderr:
@@ -209,12 +219,7 @@ def main():
         try:
             run(options, build, client, host)
         finally:
-            for pids in host.processes().values():
-                for pid in pids:
-                    try:
-                        os.kill(pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
+            host.end_processes()
 
 
 def spare_ready(host):
