@@ -14,7 +14,10 @@ import sys
 import tempfile
 
 MANUALS, PROGRAMS = (pathlib.Path(argument) for argument in sys.argv[1:3])
-PAGES = {"causeway": "causeway.1", "causeway-system": "causeway-system.1", "causewayd": "causewayd.8", "causeway-bench": "causeway-bench.1"}
+PAGES = {"causeway": "causeway.1", "causeway-system": "causeway-system.1", "causewayd": "causewayd.8", "causeway-bench": "causeway-bench.1",
+         "causeway-tls": "causeway-tls.8"}
+# Of programs that nobody calls by hand: they have no options that a page could list.
+INNER = ["causeway-launcher.8", "causeway-worker.8", "causeway-container-hook.8"]
 if (MANUALS / "causeway-exporter.8").exists():
     PAGES["causeway-exporter"] = "causeway-exporter.8"
 problems = []
@@ -132,7 +135,7 @@ def check_keys():
 
 
 def check_format():
-    for page in [*PAGES.values(), "causewayd.toml.5"]:
+    for page in [*PAGES.values(), *INNER, "causewayd.toml.5"]:
         lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", MANUALS / page], capture_output=True, text=True, timeout=60, check=False)
         warnings = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", MANUALS / page], capture_output=True, text=True, timeout=60,
                                   check=False, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANPAGER": "cat", "MANWIDTH": "120"})
@@ -151,7 +154,7 @@ def main():
     check_values()
     check_keys()
     check_format()
-    print("\n".join(problems) or f"{len(PAGES) + 1} pages and the completion say what the programs say.")
+    print("\n".join(problems) or f"{len(PAGES) + len(INNER) + 1} pages and the completion say what the programs say.")
     sys.exit(1 if problems else 0)
 
 

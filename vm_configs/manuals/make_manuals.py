@@ -16,7 +16,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-PAGES = ["causeway.1", "causeway-system.1", "causeway-bench.1", "causewayd.8", "causewayd.toml.5"]  # and that of the exporter, which not every build has
+PAGES = ["causeway.1", "causeway-system.1", "causeway-bench.1", "causewayd.8", "causeway-tls.8", "causeway-launcher.8", "causeway-worker.8",
+         "causeway-container-hook.8", "causewayd.toml.5"]  # and that of the exporter, which not every build has
 
 
 def roff(text):
