@@ -142,15 +142,21 @@ std::unique_ptr<StreamLayer> Encrypt(int fd, std::string* error) {
 
 // Sends the opening message and waits for the answer to it.
 bool Exchange(int fd, StreamLayer* layer, const OpenBlock& open, LocalReply* reply) {
+  std::span<std::byte> rest = std::as_writable_bytes(std::span(reply, 1));
   if (layer == nullptr) {
-    return SendAll(fd, &open, sizeof open) &&
-           recv(fd, reply, sizeof *reply, MSG_WAITALL) == static_cast<ssize_t>(sizeof *reply);
+    if (!SendAll(fd, &open, sizeof open)) return false;
+    while (!rest.empty()) {
+      const ssize_t got = recv(fd, rest.data(), rest.size(), 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;
+      rest = rest.subspan(static_cast<size_t>(got));
+    }
+    return true;
   }
   std::vector<std::byte> wire;
   if (!layer->Seal(std::as_bytes(std::span(&open, 1)))) return false;
   layer->TakeOutput(wire);
   if (!SendAll(fd, wire.data(), wire.size())) return false;
-  std::span<std::byte> rest = std::as_writable_bytes(std::span(reply, 1));
   wire.resize(16u << 10);
   while (!rest.empty()) {
     const ptrdiff_t opened = layer->Open(rest);
