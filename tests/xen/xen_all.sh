@@ -20,6 +20,7 @@ try limits xen_limits.sh
 try module xen_module.sh --types "pv pvh hvm"
 try programs xen_pv.sh --types "pv pvh hvm"
 try together xen_pv.sh --types "pv pvh" --together
+try doctor xen_doctor.sh --types "pv pvh"
 try tls xen_tls.sh --types "pv pvh"
 try figures xen_figures.sh
 try one_of_four xen_pv.sh --types "pv pvh" --vcpus 1/4 --programs "vector_add device_printf"

@@ -296,9 +296,9 @@ void CheckXen(const machine::Machine& machine, Chain* chain) {
     chain->Broken(kLink,
                   "xen-gntalloc may grant " + std::to_string(pages) +
                       " pages in all, and Xen's table has room for " + std::to_string(room) +
-                      ": when it is full, Linux can grant nothing more until the module is loaded anew.",
-                  "echo " + std::to_string(room) + " > " + machine.At(kLimit) +
-                      "; for more regions, start Xen with a larger gnttab_max_frames=");
+                      " (gnttab_max_frames= makes more): once it is full, Linux grants nothing until the "
+                      "module is loaded anew.",
+                  "echo " + std::to_string(room) + " > " + machine.At(kLimit));
     return;
   }
   chain->Fine(kLink, "xen-gntalloc grants " + std::to_string(pages) + " pages in all.");
