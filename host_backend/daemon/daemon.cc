@@ -330,6 +330,7 @@ void Daemon::Leave(bool becomes_next) {
 void Daemon::LeaveWhenSettled(Clock::time_point begin) {
   constexpr std::chrono::milliseconds kAgain{1};
   constexpr std::chrono::seconds kForClients{1}, kForAll{5};
+  if (stopping_) return;  // it was asked to end with its sessions meanwhile
   const auto waited = Clock::now() - begin;
   const bool settled = pool_.settled() && launcher_->idle() && vms_.quiet();
   const bool quiet = local_->quiet() && (!control_ || control_->quiet()) && (!tcp_ || tcp_->quiet()) &&

@@ -215,6 +215,7 @@ TEST_F(RemoteTest, SessionsGoOnWithTheNextDaemon) {
       KillDaemon();
     } else {
       kill(daemon_pid(), SIGUSR1);
+      ASSERT_TRUE(WaitFor([&] { return LogText().find("causewayd leaves ") != std::string::npos; }));
       ASSERT_EQ(StopDaemon(), 0);
     }
     EXPECT_TRUE(guest.Echoes("nobody there"));

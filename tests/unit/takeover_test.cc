@@ -321,6 +321,24 @@ TEST_F(TakeoverTest, AStopEndsAll) {
   EXPECT_EQ(guest.host_page().state, HostState::kStopped);
 }
 
+// A client that has asked for nothing yet is waited for, and the stop comes then: what was to go on ends with the daemon.
+TEST_F(TakeoverTest, AStopWhileItLeavesIsAStop) {
+  Start();
+  GuestRegion guest(region_file());
+  guest.Open(0, 1);
+  ASSERT_TRUE(guest.WaitForHostWord(0, 1, SlotHostState::kServing)) << guest.refusal(0);
+  const std::vector<pid_t> workers = Workers();
+  const LocalClient silent(socket());
+  ASSERT_TRUE(silent.connected());
+  Status();  // the daemon knows the client by now
+  kill(daemon_pid(), SIGUSR1);
+  EXPECT_EQ(StopDaemon(), 0);
+  EXPECT_TRUE(Has(LogText(), "stopping on signal 15")) << LogText();
+  EXPECT_FALSE(Has(LogText(), "causewayd leaves")) << LogText();
+  EXPECT_EQ(guest.host_page().state, HostState::kStopped);
+  for (const pid_t worker : workers) EXPECT_TRUE(WaitFor([&] { return !Lives(worker); }));
+}
+
 // Each kind of record in turn, by texts that end early and by a later version's.
 TEST_F(TakeoverTest, ADamagedRecordEndsWhatItTellsOfAndNothingElse) {
   using Kind = daemon::RecordKind;
