@@ -40,10 +40,10 @@ start_daemon $(for type in $types; do printf '%s ' "$type:guest-$type"; done)
 for type in $types; do
   echo "GUEST \$type \$(cut -d' ' -f1 /proc/uptime)"
   create guest-\$type \$type programs $vcpus || continue
-  [ -n "$together" ] || await_end 900 guest-\$type
+  [ -n "$together" ] || await_end 600 guest-\$type
 done
 for type in $types; do
-  [ -z "$together" ] || await_end 900 guest-\$type
+  [ -z "$together" ] || await_end 600 guest-\$type
   console guest-\$type \$type
 done
 status
@@ -51,7 +51,7 @@ cat /run/causewayd.log
 TEXT
 # Two regions of 64 MiB are more than domain 0 may grant without.
 [ "$region" -lt 128 ] && [ -z "$together" ] || xen_options="gnttab_max_frames=1024 gnttab_max_maptrack_frames=2048"
-run_payload 900
+run_payload $((300 + 600 * $(wc -w <<< "$types")))
 for type in $types; do
   if [ "$type" != pv ] && grep -a '^TOOLS ' "$work/log" | grep -qv ' virt_caps.* hvm'; then
     echo "xen_pv.sh: no $type guest ran: this QEMU emulates no SVM, which Xen needs for it"

@@ -51,19 +51,6 @@ int Allocate(int fd, uint16_t domain, uint64_t count, bool writable, std::vector
   return 0;
 }
 
-// Whether the kernel came as far as Xen's table of grants with the request that it refused: only then are the descriptor's
-// offsets ahead of its pages, as the next page shows. Where it has none to give back for that one, it is not known: true.
-bool WasTableFull(int fd, const std::vector<uint32_t>& references) {
-  ioctl_gntalloc_dealloc_gref first{};
-  first.count = 1;
-  ioctl_gntalloc_alloc_gref next{};  // with room for one reference
-  next.count = 1;
-  if (references.empty() || ioctl(fd, IOCTL_GNTALLOC_DEALLOC_GREF, &first) != 0 ||
-      ioctl(fd, IOCTL_GNTALLOC_ALLOC_GREF, &next) != 0)
-    return true;
-  return next.index != references.size() * kPageBytes;
-}
-
 // Keeps what a full table does from growing. Then xen-gntalloc (seen in Linux 6.1.192) loses a page and counts one page too few
 // from then on; once nothing is granted its count is below zero, and it grants nothing any more until the module is loaded
 // anew. So one page is held for each such refusal, and one for the next, and a request that was refused is not repeated
@@ -85,11 +72,26 @@ class Refusals {
     if (!held_) held_.reset(open(kDevice, O_RDWR | O_CLOEXEC));
     if (!held_) return errno;
     for (; pages_ <= count_; ++pages_) {
-      ioctl_gntalloc_alloc_gref request{};
+      ioctl_gntalloc_alloc_gref request{};  // with room for one reference
       request.count = 1;
       if (ioctl(held_.get(), IOCTL_GNTALLOC_ALLOC_GREF, &request) != 0) return errno;
     }
     return 0;
+  }
+  // Whether the kernel came as far as Xen's table with the request that it refused: only then are the descriptor's offsets
+  // ahead of its pages, as the next page shows. One page is given back for it: of the descriptor, or what is held here.
+  bool WasTableFull(int fd, const std::vector<uint32_t>& references) {
+    ioctl_gntalloc_dealloc_gref first{};
+    first.count = 1;
+    if (references.empty()) {
+      held_.reset();
+      pages_ = 0;
+    } else if (ioctl(fd, IOCTL_GNTALLOC_DEALLOC_GREF, &first) != 0) {
+      return true;
+    }
+    ioctl_gntalloc_alloc_gref next{};
+    next.count = 1;
+    return ioctl(fd, IOCTL_GNTALLOC_ALLOC_GREF, &next) != 0 || next.index != references.size() * kPageBytes;
   }
   void Note(uint64_t bytes, const std::string& sentence) {
     ++count_;
@@ -181,7 +183,8 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
     problem = Allocate(memory.fd.get(), domain, pages, true, references);
     if (problem == 0) problem = Allocate(memory.fd.get(), domain, 1 + entries, false, references);
     if (problem == ENOSPC)
-      refusal = WasTableFull(memory.fd.get(), references) ? Refusal::kTableFull : Refusal::kLimitReached;
+      refusal =
+          refusals.WasTableFull(memory.fd.get(), references) ? Refusal::kTableFull : Refusal::kLimitReached;
   }
   if (problem != 0) {
     std::string sentence = WhyNotAllocated(problem, refusal, bytes);
