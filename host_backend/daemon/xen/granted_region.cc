@@ -72,6 +72,11 @@ Result<GrantedRegion::Memory> GrantedRegion::Grant(const VmConfig& vm) {
   if (!store.ok()) return Error{"VM " + vm.name + ": " + store.error()};
   const auto domain = store.value()->FindDomain(vm.xen_domain);
   if (!domain) return Error{"VM " + vm.name + ": the Xen domain " + vm.xen_domain + " does not run"};
+  // What a daemon that was killed has offered: the guest lets go of it now, because Xen's table of grants may have no room
+  // for both, and the kernel gives no page back that is mapped.
+  const std::string state = FolderOf(*domain) + "/state";
+  if (store.value()->Read(state) == TextOf(XenbusState::kConnected))
+    store.value()->Write(state, TextOf(XenbusState::kClosing));
   auto pages = MakeGrantMemory(*domain, vm.region_mib * kMib);
   if (!pages.ok()) return Error{"VM " + vm.name + ": " + pages.error()};
   return Memory{*domain, std::move(pages.value())};
