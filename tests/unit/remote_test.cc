@@ -65,7 +65,7 @@ class RemoteTest : public DaemonFixture {
   }
   void StartDaemonWith(const std::string& more, const std::string& listen = "127.0.0.1:0") {
     StartDaemon("ok", more + "[tls]\nlisten = [\"" + listen + "\"]\nkeys = \"" + keys() +
-                          "\"\n[[remote]]\nname = \"guest2\"\nmax_sessions = 3\n");
+                          "\"\n[[remote]]\nname = \"guest2\"\nmax_sessions = 8\n");
   }
   void StartTls() {
     tls_ = fork();

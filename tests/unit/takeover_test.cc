@@ -88,7 +88,8 @@ class TcpClient {
   }
   bool Ended() const {
     char byte = 0;
-    return recv(socket_.get(), &byte, 1, 0) <= 0;
+    const ssize_t got = recv(socket_.get(), &byte, 1, 0);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
   }
   void Close() { socket_.reset(); }
 
