@@ -76,10 +76,14 @@ bool ConnectTo(int fd, const addrinfo& to) {
   if (connect(fd, to.ai_addr, to.ai_addrlen) == 0) return true;
   if (errno != EINTR) return false;
   pollfd made{fd, POLLOUT, 0};
-  int error = ETIMEDOUT;
+  int error = ETIMEDOUT, ready = 0;
   socklen_t bytes = sizeof error;
-  if (TEMP_FAILURE_RETRY(poll(&made, 1, kDialSeconds * 1000)) > 0)
-    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+  const uint64_t end_us = NowUs() + kDialSeconds * 1'000'000ull;
+  do {
+    const uint64_t now_us = NowUs();
+    ready = poll(&made, 1, now_us < end_us ? static_cast<int>((end_us - now_us) / 1000) : 0);
+  } while (ready < 0 && errno == EINTR && NowUs() < end_us);
+  if (ready > 0) getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
   errno = error;
   return error == 0;
 }
@@ -142,12 +146,15 @@ std::unique_ptr<StreamLayer> Encrypt(int fd, std::string* error) {
 
 // Sends the opening message and waits for the answer to it.
 bool Exchange(int fd, StreamLayer* layer, const OpenBlock& open, LocalReply* reply) {
+  // The socket's own limit begins anew where a signal interrupts the wait.
+  const uint64_t end_us = NowUs() + kAnswerSeconds * 1'000'000ull;
+  const auto interrupted = [&](ssize_t got) { return got < 0 && errno == EINTR && NowUs() < end_us; };
   std::span<std::byte> rest = std::as_writable_bytes(std::span(reply, 1));
   if (layer == nullptr) {
     if (!SendAll(fd, &open, sizeof open)) return false;
     while (!rest.empty()) {
       const ssize_t got = recv(fd, rest.data(), rest.size(), 0);
-      if (got < 0 && errno == EINTR) continue;
+      if (interrupted(got)) continue;
       if (got <= 0) return false;
       rest = rest.subspan(static_cast<size_t>(got));
     }
@@ -164,7 +171,7 @@ bool Exchange(int fd, StreamLayer* layer, const OpenBlock& open, LocalReply* rep
     rest = rest.subspan(static_cast<size_t>(opened));
     if (rest.empty() || opened > 0) continue;
     const ssize_t got = recv(fd, wire.data(), wire.size(), 0);
-    if (got < 0 && errno == EINTR) continue;
+    if (interrupted(got)) continue;
     if (got <= 0) return false;
     layer->Received(std::span(wire).first(static_cast<size_t>(got)));
   }

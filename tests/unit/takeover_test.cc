@@ -272,6 +272,21 @@ TEST_F(TakeoverTest, ATcpSessionEndsWithItsListenerOrWorker) {
   }
 }
 
+// The port that the daemon of before listened at, by another line of the configuration.
+TEST_F(TakeoverTest, ATcpSocketElsewhereLeavesItsPortFree) {
+  const auto listens = [](const std::string& address) {
+    return "keep_sessions_s = 60\n[tcp]\nlisten = \"" + address + "\"\n";
+  };
+  Start(listens("127.0.0.1:0"));
+  const std::string address = command::StatusValue(Status(), "", "tcp");
+  KillDaemon();
+  Start(listens(address));
+  EXPECT_EQ(command::StatusValue(Status(), "", "tcp"), address);
+  TcpClient client(address);
+  client.Ask();
+  EXPECT_TRUE(client.Accepted());
+}
+
 TEST_F(TakeoverTest, WhatEndsMeanwhileHasEnded) {
   Start();
   GuestRegion guest(region_file());

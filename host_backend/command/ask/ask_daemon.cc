@@ -25,13 +25,14 @@ Result<std::string> AskDaemon(const std::string& socket_path, const void* reques
   address.sun_family = AF_UNIX;
   socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const timeval limit{kAnswerLimitSeconds, 0};
+  for (const int wait : {SO_RCVTIMEO, SO_SNDTIMEO})
+    setsockopt(fd.get(), SOL_SOCKET, wait, &limit, sizeof(limit));
   if (!fd ||
       TEMP_FAILURE_RETRY(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address))) != 0) {
     return Error{"No daemon answers at " + socket_path + ": " + ErrnoText() +
                  "; start causewayd or name its socket with --socket."};
   }
-  const timeval limit{kAnswerLimitSeconds, 0};
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   LocalReply reply{};
   // A receive with a limit is interrupted also where a stopped process goes on (signal(7)).
   const auto receive = [&](void* to, size_t bytes) {

@@ -30,10 +30,11 @@ Result<Json> AskControl(const std::string& path, const Json& request) {
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  for (const int wait : {SO_RCVTIMEO, SO_SNDTIMEO})
+    setsockopt(fd.get(), SOL_SOCKET, wait, &kAnswerLimit, sizeof(kAnswerLimit));
   if (!fd ||
       TEMP_FAILURE_RETRY(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address))) != 0)
     return CannotConnect(path, errno);
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerLimit, sizeof(kAnswerLimit));
   const std::string text = JsonText(request);
   // A daemon that refuses the client at once has answered and closed by now, with this text unread: the kernel says so
   // once, and then hands out the answer.

@@ -211,8 +211,8 @@ void Doorbell::OnClient() {
   if (got > 0)
     owner_.log(LogLevel::kWarning, ": its doorbell's client sent something, which QEMU never does");
   Disconnect();
-  KeepRecord();
   owner_.gone();
+  KeepRecord();  // last: a daemon that goes on from here sees the end of the connection, too
 }
 
 void Doorbell::WatchRings() {

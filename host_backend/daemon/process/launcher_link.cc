@@ -360,18 +360,21 @@ Answer LauncherLink::Call(const Request& request, std::vector<UniqueFd> descript
          answered = true;
        },
        true});
-  while (!answered) {  // Lost answers for the launcher
-    Answer answer{};
-    UniqueFd descriptor;
-    if (!Receive(&answer, &descriptor)) {
-      Lost(errno == EAGAIN);
-      continue;
-    }
-    Take(answer, std::move(descriptor), true);
-    LimitWait();
-    SendUnsent();
-  }
+  while (!answered) AwaitAnswer();  // Lost answers for the launcher
   return result;
+}
+
+void LauncherLink::AwaitAnswer() {
+  Answer answer{};
+  UniqueFd descriptor;
+  if (!Receive(&answer, &descriptor)) return Lost(errno == EAGAIN);
+  Take(answer, std::move(descriptor), true);
+  LimitWait();
+  SendUnsent();
+}
+
+void LauncherLink::AwaitAll() {
+  while (socket_ && !asked_.empty()) AwaitAnswer();
 }
 
 std::string LauncherLink::StartWorker(const Wish& wish, UniqueFd output, UniqueFd control,
@@ -439,7 +442,12 @@ void LauncherLink::Keep(uint64_t key, pid_t worker, const std::vector<int>& desc
     copies.emplace_back(fcntl(each, F_DUPFD_CLOEXEC, 0));
     if (!copies.back()) return Forget(key);  // this process has no descriptor left: it ends with this daemon
   }
-  Ask(request, std::move(copies), {});
+  // Where it is refused, no older record may say what is not so any more.
+  const auto refused = [this, key](const Answer& answer, UniqueFd) {
+    if (answer.error != 0) Forget(key);
+  };
+  Ask(request, std::move(copies), {refused, true});
+  while (socket_ && !unsent_.empty()) AwaitAnswer();
 }
 
 void LauncherLink::Forget(uint64_t key) {

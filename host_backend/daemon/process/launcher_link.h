@@ -82,9 +82,12 @@ class LauncherLink {
   // These have no answer; launcher::Action says what each does.
   void Kill(pid_t worker);
   void Abandon(pid_t worker);
-  // The descriptors are copied. One that `keeps()` is not does nothing.
+  // The descriptors are copied. One that `keeps()` is not does nothing. When Keep returns, the launcher gets the record whatever becomes of
+  // this process; where it refuses it, it forgets that key.
   void Keep(uint64_t key, pid_t worker, const std::vector<int>& descriptors);
   void Forget(uint64_t key);
+  // Returns when the launcher has done all that it was asked for, or is lost.
+  void AwaitAll();
   void ClearCache(uint32_t user, uint32_t number);
   // The result is a socket on which a launcher::VmProcess comes, with a pidfd if there is such a process; it
   // is empty if the request cannot be made.
@@ -124,6 +127,7 @@ class LauncherLink {
   void Send(const launcher::Request& request, const std::vector<UniqueFd>& descriptors, Asked asked);
   void SendUnsent();
   launcher::Answer Call(const launcher::Request& request, std::vector<UniqueFd> descriptors);
+  void AwaitAnswer();
   void OnAnswer();
   void Take(const launcher::Answer& answer, UniqueFd descriptor, bool waiting);
   void Finish(const Asked& asked, const launcher::Answer& answer, UniqueFd descriptor, bool later);

@@ -202,7 +202,8 @@ class StreamSessions::Session final : public WorkerClient {
   void AwaitAgain(UniqueFd file) {
     if (!socket_ || !file || pread(file.get(), &block_, sizeof block_, 0) != ssize_t(sizeof block_))
       return Leave();
-    Ask();
+    // Those that have a worker take their places first, and what belongs to nobody any more ends.
+    timer_ = services_.loop.After({}, "a remote client that waits again", [this] { Ask(); });
   }
 
   // From now on it counts as a session, or not at all.

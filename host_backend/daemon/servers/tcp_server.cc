@@ -37,7 +37,7 @@ std::string AddressText(const std::string& address, uint16_t port) {
 
 // As the configuration says it, with port 0 where the system chooses.
 std::string RecordPlace(const TcpConfig& config) {
-  return "tcp://" + AddressText(config.address, config.port);
+  return kTcpPlace + AddressText(config.address, config.port);
 }
 
 }  // namespace
@@ -62,6 +62,7 @@ std::string TcpServer::Bind() {
   sockaddr_storage address{};
   socklen_t length = FillAddress(config, address);
   listener_ = TakeListener(services_.vault, RecordPlace(config), &listener_key_, PlaceKind::kAddress);
+  if (!listener_) EndOtherAddresses(services_.vault, RecordPlace(config));
   const int on = 1;
   const bool taken = bool(listener_);
   if (!taken) listener_.reset(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

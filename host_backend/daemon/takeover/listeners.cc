@@ -19,6 +19,18 @@ WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key, Plac
   return {};
 }
 
+void EndOtherAddresses(Vault& vault, const std::string& place) {
+  bool any = false;
+  for (Vault::Record* record : vault.All(Vault::Kind::kListener)) {
+    const auto path = record->state.at("path").get<std::string>();
+    if (!path.starts_with(kTcpPlace) || path == place) continue;
+    Vault::Record old = vault.Adopt(*record);
+    vault.Drop(old.key);
+    any = true;
+  }
+  if (any) vault.AwaitAll();
+}
+
 void KeepListenerRecord(Vault& vault, const std::string& path, int listener, uint64_t* key) {
   if (*key != 0) return;
   *key = vault.NewKey(Vault::Kind::kListener);

@@ -14,6 +14,10 @@ namespace causeway::daemon {
 enum class PlaceKind : uint8_t { kPath, kAddress };
 WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key,
                       PlaceKind kind = PlaceKind::kPath);
+// How the places begin that are addresses.
+inline constexpr char kTcpPlace[] = "tcp://";
+// Closes the sockets that a daemon of before had at other addresses than `place`, so that their ports are free when this returns.
+void EndOtherAddresses(Vault& vault, const std::string& place);
 // Repeatable. `key` is 0 or as TakeListener or this has set it.
 void KeepListenerRecord(Vault& vault, const std::string& path, int listener, uint64_t* key);
 

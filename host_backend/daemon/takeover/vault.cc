@@ -65,6 +65,10 @@ void Vault::Drop(uint64_t& key) {
   if (key != 0) launcher_->Forget(std::exchange(key, 0));
 }
 
+void Vault::AwaitAll() {
+  if (launcher_ != nullptr) launcher_->AwaitAll();
+}
+
 // "" or what is wrong with it. Key and worker are what the launcher says: it has kept them beside the text.
 std::string Vault::Read(const std::string& text, std::vector<UniqueFd>& descriptors, Record* record) {
   const std::string ends = "; what it tells of ends.";

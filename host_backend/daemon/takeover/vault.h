@@ -46,6 +46,8 @@ class Vault {
   void Put(uint64_t key, const Json& state, const Descriptors& descriptors, pid_t worker = 0);
   // Repeatable; clears `key`.
   void Drop(uint64_t& key);
+  // Returns when the launcher has let go of what was dropped.
+  void AwaitAll();
 
   // What a daemon of before has left, once, before anything is put. What nobody takes by EndUntaken ends there, and so does
   // what is damaged: All gives only records whose texts have the form of their kind (record_form.h).
