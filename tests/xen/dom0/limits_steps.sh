@@ -42,6 +42,7 @@ new_daemon
 # The limit that the unit sets is reached before the table is full: nothing is wrong afterwards.
 check "the unit's command sets the limit" busybox sh /causeway/set_limit
 check "to 63 frames' worth" [ "$(cat $limit)" = 32256 ]
+check "and lets pages of a killed daemon go" [ "$(cat /sys/module/grant_table/parameters/free_per_iteration)" = 1000 ]
 check "a region that does not fit is refused" refused "not more than 512 for each frame of Xen's gnttab_max_frames=" 128M
 new_daemon
 check "and the next daemon can grant as before" granted_again
