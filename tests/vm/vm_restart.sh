@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # causewayd is restarted while a VM runs: a program of before ends with an error instead of hanging, one of after works.
-# In doorbell mode QEMU never connects to the new daemon, which then polls the VM's rings.
-# usage: vm_restart.sh BUILD_DIR [plain|doorbell]
+# In doorbell mode QEMU never connects to the new daemon, which then polls the VM's rings. In mode kept, with doorbells too, the
+# daemon is killed and sessions outlive it: the program of before goes on, and so does QEMU's connection.
+# usage: vm_restart.sh BUILD_DIR [plain|doorbell|kept]
 set -euo pipefail
 # shellcheck source=tests/vm/vm_begin.sh
 . "$(dirname "$0")/vm_begin.sh" "$1"
@@ -10,7 +11,8 @@ driver=$build/software_gpu region_mib=128
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
 mode=${2:-plain} plugged=(--region "$region")
-if [ "$mode" = doorbell ]; then
+[ "$mode" != kept ] || sed -i '1i keep_sessions_s = 60' "$work/causewayd.toml"
+if [ "$mode" != plain ]; then
   echo "doorbell_socket = \"$work/doorbell\"" >> "$work/causewayd.toml"
   plugged=(--doorbell "$work/doorbell")
 fi
@@ -21,7 +23,7 @@ start_daemon
 cat > "$work/commands" <<'TEXT'
 before /programs/vector_add
 rings:root cat /sys/class/causeway/causeway/doorbell
-& across /programs/soak 8 1 > /tmp/across.out 2>&1; grep -q CUDA_ERROR_EXTERNAL_DEVICE /tmp/across.out && echo stopped
+& across /programs/soak 8 1 > /tmp/across.out 2>&1; status=$?; grep -q CUDA_ERROR_EXTERNAL_DEVICE /tmp/across.out && echo stopped || echo "ended with $status"
 ready sleep 2
 pause sleep 8
 after /programs/vector_add
@@ -38,6 +40,7 @@ for _ in $(seq 600); do
   kill -0 "$vm_pid" 2> /dev/null || break
   sleep 0.1
 done
+[ "$mode" != kept ] || kill -9 "$daemon_pid"
 stop_daemon
 # Long enough for "across" to meet a host that is not there.
 sleep 3
@@ -45,13 +48,21 @@ start_daemon
 status=0
 wait "$vm_pid" || status=$?
 [ "$status" = 0 ] || daemon_failed "the VM's programs ended with status $status."
-grep -qa '^across| stopped' "$work/console" || fail "the program of before never noticed the restart."
+across=stopped
+[ "$mode" != kept ] || across='ended with 0'
+grep -qa "^across| $across" "$work/console" || daemon_failed "the program of before should have $across: $(grep -a '^across|' "$work/console")"
 direct=$(LD_LIBRARY_PATH=$driver "$build/programs/vector_add")
 for name in before after again; do
   grep -qaFx "$name| $direct" "$work/console" || fail "$name did not print: $direct"
 done
-if [ "$mode" = doorbell ]; then
+if [ "$mode" != plain ]; then
   grep -qa '^rings| yes' "$work/console" || fail "the VM had no doorbell."
+fi
+if [ "$mode" = kept ]; then
+  grep -q 'has taken over 1 sessions' "$work/causewayd.log" || daemon_failed "the next daemon has not taken over the session."
+  ! grep -q 'its rings are polled' "$work/causewayd.log" || daemon_failed "the next daemon polls the VM."
+fi
+if [ "$mode" = doorbell ]; then
   grep -q 'never connects again: its rings are polled' "$work/causewayd.log" || daemon_failed "the daemon did not say that it polls."
 fi
 echo "vm_restart.sh: passed"
