@@ -8,6 +8,7 @@
 #include <xen/gntalloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -62,6 +63,8 @@ class Refusals {
     return refusals;
   }
   std::mutex lock;
+  // Set by any thread, without the lock, which is held for seconds.
+  std::atomic<bool> given_back{false};
 
   // The sentence of the last refusal while it is too early for the next try; else empty.
   std::string TooEarly(uint64_t bytes) const {
@@ -174,6 +177,7 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
   if (entries > kReferencesPerPage) return Error{"A region of more than 4 GiB cannot be granted."};
   Refusals& refusals = Refusals::Get();
   const std::lock_guard lock(refusals.lock);
+  if (refusals.given_back.exchange(false)) refusals.Forget();
   if (std::string sentence = refusals.TooEarly(bytes); !sentence.empty()) return Error{std::move(sentence)};
   std::vector<uint32_t> references;
   references.reserve(pages + entries + 1);
@@ -188,7 +192,8 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
   }
   if (problem != 0) {
     std::string sentence = WhyNotAllocated(problem, refusal, bytes);
-    if (refusal == Refusal::kTableFull) refusals.Note(bytes, sentence);
+    // The page that is held itself may have met a full table.
+    if (problem == ENOSPC && refusal != Refusal::kLimitReached) refusals.Note(bytes, sentence);
     return Error{std::move(sentence)};
   }
   refusals.Forget();
@@ -199,9 +204,7 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
 }
 
 void NoteGrantsGivenBack() {
-  Refusals& refusals = Refusals::Get();
-  const std::lock_guard lock(refusals.lock);
-  refusals.Forget();
+  Refusals::Get().given_back.store(true);
 }
 
 }  // namespace causeway::daemon

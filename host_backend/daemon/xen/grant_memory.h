@@ -20,7 +20,7 @@ struct GrantMemory {
 // too small the kernel is not asked at once for as much again: the same error comes for a second, and longer each time, up to
 // ten minutes. Any thread.
 Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes);
-// A region's descriptor has been closed, so that the next MakeGrantMemory may succeed.
+// A region's descriptor is closed or about to be, so that the next MakeGrantMemory may succeed. Any thread; it does not wait.
 void NoteGrantsGivenBack();
 
 // What Xen and the kernel allow by default, and what a region of that size needs. For messages and documents.
