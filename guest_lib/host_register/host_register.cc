@@ -418,6 +418,10 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
        !registry.pages.Allocate(connection, pages.begin, pages.bytes(), &offset, &zeroed))) {
     return RegionFull(connection, range->bytes, "registered memory");
   }
+  if (pages.bytes() != 0 && !RegionPagesMove(connection, offset)) {
+    registry.pages.Free(connection, offset, pages.bytes());
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   const RegisterBody body{range->address, range->bytes, offset, range->flags,
                           AllWritable(mappings) ? 1u : 0u};
   PendingRegistration registration(body);

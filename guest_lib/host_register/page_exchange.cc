@@ -347,6 +347,20 @@ std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
   return reinterpret_cast<std::byte*>(start + skip);
 }
 
+bool RegionPagesMove(Connection& connection, uint64_t offset) {
+  static const bool move = [&] {
+    constexpr uint64_t kPageBytes = 4096;
+    std::byte* from = ReserveLike(0, 2 * kPageBytes);
+    if (from == nullptr) return false;
+    std::byte* to = from + kPageBytes;
+    const bool moved = connection.MapPages(from, offset, kPageBytes) &&
+                       mremap(from, kPageBytes, kPageBytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to;
+    munmap(from, 2 * kPageBytes);
+    return moved;
+  }();
+  return move;
+}
+
 std::byte* FreshLike(uint64_t address, uint64_t bytes) {
   std::byte* at = ReserveLike(address, bytes);
   if (at == nullptr) return nullptr;
