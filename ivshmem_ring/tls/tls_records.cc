@@ -84,7 +84,7 @@ struct TlsRecords::Cipher {
 
 struct TlsRecords::Direction {
   struct Free {
-    void operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
+    void operator()(EVP_CIPHER_CTX* made) const { EVP_CIPHER_CTX_free(made); }
   };
   std::unique_ptr<EVP_CIPHER_CTX, Free> context;
   TlsDirection state{};
