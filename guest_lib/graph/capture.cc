@@ -28,7 +28,7 @@ struct AllTold {
   std::unordered_map<const Object*, Told> of_stream;
   std::unordered_map<const Object*, CUgraph> given_graph;  // of cuStreamBeginCaptureToGraph
 };
-AllTold& all = *new AllTold;  // never destroyed
+AllTold& known_captures = *new AllTold;  // never destroyed
 
 Object* ObjectOfStream(CUstream stream) {
   return Find(stream == CU_STREAM_PER_THREAD ? PerThreadStream() : stream);
@@ -99,8 +99,8 @@ CUresult GetInfo(CUstream stream, uint8_t form, CUstreamCaptureStatus* status, c
   if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
   if (id != nullptr) *id = info.id;
   if (graph != nullptr) *graph = info.graph;
-  const std::lock_guard lock(all.mutex);
-  Told& told = all.of_stream[ObjectOfStream(stream)];
+  const std::lock_guard lock(known_captures.mutex);
+  Told& told = known_captures.of_stream[ObjectOfStream(stream)];
   told.capture = info.id;
   told.graph = info.graph;
   if (count != nullptr) *count = info.count;
@@ -114,34 +114,34 @@ CUresult GetInfo(CUstream stream, uint8_t form, CUstreamCaptureStatus* status, c
 
 // The graph that the program has seen of the stream's capture and that a failed end takes with it.
 CUgraph SeenGraph(const Object* stream) {
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.of_stream.find(stream);
-  if (found == all.of_stream.end() || all.given_graph.contains(stream)) return nullptr;
+  const std::lock_guard lock(known_captures.mutex);
+  const auto found = known_captures.of_stream.find(stream);
+  if (found == known_captures.of_stream.end() || known_captures.given_graph.contains(stream)) return nullptr;
   return found->second.graph;
 }
 
 // Whether the stream's capture was begun with a graph of the program's.
 bool CapturesToGiven(const Object* stream) {
-  const std::lock_guard lock(all.mutex);
-  return all.given_graph.contains(stream);
+  const std::lock_guard lock(known_captures.mutex);
+  return known_captures.given_graph.contains(stream);
 }
 
 void ForgetTold(const Object* stream, bool all_captures) {
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.of_stream.find(stream);
-  const uint64_t capture = found != all.of_stream.end() ? found->second.capture : 0;
-  std::erase_if(all.of_stream, [&](const auto& entry) {
+  const std::lock_guard lock(known_captures.mutex);
+  const auto found = known_captures.of_stream.find(stream);
+  const uint64_t capture = found != known_captures.of_stream.end() ? found->second.capture : 0;
+  std::erase_if(known_captures.of_stream, [&](const auto& entry) {
     return all_captures || entry.first == stream || entry.second.capture == capture;
   });
-  all.given_graph.erase(stream);
+  known_captures.given_graph.erase(stream);
 }
 
 CUresult Begin(CUstream stream, CUresult begun, CUgraph given) {
   if (begun != CUDA_SUCCESS) return begun;
   NoteCapture(ObjectOfStream(stream), true);
   if (given == nullptr) return CUDA_SUCCESS;
-  const std::lock_guard lock(all.mutex);
-  all.given_graph[ObjectOfStream(stream)] = given;
+  const std::lock_guard lock(known_captures.mutex);
+  known_captures.given_graph[ObjectOfStream(stream)] = given;
   return CUDA_SUCCESS;
 }
 

@@ -27,7 +27,7 @@ constexpr uint64_t kUsualFrames = 64;        // gnttab_max_frames without an opt
 constexpr uint64_t kMappingsPerFrame = 256;  // of maptrack
 constexpr uint32_t kPagesPerRequest = 512;   // the kernel keeps a list of each request in one piece of memory
 
-using Clock = std::chrono::steady_clock;
+using Steady = std::chrono::steady_clock;
 
 uint64_t RoundUp(uint64_t number, uint64_t unit) {
   return (number + unit - 1) / unit;
@@ -68,7 +68,7 @@ class Refusals {
 
   // The sentence of the last refusal while it is too early for the next try; else empty.
   std::string TooEarly(uint64_t bytes) const {
-    return Clock::now() < next_try_ && bytes >= refused_bytes_ ? sentence_ : std::string();
+    return Steady::now() < next_try_ && bytes >= refused_bytes_ ? sentence_ : std::string();
   }
   // Before a region is allocated. 0, or errno.
   int HoldPage() {
@@ -99,7 +99,7 @@ class Refusals {
   void Note(uint64_t bytes, const std::string& sentence) {
     ++count_;
     pause_ = std::clamp<std::chrono::seconds>(2 * pause_, kFirstPause, kLastPause);
-    next_try_ = Clock::now() + pause_;
+    next_try_ = Steady::now() + pause_;
     refused_bytes_ = bytes;
     sentence_ = sentence;
   }
@@ -113,7 +113,7 @@ class Refusals {
   UniqueFd held_;
   uint64_t pages_ = 0, count_ = 0;  // that held_ has, and of refusals
   std::chrono::seconds pause_{0};
-  Clock::time_point next_try_;
+  Steady::time_point next_try_;
   uint64_t refused_bytes_ = 0;
   std::string sentence_;
 };

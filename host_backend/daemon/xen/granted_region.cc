@@ -13,7 +13,6 @@
 namespace causeway::daemon {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::milliseconds kStorm{2};  // after more rings than are answered
 constexpr std::chrono::seconds kPatience{3};
