@@ -59,7 +59,7 @@ older_vm() {
 installed() {
   readme_host && grep '/dev/shm/causeway-\* rw,' "$local_file" &&
     sed -i 's#^driver_library = .*#driver_library = "/packages/libcuda.so.1"#' /etc/causeway/causewayd.toml &&
-    systemctl restart causewayd.service || return 1
+    systemctl stop causewayd.service && systemctl start causewayd.service || return 1
   for _ in $(seq 120); do [ -S /run/causeway/causeway.sock ] && break; sleep 0.5; done
   causeway status
 }

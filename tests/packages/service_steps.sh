@@ -98,8 +98,10 @@ container_lives() {
     systemctl daemon-reload && podman exec --user 1234 lives /bin/vector_add && in_container run --rm
 }
 stopped() {
-  systemctl stop causewayd.service && sleep 1 && expect "what still runs" "$(pgrep -l 'causeway-worker|causeway-launch|causewayd')" ""
+  systemctl stop causewayd.service && sleep 1 && expect "what still runs" "$(ps -eo comm= | grep -E '^(causewayd|causeway-worke|causeway-launc)')" ""
 }
 
 . "$(dirname "$0")/run_steps.sh"
-run_steps installed unchanged restarted crashed upgraded reloaded container container_lives stopped
+read -ra steps < steps
+[ ${#steps[@]} -gt 0 ] || steps=(installed unchanged restarted crashed upgraded reloaded container container_lives stopped)
+run_steps "${steps[@]}"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The host's packages in a Debian 12 that is booted, under eight busy sessions, four of this release and four of an older one: upgraded,
 # downgraded, restarted, killed, systemd reloaded; and containers of podman by CDI alone over all that. Steps: service_steps.sh.
-# usage: service_vm.sh BUILD_DIR [PACKAGES]      It takes some ten minutes by emulation. environment: as of run_vm.sh
+# usage: service_vm.sh BUILD_DIR [PACKAGES]      It takes some fifteen minutes by emulation.
+#   environment: as of run_vm.sh; STEPS="installed ..." these steps of service_steps.sh instead of all
 #   PACKAGES   a folder with packages and next/ with those of the next revision, instead of what BUILD_DIR makes
 # exit status: 0 all is well; 77 it cannot be tried here, and the last line says why; else something is wrong
 set -euo pipefail
@@ -13,7 +14,7 @@ command -v qemu-system-x86_64 > /dev/null || { echo "$name: qemu-system-x86_64 i
 . "$here/guest_disk.sh"
 if [ $# -gt 1 ]; then packages=$2; else build_packages; fi
 base=$build/packages_root/bookworm_service
-VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps init-system-helpers podman crun libstdc++6 libfmt9 libssl3 \
+VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps dbus init-system-helpers podman crun libstdc++6 libfmt9 libssl3 \
   libvirt0 libpugixml1v5 libseccomp2 linux-image-amd64
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -26,6 +27,7 @@ cp "$packages"/causeway-worker-*.deb "$packages"/causeway-host_*.deb "$packages"
 cp "$here/service_steps.sh" "$here/run_steps.sh" "$build/tests/upgrade/upgrade_client" "$build/old_system/vector_add" "$root/packages/"
 cp -L "$build"/software_gpu/lib*.so.1 "$root/packages/"
 in_root "$root" useradd --create-home --groups render gpu
+echo "${STEPS:-}" > "$root/packages/steps"
 run_at_boot "$root" /packages/service_steps.sh basic.target
 take_kernel "$root" "$work"
 mke2fs -q -t ext4 -d "$root" "$work/disk" 3G > /dev/null

@@ -43,18 +43,19 @@ host_starts() {
 host_serves() {
   # The administrator's change of the configuration: a driver that is not NVIDIA's.
   sed -i 's#^driver_library = .*#driver_library = "/packages/libcuda.so.1"#' /etc/causeway/causewayd.toml
-  systemctl restart causewayd.service
+  systemctl stop causewayd.service && systemctl start causewayd.service  # a restart would keep the launcher, and the driver with it
   local tries
   for tries in $(seq 60); do [ -S /run/causeway/causeway.sock ] && break; sleep 0.5; done
   causeway status > status && expect "who the daemon is" "$(ps -o user= -p "$(main_pid)")" causeway &&
     as_gpu env CAUSEWAY=local:/run/causeway/causeway.sock LD_LIBRARY_PATH=/usr/libexec/causeway/guest_lib ./vector_add
 }
 host_doctor() { causeway doctor; }
-host_restarts() {
+# The daemon becomes the next program, as the same process.
+host_upgrades() {
   local before
   before=$(main_pid)
   dpkg -i next/causeway-worker-*_"$version-2_amd64.deb" "next/causeway-host_$version-2_amd64.deb" && expect "the service after the upgrade" "$(systemctl is-active causewayd.service)" active &&
-    [ "$(main_pid)" != "$before" ] && grep -q '^driver_library = "/packages' /etc/causeway/causewayd.toml && [ -z "$(pgrep -P 1 causeway-worker)" ]
+    [ "$(main_pid)" = "$before" ] && causeway status > status && grep -q '^driver_library = "/packages' /etc/causeway/causewayd.toml && [ -z "$(pgrep -P 1 causeway-worker)" ]
 }
 host_stops() {
   dpkg -r causeway-host && expect "what still runs" "$(pgrep -l causeway)" "" && [ -e /etc/causeway/causewayd.toml ]
@@ -66,4 +67,4 @@ host_purged() {
 }
 
 . "$(dirname "$0")/run_steps.sh"
-run_steps guest_device guest_runs guest_doctor guest_refuses guest_upgrades guest_purged host_starts host_serves host_doctor host_restarts host_stops host_purged
+run_steps guest_device guest_runs guest_doctor guest_refuses guest_upgrades guest_purged host_starts host_serves host_doctor host_upgrades host_stops host_purged
