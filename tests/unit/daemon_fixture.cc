@@ -46,7 +46,7 @@ pid_t Spawn(const std::string& config, const std::string& log) {
 }  // namespace
 
 bool WaitFor(const std::function<bool()>& done) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!done()) {
     if (std::chrono::steady_clock::now() > limit) return false;
     std::this_thread::sleep_for(milliseconds(2));
