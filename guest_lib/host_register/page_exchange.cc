@@ -349,7 +349,6 @@ std::byte* ReserveLike(uint64_t address, uint64_t bytes) {
 
 bool RegionPagesMove(Connection& connection, uint64_t offset) {
   static const bool move = [&] {
-    constexpr uint64_t kPageBytes = 4096;
     std::byte* from = ReserveLike(0, 2 * kPageBytes);
     if (from == nullptr) return false;
     std::byte* to = from + kPageBytes;

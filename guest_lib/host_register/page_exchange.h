@@ -28,8 +28,8 @@ std::byte* ReserveLike(uint64_t address, uint64_t bytes);
 // The same, with anonymous memory mapped there, all zeros.
 std::byte* FreshLike(uint64_t address, uint64_t bytes);
 
-// Whether pages of the region, of which one is at `offset`, can be moved where a program's own pages are. In a paravirtual guest
-// of Xen they cannot (kernel_module/causeway_xen_pv.c), and the kernel unmaps what lies at the new place before it refuses.
+// Whether mremap() can move the region's pages to the place of a program's own pages; `offset` is that of one of the region's pages. In a
+// paravirtual guest of Xen mremap() cannot (kernel_module/causeway_xen_pv.c), and the kernel unmaps what lies at the new place before it refuses.
 bool RegionPagesMove(Connection& connection, uint64_t offset);
 
 // What has to be done to pages before writing them causes hardly any fault.

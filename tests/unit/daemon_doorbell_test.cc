@@ -289,7 +289,7 @@ TEST_F(DoorbellVmTest, AnIdleVmsConnectionIsKept) {
   Serve(*guest_, *vm_, 1, 1);
 }
 
-// Whoever removes the region takes the memory away that the VM has.
+// The file of a VM's region is removed while no daemon runs: the next daemon ends the connection, because QEMU has the old memory.
 TEST_F(DoorbellVmTest, AConnectionToMemoryOfBeforeEnds) {
   ServedVm(kKept);
   NextDaemon(true, [&] { std::filesystem::remove(region_file()); });

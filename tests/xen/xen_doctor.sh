@@ -6,15 +6,8 @@
 # exit status: 0 it named each link, and none where all was well; 77 something is missing here, which the last line explains; else failed
 set -euo pipefail
 types=pv names='' keep=''
-folder=$1
-shift
-while [ $# -gt 0 ]; do
-  case "$1" in
-    --types) types=$2 ;; --keep) keep=$2 ;;
-    *) echo "xen_doctor.sh: unknown option $1" >&2; exit 2 ;;
-  esac
-  shift 2
-done
+# shellcheck source=tests/xen/xen_options.sh
+. "$(dirname "$0")/xen_options.sh" "$@"
 # shellcheck source=tests/xen/xen_payload.sh
 . "$(dirname "$0")/xen_payload.sh" "$folder"
 strip --strip-debug -o "$payload/bin/causeway-system" "$build/host_backend/causeway-system"

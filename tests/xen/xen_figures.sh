@@ -7,15 +7,8 @@
 # exit status: 0 all was measured; 77 something is missing here, which the last line explains; else failed
 set -euo pipefail
 types='pv pvh' names='' keep=''
-folder=$1
-shift
-while [ $# -gt 0 ]; do
-  case "$1" in
-    --types) types=$2 ;; --keep) keep=$2 ;;
-    *) echo "xen_figures.sh: unknown option $1" >&2; exit 2 ;;
-  esac
-  shift 2
-done
+# shellcheck source=tests/xen/xen_options.sh
+. "$(dirname "$0")/xen_options.sh" "$@"
 # shellcheck source=tests/xen/xen_payload.sh
 . "$(dirname "$0")/xen_payload.sh" "$folder"
 strip --strip-debug -o "$payload/bin/channel_echo" "$build/tests/vm/channel_echo"

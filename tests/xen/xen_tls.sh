@@ -6,15 +6,8 @@
 # exit status: 0 all agreed; 77 something is missing here, which the last line explains; else failed
 set -euo pipefail
 types=pv names='vector_add device_printf' keep=''
-folder=$1
-shift
-while [ $# -gt 0 ]; do
-  case "$1" in
-    --types) types=$2 ;; --keep) keep=$2 ;;
-    *) echo "xen_tls.sh: unknown option $1" >&2; exit 2 ;;
-  esac
-  shift 2
-done
+# shellcheck source=tests/xen/xen_options.sh
+. "$(dirname "$0")/xen_options.sh" "$@"
 # shellcheck source=tests/xen/xen_payload.sh
 . "$(dirname "$0")/xen_payload.sh" "$folder"
 for file in host_backend/causeway-tls guest_lib/libcauseway-tls.so.1; do

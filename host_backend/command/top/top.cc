@@ -73,7 +73,7 @@ constexpr char kHelp[] =
 
 class Top {
  public:
-  // `while_waiting`: the signals that are blocked while it waits for the user; all others are blocked at all times.
+  // `while_waiting`: the signal mask while top waits for the user. At all other times the caller blocks more signals (RunTop).
   Top(const TopOptions& options, const sigset_t& while_waiting)
       : options_(options), while_waiting_(while_waiting), delay_s_(options.delay_s) {
     view_.scopes = options.scopes;

@@ -84,7 +84,7 @@ class Doorbell final : public Bells {
   EventLoop& loop_;
   Vault& vault_;
   const std::string path_;
-  const Json place_;  // whose socket it is, as the record says it
+  const Json place_;  // the record's fields that say which VM's socket this is
   const Owner owner_;
   uint64_t key_ = 0;  // of the record
   int memory_ = -1;

@@ -47,7 +47,7 @@ class StreamSessions::Session final : public WorkerClient {
                                   [this] { Refuse("The opening message did not arrive within 5 s."); });
   }
 
-  // Instead of Begin: goes on as a daemon of before has left it. A session whose worker is gone is over.
+  // Called instead of Begin for a session that an earlier daemon has left: it goes on with its worker, or ends where the worker is gone.
   void Resume(Vault::Record record) {
     const Json& state = record.state;
     key_ = record.key;
