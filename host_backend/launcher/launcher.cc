@@ -69,6 +69,8 @@ enum : unsigned {
   kHash = 128
 };
 
+// How long a worker that has ended waits for its checkpointers.
+constexpr std::chrono::seconds kCheckpointersEnd{3};
 constexpr size_t kAny = ~size_t{0}, kNever = kAny - 1;  // of descriptors
 
 struct Shape {
@@ -383,6 +385,14 @@ int Launcher::Kill(pid_t pid, bool abandon) {
   return 0;
 }
 
+bool Launcher::HasCheckpointer(pid_t worker) const {
+  return std::any_of(children_.begin(), children_.end(), [worker](const Child& child) {
+    siginfo_t end{};
+    return child.pid != 0 && child.target == worker && !child.abandoned &&
+           waitid(P_PID, id_t(child.pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0;
+  });
+}
+
 void Launcher::EndCheckpointersOf(pid_t worker) {
   for (Child& child : children_) {
     if (child.pid == 0 || child.target != worker) continue;
@@ -424,6 +434,15 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
 int Launcher::Reap(const Request& request, Answer* answer) {
   Child* child = Find(request.pid);
   if (child == nullptr) return ESRCH;
+  siginfo_t end{};
+  if (waitid(P_PID, id_t(child->pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0)
+    return EAGAIN;
+  // Its number is nobody else's as long as it is not reaped, so that they can do no harm.
+  if (HasCheckpointer(child->pid)) {
+    const auto now = std::chrono::steady_clock::now();
+    if (child->checkpointers_end == decltype(now){}) child->checkpointers_end = now + kCheckpointersEnd;
+    if (now < child->checkpointers_end) return EAGAIN;
+  }
   EndCheckpointersOf(child->pid);
   const pid_t reaped = waitpid(child->pid, &answer->status, WNOHANG);
   if (reaped == 0) return EAGAIN;

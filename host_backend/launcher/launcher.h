@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <chrono>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,6 +67,8 @@ class Launcher {
     bool abandoned = false;
     bool kept = false;  // a record names it
     pid_t target = 0;   // of a checkpointer: the worker
+    // Of a worker that has ended: until then its checkpointers may say what they did. The epoch: it runs.
+    std::chrono::steady_clock::time_point checkpointers_end{};
   };
 
   struct Record {
@@ -83,6 +86,8 @@ class Launcher {
   int Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer, UniqueFd* descriptor);
   int Checkpoint(const Request& request, int control, Answer* answer);
   int Kill(pid_t pid, bool abandon);
+  // One that runs and whose answer somebody still waits for.
+  bool HasCheckpointer(pid_t worker) const;
   // Before the worker's number becomes free: nothing is done to another process of that number.
   void EndCheckpointersOf(pid_t worker);
   int Reap(const Request& request, Answer* answer);

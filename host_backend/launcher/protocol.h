@@ -33,6 +33,7 @@ enum class Action : uint32_t {
   kStart = 1,
   kKill,     // sends SIGKILL to `pid`, a worker that was not reaped
   kReap,     // the answer has the exit status of `pid`, whose number is then free; EAGAIN while it runs
+             // and, for a moment, while a checkpointer of it does
   kAbandon,  // kills `pid`; the launcher reaps it
   // Gives a file of the daemon's own, which the request carries, to `group`, which the configuration names. It may be a
   // socket, opened by O_PATH.

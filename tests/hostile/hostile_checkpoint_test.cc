@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -130,6 +131,21 @@ bool IsStopped(pid_t pid) {
     if (Text(task.path() / "status").find("\nState:\tT") == std::string::npos) return false;
   }
   return true;
+}
+
+// Whether a pipe of the process holds what nobody has read: of a software GPU's worker, an answer of its own.
+bool HasUnread(pid_t pid) {
+  bool unread = false;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+    const std::string path = entry.path();
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0 || !S_ISFIFO(status.st_mode)) continue;
+    const int pipe = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int bytes = 0;
+    unread = unread || (pipe >= 0 && ioctl(pipe, FIONREAD, &bytes) == 0 && bytes > 0);
+    if (pipe >= 0) close(pipe);
+  }
+  return unread;
 }
 
 bool IsProgram(pid_t pid, const char* name) {
@@ -261,6 +277,32 @@ TEST_F(HostileCheckpoint, TheTargetIsKilled) {
     EXPECT_TRUE(WaitFor([] { return Checkpointers().empty(); }));
   }
   EXPECT_EQ(asker.StateOf(beside.pid()), kRunning);
+}
+
+// An unlocked process may go to its end at once: what was done is told all the same.
+TEST_F(HostileCheckpoint, TheTargetEndsBeforeItsAnswerIsRead) {
+  HostileDaemon daemon(Slow());
+  GuestProcess asker(daemon), target(daemon);
+  ASSERT_EQ(asker.Ask(Op::cuCheckpointProcessLock, target.pid()), CUDA_SUCCESS);
+  asker.Send(Op::cuCheckpointProcessUnlock, target.pid());
+  std::vector<pid_t> found;
+  ASSERT_TRUE(WaitFor([&] { return !(found = Checkpointers()).empty(); }));
+  const pid_t worker = target.worker().pid();
+  // It is stopped again and again until that was between its question and its answer.
+  bool answered = false;
+  for (int i = 0; i < 500 && !answered; ++i) {
+    kill(found[0], SIGSTOP);
+    for (int wait = 0; wait < 60 && !(answered = HasUnread(worker)); ++wait) usleep(10'000);
+    if (answered) break;
+    kill(found[0], SIGCONT);
+    usleep(20'000);
+  }
+  EXPECT_TRUE(answered);
+  kill(worker, SIGKILL);
+  EXPECT_TRUE(WaitFor([&] { return !target.worker().Alive(); }));
+  usleep(100'000);  // the daemon learns of it, and would have it reaped
+  kill(found[0], SIGCONT);
+  EXPECT_EQ(asker.Await().result, CUDA_SUCCESS);
 }
 
 TEST_F(HostileCheckpoint, TheAskerIsKilled) {

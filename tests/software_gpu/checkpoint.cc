@@ -84,9 +84,7 @@ class Target {
         return Restore(question);
       case Action::kUnlock:
         if (state_ != CU_PROCESS_STATE_LOCKED) return {CUDA_ERROR_ILLEGAL_STATE, state_};
-        Now(CU_PROCESS_STATE_RUNNING);
-        CallGate::Open();
-        return {CUDA_SUCCESS, state_};
+        return Now(CU_PROCESS_STATE_RUNNING);
     }
     return {CUDA_ERROR_INVALID_VALUE, state_};
   }
@@ -121,7 +119,10 @@ void Listen(int questions, int answers) {
       std::this_thread::sleep_for(std::chrono::milliseconds(delay));
     const auto [result, state] = target.Answer(question);
     const Reply reply{question.number, result, state};
-    if (write(answers, &reply, sizeof reply) != ssize_t(sizeof reply)) return;
+    const bool told = write(answers, &reply, sizeof reply) == ssize_t(sizeof reply);
+    // Only now: a process that goes on may be at its end before the next line of this thread.
+    if (question.action == Action::kUnlock && result == CUDA_SUCCESS) CallGate::Open();
+    if (!told) return;
   }
 }
 

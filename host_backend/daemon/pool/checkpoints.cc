@@ -139,18 +139,24 @@ void Checkpoints::Stop(Job& job) {
   if (std::exchange(job.number, 0) != 0) owner_.reach(job.checkpoint.target, 0);
 }
 
-void Checkpoints::OnControl(uint64_t asker) {
-  const JobRef job = Find(asker);
+std::optional<CheckpointAnswer> Checkpoints::Read(const Job& job) const {
   std::array<std::byte, sizeof(CheckpointAnswer) + 1> packet;
   std::vector<WorkerFd> none;
-  const ssize_t bytes = ReceiveFromStranger(job->control.get(), packet.data(), packet.size(), &none);
-  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  const ssize_t bytes = ReceiveFromStranger(job.control.get(), packet.data(), packet.size(), &none);
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   CheckpointAnswer answer = Failed(CUDA_ERROR_OPERATING_SYSTEM);  // it died
   if (bytes == ssize_t(sizeof answer)) std::memcpy(&answer, packet.data(), sizeof answer);
+  return answer;
+}
+
+void Checkpoints::OnControl(uint64_t asker) {
+  const JobRef job = Find(asker);
+  const auto answer = Read(*job);
+  if (!answer) return;
   const CheckpointOrder& order = job->checkpoint.order;
-  const bool again = answer.result == CUDA_ERROR_NOT_READY && order.action == CheckpointAction::kLock &&
+  const bool again = answer->result == CUDA_ERROR_NOT_READY && order.action == CheckpointAction::kLock &&
                      (order.timeout_ms == 0 || LeftOf(order, job->asked) > milliseconds(1));
-  if (!again) return Finish(job, answer);
+  if (!again) return Finish(job, *answer);
   Stop(*job);
   jobs_.splice(jobs_.end(), jobs_, job);
   Pump();
@@ -174,7 +180,9 @@ void Checkpoints::WorkerEnded(uint64_t number) {
       jobs_.erase(job);
       owner_.loop.Later("checkpoints", [this] { Pump(); });
     } else if (job->checkpoint.target == number) {
-      Finish(job, Failed(CUDA_ERROR_INVALID_VALUE));
+      const auto answer = job->control ? Read(*job) : std::nullopt;
+      const bool done = answer && answer->result == CUDA_SUCCESS;
+      Finish(job, done ? *answer : Failed(CUDA_ERROR_INVALID_VALUE));
     }
     job = next;
   }

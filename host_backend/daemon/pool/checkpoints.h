@@ -2,7 +2,9 @@
 // cuCheckpointProcess* for guests. A worker reaches no other process, so a checkpointer, a process that makes
 // one call and ends, does it (host_backend/common/worker_control.h). The caller of this class has looked
 // whose process is meant. A checkpointer talks with a driver that its target may have taken, so nothing of it
-// is believed but one packet of a fixed size, and it lives as long as asker, target and its limit let it.
+// is believed but one packet of a fixed size, and it lives as long as asker, target and its limit let it. A
+// target that has ended is reaped only when its checkpointer is gone (LauncherLink::Reap), so that the answer
+// of one that did its work is there: an unlocked process may go to its end at once.
 //
 //   waits -> its target is asked to let it look (WorkerReach) -> its checkpointer runs -> answered
 //
@@ -15,6 +17,7 @@
 #include <chrono>
 #include <functional>
 #include <list>
+#include <optional>
 #include <string>
 
 #include "host_backend/common/worker_control.h"
@@ -65,7 +68,7 @@ class Checkpoints {
   // An asker has one at a time.
   void Ask(Checkpoint checkpoint);
   void Reached(uint64_t target, uint32_t number);
-  // What it asked for is forgotten, and what others ask of it fails.
+  // It is reaped: what it asked for is forgotten, and what others ask of it fails unless that has been done.
   void WorkerEnded(uint64_t number);
   bool idle() const { return jobs_.empty(); }
 
@@ -73,9 +76,9 @@ class Checkpoints {
   struct Job {
     Checkpoint checkpoint;
     Clock::time_point asked = Clock::now();
-    uint32_t number = 0;  // of its WorkerReach; 0: it waits
-    bool starting = false;
-    pid_t pid = -1;  // of its checkpointer
+    uint32_t number = 0;    // of its WorkerReach; 0: it waits
+    bool starting = false;  // its checkpointer is asked for, starts or runs
+    pid_t pid = -1;         // of its checkpointer
     WorkerFd control{};
     EventLoop::WatchId watch = 0;
     EventLoop::TimerId timer = 0;
@@ -90,6 +93,8 @@ class Checkpoints {
   void End(pid_t checkpointer);
   void Limit(Job& job, Clock::duration limit);
   void OnControl(uint64_t asker);
+  // Nothing: it has not answered.
+  std::optional<CheckpointAnswer> Read(const Job& job) const;
   // Also where its checkpointer has not ended.
   void Stop(Job& job);
   void Finish(JobRef job, const CheckpointAnswer& answer);

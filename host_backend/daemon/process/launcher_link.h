@@ -73,7 +73,8 @@ class LauncherLink {
   std::string StartWorker(const Wish& wish, UniqueFd output, UniqueFd control,
                           std::function<void(Result<Started>)> done);
   // Reports the end of a worker. error 0: it has ended, with a status like waitpid's, and its process id may
-  // be given to another process from now on. Otherwise an errno; EAGAIN while it runs.
+  // be given to another process from now on. Otherwise an errno; EAGAIN while it runs, and
+  // for three seconds at most while a checkpointer of it does, which has answered before this one is gone.
   void Reap(pid_t worker, std::function<void(int error, int status)> done);
   // Starts a checkpointer: a process that makes one call about that worker for the daemon
   // (host_backend/common/worker_control.h). Kill and Abandon end it. error is 0, or an errno.
