@@ -135,22 +135,25 @@ class Harness {
     sender_.Seal(inner, &wire_);
   }
   // It may happen to be content.
-  void AnyRecord(Input& input) {
-    const auto bytes = input.Bytes(input.Byte());
-    const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
-    Bytes inner(begin, begin + bytes.size());
-    inner.push_back(std::byte{input.Byte()});
+  void SendAny(const Bytes& inner) {
     size_t end = inner.size();
     while (end != 0 && inner[end - 1] == std::byte{0}) --end;
     if (end != 0 && inner[end - 1] == std::byte{kApplication})
       expected_.insert(expected_.end(), inner.begin(), inner.begin() + ptrdiff_t(end - 1));
     sender_.Seal(inner, &wire_);
   }
+  void AnyRecord(Input& input) {
+    const auto bytes = input.Bytes(input.Byte());
+    const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+    Bytes inner(begin, begin + bytes.size());
+    inner.push_back(std::byte{input.Byte()});
+    SendAny(inner);
+  }
   void KeyUpdate(Input& input) {
     Bytes inner = {std::byte{24},           std::byte{0},         std::byte{0}, std::byte{1},
                    std::byte{input.Byte()}, std::byte{kHandshake}};
     if (input.Byte() > 230) inner[input.Byte() % inner.size()] = std::byte{input.Byte()};
-    sender_.Seal(inner, &wire_);
+    SendAny(inner);
     sender_.NextKey();
   }
   void HandOver(Input& input) {
