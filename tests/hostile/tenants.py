@@ -141,6 +141,8 @@ class Tenants:
     def environment(self, native):
         # With a variable of the driver's a session gets a worker that is started for it, and none of the spares.
         own = {key: value for key, value in os.environ.items() if not key.startswith(("CAUSEWAY", "CUDA_"))}
+        if native and "CUDA_VISIBLE_DEVICES" in os.environ:
+            own["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]  # the daemon has it, which decides for the others
         own["HOME"] = str(self.folder)  # where no user may write: natively no cache of compiled code is shared or kept
         if not native:
             own.update(LD_LIBRARY_PATH=str(self.folder / "guest"), CAUSEWAY=f"local:{self.socket}", CAUSEWAY_LOG="off")

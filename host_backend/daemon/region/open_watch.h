@@ -4,8 +4,8 @@
 #pragma once
 #include <functional>
 
-#include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/worker_fd.h"
 
 namespace causeway::daemon {
 
@@ -24,7 +24,7 @@ class OpenWatch {
 
   EventLoop& loop_;
   const std::function<void()> opened_;
-  UniqueFd events_;
+  WorkerFd events_;  // inotify, whose close waits until nobody in the kernel uses it
   EventLoop::WatchId watch_ = 0;
   EventLoop::TimerId at_once_ = 0;
 };

@@ -11,8 +11,8 @@
 #include <map>
 #include <string>
 
-#include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/launcher_link.h"
 
 namespace causeway::daemon {
@@ -44,7 +44,9 @@ class CacheLooks {
     std::string scope;
     bool due = true;
     Clock::time_point looked{};  // when the last look began
-    UniqueFd socket;             // the answer of a look that was begun, then what tells of a change; or none
+    // The answer of a look that was begun, then what tells of a change (inotify); or none. To close the latter may take tens
+    // of milliseconds, because the kernel waits until nobody else uses it: not on the daemon's thread.
+    WorkerFd socket;
     EventLoop::WatchId watch = 0;  // of it
   };
   void Drop(Folder& folder);
