@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `causeway attach`, `detach` and `list` with a real libvirtd and a real causewayd (private_libvirtd.sh): what is refused, two domains
-# beside each other, a user's own libvirt. One domain's whole life is modes.sh.
-# usage: libvirt_attach.sh BUILD_DIR [MODE...]      modes: refusals two session all (default: refusals)
+# `causeway attach`, `detach` and `list` with a real libvirtd and a real causewayd (private_libvirtd.sh): what is refused, whether what a
+# refusal advises helps, two domains beside each other, a user's own libvirt. One domain's whole life is modes.sh.
+# usage: libvirt_attach.sh BUILD_DIR [MODE...]      modes: refusals advice two session all (default: refusals advice)
 #   environment: KEEP=DIR keeps the logs and consoles
 set -euo pipefail
 # shellcheck source=tests/vm/vm_begin.sh
@@ -11,8 +11,8 @@ driver=$build/software_gpu
 # shellcheck source=tests/vm/private_libvirtd.sh
 . "$here/private_libvirtd.sh"
 shift
-modes="${*:-refusals}"
-[ "$modes" != all ] || modes="refusals two session"
+modes="${*:-refusals advice}"
+[ "$modes" != all ] || modes="refusals advice two session"
 prefix=lv$$
 # shellcheck source=tests/vm/libvirt_guests.sh
 . "$here/libvirt_guests.sh"
@@ -35,10 +35,10 @@ mode_refusals() {
   define "$one" pc
   define "$other" pc
   define "$q35" q35
-  refuses 'knows no domain nobody' cw attach nobody
+  refuses 'knows no domain nobody; see .virsh list --all., choose another libvirt by --connect' cw attach nobody
   refuses 'knows no domain nobody' cw detach nobody
   refuses "Domain $one has no region" cw detach "$one"
-  refuses 'must be a power of two' cw attach "$one" --memory 100M
+  refuses 'must be a power of two.* correct --memory, for example to 1G' cw attach "$one" --memory 100M
   refuses 'must be a power of two' cw attach "$one" --memory 32M
   refuses 'does not fit into /dev/shm/, which has [0-9]+ MiB free of 1024 MiB' cw attach "$one" --memory 4G
   refuses 'named by its UUID' cw attach "$one" --memory 64M --gpu 0
@@ -52,7 +52,7 @@ mode_refusals() {
   # Another host's libvirt: an ssh that stays here.
   printf '#!/bin/sh\nexec virt-ssh-helper qemu:///system\n' > "$work/ssh"
   chmod 0755 "$work/ssh"
-  refuses 'is another host' cw attach "$one" -c "qemu+ssh://elsewhere/system?command=$work/ssh"
+  refuses "is another host's.* run this command there" cw attach "$one" -c "qemu+ssh://elsewhere/system?command=$work/ssh"
 
   # Hosts without libvirt's library, and with one that is too old.
   mkdir "$work/none" "$work/old"
@@ -65,8 +65,8 @@ mode_refusals() {
   mib=64 by_readme "$one" attach
   mib=64 by_readme "$one" attach | grep -q 'in doorbell mode, already' || fail "a second attach says nothing."
   refuses "Domain $one has the region causeway-$one in doorbell mode; detach it first, or leave --plain out" cw attach "$one" --memory 64M --plain
-  refuses "causewayd serves VM $one already, with another size" cw attach "$one" --memory 128M
-  refuses "Domain $one has the region causeway-$one;" cw attach "$other" --memory 64M --name "$one"
+  refuses "causewayd serves VM $one already, with another size.* see .causeway list., and detach it first" cw attach "$one" --memory 128M
+  refuses "Domain $one has the region causeway-$one;.* Choose another by --name" cw attach "$other" --memory 64M --name "$one"
   refuses 'a VM has one region' cw attach "$one" --name elsewhere
   virsh -q attach-device "$other" <(cw_xml "$one" 64M) --config > /dev/null
   cw list --json > "$work/list"
@@ -80,7 +80,7 @@ TEXT
   virsh -q detach-device "$other" <(cw_xml "$one" 64M) --config > /dev/null
   virsh -q attach-device "$other" <(cw_xml "$other" 128M) --config > /dev/null
   cw list | grep -E "^$other .*causewayd does not serve it" > /dev/null || fail "list does not see a region that nobody serves."
-  refuses "with 128 MiB in its XML, not 64" cw attach "$other" --memory 64M
+  refuses "with 128 MiB in its XML, not 64; detach it first, or attach it with --memory 128M" cw attach "$other" --memory 64M
   virsh -q detach-device "$other" <(cw_xml "$other" 128M) --config > /dev/null
 
   # A file that somebody else has put there.
@@ -103,7 +103,7 @@ TEXT
   for slot in $(seq 0 29); do slots+="<controller type='scsi' index='$slot' model='virtio-scsi'/>"; done
   domain_xml "$full" pc "$work/$full.console" "$slots" > "$work/full.xml"
   virsh -q create --paused "$work/full.xml" > /dev/null
-  refuses 'has no free slot on its first PCI bus' cw attach "$full" --memory 64M
+  refuses 'has no free slot on its first PCI bus.* --config' cw attach "$full" --memory 64M
   refuses 'is transient' cw attach "$full" --memory 64M --config
   virsh -q destroy "$full" > /dev/null
 
@@ -125,13 +125,13 @@ TEXT
 
   # Who may: libvirt's group, causewayd's group, and what causewayd was told of QEMU's group.
   refuses 'libvirt does not let you in|libvirt cannot be reached' as nobody "$build_bin/causeway" list --control-socket "$work/causeway.sock.control" -c qemu:///system
-  refuses "You may not use causewayd's control socket" as bob "$build_bin/causeway" list --control-socket "$work/causeway.sock.control" -c qemu:///system
+  refuses "You may not use causewayd's control socket.* run this as root, or join the group" as bob "$build_bin/causeway" list --control-socket "$work/causeway.sock.control" -c qemu:///system
   stop_daemon
   refuses 'causewayd cannot be reached at its control socket' cw attach "$other" --memory 64M
   refuses 'causewayd cannot be reached at its control socket' cw detach "$one"
   make_config 'attach_groups = ["kvm"]'
   start_daemon
-  refuses 'QEMU runs as group libvirt-qemu, to which causewayd gives no region' cw attach "$other" --memory 64M
+  refuses 'QEMU runs as group libvirt-qemu, to which causewayd gives no region.* attach_groups' cw attach "$other" --memory 64M
   stop_daemon
   make_config
   start_daemon
@@ -148,6 +148,95 @@ TEXT
   for domain in "$other" "$q35" "$prefix-isa"; do virsh -q undefine "$domain" > /dev/null; done
   [ -z "$(ls "$work/state/vms.d")" ] || fail "VMs are left in the state folder: $(ls "$work/state/vms.d")"
 }
+
+# ---- what a refusal advises helps ---------------------------------------------------------------------------------
+# What the advice names is this test's own.
+causeway() { cw "$@"; }
+systemctl() {
+  case "$*" in
+    'start causewayd') start_daemon ;;
+    'start libvirtd') start_libvirtd ;;
+    *) fail "no stand-in for: systemctl $*" ;;
+  esac
+}
+# advised [OLD=NEW]...: runs the first command that the last refusal names, as it is printed but for what the reader has to fill in.
+advised() {
+  local command each
+  # shellcheck disable=SC2016  # the sentence's backticks
+  command=$(grep -o '`[^`]*`' "$work/refusal" | head -n 1 | tr -d '`')
+  [ -n "$command" ] || fail "nothing is advised: $(cat "$work/refusal")"
+  for each in "$@"; do
+    [[ $command == *"${each%%=*}"* ]] || fail "\"$command\", which is advised, has no \"${each%%=*}\"."
+    command=${command//"${each%%=*}"/"${each#*=}"}
+  done
+  step "advised: $command"
+  eval "$command" > "$work/advised" 2>&1 || fail "\"$command\", which is advised, fails: $(cat "$work/advised")"
+}
+# listed PATTERN: what `list` says.
+listed() {
+  cw list > "$work/refusal"
+  grep -qE "$1" "$work/refusal" || fail "list does not say \"$1\": $(cat "$work/refusal")"
+}
+
+mode_advice() {
+  step "what a refusal advises"
+  local one=$prefix-advised q35=$prefix-advised-q35
+  define "$one" pc
+  define "$q35" q35
+
+  refuses 'does not fit into /dev/shm/' cw attach "$one" --memory 4G
+  advised SIZE=8G
+  cw attach "$one" --memory 4G
+  cw detach "$one"
+  mount -o remount,size=1G /dev/shm
+
+  as alice touch "/dev/shm/causeway-$one"
+  chmod 0660 "/dev/shm/causeway-$one"
+  refuses 'cannot be opened: permission denied' cw attach "$one" --memory 64M
+  advised
+  cw attach "$one" --memory 64M
+  [ "$(stat -c '%a %G %s' "/dev/shm/causeway-$one")" = "660 libvirt-qemu $((64 << 20))" ] || fail "the region is not QEMU's."
+  cw detach "$one"
+
+  virsh -q start --paused "$q35" > /dev/null
+  refuses 'without a free root port' cw attach "$q35" --memory 64M
+  advised "--config=--config --memory 64M"
+  virsh -q destroy "$q35" > /dev/null
+  virsh -q start --paused "$q35" > /dev/null
+  listed "^$q35 +running .* now and next start .* ok$"
+  virsh -q destroy "$q35" > /dev/null
+  cw detach "$q35"
+
+  virsh -q attach-device "$one" <(cw_xml "$one" 128M) --config > /dev/null
+  listed 'causewayd does not serve it: run `causeway attach '
+  advised
+  listed "^$one .* ok$"
+
+  # A region that is gone, as after this host was started again; one in doorbell mode, whose VM does not start meanwhile.
+  cw detach "$one"
+  cw attach "$one" --memory 64M
+  stop_daemon
+  rm -rf "/dev/shm/causeway-$one" "$work"/causeway.sock* "$work"/doorbell-*
+  if virsh -q start --paused "$one" > "$work/refusal" 2>&1; then fail "a VM in doorbell mode starts without causewayd."; fi
+  grep -q "doorbell-$one" "$work/refusal" || fail "the refused start does not name the socket: $(cat "$work/refusal")"
+  step "without causewayd: $(grep -v '^$' "$work/refusal" | tr '\n' ' ')"
+  refuses 'causewayd cannot be reached at its control socket' cw attach "$one"
+  advised
+  listed "^$one .* ok$"
+  virsh -q start --paused "$one" > /dev/null
+  listed "^$one +running .* ok$"
+  virsh -q destroy "$one" > /dev/null
+
+  stop_libvirtd
+  refuses 'libvirt cannot be reached' cw list
+  advised
+  virsh -q undefine "$one" > /dev/null
+  listed 'no domain of this libvirt has it: if its domain is gone, run `causeway detach '
+  advised
+  [ "$(cw list)" = "no domain has a region" ] || fail "a region is left: $(cw list)"
+  virsh -q undefine "$q35" > /dev/null
+}
+
 # cw_xml NAME MEMORY: the snippet of a region.
 cw_xml() { "$build_bin/causeway" xml "$1" --memory "$2"; }
 

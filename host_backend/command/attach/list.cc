@@ -33,7 +33,9 @@ std::string Agreement(const Row& row, const std::vector<Row>& all) {
   if (row.served.is_null()) return "causewayd does not serve it: run `causeway attach " + row.domain + "`";
   if (const std::string problem = row.served.value("problem", ""); !problem.empty()) return problem;
   if (row.xen) return "ok";
-  if (row.domain.empty()) return "no domain of this libvirt has it";
+  if (row.domain.empty())
+    return "no domain of this libvirt has it: if its domain is gone, run `causeway detach " +
+           row.served.value("name", "") + "`";
   const auto mib = row.served.value("memory_mib", uint64_t{0});
   for (const uint64_t xml : row.xml_mib) {
     if (xml != 0 && xml != mib) {

@@ -72,7 +72,8 @@ Result<HostLink> HostLink::Open(const std::string& uri) {
                          code == VIR_ERR_AUTH_CANCELLED || code == VIR_ERR_OPERATION_DENIED;
     return Error{
         LastError(functions, refused ? "libvirt does not let you in; be root or join the group libvirt"
-                                     : "libvirt cannot be reached; is libvirtd (or virtqemud) running?")};
+                                     : "libvirt cannot be reached; start it (`systemctl start libvirtd`, or "
+                                       "virtqemud), or choose another by --connect")};
   }
   HostLink link(functions, connection);
   const char* type = functions.virConnectGetType(connection);
