@@ -98,7 +98,10 @@ std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind k
     *error = "cannot open " + path + ": " + strerror(errno);
     const int code = errno;
     if (code == ENOENT) *error += " (" + WhyNoDevice() + ")";
-    if (code == EACCES) *error += " (is this user in group render?)";
+    if (code == EACCES)
+      *error += " (is this user in group render? `usermod -aG render USER` as root, and a new login)";
+    if (code == ETIMEDOUT)
+      *error += " (the host is silent: is causewayd running? There `systemctl start causewayd` starts it)";
     if (code == EBUSY) *error += " (every slot of the region is in use)";
     return nullptr;
   }

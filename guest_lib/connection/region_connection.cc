@@ -179,8 +179,8 @@ bool RegionConnection::AwaitHost(std::string* error) {
     constexpr uint64_t kLeastUs = 100, kMostUs = 2000, kPart = 32;
     usleep(static_cast<useconds_t>(std::clamp((NowMs() - begin) * 1000 / kPart, kLeastUs, kMostUs)));
   }
-  *error =
-      "the host did not answer within " + std::to_string(kOpenTimeoutMs / 1000) + " s: is causewayd running?";
+  *error = "the host did not answer within " + std::to_string(kOpenTimeoutMs / 1000) +
+           " s: is causewayd running? There `systemctl start causewayd` starts it";
   return false;
 }
 

@@ -6,6 +6,7 @@
 # usage: modes.sh BUILD_DIR [--only ROW]... [--steps STEP,...] [--list]
 #   ROW: MODE-MACHINE-FIRMWARE-PROCESSORS such as plain-q35-ovmf-one, or two_regions; a part of it chooses all that contain it. MODE is
 #   plain, doorbell, or chosen: what attach chooses, doorbells where the domain is shut off and plain where it runs
+#   STEP: those of the table, which are the default, and silent
 #   environment: PAUSE_S=S seconds that a VM is paused for (default 70); KEEP=DIR keeps the logs and consoles
 # exit status: 0 all cells passed; 77 it cannot be tried here, and the last line says why; else a cell failed
 set -euo pipefail
@@ -32,7 +33,7 @@ while [ $# -gt 0 ]; do
     --steps) steps=${2//,/ }; shift 2 ;;
     --row) row=$2; shift 2 ;;  # of this script's own
     --list) printf '%s\n' "${rows[@]}"; exit ;;
-    *) sed -n '3,4s/^# //p; 6,11s/^# //p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,4s/^# //p; 6,12s/^# //p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -274,6 +275,16 @@ step_daemon() {
   works "$vm"
   # QEMU does not connect to another server.
   [ "$now" = plain ] || mode_is doorbell True
+}
+
+# A program that begins while there is no causewayd waits for 90 s, in case that it is being restarted, and is then told. Not a column.
+step_silent() {
+  guest_says "$vm" 'touch /run/hold; sleep 3'
+  stop_daemon
+  program_says 'is causewayd running? There `systemctl start causewayd` starts it'
+  start_daemon
+  guest_says "$vm" 'rm /run/hold'
+  works "$vm"
 }
 
 step_libvirtd() {
