@@ -241,13 +241,15 @@ mode_advice() {
 cw_xml() { "$build_bin/causeway" xml "$1" --memory "$2"; }
 
 mode_two() {
-  local name
+  local name gpu=GPU-63617573-6577-6179-2d73-776770750000  # the software GPU's first
   step "two domains at once"
   for name in "$prefix-a" "$prefix-b"; do
     define "$name" pc
-    by_readme "$name" attach
+    # The second has the GPU by its name.
+    if [ "$name" = "$prefix-a" ]; then by_readme "$name" attach; else by_readme "$name" attach --gpu "$gpu"; fi
     virsh -q start "$name" > /dev/null
   done
+  [ "$(cw list --json | grep -o "\"gpus\": *\[\"$gpu\"\]" | wc -l)" = 1 ] || fail "one of two domains should have the GPU by its name: $(cw list --json)"
   for name in "$prefix-a" "$prefix-b"; do works "$name"; done
   # A program and a load of another user in each.
   for name in "$prefix-a" "$prefix-b"; do loaded "$name"; done
