@@ -8,7 +8,7 @@ configs=$here/../../vm_configs
 # guest_root DIR: a Debian 12 with a kernel, its headers, the guest's packages and a user gpu of the group render; /later has a newer kernel.
 guest_root() {
   local base=$build/packages_root/bookworm_vm log=$1.log
-  LATER="bookworm-backports linux-image-amd64 linux-headers-amd64" VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps apt dkms linux-image-amd64 linux-headers-amd64
+  LATER="bookworm-backports linux-image-amd64 linux-headers-amd64" VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps apt dkms openssl linux-image-amd64 linux-headers-amd64
   cp -a "$base" "$1"
   mkdir -p "$1/packages"
   cp -r "$packages"/. "$1/packages/"

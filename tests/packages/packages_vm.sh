@@ -3,7 +3,7 @@
 # The packages in a Debian 12 that is booted, with a region of this machine's causewayd: DKMS builds the module, also for a kernel that is
 # installed after it, with which the VM is booted; udev loads it, programs
 # of an ordinary user find the GPU, the service starts, is restarted by an upgrade and stops; then all is purged.
-# usage: packages_vm.sh BUILD_DIR      It takes some ten minutes by emulation. environment: as of run_vm.sh
+# usage: packages_vm.sh BUILD_DIR      It takes some eight minutes by emulation. environment: as of run_vm.sh
 # exit status: 0 all is well; 77 it cannot be tried here, and the last line says why; else something is wrong
 set -euo pipefail
 # shellcheck source=tests/packages/packages_begin.sh

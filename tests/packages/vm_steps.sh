@@ -24,10 +24,22 @@ guest_doctor() {
     sh -c "$(sed -n 's/.*mend it: //p' broken)" && causeway doctor
 }
 guest_runs() { as_gpu ./vector_add && as_gpu ./nvml_query > /dev/null; }
-# A user that is not in the group has no GPU.
-guest_refuses() { ! runuser -u nobody -- ./vector_add > refused 2>&1 && grep -i 'permission\|no CUDA-capable\|initializ' refused; }
+# A user that is not in the group has no GPU, is told so, and has one as a member.
+guest_refuses() {
+  ! runuser -u nobody -- ./vector_add > refused 2>&1 && grep 'is this user in group render' refused && usermod -aG render nobody &&
+    runuser -u nobody -- ./vector_add && gpasswd -d nobody render
+}
+# DKMS has signed the module. A kernel that refuses it for the upgrade, as with Secure Boot without that key: the package says what to do with
+# which file, and is installed nevertheless.
 guest_upgrades() {
-  as_gpu ./vector_add && dpkg -i "next/causeway-guest_$version-2_amd64.deb" "next/causeway-dkms_$version-2_all.deb" && as_gpu ./vector_add
+  local status=0
+  as_gpu ./vector_add && modinfo -F sig_id causeway | grep . && rmmod causeway || return 1
+  echo 'install causeway /bin/false' > /etc/modprobe.d/refused.conf
+  dpkg -i "next/causeway-guest_$version-2_amd64.deb" "next/causeway-dkms_$version-2_all.deb" > upgraded 2>&1 || status=$?
+  rm /etc/modprobe.d/refused.conf
+  cat upgraded
+  expect "dpkg's status" "$status" 0 && [ -s "$(grep -o 'mokutil --import .*' upgraded | cut -d' ' -f3)" ] && modprobe causeway && udevadm settle --timeout=60 &&
+    as_gpu ./vector_add
 }
 guest_purged() {
   dpkg -P causeway-guest causeway-dkms && expect "the module" "$(lsmod | grep -c '^causeway ')" 0 &&
