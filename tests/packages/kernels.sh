@@ -37,6 +37,7 @@ build_module() {
 boot() {
   local root=$1 version=$2 name
   export KERNEL=$root-image/boot/vmlinuz-$version MODULE=$root/causeway_module/causeway.ko
+  [ -e "$KERNEL" ] || KERNEL=$root-image/usr/lib/modules/$version/vmlinuz  # where Debian's newest packages have it
   "$here/../vm/vm_demo.sh" "$build" \
     --programs "vector_add managed_variables host_register" > "$root/causeway_module/demo.log" 2>&1 < /dev/null ||
     { tail -n 60 "$root/causeway_module/demo.log" >&2; return 1; }
