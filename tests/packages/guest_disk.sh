@@ -5,10 +5,12 @@ configs=$here/../../vm_configs
 # shellcheck source=tests/vm/readme_commands.sh
 . "$here/../vm/readme_commands.sh"
 
-# guest_root DIR: a Debian 12 with a kernel, its headers, the guest's packages and a user gpu of the group render; /later has a newer kernel.
+# guest_root DIR [PACKAGE...]: a Debian 12 with a kernel, its headers, the guest's packages and a user gpu of the group render; /later has a newer
+# kernel. With other packages it has those and no newer kernel, and is kept as the root GUEST_BASE.
 guest_root() {
-  local base=$build/packages_root/bookworm_vm log=$1.log
-  LATER="bookworm-backports linux-image-amd64 linux-headers-amd64" VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps apt dkms openssl linux-image-amd64 linux-headers-amd64
+  local base=$build/packages_root/${GUEST_BASE:-bookworm_vm} log=$1.log later="bookworm-backports linux-image-amd64 linux-headers-amd64"
+  [ $# = 1 ] || later=''
+  LATER=$later VARIANT=essential "$here/fetch_root.sh" bookworm "$base" systemd-sysv udev passwd procps apt dkms openssl linux-image-amd64 linux-headers-amd64 "${@:2}"
   cp -a "$base" "$1"
   mkdir -p "$1/packages"
   cp -r "$packages"/. "$1/packages/"

@@ -83,13 +83,8 @@ change_once() {
 }
 upgraded() { under_sessions "packages upgraded, downgraded, upgraded" change_once; }
 reloaded() { under_sessions "systemctl daemon-reload and reload" eval 'systemctl daemon-reload && systemctl reload causewayd.service'; }
-# Debian's own programs as an image: a C library, a shell and the program, without a loader's cache.
 container() {
-  mkdir -p image/lib64 image/bin image/etc/ld.so.conf.d image/usr/lib image/run image/tmp image/lib/x86_64-linux-gnu
-  echo 'include /etc/ld.so.conf.d/*.conf' > image/etc/ld.so.conf && echo /lib/x86_64-linux-gnu > image/etc/ld.so.conf.d/x86_64-linux-gnu.conf
-  cp -L /lib64/ld-linux-x86-64.so.2 image/lib64/ && cp -L /lib/x86_64-linux-gnu/lib{c,m,dl,rt,pthread,gcc_s,stdc++}.so.[0-9] image/lib/x86_64-linux-gnu/ &&
-    cp -L /bin/dash image/bin/sh && cp -L /bin/sleep vector_add image/bin/ && tar -C image -cf image.tar . && podman import image.tar localhost/gpu:1 &&
-    mkdir -p /etc/cdi && causeway cdi --output /etc/cdi/causeway.json && in_container run --rm
+  make_image vector_add && podman import image.tar localhost/gpu:1 && mkdir -p /etc/cdi && causeway cdi --output /etc/cdi/causeway.json && in_container run --rm
 }
 in_container() { podman "$@" --network none --user 1234 --device causeway.org/gpu=all localhost/gpu:1 /bin/vector_add; }
 container_lives() {
@@ -102,6 +97,7 @@ stopped() {
 }
 
 . "$(dirname "$0")/run_steps.sh"
+. "$(dirname "$0")/make_image.sh"
 read -ra steps < steps
 [ ${#steps[@]} -gt 0 ] || steps=(installed unchanged restarted crashed upgraded reloaded container container_lives stopped)
 run_steps "${steps[@]}"

@@ -24,7 +24,7 @@ cp -a "$base" "$root"
 mkdir -p "$root/packages/older"
 cp "$packages"/causeway-worker-*.deb "$packages"/causeway-host_*.deb "$packages"/next/causeway-worker-*.deb "$packages"/next/causeway-host_*.deb "$root/packages/"
 "$here/older_packages.py" 0123456789abcdef "$root/packages/older" "$packages"/causeway-worker-*.deb "$packages"/causeway-host_*.deb
-cp "$here/service_steps.sh" "$here/run_steps.sh" "$build/tests/upgrade/upgrade_client" "$build/old_system/vector_add" "$root/packages/"
+cp "$here/service_steps.sh" "$here/run_steps.sh" "$here/../containers/make_image.sh" "$build/tests/upgrade/upgrade_client" "$build/old_system/vector_add" "$root/packages/"
 cp -L "$build"/software_gpu/lib*.so.1 "$root/packages/"
 in_root "$root" useradd --create-home --groups render gpu
 echo "${STEPS:-}" > "$root/packages/steps"
