@@ -15,7 +15,8 @@
 //   worker  WorkerUsage       at most every 500 ms while it serves, and only after calls
 //   worker  SharingRequest    with a descriptor if has_descriptor; one at a time. The answer is a SharingReply,
 //                             likewise
-//   worker  CheckpointOrder   one at a time. The answer is a CheckpointAnswer
+//   worker  CheckpointOrder   one at a time. The answer is a CheckpointAnswer; a daemon that takes the worker over sends
+//                             one with `again`, at which a worker that waits sends its order once more, with `again`
 //   worker  WorkerQuery       of a management session. The answer is WorkerPeers
 // When either side closes the socket, the other ends; the worker also has PR_SET_PDEATHSIG.
 //
@@ -32,6 +33,9 @@ namespace causeway {
 inline constexpr uint32_t kWorkerControl = 1;
 inline constexpr uint32_t kOldestWorkerControl = 1;
 
+// WorkerReady::features: the worker understands CheckpointAnswer::again.
+inline constexpr uint32_t kAsksAgain = 1;
+
 struct WorkerReady {
   uint32_t failed;
   uint32_t driver_version;
@@ -40,10 +44,10 @@ struct WorkerReady {
   uint64_t device_free_bytes;  // of GPU 0's memory, after the driver's start; 0: not known
   uint64_t api_hash;           // of the worker's rows
   uint32_t control_version;    // kWorkerControl
-  uint32_t reserved;
-  char release[32];   // of the worker, as BuildStamp has it
-  char text[488];     // failed: one sentence; otherwise the driver library's path
-  char sandbox[256];  // what confines the worker, in words for the log
+  uint32_t features;           // kAsksAgain; others are passed over
+  char release[32];            // of the worker, as BuildStamp has it
+  char text[488];              // failed: one sentence; otherwise the driver library's path
+  char sandbox[256];           // what confines the worker, in words for the log
 };
 static_assert(sizeof(WorkerReady) == 816);
 
@@ -172,7 +176,7 @@ struct CheckpointOrder {
   uint32_t guest_pid;
   uint32_t timeout_ms;  // kLock; 0: none
   uint32_t pairs;       // kRestore
-  uint64_t reserved;
+  uint64_t again;       // 1: the order that the worker waits for, sent once more to the next daemon
   GpuPair pair[kMaxGpuPairs];
 };
 static_assert(sizeof(CheckpointOrder) == 24 + 32 * kMaxGpuPairs);
@@ -180,7 +184,7 @@ static_assert(sizeof(CheckpointOrder) == 24 + 32 * kMaxGpuPairs);
 struct CheckpointAnswer {
   uint32_t result;  // CUresult
   uint32_t state;   // kGetState: CUprocessState
-  uint64_t reserved;
+  uint64_t again;   // 1: no answer, but another daemon, which does not know what the one before it had read
 };
 static_assert(sizeof(CheckpointAnswer) == 16);
 

@@ -51,7 +51,7 @@ Daemon::Daemon(const Config& config, std::string path, char** arguments)
       program_(ProgramPath()),
       config_(config),
       workers_(config_.worker, config_.workers),
-      pool_(loop_, WorkerProgram{workers_, SandboxMode()},
+      pool_(loop_, WorkerProgram{.programs = workers_, .sandbox = SandboxMode(), .question = &question_},
             {config_.spare_workers, config_.max_spare_workers, config_.guaranteed_spares},
             config_.image_cache_mib * kMib, config_.worker_users),
       scopes_(config_),
@@ -139,7 +139,11 @@ std::string Daemon::FindLauncher() {
   for (Vault::Record* record : vault_.All(Vault::Kind::kFolders)) {
     folders_ = std::make_unique<WorkerFolders>(record->state, record->Take("lock"));
     pool_.AssumeUsers(record->state.at("users_problem").get<std::string>());
-    vault_.Adopt(*record);
+    question_.Use(record->Take("question"));
+    const Json state = record->state;
+    // An earlier release kept no question.
+    vault_.Put(vault_.Adopt(*record).key, state,
+               {{"lock", folders_->lock()}, {"question", question_.file()}});
     took_over_ = true;
     return {};
   }
@@ -206,7 +210,9 @@ std::string Daemon::StartLauncher() {
     vault_.Use(launcher_.get());
     Json state = folders_->State();
     state["users_problem"] = pool_.users_problem();
-    vault_.Put(vault_.NewKey(Vault::Kind::kFolders), state, {{"lock", folders_->lock()}});
+    question_.Use({});
+    vault_.Put(vault_.NewKey(Vault::Kind::kFolders), state,
+               {{"lock", folders_->lock()}, {"question", question_.file()}});
   }
   folders_->UseLauncher(launcher_.get());
   pool_.UseVault(&vault_);

@@ -56,10 +56,11 @@ class Daemon {
   const WorkerPrograms workers_;
   const Clock::time_point started_ = Clock::now();
   EventLoop loop_;
-  // Both there longer than any worker.
+  // All there longer than any worker.
   std::unique_ptr<WorkerFolders> folders_;
   std::unique_ptr<LauncherLink> launcher_;
   Vault vault_;
+  OpenQuestion question_;
   WorkerPool pool_;
   Counters counters_;
   Scopes scopes_;

@@ -43,12 +43,13 @@ struct Check {
     Require(request.action >= SharingAction::kPut && request.action <= SharingAction::kGetImage);
   }
   void operator()(const CheckpointOrder& order) const {
-    Require(assigned && descriptors == 0 && order.reserved == 0);
+    Require(assigned && descriptors == 0 && order.again == 0);
     Require(order.action >= CheckpointAction::kGetState && order.action <= CheckpointAction::kUnlock);
     Require(order.guest_pid != 0 && order.guest_pid <= 0x7fffffff && order.pairs <= kMaxGpuPairs);
     Require(order.action == CheckpointAction::kLock || order.timeout_ms == 0);
     Require(order.action == CheckpointAction::kRestore || order.pairs == 0);
   }
+  void operator()(const daemon::WorkerRepeats&) const { Require(assigned && descriptors == 0); }
   void operator()(const WorkerReachable& reachable) const {
     Require(assigned && descriptors == 0 && reachable.reserved[0] == 0 && reachable.reserved[1] == 0);
   }
@@ -111,7 +112,7 @@ std::vector<std::byte> SomePacket(Input& input) {
       order.timeout_ms = input.Byte() < 200 ? 0 : small();
       order.pairs = input.Byte() < 200 ? 0 : small();
       for (uint32_t i = 0; i < order.pairs % (kMaxGpuPairs + 1); ++i) order.pair[i].to[i % 16] = input.Byte();
-      order.reserved = input.Byte() / 250u;
+      order.again = input.Byte() / 200u;
       Append(packet, order);
       break;
     }

@@ -118,7 +118,11 @@ void ServeRegion(int control, const Received& received, const std::string& mode)
   if (mode == "fill") std::memset(base + FirstSliceOffset(SlotCount(assignment.region_bytes)), 0x5a, 8 << 20);
   std::atomic_ref<uint64_t>(host->ready.value).store(1, std::memory_order_release);
   pollfd ends[2] = {{control, POLLIN, 0}, {received.session(2), POLLIN | POLLRDHUP, 0}};
-  while (poll(ends, assignment.has_client_socket != 0 ? 2 : 1, -1) <= 0) {
+  // What a daemon that takes it over says to it ends nothing.
+  char said[64];
+  for (;;) {
+    if (poll(ends, assignment.has_client_socket != 0 ? 2 : 1, -1) <= 0) continue;
+    if (ends[1].revents != 0 || recv(control, said, sizeof said, 0) <= 0) return;
   }
 }
 

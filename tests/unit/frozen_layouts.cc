@@ -60,7 +60,7 @@ STRUCT(TlsDirection) FIELD(secret) FIELD(sequence) END
 STRUCT(TlsTraffic) FIELD(reading) FIELD(writing) FIELD(cipher) FIELD(reserved) END
 STRUCT(TlsHandOver) FIELD(magic) FIELD(traffic) END
 STRUCT(WorkerReady) FIELD(failed) FIELD(driver_version) FIELD(device_count) FIELD(loads_lazily)
-  FIELD(device_free_bytes) FIELD(api_hash) FIELD(control_version) FIELD(reserved) FIELD(release) FIELD(text)
+  FIELD(device_free_bytes) FIELD(api_hash) FIELD(control_version) FIELD(features) FIELD(release) FIELD(text)
   FIELD(sandbox) END
 STRUCT(WorkerMemoryUse) FIELD(pid) FIELD(reserved) FIELD(bytes) FIELD(uuid) END
 STRUCT(WorkerConfined) FIELD(filter_instructions) FIELD(has_listener) FIELD(reserved) END
@@ -72,8 +72,8 @@ STRUCT(SharingRequest) FIELD(action) FIELD(kind) FIELD(reserved) FIELD(has_descr
 STRUCT(ImageRequest) FIELD(hash) FIELD(bytes) END
 STRUCT(SharingReply) FIELD(result) FIELD(has_descriptor) FIELD(reserved) FIELD(token) FIELD(bytes) END
 STRUCT(GpuPair) FIELD(from) FIELD(to) END
-STRUCT(CheckpointOrder) FIELD(action) FIELD(guest_pid) FIELD(timeout_ms) FIELD(pairs) FIELD(reserved) FIELD(pair) END
-STRUCT(CheckpointAnswer) FIELD(result) FIELD(state) FIELD(reserved) END
+STRUCT(CheckpointOrder) FIELD(action) FIELD(guest_pid) FIELD(timeout_ms) FIELD(pairs) FIELD(again) FIELD(pair) END
+STRUCT(CheckpointAnswer) FIELD(result) FIELD(state) FIELD(again) END
 STRUCT(WorkerReach) FIELD(number) FIELD(reserved) END
 STRUCT(WorkerReachable) FIELD(number) FIELD(reserved) END
 STRUCT(WorkerQuery) FIELD(what) END

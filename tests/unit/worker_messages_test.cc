@@ -66,7 +66,7 @@ TEST(WorkerDialogue, ACheckpointHasNothingThatItsActionDoesNotUse) {
               action != CheckpointAction::kRestore);
     EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.pairs = kMaxGpuPairs + 1; }));
     EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.pairs = UINT32_MAX; }));
-    EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.reserved = 1; }));
+    EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.again = 1; }));
     EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.guest_pid = 0; }));
     EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.guest_pid = 0x80000000; }));
     EXPECT_TRUE(fails(action, [](CheckpointOrder& order) { order.pair[kMaxGpuPairs - 1].to[15] = 1; }));
@@ -89,6 +89,42 @@ TEST(WorkerDialogue, OneCheckpointAtATimeAndOfASessionOfCudaAlone) {
   EXPECT_TRUE(Fails(Serving(WorkerKind::kManagement).Read(Bytes(order), 0)));
   WorkerDialogue early(WorkerKind::kCuda);
   EXPECT_TRUE(Fails(early.Read(Bytes(order), 0)));
+}
+
+TEST(WorkerDialogue, AfterATakeoverOneOrderMayComeASecondTime) {
+  const CheckpointOrder order = Ordering(CheckpointAction::kLock);
+  CheckpointOrder again = order;
+  again.again = 1;
+  // The daemon of before had read it: it is as any other.
+  WorkerDialogue dialogue(WorkerKind::kCuda);
+  dialogue.Resume(true, true);
+  dialogue.AskedAgain();
+  const WorkerMessage read = dialogue.Read(Bytes(again), 0);
+  ASSERT_TRUE(std::holds_alternative<CheckpointOrder>(read));
+  EXPECT_EQ(std::get<CheckpointOrder>(read).again, 0u);
+  EXPECT_TRUE(Fails(dialogue.Read(Bytes(again), 0)));
+  // This one has read it, and may have answered it already.
+  for (const bool answered : {false, true}) {
+    WorkerDialogue next(WorkerKind::kCuda);
+    next.Resume(true, true);
+    next.AskedAgain();
+    EXPECT_TRUE(std::holds_alternative<CheckpointOrder>(next.Read(Bytes(order), 0)));
+    if (answered) next.Answered();
+    EXPECT_TRUE(std::holds_alternative<WorkerRepeats>(next.Read(Bytes(again), 0)));
+    EXPECT_EQ(Fails(next.Read(Bytes(order), 0)), !answered);
+  }
+  // Not asked to.
+  WorkerDialogue silent(WorkerKind::kCuda);
+  silent.Resume(true, true);
+  EXPECT_TRUE(Fails(silent.Read(Bytes(again), 0)));
+}
+
+TEST(WorkerDialogue, WhatTheDaemonOfBeforeHadAskedIsAnswered) {
+  const WorkerReachable reachable{7, {}};
+  WorkerDialogue dialogue(WorkerKind::kCuda);
+  dialogue.Resume(true, true);
+  EXPECT_FALSE(Fails(dialogue.Read(Bytes(reachable), 0)));
+  EXPECT_TRUE(Fails(dialogue.Read(Bytes(reachable), 0)));
 }
 
 TEST(WorkerDialogue, ThatItCanBeReachedItSaysAsOftenAsItWasAsked) {

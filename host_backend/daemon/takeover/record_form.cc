@@ -13,6 +13,7 @@ using IsType = bool (*)(const Json&);
 struct Field {
   std::string_view name;
   IsType is_type;
+  bool added_later = false;  // records of earlier releases lack it
 };
 
 bool IsText(const Json& value) {
@@ -50,7 +51,7 @@ constexpr Field kWorker[] = {{"kind", IsCount},         {"api_hash", IsCount},  
                              {"number", IsCount},       {"own", IsBool},        {"scope", IsText},
                              {"kept_for", IsText},      {"user_scope", IsText}, {"entry_user", IsCount},
                              {"cell", IsCountOrNull},   {"in_cgroup", IsBool},  {"oom_kills", IsCount},
-                             {"start_bytes", IsCounts}, {"driver", IsDriver}};
+                             {"start_bytes", IsCounts}, {"driver", IsDriver},   {"asks_again", IsBool, true}};
 constexpr Field kConnection[] = {{"pid", IsCount},   {"uid", IsCount},   {"scope", IsText},
                                  {"family", IsText}, {"bytes", IsCount}, {"begun", IsBool}};
 constexpr Field kSession[] = {{"vm", IsText},          {"slot", IsCount},     {"session", IsCount},
@@ -97,7 +98,7 @@ bool HasForm(RecordKind kind, const Json& state) {
   return state.is_object() && !fields.empty() &&
          std::all_of(fields.begin(), fields.end(), [&](const Field& field) {
            const auto found = state.find(field.name);
-           return found != state.end() && field.is_type(*found);
+           return found != state.end() ? field.is_type(*found) : field.added_later;
          });
 }
 

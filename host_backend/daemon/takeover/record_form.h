@@ -20,7 +20,7 @@ enum class RecordKind : uint8_t {
 };
 
 // Whether all fields that readers of that kind ask for are there and of their types. More fields do no harm: later versions
-// add them.
+// add them, and their readers do without them.
 bool HasForm(RecordKind kind, const Json& state);
 
 }  // namespace causeway::daemon

@@ -25,11 +25,10 @@
 namespace causeway::daemon {
 namespace {
 
-// The kernel's structs may be larger than those that this was built with.
-template <class Struct>
-union Roomy {
-  Struct value;
-  char room[sizeof(Struct) + 256];
+// The kernel's struct may be larger than the one that this was built with.
+union RoomyAnswer {
+  seccomp_notif_resp value;
+  char room[sizeof(seccomp_notif_resp) + 256];
 };
 
 bool IsRegionMapping(const seccomp_data& data) {
@@ -61,11 +60,13 @@ void Report(const std::string& kind, const seccomp_data& data) {
 
 }  // namespace
 
-SandboxWatch::SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, Judge judge)
+SandboxWatch::SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind,
+                           OpenQuestion& question, Judge judge)
     : loop_(loop),
       listener_(std::move(listener)),
       report_(report),
       kind_(std::move(kind)),
+      question_(question),
       judge_(std::move(judge)) {
   watch_ = loop_.TryWatch(listener_.get(), EPOLLIN, "a question about a worker's mapping",
                           [this](uint32_t events) { OnQuestion(events); });
@@ -85,23 +86,34 @@ SandboxWatch::~SandboxWatch() {
 void SandboxWatch::OnQuestion(uint32_t events) {
   if ((events & EPOLLIN) == 0) return loop_.Unwatch(watch_);  // its last thread is gone
   // One for each event: asking for more than there is would wait.
-  Roomy<seccomp_notif> question;
-  std::memset(&question, 0, sizeof question);
+  OpenQuestion::Room& question = question_.Next();
   if (ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_RECV, &question) != 0) {
     // ENOENT: the thread was killed meanwhile. Anything else would come again and again.
     if (errno != ENOENT && errno != EINTR) loop_.Unwatch(watch_);
     return;
   }
-  const seccomp_data& data = question.value.data;
+  Answer(question.value);
+}
+
+void SandboxWatch::AnswerWhatWasLeft() {
+  const seccomp_notif& left = question_.left();
+  // Most often it was answered, or is another worker's.
+  uint64_t id = left.id;
+  if (id == 0 || (ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0 && errno == ENOENT)) return;
+  Answer(left);
+}
+
+void SandboxWatch::Answer(const seccomp_notif& question) {
+  const seccomp_data& data = question.data;
   bool allowed = report_;
   if (IsRegionMapping(data)) {
     allowed = IsPlainMapping(data) && judge_({data.args[5], data.args[1]});
   } else if (report_) {
     Report(kind_, data);
   }
-  Roomy<seccomp_notif_resp> answer;
+  RoomyAnswer answer;
   std::memset(&answer, 0, sizeof answer);
-  answer.value.id = question.value.id;
+  answer.value.id = question.id;
   if (allowed) {
     answer.value.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
   } else {

@@ -8,6 +8,7 @@
 
 #include "host_backend/daemon/loop/event_loop.h"
 #include "host_backend/daemon/loop/worker_fd.h"
+#include "host_backend/daemon/workers/open_question.h"
 
 namespace causeway::daemon {
 
@@ -21,9 +22,13 @@ class SandboxWatch {
  public:
   using Judge = std::function<bool(const RegionMapping&)>;  // false: the worker's call fails
 
-  // `report`: calls outside of the filter may go on. `kind` names them in the log: "cuda" or "nvml".
-  SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, Judge judge);
+  // `report`: calls outside of the filter may go on. `kind` names them in the log: "cuda" or "nvml". `question` is where
+  // each question is read, one after the other, also those of other workers.
+  SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, OpenQuestion& question,
+               Judge judge);
   ~SandboxWatch();
+  // Of a worker that was taken over, when its session can judge: what the daemon of before had not answered.
+  void AnswerWhatWasLeft();
   int listener() const { return listener_.get(); }
   // Whether the descriptor is a seccomp listener, since a worker that was taken over may send any other.
   static bool IsListener(int descriptor);
@@ -32,11 +37,13 @@ class SandboxWatch {
 
  private:
   void OnQuestion(uint32_t events);
+  void Answer(const seccomp_notif& question);
 
   EventLoop& loop_;
   const WorkerFd listener_;
   const bool report_;
   const std::string kind_;
+  OpenQuestion& question_;
   const Judge judge_;
   EventLoop::WatchId watch_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace causeway::daemon {
 namespace {
@@ -157,13 +158,18 @@ WorkerMessage WorkerDialogue::ReadSharing(const SharingRequest& request) {
 }
 
 // What comes out has only what its action uses.
-WorkerMessage WorkerDialogue::ReadCheckpoint(const CheckpointOrder& order) {
+WorkerMessage WorkerDialogue::ReadCheckpoint(CheckpointOrder order) {
   if (kind_ != WorkerKind::kCuda || !Serves()) return Wrong("a request for a session that it has not");
+  if (order.again == 1 && std::exchange(may_repeat_, false)) {
+    // The daemon's question comes before all of its answers, so what was read since is this order.
+    if (had_order_) return WorkerRepeats{};
+    order.again = 0;
+  }
   if (has_order_) return Wrong("a checkpoint before the last was answered");
   const bool locks = order.action == CheckpointAction::kLock;
   const bool restores = order.action == CheckpointAction::kRestore;
   const bool known = order.action >= CheckpointAction::kGetState && order.action <= CheckpointAction::kUnlock;
-  if (!known || order.guest_pid == 0 || order.guest_pid > kMostPid || order.reserved != 0 ||
+  if (!known || order.guest_pid == 0 || order.guest_pid > kMostPid || order.again != 0 ||
       order.pairs > kMaxGpuPairs || (order.timeout_ms != 0 && !locks) || (order.pairs != 0 && !restores)) {
     return Wrong("an impossible checkpoint");
   }
@@ -171,7 +177,7 @@ WorkerMessage WorkerDialogue::ReadCheckpoint(const CheckpointOrder& order) {
   const auto* end = reinterpret_cast<const std::byte*>(order.pair + kMaxGpuPairs);
   if (std::any_of(unused, end, [](std::byte each) { return each != std::byte{0}; }))
     return Wrong("an impossible checkpoint");
-  has_order_ = true;
+  has_order_ = had_order_ = true;
   return order;
 }
 

@@ -22,8 +22,12 @@ struct WorkerViolation {
   std::string what;
 };
 
-using WorkerMessage = std::variant<WorkerViolation, WorkerReady, WorkerConfined, WorkerUsage, SharingRequest,
-                                   CheckpointOrder, WorkerReachable, WorkerMemoryUse, WorkerQuery>;
+// The order that the daemon has read already, sent once more because the worker was asked to.
+struct WorkerRepeats {};
+
+using WorkerMessage =
+    std::variant<WorkerViolation, WorkerReady, WorkerConfined, WorkerUsage, SharingRequest, CheckpointOrder,
+                 WorkerRepeats, WorkerReachable, WorkerMemoryUse, WorkerQuery>;
 
 // One worker's side of the conversation. Touches nothing outside of itself; of one thread.
 class WorkerDialogue {
@@ -36,12 +40,16 @@ class WorkerDialogue {
   // The daemon has handed a session to it; from now on what it says may be its guest's.
   void Assigned() { stage_ = Stage::kAssigned; }
   // The conversation was begun by a daemon of before: it is ready, or was handed a session, or serves it.
+  // What it was asked of before, it may answer now.
   void Resume(bool assigned, bool serves) {
     stage_ = serves ? Stage::kServing : assigned ? Stage::kAssigned : Stage::kReady;
+    reach_asked_ = 1;
   }
 
   // It is to say that it can be reached, once more.
   void AskedToBeReached() { ++reach_asked_; }
+  // It was sent CheckpointAnswer::again, before any other answer of this daemon's: it may repeat one order.
+  void AskedAgain() { may_repeat_ = true; }
   // Its checkpoint order was answered: it may send the next.
   void Answered() { has_order_ = false; }
 
@@ -56,7 +64,7 @@ class WorkerDialogue {
   WorkerMessage ReadConfined(const WorkerConfined& confined);
   WorkerMessage ReadUsage(const WorkerUsage& usage);
   WorkerMessage ReadSharing(const SharingRequest& request);
-  WorkerMessage ReadCheckpoint(const CheckpointOrder& order);
+  WorkerMessage ReadCheckpoint(CheckpointOrder order);
   WorkerMessage ReadReachable(const WorkerReachable& reachable);
   WorkerMessage ReadMemoryUse(const WorkerMemoryUse& use);
   WorkerMessage ReadQuery(const WorkerQuery& query);
@@ -67,6 +75,8 @@ class WorkerDialogue {
   Stage stage_ = Stage::kStarting;
   WorkerUsage last_usage_{};
   bool has_order_ = false;
+  bool had_order_ = false;  // since this daemon listens
+  bool may_repeat_ = false;
   uint64_t reach_asked_ = 0;
 };
 

@@ -153,19 +153,39 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Resume(EventLoop& loop, const Work
   worker->dialogue_.Resume(assigned, worker->confined_);
   worker->pid_ = record.worker;
   worker->reaped_ = false;
-  if (WorkerFd questions(record.Take("questions").release()); questions) worker->Listen(std::move(questions));
+  if (WorkerFd questions(record.Take("questions").release()); questions) {
+    worker->Listen(std::move(questions));
+    loop.Later("a question of before", [found = worker->self_] {
+      if (*found != nullptr && (*found)->sandbox_) (*found)->sandbox_->AnswerWhatWasLeft();
+    });
+  }
   // A daemon that was killed may have made the record and not have sent the assignment.
   if (assigned && !worker->confined_)
     worker->timer_ = loop.After(kConfinedLimit, "a worker's time limit", [self = worker.get()] {
       if (!self->confined_) self->Kill();
     });
+  worker->asks_again_ = record.state.value("asks_again", false);
   worker->WatchAll();
+  worker->AskAgain();
   return worker;
 }
 
+// The daemon of before may have read an order and not answered it, and have let a checkpointer look into this worker. First of
+// all that this daemon says to it.
+void WorkerProcess::AskAgain() {
+  if (!assigned_ || kind_ != WorkerKind::kCuda) return;
+  Reach(0);
+  if (!asks_again_) return;
+  dialogue_.AskedAgain();
+  CheckpointAnswer again{};
+  again.again = 1;
+  send(control_.get(), &again, sizeof again, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 Json WorkerProcess::Kept() const {
-  return {{"kind", uint32_t(kind_)}, {"api_hash", api_hash_}, {"assigned", assigned_},
-          {"confined", confined_},   {"link", cache_link_},   {"user", user_}};
+  return {{"kind", uint32_t(kind_)},  {"api_hash", api_hash_}, {"assigned", assigned_},
+          {"confined", confined_},    {"link", cache_link_},   {"user", user_},
+          {"asks_again", asks_again_}};
 }
 
 Vault::Descriptors WorkerProcess::Descriptors() const {

@@ -33,6 +33,7 @@ struct WorkerProgram {
   std::string sandbox = "enforce";   // host_backend/sandbox/filter.h
   LauncherLink* launcher = nullptr;  // there as long as any worker
   WorkerFolders* folders = nullptr;
+  OpenQuestion* question = nullptr;
   // Calls back when nothing uses the pid of a worker that has ended any more: only then is it reaped.
   std::function<void(std::function<void()> done)> forget = [](const std::function<void()>& done) { done(); };
   std::chrono::milliseconds ready_limit{60'000};
@@ -144,6 +145,7 @@ class WorkerProcess {
   WorkerProcess(EventLoop& loop, const WorkerProgram& program, WorkerKind kind, uint64_t api_hash,
                 Listener& listener);
   void WatchAll();
+  void AskAgain();
   void Listen(WorkerFd questions);
   void Wind();  // closes the control socket and sets the limit
   void OnLaunched(Result<LauncherLink::Started> started);
@@ -174,6 +176,7 @@ class WorkerProcess {
   State state_ = State::kStarting;
   bool assigned_ = false;
   bool confined_ = false;
+  bool asks_again_ = false;  // kAsksAgain
   uint64_t number_ = 0;
   int account_ = -1, account_reading_ = -1;  // the daemon's own
   uint32_t account_cell_ = 0;

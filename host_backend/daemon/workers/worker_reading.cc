@@ -100,6 +100,7 @@ void WorkerProcess::Handle(const WorkerMessage& message, std::vector<WorkerFd>& 
                                        descriptors.empty() ? WorkerFd() : std::move(descriptors.front()));
                  },
                  [&](const CheckpointOrder& order) { listener_.OnCheckpoint(*this, order); },
+                 [&](const WorkerRepeats&) {},
                  [&](const WorkerReachable& reachable) { listener_.OnReachable(*this, reachable.number); },
                  [&](const WorkerMemoryUse& use) { listener_.OnMemoryUse(*this, use); },
                  [&](const WorkerQuery&) { listener_.OnQuery(*this); },
@@ -143,6 +144,7 @@ void WorkerProcess::HandleReady(const WorkerReady& said) {
     End();
   } else {
     state_ = State::kReady;
+    asks_again_ = (ready.features & kAsksAgain) != 0;
   }
   listener_.OnReady(*this, ready);
 }
@@ -161,7 +163,7 @@ void WorkerProcess::HandleConfined(const WorkerConfined& confined, std::vector<W
 void WorkerProcess::Listen(WorkerFd questions) {
   sandbox_ = std::make_unique<SandboxWatch>(
       loop_, std::move(questions), program_.sandbox != "enforce",
-      kind_ == WorkerKind::kCuda ? "cuda" : "nvml",
+      kind_ == WorkerKind::kCuda ? "cuda" : "nvml", *program_.question,
       [this](const RegionMapping& mapping) { return listener_.MayMap(*this, mapping); });
 }
 

@@ -112,20 +112,30 @@ CUresult DaemonLink::GetImage(const ImageHash& hash, uint64_t bytes, UniqueFd* f
   return Ask(ImageMessage(SharingAction::kGetImage, hash, bytes), -1, &reply, file);
 }
 
-// No limit: the daemon has one, and this process ends with the daemon.
+// No limit: the daemon has one, a daemon that follows it asks for the order again, and without one this process ends.
 CUresult DaemonLink::Checkpoint(const CheckpointOrder& order, uint32_t* state) {
   const std::lock_guard one(checkpointing_);
   std::unique_lock lock(mutex_);
   checkpoint_.reset();
   if (!SendPacket(control_, &order, sizeof order, {})) return CUDA_ERROR_OPERATING_SYSTEM;
+  order_ = &order;
   answered_.wait(lock, [this] { return checkpoint_.has_value(); });
+  order_ = nullptr;
   *state = checkpoint_->state;
   return static_cast<CUresult>(checkpoint_->result);
 }
 
 void DaemonLink::Deliver(const CheckpointAnswer& answer) {
   const std::lock_guard lock(mutex_);
+  if (order_ == nullptr || checkpoint_) return;
   checkpoint_ = answer;
+  if (answer.again != 0) {
+    CheckpointOrder order = *order_;
+    order.again = 1;
+    checkpoint_.reset();
+    if (SendPacket(control_, &order, sizeof order, {})) return;
+    checkpoint_ = CheckpointAnswer{CUDA_ERROR_OPERATING_SYSTEM, 0, 0};
+  }
   answered_.notify_all();
 }
 

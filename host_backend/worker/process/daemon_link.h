@@ -26,7 +26,8 @@ class DaemonLink {
   // Module images by hash; `file` stays the caller's. CUDA_ERROR_NOT_PERMITTED: the daemon keeps none.
   CUresult PutImage(const ImageHash& hash, uint64_t bytes, int file);
   CUresult GetImage(const ImageHash& hash, uint64_t bytes, UniqueFd* file);
-  // A call about another process of this VM, as the driver answered it; it takes as long as the call does.
+  // A call about another process of this VM, as the driver answered it; it takes as long as the call does. The daemon may
+  // be replaced meanwhile: the next one is asked again, and may answer that the call has been made.
   // *state where the action is kGetState.
   CUresult Checkpoint(const CheckpointOrder& order, uint32_t* state);
 
@@ -44,7 +45,8 @@ class DaemonLink {
   bool arrived_ = false;
   SharingReply reply_{};
   UniqueFd received_;
-  std::mutex checkpointing_;  // one at a time; before mutex_
+  std::mutex checkpointing_;                // one at a time; before mutex_
+  const CheckpointOrder* order_ = nullptr;  // that is waited for
   std::optional<CheckpointAnswer> checkpoint_;
 };
 

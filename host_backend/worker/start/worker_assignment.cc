@@ -189,6 +189,7 @@ bool SendReady(int control, const std::string& error, const std::string& library
   snprintf(ready->text, sizeof ready->text, "%s", error.empty() ? library.c_str() : error.c_str());
   ready->api_hash = kBuildStamp.api_hash;
   ready->control_version = kWorkerControl;
+  ready->features = kAsksAgain;
   memcpy(ready->release, kBuildStamp.release, sizeof ready->release);
   return send(control, ready, sizeof *ready, MSG_NOSIGNAL) >= 0 && ready->failed == 0;
 }
