@@ -145,7 +145,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     const auto packet = SomePacket(input);
     if (input.Byte() % 2 == 0) dialogue.Answered();
-    if (input.Byte() % 4 == 0) dialogue.AskedToBeReached();
+    const uint8_t asked = input.Byte();
+    if (asked % 4 == 0) dialogue.AskedToBeReached();
+    if (asked % 16 == 1) dialogue.AskedAgain();
     const size_t descriptors = input.Byte() < 200 ? input.Byte() % 2 : input.Byte() % 6;
     const auto message = dialogue.Read(packet, descriptors);
     std::visit(Check{assigned, descriptors, last}, message);

@@ -5,7 +5,8 @@
 usage: bad_world.py BUILD [--sessions N] [--kills N] [--seed N]
 
   configuration   an error, an unknown key and a missing file at reload, at SIGHUP and at an upgrade: the line is named, nothing changes
-  hand-over       the daemon is killed at random moments of upgrades and restarts, before, in and after the change of programs
+  hand-over       the daemon is killed before, in and after the change of programs, each of which has to be met, and at random moments of
+                  upgrades and restarts
   absence         no daemon for longer than a guest waits for a sign of life, while a call waits
   disk            no room where state and log are: sessions begin and go on, an upgrade too, and a VM that cannot be written down is not added
   clock           the time of day jumps by a day at each look
@@ -29,6 +30,7 @@ import time
 
 import upgrade
 
+BEFORE, BETWEEN, AFTER = "before it left", "while the next one started, or before", "after the next one had taken over"
 ABSENT_S = 18  # a guest's limit for a daemon's beat is 15 s
 # Waits in a call for what a thread of its own does after so many seconds.
 WAITER = """
@@ -125,21 +127,27 @@ def hand_over(options, host):
         before[least] = min(before[least], host.held()[least])
     before[least] += 1
     moments = {}
+    wanted = [BEFORE, BETWEEN, AFTER] * 6  # until each was met; then at random
     for round_ in range(options.kills + 1):
+        while wanted and wanted[0] in moments:
+            wanted.pop(0)
+        until = wanted.pop(0) if wanted else None
         sessions = Sessions(options, host) if round_ % 10 == 0 else sessions
         command = None
         pid = host.daemon.pid
         logged = len(host.log.read_text(errors="replace"))
-        if round_ % 2 == 0:
+        if until or round_ % 2 == 0:
             command = subprocess.Popen([host.bin / "causeway", "upgrade", "--control-socket", f"{host.socket}.control"],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         else:
             host.daemon.send_signal(signal.SIGUSR1)
-        time.sleep(random.random() * 1.2 * whole_s)
-        lines = host.log.read_text(errors="replace")[logged:].splitlines()
-        moments[moment(lines)] = moments.get(moment(lines), 0) + 1
+        if until is None:
+            time.sleep(random.random() * 1.2 * whole_s)
+        upgrade.wait_for(f"the moment {until}", lambda: until in (None, BEFORE) or moment(host, logged) in (until, AFTER))
         host.daemon.kill()
         host.daemon.wait()
+        met = moment(host, logged)
+        moments[met] = moments.get(met, 0) + 1
         host.start()
         if command is not None:
             command.wait(upgrade.LIMIT_S)  # it asks whoever answers next
@@ -149,18 +157,21 @@ def hand_over(options, host):
     upgrade.wait_for("one spare", lambda: upgrade.spare_ready(host) and host.held()["workers"] == 1)
     for key, value in upgrade.more_than(before, upgrade.settled(host, before)):
         fail(f"{key} were {before.get(key, 0)} and are {value}")
+    missing = [each for each in (BEFORE, BETWEEN, AFTER) if each not in moments]
+    expect(not missing, f"in {options.kills + 1} kills none was {', '.join(missing)}", host)
     print("               killed " + ", ".join(f"{count} times {what}" for what, count in sorted(moments.items())), flush=True)
 
 
-def moment(lines):
-    """What the daemon had done of a hand-over when it was killed, by its log."""
+def moment(host, logged):
+    """What the daemon has done of a hand-over, by what its log says since so many letters."""
+    lines = host.log.read_text(errors="replace")[logged:].splitlines()
     for at in range(len(lines) - 1, -1, -1):
         if "has taken over" in lines[at]:
             left = any("causewayd leaves" in line for line in lines[:at])
-            return "after the next one had taken over" if left else "before it left"
+            return AFTER if left else BEFORE
         if "causewayd leaves" in lines[at]:
-            return "while the next one started, or before"
-    return "before it left"
+            return BETWEEN
+    return BEFORE
 
 
 def absence(options, host):
