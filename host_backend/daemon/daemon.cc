@@ -170,6 +170,7 @@ void Daemon::TakeOver() {
   if (tcp_) tcp_->KeepListener();
   if (remote_) remote_->KeepListener();
   if (!took_over_) return;
+  pool_.ResumeShared();
   if (const size_t left = vault_.EndUntaken(); left != 0)
     LogWarning(std::to_string(left) +
                " records of the causewayd of before belong to nothing any more; their workers end");

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A daemon is killed when it has read a question of a worker's and not answered it: the next daemon answers, and no call waits for ever.
+Nor is it forgotten what an earlier daemon had answered: what a process shares with others opens.
 
 usage: lost_answers.py BUILD
 
   mapping      the kernel's question whether the worker may map a part of the region, between its being read and its answer
   checkpoint   a call about another process, while the process that makes it runs
+  shared       memory that a process shares by a handle and by a descriptor is opened after kills, an upgrade and a restart
 
 It needs root: without it no worker is confined so that its mappings are asked about. Exit status 77: it cannot be tried here.
 """
@@ -23,7 +25,7 @@ from bad_world import expect
 
 # Says what it does; on each line of its input it does what the line says.
 GUEST = """
-import ctypes, sys
+import ctypes, struct, sys
 cuda = ctypes.CDLL("libcuda.so.1")
 def check(result, *good):
     if result not in (0, *good): sys.exit(f"the driver answers {result}")
@@ -46,6 +48,32 @@ for line in sys.stdin:
         ctypes.memset(memory, 0, bytes_)
         check(cuda.cuMemcpyDtoH_v2(memory, copy, ctypes.c_size_t(bytes_)))
         print("right" if ctypes.string_at(memory, bytes_) == pattern else "wrong", flush=True)
+    elif word == "share":
+        memory, handle = ctypes.c_uint64(), ctypes.create_string_buffer(64)
+        check(cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)))
+        check(cuda.cuMemsetD8_v2(memory, 0x5a, ctypes.c_size_t(4096)))
+        check(cuda.cuIpcGetMemHandle(handle, memory))
+        print(handle.raw.hex(), flush=True)
+    elif word == "open":
+        class Handle(ctypes.Structure):
+            _fields_ = [("bytes", ctypes.c_char * 64)]
+        memory, copy = ctypes.c_uint64(), ctypes.create_string_buffer(4096)
+        check(cuda.cuIpcOpenMemHandle_v2(ctypes.byref(memory), Handle.from_buffer_copy(bytes.fromhex(number[0])), 1))
+        check(cuda.cuMemcpyDtoH_v2(copy, memory, ctypes.c_size_t(4096)))
+        check(cuda.cuIpcCloseMemHandle(memory))
+        print("right" if copy.raw == bytes([0x5a]) * 4096 else "wrong", flush=True)
+    elif word == "export":
+        properties, size = struct.pack("iiiiQQ", 1, 1, 1, 0, 0, 0), ctypes.c_size_t()
+        check(cuda.cuMemGetAllocationGranularity(ctypes.byref(size), properties, 0))
+        allocation, file = ctypes.c_uint64(), ctypes.c_int()
+        check(cuda.cuMemCreate(ctypes.byref(allocation), size, properties, ctypes.c_uint64(0)))
+        check(cuda.cuMemExportToShareableHandle(ctypes.byref(file), allocation, 1, ctypes.c_uint64(0)))
+        print(file.value, flush=True)
+    elif word == "import":
+        other = ctypes.c_uint64()
+        check(cuda.cuMemImportFromShareableHandle(ctypes.byref(other), ctypes.c_void_p(int(number[0])), 1))
+        check(cuda.cuMemRelease(other))
+        print("right", flush=True)
     elif word == "state":
         state = ctypes.c_int(-1)
         print(check(cuda.cuCheckpointProcessGetState(int(number[0]), ctypes.byref(state)), 0), state.value, flush=True)
@@ -71,11 +99,11 @@ class Guest:
         self.process.stdin.flush()
 
     def answer(self, *wanted):
-        """What it prints, within the limit."""
+        """What it prints, within the limit; without a wish it may be any line."""
         signal.alarm(upgrade.LIMIT_S)
         line = self.process.stdout.readline().strip()
         signal.alarm(0)
-        if line not in wanted:
+        if line not in wanted and (wanted or not line):
             self.process.kill()
             sys.exit(f"lost_answers: a guest says {line!r}, and not one of {wanted}: {self.process.communicate()[1]}")
         return line
@@ -153,6 +181,27 @@ def checkpoint(options, host):
     print("checkpoint     2 daemons killed while a checkpoint was made, both calls answered", flush=True)
 
 
+def shared(options, host):
+    owner, other = Guest(options.build, host), Guest(options.build, host)
+    handle, file = owner.ask("share"), owner.ask("export")
+    host.keep_program()
+    for change in upgrade.kill, upgrade.upgrade, upgrade.restart, upgrade.kill:
+        change(host)
+        other.ask(f"open {handle}", "right")
+        owner.ask(f"import {file}", "right")
+        passing = Guest(options.build, host)
+        passing.ask(f"open {handle}", "right")
+        passing.end()
+    # What ends with its session has ended for the daemons that follow.
+    owner.end()
+    upgrade.wait_for("the owner's session to end", lambda: host.status().count('"worker_pid"') == 1)
+    upgrade.kill(host)
+    other.say(f"open {handle}")
+    expect(other.process.wait(upgrade.LIMIT_S) != 0, "memory of a process that has ended opens")
+    upgrade.wait_for("all sessions to end", lambda: '"sessions":[]' in host.status())
+    print("shared         opened after 2 kills, an upgrade and a restart", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
@@ -169,7 +218,7 @@ def main():
         try:
             preloaded(host)
             host.start()
-            for part in mapping, checkpoint:
+            for part in mapping, checkpoint, shared:
                 part(options, host)
             host.daemon.terminate()
             expect(host.daemon.wait(upgrade.LIMIT_S) == 0, "the daemon did not stop", host)

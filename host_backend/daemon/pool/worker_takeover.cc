@@ -48,6 +48,7 @@ std::map<DeviceUuid, uint64_t> BytesOf(const Json& json) {
 void WorkerPool::UseVault(Vault* vault) {
   vault_ = vault;
   accounts_.Use(vault);
+  shared_.Use(vault);
 }
 
 // Of a spare when it is ready; of one that serves before it is assigned, and when it has said what it is asked by.
@@ -153,6 +154,15 @@ pid_t WorkerPool::PidOf(const WorkerClient& client) {
     if (entry.client == &client) return entry.process->pid();
   }
   return 0;
+}
+
+void WorkerPool::ResumeShared() {
+  const uint64_t largest = shared_.Resume([&](const std::string& scope, uint64_t session) {
+    return std::any_of(workers_.begin(), workers_.end(), [&](const Entry& entry) {
+      return entry.client != nullptr && entry.scope == scope && (session == 0 || entry.number == session);
+    });
+  });
+  next_number_ = std::max(next_number_, largest + 1);
 }
 
 void WorkerPool::FinishTakingOver() {

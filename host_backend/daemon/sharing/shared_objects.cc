@@ -4,7 +4,92 @@
 #include <fcntl.h>
 #include <sys/random.h>
 
+#include <algorithm>
+#include <charconv>
+#include <span>
+
 namespace causeway::daemon {
+namespace {
+
+std::string Digits(std::span<const uint8_t> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+bool ReadDigits(const std::string& text, std::span<uint8_t> bytes) {
+  if (text.size() != 2 * bytes.size()) return false;
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    const char* const digits = text.data() + 2 * at;
+    if (std::from_chars(digits, digits + 2, bytes[at], 16).ptr != digits + 2) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void SharedObjects::Insert(Scope& scope, const Token& token, Object object) {
+  Own& own = scope.own[object.session];
+  ++own.objects;
+  if (object.descriptor) {
+    ++own.descriptors;
+    ++scope.descriptors;
+    ++descriptors_;
+  } else {
+    own.bytes.emplace(std::pair(object.kind, object.bytes), token);
+  }
+  scope.objects.emplace(token, std::move(object));
+}
+
+void SharedObjects::Keep(const std::string& name, Scope& scope, const Token& token) {
+  if (vault_ == nullptr || !vault_->keeps() || scope.kept >= kMaxKeptOfScope || kept_ >= kMaxKept) return;
+  Object& object = scope.objects.at(token);
+  object.key = vault_->NewKey(Vault::Kind::kShared);
+  ++scope.kept;
+  ++kept_;
+  vault_->Put(object.key,
+              {{"scope", name},
+               {"session", object.session},
+               {"kind", uint32_t(object.kind)},
+               {"token", Digits(token)},
+               {"bytes", Digits(object.bytes)}},
+              {{"object", object.descriptor.get()}});
+}
+
+void SharedObjects::Forget(Scope& scope, Object& object) {
+  if (object.key == 0) return;
+  vault_->Drop(object.key);
+  --scope.kept;
+  --kept_;
+}
+
+uint64_t SharedObjects::Resume(const std::function<bool(const std::string&, uint64_t)>& lives) {
+  uint64_t largest = 0;
+  for (Vault::Record* record : vault_->All(Vault::Kind::kShared)) {
+    const auto scope = record->state.at("scope").get<std::string>();
+    Object object{record->state.at("session").get<uint64_t>(),
+                  SharedKind(record->state.at("kind").get<uint32_t>()),
+                  {},
+                  WorkerFd(record->Take("object").release())};
+    largest = std::max(largest, object.session);
+    Token token;
+    // What is left in the vault ends with the taking over.
+    if (!ReadDigits(record->state.at("token").get<std::string>(), token) ||
+        !ReadDigits(record->state.at("bytes").get<std::string>(), object.bytes) ||
+        !lives(scope, object.descriptor ? 0 : object.session))
+      continue;
+    Scope& place = scopes_[scope];
+    object.key = vault_->Adopt(*record).key;
+    ++place.kept;
+    ++kept_;
+    Insert(place, token, std::move(object));
+  }
+  return largest;
+}
 
 SharingResult SharedObjects::Put(const std::string& scope, uint64_t session, SharedKind kind,
                                  const SharedBytes& bytes, WorkerFd descriptor, Token* token) {
@@ -22,15 +107,8 @@ SharingResult SharedObjects::Put(const std::string& scope, uint64_t session, Sha
   }
   if (own.objects >= kMaxPerSession || place.objects.size() >= kMaxPerScope) return SharingResult::kFull;
   if (getrandom(token->data(), token->size(), 0) != ssize_t(token->size())) return SharingResult::kFull;
-  ++own.objects;
-  if (descriptor) {
-    ++own.descriptors;
-    ++place.descriptors;
-    ++descriptors_;
-  } else {
-    own.bytes.emplace(std::pair(kind, bytes), *token);
-  }
-  place.objects.emplace(*token, Object{session, kind, bytes, std::move(descriptor)});
+  Insert(place, *token, Object{session, kind, bytes, std::move(descriptor)});
+  Keep(scope, place, *token);
   return SharingResult::kOk;
 }
 
@@ -50,7 +128,8 @@ SharingResult SharedObjects::Get(const std::string& scope, SharedKind kind, cons
 
 void SharedObjects::Erase(Scope& scope, const Token& token) {
   const auto found = scope.objects.find(token);
-  const Object& object = found->second;
+  Object& object = found->second;
+  Forget(scope, object);
   if (object.descriptor) {
     --descriptors_;
     --scope.descriptors;
@@ -86,6 +165,7 @@ void SharedObjects::EndSession(const std::string& scope, uint64_t session, bool 
     ended.own.erase(own);
   }
   if (!last) return;
+  for (auto& [token, object] : ended.objects) Forget(ended, object);
   descriptors_ -= ended.descriptors;
   scopes_.erase(place);
 }

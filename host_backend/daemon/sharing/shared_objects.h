@@ -8,14 +8,19 @@
 // Here the session that made one says when the last copy in its VM is gone
 // (guest_lib/memory/shared_descriptor.h); after its end that cannot be known, and the descriptor stays as
 // long as its scope has any session.
+//
+// The next daemon goes on with them, but for those beyond the bounds of what is kept: the launcher has room for so many records,
+// and without bounds one scope would take the places of others' sessions.
 #pragma once
 #include <array>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "host_backend/common/worker_control.h"
 #include "host_backend/daemon/loop/worker_fd.h"
+#include "host_backend/daemon/takeover/vault.h"
 
 namespace causeway::daemon {
 
@@ -27,7 +32,16 @@ class SharedObjects {
   static constexpr size_t kMaxPerSession = 16384;
   static constexpr size_t kMaxDescriptorsPerSession = 1024;
   static constexpr size_t kMaxPerScope = 4 * kMaxPerSession;  // with those of sessions that have ended
+  static constexpr size_t kMaxKeptOfScope = 512, kMaxKept = 4096;
   explicit SharedObjects(size_t max_descriptors) : max_descriptors_(max_descriptors) {}
+  SharedObjects(const SharedObjects&) = delete;
+  SharedObjects& operator=(const SharedObjects&) = delete;
+
+  // Where objects are kept for the next daemon; it outlives this. Before the first Put; without it none is kept.
+  void Use(Vault* vault) { vault_ = vault; }
+  // Those that a daemon of before has left, when its sessions were taken over. `lives` says whether that session of the scope does,
+  // with session 0 whether any does. Answers the largest number of a session among them, also of one that has ended.
+  uint64_t Resume(const std::function<bool(const std::string& scope, uint64_t session)>& lives);
 
   // `session` is a number that means something to the caller only. The same bytes of the same session get the
   // same token again. kFull: a bound above is reached, or the scope would have more than half of the
@@ -50,6 +64,7 @@ class SharedObjects {
     SharedKind kind;
     SharedBytes bytes;
     WorkerFd descriptor;
+    uint64_t key = 0;  // of its record
   };
   struct Own {  // of one session
     std::map<std::pair<SharedKind, SharedBytes>, Token> bytes;
@@ -58,12 +73,16 @@ class SharedObjects {
   struct Scope {
     std::map<Token, Object> objects;
     std::map<uint64_t, Own> own;
-    size_t descriptors = 0;
+    size_t descriptors = 0, kept = 0;
   };
+  void Insert(Scope& scope, const Token& token, Object object);
+  void Keep(const std::string& name, Scope& scope, const Token& token);
+  void Forget(Scope& scope, Object& object);
   void Erase(Scope& scope, const Token& token);
 
+  Vault* vault_ = nullptr;
   const size_t max_descriptors_;
-  size_t descriptors_ = 0;
+  size_t descriptors_ = 0, kept_ = 0;
   std::map<std::string, Scope> scopes_;
 };
 

@@ -66,6 +66,8 @@ constexpr Field kDoorbell[] = {{"vm", IsText},    {"path", IsText},    {"group",
 constexpr Field kStream[] = {{"kind", IsText},    {"place", IsText},     {"user", IsCountOrNull},
                              {"worker", IsCount}, {"pid", IsCount},      {"number", IsCount},
                              {"release", IsText}, {"opened_ns", IsCount}};
+constexpr Field kShared[] = {
+    {"scope", IsText}, {"session", IsCount}, {"kind", IsCount}, {"token", IsText}, {"bytes", IsText}};
 
 std::span<const Field> FieldsOf(RecordKind kind) {
   switch (kind) {
@@ -87,6 +89,8 @@ std::span<const Field> FieldsOf(RecordKind kind) {
       return kDoorbell;
     case RecordKind::kStream:
       return kStream;
+    case RecordKind::kShared:
+      return kShared;
   }
   return {};
 }

@@ -16,7 +16,8 @@ enum class RecordKind : uint8_t {
   kSession,
   kRegion,
   kDoorbell,
-  kStream
+  kStream,
+  kShared
 };
 
 // Whether all fields that readers of that kind ask for are there and of their types. More fields do no harm: later versions

@@ -2,7 +2,8 @@
 // What the next daemon needs to go on where this one ends, be it replaced or killed: a record for each session, worker and
 // listening socket, which the launcher keeps (host_backend/launcher/protocol.h). A record is made before what it tells of
 // begins and forgotten when that ends, so that there is nothing to save in a last moment. Nothing of a record comes from a
-// worker or a guest but numbers and texts that the daemon had checked. The daemon's thread calls all functions.
+// worker or a guest but numbers and texts that the daemon had checked, and the bytes of what it shares with others. The
+// daemon's thread calls all functions.
 #pragma once
 #include <cstdint>
 #include <string>
