@@ -38,6 +38,12 @@ check(cuda.cuCtxSetCurrent(context))
 print("working", flush=True)
 for line in sys.stdin:
     word, *number = line.split()
+    def share():
+        memory, handle = ctypes.c_uint64(), ctypes.create_string_buffer(64)
+        check(cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)))
+        check(cuda.cuMemsetD8_v2(memory, 0x5a, ctypes.c_size_t(4096)))
+        check(cuda.cuIpcGetMemHandle(handle, memory))
+        return handle.raw.hex()
     if word == "map":
         bytes_, memory, copy = 48 << 20, ctypes.c_void_p(), ctypes.c_uint64()
         check(cuda.cuMemHostAlloc(ctypes.byref(memory), ctypes.c_size_t(bytes_), 0))
@@ -49,11 +55,7 @@ for line in sys.stdin:
         check(cuda.cuMemcpyDtoH_v2(memory, copy, ctypes.c_size_t(bytes_)))
         print("right" if ctypes.string_at(memory, bytes_) == pattern else "wrong", flush=True)
     elif word == "share":
-        memory, handle = ctypes.c_uint64(), ctypes.create_string_buffer(64)
-        check(cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)))
-        check(cuda.cuMemsetD8_v2(memory, 0x5a, ctypes.c_size_t(4096)))
-        check(cuda.cuIpcGetMemHandle(handle, memory))
-        print(handle.raw.hex(), flush=True)
+        print(*[share() for _ in range(int(number[0]))], flush=True)
     elif word == "open":
         class Handle(ctypes.Structure):
             _fields_ = [("bytes", ctypes.c_char * 64)]
@@ -84,6 +86,7 @@ for line in sys.stdin:
         print(check(cuda.cuCheckpointProcessUnlock(int(number[0]), None)), flush=True)
 """
 RUNNING, LOCKED = 0, 1
+KEPT = 512  # of one scope (shared_objects.h)
 
 
 class Guest:
@@ -183,7 +186,7 @@ def checkpoint(options, host):
 
 def shared(options, host):
     owner, other = Guest(options.build, host), Guest(options.build, host)
-    handle, file = owner.ask("share"), owner.ask("export")
+    handle, file = owner.ask("share 1"), owner.ask("export")
     host.keep_program()
     for change in upgrade.kill, upgrade.upgrade, upgrade.restart, upgrade.kill:
         change(host)
@@ -192,6 +195,14 @@ def shared(options, host):
         passing = Guest(options.build, host)
         passing.ask(f"open {handle}", "right")
         passing.end()
+    # One scope does not fill the launcher: what it shares beyond its bound opens until the daemon ends, and what it shared first also later.
+    handles = owner.ask(f"share {KEPT}").split()
+    other.ask(f"open {handles[-1]}", "right")
+    upgrade.kill(host)
+    other.ask(f"open {handles[0]}", "right")
+    refused = Guest(options.build, host)
+    refused.say(f"open {handles[-1]}")
+    expect(refused.process.wait(upgrade.LIMIT_S) != 0, "more is kept than the bound of a scope", host)
     # What ends with its session has ended for the daemons that follow.
     owner.end()
     upgrade.wait_for("the owner's session to end", lambda: host.status().count('"worker_pid"') == 1)
@@ -199,7 +210,7 @@ def shared(options, host):
     other.say(f"open {handle}")
     expect(other.process.wait(upgrade.LIMIT_S) != 0, "memory of a process that has ended opens")
     upgrade.wait_for("all sessions to end", lambda: '"sessions":[]' in host.status())
-    print("shared         opened after 2 kills, an upgrade and a restart", flush=True)
+    print("shared         opened after 3 kills, an upgrade and a restart", flush=True)
 
 
 def main():
