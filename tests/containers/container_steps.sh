@@ -28,7 +28,7 @@ guest_device() { udevadm settle --timeout=120 && expect "the device" "$(stat -c 
 specified() {
   make_image vector_add upgrade_client && podman import image.tar "$image" || return 1
   ! in_container "${device[@]}" > refused 2>&1 && cat refused && causeway doctor | grep "causeway cdi --output $specification" || return 1
-  mkdir -p /etc/cdi && causeway cdi --output "$specification" && cat "$specification" && causeway doctor
+  mkdir -p /etc/cdi && causeway cdi --output "$specification" && cat "$specification" && time causeway doctor
 }
 as_root() { in_container "${device[@]}"; }
 unprivileged() { in_container --user 1234:1234 "${device[@]}"; }

@@ -82,6 +82,8 @@ change_once() {
     expect "the process" "$(main_pid)" "$pid"
 }
 upgraded() { under_sessions "packages upgraded, downgraded, upgraded" change_once; }
+# What NTP or an administrator does, to daemon, launcher, workers and sessions alike.
+clock() { under_sessions "the time of day set a day on and back" eval 'date -s "+1 day" && sleep 3 && date -s "-1 day"'; }
 reloaded() { under_sessions "systemctl daemon-reload and reload" eval 'systemctl daemon-reload && systemctl reload causewayd.service'; }
 container() {
   make_image vector_add && podman import image.tar localhost/gpu:1 && mkdir -p /etc/cdi && causeway cdi --output /etc/cdi/causeway.json && in_container run --rm
@@ -99,5 +101,5 @@ stopped() {
 . "$(dirname "$0")/run_steps.sh"
 . "$(dirname "$0")/make_image.sh"
 read -ra steps < steps
-[ ${#steps[@]} -gt 0 ] || steps=(installed unchanged restarted crashed upgraded reloaded container container_lives stopped)
+[ ${#steps[@]} -gt 0 ] || steps=(installed unchanged restarted crashed upgraded reloaded clock container container_lives stopped)
 run_steps "${steps[@]}"

@@ -3,7 +3,8 @@
 # The host's packages in a Debian 12 that is booted, under eight busy sessions, four of this release and four of an older one: upgraded,
 # downgraded, restarted, killed, systemd reloaded; and containers of podman by CDI alone over all that. Steps: service_steps.sh.
 # usage: service_vm.sh BUILD_DIR [PACKAGES]      It takes some fifteen minutes by emulation.
-#   environment: as of run_vm.sh; STEPS="installed ..." these steps of service_steps.sh instead of all
+#   environment: as of run_vm.sh; STEPS="installed ..." these steps of service_steps.sh instead of all; OLDER=FOLDER packages of release 0.0.9 whose
+#   rows differ (tests/versions/older_build.sh, then its target `packages`), instead of this release's that say so
 #   PACKAGES   a folder with packages and next/ with those of the next revision, instead of what BUILD_DIR makes
 # exit status: 0 all is well; 77 it cannot be tried here, and the last line says why; else something is wrong
 set -euo pipefail
@@ -23,7 +24,11 @@ root=$work/root
 cp -a "$base" "$root"
 mkdir -p "$root/packages/older"
 cp "$packages"/causeway-worker-*.deb "$packages"/causeway-host_*.deb "$packages"/next/causeway-worker-*.deb "$packages"/next/causeway-host_*.deb "$root/packages/"
-"$here/older_packages.py" 0123456789abcdef "$root/packages/older" "$packages"/causeway-worker-*.deb "$packages"/causeway-host_*.deb
+if [ -n "${OLDER:-}" ]; then
+  cp "$OLDER"/causeway-worker-*_0.0.9-1_*.deb "$OLDER"/causeway-host_0.0.9-1_*.deb "$root/packages/older/"
+else
+  "$here/older_packages.py" 0123456789abcdef "$root/packages/older" "$packages"/causeway-worker-*.deb "$packages"/causeway-host_*.deb
+fi
 cp "$here/service_steps.sh" "$here/run_steps.sh" "$here/../containers/make_image.sh" "$build/tests/upgrade/upgrade_client" "$build/old_system/vector_add" "$root/packages/"
 cp -L "$build"/software_gpu/lib*.so.1 "$root/packages/"
 in_root "$root" useradd --create-home --groups render gpu
