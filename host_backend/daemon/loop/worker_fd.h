@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Descriptors that the event loop must not close itself. The last close of one may take long: a driver's then
-// frees memory of a GPU, a memory file gives back its pages, inotify waits for a grace period of the kernel (20 to 60 ms
-// beside other work), and a socket with SO_LINGER waits for its peer as long as it was told to. What comes from a worker or a local client may be of any kind, and a UNIX socket
-// that such a peer writes to may hold descriptors of any kind, which end with it. So descriptors that are
-// received, and sockets whose peer is a stranger, are of this type; other threads close them.
+// frees memory of a GPU, a memory file gives back its pages, inotify waits for a grace period of the kernel
+// (20 to 60 ms beside other work), and a socket with SO_LINGER waits for its peer as long as it was told to.
+// What comes from a worker or a local client may be of any kind, and a UNIX socket that such a peer writes to
+// may hold descriptors of any kind, which end with it. So descriptors that are received, and sockets whose
+// peer is a stranger, are of this type; other threads close them.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>
