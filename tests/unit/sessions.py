@@ -180,8 +180,8 @@ class Sessions(unittest.TestCase):
                     name = os.readlink(link)
                 except OSError:
                     continue  # closed meanwhile
-                # Output is the daemon's, and images are kept for the next session.
-                if "memfd" in name and not re.search("causeway-(std|image)", name):
+                # Output is the daemon's, as is the place for questions of workers; images are kept for the next session.
+                if "memfd" in name and not re.search("causeway-(std|image|question)", name):
                     held.append(f"{holder}: {name}")
         return held
 

@@ -53,7 +53,7 @@ MpsServer::MpsServer() {
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (const auto& [key, value] : environment()) setenv(key.c_str(), value.c_str(), 1);
+    for (const auto& [key, value] : folders()) setenv(key.c_str(), value.c_str(), 1);
     const int log = open((folder_ + "/log/output").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (log >= 0) dup2(log, 1), dup2(log, 2);
     execlp(kProgram, kProgram, "-f", nullptr);
@@ -83,6 +83,13 @@ MpsServer::~MpsServer() {
 }
 
 Environment MpsServer::environment() const {
+  Environment own = folders();
+  // The server numbers anew what CUDA_VISIBLE_DEVICES has left it.
+  if (getenv("CUDA_VISIBLE_DEVICES") != nullptr) own.emplace_back("CUDA_VISIBLE_DEVICES", "0");
+  return own;
+}
+
+Environment MpsServer::folders() const {
   return {{"CUDA_MPS_PIPE_DIRECTORY", folder_ + "/pipe"}, {"CUDA_MPS_LOG_DIRECTORY", folder_ + "/log"}};
 }
 
@@ -93,7 +100,7 @@ std::string MpsServer::Ask(const std::string& line) const {
   const pid_t pid = fork();
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (const auto& [key, value] : environment()) setenv(key.c_str(), value.c_str(), 1);
+    for (const auto& [key, value] : folders()) setenv(key.c_str(), value.c_str(), 1);
     dup2(in[0], 0);
     dup2(out[1], 1);
     execlp(kProgram, kProgram, nullptr);

@@ -24,6 +24,7 @@ class MpsServer {
   std::string Ask(const std::string& line) const;
 
  private:
+  Environment folders() const;
   std::string folder_;
   pid_t pid_ = -1;
 };
