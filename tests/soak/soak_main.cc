@@ -99,6 +99,10 @@ int Run(int seconds, int thread_count, uint64_t seed, const char* only) {
   for (std::thread& thread : threads) thread.join();
   SOAK(cuCtxSynchronize());
   module.Done();
+  // Answered by the worker, after all that was sent before: a process that ends takes with it what is not executed, and
+  // soak.sh would count that as left.
+  size_t free_bytes = 0, total_bytes = 0;
+  SOAK(cuMemGetInfo(&free_bytes, &total_bytes));
   SOAK(cuCtxSetCurrent(nullptr));
   SOAK(cuDevicePrimaryCtxRelease(0));
   return Report(state, groups);
