@@ -10,27 +10,12 @@
 #include <cstdio>
 #include <system_error>
 
+#include "ivshmem_ring/tls/hexadecimal.h"
+
 namespace causeway {
 namespace {
 
 constexpr std::string_view kFirstLine = "causeway-key 1";
-constexpr char kDigits[] = "0123456789abcdef";
-
-int DigitOf(char c) {
-  for (int value = 0; value < 16; ++value)
-    if (kDigits[value] == c) return value;
-  return -1;
-}
-
-bool ParseSecret(std::string_view text, KeySecret* secret) {
-  if (text.size() != 2 * kKeySecretBytes) return false;
-  for (size_t i = 0; i < kKeySecretBytes; ++i) {
-    const int high = DigitOf(text[2 * i]), low = DigitOf(text[2 * i + 1]);
-    if (high < 0 || low < 0) return false;
-    (*secret)[i] = static_cast<uint8_t>(high * 16 + low);
-  }
-  return true;
-}
 
 std::string ParseField(std::string_view name, std::string_view value, Key* key) {
   const std::string quoted = "its line \"" + std::string(name) + "\"";
@@ -40,7 +25,7 @@ std::string ParseField(std::string_view name, std::string_view value, Key* key) 
   } else if (name == "vm") {
     key->vm = value;
   } else if (name == "secret") {
-    if (!ParseSecret(value, &key->secret)) return quoted + " must have 64 hexadecimal digits";
+    if (!ReadHexadecimal(value, key->secret)) return quoted + " must have 64 hexadecimal digits";
     key->has_secret = true;
   } else if (name == "created" || name == "expires" || name == "revoked") {
     int64_t& time = name == "created" ? key->created : name == "expires" ? key->expires : key->revoked;
@@ -55,10 +40,7 @@ std::string ParseField(std::string_view name, std::string_view value, Key* key) 
 }  // namespace
 
 bool IsKeyId(std::string_view text) {
-  if (text.size() != kKeyIdDigits) return false;
-  for (const char c : text)
-    if (DigitOf(c) < 0) return false;
-  return true;
+  return text.size() == kKeyIdDigits && text.find_first_not_of(kHexadecimalDigits) == std::string_view::npos;
 }
 
 std::string ParseKey(std::string_view text, Key* key) {
@@ -118,12 +100,7 @@ std::string KeyText(const Key& key, bool for_guest) {
     if (key.revoked != 0) text += "revoked " + TimeText(key.revoked) + "\n";
   }
   if (!key.has_secret) return text;
-  text += "secret ";
-  for (const uint8_t byte : key.secret) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text + "\n";
+  return text + "secret " + HexadecimalText(key.secret) + "\n";
 }
 
 std::string TimeText(int64_t seconds) {

@@ -2,9 +2,9 @@
 // Descriptors that the event loop must not close itself. The last close of one may take long: a driver's then
 // frees memory of a GPU, a memory file gives back its pages, inotify waits for a grace period of the kernel
 // (20 to 60 ms beside other work), and a socket with SO_LINGER waits for its peer as long as it was told to.
-// What comes from a worker or a local client may be of any kind, and a UNIX socket that such a peer writes to
-// may hold descriptors of any kind, which end with it. So descriptors that are received, and sockets whose
-// peer is a stranger, are of this type; other threads close them.
+// A worker or a local client may send descriptors of any kind, and a UNIX socket to which it writes may hold
+// such descriptors, which are closed with the socket. So this is the type of received descriptors and of
+// sockets whose peer is a stranger; other threads close them.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -40,6 +40,7 @@ class WorkerFd {
  public:
   WorkerFd() = default;
   explicit WorkerFd(int fd) : fd_(fd) {}
+  explicit WorkerFd(UniqueFd fd) : fd_(std::move(fd)) {}
   WorkerFd(WorkerFd&& other) noexcept = default;
   WorkerFd& operator=(WorkerFd&& other) noexcept {
     if (fd_ && this != &other) CloseAside(std::move(fd_));

@@ -24,7 +24,7 @@ class OpenWatch {
 
   EventLoop& loop_;
   const std::function<void()> opened_;
-  WorkerFd events_;  // inotify, whose close waits until nobody in the kernel uses it
+  WorkerFd events_;  // of inotify: the kernel takes tens of milliseconds to close it
   EventLoop::WatchId watch_ = 0;
   EventLoop::TimerId at_once_ = 0;
 };

@@ -421,7 +421,7 @@ bool LocalServer::Resume(Vault::Record& record) {
   resumed.begun = state.at("begun").get<bool>();
   resumed.scope = services_.scopes.OfUser(resumed.peer.scope, resumed.peer.family);
   if (resumed.scope == nullptr) return false;
-  resumed.socket = WorkerFd(record.Take("socket").release());
+  resumed.socket = WorkerFd(record.Take("socket"));
   resumed.peer.pidfd = record.Take("pidfd");
   auto region = Region::Map(record.Take("region"), state.at("bytes").get<uint64_t>(), "of a local session");
   if (!resumed.socket || !region.ok()) return false;

@@ -5,33 +5,10 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <charconv>
-#include <span>
+
+#include "ivshmem_ring/tls/hexadecimal.h"
 
 namespace causeway::daemon {
-namespace {
-
-std::string Digits(std::span<const uint8_t> bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
-bool ReadDigits(const std::string& text, std::span<uint8_t> bytes) {
-  if (text.size() != 2 * bytes.size()) return false;
-  for (size_t at = 0; at < bytes.size(); ++at) {
-    const char* const digits = text.data() + 2 * at;
-    if (std::from_chars(digits, digits + 2, bytes[at], 16).ptr != digits + 2) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 void SharedObjects::Insert(Scope& scope, const Token& token, Object object) {
   Own& own = scope.own[object.session];
   ++own.objects;
@@ -55,8 +32,8 @@ void SharedObjects::Keep(const std::string& name, Scope& scope, const Token& tok
               {{"scope", name},
                {"session", object.session},
                {"kind", uint32_t(object.kind)},
-               {"token", Digits(token)},
-               {"bytes", Digits(object.bytes)}},
+               {"token", HexadecimalText(token)},
+               {"bytes", HexadecimalText(object.bytes)}},
               {{"object", object.descriptor.get()}});
 }
 
@@ -74,12 +51,12 @@ uint64_t SharedObjects::Resume(const std::function<bool(const std::string&, uint
     Object object{record->state.at("session").get<uint64_t>(),
                   SharedKind(record->state.at("kind").get<uint32_t>()),
                   {},
-                  WorkerFd(record->Take("object").release())};
+                  WorkerFd(record->Take("object"))};
     largest = std::max(largest, object.session);
     Token token;
     // What is left in the vault ends with the taking over.
-    if (!ReadDigits(record->state.at("token").get<std::string>(), token) ||
-        !ReadDigits(record->state.at("bytes").get<std::string>(), object.bytes) ||
+    if (!ReadHexadecimal(record->state.at("token").get<std::string>(), token) ||
+        !ReadHexadecimal(record->state.at("bytes").get<std::string>(), object.bytes) ||
         !lives(scope, object.descriptor ? 0 : object.session))
       continue;
     Scope& place = scopes_[scope];

@@ -12,7 +12,7 @@ WorkerFd TakeListener(Vault& vault, const std::string& path, uint64_t* key, Plac
   };
   for (Vault::Record* record : vault.All(Vault::Kind::kListener)) {
     if (record->state.at("path") != path || !is_there()) continue;
-    WorkerFd listener(record->Take("listener").release());
+    WorkerFd listener(record->Take("listener"));
     *key = vault.Adopt(*record).key;
     return listener;
   }

@@ -94,7 +94,7 @@ void CacheLooks::LookAtNext() {
 void CacheLooks::Look(uint32_t user, Folder& folder) {
   Drop(folder);
   folder.looked = Clock::now();
-  folder.socket = WorkerFd(launcher_->WatchCache(user, uint32_t(bytes_ >> 20)).release());
+  folder.socket = WorkerFd(launcher_->WatchCache(user, uint32_t(bytes_ >> 20)));
   // Where nobody answers, it is looked at again and again.
   folder.due = !folder.socket;
   if (folder.socket)
@@ -111,7 +111,7 @@ void CacheLooks::OnAnswer(uint32_t user) {
   Drop(folder);
   folder.due = bytes != sizeof answer || !changes;
   if (folder.due) return Arm();
-  folder.socket = WorkerFd(changes.release());
+  folder.socket = WorkerFd(std::move(changes));
   folder.watch = loop_.Watch(folder.socket.get(), EPOLLIN, "a change of a cache",
                              [this, user](uint32_t) { OnChange(user); });
 }

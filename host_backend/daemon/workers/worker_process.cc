@@ -141,7 +141,7 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Resume(EventLoop& loop, const Work
   std::unique_ptr<WorkerProcess> worker(
       new WorkerProcess(loop, program, kind, record.state.at("api_hash").get<uint64_t>(), listener));
   worker->reaped_ = true;  // until it is complete: whoever called ends it
-  worker->control_ = WorkerFd(record.Take("control").release());
+  worker->control_ = WorkerFd(record.Take("control"));
   worker->output_ = record.Take("output");
   worker->pidfd_ = record.Take("pidfd");
   if (!worker->control_ || !worker->output_ || !worker->pidfd_ || record.worker <= 0) return nullptr;
@@ -153,7 +153,7 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Resume(EventLoop& loop, const Work
   worker->dialogue_.Resume(assigned, worker->confined_);
   worker->pid_ = record.worker;
   worker->reaped_ = false;
-  if (WorkerFd questions(record.Take("questions").release()); questions) {
+  if (WorkerFd questions(record.Take("questions")); questions) {
     worker->Listen(std::move(questions));
     loop.Later("a question of before", [found = worker->self_] {
       if (*found != nullptr && (*found)->sandbox_) (*found)->sandbox_->AnswerWhatWasLeft();
