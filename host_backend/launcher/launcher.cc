@@ -69,6 +69,12 @@ enum : unsigned {
   kHash = 128
 };
 
+// A child of this process; it is not reaped by this.
+bool Runs(pid_t child) {
+  siginfo_t end{};
+  return waitid(P_PID, id_t(child), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0;
+}
+
 // How long a worker that has ended waits for its checkpointers.
 constexpr std::chrono::seconds kCheckpointersEnd{3};
 constexpr size_t kAny = ~size_t{0}, kNever = kAny - 1;  // of descriptors
@@ -387,9 +393,7 @@ int Launcher::Kill(pid_t pid, bool abandon) {
 
 bool Launcher::HasCheckpointer(pid_t worker) const {
   return std::any_of(children_.begin(), children_.end(), [worker](const Child& child) {
-    siginfo_t end{};
-    return child.pid != 0 && child.target == worker && !child.abandoned &&
-           waitid(P_PID, id_t(child.pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0;
+    return child.pid != 0 && child.target == worker && !child.abandoned && Runs(child.pid);
   });
 }
 
@@ -434,9 +438,7 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
 int Launcher::Reap(const Request& request, Answer* answer) {
   Child* child = Find(request.pid);
   if (child == nullptr) return ESRCH;
-  siginfo_t end{};
-  if (waitid(P_PID, id_t(child->pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0)
-    return EAGAIN;
+  if (Runs(child->pid)) return EAGAIN;
   // Its number is nobody else's as long as it is not reaped, so that they can do no harm.
   if (HasCheckpointer(child->pid)) {
     const auto now = std::chrono::steady_clock::now();
@@ -445,7 +447,6 @@ int Launcher::Reap(const Request& request, Answer* answer) {
   }
   EndCheckpointersOf(child->pid);
   const pid_t reaped = waitpid(child->pid, &answer->status, WNOHANG);
-  if (reaped == 0) return EAGAIN;
   answer->pid = child->pid;
   *child = {};
   return reaped < 0 ? errno : 0;

@@ -86,7 +86,7 @@ class Launcher {
   int Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer, UniqueFd* descriptor);
   int Checkpoint(const Request& request, int control, Answer* answer);
   int Kill(pid_t pid, bool abandon);
-  // One that runs and whose answer somebody still waits for.
+  // Whether a checkpointer of that worker runs, and the daemon still waits for its answer.
   bool HasCheckpointer(pid_t worker) const;
   // Before the worker's number becomes free: nothing is done to another process of that number.
   void EndCheckpointersOf(pid_t worker);
