@@ -25,10 +25,10 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
 import upgrade
+from upgrade import expect
 
 BEFORE, BETWEEN, AFTER = "before it left", "while the next one started, or before", "after the next one had taken over"
 ABSENT_S = 18  # a guest's limit for a daemon's beat is 15 s
@@ -51,15 +51,6 @@ def later(_):
 check(cuda.cuLaunchHostFunc(stream, later, None))
 check(cuda.cuStreamSynchronize(stream))
 """
-
-
-def fail(text):
-    sys.exit("bad_world: " + text)
-
-
-def expect(holds, what, host=None):
-    if not holds:
-        fail(what + (f"\n{host.log_tail()}" if host else ""))
 
 
 class Sessions:
@@ -156,7 +147,7 @@ def hand_over(options, host):
             sessions.end(host, "hand-over")
     upgrade.wait_for("one spare", lambda: upgrade.spare_ready(host) and host.held()["workers"] == 1)
     for key, value in upgrade.more_than(before, upgrade.settled(host, before)):
-        fail(f"{key} were {before.get(key, 0)} and are {value}")
+        expect(False, f"{key} were {before.get(key, 0)} and are {value}")
     missing = [each for each in (BEFORE, BETWEEN, AFTER) if each not in moments]
     expect(not missing, f"in {options.kills + 1} kills none was {', '.join(missing)}", host)
     print("               killed " + ", ".join(f"{count} times {what}" for what, count in sorted(moments.items())), flush=True)
@@ -248,8 +239,7 @@ def disk(options, host):
 
 
 def clock(options, host):
-    library = host.folder / "clock_jumps.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, pathlib.Path(__file__).with_name("clock_jumps.c")], check=True)
+    library = upgrade.library_of(host, "clock_jumps.c")
     host.daemon.terminate()
     host.daemon.wait(upgrade.LIMIT_S)
     os.environ["LD_PRELOAD"] = str(library)
@@ -275,21 +265,11 @@ def main():
     random.seed(options.seed)
     options.build = options.build.resolve()
     options.client = options.build / "tests/upgrade/upgrade_client"
-    with tempfile.TemporaryDirectory(prefix="causeway-bad-world-") as name:
-        host = upgrade.Host(options.build, pathlib.Path(name))
-        try:
-            host.start()
-            host.keep_program()
-            for part in configuration, hand_over, absence, disk, clock:
-                part(options, host)
-            host.daemon.terminate()
-            expect(host.daemon.wait(upgrade.LIMIT_S) == 0, "the daemon did not stop", host)
-            upgrade.wait_for("all processes to end", lambda: not host.processes())
-        except SystemExit:
-            print(host.log_tail(), file=sys.stderr)
-            raise
-        finally:
-            host.end_processes()
+    with upgrade.host_of(options.build) as host:
+        host.start()
+        host.keep_program()
+        for part in configuration, hand_over, absence, disk, clock:
+            part(options, host)
     print("bad_world: sessions went on each time, and nothing was half done")
 
 

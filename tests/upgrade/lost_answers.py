@@ -18,10 +18,9 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 
 import upgrade
-from bad_world import expect
+from upgrade import expect
 
 # Says what it does; on each line of its input it does what the line says.
 GUEST = """
@@ -125,12 +124,6 @@ def too_late(_number, _frame):
     sys.exit(f"lost_answers: no answer in {upgrade.LIMIT_S} s")
 
 
-def preloaded(host):
-    library = host.folder / "dies_before_answer.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, pathlib.Path(__file__).with_name("dies_before_answer.c")], check=True)
-    os.environ.update(LD_PRELOAD=str(library), DIES_BEFORE_ANSWER=str(host.folder / "dies"))
-
-
 def mapping(options, host):
     for round_ in range(3):
         guest, beside = Guest(options.build, host), Guest(options.build, host)
@@ -223,22 +216,11 @@ def main():
     options.build = options.build.resolve()
     signal.signal(signal.SIGALRM, too_late)
     os.environ["SOFTWARE_GPU_CHECKPOINT_DELAY_MS"] = "1000"
-    with tempfile.TemporaryDirectory(prefix="causeway-lost-answers-") as name:
-        pathlib.Path(name).chmod(0o755)  # a checkpointer is another user when its program starts
-        host = upgrade.Host(options.build, pathlib.Path(name))
-        try:
-            preloaded(host)
-            host.start()
-            for part in mapping, checkpoint, shared:
-                part(options, host)
-            host.daemon.terminate()
-            expect(host.daemon.wait(upgrade.LIMIT_S) == 0, "the daemon did not stop", host)
-            upgrade.wait_for("all processes to end", lambda: not host.processes())
-        except SystemExit:
-            print(host.log_tail(), file=sys.stderr)
-            raise
-        finally:
-            host.end_processes()
+    with upgrade.host_of(options.build) as host:
+        os.environ.update(LD_PRELOAD=str(upgrade.library_of(host, "dies_before_answer.c")), DIES_BEFORE_ANSWER=str(host.folder / "dies"))
+        host.start()
+        for part in mapping, checkpoint, shared:
+            part(options, host)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ opened then may be refused.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import random
@@ -23,13 +24,19 @@ import tempfile
 import time
 
 LIMIT_S = 120
+NAME = pathlib.Path(sys.argv[0]).stem
+
+
+def expect(holds, what, host=None):
+    if not holds:
+        sys.exit(f"{NAME}: {what}" + (f"\n{host.log_tail()}" if host else ""))
 
 
 def wait_for(what, done):
     end = time.monotonic() + LIMIT_S
     while not done():
         if time.monotonic() > end:
-            sys.exit(f"upgrade: waited {LIMIT_S} s in vain for {what}")
+            sys.exit(f"{NAME}: waited {LIMIT_S} s in vain for {what}")
         time.sleep(0.01)
 
 
@@ -125,6 +132,31 @@ class Host:
         return figures
 
 
+@contextlib.contextmanager
+def host_of(build):
+    """A host in a folder of its own, whose daemon is not started yet. In the end its daemon has to stop, and all processes with it."""
+    with tempfile.TemporaryDirectory(prefix=f"causeway-{NAME}-") as name:
+        pathlib.Path(name).chmod(0o755)  # a checkpointer is another user when its program starts
+        host = Host(build, pathlib.Path(name))
+        try:
+            yield host
+            host.daemon.terminate()
+            expect(host.daemon.wait(LIMIT_S) == 0, "the daemon did not stop")
+            wait_for("all processes to end", lambda: not host.processes())
+        except SystemExit:
+            print(host.log_tail(), file=sys.stderr)
+            raise
+        finally:
+            host.end_processes()
+
+
+def library_of(host, source):
+    """For LD_PRELOAD: made of a source beside this file."""
+    library = host.folder / pathlib.Path(source).with_suffix(".so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, pathlib.Path(__file__).with_name(source)], check=True)
+    return library
+
+
 class Client:
     def __init__(self, build, client, host, seed):
         environment = dict(os.environ, CAUSEWAY=f"local:{host.socket}", LD_LIBRARY_PATH=str(build / "guest_lib"))
@@ -214,12 +246,9 @@ def main():
     random.seed(options.seed)
     build = options.build.resolve()
     client = build / "tests/upgrade/upgrade_client"
-    with tempfile.TemporaryDirectory(prefix="causeway-upgrade-") as name:
-        host = Host(build, pathlib.Path(name))
-        try:
-            run(options, build, client, host)
-        finally:
-            host.end_processes()
+    with host_of(build) as host:
+        run(options, build, client, host)
+    print("upgrade: no call was lost, no byte was wrong, nothing is left")
 
 
 def spare_ready(host):
@@ -267,11 +296,6 @@ def run(options, build, client, host):
         first = first or held
         for key, value in more_than(first, held):
             sys.exit(f"upgrade: {key} were {first.get(key, 0)} and are {value}")
-    host.daemon.terminate()
-    if host.daemon.wait(LIMIT_S) != 0:
-        sys.exit("upgrade: the daemon did not stop\n" + host.log_tail())
-    wait_for("all processes to end", lambda: not host.processes())
-    print("upgrade: no call was lost, no byte was wrong, nothing is left")
 
 
 if __name__ == "__main__":
