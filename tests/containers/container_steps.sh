@@ -7,16 +7,6 @@ echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
 device=(--device causeway.org/gpu=all) image=localhost/gpu:1 specification=/etc/cdi/causeway.json
 compat=(--env LD_LIBRARY_PATH=/usr/local/cuda/compat:/usr/local/nvidia/lib)
 
-# expect WHAT FOUND WANTED
-expect() { [ "$2" = "$3" ] || { echo "$1: '$2' instead of '$3'"; return 1; }; }
-# await WHAT COMMAND...: until it succeeds, for two minutes.
-await() {
-  local what=$1
-  shift
-  for _ in $(seq 240); do "$@" > /dev/null 2>&1 && return 0; sleep 0.5; done
-  echo "waited in vain for $what"
-  return 1
-}
 # in_container OPTION...: the program, in a container of root's.
 in_container() { podman run --rm --network none "$@" "$image" /bin/vector_add; }
 # As the user gpu, who has no right but the group render's, and no session of systemd's.

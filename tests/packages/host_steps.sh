@@ -11,8 +11,6 @@ echo
 echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
 echo "domains are of type $kind"
 
-# expect WHAT FOUND WANTED
-expect() { [ "$2" = "$3" ] || { echo "$1: '$2' instead of '$3'"; return 1; }; }
 # The regions of VMs that are there; what causewayd keeps there for its workers is none.
 regions() { find /dev/shm -mindepth 1 ! -path '/dev/shm/causeway-workers-*' -printf '%f\n'; }
 # says PATTERN COMMAND...: it fails, with that sentence.

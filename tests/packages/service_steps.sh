@@ -7,18 +7,7 @@ echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
 newest=$(printf '%s\n' causeway-host_*-2_amd64.deb) first=$(printf '%s\n' causeway-host_*-1_amd64.deb) older=older/causeway-host_0.0.9-1_amd64.deb
 times=${TIMES:-3}
 
-# expect WHAT FOUND WANTED
-expect() { [ "$2" = "$3" ] || { echo "$1: '$2' instead of '$3'"; return 1; }; }
 main_pid() { systemctl show -p MainPID --value causewayd.service; }
-# await WHAT COMMAND...: until it succeeds, for two minutes.
-await() {
-  local what=$1 tries
-  shift
-  for tries in $(seq 240); do "$@" > /dev/null 2>&1 && return 0; sleep 0.5; done
-  echo "waited in vain for $what"
-  journalctl -u causewayd --no-pager -o cat | tail -n 12
-  return 1
-}
 answers() { systemctl --quiet is-active causewayd.service && causeway status; }
 release() { causeway status --json | grep -o '"version":"[^"]*"'; }
 

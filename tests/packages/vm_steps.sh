@@ -9,9 +9,6 @@ echo
 echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
 as_gpu() { runuser -u gpu -- "$@"; }
 
-# expect WHAT FOUND WANTED
-expect() { [ "$2" = "$3" ] || { echo "$1: '$2' instead of '$3'"; return 1; }; }
-
 # ---- a guest: its packages were installed before it was started ---------------------------------------------------
 guest_device() {
   udevadm settle --timeout=60
