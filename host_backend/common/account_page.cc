@@ -171,6 +171,30 @@ void AccountPage::Close(uint32_t cell) {
   for (auto& device : dead.device) device.store(0);
   for (auto& bytes : dead.by_kind) bytes.store(0);
   dead.refused.store(0);
+  TurnCell& of = turns_[cell];
+  for (auto& waits : of.waits) waits.store(0);
+  for (TurnWords& turns : of.turns) {
+    turns.submitted.store(0);
+    turns.waiting.store(0);
+    turns.unmarked.store(0);
+    for (auto& sent : turns.sent) sent.store(0);
+    for (auto& done : turns.done) done.store(0);
+  }
+}
+
+const GrantWords* AccountPage::GrantOn(uint64_t device) const {
+  for (uint32_t place = 0; place < kAccountDevices; ++place) {
+    if (granted_[place].load(std::memory_order_acquire) == device) return &grants_[place];
+  }
+  return nullptr;
+}
+
+GrantWords* AccountPage::MakeGrantOn(uint64_t device) {
+  for (uint32_t place = 0; place < kAccountDevices; ++place) {
+    uint64_t there = 0;
+    if (granted_[place].compare_exchange_strong(there, device) || there == device) return &grants_[place];
+  }
+  return nullptr;
 }
 
 AccountPage* MapAccountPage(int descriptor, std::string* error) {
@@ -189,11 +213,13 @@ AccountPage* MapAccountPage(int descriptor, int reading, uint32_t cell, std::str
     return nullptr;
   }
   void* all = mmap(nullptr, sizeof(AccountPage), PROT_READ, MAP_SHARED, reading, 0);
-  const off_t offset = static_cast<off_t>((1 + cell) * kAccountPageBytes);
-  void* own = all == MAP_FAILED ? MAP_FAILED
-                                : mmap(static_cast<char*>(all) + offset, kAccountPageBytes,
-                                       PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, offset);
-  if (own != MAP_FAILED) return static_cast<AccountPage*>(all);
+  const auto own = [&](size_t page) {
+    const auto offset = static_cast<off_t>(page * kAccountPageBytes);
+    return mmap(static_cast<char*>(all) + offset, kAccountPageBytes, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_FIXED, descriptor, offset) != MAP_FAILED;
+  };
+  if (all != MAP_FAILED && own(1 + cell) && own(1 + kAccountCells + cell))
+    return static_cast<AccountPage*>(all);
   *error = std::string("the page of what the VM holds cannot be mapped: ") + strerror(errno);
   return nullptr;
 }

@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <string>
 
+#include "host_backend/common/shares/turn_words.h"
+
 namespace causeway {
 
 enum class MemoryKind : uint32_t {
@@ -44,6 +46,16 @@ struct alignas(kAccountPageBytes) AccountCell {
   std::atomic<uint64_t> refused;  // calls over the limit
 };
 static_assert(sizeof(AccountCell) == kAccountPageBytes);
+
+// The other page of a worker: its turns on each device, at the place that the device has in its cell. The GPU writes
+// here, so that kernels of its guest could if they knew the address; therefore no memory is counted here.
+struct alignas(kAccountPageBytes) TurnCell {
+  TurnWords turns[kAccountDevices];
+  // How often a record has waited for its turn for less than 2 to the power of the place in microseconds, and
+  // not less than half of that.
+  std::atomic<uint32_t> waits[kWaitPlaces];
+};
+static_assert(sizeof(TurnCell) == kAccountPageBytes);
 
 class AccountPage {
  public:
@@ -78,6 +90,12 @@ class AccountPage {
   uint32_t opened() const { return cell_count(); }  // cells from here on were never opened
 
   const AccountCell& cell(uint32_t index) const { return cells_[index]; }
+  const TurnCell& turn_cell(uint32_t index) const { return turns_[index]; }
+  TurnCell& turn_cell(uint32_t index) { return turns_[index]; }  // for the worker whose cell it is
+  // What the daemon grants on the device with that hash (AccountCell::device). Null: nothing yet.
+  const GrantWords* GrantOn(uint64_t device) const;
+  // The daemon's: the same, made on first use; null when all places are taken.
+  GrantWords* MakeGrantOn(uint64_t device);
   uint64_t limit_bytes() const { return limit_bytes_.load(std::memory_order_relaxed); }  // 0: none
 
  private:
@@ -91,10 +109,13 @@ class AccountPage {
 
   alignas(kAccountPageBytes) std::atomic<uint64_t> limit_bytes_;  // for each device
   std::atomic<uint32_t> cell_count_;                              // cells from here on were never opened
+  std::atomic<uint64_t> granted_[kAccountDevices];  // of which device the grant of this place is
+  GrantWords grants_[kAccountDevices];
   AccountCell cells_[kAccountCells];
+  TurnCell turns_[kAccountCells];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
-static_assert(sizeof(AccountPage) == (1 + kAccountCells) * kAccountPageBytes);
+static_assert(sizeof(AccountPage) == (1 + 2 * kAccountCells) * kAccountPageBytes);
 
 // Maps all of it for the daemon, which can write everything. Null: *error says why. It stays mapped.
 AccountPage* MapAccountPage(int descriptor, std::string* error);

@@ -240,6 +240,11 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   std::unique_ptr<Session> session = OpenSession(received, view, flight);
   DaemonLink link(control);
   session->set_daemon(&link);
+  session->submissions().Attach(page, received.assignment.account_cell, TheAccounting().places(),
+                                [control, serves = session.get()] {
+                                  const WorkerUsage usage = UsageOf(*serves);
+                                  send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+                                });
   session->part<Channels>().Open(0);
   const int client = ClientSocket(received);
   static auto& accounts = *new AccountKeeper;  // its thread uses it to the end

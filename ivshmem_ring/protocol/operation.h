@@ -69,6 +69,9 @@ inline constexpr Traits kNamesEventOnce{1u << 10};
 inline constexpr Traits kInPieces{1u << 11};
 // One of the driver's synchronisation points, after which the guest prints what kernels have printed.
 inline constexpr Traits kPrintsOutput{1u << 12};
+// It gives the GPU's processors work, for which it waits until its VM may (host_backend/worker/gate/gate.h).
+// Copies between host and device are the copy engines' work, which is beside that of others.
+inline constexpr Traits kSubmits{1u << 13};
 
 constexpr Traits OfRow(Traits row) {
   return std::has_single_bit(row.bits() & kEffects.bits()) ? row : throw "a row states one effect";

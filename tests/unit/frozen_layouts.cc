@@ -85,6 +85,9 @@ STRUCT(launcher::Answer) FIELD(error) FIELD(pid) FIELD(status) FIELD(reserved) F
 STRUCT(launcher::VmProcess) FIELD(pid) FIELD(reserved) END
 STRUCT(launcher::CacheWatch) FIELD(user) FIELD(reserved) END
     STRUCT(AccountCell) FIELD(device) FIELD(on_device) FIELD(asked) FIELD(by_kind) FIELD(refused) END
+    STRUCT(TurnCell) FIELD(turns) FIELD(waits) END
+    STRUCT(TurnWords) FIELD(submitted) FIELD(waiting) FIELD(unmarked) FIELD(sent) FIELD(done) END
+    STRUCT(GrantWords) FIELD(grant) FIELD(openings) FIELD(seen_ns) END
     // clang-format on
 
     template <class... Types>
@@ -108,7 +111,7 @@ std::string Layouts() {
              TlsHandOver, WorkerReady, WorkerMemoryUse, WorkerConfined, WorkerScope, WorkerAssignment,
              WorkerUsage, SharingRequest, ImageRequest, SharingReply, GpuPair, CheckpointOrder,
              CheckpointAnswer, WorkerReach, WorkerReachable, WorkerQuery, WorkerPeer, WorkerPeers,
-             launcher::Request, launcher::Answer, launcher::VmProcess, launcher::CacheWatch, AccountCell>();
+             launcher::Request, launcher::Answer, launcher::VmProcess, launcher::CacheWatch, AccountCell, TurnCell, TurnWords, GrantWords>();
 }
 
 int Run(const char* file) {

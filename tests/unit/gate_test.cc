@@ -30,6 +30,8 @@ class GateTest : public testing::Test, public host::GateSurroundings {
     marks_.emplace_back(slot, value);
     return true;
   }
+  void Wake() override { ++wakes_; }
+  void Waited(uint64_t nanoseconds) override { waited_ns_ += nanoseconds; }
   void Sleep(const std::atomic<uint32_t>&, uint32_t, uint64_t nanoseconds) override {
     ++sleeps_;
     slept_ns_ += nanoseconds;
@@ -40,7 +42,7 @@ class GateTest : public testing::Test, public host::GateSurroundings {
   void Give(Grant grant) {
     grant_.grant = static_cast<uint32_t>(grant);
     grant_.seen_ns = now_ns_;
-    if (grant == Grant::kOpen) ++grant_.openings;
+    if (grant == Grant::kOpen || grant == Grant::kAsleep) ++grant_.openings;
   }
   // One record, and whether it could pass at once.
   bool Record(bool more = true) {
@@ -57,7 +59,8 @@ class GateTest : public testing::Test, public host::GateSurroundings {
   }
 
   uint64_t now_ns_ = 1000 * kMs, slept_ns_ = 0;
-  int sleeps_ = 0;
+  uint64_t waited_ns_ = 0;
+  int sleeps_ = 0, wakes_ = 0;
   bool captures_ = false;
   std::atomic<bool> stop_{false};
   std::function<void()> on_sleep_;
@@ -79,6 +82,57 @@ TEST_F(GateTest, OpenAsksNothing) {
   EXPECT_EQ(words_.submitted, 1000u);
 }
 
+TEST_F(GateTest, AsleepPassesAndWakes) {
+  Give(Grant::kAsleep);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(gate_.Enter(stop_));
+    gate_.Leave(false);
+  }
+  EXPECT_EQ(wakes_, 3);
+  EXPECT_TRUE(marks_.empty());
+  EXPECT_FALSE(gate_.HasUnmarked());
+  EXPECT_EQ(sleeps_, 0);
+}
+
+TEST_F(GateTest, AMarkCanBeTakenAlong) {
+  uint32_t slot = 77, value = 0;
+  EXPECT_FALSE(gate_.TakeMark(&slot, &value));  // nothing to mark
+  for (int i = 0; i < 20; ++i) {
+    while (Record()) {
+    }
+    Finish(10'000);
+  }
+  while (marks_.size() > 0) Finish();
+  EXPECT_TRUE(Record());
+  ASSERT_TRUE(gate_.HasUnmarked());
+  ASSERT_TRUE(gate_.TakeMark(&slot, &value));
+  EXPECT_FALSE(gate_.HasUnmarked());
+  CellWatch watch;
+  watch.Open(0, words_);
+  EXPECT_TRUE(watch.Look(now_ns_).busy);
+  words_.done[slot] = value;
+  EXPECT_FALSE(watch.Look(now_ns_).busy);
+  EXPECT_TRUE(Record());
+  ASSERT_TRUE(gate_.TakeMark(&slot, &value));
+  gate_.DropMark(slot);
+  EXPECT_FALSE(watch.Look(now_ns_).busy);
+}
+
+TEST_F(GateTest, AMarkOfOneThreadLeavesTheOthersRecords) {
+  for (int i = 0; i < 20; ++i) {
+    while (Record()) {
+    }
+    Finish(10'000);
+  }
+  while (marks_.size() > 0) Finish();
+  EXPECT_TRUE(Record());
+  EXPECT_TRUE(Record(false));
+  EXPECT_EQ(words_.unmarked, 1u);
+  gate_.MarkRest();
+  EXPECT_EQ(words_.unmarked, 0u);
+  EXPECT_EQ(marks_.size(), 2u);
+}
+
 TEST_F(GateTest, ClosedWaitsUntilItIsGranted) {
   Give(Grant::kClosed);
   on_sleep_ = [this] {
@@ -88,6 +142,7 @@ TEST_F(GateTest, ClosedWaitsUntilItIsGranted) {
   EXPECT_TRUE(gate_.Enter(stop_));
   EXPECT_EQ(sleeps_, 7);
   EXPECT_EQ(words_.waiting, 0u);
+  EXPECT_GE(waited_ns_, slept_ns_);
 }
 
 TEST_F(GateTest, StoppedSessionsDoNotWait) {

@@ -9,6 +9,7 @@
 namespace causeway {
 
 enum class Grant : uint32_t {
+  kAsleep,  // the daemon does not look, because nobody has submitted for long: submit, and tell it
   kOpen,    // nobody else wants the GPU: submit without asking
   kTurn,    // the VM has the turn: submit, with marks
   kBeside,  // as kTurn for a moment, beside the one that has the turn: its work may wait for what comes now
@@ -27,6 +28,7 @@ struct GrantWords {
 };
 
 inline constexpr uint32_t kTurnMarks = 8;
+inline constexpr uint32_t kWaitPlaces = 32;
 
 struct TurnWords {
   alignas(64) std::atomic<uint64_t> submitted;  // records that submit work; may miss some of several threads

@@ -62,6 +62,7 @@ WorkerPool::WorkerPool(EventLoop& loop, WorkerProgram program, SpareNumbers spar
                     [this](uint64_t asker, const CheckpointAnswer& answer) { OnCheckpointed(asker, answer); },
                     [this](std::function<void()> done) { cgroups_.WhenDone(std::move(done)); }}),
       memory_watch_(loop, program_, [this](const MemoryRound& round) { OnMemoryRound(round); }) {
+  accounts_.Tell(&turns_);
   program_.forget = [this](std::function<void()> done) { cgroups_.WhenDone(std::move(done)); };
 }
 
@@ -343,6 +344,7 @@ WorkerClient* WorkerPool::ClientOf(const WorkerProcess& worker) {
 }
 
 void WorkerPool::OnUsage(WorkerProcess& worker, const WorkerUsage& usage) {
+  turns_.Wake();  // it may be the first that submits for long
   if (WorkerClient* client = ClientOf(worker)) client->OnWorkerUsage(usage);
 }
 

@@ -141,6 +141,9 @@ class WorkerPool final : public WorkerProcess::Listener {
   // How much memory the client's session holds.
   MemoryBytes MemoryOf(const WorkerClient& client) const;
   std::vector<AccountStatus> AccountsStatus() const { return accounts_.Status(); }
+  // Who may use a GPU when.
+  Turns& turns() { return turns_; }
+  const Turns& turns() const { return turns_; }
   // Why no spare can be had, or empty.
   const std::string& failure() const { return failure_; }
   const std::string& driver() const { return driver_; }
@@ -274,6 +277,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   ImageCache images_;
   ImageHashing hashing_;
   Accounts accounts_;
+  Turns turns_;  // after the accounts, whose pages it looks at
   ScopeUsers users_;
   uint64_t cache_bytes_ = 0;
   std::map<std::string, Clock::time_point> cache_held_;  // when a worker of the scope last checked its folder

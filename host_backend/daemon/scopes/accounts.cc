@@ -43,9 +43,14 @@ Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_b
   const auto cell = uint32_t(free - account.taken.begin());
   if (cell >= kAccountCells) return Error{"The session cannot be counted: " + scope + " has too many."};
   if (free == account.taken.end()) account.taken.push_back(false);
-  account.taken[cell] = true;
   account.page->Open(cell);
+  return Take(scope, account, cell);
+}
+
+Accounts::Seat Accounts::Take(const std::string& scope, Account& account, uint32_t cell) {
+  account.taken[cell] = true;
   ++account.sessions;
+  if (turns_ != nullptr) turns_->Open(scope, account.page, cell);
   return Seat{scope, cell, account.descriptor.get(), account.reading.get()};
 }
 
@@ -53,6 +58,7 @@ void Accounts::Leave(const Seat& seat) {
   const auto found = accounts_.find(seat.scope);
   if (!seat.taken() || found == accounts_.end()) return;
   Account& account = found->second;
+  if (turns_ != nullptr) turns_->Close(seat.scope, seat.cell);
   account.page->Close(seat.cell);
   account.taken[seat.cell] = false;
   if (--account.sessions == 0) Erase(found);
@@ -68,8 +74,9 @@ void Accounts::Resume() {
     const auto scope = each->state.at("scope").get<std::string>();
     UniqueFd memory = each->Take("page"), reading = each->Take("reading");
     std::string error;
-    AccountPage* page =
-        memory && reading && !accounts_.contains(scope) ? MapAccountPage(memory.get(), &error) : nullptr;
+    // The daemon of before may have had a shorter one.
+    const bool whole = memory && reading && ftruncate(memory.get(), sizeof(AccountPage)) == 0;
+    AccountPage* page = whole && !accounts_.contains(scope) ? MapAccountPage(memory.get(), &error) : nullptr;
     if (page == nullptr) continue;
     Account& account =
         accounts_.try_emplace(scope, std::move(memory), std::move(reading), page).first->second;
@@ -84,9 +91,7 @@ Accounts::Seat Accounts::Rejoin(const std::string& scope, uint32_t cell) {
   Account& account = found->second;
   if (account.taken.size() <= cell) account.taken.resize(cell + 1);
   if (account.taken[cell]) return {};
-  account.taken[cell] = true;
-  ++account.sessions;
-  return Seat{scope, cell, account.descriptor.get(), account.reading.get()};
+  return Take(scope, account, cell);
 }
 
 void Accounts::SettleResumed() {

@@ -11,6 +11,7 @@
 #include "host_backend/common/account_page.h"
 #include "host_backend/common/result.h"
 #include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/shares/turns.h"
 #include "host_backend/daemon/takeover/vault.h"
 
 namespace causeway::daemon {
@@ -39,6 +40,8 @@ class Accounts {
 
   // Where what must outlive this daemon is kept. Before all else.
   void Use(Vault* vault) { vault_ = vault; }
+  // Who looks at the turns of those that have a place. Before all else; it outlives this.
+  void Tell(Turns* turns) { turns_ = turns; }
   // The pages that a daemon of before had. Rejoin gives a worker of it its place again; not taken: it is another's, or
   // there is no such page. SettleResumed closes the places that nobody has taken.
   void Resume();
@@ -71,7 +74,9 @@ class Accounts {
     uint64_t key = 0;  // of its record
   };
   void Erase(std::map<std::string, Account>::iterator account);
+  Seat Take(const std::string& scope, Account& account, uint32_t cell);
   Vault* vault_ = nullptr;
+  Turns* turns_ = nullptr;
   std::map<std::string, Account> accounts_;
 };
 

@@ -40,6 +40,7 @@ void Accounting::Attach(AccountPage* page, uint32_t cell) {
   const Driver& driver = TheDriver();
   int count = 0;
   driver.cuDeviceGetCount(&count);
+  std::fill(std::begin(places_), std::end(places_), kNoDevice);
   for (int device = 0; device < std::min<int>(count, kAccountDevices); ++device) {
     CUuuid uuid{};
     const auto ask = Has(driver.cuDeviceGetUuid_v2) ? driver.cuDeviceGetUuid_v2 : driver.cuDeviceGetUuid;
@@ -48,6 +49,12 @@ void Accounting::Attach(AccountPage* page, uint32_t cell) {
   }
   page_ = page;
   cell_ = cell;
+}
+
+std::array<int, kAccountDevices> Accounting::places() const {
+  std::array<int, kAccountDevices> all{};
+  std::copy(std::begin(places_), std::end(places_), all.begin());
+  return all;
 }
 
 int Accounting::Place(int device) const {

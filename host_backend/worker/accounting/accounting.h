@@ -3,6 +3,7 @@
 // (host_backend/common/account_page.h), and the VM's limit on device memory. Calls that take and give
 // memory are counted by guards (AccountMemory); code that takes memory in another way says so here. Any thread.
 #pragma once
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -69,6 +70,8 @@ class Accounting {
   // Counts on that page from now on, for the devices that the driver shows. Before other threads count.
   void Attach(AccountPage* page, uint32_t cell);
   uint64_t limit_bytes() const { return page_->limit_bytes(); }
+  // Of each device, by the driver's number: its place in the cell, or kNoDevice.
+  std::array<int, kAccountDevices> places() const;
 
   // Before memory is taken. Null: over the limit, which the log has been told. `device` is the driver's
   // number, or kNoDevice for memory of the host.

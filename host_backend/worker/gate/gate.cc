@@ -12,18 +12,20 @@ constexpr uint32_t kMostBatch = 16;     // what can pass before anybody knows th
 // a turn is what all others wait for.
 constexpr uint64_t kLongNs = 1'500'000;
 constexpr uint64_t kPatienceNs = 50'000'000;  // for a mark, before more may be outstanding
+constexpr uint32_t kAllRecords = ~0u;
 constexpr uint64_t kSpinNs = 20'000, kNapNs = 50'000, kSleepNs = 5'000'000;
 
 }  // namespace
 
 bool Gate::MayPass(uint64_t now_ns) {
-  const auto grant = static_cast<Grant>(grant_.grant.load(std::memory_order_acquire));
-  if (grant == Grant::kOpen) return true;
-  const uint64_t seen = grant_.seen_ns.load(std::memory_order_acquire);
+  const GrantWords& words = this->grant();
+  const auto grant = static_cast<Grant>(words.grant.load(std::memory_order_acquire));
+  if (grant == Grant::kOpen || grant == Grant::kAsleep) return true;
+  const uint64_t seen = words.seen_ns.load(std::memory_order_acquire);
   if (now_ns > seen && now_ns - seen > kGrantLifeNs) return true;
   const std::lock_guard lock(mutex_);
   if ((grant == Grant::kTurn || grant == Grant::kBeside) && HasRoom(now_ns)) return true;
-  MarkRest();
+  MarkPassed();
   return false;
 }
 
@@ -68,56 +70,99 @@ void Gate::Adapt(uint64_t took_ns) {
   }
 }
 
-void Gate::MarkRest() {
-  const uint32_t openings = grant_.openings.load(std::memory_order_acquire);
-  if (openings == openings_ && words_.unmarked.load(std::memory_order_relaxed) == 0) return;
+void Gate::MarkPassed() {
+  const uint32_t openings = grant().openings.load(std::memory_order_acquire);
+  if (openings == openings_ && !HasUnmarked()) return;
   openings_ = openings;
-  PlaceMark();
+  PlaceMark(kAllRecords);
 }
 
-void Gate::PlaceMark() {
+void Gate::MarkRest() {
+  const std::lock_guard lock(mutex_);
+  if (HasUnmarked()) PlaceMark(kAllRecords);
+}
+
+bool Gate::TakeMark(uint32_t* slot, uint32_t* value) {
+  if (!HasUnmarked()) return false;
+  const std::lock_guard lock(mutex_);
+  return HasUnmarked() && ReserveMark(kAllRecords, slot, value);
+}
+
+void Gate::DropMark(uint32_t slot) {
+  const std::lock_guard lock(mutex_);
+  GiveUpMark(slot);
+}
+
+void Gate::ForgetMarks() {
+  const std::lock_guard lock(mutex_);
+  for (uint32_t slot = 0; slot < kTurnMarks; ++slot) GiveUpMark(slot);
+  words_.unmarked.store(0, std::memory_order_release);
+}
+
+void Gate::PlaceMark(uint32_t records) {
+  uint32_t slot = 0, value = 0;
+  if (ReserveMark(records, &slot, &value) && !surroundings_.Mark(slot, value)) GiveUpMark(slot);
+}
+
+// The mark stands for so many of the records that had none; it is outstanding before they have one.
+bool Gate::ReserveMark(uint32_t records, uint32_t* slot, uint32_t* value) {
+  const uint32_t unmarked = words_.unmarked.load(std::memory_order_relaxed);
+  const uint32_t left = unmarked - std::min(unmarked, records);
   const auto free = std::find(outstanding_.begin(), outstanding_.end(), false);
   if (free == outstanding_.end()) {
     // More than all marks are outstanding: nobody could say when this is done, and busy it must not stay for ever.
-    words_.unmarked.store(0, std::memory_order_release);
-    return;
+    words_.unmarked.store(left, std::memory_order_release);
+    return false;
   }
-  const auto slot = static_cast<uint32_t>(free - outstanding_.begin());
+  *slot = static_cast<uint32_t>(free - outstanding_.begin());
   const uint64_t now = surroundings_.NowNs();
   if (std::find(outstanding_.begin(), outstanding_.end(), true) == outstanding_.end())
     last_finished_ns_ = now;
-  const uint32_t value = ++last_value_;
-  words_.sent[slot].store(value, std::memory_order_release);
-  words_.unmarked.store(0, std::memory_order_release);
-  if (surroundings_.Mark(slot, value)) {
-    outstanding_[slot] = true;
-    sent_ns_[slot] = now;
-  } else {
-    words_.sent[slot].store(words_.done[slot].load());
-  }
+  *value = ++last_value_;
+  words_.sent[*slot].store(*value, std::memory_order_release);
+  words_.unmarked.store(left, std::memory_order_release);
+  outstanding_[*slot] = true;
+  sent_ns_[*slot] = now;
+  return true;
+}
+
+void Gate::GiveUpMark(uint32_t slot) {
+  outstanding_[slot] = false;
+  words_.sent[slot].store(words_.done[slot].load());
 }
 
 void Gate::Note(bool more) {
+  if (grant().grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kAsleep)) return;
   const std::lock_guard lock(mutex_);
   const uint32_t unmarked = words_.unmarked.load(std::memory_order_relaxed) + 1;
   words_.unmarked.store(unmarked, std::memory_order_relaxed);
-  if (!more || unmarked >= batch_) PlaceMark();
+  if (!more) {
+    PlaceMark(1);
+  } else if (unmarked >= batch_) {
+    PlaceMark(kAllRecords);
+  }
 }
 
 bool Gate::Await(const std::atomic<bool>& stop) {
-  uint64_t now = surroundings_.NowNs();
-  if (MayPass(now)) return true;
+  if (grant().grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kAsleep)) {
+    surroundings_.Wake();
+    return true;
+  }
+  const uint64_t begin = surroundings_.NowNs();
+  if (MayPass(begin)) return true;
   words_.waiting.fetch_add(1);
   bool passes = false;
-  for (const uint64_t begin = now; !stop.load(std::memory_order_acquire); now = surroundings_.NowNs()) {
-    const uint32_t seen = grant_.grant.load(std::memory_order_acquire);
+  uint64_t now = begin;
+  for (; !stop.load(std::memory_order_acquire); now = surroundings_.NowNs()) {
+    const std::atomic<uint32_t>& grant = this->grant().grant;
+    const uint32_t seen = grant.load(std::memory_order_acquire);
     if ((passes = MayPass(now))) break;
     if (now - begin < kSpinNs) continue;
     // The end of a mark wakes nobody; a new grant does.
-    surroundings_.Sleep(grant_.grant, seen,
-                        seen == static_cast<uint32_t>(Grant::kClosed) ? kSleepNs : kNapNs);
+    surroundings_.Sleep(grant, seen, seen == static_cast<uint32_t>(Grant::kClosed) ? kSleepNs : kNapNs);
   }
   words_.waiting.fetch_sub(1);
+  surroundings_.Waited(now - begin);
   return passes;
 }
 

@@ -23,6 +23,10 @@ class GateSurroundings {
   // Has the GPU write `value` into TurnWords::done[slot] when what this thread last submitted is done. False: it
   // cannot, as during a capture.
   virtual bool Mark(uint32_t slot, uint32_t value) = 0;
+  // Nobody looks (Grant::kAsleep), and this worker submits.
+  virtual void Wake() {}
+  // A record has waited so long.
+  virtual void Waited(uint64_t) {}
   // Sleeps until the grant is another one than `seen`, and no longer than that.
   virtual void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) = 0;
 };
@@ -32,7 +36,9 @@ class Gate {
  public:
   // All outlive the gate. `words` are this worker's own and all zero.
   Gate(const GrantWords& grant, TurnWords& words, GateSurroundings& surroundings)
-      : grant_(grant), words_(words), surroundings_(surroundings) {}
+      : grant_(&grant), words_(words), surroundings_(surroundings) {}
+  // From now on that grant counts.
+  void Follow(const GrantWords& grant) { grant_.store(&grant, std::memory_order_release); }
 
   // Before a record that submits work. False: `stop` became true. Each true needs
   // a Leave by the same thread, once the record was submitted.
@@ -42,29 +48,43 @@ class Gate {
       return true;
     return Await(stop);
   }
-  // `more`: another record follows already, so that this one needs no mark of its own.
+  // `more`: the same thread goes on with another record, or calls MarkRest, so that this one needs no mark of its
+  // own.
   void Leave(bool more) {
     if (!IsOpen()) [[unlikely]]
       Note(more);
   }
+  // Whether records have passed that no mark is behind yet.
+  bool HasUnmarked() const { return words_.unmarked.load(std::memory_order_relaxed) != 0; }
+  // Puts a mark behind them, which the thread must have submitted that calls this.
+  void MarkRest();
+  // The same for a caller that has the GPU write `value` into TurnWords::done[*slot] itself, or calls DropMark
+  // if it could not. False: there is nothing to mark, or no place.
+  bool TakeMark(uint32_t* slot, uint32_t* value);
+  void DropMark(uint32_t slot);
+  // No mark that is outstanding will be written any more.
+  void ForgetMarks();
 
   // One step of Enter, for tests under a clock of their own: whether a record may pass now. If not, what passed before
   // it gets a mark, because nothing follows it until this record passes.
   bool MayPass(uint64_t now_ns);
 
  private:
+  const GrantWords& grant() const { return *grant_.load(std::memory_order_acquire); }
   bool IsOpen() const {
-    return grant_.grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kOpen);
+    return grant().grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kOpen);
   }
   bool Await(const std::atomic<bool>& stop);
   void Note(bool more);
   bool HasRoom(uint64_t now_ns);
-  void MarkRest();
-  void PlaceMark();
+  void MarkPassed();
+  void PlaceMark(uint32_t records);
+  bool ReserveMark(uint32_t records, uint32_t* slot, uint32_t* value);
+  void GiveUpMark(uint32_t slot);
   uint32_t Outstanding(uint64_t now_ns);
   void Adapt(uint64_t took_ns);
 
-  const GrantWords& grant_;
+  std::atomic<const GrantWords*> grant_;
   TurnWords& words_;
   GateSurroundings& surroundings_;
   std::mutex

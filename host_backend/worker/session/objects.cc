@@ -69,6 +69,7 @@ thread_local std::vector<Found> parts;
 // What the driver holds as this thread's own, as far as messages set it.
 struct CallerState {
   CUcontext context = nullptr;
+  int device = -1;
   uint64_t changes = 0;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 };
@@ -121,6 +122,8 @@ CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
   const uint64_t seen = context_changes_.load(std::memory_order_acquire);
   if (context != caller.context || caller.changes != seen) {
     if (const CUresult result = driver.cuCtxSetCurrent(context)) return result;
+    CUdevice device = -1;
+    caller.device = context != nullptr && driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
     caller.context = context;
     caller.changes = seen;
   }
@@ -131,6 +134,14 @@ CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
     caller.mode = mode;
   }
   return CUDA_SUCCESS;
+}
+
+int Objects::device() const {
+  return caller.device;
+}
+
+Found Objects::stream() const {
+  return named.stream;
 }
 
 CUresult Objects::Enter(const RecordPrefix& header) {

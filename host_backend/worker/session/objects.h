@@ -30,6 +30,10 @@ class Objects {
   CUresult Enter(const RecordPrefix& header);
   // The request is executed, with that result: what it had to itself is free for others.
   void Leave(CUresult result);
+  // The driver's number of the device that the calling thread's context is on; -1: it has none.
+  int device() const;
+  // The stream that its request has named first, as far as it is known; none, or the legacy stream: all zero.
+  Found stream() const;
   // The request's caller has the answer: what the request used may end.
   void EndRequest() { handles_.EndRequest(); }
   bool UsesMany() { return handles_.UsesMany(); }

@@ -30,18 +30,23 @@ CUresult Session::Execute(Request& request) {
   calls.Note();  // also the locked instruction that BeginRequest wants behind it
   if (const CUresult result = objects_.Enter(request.header)) return result;
   const size_t op = request.header.op;
+  const bool submits = TraitsOf(static_cast<Op>(op)).Has(traits::kSubmits);
+  if (submits && !submissions_.Enter(objects_, stop_)) return CUDA_ERROR_DEINITIALIZED;
   const Handler handler = op < handlers_.size() ? handlers_[op] : nullptr;
   const CUresult result = handler != nullptr
                               ? handler(*this, request)
                               : Breach("a message has no meaning: opcode " + std::to_string(op));
   if (request.in.is_cut()) Breach("a message is cut: " + std::string(OpName(request.header.op)));
   objects_.Leave(result);
+  // The dispatcher goes on: it is no channel and no lane.
+  if (submits) submissions_.Leave(objects_, request.channel == kChannelCount && !request.in_lane, result);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     errors.fetch_add(1, std::memory_order_relaxed);
   return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 void Session::ContextEnds(CUcontext context) {
+  submissions_.ContextEnds(context);
   for (const auto& part : owned_) part->ContextEnds(context);
 }
 

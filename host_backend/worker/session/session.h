@@ -23,6 +23,7 @@
 #include "host_backend/worker/process/call_counter.h"
 #include "host_backend/worker/process/output.h"
 #include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/submissions.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/transport/transport.h"
 
@@ -98,6 +99,8 @@ class Session {
 
   Objects& objects() { return objects_; }
   const Objects& objects() const { return objects_; }
+  // Where requests that submit work wait for the turn of their VM.
+  Submissions& submissions() { return submissions_; }
   // What kernels have printed, and what the driver has logged.
   Output& output() { return output_; }
   Logs& logs() { return logs_; }
@@ -132,6 +135,7 @@ class Session {
   const std::unique_ptr<ServerTransport> transport_;
   const std::span<const Handler> handlers_;
   Objects objects_;
+  Submissions submissions_;
   Output output_;
   Logs logs_;
   DaemonLink* daemon_ = nullptr;

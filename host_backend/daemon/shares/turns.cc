@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/shares/turns.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+namespace causeway::daemon {
+namespace {
+
+// A VM that has had nothing to do for so long is woken for, and not looked at.
+constexpr uint64_t kForgetNs = 1'000'000'000;
+// Between looks: while somebody waits for somebody; while several VMs are active and at most one of them wants the
+// GPU; and where a pause alone is to be kept in force.
+constexpr std::chrono::microseconds kFast{30}, kWatch{1000}, kSlow{20'000};
+
+uint64_t Now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Below how many microseconds so many of the waits were.
+double WaitOf(const std::array<uint64_t, kWaitPlaces>& waits, double part) {
+  uint64_t all = 0, seen = 0;
+  for (const uint64_t count : waits) all += count;
+  for (size_t at = 0; at < waits.size() && all != 0; ++at) {
+    seen += waits[at];
+    if (static_cast<double>(seen) >= part * static_cast<double>(all))
+      return static_cast<double>(uint64_t{1} << at);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Turns::~Turns() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+ShareTerms Turns::TermsOf(const std::string& scope) const {
+  const auto found = terms_.find(scope);
+  return found == terms_.end() ? ShareTerms{} : found->second;
+}
+
+void Turns::Set(const std::string& scope, const ShareTerms& terms) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (terms == ShareTerms{}) {
+      terms_.erase(scope);
+    } else {
+      terms_[scope] = terms;
+    }
+    for (auto& [device, gpu] : gpus_) {
+      const auto member = gpu.members.find(scope);
+      if (member != gpu.members.end()) gpu.arbiter.Set(member->second.vm, terms);
+    }
+    wanted_ = true;
+  }
+  changed_.notify_one();
+}
+
+void Turns::SetTurns(std::function<TurnTerms(uint64_t device)> terms) {
+  const std::lock_guard lock(mutex_);
+  turns_ = std::move(terms);
+  for (auto& [device, gpu] : gpus_) gpu.arbiter.SetTurns(turns_(device));
+}
+
+void Turns::Open(const std::string& scope, AccountPage* page, uint32_t cell) {
+  const std::lock_guard lock(mutex_);
+  Scope& known = scopes_[scope];
+  known.page = page;
+  known.cells[cell] = 0;
+  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+}
+
+void Turns::Close(const std::string& scope, uint32_t cell) {
+  const std::lock_guard lock(mutex_);
+  const auto known = scopes_.find(scope);
+  if (known == scopes_.end() || known->second.cells.erase(cell) == 0) return;
+  for (auto at = gpus_.begin(); at != gpus_.end();) {
+    Gpu& gpu = at->second;
+    const auto member = gpu.members.find(scope);
+    if (member != gpu.members.end()) {
+      member->second.watch.Close(cell);
+      if (member->second.watch.empty()) {
+        gpu.arbiter.Remove(member->second.vm);
+        Publish(member->second, Grant::kAsleep, 0);
+        gpu.members.erase(member);
+      }
+    }
+    at = gpu.members.empty() ? gpus_.erase(at) : std::next(at);
+  }
+  if (known->second.cells.empty()) scopes_.erase(known);
+}
+
+void Turns::Wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_ = true;
+  }
+  changed_.notify_one();
+}
+
+// Each place of a cell is taken for a device once, whatever a worker that was taken over writes there later, and a scope
+// has as many devices as its page has grants.
+void Turns::Discover() {
+  for (auto& [name, scope] : scopes_) {
+    for (auto& [cell, places] : scope.cells) {
+      for (uint32_t place = 0; place < kAccountDevices; ++place) {
+        const uint64_t device = scope.page->cell(cell).device[place].load(std::memory_order_acquire);
+        if (device == 0 || (places >> place & 1) != 0) continue;
+        places |= 1u << place;
+        Join(device, name, scope.page, cell, place);
+      }
+    }
+  }
+}
+
+void Turns::Join(uint64_t device, const std::string& scope, AccountPage* page, uint32_t cell,
+                 uint32_t place) {
+  GrantWords* const grant = page->MakeGrantOn(device);
+  if (grant == nullptr) return;
+  Gpu& gpu = gpus_.try_emplace(device, turns_(device)).first->second;
+  const auto [member, is_new] = gpu.members.try_emplace(scope);
+  if (is_new) {
+    member->second.vm = gpu.arbiter.Add(TermsOf(scope));
+    member->second.grant = grant;
+  }
+  member->second.watch.Open(cell, page->turn_cell(cell).turns[place]);
+}
+
+void Turns::Publish(Member& member, Grant grant, uint64_t now_ns) {
+  GrantWords& words = *member.grant;
+  words.seen_ns.store(now_ns, std::memory_order_release);
+  const auto value = static_cast<uint32_t>(grant);
+  const uint32_t before = words.grant.load(std::memory_order_relaxed);
+  if (before == value) return;
+  // Before it is: what passes from then on has no marks.
+  if (grant == Grant::kOpen || grant == Grant::kAsleep)
+    words.openings.fetch_add(1, std::memory_order_release);
+  words.grant.store(value, std::memory_order_release);
+  if (static_cast<Grant>(before) == Grant::kClosed || static_cast<Grant>(before) == Grant::kBeside)
+    syscall(SYS_futex, &words.grant, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// At most one VM uses the GPU: it need not ask, and whoever comes wakes this thread.
+Turns::Pace Turns::Rest(Gpu& gpu, uint64_t now_ns) {
+  gpu.in_turns = false;
+  Pace pace = Pace::kStop;
+  for (auto& [scope, member] : gpu.members) {
+    const bool active = now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
+    const bool paused = TermsOf(scope).paused;
+    Publish(member, paused ? Grant::kClosed : active ? Grant::kOpen : Grant::kAsleep, now_ns);
+    if (paused) pace = Pace::kSlow;
+  }
+  return pace;
+}
+
+Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
+  std::vector<Demand> demands(gpu.arbiter.size());
+  size_t active = 0;
+  bool bounded = false;
+  for (auto& [scope, member] : gpu.members) {
+    const Demand demand = member.watch.Look(now_ns);
+    if (demand.submitted != member.demand.submitted || demand.waiting || demand.busy)
+      member.active_ns = now_ns;
+    member.demand = demands[member.vm] = demand;
+    const bool is_active = now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
+    const ShareTerms terms = is_active ? TermsOf(scope) : ShareTerms{};
+    active += is_active ? 1 : 0;
+    bounded = bounded || (terms.cap_percent < 100 && !terms.paused);
+  }
+  if (active <= 1 && !bounded) return Rest(gpu, now_ns);
+  gpu.arbiter.Look(now_ns, demands);
+  gpu.in_turns = gpu.arbiter.contended();
+  for (auto& [scope, member] : gpu.members) Publish(member, gpu.arbiter.grant(member.vm), now_ns);
+  return gpu.in_turns ? Pace::kFast : Pace::kWatch;
+}
+
+void Turns::Run() {
+  prctl(PR_SET_NAME, "causewayd-turns");
+  prctl(PR_SET_TIMERSLACK, 1);
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (std::exchange(wanted_, false)) Discover();
+    const uint64_t now = Now();
+    Pace pace = Pace::kStop;
+    for (auto& [device, gpu] : gpus_) pace = std::max(pace, Look(gpu, now));
+    const auto is_wanted = [this] { return stop_ || wanted_; };
+    switch (pace) {
+      case Pace::kStop:
+        changed_.wait(lock, is_wanted);
+        break;
+      case Pace::kSlow:
+        changed_.wait_for(lock, kSlow, is_wanted);
+        break;
+      case Pace::kWatch:
+        changed_.wait_for(lock, kWatch, is_wanted);
+        break;
+      case Pace::kFast:
+        lock.unlock();
+        std::this_thread::sleep_for(kFast);
+        lock.lock();
+        break;
+    }
+  }
+}
+
+std::vector<ShareStatus> Turns::Status() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ShareStatus> all;
+  for (const auto& [device, gpu] : gpus_) {
+    for (const auto& [scope, member] : gpu.members) {
+      ShareStatus status{scope, device, TermsOf(scope), gpu.arbiter.figures(member.vm), gpu.in_turns};
+      std::array<uint64_t, kWaitPlaces> waits{};
+      const auto known = scopes_.find(scope);
+      for (const auto& [cell, places] : known->second.cells) {
+        for (size_t at = 0; at < waits.size(); ++at)
+          waits[at] += known->second.page->turn_cell(cell).waits[at].load(std::memory_order_relaxed);
+      }
+      status.wait_p50_us = WaitOf(waits, 0.5);
+      status.wait_p99_us = WaitOf(waits, 0.99);
+      all.push_back(std::move(status));
+    }
+  }
+  return all;
+}
+
+}  // namespace causeway::daemon

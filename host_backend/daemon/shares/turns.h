@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The turns of VMs on the GPUs of this host: looks at what their workers say, lets each GPU's Arbiter decide, and
+// writes the grants on the pages that the workers read (host_backend/common/account_page.h).
+//
+// A thread of its own does so, because the daemon's loop may be late by milliseconds. It sleeps while at most one VM
+// uses each GPU: grants are then Grant::kOpen for that VM and kAsleep for the others, and the first of them that submits
+// has the daemon call Wake.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "host_backend/common/account_page.h"
+#include "host_backend/common/shares/share_terms.h"
+#include "host_backend/daemon/shares/arbiter.h"
+#include "host_backend/daemon/shares/cell_watch.h"
+
+namespace causeway::daemon {
+
+// One scope on one GPU.
+struct ShareStatus {
+  std::string scope;
+  uint64_t device = 0;  // as in AccountCell::device
+  ShareTerms terms;
+  ShareFigures figures;   // since its first session of those that live; only while turns were in force
+  bool in_turns = false;  // they are in force on the GPU now
+  // How long records of the scope have waited, on all GPUs: at most so long; 0: none has.
+  double wait_p50_us = 0, wait_p99_us = 0;
+};
+
+// Any thread but where it says otherwise.
+class Turns {
+ public:
+  Turns() = default;
+  ~Turns();
+  Turns(const Turns&) = delete;
+  Turns& operator=(const Turns&) = delete;
+
+  // In force at the thread's next look, which comes at once. Of a scope without sessions they are kept.
+  void Set(const std::string& scope, const ShareTerms& terms);
+  void SetTurns(std::function<TurnTerms(uint64_t device)> terms);
+
+  // A worker has that cell of its scope's page from now on. The page stays until its last Close.
+  void Open(const std::string& scope, AccountPage* page, uint32_t cell);
+  // Its worker is gone. Before the cell is cleared or another's.
+  void Close(const std::string& scope, uint32_t cell);
+  // A worker has said that it works, so that another than the known ones may use a GPU.
+  void Wake();
+
+  std::vector<ShareStatus> Status() const;
+
+ private:
+  struct Member {
+    size_t vm = 0;  // the arbiter's number
+    GrantWords* grant = nullptr;
+    CellWatch watch;
+    Demand demand;
+    uint64_t active_ns = 0;  // when it last had something to do
+  };
+  struct Gpu {
+    explicit Gpu(const TurnTerms& terms) : arbiter(terms) {}
+    Arbiter arbiter;
+    std::map<std::string, Member> members;  // by scope
+    bool in_turns = false;
+  };
+  struct Scope {
+    AccountPage* page = nullptr;
+    std::map<uint32_t, uint32_t> cells;  // and, as bits, which places of each are known
+  };
+  enum class Pace { kStop, kSlow, kWatch, kFast };  // until the next look
+
+  void Run();
+  void Discover();
+  void Join(uint64_t device, const std::string& scope, AccountPage* page, uint32_t cell, uint32_t place);
+  Pace Look(Gpu& gpu, uint64_t now_ns);
+  Pace Rest(Gpu& gpu, uint64_t now_ns);
+  static void Publish(Member& member, Grant grant, uint64_t now_ns);
+  ShareTerms TermsOf(const std::string& scope) const;
+
+  mutable std::mutex mutex_;  // of all that follows
+  std::condition_variable changed_;
+  std::map<std::string, ShareTerms> terms_;  // others have the usual ones
+  std::function<TurnTerms(uint64_t device)> turns_ = [](uint64_t) { return TurnTerms{}; };
+  std::map<std::string, Scope> scopes_;
+  std::map<uint64_t, Gpu> gpus_;
+  bool wanted_ = false;  // a look, and one for new cells before it
+  bool stop_ = false;
+  std::thread thread_;  // from the first Open on
+};
+
+}  // namespace causeway::daemon

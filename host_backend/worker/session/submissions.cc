@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/worker/session/submissions.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "host_backend/worker/driver/capture.h"
+#include "ivshmem_ring/transport/waiter.h"
+
+namespace causeway::host {
+namespace {
+
+constexpr uint64_t kAskAgainNs = 1'000'000;           // a sleeping daemon
+constexpr uint64_t kRegisterAgainNs = 1'000'000'000;  // where the driver did not take the page of turns
+
+uint64_t Now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// What the calling thread submitted last: where a mark behind it goes.
+struct Last {
+  int device = -1;
+  WireHandle stream = 0;  // 0: the legacy stream
+};
+constinit thread_local Last last;
+// Where a mark that this thread places now goes; its objects are null where there is nothing to mark.
+struct Place {
+  Objects* objects = nullptr;
+  WireHandle stream = 0;
+};
+constinit thread_local Place place;
+
+// A stream that captures takes no mark: that would become a node of the program's graph.
+bool IsCapturing(CUstream stream) {
+  if (!TheCaptures().any()) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const Driver& driver = TheDriver();
+  return !Has(driver.cuStreamIsCapturing) || driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Errors after which the context does no more work, and writes no more marks.
+bool EndsContext(CUresult result) {
+  return (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result <= CUDA_ERROR_LAUNCH_TIMEOUT) ||
+         result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_ASSERT ||
+         (result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED) ||
+         result == CUDA_ERROR_ECC_UNCORRECTABLE;
+}
+
+}  // namespace
+
+// The gate of one device.
+struct Submissions::Door final : GateSurroundings {
+  Door(Submissions& all, uint64_t device, TurnCell& cell, TurnWords& own)
+      : submissions(all), hash(device), page(cell), words(own), gate(kNobodyLooks, own, *this) {}
+
+  uint64_t NowNs() override { return Now(); }
+  bool Mark(uint32_t slot, uint32_t value) override {
+    CUstream stream = nullptr;
+    if (place.objects == nullptr) return false;
+    if (place.stream != 0) {
+      stream = static_cast<CUstream>(place.objects->Find(HandleKind::kStream, place.stream));
+      if (stream == nullptr) return false;
+    }
+    const Driver& driver = TheDriver();
+    return Has(driver.cuStreamWriteValue32_v2) && !IsCapturing(stream) && Register() &&
+           driver.cuStreamWriteValue32_v2(stream, AddressOf(slot), value, CU_STREAM_WRITE_VALUE_DEFAULT) ==
+               CUDA_SUCCESS;
+  }
+  void Wake() override {
+    if (const GrantWords* grant = submissions.page_->GrantOn(hash)) gate.Follow(*grant);
+    const uint64_t now = Now();
+    uint64_t before = asked_ns.load(std::memory_order_relaxed);
+    if (now - before > kAskAgainNs && asked_ns.compare_exchange_strong(before, now)) submissions.wake_();
+  }
+  void Waited(uint64_t nanoseconds) override {
+    const auto at = std::min<uint32_t>(std::bit_width(nanoseconds / 1000), kWaitPlaces - 1);
+    page.waits[at].fetch_add(1, std::memory_order_relaxed);
+  }
+  void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) override {
+    const timespec bound{static_cast<time_t>(nanoseconds / 1'000'000'000),
+                         static_cast<long>(nanoseconds % 1'000'000'000)};
+    // Not private: the daemon wakes, in its own mapping.
+    syscall(SYS_futex, &grant, FUTEX_WAIT, seen, &bound, nullptr, 0);
+  }
+  CUdeviceptr AddressOf(uint32_t slot) const { return reinterpret_cast<CUdeviceptr>(&words.done[slot]); }
+  bool Register();
+
+  static constinit inline GrantWords kNobodyLooks{};  // Grant::kAsleep
+  Submissions& submissions;
+  const uint64_t hash;
+  TurnCell& page;
+  TurnWords& words;
+  std::atomic<uint64_t> asked_ns{0}, refused_ns{0};
+  Gate gate;
+};
+
+// Tells the driver of the page of turns, in the calling thread's context. A capture must not notice.
+bool Submissions::Door::Register() {
+  if (submissions.registered_.load(std::memory_order_acquire) != nullptr) return true;
+  const std::lock_guard lock(submissions.registering_);
+  if (submissions.registered_.load(std::memory_order_relaxed) != nullptr) return true;
+  const uint64_t now = Now();
+  const uint64_t refused = refused_ns.load(std::memory_order_relaxed);
+  if (refused != 0 && now - refused < kRegisterAgainNs) return false;
+  const Driver& driver = TheDriver();
+  CUcontext context = nullptr;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  driver.cuCtxGetCurrent(&context);
+  const CUresult result =
+      context == nullptr
+          ? CUDA_ERROR_INVALID_CONTEXT
+          : driver.cuMemHostRegister_v2(&page, sizeof page,
+                                        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  if (result == CUDA_SUCCESS) {
+    submissions.registered_.store(context, std::memory_order_release);
+  } else {
+    refused_ns.store(now, std::memory_order_relaxed);
+  }
+  return result == CUDA_SUCCESS;
+}
+
+Submissions::Submissions() = default;
+Submissions::~Submissions() = default;
+
+void Submissions::Attach(AccountPage* page, uint32_t cell, const std::array<int, kAccountDevices>& places,
+                         std::function<void()> wake) {
+  page_ = page;
+  wake_ = std::move(wake);
+  TurnCell& own = page->turn_cell(cell);
+  for (size_t device = 0; device < places.size(); ++device) {
+    const int at = places[device];
+    if (at != kNoDevice)
+      doors_[device] = std::make_unique<Door>(*this, page->cell(cell).device[at].load(), own, own.turns[at]);
+  }
+}
+
+bool Submissions::EnterDoor(Door& door, Objects& objects, const std::atomic<bool>& stop) {
+  const bool here = last.device == objects.device();
+  place = here ? Place{&objects, last.stream} : Place{};
+  const bool passes = door.gate.Enter(stop);
+  place = {};
+  return passes;
+}
+
+void Submissions::LeaveDoor(Door& door, Objects& objects, bool goes_on, CUresult result) {
+  const Last now{objects.device(), objects.stream().wire};
+  if (goes_on && unsettled_ != nullptr && (last.device != now.device || last.stream != now.stream))
+    MarkUnsettled(objects);
+  last = now;
+  place = {&objects, now.stream};
+  door.gate.Leave(goes_on);
+  place = {};
+  if (goes_on && door.gate.HasUnmarked()) unsettled_ = &door;
+  if (EndsContext(result)) ContextEnds(nullptr);
+}
+
+bool Submissions::HasUnsettled() const {
+  return unsettled_->gate.HasUnmarked();
+}
+
+// The guest's next record comes within some microseconds or not soon.
+bool Submissions::WaitsOn(uint64_t* begin) {
+  constexpr uint64_t kMostNs = 20'000;
+  if (*begin != 0) return Now() - *begin < kMostNs;
+  *begin = Now();
+  return FreeProcessors() != kCrowded;
+}
+
+void Submissions::MarkUnsettled(Objects& objects) {
+  place = {&objects, last.stream};
+  unsettled_->gate.MarkRest();
+  place = {};
+  unsettled_ = nullptr;
+}
+
+CUresult Submissions::WriteWord(Objects& objects, bool goes_on, CUstream stream, CUdeviceptr word,
+                                uint64_t value) {
+  const Driver& driver = TheDriver();
+  Door* const door = goes_on ? unsettled_ : nullptr;
+  uint32_t slot = 0, mark = 0;
+  const bool takes = door != nullptr && last.stream == objects.stream().wire &&
+                     last.device == objects.device() && Has(driver.cuStreamBatchMemOp_v2) &&
+                     !TheCaptures().any() && door->Register() && door->gate.TakeMark(&slot, &mark);
+  if (!takes) return driver.cuStreamWriteValue64_v2(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  unsettled_ = nullptr;
+  CUstreamBatchMemOpParams both[2]{};
+  both[0].operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  both[0].writeValue.address = word;
+  both[0].writeValue.value64 = value;
+  both[1].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  both[1].writeValue.address = door->AddressOf(slot);
+  both[1].writeValue.value = mark;
+  const CUresult result = driver.cuStreamBatchMemOp_v2(stream, 2, both, 0);
+  if (result != CUDA_SUCCESS) door->gate.DropMark(slot);
+  return result;
+}
+
+void Submissions::ContextEnds(CUcontext context) {
+  const std::lock_guard lock(registering_);
+  if (context != nullptr && registered_.load() != context) return;
+  registered_.store(nullptr);
+  for (const auto& door : doors_) {
+    if (door != nullptr) door->gate.ForgetMarks();
+  }
+}
+
+}  // namespace causeway::host

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session's requests that submit work to a GPU pass: the gate of their device
+// (host_backend/worker/gate/gate.h). This is what the gates need of the driver: the GPU writes marks into the worker's
+// own page of turns (host_backend/common/account_page.h) in the stream of what they stand behind.
+//
+// Threads: the dispatcher, which goes on with the next record and marks several together; its lanes and the threads
+// of channels, each of whose requests has a mark of its own.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "host_backend/common/account_page.h"
+#include "host_backend/worker/driver/driver.h"
+#include "host_backend/worker/gate/gate.h"
+#include "host_backend/worker/session/objects.h"
+
+namespace causeway::host {
+
+class Submissions {
+ public:
+  Submissions();
+  ~Submissions();
+
+  // Before anything is submitted: the worker's cell on the page of its VM, which outlives this, and the place in it of
+  // each device (kNoDevice: none). `wake` tells the daemon that this worker submits; any thread calls it. Without this
+  // everything passes.
+  void Attach(AccountPage* page, uint32_t cell, const std::array<int, kAccountDevices>& places,
+              std::function<void()> wake);
+
+  // Before a request of the calling thread that submits work, when its context is known. False: `stop` became true.
+  bool Enter(Objects& objects, const std::atomic<bool>& stop) {
+    Door* door = DoorOf(objects);
+    return door == nullptr || EnterDoor(*door, objects, stop);
+  }
+  // After it, with its result. `goes_on`: the thread calls Settle before it waits for a request.
+  void Leave(Objects& objects, bool goes_on, CUresult result) {
+    if (Door* door = DoorOf(objects); door != nullptr) LeaveDoor(*door, objects, goes_on, result);
+  }
+  // Of a thread that goes on, while its last request has not ended: puts a mark behind what it has submitted, unless
+  // `more` says soon that another record is there, which may take a mark along.
+  template <class More>
+  void Settle(Objects& objects, More more) {
+    if (unsettled_ == nullptr) return;
+    for (uint64_t begin = 0; HasUnsettled() && WaitsOn(&begin);) {
+      if (more()) return;
+    }
+    MarkUnsettled(objects);
+  }
+
+  // Has the GPU write the word in that stream, and a mark in the same call if one is due and the thread `goes_on`. What
+  // the driver answers.
+  CUresult WriteWord(Objects& objects, bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value);
+
+  // The driver is about to end that context, or has lost it.
+  void ContextEnds(CUcontext context);
+
+ private:
+  struct Door;
+  Door* DoorOf(Objects& objects) const {
+    const int device = objects.device();
+    return device < 0 || device >= static_cast<int>(kAccountDevices) ? nullptr : doors_[device].get();
+  }
+  static bool EnterDoor(Door& door, Objects& objects, const std::atomic<bool>& stop);
+  void LeaveDoor(Door& door, Objects& objects, bool goes_on, CUresult result);
+  bool HasUnsettled() const;
+  static bool WaitsOn(uint64_t* begin);
+  void MarkUnsettled(Objects& objects);
+
+  std::array<std::unique_ptr<Door>, kAccountDevices> doors_;  // by the driver's number of the device
+  // The dispatcher's alone: through which it has submitted what may have no mark.
+  Door* unsettled_ = nullptr;
+  std::function<void()> wake_;
+  const AccountPage* page_ = nullptr;
+  std::mutex registering_;
+  std::atomic<CUcontext> registered_{
+      nullptr};  // the context in which the driver was told of the page of turns
+};
+
+}  // namespace causeway::host
