@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "guest_lib/process/log.h"
 #include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/huge_pages.h"
 #include "ivshmem_ring/transport/ring_transport.h"
@@ -156,9 +157,22 @@ void RegionConnection::FillOpenBlock() {
                       window_address);
 }
 
+bool RegionConnection::HostIsAway(HostSilence& silence) {
+  const auto beat = [this] { return LoadAcquire(host_page().beat); };
+  const auto ask = [this] { return AskForBeat(); };
+  const bool stopped = host_page().state == HostState::kStopped;
+  const HostSilence::Verdict verdict = silence.Look(NowMs, beat, ask, stopped);
+  if (verdict == HostSilence::Verdict::kSay)
+    Complain(
+        "waits for the host's causewayd, which is silent; it may be being replaced, and is given up after " +
+        std::to_string(BeatWatch::kTimeoutMs / 1000) + " s");
+  return verdict == HostSilence::Verdict::kEnd;
+}
+
 bool RegionConnection::AwaitHost(std::string* error) {
   const auto* host = reinterpret_cast<const HostControl*>(slot_base_ + kHostControlOffset);
   const uint64_t begin = NowMs();
+  HostSilence silence;
   while (NowMs() - begin < kOpenTimeoutMs) {
     const uint32_t word = LoadAcquire(host_page().slot[slot_]);
     if (SlotSession(word) == session_) {
@@ -174,13 +188,17 @@ bool RegionConnection::AwaitHost(std::string* error) {
       *error = reason;
       return false;
     }
+    if (!LinkTellsAll() && HostIsAway(silence)) {
+      *error = "the host is silent: is causewayd running? There `systemctl start causewayd` starts it";
+      return false;
+    }
     // A spare serves within a millisecond or two. One whose driver still starts takes a hundred and more, and
     // many processes may wait at once: each looks less often then, and is told at most 3 % late.
     constexpr uint64_t kLeastUs = 100, kMostUs = 2000, kPart = 32;
     usleep(static_cast<useconds_t>(std::clamp((NowMs() - begin) * 1000 / kPart, kLeastUs, kMostUs)));
   }
   *error = "the host did not answer within " + std::to_string(kOpenTimeoutMs / 1000) +
-           " s: is causewayd running? There `systemctl start causewayd` starts it";
+           " s, although causewayd runs: its log says why (journalctl -u causewayd)";
   return false;
 }
 

@@ -7,6 +7,7 @@
 
 #include "guest_lib/connection/beat_watch.h"
 #include "guest_lib/connection/connection.h"
+#include "guest_lib/connection/host_silence.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/waiter.h"
 
@@ -32,7 +33,8 @@ class RegionConnection : public Connection {
   bool Map(uint32_t slot, bool granule0_writable, std::string* error);
   // Writes into the slot what the host has to know to open the session.
   void FillOpenBlock();
-  // Waits at most 90 s until the host serves the slot. False: it refused or did not answer; *error says which.
+  // Waits until the host serves the slot: at most 90 s while the daemon lives, and as long as HostSilence allows while none
+  // does. False: it refused or did not answer; *error says which.
   bool AwaitHost(std::string* error);
   // `futex`: guest and host share a kernel, so they wake each other by futex. `bell`: they do not, and wake each other by
   // this, which lives as long as the connection; null: neither can.
@@ -62,6 +64,8 @@ class RegionConnection : public Connection {
   uint32_t session_ = 0;
 
  private:
+  bool HostIsAway(HostSilence& silence);
+
   uint64_t epoch_ = 0;  // Superblock::host_epoch at the beginning; another value: the daemon was restarted
   BeatWatch beats_;
 };

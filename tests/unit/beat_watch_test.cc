@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a daemon counts as stopped: by one that beats, one that is asked, one that is silent, and with threads that look side by side.
 #include "guest_lib/connection/beat_watch.h"
+#include "guest_lib/connection/host_silence.h"
 
 #include <gtest/gtest.h>
 
@@ -69,6 +70,60 @@ TEST_F(BeatWatchTest, ThreadThatIsInterruptedBetweenItsLooks) {
   };
   EXPECT_FALSE(watch.IsMissing([&] { return interrupted(now); }, [&] { return interrupted(beat); },
                                [] { return false; }));
+}
+
+using Verdict = HostSilence::Verdict;
+
+struct HostSilenceTest : testing::Test {
+  HostSilence silence;
+  uint64_t now = 100'000, beat = 1;
+  bool stopped = false, asks = false;
+  int asked = 0;
+
+  Verdict Look() {
+    return silence.Look([this] { return now; }, [this] { return beat; },
+                        [this] { return asks && ++asked != 0; }, stopped);
+  }
+  // Every 100 ms for so long; the first verdict that is not kWait.
+  Verdict LookFor(uint64_t ms) {
+    for (const uint64_t end = now + ms; now < end; now += 100) {
+      if (const Verdict verdict = Look(); verdict != Verdict::kWait) return verdict;
+    }
+    return Verdict::kWait;
+  }
+};
+
+TEST_F(HostSilenceTest, ADaemonThatBeatsIsWaitedFor) {
+  for (int second = 0; second < 90; ++second, ++beat) EXPECT_EQ(LookFor(1000), Verdict::kWait);
+}
+
+TEST_F(HostSilenceTest, ASilentDaemonIsNamedOnceAndGivenUp) {
+  EXPECT_EQ(LookFor(HostSilence::kSayAfterMs), Verdict::kWait);
+  EXPECT_EQ(Look(), Verdict::kSay);
+  EXPECT_EQ(LookFor(BeatWatch::kTimeoutMs - HostSilence::kSayAfterMs), Verdict::kWait);
+  EXPECT_EQ(LookFor(BeatWatch::kTimeoutMs), Verdict::kEnd);
+}
+
+TEST_F(HostSilenceTest, OneThatHasSaidThatItStopsIsGivenUpSooner) {
+  stopped = true;
+  EXPECT_EQ(LookFor(HostSilence::kSayAfterMs), Verdict::kWait) << "another one may begin";
+  EXPECT_EQ(Look(), Verdict::kEnd);
+}
+
+TEST_F(HostSilenceTest, TheNextDaemonIsWaitedFor) {
+  EXPECT_EQ(LookFor(10'000), Verdict::kSay);
+  ++beat;
+  EXPECT_EQ(LookFor(10'000), Verdict::kWait) << "it is said once";
+}
+
+TEST_F(HostSilenceTest, OneThatBeatsWhenItIsAskedIsAskedInTime) {
+  asks = true;
+  for (int i = 0; i < 600; ++i, now += 100) {
+    const int before = asked;
+    EXPECT_EQ(Look(), Verdict::kWait);
+    if (asked != before) ++beat;
+  }
+  EXPECT_GT(asked, 10);
 }
 
 }  // namespace

@@ -277,7 +277,7 @@ step_daemon() {
   [ "$now" = plain ] || mode_is doorbell True
 }
 
-# A program that begins while there is no causewayd waits for 90 s, in case that it is being restarted, and is then told. Not a column.
+# A program that begins while there is no causewayd waits for a moment, in case that it is being restarted, and is then told. Not a column.
 step_silent() {
   guest_says "$vm" 'touch /run/hold; sleep 3'
   stop_daemon
