@@ -8,7 +8,8 @@
 //        "group" or "user" (a number): who QEMU runs as; without "gpus" the VM sees all GPUs; with "doorbell" QEMU
 //        is to connect to a socket of the VM's own (docs/doorbells.md)
 //     -> {"ok": true, "file": "/dev/shm/causeway-guest1", "added": true, "doorbell": "/run/causeway/doorbell-guest1"}
-//        "added" is false if the VM was served already, exactly as asked; "doorbell" is empty in plain mode
+//        "added" is false if the VM was served already, exactly as asked; "doorbell" is empty in plain mode; with
+//        "note" if one of the GPUs could not be looked up: that sentence
 //   {"do": "remove", "name": "guest1", "force": false}     "force" ends its sessions; without, they refuse
 //     -> {"ok": true, "file": "/dev/shm/causeway-guest1", "file_left": false}
 //        "file_left": the file is another user's, who has to delete it

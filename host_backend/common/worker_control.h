@@ -35,6 +35,9 @@ inline constexpr uint32_t kOldestWorkerControl = 1;
 
 // WorkerReady::features: the worker understands CheckpointAnswer::again.
 inline constexpr uint32_t kAsksAgain = 1;
+// WorkerReady::features: the end of `text` holds the UUIDs of its `device_count` devices (named_devices.h).
+inline constexpr uint32_t kNamesDevices = 2;
+inline constexpr uint32_t kMostNamedDevices = 16;
 
 struct WorkerReady {
   uint32_t failed;
@@ -44,7 +47,7 @@ struct WorkerReady {
   uint64_t device_free_bytes;  // of GPU 0's memory, after the driver's start; 0: not known
   uint64_t api_hash;           // of the worker's rows
   uint32_t control_version;    // kWorkerControl
-  uint32_t features;           // kAsksAgain; others are passed over
+  uint32_t features;           // kAsksAgain, kNamesDevices; others are passed over
   char release[32];            // of the worker, as BuildStamp has it
   char text[488];              // failed: one sentence; otherwise the driver library's path
   char sandbox[256];           // what confines the worker, in words for the log

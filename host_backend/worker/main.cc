@@ -19,11 +19,13 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
 #endif
 
+#include "host_backend/common/named_devices.h"
 #include "host_backend/common/result.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/worker/accounting/accounting.h"
@@ -85,6 +87,16 @@ std::string StartDriver(const std::string& path, bool allow_pageable_access, Wor
   ready->loads_lazily =
       driver.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY_LOADING;
   return {};
+}
+
+// None where a device is a part of a GPU (MIG): the driver then shows one part, and the other GPUs are hidden.
+std::vector<NamedDevice> ShownDevices() {
+  std::vector<NamedDevice> devices;
+  for (const DeviceDescription& each : Descriptions()) {
+    if (std::memcmp(&each.uuid, &each.uuid_v2, sizeof each.uuid) != 0) return {};
+    std::memcpy(devices.emplace_back().data(), &each.uuid, sizeof(NamedDevice));
+  }
+  return devices;
 }
 
 // Timers of the threads that the driver starts meanwhile may be late by so much, so that the kernel lets
@@ -222,7 +234,9 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   if (error.empty())
     error =
         confinement.AfterDriver(reinterpret_cast<void*>(TheDriver().cuInit), sandbox::Kind::kCuda, &ready);
-  if (!SendReady(control, error, driver_path, &ready)) return 1;
+  if (!SendReady(control, error, driver_path, &ready,
+                 error.empty() ? ShownDevices() : std::vector<NamedDevice>()))
+    return 1;
 
   ReceivedAssignment received;
   const auto belong = [&](const WorkerScope& scope) { confinement.Belong(scope); };

@@ -1,6 +1,6 @@
 # causewayd as a process, with a fake worker behind it and this test in front.
 add_executable(daemon_test_worker fake_worker.cc)
-target_link_libraries(daemon_test_worker PRIVATE causeway_account causeway_stamp causeway_tls_hand_over)
+target_link_libraries(daemon_test_worker PRIVATE causeway_account causeway_stamp causeway_image_hash causeway_tls_hand_over)
 
 add_executable(daemon_test daemon_config_test.cc daemon_local_test.cc daemon_vm_test.cc daemon_scopes_test.cc
   daemon_descriptors_test.cc command_test.cc daemon_fixture.cc)

@@ -2,8 +2,10 @@
 // Stands in for causeway-worker in the daemon's tests: no driver, and a behaviour chosen by the --driver
 // argument.
 //   ok, stubborn (ignores the end), fail (no driver), crash (before ready), silent (never ready), violation,
-//   fill, slow (ready after two seconds), foreign (of other rows than asked for), later (of a later control protocol)
+//   fill, slow (ready after two seconds), foreign (of other rows than asked for), later (of a later control protocol),
+//   whole (names two GPUs, and looks for a module image that it then gives)
 // As .../HASH/causeway-worker it is one of those rows.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
@@ -15,12 +17,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "host_backend/common/account_page.h"
+#include "host_backend/common/named_devices.h"
 #include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/common/worker_control.h"
+#include "ivshmem_ring/messages/image_hash.h"
 #include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -66,6 +71,7 @@ void SendReady(int control, const std::string& mode, const std::string& program)
   std::snprintf(
       ready.text, sizeof(ready.text), "%s",
       mode == "fail" ? "The driver library /missing/libcuda.so.1 cannot be opened." : "/fake/libcuda.so.1");
+  if (mode == "whole") NameDevices(std::vector<NamedDevice>{{0xfa, 0xce, 1}, {0xfa, 0xce, 2}}, &ready);
   send(control, &ready, sizeof(ready), MSG_NOSIGNAL);
 }
 
@@ -99,6 +105,35 @@ void ReportPeers(int control) {
   WorkerUsage usage{};
   usage.calls = peers.count;
   send(control, &usage, sizeof(usage), MSG_NOSIGNAL);
+}
+
+// The same image each time, which the daemon is to have from the second time on.
+void ShareImage(int control) {
+  constexpr uint64_t kBytes = 4096;
+  const std::string bytes(kBytes, 'i');
+  ImageHasher hasher;
+  hasher.Add(bytes.data(), bytes.size());
+  const ImageHash hash = hasher.Finish();
+  ImageRequest image{};
+  std::memcpy(image.hash, hash.data(), sizeof image.hash);
+  image.bytes = kBytes;
+  SharingRequest request{};
+  std::memcpy(request.bytes, &image, sizeof image);
+  SharingReply reply{};
+  int found = -1;
+  request.action = SharingAction::kGetImage;
+  send(control, &request, sizeof request, MSG_NOSIGNAL);
+  ReceivePacket(control, &reply, sizeof reply, std::span(&found, 1));
+  if (reply.result == SharingResult::kOk) return;
+  const int file = memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const bool made = pwrite(file, bytes.data(), kBytes, 0) == ssize_t(kBytes) &&
+                    ftruncate(file, kBytes + kImagePadding) == 0 &&
+                    fcntl(file, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
+  if (!made) std::exit(2);
+  request.action = SharingAction::kPutImage;
+  request.has_descriptor = 1;
+  SendPacket(control, &request, sizeof request, std::span(&file, 1));
+  recv(control, &reply, sizeof reply, 0);
 }
 
 void ServeRegion(int control, const Received& received, const std::string& mode) {
@@ -180,6 +215,7 @@ int main(int argc, char** argv) {
     ReportPeers(control);
   } else {
     SendUsage(control, received, mode);
+    if (mode == "whole") ShareImage(control);
   }
   if (received.assignment.kind == AssignmentKind::kTcp) {
     ServeTcp(received);

@@ -27,9 +27,9 @@ class VmRequestsTest : public DaemonFixture {
   VmRequestsTest() : name_("test-" + std::to_string(getpid())) {}
   ~VmRequestsTest() override { std::filesystem::remove(file()); }
 
-  void Start(const std::string& more = "") {
+  void Start(const std::string& more = "", const std::string& worker_mode = "ok") {
     std::filesystem::remove(folder() + "/log");  // StartDaemon waits for a line of it
-    StartDaemon("ok", "state_folder = \"" + folder() + "/state\"\n" + more);
+    StartDaemon(worker_mode, "state_folder = \"" + folder() + "/state\"\n" + more);
   }
   void SetUp() override { std::filesystem::create_directory(folder() + "/state"); }
   std::string control() const { return ControlSocketOf(socket()); }
@@ -110,6 +110,38 @@ TEST_F(VmRequestsTest, ADoorbellIsMadeAndKept) {
   EXPECT_TRUE(Has(Ask(AddRequest()), "\"added\":true"));
   EXPECT_TRUE(Has(Ask(request), "in plain mode; detach it first"));
   EXPECT_TRUE(Has(Ask(RemoveRequest()), "\"ok\":true"));
+}
+
+TEST_F(VmRequestsTest, GpusThatAreNotThereAreRefused) {
+  const std::string there = "GPU-face0200-0000-0000-0000-000000000000";
+  Json request = AddRequest();
+  const auto ask = [&](const std::string& gpu) {
+    request["gpus"] = {gpu};
+    return Ask(request);
+  };
+  Start("", "whole");
+  ASSERT_TRUE(WaitFor([&] { return Has(Status(), "\"spare_ready\":1"); })) << Status();
+  EXPECT_EQ(ask("GPU-face0300-0000-0000-0000-000000000000"),
+            "causewayd's driver has no GPU GPU-face0300-0000-0000-0000-000000000000; it has "
+            "GPU-face0100-0000-0000-0000-000000000000, " +
+                there + ": correct --gpu.");
+  EXPECT_EQ(Listed(), Json::array()) << "nothing is half done";
+  EXPECT_FALSE(std::filesystem::exists(file()));
+  for (const std::string& name : {there, std::string("GPU-FACE02")}) {
+    const std::string added = ask(name);
+    EXPECT_TRUE(Has(added, "\"added\":true") && !Has(added, "note")) << added;
+    EXPECT_TRUE(Has(Ask(RemoveRequest()), "\"ok\":true"));
+  }
+  const std::string part = ask("MIG-face02");
+  EXPECT_TRUE(Has(part, "\"added\":true") && Has(part, "could not be looked up")) << part;
+
+  KillDaemon();
+  Start();  // whose workers do not say what they have
+  EXPECT_TRUE(Has(Ask(RemoveRequest()), "\"ok\":true"));
+  const std::string unknown = ask("GPU-face0300");
+  EXPECT_TRUE(Has(unknown, "\"added\":true") &&
+              Has(unknown, "Whether this host has GPU-face0300 could not be"))
+      << unknown;
 }
 
 TEST_F(VmRequestsTest, SessionsKeepAVmUnlessForced) {

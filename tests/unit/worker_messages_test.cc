@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "host_backend/common/named_devices.h"
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/workers/worker_messages.h"
 
@@ -173,6 +174,28 @@ TEST(WorkerDialogue, AStartHasTextsThatEndAndPossibleNumbers) {
   EXPECT_TRUE(fails([](WorkerReady& ready) { ready.failed = 2; }));
   EXPECT_TRUE(fails([](WorkerReady& ready) { ready.loads_lazily = UINT32_MAX; }));
   EXPECT_TRUE(fails([](WorkerReady& ready) { ready.device_count = UINT32_MAX; }));
+  const auto names = [](WorkerReady& ready) { ready.features |= kNamesDevices; };
+  EXPECT_FALSE(fails(names));
+  EXPECT_TRUE(fails([&](WorkerReady& ready) { names(ready), ready.device_count = kMostNamedDevices + 1; }));
+  EXPECT_TRUE(
+      fails([&](WorkerReady& ready) { names(ready), std::memset(ready.text, 'x', kNamedDevicesAt); }));
+}
+
+TEST(NamedDevices, AreBehindTheTextOrNotThere) {
+  WorkerReady ready = GoodReady();
+  const std::vector<NamedDevice> devices(kMostNamedDevices, NamedDevice{'c', 'a', 'u'});
+  EXPECT_TRUE(NamedDevices(ready).empty()) << "an older worker's";
+  std::memset(ready.text, 'x', kNamedDevicesAt - 1);
+  NameDevices(devices, &ready);
+  EXPECT_EQ(NamedDevices(ready), devices);
+  EXPECT_EQ(std::strlen(ready.text), kNamedDevicesAt - 1);
+  ready = GoodReady();
+  std::memset(ready.text, 'x', kNamedDevicesAt);
+  NameDevices(devices, &ready);
+  EXPECT_TRUE(NamedDevices(ready).empty()) << "there is no room";
+  ready = GoodReady();
+  NameDevices(std::vector<NamedDevice>(kMostNamedDevices + 1), &ready);
+  EXPECT_TRUE(NamedDevices(ready).empty()) << "there are too many";
 }
 
 TEST(WorkerDialogue, ConfinedIsTheFirstWordOfASessionAndTheOnlyOne) {

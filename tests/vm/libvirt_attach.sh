@@ -42,6 +42,8 @@ mode_refusals() {
   refuses 'must be a power of two' cw attach "$one" --memory 32M
   refuses 'does not fit into /dev/shm/, which has [0-9]+ MiB free of 1024 MiB' cw attach "$one" --memory 4G
   refuses 'named by its UUID' cw attach "$one" --memory 64M --gpu 0
+  for _ in $(seq 300); do ! daemon_status | grep -q '"devices":1' || break; sleep 0.2; done  # of the first worker
+  refuses 'has no GPU GPU-00000000; it has GPU-[0-9a-f-]{36}' cw attach "$one" --memory 64M --gpu GPU-00000000
   refuses 'choose one by --name' cw attach "$one" --memory 64M --name 'a b'
   refuses 'drives TEST' cw attach test -c test:///default
   status=0; cw attach > /dev/null 2>&1 || status=$?

@@ -48,6 +48,7 @@ class Attachment {
   bool wants_doorbell_ = false;
   bool chosen_ = false;   // the user has said nothing of the mode, and there was none
   std::string doorbell_;  // the socket where causewayd gives the region to QEMU; empty: plain mode
+  std::string note_;      // what causewayd could not look up
   bool change_next_ = false;
   bool plug_in_ = false;
   std::optional<uint32_t> live_port_;  // of a running q35 machine
@@ -189,6 +190,7 @@ std::string Attachment::AddToDaemon() {
   const auto answer = AskControl(options_.host.control_socket, request);
   if (!answer.ok()) return answer.error();
   if (wants_doorbell_) doorbell_ = answer.value().value("doorbell", "");
+  note_ = NoteOf(answer.value());
   if (!answer.value().value("added", false)) return {};
   undo_.Add([this, name = request["name"]]() -> std::string {
     const auto removed =
@@ -256,7 +258,7 @@ Result<std::string> Attachment::Run() {
   if (why.empty() && plug_in_) why = PlugIn();
   if (!why.empty()) return Error{undo_.All(why)};
   undo_.Keep();
-  return Done();
+  return Done() + note_;
 }
 
 Result<std::string> Attach(const AttachOptions& options) {

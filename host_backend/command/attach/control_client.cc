@@ -56,4 +56,9 @@ Result<Json> AskControl(const std::string& path, const Json& request) {
   return json;
 }
 
+std::string NoteOf(const Json& answer) {
+  const std::string note = answer.value("note", "");
+  return note.empty() ? "" : " " + note;
+}
+
 }  // namespace causeway::command

@@ -48,7 +48,7 @@ Result<std::string> AttachXenDomain(const AttachOptions& options) {
   if (!answer.ok()) return Error{answer.error()};
   return "Domain " + options.domain +
          (answer.value().value("added", false) ? " has a region of " : " already has its region of ") +
-         std::to_string(mib) + " MiB while it runs, and again whenever it starts.";
+         std::to_string(mib) + " MiB while it runs, and again whenever it starts." + NoteOf(answer.value());
 }
 
 Result<std::string> DetachXenDomain(const DetachOptions& options) {

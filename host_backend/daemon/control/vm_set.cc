@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "host_backend/common/control_socket.h"
+#include "host_backend/daemon/control/known_gpus.h"
 #include "host_backend/daemon/region/region_file.h"
 #include "host_backend/daemon/xen/granted_region.h"
 
@@ -269,6 +270,9 @@ void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answ
     return answer(done);
   }
   if (const std::string why = WhyNot(vm, peer); !why.empty()) return answer(Refused(why));
+  const GpuAnswer gpus = LookUpGpus(vm.share.gpus, services_.pool.devices());
+  if (!gpus.refusal.empty()) return answer(Refused(gpus.refusal));
+  if (!gpus.note.empty()) done["note"] = gpus.note;
   vm.guaranteed_sessions = GuaranteeFor(services_.config, Configs(), vm.max_sessions);
   auto server = VmServer::Add(services_, vm);
   if (!server.ok()) return answer(Refused(server.error()));

@@ -324,6 +324,7 @@ void WorkerPool::OnReady(WorkerProcess& worker, const WorkerReady& ready) {
     driver_ = ready.text;
     driver_version_ = ready.driver_version;
     device_count_ = ready.device_count;
+    devices_ = NamedDevices(ready);
     spares_load_lazily_ = ready.loads_lazily != 0;
   }
   if (!entry->own && entry->client == nullptr)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/common/named_devices.h"
 #include "host_backend/daemon/pool/checkpoints.h"
 #include "host_backend/daemon/pool/own_spares.h"
 #include "host_backend/daemon/pool/spare_demand.h"
@@ -149,6 +150,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   const std::string& driver() const { return driver_; }
   uint32_t driver_version() const { return driver_version_; }
   uint32_t device_count() const { return device_count_; }
+  // What the driver shows to a spare; none: no spare has said it, or it cannot be told (kNamesDevices).
+  const std::vector<NamedDevice>& devices() const { return devices_; }
 
   void OnStarted(WorkerProcess& worker) override;
   void OnReady(WorkerProcess& worker, const WorkerReady& ready) override;
@@ -264,6 +267,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   std::string sandbox_;  // of the last worker that said what confines it
   uint32_t driver_version_ = 0;
   uint32_t device_count_ = 0;
+  std::vector<NamedDevice> devices_;
   bool spares_load_lazily_ = false;
   std::set<std::string> own_failed_;  // scopes for which a worker that is no spare has just failed to start
   std::chrono::milliseconds back_off_{0};

@@ -68,6 +68,7 @@ void WorkerPool::KeepRecord(Entry& entry) {
   state["oom_kills"] = entry.oom_kills;
   state["start_bytes"] = JsonOf(entry.start_bytes);
   state["driver"] = {driver_, driver_version_, device_count_, spares_load_lazily_, sandbox_};
+  for (const NamedDevice& device : devices_) state["devices"].push_back(TextOf(device));
   vault_->Put(entry.key, state, entry.process->Descriptors(), entry.process->pid());
 }
 
@@ -90,6 +91,10 @@ void WorkerPool::TakeOver() {
     device_count_ = driver.at(2).get<uint32_t>();
     spares_load_lazily_ = driver.at(3).get<bool>();
     sandbox_ = driver.at(4).get<std::string>();
+    devices_.clear();  // a daemon of before may have known none
+    for (const Json& device : record->state.value("devices", Json::array())) {
+      if (!ReadUuid(device.get<std::string>(), &devices_.emplace_back())) devices_.pop_back();
+    }
     if (!record->state.at("assigned").get<bool>()) ResumeEntry(*record, nullptr);
   }
   // Spares are of this daemon's rows.

@@ -28,6 +28,9 @@ bool IsCount(const Json& value) {
 bool IsCountOrNull(const Json& value) {
   return value.is_null() || IsCount(value);
 }
+bool IsTexts(const Json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), IsText);
+}
 bool IsCounts(const Json& value) {
   return value.is_object() && std::all_of(value.begin(), value.end(), IsCount);
 }
@@ -51,7 +54,8 @@ constexpr Field kWorker[] = {{"kind", IsCount},         {"api_hash", IsCount},  
                              {"number", IsCount},       {"own", IsBool},        {"scope", IsText},
                              {"kept_for", IsText},      {"user_scope", IsText}, {"entry_user", IsCount},
                              {"cell", IsCountOrNull},   {"in_cgroup", IsBool},  {"oom_kills", IsCount},
-                             {"start_bytes", IsCounts}, {"driver", IsDriver},   {"asks_again", IsBool, true}};
+                             {"start_bytes", IsCounts}, {"driver", IsDriver},   {"asks_again", IsBool, true},
+                             {"devices", IsTexts, true}};
 constexpr Field kConnection[] = {{"pid", IsCount},   {"uid", IsCount},   {"scope", IsText},
                                  {"family", IsText}, {"bytes", IsCount}, {"begun", IsBool}};
 constexpr Field kSession[] = {{"vm", IsText},          {"slot", IsCount},     {"session", IsCount},

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "host_backend/common/named_devices.h"
+
 namespace causeway::daemon {
 namespace {
 
@@ -103,6 +105,10 @@ WorkerMessage WorkerDialogue::ReadReady(WorkerReady ready) {
       !IsText(ready.text) || !IsText(ready.sandbox)) {
     return Wrong("an impossible start");
   }
+  const bool names = (ready.features & kNamesDevices) != 0;
+  if (names &&
+      (ready.device_count > kMostNamedDevices || strnlen(ready.text, sizeof ready.text) >= kNamedDevicesAt))
+    return Wrong("an impossible start");
   stage_ = Stage::kReady;
   return ready;
 }

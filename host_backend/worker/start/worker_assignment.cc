@@ -184,12 +184,14 @@ void SayServing(const RegionView& view) {
   StoreRelease(control->ready, 1);
 }
 
-bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready) {
+bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready,
+               std::span<const NamedDevice> devices) {
   ready->failed = error.empty() ? 0 : 1;
   snprintf(ready->text, sizeof ready->text, "%s", error.empty() ? library.c_str() : error.c_str());
+  if (error.empty() && !devices.empty()) NameDevices(devices, ready);
   ready->api_hash = kBuildStamp.api_hash;
   ready->control_version = kWorkerControl;
-  ready->features = kAsksAgain;
+  ready->features |= kAsksAgain;
   memcpy(ready->release, kBuildStamp.release, sizeof ready->release);
   return send(control, ready, sizeof *ready, MSG_NOSIGNAL) >= 0 && ready->failed == 0;
 }

@@ -5,9 +5,11 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "host_backend/common/account_page.h"
+#include "host_backend/common/named_devices.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/worker/addresses/region_view.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -46,8 +48,9 @@ std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& receive
 void SayServing(const RegionView& view);
 
 // Tells the daemon whether the worker can serve: `error` says why not, or is empty, and `library` is what it
-// has opened. False: the worker has to end.
-bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready);
+// has opened. `devices`: all that the driver shows, or none where they cannot be told. False: the worker has to end.
+bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready,
+               std::span<const NamedDevice> devices = {});
 
 // Whether the guest process has closed its end of the socket. `client` is the result of a poll().
 bool HasGone(const pollfd& client);
