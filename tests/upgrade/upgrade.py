@@ -13,6 +13,7 @@ opened then may be refused.
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -285,10 +286,14 @@ def run(options, build, client, host):
             if what != "kill -9":
                 passers.step()
             change(host)
+        passers.step()
         passers.finish()
         results = [each.result() for each in clients]
         print(f"{what:10} {times:6} {sum(r['rounds'] for r in results):9} {sum(r['wrong'] for r in results):6} "
               f"{max(r['longest_ms'] for r in results):11} ms {passers.seen:8}", flush=True)
+        images = json.loads(host.status())["images"]
+        expect(what == "none" or (images["kept"], images["not_found"]) == (1, 0) and images["found"] > 0,
+               f"after the last {what} the module's image was sent again: {images}", host)
         wait_for("all sessions to end", lambda: '"sessions":[]' in host.status())
         wait_for("the usual number of spares", lambda: spare_ready(host) and host.held()["workers"] == 1)
         held = settled(host, first)

@@ -88,7 +88,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   // The worker of that number serves the client as before: OnWorkerExit follows, and no OnWorker. False: it is gone.
   bool Resume(WorkerClient& client, uint64_t number);
   pid_t PidOf(const WorkerClient& client);  // 0: it has no worker
-  // When all sessions were taken over, what their processes share.
+  // When all sessions were taken over, what their processes share, and the module images.
   void ResumeShared();
   void FinishTakingOver();
   // Whether nothing is half done that the next daemon could not go on with. Sessions that wait for a worker wait again there.

@@ -49,6 +49,7 @@ void WorkerPool::UseVault(Vault* vault) {
   vault_ = vault;
   accounts_.Use(vault);
   shared_.Use(vault);
+  images_.Use(vault);
 }
 
 // Of a spare when it is ready; of one that serves before it is assigned, and when it has said what it is asked by.
@@ -168,6 +169,7 @@ void WorkerPool::ResumeShared() {
     });
   });
   next_number_ = std::max(next_number_, largest + 1);
+  images_.Resume();
 }
 
 void WorkerPool::FinishTakingOver() {

@@ -6,6 +6,8 @@
 
 #include <tuple>
 
+#include "ivshmem_ring/tls/hexadecimal.h"
+
 namespace causeway::daemon {
 
 bool IsSealedImage(int file, uint64_t bytes) {
@@ -28,7 +30,12 @@ bool ImageCache::Has(const std::string& scope, const ImageHash& hash) const {
 
 void ImageCache::EraseOldest(Scope scope) {
   OfScope& own = scope->second;
-  const Kept& oldest = own.kept.back();
+  Kept& oldest = own.kept.back();
+  if (oldest.key != 0) {
+    vault_->Drop(oldest.key);
+    --own.recorded;
+    --recorded_;
+  }
   own.bytes -= oldest.bytes;
   status_.bytes -= oldest.bytes;
   --status_.images;
@@ -51,6 +58,46 @@ ImageCache::Scope ImageCache::Largest(bool by_bytes) {
 
 SharingResult ImageCache::Put(const std::string& scope, const ImageHash& hash, uint64_t bytes,
                               WorkerFd file) {
+  return Insert(scope, hash, bytes, std::move(file), 0);
+}
+
+// Before it is found: a daemon that follows knows all that this one has given away.
+void ImageCache::Record(Scope scope, Kept& image) {
+  OfScope& own = scope->second;
+  if (vault_ == nullptr) return;
+  if (image.key == 0) {
+    if (!vault_->keeps() || own.recorded >= kMaxKeptOfScope || recorded_ >= kMaxKept) return;
+    image.key = vault_->NewKey(Vault::Kind::kImage);
+    vault_->Put(image.key,
+                {{"scope", scope->first}, {"hash", HexadecimalText(image.hash)}, {"bytes", image.bytes}},
+                {{"image", image.file.get()}});
+  }
+  ++own.recorded;
+  ++recorded_;
+}
+
+// What is left in the vault ends with the taking over.
+void ImageCache::Resume() {
+  for (Vault::Record* record : vault_->All(Vault::Kind::kImage)) {
+    const auto scope = record->state.at("scope").get<std::string>();
+    const auto bytes = record->state.at("bytes").get<uint64_t>();
+    ImageHash hash{};
+    WorkerFd file(record->Take("image"));
+    const bool fits = MayPut(bytes) == SharingResult::kOk && status_.images < max_images_ &&
+                      status_.bytes + bytes <= kFullScopes * scope_bytes_ && recorded_ < kMaxKept;
+    if (!fits || !ReadHexadecimal(record->state.at("hash").get<std::string>(), hash) || Has(scope, hash) ||
+        !IsSealedImage(file.get(), bytes))
+      continue;
+    const auto own = scopes_.find(scope);
+    if (own != scopes_.end() &&
+        (own->second.bytes + bytes > scope_bytes_ || own->second.recorded >= kMaxKeptOfScope))
+      continue;
+    Insert(scope, hash, bytes, std::move(file), vault_->Adopt(*record).key);
+  }
+}
+
+SharingResult ImageCache::Insert(const std::string& scope, const ImageHash& hash, uint64_t bytes,
+                                 WorkerFd file, uint64_t key) {
   if (const SharingResult result = MayPut(bytes); result != SharingResult::kOk) return result;
   if (!file || !IsSealedImage(file.get(), bytes)) return SharingResult::kForbidden;
   if (Has(scope, hash)) return SharingResult::kOk;
@@ -60,9 +107,11 @@ SharingResult ImageCache::Put(const std::string& scope, const ImageHash& hash, u
   }
   while (!scopes_.empty() && status_.images >= max_images_) EraseOldest(Largest(false));
   while (!scopes_.empty() && status_.bytes + bytes > kFullScopes * scope_bytes_) EraseOldest(Largest(true));
-  OfScope& own = scopes_[scope];
-  own.kept.push_front({hash, bytes, ++uses_, std::move(file)});
+  const Scope place = scopes_.try_emplace(scope).first;
+  OfScope& own = place->second;
+  own.kept.push_front({hash, bytes, ++uses_, std::move(file), key});
   own.places[hash] = own.kept.begin();
+  Record(place, own.kept.front());
   own.bytes += bytes;
   ++status_.images;
   status_.bytes += bytes;

@@ -72,6 +72,7 @@ constexpr Field kStream[] = {{"kind", IsText},    {"place", IsText},     {"user"
                              {"release", IsText}, {"opened_ns", IsCount}};
 constexpr Field kShared[] = {
     {"scope", IsText}, {"session", IsCount}, {"kind", IsCount}, {"token", IsText}, {"bytes", IsText}};
+constexpr Field kImage[] = {{"scope", IsText}, {"hash", IsText}, {"bytes", IsCount}};
 
 std::span<const Field> FieldsOf(RecordKind kind) {
   switch (kind) {
@@ -95,6 +96,8 @@ std::span<const Field> FieldsOf(RecordKind kind) {
       return kStream;
     case RecordKind::kShared:
       return kShared;
+    case RecordKind::kImage:
+      return kImage;
   }
   return {};
 }

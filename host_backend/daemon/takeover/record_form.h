@@ -17,7 +17,8 @@ enum class RecordKind : uint8_t {
   kRegion,
   kDoorbell,
   kStream,
-  kShared
+  kShared,
+  kImage
 };
 
 // Whether all fields that readers of that kind ask for are there and of their types. More fields do no harm: later versions
