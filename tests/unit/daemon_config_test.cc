@@ -79,6 +79,98 @@ TEST(ConfigTest, EachMistakeNamesItsLine) {
   }
 }
 
+// A VM's table with those lines, on lines 1 to 3 and from the 4th.
+std::string VmTable(const std::string& name, const std::string& lines) {
+  return "[[vm]]\nname = \"" + name + "\"\nregion_file = \"/" + name + "\"\n" + lines;
+}
+
+TEST(ConfigTest, MistakesOfSharesNameTheirLine) {
+  const std::string reserve60 = VmTable("a", "reserve = 60\n"), two_gpus = "gpus = [\"GPU-1\", \"GPU-2\"]\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {VmTable("a", "weight = 0"), "c.toml:4: [[vm]] weight is 0 but must be from 1 to 10000."},
+      {VmTable("a", "weight = 10001"), "c.toml:4: [[vm]] weight is 10001 but must be from 1 to 10000."},
+      {VmTable("a", "weight = 1.5"), "c.toml:4: [[vm]] weight must be a whole number from 1 to 10000."},
+      {VmTable("a", "cap = 0"), "c.toml:4: [[vm]] cap is 0 but must be from 1 to 100."},
+      {VmTable("a", "cap = 101"), "c.toml:4: [[vm]] cap is 101 but must be from 1 to 100."},
+      {VmTable("a", "reserve = -1"), "c.toml:4: [[vm]] reserve is -1 but must be from 0 to 100."},
+      {VmTable("a", "cap = 30\nreserve = 31"),
+       "c.toml:5: [[vm]] reserve is 31 but must not be above cap, which is 30."},
+      {"local_cap = 20\n[[user]]\nuid = 5\nreserve = 21",
+       "c.toml:4: [[user]] reserve is 21 but must not be above cap, which is 20."},
+      {VmTable("a", "class = \"fast\""),
+       "c.toml:4: [[vm]] class must be latency, normal or background, but is \"fast\"."},
+      {VmTable("a", "class = 1"), "c.toml:4: [[vm]] class must be a string in quotes."},
+      {VmTable("a", "cap_percent = 5"), "c.toml:4: [[vm]] cap_percent is not a known key"},
+      // Of how many users and peers nobody knows.
+      {"local_reserve = 5", "c.toml:1: local_reserve is not a known key"},
+      {"[tcp]\nlisten = \"127.0.0.1:1\"\nreserve = 5", "c.toml:3: [tcp] reserve is not a known key"},
+      {"[[remote]]\nname = \"a\"\nweight = 0",
+       "c.toml:3: [[remote]] weight is 0 but must be from 1 to 10000."},
+      {"local_weight = 0", "c.toml:1: local_weight is 0 but must be from 1 to 10000."},
+      {reserve60 + VmTable("b", "reserve = 41"),
+       "c.toml:8: [[vm]] reserve with what VM a have makes 101 % of one GPU, of which 100 % is all."},
+      {reserve60 + VmTable("b", "reserve = 41\n" + two_gpus),
+       "c.toml:8: [[vm]] reserve with what VM a have makes 101 % of GPU-1, of which 100 % is all."},
+      {VmTable("a", "reserve = 60\n" + two_gpus) + VmTable("b", "reserve = 40\ngpus = [\"GPU-2\"]\n") +
+           "[[remote]]\nname = \"c\"\nreserve = 1\n[[user]]\nuid = 5\nreserve = 1\n",
+       "c.toml:13: [[remote]] reserve with what VM a, VM b have makes 101 % of GPU-2, of which"},
+      {"local_gpus = [\"GPU-1\"]\n" + VmTable("a", "reserve = 100\n") + "[[user]]\nuid = 5\nreserve = 1\n",
+       "c.toml:8: [[user]] reserve with what VM a have makes 101 % of GPU-1"},
+      {"turn_ms = 0.4", "c.toml:1: turn_ms is 0.4 but must be from 0.5 to 50."},
+      {"turn_ms = 51", "c.toml:1: turn_ms is 51 but must be from 0.5 to 50."},
+      {"turn_ms = nan", "c.toml:1: turn_ms must be a number from 0.5 to 50."},
+      {"turn_ms = \"2\"", "c.toml:1: turn_ms must be a number from 0.5 to 50."},
+      {"[[gpu]]\nturn_ms = 2", "c.toml:1: [[gpu]] uuid is missing."},
+      {"[[gpu]]\nuuid = \"0\"", "c.toml:2: [[gpu]] uuid must be a GPU's UUID (GPU-... or MIG-...)"},
+      {"[[gpu]]\nuuid = \"GPU-1\"\nturn_ms = 0",
+       "c.toml:3: [[gpu]] turn_ms is 0 but must be from 0.5 to 50."},
+      {"[[gpu]]\nuuid = \"GPU-1\"\n[[gpu]]\nuuid = \"GPU-1\"", "c.toml:3: gpu uuid \"GPU-1\" is used twice."},
+      {"[[gpu]]\nuuid = \"GPU-1\"\nweight = 1", "c.toml:3: [[gpu]] weight is not a known key"},
+      // What can be kept.
+      {VmTable("a", "reserve = 60\ngpus = [\"GPU-1\"]\n") +
+           VmTable("b", "reserve = 60\ngpus = [\"GPU-2\"]\n"),
+       "accepted"},
+      {reserve60 + VmTable("b", "reserve = 40\n"), "accepted"},
+  };
+  for (const auto& [text, wanted] : cases)
+    EXPECT_EQ(ErrorOf(text).substr(0, wanted.size()), wanted) << ErrorOf(text) << "\n" << text;
+}
+
+TEST(ConfigTest, SharesArrive) {
+  test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/c.toml";
+  std::ofstream(path) << "local_weight = 50\nlocal_class = \"background\"\nturn_ms = 4\n" +
+                             VmTable("a", "weight = 10000\ncap = 30\nreserve = 10\nclass = \"latency\"\n") +
+                             "[[remote]]\nname = \"c\"\ncap = 1\n[[user]]\nuid = 5\nreserve = 7\n"
+                             "[tcp]\nlisten = \"127.0.0.1:1\"\nweight = 1\n"
+                             "[[gpu]]\nuuid = \"GPU-1\"\nturn_ms = 0.5\n[[gpu]]\nuuid = \"GPU-2\"\n";
+  const auto read = LoadConfig(path);
+  ASSERT_TRUE(read.ok()) << read.error();
+  const daemon::Config& config = read.value();
+  EXPECT_EQ(config.vms[0].share.terms, (ShareTerms{10000, 30, 10, ShareClass::kLatency}));
+  EXPECT_EQ(config.remotes[0].share.terms, (ShareTerms{100, 1, 0, ShareClass::kNormal}));
+  EXPECT_EQ(config.local_share.terms, (ShareTerms{50, 100, 0, ShareClass::kBackground}));
+  EXPECT_EQ(config.user_terms.at("uid:5"), (ShareTerms{50, 100, 7, ShareClass::kBackground}));
+  EXPECT_EQ(config.tcp.share.terms, (ShareTerms{1, 100, 0, ShareClass::kNormal}));
+  EXPECT_EQ(config.turn_ms, 4);
+  EXPECT_EQ(config.gpu_turn_ms, (std::map<std::string, double>{{"GPU-1", 0.5}, {"GPU-2", 4}}));
+}
+
+TEST(ConfigTest, AnAddedVmKeepsItsShares) {
+  test::TemporaryFolder folder;
+  daemon::VmConfig vm;
+  vm.name = "a";
+  vm.region_file = "/dev/shm/a";
+  for (const ShareTerms& terms : {ShareTerms{}, ShareTerms{200, 30, 10, ShareClass::kLatency}}) {
+    vm.share.terms = terms;
+    const std::string path = folder.path() + "/a.toml";
+    std::ofstream(path) << daemon::AddedVmText(vm);
+    const auto read = daemon::LoadAddedVm(path);
+    ASSERT_TRUE(read.ok()) << read.error();
+    EXPECT_EQ(read.value().share.terms, terms);
+  }
+}
+
 TEST(ConfigTest, GoodValuesArrive) {
   test::TemporaryFolder folder;
   const std::string path = folder.path() + "/c.toml";

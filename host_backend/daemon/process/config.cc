@@ -20,6 +20,7 @@
 #include "host_backend/common/plain_name.h"
 #include "host_backend/common/remote/remote_hand_over.h"
 #include "host_backend/daemon/process/worker_programs.h"
+#include "host_backend/daemon/toml/share_keys.h"
 #include "host_backend/daemon/toml/table_reader.h"
 #include "host_backend/launcher/protocol.h"
 
@@ -74,9 +75,10 @@ LogLevel Level(TableReader& reader, std::string_view key, const std::string& tex
   reader.Fail(*reader.Take(key), key, "must be debug, info, warning or error, but is \"" + text + "\"");
 }
 
-// The keys `prefix`device_memory_mib, `prefix`gpus and those of HostShare.
-GpuShare ReadShare(TableReader& reader, const std::string& prefix) {
+// The keys `prefix`device_memory_mib, `prefix`gpus, those of HostShare and of ShareTerms.
+GpuShare ReadShare(TableReader& reader, const std::string& prefix, bool may_reserve) {
   GpuShare share;
+  share.terms = ReadShareTerms(reader, prefix, {}, may_reserve);
   reader.Number(prefix + "device_memory_mib", 1, kMaxDeviceMemoryMib, &share.device_memory_mib);
   reader.Number(prefix + "host_memory_mib", 64, kMaxDeviceMemoryMib, &share.host.memory_mib);
   reader.Number(prefix + "max_threads", 16, 1u << 22, &share.host.threads);
@@ -181,7 +183,7 @@ VmConfig ReadVm(const toml::table& table) {
   reader.Number("max_sessions", 1, kMaxSlots, &vm.max_sessions);
   vm.guaranteed_sessions = kNotConfigured;  // without the key ShareOutSessions decides
   reader.Number("guaranteed_sessions", 0, vm.max_sessions, &vm.guaranteed_sessions);
-  vm.share = ReadShare(reader, "");
+  vm.share = ReadShare(reader, "", true);
   reader.Number("own_spares", 0, kMaxSpareWorkers, &vm.own_spares);
   reader.RefuseUnknownKeys();
   return vm;
@@ -218,8 +220,10 @@ void ReadUsers(TableReader& outer, Config& config) {
     if (!uid) reader.Missing("uid");
     uint32_t spares = 0;
     reader.Number("own_spares", 0, kMaxSpareWorkers, &spares);
+    const std::string scope = "uid:" + std::to_string(*uid);
+    config.user_terms[scope] = ReadShareTerms(reader, "", config.local_share.terms, true);
     reader.RefuseUnknownKeys();
-    if (!config.own_spares.emplace("uid:" + std::to_string(*uid), spares).second)
+    if (!config.own_spares.emplace(scope, spares).second)
       outer.Fail(entry, "user", "uid " + std::to_string(*uid) + " is used twice");
   }
 }
@@ -234,6 +238,50 @@ void AddOwnSpares(TableReader& reader, Config& config) {
   const toml::node* node = reader.Take("vm");
   reader.Fail(node != nullptr ? *node : *reader.Take("user"), "own_spares",
               "are " + std::to_string(total) + " together, more than " + std::to_string(kMaxSpareWorkers));
+}
+
+void ReadTurns(TableReader& outer, Config& config) {
+  config.turn_ms = outer.Real("turn_ms", kLeastTurnMs, kMostTurnMs).value_or(config.turn_ms);
+  const toml::array* list = outer.Tables("gpu");
+  if (list == nullptr) return;
+  for (const auto& entry : *list) {
+    TableReader reader(*entry.as_table(), "[[gpu]] ");
+    const std::string uuid = reader.Required("uuid");
+    if (!IsGpuUuid(uuid))
+      reader.Fail(*reader.Take("uuid"), "uuid",
+                  "must be a GPU's UUID (GPU-... or MIG-...), as nvidia-smi -L shows it");
+    const double turn_ms = reader.Real("turn_ms", kLeastTurnMs, kMostTurnMs).value_or(config.turn_ms);
+    reader.RefuseUnknownKeys();
+    if (!config.gpu_turn_ms.emplace(uuid, turn_ms).second)
+      outer.Fail(entry, "gpu", "uuid \"" + uuid + "\" is used twice");
+  }
+}
+
+// The line that is named is that of the first reservation which is too much.
+void CheckReservations(TableReader& outer, const Config& config) {
+  Reservations sum;
+  const auto add = [&](const char* kind, size_t index, const std::string& scope, uint32_t percent,
+                       const std::vector<std::string>& gpus) {
+    const std::string why = sum.Add(scope, percent, gpus);
+    if (why.empty()) return;
+    const toml::table& table = *outer.Tables(kind)->get(index)->as_table();
+    TableReader(table, "[[" + std::string(kind) + "]] ").Fail(*table.get("reserve"), "reserve", why);
+  };
+  for (size_t i = 0; i < config.vms.size(); ++i) {
+    const VmConfig& vm = config.vms[i];
+    add("vm", i, "VM " + vm.name, vm.share.terms.reserve_percent, vm.share.gpus);
+  }
+  for (size_t i = 0; i < config.remotes.size(); ++i) {
+    const VmConfig& vm = config.remotes[i];
+    add("remote", i, "VM " + vm.name, vm.share.terms.reserve_percent, vm.share.gpus);
+  }
+  const toml::array* users = outer.Tables("user");
+  for (size_t i = 0; users != nullptr && i < users->size(); ++i) {
+    const auto uid = users->get(i)->as_table()->get("uid")->value<int64_t>();
+    const std::string scope = "uid:" + std::to_string(uid.value_or(0));
+    add("user", i, "user " + scope.substr(4), config.user_terms.at(scope).reserve_percent,
+        config.local_share.gpus);
+  }
 }
 
 bool IsLoopback(const std::string& address) {
@@ -282,7 +330,7 @@ void ReadTcp(TableReader& outer, Config& config) {
   }
   config.tcp = {address, port,
                 uint32_t(reader.Number("max_sessions", 1, kMaxSessions).value_or(config.max_sessions)),
-                ReadShare(reader, "")};
+                ReadShare(reader, "", false)};
   reader.RefuseUnknownKeys();
 }
 
@@ -327,7 +375,7 @@ void ReadRemotes(TableReader& outer, Config& config) {
       outer.Fail(entry, "remote",
                  "name \"" + vm.name + "\" is used twice; a [[vm]] may come by TLS as it is");
     reader.Number("max_sessions", 1, kMaxSessions, &vm.max_sessions);
-    vm.share = ReadShare(reader, "");
+    vm.share = ReadShare(reader, "", true);
     reader.RefuseUnknownKeys();
     config.remotes.push_back(std::move(vm));
   }
@@ -398,7 +446,7 @@ Config ReadConfig(const toml::table& table) {
   reader.Number("compiled_kernels_mib", 1, kMaxCompiledKernelsMib, &config.compiled_kernels_mib);
   reader.Number("image_cache_mib", 0, kMaxImageCacheMib, &config.image_cache_mib);
   reader.Number("max_sessions", 1, kMaxSessions, &config.max_sessions);
-  config.local_share = ReadShare(reader, "local_");
+  config.local_share = ReadShare(reader, "local_", false);
   config.worker_users = ReadWorkerUsers(reader, config.worker_users);
   reader.Number("keep_sessions_s", 0, 3600, &config.keep_sessions_s);
   if (auto level = reader.String("log_level")) config.log_level = Level(reader, "log_level", *level);
@@ -412,6 +460,8 @@ Config ReadConfig(const toml::table& table) {
   ReadRemotes(reader, config);
   ReadUsers(reader, config);
   AddOwnSpares(reader, config);
+  ReadTurns(reader, config);
+  CheckReservations(reader, config);
   reader.RefuseUnknownKeys();
   return config;
 }
@@ -468,6 +518,7 @@ std::string AddedVmText(const VmConfig& vm) {
   toml::array gpus;
   for (const std::string& gpu : vm.share.gpus) gpus.push_back(gpu);
   if (!gpus.empty()) entry.insert("gpus", std::move(gpus));
+  AddShareTerms(entry, vm.share.terms);
   std::ostringstream text;
   text << "# Added by `causeway attach`, and removed by `causeway detach`.\n"
        << toml::table{{"vm", toml::array{std::move(entry)}}} << "\n";

@@ -21,6 +21,11 @@
 //   doorbell_socket = "/run/causeway/doorbell-guest1"
 //   host_memory_mib = 8192   max_threads = 8192   cpu_weight = 100   cpu_percent = 400
 //   device_memory_mib = 16384   gpus = ["GPU-..."]
+//   weight = 100   cap = 100   reserve = 0   class = "normal"
+//   [[user]]
+//   uid = 1000   own_spares = 1   weight, cap, reserve and class: as of a VM
+//   [[gpu]]
+//   uuid = "GPU-..."   turn_ms = 2        also at the top, of every other GPU
 //   [tcp]
 //   listen = "127.0.0.1:7470"   allow_plaintext_remote = false
 //   [tls]                                 read by causeway-tls, too
@@ -28,8 +33,9 @@
 //   hand_over_socket = "/run/causeway/causeway.sock.tls"   user = "causeway-tls"
 //   [[remote]]
 //   name = "guest2"   max_sessions = 32
-//   device_memory_mib, gpus, host_memory_mib, max_threads, cpu_weight and cpu_percent: as of a VM; with
-//   local_ before them at the top: of each local user
+//   device_memory_mib, gpus, host_memory_mib, max_threads, cpu_weight, cpu_percent, weight, cap, reserve and
+//   class: as of a VM; in [tcp] the same but reserve: of each peer; with local_ before them, but for reserve, at
+//   the top: of each local user
 #pragma once
 #include <cstdint>
 #include <map>
@@ -37,6 +43,7 @@
 #include <vector>
 
 #include "host_backend/common/result.h"
+#include "host_backend/common/shares/share_terms.h"
 #include "host_backend/daemon/process/log.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -60,6 +67,7 @@ inline constexpr uint64_t kMaxCompiledKernelsMib = 1u << 20;
 inline constexpr uint32_t kMaxSessions = 4096;
 inline constexpr uint64_t kMaxDeviceMemoryMib = uint64_t{1} << 24;  // 16 TiB
 inline constexpr size_t kMaxGpus = 16;
+inline constexpr double kUsualTurnMs = 2;
 
 // What one VM, local user or TCP peer may use of the host, where it has a cgroup (cgroups.h).
 struct HostShare {
@@ -74,6 +82,7 @@ struct GpuShare {
   uint64_t device_memory_mib = 0;  // of each GPU; 0: all of it
   std::vector<std::string> gpus;   // UUIDs; empty: all that the daemon may use
   HostShare host;
+  ShareTerms terms;  // of the GPUs' time; a reservation has who is named alone
 };
 
 struct VmConfig {
@@ -139,7 +148,10 @@ struct Config {
       0;  // how long sessions wait for the next daemon where this one ends; 0: they end with it
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;
-  std::map<std::string, uint32_t> own_spares;  // of scopes (SessionPeer) that have any
+  std::map<std::string, uint32_t> own_spares;    // of scopes (SessionPeer) that have any
+  std::map<std::string, ShareTerms> user_terms;  // of scopes of local users that have a [[user]] table
+  double turn_ms = kUsualTurnMs;                 // of each GPU that is not in gpu_turn_ms
+  std::map<std::string, double> gpu_turn_ms;     // by UUID
   std::vector<VmConfig> vms;
   TcpConfig tcp;
   TlsConfig tls;
