@@ -13,11 +13,8 @@
 namespace causeway {
 namespace {
 
-// Never 0.
 uint64_t HashOf(const char uuid[16]) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (int i = 0; i < 16; ++i) hash = (hash ^ static_cast<unsigned char>(uuid[i])) * 0x100000001b3;
-  return hash | 1;
+  return DeviceHash(reinterpret_cast<const unsigned char*>(uuid));
 }
 
 // Whatever another process has written there.
@@ -49,6 +46,12 @@ void Pause(uint32_t tries) {
 }
 
 }  // namespace
+
+uint64_t DeviceHash(const unsigned char uuid[16]) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (int i = 0; i < 16; ++i) hash = (hash ^ uuid[i]) * 0x100000001b3;
+  return hash | 1;
+}
 
 int AccountPage::PlaceOf(uint32_t cell, const char uuid[16]) {
   const uint64_t hash = HashOf(uuid);

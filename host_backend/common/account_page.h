@@ -37,6 +37,9 @@ inline constexpr int kNoDevice = -1;             // memory of the host: not limi
 inline constexpr uint64_t kMostOfCell = uint64_t{1} << 44;
 inline constexpr size_t kAccountPageBytes = 4096;
 
+// By which pages and turns know a GPU: of its UUID, and never 0.
+uint64_t DeviceHash(const unsigned char uuid[16]);
+
 // Written by one worker, read by all of its VM as what an attacker may have written.
 struct alignas(kAccountPageBytes) AccountCell {
   std::atomic<uint64_t> device[kAccountDevices];  // which device has this place: of its UUID's hash; 0: none

@@ -103,6 +103,12 @@ target_link_libraries(arbiter_test PRIVATE causeway_shares causeway_gate GTest::
 add_test(NAME arbiter COMMAND arbiter_test)
 set_tests_properties(arbiter PROPERTIES LABELS unit TIMEOUT 300)
 
+# What each VM, user and peer is to have of the GPUs' time.
+add_executable(share_settings_test share_settings_test.cc)
+target_link_libraries(share_settings_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME share_settings COMMAND share_settings_test)
+set_tests_properties(share_settings PROPERTIES LABELS unit TIMEOUT 60)
+
 add_executable(account_page_test account_page_test.cc)
 target_link_libraries(account_page_test PRIVATE causeway_daemon GTest::gtest_main)
 add_test(NAME account_page COMMAND account_page_test)

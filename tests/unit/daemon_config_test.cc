@@ -121,11 +121,14 @@ TEST(ConfigTest, MistakesOfSharesNameTheirLine) {
       {"turn_ms = nan", "c.toml:1: turn_ms must be a number from 0.5 to 50."},
       {"turn_ms = \"2\"", "c.toml:1: turn_ms must be a number from 0.5 to 50."},
       {"[[gpu]]\nturn_ms = 2", "c.toml:1: [[gpu]] uuid is missing."},
-      {"[[gpu]]\nuuid = \"0\"", "c.toml:2: [[gpu]] uuid must be a GPU's UUID (GPU-... or MIG-...)"},
-      {"[[gpu]]\nuuid = \"GPU-1\"\nturn_ms = 0",
+      {"[[gpu]]\nuuid = \"GPU-1\"", "c.toml:2: [[gpu]] uuid must be a GPU's whole UUID (GPU-... or MIG-...)"},
+      {"[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000001\"\nturn_ms = 0",
        "c.toml:3: [[gpu]] turn_ms is 0 but must be from 0.5 to 50."},
-      {"[[gpu]]\nuuid = \"GPU-1\"\n[[gpu]]\nuuid = \"GPU-1\"", "c.toml:3: gpu uuid \"GPU-1\" is used twice."},
-      {"[[gpu]]\nuuid = \"GPU-1\"\nweight = 1", "c.toml:3: [[gpu]] weight is not a known key"},
+      {"[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000001\"\n[[gpu]]\nuuid = "
+       "\"GPU-00000000-0000-0000-0000-000000000001\"",
+       "c.toml:3: gpu uuid \"GPU-00000000-0000-0000-0000-000000000001\" is used twice."},
+      {"[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000001\"\nweight = 1",
+       "c.toml:3: [[gpu]] weight is not a known key"},
       // What can be kept.
       {VmTable("a", "reserve = 60\ngpus = [\"GPU-1\"]\n") +
            VmTable("b", "reserve = 60\ngpus = [\"GPU-2\"]\n"),
@@ -143,7 +146,8 @@ TEST(ConfigTest, SharesArrive) {
                              VmTable("a", "weight = 10000\ncap = 30\nreserve = 10\nclass = \"latency\"\n") +
                              "[[remote]]\nname = \"c\"\ncap = 1\n[[user]]\nuid = 5\nreserve = 7\n"
                              "[tcp]\nlisten = \"127.0.0.1:1\"\nweight = 1\n"
-                             "[[gpu]]\nuuid = \"GPU-1\"\nturn_ms = 0.5\n[[gpu]]\nuuid = \"GPU-2\"\n";
+                             "[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000001\"\nturn_ms = "
+                             "0.5\n[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000002\"\n";
   const auto read = LoadConfig(path);
   ASSERT_TRUE(read.ok()) << read.error();
   const daemon::Config& config = read.value();
@@ -153,7 +157,9 @@ TEST(ConfigTest, SharesArrive) {
   EXPECT_EQ(config.user_terms.at("uid:5"), (ShareTerms{50, 100, 7, ShareClass::kBackground}));
   EXPECT_EQ(config.tcp.share.terms, (ShareTerms{1, 100, 0, ShareClass::kNormal}));
   EXPECT_EQ(config.turn_ms, 4);
-  EXPECT_EQ(config.gpu_turn_ms, (std::map<std::string, double>{{"GPU-1", 0.5}, {"GPU-2", 4}}));
+  EXPECT_EQ(config.gpu_turn_ms,
+            (std::map<std::string, double>{{"GPU-00000000-0000-0000-0000-000000000001", 0.5},
+                                           {"GPU-00000000-0000-0000-0000-000000000002", 4}}));
 }
 
 TEST(ConfigTest, AnAddedVmKeepsItsShares) {

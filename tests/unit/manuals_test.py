@@ -109,7 +109,7 @@ def check_values():
 
 def known_keys(table):
     """Those that causewayd says it knows in that table, when it meets one that it does not know."""
-    needed = {"[[vm]]": 'name = "a"\nregion_file = "/dev/shm/a"', "[[user]]": "uid = 1", "[[gpu]]": 'uuid = "GPU-1"', "[tcp]": 'listen = "127.0.0.1:1"',
+    needed = {"[[vm]]": 'name = "a"\nregion_file = "/dev/shm/a"', "[[user]]": "uid = 1", "[[gpu]]": 'uuid = "GPU-00000000-0000-0000-0000-000000000001"', "[tcp]": 'listen = "127.0.0.1:1"',
               "[tls]": 'listen = ["127.0.0.1:1"]', "[[remote]]": 'name = "a"'}
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(f"{table}\nno_such_key = 1\n{needed.get(table, '')}\n")

@@ -1,29 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a worker's guest may have another process checkpointed, and what it is told.
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 
+#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/daemon/pool/worker_pool.h"
 #include "ivshmem_ring/protocol/driver_api.h"
 
 namespace causeway::daemon {
 namespace {
-
-// Of GPU-... and MIG-..., as the configuration names them; all zeros where the text is none.
-DeviceUuid UuidOf(const std::string& name) {
-  DeviceUuid uuid{};
-  size_t digits = 0;
-  for (size_t at = name.find('-'); at < name.size(); ++at) {
-    const char c = char(std::tolower(static_cast<unsigned char>(name[at])));
-    if (c == '-') continue;
-    const bool letter = c >= 'a' && c <= 'f';
-    if ((!letter && (c < '0' || c > '9')) || digits == 2 * uuid.size()) return {};
-    uuid[digits / 2] = uint8_t(uuid[digits / 2] << 4 | (letter ? c - 'a' + 10 : c - '0'));
-    ++digits;
-  }
-  return digits == 2 * uuid.size() ? uuid : DeviceUuid{};
-}
 
 // A process comes back on GPUs that its session may open, and on no others.
 bool MayRestoreTo(const CheckpointOrder& order, const std::vector<std::string>& gpus) {

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "host_backend/common/control_socket.h"
+#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/common/key_folder.h"
 #include "host_backend/common/plain_name.h"
 #include "host_backend/common/remote/remote_hand_over.h"
@@ -247,9 +248,9 @@ void ReadTurns(TableReader& outer, Config& config) {
   for (const auto& entry : *list) {
     TableReader reader(*entry.as_table(), "[[gpu]] ");
     const std::string uuid = reader.Required("uuid");
-    if (!IsGpuUuid(uuid))
+    if (!IsGpuUuid(uuid) || UuidOf(uuid) == DeviceUuid{})
       reader.Fail(*reader.Take("uuid"), "uuid",
-                  "must be a GPU's UUID (GPU-... or MIG-...), as nvidia-smi -L shows it");
+                  "must be a GPU's whole UUID (GPU-... or MIG-...), as nvidia-smi -L shows it");
     const double turn_ms = reader.Real("turn_ms", kLeastTurnMs, kMostTurnMs).value_or(config.turn_ms);
     reader.RefuseUnknownKeys();
     if (!config.gpu_turn_ms.emplace(uuid, turn_ms).second)

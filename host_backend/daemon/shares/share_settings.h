@@ -18,11 +18,15 @@ namespace causeway::daemon {
 
 // What an administrator asks to be changed of a scope's terms. What is empty stays as it is. Every value is in its range.
 struct ShareChange {
-  std::optional<uint32_t> weight, cap_percent, reserve_percent;
-  std::optional<ShareClass> share_class;
+  std::optional<uint32_t> weight{}, cap_percent{}, reserve_percent{};
+  std::optional<ShareClass> share_class{};
 
   bool empty() const { return !weight && !cap_percent && !reserve_percent && !share_class; }
   ShareTerms On(ShareTerms terms) const;
+  void Take(const ShareChange& later);  // what it has is in force then
+  void Drop(const ShareChange& other);  // what that has is not changed by this any more
+  // The keys of the configuration that say the same: `weight = 200`, `class = "latency"`.
+  std::string Keys() const;
 };
 
 class ShareSettings {
@@ -39,37 +43,51 @@ class ShareSettings {
   // `device`: DeviceHash of a GPU's UUID (account_page.h).
   TurnTerms TurnsOf(uint64_t device) const;
 
+  // "" or the sentence why that configuration cannot be in force: its reservations and those of added VMs are too much.
+  std::string WhyNot(const Config& next) const;
   // The configuration has changed: what Set and SetTurn have changed is dropped. Who is paused stays paused.
   void Reconfigured();
-  // A VM that the control socket has added, with the terms that it was stored with. Forget: it is removed.
+  // A VM that the control socket has added, or that the configuration has no more while sessions of it live: it keeps
+  // the terms of `vm`. Forget: it is served no more.
   void Keep(const VmConfig& vm);
   void Forget(const std::string& vm);
+  // An added VM was stored with that change, which a reload does not drop any more.
+  void Persisted(const VmConfig& vm, const ShareChange& change);
 
-  // Whether there is such a scope: a VM that is configured or was added, a user's number, a container's user, or a peer's
-  // numeric address. `name` is what an administrator writes ("guest1", "vm:guest1", "uid:1000"); the result is the scope's
-  // name, or one sentence.
+  // The scope that an administrator means by a VM's name, or by a scope's name as `causeway status` shows it ("vm:guest1",
+  // "uid:1000", "container:uid:1000", "tcp:10.0.0.5"), whether it has a session or not; else one sentence.
   Result<std::string> ScopeOf(const std::string& name) const;
 
-  // Each of the following is "" or the sentence why nothing was changed.
-  std::string Set(const std::string& scope, const ShareChange& change);
-  std::string Pause(const std::string& scope, bool paused);
-  // `gpu`: a UUID as nvidia-smi -L shows it.
-  std::string SetTurn(const std::string& gpu, double turn_ms);
-
-  // What Set would make of that scope, checked against the reservations of the others.
+  // What Set would make of that scope, or one sentence: its reservation is above its cap, or all are too much.
   Result<ShareTerms> Checked(const std::string& scope, const ShareChange& change) const;
+  // Each is "" or the sentence why nothing was changed.
+  std::string Set(const std::string& scope, const ShareChange& change);
+  // `gpu`: a whole UUID.
+  std::string SetTurn(const std::string& gpu, double turn_ms);
+  std::string Pause(const std::string& scope, bool paused);
+
   bool is_set(const std::string& scope) const { return set_.contains(scope); }
-  bool is_paused(const std::string& scope) const { return paused_.contains(scope); }
-  // Every scope that has terms of its own, by name: of the configuration, of Keep, Set and Pause.
+  // Every scope that has terms of its own, in order: of the configuration, of Keep, Set and Pause.
   std::vector<std::string> Named() const;
+  // Every GPU that the configuration or SetTurn names, as it is named there.
+  std::vector<std::string> Gpus() const;
 
  private:
+  const VmConfig* FindVm(const Config& config, const std::string& scope) const;
+  ShareTerms ConfiguredIn(const Config& config, const std::string& scope) const;
+  ShareTerms Unpaused(const std::string& scope) const;
+  const std::vector<std::string>& GpusIn(const Config& config, const std::string& scope) const;
+  std::set<std::string> NamedIn(const Config& config) const;
+  void Changed() const {
+    if (changed_) changed_();
+  }
+
   const Config& config_;
   std::function<void()> changed_;
-  std::map<std::string, VmConfig> added_;   // by scope
+  std::map<std::string, VmConfig> kept_;    // by scope
   std::map<std::string, ShareChange> set_;  // by scope
   std::set<std::string> paused_;            // scopes
-  std::map<uint64_t, double> turns_;        // by device, in ms
+  std::map<std::string, double> turn_ms_;   // of SetTurn, by UUID
 };
 
 }  // namespace causeway::daemon

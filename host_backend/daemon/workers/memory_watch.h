@@ -2,18 +2,17 @@
 // What NVML says that each process holds of each GPU. A process with the library says it (WorkerMemoryUse),
 // which runs only while the figures are wanted. The daemon's only thread calls all functions.
 #pragma once
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/daemon/workers/worker_process.h"
 
 namespace causeway::daemon {
 
-using DeviceUuid = std::array<uint8_t, 16>;
 using MemoryRound = std::map<std::pair<pid_t, DeviceUuid>, uint64_t>;  // bytes; by this host's pids
 
 class MemoryWatch final : public WorkerProcess::Listener {
