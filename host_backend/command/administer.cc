@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <thread>
 
 #include "host_backend/command/attach/control_client.h"
@@ -12,6 +13,8 @@
 
 namespace causeway::command {
 namespace {
+
+constexpr const char* kSettings[] = {"weight", "cap", "reserve", "class", "turn_ms"};
 
 int RunReload(const AdministerCommands& options) {
   const auto answer = AskControl(options.control_socket, {{"do", "reload"}});
@@ -50,6 +53,86 @@ int RunDrain(const AdministerCommands& options) {
   }
 }
 
+constexpr int kUsage = 2;
+
+// The text's number, or the text itself, of which the daemon says what it must be. Numbers are written as in its configuration.
+Json ValueOf(const std::string& text) {
+  const Json value = Json::parse(text, nullptr, false);
+  return value.is_number() ? value : Json(text);
+}
+
+// "" or what is wrong with the text of one setting, which otherwise is added.
+std::string AddSetting(const std::string& text, Json* request) {
+  const size_t equals = text.find('=');
+  const std::string key = text.substr(0, equals);
+  bool known = false;
+  for (const char* each : kSettings) known = known || key == each;
+  if (!known || equals == std::string::npos || equals + 1 == text.size()) {
+    return "`" + text +
+           "` is no setting; settings are weight=, cap=, reserve= and class= of a VM, and turn_ms= of a GPU.";
+  }
+  if (request->contains(key)) return key + " is set twice.";
+  (*request)[key] = ValueOf(text.substr(equals + 1));
+  return {};
+}
+
+void PrintTerms(const Json& answer) {
+  const auto number = [&](const char* key) { return std::to_string(answer.value(key, uint64_t{0})); };
+  if (answer.contains("gpu")) {
+    std::printf("%s: turns of %s ms, until the next reload.\n",
+                PrintableText(answer.value("gpu", "")).c_str(),
+                JsonText(answer.value("turn_ms", 0.0)).c_str());
+    return;
+  }
+  std::printf("%s: weight %s, cap %s %%, reserve %s %%, class %s%s%s.\n",
+              PrintableText(answer.value("scope", "")).c_str(), number("weight").c_str(),
+              number("cap").c_str(), number("reserve").c_str(),
+              PrintableText(answer.value("class", "")).c_str(),
+              answer.value("paused", false) ? ", paused" : "",
+              answer.value("until_reload", false) ? "; some of it until the next reload" : "");
+}
+
+int Ask(const AdministerCommands& options, const Json& request) {
+  const auto answer = AskControl(options.control_socket, request);
+  if (!answer.ok()) return Failed(answer.error());
+  if (options.json) {
+    std::printf("%s\n", JsonText(answer.value()).c_str());
+  } else {
+    PrintTerms(answer.value());
+  }
+  return 0;
+}
+
+int RunSet(const AdministerCommands& options) {
+  Json request = {{"do", "set"}, {"name", options.scope}};
+  for (const std::string& setting : options.settings) {
+    if (const std::string wrong = AddSetting(setting, &request); !wrong.empty()) {
+      Failed(wrong);
+      return kUsage;
+    }
+  }
+  if (options.persist) request["persist"] = true;
+  return Ask(options, request);
+}
+
+void AddShareCommands(const std::function<CLI::App*(const char*, const char*)>& add,
+                      AdministerCommands& options) {
+  constexpr const char* kScope = "causeway status's name of a VM, a user (uid:NUMBER) or a peer";
+  auto* set = add("set", "Change what a VM has of the GPUs' time; its sessions go on");
+  set->add_option("VM", options.scope, std::string(kScope) + "; of turn_ms a GPU's UUID")->required();
+  set->add_option("SETTING", options.settings,
+                  "weight=NUMBER, cap=PERCENT, reserve=PERCENT, class=latency, normal or background; "
+                  "turn_ms=MILLISECONDS of a GPU")
+      ->required();
+  set->add_flag("--persist", options.persist,
+                "Beyond the next reload, of a VM that causeway attach has added (default: until then)");
+  auto* pause = add("pause", "Have no work of a VM start on GPUs: what runs ends, calls wait");
+  auto* resume = add("resume", "Have work of a paused VM start again");
+  for (auto* each : {pause, resume}) each->add_option("VM", options.scope, kScope)->required();
+  for (auto* each : {set, pause, resume})
+    each->add_flag("--json", options.json, "Print the daemon's answer as JSON");
+}
+
 }  // namespace
 
 void AddAdministerCommands(CLI::App& app, AdministerCommands& options) {
@@ -70,12 +153,17 @@ void AddAdministerCommands(CLI::App& app, AdministerCommands& options) {
                    "Wait so many seconds for the sessions to end; exit status 1 if some are left")
       ->check(CLI::Range(1, 1'000'000))
       ->excludes(undo);
+  AddShareCommands(add, options);
 }
 
 int RunAdministerCommand(const CLI::App& app, const AdministerCommands& options) {
   if (app.got_subcommand("reload")) return RunReload(options);
   if (app.got_subcommand("upgrade")) return RunUpgrade(options);
   if (app.got_subcommand("drain")) return RunDrain(options);
+  if (app.got_subcommand("set")) return RunSet(options);
+  for (const char* each : {"pause", "resume"}) {
+    if (app.got_subcommand(each)) return Ask(options, {{"do", each}, {"name", options.scope}});
+  }
   return -1;
 }
 

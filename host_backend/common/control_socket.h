@@ -24,6 +24,13 @@
 //     -> {"ok": true, "sessions": 2}   no session begins any more, or with "undo" they may again; so many are left
 //   {"do": "upgrade"}           likewise: the daemon becomes the program that is installed now, sessions go on
 //     -> {"ok": true}            it starts; a further request is answered by it
+//   {"do": "set", "name": "guest1", "weight": 200, "cap": 30, "reserve": 10, "class": "latency", "persist": false}
+//        likewise; of a VM, user or peer as `causeway status` names it: one of the four at least (docs/sharing.md)
+//   {"do": "pause", "name": "guest1"}, {"do": "resume", "name": "guest1"}       likewise
+//     -> {"ok": true, "scope": "vm:guest1", "weight", "cap", "reserve", "class", "paused", "until_reload"}   what it has now
+//        "until_reload": something of it was set and is not stored
+//   {"do": "set", "name": "GPU-...", "turn_ms": 4}         likewise
+//     -> {"ok": true, "gpu": "GPU-...", "turn_ms": 4}
 //
 // What fails is answered by {"ok": false, "error": "one sentence"}.
 #pragma once

@@ -56,9 +56,13 @@ Daemon::Daemon(const Config& config, std::string path, char** arguments)
             config_.image_cache_mib * kMib, config_.worker_users),
       scopes_(config_),
       zeroing_(loop_),
+      share_settings_(config_),
       services_{loop_,           config_,  pool_,   counters_, flights_, idle_watch_,
-                doorbell_watch_, workers_, scopes_, zeroing_,  vault_},
-      vms_(services_) {}
+                doorbell_watch_, workers_, scopes_, zeroing_,  vault_,   share_settings_},
+      vms_(services_),
+      share_requests_(share_settings_, vms_, path_, [this] { return Shares(); }) {
+  share_settings_.OnChange([this] { OnSharesChanged(); });
+}
 
 Daemon::~Daemon() {
   loop_.Unwatch(signal_watch_);
@@ -257,11 +261,13 @@ void Daemon::OnSignal() {
 void Daemon::OnControl(const ControlRequest& request, const LocalPeer& peer,
                        const ControlServer::Answer& answer) {
   using What = ControlRequest::What;
-  const bool own =
-      request.what == What::kReload || request.what == What::kDrain || request.what == What::kUpgrade;
-  if (!own) return vms_.Handle(request, peer, answer);
+  const bool of_vms =
+      request.what == What::kAdd || request.what == What::kRemove || request.what == What::kList;
+  if (of_vms) return vms_.Handle(request, peer, answer);
   if (peer.uid != 0 && peer.uid != geteuid())
     return answer({{"ok", false}, {"error", "Only root and the user of causewayd may ask for that."}});
+  if (request.what == What::kSet || request.what == What::kPause || request.what == What::kResume)
+    return share_requests_.Handle(request, answer);
   if (request.what == What::kDrain) return answer(Drain(request));
   if (request.what == What::kUpgrade) return Upgrade(answer);
   const auto done = Reload();
@@ -278,6 +284,10 @@ Result<std::string> Daemon::Reload() {
     return Error{read.error()};
   }
   Config& next = read.value();
+  if (const std::string why = share_settings_.WhyNot(next); !why.empty()) {
+    LogError("the configuration stays as it was: " + why);
+    return Error{why};
+  }
   std::vector<std::string> told;
   std::string names;
   for (const std::string& key : KeepUntilStart(config_, next)) names += (names.empty() ? "" : ", ") + key;
@@ -285,6 +295,7 @@ Result<std::string> Daemon::Reload() {
   config_ = std::move(next);
   SetLogLevel(config_.log_level);
   scopes_.Reconfigured();
+  share_settings_.Reconfigured();
   const std::vector<std::string> of_vms = vms_.Apply();
   told.insert(told.end(), of_vms.begin(), of_vms.end());
   pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
@@ -384,9 +395,16 @@ void Daemon::Stop() {
   pool_.Stop();
 }
 
+// What sessions that live have of the GPUs' time follows at once.
+void Daemon::OnSharesChanged() {}
+
+std::vector<ShareStatus> Daemon::Shares() const {
+  return {};
+}
+
 std::string Daemon::StatusText(const std::string& scope) const {
   const LoopPart part("status text");
-  StatusReport report{started_, tcp_ ? tcp_->address() : "", {}, {}};
+  StatusReport report{started_, tcp_ ? tcp_->address() : "", {}, {}, Shares()};
   vms_.AppendStatus(report.sessions, report.regions);
   local_->AppendStatus(report.sessions);
   if (tcp_) tcp_->AppendStatus(report.sessions);

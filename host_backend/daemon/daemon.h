@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host_backend/daemon/control/control_server.h"
+#include "host_backend/daemon/control/share_requests.h"
 #include "host_backend/daemon/control/vm_set.h"
 #include "host_backend/daemon/doorbell/doorbell_watch.h"
 #include "host_backend/daemon/region/idle_watch.h"
@@ -47,6 +48,8 @@ class Daemon {
   [[noreturn]] void LeaveNow();
   std::string StartLauncher();
   std::string StatusText(const std::string& scope) const;
+  void OnSharesChanged();
+  std::vector<ShareStatus> Shares() const;
   void FlushLogsSoon();
 
   const std::string path_;
@@ -65,6 +68,7 @@ class Daemon {
   Counters counters_;
   Scopes scopes_;
   Zeroing zeroing_;
+  ShareSettings share_settings_;
   FlightStore flights_;
   IdleWatch idle_watch_;
   DoorbellWatch doorbell_watch_;
@@ -80,6 +84,7 @@ class Daemon {
   bool lost_ = false;  // the launcher, and with it every worker
   // Destroyed in reverse order: servers and their sessions before the pool.
   VmSet vms_;
+  ShareRequests share_requests_;
   std::unique_ptr<ControlServer> control_;
   std::unique_ptr<TcpServer> tcp_;
   std::unique_ptr<RemoteServer> remote_;

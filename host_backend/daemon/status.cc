@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "host_backend/common/json.h"
+#include "host_backend/daemon/share_report.h"
 #include "ivshmem_ring/release/build_stamp.h"
 
 namespace causeway::daemon {
@@ -160,6 +161,7 @@ std::string StatusJson(const Services& services, const StatusReport& report, con
                {"of_all", scope.empty()}};
   if (scope.empty()) AddTotals(json, services);
   json["regions"] = scope.empty() ? ListOf(report.regions) : Json::array();
+  AddShares(json, services, report.shares, scope);
   json["accounts"] = ListOf(pool.AccountsStatus(), scope);
   json["sessions"] = ListOf(report.sessions, scope);
   return JsonText(json);

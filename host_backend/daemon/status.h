@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "host_backend/daemon/servers/services.h"
+#include "host_backend/daemon/shares/share_status.h"
 
 namespace causeway::daemon {
 
@@ -14,6 +15,7 @@ struct StatusReport {
   std::string tcp;  // where TCP sessions are accepted; empty: nowhere
   std::vector<SessionStatus> sessions;
   std::vector<RegionStatus> regions;
+  std::vector<ShareStatus> shares;
 };
 
 // That, and what pool, event loop, counters and configuration hold now. A client that may see only one scope

@@ -177,12 +177,13 @@ class Host {
   daemon::Scopes scopes_{config_};
   daemon::Zeroing zeroing_{loop_};
   daemon::Vault vault_;
+  daemon::ShareSettings share_settings_{config_};
   daemon::Counters counters_;
   daemon::FlightStore flights_;
   daemon::IdleWatch idle_watch_;
   daemon::DoorbellWatch doorbell_watch_;
   Services services_{loop_,           config_,  pool_,   counters_, flights_, idle_watch_,
-                     doorbell_watch_, workers_, scopes_, zeroing_,  vault_};
+                     doorbell_watch_, workers_, scopes_, zeroing_,  vault_,   share_settings_};
   std::unique_ptr<daemon::LocalServer> local_;
   std::unique_ptr<daemon::VmServer> vm_;
   std::unique_ptr<daemon::TcpServer> tcp_;

@@ -37,6 +37,14 @@ void RequireSound(const ControlRequest& request) {
     return Require(request.name.empty());
   Require(!request.undo || request.what == What::kDrain);
   if (request.what == What::kDrain && request.name.empty()) return;
+  if (request.what == What::kSet || request.what == What::kPause || request.what == What::kResume) {
+    Require(!request.name.empty() && request.name.find('\n') == std::string::npos);
+    Require(request.what != What::kSet || request.change.empty() == request.turn_ms.has_value());
+    const ShareTerms terms = request.change.On({});
+    return Require(terms.weight >= 1 && terms.weight <= kMostWeight && terms.cap_percent >= 1 &&
+                   terms.cap_percent <= 100 && terms.reserve_percent <= 100 &&
+                   request.turn_ms.value_or(1) >= 0.5 && request.turn_ms.value_or(1) <= 50);
+  }
   Require(IsPlainName(request.name) && request.name.find('/') == std::string::npos);
   if (request.what != ControlRequest::What::kAdd) return;
   Require(!request.force && std::has_single_bit(request.memory_mib));

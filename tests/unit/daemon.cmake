@@ -134,6 +134,11 @@ set_tests_properties(trace_test PROPERTIES LABELS unit TIMEOUT 60)
 # The configuration is read again while sessions live, and the daemon is drained.
 causeway_daemon_process_test(reload_test 120 causeway_attach)
 
+# What VMs have of the GPUs' time is changed while sessions live.
+causeway_daemon_process_test(share_requests_test 120 causeway_attach)
+target_compile_definitions(share_requests_test PRIVATE CAUSEWAY_PATH="$<TARGET_FILE:causeway>")
+add_dependencies(share_requests_test causeway)
+
 # Sessions that outlive their daemon.
 causeway_daemon_process_test(takeover_test 120)
 

@@ -255,6 +255,21 @@ TEST_F(VmRequestsTest, OthersAreRefused) {
   EXPECT_EQ(Listed(), Json::array());
 }
 
+TEST_F(VmRequestsTest, AMemberOfTheGroupAddsVmsAndChangesNoShares) {
+  if (geteuid() != 0) GTEST_SKIP() << "becoming others needs root";
+  constexpr uid_t kDaemon = 1;  // user and group of that name, on every Debian
+  Start("control_group = \"daemon\"\n[[user]]\nuid = 5\n");
+  std::filesystem::permissions(folder(), std::filesystem::perms(0755));
+  EXPECT_TRUE(Has(AskAs(kDaemon, control(), "{\"do\":\"list\"}"), "\"vms\":[]"));
+  for (const char* what : {"set\",\"cap\":1", "pause\"", "resume\""}) {
+    const std::string request = std::string("{\"name\":\"uid:5\",\"do\":\"") + what + "}";
+    EXPECT_TRUE(
+        Has(AskAs(kDaemon, control(), request), "Only root and the user of causewayd may ask for that."))
+        << request;
+    EXPECT_TRUE(Has(AskAs(0, control(), request), "\"scope\":\"uid:5\"")) << request;
+  }
+}
+
 TEST_F(VmRequestsTest, NoStateFolderNoSocket) {
   StartDaemon("ok");
   EXPECT_TRUE(Has(Ask({{"do", "list"}}), "its configuration has state_folder"));

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <set>
 
 #include "host_backend/common/control_socket.h"
 #include "host_backend/common/json.h"
 #include "host_backend/common/plain_name.h"
+#include "host_backend/daemon/toml/share_keys.h"
 #include "host_backend/launcher/protocol.h"
 
 namespace causeway::daemon {
@@ -49,6 +51,17 @@ class ObjectReader {
     return value != nullptr && value->get<bool>();
   }
 
+  bool Has(const char* key) const { return object_.contains(key); }
+
+  double Real(const char* key, double least, double most) {
+    const Json* value = Take(key);
+    const double number = value != nullptr && value->is_number() ? value->get<double>() : std::nan("");
+    if (!(number >= least && number <= most))
+      throw Wrong{std::string(key) + " must be a number from " + JsonText(least) + " to " + JsonText(most) +
+                  "."};
+    return number;
+  }
+
   std::vector<std::string> Gpus(const char* key) {
     std::vector<std::string> gpus;
     const Json* value = Take(key);
@@ -86,8 +99,36 @@ class ObjectReader {
   std::set<std::string> known_;
 };
 
+constexpr size_t kMostBytes = 64;
+
+// What `causeway set` changes: of a VM, a user or a peer, or how long turns on a GPU are.
+void ReadSet(ObjectReader& reader, ControlRequest& request) {
+  const auto number = [&](const char* key, uint64_t least, uint64_t most, std::optional<uint32_t>* value) {
+    if (reader.Has(key)) *value = uint32_t(reader.Number(key, least, most));
+  };
+  ShareChange& change = request.change;
+  number("weight", 1, kMostWeight, &change.weight);
+  number("cap", 1, 100, &change.cap_percent);
+  number("reserve", 0, 100, &change.reserve_percent);
+  if (reader.Has("class")) {
+    change.share_class = ShareClassNamed(reader.Text("class", kMostBytes));
+    if (!change.share_class) throw Wrong{"class must be latency, normal or background."};
+  }
+  if (reader.Has("turn_ms")) request.turn_ms = reader.Real("turn_ms", kLeastTurnMs, kMostTurnMs);
+  request.persist = reader.Flag("persist");
+  if (change.empty() != request.turn_ms.has_value())
+    throw Wrong{"What is set is weight, cap, reserve or class of a VM, or turn_ms of a GPU."};
+}
+
+std::string ReadScopeName(ObjectReader& reader) {
+  const std::string name = reader.Text("name", kMostBytes);
+  const bool shown =
+      std::none_of(name.begin(), name.end(), [](char c) { return uint8_t(c) < ' ' || c == 127; });
+  if (name.empty() || !shown) throw Wrong{"A VM, user or peer is named as `causeway status` shows it."};
+  return name;
+}
+
 ControlRequest Read(const Json& object) {
-  constexpr size_t kMostBytes = 64;
   ObjectReader reader(object);
   ControlRequest request;
   const std::string what = reader.Text("do", kMostBytes);
@@ -127,6 +168,13 @@ ControlRequest Read(const Json& object) {
   } else if (what == "drain") {
     request.what = ControlRequest::What::kDrain;
     request.undo = reader.Flag("undo");
+  } else if (what == "set") {
+    request.what = ControlRequest::What::kSet;
+    request.name = ReadScopeName(reader);
+    ReadSet(reader, request);
+  } else if (what == "pause" || what == "resume") {
+    request.what = what == "pause" ? ControlRequest::What::kPause : ControlRequest::What::kResume;
+    request.name = ReadScopeName(reader);
   } else if (what != "list") {
     throw Wrong{"This causewayd knows no such request; install command and daemon of one version."};
   }

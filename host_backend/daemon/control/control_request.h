@@ -3,6 +3,7 @@
 // or a member of one group, and still any bytes may come: what this returns is checked in every field.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,13 +11,16 @@
 #include "host_backend/common/json.h"
 #include "host_backend/common/result.h"
 #include "host_backend/daemon/process/config.h"
+#include "host_backend/daemon/shares/share_settings.h"
 
 namespace causeway::daemon {
 
 struct ControlRequest {
-  enum class What { kAdd, kRemove, kList, kReload, kDrain, kUpgrade };
+  enum class What { kAdd, kRemove, kList, kReload, kDrain, kUpgrade, kSet, kPause, kResume };
   What what = What::kList;
-  std::string name;               // IsPlainName; empty for kList, kReload, kUpgrade, and a kDrain of all
+  // IsPlainName; empty for kList, kReload, kUpgrade, and a kDrain of all. Of kSet, kPause and kResume any text without
+  // control characters: what it names is not looked at.
+  std::string name;
   uint64_t memory_mib = 0;        // of kAdd: a power of two that a region may have
   std::string xen_domain;         // of kAdd: its name, and then neither group nor user; empty: a VM of QEMU
   std::string group;              // of kAdd: a group's name, or empty; whether it exists is not looked at
@@ -25,6 +29,9 @@ struct ControlRequest {
   bool doorbell = false;          // of kAdd: QEMU connects to the VM's doorbell; never of a Xen domain
   bool force = false;             // of kRemove
   bool undo = false;              // of kDrain: sessions may begin again
+  ShareChange change;             // of kSet: something, or else turn_ms
+  std::optional<double> turn_ms;  // of kSet: of a GPU
+  bool persist = false;           // of kSet: beyond the next reload
 };
 
 // The packet's request, or one sentence for the client. Reads nothing but the packet, and keeps no pointer to it.

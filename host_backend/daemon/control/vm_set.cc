@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "host_backend/common/control_socket.h"
 #include "host_backend/daemon/control/known_gpus.h"
@@ -75,6 +76,7 @@ std::string VmSet::Start() {
       continue;
     }
     vm.guaranteed_sessions = GuaranteeFor(services_.config, Configs(), vm.max_sessions);
+    services_.share_settings.Keep(vm);
     auto server = VmServer::Start(services_, vm);
     if (!server.ok()) LogError(server.error());
     vms_[vm.name] = {
@@ -111,7 +113,7 @@ std::vector<std::string> VmSet::Apply() {
     } else if (!SameOwner(server.config(), *found)) {
       told.push_back(Leave(name, "has another region in the configuration of causewayd"));
     } else {
-      vms_[name].leaving = false;
+      if (std::exchange(vms_[name].leaving, false)) services_.share_settings.Release(name);
       server.SetLimits(*found);
     }
   }
@@ -147,6 +149,10 @@ std::string VmSet::Leave(const std::string& name, const std::string& why) {
   Vm& vm = vms_[name];
   const uint32_t sessions = vm.server->session_count();
   vm.leaving = true;
+  // Its sessions have what they had, but for what was kept for them.
+  VmConfig kept = vm.server->config();
+  kept.share.terms.reserve_percent = 0;
+  services_.share_settings.Keep(kept);
   vm.server->Close("VM " + name + " " + why + ": no program of it can start using the GPU.");
   vm.server->WhenIdle([this, name] { OnIdle(name); });
   return "VM " + name + " " + why + "; " +
@@ -163,6 +169,7 @@ void VmSet::OnIdle(const std::string& name) {
   found->second.server->Remove([this, name] {
     const VmConfig gone = vms_[name].server->config();
     services_.scopes.ForgetVm(gone);
+    services_.share_settings.Forget(name);
     vms_.erase(name);
     LogInfo("VM " + name + " is served no more; its region " + gone.region_file +
             " stays until it is deleted");
@@ -199,6 +206,37 @@ bool VmSet::Drain(const std::string& name, bool undo) {
   return true;
 }
 
+bool VmSet::IsAdded(const std::string& name) const {
+  const auto found = vms_.find(name);
+  return found != vms_.end() && found->second.added;
+}
+
+void VmSet::Persist(const std::string& name, const ShareChange& change,
+                    const std::function<void(const std::string&)>& done) {
+  Vm& vm = vms_[name];
+  if (vm.busy) return done("VM " + name + " is being added or removed; try again.");
+  VmConfig config = vm.server->config();
+  ShareTerms& terms = config.share.terms;
+  terms = change.On(terms);
+  if (terms.reserve_percent > terms.cap_percent) {
+    return done("VM " + name + " would be stored with a reserve of " + std::to_string(terms.reserve_percent) +
+                " % above its stored cap of " + std::to_string(terms.cap_percent) + " %; store both.");
+  }
+  vm.busy = true;
+  const auto problem = std::make_shared<std::string>();
+  if (!aside_) aside_ = std::make_unique<Aside>(services_.loop);
+  aside_->Do([this, config, problem] { *problem = store_.Save(config); },
+             [this, config, change, problem, done] {
+               Vm& stored = vms_[config.name];
+               stored.busy = false;
+               if (problem->empty()) {
+                 stored.server->SetTerms(config.share.terms);
+                 services_.share_settings.Persisted(config, change);
+               }
+               done(*problem);
+             });
+}
+
 uint32_t VmSet::SessionsOf(const std::string& name) const {
   const auto found = vms_.find(name);
   return found == vms_.end() ? 0 : found->second.server->session_count();
@@ -218,9 +256,7 @@ void VmSet::Handle(const ControlRequest& request, const LocalPeer& peer, Answer 
       return Remove(request, peer, answer);
     case ControlRequest::What::kList:
       return answer(List());
-    case ControlRequest::What::kReload:  // the daemon's own
-    case ControlRequest::What::kDrain:
-    case ControlRequest::What::kUpgrade:
+    default:  // the daemon's own
       return;
   }
 }
@@ -276,6 +312,7 @@ void VmSet::Add(const ControlRequest& request, const LocalPeer& peer, const Answ
   vm.guaranteed_sessions = GuaranteeFor(services_.config, Configs(), vm.max_sessions);
   auto server = VmServer::Add(services_, vm);
   if (!server.ok()) return answer(Refused(server.error()));
+  services_.share_settings.Keep(vm);
   vms_[vm.name] = {std::move(server.value()), true, true};
   if (!aside_) aside_ = std::make_unique<Aside>(services_.loop);
   const auto problem = std::make_shared<std::string>();
@@ -307,6 +344,7 @@ void VmSet::Drop(const std::string& name, const std::function<void(bool file_lef
     const Vm& gone = vms_[name];
     const bool file_left = !gone.server->DeleteFile();
     services_.scopes.ForgetVm(gone.server->config());
+    services_.share_settings.Forget(name);
     vms_.erase(name);
     done(file_left);
   });

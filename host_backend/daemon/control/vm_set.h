@@ -37,6 +37,12 @@ class VmSet {
   // No session of that VM begins any more, or they may again. False: there is no such VM.
   bool Drain(const std::string& name, bool undo);
   uint32_t SessionsOf(const std::string& name) const;  // 0: there is no such VM
+  // Whether the control socket has added it, so that what it has lies in a file of the daemon's own.
+  bool IsAdded(const std::string& name) const;
+  // Stores an added VM with that change of its shares, which then is in force. `done` gets "" or the sentence why nothing was
+  // changed, now or later, from the event loop.
+  void Persist(const std::string& name, const ShareChange& change,
+               const std::function<void(const std::string&)>& done);
 
   // Does what a client asks; `answer` is called once, now or later, from the event loop.
   void Handle(const ControlRequest& request, const LocalPeer& peer, std::function<void(const Json&)> answer);

@@ -28,13 +28,14 @@ struct Scope {
   std::string name;  // "vm:NAME", "uid:NUMBER", "container:uid:NUMBER", "tcp:ADDRESS"
   std::string
       who;  // as sentences begin with it: "VM NAME", "User NUMBER", "Container uid:NUMBER", "Peer ADDRESS"
-  std::string limit_key;      // of the configuration, for max_sessions
-  uint32_t max_sessions = 0;  // at once
-  uint32_t guaranteed = 0;    // so many of them no other scope can take
-  bool configured = false;    // what is guaranteed is kept for it also while it has no session
-  std::string closed;         // why none begins; empty: they may
-  uint32_t sessions = 0;      // opening or served
-  uint32_t connections = 0;   // that have no session yet
+  std::string limit_key;       // of the configuration, for max_sessions
+  uint32_t max_sessions = 0;   // at once
+  uint32_t guaranteed = 0;     // so many of them no other scope can take
+  bool configured = false;     // what is guaranteed is kept for it also while it has no session
+  std::string closed;          // why none begins; empty: they may
+  uint32_t sessions = 0;       // opening or served
+  uint32_t connections = 0;    // that have no session yet
+  uint64_t worker_deaths = 0;  // of its sessions' workers, while they served
   // Never null. Of a VM, a peer, and a user who makes no scopes it has this scope alone.
   std::shared_ptr<ScopeFamily> family = std::make_shared<ScopeFamily>(ScopeFamily{1, 0, 0});
   // One connection without a session more, or less.
@@ -76,6 +77,8 @@ class Scopes {
   // Of a session that a daemon of before has served: it has its place, whatever the limits are now.
   SessionSeat ResumeSession(const ScopeRef& scope);
   uint32_t live_sessions() const { return live_; }
+  // Those that are remembered, by name: VMs, and users and peers that were here lately.
+  const std::map<std::string, ScopeRef>& all() const { return scopes_; }
 
   // One more connection that has no session yet; false: the scope has as many as it may.
   bool MayConnect(const Scope& scope) const;

@@ -214,7 +214,7 @@ void RegionSession::OnWorkerExit(const std::string& how, bool orderly) {
   if (!orderly) worker_end_ = how;
   if (state_ == State::kClosing) return Finish();
   if (state_ != State::kServing) return;
-  if (!orderly) ++services_.counters.worker_deaths;
+  if (!orderly) CountWorkerDeath(services_, *origin_.scope);
   SetFatal("The host's worker of this process " + how +
            "; its GPU work is lost and it must be started again.");
 }

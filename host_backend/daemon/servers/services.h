@@ -9,6 +9,7 @@
 #include "host_backend/daemon/process/worker_programs.h"
 #include "host_backend/daemon/region/zeroing.h"
 #include "host_backend/daemon/scopes/scopes.h"
+#include "host_backend/daemon/shares/share_settings.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 
 namespace causeway::daemon {
@@ -36,7 +37,14 @@ struct Services {
   Scopes& scopes;
   Zeroing& zeroing;
   Vault& vault;
+  ShareSettings& share_settings;
 };
+
+// A session's worker has died while it served.
+inline void CountWorkerDeath(const Services& services, Scope& scope) {
+  ++services.counters.worker_deaths;
+  ++scope.worker_deaths;
+}
 
 inline SessionPeer PeerOf(const Scope& scope, const GpuShare& share, uint32_t pid, uint32_t uid,
                           uint32_t stated_pid) {

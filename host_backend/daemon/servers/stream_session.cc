@@ -156,7 +156,7 @@ class StreamSessions::Session final : public WorkerClient {
   void OnWorkerViolation() override { ++services_.counters.violations; }
 
   void OnWorkerExit(const std::string& how, bool orderly) override {
-    if (!orderly) ++services_.counters.worker_deaths;
+    if (!orderly) CountWorkerDeath(services_, *scope_);
     if (!orderly) worker_end_ = how;
     scope_->log->Write(orderly ? LogLevel::kInfo : LogLevel::kWarning, Name() + " ended: its worker " + how);
     worker_pid_ = 0;

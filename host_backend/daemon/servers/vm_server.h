@@ -35,6 +35,8 @@ class VmServer {
   void Remove(std::function<void()> removed);
   // Limits and GPUs of that configuration from now on, for sessions that begin; everything else of it is as before.
   void SetLimits(const VmConfig& vm);
+  // What it was stored with is what it has of the GPUs' time from now on.
+  void SetTerms(const ShareTerms& terms) { vm_.share.terms = terms; }
   // No session begins any more, and each that asks is told `why`; empty: they may again.
   void Close(const std::string& why) { scope_->closed = why; }
   // `idle` comes once from the event loop, when the VM has no session.

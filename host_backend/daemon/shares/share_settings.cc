@@ -15,7 +15,6 @@ namespace causeway::daemon {
 namespace {
 
 constexpr size_t kMostSet = 4096;  // scopes that are set or paused: nobody needs more
-constexpr double kNsPerMs = 1e6;
 constexpr std::string_view kVm = "vm:", kUser = "uid:", kContainer = "container:uid:", kPeer = "tcp:";
 
 // The scope of the user whose namespaces have scopes of their own ("uid:1000" of "uid:1000:42.43"): what it is to have as a
@@ -63,6 +62,14 @@ bool IsPeer(std::string_view text) {
 // As sentences name it.
 std::string Shown(const std::string& scope) {
   return scope.starts_with(kVm) ? "VM " + scope.substr(kVm.size()) : scope;
+}
+
+TurnTerms TurnsOfLength(double turn_ms) {
+  constexpr double kFullTurns = 4, kNsPerMs = 1e6;
+  TurnTerms terms;
+  terms.turn_ns = uint64_t(turn_ms * kNsPerMs);
+  terms.full_turn_ns = uint64_t(std::min(kFullTurns * turn_ms, kMostTurnMs) * kNsPerMs);
+  return terms;
 }
 
 }  // namespace
@@ -143,18 +150,16 @@ ShareTerms ShareSettings::TermsOf(const std::string& scope) const {
   return terms;
 }
 
-TurnTerms ShareSettings::TurnsOf(uint64_t device) const {
-  constexpr double kFullTurns = 4, kMostFullMs = kMostTurnMs;
-  double turn_ms = config_.turn_ms;
+std::function<TurnTerms(uint64_t device)> ShareSettings::Turns() const {
+  std::map<uint64_t, TurnTerms> of_gpus;
   for (const auto* list : {&config_.gpu_turn_ms, &turn_ms_}) {
-    for (const auto& [uuid, of_gpu] : *list) {
-      if (DeviceHash(UuidOf(uuid).data()) == device) turn_ms = of_gpu;
-    }
+    for (const auto& [uuid, turn_ms] : *list)
+      of_gpus[DeviceHash(UuidOf(uuid).data())] = TurnsOfLength(turn_ms);
   }
-  TurnTerms terms;
-  terms.turn_ns = uint64_t(turn_ms * kNsPerMs);
-  terms.full_turn_ns = uint64_t(std::min(kFullTurns * turn_ms, kMostFullMs) * kNsPerMs);
-  return terms;
+  return [of_gpus = std::move(of_gpus), of_others = TurnsOfLength(config_.turn_ms)](uint64_t device) {
+    const auto found = of_gpus.find(device);
+    return found == of_gpus.end() ? of_others : found->second;
+  };
 }
 
 const std::vector<std::string>& ShareSettings::GpusIn(const Config& config, const std::string& scope) const {
@@ -204,6 +209,11 @@ void ShareSettings::Forget(const std::string& vm) {
   kept_.erase(scope);
   set_.erase(scope);
   paused_.erase(scope);
+  Changed();
+}
+
+void ShareSettings::Release(const std::string& vm) {
+  kept_.erase(std::string(kVm) + vm);
   Changed();
 }
 

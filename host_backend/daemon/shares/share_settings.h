@@ -41,7 +41,9 @@ class ShareSettings {
   // Of a scope that has a session or may get one; of one that nobody has named, the terms are those of its kind.
   ShareTerms TermsOf(const std::string& scope) const;
   // `device`: DeviceHash of a GPU's UUID (account_page.h).
-  TurnTerms TurnsOf(uint64_t device) const;
+  TurnTerms TurnsOf(uint64_t device) const { return Turns()(device); }
+  // The same as of now, for any thread.
+  std::function<TurnTerms(uint64_t device)> Turns() const;
 
   // "" or the sentence why that configuration cannot be in force: its reservations and those of added VMs are too much.
   std::string WhyNot(const Config& next) const;
@@ -51,6 +53,8 @@ class ShareSettings {
   // the terms of `vm`. Forget: it is served no more.
   void Keep(const VmConfig& vm);
   void Forget(const std::string& vm);
+  // The configuration has it again, with the same sessions.
+  void Release(const std::string& vm);
   // An added VM was stored with that change, which a reload does not drop any more.
   void Persisted(const VmConfig& vm, const ShareChange& change);
 
