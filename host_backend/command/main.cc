@@ -46,6 +46,8 @@ CLI::App* AddTop(CLI::App& app, TopOptions& options) {
   top->add_flag("-b,--batch", options.batch, "Plain lines for programs and files, without keys");
   top->add_flag("--json", options.json, "A line of JSON for each refresh; what is not known is null");
   top->add_flag("--vms", options.scopes, "A row for each VM, user or peer instead of each session");
+  top->add_flag("--shares", options.shares,
+                "A row for each VM, user or peer and each GPU: what it had of its time");
   top->add_option("-o,--sort", options.sort, "The column that rows are sorted by")
       ->check(CLI::IsMember(names))
       ->capture_default_str();

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "host_backend/command/command.h"
+#include "host_backend/command/top/shares.h"
 #include "host_backend/common/account_page.h"
 #include "host_backend/common/json.h"
 #include "ivshmem_ring/messages/local_protocol.h"
@@ -82,6 +83,9 @@ void PrintText(const std::string& json) {
   const auto accounts = JsonObjects(json, "accounts");
   if (!accounts.empty()) std::printf("memory:\n");
   for (const auto& account : accounts) PrintAccount(account);
+  const auto shares = ShareTexts(ReadShares(Json::parse(json, nullptr, false)));
+  if (!shares.empty()) std::printf("shares of the GPUs' time:\n");
+  for (const std::string& line : shares) std::printf("%s\n", line.c_str());
   const auto sessions = JsonObjects(json, "sessions");
   std::printf(sessions.empty() ? "no sessions\n" : "sessions:\n");
   for (const auto& session : sessions) PrintSession(session);

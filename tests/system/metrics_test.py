@@ -76,6 +76,29 @@ def check_values(metrics, sock):
         expect(f"{metric}: {values_of(metrics, metric)}", values_of(metrics, metric) == {"": value})
 
 
+def check_shares(metrics):
+    """Those of the fake status after the first scrape; what was not measured is absent."""
+    status = fake_status(1)
+    find = lambda name, scope: [float(line.rsplit(" ", 1)[1]) for line in metrics.splitlines()
+                                if line.startswith(name + "{") and f'scope="{scope}"' in line]
+    for share in status["shares"]:
+        for metric, key, unit in [("causeway_share_gpu_seconds_total", "had_s", 1), ("causeway_share_due_seconds_total", "due_s", 1),
+                                  ("causeway_share_waited_seconds_total", "waited_s", 1), ("causeway_share_throttled_seconds_total", "throttled_s", 1),
+                                  ("causeway_share_turns_total", "turns", 1), ("causeway_share_turn_wait_p50_seconds", "wait_p50_us", 1e-6),
+                                  ("causeway_share_turn_wait_p99_seconds", "wait_p99_us", 1e-6)]:
+            values = find(metric, share["scope"])
+            wanted = [] if share[key] is None else [share[key] * unit]
+            expect(f"{metric} of {share['scope']}: {values}, wanted {wanted}",
+                   len(values) == len(wanted) and all(abs(a - b) <= 1e-6 * b for a, b in zip(values, wanted)))
+    for scope in status["scopes"]:
+        for metric, value in [("causeway_scope_weight", scope["weight"]), ("causeway_scope_cap_ratio", scope["cap"] / 100),
+                              ("causeway_scope_reserve_ratio", scope["reserve"] / 100), ("causeway_scope_paused", int(scope["paused"])),
+                              ("causeway_scope_worker_deaths_total", scope["worker_deaths"])]:
+            expect(f"{metric} of {scope['scope']}: {find(metric, scope['scope'])}", find(metric, scope["scope"]) == [value])
+    for gpu, value in [("GPU-00000000-0000-0000-0000-000000000001", 1), ("gpu-0123456789abcdef", 0)]:
+        expect(f"what divides {gpu}", f'causeway_gpu_in_turns{{gpu="{gpu}"}} {value}' in metrics)
+
+
 def check_refusals():
     done = subprocess.run([PROGRAMS / "causeway-exporter", "--listen", "0.0.0.0:1"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
     expect(f"another address than a loopback one: {done.stderr}", done.returncode == 1 and "is no loopback address" in done.stderr)
@@ -125,6 +148,7 @@ def main():
             lint = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             expect(f"promtool: {lint.stdout}{lint.stderr}", lint.returncode == 0 and not lint.stdout + lint.stderr)
             check_values(metrics, folder / "fake.sock")
+            check_shares(metrics)
             check_dashboard(folder, target)
             check_refusals()
         finally:

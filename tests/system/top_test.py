@@ -26,6 +26,7 @@ import time
 
 PROGRAMS, SOFTWARE_GPU, GUEST_LIBRARY = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 LIMIT_S = 60
+FIRST_GPU = "GPU-00000000-0000-0000-0000-000000000001"
 MAGIC = 0x314c595745534143
 problems = []
 
@@ -64,7 +65,18 @@ def fake_status(count, vms=16, sessions=64):
                "errors": i * count, "to_device_bytes": i * 1000000 * count, "to_host_bytes": 5, "queued_bytes": 1024 * i,
                "queue_bytes": 524288, "device_bytes": (i + 1) << 20, "managed_bytes": 0, "pinned_bytes": 0, "staging_bytes": 0,
                "images_bytes": 0, "violations": 0} for i in range(sessions)]
-    return {"version": "0.1.0", "uptime_s": 5, "driver": {"configured": "/nowhere/libcuda.so.1", "devices": 2},
+    # VM i has had 0.1 * (i + 1) % of the first GPU from one status to the next; of the last VM nothing was measured, and a user is paused.
+    scopes = [{"scope": f"vm:guest{i}", "sessions": sessions // vms, "weight": 100 + i, "cap": 90, "reserve": 5, "class": "latency", "paused": False,
+               "until_reload": i == 0, "worker_deaths": i} for i in range(vms)]
+    scopes.append({"scope": "uid:7", "sessions": 0, "weight": 100, "cap": 100, "reserve": 0, "class": "normal", "paused": True,
+                   "until_reload": False, "worker_deaths": 0})
+    shares = [{"scope": f"vm:guest{i}", "gpu": FIRST_GPU, "in_turns": True, "had_s": 0.001 * (i + 1) * count, "due_s": 0.002 * (i + 1) * count,
+               "waited_s": 0.003 * count, "throttled_s": 0.004 * count, "turns": 5 * count, "wait_p50_us": 10 + i, "wait_p99_us": 2000 + i}
+              for i in range(vms - 1)]
+    shares.append({"scope": f"vm:guest{vms - 1}", "gpu": "gpu-0123456789abcdef", "in_turns": False,
+                   **dict.fromkeys(["had_s", "due_s", "waited_s", "throttled_s", "turns", "wait_p50_us", "wait_p99_us"])})
+    gpus = [{"gpu": FIRST_GPU, "enforced_by": "turns", "turn_ms": 2}, {"gpu": "gpu-0123456789abcdef", "enforced_by": "slices", "turn_ms": 2}]
+    return {"version": "0.1.0", "uptime_s": 5, "scopes": scopes, "shares": shares, "gpus": gpus, "driver": {"configured": "/nowhere/libcuda.so.1", "devices": 2},
             "workers": {"all": 66, "spare_ready": 2}, "counters": {"refused": 3, "worker_deaths": 1}, "sessions": listed}
 
 
@@ -92,6 +104,37 @@ def check_figures(folder):
         expect(f"sorted by {column}: {lines[4]}", first in lines[4].split())
         expect(f"a dash where NVML is missing: {lines[4]}", lines[4].split()[4] == "-")
     expect("VMs alone", len(top(folder / "fake.sock", "-b", "-n", "1", "-d", "0.5", "--vms").strip().splitlines()) == 4 + 16)
+
+
+def check_shares(folder):
+    """A row for each VM and GPU: what it had meanwhile, and a dash (null) where nothing was measured."""
+    shown = json.loads(top(folder / "fake.sock", "--json", "-n", "1", "-d", "0.5"))
+    rows = {row["scope"]: row for row in shown["shares"]}
+    expect(f"shares of 16 VMs and a user: {len(rows)}", len(rows) == 17)
+    for i in range(15):
+        row = rows[f"vm:guest{i}"]
+        for key, value in [("had", 0.001 * (i + 1)), ("due", 0.002 * (i + 1)), ("waited", 0.003), ("throttled", 0.004)]:
+            expect(f"guest{i}: {key} is {row[key]}", abs(row[key] - value / shown["seconds"]) <= 1e-4 * value / shown["seconds"])
+        for key, value in [("wait_p50_us", 10 + i), ("wait_p99_us", 2000 + i), ("weight", 100 + i), ("cap", 90), ("enforced_by", "turns"),
+                           ("gpu", FIRST_GPU), ("worker_deaths", i), ("memory_bytes", sum(i + 1 + 16 * j for j in range(4)) << 20)]:
+            expect(f"guest{i}: {key} is {row[key]}", row[key] == value)
+    for scope, gpu, enforced_by in [("vm:guest15", "gpu-0123456789abcdef", "slices"), ("uid:7", None, None)]:
+        expect(f"{scope}: {rows[scope]}", (rows[scope]["gpu"], rows[scope]["enforced_by"]) == (gpu, enforced_by) and
+               all(rows[scope][key] is None for key in ["had", "due", "waited", "throttled", "wait_p50_us", "wait_p99_us"]))
+    expect("the user is paused", rows["uid:7"]["paused"] and not rows["vm:guest0"]["paused"])
+    lines = [line.split() for line in top(folder / "fake.sock", "-b", "-n", "1", "-d", "0.5", "--shares").splitlines()[3:] if line]
+    expect(f"the heads and 17 rows: {len(lines)}", len(lines) == 18 and lines[0][:3] == ["VM", "OR", "USER"])
+    expect(f"guest3's row: {lines[4]}", lines[4][:3] == ["vm:guest3", "..0000000001", "turns"] and lines[4][5:7] == ["13", "2003"] and
+           lines[4][8:] == ["103", "90", "5", "latency", "4", "112", "3"])
+    expect(f"guest15's row: {lines[16]}", lines[16][:8] == ["vm:guest15", "..6789abcdef", "slices", "-", "-", "-", "-", "-"])
+    expect(f"the user's row: {lines[17]}", lines[17] == ["uid:7", "-", "-", "-", "-", "-", "-", "-", "100", "100", "0", "paused", "0", "0", "0"])
+    told = subprocess.run([PROGRAMS / "causeway", "status", "--socket", folder / "fake.sock"], check=True, capture_output=True, text=True,
+                          timeout=LIMIT_S).stdout
+    for line in ["  vm:guest0            weight 100, cap 90 %, reserve 5 %, class latency; some of it until the next reload; 0 worker deaths",
+                 "  uid:7                weight 100, cap 100 %, reserve 0 %, class normal, paused; 0 worker deaths",
+                 "    on gpu-0123456789abcdef: had - of - that were due, waited - for turns (p50 - us, p99 - us), throttled -",
+                 f"  {FIRST_GPU} is shared by turns of 2 ms", "  gpu-0123456789abcdef is shared by slices"]:
+        expect(f"status says: {line}\n{told}", line in told.splitlines())
 
 
 def check_cost(folder):
@@ -133,6 +176,7 @@ def check_screen(folder):
     screen = screen_after(terminal, b"M", "#64")
     lines = screen.replace("\033[K", "").replace("\033[J", "").split("\r\n")
     expect(f"10 lines of at most 60 characters: {len(lines)}", len(lines) == 10 and all(len(line) <= 70 for line in lines))
+    expect("S shows shares", "%DUE" in screen_after(terminal, b"S", "%DUE"))
     expect("V shows VMs", "SESSIONS" in screen_after(terminal, b"V", "SESSIONS"))
     resize(30, 200)
     os.kill(child, signal.SIGWINCH)
@@ -214,6 +258,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         check_figures(folder)
+        check_shares(folder)
         check_cost(folder)
         check_screen(folder)
         check_daemon(folder)

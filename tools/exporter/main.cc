@@ -13,12 +13,17 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/command/top/gpu_times.h"
+#include "host_backend/command/top/shares.h"
 #include "host_backend/common/option_table.h"
 
 namespace causeway::exporter {
 namespace {
 
+using command::GpuInUse;
+using command::GpuShareFigures;
+using command::ScopeShare;
 using command::SessionFigures;
+using command::ShareReport;
 using command::StatusFigures;
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
@@ -82,6 +87,65 @@ void AddSessions(const StatusFigures& figures, std::vector<MetricFamily>* all) {
     all->push_back(std::move(*family));
 }
 
+// Of a GPU whose time nobody measures there is no figure.
+void AddShares(const ShareReport& report, std::vector<MetricFamily>* all) {
+  const auto counter = [&](const char* name, const char* help) {
+    return Family(name, help, MetricType::Counter);
+  };
+  const auto gauge = [&](const char* name, const char* help) {
+    return Family(name, help, MetricType::Gauge);
+  };
+  MetricFamily weight =
+      gauge("causeway_scope_weight", "Part of a GPU's time while others want it, against theirs.");
+  MetricFamily cap = gauge("causeway_scope_cap_ratio", "Part of a GPU's time that is never exceeded.");
+  MetricFamily reserve =
+      gauge("causeway_scope_reserve_ratio", "Part of a GPU's time that is there whenever it is wanted.");
+  MetricFamily paused = gauge("causeway_scope_paused", "1 while no work of it starts, else 0.");
+  MetricFamily deaths =
+      counter("causeway_scope_worker_deaths_total", "Workers of its sessions that died while they served.");
+  for (const ScopeShare& scope : report.scopes) {
+    const std::vector<ClientMetric::Label> labels = {{"scope", scope.scope}};
+    Add(&weight, double(scope.weight), labels);
+    Add(&cap, double(scope.cap_percent) / 100, labels);
+    Add(&reserve, double(scope.reserve_percent) / 100, labels);
+    Add(&paused, scope.paused ? 1 : 0, labels);
+    Add(&deaths, double(scope.worker_deaths), labels);
+  }
+  MetricFamily had = counter("causeway_share_gpu_seconds_total", "Time of the GPU that it was charged for.");
+  MetricFamily due =
+      counter("causeway_share_due_seconds_total", "Time of the GPU that it could have had by its weight.");
+  MetricFamily waited =
+      counter("causeway_share_waited_seconds_total", "Time in which its work waited for a turn.");
+  MetricFamily throttled = counter("causeway_share_throttled_seconds_total",
+                                   "Time in which its work waited because of its cap or a pause.");
+  MetricFamily turns = counter("causeway_share_turns_total", "Turns that it had.");
+  MetricFamily p50 =
+      gauge("causeway_share_turn_wait_p50_seconds", "Half of its records waited no longer for a turn.");
+  MetricFamily p99 =
+      gauge("causeway_share_turn_wait_p99_seconds", "99 % of its records waited no longer for a turn.");
+  for (const GpuShareFigures& share : report.shares) {
+    const std::vector<ClientMetric::Label> labels = {{"scope", share.scope}, {"gpu", share.gpu}};
+    const auto add = [&](MetricFamily* family, const std::optional<double>& value, double unit) {
+      if (value) Add(family, *value * unit, labels);
+    };
+    constexpr double kMicro = 1e-6;
+    add(&had, share.had_s, 1);
+    add(&due, share.due_s, 1);
+    add(&waited, share.waited_s, 1);
+    add(&throttled, share.throttled_s, 1);
+    add(&turns, share.turns, 1);
+    add(&p50, share.wait_p50_us, kMicro);
+    add(&p99, share.wait_p99_us, kMicro);
+  }
+  MetricFamily in_turns = gauge("causeway_gpu_in_turns",
+                                "1 while VMs take turns on the GPU, 0 while its slices divide its time.");
+  for (const GpuInUse& gpu : report.gpus)
+    Add(&in_turns, gpu.enforced_by == "turns" ? 1 : 0, {{"gpu", gpu.gpu}});
+  for (MetricFamily* family : {&weight, &cap, &reserve, &paused, &deaths, &had, &due, &waited, &throttled,
+                               &turns, &p50, &p99, &in_turns})
+    if (!family->metric.empty()) all->push_back(std::move(*family));
+}
+
 void AddDaemon(const StatusFigures& figures, std::vector<MetricFamily>* all) {
   const auto add = [&](const char* name, const char* help, MetricType type, double value,
                        std::vector<ClientMetric::Label> labels = {}) {
@@ -122,6 +186,7 @@ class Figures : public prometheus::Collectable {
     gpu_times_->Fill(&figures.value());
     AddDaemon(figures.value(), &all);
     AddSessions(figures.value(), &all);
+    AddShares(figures.value().shares, &all);
     return all;
   }
 

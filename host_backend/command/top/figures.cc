@@ -4,28 +4,11 @@
 #include <algorithm>
 #include <map>
 
+#include "host_backend/command/top/cells.h"
 #include "host_backend/common/json.h"
 
 namespace causeway::command {
 namespace {
-
-// Members that another daemon's version lacks, or that are of another kind, count as 0 or empty.
-double Real(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number() ? found->get<double>() : 0;
-}
-uint64_t Number(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
-}
-std::string Text(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? PrintableText(found->get<std::string>()) : std::string();
-}
-Json Member(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() ? *found : Json::object();
-}
 
 SessionFigures SessionOf(const Json& json) {
   SessionFigures session;
@@ -67,6 +50,7 @@ Result<StatusFigures> ReadFigures(const std::string& status) {
   figures.spares_ready = Number(workers, "spare_ready");
   figures.refused = Number(counters, "refused");
   figures.worker_deaths = Number(counters, "worker_deaths");
+  figures.shares = ReadShares(json);
   for (const Json& session : Member(json, "sessions")) figures.sessions.push_back(SessionOf(session));
   return figures;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/command/top/shares.h"
 #include "host_backend/common/account_page.h"
 #include "host_backend/common/result.h"
 
@@ -31,6 +32,7 @@ struct StatusFigures {
   double uptime_s = 0;
   uint64_t devices = 0, workers = 0, spares_ready = 0, worker_deaths = 0, refused = 0;
   std::vector<SessionFigures> sessions;
+  ShareReport shares;
 };
 
 // Of the text of `causeway status --json`.

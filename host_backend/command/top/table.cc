@@ -2,10 +2,9 @@
 #include "host_backend/command/top/table.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 
+#include "host_backend/command/top/cells.h"
+#include "host_backend/command/top/shares.h"
 #include "host_backend/common/json.h"
 
 namespace causeway::command {
@@ -26,29 +25,6 @@ enum ColumnIndex {
   kAge,
   kAllColumns
 };
-
-std::string Format(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
-// "1234", "12.3k", "4.56M": five characters at most.
-std::string Short(double value) {
-  constexpr const char* kUnits[] = {"", "k", "M", "G", "T"};
-  size_t unit = 0;
-  for (; value >= 9999.5 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
-  if (unit == 0) return Format(value < 9.95 && value != std::floor(value) ? "%.1f" : "%.0f", value);
-  return Format(value < 99.95 ? "%.1f" : "%.0f", value) + kUnits[unit];
-}
-
-std::string Short(const std::optional<double>& value) {
-  return value ? Short(*value) : "-";
-}
-
-std::string Percent(const std::optional<double>& value) {
-  return value ? Format("%.1f", 100 * *value) : "-";
-}
 
 std::string Cell(const Row& row, size_t column) {
   switch (column) {
@@ -109,10 +85,6 @@ double Key(const Row& row, size_t column) {
   }
 }
 
-Json Optional(const std::optional<double>& value) {
-  return value ? Json(Rounded(*value)) : Json();
-}
-
 Json JsonOf(const Row& row) {
   Json json = {{"scope", row.scope}};
   if (row.number != 0) json["number"] = row.number;
@@ -120,15 +92,15 @@ Json JsonOf(const Row& row) {
   json["pid"] = row.pid;
   json["state"] = row.state;
   json["age_s"] = row.age_s;
-  json["gpu"] = Optional(row.gpu);
+  json["gpu"] = OptionalJson(row.gpu);
   json["calls"] = row.calls;
   json["errors"] = row.errors;
   json["memory_bytes"] = row.memory_bytes;
-  json["calls_per_s"] = Optional(row.calls_per_s);
-  json["errors_per_s"] = Optional(row.errors_per_s);
-  json["to_device_bytes_per_s"] = Optional(row.to_device_per_s);
-  json["to_host_bytes_per_s"] = Optional(row.to_host_per_s);
-  json["queue_fill"] = Optional(row.queue_fill);
+  json["calls_per_s"] = OptionalJson(row.calls_per_s);
+  json["errors_per_s"] = OptionalJson(row.errors_per_s);
+  json["to_device_bytes_per_s"] = OptionalJson(row.to_device_per_s);
+  json["to_host_bytes_per_s"] = OptionalJson(row.to_host_per_s);
+  json["queue_fill"] = OptionalJson(row.queue_fill);
   return json;
 }
 
@@ -168,19 +140,14 @@ void SortRows(const View& view, std::vector<Row>* rows) {
 }
 
 std::vector<std::string> TableLines(const View& view, const std::vector<Row>& rows) {
-  const auto padded = [](const std::string& text, int width) {
-    char cell[128];
-    std::snprintf(cell, sizeof cell, "%*.*s", width, std::abs(width), text.c_str());
-    return std::string(cell);
-  };
   std::vector<std::string> lines(1);
   for (const Column& column : Columns())
-    lines[0] += (lines[0].empty() ? "" : " ") + padded(column.head, column.width);
+    lines[0] += (lines[0].empty() ? "" : " ") + Padded(column.head, column.width);
   if (view.scopes) lines[0].replace(lines[0].find(" SESSION"), 9, "SESSIONS ");
   for (const Row& row : rows) {
     std::string line;
     for (size_t i = 0; i < Columns().size(); ++i)
-      line += (line.empty() ? "" : " ") + padded(Cell(row, i), Columns()[i].width);
+      line += (line.empty() ? "" : " ") + Padded(Cell(row, i), Columns()[i].width);
     lines.push_back(std::move(line));
   }
   return lines;
@@ -204,7 +171,10 @@ std::vector<std::string> HeadLines(const StatusFigures& figures, const std::vect
               " MiB, " + std::to_string(sum.errors) + " errors"};
 }
 
-std::string TopJson(const StatusFigures& figures, double seconds, const std::vector<Row>& sessions) {
+std::string TopJson(const StatusFigures& figures, double seconds, const std::vector<Row>& sessions,
+                    const std::vector<ShareRow>& shares) {
+  Json of_shares = Json::array();
+  for (const ShareRow& share : shares) of_shares.push_back(JsonOf(share));
   const Json json = {{"version", figures.version},
                      {"seconds", Rounded(seconds)},
                      {"devices", figures.devices},
@@ -212,6 +182,7 @@ std::string TopJson(const StatusFigures& figures, double seconds, const std::vec
                      {"worker_deaths", figures.worker_deaths},
                      {"refused", figures.refused},
                      {"scopes", ListOf(ScopeRows(sessions))},
+                     {"shares", of_shares},
                      {"sessions", ListOf(sessions)}};
   return JsonText(json);
 }

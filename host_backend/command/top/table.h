@@ -12,6 +12,7 @@ struct View {
   size_t sort_column = 0;  // of Columns()
   bool reversed = false;
   bool scopes = false;  // one row for each VM, user or peer instead of each session
+  bool shares = false;  // one row for each of them and each GPU: what it had of its time
 };
 
 struct Column {
@@ -29,6 +30,7 @@ std::vector<std::string> TableLines(const View& view, const std::vector<Row>& ro
 // Two lines on the daemon and its sums.
 std::vector<std::string> HeadLines(const StatusFigures& figures, const std::vector<Row>& sessions);
 // Daemon, scopes and sessions on one line; what is not known is null.
-std::string TopJson(const StatusFigures& figures, double seconds, const std::vector<Row>& sessions);
+std::string TopJson(const StatusFigures& figures, double seconds, const std::vector<Row>& sessions,
+                    const std::vector<ShareRow>& shares);
 
 }  // namespace causeway::command

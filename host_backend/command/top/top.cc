@@ -69,7 +69,8 @@ class Terminal {
 };
 
 constexpr char kHelp[] =
-    "q quit  V VMs or sessions  P gpu  C calls  M memory  T age  < > sort column  R reverse  + - delay";
+    "q quit  V VMs or sessions  S shares  P gpu  C calls  M memory  T age  < > sort column  R reverse  + - "
+    "delay";
 
 class Top {
  public:
@@ -77,6 +78,7 @@ class Top {
   Top(const TopOptions& options, const sigset_t& while_waiting)
       : options_(options), while_waiting_(while_waiting), delay_s_(options.delay_s) {
     view_.scopes = options.scopes;
+    view_.shares = options.shares;
     view_.sort_column = ColumnNamed(options.sort);
   }
 
@@ -105,6 +107,12 @@ class Top {
     const double now = Now();
     rows_ = SessionRows(figures_, read.value(), now - read_at_);
     seconds_ = now - read_at_;
+    shares_ = ShareRows(figures_.shares, read.value().shares, seconds_);
+    for (ShareRow& share : shares_) {
+      for (const Row& row : rows_) {
+        if (row.scope == share.scope.scope) share.memory_bytes += row.memory_bytes;
+      }
+    }
     figures_ = std::move(read.value());
     read_at_ = now;
     return {};
@@ -112,7 +120,7 @@ class Top {
 
   void Show(bool on_terminal) const {
     if (options_.json) {
-      std::printf("%s\n", TopJson(figures_, seconds_, rows_).c_str());
+      std::printf("%s\n", TopJson(figures_, seconds_, rows_, shares_).c_str());
       std::fflush(stdout);
       return;
     }
@@ -120,7 +128,8 @@ class Top {
     SortRows(view_, &rows);
     std::vector<std::string> lines = HeadLines(figures_, rows_);
     lines.push_back(on_terminal ? kHelp : "");
-    for (std::string& line : TableLines(view_, rows)) lines.push_back(std::move(line));
+    for (std::string& line : view_.shares ? ShareLines(shares_) : TableLines(view_, rows))
+      lines.push_back(std::move(line));
     if (on_terminal) return Terminal::Draw(lines);
     for (const std::string& line : lines) std::printf("%s\n", line.c_str());
     std::printf("\n");
@@ -156,6 +165,10 @@ class Top {
     switch (key) {
       case 'V':
         view_.scopes = !view_.scopes;
+        view_.shares = false;
+        break;
+      case 'S':
+        view_.shares = !view_.shares;
         break;
       case 'P':
         view_.sort_column = ColumnNamed("gpu");
@@ -195,6 +208,7 @@ class Top {
   View view_;
   StatusFigures figures_;
   std::vector<Row> rows_;
+  std::vector<ShareRow> shares_;
   std::optional<GpuTimes> gpu_times_;
   double read_at_ = 0, seconds_ = 0;
 };

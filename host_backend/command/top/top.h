@@ -13,6 +13,7 @@ struct TopOptions {
   bool batch = false;       // plain lines, no keys
   bool json = false;        // one line for each refresh
   bool scopes = false;
+  bool shares = false;
   std::string sort = "gpu";
 };
 // Each refresh shows what was done since the one before; the first one shows the first `delay_s`.
