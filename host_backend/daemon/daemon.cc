@@ -62,6 +62,8 @@ Daemon::Daemon(const Config& config, std::string path, char** arguments)
       vms_(services_),
       share_requests_(share_settings_, vms_, path_, [this] { return Shares(); }) {
   share_settings_.OnChange([this] { OnSharesChanged(); });
+  pool_.turns().AskForTerms([this](const std::string& scope) { return share_settings_.TermsOf(scope); });
+  OnSharesChanged();
 }
 
 Daemon::~Daemon() {
@@ -396,10 +398,13 @@ void Daemon::Stop() {
 }
 
 // What sessions that live have of the GPUs' time follows at once.
-void Daemon::OnSharesChanged() {}
+void Daemon::OnSharesChanged() {
+  for (const auto& [name, scope] : scopes_.all()) pool_.turns().Set(name, share_settings_.TermsOf(name));
+  pool_.turns().SetTurns(share_settings_.Turns());
+}
 
 std::vector<ShareStatus> Daemon::Shares() const {
-  return {};
+  return pool_.turns().Status();
 }
 
 std::string Daemon::StatusText(const std::string& scope) const {

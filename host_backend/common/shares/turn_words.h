@@ -14,6 +14,7 @@ enum class Grant : uint32_t {
   kTurn,    // the VM has the turn: submit, with marks
   kBeside,  // as kTurn for a moment, beside the one that has the turn: its work may wait for what comes now
   kClosed,  // wait
+  kSoon,    // wait without sleeping: the turn comes next
 };
 
 // How long a grant counts after the daemon was last seen. Later everything passes: without a daemon, or with one

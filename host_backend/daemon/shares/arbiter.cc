@@ -10,6 +10,14 @@ namespace {
 constexpr uint64_t kMostBetweenLooks = 20'000'000;
 // How much a VM can save up of its cap: little, so that a second never sees more than the cap by 2 %.
 constexpr double kCapBurstNs = 20e6;
+// What is there again before a VM whose cap was used up goes on: each turn costs a switch.
+constexpr double kCapRestartNs = 4e6;
+// A VM of a higher rank waits so long for the work of the one before it, and then begins beside it.
+constexpr uint64_t kMostPreemptNs = 500'000;
+// The end of a turn is looked at without a pause for so long, and the next one is told so long before it.
+constexpr uint64_t kHurryNs = 300'000, kSoonNs = 150'000;
+// Who comes back so soon after a turn that it lost would have used it.
+constexpr uint64_t kSoonBackNs = 300'000;
 constexpr double kSavedNs = 100e6;  // and of what it is owed first, in percent of this
 constexpr double kDebtNs = 1e9;
 
@@ -56,7 +64,7 @@ void Arbiter::Look(uint64_t now_ns, std::span<const Demand> demands) {
     if (!vms_[i].used) continue;
     Note(vms_[i], i < demands.size() ? demands[i] : Demand{}, last_ns_);
     wanting_ += vms_[i].wants ? 1 : 0;
-    if (vms_[i].wants && !vms_[i].demand.waiting) not_full_ns_ = last_ns_;
+    if (vms_[i].wants && !vms_[i].demand.waiting && !vms_[i].demand.busy) not_full_ns_ = last_ns_;
   }
   Settle(last_ns_);
   Hand(last_ns_);
@@ -67,9 +75,20 @@ void Arbiter::Note(Vm& vm, const Demand& demand, uint64_t now_ns) {
   vm.submitted = demand.submitted != vm.demand.submitted;
   if (vm.submitted) vm.last_submission_ns = now_ns;
   vm.demand = demand;
-  if (vm.submitted || demand.waiting || demand.busy) vm.last_active_ns = now_ns;
+  if (vm.submitted || demand.waiting || demand.busy) {
+    vm.last_active_ns = now_ns;
+    NoteReturn(vm, now_ns);
+  }
   const bool recent = vm.last_submission_ns != 0 && now_ns - vm.last_submission_ns < terms_.recent_ns;
   vm.wants = demand.waiting || demand.busy || recent;
+}
+
+// How soon a program goes on after its last kernel is its own business, and differs by its waits: learned.
+void Arbiter::NoteReturn(Vm& vm, uint64_t now_ns) const {
+  if (vm.left_ns == 0) return;
+  vm.linger_ns = now_ns - vm.left_ns < kSoonBackNs ? std::min(terms_.most_linger_ns, 2 * LingerOf(vm))
+                                                   : std::max(terms_.least_linger_ns, LingerOf(vm) / 2);
+  vm.left_ns = 0;
 }
 
 void Arbiter::Refill(Vm& vm, double passed_ns) {
@@ -78,7 +97,7 @@ void Arbiter::Refill(Vm& vm, double passed_ns) {
   vm.reserve_ns += Percent(vm.terms.reserve_percent) * passed_ns;
   vm.floor_ns += Percent(terms_.background_percent) * passed_ns;
   Limit(vm);
-  if (vm.demand.waiting && vm.grant == Grant::kClosed) {
+  if (vm.demand.waiting && (vm.grant == Grant::kClosed || vm.grant == Grant::kSoon)) {
     const auto passed = static_cast<uint64_t>(passed_ns);
     vm.figures.waited_ns += passed;
     if (!MayRun(vm)) vm.figures.throttled_ns += passed;
@@ -90,6 +109,8 @@ void Arbiter::Limit(Vm& vm) const {
   const double reserve = Percent(vm.terms.reserve_percent) * kSavedNs;
   const double floor = Percent(terms_.background_percent) * kSavedNs;
   vm.cap_ns = std::clamp(vm.cap_ns, -kDebtNs, Percent(vm.terms.cap_percent) * kCapBurstNs);
+  if (vm.cap_ns <= 0) vm.throttled = true;
+  if (vm.cap_ns >= Percent(vm.terms.cap_percent) * kCapRestartNs) vm.throttled = false;
   vm.reserve_ns = std::clamp(vm.reserve_ns, -static_cast<double>(terms_.turn_ns), reserve);
   vm.floor_ns = std::clamp(vm.floor_ns, -kSavedNs, floor);
 }
@@ -144,12 +165,12 @@ void Arbiter::Settle(uint64_t) {
 }
 
 bool Arbiter::MayRun(const Vm& vm) const {
-  return !vm.terms.paused && (vm.terms.cap_percent >= 100 || vm.cap_ns > 0);
+  return !vm.terms.paused && (vm.terms.cap_percent >= 100 || !vm.throttled);
 }
 
 // Its turn goes on: it has work, or the next may come soon.
 bool Arbiter::Active(const Vm& vm, uint64_t now_ns) const {
-  return now_ns - std::max(turn_began_ns_, vm.last_active_ns) < terms_.linger_ns;
+  return now_ns - std::max(turn_began_ns_, vm.last_active_ns) < LingerOf(vm);
 }
 
 int Arbiter::Rank(const Vm& vm) const {
@@ -188,8 +209,9 @@ bool Arbiter::Preempts(std::optional<size_t> next) const {
 bool Arbiter::TurnEnds(uint64_t now_ns) {
   const Vm& vm = vms_[*holder_];
   const std::optional<size_t> next = Next(false);
-  if (Preempts(next) || vm.demand.stuck) return true;
-  if (draining_) return !vm.demand.busy;
+  if (vm.demand.stuck) return true;
+  if (Preempts(next)) return !DrainsStill(now_ns, true);
+  if (draining_) return !DrainsStill(now_ns, false);
   const bool beyond_floor = next && Rank(vm) == kBeyondFloor && Rank(vms_[*next]) < kBeyondFloor;
   if (!beyond_floor && MayRun(vm) && Active(vm, now_ns) && now_ns - turn_began_ns_ < TurnLength(now_ns))
     return false;
@@ -199,8 +221,16 @@ bool Arbiter::TurnEnds(uint64_t now_ns) {
     turn_began_ns_ = now_ns;
     return false;
   }
-  draining_ = vm.demand.busy;
-  return !draining_;
+  if (!Active(vm, now_ns)) vms_[*holder_].left_ns = now_ns;
+  return !DrainsStill(now_ns, false);
+}
+
+// Whether the next turn is to wait for the end of what the last one has submitted.
+bool Arbiter::DrainsStill(uint64_t now_ns, bool preempted) {
+  const bool busy = vms_[*holder_].demand.busy;
+  if (busy && !draining_) drain_began_ns_ = now_ns;
+  draining_ = busy && !(preempted && draining_ && now_ns - drain_began_ns_ >= kMostPreemptNs);
+  return draining_;
 }
 
 void Arbiter::Hand(uint64_t now_ns) {
@@ -218,6 +248,9 @@ void Arbiter::Hand(uint64_t now_ns) {
 
 void Arbiter::Publish(uint64_t now_ns) {
   contended_ = wanting_ > 1;
+  std::optional<size_t> soon;
+  if (holder_ && (draining_ || now_ns - turn_began_ns_ + kSoonNs >= TurnLength(now_ns))) soon = Next(false);
+  hurries_ = holder_ && draining_ && soon && now_ns - drain_began_ns_ < kHurryNs;
   for (size_t i = 0; i < vms_.size(); ++i) {
     Vm& vm = vms_[i];
     if (!vm.used) continue;
@@ -232,7 +265,7 @@ void Arbiter::Publish(uint64_t now_ns) {
       vm.grant = Grant::kTurn;
     } else {
       const bool beside = !vm.terms.paused && vm.demand.stuck && since >= terms_.beside_every_ns;
-      vm.grant = beside ? Grant::kBeside : Grant::kClosed;
+      vm.grant = beside ? Grant::kBeside : soon == i ? Grant::kSoon : Grant::kClosed;
     }
   }
 }

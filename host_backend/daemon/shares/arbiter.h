@@ -32,8 +32,9 @@ struct Demand {
 struct TurnTerms {
   uint64_t turn_ns = 2'000'000;       // the longest turn while others want it; 1 ms with more than four
   uint64_t full_turn_ns = 8'000'000;  // the same while nobody ever waits for its own work: fewer switches
-  uint64_t linger_ns = 100'000;       // how long a turn lasts in which nothing comes
-  uint64_t recent_ns = 10'000'000;    // who submitted so lately wants the GPU
+  // How long a turn lasts in which nothing comes: longer for a VM that comes back soon after it, shorter for others.
+  uint64_t least_linger_ns = 50'000, linger_ns = 100'000, most_linger_ns = 400'000;
+  uint64_t recent_ns = 10'000'000;  // who submitted so lately wants the GPU
   uint64_t beside_every_ns =
       100'000'000;                  // how often a stuck VM may submit beside others, for one turn's length
   uint32_t background_percent = 2;  // the floor of a background VM
@@ -67,6 +68,8 @@ class Arbiter {
   const ShareFigures& figures(size_t vm) const { return vms_[vm].figures; }
   // Somebody has to wait for somebody: look again within tens of microseconds.
   bool contended() const { return contended_; }
+  // A turn is just ending: look again at once.
+  bool hurries() const { return hurries_; }
   size_t size() const { return vms_.size(); }
 
  private:
@@ -76,10 +79,13 @@ class Arbiter {
     Grant grant = Grant::kOpen;
     ShareFigures figures;
     Demand demand;
-    double virtual_ns = 0;  // charged time by weight
-    double cap_ns = 0;      // what it may still use; below 0: debt
-    double reserve_ns = 0;  // what it is owed first
-    double floor_ns = 0;    // the same of a background VM
+    double virtual_ns = 0;   // charged time by weight
+    double cap_ns = 0;       // what it may still use; below 0: debt
+    double reserve_ns = 0;   // what it is owed first
+    double floor_ns = 0;     // the same of a background VM
+    bool throttled = false;  // its cap is used up, until something of it is there again
+    uint64_t linger_ns = 0;  // 0: as the terms say
+    uint64_t left_ns = 0;    // when it last lost a turn because nothing came; 0: it has come back
     uint64_t last_submission_ns = 0;
     uint64_t last_active_ns = 0;  // when it last submitted, had work or wanted to
     uint64_t beside_ns = 0;       // when it last could submit without the turn, or had it
@@ -98,6 +104,9 @@ class Arbiter {
   std::optional<size_t> Next(bool holder_too) const;
   bool Preempts(std::optional<size_t> next) const;
   bool TurnEnds(uint64_t now_ns);
+  bool DrainsStill(uint64_t now_ns, bool preempted);
+  void NoteReturn(Vm& vm, uint64_t now_ns) const;
+  uint64_t LingerOf(const Vm& vm) const { return vm.linger_ns != 0 ? vm.linger_ns : terms_.linger_ns; }
   uint64_t TurnLength(uint64_t now_ns) const;
   void Hand(uint64_t now_ns);
   void Publish(uint64_t now_ns);
@@ -106,6 +115,8 @@ class Arbiter {
   std::vector<Vm> vms_;
   std::optional<size_t> holder_;
   bool draining_ = false;  // the holder's turn is over, and its work is not
+  uint64_t drain_began_ns_ = 0;
+  bool hurries_ = false;
   uint64_t turn_began_ns_ = 0;
   uint64_t last_ns_ = 0;
   uint64_t not_full_ns_ = 0;  // when somebody who wants the GPU last had nothing more to submit

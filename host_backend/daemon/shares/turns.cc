@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -56,14 +57,16 @@ ShareTerms Turns::TermsOf(const std::string& scope) const {
   return found == terms_.end() ? ShareTerms{} : found->second;
 }
 
+void Turns::AskForTerms(std::function<ShareTerms(const std::string& scope)> terms_of) {
+  const std::lock_guard lock(mutex_);
+  terms_of_ = std::move(terms_of);
+}
+
 void Turns::Set(const std::string& scope, const ShareTerms& terms) {
   {
     const std::lock_guard lock(mutex_);
-    if (terms == ShareTerms{}) {
-      terms_.erase(scope);
-    } else {
-      terms_[scope] = terms;
-    }
+    if (!scopes_.contains(scope)) return;
+    terms_[scope] = terms;
     for (auto& [device, gpu] : gpus_) {
       const auto member = gpu.members.find(scope);
       if (member != gpu.members.end()) gpu.arbiter.Set(member->second.vm, terms);
@@ -81,7 +84,9 @@ void Turns::SetTurns(std::function<TurnTerms(uint64_t device)> terms) {
 
 void Turns::Open(const std::string& scope, AccountPage* page, uint32_t cell) {
   const std::lock_guard lock(mutex_);
-  Scope& known = scopes_[scope];
+  const auto [entry, is_new] = scopes_.try_emplace(scope);
+  Scope& known = entry->second;
+  if (is_new && terms_of_) terms_[scope] = terms_of_(scope);
   known.page = page;
   known.cells[cell] = 0;
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
@@ -104,7 +109,9 @@ void Turns::Close(const std::string& scope, uint32_t cell) {
     }
     at = gpu.members.empty() ? gpus_.erase(at) : std::next(at);
   }
-  if (known->second.cells.empty()) scopes_.erase(known);
+  if (!known->second.cells.empty()) return;
+  scopes_.erase(known);
+  terms_.erase(scope);  // asked for again
 }
 
 void Turns::Wake() {
@@ -188,6 +195,7 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
   gpu.arbiter.Look(now_ns, demands);
   gpu.in_turns = gpu.arbiter.contended();
   for (auto& [scope, member] : gpu.members) Publish(member, gpu.arbiter.grant(member.vm), now_ns);
+  if (gpu.arbiter.hurries()) return Pace::kAtOnce;
   return gpu.in_turns ? Pace::kFast : Pace::kWatch;
 }
 
@@ -214,6 +222,11 @@ void Turns::Run() {
       case Pace::kFast:
         lock.unlock();
         std::this_thread::sleep_for(kFast);
+        lock.lock();
+        break;
+      case Pace::kAtOnce:  // some hundred microseconds at most
+        lock.unlock();
+        sched_yield();
         lock.lock();
         break;
     }

@@ -19,19 +19,9 @@
 #include "host_backend/common/shares/share_terms.h"
 #include "host_backend/daemon/shares/arbiter.h"
 #include "host_backend/daemon/shares/cell_watch.h"
+#include "host_backend/daemon/shares/share_status.h"
 
 namespace causeway::daemon {
-
-// One scope on one GPU.
-struct ShareStatus {
-  std::string scope;
-  uint64_t device = 0;  // as in AccountCell::device
-  ShareTerms terms;
-  ShareFigures figures;   // since its first session of those that live; only while turns were in force
-  bool in_turns = false;  // they are in force on the GPU now
-  // How long records of the scope have waited, on all GPUs: at most so long; 0: none has.
-  double wait_p50_us = 0, wait_p99_us = 0;
-};
 
 // Any thread but where it says otherwise.
 class Turns {
@@ -41,7 +31,9 @@ class Turns {
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
-  // In force at the thread's next look, which comes at once. Of a scope without sessions they are kept.
+  // What scopes have from their first session on. Called by Open, on its thread.
+  void AskForTerms(std::function<ShareTerms(const std::string& scope)> terms_of);
+  // In force at the thread's next look, which comes at once. Of a scope that has a session.
   void Set(const std::string& scope, const ShareTerms& terms);
   void SetTurns(std::function<TurnTerms(uint64_t device)> terms);
 
@@ -72,7 +64,7 @@ class Turns {
     AccountPage* page = nullptr;
     std::map<uint32_t, uint32_t> cells;  // and, as bits, which places of each are known
   };
-  enum class Pace { kStop, kSlow, kWatch, kFast };  // until the next look
+  enum class Pace { kStop, kSlow, kWatch, kFast, kAtOnce };  // until the next look
 
   void Run();
   void Discover();
@@ -84,6 +76,7 @@ class Turns {
 
   mutable std::mutex mutex_;  // of all that follows
   std::condition_variable changed_;
+  std::function<ShareTerms(const std::string& scope)> terms_of_;
   std::map<std::string, ShareTerms> terms_;  // others have the usual ones
   std::function<TurnTerms(uint64_t device)> turns_ = [](uint64_t) { return TurnTerms{}; };
   std::map<std::string, Scope> scopes_;

@@ -13,6 +13,7 @@ constexpr uint32_t kMostBatch = 16;     // what can pass before anybody knows th
 constexpr uint64_t kLongNs = 1'500'000;
 constexpr uint64_t kPatienceNs = 50'000'000;  // for a mark, before more may be outstanding
 constexpr uint32_t kAllRecords = ~0u;
+constexpr uint64_t kMostSoonNs = 500'000;
 constexpr uint64_t kSpinNs = 20'000, kNapNs = 50'000, kSleepNs = 5'000'000;
 
 }  // namespace
@@ -152,12 +153,14 @@ bool Gate::Await(const std::atomic<bool>& stop) {
   if (MayPass(begin)) return true;
   words_.waiting.fetch_add(1);
   bool passes = false;
-  uint64_t now = begin;
+  uint64_t now = begin, soon_ns = 0;
   for (; !stop.load(std::memory_order_acquire); now = surroundings_.NowNs()) {
     const std::atomic<uint32_t>& grant = this->grant().grant;
     const uint32_t seen = grant.load(std::memory_order_acquire);
     if ((passes = MayPass(now))) break;
-    if (now - begin < kSpinNs) continue;
+    if (seen != static_cast<uint32_t>(Grant::kSoon)) soon_ns = 0;
+    if (seen == static_cast<uint32_t>(Grant::kSoon) && soon_ns == 0) soon_ns = now;
+    if (now - begin < kSpinNs || (soon_ns != 0 && now - soon_ns < kMostSoonNs)) continue;
     // The end of a mark wakes nobody; a new grant does.
     surroundings_.Sleep(grant, seen, seen == static_cast<uint32_t>(Grant::kClosed) ? kSleepNs : kNapNs);
   }
