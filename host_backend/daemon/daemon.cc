@@ -111,6 +111,7 @@ std::string Daemon::Start() {
   if (const std::string problem = StartLauncher(); !problem.empty()) return problem;
   pool_.KeepSpares(config_.own_spares);
   pool_.HoldCaches(config_.compiled_kernels_mib * kMib);
+  if (took_over_) TakeOverShares();
   if (took_over_) pool_.TakeOver();
   if (const std::string problem = vms_.Start(); !problem.empty()) return problem;
   if (!config_.tcp.address.empty()) {
@@ -397,10 +398,22 @@ void Daemon::Stop() {
   pool_.Stop();
 }
 
-// What sessions that live have of the GPUs' time follows at once.
+// What sessions that live have of the GPUs' time follows at once, and the next daemon goes on with it.
 void Daemon::OnSharesChanged() {
   for (const auto& [name, scope] : scopes_.all()) pool_.turns().Set(name, share_settings_.TermsOf(name));
   pool_.turns().SetTurns(share_settings_.Turns());
+  const Json state = share_settings_.State();
+  if (state.is_null()) return vault_.Drop(shares_key_);
+  if (shares_key_ == 0) shares_key_ = vault_.NewKey(Vault::Kind::kShares);
+  vault_.Put(shares_key_, state, {});
+}
+
+void Daemon::TakeOverShares() {
+  for (Vault::Record* record : vault_.All(Vault::Kind::kShares)) {
+    const Vault::Record taken = vault_.Adopt(*record);
+    shares_key_ = taken.key;
+    share_settings_.Restore(taken.state);
+  }
 }
 
 std::vector<ShareStatus> Daemon::Shares() const {

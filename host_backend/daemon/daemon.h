@@ -49,6 +49,7 @@ class Daemon {
   std::string StartLauncher();
   std::string StatusText(const std::string& scope) const;
   void OnSharesChanged();
+  void TakeOverShares();
   std::vector<ShareStatus> Shares() const;
   void FlushLogsSoon();
 
@@ -69,6 +70,7 @@ class Daemon {
   Scopes scopes_;
   Zeroing zeroing_;
   ShareSettings share_settings_;
+  uint64_t shares_key_ = 0;  // of the record of what administrators have set; 0: nothing
   FlightStore flights_;
   IdleWatch idle_watch_;
   DoorbellWatch doorbell_watch_;

@@ -140,7 +140,7 @@ target_compile_definitions(share_requests_test PRIVATE CAUSEWAY_PATH="$<TARGET_F
 add_dependencies(share_requests_test causeway)
 
 # Sessions that outlive their daemon.
-causeway_daemon_process_test(takeover_test 120)
+causeway_daemon_process_test(takeover_test 120 causeway_attach)
 
 # What peers of different releases share.
 add_executable(frozen_layouts frozen_layouts.cc)

@@ -138,6 +138,32 @@ TEST_F(ShareSettingsTest, ScopesAreNamedAsStatusNamesThem) {
   }
 }
 
+TEST_F(ShareSettingsTest, TheNextDaemonGoesOnWithWhatWasSet) {
+  EXPECT_TRUE(settings_.State().is_null());
+  EXPECT_EQ(settings_.Set("vm:a", {.weight = 3, .cap_percent = 60, .share_class = ShareClass::kBackground}),
+            "");
+  EXPECT_EQ(settings_.Set("uid:6", {.reserve_percent = 0}), "");
+  EXPECT_EQ(settings_.Pause("uid:6", true), "");
+  EXPECT_EQ(settings_.SetTurn(kFirst, 0.5), "");
+  ShareSettings next(config_);
+  int changes = 0;
+  next.OnChange([&] { ++changes; });
+  next.Restore(Json::parse(JsonText(settings_.State())));
+  EXPECT_EQ(changes, 1);
+  EXPECT_EQ(next.TermsOf("vm:a"), (ShareTerms{3, 60, 20, ShareClass::kBackground}));
+  EXPECT_TRUE(next.TermsOf("uid:6").paused);
+  EXPECT_TRUE(next.is_set("uid:6"));
+  EXPECT_EQ(next.TurnsOf(Device(kFirst)).turn_ns, 500'000u);
+  EXPECT_EQ(next.State(), settings_.State());
+  // Of a record that was damaged.
+  ShareSettings other(config_);
+  other.Restore({{"paused", Json::array()},
+                 {"set", {{"vm:a", {{"weight", 0}, {"cap", 101}, {"reserve", 101}, {"class", 3}}}}},
+                 {"turn_ms", {{kFirst, 51}}}});
+  EXPECT_EQ(other.TermsOf("vm:a"), config_.vms[0].share.terms);
+  EXPECT_TRUE(other.State().is_null());
+}
+
 TEST_F(ShareSettingsTest, TurnsAreOfEachGpu) {
   EXPECT_EQ(settings_.TurnsOf(Device(kFirst)).turn_ns, TurnTerms{}.turn_ns);
   EXPECT_EQ(settings_.TurnsOf(Device(kFirst)).full_turn_ns, TurnTerms{}.full_turn_ns);

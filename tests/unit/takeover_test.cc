@@ -14,7 +14,9 @@
 #include <set>
 #include <thread>
 
+#include "host_backend/command/attach/control_client.h"
 #include "host_backend/command/command.h"
+#include "host_backend/common/control_socket.h"
 #include "host_backend/daemon/process/launcher_link.h"
 #include "host_backend/daemon/takeover/record_form.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -203,6 +205,40 @@ TEST_F(TakeoverTest, SessionsGoOnWithTheirWorkers) {
   EXPECT_TRUE(guest.WaitForHostWord(2, 8, SlotHostState::kServing)) << guest.refusal(2);
   LocalClient next(socket());
   OpenLocal(next);
+}
+
+TEST_F(TakeoverTest, WhatWasSetOfSharesGoesOn) {
+  const std::string more = "keep_sessions_s = 60\nstate_folder = \"" + folder() + "/state\"\n";
+  std::filesystem::create_directory(folder() + "/state");
+  Start(more);
+  const auto ask = [&](const Json& request) {
+    EXPECT_TRUE(command::AskControl(ControlSocketOf(socket()), request).ok()) << JsonText(request);
+  };
+  const auto guest = [&] {
+    for (const std::string& scope : command::JsonObjects(Status(), "scopes")) {
+      if (command::StatusValue(scope, "", "scope") == "vm:guest") return Json::parse(scope);
+    }
+    return Json();
+  };
+  ask({{"do", "set"}, {"name", "guest"}, {"cap", 30}});
+  ask({{"do", "pause"}, {"name", "guest"}});
+  for (const bool killed : {false, true}) {
+    if (killed) {
+      KillDaemon();
+    } else {
+      LeaveSessions();
+    }
+    Start(more);
+    EXPECT_EQ(guest()["cap"], 30);
+    EXPECT_EQ(guest()["paused"], true);
+    EXPECT_FALSE(Has(LogText(), "belong to nothing")) << LogText();
+  }
+  ask({{"do", "reload"}});
+  ask({{"do", "resume"}, {"name", "guest"}});
+  KillDaemon();
+  Start(more);
+  EXPECT_EQ(guest()["cap"], 100);
+  EXPECT_EQ(guest()["paused"], false);
 }
 
 TEST_F(TakeoverTest, TcpSessionsGoOnAndTheirSocketStays) {
@@ -440,8 +476,10 @@ TEST_F(TakeoverTest, ModuleImagesAreFoundByTheNextDaemon) {
 TEST_F(TakeoverTest, EveryFieldOfARecordBelongsToItsForm) {
   const std::string doorbell = "[[vm]]\nname = \"rings\"\nregion_file = \"" + folder() +
                                "/other\"\nregion_mib = 64\ndoorbell_socket = \"" + folder() + "/doorbell\"\n";
-  StartDaemon("whole",
-              "keep_sessions_s = 60\n" + VmConfig() + doorbell + "[tcp]\nlisten = \"127.0.0.1:0\"\n");
+  std::filesystem::create_directory(folder() + "/state");
+  StartDaemon("whole", "keep_sessions_s = 60\nstate_folder = \"" + folder() + "/state\"\n" + VmConfig() +
+                           doorbell + "[tcp]\nlisten = \"127.0.0.1:0\"\n");
+  ASSERT_TRUE(command::AskControl(ControlSocketOf(socket()), {{"do", "pause"}, {"name", "guest"}}).ok());
   TcpClient remote(command::StatusValue(Status(), "", "tcp"));
   remote.Ask();
   ASSERT_TRUE(remote.Accepted());
@@ -475,7 +513,7 @@ TEST_F(TakeoverTest, EveryFieldOfARecordBelongsToItsForm) {
   }
   seen.insert(daemon::RecordKind::kRegion);  // of a guest of Xen
   seen.insert(daemon::RecordKind::kShared);  // of guests that share something: lost_answers
-  EXPECT_EQ(seen.size(), size_t(daemon::RecordKind::kImage));
+  EXPECT_EQ(seen.size(), size_t(daemon::RecordKind::kShares));
   EXPECT_FALSE(daemon::HasForm(daemon::RecordKind(99), Json::object()));
   Start();
 }

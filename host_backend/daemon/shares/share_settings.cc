@@ -286,6 +286,43 @@ std::string ShareSettings::Pause(const std::string& scope, bool paused) {
   return {};
 }
 
+Json ShareSettings::State() const {
+  if (paused_.empty() && set_.empty() && turn_ms_.empty()) return {};
+  Json of_scopes = Json::object();
+  for (const auto& [scope, change] : set_) {
+    Json& json = of_scopes[scope] = Json::object();
+    if (change.weight) json["weight"] = *change.weight;
+    if (change.cap_percent) json["cap"] = *change.cap_percent;
+    if (change.reserve_percent) json["reserve"] = *change.reserve_percent;
+    if (change.share_class) json["class"] = uint32_t(*change.share_class);
+  }
+  Json of_gpus = Json::object();
+  for (const auto& [gpu, turn_ms] : turn_ms_) of_gpus[gpu] = turn_ms;
+  return {{"paused", paused_}, {"set", of_scopes}, {"turn_ms", of_gpus}};
+}
+
+void ShareSettings::Restore(const Json& state) {
+  for (const Json& scope : state.at("paused")) paused_.insert(scope.get<std::string>());
+  for (const auto& [scope, json] : state.at("set").items()) {
+    const auto number = [&, &of_scope = json](const char* key, uint64_t least, uint64_t most) {
+      const uint64_t value = of_scope.value(key, uint64_t{most + 1});
+      return value >= least && value <= most ? std::optional(uint32_t(value)) : std::nullopt;
+    };
+    ShareChange change;
+    change.weight = number("weight", 1, kMostWeight);
+    change.cap_percent = number("cap", 1, 100);
+    change.reserve_percent = number("reserve", 0, 100);
+    if (const auto share_class = number("class", 0, uint64_t(ShareClass::kBackground)))
+      change.share_class = ShareClass(*share_class);
+    if (!change.empty()) set_[scope] = change;
+  }
+  for (const auto& [gpu, json] : state.at("turn_ms").items()) {
+    const auto turn_ms = json.get<double>();
+    if (turn_ms >= kLeastTurnMs && turn_ms <= kMostTurnMs) turn_ms_[gpu] = turn_ms;
+  }
+  Changed();
+}
+
 std::vector<std::string> ShareSettings::Named() const {
   std::set<std::string> scopes = NamedIn(config_);
   for (const auto& [scope, change] : set_) scopes.insert(scope);

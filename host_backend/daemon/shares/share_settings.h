@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/common/json.h"
 #include "host_backend/common/shares/share_terms.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/shares/arbiter.h"
@@ -69,6 +70,11 @@ class ShareSettings {
   // `gpu`: a whole UUID.
   std::string SetTurn(const std::string& gpu, double turn_ms);
   std::string Pause(const std::string& scope, bool paused);
+
+  // What Set, SetTurn and Pause have changed, for the next daemon that goes on with the sessions, and how that one takes it over.
+  // Null: nothing is changed. Restore leaves out values that are not in their ranges.
+  Json State() const;
+  void Restore(const Json& state);
 
   bool is_set(const std::string& scope) const { return set_.contains(scope); }
   // Every scope that has terms of its own, in order: of the configuration, of Keep, Set and Pause.

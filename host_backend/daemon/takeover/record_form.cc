@@ -45,6 +45,18 @@ bool IsPorts(const Json& value) {
          std::all_of(value.begin(), value.end(), IsCount);
 }
 
+bool IsTexts(const Json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), IsText);
+}
+// Of each scope the numbers that were set.
+bool IsCountsOfEach(const Json& value) {
+  return value.is_object() && std::all_of(value.begin(), value.end(), IsCounts);
+}
+bool IsNumbers(const Json& value) {
+  return value.is_object() &&
+         std::all_of(value.begin(), value.end(), [](const Json& each) { return each.is_number(); });
+}
+
 constexpr Field kListener[] = {{"path", IsText}};
 constexpr Field kFolders[] = {{"users", IsBool}, {"folder", IsText}, {"shm", IsText},
                               {"cache", IsText}, {"links", IsText},  {"users_problem", IsText}};
@@ -73,6 +85,7 @@ constexpr Field kStream[] = {{"kind", IsText},    {"place", IsText},     {"user"
 constexpr Field kShared[] = {
     {"scope", IsText}, {"session", IsCount}, {"kind", IsCount}, {"token", IsText}, {"bytes", IsText}};
 constexpr Field kImage[] = {{"scope", IsText}, {"hash", IsText}, {"bytes", IsCount}};
+constexpr Field kShares[] = {{"paused", IsTexts}, {"set", IsCountsOfEach}, {"turn_ms", IsNumbers}};
 
 std::span<const Field> FieldsOf(RecordKind kind) {
   switch (kind) {
@@ -98,6 +111,8 @@ std::span<const Field> FieldsOf(RecordKind kind) {
       return kShared;
     case RecordKind::kImage:
       return kImage;
+    case RecordKind::kShares:
+      return kShares;
   }
   return {};
 }

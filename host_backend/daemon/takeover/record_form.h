@@ -18,7 +18,8 @@ enum class RecordKind : uint8_t {
   kDoorbell,
   kStream,
   kShared,
-  kImage
+  kImage,
+  kShares  // of the GPUs' time, as administrators have set it
 };
 
 // Whether all fields that readers of that kind ask for are there and of their types. More fields do no harm: later versions
