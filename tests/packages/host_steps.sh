@@ -3,9 +3,14 @@
 # Runs in the host of host_vm.sh, as root, when libvirtd has started. Each step prints "EXIT NAME STATUS"; run_vm.sh reads that.
 cd /packages || exit 1
 . ./readme.sh  # the commands of vm_configs/README.md
-# The host's processors are emulated, with AMD's virtualization: KVM on them runs a guest several times as fast as an emulator on them.
+# The host's processors are emulated, with AMD's virtualization: KVM on them runs a guest many times as fast as an emulator on them.
+# udev loads KVM's modules beside libvirtd's start, and on a busy machine later; there is no /dev/kvm before, so they are loaded here.
 kind=kvm
-[ -c /dev/kvm ] || kind=qemu
+for module in kvm_amd kvm_intel; do [ -c /dev/kvm ] || modprobe -q "$module"; done
+if [ ! -c /dev/kvm ]; then
+  kind=qemu
+  dmesg | grep -iE 'kvm|svm|vmx' | tail -n 5
+fi
 images=/var/lib/libvirt/images local_file=/etc/apparmor.d/local/abstractions/libvirt-qemu
 echo
 echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"

@@ -3,7 +3,7 @@
 # From a fresh Debian 12 with libvirt to a CUDA program in a libvirt guest, by the commands of vm_configs/README.md: a host that is a VM
 # itself, with systemd, libvirtd and AppArmor that enforces; in it a libvirt guest, a Debian 12 with the guest's packages.
 # The host is emulated with AMD's virtualization, so that its guest runs by KVM.
-# usage: host_vm.sh BUILD_DIR      It takes four minutes once both root folders are made. environment: as of run_vm.sh
+# usage: host_vm.sh BUILD_DIR      It takes three to seven minutes once both root folders are made. environment: as of run_vm.sh
 # exit status: 0 all is well; 77 it cannot be tried here, and the last line says why; else something is wrong
 set -euo pipefail
 # shellcheck source=tests/packages/packages_begin.sh
