@@ -22,11 +22,13 @@ done
   --program "$programs/vector_add" --program "$build/tests/unit/session_client"
 
 # Each hold ends by what domain 0 does meanwhile, with the error that is final for a process; each again is another
-# process, which is served as soon as there is a region.
+# process, which is served as soon as there is a region. Granting may take longer than a guest takes to boot, the more so where the
+# pages of the guest before have to be free first.
 client='timeout -s KILL 600 /programs/session_client /usr/lib/causeway/libcuda.so.1 copy pageable'
 # shellcheck disable=SC2016  # the guest's shell expands it
 again='n=0; until /programs/vector_add; do n=$((n + 1)); [ $n -lt 120 ] || exit 1; sleep 1; done 2> /dev/null'
 cat > "$work/commands" <<TEXT
+appears:root until [ -c /dev/causeway ]; do sleep 0.1; done
 & hold1 $client
 used:root while grep -q '^causeway .* 0 ' /proc/modules || ! ls -l /proc/*/fd 2> /dev/null | grep -q dev/causeway; do sleep 0.2; done; ! rmmod causeway
 wait

@@ -37,6 +37,8 @@ strip --strip-debug -o "$payload/gpu/libcuda.so.1" "$build/software_gpu/libcuda.
 cp "$KERNEL" "$payload/guest/vmlinuz"
 cp "$dom0/vmlinux" "$payload/guest/"
 cp "$here"/dom0/* "$payload/"
+as --32 -o "$work/boot_sector.o" "$here/boot_disk.S"
+ld -m elf_i386 -e start -Ttext 0x7c00 --oformat binary -o "$payload/boot_sector" "$work/boot_sector.o"
 
 options=()
 for name in $names; do options+=(--program "$programs/$name"); done
