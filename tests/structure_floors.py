@@ -14,6 +14,7 @@ FLOORS = {
         ["ivshmem_ring/tcp"],
         ["ivshmem_ring/tls"],
         ["ivshmem_ring/messages"],
+        ["ivshmem_ring/hosts"],
     ],
     "guest_lib": [
         ["guest_lib/old_glibc"],

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ways to reach the host. The environment variable CAUSEWAY chooses one; without it the first two are
-// tried in this order:
+// tried in this order, and then the hosts in /etc/causeway/hosts where that file exists:
 //   local:/path        the daemon's socket on this machine (also from a container)
 //   module             /dev/causeway, the kernel module's device in a VM; module:/path names another one
 //   tls://host:port    the host's TLS process (docs/remote.md), with the key in /etc/causeway/key or CAUSEWAY_KEY
 //   tcp://host:port    the daemon over TCP, neither encrypted nor authenticated
+//   hosts:/path        what that file names; as the two above with commas between several hosts, of which one is chosen
+//                      (connect_hosts.h)
 #pragma once
 #include <memory>
 #include <string>

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "guest_lib/process/log.h"
+#include "ivshmem_ring/hosts/dial.h"
 #include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/huge_pages.h"
 #include "ivshmem_ring/transport/ring_transport.h"
@@ -137,19 +138,10 @@ bool RegionConnection::MoveWindow() {
 void FillOpenBlockFields(OpenBlock* block, SessionKind kind, uint64_t window) {
   // Management shows all of the VM's GPUs, whatever CUDA_VISIBLE_DEVICES says.
   const std::string environment = kind == SessionKind::kCuda ? DriverEnvironment() : "";
-  block->magic = kRegionMagic;
-  block->abi_major = kAbiMajor;
-  block->abi_minor = kAbiMinor;
-  block->pid = static_cast<uint32_t>(getpid());
-  block->api_hash = kBuildStamp.api_hash;
+  StateOpening(block, kind);
   block->window_address = window;
-  block->kind = kind;
   block->environment_bytes = static_cast<uint32_t>(environment.size());
   memcpy(block->environment, environment.data(), environment.size());
-  static_assert(sizeof block->release == sizeof kBuildStamp.release);
-  memcpy(block->release, kBuildStamp.release, sizeof block->release);
-  block->features = 0;
-  memset(block->reserved, 0, sizeof block->reserved);
 }
 
 void RegionConnection::FillOpenBlock() {

@@ -73,8 +73,6 @@ class RegionConnection : public Connection {
 // The ways in that connect.h describes: a socket's path, a device's path, HOST:PORT. Null: *error says why.
 std::unique_ptr<Connection> ConnectLocal(const std::string& path, SessionKind kind, std::string* error);
 std::unique_ptr<Connection> ConnectModule(const std::string& path, SessionKind kind, std::string* error);
-std::unique_ptr<Connection> ConnectTcp(const std::string& address, SessionKind kind, std::string* error);
-std::unique_ptr<Connection> ConnectTls(const std::string& address, SessionKind kind, std::string* error);
 // Fills an OpenBlock, for ways in with a region and without.
 void FillOpenBlockFields(OpenBlock* block, SessionKind kind, uint64_t window_address);
 

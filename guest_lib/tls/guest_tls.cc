@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // libcauseway-tls.so.1: OpenSSL for the guest's libraries, in a library of its own that they load when the way to the host is
-// tls://, so that programs that go another way neither load nor relocate it. It exports one function.
+// tls://, so that programs that go another way neither load nor relocate it. It exports two functions.
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 
-#include "guest_lib/tls/guest_tls.h"
+#include "ivshmem_ring/tls/guest_tls.h"
 #include "ivshmem_ring/tls/tls_session.h"
 
 namespace causeway {
@@ -81,4 +83,16 @@ extern "C" __attribute__((visibility("default"))) causeway::StreamLayer* causewa
   }
   std::snprintf(error, error_bytes, "%s", text.c_str());
   return records.release();
+}
+
+extern "C" __attribute__((visibility("default"))) const char* causeway_tls_keep_host_1(
+    const char* host) noexcept {
+  static std::atomic<const char*> kept{nullptr};
+  const char* found = kept.load(std::memory_order_acquire);
+  if (found != nullptr || host == nullptr) return found != nullptr ? found : "";
+  char* const own = strdup(host);
+  if (own == nullptr) return "";
+  if (kept.compare_exchange_strong(found, own)) return own;
+  free(own);
+  return found;
 }

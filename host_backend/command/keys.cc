@@ -34,6 +34,21 @@ std::string StateOf(const Key& key) {
   return (key.expires <= std::time(nullptr) ? "expired " : "good until ") + TimeText(key.expires);
 }
 
+// The key in a guest's file, of that VM here: a guest may prove one key to several hosts.
+Result<Key> KeyFrom(const std::string& path, const std::string& vm) {
+  Key key;
+  std::string problem = ReadKeyFile(path, &key);
+  if (problem.empty() && (!key.has_secret || key.revoked != 0))
+    problem = "the key file " + path + " has no secret";
+  if (!problem.empty()) {
+    problem[0] = 'T';
+    return Error{problem + "."};
+  }
+  key.vm = vm;
+  key.created = std::time(nullptr);
+  return key;
+}
+
 int Create(const KeysCommands& options) {
   const std::string vm = options.vm.empty() ? options.name : options.vm;
   for (const std::string& name : {options.name, vm})
@@ -42,7 +57,7 @@ int Create(const KeysCommands& options) {
                     "\" is no name: letters, digits, and _ . - between them, at most 48.");
   if (auto old = ReadKey(options.folder, options.name); old.ok() && old.value().revoked == 0)
     return Failed("There is a key " + options.name + " already; revoke it first, or choose another name.");
-  auto fresh = NewKey(vm);
+  auto fresh = options.from.empty() ? NewKey(vm) : KeyFrom(options.from, vm);
   if (!fresh.ok()) return Failed(fresh.error());
   NamedKey made{options.name, std::move(fresh.value())};
   Key& key = made.key;
@@ -58,6 +73,11 @@ int Create(const KeysCommands& options) {
   if (std::string problem = WriteKey(options.folder, made); !problem.empty()) {
     if (!options.output.empty()) unlink(options.output.c_str());
     return Failed(problem);
+  }
+  if (!options.from.empty()) {
+    std::printf("Key %s of VM %s is known here, too: the guest goes on with the file that it has.\n",
+                options.name.c_str(), vm.c_str());
+    return 0;
   }
   if (options.output.empty()) {
     std::fputs(KeyText(key, true).c_str(), stdout);
@@ -130,8 +150,15 @@ void AddKeysCommands(CLI::App& app, KeysCommands& options) {
       ->add_option("--expires", options.expires,
                    "After so many days (90d), hours (12h) or minutes, or at a time")
       ->type_name("TIME");
-  create->add_option("--output", options.output, "Write the guest's file here instead of to standard output")
-      ->type_name("FILE");
+  auto* output = create
+                     ->add_option("--output", options.output,
+                                  "Write the guest's file here instead of to standard output")
+                     ->type_name("FILE");
+  create
+      ->add_option("--from", options.from,
+                   "Make no new key: take that of this guest's file, which another host has made")
+      ->type_name("FILE")
+      ->excludes(output);
   add("list", "List all keys", false);
   add("show", "Show one key", true)
       ->add_flag("--secret", options.secret, "Print the guest's file, with the secret");

@@ -20,8 +20,8 @@ namespace {
 
 using namespace causeway::command;
 
-// `causeway bench` is a program of its own, so that what measures is no part of what is measured; `causeway doctor` and
-// `causeway cdi` are one, because guests have them, too.
+// `causeway bench` is a program of its own, so that what measures is no part of what is measured; `causeway doctor`,
+// `causeway cdi` and `causeway pool` are one, because guests have them, too.
 [[noreturn]] void ExecOther(const char* name, char** arguments) {
   const std::string program = ProgramFolder() + "/" + name;
   execv(program.c_str(), arguments);
@@ -116,10 +116,12 @@ int main(int argc, char** argv) {
   app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
   app.add_subcommand("doctor", "Look at every link between a program and the GPU, and name what is broken");
   app.add_subcommand("cdi", "Print what podman, Docker and containerd read to give a container the GPU");
+  app.add_subcommand("pool",
+                     "List the remote hosts that this machine may use, their GPUs, load and free memory");
   causeway::AddOptionTable(app);
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "bench") ExecOther("causeway-bench", argv + 1);
-  if (first == "doctor" || first == "cdi") ExecOther("causeway-system", argv);
+  if (first == "doctor" || first == "cdi" || first == "pool") ExecOther("causeway-system", argv);
 
   try {
     app.parse(argc, argv);

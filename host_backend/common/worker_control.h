@@ -38,6 +38,8 @@ inline constexpr uint32_t kAsksAgain = 1;
 // WorkerReady::features: the end of `text` holds the UUIDs of its `device_count` devices (named_devices.h).
 inline constexpr uint32_t kNamesDevices = 2;
 inline constexpr uint32_t kMostNamedDevices = 16;
+// One that watches memory understands WorkerTellDevices.
+inline constexpr uint32_t kTellsDevices = 4;
 
 struct WorkerReady {
   uint32_t failed;
@@ -47,7 +49,7 @@ struct WorkerReady {
   uint64_t device_free_bytes;  // of GPU 0's memory, after the driver's start; 0: not known
   uint64_t api_hash;           // of the worker's rows
   uint32_t control_version;    // kWorkerControl
-  uint32_t features;           // kAsksAgain, kNamesDevices; others are passed over
+  uint32_t features;           // kAsksAgain, kNamesDevices, kTellsDevices; others are passed over
   char release[32];            // of the worker, as BuildStamp has it
   char text[488];              // failed: one sentence; otherwise the driver library's path
   char sandbox[256];           // what confines the worker, in words for the log
@@ -64,6 +66,24 @@ struct WorkerMemoryUse {
   uint8_t uuid[16];
 };
 static_assert(sizeof(WorkerMemoryUse) == 32);
+
+// daemon -> a worker with --watch-memory: it is to say before the end of each further round what each device has, too.
+struct WorkerTellDevices {
+  uint32_t reserved;
+};
+static_assert(sizeof(WorkerTellDevices) == 4);
+
+// The answer to it: one GPU as sessions may have it.
+struct WorkerDeviceUse {
+  char name[64];  // NUL-terminated
+  uint8_t uuid[16];
+  uint32_t load_percent;  // kDeviceLoadUnknown: NVML does not say
+  uint32_t reserved;
+  uint64_t free_bytes;
+  uint64_t memory_bytes;
+};
+static_assert(sizeof(WorkerDeviceUse) == 104);
+inline constexpr uint32_t kDeviceLoadUnknown = 0xffffffff;
 
 // The worker is confined now (docs/sandbox.md). has_listener: with seccomp's listener, the descriptor on
 // which the kernel asks about system calls.

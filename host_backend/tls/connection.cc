@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -17,6 +18,7 @@
 #include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/tls/confinement.h"
 #include "host_backend/tls/messages.h"
+#include "ivshmem_ring/hosts/pool_messages.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/tls/tls_session.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -127,6 +129,13 @@ bool ReadOpening(TlsRecords& records, std::span<std::byte> block, int daemon) {
   }
 }
 
+// What follows an answer that begins no session (pool_messages.h): the daemon has sent all of it.
+void PassFurtherBytes(TlsRecords& records, int daemon, uint64_t bytes) {
+  std::vector<std::byte> further(std::min<uint64_t>(bytes, kMaxPoolAnswerBytes));
+  if (recv(daemon, further.data(), further.size(), MSG_WAITALL) == ssize_t(further.size()))
+    (void)records.Seal(further);
+}
+
 // The daemon's answer to it, which the guest gets. False: there is none, or it is a refusal.
 bool PassAnswer(TlsRecords& records, int daemon) {
   LocalReply reply{};
@@ -134,6 +143,7 @@ bool PassAnswer(TlsRecords& records, int daemon) {
       recv(daemon, &reply, sizeof reply, MSG_WAITALL) != ssize_t(sizeof reply))
     return false;
   if (!records.Seal(std::as_bytes(std::span(&reply, 1)))) return false;
+  if (reply.accepted == kAnswersOnly) PassFurtherBytes(records, daemon, reply.region_bytes);
   if (reply.accepted != 1) records.Close();
   Flush(records);
   return reply.accepted == 1;

@@ -14,7 +14,8 @@
 // Within one kAbiMajor these messages grow at their ends: a receiver reads what it knows of a longer one.
 //
 //   TCP session     The client sends the bytes of an OpenBlock and gets those of a LocalReply; then both send
-//                   frames of records (ivshmem_ring/tcp/tcp_transport.h).
+//                   frames of records (ivshmem_ring/tcp/tcp_transport.h). A question instead of a session has an answer
+//                   that pool_messages.h describes.
 #pragma once
 #include <cstdint>
 
@@ -45,7 +46,7 @@ static_assert(sizeof(LocalTraceRequest) == 24);
 
 struct LocalReply {
   uint64_t magic;
-  uint32_t accepted;  // 1; or 0, and `text` says why not
+  uint32_t accepted;  // 1; or 0, and `text` says why not; or kAnswersOnly (pool_messages.h)
   uint32_t reserved;
   uint64_t region_bytes;  // 0 over TCP
   char text[488];         // NUL-terminated

@@ -150,8 +150,9 @@ struct HostChannelWords {
 
 inline constexpr uint32_t kOpenTextBytes = 7936;
 
-// What a session is for. A management session (NVML) needs neither a context nor region memory.
-enum class SessionKind : uint32_t { kCuda = 0, kManagement = 1 };
+// What a session is for. A management session (NVML) needs neither a context nor region memory. A question is none: over a stream
+// alone, a guest asks with it how loaded the host is (hosts/pool_messages.h).
+enum class SessionKind : uint32_t { kCuda = 0, kManagement = 1, kQuestion = 2 };
 
 // What a guest process states before it opens its slot. What 1.0 had as the end of `environment` is since 1.1 for what
 // later versions add, zeroed as far as the library knows nothing to say there.

@@ -54,6 +54,11 @@ struct Check {
     Require(assigned && descriptors == 0 && reachable.reserved[0] == 0 && reachable.reserved[1] == 0);
   }
   void operator()(const WorkerMemoryUse&) const { Require(!assigned && descriptors == 0); }
+  void operator()(const WorkerDeviceUse& use) const {
+    Require(!assigned && descriptors == 0 && use.free_bytes <= use.memory_bytes);
+    Require(std::memchr(use.name, 0, sizeof use.name) != nullptr);
+    Require(use.load_percent <= 100 || use.load_percent == kDeviceLoadUnknown);
+  }
   void operator()(const WorkerQuery& query) const { Require(assigned && query.what == WorkerQuery::kPeers); }
 };
 
@@ -69,7 +74,10 @@ std::vector<std::byte> SomePacket(Input& input) {
   const auto small = [&] {
     return input.Byte() < 250 ? input.Byte() % 10u : static_cast<uint32_t>(input.Word());
   };
-  switch (input.Byte() % 10) {
+  switch (input.Byte() % 11) {
+    case 10:
+      Append(packet, WorkerDeviceUse{{}, {}, small(), 0, input.Word() >> 1, input.Word()});
+      break;
     case 0: {
       WorkerReady ready{};
       ready.failed = input.Byte() % 3;
@@ -148,6 +156,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint8_t asked = input.Byte();
     if (asked % 4 == 0) dialogue.AskedToBeReached();
     if (asked % 16 == 1) dialogue.AskedAgain();
+    if (asked % 8 == 2) dialogue.AskedForDevices();
     const size_t descriptors = input.Byte() < 200 ? input.Byte() % 2 : input.Byte() % 6;
     const auto message = dialogue.Read(packet, descriptors);
     std::visit(Check{assigned, descriptors, last}, message);

@@ -69,6 +69,7 @@ std::vector<Bytes> GoodMessages() {
           Packet(Order(CheckpointAction::kGetState)),
           Packet(WorkerReachable{1, {}}),
           Packet(WorkerMemoryUse{1, 0, 1, {}}),
+          Packet(WorkerDeviceUse{{}, {}, 0, 0, 1, 2}),
           Packet(WorkerQuery{WorkerQuery::kPeers})};
 }
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 OF_GLIBC = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
-OF_THE_INTERFACE = re.compile(r"((cu[A-Z]|nvml[A-Z])\w*|causeway_tls_connect_\d+)$")
+OF_THE_INTERFACE = re.compile(r"((cu[A-Z]|nvml[A-Z])\w*|causeway_tls_(connect|keep_host)_\d+)$")
 # References without a version: what is absent in an ordinary program, and the library does without.
 OPTIONAL = re.compile(r"(_ITM_\w+|_ZGTt\w+|__gmon_start__|__cxa_pure_virtual)$")
 

@@ -375,6 +375,17 @@ def try_remote(folder):
     put(root, "etc/causeway/key", "secret\n", 0o640)
     expect_healthy("a remote guest with its key", look())
 
+    def look_at_file():
+        return run_doctor(PROGRAMS / "causeway-system", "--side", "guest", "--root", root, environment={"CAUSEWAY": ""})
+    put(root, "etc/causeway/hosts", "tls://a\nb\n")
+    expect_broken("a list of hosts with a mistake", look_at_file(), "hosts", "line 2: 'b' is neither")
+    put(root, "etc/causeway/hosts", "tls://a\ntls://b  # the other\n")
+    report = look_at_file()
+    expect_healthy("a guest of several hosts", report)
+    for link, sentence in (("device", "programs use the hosts of /etc/causeway/hosts"), ("hosts", "does not run asks none")):
+        if not any(found["link"] == link and sentence in found["sentence"] for found in report["links"]):
+            problems.append(f"a guest of several hosts: {link} is not explained: {report['links']}")
+
 
 # ---- a host with a daemon ----------------------------------------------------------------------------------------
 class Host:

@@ -14,6 +14,7 @@
 #include "host_backend/common/remote/tls_hand_over.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/launcher/protocol.h"
+#include "ivshmem_ring/hosts/pool_messages.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -62,6 +63,10 @@ STRUCT(TlsHandOver) FIELD(magic) FIELD(traffic) END
 STRUCT(WorkerReady) FIELD(failed) FIELD(driver_version) FIELD(device_count) FIELD(loads_lazily)
   FIELD(device_free_bytes) FIELD(api_hash) FIELD(control_version) FIELD(features) FIELD(release) FIELD(text)
   FIELD(sandbox) END
+STRUCT(WorkerTellDevices) FIELD(reserved) END
+STRUCT(WorkerDeviceUse) FIELD(name) FIELD(uuid) FIELD(load_percent) FIELD(reserved) FIELD(free_bytes) FIELD(memory_bytes) END
+STRUCT(PoolAnswer) FIELD(sessions) FIELD(gpu_count) FIELD(gpu_bytes) FIELD(reserved) END
+STRUCT(PoolGpu) FIELD(memory_bytes) FIELD(free_bytes) FIELD(load_percent) FIELD(reserved) FIELD(uuid) FIELD(name) END
 STRUCT(WorkerMemoryUse) FIELD(pid) FIELD(reserved) FIELD(bytes) FIELD(uuid) END
 STRUCT(WorkerConfined) FIELD(filter_instructions) FIELD(has_listener) FIELD(reserved) END
 STRUCT(WorkerScope) FIELD(user) FIELD(reserved) FIELD(cache_bytes) END
@@ -108,10 +113,11 @@ std::string Layouts() {
   return All<Superblock, HostPage, GuestPage, HotWord, GuestChannelWords, HostChannelWords, OpenBlock,
              GuestControl, HostControl, FlightClock, FlightHeader, FlightRecord, FlightImage, BuildStamp,
              LocalRequest, LocalTraceRequest, LocalReply, RemoteHandOver, TlsDirection, TlsTraffic,
-             TlsHandOver, WorkerReady, WorkerMemoryUse, WorkerConfined, WorkerScope, WorkerAssignment,
-             WorkerUsage, SharingRequest, ImageRequest, SharingReply, GpuPair, CheckpointOrder,
-             CheckpointAnswer, WorkerReach, WorkerReachable, WorkerQuery, WorkerPeer, WorkerPeers,
-             launcher::Request, launcher::Answer, launcher::VmProcess, launcher::CacheWatch, AccountCell, TurnCell, TurnWords, GrantWords>();
+             TlsHandOver, PoolAnswer, PoolGpu, WorkerReady, WorkerTellDevices, WorkerDeviceUse,
+             WorkerMemoryUse, WorkerConfined, WorkerScope, WorkerAssignment, WorkerUsage, SharingRequest,
+             ImageRequest, SharingReply, GpuPair, CheckpointOrder, CheckpointAnswer, WorkerReach,
+             WorkerReachable, WorkerQuery, WorkerPeer, WorkerPeers, launcher::Request, launcher::Answer,
+             launcher::VmProcess, launcher::CacheWatch, AccountCell, TurnCell, TurnWords, GrantWords>();
 }
 
 int Run(const char* file) {

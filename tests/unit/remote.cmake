@@ -5,6 +5,11 @@ target_link_libraries(tls_session_test PRIVATE causeway_tls ${CAUSEWAY_STATIC_SS
 add_test(NAME tls_session_test COMMAND tls_session_test)
 set_tests_properties(tls_session_test PROPERTIES LABELS unit TIMEOUT 120)
 
+add_executable(host_choice_test host_choice_test.cc)
+target_link_libraries(host_choice_test PRIVATE causeway_hosts GTest::gtest_main)
+add_test(NAME host_choice_test COMMAND host_choice_test)
+set_tests_properties(host_choice_test PROPERTIES LABELS unit TIMEOUT 60)
+
 add_executable(remote_test remote_test.cc daemon_fixture.cc)
 target_compile_definitions(remote_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" CAUSEWAY_PATH="$<TARGET_FILE:causeway>"
   CAUSEWAY_TLS_PATH="$<TARGET_FILE:causeway-tls>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
@@ -17,5 +22,8 @@ set_tests_properties(remote_test PROPERTIES LABELS "unit;hostile" TIMEOUT 300)
 if(TARGET software_gpu AND CAUSEWAY_SANITIZE STREQUAL "none")
   add_test(NAME remote_program COMMAND causeway run --driver $<TARGET_FILE:software_gpu> --tls -- ${Python3_EXECUTABLE}
     ${CMAKE_CURRENT_SOURCE_DIR}/remote_program.py $<TARGET_FILE_DIR:guest_libcuda>)
+  add_test(NAME remote_hosts_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/remote_hosts_test.py
+    $<TARGET_FILE_DIR:causewayd> $<TARGET_FILE_DIR:guest_libcuda>/libcuda.so.1 $<TARGET_FILE:software_gpu>)
+  set_tests_properties(remote_hosts_test PROPERTIES LABELS unit TIMEOUT 300 COST 20)
   set_tests_properties(remote_program PROPERTIES LABELS unit TIMEOUT 200)
 endif()

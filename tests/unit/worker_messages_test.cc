@@ -253,6 +253,20 @@ TEST(WorkerDialogue, EachKindOfWorkerHasItsOwnMessages) {
   EXPECT_FALSE(Fails(watch.Read(Bytes(use), 0)));
   EXPECT_TRUE(Fails(watch.Read(Bytes(use), 1)));
   EXPECT_TRUE(Fails(watch.Read(Bytes(WorkerUsage{}), 0)));
+  WorkerDeviceUse device{"GPU", {}, 100, 0, 1, 2};
+  EXPECT_TRUE(Fails(watch.Read(Bytes(device), 0))) << "before it was asked";
+  watch.AskedForDevices();
+  EXPECT_FALSE(Fails(watch.Read(Bytes(device), 0)));
+  EXPECT_TRUE(Fails(watch.Read(Bytes(device), 1)));
+  device.load_percent = 101;
+  EXPECT_TRUE(Fails(watch.Read(Bytes(device), 0)));
+  device.load_percent = kDeviceLoadUnknown;
+  EXPECT_FALSE(Fails(watch.Read(Bytes(device), 0)));
+  device.free_bytes = 3;
+  EXPECT_TRUE(Fails(watch.Read(Bytes(device), 0)));
+  device.free_bytes = 0;
+  std::memset(device.name, 'x', sizeof device.name);
+  EXPECT_TRUE(Fails(watch.Read(Bytes(device), 0)));
 }
 
 TEST(ReadsItsAnswersTest, AFewMayLieUnread) {

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <set>
 
+#include "ivshmem_ring/hosts/ask_hosts.h"
 #include "tools/system/doctor.h"
+#include "tools/system/pool.h"
 
 namespace causeway::doctor {
 namespace {
@@ -235,8 +238,8 @@ void CheckSlots(const machine::Machine& machine, Chain* chain) {
   chain->Fine("slots", std::to_string(used) + " of " + std::to_string(total) + " slots are in use.");
 }
 
-// What a guest of another host needs (docs/remote.md).
-void CheckKey(const machine::Machine& machine, Chain* chain) {
+// The key for one remote host; where there are several hosts, those of the rest may differ.
+void CheckKey(const machine::Machine& machine, const HostAddress& host, Chain* chain) {
   constexpr char kLink[] = "key";
   constexpr char kLibrary[] = "/usr/lib/causeway/libcauseway-tls.so.1";
   if (!machine.Has(kLibrary)) {
@@ -244,8 +247,7 @@ void CheckKey(const machine::Machine& machine, Chain* chain) {
                   "apt-get install --reinstall causeway-guest");
     return;
   }
-  const char* chosen = std::getenv("CAUSEWAY_KEY");
-  const std::string file = chosen != nullptr && *chosen != '\0' ? chosen : "/etc/causeway/key";
+  const std::string file = KeyFileFor(host);
   if (!machine.Has(file)) {
     chain->Broken(kLink, "The key " + file + " is missing, by which the host knows this guest.",
                   "on the host: causeway keys create NAME --output FILE, then copy that file to " + file);
@@ -258,6 +260,42 @@ void CheckKey(const machine::Machine& machine, Chain* chain) {
     return;
   }
   chain->Fine(kLink, "The key " + file + " is there.");
+}
+
+// Which of several hosts answer; a program needs one of them.
+void CheckHosts(const machine::Machine& machine, const std::vector<HostAddress>& hosts, Chain* chain) {
+  constexpr char kLink[] = "hosts";
+  if (!machine.lives()) return chain->Skip(kLink, "A system that does not run asks none.");
+  if (!chain->IsFine("key")) return chain->Skip(kLink, "The key comes first.");
+  std::vector<HostAnswer> answers = AskHosts(hosts, true);
+  std::string others;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (answers[i].state == HostAnswer::State::kUp) continue;
+    others +=
+        " " + hosts[i].text + " is " + pool::StateName(answers[i].state) + ": " + answers[i].reason + ".";
+  }
+  const std::vector<size_t> order = OrderHosts(answers, "");
+  if (order.empty())
+    return chain->Broken(kLink,
+                         "None of " + std::to_string(hosts.size()) + " hosts serves a program now." + others,
+                         "on each of the hosts: causeway doctor");
+  chain->Fine(kLink, "A program would use " + hosts[order.front()].text + " of " +
+                         std::to_string(hosts.size()) + " hosts." + others);
+}
+
+// What a guest of other hosts needs (docs/remote.md): the list of hosts, a key for each, and one that answers.
+void CheckRemote(const machine::Machine& machine, Chain* chain) {
+  std::vector<HostAddress> hosts;
+  const std::string problem = pool::NamedHosts(machine.At(kHostsFile), &hosts);
+  if (!problem.empty())
+    return chain->Broken("hosts", "It is not known which hosts to use: " + problem + ".",
+                         "write lines such as tls://host:7471 into " + machine.At(kHostsFile) +
+                             ", or correct the variable CAUSEWAY");
+  std::set<std::string> seen;
+  for (const HostAddress& host : hosts)
+    if (host.encrypted && seen.insert(KeyFileFor(host)).second) CheckKey(machine, host, chain);
+  if (seen.empty()) chain->Skip("key", "No host is reached by tls://, which needs one.");
+  if (hosts.size() > 1) CheckHosts(machine, hosts, chain);
 }
 
 // What a program does: through library, node and region to the host's driver.
@@ -296,9 +334,13 @@ void CheckGuest(const machine::Machine& machine, Chain* chain) {
   const char* way = std::getenv("CAUSEWAY");
   // A process that is told another way needs no module.
   const std::string chosen = way == nullptr ? "" : way;
-  if (chosen.starts_with("local:") || chosen.starts_with("tcp://") || chosen.starts_with("tls://")) {
+  if (chosen.starts_with("local:") || IsRemote(chosen) || chosen.starts_with("hosts:")) {
     chain->Skip("device", "The variable CAUSEWAY leads elsewhere: " + chosen + ".");
-    if (chosen.starts_with("tls://")) CheckKey(machine, chain);
+    if (!chosen.starts_with("local:")) CheckRemote(machine, chain);
+  } else if (chosen.empty() && machine.Has(kHostsFile) && !machine.Has(kNode)) {
+    chain->Skip("device", std::string("There is no ") + kNode + ", so that programs use the hosts of " +
+                              kHostsFile + ".");
+    CheckRemote(machine, chain);
   } else {
     const Device device = CheckDevice(machine, chain);
     CheckModule(machine, release, chain);

@@ -7,6 +7,7 @@
 #include "host_backend/common/option_table.h"
 #include "tools/system/cdi.h"
 #include "tools/system/doctor.h"
+#include "tools/system/pool.h"
 
 namespace causeway {
 namespace {
@@ -28,6 +29,17 @@ CLI::App* AddCdi(CLI::App& app, cdi::CdiOptions& options) {
   added->add_option("--config", options.config, "The daemon's configuration")
       ->type_name("FILE")
       ->capture_default_str();
+  return added;
+}
+
+CLI::App* AddPool(CLI::App& app, pool::PoolOptions& options) {
+  auto* added = app.add_subcommand(
+      "pool", "List the remote hosts that this machine may use, their GPUs, load and free memory");
+  added
+      ->add_option("HOST", options.hosts,
+                   "tls://HOST:PORT (default: those of the variable CAUSEWAY or of /etc/causeway/hosts)")
+      ->expected(0, int(kMaxHosts));
+  added->add_flag("--json", options.json, "As JSON");
   return added;
 }
 
@@ -56,6 +68,8 @@ int Main(int argc, char** argv) {
       ->check(CLI::ExistingDirectory);
   cdi::CdiOptions cdi;
   auto* cdi_app = AddCdi(app, cdi);
+  pool::PoolOptions pool;
+  auto* pool_app = AddPool(app, pool);
   bool try_cuda = false;
   app.add_flag("--try-cuda", try_cuda)->group("");
   AddOptionTable(app);
@@ -66,6 +80,7 @@ int Main(int argc, char** argv) {
   }
   if (try_cuda) return doctor::TryCuda();
   if (cdi_app->parsed()) return cdi::RunCdi(cdi);
+  if (pool_app->parsed()) return pool::RunPool(pool);
   if (doctor_app->parsed()) return doctor::RunDoctor(doctor);
   std::fprintf(stderr, "%s", app.help().c_str());
   return kUsage;

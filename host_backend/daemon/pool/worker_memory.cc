@@ -2,8 +2,10 @@
 // A scope's limit of device memory against what NVML says that its workers hold: also what no call asked for
 // by size (code, heaps, stacks, contexts). What one held as a spare is the driver's start and free.
 #include <algorithm>
+#include <cctype>
 
 #include "host_backend/daemon/pool/worker_pool.h"
+#include "ivshmem_ring/tls/hexadecimal.h"
 
 namespace causeway::daemon {
 namespace {
@@ -11,6 +13,16 @@ namespace {
 // The driver takes memory in steps and keeps some of what is freed.
 uint64_t Slack(uint64_t limit) {
   return std::max<uint64_t>(64 * kMib, limit / 16);
+}
+
+// "GPU-" and 32 digits with hyphens between some, as the configuration has them.
+DeviceUuid UuidOf(const std::string& text) {
+  std::string digits = text.substr(std::min<size_t>(4, text.size()));
+  std::erase(digits, '-');
+  for (char& c : digits) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  DeviceUuid uuid{};
+  if (!ReadHexadecimal(digits, uuid)) uuid = {};
+  return uuid;
 }
 
 }  // namespace
@@ -21,8 +33,41 @@ bool WorkerPool::WatchesMemory(const Entry& entry) const {
 }
 
 void WorkerPool::WantMemoryWatch() {
-  memory_watch_.Want(!stopping_ && std::any_of(workers_.begin(), workers_.end(),
-                                               [this](const Entry& entry) { return WatchesMemory(entry); }));
+  const bool memory = std::any_of(workers_.begin(), workers_.end(),
+                                  [this](const Entry& entry) { return WatchesMemory(entry); });
+  memory_watch_.Want(!stopping_ && memory, !stopping_ && devices_timer_ != 0);
+}
+
+std::optional<std::vector<PoolGpu>> WorkerPool::DevicesFor(const std::string& scope, const GpuShare& share) {
+  constexpr std::chrono::seconds kInterest{60};  // after which nobody asks any more
+  loop_.Cancel(devices_timer_);
+  devices_timer_ = loop_.After(kInterest, "the end of the questions for the GPUs", [this] {
+    devices_timer_ = 0;
+    WantMemoryWatch();
+  });
+  WantMemoryWatch();
+  const std::vector<WorkerDeviceUse>* known = memory_watch_.devices();
+  if (known == nullptr) return std::nullopt;
+  std::vector<PoolGpu> gpus;
+  for (const WorkerDeviceUse& device : *known) {
+    DeviceUuid uuid;
+    std::copy(std::begin(device.uuid), std::end(device.uuid), uuid.begin());
+    const auto is_it = [&](const std::string& text) { return UuidOf(text) == uuid; };
+    if (!share.gpus.empty() && std::none_of(share.gpus.begin(), share.gpus.end(), is_it)) continue;
+    PoolGpu gpu{device.memory_bytes, device.free_bytes, device.load_percent, 0, {}, {}};
+    static_assert(sizeof gpu.uuid == sizeof device.uuid && sizeof gpu.name == sizeof device.name);
+    std::copy(uuid.begin(), uuid.end(), gpu.uuid);
+    std::copy(std::begin(device.name), std::end(device.name), gpu.name);
+    if (const uint64_t limit = share.device_memory_mib * kMib; limit != 0) {
+      uint64_t held = 0;
+      for (const Entry& entry : workers_)
+        if (entry.scope == scope && entry.seat.taken()) held += accounts_.OnDevice(entry.seat, uuid);
+      gpu.memory_bytes = std::min(gpu.memory_bytes, limit);
+      gpu.free_bytes = std::min(gpu.free_bytes, gpu.memory_bytes - std::min(held, gpu.memory_bytes));
+    }
+    gpus.push_back(gpu);
+  }
+  return gpus;
 }
 
 void WorkerPool::OnMemoryRound(const MemoryRound& round) {

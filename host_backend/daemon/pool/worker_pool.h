@@ -25,6 +25,7 @@
 #include "host_backend/daemon/workers/cache_looks.h"
 #include "host_backend/daemon/workers/memory_watch.h"
 #include "host_backend/daemon/workers/worker_process.h"
+#include "ivshmem_ring/hosts/pool_messages.h"
 #include "ivshmem_ring/protocol/driver_api.h"
 
 namespace causeway::daemon {
@@ -145,6 +146,9 @@ class WorkerPool final : public WorkerProcess::Listener {
   // Who may use a GPU when.
   Turns& turns() { return turns_; }
   const Turns& turns() const { return turns_; }
+  // What a session of that scope could use of the GPUs, of those that `share` allows. Nothing: it is being asked for, or cannot be
+  // told; to be called again a little later.
+  std::optional<std::vector<PoolGpu>> DevicesFor(const std::string& scope, const GpuShare& share);
   // Why no spare can be had, or empty.
   const std::string& failure() const { return failure_; }
   const std::string& driver() const { return driver_; }
@@ -289,6 +293,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   Cgroups cgroups_{loop_};
   Checkpoints checkpoints_;
   MemoryWatch memory_watch_;
+  EventLoop::TimerId devices_timer_ = 0;        // while guests ask for DevicesFor
   std::map<DeviceUuid, uint64_t> start_bytes_;  // how much GPU memory a spare holds
   uint32_t unlisted_rounds_ = 0;
   bool said_unlisted_ = false;

@@ -95,13 +95,12 @@ Result<std::vector<std::string>> CheckEnvironment(const OpenBlock& block,
   return variables;
 }
 
-// Of libraries before 1.1 of the region it is not known.
+}  // namespace
+
 std::string ReleaseOf(const OpenBlock& block) {
   return ReleaseText(
       block.abi_minor >= 1 ? std::string(block.release, strnlen(block.release, sizeof block.release)) : "");
 }
-
-}  // namespace
 
 Result<OpenRequest> CheckOpenBlock(const OpenBlock& block, const WorkerPrograms& workers,
                                    uint64_t region_bytes, const std::vector<std::string>& gpus,

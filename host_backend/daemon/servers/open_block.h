@@ -19,6 +19,9 @@ struct OpenRequest {
   std::vector<std::string> environment;  // NAME=VALUE, only what may reach a driver on the host
 };
 
+// The release of the guest's library, as it says; of libraries before 1.1 of the region it is not known.
+std::string ReleaseOf(const OpenBlock& block);
+
 // `block` is a private copy. `region_bytes` is 0 over TCP, where nothing is mapped. `gpus`: those that the
 // guest may have, if not all. `shares_environment`: CUDA_VISIBLE_DEVICES of this daemon is its clients' own,
 // as with `causeway run`, and is no bound. An error is the sentence for the guest process.

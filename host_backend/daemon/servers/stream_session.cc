@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "host_backend/daemon/servers/flight_store.h"
 #include "host_backend/daemon/servers/open_block.h"
+#include "ivshmem_ring/hosts/pool_messages.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 
 namespace causeway::daemon {
@@ -19,6 +21,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kOpenLimit{5'000};
 constexpr size_t kMaxIdleStreams = 64;  // beyond the sessions
+// How long a question for the host's load waits for the figures, whose process may have to start, and how often it looks.
+constexpr std::chrono::milliseconds kFiguresLimit{1'500}, kFiguresLook{20};
 
 UniqueFd FileOf(const OpenBlock& block) {
   UniqueFd file(memfd_create("causeway-opening", MFD_CLOEXEC));
@@ -81,7 +85,7 @@ class StreamSessions::Session final : public WorkerClient {
   }
 
   bool crowded() const { return scope_ == nullptr || !services_.scopes.MayConnect(*scope_); }
-  bool silent() const { return received_ < sizeof(block_) && !left_; }
+  bool silent() const { return (received_ < sizeof(block_) || asks_) && !left_; }
 
   // Its connection is over; destroyed later. Repeatable.
   void Leave() {
@@ -254,10 +258,45 @@ class StreamSessions::Session final : public WorkerClient {
     services_.loop.Unwatch(watch_);
     auto seat = services_.scopes.TakeSession(scope_);
     if (!seat.ok()) return Refuse(seat.error());
+    if (block_.magic == kRegionMagic && block_.abi_major == kAbiMajor &&
+        block_.kind == SessionKind::kQuestion) {
+      seat.value().reset();  // a question counts as a connection
+      return TakeQuestion();
+    }
     seat_ = std::move(seat.value());
     EndConnection();
     if (services_.vault.keeps()) KeepRecord(0, FileOf(block_).get());
     Ask();
+  }
+
+  void TakeQuestion() {
+    asks_ = true;
+    opened_ = Clock::now();
+    watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a remote client",
+                                  [this](uint32_t) { Leave(); });
+    AnswerQuestion();
+  }
+
+  // How loaded the host is for this guest, which was found to have room for a session a moment ago.
+  void AnswerQuestion() {
+    if (services_.workers.PathOf(block_.api_hash).empty())
+      return Refuse(services_.workers.WhyNone(block_.api_hash, ReleaseOf(block_)));
+    const auto gpus = services_.pool.DevicesFor(scope_->name, origin_.share);
+    if (!gpus && Clock::now() - opened_ < kFiguresLimit) {
+      timer_ =
+          services_.loop.After(kFiguresLook, "a question for the host's load", [this] { AnswerQuestion(); });
+      return;
+    }
+    const std::vector<std::byte> answer =
+        PoolAnswerBytes(scope_->sessions, gpus.value_or(std::vector<PoolGpu>{}));
+    LocalReply reply = Accepted(answer.size());
+    reply.accepted = kAnswersOnly;
+    std::vector<std::byte> bytes(sizeof reply + answer.size());
+    std::memcpy(bytes.data(), &reply, sizeof reply);
+    std::memcpy(bytes.data() + sizeof reply, answer.data(), answer.size());
+    // Far less than a socket's buffer holds, and the first that this one is sent.
+    (void)!send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    Leave();
   }
 
   void Ask() {
@@ -288,6 +327,7 @@ class StreamSessions::Session final : public WorkerClient {
   Clock::time_point opened_ = Clock::now();
   bool connecting_ = false;
   bool left_ = false;
+  bool asks_ = false;  // for the host's load, not for a session
   pid_t worker_pid_ = 0;
   pid_t last_worker_pid_ = 0;
   std::string worker_end_;

@@ -16,7 +16,7 @@ namespace {
 // Messages are told apart by their sizes alone.
 constexpr size_t kSizes[] = {sizeof(WorkerReady),     sizeof(WorkerConfined),  sizeof(WorkerUsage),
                              sizeof(SharingRequest),  sizeof(CheckpointOrder), sizeof(WorkerMemoryUse),
-                             sizeof(WorkerReachable), sizeof(WorkerQuery)};
+                             sizeof(WorkerReachable), sizeof(WorkerQuery),     sizeof(WorkerDeviceUse)};
 constexpr bool AllDiffer() {
   for (const size_t& one : kSizes) {
     for (const size_t& other : kSizes) {
@@ -80,6 +80,8 @@ WorkerMessage WorkerDialogue::Read(std::span<const std::byte> packet, size_t des
       return without(CopyOf<WorkerReachable>(packet), &WorkerDialogue::ReadReachable);
     case sizeof(WorkerMemoryUse):
       return without(CopyOf<WorkerMemoryUse>(packet), &WorkerDialogue::ReadMemoryUse);
+    case sizeof(WorkerDeviceUse):
+      return without(CopyOf<WorkerDeviceUse>(packet), &WorkerDialogue::ReadDeviceUse);
     case sizeof(WorkerQuery):
       return without(CopyOf<WorkerQuery>(packet), &WorkerDialogue::ReadQuery);
     case sizeof(WorkerConfined): {
@@ -199,6 +201,15 @@ WorkerMessage WorkerDialogue::ReadReachable(const WorkerReachable& reachable) {
 WorkerMessage WorkerDialogue::ReadMemoryUse(const WorkerMemoryUse& use) {
   if (kind_ != WorkerKind::kMemoryWatch || stage_ != Stage::kReady)
     return Wrong("what processes hold, which it was not asked");
+  return use;
+}
+
+WorkerMessage WorkerDialogue::ReadDeviceUse(const WorkerDeviceUse& use) {
+  if (kind_ != WorkerKind::kMemoryWatch || stage_ != Stage::kReady || !told_devices_)
+    return Wrong("what devices have, which it was not asked");
+  if (!IsText(use.name) || use.free_bytes > use.memory_bytes ||
+      (use.load_percent > 100 && use.load_percent != kDeviceLoadUnknown))
+    return Wrong("an impossible device");
   return use;
 }
 

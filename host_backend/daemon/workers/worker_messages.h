@@ -15,7 +15,7 @@
 
 namespace causeway::daemon {
 
-using launcher::WorkerKind;  // of those the memory watch serves no session: WorkerMemoryUse
+using launcher::WorkerKind;  // of those the memory watch serves no session: WorkerMemoryUse, WorkerDeviceUse
 
 // Not a message: the sentence says what is wrong with it, as "sent ...".
 struct WorkerViolation {
@@ -27,7 +27,7 @@ struct WorkerRepeats {};
 
 using WorkerMessage =
     std::variant<WorkerViolation, WorkerReady, WorkerConfined, WorkerUsage, SharingRequest, CheckpointOrder,
-                 WorkerRepeats, WorkerReachable, WorkerMemoryUse, WorkerQuery>;
+                 WorkerRepeats, WorkerReachable, WorkerMemoryUse, WorkerDeviceUse, WorkerQuery>;
 
 // One worker's side of the conversation. Touches nothing outside of itself; of one thread.
 class WorkerDialogue {
@@ -50,6 +50,8 @@ class WorkerDialogue {
   void AskedToBeReached() { ++reach_asked_; }
   // It was sent CheckpointAnswer::again, before any other answer of this daemon's: it may repeat one order.
   void AskedAgain() { may_repeat_ = true; }
+  // It was sent WorkerTellDevices.
+  void AskedForDevices() { told_devices_ = true; }
   // Its checkpoint order was answered: it may send the next.
   void Answered() { has_order_ = false; }
 
@@ -67,6 +69,7 @@ class WorkerDialogue {
   WorkerMessage ReadCheckpoint(CheckpointOrder order);
   WorkerMessage ReadReachable(const WorkerReachable& reachable);
   WorkerMessage ReadMemoryUse(const WorkerMemoryUse& use);
+  WorkerMessage ReadDeviceUse(const WorkerDeviceUse& use);
   WorkerMessage ReadQuery(const WorkerQuery& query);
   // Every message of a served session but WorkerConfined, which can only be the first.
   bool Serves();
@@ -78,6 +81,7 @@ class WorkerDialogue {
   bool had_order_ = false;  // since this daemon listens
   bool may_repeat_ = false;
   uint64_t reach_asked_ = 0;
+  bool told_devices_ = false;
 };
 
 // Whether the worker has read what the daemon said before, but for a few packets: an honest one has one question at a

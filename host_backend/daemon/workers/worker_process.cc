@@ -257,6 +257,12 @@ void WorkerProcess::AnswerCheckpoint(const CheckpointAnswer& answer) {
   if (control_) send(control_.get(), &answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+void WorkerProcess::TellDevices() {
+  dialogue_.AskedForDevices();
+  const WorkerTellDevices tell{};
+  if (control_) send(control_.get(), &tell, sizeof tell, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 void WorkerProcess::SendPeers(const std::vector<WorkerPeer>& peers) {
   WorkerPeers answer{};
   answer.count = uint32_t(std::min<size_t>(peers.size(), kMaxPeers));

@@ -80,6 +80,7 @@ class WorkerProcess {
     // Whether it may map that part of its session's region; asked while the calling thread waits.
     virtual bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) = 0;
     virtual void OnMemoryUse(WorkerProcess&, const WorkerMemoryUse&) {}
+    virtual void OnDeviceUse(WorkerProcess&, const WorkerDeviceUse&) {}
     // The worker asks which other sessions belong to its scope: SendPeers answers.
     virtual void OnQuery(WorkerProcess& worker) = 0;
     // It broke the protocol of its control socket, which the log has been told; it is being killed.
@@ -121,6 +122,8 @@ class WorkerProcess {
   // Whether processes of its user may look at it: not with 0, otherwise OnReachable(number) follows.
   void Reach(uint32_t number);
   void AnswerCheckpoint(const CheckpointAnswer& answer);
+  // One that watches memory is to say what devices have, too: OnDeviceUse, for each before the end of a round.
+  void TellDevices();
   void SendPeers(const std::vector<WorkerPeer>& peers);
   // Asks it to end; after the limit it is killed.
   void End();

@@ -103,6 +103,7 @@ void WorkerProcess::Handle(const WorkerMessage& message, std::vector<WorkerFd>& 
                  [&](const WorkerRepeats&) {},
                  [&](const WorkerReachable& reachable) { listener_.OnReachable(*this, reachable.number); },
                  [&](const WorkerMemoryUse& use) { listener_.OnMemoryUse(*this, use); },
+                 [&](const WorkerDeviceUse& use) { listener_.OnDeviceUse(*this, use); },
                  [&](const WorkerQuery&) { listener_.OnQuery(*this); },
              },
              message);

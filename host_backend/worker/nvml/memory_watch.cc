@@ -5,6 +5,8 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "host_backend/worker/nvml/nvml.h"
@@ -37,6 +39,41 @@ bool TellRound(int control, const NvmlLibrary& library, const NvmlHost& host) {
   return Tell(control, WorkerMemoryUse{0, 0, told, {}});
 }
 
+// What each GPU has that sessions may use. False: the daemon is gone.
+bool TellDevices(int control, const NvmlLibrary& library, const NvmlHost& host) {
+  for (uint32_t index = 0; index < host.device_count(); ++index) {
+    const nvml::DeviceHandle device = host.DeviceAt(index);
+    WorkerDeviceUse use{};
+    nvml::Memory memory{};
+    char uuid[16] = {};
+    if (!ReadUuid(library.UuidOf(device).c_str(), uuid) || library.memory == nullptr ||
+        static_cast<nvml::Return>(library.memory(device, &memory)) != nvml::Return::kSuccess)
+      continue;
+    use.memory_bytes = memory.total;
+    use.free_bytes = std::min(memory.free, memory.total);
+    // Two numbers: the part of the time in which kernels ran, and in which memory was read or written, of 100.
+    uint32_t rates[2] = {};
+    const bool known = library.nvmlDeviceGetUtilizationRates != nullptr &&
+                       library.nvmlDeviceGetUtilizationRates(device, rates) == nvml::Return::kSuccess;
+    use.load_percent = known ? std::min(rates[0], 100u) : kDeviceLoadUnknown;
+    std::memcpy(use.uuid, uuid, sizeof use.uuid);
+    char name[96] = {};
+    if (library.nvmlDeviceGetName != nullptr) library.nvmlDeviceGetName(device, name, sizeof name);
+    std::memcpy(use.name, name, strnlen(name, sizeof use.name - 1));
+    if (send(control, &use, sizeof use, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof use)) return false;
+  }
+  return true;
+}
+
+// Waits until the next round is due. False: the daemon is gone.
+bool Pause(int control, bool* devices) {
+  pollfd said{control, POLLIN, 0};
+  if (poll(&said, 1, kPauseMs) == 0) return true;
+  WorkerTellDevices tell{};
+  if (recv(control, &tell, sizeof tell, 0) != static_cast<ssize_t>(sizeof tell)) return false;
+  return *devices = true;
+}
+
 }  // namespace
 
 int RunMemoryWatch(int control, const std::string& path) {
@@ -50,9 +87,12 @@ int RunMemoryWatch(int control, const std::string& path) {
   if (error.empty()) error = host.FindDevices(nullptr);
   WorkerReady ready{};
   if (!SendReady(control, error, path, &ready)) return 1;
-  pollfd end{control, POLLIN, 0};
-  while (TellRound(control, library, host)) {
-    if (poll(&end, 1, kPauseMs) != 0) break;  // the daemon says nothing here: it has closed its end
+  NvmlHost visible(library, [] { return std::vector<WorkerPeer>{}; });
+  bool devices = false;
+  const bool has_visible = visible.FindDevices(getenv("CUDA_VISIBLE_DEVICES")).empty();
+  while ((!devices || !has_visible || TellDevices(control, library, visible)) &&
+         TellRound(control, library, host)) {
+    if (!Pause(control, &devices)) break;
   }
   return 0;
 }

@@ -191,7 +191,7 @@ bool SendReady(int control, const std::string& error, const std::string& library
   if (error.empty() && !devices.empty()) NameDevices(devices, ready);
   ready->api_hash = kBuildStamp.api_hash;
   ready->control_version = kWorkerControl;
-  ready->features |= kAsksAgain;
+  ready->features |= kAsksAgain | kTellsDevices;
   memcpy(ready->release, kBuildStamp.release, sizeof ready->release);
   return send(control, ready, sizeof *ready, MSG_NOSIGNAL) >= 0 && ready->failed == 0;
 }

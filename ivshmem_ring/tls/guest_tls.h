@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one function of libcauseway-tls.so.1. Its number changes with it, so that libraries of two builds never meet.
+// The functions of libcauseway-tls.so.1 (guest_lib/tls). Their numbers change with them, so that libraries of two builds never meet.
 #pragma once
 #include <cstddef>
 
@@ -14,3 +14,10 @@ inline constexpr char kTlsConnectName[] = "causeway_tls_connect_1";
 extern "C" causeway::StreamLayer* causeway_tls_connect_1(int fd, const char* key_file, char* error,
                                                          size_t error_bytes) noexcept;
 using CausewayTlsConnect = decltype(&causeway_tls_connect_1);
+
+inline constexpr char kTlsKeepHostName[] = "causeway_tls_keep_host_1";
+
+// Which of several hosts this process uses: libcuda.so.1 and libnvidia-ml.so.1 both ask here. `host` is kept if nothing is kept yet; null:
+// it only tells. The result, what is kept or "", lives as long as the process. Throws nothing, takes no lock. Any thread.
+extern "C" const char* causeway_tls_keep_host_1(const char* host) noexcept;
+using CausewayTlsKeepHost = decltype(&causeway_tls_keep_host_1);
