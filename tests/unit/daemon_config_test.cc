@@ -186,7 +186,8 @@ TEST(ConfigTest, GoodValuesArrive) {
          "[\"GPU-b\", "
          "\"GPU-a\"]\n"
          "[[user]]\nuid = 1000\nown_spares = 1\n[[user]]\nuid = 1001\n"
-         "[tcp]\nlisten = \"0.0.0.0:1\"\nallow_plaintext_remote = true\ndevice_memory_mib = 9\n";
+         "[tcp]\nlisten = \"0.0.0.0:1\"\nallow_plaintext_remote = true\nbridge = \"br0\"\ndevice_memory_mib "
+         "= 9\n";
   const auto config = LoadConfig(path);
   ASSERT_TRUE(config.ok()) << config.error();
   EXPECT_EQ(config.value().socket, "/run/x");

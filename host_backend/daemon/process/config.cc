@@ -324,14 +324,17 @@ void ReadTcp(TableReader& outer, Config& config) {
   const bool allow_remote = reader.Bool("allow_plaintext_remote").value_or(false);
   const toml::node& where = *reader.Take("listen");
   const auto [address, port] = ReadListen(reader, where, listen, "127.0.0.1:7470");
-  if (!IsLoopback(address) && !allow_remote) {
-    reader.Fail(where, "listen",
-                "is not a loopback address: the connection is neither encrypted nor authenticated; "
-                "use 127.0.0.1, or set allow_plaintext_remote = true on a network that you trust");
+  const std::string bridge = reader.String("bridge").value_or("");
+  if (!IsLoopback(address) && (!allow_remote || bridge.empty())) {
+    reader.Fail(
+        where, "listen",
+        "is not a loopback address: the connection is neither encrypted nor authenticated; use 127.0.0.1, "
+        "or set allow_plaintext_remote = true and name a bridge of this host that you trust: bridge = "
+        "\"br0\"");
   }
   config.tcp = {address, port,
                 uint32_t(reader.Number("max_sessions", 1, kMaxSessions).value_or(config.max_sessions)),
-                ReadShare(reader, "", false)};
+                ReadShare(reader, "", false), bridge};
   reader.RefuseUnknownKeys();
 }
 

@@ -27,7 +27,7 @@
 //   [[gpu]]
 //   uuid = "GPU-..."   turn_ms = 2        also at the top, of every other GPU
 //   [tcp]
-//   listen = "127.0.0.1:7470"   allow_plaintext_remote = false
+//   listen = "127.0.0.1:7470"   allow_plaintext_remote = false   bridge = "br0"
 //   [tls]                                 read by causeway-tls, too
 //   listen = ["0.0.0.0:7471", "[::]:7471"]   keys = "/etc/causeway/keys"
 //   hand_over_socket = "/run/causeway/causeway.sock.tls"   user = "causeway-tls"
@@ -107,6 +107,8 @@ struct TcpConfig {
   uint16_t port = 0;          // 0: any free one, see `causeway status`
   uint32_t max_sessions = 0;  // of each peer's address
   GpuShare share;             // of each peer's address
+  std::string
+      bridge;  // the one of this host's interfaces where peers come in; empty: any, of a loopback address
 };
 
 // Where remote guests come in (host_backend/tls).

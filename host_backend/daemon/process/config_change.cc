@@ -32,9 +32,11 @@ std::vector<std::string> KeepUntilStart(const Config& running, Config& next) {
   keep("attach_groups", &Config::attach_groups);
   // Its room for descriptors is shared out at the start.
   keep("image_cache_mib", &Config::image_cache_mib);
-  if (next.tcp.address != running.tcp.address || next.tcp.port != running.tcp.port) {
+  if (next.tcp.address != running.tcp.address || next.tcp.port != running.tcp.port ||
+      next.tcp.bridge != running.tcp.bridge) {
     next.tcp.address = running.tcp.address;
     next.tcp.port = running.tcp.port;
+    next.tcp.bridge = running.tcp.bridge;
     kept.emplace_back("[tcp] listen");
   }
   // causeway-tls has read it, too. That it is here at all opened its socket.

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <grp.h>
+#include <ifaddrs.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
@@ -53,11 +54,32 @@ void Fill(const sockaddr_storage& address, __be16* port, __be32 (&to)[4]) {
   }
 }
 
+// Whether one of this host's interfaces has it.
+bool IsOwnAddress(const sockaddr_storage& address) {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return true;  // held to the stricter rule
+  __be16 port = 0;
+  __be32 wanted[4] = {}, own[4] = {};
+  Fill(address, &port, wanted);
+  bool is_own = false;
+  for (const ifaddrs* at = found; at != nullptr && !is_own; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != address.ss_family) continue;
+    sockaddr_storage of_interface{};
+    std::memcpy(&of_interface, at->ifa_addr,
+                address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    Fill(of_interface, &port, own);
+    is_own = std::memcmp(wanted, own, sizeof own) == 0;
+  }
+  freeifaddrs(found);
+  return is_own;
+}
+
 }  // namespace
 
-bool IsLoopbackConnection(int socket) {
+bool IsOwnConnection(int socket) {
   Ends ends;
-  return ReadEnds(socket, &ends) && IsLoopbackAddress(ends.own) && IsLoopbackAddress(ends.peer);
+  if (!ReadEnds(socket, &ends)) return false;
+  return (IsLoopbackAddress(ends.own) && IsLoopbackAddress(ends.peer)) || IsOwnAddress(ends.peer);
 }
 
 std::optional<uid_t> LoopbackPeer(int socket) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which user of this host has the other end of a TCP connection over the loopback interface. The connection
+// Which user of this host has the other end of a TCP connection that does not leave it. The connection
 // is neither encrypted nor authenticated, but the kernel knows the user of each end.
 #pragma once
 #include <sys/types.h>
@@ -10,8 +10,8 @@
 
 namespace causeway::daemon {
 
-// Whether both ends of a connected socket have loopback addresses of this host.
-bool IsLoopbackConnection(int socket);
+// Whether the other end of a connected socket is on this host, too: by loopback addresses, or by another address that the host has.
+bool IsOwnConnection(int socket);
 
 // The user of the other end; empty if no living process has it any more.
 std::optional<uid_t> LoopbackPeer(int socket);

@@ -2,10 +2,12 @@
 #include "host_backend/daemon/servers/tcp_server.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <optional>
@@ -37,7 +39,20 @@ std::string AddressText(const std::string& address, uint16_t port) {
 
 // As the configuration says it, with port 0 where the system chooses.
 std::string RecordPlace(const TcpConfig& config) {
-  return kTcpPlace + AddressText(config.address, config.port);
+  return kTcpPlace + AddressText(config.address, config.port) +
+         (config.bridge.empty() ? "" : "%" + config.bridge);
+}
+
+// From then on the socket gets what comes in at that bridge, and nothing from another interface, whatever address it is sent to.
+// Empty, or what is wrong.
+std::string HoldToBridge(int socket, const std::string& bridge) {
+  const bool plain = bridge.size() < IFNAMSIZ && bridge.find('/') == std::string::npos;
+  if (!plain || access(("/sys/class/net/" + bridge + "/bridge").c_str(), F_OK) != 0)
+    return "this host has no bridge " + bridge.substr(0, IFNAMSIZ) +
+           "; make it first, or correct [tcp] bridge";
+  if (setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, bridge.c_str(), socklen_t(bridge.size() + 1)) == 0)
+    return {};
+  return "they cannot be held to the bridge " + bridge + ": " + ErrnoText();
 }
 
 }  // namespace
@@ -67,6 +82,10 @@ std::string TcpServer::Bind() {
   const bool taken = bool(listener_);
   if (!taken) listener_.reset(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!taken && listener_) setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (!taken && listener_ && !config.bridge.empty()) {
+    if (const std::string problem = HoldToBridge(listener_.get(), config.bridge); !problem.empty())
+      return "TCP connections at " + where + " cannot be accepted: " + problem + ".";
+  }
   if (!taken && (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
                  listen(listener_.get(), 128) != 0)) {
     return "TCP connections at " + where + " cannot be accepted: " + ErrnoText() + "; correct [tcp] listen.";
@@ -77,7 +96,9 @@ std::string TcpServer::Bind() {
       ntohs(address.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&address)->sin_port
                                          : reinterpret_cast<sockaddr_in6*>(&address)->sin6_port);
   address_ = AddressText(config.address, port);
-  LogInfo("TCP sessions are accepted at " + address_ + ", neither encrypted nor authenticated");
+  LogInfo("TCP sessions are accepted at " + address_ +
+          (config.bridge.empty() ? "" : ", of the bridge " + config.bridge + " alone") +
+          ", neither encrypted nor authenticated");
   return {};
 }
 
@@ -126,10 +147,10 @@ void TcpServer::OnAccept() {
     getnameinfo(reinterpret_cast<sockaddr*>(&address), length, text, sizeof(text), nullptr, 0,
                 NI_NUMERICHOST);
   std::string name = text;
-  // Over the loopback interface each user is a peer of its own, held to the UNIX socket's permissions.
+  // On this host itself each user is a peer of its own, held to the UNIX socket's permissions.
   std::optional<uid_t> user;
   bool stranger = false;
-  if (IsLoopbackConnection(socket.get())) {
+  if (IsOwnConnection(socket.get())) {
     user = LoopbackPeer(socket.get());
     name += user ? ":uid" + std::to_string(*user) : ":unknown";
     stranger = !user || !MayUseSocket(*user, services_.config);
