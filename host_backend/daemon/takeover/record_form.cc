@@ -45,9 +45,6 @@ bool IsPorts(const Json& value) {
          std::all_of(value.begin(), value.end(), IsCount);
 }
 
-bool IsTexts(const Json& value) {
-  return value.is_array() && std::all_of(value.begin(), value.end(), IsText);
-}
 // Of each scope the numbers that were set.
 bool IsCountsOfEach(const Json& value) {
   return value.is_object() && std::all_of(value.begin(), value.end(), IsCounts);
