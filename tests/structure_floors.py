@@ -59,7 +59,7 @@ FLOORS = {
         ["host_backend/worker", "host_backend/daemon"],
         ["host_backend/tls"],
         ["host_backend/command/libvirt", "host_backend/command/ask"],
-        ["host_backend/command/attach", "host_backend/command/top"],
+        ["host_backend/command/attach", "host_backend/command/top", "host_backend/command/trace"],
         ["host_backend/command"],
     ],
 }

@@ -32,6 +32,8 @@ struct TraceOptions {
   std::string out;       // empty: standard output
   uint64_t session = 0;  // its number, or kTraceLast
   bool list = false;
+  bool round_trips = false;  // counts them instead
+  std::string step;          // the call that ends a step; empty: as round_trips.h says
 };
 int RunTrace(const TraceOptions& options);
 

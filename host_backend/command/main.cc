@@ -30,6 +30,36 @@ using namespace causeway::command;
   _exit(1);
 }
 
+CLI::App* AddTrace(CLI::App& app, TraceOptions& trace) {
+  trace.socket = causeway::kDefaultSocketPath;
+  trace.session = causeway::kTraceLast;
+  auto* trace_app = app.add_subcommand(
+      "trace",
+      "Export a session's last calls for chrome://tracing or ui.perfetto.dev, also after it has ended");
+  auto* session =
+      trace_app->add_option("--session", trace.session, "Number of the session, as --list shows it")
+          ->type_name("NUMBER");
+  trace_app
+      ->add_flag_callback(
+          "--last", [] {}, "The session that began last (default)")
+      ->excludes(session);
+  auto* round_trips = trace_app->add_flag(
+      "--round-trips", trace.round_trips,
+      "Count instead how often the program waited for the host in each of its steps, and name the calls");
+  trace_app
+      ->add_option("--step", trace.step,
+                   "The call that ends a step, by the name that is shown (default: the rarest that repeats)")
+      ->type_name("CALL")
+      ->needs(round_trips);
+  trace_app->add_flag("--list", trace.list, "List the sessions that can be traced");
+  trace_app->add_option("--out", trace.out, "Write to this file instead of standard output")
+      ->type_name("FILE");
+  trace_app->add_option("--socket", trace.socket, "The daemon's socket")
+      ->type_name("SOCKET")
+      ->capture_default_str();
+  return trace_app;
+}
+
 CLI::App* AddTop(CLI::App& app, TopOptions& options) {
   std::vector<std::string> names;
   for (const Column& column : Columns()) names.emplace_back(column.name);
@@ -85,24 +115,7 @@ int main(int argc, char** argv) {
       ->type_name("FILE");
 
   TraceOptions trace;
-  trace.socket = causeway::kDefaultSocketPath;
-  trace.session = causeway::kTraceLast;
-  auto* trace_app = app.add_subcommand(
-      "trace",
-      "Export a session's last calls for chrome://tracing or ui.perfetto.dev, also after it has ended");
-  auto* session =
-      trace_app->add_option("--session", trace.session, "Number of the session, as --list shows it")
-          ->type_name("NUMBER");
-  trace_app
-      ->add_flag_callback(
-          "--last", [] {}, "The session that began last (default)")
-      ->excludes(session);
-  trace_app->add_flag("--list", trace.list, "List the sessions that can be traced");
-  trace_app->add_option("--out", trace.out, "Write to this file instead of standard output")
-      ->type_name("FILE");
-  trace_app->add_option("--socket", trace.socket, "The daemon's socket")
-      ->type_name("SOCKET")
-      ->capture_default_str();
+  auto* trace_app = AddTrace(app, trace);
 
   TopOptions top;
   auto* top_app = AddTop(app, top);

@@ -5,9 +5,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "host_backend/command/command.h"
-#include "host_backend/command/trace_export.h"
+#include "host_backend/command/trace/round_trips.h"
+#include "host_backend/command/trace/trace_export.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/transport/flight_recorder.h"
 
@@ -37,9 +39,9 @@ void PrintList(const std::string& json) {
   }
 }
 
-}  // namespace
-
-Result<std::string> FetchTrace(const std::string& socket, uint64_t session) {
+// A session's records, as `make` shows them.
+Result<std::string> Fetch(const std::string& socket, uint64_t session,
+                          const std::function<std::string(const TraceInput&)>& make) {
   auto answer = Ask(socket, session);
   if (!answer.ok()) return answer;
   const std::string& text = answer.value();
@@ -62,7 +64,13 @@ Result<std::string> FetchTrace(const std::string& socket, uint64_t session) {
   input.host = images.substr(bytes("guest_bytes"));
   input.one_clock = StatusValue(entry, "", "kind") == "local";
   input.now = ReadFlightClock();
-  return ChromeTrace(input);
+  return make(input);
+}
+
+}  // namespace
+
+Result<std::string> FetchTrace(const std::string& socket, uint64_t session) {
+  return Fetch(socket, session, ChromeTrace);
 }
 
 std::string WriteTrace(const std::string& trace, const std::string& file_name) {
@@ -89,8 +97,11 @@ std::string WriteTraces(const std::string& socket, const std::string& file_name)
 }
 
 int RunTrace(const TraceOptions& options) {
+  const auto make = [&](const TraceInput& input) {
+    return options.round_trips ? RoundTripText(input, options.step) : ChromeTrace(input);
+  };
   const auto answer =
-      options.list ? Ask(options.socket, kTraceList) : FetchTrace(options.socket, options.session);
+      options.list ? Ask(options.socket, kTraceList) : Fetch(options.socket, options.session, make);
   std::string problem = answer.ok() ? "" : answer.error();
   if (answer.ok() && options.list) {
     PrintList(answer.value());

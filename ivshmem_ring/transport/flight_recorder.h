@@ -70,7 +70,7 @@ class FlightRecorder {
   // Both clocks are read again after so many ticks, a fraction of a second.
   static constexpr uint64_t kClockTicks = uint64_t{1} << 30;
 
-  // The readers are other processes, which may look at any moment (host_backend/command/trace_export.cc).
+  // The readers are other processes, which may look at any moment (host_backend/command/trace/trace_export.cc).
   template <class T>
   static void Store(T& word, T value, std::memory_order order = std::memory_order_relaxed) {
     std::atomic_ref<T>(word).store(value, order);

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "host_backend/command/command.h"
-#include "host_backend/command/trace_export.h"
+#include "host_backend/command/trace/round_trips.h"
+#include "host_backend/command/trace/trace_export.h"
 #include "host_backend/common/json.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -84,6 +85,7 @@ void Trace(Input& input, uint8_t choice) {
     trace.guest = guest.bytes((choice & 24) == 8 ? input.Word() % sizeof(FlightImage) : sizeof(FlightImage));
   if ((choice & 6) != 4) trace.host = host.bytes();
   Require(Json::accept(ChromeTrace(trace)));
+  Require(!RoundTripText(trace, trace.remark).empty());
   guest.Clear();
   host.Clear();
 }

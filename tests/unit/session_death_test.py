@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 import sessions
@@ -251,6 +252,38 @@ class Deaths(sessions.Sessions):
             self.assertEqual(trace["otherData"]["dropped_records"], 0)
         self.assertIn("signal 9", killed["otherData"]["end"])
         self.assertIn("cuLaunchKernel", {event["name"] for event in last["traceEvents"]})
+
+    def test_round_trips_are_counted_for_each_step(self):
+        # Each step sets memory, which waits for nothing, and reads a value, for which it has to wait.
+        program = '''
+import ctypes, sys
+cuda = ctypes.CDLL(sys.argv[1])
+device, context, place, value = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint32()
+cuda.cuInit(0)
+cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+cuda.cuCtxSetCurrent(context)
+cuda.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(4096))
+for step in range(12):
+    cuda.cuMemsetD32Async(place, step, ctypes.c_size_t(1024), None)
+    cuda.cuMemcpyDtoH_v2(ctypes.byref(value), place, ctypes.c_size_t(4))
+    assert value.value == step
+'''
+        for way in ("local", "tcp"):
+            self.start(more='[tcp]\nlisten = "127.0.0.1:0"\n')
+            address = self.address if way == "local" else "tcp://" + self.status()["tcp"]
+            subprocess.run([sys.executable, "-c", program, sessions.LIBRARY], env=dict(os.environ, CAUSEWAY=address), check=True,
+                           timeout=LIMIT_S)
+            self.wait("the session to end", lambda: not self.status()["sessions"])
+            text = self.trace("--round-trips", "--last")
+            if way == "local":
+                # The GPU's own word in shared memory says when a value is there: a step waits for no call.
+                self.assertIn("No call waited twice", text)
+                self.assertIn("Times are those that the program waited.", text)
+            else:
+                self.assertRegex(text, r"1\.00 a step, in \d+ steps that each end with copy to the host:")
+                self.assertRegex(text, r"\n +1\.00  copy to the host +[\d.]+ us each\n")
+                self.assertIn("the guest's side was not recorded", text)
+            self.stop()
 
     def test_each_session_of_a_command_has_its_trace(self):
         client = f"{sessions.CLIENT} {sessions.LIBRARY} compute"

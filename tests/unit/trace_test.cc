@@ -6,7 +6,8 @@
 #include <memory>
 #include <random>
 
-#include "host_backend/command/trace_export.h"
+#include "host_backend/command/trace/round_trips.h"
+#include "host_backend/command/trace/trace_export.h"
 #include "host_backend/common/json.h"
 #include "ivshmem_ring/protocol/call.h"
 #include "ivshmem_ring/transport/flight_recorder.h"
@@ -36,7 +37,16 @@ class Recorded {
   }
   FlightImage& guest() { return *guest_; }
   FlightImage& host() { return *host_; }
-  std::string Trace(bool one_clock = false) const {
+  std::string Trace(bool one_clock = false) const { return ChromeTrace(Input(one_clock)); }
+  // `recorded`: the guest's side, too.
+  std::string RoundTrips(const std::string& step = "", bool recorded = true) const {
+    TraceInput input = Input(true);
+    if (!recorded) input.guest = {};
+    return RoundTripText(input, step);
+  }
+
+ private:
+  TraceInput Input(bool one_clock) const {
     TraceInput input;
     input.guest_name = "guest";
     input.worker_name = "worker";
@@ -44,10 +54,8 @@ class Recorded {
     input.host = Bytes(*host_);
     input.one_clock = one_clock;
     input.now = {kHostZero + 2'000'000'000, kZeroNs + 1'000'000'000};
-    return ChromeTrace(input);
+    return input;
   }
-
- private:
   static std::string_view Bytes(const FlightImage& image) {
     return {reinterpret_cast<const char*>(&image), sizeof image};
   }
@@ -102,6 +110,53 @@ TEST(Trace, ClocksAreAlignedByRoundTrips) {
   const Json wait = TheEvent(trace, "cuStreamSynchronize", 2, 3);
   EXPECT_EQ(wait["ts"], 0.3);
   EXPECT_EQ(wait["dur"], 8.0);
+}
+
+// A training step: it launches, waits once in passing, and reads its loss.
+void AddStep(Recorded& session, uint64_t step) {
+  const uint64_t at = 10'000 * (step + 1);
+  session.Posted(step, Op::cuLaunchKernel, {at + 100, at + 200, at + 900});
+  session.Waiting(2 * step, Op::cuStreamSynchronize, {at + 1000, at + 1100, at + 1900, at + 2000});
+  session.Waiting(2 * step + 1, Op::cuMemcpyDtoH_v2, {at + 3000, at + 3100, at + 3900, at + 4000});
+}
+
+TEST(RoundTrips, AreCountedForEachStepAndNamed) {
+  Recorded session;
+  session.Waiting(0, Op::cuMemAlloc_v2, {0, 100, 200, 300});
+  for (uint64_t step = 1; step <= 5; ++step) AddStep(session, step);
+  // The first step is not whole: what was before it belongs to none.
+  const std::string text = session.RoundTrips();
+  EXPECT_NE(text.find("11 round trips are recorded whole"), std::string::npos) << text;
+  EXPECT_NE(text.find("and beside them 5 calls that waited for nothing"), std::string::npos) << text;
+  EXPECT_NE(text.find("2.00 a step, in 4 steps that each end with cuMemcpyDtoH_v2:"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1.00  cuStreamSynchronize "), std::string::npos) << text;
+  EXPECT_NE(text.find("1.00  cuMemcpyDtoH_v2 "), std::string::npos) << text;
+  EXPECT_NE(text.find(" 1.0 us each"), std::string::npos) << text;
+  EXPECT_EQ(text.find("cuMemAlloc_v2"), std::string::npos) << text;
+  EXPECT_NE(
+      session.RoundTrips("cuStreamSynchronize").find("in 4 steps that each end with cuStreamSynchronize"),
+      std::string::npos);
+  EXPECT_NE(session.RoundTrips("", false).find(" 0.8 us each"), std::string::npos)
+      << "by the host's side alone";
+}
+
+TEST(RoundTrips, OnlyWhatIsWholeCounts) {
+  Recorded session;
+  for (uint64_t step = 0; step < 20; ++step) AddStep(session, step);
+  const std::string text = session.RoundTrips();  // 16 calls are kept
+  EXPECT_NE(text.find("16 round trips"), std::string::npos) << text;
+  EXPECT_NE(text.find("2.00 a step, in 7 steps"), std::string::npos) << text;
+}
+
+TEST(RoundTrips, WithoutAStepAllAreNamed) {
+  Recorded session;
+  session.Waiting(0, Op::cuMemAlloc_v2, {0, 100, 200, 300});
+  EXPECT_NE(session.RoundTrips().find("No call waited twice"), std::string::npos) << session.RoundTrips();
+  EXPECT_NE(session.RoundTrips().find("1.00  cuMemAlloc_v2 "), std::string::npos);
+  EXPECT_NE(session.RoundTrips("cuCtxSynchronize").find("cuCtxSynchronize did not wait twice"),
+            std::string::npos);
+  EXPECT_NE(RoundTripText({}, "").find("0 round trips"), std::string::npos);
 }
 
 TEST(Trace, RequestsWaitForPostedCalls) {

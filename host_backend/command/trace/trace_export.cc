@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_backend/command/trace_export.h"
+#include "host_backend/command/trace/trace_export.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,81 +7,15 @@
 #include <map>
 #include <memory>
 
+#include "host_backend/command/trace/flight_side.h"
 #include "host_backend/common/json.h"
 #include "ivshmem_ring/protocol/operation.h"
 
 namespace causeway {
 namespace {
 
-constexpr uint32_t kMainLink = kChannelCount;
 constexpr int kGuestProcess = 1,
               kHostProcess = 2;  // numbers of the trace: real ones of two kernels may be equal
-constexpr double kSecond = 1e9;
-constexpr double kLeastSpan = 0.01 * kSecond;  // two moments nearer than this do not tell how long a tick is
-
-// One message as one side saw it; times in ns of the host's CLOCK_MONOTONIC.
-struct Message {
-  uint32_t link;
-  uint32_t number;
-  double begin;
-  double end;  // 0: not seen
-  uint32_t who;
-  uint32_t bytes;
-  uint16_t op;
-};
-using Key = std::pair<uint32_t, uint32_t>;  // link, number
-using Messages = std::map<Key, Message>;
-
-struct Side {
-  bool present = false;
-  FlightHeader header{};
-  Messages messages;
-  uint32_t dropped = 0;  // records that cannot be true
-
-  void Read(std::string_view bytes) {
-    const auto image = std::make_unique<FlightImage>();
-    if (bytes.size() != sizeof(FlightImage)) return;
-    std::memcpy(image.get(), bytes.data(), sizeof(FlightImage));
-    header = image->header;
-    present = header.version == kFlightVersion && header.record_bytes == sizeof(FlightRecord);
-    if (!present) return;
-    for (uint32_t i = 0; i < kFlightMainRecords; ++i) Add(image->main[i], kMainLink, i, kFlightMainRecords);
-    for (uint32_t link = 0; link < kChannelCount; ++link) {
-      for (uint32_t i = 0; i < kFlightChannelRecords; ++i)
-        Add(image->channel[link][i], link, i, kFlightChannelRecords);
-    }
-  }
-  void Add(const FlightRecord& r, uint32_t link, uint32_t index, uint32_t capacity) {
-    if (r.number == 0) return;
-    if ((r.number - 1) % capacity != index || (r.end != 0 && r.end < r.begin)) {
-      ++dropped;
-      return;
-    }
-    const double end = r.end != 0 ? double(r.end) : 0;
-    messages[{link, r.number}] = {link, r.number, double(r.begin), end, r.who, r.bytes, r.op};
-  }
-  // Ticks become ns, plus `offset`. What lies outside of [from, to] was never so.
-  void Convert(double ns_per_tick, FlightClock zero, double offset, double from, double to) {
-    for (auto entry = messages.begin(); entry != messages.end();) {
-      Message& m = entry->second;
-      const auto ns = [&](double ticks) {
-        return (ticks - double(zero.ticks)) * ns_per_tick + double(zero.ns) + offset;
-      };
-      m.begin = ns(m.begin);
-      if (m.end != 0) m.end = ns(m.end);
-      const bool good = m.begin >= from && m.begin <= to && (m.end == 0 || m.end <= to);
-      dropped += good ? 0 : 1;
-      entry = good ? std::next(entry) : messages.erase(entry);
-    }
-  }
-};
-
-// ns per tick between two moments; 0 where they do not tell, or tell nonsense.
-double TickLength(FlightClock from, FlightClock to) {
-  const double ns = double(to.ns) - double(from.ns), ticks = double(to.ticks) - double(from.ticks);
-  const double length = ticks > 0 ? ns / ticks : 0;
-  return ns >= kLeastSpan && length > 0.05 && length < 1000 ? length : 0;
-}
 
 struct ClockOffset {
   double ns = 0;           // to be added to the guest's times
@@ -90,7 +24,7 @@ struct ClockOffset {
 
 // No message arrives before it was sent: each request bounds the offset from above, each reply from below.
 // The fastest ones leave the least open.
-ClockOffset EstimateOffset(const Side& guest, const Side& host) {
+ClockOffset EstimateOffset(const FlightSide& guest, const FlightSide& host) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   double most = kNone, least = -kNone;
   for (const auto& [key, g] : guest.messages) {
@@ -115,7 +49,7 @@ class Exporter {
     Collect();
     Names();
     for (const auto& [key, message] : guest_.messages) {
-      if (message.link == kMainLink) {
+      if (message.link == kPostedLink) {
         Posted(message);
       } else {
         Waiting(message);
@@ -133,7 +67,7 @@ class Exporter {
     if (tick == 0) tick = guest_tick != 0 ? guest_tick : 1;
     const double now = double(input_.now.ns);
     const double begin = host_.present ? double(host_.header.first.ns) : now;
-    const double from = std::max(0.0, std::min(begin, now) - kSecond), to = now + kSecond;
+    const double from = std::max(0.0, std::min(begin, now) - kFlightSecond), to = now + kFlightSecond;
     constexpr double kAny = std::numeric_limits<double>::max();
     if (input_.one_clock) {
       const FlightClock zero = host_.present ? host_.header.first : input_.now;
@@ -151,7 +85,7 @@ class Exporter {
   void Collect() {
     std::map<double, uint32_t> seen;
     double first = std::numeric_limits<double>::max();
-    for (const Side* side : {&guest_, &host_}) {
+    for (const FlightSide* side : {&guest_, &host_}) {
       for (const auto& [key, m] : side->messages) {
         first = std::min(first, m.begin);
         last_ = std::max({last_, m.begin, m.end});
@@ -183,36 +117,36 @@ class Exporter {
     Name("thread_name", kHostProcess, 0, "posted calls, in order");
     uint32_t named = kChannelCount;
     for (const auto& [key, message] : host_.messages) {
-      if (message.link == kMainLink || message.link == named) continue;
+      if (message.link == kPostedLink || message.link == named) continue;
       named = message.link;
       Name("thread_name", kHostProcess, named + 1, "calls that wait, channel " + std::to_string(named));
     }
   }
-  void AddCall(Json slice, const Message& m) {
+  void AddCall(Json slice, const FlightSeen& m) {
     Json& arguments = slice["args"] = {{"sequence", m.number - 1}, {"bytes", m.bytes}};
-    if (m.link != kMainLink) arguments["channel"] = m.link;
+    if (m.link != kPostedLink) arguments["channel"] = m.link;
     events_.push_back(std::move(slice));
   }
-  const Message* OnHost(const Message& guest) const {
+  const FlightSeen* OnHost(const FlightSeen& guest) const {
     const auto found = host_.messages.find({guest.link, guest.number});
     return found != host_.messages.end() && found->second.op == guest.op ? &found->second : nullptr;
   }
   // When a request could begin: the posted calls before it were done.
-  double Started(const Message& m) const {
-    if (m.link == kMainLink || m.who == 0) return m.begin;
-    const auto before = host_.messages.find({kMainLink, m.who});  // number is sequence + 1
+  double Started(const FlightSeen& m) const {
+    if (m.link == kPostedLink || m.who == 0) return m.begin;
+    const auto before = host_.messages.find({kPostedLink, m.who});  // number is sequence + 1
     const double done = before != host_.messages.end() ? before->second.end : 0;
     return done > m.begin && (m.end == 0 || done <= m.end) ? done : m.begin;
   }
 
   // A call whose caller waited: what its time was spent on lies below it.
-  void Waiting(const Message& m) {
+  void Waiting(const FlightSeen& m) {
     const uint64_t thread = threads_[m.who];
     const double end = m.end != 0 ? m.end : last_;
     AddCall(Slice(OpName(m.op) + std::string(m.end != 0 ? "" : " (no reply)"), kGuestProcess, thread, m.begin,
                   end),
             m);
-    const Message* host = OnHost(m);
+    const FlightSeen* host = OnHost(m);
     if (host == nullptr) return;
     double at = m.begin;
     const auto part = [&](const char* name, double until) {
@@ -227,10 +161,10 @@ class Exporter {
   }
 
   // A call that nobody waited for: its moment, its time in the ring, and an arrow to where it is executed.
-  void Posted(const Message& m) {
+  void Posted(const FlightSeen& m) {
     const uint64_t thread = threads_[m.who];
     AddCall(Slice(OpName(m.op), kGuestProcess, thread, m.begin, m.begin), m);
-    const Message* host = OnHost(m);
+    const FlightSeen* host = OnHost(m);
     if (host == nullptr) return;
     const double arrived = std::max(m.begin, host->begin);
     const auto add = [&](Json event, const char* category) {
@@ -246,8 +180,8 @@ class Exporter {
     add(std::move(end), "posted");
   }
 
-  void Executed(const Message& m) {
-    const uint64_t thread = m.link == kMainLink ? 0 : m.link + 1;
+  void Executed(const FlightSeen& m) {
+    const uint64_t thread = m.link == kPostedLink ? 0 : m.link + 1;
     const double started = Started(m);
     if (started > m.begin)
       events_.push_back(Slice("after posted calls", kHostProcess, thread, m.begin, started));
@@ -274,15 +208,15 @@ class Exporter {
                  {"guest_messages", guest_.messages.size()},
                  {"host_messages", host_.messages.size()},
                  {"dropped_records", guest_.dropped + host_.dropped},
-                 {"begin_monotonic_s", RoundedTo(origin_ / kSecond, 9)},
+                 {"begin_monotonic_s", RoundedTo(origin_ / kFlightSecond, 9)},
                  {"clock", clock}};
     if (!input_.one_clock && offset_.uncertainty >= 0) data["clock_uncertainty_us"] = Us(offset_.uncertainty);
     return data;
   }
 
   const TraceInput& input_;
-  Side guest_;
-  Side host_;
+  FlightSide guest_;
+  FlightSide host_;
   ClockOffset offset_;
   double origin_ = 0;
   double last_ = 0;
