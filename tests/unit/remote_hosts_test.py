@@ -219,6 +219,7 @@ class RemoteHostsTest(unittest.TestCase):
             self.assertRegex(lines[0], f"causeway: {gone} is passed over: cannot reach causewayd at .*: Connection refused")
             self.assertRegex(lines[1], f"causeway: {full.text} is passed over: .*VM guest has 1 sessions, as many as")
             self.assertRegex(lines[2], f"causeway: {mute} is passed over: .*did not answer in time")
+            good.await_sessions(0)  # it has room for one
             answer = json.loads(self.pool(way, "--json").stdout)
             self.assertEqual([host["state"] for host in answer["hosts"]], ["down", "full", "down", "up"])
             none = self.pool(f"{gone},{full.text}")
