@@ -24,6 +24,16 @@ TEXT
 # The allocator may give no page more than one region and causewayd take: it counts its own.
 PAGES=16402
 not_lost() { serving 1 && ! said "^EXIT hold1"; }
+# Nothing that follows can be tried: what both sides say, and the guest's end.
+why_not() {
+  xl list
+  xenstore-ls "$(backend)"
+  status
+  cat /run/causewayd.log
+  console "$guest" "$type"
+  xl destroy "$guest"
+  stop_all
+}
 scribble() { python3 /causeway/scribble.py "$daemon" --writes 3000; }
 
 LIMIT_S=3000  # what stays in the guest stays until it is destroyed
@@ -91,6 +101,7 @@ for type in $types; do
   check "attached before it runs" attach "$guest"
   create "$guest" "$type" ends || { echo "$type FAILED to start a third time"; continue; }
   check "attached: a program is served" until_true 200 serving 1
+  serving 1 || { why_not; continue; }
   kill -9 "$daemon"
   KEEP_S=60 start_daemon
   check "daemon killed: the next one goes on with the session" until_true 60 serving 1
