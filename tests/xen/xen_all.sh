@@ -19,7 +19,7 @@ try() { # NAME SCRIPT ARGUMENTS...
 try limits xen_limits.sh
 try module xen_module.sh --types "pv pvh hvm"
 try programs xen_pv.sh --types "pv pvh hvm"
-try together xen_pv.sh --types "pv pvh" --together
+try together xen_pv.sh --types "pv pvh hvm" --together
 try doctor xen_doctor.sh --types "pv pvh"
 try tls xen_tls.sh --types "pv pvh"
 try figures xen_figures.sh
