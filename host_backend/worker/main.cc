@@ -263,7 +263,10 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   const int client = ClientSocket(received);
   static auto& accounts = *new AccountKeeper;  // its thread uses it to the end
   try {
-    std::thread([] { accounts.Run(); }).detach();
+    std::thread([serves = session.get(), context = warm_context.load()] {
+      serves->submissions().Prepare(context);
+      accounts.Run();
+    }).detach();
     std::thread(Supervise, control, client, session.get(), &link, &accounts).detach();
   } catch (const std::system_error& failure) {
     Log(NoThreadText(failure));

@@ -146,8 +146,8 @@ void Arbiter::Charge(double passed_ns) {
   if (weights > 0) virtual_ns_ += passed_ns / weights;
 }
 
-// Keeps everybody's virtual time near the others': a VM that slept, or that wanted less than its share, saves up
-// what one turn is worth and no more, else it would shut out all others when it wants more.
+// Keeps everybody's virtual time near the others': a VM that slept saves up what one turn is worth and no more, and one
+// that wanted less than its share what a long one is, else it would shut out all others when it wants more.
 void Arbiter::Settle(uint64_t) {
   double least = -1;
   for (const Vm& vm : vms_) {
@@ -159,7 +159,8 @@ void Arbiter::Settle(uint64_t) {
   const double base = least < 0 ? virtual_ns_ : std::min(virtual_ns_, least);
   for (Vm& vm : vms_) {
     if (!vm.used || (MayRun(vm) && (vm.demand.waiting || vm.demand.busy))) continue;
-    const double head_start = static_cast<double>(terms_.turn_ns) / vm.terms.weight;
+    const uint64_t saved = vm.wants ? terms_.full_turn_ns : terms_.turn_ns;
+    const double head_start = static_cast<double>(saved) / vm.terms.weight;
     vm.virtual_ns = std::max(vm.virtual_ns, base - head_start);
   }
 }
@@ -198,7 +199,9 @@ std::optional<size_t> Arbiter::Next(bool holder_too) const {
 uint64_t Arbiter::TurnLength(uint64_t now_ns) const {
   constexpr size_t kFew = 4;
   if (now_ns - not_full_ns_ > terms_.recent_ns) return terms_.full_turn_ns;
-  return wanting_ > kFew ? terms_.turn_ns / 2 : terms_.turn_ns;
+  const uint64_t length = wanting_ > kFew ? terms_.turn_ns / 2 : terms_.turn_ns;
+  // Others wait for the end of the work, too.
+  return length - std::min(length / 2, vms_[*holder_].drain_ns);
 }
 
 // A latency VM below its share, or a VM below its reservation, does not wait for others of lower rank.
@@ -229,6 +232,11 @@ bool Arbiter::TurnEnds(uint64_t now_ns) {
 bool Arbiter::DrainsStill(uint64_t now_ns, bool preempted) {
   const bool busy = vms_[*holder_].demand.busy;
   if (busy && !draining_) drain_began_ns_ = now_ns;
+  if (!busy) {  // a mean of the last ones
+    const uint64_t took = draining_ ? now_ns - drain_began_ns_ : 0;
+    Vm& vm = vms_[*holder_];
+    vm.drain_ns += (took >> 2) - (vm.drain_ns >> 2);
+  }
   draining_ = busy && !(preempted && draining_ && now_ns - drain_began_ns_ >= kMostPreemptNs);
   return draining_;
 }

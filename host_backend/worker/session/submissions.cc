@@ -144,6 +144,15 @@ void Submissions::Attach(AccountPage* page, uint32_t cell, const std::array<int,
   }
 }
 
+void Submissions::Prepare(CUcontext context) {
+  const auto door =
+      std::find_if(doors_.begin(), doors_.end(), [](const auto& each) { return each != nullptr; });
+  if (door == doors_.end() || context == nullptr || TheDriver().cuCtxSetCurrent(context) != CUDA_SUCCESS)
+    return;
+  (*door)->Register();
+  TheDriver().cuCtxSetCurrent(nullptr);
+}
+
 bool Submissions::EnterDoor(Door& door, Objects& objects, const std::atomic<bool>& stop) {
   const bool here = last.device == objects.device();
   place = here ? Place{&objects, last.stream} : Place{};

@@ -31,6 +31,10 @@ class Submissions {
   void Attach(AccountPage* page, uint32_t cell, const std::array<int, kAccountDevices>& places,
               std::function<void()> wake);
 
+  // Tells the driver of the page of turns now, in that context, so that no record waits for it. On a thread that serves no
+  // requests.
+  void Prepare(CUcontext context);
+
   // Before a request of the calling thread that submits work, when its context is known. False: `stop` became true.
   bool Enter(Objects& objects, const std::atomic<bool>& stop) {
     Door* door = DoorOf(objects);
