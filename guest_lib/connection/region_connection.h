@@ -7,7 +7,6 @@
 
 #include "guest_lib/connection/beat_watch.h"
 #include "guest_lib/connection/connection.h"
-#include "guest_lib/connection/host_silence.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/waiter.h"
 

@@ -5,8 +5,8 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/command/top/shares.h"
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/json.h"
+#include "host_backend/common/shares/account_page.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/transport/layout.h"
 

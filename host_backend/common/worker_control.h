@@ -113,7 +113,7 @@ struct WorkerAssignment {
                                // transport)
   uint64_t region_bytes;
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
-  uint32_t account_cell;    // the worker's own, of host_backend/common/account_page.h
+  uint32_t account_cell;    // the worker's own, of host_backend/common/shares/account_page.h
   uint32_t has_flight;      // a descriptor of the file for the host's FlightImage (layout.h) follows
   uint32_t user;            // the user id that it takes before it looks at its guest; 0: it keeps its own
   uint32_t has_bell;     // kRegion: an eventfd, or an event channel (the port), in the client socket's place

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <map>
 
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/gpu_uuid.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/daemon/toml/share_keys.h"
 
 namespace causeway::daemon {

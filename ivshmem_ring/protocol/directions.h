@@ -11,7 +11,7 @@
 //   Load      reads the parameter from the request and validates it
 //   Arg       gives the driver its argument; an error here still keeps the call from the driver
 //   Reply     writes what comes back into the reply, after the driver's call succeeded
-// `guest` (guest_lib/stream/remote.h) and `host` (host_backend/worker/session/objects.h) know the handles of
+// `guest` (guest_lib/stream/remote.h) and `host` (host_backend/worker/objects/objects.h) know the handles of
 // their side. They turn handles into wire handles (ToWire) and back (ToDriver), make them (Make, Bind), end
 // them (Forget, ToEnd), and find out which handle an object has already (Settle, BindOrKnown). These
 // functions return no errors: an error is left in the cursor `w` or `r` (wire.h), and Shape looks there. In

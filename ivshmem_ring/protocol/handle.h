@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How driver objects are named in messages. The guest makes a wire handle, a number, for every object; the
-// worker keeps a table from numbers to the driver's own pointers (host_backend/worker/session/handles.h). So
+// worker keeps a table from numbers to the driver's own pointers (host_backend/worker/objects/handles.h). So
 // nothing that a guest sends is ever dereferenced.
 #pragma once
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "host_backend/worker/session/handles.h"
+#include "host_backend/worker/objects/handles.h"
 
 namespace causeway::host {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page that workers of one VM count on: exact after millions of operations, never over the limit, and
 // nothing left by a worker that was killed anywhere.
-#include "host_backend/common/account_page.h"
+#include "host_backend/common/shares/account_page.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a daemon counts as stopped: by one that beats, one that is asked, one that is silent, and with threads that look side by side.
 #include "guest_lib/connection/beat_watch.h"
-#include "guest_lib/connection/host_silence.h"
 
 #include <gtest/gtest.h>
 

@@ -21,9 +21,9 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/named_devices.h"
 #include "host_backend/common/remote/tls_hand_over.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/worker_control.h"
 #include "ivshmem_ring/messages/image_hash.h"
 #include "ivshmem_ring/release/build_stamp.h"

@@ -9,9 +9,9 @@
 #include <sstream>
 #include <string>
 
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/remote/remote_hand_over.h"
 #include "host_backend/common/remote/tls_hand_over.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/launcher/protocol.h"
 #include "ivshmem_ring/hosts/pool_messages.h"

@@ -1,6 +1,6 @@
 # The worker's handle table.
-add_executable(handles_test handles_test.cc ${PROJECT_SOURCE_DIR}/host_backend/worker/session/handles.cc
-  ${PROJECT_SOURCE_DIR}/host_backend/worker/session/handle_endings.cc)
+add_executable(handles_test handles_test.cc ${PROJECT_SOURCE_DIR}/host_backend/worker/objects/handles.cc
+  ${PROJECT_SOURCE_DIR}/host_backend/worker/objects/handle_endings.cc)
 target_link_libraries(handles_test PRIVATE causeway_ring causeway_options causeway_cuda_headers GTest::gtest_main)
 target_include_directories(handles_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME handles COMMAND handles_test)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker's handle table: what is not alive is not found, what ends with its owner goes with it, and
 // nothing ends under a request that uses it.
-#include "host_backend/worker/session/handles.h"
+#include "host_backend/worker/objects/handles.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the worker knows of an object by its pointer goes before the driver ends it: the driver may give the
 // pointer to a new one before another thread, or this one, has been told of the end.
-#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/objects/objects.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/gpu_uuid.h"
+#include "host_backend/common/shares/account_page.h"
 
 namespace causeway::daemon {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "host_backend/command/top/shares.h"
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/result.h"
+#include "host_backend/common/shares/account_page.h"
 
 namespace causeway::command {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/gpu_uuid.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/daemon/process/log.h"
 #include "host_backend/daemon/toml/share_keys.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's side of what VMs hold: one page for each scope that has a session
-// (host_backend/common/account_page.h), a cell on it for each worker.
+// (host_backend/common/shares/account_page.h), a cell on it for each worker.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/result.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/shares/turns.h"
 #include "host_backend/daemon/takeover/vault.h"

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <limits>
 
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/gpu_uuid.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/daemon/toml/share_keys.h"
 
 namespace causeway::daemon {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The turns of VMs on the GPUs of this host: looks at what their workers say, lets each GPU's Arbiter decide, and
-// writes the grants on the pages that the workers read (host_backend/common/account_page.h).
+// writes the grants on the pages that the workers read (host_backend/common/shares/account_page.h).
 //
 // A thread of its own does so, because the daemon's loop may be late by milliseconds. It sleeps while at most one VM
 // uses each GPU: grants are then Grant::kOpen for that VM and kAsleep for the others, and the first of them that submits
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "host_backend/common/account_page.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/shares/share_terms.h"
 #include "host_backend/daemon/shares/arbiter.h"
 #include "host_backend/daemon/shares/cell_watch.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the worker's session holds of each kind of memory, counted on the page of its VM
-// (host_backend/common/account_page.h), and the VM's limit on device memory. Calls that take and give
+// (host_backend/common/shares/account_page.h), and the VM's limit on device memory. Calls that take and give
 // memory are counted by guards (AccountMemory); code that takes memory in another way says so here. Any thread.
 #pragma once
 #include <array>
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "host_backend/common/account_page.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/worker/driver/driver.h"
 
 namespace causeway::host {

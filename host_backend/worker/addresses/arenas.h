@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "host_backend/common/account_page.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/worker/addresses/host_span.h"
 #include "host_backend/worker/addresses/region_view.h"
 #include "host_backend/worker/session/session.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/common/account_page.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/worker/start/confinement.h"
 #include "ivshmem_ring/protocol/nvml_call.h"

@@ -20,9 +20,9 @@
 
 #include "host_backend/worker/driver/driver.h"
 #include "host_backend/worker/driver/logs.h"
+#include "host_backend/worker/objects/objects.h"
 #include "host_backend/worker/process/call_counter.h"
 #include "host_backend/worker/process/output.h"
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/submissions.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/transport/transport.h"

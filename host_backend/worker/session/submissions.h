@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a session's requests that submit work to a GPU pass: the gate of their device
 // (host_backend/worker/gate/gate.h). This is what the gates need of the driver: the GPU writes marks into the worker's
-// own page of turns (host_backend/common/account_page.h) in the stream of what they stand behind.
+// own page of turns (host_backend/common/shares/account_page.h) in the stream of what they stand behind.
 //
 // Threads: the dispatcher, which goes on with the next record and marks several together; its lanes and the threads
 // of channels, each of whose requests has a mark of its own.
@@ -13,10 +13,10 @@
 #include <memory>
 #include <mutex>
 
-#include "host_backend/common/account_page.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/worker/driver/driver.h"
 #include "host_backend/worker/gate/gate.h"
-#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/objects/objects.h"
 
 namespace causeway::host {
 

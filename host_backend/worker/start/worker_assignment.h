@@ -8,8 +8,8 @@
 #include <span>
 #include <string>
 
-#include "host_backend/common/account_page.h"
 #include "host_backend/common/named_devices.h"
+#include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/worker/addresses/region_view.h"
 #include "ivshmem_ring/transport/layout.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_backend/common/account_page.h"
+#include "host_backend/common/shares/account_page.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "host_backend/worker/session/handles.h"
+#include "host_backend/worker/objects/handles.h"
 
 namespace causeway::host {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_backend/worker/session/handles.h"
+#include "host_backend/worker/objects/handles.h"
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>

@@ -9,8 +9,8 @@
 #include <set>
 #include <vector>
 
+#include "host_backend/worker/objects/handles.h"
 #include "host_backend/worker/process/exclusive.h"
-#include "host_backend/worker/session/handles.h"
 #include "ivshmem_ring/protocol/wire.h"
 #include "ivshmem_ring/transport/record.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/objects/objects.h"
 
 #include <algorithm>
 #include <span>
