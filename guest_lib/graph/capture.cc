@@ -204,14 +204,11 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgra
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   if (const CUresult result = NeedContext()) return result;
-  CUgraph given = nullptr;  // the program has it already, and need not be told
-  if (graph == nullptr && CapturesToGiven(ObjectOfStream(stream))) graph = &given;
-  if (graph == nullptr) {
-    CUstreamCaptureStatus status;
-    if (const CUresult result = cuStreamIsCapturing(stream, &status)) return result;
-    return status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
-  }
   Object* object = ObjectOfStream(stream);
+  // A program that gives no place has the graph already, or lets it go.
+  CUgraph unwanted = nullptr;
+  const bool lets_go = graph == nullptr && !CapturesToGiven(object);
+  if (graph == nullptr) graph = &unwanted;
   const CUgraph seen = SeenGraph(object);
   const CUresult result = SendEnd(stream, seen, graph);
   // Every other answer leaves the capture as it was.
@@ -225,6 +222,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     EndContents(seen);
     FreeObject(Find(seen));
   }
+  if (result == CUDA_SUCCESS && lets_go) cuGraphDestroy(unwanted);
   return result;
 }
 

@@ -87,7 +87,6 @@ CUresult EndCapture(const StreamRef& stream, CUgraph* graph) {
   if (graph != nullptr) *graph = nullptr;
   CaptureRef capture = stream->capture;
   if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  if (graph == nullptr && !capture->given) return CUDA_ERROR_INVALID_VALUE;
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id()) {
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   }
@@ -102,8 +101,8 @@ CUresult EndCapture(const StreamRef& stream, CUgraph* graph) {
     result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   }
   EndSequence(capture);
-  if (result == CUDA_SUCCESS) {
-    if (graph != nullptr) *graph = capture->graph->handle;
+  if (result == CUDA_SUCCESS && graph != nullptr) {
+    *graph = capture->graph->handle;
   } else if (!capture->given) {
     Graphs().Remove(capture->graph->handle);
   }
