@@ -101,6 +101,9 @@ set_tests_properties(cache_quota PROPERTIES LABELS unit TIMEOUT 60)
 add_executable(arbiter_test arbiter_test.cc gate_test.cc)
 target_link_libraries(arbiter_test PRIVATE causeway_shares causeway_gate GTest::gtest_main)
 add_test(NAME arbiter COMMAND arbiter_test)
+add_executable(turns_test turns_test.cc)
+target_link_libraries(turns_test PRIVATE causeway_shares GTest::gtest_main)
+add_test(NAME turns_test COMMAND turns_test)
 set_tests_properties(arbiter PROPERTIES LABELS unit TIMEOUT 300)
 
 # What each VM, user and peer is to have of the GPUs' time.

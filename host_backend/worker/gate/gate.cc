@@ -14,6 +14,8 @@ constexpr uint64_t kLongNs = 1'500'000;
 constexpr uint64_t kPatienceNs = 50'000'000;  // for a mark, before more may be outstanding
 constexpr uint32_t kAllRecords = ~0u;
 constexpr uint64_t kMostSoonNs = 500'000;
+// A thread in its turn spins for what takes less: a nap would be longer, and leave the GPU without work.
+constexpr uint64_t kBriefNs = 100'000;
 constexpr uint64_t kSpinNs = 20'000, kNapNs = 50'000, kSleepNs = 5'000'000;
 
 }  // namespace
@@ -62,6 +64,7 @@ uint32_t Gate::Outstanding(uint64_t now_ns) {
 // As many records for each mark as take the time of one. Too long by far, and the next are single again.
 void Gate::Adapt(uint64_t took_ns) {
   usual_marks_ = took_ns > kLongNs ? 1 : 2;
+  brief_.store(took_ns < kBriefNs, std::memory_order_relaxed);
   if (took_ns > 4 * kBatchNs) {
     batch_ = 1;
   } else if (took_ns > 2 * kBatchNs) {
@@ -160,7 +163,9 @@ bool Gate::Await(const std::atomic<bool>& stop) {
     if ((passes = MayPass(now))) break;
     if (seen != static_cast<uint32_t>(Grant::kSoon)) soon_ns = 0;
     if (seen == static_cast<uint32_t>(Grant::kSoon) && soon_ns == 0) soon_ns = now;
-    if (now - begin < kSpinNs || (soon_ns != 0 && now - soon_ns < kMostSoonNs)) continue;
+    const bool brief = seen == static_cast<uint32_t>(Grant::kTurn) && brief_.load(std::memory_order_relaxed);
+    if (now - begin < (brief ? 2 * kBriefNs : kSpinNs) || (soon_ns != 0 && now - soon_ns < kMostSoonNs))
+      continue;
     // The end of a mark wakes nobody; a new grant does.
     surroundings_.Sleep(grant, seen, seen == static_cast<uint32_t>(Grant::kClosed) ? kSleepNs : kNapNs);
   }

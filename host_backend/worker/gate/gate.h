@@ -92,9 +92,10 @@ class Gate {
   std::array<uint64_t, kTurnMarks> sent_ns_{};
   std::array<bool, kTurnMarks> outstanding_{};
   uint32_t last_value_ = 0;
-  uint32_t openings_ = 0;     // of GrantWords, when a mark was last placed behind what passed without
-  uint32_t usual_marks_ = 2;  // that may be outstanding
-  uint32_t batch_ = 1;        // records for each mark
+  uint32_t openings_ = 0;           // of GrantWords, when a mark was last placed behind what passed without
+  uint32_t usual_marks_ = 2;        // that may be outstanding
+  uint32_t batch_ = 1;              // records for each mark
+  std::atomic<bool> brief_{false};  // what is outstanding will be done sooner than a thread is woken
   uint64_t last_finished_ns_ =
       0;  // when a mark was last seen done, or the first of those outstanding was placed
 };

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's thread that grants turns, on pages of memory that the test writes as workers do. Times are bounds of hangs.
+#include "host_backend/daemon/shares/turns.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+namespace causeway::test {
+namespace {
+
+using daemon::ShareStatus;
+using daemon::Turns;
+
+class TurnsTest : public testing::Test {
+ protected:
+  static constexpr char kGpu[16] = "the only GPU";
+
+  // A VM with one worker, whose words the test writes.
+  struct Vm {
+    explicit Vm(const std::string& scope) : name(scope) {
+      page = static_cast<AccountPage*>(mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+      page->Open(0);
+      place = page->PlaceOf(0, kGpu);
+    }
+    ~Vm() { munmap(page, sizeof(AccountPage)); }
+    Vm(const Vm&) = delete;
+    TurnWords& words() { return page->turn_cell(0).turns[place]; }
+    // Grant::kAsleep also where the daemon has granted nothing yet.
+    Grant grant() const {
+      const GrantWords* words = page->GrantOn(page->cell(0).device[place]);
+      return words == nullptr ? Grant::kAsleep : static_cast<Grant>(words->grant.load());
+    }
+    void Submit() { words().submitted.fetch_add(1); }
+
+    std::string name;
+    AccountPage* page = nullptr;
+    int place = 0;
+  };
+
+  void Begin(Vm& vm) { turns_.Open(vm.name, vm.page, 0); }
+  // Both want the GPU and never finish a record: `now` is called until it says true.
+  static bool Soon(const std::function<bool()>& now) {
+    for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+         std::chrono::steady_clock::now() < end; std::this_thread::yield()) {
+      if (now()) return true;
+    }
+    return false;
+  }
+  ShareStatus Of(const Vm& vm) {
+    for (const ShareStatus& status : turns_.Status()) {
+      if (status.scope == vm.name) return status;
+    }
+    return {};
+  }
+
+  Vm one_{"vm:one"}, two_{"vm:two"};
+  Turns turns_;
+};
+
+TEST_F(TurnsTest, OneAloneIsOpenAndTheOtherAsleep) {
+  Begin(one_);
+  Begin(two_);
+  one_.Submit();
+  turns_.Wake();
+  EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kOpen; }));
+  EXPECT_EQ(two_.grant(), Grant::kAsleep);
+  EXPECT_FALSE(Of(one_).in_turns);
+}
+
+TEST_F(TurnsTest, TwoThatWantTheGpuTakeTurns) {
+  Begin(one_);
+  Begin(two_);
+  one_.words().waiting = two_.words().waiting = 1;
+  turns_.Wake();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kTurn && two_.grant() != Grant::kTurn; }));
+    EXPECT_TRUE(Soon([&] { return two_.grant() == Grant::kTurn && one_.grant() != Grant::kTurn; }));
+  }
+  EXPECT_TRUE(Of(one_).in_turns);
+  EXPECT_GT(Of(two_).figures.turns, 0u);
+  one_.words().waiting = 0;
+  EXPECT_TRUE(Soon([&] { return two_.grant() == Grant::kOpen; }));
+}
+
+TEST_F(TurnsTest, APausedVmIsClosedAndGoesOnWhenItIsResumed) {
+  Begin(one_);
+  one_.words().waiting = 1;
+  ShareTerms paused;
+  paused.paused = true;
+  turns_.Set(one_.name, paused);
+  EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kClosed; }));
+  const GrantWords* words = one_.page->GrantOn(one_.page->cell(0).device[one_.place]);
+  // It is told again and again that the daemon is there: else it would pass.
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t seen = words->seen_ns;
+    EXPECT_TRUE(Soon([&] { return words->seen_ns != seen; }));
+    EXPECT_EQ(one_.grant(), Grant::kClosed);
+  }
+  turns_.Set(one_.name, {});
+  EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kOpen; }));
+}
+
+TEST_F(TurnsTest, WhatAScopeIsToHaveIsAskedForAtItsFirstSession) {
+  turns_.AskForTerms([](const std::string& scope) {
+    ShareTerms terms;
+    terms.weight = scope == "vm:one" ? 300 : kUsualWeight;
+    return terms;
+  });
+  Begin(one_);
+  one_.Submit();
+  turns_.Wake();
+  EXPECT_TRUE(Soon([&] { return Of(one_).terms.weight == 300; }));
+}
+
+// Dead in its turn, or having lied: its cell is closed, and the other goes on.
+TEST_F(TurnsTest, AWorkerThatEndsGivesTheTurnBack) {
+  Begin(one_);
+  Begin(two_);
+  one_.words().waiting = two_.words().waiting = 1;
+  one_.words().unmarked = 1;
+  turns_.Wake();
+  EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kTurn || two_.grant() == Grant::kTurn; }));
+  turns_.Close(one_.name, 0);
+  EXPECT_TRUE(Soon([&] { return two_.grant() == Grant::kOpen; }));
+  EXPECT_EQ(turns_.Status().size(), 1u);
+  turns_.Close(two_.name, 0);
+  turns_.Close(two_.name, 0);
+  EXPECT_TRUE(turns_.Status().empty());
+}
+
+// A worker that was taken over names device after device: no more of them than its page has places.
+TEST_F(TurnsTest, AHostileCellNamesFewDevices) {
+  Begin(one_);
+  auto& cell = const_cast<AccountCell&>(one_.page->cell(0));
+  for (uint64_t device = 1; device < 1000; ++device) {
+    for (auto& place : cell.device) place = device * 2 + 1;
+    turns_.Wake();
+    std::this_thread::yield();
+  }
+  Begin(two_);
+  two_.Submit();
+  turns_.Wake();
+  EXPECT_TRUE(Soon([&] { return two_.grant() == Grant::kOpen; }));
+  EXPECT_LE(turns_.Status().size(), size_t{kAccountDevices} + 1);
+}
+
+}  // namespace
+}  // namespace causeway::test
