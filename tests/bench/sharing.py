@@ -31,7 +31,8 @@ FIRST_USER = tenants.FIRST_STRANGER
 READY_S = 120
 # One process: the user's number, what it does, and which row's figures it belongs to.
 Load = collections.namedtuple("Load", "user words")
-Row = collections.namedtuple("Row", "name loads terms")
+# `terms`: lines of each user's table in the configuration. `change`: the time in seconds, and what `causeway` is asked then.
+Row = collections.namedtuple("Row", "name loads terms change", defaults=[None])
 
 
 def rows():
@@ -49,6 +50,9 @@ def rows():
     yield Row("four, one, one and one process", [Load(0, full)] * 4 + [Load(user, full) for user in (1, 2, 3)], {})
     for cap in (25, 50, 75):
         yield Row(f"cap of {cap} %", [Load(0, full)], {0: f"cap = {cap}"})
+    yield Row("weight 100 becomes 400 after 1 s", [Load(user, full) for user in range(2)], {},
+              (1.0, ["set", f"uid:{FIRST_USER}", "weight=400"]))
+    yield Row("paused after 1 s", [Load(0, ["wait", "0"])], {}, (1.0, ["pause", f"uid:{FIRST_USER}"]))
     yield Row("copies of two", [Load(user, ["copy", "1"]) for user in range(2)], {})
 
 
@@ -108,7 +112,9 @@ class Bench:
     def start(self, way, row):
         if way == "causeway":
             users = {load.user for load in row.loads}
-            settings = "spare_workers = 0\nmax_sessions = 64\nlocal_region_mib = 2048\n"
+            state = self.tenants.folder / "state"
+            state.mkdir(exist_ok=True)
+            settings = f'spare_workers = 0\nmax_sessions = 64\nlocal_region_mib = 2048\nstate_folder = "{state}"\n'
             for user in sorted(users):
                 settings += f"[[user]]\nuid = {FIRST_USER + user}\nown_spares = 1\n{row.terms.get(user, '')}\n"
             self.tenants.start_daemon(settings)
@@ -133,6 +139,16 @@ class Bench:
             shutil.rmtree(self.mps_folder, ignore_errors=True)
             self.mps = None
 
+    def change(self, after_s, words):
+        time.sleep(after_s)
+        def ask(*asked):
+            subprocess.run([self.tenants.build / "host_backend/causeway", *asked, "--control-socket",
+                            f"{self.tenants.socket}.control"], check=True, timeout=tenants.PATIENCE_S, capture_output=True)
+        ask(*words)
+        if words[0] == "pause":
+            time.sleep(after_s)
+            ask("resume", words[1])
+
     def measure(self, way, row):
         processes = []
         try:
@@ -145,6 +161,8 @@ class Bench:
                 processes[-1].await_line(READY_S)
             for process in processes:
                 process.go(self.seconds)
+            if way == "causeway" and row.change:
+                self.change(*row.change)
             results = [json.loads(process.await_line(self.seconds + 60)) for process in processes]
             if way == "causeway":
                 results[0]["shares"] = self.tenants.status().get("shares")
@@ -198,6 +216,11 @@ def describe(row, results, seconds):
                                   default=float("nan"))
             whole_index = jain([work[user] / weight_of(row, user) for user in users])
             said.append(f"Jain {whole_index:.3f}, least of 1 s {index['1 s']:.3f}, of 100 ms {index['100 ms']:.3f}")
+    if row.change:
+        windows = [of_users(row, results, slice(at, at + 1)) for at in range(min(len(results[0]["windows"]), 25))]
+        said.append("the first one's windows of 100 ms: " + " ".join(
+            f"{window[0] / max(sum(window.values()), 1e-9):.2f}" if len(row.loads) > 1 else f"{results[0]['windows'][at]}"
+            for at, window in enumerate(windows)))
     copies = [result for load, result in zip(row.loads, results) if load.words[0] == "copy"]
     if copies:
         said.append(", ".join(f"{result['count'] * (1 << 30) / seconds / 1e9:.1f} GB/s" for result in copies))
@@ -225,7 +248,7 @@ def main():
                 print(f"{row.name}: left out, the time is over")
                 continue
             for way in options.ways.split(","):
-                if row.name.startswith("cap") and way != "causeway":
+                if (row.name.startswith("cap") or row.change) and way != "causeway":
                     continue
                 try:
                     results = bench.measure(way, row)

@@ -24,7 +24,7 @@ cp -rL "$build/programs" "$work/build/"
 for folder in driver_tests hostile_tests hostile_programs; do
   [ ! -d "$build/$folder" ] || cp -rL "$build/$folder" "$work/build/"
 done
-for file in bench/startup bench/crowded_load differential/differential; do
+for file in bench/startup bench/crowded_load bench/sharing_load differential/differential; do
   if [ -e "$build/tests/$file" ]; then install -D "$build/tests/$file" "$work/build/tests/$file"; fi
 done
 find "$work/build" -type f -perm -u+x -exec strip --strip-unneeded {} + 2> /dev/null || true

@@ -24,6 +24,8 @@
 #                          named, with --jobs processes of each side: differential.txt says what differs, counts.json adds up
 #               bursts     36 and 200 starts of a program of one kernel, 1, 6 and 12 at a time, natively and through Causeway
 #                          (tests/bench/bursts.py); alone, only where it is named
+#               sharing    several users on one GPU natively, by MPS and through Causeway (tests/bench/sharing.py); as root, alone, only where
+#                          it is named
 #   --minutes N how long hostile_beside goes on (default 8; the native load takes 4 more), and differential (default 4, before it
 #               looks at what differs)    --seed N  of the attackers, or of the first random call
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
@@ -61,7 +63,7 @@ pack=${places[2]:-}
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 all+=,hostile_beside
-all+=,sandbox,differential,bursts
+all+=,sandbox,differential,bursts,sharing
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -211,6 +213,14 @@ part_bursts() {
   { echo '```'; python3 "$here/../bench/bursts.py" --build "$build" ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER"} \
     --limit "$(left)" --json "$1/bursts.json"; local status=$?; echo '```'; } > "$1/bursts.md"
   cat "$1/bursts.md"
+  return "$status"
+}
+
+part_sharing() {
+  [ -x "$build/tests/bench/sharing_load" ] || { echo "this build has no tests/bench/sharing_load"; return 77; }
+  { echo '```'; python3 "$here/../bench/sharing.py" "$build" ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER"} \
+    --limit "$(($(left) - 30))" --json "$1/sharing.json"; local status=$?; echo '```'; } > "$1/sharing.md"
+  cat "$1/sharing.md"
   return "$status"
 }
 

@@ -325,7 +325,7 @@ def left_over(all_tenants, before):
     try:
         await_idle(all_tenants)
         wait_for("the daemon's descriptors", lambda: all(
-            count <= before.get(what, 0) for what, count in all_tenants.descriptors().items()), CLEAR_UP_S / 3)
+            count <= before.get(what, 0) for what, count in all_tenants.descriptors().items()), CLEAR_UP_S)
     except Trouble as trouble:
         now, status = all_tenants.descriptors(), all_tenants.status()
         more = {what: (before.get(what, 0), count) for what, count in now.items() if count > before.get(what, 0)}
