@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <chrono>
-#include <functional>
-#include <memory>
-#include <thread>
+#include <string>
+
+#include "tests/yield_until.h"
 
 namespace causeway::test {
 namespace {
@@ -44,14 +43,6 @@ class TurnsTest : public testing::Test {
   };
 
   void Begin(Vm& vm) { turns_.Open(vm.name, vm.page, 0); }
-  // Both want the GPU and never finish a record: `now` is called until it says true.
-  static bool Soon(const std::function<bool()>& now) {
-    for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-         std::chrono::steady_clock::now() < end; std::this_thread::yield()) {
-      if (now()) return true;
-    }
-    return false;
-  }
   ShareStatus Of(const Vm& vm) {
     for (const ShareStatus& status : turns_.Status()) {
       if (status.scope == vm.name) return status;
@@ -68,7 +59,7 @@ TEST_F(TurnsTest, OneAloneIsOpenAndTheOtherAsleep) {
   Begin(two_);
   one_.Submit();
   turns_.Wake();
-  EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kOpen; }));
+  YieldUntil([&] { return one_.grant() == Grant::kOpen; });
   EXPECT_EQ(two_.grant(), Grant::kAsleep);
   EXPECT_FALSE(Of(one_).in_turns);
 }
@@ -79,13 +70,13 @@ TEST_F(TurnsTest, TwoThatWantTheGpuTakeTurns) {
   one_.words().waiting = two_.words().waiting = 1;
   turns_.Wake();
   for (int i = 0; i < 5; ++i) {
-    EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kTurn && two_.grant() != Grant::kTurn; }));
-    EXPECT_TRUE(Soon([&] { return two_.grant() == Grant::kTurn && one_.grant() != Grant::kTurn; }));
+    YieldUntil([&] { return one_.grant() == Grant::kTurn && two_.grant() != Grant::kTurn; });
+    YieldUntil([&] { return two_.grant() == Grant::kTurn && one_.grant() != Grant::kTurn; });
   }
   EXPECT_TRUE(Of(one_).in_turns);
   EXPECT_GT(Of(two_).figures.turns, 0u);
   one_.words().waiting = 0;
-  EXPECT_TRUE(Soon([&] { return two_.grant() == Grant::kOpen; }));
+  YieldUntil([&] { return two_.grant() == Grant::kOpen; });
 }
 
 TEST_F(TurnsTest, APausedVmIsClosedAndGoesOnWhenItIsResumed) {
@@ -94,16 +85,16 @@ TEST_F(TurnsTest, APausedVmIsClosedAndGoesOnWhenItIsResumed) {
   ShareTerms paused;
   paused.paused = true;
   turns_.Set(one_.name, paused);
-  EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kClosed; }));
+  YieldUntil([&] { return one_.grant() == Grant::kClosed; });
   const GrantWords* words = one_.page->GrantOn(one_.page->cell(0).device[one_.place]);
   // It is told again and again that the daemon is there: else it would pass.
   for (int i = 0; i < 3; ++i) {
     const uint64_t seen = words->seen_ns;
-    EXPECT_TRUE(Soon([&] { return words->seen_ns != seen; }));
+    YieldUntil([&] { return words->seen_ns != seen; });
     EXPECT_EQ(one_.grant(), Grant::kClosed);
   }
   turns_.Set(one_.name, {});
-  EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kOpen; }));
+  YieldUntil([&] { return one_.grant() == Grant::kOpen; });
 }
 
 TEST_F(TurnsTest, WhatAScopeIsToHaveIsAskedForAtItsFirstSession) {
@@ -115,7 +106,7 @@ TEST_F(TurnsTest, WhatAScopeIsToHaveIsAskedForAtItsFirstSession) {
   Begin(one_);
   one_.Submit();
   turns_.Wake();
-  EXPECT_TRUE(Soon([&] { return Of(one_).terms.weight == 300; }));
+  YieldUntil([&] { return Of(one_).terms.weight == 300; });
 }
 
 // Dead in its turn, or having lied: its cell is closed, and the other goes on.
@@ -125,9 +116,9 @@ TEST_F(TurnsTest, AWorkerThatEndsGivesTheTurnBack) {
   one_.words().waiting = two_.words().waiting = 1;
   one_.words().unmarked = 1;
   turns_.Wake();
-  EXPECT_TRUE(Soon([&] { return one_.grant() == Grant::kTurn || two_.grant() == Grant::kTurn; }));
+  YieldUntil([&] { return one_.grant() == Grant::kTurn || two_.grant() == Grant::kTurn; });
   turns_.Close(one_.name, 0);
-  EXPECT_TRUE(Soon([&] { return two_.grant() == Grant::kOpen; }));
+  YieldUntil([&] { return two_.grant() == Grant::kOpen; });
   EXPECT_EQ(turns_.Status().size(), 1u);
   turns_.Close(two_.name, 0);
   turns_.Close(two_.name, 0);
@@ -141,12 +132,12 @@ TEST_F(TurnsTest, AHostileCellNamesFewDevices) {
   for (uint64_t device = 1; device < 1000; ++device) {
     for (auto& place : cell.device) place = device * 2 + 1;
     turns_.Wake();
-    std::this_thread::yield();
+    turns_.Status();  // which waits for the thread
   }
   Begin(two_);
   two_.Submit();
   turns_.Wake();
-  EXPECT_TRUE(Soon([&] { return two_.grant() == Grant::kOpen; }));
+  YieldUntil([&] { return two_.grant() == Grant::kOpen; });
   EXPECT_LE(turns_.Status().size(), size_t{kAccountDevices} + 1);
 }
 
