@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How VMs share one GPU: natively by its time slices, by MPS, and through Causeway.
 
-usage: sharing.py BUILD [--seconds S] [--only ROW...] [--ways native,mps,causeway] [--json FILE] [--driver LIBRARY]
+usage: sharing.py BUILD [--seconds S] [--only ROW...] [--ways native,mps,causeway] [--json FILE] [--driver LIBRARY] [--check]
 
 Each row starts some processes of several users (sharing_load.cc), lets them work at the same time, and prints what came of
 it, each way in turn. A user stands for a VM: its processes are one scope of the daemon. Times are meaningful on a GPU host
@@ -227,6 +227,20 @@ def describe(row, results, seconds):
     return "; ".join(said)
 
 
+def wrong(row, results):
+    """What cannot be if turns are in force, whatever the GPU's speed: sentences."""
+    if any(result["count"] == 0 for result in results):
+        yield "a process did nothing"
+    shares = results[0]["shares"]
+    if len({load.user for load in row.loads}) > 1 and not all(share["turns"] for share in shares):
+        yield f"not every user had a turn: {shares}"
+    if row.change and row.change[1][0] == "pause":
+        windows = [sum(result["windows"][at] for result in results) for at in range(len(results[0]["windows"]))]
+        still = [at for at, count in enumerate(windows) if count == 0]
+        if len(still) < 5 or not any(windows[still[-1] + 1:]):
+            yield f"it was not paused and resumed: {windows}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
@@ -235,9 +249,13 @@ def main():
     parser.add_argument("--ways", default="native,mps,causeway")
     parser.add_argument("--json")
     parser.add_argument("--driver")
+    parser.add_argument("--check", action="store_true", help="fail where turns were not in force")
     parser.add_argument("--limit", type=float, default=1e9, help="no row begins after so many seconds")
     options = parser.parse_args()
     begin = time.monotonic()
+    if os.geteuid() != 0:
+        print("sharing.py: its processes are those of several users: run it as root")
+        return 77
     bench = Bench(options)
     all_results, failed = {}, 0
     try:
@@ -256,6 +274,9 @@ def main():
                     print(f"{row.name} | {way} | failed: {trouble}", flush=True)
                     failed += 1
                     continue
+                for sentence in wrong(row, results) if options.check and way == "causeway" else ():
+                    print(f"{row.name} | {way} | wrong: {sentence}", flush=True)
+                    failed += 1
                 all_results.setdefault(row.name, {})[way] = results
                 print(f"{row.name} | {way} | {describe(row, results, options.seconds)}", flush=True)
     finally:
