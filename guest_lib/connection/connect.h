@@ -5,7 +5,7 @@
 //   module             /dev/causeway, the kernel module's device in a VM; module:/path names another one
 //   tls://host:port    the host's TLS process (docs/remote.md), with the key in /etc/causeway/key or CAUSEWAY_KEY
 //   tcp://host:port    the daemon over TCP, neither encrypted nor authenticated
-//   hosts:/path        what that file names; as the two above with commas between several hosts, of which one is chosen
+//   hosts:/path        a file that names several hosts, one of which is chosen; tcp:// and tls:// may name several, too, with commas
 //                      (connect_hosts.h)
 #pragma once
 #include <memory>
