@@ -276,8 +276,11 @@ for step in range(12):
             self.wait("the session to end", lambda: not self.status()["sessions"])
             text = self.trace("--round-trips", "--last")
             if way == "local":
-                # The GPU's own word in shared memory says when a value is there: a step waits for no call.
-                self.assertIn("No call waited twice", text)
+                # The GPU's own word in shared memory says when a value is there, so that the copy is no call that waits.
+                # Where the machine is busy the word comes late, and the guest then sleeps in a call that waits for it.
+                self.assertNotIn("copy to the host", text)
+                self.assertRegex(text, r"^local, process \d+ \(session \d+\): \d+ round trips are recorded whole, and "
+                                       r"beside them \d+ calls that waited for nothing\.\n")
                 self.assertIn("Times are those that the program waited.", text)
             else:
                 self.assertRegex(text, r"1\.00 a step, in \d+ steps that each end with copy to the host:")
