@@ -24,6 +24,12 @@ cp -rL "$build/programs" "$work/build/"
 for folder in driver_tests hostile_tests hostile_programs; do
   [ ! -d "$build/$folder" ] || cp -rL "$build/$folder" "$work/build/"
 done
+# The exporter, with those of its libraries that no system has by itself.
+if [ -e "$build/host_backend/causeway-exporter" ]; then
+  cp "$build/host_backend/causeway-exporter" "$work/build/host_backend/"
+  mkdir "$work/build/exporter_libraries"
+  ldd "$build/host_backend/causeway-exporter" | awk '/prometheus|civetweb/ { print $3 }' | xargs -r cp -L -t "$work/build/exporter_libraries"
+fi
 for file in bench/startup bench/crowded_load bench/sharing_load differential/differential; do
   if [ -e "$build/tests/$file" ]; then install -D "$build/tests/$file" "$work/build/tests/$file"; fi
 done

@@ -26,6 +26,8 @@
 #                          (tests/bench/bursts.py); alone, only where it is named
 #               sharing    several users on one GPU natively, by MPS and through Causeway (tests/bench/sharing.py); as root, alone, only where
 #                          it is named
+#               upkeep     PyTorch trains while causewayd is upgraded, restarted and killed (tests/upgrade/training.py), and `causeway top`,
+#                          the exporter and NVML are compared (tests/system/figures_agree.py); alone, only where it is named
 #   --minutes N how long hostile_beside goes on (default 8; the native load takes 4 more), and differential (default 4, before it
 #               looks at what differs)    --seed N  of the attackers, or of the first random call
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
@@ -63,7 +65,7 @@ pack=${places[2]:-}
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 all+=,hostile_beside
-all+=,sandbox,differential,bursts,sharing
+all+=,sandbox,differential,bursts,sharing,upkeep
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -224,6 +226,17 @@ part_sharing() {
   return "$status"
 }
 
+part_upkeep() {
+  local driver=("${CAUSEWAY_TEST_DRIVER:+--driver}" "${CAUSEWAY_TEST_DRIVER:-}") status=0
+  [ -n "${CAUSEWAY_TEST_DRIVER:-}" ] || driver=()
+  { echo '```'
+    timeout -k 5 "$(at_most 120)" python3 "$here/../system/figures_agree.py" "$build" "${driver[@]}" || status=1
+    timeout -k 5 "$(at_most 300)" python3 "$here/../upgrade/training.py" "$build" "${driver[@]}" --json "$1/training.json" || [ $? = 77 ] || status=1
+    echo '```'; } > "$1/upkeep.md"
+  cat "$1/upkeep.md"
+  return "$status"
+}
+
 # publish: what there is by now; each file appears whole.
 publish() {
   local part file
@@ -264,6 +277,8 @@ part bench
 part hostile_beside
 part differential
 part bursts
+part sharing
+part upkeep
 kill "$publisher"
 wait "$publisher" 2> /dev/null
 publish

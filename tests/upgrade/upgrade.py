@@ -42,7 +42,7 @@ def wait_for(what, done):
 
 
 class Host:
-    def __init__(self, build, folder):
+    def __init__(self, build, folder, driver):
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir()
@@ -53,7 +53,7 @@ class Host:
         self.config = folder / "config.toml"
         self.config.write_text(
             f'socket = "{self.socket}"\nstate_folder = "{folder}/state"\nlog_level = "debug"\nkeep_sessions_s = 60\n'
-            f'driver_library = "{build}/software_gpu/libcuda.so.1"\nlocal_region_mib = 128\nspare_workers = 1\n')
+            f'driver_library = "{driver}"\nlocal_region_mib = 128\nspare_workers = 1\n')
         self.log = folder / "log"
         self.daemon = None
 
@@ -134,11 +134,12 @@ class Host:
 
 
 @contextlib.contextmanager
-def host_of(build):
-    """A host in a folder of its own, whose daemon is not started yet. In the end its daemon has to stop, and all processes with it."""
+def host_of(build, driver=None):
+    """A host in a folder of its own, on the software GPU if no other driver's library is named, whose daemon is not started yet. In the
+    end its daemon has to stop, and all processes with it."""
     with tempfile.TemporaryDirectory(prefix=f"causeway-{NAME}-") as name:
         pathlib.Path(name).chmod(0o755)  # a checkpointer is another user when its program starts
-        host = Host(build, pathlib.Path(name))
+        host = Host(build, pathlib.Path(name), driver or f"{build}/software_gpu/libcuda.so.1")
         try:
             yield host
             host.daemon.terminate()

@@ -90,6 +90,7 @@ for mode in "${modes[@]}"; do
   done
   qemu_pids=$(for pid in "${vm_pids[@]}"; do pgrep -P "$pid" qemu; done)
   worker_pids=$(workers) launcher_pid=$(pgrep -P "$daemon_pid" causeway-launch)
+  sleep 5  # until the daemon, which has just been asked, sleeps again
   threads_before=$(of_threads "$daemon_pid")
   # shellcheck disable=SC2086  # lists of words
   before=("$(cost "$daemon_pid")" "$(cost "$launcher_pid")" "$(cost $worker_pids)" "$(cost $qemu_pids)")
