@@ -13,7 +13,7 @@ struct KeysCommands {
   std::string name;
   std::string vm;       // empty: as the key's name
   std::string expires;  // "90d", "12h" or a time; empty: never
-  std::string from;     // of create: a guest's file whose key it takes; empty: a new one
+  std::string from;     // of create: a guest's key file whose secret is made known here; empty: a new secret
   std::string output;   // empty: standard output
   bool secret = false;
 };

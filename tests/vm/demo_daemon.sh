@@ -10,7 +10,6 @@ done
 [ -e "$driver/libcuda.so.1" ] || fail "$driver holds no libcuda.so.1."
 work=$(mktemp -d)
 region=/dev/shm/causeway-vm-test-$$
-daemon_pid=''
 
 cat > "$work/causewayd.toml" <<TEXT
 socket = "$work/causeway.sock"
@@ -23,33 +22,8 @@ region_file = "$region"
 region_mib = $region_mib
 TEXT
 
-daemon_failed() {
-  cat "$work/causewayd.log" >&2
-  fail "$1"
-}
-
-# Starts it and waits until it answers, by when the region is formatted.
-start_daemon() {
-  "$build/host_backend/causewayd" --config "$work/causewayd.toml" >> "$work/causewayd.log" 2>&1 &
-  daemon_pid=$!
-  for _ in $(seq 150); do
-    daemon_status > /dev/null 2>&1 && return
-    kill -0 "$daemon_pid" 2> /dev/null || daemon_failed "causewayd ended."
-    sleep 0.1
-  done
-  daemon_failed "causewayd does not answer."
-}
-
-stop_daemon() {
-  [ -n "$daemon_pid" ] || return 0
-  kill "$daemon_pid" 2> /dev/null || true
-  wait "$daemon_pid" 2> /dev/null || true
-  daemon_pid=''
-}
-
-daemon_status() {
-  "$build/host_backend/causeway" status --json --socket "$work/causeway.sock"
-}
+# shellcheck source=tests/vm/own_daemon.sh
+. "$(dirname "${BASH_SOURCE[0]}")/own_daemon.sh"
 
 clean_up() {
   stop_daemon

@@ -17,7 +17,7 @@ unset CAUSEWAY_TEST_NAMESPACE
 
 work=$(mktemp -d)
 chmod 0755 "$work"
-libvirtd_pid='' daemon_pid=''
+libvirtd_pid=''
 build_bin=$build/host_backend
 
 bind() {
@@ -92,27 +92,8 @@ TEXT
 make_config
 mkdir "$work/state"
 
-start_daemon() {
-  "$build_bin/causewayd" --config "$work/causewayd.toml" >> "$work/causewayd.log" 2>&1 &
-  daemon_pid=$!
-  for _ in $(seq 300); do
-    daemon_status > /dev/null 2>&1 && return
-    kill -0 "$daemon_pid" 2> /dev/null || { cat "$work/causewayd.log" >&2; fail "causewayd ended."; }
-    sleep 0.1
-  done
-  fail "causewayd does not answer."
-}
-
-stop_daemon() {
-  [ -n "$daemon_pid" ] || return 0
-  kill "$daemon_pid" 2> /dev/null || true
-  wait "$daemon_pid" 2> /dev/null || true
-  daemon_pid=''
-}
-
-daemon_status() {
-  "$build_bin/causeway" status --json --socket "$work/causeway.sock"
-}
+# shellcheck source=tests/vm/own_daemon.sh
+. "$(dirname "${BASH_SOURCE[0]}")/own_daemon.sh"
 
 # causeway attach, detach or list, with this daemon's socket.
 cw() {
