@@ -264,6 +264,38 @@ TEST(Arbiter, WhoSleptDoesNotShutOutOthers) {
   EXPECT_NEAR(Parts(gpu.Run(100 * kMs))[busy], 0.5, 0.09);  // it had saved up a long turn
 }
 
+// What a VM alone has queued, by four processes of which none submits anything more for most of a second, is known when
+// another VM comes, and is charged: both have the same in the end.
+TEST(Arbiter, WhatWasQueuedAloneIsCharged) {
+  VirtualGpu gpu;
+  const size_t greedy = gpu.AddVm({}), late = gpu.AddVm({});
+  for (int i = 0; i < 4; ++i) gpu.Start({.vm = greedy, .burst = 1022});
+  gpu.Run(10 * kMs);
+  gpu.Start({.vm = late});
+  EXPECT_NEAR(Parts(gpu.Run(200 * kMs))[late], 0.2, 0.05);  // nobody can take it back: the GPU's own round
+  const uint64_t charged = gpu.arbiter.figures(greedy).had_ns;
+  EXPECT_NEAR(static_cast<double>(charged), 0.8 * 200e6, 15e6);
+  gpu.Run(800 * kMs);  // the rest of it
+  EXPECT_NEAR(static_cast<double>(gpu.arbiter.figures(greedy).had_ns), static_cast<double>(gpu.vm_ns[greedy]),
+              100e6);
+  EXPECT_GT(Parts(gpu.Run(kSecond))[late], 0.55);  // it pays, but for what had no mark behind it
+  EXPECT_NEAR(Parts(gpu.Run(kSecond))[late], 0.5, 0.03);
+}
+
+// A VM with a long queue gets no turn of which the others wait for the end.
+TEST(Arbiter, AQueueOfLongKernelsKeepsNobodyWaiting) {
+  VirtualGpu gpu;
+  const size_t greedy = gpu.AddVm({}), late = gpu.AddVm({});
+  VirtualProcess& queue = gpu.Start({.vm = greedy, .kernel_ns = 10 * kMs, .burst = 1022});
+  gpu.Run(10 * kMs);
+  queue.burst = 0;  // and it goes on submitting
+  queue.burst_left = 0;
+  VirtualProcess& calm = gpu.Start({.vm = late, .kernel_ns = 10'000, .waits = true, .gap_ns = kMs});
+  gpu.Run(2 * kSecond);
+  EXPECT_GT(calm.latencies_ns.size(), 300u);
+  EXPECT_LE(*std::max_element(calm.latencies_ns.begin(), calm.latencies_ns.end()), 60 * kMs);
+}
+
 TEST(Arbiter, AKernelThatWaitsForALaterLaunchGetsIt) {
   VirtualGpu gpu;
   ShareTerms capped;

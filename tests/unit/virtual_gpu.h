@@ -25,6 +25,7 @@ struct VirtualProcess {
   uint64_t slice_ns = 2'000'000;
   bool spins = false;  // its first kernel ends only when a second one was launched
   bool lies = false;   // its worker always says that it has work on the GPU, and wants more
+  size_t burst = 0;    // queues so many kernels at once where it may, and no more before all of them are done
 
   // What it is doing.
   struct Kernel {
@@ -33,6 +34,7 @@ struct VirtualProcess {
   };
   std::deque<Kernel> queue{};
   uint64_t next_ns = 0, asked_ns = 0, submitted = 0, finished = 0;
+  size_t burst_left = 0;
   std::vector<uint64_t> latencies_ns{};
 };
 
@@ -116,18 +118,30 @@ class VirtualGpu {
     if (process.lies) worker.words.unmarked = worker.words.waiting = 1;
     if (!due) return;
     if (process.asked_ns == 0) process.asked_ns = now_ns;
-    const size_t most = process.waits ? 1 : std::max<size_t>(4, kAheadNs / process.kernel_ns);
+    const size_t most = MostQueued(process);
     while (process.queue.size() < most || process.spins) {
       if (!worker.gate().MayPass(now_ns)) {
         worker.words.waiting = 1;
         return;
       }
+      worker.gate().Enter(stop_);
       process.queue.push_back({process.spins && process.submitted == 0 ? kEndlessNs : process.kernel_ns});
-      worker.words.submitted = ++process.submitted;
+      ++process.submitted;
+      if (process.burst_left != 0 && --process.burst_left == 0) {
+        worker.gate().Leave(true);
+        break;
+      }
       if (process.spins && process.submitted == 2) process.queue.front().left_ns = kTickNs;
       worker.gate().Leave(!process.waits);
       if (process.spins) break;
     }
+  }
+
+  static size_t MostQueued(VirtualProcess& process) {
+    if (process.waits) return 1;
+    if (process.burst == 0) return std::max<size_t>(4, kAheadNs / process.kernel_ns);
+    if (process.queue.empty() && process.burst_left == 0) process.burst_left = process.burst;
+    return process.burst_left == 0 ? 0 : process.burst;
   }
 
   void RunGpu() {
@@ -183,6 +197,7 @@ class VirtualGpu {
     }
   }
 
+  const std::atomic<bool> stop_{false};
   size_t current_ = 0, last_ = ~size_t{0};
   uint64_t slice_used_ns_ = 0, switching_ns_ = 0;
 };

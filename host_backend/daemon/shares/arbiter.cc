@@ -14,6 +14,8 @@ constexpr double kCapBurstNs = 20e6;
 constexpr double kCapRestartNs = 4e6;
 // A VM of a higher rank waits so long for the work of the one before it, and then begins beside it.
 constexpr uint64_t kMostPreemptNs = 500'000;
+// And any other one so long. What a VM has queued while it was alone can take far longer; the rest of that runs beside.
+constexpr uint64_t kMostDrainNs = 50'000'000;
 // The end of a turn is looked at without a pause for so long, and the next one is told so long before it.
 constexpr uint64_t kHurryNs = 300'000, kSoonNs = 150'000;
 // Who comes back so soon after a turn that it lost would have used it.
@@ -115,27 +117,27 @@ void Arbiter::Limit(Vm& vm) const {
   vm.floor_ns = std::clamp(vm.floor_ns, -kSavedNs, floor);
 }
 
-// The GPU's time since the last look goes to those that had work in it, in equal parts, as the GPU's own round
-// does; where nobody had, to the one whose turn kept others out.
+// The GPU's time since the last look goes to those that had work in it, a part for each of their contexts, as the GPU's own
+// round does; where nobody had, to the one whose turn kept others out.
 void Arbiter::Charge(double passed_ns) {
   const auto uses = [](const Vm& vm) {
     return vm.used && (vm.demand.busy || (vm.grant == Grant::kOpen && vm.submitted));
   };
-  size_t busy = 0;
+  uint64_t busy = 0;
   double weights = 0;
   for (const Vm& vm : vms_) {
-    busy += uses(vm) ? 1 : 0;
+    busy += uses(vm) ? vm.demand.contexts : 0;
     if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm))) weights += vm.terms.weight;
   }
   const bool holder_alone = busy == 0 && holder_ && contended_;
   if (holder_alone) busy = 1;
   if (busy == 0) return;
-  const double part = passed_ns / static_cast<double>(busy);
   for (size_t i = 0; i < vms_.size(); ++i) {
     Vm& vm = vms_[i];
     if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm)) && weights > 0)
       vm.figures.due_ns += static_cast<uint64_t>(passed_ns * vm.terms.weight / weights);
     if (!(holder_alone ? holder_ == i : uses(vm))) continue;
+    const double part = holder_alone ? passed_ns : passed_ns * vm.demand.contexts / static_cast<double>(busy);
     vm.figures.had_ns += static_cast<uint64_t>(part);
     vm.virtual_ns += part / vm.terms.weight;
     vm.cap_ns -= part;
@@ -237,7 +239,7 @@ bool Arbiter::DrainsStill(uint64_t now_ns, bool preempted) {
     Vm& vm = vms_[*holder_];
     vm.drain_ns += (took >> 2) - (vm.drain_ns >> 2);
   }
-  draining_ = busy && !(preempted && draining_ && now_ns - drain_began_ns_ >= kMostPreemptNs);
+  draining_ = busy && !(draining_ && now_ns - drain_began_ns_ >= (preempted ? kMostPreemptNs : kMostDrainNs));
   return draining_;
 }
 

@@ -27,6 +27,7 @@ struct Demand {
   bool busy = false;       // work that was submitted is not known to be finished
   bool stuck = false;      // busy, and nothing was finished for so long that it may need more work to end
   uint64_t submitted = 0;  // a count that grows with every submission
+  uint32_t contexts = 1;   // where busy: of how many processes; the GPU's own round gives each the same
 };
 
 struct TurnTerms {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/shares/cell_watch.h"
 
+#include <algorithm>
+
 namespace causeway::daemon {
 namespace {
 
@@ -23,19 +25,23 @@ void CellWatch::Close(uint32_t cell) {
 Demand CellWatch::Look(uint64_t now_ns) {
   Demand demand;
   demand.submitted = ended_;
+  uint32_t contexts = 0;
   bool progress = false;
   for (auto& [number, cell] : cells_) {
     const TurnWords& words = *cell.words;
     demand.submitted += words.submitted.load(std::memory_order_relaxed);
     demand.waiting = demand.waiting || words.waiting.load(std::memory_order_relaxed) != 0;
-    demand.busy = demand.busy || words.unmarked.load(std::memory_order_acquire) != 0;
+    bool busy = words.unmarked.load(std::memory_order_acquire) != 0;
     for (uint32_t slot = 0; slot < kTurnMarks; ++slot) {
       const uint32_t done = words.done[slot].load(std::memory_order_acquire);
-      demand.busy = demand.busy || done != words.sent[slot].load(std::memory_order_acquire);
+      busy = busy || done != words.sent[slot].load(std::memory_order_acquire);
       progress = progress || done != cell.done[slot];
       cell.done[slot] = done;
     }
+    contexts += busy ? 1 : 0;
   }
+  demand.busy = contexts != 0;
+  demand.contexts = std::max(contexts, 1u);
   if (progress || !demand.busy) progress_ns_ = now_ns;
   demand.stuck = demand.busy && now_ns - progress_ns_ > kStuckNs;
   return demand;

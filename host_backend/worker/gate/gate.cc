@@ -40,25 +40,29 @@ bool Gate::HasRoom(uint64_t now_ns) {
   return outstanding < (uint64_t{usual_marks_} << doublings);
 }
 
+// What was queued while the VM was alone counts as one mark, and says nothing of how many records take how long.
 uint32_t Gate::Outstanding(uint64_t now_ns) {
   uint32_t count = 0, finished = 0;
+  bool queue_is_left = false, queue_moved = false;
   uint64_t since = now_ns;
   for (uint32_t slot = 0; slot < kTurnMarks; ++slot) {
     if (!outstanding_[slot]) continue;
-    if (words_.done[slot].load(std::memory_order_acquire) !=
-        words_.sent[slot].load(std::memory_order_relaxed)) {
+    const bool done = words_.done[slot].load(std::memory_order_acquire) ==
+                      words_.sent[slot].load(std::memory_order_relaxed);
+    outstanding_[slot] = !done;
+    if (queued_[slot]) {
+      (done ? queue_moved : queue_is_left) = true;
+    } else if (!done) {
       ++count;
-      continue;
+    } else {
+      ++finished;
+      since = std::min(since, sent_ns_[slot]);
     }
-    outstanding_[slot] = false;
-    ++finished;
-    since = std::min(since, sent_ns_[slot]);
   }
-  if (finished == 0) return count;
   // Several that are found done at once took as long as their mean.
-  Adapt((now_ns - std::max(since, last_finished_ns_)) / finished);
-  last_finished_ns_ = now_ns;
-  return count;
+  if (finished != 0) Adapt((now_ns - std::max(since, last_finished_ns_)) / finished);
+  if (finished != 0 || queue_moved) last_finished_ns_ = now_ns;
+  return count + (queue_is_left ? 1 : 0);
 }
 
 // As many records for each mark as take the time of one. Too long by far, and the next are single again.
@@ -79,6 +83,18 @@ void Gate::MarkPassed() {
   if (openings == openings_ && !HasUnmarked()) return;
   openings_ = openings;
   PlaceMark(kAllRecords);
+}
+
+void Gate::MarkQueued() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // another thread places one
+  const uint64_t now = surroundings_.NowNs();
+  Outstanding(now);
+  uint32_t slot = 0, value = 0;
+  if (std::count(outstanding_.begin(), outstanding_.end(), false) < 2) return;
+  if (!ReserveMark(kAllRecords, &slot, &value)) return;
+  queued_[slot] = true;
+  if (!surroundings_.Mark(slot, value)) GiveUpMark(slot);
 }
 
 void Gate::MarkRest() {
@@ -126,6 +142,7 @@ bool Gate::ReserveMark(uint32_t records, uint32_t* slot, uint32_t* value) {
   words_.sent[*slot].store(*value, std::memory_order_release);
   words_.unmarked.store(left, std::memory_order_release);
   outstanding_[*slot] = true;
+  queued_[*slot] = false;
   sent_ns_[*slot] = now;
   return true;
 }
@@ -148,8 +165,10 @@ void Gate::Note(bool more) {
 }
 
 bool Gate::Await(const std::atomic<bool>& stop) {
-  if (grant().grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kAsleep)) {
-    surroundings_.Wake();
+  const auto granted = static_cast<Grant>(grant().grant.load(std::memory_order_relaxed));
+  if (granted == Grant::kAsleep) surroundings_.Wake();
+  if (granted == Grant::kAsleep || granted == Grant::kOpen) {
+    if (words_.submitted.load(std::memory_order_relaxed) % kQueuedRecords == 0) MarkQueued();
     return true;
   }
   const uint64_t begin = surroundings_.NowNs();
